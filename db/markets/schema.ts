@@ -1,0 +1,175 @@
+// The markets database: the store's catalog and the ingest ledger. Every mutable truth of the service
+// is a row here; R2 holds only immutable bytes. Migrations are generated from this file, append-only.
+
+import { sql } from "drizzle-orm";
+import {
+  bigint,
+  boolean,
+  check,
+  customType,
+  date,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  smallint,
+  text,
+  timestamp,
+  unique,
+  uuid,
+} from "drizzle-orm/pg-core";
+
+const instant = (name: string) =>
+  timestamp(name, { withTimezone: true, precision: 3, mode: "string" });
+const bytes = customType<{ data: Uint8Array }>({ dataType: () => "bytea" });
+const count = (name: string) => bigint(name, { mode: "number" });
+
+/** A symbol of a library. `head_seq` is the compare-and-set token of commits. */
+export const series = pgTable(
+  "series",
+  {
+    id: integer("id").primaryKey().generatedAlwaysAsIdentity(),
+    library: text("library").notNull(),
+    symbol: text("symbol").notNull(),
+    valueColumns: text("value_columns").array().notNull(),
+    /** Sandbox and real data never share a series. */
+    sandbox: boolean("sandbox").notNull(),
+    headSeq: count("head_seq").notNull(),
+    /** The newest `as_of` handed out; the next one is strictly later. */
+    headAsOf: instant("head_as_of").notNull(),
+    /** Compare-and-set token of compactions; a new generation never changes an answer. */
+    generation: count("generation").notNull().default(0),
+    /** Newest valid time ever committed, for freshness. */
+    validMax: instant("valid_max").notNull(),
+  },
+  (table) => [unique("series_library_symbol").on(table.library, table.symbol)],
+);
+
+/** What one commit added, at one knowledge time: the spec's `__vintages` sidecar. */
+export const vintage = pgTable(
+  "vintage",
+  {
+    seriesId: integer("series_id")
+      .notNull()
+      .references(() => series.id),
+    /** 1, 2, 3 … without gaps; `as_of` rises strictly with it. */
+    seq: count("seq").notNull(),
+    asOf: instant("as_of").notNull(),
+    reconstructed: boolean("reconstructed").notNull(),
+    runId: text("run_id").notNull(),
+    partition: text("partition").notNull(),
+    sourceUrl: text("source_url").notNull(),
+    sourcePublishedAt: instant("source_published_at"),
+    /** The valid-time range the source was asked for: absence inside it is a retraction. */
+    coveredFrom: instant("covered_from").notNull(),
+    coveredTo: instant("covered_to").notNull(),
+    validMin: instant("valid_min").notNull(),
+    validMax: instant("valid_max").notNull(),
+    inserted: integer("inserted").notNull(),
+    revised: integer("revised").notNull(),
+    retracted: integer("retracted").notNull(),
+    /** Rows a full read at this vintage returns; the row cap is decided from it. */
+    liveRows: count("live_rows").notNull(),
+    contentSha256: bytes("content_sha256").notNull(),
+    /** The changed rows while they are few; null when a segment holds them. */
+    inline: jsonb("inline"),
+  },
+  (table) => [
+    primaryKey({ columns: [table.seriesId, table.seq] }),
+    index("vintage_as_of").on(table.seriesId, table.asOf),
+    index("vintage_newest").on(table.asOf),
+    index("vintage_inline").on(table.seriesId, table.validMax).where(sql`inline IS NOT NULL`),
+    check("vintage_changes", sql`inserted + revised + retracted > 0`),
+  ],
+);
+
+/** An immutable Parquet object. Level 0 holds one vintage; level 1, compacted, many. */
+export const segment = pgTable(
+  "segment",
+  {
+    objectKey: text("object_key").primaryKey(),
+    seriesId: integer("series_id")
+      .notNull()
+      .references(() => series.id),
+    level: smallint("level").notNull(),
+    seqMin: count("seq_min").notNull(),
+    seqMax: count("seq_max").notNull(),
+    validMin: instant("valid_min").notNull(),
+    validMax: instant("valid_max").notNull(),
+    rows: integer("rows").notNull(),
+    bytes: integer("bytes").notNull(),
+    sha256: bytes("sha256").notNull(),
+    retiredAt: instant("retired_at"),
+  },
+  (table) => [
+    index("segment_live").on(table.seriesId, table.validMax).where(sql`retired_at IS NULL`),
+  ],
+);
+
+/** One row a schedule; `last_tick` only ever moves forward, so a tick delivered twice fires once. */
+export const schedule = pgTable("schedule", {
+  name: text("name").primaryKey(),
+  enabled: boolean("enabled").notNull().default(true),
+  lastTick: instant("last_tick").notNull(),
+});
+
+/** A firing of a schedule: the run it started, or the reason it started none. */
+export const tick = pgTable(
+  "tick",
+  {
+    schedule: text("schedule").notNull(),
+    scheduledAt: instant("scheduled_at").notNull(),
+    runId: uuid("run_id"),
+    skipReason: text("skip_reason"),
+  },
+  (table) => [
+    primaryKey({ columns: [table.schedule, table.scheduledAt] }),
+    check("tick_outcome", sql`(run_id IS NULL) <> (skip_reason IS NULL)`),
+  ],
+);
+
+export const backfill = pgTable("backfill", {
+  id: uuid("id").primaryKey(),
+  job: text("job").notNull(),
+  first: date("first", { mode: "string" }).notNull(),
+  last: date("last", { mode: "string" }).notNull(),
+  idempotencyKey: text("idempotency_key").unique(),
+  createdAt: instant("created_at").notNull(),
+});
+
+/**
+ * One execution of a pipeline over one partition.
+ * `queued` and `running` are left by the run's own process, or by the minute cron when `available_at`
+ * or `lease_until` passed; `succeeded` and `failed` are final.
+ */
+export const run = pgTable(
+  "run",
+  {
+    id: uuid("id").primaryKey(),
+    job: text("job").notNull(),
+    partition: date("partition", { mode: "string" }).notNull(),
+    trigger: text("trigger", { enum: ["schedule", "manual", "backfill"] }).notNull(),
+    backfillId: uuid("backfill_id").references(() => backfill.id),
+    /** True: its rows are a best-effort baseline, not a forward vintage. */
+    reconstructed: boolean("reconstructed").notNull(),
+    state: text("state", { enum: ["queued", "running", "succeeded", "failed"] }).notNull(),
+    attempt: integer("attempt").notNull().default(0),
+    createdAt: instant("created_at").notNull(),
+    /** A queued run may be claimed from here on; the cron re-sends it some time after. */
+    availableAt: instant("available_at").notNull(),
+    leaseUntil: instant("lease_until"),
+    startedAt: instant("started_at"),
+    finishedAt: instant("finished_at"),
+    errorCode: text("error_code"),
+    errorDetail: text("error_detail"),
+    metadata: jsonb("metadata"),
+  },
+  (table) => [
+    index("run_open").on(table.state, table.availableAt).where(sql`state IN ('queued', 'running')`),
+    index("run_newest").on(table.createdAt),
+    index("run_backfill").on(table.backfillId),
+    check("run_finished", sql`(state IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)`),
+    check("run_leased", sql`(state = 'running') = (lease_until IS NOT NULL)`),
+  ],
+);

@@ -1,0 +1,40 @@
+// Configuration of the console: the Worker that owns everything that writes to the markets store.
+
+import type { Queue, R2Bucket } from "@cloudflare/workers-types";
+import { z } from "zod";
+import { binding, databaseUrl, optionalSecret, parseEnvironment, secret } from "../http/config.ts";
+
+/** A message of an ingest queue: the run to execute. */
+export interface RunMessage {
+  run_id: string;
+}
+
+const seconds = (fallback: number) =>
+  z.coerce
+    .number({ error: "must be a number of seconds" })
+    .int("must be whole seconds")
+    .min(1, "must be at least 1")
+    .default(fallback);
+
+const Environment = z.object({
+  /** Postgres connection string of the role that writes the catalog and the ledger. Required. */
+  DATABASE_URL: databaseUrl(),
+  /** The bucket of immutable segments. Required binding. */
+  STORE: binding<R2Bucket>(),
+  /** Runs for EIA; one queue a provider, so that its concurrency is our politeness. Required binding. */
+  INGEST_EIA: binding<Queue<RunMessage>>(),
+  /** Bearer token of the operator API. Required, no default. */
+  OPERATOR_TOKEN: secret(),
+  /** EIA API key. With it the real EIA answers; without it and without a sandbox, EIA runs fail. */
+  EIA_API_KEY: optionalSecret(),
+  /** Base URL of the sandbox upstream, for providers whose credential is not set. Unset: none. */
+  SANDBOX_URL: z.url("must be a URL").optional(),
+  /** How long a silent run stays its process's own before the minute cron frees it. */
+  INGEST_LEASE_SECONDS: seconds(60),
+});
+
+export type Config = z.output<typeof Environment>;
+
+/** Fails with `bad_configuration` naming every bad key. */
+export const parseConfig = (environment: object): Config =>
+  parseEnvironment(Environment, environment);

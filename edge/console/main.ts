@@ -1,0 +1,96 @@
+// The console Worker: cron ingest, queue consumer and operator API. It owns everything that writes.
+
+import type { ExportedHandler, MessageSendRequest } from "@cloudflare/workers-types";
+import { systemClock } from "../../shared/time.ts";
+import { createService } from "../http/app.ts";
+import { openDatabase } from "../http/database.ts";
+import { requireBearer } from "../http/keys.ts";
+import type { Log } from "../http/log.ts";
+import { executeRun, type IngestParts } from "../markets/ingest/execute.ts";
+import { minuteTick } from "../markets/ingest/tick.ts";
+import { openStore } from "../markets/store/store.ts";
+import { type Config, parseConfig, type RunMessage } from "./config.ts";
+import { addRoutes, type Console } from "./routes.ts";
+import { chooseUpstreams } from "./upstreams.ts";
+
+/** Messages a queue takes in one call. */
+const BATCH_MAX = 100;
+
+const { app, open, log } = createService<Console>({
+  name: "console",
+  title: "Vantage Markets: operator API",
+  version: "0.1.0",
+  description:
+    "Pipelines, runs and backfills of the markets platform. Every route but /healthz needs " +
+    "Authorization: Bearer with the operator token.",
+  loggedQuery: ["limit", "backfill_id"],
+  open: (environment, log) => {
+    const config = parseConfig(environment);
+    return { config, ingest: openIngest(config, log) };
+  },
+});
+
+function openIngest(config: Config, log: Log): IngestParts {
+  const database = openDatabase(config.DATABASE_URL);
+  const bucket = config.STORE;
+  const pause = (milliseconds: number) =>
+    new Promise<void>((resolve) => setTimeout(resolve, milliseconds));
+  const fetcher = { fetch: (url: string, init: RequestInit) => fetch(url, init), pause };
+  return {
+    database,
+    bucket,
+    pause,
+    log,
+    store: openStore({ database, bucket }),
+    upstreams: chooseUpstreams(config, fetcher as never),
+    clock: systemClock,
+    leaseMs: config.INGEST_LEASE_SECONDS * 1_000,
+    // Every pipeline so far is EIA's; the next provider brings its own queue.
+    send: (_job, runIds, delaySeconds = 0) => sendRuns(config, runIds, delaySeconds),
+  };
+}
+
+async function sendRuns(config: Config, runIds: readonly string[], delaySeconds: number) {
+  const messages = runIds.map(
+    (run_id): MessageSendRequest<RunMessage> => ({
+      body: { run_id },
+      delaySeconds,
+    }),
+  );
+  for (let index = 0; index < messages.length; index += BATCH_MAX) {
+    await config.INGEST_EIA.sendBatch(messages.slice(index, index + BATCH_MAX));
+  }
+}
+
+app.openAPIRegistry.registerComponent("securitySchemes", "operatorToken", {
+  type: "http",
+  scheme: "bearer",
+});
+type Var = { service: Console };
+app.use(
+  "/api/*",
+  requireBearer((context) => (context.var as Var).service.config.OPERATOR_TOKEN),
+);
+addRoutes(app);
+
+export default {
+  fetch: app.fetch as never,
+
+  async scheduled(controller, environment) {
+    await minuteTick(open(environment).ingest, controller.scheduledTime);
+  },
+
+  async queue(batch, environment) {
+    const { ingest } = open(environment);
+    for (const message of batch.messages) {
+      try {
+        await executeRun(ingest, message.body.run_id);
+        message.ack();
+      } catch (thrown) {
+        // The ledger could not be written: the message comes again, or the cron frees the lease.
+        log.error("queue_message", { run_id: message.body.run_id, error: thrown });
+        message.retry({ delaySeconds: 5 });
+      }
+    }
+  },
+} satisfies ExportedHandler<object, RunMessage>;

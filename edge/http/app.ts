@@ -1,0 +1,177 @@
+// The chassis of every Worker: request ids, one log line a request, one error translator, JSON 404 and
+// 405, the API description. A service adds its routes; what they share is decided here once.
+//
+// Choices the specs leave open: a missing or malformed parameter is 422, unknown query keys and body
+// fields are dropped, an error body is `{code, detail, request_id}` plus the numbers it names.
+
+import { OpenAPIHono, type z } from "@hono/zod-openapi";
+import type { Context, Handler, MiddlewareHandler } from "hono";
+import { HTTPException } from "hono/http-exception";
+import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
+import { systemClock } from "../../shared/time.ts";
+import { oncePerEnvironment } from "./config.ts";
+import { asFailure } from "./database.ts";
+import { apiPage, PAGE_POLICY } from "./docs.ts";
+import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
+
+export interface Variables<Opened> {
+  /** What the service opened from its environment: configuration, store, clients. */
+  service: Opened;
+  requestId: string;
+  log: Log;
+}
+
+export interface AppEnv<Opened> {
+  Bindings: object;
+  Variables: Variables<Opened>;
+}
+
+export type App<Opened> = OpenAPIHono<AppEnv<Opened>>;
+
+export interface ServiceOptions<Opened> {
+  /** Short name, in every log line. */
+  name: string;
+  title: string;
+  description: string;
+  version: string;
+  /** Parses the environment and opens what routes need; throws `bad_configuration`. */
+  open: (environment: object, log: Log) => Opened;
+  /** Names of query parameters whose values may be logged. */
+  loggedQuery: readonly string[];
+}
+
+export interface Service<Opened> {
+  app: App<Opened>;
+  log: Log;
+  /** The opened service for an environment, for handlers that are not HTTP. */
+  open: (environment: object) => Opened;
+}
+
+const METHODS = ["GET", "POST", "PUT", "PATCH", "DELETE"];
+const REQUEST_ID = /^[\w.:-]{1,128}$/;
+
+/** OpenAPI responses for the given error codes, grouped by status, to spread into a route. */
+export function errorResponses(...codes: ErrorCode[]) {
+  const byStatus = new Map<number, string[]>();
+  for (const code of codes) {
+    const { status, meaning } = ERRORS[code];
+    byStatus.set(status, [...(byStatus.get(status) ?? []), `\`${code}\`: ${meaning}`]);
+  }
+  const content = { "application/json": { schema: ErrorBody } };
+  return Object.fromEntries(
+    [...byStatus].map(([status, lines]) => [status, { description: lines.join("; "), content }]),
+  );
+}
+
+/** Builds a service: add routes to `app` as statements, then export its `fetch`. */
+export function createService<Opened>(options: ServiceOptions<Opened>): Service<Opened> {
+  const log = createLog(options.name);
+  const open = oncePerEnvironment((environment) => options.open(environment, log));
+  const app = new OpenAPIHono<AppEnv<Opened>>({
+    defaultHook: (result) => {
+      if (!result.success) throw invalidRequest(result.error);
+    },
+  });
+  app.use(traced(log, new Set(options.loggedQuery)));
+  app.use(async (context, next) => {
+    context.set("service", open(context.env));
+    await next();
+  });
+  app.onError((thrown, context) => answerError(thrown, context));
+  app.notFound((context) => answerUnmatched(app, context));
+  describe(app, options);
+  return { app, log, open };
+}
+
+function describe<Opened>(app: App<Opened>, options: ServiceOptions<Opened>) {
+  const { title, description, version } = options;
+  const description31 = () =>
+    app.getOpenAPI31Document({ openapi: "3.1.0", info: { title, description, version } });
+  app.get("/openapi.json", (context) => context.json(description31()));
+  app.get("/docs", (context) => {
+    context.header("Content-Security-Policy", PAGE_POLICY);
+    return context.html(apiPage(description31()));
+  });
+  app.get("/", (context) => context.redirect("/docs"));
+}
+
+/** Gives the request an id, logs its one line, and sets the headers every answer carries. */
+function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
+  return async (context, next) => {
+    const started = systemClock();
+    const given = context.req.header("X-Request-Id") ?? "";
+    const requestId = REQUEST_ID.test(given) ? given : crypto.randomUUID();
+    context.set("requestId", requestId);
+    context.set("log", log);
+    await next();
+    context.header("X-Request-Id", requestId);
+    context.header("X-Content-Type-Options", "nosniff");
+    context.header("Referrer-Policy", "no-referrer");
+    const status = context.res.status;
+    const fields = {
+      request_id: requestId,
+      method: context.req.method,
+      path: scrub(context.req.path).slice(0, 256),
+      query: loggableQuery(context.req.queries(), harmless),
+      status,
+      ms: systemClock() - started,
+      ...(context.error ? { error: context.error } : {}),
+    };
+    if (status >= 500) log.error("request", fields);
+    else log.info("request", { ...fields, error: undefined });
+  };
+}
+
+function invalidRequest(error: z.core.$ZodError): Failure {
+  const issues = error.issues.map((issue) => ({
+    field: issue.path.join("."),
+    problem:
+      issue.code === "invalid_type" && issue.input === undefined ? "required" : issue.message,
+  }));
+  const detail = issues.map(({ field, problem }) => `${field || "body"}: ${problem}`).join("; ");
+  return new Failure("invalid_request", detail, { data: { issues } });
+}
+
+function answerError(thrown: unknown, context: Context): Response {
+  const failure = toFailure(thrown);
+  if (failure.status === 503) context.header("Retry-After", "5");
+  return context.json(
+    {
+      code: failure.code,
+      detail: failure.message,
+      request_id: context.get("requestId") as string,
+      ...failure.data,
+    },
+    failure.status as 400,
+  );
+}
+
+function toFailure(thrown: unknown): Failure {
+  const error = asFailure(thrown);
+  if (error instanceof Failure) return error;
+  if (error instanceof HTTPException && error.status === 400) {
+    return new Failure("bad_body", "the request body is not valid JSON", { cause: error });
+  }
+  return new Failure("internal", "an internal error; quote the request id", { cause: error });
+}
+
+/** 404 for a path nobody serves, 405 (or a 204 for OPTIONS) for one served by other methods. */
+function answerUnmatched<Opened>(app: App<Opened>, context: Context): Response {
+  const { path, method } = context.req;
+  const serves = (candidate: string) =>
+    app.router.match(candidate, path)[0].some(([entry]) => entry[1].method !== "ALL");
+  const allowed = METHODS.filter(serves);
+  if (allowed.length === 0) {
+    return answerError(new Failure("route_not_found", `no route ${scrub(path)}`), context);
+  }
+  const allow = [...allowed, ...(allowed.includes("GET") ? ["HEAD"] : []), "OPTIONS"].join(", ");
+  context.header("Allow", allow);
+  if (method === "OPTIONS") return context.body(null, 204);
+  return answerError(
+    new Failure("method_not_allowed", `${method} is not allowed here; use ${allow}`),
+    context,
+  );
+}
+
+/** Type of a route handler of a service, for handlers declared away from `openapi()`. */
+export type RouteHandler<Opened> = Handler<AppEnv<Opened>>;

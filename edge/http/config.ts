@@ -1,0 +1,93 @@
+// Configuration at the door: a zod schema over the environment, parsed once per isolate.
+// Every bad key is named, no value ever is; secrets are wrapped so that printing one shows nothing.
+
+import { z } from "zod";
+import { Failure } from "../../shared/errors.ts";
+
+/** A value that never shows itself: strings, JSON and inspection all give `[secret]`. */
+export class Secret {
+  readonly #value: string;
+
+  constructor(value: string) {
+    this.#value = value;
+  }
+
+  /** The value itself; call it only where it is handed to the party it is meant for. */
+  reveal(): string {
+    return this.#value;
+  }
+
+  toString(): string {
+    return "[secret]";
+  }
+
+  toJSON(): string {
+    return "[secret]";
+  }
+
+  [Symbol.for("nodejs.util.inspect.custom")](): string {
+    return "[secret]";
+  }
+}
+
+/** A required secret; the empty string counts as missing. */
+export const secret = () =>
+  z
+    .string({ error: "required" })
+    .min(1, "required")
+    .transform((value) => new Secret(value));
+
+/** A secret that may be unset; unset and empty are both `undefined`. */
+export const optionalSecret = () =>
+  z
+    .string()
+    .optional()
+    .transform((value) => (value ? new Secret(value) : undefined));
+
+/** A required platform binding, such as a bucket or a queue. */
+export const binding = <T>() =>
+  z.custom<T>((value) => typeof value === "object" && value !== null, "binding required");
+
+/** A `postgres://` connection string; its parts are checked, its text never appears in the error. */
+export const databaseUrl = () =>
+  z
+    .string({ error: "required" })
+    .min(1, "required")
+    .refine((text) => {
+      const url = URL.parse(text);
+      return (
+        /^postgres(ql)?:$/.test(url?.protocol ?? "") && url?.username && url.pathname.length > 1
+      );
+    }, "must be postgresql://user:password@host/database")
+    .transform((value) => new Secret(value));
+
+/** Parses an environment, or fails with `bad_configuration` naming every bad key. */
+export function parseEnvironment<Schema extends z.ZodType>(
+  schema: Schema,
+  environment: unknown,
+): z.output<Schema> {
+  const parsed = schema.safeParse(environment);
+  if (parsed.success) return parsed.data;
+  const keys = parsed.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
+  throw new Failure("bad_configuration", `bad configuration: ${keys.join("; ")}`, {
+    data: { keys: parsed.error.issues.map((issue) => String(issue.path[0] ?? "")) },
+  });
+}
+
+/** Runs `open` once per environment object and keeps its result, or its failure, for the isolate. */
+export function oncePerEnvironment<Context>(open: (environment: object) => Context) {
+  const opened = new WeakMap<object, { context: Context } | { failure: unknown }>();
+  return (environment: object): Context => {
+    let entry = opened.get(environment);
+    if (!entry) {
+      try {
+        entry = { context: open(environment) };
+      } catch (failure) {
+        entry = { failure };
+      }
+      opened.set(environment, entry);
+    }
+    if ("failure" in entry) throw entry.failure;
+    return entry.context;
+  };
+}

@@ -1,0 +1,34 @@
+// The way to Postgres: Neon's driver over HTTP, one statement or one batch a request.
+// A connection string on the loopback points at the embedded stack's Neon-compatible endpoint.
+
+import { NeonDbError, neon, neonConfig } from "@neondatabase/serverless";
+import { drizzle, type NeonHttpDatabase } from "drizzle-orm/neon-http";
+import { Failure } from "../../shared/errors.ts";
+import type { Secret } from "./config.ts";
+
+const LOOPBACK = /^(127\.0\.0\.1|localhost)$/;
+
+const hosted = neonConfig.fetchEndpoint as (host: string, port: number | string) => string;
+neonConfig.fetchEndpoint = (host, port) =>
+  LOOPBACK.test(host) ? `http://${host}:${port}/sql` : hosted(host, port);
+
+export type Database = NeonHttpDatabase;
+
+/** A database handle; nothing is connected until the first statement. */
+export const openDatabase = (url: Secret): Database => drizzle({ client: neon(url.reveal()) });
+
+/** True when the database could not be reached or is shutting down, as opposed to refusing a statement. */
+export function isUnavailable(thrown: unknown): boolean {
+  for (let error = thrown; error instanceof Error; error = error.cause) {
+    if (!(error instanceof NeonDbError)) continue;
+    // Class 08: connection exceptions; 57P: operator intervention; 53: insufficient resources.
+    return !error.code || /^(08|57P|53)/.test(error.code);
+  }
+  return false;
+}
+
+/** The `Failure` for a database that does not answer; any other error as it came. */
+export const asFailure = (thrown: unknown): unknown =>
+  isUnavailable(thrown)
+    ? new Failure("store_unavailable", "the database does not answer; try again", { cause: thrown })
+    : thrown;

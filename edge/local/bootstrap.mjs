@@ -1,0 +1,70 @@
+// The first thing every npm script runs, on whatever Node the machine has (20 or newer) and with nothing
+// installed: brings node_modules to what the lockfile pins, then hands over to the pinned Node.
+// Plain JavaScript, no dependency.
+
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { existsSync, readFileSync, writeFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
+const entries = {
+  start: "edge/local/start.ts",
+  job: "edge/local/job.ts",
+  deploy: "edge/local/deploy.ts",
+  test: "test/run.ts",
+  bench: "test/bench/run.ts",
+};
+const node = join(root, "node_modules/.bin/node");
+const stamp = join(root, "node_modules/.vantage-lock");
+const lock = createHash("sha256")
+  .update(readFileSync(join(root, "package-lock.json")))
+  .digest("hex");
+
+const entry = entries[process.argv[2]];
+if (!entry) throw new Error(`usage: bootstrap.mjs ${Object.keys(entries).join("|")}`);
+if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lock) await install();
+if (!existsSync(node)) {
+  console.error("The pinned Node.js is missing: Vantage runs on Linux x64. See README.md.");
+  process.exit(1);
+}
+process.exitCode = await run(node, [join(root, entry), ...process.argv.slice(3)], "inherit");
+
+async function install() {
+  const started = Date.now();
+  const seconds = () => Math.round((Date.now() - started) / 1000);
+  process.stderr.write("Installing what package-lock.json pins (once, about half a minute) …\n");
+  const progress = setInterval(() => process.stderr.write(`  … ${seconds()} s\n`), 5000);
+  const output = [];
+  const code = await run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], output);
+  clearInterval(progress);
+  if (code !== 0) {
+    process.stderr.write(
+      `${output.join("")}\nnpm ci failed. Check the network and run the command again.\n`,
+    );
+    process.exit(1);
+  }
+  writeFileSync(stamp, lock);
+  process.stderr.write(`Installed in ${seconds()} s.\n`);
+}
+
+/** Runs a program to its end, passing signals on; an orphaned child must not outlive its terminal. */
+function run(command, args, output) {
+  const stdio = output === "inherit" ? "inherit" : ["ignore", "pipe", "pipe"];
+  const child = spawn(command, args, { cwd: root, stdio });
+  for (const stream of [child.stdout, child.stderr])
+    stream?.on("data", (chunk) => output.push(chunk));
+  const pass = (signal) => child.kill(signal);
+  // Ctrl-C reaches the child directly, with the whole foreground group: only stay alive for it here.
+  process.on("SIGINT", () => {});
+  process.on("SIGTERM", pass);
+  process.on("SIGHUP", pass);
+  return new Promise((resolve) => {
+    child.on("error", (error) => {
+      process.stderr.write(`${command}: ${error.message}\n`);
+      resolve(1);
+    });
+    child.on("exit", (code, signal) => resolve(code ?? (signal === "SIGINT" ? 130 : 1)));
+  });
+}

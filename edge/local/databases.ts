@@ -1,0 +1,111 @@
+// What the embedded Postgres holds: two databases, a role per service with no more rights than it
+// needs, and the migrations. Everything here may run again at every start.
+
+import { join } from "node:path";
+import { drizzle } from "drizzle-orm/node-postgres";
+import { migrate } from "drizzle-orm/node-postgres/migrator";
+import pg from "pg";
+import { superuser } from "./postgres.ts";
+import { type Credentials, ROOT } from "./state.ts";
+
+/** Database URLs of the services, pointing at a Neon-compatible endpoint. */
+export interface DatabaseUrls {
+  marketsReader: string;
+  marketsWriter: string;
+  visionOwner: string;
+}
+
+export interface DatabaseNames {
+  markets: string;
+  vision: string;
+}
+
+const NAMES: DatabaseNames = { markets: "markets", vision: "vision" };
+const ROLES = {
+  marketsReader: "markets_reader",
+  marketsWriter: "markets_writer",
+  visionOwner: "vision_owner",
+};
+
+/** Creates roles and databases and applies the migrations. */
+export async function prepareDatabases(
+  postgresPort: number,
+  credentials: Credentials,
+  names = NAMES,
+) {
+  const connect = (database: string) => superuser(postgresPort, credentials.superuser, database);
+  await withClient(connect("postgres"), async (client) => {
+    for (const [key, role] of Object.entries(ROLES) as [keyof typeof ROLES, string][]) {
+      const { rowCount } = await client.query("SELECT FROM pg_roles WHERE rolname = $1", [role]);
+      const password = pg.escapeLiteral(credentials[key]);
+      await client.query(
+        `${rowCount ? "ALTER" : "CREATE"} ROLE ${role} LOGIN PASSWORD ${password}`,
+      );
+    }
+    await createDatabase(client, names.markets);
+    await createDatabase(client, names.vision, ROLES.visionOwner);
+  });
+  await migrateMarkets(connect(names.markets));
+  await withClient(connect(names.markets), async (client) => {
+    await client.query(`
+      GRANT SELECT ON ALL TABLES IN SCHEMA public TO ${ROLES.marketsReader};
+      GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO ${ROLES.marketsWriter};`);
+  });
+}
+
+/** Applies the markets migrations with the given connection; what is applied already is left alone. */
+export async function migrateMarkets(connection: pg.PoolConfig) {
+  const pool = new pg.Pool({ ...connection, max: 1 });
+  try {
+    await migrate(drizzle(pool), { migrationsFolder: join(ROOT, "db/markets/migrations") });
+  } finally {
+    await pool.end();
+  }
+}
+
+async function createDatabase(client: pg.Client, name: string, owner?: string) {
+  const { rowCount } = await client.query("SELECT FROM pg_database WHERE datname = $1", [name]);
+  if (rowCount) return;
+  await client.query(
+    `CREATE DATABASE ${pg.escapeIdentifier(name)} ${owner ? `OWNER ${owner}` : ""}`,
+  );
+}
+
+/** The services' connection strings through an endpoint. */
+export function databaseUrls(
+  endpointPort: number,
+  credentials: Credentials,
+  names = NAMES,
+): DatabaseUrls {
+  const url = (key: keyof typeof ROLES, database: string) =>
+    `postgresql://${ROLES[key]}:${credentials[key]}@127.0.0.1:${endpointPort}/${database}`;
+  return {
+    marketsReader: url("marketsReader", names.markets),
+    marketsWriter: url("marketsWriter", names.markets),
+    visionOwner: url("visionOwner", names.vision),
+  };
+}
+
+/**
+ * Ends the leases of every running run and makes queued ones due. Only the stack that just took the
+ * state folder's lock may do so: no other process can be executing them.
+ */
+export async function releaseRuns(postgresPort: number, credentials: Credentials) {
+  await withClient(
+    superuser(postgresPort, credentials.superuser, NAMES.markets),
+    async (client) => {
+      await client.query(`UPDATE run SET lease_until = '-infinity' WHERE state = 'running'`);
+      await client.query(`UPDATE run SET available_at = '-infinity' WHERE state = 'queued'`);
+    },
+  );
+}
+
+async function withClient(config: pg.ClientConfig, use: (client: pg.Client) => Promise<void>) {
+  const client = new pg.Client(config);
+  await client.connect();
+  try {
+    await use(client);
+  } finally {
+    await client.end();
+  }
+}

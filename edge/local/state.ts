@@ -1,0 +1,126 @@
+// The state folder: where everything of an embedded stack lies, its random credentials, and the lock
+// that keeps two stacks from sharing it.
+
+import { randomBytes } from "node:crypto";
+import * as fs from "node:fs";
+import { homedir } from "node:os";
+import { join, resolve } from "node:path";
+import { z } from "zod";
+
+export const ROOT = resolve(import.meta.dirname, "../..");
+
+/** Paths inside a state folder. */
+export interface State {
+  dir: string;
+  postgres: string;
+  workers: string;
+  logs: string;
+  bundles: string;
+  operatorToken: string;
+  /** Where a running stack is reached, for the job command. */
+  running: string;
+}
+
+/** The state folder: `VANTAGE_STATE`, or `.vantage` in the checkout. */
+export function stateAt(dir = process.env.VANTAGE_STATE || join(ROOT, ".vantage")): State {
+  const path = (name: string) => join(resolve(dir), name);
+  return {
+    dir: resolve(dir),
+    postgres: path("postgres"),
+    workers: path("workers"),
+    logs: path("logs"),
+    bundles: path("bundles"),
+    operatorToken: path("operator-token"),
+    running: path("running.json"),
+  };
+}
+
+const Credentials = z.object({
+  superuser: z.string().min(1),
+  marketsReader: z.string().min(1),
+  marketsWriter: z.string().min(1),
+  visionOwner: z.string().min(1),
+  s3AccessKeyId: z.string().min(1),
+  s3SecretAccessKey: z.string().min(1),
+});
+
+/** Passwords of the database roles and of the object store's S3 endpoint. */
+export type Credentials = z.infer<typeof Credentials>;
+
+const random = () => randomBytes(24).toString("base64url");
+
+/** Creates the folders and, at first start, every credential at random; returns the credentials. */
+export function prepareState(state: State): { credentials: Credentials; operatorToken: string } {
+  for (const dir of [state.dir, state.workers, state.logs, state.bundles]) {
+    fs.mkdirSync(dir, { recursive: true, mode: 0o700 });
+  }
+  const file = join(state.dir, "credentials.json");
+  if (!fs.existsSync(file)) {
+    if (fs.existsSync(state.postgres)) {
+      throw new Error(
+        `${file} is gone, and without it the database is locked; npm start -- --reset starts over`,
+      );
+    }
+    const names = Object.keys(Credentials.shape) as (keyof Credentials)[];
+    writePrivate(file, JSON.stringify(Object.fromEntries(names.map((name) => [name, random()]))));
+  }
+  if (!fs.existsSync(state.operatorToken)) writePrivate(state.operatorToken, `${random()}\n`);
+  return {
+    credentials: Credentials.parse(JSON.parse(fs.readFileSync(file, "utf8"))),
+    operatorToken: fs.readFileSync(state.operatorToken, "utf8").trim(),
+  };
+}
+
+/** Written beside and renamed, so that a killed start leaves the whole file or none. */
+export function writePrivate(path: string, text: string) {
+  fs.writeFileSync(`${path}.new`, text, { mode: 0o600 });
+  fs.renameSync(`${path}.new`, path);
+}
+
+/** Takes the folder's lock, or fails naming the process that holds it. Returns the way to release it. */
+export function lockState(state: State): () => void {
+  const file = join(state.dir, "lock");
+  fs.mkdirSync(state.dir, { recursive: true, mode: 0o700 });
+  const mine = JSON.stringify({ pid: process.pid, started: startedAt(process.pid) });
+  for (;;) {
+    try {
+      fs.writeFileSync(file, mine, { flag: "wx", mode: 0o600 });
+      return () => fs.rmSync(file, { force: true });
+    } catch (thrown) {
+      if ((thrown as { code?: string }).code !== "EEXIST") throw thrown;
+    }
+    const holder = readHolder(file);
+    if (holder && startedAt(holder.pid) === holder.started) {
+      const advice = `stop it with Ctrl-C there or: kill ${holder.pid}. Another folder: VANTAGE_STATE=…`;
+      throw new Error(`a stack (pid ${holder.pid}) already runs on ${state.dir}; ${advice}`);
+    }
+    fs.rmSync(file, { force: true });
+  }
+}
+
+function readHolder(file: string): { pid: number; started: string } | null {
+  try {
+    return JSON.parse(fs.readFileSync(file, "utf8")) as { pid: number; started: string };
+  } catch {
+    return null;
+  }
+}
+
+/** When a process started, in clock ticks since boot: tells a reused pid from the old one. */
+function startedAt(pid: number): string | null {
+  try {
+    return fs.readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ")[19] ?? null;
+  } catch {
+    return null;
+  }
+}
+
+/** Deletes a state folder, and nothing that is not one. */
+export function removeState(state: State) {
+  const entries = fs.readdirSync(state.dir).filter((name) => name !== "lock");
+  const known = entries.length === 0 || entries.includes("credentials.json");
+  if (!known || [ROOT, homedir(), "/"].includes(state.dir)) {
+    throw new Error(`${state.dir} does not look like a state folder; nothing was deleted`);
+  }
+  fs.rmSync(state.dir, { recursive: true, force: true });
+}

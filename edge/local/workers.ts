@@ -1,0 +1,159 @@
+// The Workers, bundled from source and run in one workerd, each on its own port, with R2, its S3
+// endpoint and queues. What they are comes from wrangler.toml, the file production is deployed from.
+
+import { createRequire } from "node:module";
+import { join } from "node:path";
+import { build } from "esbuild";
+import { ROOT } from "./state.ts";
+
+export const SERVICES = ["markets", "console", "vision"] as const;
+export type ServiceName = (typeof SERVICES)[number];
+
+export interface WorkersOptions {
+  services: readonly ServiceName[];
+  /** Environment of each service. */
+  bindings: Readonly<Record<ServiceName, Readonly<Record<string, string>>>>;
+  /** Ports; 0 takes a free one. */
+  ports: Readonly<Record<ServiceName, number>>;
+  host: string;
+  /** Where R2 and queues keep their state. */
+  persistTo: string;
+  bundles: string;
+  s3: { accessKeyId: string; secretAccessKey: string };
+  /** Every line a Worker logs. */
+  onLog: (line: string) => void;
+}
+
+/** The Node side of the object store, for tests and tools. */
+export type Bucket = Pick<R2Bucket, "get" | "put" | "list" | "delete">;
+type R2Bucket = import("@cloudflare/workers-types").R2Bucket;
+
+export interface Workers {
+  urls: Readonly<Record<ServiceName, string>>;
+  s3Url: string;
+  /** Delivers one cron event to the console. */
+  tick(scheduledTime: number): Promise<void>;
+  bucket(): Promise<Bucket>;
+  stop(): Promise<void>;
+}
+
+const CRON = "* * * * *";
+
+/** Bundles and starts the Workers; resolves when every one answers. */
+export async function startWorkers(options: WorkersOptions): Promise<Workers> {
+  Object.assign(process.env, {
+    CLOUDFLARE_CF_FETCH_ENABLED: "false",
+    DO_NOT_TRACK: "1",
+    WRANGLER_HIDE_BANNER: "true",
+    WRANGLER_LOG: "error",
+    WRANGLER_SEND_METRICS: "false",
+    VANTAGE_WORKERD: workerdPath(),
+    MINIFLARE_WORKERD_PATH: join(ROOT, "edge/local/workerd.sh"),
+  });
+  const [{ unstable_getMiniflareWorkerOptions: readConfig }, miniflare] = await Promise.all([
+    import("wrangler"),
+    import("miniflare"),
+    ...options.services.map((service) => bundle(service, options.bundles)),
+  ]);
+  const workers = options.services.map((service) => {
+    const { workerOptions } = readConfig(join(ROOT, "wrangler.toml"), service);
+    const { modulesRules: _, ...worker } = workerOptions as unknown as Record<string, unknown>;
+    const folder = join(options.bundles, service);
+    return {
+      ...worker,
+      ...buckets(worker.r2Buckets, options.s3),
+      name: service,
+      rootPath: ROOT,
+      bindings: options.bindings[service],
+      modulesRoot: folder,
+      modules: [{ type: "ESModule", path: join(folder, "main.js") }],
+      unsafeDirectSockets: [{ host: options.host, port: options.ports[service], proxy: false }],
+    };
+  });
+  const { Miniflare, convertV4MiniflareOptions, Log, LogLevel } = miniflare;
+  const forgetHandlers = rememberSignals();
+  const runtime = new Miniflare(
+    convertV4MiniflareOptions({
+      host: "127.0.0.1",
+      port: 0,
+      cf: false,
+      telemetry: { enabled: false },
+      log: new Log(LogLevel.NONE),
+      handleStructuredLogs: ({ message }: { message: string }) => options.onLog(message),
+      resourcePersistencePath: options.persistTo,
+      unsafeLocalExplorer: false,
+      unsafeObservability: false,
+      workers,
+    } as never),
+  );
+  const entry = await runtime.ready;
+  forgetHandlers();
+  const urls = await Promise.all(
+    options.services.map(async (service) => {
+      const { port } = await runtime.unsafeGetDirectURL(service);
+      return [service, `http://${reachable(options.host)}:${port}`] as const;
+    }),
+  );
+  return {
+    urls: Object.fromEntries(urls) as Workers["urls"],
+    s3Url: new URL("/cdn-cgi/local/r2/s3", entry).href,
+    tick: async (scheduledTime) => {
+      const worker = await runtime.getWorker("console");
+      const outcome = await worker.scheduled({
+        cron: CRON,
+        scheduledTime: new Date(scheduledTime),
+      });
+      if (outcome.outcome !== "ok") throw new Error(`the cron event ended with ${outcome.outcome}`);
+    },
+    bucket: async () => (await runtime.getR2Bucket("STORE", "console")) as unknown as Bucket,
+    stop: () => runtime.dispose(),
+  };
+}
+
+/**
+ * Miniflare ends the whole process at a signal, before Postgres and the lock are put away. Returns the
+ * way to take off the handlers that were added since; stopping in order is the stack's own duty.
+ */
+function rememberSignals(): () => void {
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
+  const before = new Set(signals.flatMap((signal) => process.listeners(signal)));
+  return () => {
+    for (const signal of signals) {
+      const added = process.listeners(signal).filter((listener) => !before.has(listener));
+      for (const listener of added) process.off(signal, listener);
+    }
+  };
+}
+
+/** Where a listener on `host` is reached from this machine. */
+export const reachable = (host: string) => (host === "0.0.0.0" ? "127.0.0.1" : host);
+
+function workerdPath(): string {
+  const miniflare = createRequire(import.meta.url).resolve("miniflare");
+  return createRequire(miniflare).resolve(`@cloudflare/workerd-${process.platform}-64/bin/workerd`);
+}
+
+/** Local buckets get an S3 endpoint with this stack's own credentials. */
+function buckets(declared: unknown, s3Credentials: WorkersOptions["s3"]) {
+  const entries = Object.entries((declared ?? {}) as Record<string, object>);
+  return {
+    r2Buckets: Object.fromEntries(entries.map(([name, one]) => [name, { ...one, s3Credentials }])),
+  };
+}
+
+/** One ES module a service, as `wrangler deploy` would build it. */
+async function bundle(service: ServiceName, folder: string) {
+  await build({
+    entryPoints: [join(ROOT, "edge", service, "main.ts")],
+    outfile: join(folder, service, "main.js"),
+    bundle: true,
+    format: "esm",
+    target: "es2024",
+    conditions: ["workerd", "worker", "browser"],
+    mainFields: ["browser", "module", "main"],
+    external: ["cloudflare:*", "node:*"],
+    sourcemap: "linked",
+    logLevel: "error",
+    define: { "process.env.NODE_ENV": '"production"' },
+  });
+}

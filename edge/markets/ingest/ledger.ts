@@ -1,0 +1,243 @@
+// The ingest ledger: ticks, runs and backfills as rows. Each move of a run is one conditional statement,
+// so a message delivered twice, a late process and the cron that rescues it cannot both win.
+
+import { type SQL, sql } from "drizzle-orm";
+import type { Backfill, Run, RunTrigger } from "../../../shared/markets.ts";
+import { iso } from "../../../shared/time.ts";
+import type { Database } from "../../http/database.ts";
+
+const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;
+const wire = (column: SQL): SQL =>
+  sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+
+const RUN = sql`id::text AS run_id, job, partition::text, trigger, state, attempt, backfill_id::text,
+  ${wire(sql`created_at`)} AS created_at, ${wire(sql`started_at`)} AS started_at,
+  ${wire(sql`finished_at`)} AS finished_at, error_code, error_detail, metadata`;
+
+export interface NewRun {
+  runId: string;
+  job: string;
+  partition: string;
+  trigger: RunTrigger;
+  reconstructed: boolean;
+}
+
+/** A claimed run. `attempt` is its fence: once another attempt began, its writes change nothing. */
+export interface ClaimedRun {
+  run_id: string;
+  job: string;
+  partition: string;
+  trigger: RunTrigger;
+  reconstructed: boolean;
+  attempt: number;
+}
+
+const insertRun = (run: NewRun, now: number, from: SQL): SQL => sql`
+  INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at)
+  SELECT ${run.runId}::uuid, ${run.job}, ${run.partition}::date, ${run.trigger},
+    ${run.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)} ${from}`;
+
+export async function createRun(database: Database, run: NewRun, now: number): Promise<void> {
+  await database.execute(insertRun(run, now, sql``));
+}
+
+/** Last ticks by schedule. */
+export async function lastTicks(database: Database): Promise<Map<string, number>> {
+  const { rows } = await database.execute<{ name: string; last_tick: number }>(
+    sql`SELECT name, (extract(epoch FROM last_tick) * 1000)::float8 AS last_tick FROM schedule`,
+  );
+  return new Map(rows.map((row) => [row.name, row.last_tick]));
+}
+
+/**
+ * Records a firing and starts its run, or records why it starts none. A firing that is not newer than
+ * the schedule's last one changes nothing and returns false.
+ */
+export async function recordTick(
+  database: Database,
+  tick: { schedule: string; scheduledAt: number; outcome: NewRun | { skipReason: string } },
+  now: number,
+): Promise<boolean> {
+  const { schedule, scheduledAt, outcome } = tick;
+  const run = "runId" in outcome ? outcome : null;
+  const { rows } = await database.execute(sql`
+    WITH fired AS (
+      INSERT INTO schedule AS s (name, last_tick) VALUES (${schedule}, ${at(scheduledAt)})
+      ON CONFLICT (name) DO UPDATE SET last_tick = excluded.last_tick
+        WHERE s.enabled AND s.last_tick < excluded.last_tick
+      RETURNING name)
+    ${run ? sql`, started AS (${insertRun(run, now, sql`FROM fired`)})` : sql``}
+    INSERT INTO tick (schedule, scheduled_at, run_id, skip_reason)
+    SELECT name, ${at(scheduledAt)}, ${run?.runId ?? null}::uuid,
+      ${"skipReason" in outcome ? outcome.skipReason : null} FROM fired
+    RETURNING schedule`);
+  return rows.length > 0;
+}
+
+/** The newest tick of a schedule, for the overview. */
+export async function lastOutcome(database: Database, schedule: string) {
+  const { rows } = await database.execute<{ scheduled_at: string; outcome: string }>(sql`
+    SELECT ${wire(sql`scheduled_at`)} AS scheduled_at, coalesce(run_id::text, skip_reason) AS outcome
+      FROM tick WHERE schedule = ${schedule} ORDER BY tick.scheduled_at DESC LIMIT 1`);
+  return rows[0] ?? null;
+}
+
+/**
+ * Creates a backfill and its runs, newest partition first, in one statement. A repeated idempotency key
+ * returns the first backfill and creates nothing.
+ */
+export async function createBackfill(
+  database: Database,
+  backfill: {
+    backfillId: string;
+    job: string;
+    first: string;
+    last: string;
+    idempotencyKey: string | null;
+  },
+  runs: readonly { runId: string; partition: string }[],
+  now: number,
+): Promise<{ backfillId: string; created: boolean }> {
+  const { rows } = await database.execute<{ id: string; created: boolean }>(sql`
+    WITH b AS (
+      INSERT INTO backfill (id, job, first, last, idempotency_key, created_at)
+      VALUES (${backfill.backfillId}::uuid, ${backfill.job}, ${backfill.first}::date,
+        ${backfill.last}::date, ${backfill.idempotencyKey}, ${at(now)})
+      ON CONFLICT (idempotency_key) DO NOTHING RETURNING id),
+    r AS (
+      INSERT INTO run (id, backfill_id, job, partition, trigger, reconstructed, state, created_at, available_at)
+      SELECT x."runId", b.id, ${backfill.job}, x.partition, 'backfill', true, 'queued', ${at(now)}, ${at(now)}
+        FROM b, jsonb_to_recordset(${JSON.stringify(runs)}::jsonb) AS x("runId" uuid, partition date))
+    SELECT id::text, true AS created FROM b
+    UNION ALL
+    SELECT id::text, false FROM backfill WHERE idempotency_key = ${backfill.idempotencyKey}`);
+  const row = rows[0];
+  // Nothing inserted and nothing seen: the same key committed in between, and is visible by now.
+  if (!row) return createBackfill(database, backfill, runs, now);
+  return { backfillId: row.id, created: row.created };
+}
+
+/** Takes a queued run, or null when it is not queued any more: a late or repeated message. */
+export async function claimRun(
+  database: Database,
+  runId: string,
+  now: number,
+  leaseMs: number,
+): Promise<ClaimedRun | null> {
+  const { rows } = await database.execute<ClaimedRun & Record<string, unknown>>(sql`
+    UPDATE run SET state = 'running', attempt = attempt + 1, lease_until = ${at(now + leaseMs)},
+      started_at = coalesce(started_at, ${at(now)}), error_code = NULL, error_detail = NULL
+     WHERE id = ${runId}::uuid AND state = 'queued'
+     RETURNING id::text AS run_id, job, partition::text, trigger, reconstructed, attempt`);
+  return rows[0] ?? null;
+}
+
+const held = (run: ClaimedRun): SQL =>
+  sql`id = ${run.run_id}::uuid AND state = 'running' AND attempt = ${run.attempt}::int`;
+
+/** False when the lease was lost: the run belongs to somebody else now. */
+export async function renewLease(
+  database: Database,
+  run: ClaimedRun,
+  until: number,
+): Promise<boolean> {
+  const { rows } = await database.execute(
+    sql`UPDATE run SET lease_until = ${at(until)} WHERE ${held(run)} RETURNING id`,
+  );
+  return rows.length > 0;
+}
+
+export async function succeedRun(
+  database: Database,
+  run: ClaimedRun,
+  metadata: object,
+  now: number,
+) {
+  await database.execute(sql`
+    UPDATE run SET state = 'succeeded', finished_at = ${at(now)}, lease_until = NULL,
+      metadata = ${JSON.stringify(metadata)}::jsonb WHERE ${held(run)}`);
+}
+
+export interface RunError {
+  code: string;
+  detail: string;
+  metadata: object | null;
+}
+
+export async function failRun(database: Database, run: ClaimedRun, error: RunError, now: number) {
+  await database.execute(sql`
+    UPDATE run SET state = 'failed', finished_at = ${at(now)}, lease_until = NULL,
+      error_code = ${error.code}, error_detail = ${error.detail},
+      metadata = ${error.metadata && JSON.stringify(error.metadata)}::jsonb WHERE ${held(run)}`);
+}
+
+/** Puts a run back for a later attempt. */
+export async function requeueRun(
+  database: Database,
+  run: ClaimedRun,
+  error: RunError,
+  availableAt: number,
+) {
+  await database.execute(sql`
+    UPDATE run SET state = 'queued', lease_until = NULL, available_at = ${at(availableAt)},
+      error_code = ${error.code}, error_detail = ${error.detail} WHERE ${held(run)}`);
+}
+
+/**
+ * Frees runs whose lease expired, fails those out of attempts, and returns the queued runs whose message
+ * seems lost: not available for long, or just freed. They are to be sent again.
+ */
+export async function rescueRuns(
+  database: Database,
+  limits: { attemptsMax: number; resendAfterMs: number },
+  now: number,
+): Promise<{ rescued: number; resend: { runId: string; job: string }[] }> {
+  const freed = await database.execute<{ runId: string; job: string; state: string }>(sql`
+    UPDATE run SET lease_until = NULL, available_at = ${at(now)},
+      state = CASE WHEN attempt >= ${limits.attemptsMax}::int THEN 'failed' ELSE 'queued' END,
+      finished_at = CASE WHEN attempt >= ${limits.attemptsMax}::int THEN ${at(now)} END,
+      error_code = 'lease_lost', error_detail = 'the process of this run stopped renewing its lease'
+     WHERE state = 'running' AND lease_until < ${at(now)} RETURNING id::text AS "runId", job, state`);
+  const lost = await database.execute<{ runId: string; job: string }>(sql`
+    UPDATE run SET available_at = ${at(now)}
+     WHERE state = 'queued' AND available_at < ${at(now - limits.resendAfterMs)}
+     RETURNING id::text AS "runId", job`);
+  const requeued = freed.rows.filter((row) => row.state === "queued");
+  return { rescued: freed.rows.length, resend: [...requeued, ...lost.rows] };
+}
+
+export async function findRun(database: Database, runId: string): Promise<Run | null> {
+  const { rows } = await database.execute<Run>(
+    sql`SELECT ${RUN} FROM run WHERE id = ${runId}::uuid`,
+  );
+  return rows[0] ?? null;
+}
+
+/** The newest runs first, optionally of one backfill. */
+export async function listRuns(
+  database: Database,
+  filter: { limit: number; backfillId?: string | undefined },
+): Promise<Run[]> {
+  const where = filter.backfillId ? sql`WHERE backfill_id = ${filter.backfillId}::uuid` : sql``;
+  const { rows } = await database.execute<Run>(
+    sql`SELECT ${RUN} FROM run ${where} ORDER BY run.created_at DESC, partition DESC LIMIT ${filter.limit}::int`,
+  );
+  return rows;
+}
+
+export async function findBackfill(
+  database: Database,
+  backfillId: string,
+): Promise<Backfill | null> {
+  const { rows } = await database.execute<Backfill>(sql`
+    SELECT b.id::text AS backfill_id, b.job, b.first::text, b.last::text,
+      ${wire(sql`b.created_at`)} AS created_at,
+      json_build_object(
+        'queued', count(*) FILTER (WHERE r.state = 'queued'),
+        'running', count(*) FILTER (WHERE r.state = 'running'),
+        'succeeded', count(*) FILTER (WHERE r.state = 'succeeded'),
+        'failed', count(*) FILTER (WHERE r.state = 'failed')) AS runs
+      FROM backfill b LEFT JOIN run r ON r.backfill_id = b.id
+     WHERE b.id = ${backfillId}::uuid GROUP BY b.id`);
+  return rows[0] ?? null;
+}

@@ -1,0 +1,69 @@
+// Talking to a provider over HTTP: timeouts, polite retries, and failures that never carry a key.
+
+import { Failure } from "../../../../shared/errors.ts";
+
+/** How a provider is reached; nothing here comes from the environment. */
+export interface Fetcher {
+  fetch: (
+    url: string,
+    init: { headers?: Record<string, string>; signal: AbortSignal },
+  ) => Promise<Response>;
+  pause: (milliseconds: number) => Promise<void>;
+}
+
+export interface Answer {
+  status: number;
+  text: string;
+}
+
+const TIMEOUT_MS = 30_000;
+const ATTEMPTS_MAX = 4;
+const BACKOFF_MS = 1_000;
+const BACKOFF_MS_MAX = 60_000;
+
+const transient = (status: number) => status === 408 || status === 429 || status >= 500;
+
+/**
+ * GETs a URL, retrying 408, 429, 5xx, timeouts and dropped connections with exponential backoff, no
+ * sooner than `Retry-After` asks. Fails with `upstream_unavailable` when the last attempt failed too.
+ */
+export async function get(
+  fetcher: Fetcher,
+  provider: string,
+  url: string,
+  headers: Record<string, string> = {},
+): Promise<Answer> {
+  for (let attempt = 1; ; attempt++) {
+    const { answer, reason, retryAfterMs } = await tryOnce(fetcher, url, headers);
+    if (answer && !transient(answer.status)) return answer;
+    if (attempt === ATTEMPTS_MAX) {
+      const detail = `${provider} failed ${ATTEMPTS_MAX} times, last with ${reason}`;
+      throw new Failure("upstream_unavailable", detail);
+    }
+    const backoffMs = Math.max(BACKOFF_MS * 2 ** (attempt - 1), retryAfterMs);
+    await fetcher.pause(Math.min(backoffMs, BACKOFF_MS_MAX));
+  }
+}
+
+interface Outcome {
+  answer: Answer | null;
+  reason: string;
+  retryAfterMs: number;
+}
+
+async function tryOnce(
+  fetcher: Fetcher,
+  url: string,
+  headers: Record<string, string>,
+): Promise<Outcome> {
+  try {
+    const response = await fetcher.fetch(url, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
+    const retryAfterMs = (Number(response.headers.get("Retry-After")) || 0) * 1_000;
+    const answer = { status: response.status, text: await response.text() };
+    return { answer, reason: `HTTP ${answer.status}`, retryAfterMs };
+  } catch (thrown) {
+    // The message of a network error may quote the URL, and with it a key: only its name is kept.
+    const reason = thrown instanceof Error ? thrown.name : "a network error";
+    return { answer: null, reason, retryAfterMs: 0 };
+  }
+}

@@ -1,0 +1,62 @@
+// The markets Worker: the read-only HTTP API over the bitemporal store.
+
+import { cors } from "hono/cors";
+import { createService } from "../http/app.ts";
+import { openDatabase } from "../http/database.ts";
+import { requireApiKey } from "../http/keys.ts";
+import { parseConfig } from "./config.ts";
+import { addRoutes, type ReadApi } from "./routes.ts";
+import { openStore } from "./store/store.ts";
+
+const DATA_PATHS = ["/libraries", "/symbols", "/series"];
+
+const { app } = createService<ReadApi>({
+  name: "markets",
+  title: "Vantage Markets: read API",
+  version: "0.1.0",
+  description:
+    "Power, commodity and weather series with two clocks: Datetime is the instant a value refers to, " +
+    "as_of is when this service learned it. Every data endpoint answers what was known at any as_of.\n\n" +
+    "With a key configured, data endpoints need it in the X-API-Key header. Errors are " +
+    "{code, detail, request_id}.",
+  loggedQuery: ["library", "symbol", "as_of", "start", "end"],
+  open: (environment, log) => {
+    const config = parseConfig(environment);
+    if (!config.SERVICE_READ_API_KEY) {
+      log.warning("open_api", { detail: "SERVICE_READ_API_KEY is unset: the read API is open" });
+    }
+    const database = openDatabase(config.DATABASE_URL);
+    return { config, store: openStore({ database, bucket: config.STORE }) };
+  },
+});
+
+type Var = { service: ReadApi };
+
+app.openAPIRegistry.registerComponent("securitySchemes", "apiKey", {
+  type: "apiKey",
+  in: "header",
+  name: "X-API-Key",
+});
+
+app.use(async (context, next) => {
+  const origins = context.var.service.config.SERVICE_CORS_ORIGINS;
+  if (origins.length === 0) return next();
+  return cors({
+    origin: origins,
+    allowMethods: ["GET"],
+    allowHeaders: ["X-API-Key", "X-Request-Id"],
+    exposeHeaders: ["X-Request-Id", "X-As-Of", "X-Store-Version", "X-Sandbox"],
+    maxAge: 3600,
+  })(context, next);
+});
+
+for (const path of DATA_PATHS) {
+  app.use(
+    path,
+    requireApiKey((context) => (context.var as Var).service.config.SERVICE_READ_API_KEY),
+  );
+}
+
+addRoutes(app);
+
+export default { fetch: app.fetch };

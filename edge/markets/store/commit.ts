@@ -1,0 +1,136 @@
+// Writing the bitemporal store: one verb, `commit`. Content-idempotent and atomic per series.
+// A crash before the single SQL statement leaves at most an orphan object, after it a whole vintage.
+
+import type { R2Bucket } from "@cloudflare/workers-types";
+import { assert, Failure } from "../../../shared/errors.ts";
+import { insertVintage, planRead } from "./catalog.ts";
+import { type ChangedRow, canonicalText, diff, type Range, type Row, sorted } from "./plan.ts";
+import { encodeInline, encodeSegment } from "./segment.ts";
+import { type StoreParts, stateOf } from "./store.ts";
+
+export interface WriterParts extends StoreParts {
+  bucket: Pick<R2Bucket, "get" | "put">;
+  /** A pause in milliseconds between attempts that lost to another writer. */
+  pause: (milliseconds: number) => Promise<void>;
+}
+
+export interface CommitRequest {
+  library: string;
+  symbol: string;
+  valueColumns: readonly string[];
+  /** The source's rows over the covered range; order is free, keys are unique. */
+  rows: readonly Row[];
+  /** What the source was asked for; a stored row inside it that `rows` lacks is retracted. */
+  covered: Range;
+  reconstructed: boolean;
+  sandbox: boolean;
+  runId: string;
+  partition: string;
+  /** Where the rows came from, without credentials. */
+  sourceUrl: string;
+  sourcePublishedAt?: number | null;
+}
+
+export interface Vintage {
+  seq: number;
+  asOf: number;
+  inserted: number;
+  revised: number;
+  retracted: number;
+}
+
+/** Vintages of up to this many rows stay inside the catalog. */
+export const INLINE_ROWS_MAX = 2_000;
+const ATTEMPTS_MAX = 40;
+const PAUSE_MS_MAX = 50;
+
+/**
+ * Commits rows as a new vintage, or returns null when they change nothing.
+ * Concurrent commits to one series serialise: a loser re-reads, compares again and retries.
+ */
+export async function commit(parts: WriterParts, request: CommitRequest): Promise<Vintage | null> {
+  checkRows(request);
+  const incoming = sorted(request.rows);
+  for (let attempt = 1; attempt <= ATTEMPTS_MAX; attempt++) {
+    const outcome = await attemptCommit(parts, request, incoming, attempt);
+    if (outcome !== "conflict") return outcome;
+    await parts.pause(Math.random() * Math.min(attempt * 8, PAUSE_MS_MAX));
+  }
+  const { library, symbol } = request;
+  throw new Failure(
+    "commit_conflict",
+    `${library}/${symbol}: ${ATTEMPTS_MAX} commits lost the race`,
+  );
+}
+
+async function attemptCommit(
+  parts: WriterParts,
+  request: CommitRequest,
+  incoming: Row[],
+  attempt: number,
+): Promise<Vintage | null | "conflict"> {
+  const { library, symbol, covered, valueColumns } = request;
+  const plan = await planRead(parts.database, { library, symbol, asOf: Infinity, range: covered });
+  if (plan && plan.sandbox !== request.sandbox) throw sandboxMixed(request);
+  assert(!plan || plan.valueColumns.join() === valueColumns.join(), "value columns never change");
+  const changes = diff(plan ? await stateOf(parts, plan, covered) : [], incoming, covered);
+  if (changes.rows.length === 0) return null;
+  const contentSha256 = await sha256(new TextEncoder().encode(canonicalText(changes.rows)));
+  const small = changes.rows.length <= INLINE_ROWS_MAX;
+  const committed = await insertVintage(parts.database, {
+    ...request,
+    seenSeq: plan?.headSeq ?? 0,
+    sourcePublishedAt: request.sourcePublishedAt ?? null,
+    changes,
+    liveRows: (plan?.liveRows ?? 0) + changes.inserted - changes.retracted,
+    contentSha256,
+    inline: small ? encodeInline(changes.rows, valueColumns) : null,
+    segment: small ? null : await putSegment(parts, request, changes.rows, attempt),
+  });
+  if (!committed) return "conflict";
+  const { inserted, revised, retracted } = changes;
+  return { ...committed, inserted, revised, retracted };
+}
+
+/** Writes the object under a key of its own attempt, so that collecting orphans can never hit a live one. */
+async function putSegment(
+  { bucket }: WriterParts,
+  { library, symbol, runId, valueColumns }: CommitRequest,
+  rows: readonly ChangedRow[],
+  attempt: number,
+) {
+  const bytes = encodeSegment(rows, valueColumns);
+  const digest = await sha256(bytes);
+  const unique = crypto.randomUUID().slice(0, 8);
+  const objectKey = `v1/${library}/${symbol}/l0/${runId}-${attempt}-${unique}.parquet`;
+  await bucket.put(objectKey, bytes).catch((cause: unknown) => {
+    throw new Failure("store_unavailable", "the object store does not answer", { cause });
+  });
+  return { objectKey, bytes: bytes.byteLength, sha256: digest };
+}
+
+const sha256 = async (bytes: Uint8Array<ArrayBuffer> | Uint8Array) =>
+  new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>));
+
+function checkRows({ rows, covered, valueColumns, symbol }: CommitRequest) {
+  assert(covered.from < covered.to, "a commit covers some valid time");
+  assert(!symbol.endsWith("__vintages"), "sidecar names are not symbols");
+  const keys = new Set<string>();
+  for (const row of rows) {
+    assert(
+      row.datetime >= covered.from && row.datetime < covered.to,
+      "rows lie in the covered range",
+    );
+    assert(row.values.length === valueColumns.length, "one value per value column");
+    assert(!row.values.some((value) => Math.abs(value) === Infinity), "values are finite or NaN");
+    keys.add(`${row.datetime} ${row.instrumentId}`);
+  }
+  assert(keys.size === rows.length, "(Datetime, instrument_id) is unique in a commit");
+}
+
+const sandboxMixed = ({ library, symbol, sandbox }: CommitRequest) =>
+  new Failure(
+    "sandbox_mixed",
+    `${library}/${symbol} holds ${sandbox ? "real" : "sandbox"} data and may not take ` +
+      `${sandbox ? "sandbox" : "real"} data; use another state folder, or npm start -- --reset`,
+  );

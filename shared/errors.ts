@@ -1,0 +1,70 @@
+// The one error table: code → status and meaning. It drives responses, OpenAPI, run states and README.
+
+import { z } from "zod";
+
+export const ERRORS = {
+  bad_datetime: { status: 400, meaning: "a datetime parameter cannot be parsed" },
+  bad_body: { status: 400, meaning: "the request body is not valid JSON" },
+  unauthorized: { status: 401, meaning: "a key or token is required and missing or invalid" },
+  route_not_found: { status: 404, meaning: "no such path" },
+  unknown_library: { status: 404, meaning: "the store holds no such library" },
+  unknown_symbol: { status: 404, meaning: "the library holds no such symbol" },
+  unknown_job: { status: 404, meaning: "no pipeline has this job name" },
+  unknown_run: { status: 404, meaning: "no such run" },
+  unknown_backfill: { status: 404, meaning: "no such backfill" },
+  method_not_allowed: { status: 405, meaning: "the path exists, but not for this method" },
+  row_cap_exceeded: { status: 413, meaning: "an unbounded read holds more rows than the cap" },
+  invalid_request: { status: 422, meaning: "a parameter or body field is missing or malformed" },
+  bad_partition: { status: 422, meaning: "a partition key is malformed or out of range" },
+  internal: { status: 500, meaning: "a fault of ours; the log holds it under the request id" },
+  bad_configuration: { status: 500, meaning: "the service is misconfigured; keys are named" },
+  store_unavailable: { status: 503, meaning: "the database or object store does not answer" },
+  // Reasons a run failed. They reach HTTP only inside a run's `error_code`.
+  credential_missing: { status: 502, meaning: "the provider's credential is not set" },
+  upstream_unauthorized: { status: 502, meaning: "the provider refused the credential" },
+  upstream_rejected: { status: 502, meaning: "the provider refused the request" },
+  upstream_unavailable: { status: 502, meaning: "the provider failed, throttled or timed out" },
+  upstream_truncated: { status: 502, meaning: "the provider sent fewer rows than it announced" },
+  upstream_schema_drift: { status: 502, meaning: "the provider's format changed" },
+  gate_rejected: { status: 502, meaning: "the quality gate refused the fetched rows" },
+  sandbox_mixed: { status: 502, meaning: "sandbox and real data may not share a series" },
+  commit_conflict: { status: 503, meaning: "other writers won every attempt to commit" },
+  lease_lost: { status: 502, meaning: "the run's process stopped renewing its lease" },
+} as const satisfies Record<string, { status: number; meaning: string }>;
+
+export type ErrorCode = keyof typeof ERRORS;
+
+/** An expected failure: a code of the table, a sentence for the caller, named numbers for the body. */
+export class Failure extends Error {
+  override readonly name = "Failure";
+  readonly code: ErrorCode;
+  readonly data: Readonly<Record<string, unknown>>;
+
+  constructor(
+    code: ErrorCode,
+    detail: string,
+    options: { cause?: unknown; data?: Record<string, unknown> } = {},
+  ) {
+    super(detail, { cause: options.cause });
+    this.code = code;
+    this.data = options.data ?? {};
+  }
+
+  get status(): number {
+    return ERRORS[this.code].status;
+  }
+}
+
+/** Every error answer of both services; some codes add named fields. */
+export const ErrorBody = z
+  .looseObject({
+    code: z.string().meta({ description: "stable, for programs", example: "unknown_symbol" }),
+    detail: z.string().meta({ description: "one sentence, for people" }),
+    request_id: z.string().meta({ description: "also in the X-Request-Id header and the log" }),
+  })
+  .meta({ id: "Error" });
+
+/** Programmer error: `holds` must be true here. The log shows the message, the caller never does. */
+export function assert(holds: unknown, mustHold: string): asserts holds {
+  if (!holds) throw new Error(`assertion failed: ${mustHold}`);
+}

@@ -1,0 +1,43 @@
+// Instants: the one place that asks the machine for the time, and the one parser of wire datetimes.
+// Everything inside is epoch milliseconds, UTC; zones appear only where a schedule or market needs one.
+
+export const MINUTE = 60_000;
+export const HOUR = 3_600_000;
+export const DAY = 86_400_000;
+
+/** A source of "now" in epoch milliseconds; passed as an argument so that tests can move it. */
+export type Clock = () => number;
+
+/** The machine's clock. */
+export const systemClock: Clock = () => Date.now();
+
+const DATETIME =
+  /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:([Zz])| ?([+\- ])(\d\d):?(\d\d))?)?$/;
+
+/**
+ * Epoch milliseconds of an ISO 8601 date or datetime, or null when it names no instant.
+ *
+ * A date alone means 00:00Z at its start; a datetime without an offset is UTC. Digits beyond the
+ * millisecond are cut, never rounded up, so that an `as_of` cannot reach into its own future. A space
+ * before `hh:mm` is read as `+`, which is what an unescaped plus sign in a URL becomes.
+ */
+export function parseInstant(text: string): number | null {
+  const match = DATETIME.exec(text.trim());
+  if (!match) return null;
+  const part = (index: number) => Number(match[index] ?? 0);
+  const [year, month, day] = [part(1), part(2), part(3)];
+  const [hour, minute, second] = [part(4), part(5), part(6)];
+  if (hour > 23 || minute > 59 || second > 59 || part(10) > 23 || part(11) > 59) return null;
+  const date = new Date(0);
+  date.setUTCFullYear(year, month - 1, day);
+  if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return null;
+  const milliseconds = Number((match[7] ?? "").padEnd(3, "0").slice(0, 3));
+  const offset = (part(10) * 60 + part(11)) * MINUTE * (match[9] === "-" ? -1 : 1);
+  return date.getTime() + hour * HOUR + minute * MINUTE + second * 1000 + milliseconds - offset;
+}
+
+/** `2026-01-31T05:00:00.000Z` for epoch milliseconds. */
+export const iso = (instant: number): string => new Date(instant).toISOString();
+
+/** `2026-01-31`, the UTC calendar day that holds the instant. */
+export const isoDay = (instant: number): string => iso(instant).slice(0, 10);
