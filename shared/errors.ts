@@ -1,4 +1,5 @@
-// The one error table: code → status and meaning. It drives responses, OpenAPI, run states and README.
+// The one error table: code → status and meaning. It drives responses, OpenAPI, run states and
+// README.
 
 import { z } from "zod";
 
@@ -34,7 +35,9 @@ export const ERRORS = {
 
 export type ErrorCode = keyof typeof ERRORS;
 
-/** An expected failure: a code of the table, a sentence for the caller, named numbers for the body. */
+/**
+ * An expected failure: a code of the table, a sentence for the caller, named numbers for the body.
+ */
 export class Failure extends Error {
   override readonly name = "Failure";
   readonly code: ErrorCode;
@@ -64,7 +67,9 @@ export const ErrorBody = z
   })
   .meta({ id: "Error" });
 
-/** Programmer error: `holds` must be true here. The log shows the message, the caller never does. */
+/**
+ * Programmer error: `holds` must be true here. The log shows the message, the caller never does.
+ */
 export function assert(holds: unknown, mustHold: string): asserts holds {
   if (!holds) throw new Error(`assertion failed: ${mustHold}`);
 }

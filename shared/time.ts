@@ -1,5 +1,6 @@
 // Instants: the one place that asks the machine for the time, and the one parser of wire datetimes.
-// Everything inside is epoch milliseconds, UTC; zones appear only where a schedule or market needs one.
+// Everything inside is epoch milliseconds, UTC; zones appear only where a schedule or market needs
+// one.
 
 export const MINUTE = 60_000;
 export const HOUR = 3_600_000;
@@ -18,8 +19,8 @@ const DATETIME =
  * Epoch milliseconds of an ISO 8601 date or datetime, or null when it names no instant.
  *
  * A date alone means 00:00Z at its start; a datetime without an offset is UTC. Digits beyond the
- * millisecond are cut, never rounded up, so that an `as_of` cannot reach into its own future. A space
- * before `hh:mm` is read as `+`, which is what an unescaped plus sign in a URL becomes.
+ * millisecond are cut, never rounded up, so that an `as_of` cannot reach into its own future. A
+ * space before `hh:mm` is read as `+`, which is what an unescaped plus sign in a URL becomes.
  */
 export function parseInstant(text: string): number | null {
   const match = DATETIME.exec(text.trim());

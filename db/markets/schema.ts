@@ -1,5 +1,6 @@
-// The markets database: the store's catalog and the ingest ledger. Every mutable truth of the service
-// is a row here; R2 holds only immutable bytes. Migrations are generated from this file, append-only.
+// The markets database: the store's catalog and the ingest ledger. Every mutable truth of the
+// service is a row here; R2 holds only immutable bytes. Migrations are generated from this file,
+// append-only.
 
 import { sql } from "drizzle-orm";
 import {
@@ -107,7 +108,9 @@ export const segment = pgTable(
   ],
 );
 
-/** One row a schedule; `last_tick` only ever moves forward, so a tick delivered twice fires once. */
+/**
+ * One row a schedule; `last_tick` only ever moves forward, so a tick delivered twice fires once.
+ */
 export const schedule = pgTable("schedule", {
   name: text("name").primaryKey(),
   enabled: boolean("enabled").notNull().default(true),
@@ -139,9 +142,9 @@ export const backfill = pgTable("backfill", {
 });
 
 /**
- * One execution of a pipeline over one partition.
- * `queued` and `running` are left by the run's own process, or by the minute cron when `available_at`
- * or `lease_until` passed; `succeeded` and `failed` are final.
+ * One execution of a pipeline over one partition. `queued` and `running` are left by the run's own
+ * process, or by the minute cron when `available_at` or `lease_until` passed; `succeeded` and
+ * `failed` are final.
  */
 export const run = pgTable(
   "run",

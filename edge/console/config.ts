@@ -21,7 +21,10 @@ const Environment = z.object({
   DATABASE_URL: databaseUrl(),
   /** The bucket of immutable segments. Required binding. */
   STORE: binding<R2Bucket>(),
-  /** Runs for EIA; one queue a provider, so that its concurrency is our politeness. Required binding. */
+  /**
+   * Runs for EIA; one queue a provider, so that its concurrency is our politeness. Required
+   * binding.
+   */
   INGEST_EIA: binding<Queue<RunMessage>>(),
   /** Bearer token of the operator API. Required, no default. */
   OPERATOR_TOKEN: secret(),

@@ -1,8 +1,8 @@
-// The chassis of every Worker: request ids, one log line a request, one error translator, JSON 404 and
-// 405, the API description. A service adds its routes; what they share is decided here once.
+// The chassis of every Worker: request ids, one log line a request, one error translator, JSON 404
+// and 405, the API description. A service adds its routes; what they share is decided here once.
 //
-// Choices the specs leave open: a missing or malformed parameter is 422, unknown query keys and body
-// fields are dropped, an error body is `{code, detail, request_id}` plus the numbers it names.
+// Choices the specs leave open: a missing or malformed parameter is 422, unknown query keys and
+// body fields are dropped, an error body is `{code, detail, request_id}` plus the numbers it names.
 
 import { OpenAPIHono, type z } from "@hono/zod-openapi";
 import type { Context, Handler, MiddlewareHandler } from "hono";

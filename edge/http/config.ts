@@ -48,7 +48,9 @@ export const optionalSecret = () =>
 export const binding = <T>() =>
   z.custom<T>((value) => typeof value === "object" && value !== null, "binding required");
 
-/** A `postgres://` connection string; its parts are checked, its text never appears in the error. */
+/**
+ * A `postgres://` connection string; its parts are checked, its text never appears in the error.
+ */
 export const databaseUrl = () =>
   z
     .string({ error: "required" })
@@ -74,7 +76,9 @@ export function parseEnvironment<Schema extends z.ZodType>(
   });
 }
 
-/** Runs `open` once per environment object and keeps its result, or its failure, for the isolate. */
+/**
+ * Runs `open` once per environment object and keeps its result, or its failure, for the isolate.
+ */
 export function oncePerEnvironment<Context>(open: (environment: object) => Context) {
   const opened = new WeakMap<object, { context: Context } | { failure: unknown }>();
   return (environment: object): Context => {

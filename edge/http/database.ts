@@ -17,7 +17,10 @@ export type Database = NeonHttpDatabase;
 /** A database handle; nothing is connected until the first statement. */
 export const openDatabase = (url: Secret): Database => drizzle({ client: neon(url.reveal()) });
 
-/** True when the database could not be reached or is shutting down, as opposed to refusing a statement. */
+/**
+ * True when the database could not be reached or is shutting down, as opposed to refusing a
+ * statement.
+ */
 export function isUnavailable(thrown: unknown): boolean {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     if (!(error instanceof NeonDbError)) continue;

@@ -12,7 +12,9 @@ export async function sameSecret(given: string, expected: Secret): Promise<boole
   return left.reduce((different, byte, index) => different | (byte ^ (right[index] ?? 0)), 0) === 0;
 }
 
-/** Lets a request pass only with the expected `X-API-Key`; with no key configured, every request. */
+/**
+ * Lets a request pass only with the expected `X-API-Key`; with no key configured, every request.
+ */
 export function requireApiKey(
   expected: (context: Parameters<MiddlewareHandler>[0]) => Secret | undefined,
 ) {

@@ -1,6 +1,6 @@
-// The first thing every npm script runs, on whatever Node the machine has (20 or newer) and with nothing
-// installed: brings node_modules to what the lockfile pins, then hands over to the pinned Node.
-// Plain JavaScript, no dependency.
+// The first thing every npm script runs, on whatever Node the machine has (20 or newer) and with
+// nothing installed: brings node_modules to what the lockfile pins, then hands over to the pinned
+// Node. Plain JavaScript, no dependency.
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -49,14 +49,17 @@ async function install() {
   process.stderr.write(`Installed in ${seconds()} s.\n`);
 }
 
-/** Runs a program to its end, passing signals on; an orphaned child must not outlive its terminal. */
+/**
+ * Runs a program to its end, passing signals on; an orphaned child must not outlive its terminal.
+ */
 function run(command, args, output) {
   const stdio = output === "inherit" ? "inherit" : ["ignore", "pipe", "pipe"];
   const child = spawn(command, args, { cwd: root, stdio });
   for (const stream of [child.stdout, child.stderr])
     stream?.on("data", (chunk) => output.push(chunk));
   const pass = (signal) => child.kill(signal);
-  // Ctrl-C reaches the child directly, with the whole foreground group: only stay alive for it here.
+  // Ctrl-C reaches the child directly, with the whole foreground group: only stay alive for it
+  // here.
   process.on("SIGINT", () => {});
   process.on("SIGTERM", pass);
   process.on("SIGHUP", pass);

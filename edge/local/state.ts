@@ -1,5 +1,5 @@
-// The state folder: where everything of an embedded stack lies, its random credentials, and the lock
-// that keeps two stacks from sharing it.
+// The state folder: where everything of an embedded stack lies, its random credentials, and the
+// lock that keeps two stacks from sharing it.
 
 import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
@@ -77,7 +77,10 @@ export function writePrivate(path: string, text: string) {
   fs.renameSync(`${path}.new`, path);
 }
 
-/** Takes the folder's lock, or fails naming the process that holds it. Returns the way to release it. */
+/**
+ * Takes the folder's lock, or fails naming the process that holds it. Returns the way to release
+ * it.
+ */
 export function lockState(state: State): () => void {
   const file = join(state.dir, "lock");
   fs.mkdirSync(state.dir, { recursive: true, mode: 0o700 });

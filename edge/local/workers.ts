@@ -1,5 +1,6 @@
 // The Workers, bundled from source and run in one workerd, each on its own port, with R2, its S3
-// endpoint and queues. What they are comes from wrangler.toml, the file production is deployed from.
+// endpoint and queues. What they are comes from wrangler.toml, the file production is deployed
+// from.
 
 import { createRequire } from "node:module";
 import { join } from "node:path";
@@ -111,8 +112,9 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
 }
 
 /**
- * Miniflare ends the whole process at a signal, before Postgres and the lock are put away. Returns the
- * way to take off the handlers that were added since; stopping in order is the stack's own duty.
+ * Miniflare ends the whole process at a signal, before Postgres and the lock are put away. Returns
+ * the way to take off the handlers that were added since; stopping in order is the stack's own
+ * duty.
  */
 function rememberSignals(): () => void {
   const signals = ["SIGINT", "SIGTERM", "SIGHUP"] as const;

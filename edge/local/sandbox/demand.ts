@@ -1,6 +1,7 @@
-// The sandbox's grid: hourly demand of every balancing authority, as a pure function of the authority,
-// the hour and when it is asked. Realistic shapes, and the faults of real reporting: hours that arrive
-// late, days that are revised, values that are withdrawn for a while, nulls and impossible zeros.
+// The sandbox's grid: hourly demand of every balancing authority, as a pure function of the
+// authority, the hour and when it is asked. Realistic shapes, and the faults of real reporting:
+// hours that arrive late, days that are revised, values that are withdrawn for a while, nulls and
+// impossible zeros.
 
 import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
 
@@ -17,8 +18,8 @@ interface Authority {
 /** Oldest hour of the sandbox. */
 export const HISTORY_FROM = Date.UTC(2023, 0, 1);
 
-// Codes by zone. The facet list also names generation-only and retired authorities; the sandbox gives
-// those a station-service load, so that every known code has a series.
+// Codes by zone. The facet list also names generation-only and retired authorities; the sandbox
+// gives those a station-service load, so that every known code has a series.
 const BY_ZONE: Readonly<Record<string, string>> = {
   "-5":
     "CPLE:7074 CPLW:477 DUK:11916 FMPP:2528 FPC:7734 FPL:18906 GVL:264 HST:84 ISNE:11938 JEA:1649 " +
@@ -94,7 +95,10 @@ function settled({ code, mean, offset }: Authority, datetime: number): number {
   return Math.max(1, Math.round(load));
 }
 
-/** When the hour is first published: mostly 35 to 100 minutes after its end, one in twenty hours late. */
+/**
+ * When the hour is first published: mostly 35 to 100 minutes after its end, one in twenty hours
+ * late.
+ */
 function publishedAt({ code }: Authority, datetime: number): number {
   const hour = datetime / HOUR;
   const usual = (35 + 65 * chance("lag", code)) * MINUTE;
@@ -104,8 +108,8 @@ function publishedAt({ code }: Authority, datetime: number): number {
 }
 
 /**
- * What the provider answers at `now` for the hour that starts at `datetime`: a number, null where it
- * reports none, or undefined where it has no row.
+ * What the provider answers at `now` for the hour that starts at `datetime`: a number, null where
+ * it reports none, or undefined where it has no row.
  */
 export function demandAt(
   authority: Authority,

@@ -1,6 +1,6 @@
-// EIA API v2's wire format over the sandbox's grid: facets, lexical periods, sorting, pages of at most
-// 5,000 rows with a warning, values as strings, error bodies, and the caller's key echoed back, as the
-// real one does.
+// EIA API v2's wire format over the sandbox's grid: facets, lexical periods, sorting, pages of at
+// most 5,000 rows with a warning, values as strings, error bodies, and the caller's key echoed
+// back, as the real one does.
 
 import { HOUR, iso, parseInstant } from "../../../shared/time.ts";
 import { AUTHORITIES, demandAt, HISTORY_FROM } from "./demand.ts";

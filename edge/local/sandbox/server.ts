@@ -1,4 +1,5 @@
-// The sandbox upstream: the providers' wire formats on a loopback port, for stacks without credentials.
+// The sandbox upstream: the providers' wire formats on a loopback port, for stacks without
+// credentials.
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";

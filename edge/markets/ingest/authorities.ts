@@ -1,6 +1,8 @@
 // The balancing authorities that report to EIA's hourly grid monitor, and its regional aggregates.
 
-/** Codes of the 2023-24 facet list, and three that began later. Some are retired or generation-only. */
+/**
+ * Codes of the 2023-24 facet list, and three that began later. Some are retired or generation-only.
+ */
 export const BALANCING_AUTHORITIES: ReadonlySet<string> = new Set(
   (
     "AEC AECI AVA AVRN AZPS BANC BPAT CHPD CISO CPLE CPLW DEAA DOPD DUK EEI EPE ERCO FMPP FPC FPL GCPD " +

@@ -1,5 +1,6 @@
-// The read-back check: after the write, the committed rows are read from the store and validated again.
-// A symbol that lags the freshest by more than three days is listed; the list is a watch-list only.
+// The read-back check: after the write, the committed rows are read from the store and validated
+// again. A symbol that lags the freshest by more than three days is listed; the list is a watch-
+// list only.
 
 import { DAY, HOUR, iso } from "../../../shared/time.ts";
 import type { Range } from "../store/plan.ts";

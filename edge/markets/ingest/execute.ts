@@ -1,6 +1,6 @@
 // One run: fetch → gate → commit each series → read back and check → record what was materialised.
-// Safe to repeat at any point: commits are content-idempotent, and the ledger's fence keeps a process
-// that woke late from recording anything.
+// Safe to repeat at any point: commits are content-idempotent, and the ledger's fence keeps a
+// process that woke late from recording anything.
 
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";

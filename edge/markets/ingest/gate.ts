@@ -1,6 +1,6 @@
-// The quality gate, pure: fetched rows → accepted rows and findings. An error rejects the whole commit,
-// a warning is recorded. Bounds come from published screening rules for EIA-930 (Ruggles et al. 2020)
-// and from recorded data.
+// The quality gate, pure: fetched rows → accepted rows and findings. An error rejects the whole
+// commit, a warning is recorded. Bounds come from published screening rules for EIA-930 (Ruggles et
+// al. 2020) and from recorded data.
 
 import { HOUR } from "../../../shared/time.ts";
 import type { Range, Row } from "../store/plan.ts";
@@ -73,7 +73,9 @@ export function gateDemand(fetched: readonly FetchedSeries[], context: GateConte
   };
 }
 
-/** Rules of every hourly set: on the hourly grid, unique, inside the window, not from the future. */
+/**
+ * Rules of every hourly set: on the hourly grid, unique, inside the window, not from the future.
+ */
 function structure(fetched: readonly FetchedSeries[], { window, now }: GateContext) {
   const rows = fetched.flatMap((series) =>
     series.rows.map((row) => ({ ...row, symbol: series.symbol })),

@@ -1,5 +1,6 @@
-// The ingest ledger: ticks, runs and backfills as rows. Each move of a run is one conditional statement,
-// so a message delivered twice, a late process and the cron that rescues it cannot both win.
+// The ingest ledger: ticks, runs and backfills as rows. Each move of a run is one conditional
+// statement, so a message delivered twice, a late process and the cron that rescues it cannot both
+// win.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Backfill, Run, RunTrigger } from "../../../shared/markets.ts";
@@ -50,8 +51,8 @@ export async function lastTicks(database: Database): Promise<Map<string, number>
 }
 
 /**
- * Records a firing and starts its run, or records why it starts none. A firing that is not newer than
- * the schedule's last one changes nothing and returns false.
+ * Records a firing and starts its run, or records why it starts none. A firing that is not newer
+ * than the schedule's last one changes nothing and returns false.
  */
 export async function recordTick(
   database: Database,
@@ -83,8 +84,8 @@ export async function lastOutcome(database: Database, schedule: string) {
 }
 
 /**
- * Creates a backfill and its runs, newest partition first, in one statement. A repeated idempotency key
- * returns the first backfill and creates nothing.
+ * Creates a backfill and its runs, newest partition first, in one statement. A repeated idempotency
+ * key returns the first backfill and creates nothing.
  */
 export async function createBackfill(
   database: Database,
@@ -184,8 +185,8 @@ export async function requeueRun(
 }
 
 /**
- * Frees runs whose lease expired, fails those out of attempts, and returns the queued runs whose message
- * seems lost: not available for long, or just freed. They are to be sent again.
+ * Frees runs whose lease expired, fails those out of attempts, and returns the queued runs whose
+ * message seems lost: not available for long, or just freed. They are to be sent again.
  */
 export async function rescueRuns(
   database: Database,

@@ -28,7 +28,9 @@ export function partitionRange(partitions: DailyPartitions, key: string, now: nu
   return { from, to: from + DAY };
 }
 
-/** The partitions from `first` to `last`, both included, newest first; fails with `bad_partition`. */
+/**
+ * The partitions from `first` to `last`, both included, newest first; fails with `bad_partition`.
+ */
 export function partitionsBetween(
   partitions: DailyPartitions,
   first: string,

@@ -9,7 +9,9 @@ import type { Schedule } from "./schedule.ts";
 import { type EiaAccess, type EiaRow, fetchEia } from "./sources/eia.ts";
 import type { Fetcher } from "./sources/upstream.ts";
 
-/** The ways to the providers; asking for one that is not configured fails with `credential_missing`. */
+/**
+ * The ways to the providers; asking for one that is not configured fails with `credential_missing`.
+ */
 export interface Upstreams {
   eia: () => EiaAccess & { sandbox: boolean };
   fetcher: Fetcher;
@@ -27,7 +29,10 @@ export interface Pipeline {
   schedule: Schedule;
   partitions: DailyPartitions;
   valueColumns: readonly string[];
-  /** A run of the newest partition also re-reads the days before it, since providers revise silently. */
+  /**
+   * A run of the newest partition also re-reads the days before it, since providers revise
+   * silently.
+   */
   lookbackMs: number;
   fetch: (upstreams: Upstreams, window: Range) => Promise<Fetched>;
   gate: (fetched: readonly FetchedSeries[], context: GateContext) => GateReport;

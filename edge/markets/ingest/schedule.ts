@@ -1,5 +1,5 @@
-// When a schedule fires, pure. Expressions are evaluated in the schedule's own zone, so release times
-// stay right across daylight-saving changes: an hourly tick fires once per real hour.
+// When a schedule fires, pure. Expressions are evaluated in the schedule's own zone, so release
+// times stay right across daylight-saving changes: an hourly tick fires once per real hour.
 
 import { Cron } from "croner";
 
@@ -22,8 +22,9 @@ function expression({ cron, timeZone }: Schedule): Cron {
  * still finds the same instant, and the ledger's compare-and-set fires it once.
  */
 export function latestTick(schedule: Schedule, now: number): number | null {
-  const [latest] = expression(schedule).previousRuns(1, new Date(now + 1_000));
-  return latest && latest.getTime() <= now ? latest.getTime() : null;
+  const nextSecond = Math.floor(now / 1_000) * 1_000 + 1_000;
+  const [latest] = expression(schedule).previousRuns(1, new Date(nextSecond));
+  return latest?.getTime() ?? null;
 }
 
 /** The first scheduled instant after `now`. */

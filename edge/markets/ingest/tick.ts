@@ -34,7 +34,9 @@ async function rescue(parts: IngestParts, now: number) {
   }
 }
 
-/** A tick materialises the newest partition, resolved against its scheduled instant, not the clock. */
+/**
+ * A tick materialises the newest partition, resolved against its scheduled instant, not the clock.
+ */
 async function fire(parts: IngestParts, pipeline: Pipeline, scheduledAt: number, now: number) {
   const partition = latestPartition(scheduledAt);
   const inRange = partition >= pipeline.partitions.first;
@@ -79,7 +81,10 @@ export interface BackfillRequest {
   idempotencyKey?: string | undefined;
 }
 
-/** Starts one run a partition, newest first. Repeating an idempotency key resumes the first backfill. */
+/**
+ * Starts one run a partition, newest first. Repeating an idempotency key resumes the first
+ * backfill.
+ */
 export async function startBackfill(parts: IngestParts, request: BackfillRequest): Promise<string> {
   const { job, first, last } = request;
   const now = parts.clock();

@@ -1,5 +1,5 @@
-// The store's SQL. One statement answers a read's plan, one commits a vintage: over HTTP there is no
-// interactive transaction, so whatever must be atomic is a single statement.
+// The store's SQL. One statement answers a read's plan, one commits a vintage: over HTTP there is
+// no interactive transaction, so whatever must be atomic is a single statement.
 
 import { type SQL, sql } from "drizzle-orm";
 import { iso } from "../../../shared/time.ts";
@@ -96,8 +96,8 @@ const hex = (bytes: Uint8Array) =>
 const bytea = (bytes: Uint8Array): SQL => sql`decode(${hex(bytes)}, 'hex')`;
 
 /**
- * Commits one vintage by compare-and-set on the head. The database clock stamps `as_of`: strictly later
- * than the last one, never in the past. Returns null when another commit came first.
+ * Commits one vintage by compare-and-set on the head. The database clock stamps `as_of`: strictly
+ * later than the last one, never in the past. Returns null when another commit came first.
  */
 export async function insertVintage(
   database: Database,
@@ -154,7 +154,10 @@ export async function listLibraries(database: Database): Promise<string[]> {
   return rows.map((row) => row.library);
 }
 
-/** The symbols of a library with their newest valid times, sorted; empty when there is no such library. */
+/**
+ * The symbols of a library with their newest valid times, sorted; empty when there is no such
+ * library.
+ */
 export async function listSymbols(
   database: Database,
   library: string,

@@ -1,5 +1,5 @@
-// Writing the bitemporal store: one verb, `commit`. Content-idempotent and atomic per series.
-// A crash before the single SQL statement leaves at most an orphan object, after it a whole vintage.
+// Writing the bitemporal store: one verb, `commit`. Content-idempotent and atomic per series. A
+// crash before the single SQL statement leaves at most an orphan object, after it a whole vintage.
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { assert, Failure } from "../../../shared/errors.ts";
@@ -92,7 +92,10 @@ async function attemptCommit(
   return { ...committed, inserted, revised, retracted };
 }
 
-/** Writes the object under a key of its own attempt, so that collecting orphans can never hit a live one. */
+/**
+ * Writes the object under a key of its own attempt, so that collecting orphans can never hit a live
+ * one.
+ */
 async function putSegment(
   { bucket }: WriterParts,
   { library, symbol, runId, valueColumns }: CommitRequest,

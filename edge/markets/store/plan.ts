@@ -1,7 +1,9 @@
 // The bitemporal rules, pure: what a state at a vintage is, and what a commit changes.
 // No I/O, no clock. Ranges of valid time are half-open `[from, to)` unless a name says `last`.
 
-/** One observation. `values` has one number per value column of the series; NaN is the wire's null. */
+/**
+ * One observation. `values` has one number per value column of the series; NaN is the wire's null.
+ */
 export interface Row {
   /** Valid time, epoch milliseconds. */
   datetime: number;
@@ -74,9 +76,9 @@ export function mergeDeltas(deltas: readonly Delta[], range: Range): StoredRow[]
 }
 
 /**
- * The changes that turn `current` into `incoming` over the covered range.
- * Only the latest state is compared, since real data goes A → B → A. A current row that is absent from
- * `incoming` is a retraction inside the range and untouched outside it.
+ * The changes that turn `current` into `incoming` over the covered range. Only the latest state is
+ * compared, since real data goes A → B → A. A current row that is absent from `incoming` is a
+ * retraction inside the range and untouched outside it.
  */
 export function diff(current: readonly Row[], incoming: readonly Row[], covered: Range): Changes {
   const before = new Map(current.map((row) => [keyOf(row), row]));

@@ -1,6 +1,6 @@
 // Rows ⇄ bytes: Parquet objects for large vintages, a compact JSON for those kept in the catalog.
-// Knowledge time and sequence are not in the bytes: they are assigned by the commit, after the object
-// was written, and live in the catalog. Any Parquet reader opens an object.
+// Knowledge time and sequence are not in the bytes: they are assigned by the commit, after the
+// object was written, and live in the catalog. Any Parquet reader opens an object.
 
 import { parquetReadObjects } from "hyparquet";
 import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";

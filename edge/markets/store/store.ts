@@ -1,5 +1,5 @@
-// Reading the bitemporal store: the state of a symbol as it was known at an `as_of`.
-// Reads never see data learned after `as_of`: the cut is made on the catalog, before any byte is opened.
+// Reading the bitemporal store: the state of a symbol as it was known at an `as_of`. Reads never
+// see data learned after `as_of`: the cut is made on the catalog, before any byte is opened.
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { Failure } from "../../../shared/errors.ts";

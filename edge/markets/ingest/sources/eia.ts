@@ -1,8 +1,8 @@
 // EIA API v2: partition → requests → rows. No store, no clock, no environment.
 //
-// Facts it relies on: hourly `period` is the UTC hour ENDING; pages hold at most 5,000 rows and a short
-// page is a warning, not an error; values are numbers, strings, null, "." or "NA"; the answer echoes the
-// caller's key; before v2.1.10 an error body could come with HTTP 200.
+// Facts it relies on: hourly `period` is the UTC hour ENDING; pages hold at most 5,000 rows and a
+// short page is a warning, not an error; values are numbers, strings, null, "." or "NA"; the answer
+// echoes the caller's key; before v2.1.10 an error body could come with HTTP 200.
 
 import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
@@ -48,6 +48,7 @@ export interface EiaRows {
 export const EIA_BASE_URL = "https://api.eia.gov/v2/";
 const PAGE_ROWS = 5_000;
 const PAGES_MAX = 1_000;
+const READINGS_MAX = 3;
 const MISSING = new Set(["", ".", "NA"]);
 
 const Page = z.object({
@@ -67,28 +68,42 @@ const ErrorPage = z.object({
   error: z.union([z.string(), z.object({ code: z.string(), message: z.string().optional() })]),
 });
 
-/** Fetches every page of a query. Fails with a coded `Failure` that never holds the key. */
+/**
+ * Fetches every page of a query. Fails with a coded `Failure` that never holds the key. Rows that
+ * come or go between two pages shift the later ones and hide a row, which would look like a
+ * retraction: such a reading is thrown away and started again.
+ */
 export async function fetchEia(
   access: EiaAccess,
   query: EiaQuery,
   fetcher: Fetcher,
 ): Promise<EiaRows> {
+  for (let reading = 1; ; reading++) {
+    const rows = await readPages(access, query, fetcher);
+    if (rows) return { rows, sourceUrl: requestUrl(access.shownAs, query, 0) };
+    if (reading === READINGS_MAX) {
+      throw new Failure("upstream_truncated", "EIA's rows changed each time they were read");
+    }
+  }
+}
+
+/** The rows of all pages, or null when they did not fit together. */
+async function readPages(access: EiaAccess, query: EiaQuery, fetcher: Fetcher) {
   const unique = new Map<string, EiaRow>();
+  let announced: number | undefined;
   let received = 0;
   for (let page = 0; page < PAGES_MAX; page++) {
     const url = requestUrl(access.baseUrl, query, received);
     const withKey = `${url}&api_key=${encodeURIComponent(access.apiKey.reveal())}`;
     const { total, data } = readPage(await get(fetcher, "EIA", withKey));
+    announced ??= total;
+    if (total !== announced) return null;
     for (const record of data) {
       const row = readRow(record, query.keyFields);
       unique.set(`${row.datetime} ${Object.values(row.key).join(" ")}`, row);
     }
     received += data.length;
-    if (received >= total) {
-      // Rows that arrive between two pages shift the later ones: a repeat hides a row never seen.
-      if (unique.size < total) throw truncated(unique.size, total);
-      return { rows: [...unique.values()], sourceUrl: requestUrl(access.shownAs, query, 0) };
-    }
+    if (received >= total) return unique.size === total ? [...unique.values()] : null;
     if (data.length === 0) throw truncated(received, total);
   }
   throw new Failure("upstream_rejected", `EIA: the query needs more than ${PAGES_MAX} pages`);
@@ -97,7 +112,10 @@ export async function fetchEia(
 const truncated = (received: number, total: number) =>
   new Failure("upstream_truncated", `EIA announced ${total} rows and sent ${received}`);
 
-/** The request of one page, without the key. Periods are hour-ending, so the window moves by an hour. */
+/**
+ * The request of one page, without the key. Periods are hour-ending, so the window moves by an
+ * hour.
+ */
 function requestUrl(base: string, query: EiaQuery, offset: number): string {
   const hourEnding = (start: number) => iso(start + HOUR).slice(0, 13);
   const parameters = [

@@ -25,7 +25,8 @@ const transient = (status: number) => status === 408 || status === 429 || status
 
 /**
  * GETs a URL, retrying 408, 429, 5xx, timeouts and dropped connections with exponential backoff, no
- * sooner than `Retry-After` asks. Fails with `upstream_unavailable` when the last attempt failed too.
+ * sooner than `Retry-After` asks. Fails with `upstream_unavailable` when the last attempt failed
+ * too.
  */
 export async function get(
   fetcher: Fetcher,

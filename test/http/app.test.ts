@@ -1,0 +1,161 @@
+// The chassis in process: what every service answers and logs, whatever its routes are.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { afterEach, describe, expect, it, vi } from "vitest";
+import { createService } from "../../edge/http/app.ts";
+import { parseEnvironment, Secret, secret } from "../../edge/http/config.ts";
+import { logLine, scrub } from "../../edge/http/log.ts";
+import { ErrorBody, Failure } from "../../shared/errors.ts";
+
+const Environment = z.object({
+  TOKEN: secret(),
+  LIMIT: z.coerce.number().int("must be an integer"),
+});
+
+function sample() {
+  const { app } = createService({
+    name: "sample",
+    title: "Sample",
+    description: "",
+    version: "1",
+    loggedQuery: ["symbol"],
+    open: (environment) => parseEnvironment(Environment, environment),
+  });
+  app.openapi(
+    createRoute({
+      method: "get",
+      path: "/things",
+      request: { query: z.object({ symbol: z.string() }) },
+      responses: { 200: { description: "" } },
+    }),
+    (context) => context.json({ symbol: context.req.valid("query").symbol }, 200),
+  );
+  app.get("/breaks", () => {
+    throw new Error("password=hunter2 in postgresql://user:hunter2@host/db");
+  });
+  app.get("/fails", () => {
+    throw new Failure("row_cap_exceeded", "too many", { data: { rows: 5 } });
+  });
+  const environment = { TOKEN: "hunter2", LIMIT: "3" };
+  const request = (path: string, init?: RequestInit) => app.request(path, init, environment);
+  return { app, request };
+}
+
+function captureLog(): () => Record<string, unknown>[] {
+  const lines: string[] = [];
+  vi.spyOn(console, "log").mockImplementation((line: string) => void lines.push(line));
+  return () => lines.map((line) => JSON.parse(line) as Record<string, unknown>);
+}
+
+afterEach(() => vi.restoreAllMocks());
+
+describe("the chassis", () => {
+  it("answers a request id and takes a sane one from the caller", async () => {
+    captureLog();
+    const { request } = sample();
+    const own = await request("/things?symbol=a");
+    expect(own.headers.get("X-Request-Id")).toMatch(/^[0-9a-f-]{36}$/);
+    const headers = { "X-Request-Id": "trace-1.2" };
+    expect((await request("/things?symbol=a", { headers })).headers.get("X-Request-Id")).toBe(
+      "trace-1.2",
+    );
+    const forged = { headers: { "X-Request-Id": '"}{' } };
+    expect((await request("/things?symbol=a", forged)).headers.get("X-Request-Id")).not.toBe('"}{');
+  });
+
+  it("logs one line a request, with only harmless query values", async () => {
+    const log = captureLog();
+    const { request } = sample();
+    await request("/things?symbol=erco&api_key=hunter2&note=private");
+    expect(log()).toHaveLength(1);
+    expect(log()[0]).toMatchObject({
+      event: "request",
+      method: "GET",
+      path: "/things",
+      status: 200,
+    });
+    expect(log()[0]?.query).toEqual({ symbol: "erco", api_key: "[redacted]", note: "[redacted]" });
+    expect(JSON.stringify(log())).not.toContain("hunter2");
+  });
+
+  it("answers JSON 404, 405 with Allow, and OPTIONS", async () => {
+    captureLog();
+    const { request } = sample();
+    const missing = await request("/nothing");
+    expect([missing.status, ErrorBody.parse(await missing.json()).code]).toEqual([
+      404,
+      "route_not_found",
+    ]);
+    const wrong = await request("/things", { method: "DELETE" });
+    expect([wrong.status, wrong.headers.get("Allow")]).toEqual([405, "GET, HEAD, OPTIONS"]);
+    expect(ErrorBody.parse(await wrong.json()).code).toBe("method_not_allowed");
+    expect((await request("/things", { method: "OPTIONS" })).status).toBe(204);
+    const head = await request("/things?symbol=a", { method: "HEAD" });
+    expect([head.status, await head.text()]).toEqual([200, ""]);
+  });
+
+  it("answers 422 naming the missing or repeated parameter", async () => {
+    captureLog();
+    const { request } = sample();
+    const body = ErrorBody.parse(await (await request("/things")).json());
+    expect(body).toMatchObject({ code: "invalid_request", detail: "symbol: required" });
+    expect((await request("/things?symbol=a&symbol=b")).status).toBe(422);
+  });
+
+  it("never shows an unexpected error, and logs it without its secrets", async () => {
+    const log = captureLog();
+    const { request } = sample();
+    const response = await request("/breaks");
+    const text = await response.text();
+    expect(response.status).toBe(500);
+    expect(ErrorBody.parse(JSON.parse(text)).code).toBe("internal");
+    expect(text).not.toContain("hunter2");
+    expect(JSON.stringify(log()[0])).toContain("user:[redacted]@host");
+    expect(JSON.stringify(log()[0])).not.toContain(":hunter2@");
+  });
+
+  it("puts a failure's numbers beside its code", async () => {
+    captureLog();
+    const { request } = sample();
+    const response = await request("/fails");
+    expect(response.status).toBe(413);
+    expect(await response.json()).toMatchObject({
+      code: "row_cap_exceeded",
+      detail: "too many",
+      rows: 5,
+    });
+  });
+
+  it("refuses every route on a bad environment, naming every key and no value", async () => {
+    captureLog();
+    const { app } = sample();
+    for (const path of ["/things?symbol=a", "/openapi.json", "/docs"]) {
+      const response = await app.request(path, {}, { LIMIT: "hunter2" });
+      const body = ErrorBody.parse(await response.json());
+      expect([response.status, body.code]).toEqual([500, "bad_configuration"]);
+      expect(body.detail).toContain("TOKEN: required");
+      expect(body.detail).toContain("LIMIT");
+      expect(body.detail).not.toContain("hunter2");
+    }
+  });
+});
+
+describe("secrets", () => {
+  it("never show themselves", () => {
+    const token = new Secret("hunter2");
+    expect(`${token} ${JSON.stringify({ token })} ${String(token)}`).not.toContain("hunter2");
+    expect(token.reveal()).toBe("hunter2");
+  });
+
+  it("are cut from log lines by name and by shape", () => {
+    const line = logLine("s", "info", "e", {
+      api_key: "hunter2",
+      nested: { Authorization: "hunter2" },
+      url: "https://x/?api_key=hunter2&a=1",
+      text: "sent Bearer hunter2",
+    });
+    expect(line).not.toContain("hunter2");
+    expect(line).toContain("a=1");
+    expect(scrub("postgres://u:hunter2@h/d")).toBe("postgres://u:[redacted]@h/d");
+  });
+});

@@ -1,0 +1,231 @@
+// The read API against the spec, in workerd with the real Postgres and object store: every status
+// of every route.
+
+import { beforeAll, describe, expect, it } from "vitest";
+import { ErrorBody } from "../../shared/errors.ts";
+import { Health, SeriesRecord } from "../../shared/markets.ts";
+import { commonRouteTests } from "../support/common-routes.ts";
+import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
+
+const FROM = Date.UTC(2026, 0, 10);
+const KEY = "a-reader's key";
+
+let open: World;
+let closed: World;
+let asOf: string[];
+
+beforeAll(async () => {
+  [open, closed] = await Promise.all([
+    createWorld({
+      services: ["markets", "console"],
+      environment: {
+        markets: { SERVICE_SERIES_MAX_ROWS: "5", SERVICE_CORS_ORIGINS: "https://app.example.com" },
+      },
+    }),
+    createWorld({
+      services: ["markets", "console"],
+      environment: { markets: { SERVICE_READ_API_KEY: KEY } },
+    }),
+  ]);
+  const first = await commitHours(open, "erco", FROM, [10, null, 30], { reconstructed: true });
+  const second = await commitHours(open, "erco", FROM + HOUR, [20, 31]);
+  await commitHours(open, "pjm", FROM, [1, 2, 3, 4, 5, 6]);
+  asOf = [first, second].map((vintage) => new Date(vintage?.asOf ?? 0).toISOString());
+});
+
+const get = (path: string, init?: RequestInit) => fetch(open.urls.markets + path, init);
+const series = async (query: string) => {
+  const response = await get(`/series?library=power.demand&symbol=erco${query}`);
+  expect(response.status).toBe(200);
+  return SeriesRecord.array().parse(await response.json());
+};
+const values = async (query: string) => (await series(query)).map((record) => record.value);
+const refusal = async (path: string) => {
+  const response = await get(path);
+  return { status: response.status, ...ErrorBody.parse(await response.json()) };
+};
+
+describe("the read API", () => {
+  commonRouteTests("openapi.markets.json", {
+    url: () => closed.urls.markets,
+    open: ["/healthz"],
+    wrong: { "X-API-Key": "wrong" },
+  });
+
+  it("lets the right key in, and warns once at start when none is set", async () => {
+    const response = await fetch(`${closed.urls.markets}/libraries`, {
+      headers: { "X-API-Key": KEY },
+    });
+    expect([response.status, await response.json()]).toEqual([200, []]);
+    await get("/libraries");
+    const warnings = (world: World) => world.logs.filter((line) => line.includes("open_api"));
+    expect(warnings(open)).toHaveLength(1);
+    expect(warnings(closed)).toHaveLength(0);
+    expect(closed.logs.join()).not.toContain(KEY);
+  });
+});
+
+describe("GET /healthz", () => {
+  it("tells libraries and the newest knowledge time, from the vintage index", async () => {
+    const health = Health.parse(await (await get("/healthz")).json());
+    expect(health).toMatchObject({
+      status: "ok",
+      libraries: ["power.demand"],
+      graph: "not_configured",
+    });
+    expect(Date.parse(health.latest_as_of ?? "")).toBeGreaterThanOrEqual(Date.parse(asOf[1] ?? ""));
+  });
+
+  it("has a null latest_as_of while nothing is committed", async () => {
+    const response = await fetch(`${closed.urls.markets}/healthz`);
+    expect(Health.parse(await response.json())).toMatchObject({
+      libraries: [],
+      latest_as_of: null,
+    });
+  });
+});
+
+describe("GET /libraries and /symbols", () => {
+  it("list what the store holds", async () => {
+    expect(await (await get("/libraries")).json()).toEqual(["power.demand"]);
+    expect(await (await get("/symbols?library=power.demand")).json()).toEqual(["erco", "pjm"]);
+  });
+
+  it("answer 404 for an unknown library and 422 for none", async () => {
+    expect(await refusal("/symbols?library=nope")).toMatchObject({
+      status: 404,
+      code: "unknown_library",
+    });
+    expect(await refusal("/symbols")).toMatchObject({ status: 422, detail: "library: required" });
+    expect(await refusal("/symbols?library=")).toMatchObject({ status: 422 });
+  });
+});
+
+describe("GET /series", () => {
+  it("answers the latest state with null for NaN and a flag per row", async () => {
+    expect(await series("")).toEqual([
+      record(0, 10, asOf[0], true),
+      record(1, 20, asOf[1], false),
+      record(2, 31, asOf[1], false),
+    ]);
+    expect((await series(`&as_of=${asOf[0]}`))[1]).toEqual(record(1, null, asOf[0], true));
+  });
+
+  function record(
+    hour: number,
+    value: number | null,
+    known: string | undefined,
+    reconstructed: boolean,
+  ) {
+    return {
+      Datetime: new Date(FROM + hour * HOUR).toISOString(),
+      instrument_id: "power.demand.erco",
+      value,
+      as_of: known,
+      vintage_reconstructed: reconstructed,
+    };
+  }
+
+  it("never answers data learned after as_of", async () => {
+    expect(await values(`&as_of=${asOf[0]}`)).toEqual([10, null, 30]);
+    expect(await values(`&as_of=${asOf[1]}`)).toEqual([10, 20, 31]);
+    const between = new Date(Date.parse(asOf[1] ?? "") - 1).toISOString();
+    expect(await values(`&as_of=${between}`)).toEqual([10, null, 30]);
+  });
+
+  it("answers [] for an as_of before the first vintage, and the latest for one in the future", async () => {
+    expect(await series("&as_of=2020-01-01")).toEqual([]);
+    expect(await series("&as_of=0001-01-01T00:00:00%2B14:00")).toEqual([]);
+    expect(await values("&as_of=9999-12-31T23:59:59Z")).toEqual([10, 20, 31]);
+  });
+
+  it("bounds valid time inclusively, by dates and by instants with Z or an offset", async () => {
+    expect(await values("&start=2026-01-10T01:00:00Z&end=2026-01-10T02:00:00Z")).toEqual([20, 31]);
+    expect(await values("&start=2026-01-10T01:00:01Z")).toEqual([31]);
+    expect(await values("&end=2026-01-10T01:00Z")).toEqual([10, 20]);
+    expect(await values("&end=2026-01-10")).toEqual([10]);
+    expect(await values("&start=2026-01-10T03:00:00%2B02:00")).toEqual([20, 31]);
+    expect(await values("&start=2026-01-10T03:00:00+02:00")).toEqual([20, 31]);
+    expect(await values("&start=2027-01-01")).toEqual([]);
+  });
+
+  it("names the vintage that answered", async () => {
+    const latest = await get("/series?library=power.demand&symbol=erco");
+    expect(latest.headers.get("X-As-Of")).toBe(asOf[1]);
+    expect(latest.headers.get("X-Store-Version")).toBe("2");
+    expect(latest.headers.get("X-Sandbox")).toBeNull();
+    const before = await get("/series?library=power.demand&symbol=erco&as_of=2020-01-01");
+    expect(before.headers.get("X-As-Of")).toBeNull();
+  });
+
+  it.each(["as_of", "start", "end"])("answers 400 for a %s that cannot be parsed", async (name) => {
+    for (const text of ["yesterday", "2026-02-30", ""]) {
+      const path = `/series?library=power.demand&symbol=erco&${name}=${text}`;
+      expect(await refusal(path)).toMatchObject({ status: 400, code: "bad_datetime" });
+    }
+  });
+
+  it("answers 404 for an unknown library, symbol or sidecar", async () => {
+    const unknown = (query: string) => refusal(`/series?${query}`);
+    expect(await unknown("library=x&symbol=erco")).toMatchObject({
+      status: 404,
+      code: "unknown_library",
+    });
+    const symbols = ["nope", "ERCO", "erco__vintages"];
+    for (const symbol of symbols) {
+      const answer = await unknown(`library=power.demand&symbol=${symbol}`);
+      expect(answer).toMatchObject({ status: 404, code: "unknown_symbol" });
+    }
+  });
+
+  it("answers 422 for a missing parameter or a range that ends before it starts", async () => {
+    expect(await refusal("/series?library=power.demand")).toMatchObject({ status: 422 });
+    expect(await refusal("/series?symbol=erco")).toMatchObject({ status: 422 });
+    const path = "/series?library=power.demand&symbol=erco&start=2026-01-02&end=2026-01-01";
+    expect(await refusal(path)).toMatchObject({ status: 422, code: "invalid_request" });
+  });
+
+  it("answers 413 for an unbounded read over the cap, stating count, cap and advice", async () => {
+    const answer = await refusal("/series?library=power.demand&symbol=pjm");
+    expect(answer).toMatchObject({ status: 413, code: "row_cap_exceeded", rows: 6, cap: 5 });
+    expect(answer.detail).toMatch(/6 rows.*cap of 5.*start.*end/);
+  });
+
+  it("exempts a bounded read from the cap, and decides it at the as_of asked for", async () => {
+    const bounded = await get("/series?library=power.demand&symbol=pjm&start=2000-01-01");
+    expect(((await bounded.json()) as unknown[]).length).toBe(6);
+    const early = await get("/series?library=power.demand&symbol=pjm&as_of=2020-01-01");
+    expect([early.status, await early.json()]).toEqual([200, []]);
+  });
+
+  it("answers HEAD like GET without a body, and refuses to write", async () => {
+    const head = await get("/series?library=power.demand&symbol=erco", { method: "HEAD" });
+    expect([head.status, await head.text()]).toEqual([200, ""]);
+    for (const method of ["POST", "PUT", "PATCH", "DELETE"]) {
+      expect((await get("/series", { method })).status).toBe(405);
+    }
+  });
+});
+
+describe("cross-origin access", () => {
+  const origin = (value: string) => ({ headers: { Origin: value } });
+
+  it("lets listed origins GET, others not, and nobody when unset", async () => {
+    const allow = (response: Response) => response.headers.get("Access-Control-Allow-Origin");
+    expect(allow(await get("/libraries", origin("https://app.example.com")))).toBe(
+      "https://app.example.com",
+    );
+    expect(allow(await get("/libraries", origin("https://evil.example.com")))).toBeNull();
+    const unset = await fetch(`${closed.urls.markets}/healthz`, origin("https://app.example.com"));
+    expect(allow(unset)).toBeNull();
+  });
+
+  it("answers a preflight with GET only, even where a key is needed for the request itself", async () => {
+    const response = await get("/series", {
+      method: "OPTIONS",
+      headers: { Origin: "https://app.example.com", "Access-Control-Request-Method": "GET" },
+    });
+    expect(response.status).toBe(204);
+    expect(response.headers.get("Access-Control-Allow-Methods")).toBe("GET");
+  });
+});

@@ -1,0 +1,99 @@
+// The bitemporal rules that real data exposes, on the pure functions.
+
+import { describe, expect, it } from "vitest";
+import {
+  canonicalText,
+  type Delta,
+  diff,
+  mergeDeltas,
+  type Row,
+} from "../../edge/markets/store/plan.ts";
+
+const row = (datetime: number, value: number, instrumentId = "a"): Row => ({
+  datetime,
+  instrumentId,
+  values: [value],
+});
+const all = { from: -Infinity, to: Infinity };
+
+describe("diff", () => {
+  it("finds insertions, revisions and retractions inside the covered range", () => {
+    const changes = diff([row(1, 10), row(2, 20), row(3, 30)], [row(2, 21), row(4, 40)], {
+      from: 2,
+      to: 5,
+    });
+    expect(changes).toMatchObject({ inserted: 1, revised: 1, retracted: 1 });
+    expect(changes.rows.map((one) => [one.datetime, one.retracted])).toEqual([
+      [2, false],
+      [3, true],
+      [4, false],
+    ]);
+  });
+
+  it("leaves rows outside the covered range alone: absence there is no retraction", () => {
+    expect(diff([row(1, 10), row(9, 90)], [], { from: 2, to: 9 }).rows).toEqual([]);
+  });
+
+  it("treats NaN as equal to NaN and −0 as 0", () => {
+    expect(
+      diff([row(1, NaN), row(2, 0)], [row(1, NaN), row(2, -0)], { from: 1, to: 3 }).rows,
+    ).toEqual([]);
+    expect(diff([row(1, NaN)], [row(1, 1)], { from: 1, to: 2 }).revised).toBe(1);
+  });
+
+  it("tells instruments at one instant apart", () => {
+    const changes = diff(
+      [row(1, 10, "a"), row(1, 20, "b")],
+      [row(1, 10, "a"), row(1, 21, "b")],
+      all,
+    );
+    expect(changes.rows).toEqual([{ ...row(1, 21, "b"), retracted: false }]);
+  });
+});
+
+describe("mergeDeltas", () => {
+  const delta = (seq: number, rows: [number, number | null][]): Delta => ({
+    seq,
+    asOf: seq * 100,
+    reconstructed: seq === 1,
+    rows: rows.map(([at, value]) => ({ ...row(at, value ?? NaN), retracted: value === null })),
+  });
+
+  it("keeps the last vintage of each row with its own knowledge time and flag", () => {
+    const state = mergeDeltas(
+      [
+        delta(2, [[1, 11]]),
+        delta(1, [
+          [1, 10],
+          [2, 20],
+        ]),
+      ],
+      all,
+    );
+    expect(state).toEqual([
+      { ...row(1, 11), asOf: 200, reconstructed: false },
+      { ...row(2, 20), asOf: 100, reconstructed: true },
+    ]);
+  });
+
+  it("follows A → B → A and a retraction that returns", () => {
+    const deltas = [
+      delta(1, [[1, 5]]),
+      delta(2, [[1, 6]]),
+      delta(3, [[1, 5]]),
+      delta(4, [[1, null]]),
+    ];
+    const value = (count: number) => mergeDeltas(deltas.slice(0, count), all)[0]?.values[0];
+    expect([1, 2, 3, 4].map(value)).toEqual([5, 6, 5, undefined]);
+    expect(mergeDeltas([...deltas, delta(5, [[1, 7]])], all)[0]?.values).toEqual([7]);
+  });
+});
+
+describe("canonicalText", () => {
+  it("gives equal economic content equal text", () => {
+    const text = (value: number) => canonicalText([{ ...row(1, value), retracted: false }]);
+    expect(text(Number("29.0"))).toBe(text(Number("29")));
+    expect(text(-0)).toBe(text(0));
+    expect(text(29)).not.toBe(text(29.1));
+  });
+});

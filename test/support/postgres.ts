@@ -1,0 +1,47 @@
+// One Postgres with its Neon-compatible endpoint for the whole test run; each test file makes
+// databases of its own in it.
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TestProject } from "vitest/node";
+import { prepareRoles } from "../../edge/local/databases.ts";
+import { startNeonEndpoint } from "../../edge/local/neon.ts";
+import { freePort } from "../../edge/local/ports.ts";
+import { startPostgres } from "../../edge/local/postgres.ts";
+import { type Credentials, prepareState, stateAt } from "../../edge/local/state.ts";
+
+export interface SharedPostgres {
+  port: number;
+  endpointPort: number;
+  credentials: Credentials;
+}
+
+declare module "vitest" {
+  interface ProvidedContext {
+    postgres: SharedPostgres;
+  }
+}
+
+export default async function setup(project: TestProject) {
+  const state = stateAt(mkdtempSync(join(tmpdir(), "vantage-test-")));
+  const { credentials } = prepareState(state);
+  const postgres = await startPostgres({
+    dataDir: state.postgres,
+    logFile: join(state.logs, "postgres.log"),
+    port: await freePort(),
+    password: credentials.superuser,
+  });
+  await prepareRoles(postgres.port, credentials);
+  const endpoint = await startNeonEndpoint(postgres.port);
+  project.provide("postgres", {
+    port: postgres.port,
+    endpointPort: endpoint.port,
+    credentials,
+  });
+  return async () => {
+    await endpoint.close();
+    await postgres.stop();
+    rmSync(state.dir, { recursive: true, force: true });
+  };
+}

@@ -1,0 +1,117 @@
+// A test file's own world: fresh databases, its own Workers in workerd, its own object store, and
+// where wanted a sandbox whose answers and clock the test decides.
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, inject } from "vitest";
+import { Secret } from "../../edge/http/config.ts";
+import { type Database, openDatabase } from "../../edge/http/database.ts";
+import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
+import { type Operator, operatorAt } from "../../edge/local/operator.ts";
+import {
+  type Bucket,
+  SERVICES,
+  type ServiceName,
+  startWorkers,
+  type Workers,
+} from "../../edge/local/workers.ts";
+import { type CommitRequest, commit, type WriterParts } from "../../edge/markets/store/commit.ts";
+import { openStore, type Store } from "../../edge/markets/store/store.ts";
+
+export interface World {
+  urls: Workers["urls"];
+  tick: Workers["tick"];
+  operator: Operator;
+  operatorToken: string;
+  database: Database;
+  bucket: Bucket;
+  store: Store;
+  writer: WriterParts;
+  /** Every line the Workers logged. */
+  logs: string[];
+}
+
+export interface WorldOptions {
+  services?: readonly ServiceName[];
+  environment?: Partial<Record<ServiceName, Record<string, string>>>;
+}
+
+/** Builds a world; it is taken down after the test file. */
+export async function createWorld(options: WorldOptions = {}): Promise<World> {
+  const { port, endpointPort, credentials } = inject("postgres");
+  const id = crypto.randomUUID().slice(0, 8);
+  const names = { markets: `markets_${id}`, vision: `vision_${id}` };
+  await prepareDatabases(port, credentials, names);
+  const urls = databaseUrls(endpointPort, credentials, names);
+  const folder = mkdtempSync(join(tmpdir(), "vantage-world-"));
+  const operatorToken = crypto.randomUUID();
+  const logs: string[] = [];
+  const workers = await startWorkers({
+    services: options.services ?? SERVICES,
+    host: "127.0.0.1",
+    ports: { markets: 0, console: 0, vision: 0 },
+    persistTo: join(folder, "workers"),
+    bundles: join(folder, "bundles"),
+    s3: { accessKeyId: "test", secretAccessKey: "test" },
+    bindings: {
+      markets: { DATABASE_URL: urls.marketsReader, ...options.environment?.markets },
+      console: {
+        DATABASE_URL: urls.marketsWriter,
+        OPERATOR_TOKEN: operatorToken,
+        ...options.environment?.console,
+      },
+      vision: { DATABASE_URL: urls.visionOwner, ...options.environment?.vision },
+    },
+    onLog: (line) => logs.push(line),
+  });
+  afterAll(async () => {
+    await workers.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+  const database = openDatabase(new Secret(urls.marketsWriter));
+  const bucket = await workers.bucket();
+  const pause = (milliseconds: number) =>
+    new Promise<void>((done) => setTimeout(done, milliseconds));
+  return {
+    urls: workers.urls,
+    tick: workers.tick,
+    operator: operatorAt(workers.urls.console, operatorToken),
+    operatorToken,
+    database,
+    bucket,
+    store: openStore({ database, bucket }),
+    writer: { database, bucket, pause },
+    logs,
+  };
+}
+
+export const HOUR = 3_600_000;
+export const DAY = 24 * HOUR;
+
+/** Commits hourly values from `from` on as one vintage of `power.demand`; null is NaN. */
+export function commitHours(
+  world: Pick<World, "writer">,
+  symbol: string,
+  from: number,
+  values: readonly (number | null)[],
+  more: Partial<CommitRequest> = {},
+) {
+  return commit(world.writer, {
+    library: "power.demand",
+    symbol,
+    valueColumns: ["value"],
+    rows: values.map((value, index) => ({
+      datetime: from + index * HOUR,
+      instrumentId: `power.demand.${symbol}`,
+      values: [value ?? NaN],
+    })),
+    covered: { from, to: from + values.length * HOUR },
+    reconstructed: false,
+    sandbox: false,
+    runId: crypto.randomUUID(),
+    partition: "2026-01-01",
+    sourceUrl: "https://api.eia.gov/v2/",
+    ...more,
+  });
+}
