@@ -56,6 +56,22 @@ export function operatorOf(state: State): Operator {
 }
 
 const POLL_MS = 300;
+const SILENCE_MS_MAX = 30_000;
+
+/** Polls until `ended`; a console that is being restarted is waited for. */
+async function poll<T>(read: () => Promise<T>, ended: (value: T) => boolean): Promise<T> {
+  for (let silence = 0; ; silence += POLL_MS) {
+    try {
+      const value = await read();
+      if (ended(value)) return value;
+      silence = 0;
+    } catch (thrown) {
+      const unreachable = thrown instanceof TypeError;
+      if (!unreachable || silence > SILENCE_MS_MAX) throw thrown;
+    }
+    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+  }
+}
 
 /** Follows a backfill to its end, telling of each change. */
 export async function followBackfill(
@@ -64,21 +80,20 @@ export async function followBackfill(
   onProgress: (done: number, total: number, failed: number) => void,
 ): Promise<Backfill> {
   let told = -1;
-  for (let current = backfill; ; current = await operator.backfill(backfill.backfill_id)) {
-    const { queued, running, succeeded, failed } = current.runs;
-    const done = succeeded + failed;
-    if (done !== told) onProgress(done, done + queued + running, failed);
-    told = done;
-    if (queued + running === 0) return current;
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-  }
+  return poll(
+    () => operator.backfill(backfill.backfill_id),
+    ({ runs: { queued, running, succeeded, failed } }) => {
+      const done = succeeded + failed;
+      if (done !== told) onProgress(done, done + queued + running, failed);
+      told = done;
+      return queued + running === 0;
+    },
+  );
 }
 
 /** Waits for a run to end. */
-export async function followRun(operator: Operator, runId: string): Promise<Run> {
-  for (;;) {
-    const run = await operator.run(runId);
-    if (run.state === "succeeded" || run.state === "failed") return run;
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
-  }
-}
+export const followRun = (operator: Operator, runId: string): Promise<Run> =>
+  poll(
+    () => operator.run(runId),
+    ({ state }) => state === "succeeded" || state === "failed",
+  );

@@ -27,6 +27,11 @@ export const SUPERUSER = "vantage";
 const NOBODY = 65_534;
 const READY_MS_MAX = 60_000;
 const ORPHAN_MS_MAX = 20_000;
+/**
+ * A fast shutdown that meets a crash recovery can hang (seen with 18.4); an immediate one, which the
+ * log makes safe, then ends it.
+ */
+const FAST_STOP_MS_MAX = 8_000;
 const POLL_MS = 40;
 const isRoot = process.getuid?.() === 0;
 const hasSetpriv = spawnSync("setpriv", ["--version"]).status === 0;
@@ -75,7 +80,9 @@ function launch(bin: string, { dataDir, logFile, port }: PostgresOptions): Postg
   });
   const stop = async () => {
     child.kill("SIGINT");
+    const impatient = setTimeout(() => child.kill("SIGQUIT"), FAST_STOP_MS_MAX);
     await exited;
+    clearTimeout(impatient);
   };
   return { port, pid: child.pid ?? 0, exited, stop };
 }
@@ -190,6 +197,9 @@ async function endOrphan(dataDir: string) {
   if (found && !found.includes(dataDir)) return fs.rmSync(pidFile, { force: true });
   if (found) process.kill(pid, "SIGINT");
   for (let waited = 0; commandLine()?.includes(dataDir); waited += POLL_MS) {
+    if (waited >= FAST_STOP_MS_MAX && waited < FAST_STOP_MS_MAX + POLL_MS) {
+      process.kill(pid, "SIGQUIT");
+    }
     if (waited > ORPHAN_MS_MAX)
       throw new Error(`an old Postgres (pid ${pid}) does not end; kill ${pid}`);
     await sleep(POLL_MS);

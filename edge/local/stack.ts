@@ -1,10 +1,9 @@
 // The embedded stack: Postgres, its Neon-compatible endpoint, the sandbox upstream and the Workers,
 // started in order, watched, and stopped in reverse. Losing a part ends the whole, by name.
 
-import { createWriteStream } from "node:fs";
-import net from "node:net";
+import { createWriteStream, readFileSync, rmSync } from "node:fs";
 import { join } from "node:path";
-import { systemClock } from "../../shared/time.ts";
+import { iso, systemClock } from "../../shared/time.ts";
 import { databaseUrls, prepareDatabases, prepareRoles, releaseRuns } from "./databases.ts";
 import { startNeonEndpoint } from "./neon.ts";
 import { freePort, listenOnce } from "./ports.ts";
@@ -23,14 +22,15 @@ export interface StackOptions {
   environment: Readonly<Record<string, string | undefined>>;
   /** One line at the start of each step. */
   onStep: (step: string) => void;
-  /** A part of the stack went away. */
+  /** A part of the stack went away for good. */
   onLost: (what: string) => void;
+  /** The services' process died and was replaced; runs it held are queued again. */
+  onServicesRestarted: () => void;
 }
 
 export interface Stack {
   urls: Workers["urls"];
   s3Url: string;
-  operatorToken: string;
   /** Starts delivering the cron event now and at every full minute. */
   startTicking(): void;
   stop(): Promise<void>;
@@ -115,28 +115,31 @@ async function startParts(
   stops.push(() => workers.stop());
   await assertHealthy(workers.urls);
   writePrivate(state.running, JSON.stringify({ urls: workers.urls, s3Url: workers.s3Url }));
+  stops.push(() => rmSync(state.running, { force: true }));
 
   let stopping = false;
   const lost = (what: string) => {
     if (!stopping) options.onLost(what);
   };
   postgres.exited.then((how) => lost(`Postgres (${how})`));
-  const watch = setInterval(() => {
-    connects(workers.urls.markets).catch(() => lost("the services' process (workerd)"));
-  }, WATCH_MS);
   let timer: NodeJS.Timeout | undefined;
   const tick = () => {
+    clearTimeout(timer);
     const now = systemClock();
-    workers.tick(now).catch((thrown: unknown) => {
-      if (!stopping)
-        log.write(`${JSON.stringify({ level: "error", event: "tick", error: String(thrown) })}\n`);
-    });
     timer = setTimeout(tick, 60_000 - (now % 60_000) + 50);
+    workers.tick(now).catch((thrown: unknown) => {
+      const entry = { at: iso(now), level: "error", service: "stack", event: "tick" };
+      if (!stopping) log.write(`${JSON.stringify({ ...entry, error: String(thrown) })}\n`);
+    });
   };
+  const watch = watchWorkerd(async () => {
+    await releaseRuns(postgres.port, credentials);
+    if (timer) tick();
+    options.onServicesRestarted();
+  });
   return {
     urls: workers.urls,
     s3Url: workers.s3Url,
-    operatorToken,
     startTicking: () => {
       if (!timer && !stopping) tick();
     },
@@ -147,6 +150,31 @@ async function startParts(
       await stop();
     },
   };
+}
+
+/** Miniflare replaces a workerd that died; whatever ran in the old one has to be taken up again. */
+function watchWorkerd(onReplaced: () => Promise<void>): NodeJS.Timeout {
+  let known = workerdPids();
+  return setInterval(() => {
+    const current = workerdPids();
+    const replaced = current.some((pid) => !known.includes(pid));
+    if (current.length > 0) known = current;
+    if (replaced) onReplaced().catch(() => {});
+  }, WATCH_MS);
+}
+
+/** Process ids of this process's workerd children. */
+function workerdPids(): string[] {
+  const children = readFileSync(`/proc/self/task/${process.pid}/children`, "utf8")
+    .trim()
+    .split(" ");
+  return children.filter((pid) => {
+    try {
+      return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("workerd\0serve");
+    } catch {
+      return false;
+    }
+  });
 }
 
 /** Fails with the service's own words when it does not start healthy, such as a missing key. */
@@ -169,16 +197,5 @@ async function assertFree(service: ServiceName, host: string, port: number) {
       `port ${port} for ${service} is taken. See who has it: ss -ltnp 'sport = :${port}'. ` +
         `Another port: npm start -- --${service}-port=…, or VANTAGE_${upper}_PORT=…`,
     );
-  });
-}
-
-function connects(url: string): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const { hostname, port } = new URL(url);
-    const socket = net.connect(Number(port), hostname);
-    socket.once("error", reject).once("connect", () => {
-      socket.destroy();
-      resolve();
-    });
   });
 }

@@ -4,7 +4,8 @@ import * as fs from "node:fs";
 import { createInterface } from "node:readline/promises";
 import { parseArgs } from "node:util";
 import { DAY, isoDay, systemClock } from "../../shared/time.ts";
-import { followBackfill, operatorAt } from "./operator.ts";
+import { followBaseline, requestBaseline } from "./baseline.ts";
+import { operatorOf } from "./operator.ts";
 import { type Stack, startStack } from "./stack.ts";
 import { lockState, removeState, type State, stateAt } from "./state.ts";
 import { SERVICES, type ServiceName } from "./workers.ts";
@@ -26,8 +27,8 @@ State lies in .vantage (VANTAGE_STATE). EIA_API_KEY in the environment selects t
 `;
 
 const DEFAULT_PORTS: Record<ServiceName, number> = { markets: 8000, console: 3000, vision: 8787 };
-const FIRST_BACKFILL_DAYS = 30;
-const FIRST_BACKFILL_MS_MAX = 60_000;
+const BASELINE_MS_MAX = 60_000;
+const STOP_MS_MAX = 20_000;
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
 
@@ -72,16 +73,16 @@ async function main() {
     if (ending) return;
     ending = true;
     say(`\n${reason}`);
-    // A second Ctrl-C, or a part that does not stop, must not keep the terminal.
-    setTimeout(() => process.exit(1), 20_000).unref();
+    // A part that does not stop must not keep the terminal.
+    setTimeout(() => process.exit(1), STOP_MS_MAX).unref();
     await stack?.stop();
-    fs.rmSync(state.running, { force: true });
     process.exit(code);
   };
   for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     process.on(signal, () => end(0, "Stopping …"));
   }
   endWithParent(() => void end(1, "The process that started this stack is gone. Stopping …"));
+  let baseline = sandbox || Boolean(process.env.EIA_API_KEY);
   const started = systemClock();
   stack = await startStack({
     state,
@@ -92,13 +93,21 @@ async function main() {
     onStep: (step) => say(`Starting ${step} …`),
     onLost: (what) =>
       void end(1, `Lost ${what}; stopping the rest. No data is lost: run npm start again.`),
+    onServicesRestarted: () => {
+      if (ending) return;
+      say("The services' process ended and was restarted; its runs go on.");
+      if (baseline) requestBaseline(operatorOf(state)).catch(() => {});
+    },
   });
   say(table(stack, state, sandbox, options, systemClock() - started));
-  // The first scheduled run waits for the baseline, but not for a provider that hangs.
-  setTimeout(stack.startTicking, FIRST_BACKFILL_MS_MAX).unref();
-  await firstBackfill(stack, sandbox).catch((thrown: unknown) => {
-    if (!ending) say(`The first backfill could not be followed: ${(thrown as Error).message}`);
-  });
+  if (baseline) {
+    // The first scheduled run waits for the baseline, but not for a provider that hangs.
+    setTimeout(stack.startTicking, BASELINE_MS_MAX).unref();
+    await followBaseline(operatorOf(state), say).catch((thrown: unknown) => {
+      if (!ending) say(`The first backfill could not be followed: ${(thrown as Error).message}`);
+    });
+    baseline = false;
+  }
   if (!ending) stack.startTicking();
 }
 
@@ -168,30 +177,6 @@ function table(
     `  API page: ${at("markets")}/docs`,
     "",
   ].join("\n");
-}
-
-/** At first start, the last 30 days; afterwards this only picks up one that was interrupted. */
-async function firstBackfill(stack: Stack, sandbox: boolean) {
-  if (!sandbox && !process.env.EIA_API_KEY) return;
-  const operator = operatorAt(stack.urls.console, stack.operatorToken);
-  const yesterday = systemClock() - DAY;
-  for (const { job } of await operator.jobs()) {
-    const backfill = await operator.startBackfill({
-      job,
-      first: isoDay(yesterday - (FIRST_BACKFILL_DAYS - 1) * DAY),
-      last: isoDay(yesterday),
-      idempotency_key: `first-start ${job}`,
-    });
-    const { queued, running } = backfill.runs;
-    if (queued + running === 0) continue;
-    const label = `Backfill ${job} ${backfill.first} to ${backfill.last}`;
-    const ended = await followBackfill(operator, backfill, (done, total, failed) => {
-      const line = `${label}: ${done}/${total} days${failed ? `, ${failed} failed` : ""}`;
-      if (process.stdout.isTTY) process.stdout.write(`\r${line}${done === total ? "\n" : ""}`);
-      else if (done % 10 === 0 || done === total) say(line);
-    });
-    if (ended.runs.failed > 0) say("See why: npm run job -- runs");
-  }
 }
 
 main().catch((thrown: unknown) => {

@@ -1,0 +1,285 @@
+// The slice as a whole, in workerd: cron tick → queue → fetch → gate → vintage → read-back → read
+// API, and what a faulty provider, a repeated message or a lost process does to it.
+
+import { sql } from "drizzle-orm";
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { followBackfill, followRun } from "../../edge/local/operator.ts";
+import type { SandboxAnswer } from "../../edge/local/sandbox/eia.ts";
+import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
+import { claimRun, succeedRun } from "../../edge/markets/ingest/ledger.ts";
+import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
+import { latestTick } from "../../edge/markets/ingest/schedule.ts";
+import { SeriesRecord } from "../../shared/markets.ts";
+import { HOUR, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
+import { createWorld, DAY, type World } from "../support/world.ts";
+
+let world: World;
+let sandbox: Sandbox;
+/** The provider's clock: moving it forward brings late hours and revisions. */
+let providerNow = systemClock() - 30 * HOUR;
+let fault: ((url: URL) => SandboxAnswer | undefined) | undefined;
+
+beforeAll(async () => {
+  sandbox = await startSandbox({ clock: () => providerNow, fault: (url) => fault?.(url) });
+  world = await createWorld({
+    services: ["markets", "console"],
+    environment: { console: { SANDBOX_URL: sandbox.url, INGEST_LEASE_SECONDS: "30" } },
+  });
+});
+afterAll(() => sandbox.close());
+beforeEach(() => {
+  fault = undefined;
+});
+
+const schedule = PIPELINES[0]?.schedule ?? { cron: "", timeZone: "" };
+const launch = async (partition?: string) =>
+  followRun(world.operator, await world.operator.launch("grid_region", partition));
+const runs = () => world.operator.runs({ limit: 500 });
+const series = async (query: string) => {
+  const response = await fetch(
+    `${world.urls.markets}/series?library=power.demand&symbol=erco${query}`,
+  );
+  expect(response.status).toBe(200);
+  return SeriesRecord.array().parse(await response.json());
+};
+const vintages = async () => {
+  const { rows } = await world.database.execute<{ n: number }>(
+    sql`SELECT count(*)::int AS n FROM vintage`,
+  );
+  return rows[0]?.n ?? 0;
+};
+
+describe("a cron tick", () => {
+  it("runs the newest partition once, however often and late its minute is delivered", async () => {
+    const tick = latestTick(schedule, systemClock()) ?? 0;
+    await Promise.all([world.tick(tick), world.tick(tick), world.tick(tick + MINUTE)]);
+    await world.tick(tick);
+    const [first, ...others] = await runs();
+    expect(others).toEqual([]);
+    const run = await followRun(world.operator, first?.run_id ?? "");
+    expect(run).toMatchObject({
+      state: "succeeded",
+      trigger: "schedule",
+      partition: isoDay(tick),
+      attempt: 1,
+    });
+    expect((await world.operator.jobs())[0]).toMatchObject({
+      last_tick: iso(tick),
+      last_tick_outcome: run.run_id,
+    });
+  });
+
+  it("records what it materialised, as the spec lists it", async () => {
+    const [run] = await runs();
+    const metadata = run?.metadata as Record<string, unknown>;
+    expect(metadata).toMatchObject({
+      vintage_reconstructed: false,
+      sandbox: true,
+      source_url: expect.stringMatching(
+        /^sandbox:\/\/eia\/v2\/electricity\/rto\/region-data\/data\/\?/,
+      ),
+      store_version: expect.objectContaining({ "power.demand.erco": 1 }),
+      instrument_ids: expect.arrayContaining(["power.demand.erco", "power.demand.pjm"]),
+      check: { passed: true, schema: "power.demand", failures: 0, stale_symbols: [] },
+    });
+    expect(metadata.rows_written).toBeGreaterThan(10_000);
+    expect(Date.parse(String(metadata.as_of))).toBeGreaterThan(systemClock() - 5 * MINUTE);
+  });
+
+  it("serves every authority on the read API, marked as sandbox", async () => {
+    const symbols = await fetch(`${world.urls.markets}/symbols?library=power.demand`);
+    expect(((await symbols.json()) as string[]).length).toBeGreaterThanOrEqual(68);
+    const response = await fetch(`${world.urls.markets}/series?library=power.demand&symbol=erco`);
+    expect(response.headers.get("X-Sandbox")).toBe("true");
+    const rows = SeriesRecord.array().parse(await response.json());
+    expect(rows.length).toBeGreaterThan(190);
+    expect(rows.every((row) => row.vintage_reconstructed === false)).toBe(true);
+  });
+
+  it("does not fire a schedule that is switched off", async () => {
+    await world.database.execute(
+      sql`UPDATE schedule SET enabled = false, last_tick = '2020-01-01'`,
+    );
+    const before = (await runs()).length;
+    await world.tick(systemClock());
+    expect(await runs()).toHaveLength(before);
+    await world.database.execute(sql`UPDATE schedule SET enabled = true, last_tick = now()`);
+  });
+});
+
+describe("the passing of time", () => {
+  it("adds a vintage of what changed, and an as_of before it still reads the earlier state", async () => {
+    const before = await series("");
+    const asOf = before
+      .map((row) => row.as_of)
+      .toSorted()
+      .at(-1);
+    providerNow += 27 * HOUR;
+    const run = await launch();
+    expect(run.state).toBe("succeeded");
+    const after = await series("");
+    expect(after.length).toBeGreaterThan(before.length + 20);
+    expect(await series(`&as_of=${asOf}`)).toEqual(before);
+    const revised = after.filter((row) =>
+      before.some((old) => old.Datetime === row.Datetime && old.value !== row.value),
+    );
+    expect(revised.every((row) => Date.parse(row.as_of) > Date.parse(asOf ?? ""))).toBe(true);
+  });
+
+  it("writes nothing when the provider's data is unchanged", async () => {
+    const before = await vintages();
+    const run = await launch();
+    expect(run.metadata).toMatchObject({ rows_written: 0, as_of: null });
+    expect(await vintages()).toBe(before);
+  });
+});
+
+describe("a backfill", () => {
+  const first = isoDay(systemClock() - 40 * DAY);
+  const last = isoDay(systemClock() - 39 * DAY);
+  const backfill = async () => {
+    const started = await world.operator.startBackfill({ job: "grid_region", first, last });
+    return followBackfill(world.operator, started, () => {});
+  };
+
+  it("flags every row it writes, stamps it now, and moves nothing else", async () => {
+    const before = await series("");
+    const started = systemClock();
+    expect((await backfill()).runs).toMatchObject({ succeeded: 2, failed: 0 });
+    const after = await series("");
+    const written = after.filter((row) => row.Datetime < (before[0]?.Datetime ?? ""));
+    expect(written.length).toBeGreaterThanOrEqual(46);
+    expect(written.every((row) => row.vintage_reconstructed)).toBe(true);
+    expect(written.every((row) => Date.parse(row.as_of) >= started)).toBe(true);
+    expect(after.slice(written.length)).toEqual(before);
+  });
+
+  it("is safe to repeat", async () => {
+    const before = await vintages();
+    expect((await backfill()).runs).toMatchObject({ succeeded: 2, failed: 0 });
+    expect(await vintages()).toBe(before);
+  });
+});
+
+describe("a faulty provider", () => {
+  const failing = async (answer: SandboxAnswer) => {
+    const before = await vintages();
+    fault = () => answer;
+    const run = await launch();
+    expect(await vintages()).toBe(before);
+    return run;
+  };
+
+  it.each([
+    [
+      403,
+      { error: { code: "API_KEY_INVALID" } },
+      "upstream_unauthorized",
+      /EIA_API_KEY.*API_KEY_INVALID/,
+    ],
+    [400, { error: "bad", code: 400 }, "upstream_rejected", /HTTP 400/],
+    [200, { response: { total: "1", data: [{}] } }, "upstream_schema_drift", /period/],
+  ])("fails the run at once on HTTP %i %j", async (status, body, code, detail) => {
+    const run = await failing({ status, body });
+    expect(run).toMatchObject({ state: "failed", attempt: 1, error_code: code });
+    expect(run.error_detail).toMatch(detail);
+  });
+
+  it("has its whole answer rejected when the gate finds an error, and the findings kept", async () => {
+    const period = iso(systemClock() - 2 * HOUR).slice(0, 13);
+    const zeros = ["ERCO", "PJM"].map((respondent) => ({
+      ...{ period, respondent, type: "D", value: "0", "value-units": "megawatthours" },
+    }));
+    const run = await failing({ status: 200, body: { response: { total: "2", data: zeros } } });
+    expect(run).toMatchObject({
+      state: "failed",
+      error_code: "gate_rejected",
+      metadata: { findings: [expect.objectContaining({ rule: "implausible_demand", count: 2 })] },
+    });
+  });
+
+  it("is asked again after a throttle, within the same attempt", async () => {
+    let refused = 0;
+    fault = () => (refused++ < 1 ? { status: 429, body: {} } : undefined);
+    expect(await launch()).toMatchObject({ state: "succeeded", attempt: 1 });
+    expect(refused).toBeGreaterThan(1);
+  });
+});
+
+describe("a lost process", () => {
+  const leaseMs = 1_000;
+  const lose = async () => {
+    const id = await createQueued();
+    const claimed = await claimRun(world.database, id, systemClock() - HOUR, leaseMs);
+    expect(claimed).toMatchObject({ attempt: 1 });
+    return claimed as NonNullable<typeof claimed>;
+  };
+
+  /** A run whose message never arrives: only the cron can bring it back. */
+  async function createQueued(): Promise<string> {
+    const { rows } = await world.database.execute<{ id: string }>(sql`
+      INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at)
+      VALUES (gen_random_uuid(), 'grid_region', ${isoDay(systemClock())}::date, 'manual', false, 'queued',
+        now() - interval '1 hour', now() - interval '1 hour') RETURNING id::text`);
+    return rows[0]?.id ?? "";
+  }
+
+  it("has its run rescued by the next minute and finished by another", async () => {
+    const lost = await lose();
+    await world.tick(systemClock());
+    expect(await followRun(world.operator, lost.run_id)).toMatchObject({
+      state: "succeeded",
+      attempt: 2,
+    });
+  });
+
+  it("cannot record anything when it wakes late: its attempt is over", async () => {
+    const lost = await lose();
+    await world.tick(systemClock());
+    const finished = await followRun(world.operator, lost.run_id);
+    await succeedRun(world.database, lost, { rows_written: -1 }, systemClock());
+    expect(await world.operator.run(lost.run_id)).toEqual(finished);
+  });
+
+  it("is given up after its last attempt, with the reason", async () => {
+    const lost = await lose();
+    await world.database.execute(sql`UPDATE run SET attempt = 5 WHERE id = ${lost.run_id}::uuid`);
+    await world.tick(systemClock());
+    expect(await world.operator.run(lost.run_id)).toMatchObject({
+      state: "failed",
+      error_code: "lease_lost",
+    });
+  });
+
+  it("loses no run whose message was lost", async () => {
+    const id = await createQueued();
+    await world.tick(systemClock());
+    expect(await followRun(world.operator, id)).toMatchObject({ state: "succeeded", attempt: 1 });
+  });
+
+  it("lets one of two deliveries of a message take the run", async () => {
+    const id = await createQueued();
+    const claims = [1, 2, 3].map(() => claimRun(world.database, id, systemClock(), leaseMs));
+    expect((await Promise.all(claims)).filter((claim) => claim !== null)).toHaveLength(1);
+  });
+});
+
+describe("credentials", () => {
+  it("that are missing fail the run at once, by name", async () => {
+    const real = await createWorld({ services: ["console"] });
+    const id = await real.operator.launch("grid_region");
+    const run = await followRun(real.operator, id);
+    expect(run).toMatchObject({ state: "failed", attempt: 1, error_code: "credential_missing" });
+    expect(run.error_detail).toContain("EIA_API_KEY is not set");
+  });
+
+  it("never reach a log or a stored row", async () => {
+    const { rows } = await world.database.execute(sql`
+      SELECT json_agg(run)::text || (SELECT json_agg(vintage.source_url)::text FROM vintage) AS text FROM run`);
+    const everything = world.logs.join("\n") + JSON.stringify(rows);
+    expect(everything).toContain("run_succeeded");
+    expect(everything).not.toContain(world.operatorToken);
+    expect(everything).not.toMatch(/api_key=(?!\[redacted\])/);
+    expect(everything).not.toMatch(/postgresql:\/\/\w+:(?!\[redacted\])/);
+  });
+});

@@ -1,0 +1,35 @@
+// The production path as far as it goes without an account: wrangler takes the configuration,
+// bundles each Worker and finds its bindings.
+
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import { ROOT } from "../../edge/local/state.ts";
+
+const deploy = (args: string[], environment: Record<string, string> = {}) =>
+  spawnSync(process.execPath, [join(ROOT, "edge/local/deploy.ts"), ...args], {
+    encoding: "utf8",
+    env: { PATH: process.env.PATH, HOME: process.env.HOME, CI: "true", ...environment },
+  });
+
+describe("npm run deploy", () => {
+  it("passes wrangler's dry run for every service", () => {
+    const { status, stdout } = deploy(["--dry-run"]);
+    expect([status, stdout.match(/--dry-run: exiting now/g)?.length]).toEqual([0, 3]);
+    expect(stdout).toContain("env.STORE (vantage-markets)");
+    expect(stdout).toContain("env.INGEST_EIA (vantage-ingest-eia)");
+  });
+
+  it("refuses to deploy before the database can be migrated, and an unknown service", () => {
+    const real = deploy(["markets"]);
+    expect([real.status, real.stderr]).toEqual([
+      1,
+      expect.stringContaining("MARKETS_MIGRATE_URL is not set"),
+    ]);
+    const unknown = deploy(["--dry-run", "nope"]);
+    expect([unknown.status, unknown.stderr]).toEqual([
+      1,
+      expect.stringContaining("no service is named nope"),
+    ]);
+  });
+});

@@ -1,0 +1,261 @@
+// The one command, run as a user runs it: what it prints, what it refuses, and what is left after
+// any of its processes is killed in the middle of an ingest.
+
+import * as fs from "node:fs";
+import net from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { freePort } from "../../edge/local/ports.ts";
+import { startPostgres, superuser } from "../../edge/local/postgres.ts";
+import { prepareState, stateAt } from "../../edge/local/state.ts";
+import { type Delta, mergeDeltas } from "../../edge/markets/store/plan.ts";
+import { decodeInline, type Inline } from "../../edge/markets/store/segment.ts";
+import { allGone, type Process, processesOf, startStackProcess } from "../support/stack-process.ts";
+
+const stateDir = fs.mkdtempSync(join(tmpdir(), "vantage-stack-"));
+const state = stateAt(stateDir);
+const READY = /Vantage runs/;
+let ports: number[];
+
+beforeAll(async () => {
+  ports = [await freePort(), await freePort(), await freePort()];
+});
+afterAll(() => {
+  for (const { pid } of processesOf(stateDir)) process.kill(pid, "SIGKILL");
+  fs.rmSync(stateDir, { recursive: true, force: true });
+});
+
+/** The processes a user could lose, by what their command line says. */
+const VICTIMS: Record<string, (command: string) => boolean> = {
+  "the stack's own process": (command) => command.includes("edge/local/start.ts"),
+  workerd: (command) => /^\S*workerd serve/.test(command),
+  Postgres: (command) => /bin\/postgres -D/.test(command),
+  "a database session": (command) => /^postgres: markets_writer/.test(command),
+  "the command that started it": (command) => command.includes("bootstrap.mjs start"),
+};
+
+const doneDays = (text: string) => {
+  const counts = [...text.matchAll(/: (\d+)\/30 days/g)].map((match) => Number(match[1]));
+  return counts.at(-1) ?? 0;
+};
+
+describe("npm start", () => {
+  it("survives the kill of any single process during an ingest: nothing lost, doubled or half", async () => {
+    for (const [name, matches] of Object.entries(VICTIMS)) {
+      const stack = startStackProcess(stateDir, ports);
+      await stack.printed(READY);
+      const running = await succeededRuns();
+      await waitFor(
+        async () => (await succeededRuns()) > running || doneDays(stack.output()) === 30,
+      );
+      const victim = victimOf(matches);
+      expect([name, victim !== undefined]).toEqual([name, true]);
+      process.kill(victim?.pid ?? 0, "SIGKILL");
+      // These two the stack replaces by itself, and goes on.
+      if (name === "workerd" || name === "a database session") {
+        await waitFor(
+          async () => (await fetch(`http://127.0.0.1:${ports[0]}/libraries`)).status === 200,
+        );
+        stack.child.kill("SIGTERM");
+      }
+      await stack.ended;
+      await allGone(stateDir);
+    }
+    const last = startStackProcess(stateDir, ports);
+    await last.printed(READY);
+    await waitFor(async () => (await openRuns()) === 0);
+    last.child.kill("SIGTERM");
+    expect(await last.ended).toBe(0);
+    await allGone(stateDir);
+    await verifyStore();
+  }, 240_000);
+
+  const operator = async (path: string) => {
+    const token = fs.readFileSync(state.operatorToken, "utf8").trim();
+    const headers = { Authorization: `Bearer ${token}` };
+    const response = await fetch(`http://127.0.0.1:${ports[1]}/api${path}`, { headers });
+    return (await response.json()) as { state: string; trigger: string }[];
+  };
+  const succeededRuns = async () =>
+    (await operator("/runs?limit=500")).filter((run) => run.state === "succeeded").length;
+  /** Runs not finished yet; the first scheduled one must have been among them. */
+  const openRuns = async () => {
+    const runs = await operator("/runs?limit=500");
+    const scheduled = runs.some((run) => run.trigger === "schedule");
+    return scheduled
+      ? runs.filter((run) => !["succeeded", "failed"].includes(run.state)).length
+      : 1;
+  };
+
+  const victimOf = (matches: (command: string) => boolean): Process | undefined =>
+    [...processesOf(stateDir), ...postgresSessions()].find(({ command }) => matches(command));
+
+  /** Sessions rewrite their command line, so they are found as children of the server. */
+  function postgresSessions(): Process[] {
+    const server = Number(
+      fs.readFileSync(join(state.postgres, "postmaster.pid"), "utf8").split("\n")[0],
+    );
+    return fs
+      .readFileSync(`/proc/${server}/task/${server}/children`, "utf8")
+      .trim()
+      .split(" ")
+      .map((pid) => {
+        const command = fs
+          .readFileSync(`/proc/${pid}/cmdline`, "utf8")
+          .replaceAll("\0", " ")
+          .trim();
+        return { pid: Number(pid), command };
+      });
+  }
+
+  async function waitFor(holds: () => Promise<boolean>) {
+    for (let waited = 0; ; waited += 50) {
+      if (await holds().catch(() => false)) return;
+      if (waited > 60_000) throw new Error("waited a minute in vain");
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+
+  interface VintageRow {
+    symbol: string;
+    head_seq: number;
+    seq: number;
+    as_of: number;
+    inserted: number;
+    revised: number;
+    retracted: number;
+    live_rows: number;
+    inline: Inline;
+  }
+
+  async function verifyStore() {
+    const { credentials } = prepareState(state);
+    const server = await startPostgres({
+      dataDir: state.postgres,
+      logFile: join(state.logs, "postgres.log"),
+      port: await freePort(),
+      password: credentials.superuser,
+    });
+    const client = new pg.Client(superuser(server.port, credentials.superuser, "markets"));
+    await client.connect();
+    try {
+      const vintages = await client.query<VintageRow>(`
+        SELECT symbol, head_seq::int, seq::int, extract(epoch FROM as_of)::float8 * 1000 AS as_of, inserted,
+          revised, retracted, live_rows::int, inline
+          FROM vintage JOIN series ON id = series_id ORDER BY symbol, seq`);
+      const bySymbol = Map.groupBy(vintages.rows, (row) => row.symbol);
+      expect(bySymbol.size).toBeGreaterThanOrEqual(68);
+      for (const [symbol, rows] of bySymbol) verifySeries(symbol, rows);
+      const runs = await client.query(
+        `SELECT partition::text, state FROM run WHERE trigger = 'backfill'`,
+      );
+      expect(runs.rows).toHaveLength(30);
+      expect(runs.rows.filter((run) => run.state !== "succeeded")).toEqual([]);
+      const recorded = await client.query(`
+        SELECT key, value FROM run, jsonb_each_text(metadata -> 'store_version')
+         WHERE NOT EXISTS (SELECT FROM vintage JOIN series ON series.id = series_id
+           WHERE library || '.' || symbol = key AND seq = value::int AND run_id = run.id::text)`);
+      expect(recorded.rows).toEqual([]);
+    } finally {
+      await client.end();
+      await server.stop();
+    }
+  }
+
+  /** Replays a series: every vintage is whole, follows the one before, and changes something. */
+  function verifySeries(symbol: string, rows: VintageRow[]) {
+    expect([symbol, rows.map((row) => row.seq)]).toEqual([
+      symbol,
+      rows.map((_, index) => index + 1),
+    ]);
+    expect(rows.at(-1)?.head_seq).toBe(rows.length);
+    const deltas: Delta[] = [];
+    const all = { from: -Infinity, to: Infinity };
+    let state = new Map<number, number | undefined>();
+    for (const row of rows) {
+      expect(row.as_of).toBeGreaterThan(deltas.at(-1)?.asOf ?? 0);
+      const changed = decodeInline(row.inline);
+      expect(changed).toHaveLength(row.inserted + row.revised + row.retracted);
+      for (const { datetime, values, retracted } of changed) {
+        const known = state.has(datetime);
+        const doubled = retracted ? !known : known && Object.is(state.get(datetime), values[0]);
+        expect([symbol, row.seq, datetime, doubled]).toEqual([symbol, row.seq, datetime, false]);
+      }
+      deltas.push({ seq: row.seq, asOf: row.as_of, reconstructed: false, rows: changed });
+      const merged = mergeDeltas(deltas, all);
+      expect(merged).toHaveLength(row.live_rows);
+      state = new Map(merged.map(({ datetime, values }) => [datetime, values[0]]));
+    }
+    // 30 days of hours, less the few that are late or withdrawn.
+    expect(state.size).toBeGreaterThan(30 * 24 - 30);
+  }
+
+  it("keeps its random credentials in private files and out of every log and line", async () => {
+    const files = [join(stateDir, "credentials.json"), state.operatorToken];
+    expect(files.map((file) => fs.statSync(file).mode & 0o777)).toEqual([0o600, 0o600]);
+    const { credentials, operatorToken } = prepareState(state);
+    const secrets = [...Object.values(credentials), operatorToken];
+    expect(secrets.every((secret) => secret.length >= 32)).toBe(true);
+    const logs = fs
+      .readdirSync(state.logs)
+      .map((name) => fs.readFileSync(join(state.logs, name), "utf8"));
+    expect(logs.join("").length).toBeGreaterThan(1_000);
+    expect(secrets.filter((secret) => logs.some((log) => log.includes(secret)))).toEqual([]);
+  });
+
+  it("names a taken port and how to choose another", async () => {
+    const holder = net.createServer();
+    await new Promise<void>((done) => holder.listen(ports[0], "127.0.0.1", done));
+    const stack = startStackProcess(stateDir, ports);
+    expect(await stack.ended).toBe(1);
+    expect(stack.output()).toContain(`port ${ports[0]} for markets is taken`);
+    expect(stack.output()).toContain("--markets-port");
+    await new Promise((done) => holder.close(done));
+    await allGone(stateDir);
+  });
+
+  it("names the stack that holds the folder, and takes over a lock whose owner is dead", async () => {
+    fs.writeFileSync(join(stateDir, "lock"), JSON.stringify({ pid: 2 ** 22 - 1, started: "1" }));
+    const first = startStackProcess(stateDir, ports);
+    await first.printed(READY);
+    const second = startStackProcess(stateDir, ports);
+    expect(await second.ended).toBe(1);
+    expect(second.output()).toMatch(/a stack \(pid \d+\) already runs on .*kill \d+/);
+    first.child.kill("SIGTERM");
+    expect(await first.ended).toBe(0);
+    expect(fs.existsSync(join(stateDir, "lock"))).toBe(false);
+    await allGone(stateDir);
+  });
+
+  it("deletes data only when told so: --reset asks, or needs --yes", async () => {
+    const refused = startStackProcess(stateDir, ports, ["--reset"]);
+    expect(await refused.ended).toBe(1);
+    expect(refused.output()).toContain("needs a terminal to ask, or --yes");
+    expect(fs.existsSync(state.postgres)).toBe(true);
+    const before = fs.readFileSync(state.operatorToken, "utf8");
+    const reset = startStackProcess(stateDir, ports, ["--reset", "--yes", "--no-sandbox"]);
+    await reset.printed(READY);
+    expect(reset.output()).toContain("EIA_API_KEY is not set");
+    expect(fs.readFileSync(state.operatorToken, "utf8")).not.toBe(before);
+    const libraries = await fetch(`http://127.0.0.1:${ports[0]}/libraries`);
+    expect(await libraries.json()).toEqual([]);
+    reset.child.kill("SIGTERM");
+    expect(await reset.ended).toBe(0);
+    await allGone(stateDir);
+  });
+
+  it("explains itself, and refuses a port that is none", async () => {
+    const help = startStackProcess(stateDir, ports, ["--help"]);
+    expect(await help.ended).toBe(0);
+    for (const flag of ["--markets-port", "--no-sandbox", "--reset", "--host"]) {
+      expect(help.output()).toContain(flag);
+    }
+    const bad = startStackProcess(stateDir, ports, ["--markets-port", "x"]);
+    expect([await bad.ended, bad.output()]).toEqual([
+      1,
+      expect.stringContaining('"x" is not a port'),
+    ]);
+  });
+});
