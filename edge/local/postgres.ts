@@ -28,8 +28,8 @@ const NOBODY = 65_534;
 const READY_MS_MAX = 60_000;
 const ORPHAN_MS_MAX = 20_000;
 /**
- * A fast shutdown that meets a crash recovery can hang (seen with 18.4); an immediate one, which the
- * log makes safe, then ends it.
+ * A fast shutdown that meets a crash recovery can hang (seen with 18.4); an immediate one, which
+ * the log makes safe, then ends it.
  */
 const FAST_STOP_MS_MAX = 8_000;
 const POLL_MS = 40;
