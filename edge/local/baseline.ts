@@ -7,6 +7,8 @@ import { DAY, isoDay, systemClock } from "../../shared/time.ts";
 import { followBackfill, type Operator } from "./operator.ts";
 
 const BASELINE_DAYS = 30;
+/** Without a terminal, a line is printed every so many days. */
+const STEP_DAYS = 5;
 
 /** Asks for the baseline; asking again sends on whatever of the first one was interrupted. */
 export async function requestBaseline(operator: Operator): Promise<Backfill[]> {
@@ -19,17 +21,24 @@ export async function requestBaseline(operator: Operator): Promise<Backfill[]> {
   return Promise.all(requests);
 }
 
-/** Follows the baseline to its end, showing progress; says nothing when it is complete already. */
+/** Follows the baseline to its end, showing progress. False when it was complete already. */
 export async function followBaseline(operator: Operator, say: (line: string) => void) {
+  let followed = false;
   for (const backfill of await requestBaseline(operator)) {
     const { queued, running } = backfill.runs;
     if (queued + running === 0) continue;
+    followed = true;
+    let shown = 0;
     const label = `Backfill ${backfill.job} ${backfill.first} to ${backfill.last}`;
     const ended = await followBackfill(operator, backfill, (done, total, failed) => {
       const line = `${label}: ${done}/${total} days${failed ? `, ${failed} failed` : ""}`;
       if (process.stdout.isTTY) process.stdout.write(`\r${line}${done === total ? "\n" : ""}`);
-      else if (done % 10 === 0 || done === total) say(line);
+      else if (done - shown >= STEP_DAYS || done === total) {
+        say(line);
+        shown = done;
+      }
     });
     if (ended.runs.failed > 0) say("See why: npm run job -- runs");
   }
+  return followed;
 }

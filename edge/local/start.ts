@@ -3,7 +3,7 @@
 import * as fs from "node:fs";
 import { createInterface } from "node:readline/promises";
 import { parseArgs } from "node:util";
-import { DAY, isoDay, systemClock } from "../../shared/time.ts";
+import { DAY, iso, isoDay, systemClock } from "../../shared/time.ts";
 import { followBaseline, requestBaseline } from "./baseline.ts";
 import { operatorOf } from "./operator.ts";
 import { type Stack, startStack } from "./stack.ts";
@@ -103,7 +103,10 @@ async function main() {
   if (baseline) {
     // The first scheduled run waits for the baseline, but not for a provider that hangs.
     setTimeout(stack.startTicking, BASELINE_MS_MAX).unref();
-    await followBaseline(operatorOf(state), say).catch((thrown: unknown) => {
+    const follow = followBaseline(operatorOf(state), say).then((followed) => {
+      if (followed) say(`As it is known now: add &as_of=${iso(systemClock())} to the request.`);
+    });
+    await follow.catch((thrown: unknown) => {
       if (!ending) say(`The first backfill could not be followed: ${(thrown as Error).message}`);
     });
     baseline = false;
