@@ -90,7 +90,7 @@ function describe<Opened>(app: App<Opened>, options: ServiceOptions<Opened>) {
   app.get("/openapi.json", (context) => context.json(description31()));
   app.get("/docs", (context) => {
     context.header("Content-Security-Policy", PAGE_POLICY);
-    return context.html(apiPage(description31()));
+    return context.html(apiPage(description31(), new URL(context.req.url).origin));
   });
   app.get("/", (context) => context.redirect("/docs"));
 }

@@ -36,14 +36,13 @@ interface Operation {
     required?: boolean;
     description?: string;
     schema?: Json;
-    example?: unknown;
   }[];
   requestBody?: { content?: Record<string, { schema?: Json }> };
   responses?: Record<string, { description: string; content?: Record<string, { schema?: Json }> }>;
 }
 
-/** The whole page for an OpenAPI document. */
-export function apiPage(document: Description) {
+/** The whole page for an OpenAPI document; examples ask the service at `baseUrl`. */
+export function apiPage(document: Description, baseUrl: string) {
   const operations = Object.entries(document.paths ?? {}).flatMap(([path, methods]) =>
     Object.entries(methods as Record<string, Operation>).map(([method, operation]) => ({
       path,
@@ -61,13 +60,13 @@ export function apiPage(document: Description) {
       </head>
       <body>
         <h1>${title}</h1>
-        ${(description ?? "").split("\n\n").map((paragraph) => html`<p>${paragraph}</p>`)}
+        ${(description ?? "").split("\n\n").map((paragraph) => html`<p>${prose(paragraph)}</p>`)}
         <p class="soft">Version ${version} · <a href="/openapi.json">openapi.json</a></p>
         <nav><ul>${operations.map(
           ({ anchor, method, path, operation }) => html`<li><a href="#${anchor}"><span
-            class="method">${method}</span> <code>${path}</code></a> ${operation.summary ?? ""}</li>`,
+            class="method">${method}</span> <code>${path}</code></a> ${prose(operation.summary)}</li>`,
         )}</ul></nav>
-        ${operations.map(section)}
+        ${operations.map((one) => section(one, baseUrl))}
         <h2>Shapes</h2>
         ${Object.entries(document.components?.schemas ?? {}).map(
           ([name, schema]) => html`<h3 id="shape-${name}">${name}</h3>${fields(schema as Json)}`,
@@ -76,42 +75,48 @@ export function apiPage(document: Description) {
     </html>`;
 }
 
-function section({
-  anchor,
-  method,
-  path,
-  operation,
-}: {
+interface Listed {
   anchor: string;
   method: string;
   path: string;
   operation: Operation;
-}) {
+}
+
+/** Text with `code` between backticks, as the descriptions write it. */
+const prose = (text = "") =>
+  text.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
+
+/** A request that works as it stands: the required parameters with their examples. */
+function exampleOf({ path, operation }: Listed, baseUrl: string): string {
+  const query = (operation.parameters ?? [])
+    .filter((parameter) => parameter.in === "query" && parameter.required)
+    .map(({ name, schema }) => `${name}=${String(schema?.example ?? "…")}`);
+  return `curl '${baseUrl}${path}${query.length > 0 ? `?${query.join("&")}` : ""}'`;
+}
+
+function section(listed: Listed, baseUrl: string) {
+  const { anchor, method, path, operation } = listed;
   const parameters = operation.parameters ?? [];
-  const query = parameters.filter((parameter) => parameter.in === "query" && parameter.example);
-  const example = `curl '{base_url}${path}${query.length ? "?" : ""}${query
-    .map((parameter) => `${parameter.name}=${String(parameter.example)}`)
-    .join("&")}'`;
   return html`<section id="${anchor}">
     <h2><code><span class="method">${method}</span> ${path}</code></h2>
-    <p>${operation.summary ?? ""}</p>
-    ${(operation.description ?? "").split("\n\n").map((text) => (text ? html`<p>${text}</p>` : ""))}
+    <p>${prose(operation.summary)}</p>
+    ${(operation.description ?? "").split("\n\n").map((text) => (text ? html`<p>${prose(text)}</p>` : ""))}
     ${
       parameters.length
         ? html`<table><thead><tr><th>Parameter</th><th>In</th><th></th><th>Meaning</th></tr></thead>
       <tbody>${parameters.map(
         (parameter) => html`<tr><td><code>${parameter.name}</code></td>
         <td>${parameter.in}</td><td>${parameter.required ? "required" : "optional"}</td>
-        <td>${parameter.description ?? ""}</td></tr>`,
+        <td>${prose(parameter.description)}</td></tr>`,
       )}</tbody></table>`
         : ""
     }
     ${Object.values(operation.requestBody?.content ?? {}).map(({ schema }) => html`<p>Body</p>${fields(schema ?? {})}`)}
-    ${method === "GET" ? html`<pre>${example}</pre>` : ""}
+    ${method === "GET" ? html`<pre>${exampleOf(listed, baseUrl)}</pre>` : ""}
     <table><thead><tr><th>Status</th><th>Answer</th><th>Shape</th></tr></thead>
       <tbody>${Object.entries(operation.responses ?? {}).map(
         ([status, response]) => html`<tr>
-        <td>${status}</td><td>${response.description}</td>
+        <td>${status}</td><td>${prose(response.description)}</td>
         <td>${shape(Object.values(response.content ?? {})[0]?.schema)}</td></tr>`,
       )}</tbody></table>
   </section>`;
@@ -140,6 +145,6 @@ function fields(schema: Json): unknown {
     <tbody>${properties.map(
       ([name, property]) => html`<tr><td><code>${name}</code></td>
       <td>${shape(property)}</td><td>${required.has(name) ? "" : "optional"}</td>
-      <td>${String(property.description ?? "")}</td></tr>`,
+      <td>${prose(property.description as string | undefined)}</td></tr>`,
     )}</tbody></table>`;
 }
