@@ -5,8 +5,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { Backfill, Job, Run } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
-import { type App, errorResponses } from "../http/app.ts";
-import { isUnavailable } from "../http/database.ts";
+import { type App, addLiveness, errorResponses, json, jsonBody } from "../http/app.ts";
 import type { IngestParts } from "../markets/ingest/execute.ts";
 import { findBackfill, findRun, lastOutcome, listRuns } from "../markets/ingest/ledger.ts";
 import { latestPartition } from "../markets/ingest/partition.ts";
@@ -22,40 +21,15 @@ export interface Console {
 }
 
 const operator = [{ operatorToken: [] }];
-const json = <Schema extends z.ZodType>(description: string, schema: Schema) => ({
-  description,
-  content: { "application/json": { schema } },
-});
-const body = <Schema extends z.ZodType>(schema: Schema) => ({
-  body: { content: { "application/json": { schema } }, required: true },
-});
 const job = z.string().min(1).meta({ description: "job name", example: "grid_region" });
 const id = (description: string) => z.uuid("must be a UUID").meta({ description });
 
 /** Registers every route on the service. */
 export function addRoutes(app: App<Console>) {
-  addHealth(app);
+  addLiveness(app, ({ ingest }) => ingest.store.overview());
   addJobs(app);
   addRuns(app);
   addBackfills(app);
-}
-
-function addHealth(app: App<Console>) {
-  const route = createRoute({
-    method: "get",
-    path: "/healthz",
-    summary: "Liveness",
-    responses: { 200: json("liveness", z.object({ status: z.enum(["ok", "degraded"]) })) },
-  });
-  app.openapi(route, async (context) => {
-    try {
-      await context.var.service.ingest.store.overview();
-      return context.json({ status: "ok" as const }, 200);
-    } catch (thrown) {
-      if (!isUnavailable(thrown)) throw thrown;
-      return context.json({ status: "degraded" as const }, 200);
-    }
-  });
 }
 
 function addJobs(app: App<Console>) {
@@ -99,7 +73,7 @@ function addRuns(app: App<Console>) {
       "Without a partition: the newest one, written as a true vintage. An older partition is written " +
       "as a reconstruction.",
     security: operator,
-    request: body(z.object({ job, partition: z.string().optional() })),
+    request: jsonBody(z.object({ job, partition: z.string().optional() })),
     responses: {
       202: json("the queued run", z.object({ run_id: z.string() })),
       ...errorResponses(
@@ -170,7 +144,7 @@ function addBackfills(app: App<Console>) {
       "One run a partition, newest first; every row is flagged `vintage_reconstructed`. Safe to repeat. " +
       "A repeated `idempotency_key` returns the first backfill.",
     security: operator,
-    request: body(
+    request: jsonBody(
       z.object({
         job,
         first: z.string().meta({ example: "2026-01-01" }),

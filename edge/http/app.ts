@@ -4,13 +4,13 @@
 // Choices the specs leave open: a missing or malformed parameter is 422, unknown query keys and
 // body fields are dropped, an error body is `{code, detail, request_id}` plus the numbers it names.
 
-import { OpenAPIHono, type z } from "@hono/zod-openapi";
-import type { Context, Handler, MiddlewareHandler } from "hono";
+import { createRoute, OpenAPIHono, z } from "@hono/zod-openapi";
+import type { Context, MiddlewareHandler } from "hono";
 import { HTTPException } from "hono/http-exception";
 import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
 import { systemClock } from "../../shared/time.ts";
 import { oncePerEnvironment } from "./config.ts";
-import { asFailure } from "./database.ts";
+import { asFailure, isUnavailable } from "./database.ts";
 import { apiPage, PAGE_POLICY } from "./docs.ts";
 import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
 
@@ -61,6 +61,38 @@ export function errorResponses(...codes: ErrorCode[]) {
   return Object.fromEntries(
     [...byStatus].map(([status, lines]) => [status, { description: lines.join("; "), content }]),
   );
+}
+
+/** A JSON answer of a route. */
+export const json = <Schema extends z.ZodType>(description: string, schema: Schema) => ({
+  description,
+  content: { "application/json": { schema } },
+});
+
+/** A required JSON body of a route. */
+export const jsonBody = <Schema extends z.ZodType>(schema: Schema) => ({
+  body: { content: { "application/json": { schema } }, required: true },
+});
+
+/** `GET /healthz` of a service whose spec asks for no more: does its database answer? */
+export function addLiveness<Opened>(app: App<Opened>, probe: (opened: Opened) => Promise<unknown>) {
+  const route = createRoute({
+    method: "get",
+    path: "/healthz",
+    summary: "Liveness",
+    description: "Always open. `degraded`: the process lives, its database does not answer.",
+    responses: { 200: json("liveness", z.object({ status: z.enum(["ok", "degraded"]) })) },
+  });
+  app.openapi(route, async (context) => {
+    try {
+      await probe(context.var.service as Opened);
+      return context.json({ status: "ok" as const }, 200);
+    } catch (thrown) {
+      if (!isUnavailable(thrown)) throw thrown;
+      context.var.log.error("health", { error: thrown });
+      return context.json({ status: "degraded" as const }, 200);
+    }
+  });
 }
 
 /** Builds a service: add routes to `app` as statements, then export its `fetch`. */
@@ -172,6 +204,3 @@ function answerUnmatched<Opened>(app: App<Opened>, context: Context): Response {
     context,
   );
 }
-
-/** Type of a route handler of a service, for handlers declared away from `openapi()`. */
-export type RouteHandler<Opened> = Handler<AppEnv<Opened>>;

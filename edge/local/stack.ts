@@ -1,7 +1,7 @@
 // The embedded stack: Postgres, its Neon-compatible endpoint, the sandbox upstream and the Workers,
 // started in order, watched, and stopped in reverse. Losing a part ends the whole, by name.
 
-import { createWriteStream, readFileSync, rmSync } from "node:fs";
+import { createWriteStream, existsSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { iso, systemClock } from "../../shared/time.ts";
 import { databaseUrls, prepareDatabases, prepareRoles, releaseRuns } from "./databases.ts";
@@ -43,6 +43,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   vision: [],
 };
 const WATCH_MS = 1_000;
+const LOG_BYTES_MAX = 64 * 1024 * 1024;
 
 /** Starts everything; on failure, what had started is stopped again. */
 export async function startStack(options: StackOptions): Promise<Stack> {
@@ -69,7 +70,7 @@ async function startParts(
   const { credentials, operatorToken } = prepareState(state);
 
   options.onStep("database");
-  const logFile = join(state.logs, "postgres.log");
+  const logFile = rotated(join(state.logs, "postgres.log"));
   const password = credentials.superuser;
   const port = await freePort();
   const postgres = await startPostgres({ dataDir: state.postgres, logFile, port, password });
@@ -83,7 +84,10 @@ async function startParts(
   if (sandbox) stops.push(() => sandbox.close());
 
   options.onStep("services");
-  const log = createWriteStream(join(state.logs, "services.log"), { flags: "a", mode: 0o600 });
+  const log = createWriteStream(rotated(join(state.logs, "services.log")), {
+    flags: "a",
+    mode: 0o600,
+  });
   stops.push(() => new Promise((resolve) => log.end(resolve)));
   const urls = databaseUrls(endpoint.port, credentials);
   const passed = (service: ServiceName) =>
@@ -150,6 +154,12 @@ async function startParts(
       await stop();
     },
   };
+}
+
+/** A log file's path; what an earlier stack wrote there is set aside once it is large. */
+function rotated(path: string): string {
+  if (existsSync(path) && statSync(path).size > LOG_BYTES_MAX) renameSync(path, `${path}.old`);
+  return path;
 }
 
 /** Miniflare replaces a workerd that died; whatever ran in the old one has to be taken up again. */

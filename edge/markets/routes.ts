@@ -4,7 +4,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { Health, SeriesRecord } from "../../shared/markets.ts";
 import { iso, parseInstant } from "../../shared/time.ts";
-import { type App, errorResponses } from "../http/app.ts";
+import { type App, errorResponses, json } from "../http/app.ts";
 import { isUnavailable } from "../http/database.ts";
 import type { Config } from "./config.ts";
 import { seriesJson } from "./store/json.ts";
@@ -17,10 +17,6 @@ export interface ReadApi {
 }
 
 const apiKey = [{ apiKey: [] }];
-const json = <Schema extends z.ZodType>(description: string, schema: Schema) => ({
-  description,
-  content: { "application/json": { schema } },
-});
 
 const library = z.string().min(1).meta({
   description: "library name, as GET /libraries lists it",

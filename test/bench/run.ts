@@ -1,19 +1,14 @@
 // `npm run bench`: what a read and a commit cost, against the floor of one round trip to the
 // database. Ratios of one run on one machine; absolute figures beside them. Takes about a minute.
 
-import { mkdtempSync, rmSync } from "node:fs";
-import { cpus, tmpdir } from "node:os";
-import { join } from "node:path";
+import { cpus } from "node:os";
 import { sql } from "drizzle-orm";
 import { Secret } from "../../edge/http/config.ts";
 import { openDatabase } from "../../edge/http/database.ts";
-import { databaseUrls, prepareDatabases, prepareRoles } from "../../edge/local/databases.ts";
-import { startNeonEndpoint } from "../../edge/local/neon.ts";
-import { freePort } from "../../edge/local/ports.ts";
-import { startPostgres } from "../../edge/local/postgres.ts";
-import { prepareState, stateAt } from "../../edge/local/state.ts";
+import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
 import { startWorkers } from "../../edge/local/workers.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
+import { startSharedPostgres } from "../support/postgres.ts";
 
 const HOUR = 3_600_000;
 const FROM = Date.UTC(2025, 0, 1);
@@ -21,18 +16,9 @@ const DAYS = 30;
 const SYMBOLS = 1_000;
 const REPEATS = 60;
 
-const state = stateAt(mkdtempSync(join(tmpdir(), "vantage-bench-")));
-const { credentials, operatorToken } = prepareState(state);
-const postgres = await startPostgres({
-  dataDir: state.postgres,
-  logFile: join(state.logs, "postgres.log"),
-  port: await freePort(),
-  password: credentials.superuser,
-});
-await prepareRoles(postgres.port, credentials);
-await prepareDatabases(postgres.port, credentials);
-const endpoint = await startNeonEndpoint(postgres.port);
-const urls = databaseUrls(endpoint.port, credentials);
+const { shared, state, stop } = await startSharedPostgres();
+await prepareDatabases(shared.port, shared.credentials);
+const urls = databaseUrls(shared.endpointPort, shared.credentials);
 const workers = await startWorkers({
   services: ["markets", "console"],
   host: "127.0.0.1",
@@ -42,7 +28,7 @@ const workers = await startWorkers({
   s3: { accessKeyId: "bench", secretAccessKey: "bench" },
   bindings: {
     markets: { DATABASE_URL: urls.marketsReader },
-    console: { DATABASE_URL: urls.marketsWriter, OPERATOR_TOKEN: operatorToken },
+    console: { DATABASE_URL: urls.marketsWriter, OPERATOR_TOKEN: "bench" },
     vision: {},
   },
   onLog: () => {},
@@ -118,6 +104,4 @@ for (const [name, ms] of results) {
   process.stdout.write(`${name.padEnd(50)} ${ms.toFixed(1).padStart(7)} ms ${ratio}\n`);
 }
 await workers.stop();
-await endpoint.close();
-await postgres.stop();
-rmSync(state.dir, { recursive: true, force: true });
+await stop();

@@ -241,6 +241,17 @@ describe("a lost process", () => {
     expect(await world.operator.run(lost.run_id)).toEqual(finished);
   });
 
+  it("cannot end a run that its successor is still working on", async () => {
+    const lost = await lose();
+    await world.database.execute(
+      sql`UPDATE run SET state = 'queued', lease_until = NULL WHERE id = ${lost.run_id}::uuid`,
+    );
+    const successor = await claimRun(world.database, lost.run_id, systemClock(), leaseMs);
+    expect(successor).toMatchObject({ attempt: 2 });
+    await succeedRun(world.database, lost, { rows_written: -1 }, systemClock());
+    expect(await world.operator.run(lost.run_id)).toMatchObject({ state: "running", attempt: 2 });
+  });
+
   it("is given up after its last attempt, with the reason", async () => {
     const lost = await lose();
     await world.database.execute(sql`UPDATE run SET attempt = 5 WHERE id = ${lost.run_id}::uuid`);

@@ -144,8 +144,13 @@ describe("the store", () => {
           expect(wire(got)).toEqual(wire(known.filter((row) => inRange(row.datetime, range))));
           expect(got.every((row) => row.asOf <= asOf)).toBe(true);
         }
-        const live = await world.store.read({ library: "power.demand", symbol, rowsMax: 10_000 });
-        expect(live.rows.length).toBe(history.at(-1)?.rows.length);
+        const count = history.at(-1)?.rows.length ?? 0;
+        const counted = (rowsMax: number) =>
+          world.store.read({ library: "power.demand", symbol, rowsMax });
+        expect((await counted(count)).rows).toHaveLength(count);
+        if (count > 0) {
+          await expect(counted(count - 1)).rejects.toMatchObject({ data: { rows: count } });
+        }
       },
     );
     const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};

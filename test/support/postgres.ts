@@ -1,5 +1,5 @@
-// One Postgres with its Neon-compatible endpoint for the whole test run; each test file makes
-// databases of its own in it.
+// One Postgres with its Neon-compatible endpoint for a whole run of tests or benchmarks; whoever
+// uses it makes databases of their own in it.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -23,7 +23,8 @@ declare module "vitest" {
   }
 }
 
-export default async function setup(project: TestProject) {
+/** Starts it in a folder of its own; `stop` leaves nothing behind. */
+export async function startSharedPostgres() {
   const state = stateAt(mkdtempSync(join(tmpdir(), "vantage-test-")));
   const { credentials } = prepareState(state);
   const postgres = await startPostgres({
@@ -34,14 +35,21 @@ export default async function setup(project: TestProject) {
   });
   await prepareRoles(postgres.port, credentials);
   const endpoint = await startNeonEndpoint(postgres.port);
-  project.provide("postgres", {
+  const shared: SharedPostgres = {
     port: postgres.port,
     endpointPort: endpoint.port,
     credentials,
-  });
-  return async () => {
+  };
+  const stop = async () => {
     await endpoint.close();
     await postgres.stop();
     rmSync(state.dir, { recursive: true, force: true });
   };
+  return { shared, state, stop };
+}
+
+export default async function setup(project: TestProject) {
+  const { shared, stop } = await startSharedPostgres();
+  project.provide("postgres", shared);
+  return stop;
 }
