@@ -80,6 +80,7 @@ export const vintage = pgTable(
     primaryKey({ columns: [table.seriesId, table.seq] }),
     index("vintage_as_of").on(table.seriesId, table.asOf),
     index("vintage_newest").on(table.asOf),
+    index("vintage_run").on(table.runId),
     index("vintage_inline").on(table.seriesId, table.validMax).where(sql`inline IS NOT NULL`),
     check("vintage_changes", sql`inserted + revised + retracted > 0`),
   ],
@@ -157,7 +158,10 @@ export const run = pgTable(
     /** True: its rows are a best-effort baseline, not a forward vintage. */
     reconstructed: boolean("reconstructed").notNull(),
     state: text("state", { enum: ["queued", "running", "succeeded", "failed"] }).notNull(),
+    /** Rises with every claim and never falls: it is the fence of the run's writes. */
     attempt: integer("attempt").notNull().default(0),
+    /** The attempt after which a failure is final; running it again on purpose raises it. */
+    attemptsMax: integer("attempts_max").notNull(),
     createdAt: instant("created_at").notNull(),
     /** A queued run may be claimed from here on; the cron re-sends it some time after. */
     availableAt: instant("available_at").notNull(),

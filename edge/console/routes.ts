@@ -5,7 +5,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { Backfill, Job, Run } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
-import { type App, addLiveness, errorResponses, json, jsonBody } from "../http/app.ts";
+import { type App, addLiveness, errorResponses, json, jsonBody, name } from "../http/app.ts";
 import type { IngestParts } from "../markets/ingest/execute.ts";
 import { findBackfill, findRun, lastOutcome, listRuns } from "../markets/ingest/ledger.ts";
 import { latestPartition } from "../markets/ingest/partition.ts";
@@ -21,7 +21,7 @@ export interface Console {
 }
 
 const operator = [{ operatorToken: [] }];
-const job = z.string().min(1).meta({ description: "job name", example: "grid_region" });
+const job = name().meta({ description: "job name", example: "grid_region" });
 const id = (description: string) => z.uuid("must be a UUID").meta({ description });
 
 /** Registers every route on the service. */
@@ -149,7 +149,7 @@ function addBackfills(app: App<Console>) {
         job,
         first: z.string().meta({ example: "2026-01-01" }),
         last: z.string().meta({ example: "2026-01-31" }),
-        idempotency_key: z.string().min(1).max(128).optional(),
+        idempotency_key: name().max(128).optional(),
       }),
     ),
     responses: {

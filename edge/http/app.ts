@@ -63,6 +63,13 @@ export function errorResponses(...codes: ErrorCode[]) {
   );
 }
 
+/** A text that names something: not empty, and nothing Postgres cannot store. */
+export const name = () =>
+  z
+    .string()
+    .min(1, "must not be empty")
+    .refine((text) => !text.includes("\0"), "must not hold a NUL character");
+
 /** A JSON answer of a route. */
 export const json = <Schema extends z.ZodType>(description: string, schema: Schema) => ({
   description,
@@ -181,8 +188,9 @@ function answerError(thrown: unknown, context: Context): Response {
 function toFailure(thrown: unknown): Failure {
   const error = asFailure(thrown);
   if (error instanceof Failure) return error;
-  if (error instanceof HTTPException && error.status === 400) {
-    return new Failure("bad_body", "the request body is not valid JSON", { cause: error });
+  if (error instanceof HTTPException && error.status < 500) {
+    const detail = "the body must be JSON, sent with Content-Type: application/json";
+    return new Failure("bad_body", detail, { cause: error });
   }
   return new Failure("internal", "an internal error; quote the request id", { cause: error });
 }

@@ -12,6 +12,8 @@ const SECRET_IN_URL =
 const USER_IN_URL = /(\/\/[^:/@\s]*:)[^@/\s]+@/g;
 const BEARER = /\b(bearer|basic|apikey)\s+[\w.~+/=-]+/gi;
 
+const MESSAGE_LENGTH_MAX = 2_000;
+
 /** Text with URL passwords, secret query values and authorization values cut out. */
 export const scrub = (text: string): string =>
   text
@@ -28,17 +30,22 @@ export function loggableQuery(query: Record<string, string[]>, harmless: Readonl
   return Object.fromEntries(entries) as Record<string, string>;
 }
 
+/** A failed statement's message carries its parameters, which may be thousands of rows. */
+const withoutParameters = (message: string) =>
+  message.replace(/\nparams:[\s\S]*$/, "").slice(0, MESSAGE_LENGTH_MAX);
+
 /** Name, message, stack and causes of a thrown value, scrubbed. */
 export function describeError(thrown: unknown, depth = 0): unknown {
   if (!(thrown instanceof Error)) return scrub(String(thrown));
   return {
     name: thrown.name,
-    message: scrub(thrown.message),
+    message: scrub(withoutParameters(thrown.message)),
     ...("code" in thrown && thrown.code ? { error: thrown.code } : {}),
-    stack: scrub(thrown.stack ?? "")
+    stack: (thrown.stack ?? "")
       .split("\n")
-      .slice(1, 8)
-      .map((line) => line.trim()),
+      .map((line) => scrub(line.trim()))
+      .filter((line) => line.startsWith("at "))
+      .slice(0, 8),
     ...(thrown.cause && depth < 3 ? { cause: describeError(thrown.cause, depth + 1) } : {}),
   };
 }

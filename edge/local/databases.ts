@@ -95,17 +95,30 @@ export function databaseUrls(
 }
 
 /**
- * Ends the leases of every running run and makes queued ones due. Only the stack that just took the
- * state folder's lock may do so: no other process can be executing them.
+ * Queues every running run again and makes queued ones due, without counting the attempt: its
+ * process was stopped, it did not fail. Only the stack that holds the state folder's lock may do
+ * so, when no other process can be executing them.
  */
 export async function releaseRuns(postgresPort: number, credentials: Credentials) {
   await withClient(
     superuser(postgresPort, credentials.superuser, NAMES.markets),
     async (client) => {
-      await client.query(`UPDATE run SET lease_until = '-infinity' WHERE state = 'running'`);
+      await client.query(`UPDATE run SET state = 'queued', lease_until = NULL,
+      attempts_max = attempts_max + 1 WHERE state = 'running'`);
       await client.query(`UPDATE run SET available_at = '-infinity' WHERE state = 'queued'`);
     },
   );
+}
+
+/** What kind of data the store holds; the two never mix in one series. */
+export async function heldData(postgresPort: number, credentials: Credentials) {
+  const connection = superuser(postgresPort, credentials.superuser, NAMES.markets);
+  let held: "none" | "sandbox" | "real" = "none";
+  await withClient(connection, async (client) => {
+    const { rows } = await client.query<{ sandbox: boolean }>("SELECT sandbox FROM series LIMIT 1");
+    if (rows[0]) held = rows[0].sandbox ? "sandbox" : "real";
+  });
+  return held as "none" | "sandbox" | "real";
 }
 
 async function withClient(config: pg.ClientConfig, use: (client: pg.Client) => Promise<void>) {

@@ -3,7 +3,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { z } from "zod";
 import { Backfill, Job, Run } from "../../shared/markets.ts";
-import type { State } from "./state.ts";
+import { lockHolder, type State } from "./state.ts";
 
 export interface Operator {
   jobs(): Promise<Job[]>;
@@ -50,7 +50,10 @@ export function operatorAt(url: string, token: string): Operator {
 
 /** A client of the stack that runs on a state folder. */
 export function operatorOf(state: State): Operator {
-  if (!existsSync(state.running)) throw new Error("no stack runs here; start one with npm start");
+  // A port alone proves nothing: another program may have taken it, and would be sent the token.
+  if (!lockHolder(state) || !existsSync(state.running)) {
+    throw new Error(`no stack runs on ${state.dir}; start one with npm start`);
+  }
   const { urls } = JSON.parse(readFileSync(state.running, "utf8")) as { urls: { console: string } };
   return operatorAt(urls.console, readFileSync(state.operatorToken, "utf8").trim());
 }

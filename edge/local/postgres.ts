@@ -34,6 +34,12 @@ const ORPHAN_MS_MAX = 20_000;
 const FAST_STOP_MS_MAX = 8_000;
 const POLL_MS = 40;
 const isRoot = process.getuid?.() === 0;
+/** Containers often bound root's capabilities; this one is number 2 of the mask. */
+const maySearchAll = (() => {
+  const status = fs.readFileSync("/proc/self/status", "utf8");
+  const bounding = BigInt(`0x${/^CapBnd:\s*([0-9a-f]+)/m.exec(status)?.[1] ?? "0"}`);
+  return (bounding & 4n) !== 0n;
+})();
 const hasSetpriv = spawnSync("setpriv", ["--version"]).status === 0;
 
 /**
@@ -41,6 +47,7 @@ const hasSetpriv = spawnSync("setpriv", ["--version"]).status === 0;
  */
 export async function startPostgres(options: PostgresOptions): Promise<Postgres> {
   const bin = findBinaries();
+  for (const path of [bin, dirname(options.dataDir)]) assertReachable(path);
   await endOrphan(options.dataDir);
   if (!fs.existsSync(join(options.dataDir, "PG_VERSION"))) initialise(bin, options);
   if (isRoot) chown(options.dataDir);
@@ -60,7 +67,11 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
 
 function launch(bin: string, { dataDir, logFile, port }: PostgresOptions): Postgres {
   const log = fs.openSync(logFile, "a", 0o600);
-  const settings = ["timezone=UTC", "max_connections=80", "jit=off", "unix_socket_directories="];
+  const settings = [
+    ...["timezone=UTC", "max_connections=80", "jit=off", "unix_socket_directories="],
+    // A failed statement is reported to its caller; in the log its text could show a password.
+    "log_min_error_statement=panic",
+  ];
   const [command, args] = unprivileged(join(bin, "postgres"), [
     ...["-D", dataDir, "-p", String(port), "-h", "127.0.0.1"],
     ...settings.flatMap((setting) => ["-c", setting]),
@@ -120,23 +131,34 @@ function findBinaries(): string {
 
 /**
  * Postgres refuses to run as root. As root it becomes `nobody` and keeps one capability, to read
- * and search, so that binaries and data below a private home stay reachable.
+ * and search, so that binaries and data below a private home stay reachable. Where a container
+ * withholds that capability, it goes without and the folders have to be passable.
  */
 function unprivileged(command: string, args: string[]): [string, string[]] {
   if (!hasSetpriv) {
     if (isRoot) throw new Error("setpriv (Debian's util-linux) is needed to run Postgres as root");
     return [command, args];
   }
-  const drop = [
-    ...[`--reuid=${NOBODY}`, `--regid=${NOBODY}`, "--clear-groups"],
-    ...["--securebits=+no_setuid_fixup", "--bounding-set=-all,+dac_read_search"],
-    ...[
-      "--inh-caps=-all,+dac_read_search",
-      "--ambient-caps=-all,+dac_read_search",
-      "--no-new-privs",
-    ],
-  ];
+  const drop = [`--reuid=${NOBODY}`, `--regid=${NOBODY}`, "--clear-groups", "--no-new-privs"];
+  if (maySearchAll) {
+    drop.push("--securebits=+no_setuid_fixup", "--bounding-set=-all,+dac_read_search");
+    drop.push("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search");
+  }
   return ["setpriv", ["--pdeathsig=INT", ...(isRoot ? drop : []), command, ...args]];
+}
+
+/**
+ * Without the capability, `nobody` needs every folder on the way to be open for passing through.
+ */
+function assertReachable(path: string) {
+  if (!isRoot || maySearchAll) return;
+  for (let folder = path; folder !== "/"; folder = dirname(folder)) {
+    if ((fs.statSync(folder).mode & 0o001) !== 0) continue;
+    throw new Error(
+      `as root in this container, Postgres cannot pass through ${folder}: allow it with ` +
+        `chmod o+x ${folder}, use a checkout and VANTAGE_STATE elsewhere, or start as another user`,
+    );
+  }
 }
 
 /**

@@ -4,7 +4,13 @@
 import { createWriteStream, existsSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { iso, systemClock } from "../../shared/time.ts";
-import { databaseUrls, prepareDatabases, prepareRoles, releaseRuns } from "./databases.ts";
+import {
+  databaseUrls,
+  heldData,
+  prepareDatabases,
+  prepareRoles,
+  releaseRuns,
+} from "./databases.ts";
 import { startNeonEndpoint } from "./neon.ts";
 import { freePort, listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
@@ -28,7 +34,11 @@ export interface StackOptions {
   onServicesRestarted: () => void;
 }
 
+/** Where the providers' data comes from; with `none`, runs fail until a credential is set. */
+export type Feed = "real" | "sandbox" | "none";
+
 export interface Stack {
+  feed: Feed;
   urls: Workers["urls"];
   s3Url: string;
   /** Starts delivering the cron event now and at every full minute. */
@@ -80,7 +90,8 @@ async function startParts(
   await releaseRuns(postgres.port, credentials);
   const endpoint = await startNeonEndpoint(postgres.port);
   stops.push(() => endpoint.close());
-  const sandbox = options.sandbox ? await startSandbox() : null;
+  const feed = chooseFeed(options, await heldData(postgres.port, credentials));
+  const sandbox = feed === "sandbox" ? await startSandbox() : null;
   if (sandbox) stops.push(() => sandbox.close());
 
   options.onStep("services");
@@ -142,6 +153,7 @@ async function startParts(
     options.onServicesRestarted();
   });
   return {
+    feed,
     urls: workers.urls,
     s3Url: workers.s3Url,
     startTicking: () => {
@@ -154,6 +166,21 @@ async function startParts(
       await stop();
     },
   };
+}
+
+/** What may feed this store. Sandbox and real data never share one. */
+function chooseFeed(
+  { sandbox, environment, state }: StackOptions,
+  held: "none" | "sandbox" | "real",
+): Feed {
+  const wanted: Feed = environment.EIA_API_KEY ? "real" : sandbox ? "sandbox" : "none";
+  if (wanted === "real" && held === "sandbox") {
+    throw new Error(
+      `${state.dir} holds sandbox data and EIA_API_KEY selects the real EIA; they may not mix. ` +
+        "Start over with npm start -- --reset, or use another folder: VANTAGE_STATE=…",
+    );
+  }
+  return wanted === "sandbox" && held === "real" ? "none" : wanted;
 }
 
 /** A log file's path; what an earlier stack wrote there is set aside once it is large. */

@@ -54,6 +54,9 @@ function readOptions() {
     }
     return [service, Number(text)] as const;
   });
+  const taken = ports.map(([, one]) => one).filter((one) => one !== 0);
+  if (new Set(taken).size < taken.length)
+    throw new Error("the services need three different ports");
   const host = values.host ?? process.env.VANTAGE_HOST ?? "127.0.0.1";
   return { ...values, host, ports: Object.fromEntries(ports) as Record<ServiceName, number> };
 }
@@ -82,7 +85,7 @@ async function main() {
     process.on(signal, () => end(0, "Stopping …"));
   }
   endWithParent(() => void end(1, "The process that started this stack is gone. Stopping …"));
-  let baseline = sandbox || Boolean(process.env.EIA_API_KEY);
+  let baseline = false;
   const started = systemClock();
   stack = await startStack({
     state,
@@ -99,7 +102,8 @@ async function main() {
       if (baseline) requestBaseline(operatorOf(state)).catch(() => {});
     },
   });
-  say(table(stack, state, sandbox, options, systemClock() - started));
+  say(table(stack, state, options, systemClock() - started));
+  baseline = stack.feed !== "none";
   if (baseline) {
     // The first scheduled run waits for the baseline, but not for a provider that hangs.
     setTimeout(stack.startTicking, BASELINE_MS_MAX).unref();
@@ -146,20 +150,15 @@ async function reset(state: State, yes: boolean): Promise<boolean> {
   return true;
 }
 
-function table(
-  stack: Stack,
-  state: State,
-  sandbox: boolean,
-  options: { host: string },
-  ms: number,
-): string {
+function table(stack: Stack, state: State, options: { host: string }, ms: number): string {
   const host = options.host === "127.0.0.1" ? "localhost" : options.host;
   const at = (service: ServiceName) => stack.urls[service].replace("127.0.0.1", host);
-  const upstream = process.env.EIA_API_KEY
-    ? "real (EIA_API_KEY is set)"
-    : sandbox
-      ? "SANDBOX: generated data, not a market's (set EIA_API_KEY for the real EIA)"
-      : "none: EIA_API_KEY is not set, EIA runs will fail";
+  const upstream = {
+    real: "real EIA (EIA_API_KEY is set)",
+    sandbox:
+      "SANDBOX: generated data, not a market's. For the real EIA: EIA_API_KEY, new state folder",
+    none: "none: EIA_API_KEY is not set, EIA runs will fail",
+  }[stack.feed];
   const rows = [
     ["read API", at("markets"), "ready"],
     ["console", at("console"), "ready, cron every minute"],
@@ -174,6 +173,7 @@ function table(
       ([name = "", url = "", status]) => `  ${name.padEnd(9)} ${url.padEnd(24)} ${status}`,
     ),
     `  upstream  ${upstream}`,
+    `  R2 (S3)   ${stack.s3Url}`,
     `  data      ${state.dir} (logs in logs/, operator token in operator-token)`,
     "",
     `  curl '${at("markets")}/series?library=power.demand&symbol=erco&start=${since}'`,

@@ -54,6 +54,8 @@ export function prepareState(state: State): { credentials: Credentials; operator
   for (const dir of [state.dir, state.workers, state.logs, state.bundles]) {
     fs.mkdirSync(dir, { recursive: true, mode: 0o700 });
   }
+  // Passing through is allowed, since the database's own user may have to; looking is not.
+  fs.chmodSync(state.dir, 0o711);
   const file = join(state.dir, "credentials.json");
   if (!fs.existsSync(file)) {
     if (fs.existsSync(state.postgres)) {
@@ -92,8 +94,8 @@ export function lockState(state: State): () => void {
     } catch (thrown) {
       if ((thrown as { code?: string }).code !== "EEXIST") throw thrown;
     }
-    const holder = readHolder(file);
-    if (holder && startedAt(holder.pid) === holder.started) {
+    const holder = lockHolder(state);
+    if (holder) {
       const advice = `stop it with Ctrl-C there or: kill ${holder.pid}. Another folder: VANTAGE_STATE=…`;
       throw new Error(`a stack (pid ${holder.pid}) already runs on ${state.dir}; ${advice}`);
     }
@@ -101,9 +103,12 @@ export function lockState(state: State): () => void {
   }
 }
 
-function readHolder(file: string): { pid: number; started: string } | null {
+/** The living process that holds the folder's lock, if any. */
+export function lockHolder(state: State): { pid: number } | null {
   try {
-    return JSON.parse(fs.readFileSync(file, "utf8")) as { pid: number; started: string };
+    const text = fs.readFileSync(join(state.dir, "lock"), "utf8");
+    const { pid, started } = JSON.parse(text) as { pid: number; started: string };
+    return startedAt(pid) === started ? { pid } : null;
   } catch {
     return null;
   }
@@ -121,7 +126,8 @@ function startedAt(pid: number): string | null {
 /** Deletes a state folder, and nothing that is not one. */
 export function removeState(state: State) {
   const entries = fs.readdirSync(state.dir).filter((name) => name !== "lock");
-  const known = entries.length === 0 || entries.includes("credentials.json");
+  const own = ["credentials.json", "postgres", "workers", "logs", "bundles", "operator-token"];
+  const known = entries.length === 0 || own.some((name) => entries.includes(name));
   if (!known || [ROOT, homedir(), "/"].includes(state.dir)) {
     throw new Error(`${state.dir} does not look like a state folder; nothing was deleted`);
   }

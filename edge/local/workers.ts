@@ -128,7 +128,8 @@ function rememberSignals(): () => void {
 }
 
 /** Where a listener on `host` is reached from this machine. */
-export const reachable = (host: string) => (host === "0.0.0.0" ? "127.0.0.1" : host);
+export const reachable = (host: string) =>
+  host === "0.0.0.0" ? "127.0.0.1" : host.includes(":") ? `[${host}]` : host;
 
 function workerdPath(): string {
   const miniflare = createRequire(import.meta.url).resolve("miniflare");

@@ -4,7 +4,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { Health, SeriesRecord } from "../../shared/markets.ts";
 import { iso, parseInstant } from "../../shared/time.ts";
-import { type App, errorResponses, json } from "../http/app.ts";
+import { type App, errorResponses, json, name } from "../http/app.ts";
 import { isUnavailable } from "../http/database.ts";
 import type { Config } from "./config.ts";
 import { seriesJson } from "./store/json.ts";
@@ -18,7 +18,7 @@ export interface ReadApi {
 
 const apiKey = [{ apiKey: [] }];
 
-const library = z.string().min(1).meta({
+const library = name().meta({
   description: "library name, as GET /libraries lists it",
   example: "power.demand",
 });
@@ -112,7 +112,7 @@ function addSeries(app: App<ReadApi>) {
     request: {
       query: z.object({
         library,
-        symbol: z.string().min(1).meta({ description: "lowercase symbol", example: "erco" }),
+        symbol: name().meta({ description: "lowercase symbol", example: "erco" }),
         as_of: datetime("knowledge time; the latest vintage when omitted", "2026-01-31T12:00:00Z"),
         start: datetime("valid-time lower bound, inclusive", "2026-01-01"),
         end: datetime("valid-time upper bound, inclusive", "2026-01-31"),

@@ -73,6 +73,14 @@ describe("the operator API", () => {
       status: 422,
       detail: "job: required",
     });
+    const form = await fetch(`${world.urls.console}/api/runs`, {
+      method: "POST",
+      headers: { Authorization: `Bearer ${world.operatorToken}` },
+      body: new URLSearchParams({ job: "grid_region" }),
+    });
+    expect(await refusal(form)).toMatchObject({ status: 400, code: "bad_body" });
+    const key = { ...{ job: "grid_region", first: today, last: today }, idempotency_key: "a\0b" };
+    expect(await refusal(await call("/backfills", key))).toMatchObject({ status: 422 });
     expect(await refusal(await call("/runs", "{"))).toMatchObject({
       status: 400,
       code: "bad_body",

@@ -4,14 +4,15 @@
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { followBackfill, followRun } from "../../edge/local/operator.ts";
-import type { SandboxAnswer } from "../../edge/local/sandbox/eia.ts";
+import { answerEia, type SandboxAnswer } from "../../edge/local/sandbox/eia.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
-import { claimRun, succeedRun } from "../../edge/markets/ingest/ledger.ts";
+import { claimRun, createRun, succeedRun } from "../../edge/markets/ingest/ledger.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { latestTick } from "../../edge/markets/ingest/schedule.ts";
 import { SeriesRecord } from "../../shared/markets.ts";
 import { HOUR, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
-import { createWorld, DAY, type World } from "../support/world.ts";
+import { type EiaRecord, eiaPage } from "../support/recordings.ts";
+import { commitHours, createWorld, DAY, type World } from "../support/world.ts";
 
 let world: World;
 let sandbox: Sandbox;
@@ -194,8 +195,58 @@ describe("a faulty provider", () => {
     expect(run).toMatchObject({
       state: "failed",
       error_code: "gate_rejected",
-      metadata: { findings: [expect.objectContaining({ rule: "implausible_demand", count: 2 })] },
+      metadata: {
+        findings: ["erco", "pjm"].map((where) =>
+          expect.objectContaining({ rule: "implausible_demand", severity: "error", where }),
+        ),
+      },
     });
+  });
+
+  /** The provider's true answer, changed row by row; undefined leaves a row out. */
+  const distort = (change: (row: EiaRecord) => EiaRecord | undefined) => {
+    fault = (url) => {
+      const asked = new URL(url);
+      const all: EiaRecord[] = [];
+      for (let offset = 0, total = 1; offset < total; offset += 5_000) {
+        asked.searchParams.set("offset", String(offset));
+        const { response } = answerEia(asked, providerNow).body as {
+          response: { total: string; data: EiaRecord[] };
+        };
+        total = Number(response.total);
+        all.push(...response.data);
+      }
+      return {
+        status: 200,
+        body: eiaPage(
+          all.flatMap((row) => change(row) ?? []),
+          url,
+        ),
+      };
+    };
+  };
+
+  it("cannot make a partial answer into mass retractions", async () => {
+    const before = await vintages();
+    const hour = iso(providerNow - 6 * HOUR).slice(0, 13);
+    distort((row) => (row.period === hour ? row : undefined));
+    const run = await launch();
+    expect(run).toMatchObject({ state: "failed", error_code: "gate_rejected" });
+    expect(run.error_detail).toContain("mass_retraction");
+    expect(await vintages()).toBe(before);
+  });
+
+  it("spoils only the series whose rows are bad, and the check says which", async () => {
+    const before = await series("");
+    providerNow += HOUR;
+    distort((row) => (row.respondent === "ERCO" ? { ...row, value: "0" } : row));
+    const run = await launch();
+    expect(run).toMatchObject({
+      state: "succeeded",
+      metadata: { check: { passed: false, reason: "implausible_demand: erco" } },
+    });
+    expect(Number(run.metadata?.rows_written)).toBeGreaterThan(30);
+    expect(await series("")).toEqual(before);
   });
 
   it("is asked again after a throttle, within the same attempt", async () => {
@@ -217,11 +268,11 @@ describe("a lost process", () => {
 
   /** A run whose message never arrives: only the cron can bring it back. */
   async function createQueued(): Promise<string> {
-    const { rows } = await world.database.execute<{ id: string }>(sql`
-      INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at)
-      VALUES (gen_random_uuid(), 'grid_region', ${isoDay(systemClock())}::date, 'manual', false, 'queued',
-        now() - interval '1 hour', now() - interval '1 hour') RETURNING id::text`);
-    return rows[0]?.id ?? "";
+    const runId = crypto.randomUUID();
+    const partition = isoDay(systemClock());
+    const run = { runId, job: "grid_region", partition, reconstructed: false };
+    await createRun(world.database, { ...run, trigger: "manual" }, systemClock() - HOUR);
+    return runId;
   }
 
   it("has its run rescued by the next minute and finished by another", async () => {
@@ -254,7 +305,9 @@ describe("a lost process", () => {
 
   it("is given up after its last attempt, with the reason", async () => {
     const lost = await lose();
-    await world.database.execute(sql`UPDATE run SET attempt = 5 WHERE id = ${lost.run_id}::uuid`);
+    await world.database.execute(
+      sql`UPDATE run SET attempt = attempts_max WHERE id = ${lost.run_id}::uuid`,
+    );
     await world.tick(systemClock());
     expect(await world.operator.run(lost.run_id)).toMatchObject({
       state: "failed",
@@ -268,10 +321,64 @@ describe("a lost process", () => {
     expect(await followRun(world.operator, id)).toMatchObject({ state: "succeeded", attempt: 1 });
   });
 
+  it("counts what every attempt wrote in the record of the run", async () => {
+    const lost = await lose();
+    const at = Math.floor(systemClock() / HOUR) * HOUR - 30 * DAY;
+    const provenance = { runId: lost.run_id, sandbox: true };
+    expect(await commitHours(world, "erco", at, [1], provenance)).not.toBeNull();
+    await world.tick(systemClock());
+    const run = await followRun(world.operator, lost.run_id);
+    expect(run.metadata?.instrument_ids).toContain("power.demand.erco");
+    expect(Number(run.metadata?.rows_written)).toBeGreaterThanOrEqual(1);
+    await commitHours(world, "erco", at, [], {
+      ...provenance,
+      covered: { from: at, to: at + HOUR },
+    });
+  });
+
   it("lets one of two deliveries of a message take the run", async () => {
     const id = await createQueued();
     const claims = [1, 2, 3].map(() => claimRun(world.database, id, systemClock(), leaseMs));
     expect((await Promise.all(claims)).filter((claim) => claim !== null)).toHaveLength(1);
+  });
+});
+
+describe("a slow provider", () => {
+  it("keeps its run: the lease is renewed while it answers", async () => {
+    let answered = 0;
+    const slow = await startSandbox({
+      fault: () =>
+        new Promise((done) => {
+          answered++;
+          setTimeout(() => done(undefined), 900);
+        }),
+    });
+    const environment = { SANDBOX_URL: slow.url, INGEST_LEASE_SECONDS: "1" };
+    const patient = await createWorld({
+      services: ["console"],
+      environment: { console: environment },
+    });
+    const id = await patient.operator.launch("grid_region");
+    const ticking = setInterval(() => void patient.tick(systemClock() - DAY).catch(() => {}), 500);
+    const run = await followRun(patient.operator, id);
+    clearInterval(ticking);
+    await slow.close();
+    expect([run.state, run.attempt]).toEqual(["succeeded", 1]);
+    expect(answered).toBeGreaterThan(2);
+  });
+});
+
+describe("a backfill that failed", () => {
+  it("is run again, failed partitions only, when it is asked for again", async () => {
+    const day = isoDay(systemClock() - 50 * DAY);
+    const request = { job: "grid_region", first: day, last: day, idempotency_key: "again" };
+    fault = () => ({ status: 400, body: { error: "bad", code: 400 } });
+    const ask = async () =>
+      followBackfill(world.operator, await world.operator.startBackfill(request), () => {});
+    expect((await ask()).runs).toMatchObject({ failed: 1, succeeded: 0 });
+    fault = undefined;
+    expect((await ask()).runs).toMatchObject({ failed: 0, succeeded: 1 });
+    expect((await ask()).runs).toMatchObject({ failed: 0, succeeded: 1 });
   });
 });
 

@@ -147,6 +147,11 @@ describe("secrets", () => {
     expect(token.reveal()).toBe("hunter2");
   });
 
+  it("never follow a failed statement into the log: its parameters are cut", () => {
+    const error = new Error("Failed query: INSERT INTO x VALUES ($1)\nparams: hunter2,row\nrow");
+    expect(logLine("s", "error", "e", { error })).not.toMatch(/hunter2|row/);
+  });
+
   it("are cut from log lines by name and by shape", () => {
     const line = logLine("s", "info", "e", {
       api_key: "hunter2",

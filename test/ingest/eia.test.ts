@@ -150,10 +150,27 @@ describe("the EIA source", () => {
       "upstream_truncated",
       "EIA announced 3 rows and sent 1",
     ]);
-    const repeats = await failureOf((url) => ({
-      body: eiaPage([record(0, 1), record(0, 1)], url),
+  });
+
+  it("takes a row that a page repeats once, and refuses it with two values", async () => {
+    const twice = await fetchFrom((url) => ({
+      body: eiaPage([record(0, 1), record(0, "1")], url),
     }));
-    expect(repeats.code).toBe("upstream_truncated");
+    expect((twice.outcome as { rows: unknown[] }).rows).toHaveLength(1);
+    const torn = await failureOf((url) => ({ body: eiaPage([record(0, 1), record(0, 2)], url) }));
+    expect([torn.code, torn.message]).toEqual([
+      "upstream_schema_drift",
+      "EIA sent two values for ERCO D at 2026-01-10T01",
+    ]);
+  });
+
+  it("leaves a long wait to the queue", async () => {
+    const throttled = await failureOf(() => ({
+      status: 429,
+      headers: { "Retry-After": "240" },
+      body: "",
+    }));
+    expect(throttled).toMatchObject({ code: "upstream_unavailable", data: { retry_after_s: 240 } });
   });
 
   it("starts again when a row is withdrawn or inserted between two pages", async () => {

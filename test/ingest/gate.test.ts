@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { type FetchedSeries, gateDemand } from "../../edge/markets/ingest/gate.ts";
+import { type FetchedSeries, gateDemand, mayRetract } from "../../edge/markets/ingest/gate.ts";
 import { HOUR } from "../../shared/time.ts";
 
 const FROM = Date.UTC(2026, 0, 10);
@@ -18,6 +18,17 @@ const day = Array.from({ length: 24 }, (_, hour) => 1_000 + hour);
 const rules = (...series: FetchedSeries[]) =>
   gateDemand(series, context).findings.map(({ severity, rule }) => `${severity} ${rule}`);
 
+describe("mayRetract", () => {
+  it("lets single rows go, never the most of a window", () => {
+    expect([mayRetract(0, 0), mayRetract(3, 3), mayRetract(24, 240)]).toEqual([true, true, true]);
+    expect([mayRetract(4, 24), mayRetract(25, 240), mayRetract(239, 240)]).toEqual([
+      false,
+      false,
+      false,
+    ]);
+  });
+});
+
 describe("the demand gate", () => {
   it("finds nothing wrong with an ordinary day whose leading edge is short", () => {
     expect(rules(demand(day), demand(day.slice(0, 20), "pjm"))).toEqual([]);
@@ -35,14 +46,21 @@ describe("the demand gate", () => {
     expect(report.findings).toMatchObject([
       { severity: "warning", rule: "implausible_demand", count: 3 },
     ]);
-    expect(rules(demand([0, 0, 0, 1, 2, 3]))).toContain("error implausible_demand");
+    const spoiled = [demand([0, 0, 0, 1, 2, 3]), demand(day, "pjm"), demand(day, "miso")];
+    expect(rules(...spoiled)).toContain("error implausible_demand");
+    expect(gateDemand(spoiled, context).accepted.map(({ symbol }) => symbol)).toEqual([
+      "pjm",
+      "miso",
+    ]);
   });
 
   it("warns of holes inside a series, and rejects when they exceed a tenth", () => {
     expect(rules(demand([...day.slice(0, 12), undefined, ...day.slice(12)]))).toEqual([
       "warning holes",
     ]);
-    expect(rules(demand([1, undefined, 2, undefined, 3, 4, 5]))).toEqual(["error holes"]);
+    const ends = demand([1, ...Array.from({ length: 10 }, () => undefined), 2]);
+    expect(rules(ends, demand(day, "pjm"), demand(day, "miso"))).toEqual(["error holes"]);
+    expect(gateDemand([ends, demand(day, "pjm")], context).accepted).toHaveLength(1);
   });
 
   it("rejects rows off the hour, outside the window, from the future, repeated or infinite", () => {

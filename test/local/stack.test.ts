@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { operatorOf } from "../../edge/local/operator.ts";
 import { freePort } from "../../edge/local/ports.ts";
 import { startPostgres, superuser } from "../../edge/local/postgres.ts";
 import { prepareState, stateAt } from "../../edge/local/state.ts";
@@ -158,6 +159,11 @@ describe("npm start", () => {
          WHERE NOT EXISTS (SELECT FROM vintage JOIN series ON series.id = series_id
            WHERE library || '.' || symbol = key AND seq = value::int AND run_id = run.id::text)`);
       expect(recorded.rows).toEqual([]);
+      const unrecorded = await client.query(`
+        SELECT library || '.' || symbol AS name, run_id FROM vintage JOIN series ON series.id = series_id
+         WHERE NOT EXISTS (SELECT FROM run WHERE run.id::text = run_id AND state = 'succeeded'
+           AND metadata -> 'instrument_ids' ? (library || '.' || symbol))`);
+      expect(unrecorded.rows).toEqual([]);
     } finally {
       await client.end();
       await server.stop();
@@ -229,6 +235,33 @@ describe("npm start", () => {
     await allGone(stateDir);
   });
 
+  it("refuses to feed real data into a sandbox's store, and says what to do", async () => {
+    const environment = { EIA_API_KEY: "hunter2" };
+    const stack = startStackProcess(stateDir, ports, [], environment);
+    expect(await stack.ended).toBe(1);
+    expect(stack.output()).toMatch(/holds sandbox data.*--reset.*VANTAGE_STATE/);
+    expect(stack.output()).not.toContain("hunter2");
+    await allGone(stateDir);
+  });
+
+  it("sends no token to whoever took a dead stack's port", () => {
+    const running = { urls: { console: `http://127.0.0.1:${ports[1]}` } };
+    fs.writeFileSync(state.running, JSON.stringify(running));
+    expect(() => operatorOf(state)).toThrow(/no stack runs on .*npm start/);
+  });
+
+  it("starts over with --reset when the credentials are lost, as it advises", async () => {
+    fs.rmSync(join(stateDir, "credentials.json"));
+    const locked = startStackProcess(stateDir, ports);
+    expect(await locked.ended).toBe(1);
+    expect(locked.output()).toContain("npm start -- --reset starts over");
+    const reset = startStackProcess(stateDir, ports, ["--reset", "--yes"]);
+    await reset.printed(READY);
+    reset.child.kill("SIGTERM");
+    expect(await reset.ended).toBe(0);
+    await allGone(stateDir);
+  });
+
   it("deletes data only when told so: --reset asks, or needs --yes", async () => {
     const refused = startStackProcess(stateDir, ports, ["--reset"]);
     expect(await refused.ended).toBe(1);
@@ -252,6 +285,11 @@ describe("npm start", () => {
     for (const flag of ["--markets-port", "--no-sandbox", "--reset", "--host"]) {
       expect(help.output()).toContain(flag);
     }
+    const same = startStackProcess(stateDir, [ports[0] ?? 0, ports[0] ?? 0, ports[2] ?? 0]);
+    expect([await same.ended, same.output()]).toEqual([
+      1,
+      expect.stringContaining("three different"),
+    ]);
     const bad = startStackProcess(stateDir, ports, ["--markets-port", "x"]);
     expect([await bad.ended, bad.output()]).toEqual([
       1,

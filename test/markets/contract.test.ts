@@ -181,6 +181,10 @@ describe("GET /series", () => {
   it("answers 422 for a missing parameter or a range that ends before it starts", async () => {
     expect(await refusal("/series?library=power.demand")).toMatchObject({ status: 422 });
     expect(await refusal("/series?symbol=erco")).toMatchObject({ status: 422 });
+    expect(await refusal("/symbols?library=%00")).toMatchObject({ status: 422 });
+    expect(await refusal("/series?library=power.demand&symbol=erco%00")).toMatchObject({
+      status: 422,
+    });
     const path = "/series?library=power.demand&symbol=erco&start=2026-01-02&end=2026-01-01";
     expect(await refusal(path)).toMatchObject({ status: 422, code: "invalid_request" });
   });

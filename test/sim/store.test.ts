@@ -22,6 +22,8 @@ interface Command {
   length: number;
   rows: { offset: number; instrument: string; value: number }[];
   reconstructed: boolean;
+  /** Vintages above it become objects. */
+  inlineRowsMax: number;
 }
 
 interface Known {
@@ -47,6 +49,7 @@ const command: fc.Arbitrary<Command> = fc.record({
     { selector: (row) => `${row.offset} ${row.instrument}`, maxLength: 12 },
   ),
   reconstructed: fc.boolean(),
+  inlineRowsMax: fc.constantFrom(0, 2, 100),
 });
 
 const read = fc.record({
@@ -61,7 +64,7 @@ const inRange = (datetime: number, range: Range) => datetime >= range.from && da
 /** Commits one command to the store and to the model, and checks that both saw the same change. */
 async function step(
   symbol: string,
-  { at, length, rows, reconstructed }: Command,
+  { at, length, rows, reconstructed, inlineRowsMax }: Command,
   history: History,
 ) {
   const covered = { from: FROM + at * HOUR, to: FROM + (at + length) * HOUR };
@@ -75,7 +78,8 @@ async function step(
       }),
     );
   const before = history.at(-1)?.rows ?? [];
-  const vintage = await commitHours(world, symbol, covered.from, [], {
+  const writer = { ...world.writer, inlineRowsMax };
+  const vintage = await commitHours({ writer }, symbol, covered.from, [], {
     rows: incoming,
     covered,
     reconstructed,
@@ -249,6 +253,20 @@ describe("the store", () => {
     const gone = world.store.read({ library: "power.demand", symbol: "crashed" });
     await expect(gone).rejects.toMatchObject({ code: "unknown_symbol" });
     expect(await commit(world.writer, request)).toMatchObject({ seq: 1, inserted: values.length });
+  });
+
+  it("refuses rows fetched before another run touched their range, and only those", async () => {
+    await commitHours(world, "asked", FROM, [1, 2]);
+    await commitHours(world, "asked", FROM, [1, 3]);
+    const late = commitHours(world, "asked", FROM, [1, 2], { askedAtSeq: 1 });
+    await expect(late).rejects.toMatchObject({ code: "commit_conflict" });
+    const elsewhere = { askedAtSeq: 1 };
+    expect(await commitHours(world, "asked", FROM + 9 * HOUR, [5], elsewhere)).toMatchObject({
+      seq: 3,
+    });
+    expect(await commitHours(world, "asked", FROM, [1, 4], { askedAtSeq: 3 })).toMatchObject({
+      seq: 4,
+    });
   });
 
   it("never mixes sandbox and real data in one series", async () => {

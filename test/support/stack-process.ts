@@ -19,6 +19,7 @@ export function startStackProcess(
   stateDir: string,
   ports: readonly number[],
   args: readonly string[] = [],
+  more: Readonly<Record<string, string>> = {},
 ): StackProcess {
   const [markets, operator, vision] = ports.map(String);
   const flags = ["--markets-port", markets, "--console-port", operator, "--vision-port", vision];
@@ -28,9 +29,9 @@ export function startStackProcess(
     ...(flags as string[]),
     ...args,
   ];
-  const { EIA_API_KEY: _, ...environment } = process.env;
+  const { EIA_API_KEY: _, ...inherited } = process.env;
   const child = spawn(process.execPath, command, {
-    env: { ...environment, VANTAGE_STATE: stateDir },
+    env: { ...inherited, ...more, VANTAGE_STATE: stateDir },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let text = "";

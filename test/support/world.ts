@@ -26,6 +26,8 @@ export interface World {
   operatorToken: string;
   database: Database;
   bucket: Bucket;
+  /** The object store's S3 endpoint; key id and secret are both `test`. */
+  s3Url: string;
   store: Store;
   writer: WriterParts;
   /** Every line the Workers logged. */
@@ -80,6 +82,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     operatorToken,
     database,
     bucket,
+    s3Url: workers.s3Url,
     store: openStore({ database, bucket }),
     writer: { database, bucket, pause },
     logs,

@@ -17,6 +17,7 @@ CREATE TABLE "run" (
 	"reconstructed" boolean NOT NULL,
 	"state" text NOT NULL,
 	"attempt" integer DEFAULT 0 NOT NULL,
+	"attempts_max" integer NOT NULL,
 	"created_at" timestamp(3) with time zone NOT NULL,
 	"available_at" timestamp(3) with time zone NOT NULL,
 	"lease_until" timestamp(3) with time zone,
@@ -103,4 +104,5 @@ CREATE INDEX "run_backfill" ON "run" USING btree ("backfill_id");--> statement-b
 CREATE INDEX "segment_live" ON "segment" USING btree ("series_id","valid_max") WHERE retired_at IS NULL;--> statement-breakpoint
 CREATE INDEX "vintage_as_of" ON "vintage" USING btree ("series_id","as_of");--> statement-breakpoint
 CREATE INDEX "vintage_newest" ON "vintage" USING btree ("as_of");--> statement-breakpoint
+CREATE INDEX "vintage_run" ON "vintage" USING btree ("run_id");--> statement-breakpoint
 CREATE INDEX "vintage_inline" ON "vintage" USING btree ("series_id","valid_max") WHERE inline IS NOT NULL;

@@ -15,7 +15,7 @@ export interface Sandbox {
 export interface SandboxOptions {
   clock?: Clock;
   /** A fault on demand: what to answer instead, or undefined to answer truly. */
-  fault?: (url: URL) => SandboxAnswer | undefined;
+  fault?: (url: URL) => SandboxAnswer | undefined | Promise<SandboxAnswer | undefined>;
 }
 
 /** Starts the sandbox on a free loopback port. */
@@ -23,9 +23,9 @@ export async function startSandbox({
   clock = systemClock,
   fault,
 }: SandboxOptions = {}): Promise<Sandbox> {
-  const server = createServer((request, response) => {
+  const server = createServer(async (request, response) => {
     const url = new URL(request.url ?? "/", "http://sandbox");
-    const { status, body } = fault?.(url) ?? answer(url, clock());
+    const { status, body } = (await fault?.(url)) ?? answer(url, clock());
     response.writeHead(status, { "Content-Type": "application/json" });
     response.end(typeof body === "string" ? body : JSON.stringify(body));
   });

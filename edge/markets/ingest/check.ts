@@ -5,7 +5,7 @@
 import { DAY, HOUR, iso } from "../../../shared/time.ts";
 import type { Range } from "../store/plan.ts";
 import type { Store } from "../store/store.ts";
-import type { FetchedSeries } from "./gate.ts";
+import type { FetchedSeries, Finding } from "./gate.ts";
 import type { Pipeline } from "./pipelines.ts";
 
 export interface CheckResult {
@@ -29,7 +29,13 @@ const READS_AT_ONCE = 6;
 export async function readBack(
   store: Store,
   pipeline: Pipeline,
-  written: { window: Range; now: number; series: readonly FetchedSeries[] },
+  written: {
+    window: Range;
+    now: number;
+    series: readonly FetchedSeries[];
+    /** What the gate refused to write: the check of the whole fails with it. */
+    errors: readonly Finding[];
+  },
 ): Promise<CheckResult> {
   const { window, now } = written;
   const schema = pipeline.libraries.join(" ");
@@ -59,7 +65,9 @@ export async function readBack(
     return { ...nothing, passed: false, failures: 0, reason: "nothing was read back" };
   const { findings } = pipeline.gate(read, { window, now });
   const lag = Math.min(window.to, asOf) - newest;
-  const errors = findings.filter(({ severity }) => severity === "error").map(({ rule }) => rule);
+  const errors = [...findings, ...written.errors]
+    .filter(({ severity }) => severity === "error")
+    .map(({ rule, where }) => `${rule}: ${where}`);
   const warnings = findings
     .filter(({ severity }) => severity === "warning")
     .map(({ rule }) => rule);
@@ -69,7 +77,7 @@ export async function readBack(
     passed: errors.length === 0,
     schema,
     failures: errors.length,
-    reason: errors.length > 0 ? errors.join(" ") : null,
+    reason: errors.length > 0 ? errors.join("; ") : null,
     warnings: [...new Set(warnings)],
     newest: iso(newest),
     stale_symbols,

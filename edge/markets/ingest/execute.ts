@@ -1,16 +1,17 @@
 // One run: fetch → gate → commit each series → read back and check → record what was materialised.
-// Safe to repeat at any point: commits are content-idempotent, and the ledger's fence keeps a
-// process that woke late from recording anything.
+// Safe to repeat at any point: commits are content-idempotent, rows fetched before another run
+// committed are fetched again, and the ledger's fence keeps a late process from ending the run.
 
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import { asFailure } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
-import { commit, type Vintage, type WriterParts } from "../store/commit.ts";
+import { listHeads, listRunVintages } from "../store/catalog.ts";
+import { type CommitRequest, commit, type WriterParts } from "../store/commit.ts";
 import type { Range } from "../store/plan.ts";
 import type { Store } from "../store/store.ts";
 import { readBack } from "./check.ts";
-import type { FetchedSeries, Finding } from "./gate.ts";
+import { type FetchedSeries, type Finding, mayRetract } from "./gate.ts";
 import {
   type ClaimedRun,
   claimRun,
@@ -33,7 +34,6 @@ export interface IngestParts extends WriterParts {
   send: (job: string, runIds: readonly string[], delaySeconds?: number) => Promise<void>;
 }
 
-export const ATTEMPTS_MAX = 5;
 const BACKOFF_SECONDS = 10;
 const BACKOFF_SECONDS_MAX = 300;
 const SERIES_AT_ONCE = 6;
@@ -52,33 +52,43 @@ export async function executeRun(parts: IngestParts, runId: string): Promise<voi
   if (!run) return parts.log.info("run_not_queued", { run_id: runId });
   const started = parts.clock();
   parts.log.info("run_started", { ...run });
+  const stopHeartbeat = startHeartbeat(parts, run);
   try {
     const metadata = await materialize(parts, run);
     await succeedRun(parts.database, run, metadata, parts.clock());
-    parts.log.info("run_succeeded", {
-      ...run,
-      rows: metadata.rows_written,
-      ms: parts.clock() - started,
-    });
+    const ms = parts.clock() - started;
+    parts.log.info("run_succeeded", { ...run, rows: metadata.rows_written, ms });
   } catch (thrown) {
     await recordFailure(parts, run, asFailure(thrown));
+  } finally {
+    stopHeartbeat();
   }
+}
+
+/** Renews the lease for as long as the process lives, however slow the provider is. */
+function startHeartbeat(parts: IngestParts, run: ClaimedRun): () => void {
+  const timer = setInterval(() => {
+    // A heartbeat that fails is made up by the next; if none gets through, the lease expires.
+    renewLease(parts.database, run, parts.clock() + parts.leaseMs).catch(() => {});
+  }, parts.leaseMs / 3);
+  return () => clearInterval(timer);
 }
 
 async function recordFailure(parts: IngestParts, run: ClaimedRun, thrown: unknown) {
   const code = thrown instanceof Failure ? thrown.code : "internal";
   if (code === "lease_lost") return parts.log.warning("run_lease_lost", { ...run });
-  const findings = thrown instanceof Failure ? thrown.data : {};
+  const data = thrown instanceof Failure ? thrown.data : {};
   const error: RunError = {
     code,
     detail: thrown instanceof Failure ? thrown.message : "an internal error; the log holds it",
-    metadata: Object.keys(findings).length > 0 ? findings : null,
+    metadata: Object.keys(data).length > 0 ? data : null,
   };
-  if (!RETRYABLE.has(code) || run.attempt >= ATTEMPTS_MAX) {
+  if (!RETRYABLE.has(code) || run.attempt >= run.attempts_max) {
     parts.log.error("run_failed", { ...run, error: thrown });
     return failRun(parts.database, run, error, parts.clock());
   }
-  const delaySeconds = Math.min(BACKOFF_SECONDS * 2 ** (run.attempt - 1), BACKOFF_SECONDS_MAX);
+  const backoff = Math.min(BACKOFF_SECONDS * 2 ** (run.attempt - 1), BACKOFF_SECONDS_MAX);
+  const delaySeconds = Math.max(backoff, Number(data.retry_after_s ?? 0));
   parts.log.warning("run_retries", { ...run, delay_s: delaySeconds, error: thrown });
   await requeueRun(parts.database, run, error, parts.clock() + delaySeconds * 1_000);
   await parts.send(run.job, [run.run_id], delaySeconds);
@@ -88,38 +98,31 @@ async function materialize(parts: IngestParts, run: ClaimedRun) {
   const pipeline = pipelineOf(run.job);
   if (!pipeline) throw new Failure("unknown_job", `no pipeline is named ${run.job}`);
   const window = runWindow(pipeline, run, parts.clock());
+  const heads = await listHeads(parts.database, pipeline.libraries);
   const fetched = await pipeline.fetch(parts.upstreams, window);
-  await keepLease(parts, run);
-  const report = pipeline.gate(fetched.series, { window, now: parts.clock() });
-  const errors = report.findings.filter(({ severity }) => severity === "error");
-  if (errors.length > 0) throw rejected(errors, report.findings, fetched);
-  const committed = await commitAll(parts, run, pipeline, window, {
-    ...fetched,
-    series: report.accepted,
-  });
-  const check = await readBack(parts.store, pipeline, {
-    window,
-    now: parts.clock(),
-    series: report.accepted,
-  });
-  const vintages = committed.filter(({ vintage }) => vintage !== null);
-  const rows = ({ vintage }: Committed) =>
-    vintage ? vintage.inserted + vintage.revised + vintage.retracted : 0;
-  const newest = Math.max(...vintages.map(({ vintage }) => vintage?.asOf ?? 0));
+  const { accepted, findings } = pipeline.gate(fetched.series, { window, now: parts.clock() });
+  const refused = await commitAll(parts, { run, pipeline, window, heads }, fetched, accepted);
+  findings.push(...refused);
+  const errors = findings.filter(({ severity }) => severity === "error");
+  if (refused.length === accepted.length) throw rejected(errors, findings, fetched);
+  const written = { window, now: parts.clock(), series: accepted, errors };
+  const check = await readBack(parts.store, pipeline, written);
+  // From the store, not from this attempt: an earlier attempt may have committed before it was
+  // lost.
+  const vintages = await listRunVintages(parts.database, run.run_id);
+  const names = vintages.map(({ library, symbol }) => `${library}.${symbol}`);
+  const newest = vintages.reduce((latest, { asOf }) => Math.max(latest, asOf), 0);
   return {
-    rows_written: vintages.reduce((total, one) => total + rows(one), 0),
-    rows_fetched: fetched.series.reduce((total, series) => total + series.rows.length, 0),
-    series_unchanged: committed.length - vintages.length,
-    instrument_ids: vintages.map(({ library, symbol }) => `${library}.${symbol}`),
+    rows_written: vintages.reduce((total, { rows }) => total + rows, 0),
+    rows_fetched: fetched.series.reduce((total, { rows }) => total + rows.length, 0),
+    instrument_ids: [...new Set(names)],
     as_of: vintages.length > 0 ? iso(newest) : null,
-    store_version: Object.fromEntries(
-      vintages.map(({ library, symbol, vintage }) => [`${library}.${symbol}`, vintage?.seq]),
-    ),
+    store_version: Object.fromEntries(vintages.map(({ seq }, index) => [names[index], seq])),
     source_url: fetched.sourceUrl,
     vintage_reconstructed: run.reconstructed,
     sandbox: fetched.sandbox,
     covered: { from: iso(window.from), to: iso(window.to) },
-    findings: report.findings,
+    findings,
     check,
   };
 }
@@ -134,37 +137,41 @@ function runWindow(pipeline: Pipeline, run: ClaimedRun, now: number): Range {
 export const isReconstruction = (partition: string, now: number): boolean =>
   partition !== latestPartition(now);
 
-type Committed = Pick<FetchedSeries, "library" | "symbol"> & { vintage: Vintage | null };
+interface CommitContext {
+  run: ClaimedRun;
+  pipeline: Pipeline;
+  window: Range;
+  /** Heads of the series when the provider was asked. */
+  heads: ReadonlyMap<string, number>;
+}
 
+/** Commits every accepted series; returns a finding for each whose commit was refused. */
 async function commitAll(
   parts: IngestParts,
-  run: ClaimedRun,
-  pipeline: Pipeline,
-  covered: Range,
-  fetched: Fetched,
-): Promise<Committed[]> {
-  const { valueColumns } = pipeline;
-  const { sourceUrl, sandbox } = fetched;
+  { run, pipeline, window, heads }: CommitContext,
+  { sourceUrl, sandbox }: Fetched,
+  accepted: readonly FetchedSeries[],
+): Promise<Finding[]> {
   const { reconstructed, partition, run_id: runId } = run;
-  const committed: Committed[] = [];
-  for (let index = 0; index < fetched.series.length; index += SERIES_AT_ONCE) {
-    const batch = fetched.series.slice(index, index + SERIES_AT_ONCE);
-    const vintages = batch.map(async ({ library, symbol, rows }) => {
-      const provenance = { runId, partition, sourceUrl, reconstructed, sandbox };
-      const vintage = await commit(parts, {
-        library,
-        symbol,
-        rows,
-        valueColumns,
-        covered,
-        ...provenance,
-      });
-      return { library, symbol, vintage };
-    });
-    committed.push(...(await Promise.all(vintages)));
+  const refused: Finding[] = [];
+  for (let index = 0; index < accepted.length; index += SERIES_AT_ONCE) {
     await keepLease(parts, run);
+    const batch = accepted.slice(index, index + SERIES_AT_ONCE);
+    const commits = batch.map(async ({ library, symbol, rows }) => {
+      const request: CommitRequest = {
+        ...{ library, symbol, rows, valueColumns: pipeline.valueColumns, covered: window },
+        ...{ runId, partition, sourceUrl, reconstructed, sandbox, mayRetract },
+        askedAtSeq: heads.get(`${library} ${symbol}`) ?? 0,
+      };
+      await commit(parts, request).catch((thrown: unknown) => {
+        if (!(thrown instanceof Failure) || thrown.code !== "gate_rejected") throw thrown;
+        const count = Number(thrown.data.retracted);
+        refused.push({ severity: "error", rule: "mass_retraction", count, where: symbol });
+      });
+    });
+    await Promise.all(commits);
   }
-  return committed;
+  return refused;
 }
 
 async function keepLease(parts: IngestParts, run: ClaimedRun) {

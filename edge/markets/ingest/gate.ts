@@ -1,6 +1,6 @@
-// The quality gate, pure: fetched rows → accepted rows and findings. An error rejects the whole
-// commit, a warning is recorded. Bounds come from published screening rules for EIA-930 (Ruggles et
-// al. 2020) and from recorded data.
+// The quality gate, pure: fetched rows → accepted rows and findings. An error rejects a commit
+// whole, and each series is a commit of its own; a warning is recorded. Bounds come from published
+// screening rules for EIA-930 (Ruggles et al. 2020) and from recorded data.
 
 import { HOUR } from "../../../shared/time.ts";
 import type { Range, Row } from "../store/plan.ts";
@@ -35,48 +35,59 @@ export interface GateContext {
 const DEMAND_MWH_MAX = 200_000;
 const IMPLAUSIBLE_SHARE_MAX = 0.2;
 const HOLES_SHARE_MAX = 0.1;
+/**
+ * Late hours are normal: no more holes than this never reject a series, however short the window.
+ */
+const HOLES_MIN = 6;
+const RETRACTED_SHARE_MAX = 0.1;
+const RETRACTED_MIN = 3;
 const SPIKE_MEDIANS = 10;
 const FLAT_HOURS = 3;
 
-/** Hourly demand, MWh. Implausible values become null and are counted. */
+/**
+ * Whether a provider may withdraw this many of the rows stored for a window. Single rows come and
+ * go; an answer that lacks more is a partial one, and would be committed as mass retractions.
+ */
+export const mayRetract = (retracted: number, stored: number): boolean =>
+  retracted <= Math.max(RETRACTED_MIN, stored * RETRACTED_SHARE_MAX);
+
+/**
+ * Hourly demand, MWh. Implausible values become null and are counted. Every series is judged by
+ * itself and left out when it has an error; an error of structure rejects them all.
+ */
 export function gateDemand(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
-  const accepted = fetched.map((series) => ({ ...series, rows: series.rows.map(plausible) }));
-  const total = sum(fetched, (series) => series.rows.length);
-  const implausible = sum(
-    fetched,
-    (series) => series.rows.filter((row) => row !== plausible(row)).length,
+  const structural = structure(fetched, context);
+  const broken = structural.some(({ severity }) => severity === "error");
+  const judged = fetched.map((series) => ({ series, findings: judgeDemand(series) }));
+  const sound = judged.filter(({ findings }) =>
+    findings.every(({ severity }) => severity === "warning"),
   );
-  const holes = sum(fetched, (series) => holesOf(series.rows));
-  const findings = [
-    ...structure(fetched, context),
-    finding(total === 0 ? "error" : null, "no_rows", 1, "the provider sent nothing for the window"),
-    finding(
-      implausible === 0 ? null : implausible > total * IMPLAUSIBLE_SHARE_MAX ? "error" : "warning",
-      "implausible_demand",
-      implausible,
-      `not in (0, ${DEMAND_MWH_MAX}] MWh, stored as null`,
-    ),
-    finding(
-      holes === 0 ? null : holes > (total + holes) * HOLES_SHARE_MAX ? "error" : "warning",
-      "holes",
-      holes,
-      named(fetched.filter((series) => holesOf(series.rows) > 0)),
-    ),
-    ...accepted.flatMap(({ symbol, rows }) => [
-      finding("warning", "spike", spikesOf(rows), symbol),
-      finding("warning", "flat", flatRunsOf(rows), symbol),
-    ]),
-  ];
   return {
-    accepted,
-    findings: findings.filter((one) => one !== null && one.count > 0) as Finding[],
+    accepted: broken
+      ? []
+      : sound.map(({ series }) => ({ ...series, rows: series.rows.map(plausible) })),
+    findings: [...structural, ...judged.flatMap(({ findings }) => findings)],
   };
+}
+
+function judgeDemand({ rows, symbol }: FetchedSeries): Finding[] {
+  const kept = rows.map(plausible);
+  const implausible = rows.filter((row, index) => row !== kept[index]).length;
+  const holes = holesOf(rows);
+  const tooImplausible = implausible > rows.length * IMPLAUSIBLE_SHARE_MAX;
+  const tooManyHoles = holes > Math.max(HOLES_MIN, (rows.length + holes) * HOLES_SHARE_MAX);
+  return counted([
+    finding(tooImplausible ? "error" : "warning", "implausible_demand", implausible, symbol),
+    finding(tooManyHoles ? "error" : "warning", "holes", holes, symbol),
+    finding("warning", "spike", spikesOf(kept), symbol),
+    finding("warning", "flat", flatRunsOf(kept), symbol),
+  ]);
 }
 
 /**
  * Rules of every hourly set: on the hourly grid, unique, inside the window, not from the future.
  */
-function structure(fetched: readonly FetchedSeries[], { window, now }: GateContext) {
+function structure(fetched: readonly FetchedSeries[], { window, now }: GateContext): Finding[] {
   const rows = fetched.flatMap((series) =>
     series.rows.map((row) => ({ ...row, symbol: series.symbol })),
   );
@@ -86,22 +97,25 @@ function structure(fetched: readonly FetchedSeries[], { window, now }: GateConte
     return finding("error", rule, found.length, named(found));
   };
   const unknown = fetched.filter(({ symbol }) => !BALANCING_AUTHORITIES.has(symbol.toUpperCase()));
-  return [
+  return counted([
+    finding("error", "no_rows", Number(rows.length === 0), "the provider sent nothing"),
     broken("off_grid", (row) => row.datetime % HOUR === 0),
     broken("outside_window", (row) => row.datetime >= window.from && row.datetime < window.to),
     broken("from_the_future", (row) => row.datetime <= now),
     broken("infinite", (row) => row.values.every((value) => Math.abs(value) !== Infinity)),
     finding("error", "duplicate_key", rows.length - keys.size, "(Datetime, instrument_id)"),
     finding("warning", "unknown_symbol", unknown.length, named(unknown)),
-  ];
+  ]);
 }
 
-function finding(severity: Finding["severity"] | null, rule: string, count: number, where: string) {
-  return severity && { severity, rule, count, where };
-}
+const finding = (
+  severity: Finding["severity"],
+  rule: string,
+  count: number,
+  where: string,
+): Finding => ({ severity, rule, count, where });
 
-const sum = <T>(items: readonly T[], size: (item: T) => number) =>
-  items.reduce((total, item) => total + size(item), 0);
+const counted = (findings: readonly Finding[]) => findings.filter(({ count }) => count > 0);
 
 const named = (items: readonly { symbol: string }[]) => {
   const symbols = [...new Set(items.map(({ symbol }) => symbol))];

@@ -11,6 +11,10 @@ const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;
 const wire = (column: SQL): SQL =>
   sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
+/** A delayed message may come this much before its time. */
+const EARLY_MS = 1_000;
+const ATTEMPTS_MAX = 5;
+
 const RUN = sql`id::text AS run_id, job, partition::text, trigger, state, attempt, backfill_id::text,
   ${wire(sql`created_at`)} AS created_at, ${wire(sql`started_at`)} AS started_at,
   ${wire(sql`finished_at`)} AS finished_at, error_code, error_detail, metadata`;
@@ -31,12 +35,14 @@ export interface ClaimedRun {
   trigger: RunTrigger;
   reconstructed: boolean;
   attempt: number;
+  attempts_max: number;
 }
 
 const insertRun = (run: NewRun, now: number, from: SQL): SQL => sql`
-  INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at)
+  INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at,
+    attempts_max)
   SELECT ${run.runId}::uuid, ${run.job}, ${run.partition}::date, ${run.trigger},
-    ${run.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)} ${from}`;
+    ${run.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)}, ${ATTEMPTS_MAX}::int ${from}`;
 
 export async function createRun(database: Database, run: NewRun, now: number): Promise<void> {
   await database.execute(insertRun(run, now, sql``));
@@ -106,8 +112,10 @@ export async function createBackfill(
         ${backfill.last}::date, ${backfill.idempotencyKey}, ${at(now)})
       ON CONFLICT (idempotency_key) DO NOTHING RETURNING id),
     r AS (
-      INSERT INTO run (id, backfill_id, job, partition, trigger, reconstructed, state, created_at, available_at)
-      SELECT x."runId", b.id, ${backfill.job}, x.partition, 'backfill', true, 'queued', ${at(now)}, ${at(now)}
+      INSERT INTO run (id, backfill_id, job, partition, trigger, reconstructed, state, created_at,
+        available_at, attempts_max)
+      SELECT x."runId", b.id, ${backfill.job}, x.partition, 'backfill', true, 'queued', ${at(now)},
+        ${at(now)}, ${ATTEMPTS_MAX}::int
         FROM b, jsonb_to_recordset(${JSON.stringify(runs)}::jsonb) AS x("runId" uuid, partition date))
     SELECT id::text, true AS created FROM b
     UNION ALL
@@ -118,7 +126,7 @@ export async function createBackfill(
   return { backfillId: row.id, created: row.created };
 }
 
-/** Takes a queued run, or null when it is not queued any more: a late or repeated message. */
+/** Takes a queued run, or null when it is not to be run now: a late, early or repeated message. */
 export async function claimRun(
   database: Database,
   runId: string,
@@ -128,8 +136,9 @@ export async function claimRun(
   const { rows } = await database.execute<ClaimedRun & Record<string, unknown>>(sql`
     UPDATE run SET state = 'running', attempt = attempt + 1, lease_until = ${at(now + leaseMs)},
       started_at = coalesce(started_at, ${at(now)}), error_code = NULL, error_detail = NULL
-     WHERE id = ${runId}::uuid AND state = 'queued'
-     RETURNING id::text AS run_id, job, partition::text, trigger, reconstructed, attempt`);
+     WHERE id = ${runId}::uuid AND state = 'queued' AND available_at <= ${at(now + EARLY_MS)}
+     RETURNING id::text AS run_id, job, partition::text, trigger, reconstructed, attempt,
+       attempts_max`);
   return rows[0] ?? null;
 }
 
@@ -190,21 +199,35 @@ export async function requeueRun(
  */
 export async function rescueRuns(
   database: Database,
-  limits: { attemptsMax: number; resendAfterMs: number },
+  limits: { resendAfterMs: number; resendMax: number },
   now: number,
 ): Promise<{ rescued: number; resend: { runId: string; job: string }[] }> {
   const freed = await database.execute<{ runId: string; job: string; state: string }>(sql`
     UPDATE run SET lease_until = NULL, available_at = ${at(now)},
-      state = CASE WHEN attempt >= ${limits.attemptsMax}::int THEN 'failed' ELSE 'queued' END,
-      finished_at = CASE WHEN attempt >= ${limits.attemptsMax}::int THEN ${at(now)} END,
+      state = CASE WHEN attempt >= attempts_max THEN 'failed' ELSE 'queued' END,
+      finished_at = CASE WHEN attempt >= attempts_max THEN ${at(now)} END,
       error_code = 'lease_lost', error_detail = 'the process of this run stopped renewing its lease'
      WHERE state = 'running' AND lease_until < ${at(now)} RETURNING id::text AS "runId", job, state`);
   const lost = await database.execute<{ runId: string; job: string }>(sql`
-    UPDATE run SET available_at = ${at(now)}
-     WHERE state = 'queued' AND available_at < ${at(now - limits.resendAfterMs)}
+    UPDATE run SET available_at = ${at(now)} WHERE id IN (
+      SELECT id FROM run WHERE state = 'queued' AND available_at < ${at(now - limits.resendAfterMs)}
+       ORDER BY available_at LIMIT ${limits.resendMax}::int)
      RETURNING id::text AS "runId", job`);
   const requeued = freed.rows.filter((row) => row.state === "queued");
   return { rescued: freed.rows.length, resend: [...requeued, ...lost.rows] };
+}
+
+/** Queues a backfill's failed runs again, each with as many attempts as a new one. */
+export async function retryFailedRuns(
+  database: Database,
+  backfillId: string,
+  now: number,
+): Promise<string[]> {
+  const { rows } = await database.execute<{ id: string }>(sql`
+    UPDATE run SET state = 'queued', finished_at = NULL, available_at = ${at(now)},
+      attempts_max = attempt + ${ATTEMPTS_MAX}::int
+     WHERE backfill_id = ${backfillId}::uuid AND state = 'failed' RETURNING id::text`);
+  return rows.map((row) => row.id);
 }
 
 export async function findRun(database: Database, runId: string): Promise<Run | null> {

@@ -3,13 +3,22 @@
 
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
-import { ATTEMPTS_MAX, type IngestParts, isReconstruction } from "./execute.ts";
-import { createBackfill, createRun, lastTicks, recordTick, rescueRuns } from "./ledger.ts";
+import { type IngestParts, isReconstruction } from "./execute.ts";
+import {
+  createBackfill,
+  createRun,
+  lastTicks,
+  recordTick,
+  rescueRuns,
+  retryFailedRuns,
+} from "./ledger.ts";
 import { latestPartition, partitionRange, partitionsBetween } from "./partition.ts";
 import { PIPELINES, type Pipeline, pipelineOf } from "./pipelines.ts";
 import { latestTick } from "./schedule.ts";
 
-const RESEND_AFTER_MS = 5 * 60_000;
+const RESEND_AFTER_MS = 15 * 60_000;
+/** A long backlog waits its turn; only so many of its messages are sent again each minute. */
+const RESEND_MAX = 200;
 
 export async function minuteTick(parts: IngestParts, now: number): Promise<void> {
   await rescue(parts, now);
@@ -22,7 +31,7 @@ export async function minuteTick(parts: IngestParts, now: number): Promise<void>
 }
 
 async function rescue(parts: IngestParts, now: number) {
-  const limits = { attemptsMax: ATTEMPTS_MAX, resendAfterMs: RESEND_AFTER_MS };
+  const limits = { resendAfterMs: RESEND_AFTER_MS, resendMax: RESEND_MAX };
   const { rescued, resend } = await rescueRuns(parts.database, limits, now);
   if (rescued + resend.length === 0) return;
   parts.log.warning("runs_rescued", { leases_expired: rescued, sent_again: resend.length });
@@ -103,6 +112,9 @@ export async function startBackfill(parts: IngestParts, request: BackfillRequest
       job,
       runs.map((run) => run.runId),
     );
-  else await rescue(parts, now);
+  else {
+    await rescue(parts, now);
+    await parts.send(job, await retryFailedRuns(parts.database, backfillId, now));
+  }
   return backfillId;
 }

@@ -168,6 +168,36 @@ export async function listSymbols(
   return rows.map((row) => ({ symbol: row.symbol, validMax: row.valid_max }));
 }
 
+/** The heads of every series of some libraries, by `library symbol`. */
+export async function listHeads(
+  database: Database,
+  libraries: readonly string[],
+): Promise<Map<string, number>> {
+  const { rows } = await database.execute<{ name: string; head_seq: number }>(sql`
+    SELECT library || ' ' || symbol AS name, head_seq::float8 AS head_seq FROM series
+     WHERE library IN (SELECT jsonb_array_elements_text(${JSON.stringify(libraries)}::jsonb))`);
+  return new Map(rows.map((row) => [row.name, row.head_seq]));
+}
+
+/** What one run committed, over all its attempts. */
+export interface RunVintage {
+  library: string;
+  symbol: string;
+  seq: number;
+  asOf: number;
+  /** Rows inserted, revised and retracted. */
+  rows: number;
+}
+
+export async function listRunVintages(database: Database, runId: string): Promise<RunVintage[]> {
+  const { rows } = await database.execute<RunVintage & Record<string, unknown>>(sql`
+    SELECT library, symbol, seq::float8 AS seq, ${ms(sql`as_of`)} AS "asOf",
+      (inserted + revised + retracted)::float8 AS rows
+      FROM vintage JOIN series ON series.id = series_id
+     WHERE run_id = ${runId} ORDER BY library, symbol COLLATE "C", seq`);
+  return rows;
+}
+
 /** Everything `/healthz` tells of the store, in one statement that reads no series data. */
 export async function overview(
   database: Database,

@@ -3,7 +3,7 @@
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { assert, Failure } from "../../../shared/errors.ts";
-import { insertVintage, planRead } from "./catalog.ts";
+import { insertVintage, type Plan, planRead } from "./catalog.ts";
 import { type ChangedRow, canonicalText, diff, type Range, type Row, sorted } from "./plan.ts";
 import { encodeInline, encodeSegment } from "./segment.ts";
 import { type StoreParts, stateOf } from "./store.ts";
@@ -12,6 +12,8 @@ export interface WriterParts extends StoreParts {
   bucket: Pick<R2Bucket, "get" | "put">;
   /** A pause in milliseconds between attempts that lost to another writer. */
   pause: (milliseconds: number) => Promise<void>;
+  /** Vintages of up to this many rows stay inside the catalog; default `INLINE_ROWS_MAX`. */
+  inlineRowsMax?: number;
 }
 
 export interface CommitRequest {
@@ -29,6 +31,13 @@ export interface CommitRequest {
   /** Where the rows came from, without credentials. */
   sourceUrl: string;
   sourcePublishedAt?: number | null;
+  /**
+   * The series' head when the source was asked. If a later vintage touched the covered range since,
+   * these rows may be the older ones, and the commit fails with `commit_conflict`.
+   */
+  askedAtSeq?: number;
+  /** Whether a source may withdraw this many of the rows stored in the covered range. */
+  mayRetract?: (retracted: number, stored: number) => boolean;
 }
 
 export interface Vintage {
@@ -39,7 +48,6 @@ export interface Vintage {
   retracted: number;
 }
 
-/** Vintages of up to this many rows stay inside the catalog. */
 export const INLINE_ROWS_MAX = 2_000;
 const ATTEMPTS_MAX = 40;
 const PAUSE_MS_MAX = 50;
@@ -73,10 +81,18 @@ async function attemptCommit(
   const plan = await planRead(parts.database, { library, symbol, asOf: Infinity, range: covered });
   if (plan && plan.sandbox !== request.sandbox) throw sandboxMixed(request);
   assert(!plan || plan.valueColumns.join() === valueColumns.join(), "value columns never change");
-  const changes = diff(plan ? await stateOf(parts, plan, covered) : [], incoming, covered);
+  if (plan && request.askedAtSeq !== undefined && newestSeq(plan) > request.askedAtSeq) {
+    const detail = `${library}/${symbol}: another run committed since the source was asked`;
+    throw new Failure("commit_conflict", detail);
+  }
+  const stored = plan ? await stateOf(parts, plan, covered) : [];
+  const changes = diff(stored, incoming, covered);
   if (changes.rows.length === 0) return null;
+  if (request.mayRetract && !request.mayRetract(changes.retracted, stored.length)) {
+    throw massRetraction(request, changes.retracted, stored.length);
+  }
   const contentSha256 = await sha256(new TextEncoder().encode(canonicalText(changes.rows)));
-  const small = changes.rows.length <= INLINE_ROWS_MAX;
+  const small = changes.rows.length <= (parts.inlineRowsMax ?? INLINE_ROWS_MAX);
   const committed = await insertVintage(parts.database, {
     ...request,
     seenSeq: plan?.headSeq ?? 0,
@@ -130,6 +146,17 @@ function checkRows({ rows, covered, valueColumns, symbol }: CommitRequest) {
   }
   assert(keys.size === rows.length, "(Datetime, instrument_id) is unique in a commit");
 }
+
+/** The newest vintage that a plan has to merge: the last one that touched its range. */
+const newestSeq = ({ inline, segments }: Plan) =>
+  [...inline, ...segments].reduce((newest, { seq }) => Math.max(newest, seq), 0);
+
+const massRetraction = ({ library, symbol }: CommitRequest, retracted: number, stored: number) =>
+  new Failure(
+    "gate_rejected",
+    `${library}/${symbol}: the source lacks ${retracted} of the ${stored} rows stored for its window`,
+    { data: { retracted, stored } },
+  );
 
 const sandboxMixed = ({ library, symbol, sandbox }: CommitRequest) =>
   new Failure(

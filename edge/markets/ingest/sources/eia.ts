@@ -98,12 +98,12 @@ async function readPages(access: EiaAccess, query: EiaQuery, fetcher: Fetcher) {
     const { total, data } = readPage(await get(fetcher, "EIA", withKey));
     announced ??= total;
     if (total !== announced) return null;
-    for (const record of data) {
-      const row = readRow(record, query.keyFields);
-      unique.set(`${row.datetime} ${Object.values(row.key).join(" ")}`, row);
+    for (const [key, row] of readRows(data, query.keyFields)) {
+      if (unique.has(key)) return null;
+      unique.set(key, row);
     }
     received += data.length;
-    if (received >= total) return unique.size === total ? [...unique.values()] : null;
+    if (received >= total) return received === total ? [...unique.values()] : null;
     if (data.length === 0) throw truncated(received, total);
   }
   throw new Failure("upstream_rejected", `EIA: the query needs more than ${PAGES_MAX} pages`);
@@ -180,6 +180,23 @@ function drift(error: z.core.$ZodError): Failure {
     "upstream_schema_drift",
     `EIA changed its format: ${fields.slice(0, 3).join("; ")}`,
   );
+}
+
+/** The rows of one page. A row sent twice is one row; sent with two values it is a fault. */
+function readRows(data: readonly PageRecord[], keyFields: readonly string[]): Map<string, EiaRow> {
+  const rows = new Map<string, EiaRow>();
+  for (const record of data) {
+    const row = readRow(record, keyFields);
+    const names = Object.values(row.key).join(" ");
+    const key = `${row.datetime} ${names}`;
+    const known = rows.get(key);
+    if (known && !Object.is(known.value, row.value)) {
+      const detail = `EIA sent two values for ${names} at ${record.period}`;
+      throw new Failure("upstream_schema_drift", detail);
+    }
+    rows.set(key, row);
+  }
+  return rows;
 }
 
 type PageRecord = z.output<typeof Page>["response"]["data"][number];

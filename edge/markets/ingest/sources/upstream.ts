@@ -19,7 +19,7 @@ export interface Answer {
 const TIMEOUT_MS = 30_000;
 const ATTEMPTS_MAX = 4;
 const BACKOFF_MS = 1_000;
-const BACKOFF_MS_MAX = 60_000;
+const WAIT_MS_MAX = 30_000;
 
 const transient = (status: number) => status === 408 || status === 429 || status >= 500;
 
@@ -37,12 +37,13 @@ export async function get(
   for (let attempt = 1; ; attempt++) {
     const { answer, reason, retryAfterMs } = await tryOnce(fetcher, url, headers);
     if (answer && !transient(answer.status)) return answer;
-    if (attempt === ATTEMPTS_MAX) {
-      const detail = `${provider} failed ${ATTEMPTS_MAX} times, last with ${reason}`;
-      throw new Failure("upstream_unavailable", detail);
+    // A long wait is the queue's: the run goes back and comes again when the provider allows it.
+    if (attempt === ATTEMPTS_MAX || retryAfterMs > WAIT_MS_MAX) {
+      const detail = `${provider} failed ${attempt} times, last with ${reason}`;
+      const data = retryAfterMs > 0 ? { retry_after_s: Math.ceil(retryAfterMs / 1_000) } : {};
+      throw new Failure("upstream_unavailable", detail, { data });
     }
-    const backoffMs = Math.max(BACKOFF_MS * 2 ** (attempt - 1), retryAfterMs);
-    await fetcher.pause(Math.min(backoffMs, BACKOFF_MS_MAX));
+    await fetcher.pause(Math.max(BACKOFF_MS * 2 ** (attempt - 1), retryAfterMs));
   }
 }
 
