@@ -24,7 +24,7 @@ describe.skipIf(!runs)("as root without the capability to search every folder", 
     const [dataDir, logFile] = process.argv.slice(1);
     const server = await startPostgres({ dataDir, logFile, port: await freePort(), password: "p" });
     await server.stop();
-    console.log("started and stopped");`;
+    process.stdout.write("started and stopped");`;
 
   function start(closed: boolean) {
     const state = stateAt(fs.mkdtempSync(join(tmpdir(), "vantage-bounded-")));
