@@ -39,6 +39,12 @@ export interface WorldOptions {
   environment?: Partial<Record<ServiceName, Record<string, string>>>;
 }
 
+// Registered while the file is collected: a hook added inside another hook would never run.
+const takeDown: (() => Promise<void>)[] = [];
+afterAll(async () => {
+  await Promise.all(takeDown.map((end) => end()));
+});
+
 /** Builds a world; it is taken down after the test file. */
 export async function createWorld(options: WorldOptions = {}): Promise<World> {
   const { port, endpointPort, credentials } = inject("postgres");
@@ -67,7 +73,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     },
     onLog: (line) => logs.push(line),
   });
-  afterAll(async () => {
+  takeDown.push(async () => {
     await workers.stop();
     rmSync(folder, { recursive: true, force: true });
   });
