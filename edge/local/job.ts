@@ -94,8 +94,10 @@ function sayRun(run: Run) {
   const rows = run.metadata?.rows_written;
   const written = rows === undefined ? "" : `  ${String(rows)} rows`;
   const reason = run.error_code ? `  ${run.error_code}: ${run.error_detail}` : "";
+  const check = run.metadata?.check as { passed: boolean; reason: string | null } | undefined;
+  const warning = check && !check.passed ? `  CHECK FAILED ${check.reason}` : "";
   const head = `${run.created_at}  ${run.job}  ${run.partition}  ${run.trigger}  ${run.state}`;
-  say(`${head}${written}${reason}  ${run.run_id}`);
+  say(`${head}${written}${warning}${reason}  ${run.run_id}`);
 }
 
 main().catch((thrown: unknown) => {

@@ -121,6 +121,10 @@ describe("the passing of time", () => {
     const after = await series("");
     expect(after.length).toBeGreaterThan(before.length + 20);
     expect(await series(`&as_of=${asOf}`)).toEqual(before);
+    const { rows: changed } = await world.database.execute<{ revised: number }>(
+      sql`SELECT sum(revised)::int AS revised FROM vintage WHERE run_id = ${run.run_id}`,
+    );
+    expect(changed[0]?.revised).toBeGreaterThan(20);
     const revised = after.filter((row) =>
       before.some((old) => old.Datetime === row.Datetime && old.value !== row.value),
     );
