@@ -44,8 +44,8 @@ app.use(async (context, next) => {
   return cors({
     origin: origins,
     allowMethods: ["GET"],
-    allowHeaders: ["X-API-Key", "X-Request-Id"],
-    exposeHeaders: ["X-Request-Id", "X-As-Of", "X-Store-Version", "X-Sandbox"],
+    allowHeaders: ["X-API-Key", "X-Request-Id", "If-None-Match"],
+    exposeHeaders: ["ETag", "X-Request-Id", "X-As-Of", "X-Store-Version", "X-Sandbox"],
     maxAge: 3600,
   })(context, next);
 });

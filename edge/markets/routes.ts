@@ -107,7 +107,8 @@ function addSeries(app: App<ReadApi>) {
       "Datetimes are ISO 8601: a date alone means 00:00Z at its start, no offset means UTC. `start` " +
       "and `end` are inclusive and make the read bounded, which exempts it from the row cap.\n\n" +
       "Headers: X-As-Of and X-Store-Version name the vintage that answered (absent before the first), " +
-      "X-Sandbox: true marks sandbox data.",
+      "X-Sandbox: true marks sandbox data. ETag names the answer (If-None-Match gives 304); with an " +
+      "`as_of` not after the series' newest vintage it is immutable and cached as such.",
     security: apiKey,
     request: {
       query: z.object({
@@ -120,6 +121,7 @@ function addSeries(app: App<ReadApi>) {
     },
     responses: {
       200: json("the series", z.array(SeriesRecord)),
+      304: { description: "the answer named by If-None-Match is still the answer" },
       ...errorResponses(
         "bad_datetime",
         "unauthorized",
@@ -146,11 +148,27 @@ function addSeries(app: App<ReadApi>) {
       context.header("X-Store-Version", String(reading.seq));
     }
     if (reading.sandbox) context.header("X-Sandbox", "true");
+    const etag = `"${reading.identity}"`;
+    context.header("ETag", etag);
+    context.header("Cache-Control", cacheControl(reading.settled, config));
+    if (matches(context.req.header("If-None-Match"), etag)) return context.body(null, 304) as never;
     context.header("Content-Type", "application/json");
     // The stream writes exactly the declared records; the type system cannot see into it.
-    return context.body(seriesJson(reading.rows, reading.valueColumns)) as never;
+    return context.body(seriesJson(await reading.rows(), reading.valueColumns)) as never;
   });
 }
+
+/** A settled answer never changes; shared caches may hold it unless readers need a key. */
+function cacheControl(settled: boolean, config: Config): string {
+  const scope = config.SERVICE_READ_API_KEY ? "private" : "public";
+  if (settled) return `${scope}, max-age=31536000, immutable`;
+  return config.SERVICE_READ_API_KEY
+    ? "private, max-age=0"
+    : "public, max-age=0, s-maxage=30, stale-while-revalidate=30";
+}
+
+const matches = (ifNoneMatch: string | undefined, etag: string) =>
+  (ifNoneMatch ?? "").split(",").some((one) => ["*", etag, `W/${etag}`].includes(one.trim()));
 
 function window(query: { start?: string | undefined; end?: string | undefined }) {
   const start = instant("start", query.start);

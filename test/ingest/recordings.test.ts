@@ -139,7 +139,7 @@ describe.skipIf(!hasRecordings("eia-930"))("ten recorded days of the grid", () =
       expect(vintage).toMatchObject({ seq: 1, inserted: 241 });
     }
     const erco = await world.store.read({ library: "power.demand", symbol: "erco" });
-    expect(erco.rows[0]).toMatchObject({
+    expect((await erco.rows())[0]).toMatchObject({
       datetime: window.from,
       values: [71_781],
     });

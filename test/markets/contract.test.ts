@@ -211,6 +211,70 @@ describe("GET /series", () => {
   });
 });
 
+describe("caching of /series", () => {
+  const path = (query = "") => `/series?library=power.demand&symbol=erco${query}`;
+  const ask = (query: string, etag?: string) =>
+    get(path(query), etag ? { headers: { "If-None-Match": etag } } : {});
+  const tag = async (query: string) => (await ask(query)).headers.get("ETag") ?? "";
+  const control = async (query: string) => (await ask(query)).headers.get("Cache-Control");
+
+  it("answers 304 without a body to whoever holds the answer", async () => {
+    const etag = await tag("");
+    expect(etag).toMatch(/^"[\w.-]+"$/);
+    const held = await ask("", `"other", ${etag}`);
+    expect([held.status, await held.text(), held.headers.get("ETag")]).toEqual([304, "", etag]);
+    expect(held.headers.get("X-As-Of")).toBe(asOf[1]);
+    expect((await ask("", '"other"')).status).toBe(200);
+  });
+
+  it("gives one tag to one answer, and another to every other window or vintage", async () => {
+    expect(await tag(`&as_of=${asOf[1]}`)).toBe(await tag(""));
+    const queries = [
+      "",
+      `&as_of=${asOf[0]}`,
+      "&as_of=2020-01-01",
+      "&start=2026-01-10",
+      "&end=2026-01-10",
+    ];
+    const tags = await Promise.all(queries.map(tag));
+    expect(new Set(tags).size).toBe(queries.length);
+    await commitHours(open, "moving", FROM, [1]);
+    const moving = "/series?library=power.demand&symbol=moving";
+    const before = (await get(moving)).headers.get("ETag") ?? "";
+    await commitHours(open, "moving", FROM, [2]);
+    const after = await get(moving, { headers: { "If-None-Match": before } });
+    expect([after.status, SeriesRecord.array().parse(await after.json())[0]?.value]).toEqual([
+      200, 2,
+    ]);
+  });
+
+  it("calls an answer immutable only when no later commit can change it", async () => {
+    const immutable = "public, max-age=31536000, immutable";
+    expect(await control(`&as_of=${asOf[0]}`)).toBe(immutable);
+    expect(await control(`&as_of=${asOf[1]}`)).toBe(immutable);
+    expect(await control("&as_of=2020-01-01")).toBe(immutable);
+    const changing = "public, max-age=0, s-maxage=30, stale-while-revalidate=30";
+    expect(await control("")).toBe(changing);
+    const next = new Date(Date.parse(asOf[1] ?? "") + 1).toISOString();
+    expect(await control(`&as_of=${next}`)).toBe(changing);
+  });
+
+  it("keeps answers that need a key out of shared caches", async () => {
+    const vintage = await commitHours(closed, "erco", FROM, [1]);
+    const known = new Date(vintage?.asOf ?? 0).toISOString();
+    const headers = { "X-API-Key": KEY };
+    for (const query of ["", `&as_of=${known}`]) {
+      const response = await fetch(closed.urls.markets + path(query), { headers });
+      expect([response.status, response.headers.get("Cache-Control")]).toEqual([
+        200,
+        expect.stringMatching(/^private, /),
+      ]);
+    }
+    const refused = await fetch(closed.urls.markets + path());
+    expect([refused.status, refused.headers.get("Cache-Control")]).toEqual([401, null]);
+  });
+});
+
 describe("cross-origin access", () => {
   const origin = (value: string) => ({ headers: { Origin: value } });
 

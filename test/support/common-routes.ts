@@ -20,7 +20,7 @@ interface Description {
 export const describeApi = async (url: string) =>
   (await (await fetch(`${url}/openapi.json`)).json()) as Description;
 
-/** The golden copy of a service's description; `UPDATE=1` rewrites it. */
+/** The golden copy of a service's description; `npm test -- test/markets --update` rewrites it. */
 export function commonRouteTests(golden: string, { url, open, wrong }: CommonOptions) {
   const everyRoute = async () =>
     Object.entries((await describeApi(url())).paths).flatMap(([path, methods]) =>

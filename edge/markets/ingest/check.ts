@@ -45,12 +45,8 @@ export async function readBack(
     const batch = written.series
       .slice(index, index + READS_AT_ONCE)
       .map(async ({ library, symbol }) => {
-        const { rows } = await store.read({
-          library,
-          symbol,
-          start: window.from,
-          end: window.to - 1,
-        });
+        const bounds = { start: window.from, end: window.to - 1 };
+        const rows = await (await store.read({ library, symbol, ...bounds })).rows();
         asOf = rows.reduce((newest, row) => Math.max(newest, row.asOf), asOf);
         return { library, symbol, rows };
       });

@@ -20,6 +20,7 @@ export interface Plan {
   valueColumns: string[];
   sandbox: boolean;
   headSeq: number;
+  headAsOf: number;
   /** The vintage that answers; 0 before the first. */
   seq: number;
   asOf: number | null;
@@ -47,7 +48,7 @@ export async function planRead(database: Database, query: PlanQuery): Promise<Pl
   const { rows } = await database.execute<{ plan: Plan }>(sql`
     SELECT json_build_object(
       'seriesId', s.id, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
-      'headSeq', s.head_seq, 'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
+      'headSeq', s.head_seq, 'headAsOf', ${ms(sql`s.head_as_of`)}, 'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
       'liveRows', coalesce(v.live_rows, 0),
       'inline', CASE WHEN v.live_rows <= ${rowsMax}::bigint THEN (
         SELECT coalesce(json_agg(json_build_object('seq', d.seq, 'asOf', ${ms(sql`d.as_of`)},

@@ -26,7 +26,12 @@ export interface ReadRequest {
 }
 
 export interface Reading {
-  rows: StoredRow[];
+  /** Names the answer: equal for equal bytes, whatever the `as_of` that asked for it. */
+  identity: string;
+  /** True when no later commit can change the answer: its `as_of` is not after the head's. */
+  settled: boolean;
+  /** Opens the objects and merges; not called for an answer the reader holds already. */
+  rows: () => Promise<StoredRow[]>;
   valueColumns: string[];
   /** The vintage that answered; 0 and null before the first one. */
   seq: number;
@@ -68,7 +73,13 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   if (!plan) throw await unknownSeries(parts, library, symbol);
   if (!bounded && plan.liveRows > rowsMax) throw overCap(plan.liveRows, rowsMax);
   const { valueColumns, seq, sandbox } = plan;
-  return { rows: await stateOf(parts, plan, range), valueColumns, seq, asOf: plan.asOf, sandbox };
+  return {
+    // The vintage's time tells a series from one of the same number in a store started over.
+    identity: [plan.seriesId, seq, plan.asOf ?? 0, start ?? "", end ?? ""].join("-"),
+    settled: asOf <= plan.headAsOf,
+    rows: () => stateOf(parts, plan, range),
+    ...{ valueColumns, seq, asOf: plan.asOf, sandbox },
+  };
 }
 
 /** The rows of a plan's vintage inside a range. */
