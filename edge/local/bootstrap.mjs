@@ -24,7 +24,8 @@ const lock = createHash("sha256")
 
 const entry = entries[process.argv[2]];
 if (!entry) throw new Error(`usage: bootstrap.mjs ${Object.keys(entries).join("|")}`);
-if (!existsSync(stamp) || readFileSync(stamp, "utf8") !== lock) await install();
+if (!existsSync(node) || !existsSync(stamp) || readFileSync(stamp, "utf8") !== lock)
+  await install();
 process.exitCode = await run(node, [join(root, entry), ...process.argv.slice(3)], "inherit");
 
 async function install() {
@@ -33,7 +34,11 @@ async function install() {
   process.stderr.write("Installing what package-lock.json pins (once, about half a minute) …\n");
   const progress = setInterval(() => process.stderr.write(`  … ${seconds()} s\n`), 5000);
   const output = [];
-  const code = await run("npm", ["ci", "--no-audit", "--no-fund", "--loglevel=error"], output);
+  const code = await run(
+    "npm",
+    ["ci", "--no-audit", "--no-fund", "--loglevel=error", "--include=dev", "--include=optional"],
+    output,
+  );
   clearInterval(progress);
   if (code !== 0) {
     process.stderr.write(

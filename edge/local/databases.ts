@@ -95,17 +95,26 @@ export function databaseUrls(
 }
 
 /**
- * Queues every running run again and makes queued ones due, without counting the attempt: its
- * process was stopped, it did not fail. Only the stack that holds the state folder's lock may do
- * so, when no other process can be executing them.
+ * Frees every running run and makes queued ones due, but for those that a provider asked to wait
+ * long. Only the stack that holds the state folder's lock may do so, when no other process can be
+ * executing them. A stop of the stack is no failed attempt; a run whose process died under it is
+ * one, or a run that kills its process would be tried for ever.
  */
-export async function releaseRuns(postgresPort: number, credentials: Credentials) {
+export async function releaseRuns(
+  postgresPort: number,
+  credentials: Credentials,
+  { countAttempt }: { countAttempt: boolean },
+) {
   await withClient(
     superuser(postgresPort, credentials.superuser, NAMES.markets),
     async (client) => {
-      await client.query(`UPDATE run SET state = 'queued', lease_until = NULL,
-      attempts_max = attempts_max + 1 WHERE state = 'running'`);
-      await client.query(`UPDATE run SET available_at = '-infinity' WHERE state = 'queued'`);
+      await client.query(
+        `UPDATE run SET lease_until = '-infinity', attempts_max = attempts_max + $1::int
+        WHERE state = 'running'`,
+        [countAttempt ? 0 : 1],
+      );
+      await client.query(`UPDATE run SET available_at = '-infinity'
+      WHERE state = 'queued' AND available_at < now() + interval '5 minutes'`);
     },
   );
 }

@@ -63,6 +63,8 @@ export async function startStack(options: StackOptions): Promise<Stack> {
   };
   try {
     stops.push(lockState(options.state));
+    // What a killed stack left behind names ports that may be anybody's by now.
+    rmSync(options.state.running, { force: true });
     return await startParts(options, stops, stop);
   } catch (thrown) {
     await stop();
@@ -87,7 +89,7 @@ async function startParts(
   stops.push(() => postgres.stop());
   await prepareRoles(postgres.port, credentials);
   await prepareDatabases(postgres.port, credentials);
-  await releaseRuns(postgres.port, credentials);
+  await releaseRuns(postgres.port, credentials, { countAttempt: false });
   const endpoint = await startNeonEndpoint(postgres.port);
   stops.push(() => endpoint.close());
   const feed = chooseFeed(options, await heldData(postgres.port, credentials));
@@ -148,7 +150,7 @@ async function startParts(
     });
   };
   const watch = watchWorkerd(async () => {
-    await releaseRuns(postgres.port, credentials);
+    await releaseRuns(postgres.port, credentials, { countAttempt: true });
     if (timer) tick();
     options.onServicesRestarted();
   });

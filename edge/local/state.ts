@@ -3,7 +3,6 @@
 
 import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
-import { homedir } from "node:os";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 
@@ -35,6 +34,8 @@ export function stateAt(dir = process.env.VANTAGE_STATE || join(ROOT, ".vantage"
   };
 }
 
+const MARKER = "vantage-state";
+
 const Credentials = z.object({
   superuser: z.string().min(1),
   marketsReader: z.string().min(1),
@@ -51,11 +52,10 @@ const random = () => randomBytes(24).toString("base64url");
 
 /** Creates the folders and, at first start, every credential at random; returns the credentials. */
 export function prepareState(state: State): { credentials: Credentials; operatorToken: string } {
-  for (const dir of [state.dir, state.workers, state.logs, state.bundles]) {
+  ensureFolder(state);
+  for (const dir of [state.workers, state.logs, state.bundles]) {
     fs.mkdirSync(dir, { recursive: true, mode: 0o700 });
   }
-  // Passing through is allowed, since the database's own user may have to; looking is not.
-  fs.chmodSync(state.dir, 0o711);
   const file = join(state.dir, "credentials.json");
   if (!fs.existsSync(file)) {
     if (fs.existsSync(state.postgres)) {
@@ -85,7 +85,7 @@ export function writePrivate(path: string, text: string) {
  */
 export function lockState(state: State): () => void {
   const file = join(state.dir, "lock");
-  fs.mkdirSync(state.dir, { recursive: true, mode: 0o700 });
+  ensureFolder(state);
   const mine = JSON.stringify({ pid: process.pid, started: startedAt(process.pid) });
   for (;;) {
     try {
@@ -123,13 +123,31 @@ function startedAt(pid: number): string | null {
   }
 }
 
-/** Deletes a state folder, and nothing that is not one. */
-export function removeState(state: State) {
-  const entries = fs.readdirSync(state.dir).filter((name) => name !== "lock");
-  const own = ["credentials.json", "postgres", "workers", "logs", "bundles", "operator-token"];
-  const known = entries.length === 0 || own.some((name) => entries.includes(name));
-  if (!known || [ROOT, homedir(), "/"].includes(state.dir)) {
-    throw new Error(`${state.dir} does not look like a state folder; nothing was deleted`);
+/**
+ * Makes the folder, or checks that it is one of ours: a state folder starts new or empty and is
+ * marked, so that nothing of anybody else's ever lies in it and `--reset` can delete it whole.
+ */
+function ensureFolder({ dir }: State) {
+  const marker = join(dir, MARKER);
+  if (fs.existsSync(marker)) return;
+  if (!fs.existsSync(dir)) {
+    fs.mkdirSync(dir, { recursive: true });
+    // Passing through is allowed, since the database's own user may have to; looking is not.
+    fs.chmodSync(dir, 0o711);
   }
-  fs.rmSync(state.dir, { recursive: true, force: true });
+  if (fs.readdirSync(dir).length > 0) {
+    throw new Error(`${dir} is not empty and no state folder: choose a new one for VANTAGE_STATE`);
+  }
+  fs.writeFileSync(
+    marker,
+    "State of an embedded Vantage stack. npm start -- --reset deletes it.\n",
+  );
+}
+
+/** Deletes a state folder, and nothing that is not one. */
+export function removeState({ dir }: State) {
+  if (!fs.existsSync(join(dir, MARKER))) {
+    throw new Error(`${dir} does not look like a state folder; nothing was deleted`);
+  }
+  fs.rmSync(dir, { recursive: true, force: true });
 }

@@ -200,8 +200,10 @@ describe("a faulty provider", () => {
       state: "failed",
       error_code: "gate_rejected",
       metadata: {
-        findings: ["erco", "pjm"].map((where) =>
-          expect.objectContaining({ rule: "implausible_demand", severity: "error", where }),
+        findings: expect.arrayContaining(
+          ["erco", "pjm"].map((where) =>
+            expect.objectContaining({ rule: "implausible_demand", severity: "error", where }),
+          ),
         ),
       },
     });
@@ -238,6 +240,19 @@ describe("a faulty provider", () => {
     expect(run).toMatchObject({ state: "failed", error_code: "gate_rejected" });
     expect(run.error_detail).toContain("mass_retraction");
     expect(await vintages()).toBe(before);
+  });
+
+  it("cannot blank a series, and does not pass over one it left out", async () => {
+    const before = await series("");
+    distort((row) => (row.respondent === "ERCO" ? { ...row, value: null } : row));
+    expect((await launch()).metadata).toMatchObject({
+      check: { passed: false, reason: "mass_retraction: erco" },
+    });
+    distort((row) => (row.respondent === "ERCO" ? undefined : row));
+    expect((await launch()).metadata).toMatchObject({
+      check: { passed: false, reason: "missing_series: erco" },
+    });
+    expect(await series("")).toEqual(before);
   });
 
   it("spoils only the series whose rows are bad, and the check says which", async () => {
@@ -362,8 +377,13 @@ describe("a slow provider", () => {
       services: ["console"],
       environment: { console: environment },
     });
+    // Only the rescue is wanted of these ticks, not another run.
+    await patient.database.execute(
+      sql`INSERT INTO schedule (name, last_tick) VALUES ('grid_region', now() + interval '1 day')`,
+    );
     const id = await patient.operator.launch("grid_region");
-    const ticking = setInterval(() => void patient.tick(systemClock() - DAY).catch(() => {}), 500);
+    const tickNow = () => patient.tick(systemClock()).catch(() => {});
+    const ticking = setInterval(() => void tickNow(), 500);
     const run = await followRun(patient.operator, id);
     clearInterval(ticking);
     await slow.close();

@@ -74,7 +74,12 @@ describe("the demand gate", () => {
     expect(gateDemand([demand(day)], { ...context, now: FROM }).findings).toMatchObject([
       { severity: "error", rule: "from_the_future", count: 23 },
     ]);
-    expect(rules(demand(day), demand(day))).toContain("error duplicate_key");
+    const twice = demand(day);
+    twice.rows.push(...demand(day).rows.slice(0, 1));
+    expect(rules(twice)).toContain("error duplicate_key");
+    expect(gateDemand([off, demand(day, "pjm")], context).accepted).toMatchObject([
+      { symbol: "pjm" },
+    ]);
     expect(rules(demand([...day, Infinity]))).toContain("error infinite");
   });
 

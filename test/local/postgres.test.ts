@@ -3,10 +3,10 @@
 
 import { spawnSync } from "node:child_process";
 import * as fs from "node:fs";
-import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { prepareState, ROOT, stateAt } from "../../edge/local/state.ts";
+import { temporaryFolder } from "../support/postgres.ts";
 
 const CONTAINER =
   "-all,+chown,+dac_override,+fowner,+fsetid,+kill,+setgid,+setuid,+setpcap,+net_bind_service," +
@@ -27,7 +27,7 @@ describe.skipIf(!runs)("as root without the capability to search every folder", 
     process.stdout.write("started and stopped");`;
 
   function start(closed: boolean) {
-    const state = stateAt(fs.mkdtempSync(join(tmpdir(), "vantage-bounded-")));
+    const state = stateAt(temporaryFolder());
     prepareState(state);
     if (closed) fs.chmodSync(state.dir, 0o700);
     const node = [process.execPath, "--input-type=module-typescript", "-e", program];

@@ -3,19 +3,19 @@
 
 import * as fs from "node:fs";
 import net from "node:net";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { operatorOf } from "../../edge/local/operator.ts";
 import { freePort } from "../../edge/local/ports.ts";
 import { startPostgres, superuser } from "../../edge/local/postgres.ts";
-import { prepareState, stateAt } from "../../edge/local/state.ts";
+import { prepareState, removeState, stateAt } from "../../edge/local/state.ts";
 import { type Delta, mergeDeltas } from "../../edge/markets/store/plan.ts";
 import { decodeInline, type Inline } from "../../edge/markets/store/segment.ts";
+import { temporaryFolder } from "../support/postgres.ts";
 import { allGone, type Process, processesOf, startStackProcess } from "../support/stack-process.ts";
 
-const stateDir = fs.mkdtempSync(join(tmpdir(), "vantage-stack-"));
+const stateDir = temporaryFolder();
 const state = stateAt(stateDir);
 const READY = /Vantage runs/;
 let ports: number[];
@@ -240,10 +240,29 @@ describe("npm start", () => {
     await allGone(stateDir);
   });
 
-  it("sends no token to whoever took a dead stack's port", () => {
+  it("sends no token to whoever took a dead stack's port", async () => {
     const running = { urls: { console: `http://127.0.0.1:${ports[1]}` } };
     fs.writeFileSync(state.running, JSON.stringify(running));
     expect(() => operatorOf(state)).toThrow(/no stack runs on .*npm start/);
+    const starting = startStackProcess(stateDir, ports);
+    await starting.printed(/Starting database/);
+    expect(fs.existsSync(state.running)).toBe(false);
+    starting.child.kill("SIGTERM");
+    await starting.ended;
+    await allGone(stateDir);
+  });
+
+  it("takes no folder that holds other things, and --reset deletes none", async () => {
+    const project = temporaryFolder();
+    fs.mkdirSync(join(project, "logs"));
+    const refused = startStackProcess(project, ports);
+    expect([await refused.ended, refused.output()]).toEqual([
+      1,
+      expect.stringContaining("is not empty"),
+    ]);
+    expect(() => removeState(stateAt(project))).toThrow("nothing was deleted");
+    expect(fs.existsSync(join(project, "logs"))).toBe(true);
+    fs.rmSync(project, { recursive: true });
   });
 
   it("starts over with --reset when the credentials are lost, as it advises", async () => {

@@ -1,7 +1,7 @@
 // One Postgres with its Neon-compatible endpoint for a whole run of tests or benchmarks; whoever
 // uses it makes databases of their own in it.
 
-import { mkdtempSync, rmSync } from "node:fs";
+import { chmodSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestProject } from "vitest/node";
@@ -23,9 +23,16 @@ declare module "vitest" {
   }
 }
 
+/** A new folder that the database's own user may pass through, which it must where root runs it. */
+export function temporaryFolder(): string {
+  const folder = mkdtempSync(join(tmpdir(), "vantage-test-"));
+  chmodSync(folder, 0o711);
+  return folder;
+}
+
 /** Starts it in a folder of its own; `stop` leaves nothing behind. */
 export async function startSharedPostgres() {
-  const state = stateAt(mkdtempSync(join(tmpdir(), "vantage-test-")));
+  const state = stateAt(temporaryFolder());
   const { credentials } = prepareState(state);
   const postgres = await startPostgres({
     dataDir: state.postgres,

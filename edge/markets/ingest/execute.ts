@@ -6,7 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import { asFailure } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
-import { listHeads, listRunVintages } from "../store/catalog.ts";
+import { type Head, listHeads, listRunVintages } from "../store/catalog.ts";
 import { type CommitRequest, commit, type WriterParts } from "../store/commit.ts";
 import type { Range } from "../store/plan.ts";
 import type { Store } from "../store/store.ts";
@@ -36,6 +36,8 @@ export interface IngestParts extends WriterParts {
 
 const BACKOFF_SECONDS = 10;
 const BACKOFF_SECONDS_MAX = 300;
+/** Queues hold a message at most this long. */
+const DELAY_SECONDS_MAX = 12 * 3_600;
 const SERIES_AT_ONCE = 6;
 
 const RETRYABLE: ReadonlySet<string> = new Set([
@@ -88,7 +90,8 @@ async function recordFailure(parts: IngestParts, run: ClaimedRun, thrown: unknow
     return failRun(parts.database, run, error, parts.clock());
   }
   const backoff = Math.min(BACKOFF_SECONDS * 2 ** (run.attempt - 1), BACKOFF_SECONDS_MAX);
-  const delaySeconds = Math.max(backoff, Number(data.retry_after_s ?? 0));
+  const asked = Math.min(Number(data.retry_after_s ?? 0), DELAY_SECONDS_MAX);
+  const delaySeconds = Math.max(backoff, asked);
   parts.log.warning("run_retries", { ...run, delay_s: delaySeconds, error: thrown });
   await requeueRun(parts.database, run, error, parts.clock() + delaySeconds * 1_000);
   await parts.send(run.job, [run.run_id], delaySeconds);
@@ -102,7 +105,7 @@ async function materialize(parts: IngestParts, run: ClaimedRun) {
   const fetched = await pipeline.fetch(parts.upstreams, window);
   const { accepted, findings } = pipeline.gate(fetched.series, { window, now: parts.clock() });
   const refused = await commitAll(parts, { run, pipeline, window, heads }, fetched, accepted);
-  findings.push(...refused);
+  findings.push(...refused, ...missing(run, fetched.series, heads, window));
   const errors = findings.filter(({ severity }) => severity === "error");
   if (refused.length === accepted.length) throw rejected(errors, findings, fetched);
   const written = { window, now: parts.clock(), series: accepted, errors };
@@ -137,12 +140,33 @@ function runWindow(pipeline: Pipeline, run: ClaimedRun, now: number): Range {
 export const isReconstruction = (partition: string, now: number): boolean =>
   partition !== latestPartition(now);
 
+/**
+ * Series that have rows in a forward run's window and none in the provider's answer. Nothing is
+ * committed for them, least of all a retraction; the check fails, so that somebody looks.
+ */
+function missing(
+  run: ClaimedRun,
+  fetched: readonly FetchedSeries[],
+  heads: ReadonlyMap<string, Head>,
+  window: Range,
+): Finding[] {
+  if (run.reconstructed) return [];
+  const sent = new Set(fetched.map(({ library, symbol }) => `${library} ${symbol}`));
+  const absent = [...heads].filter(
+    ([name, head]) => !sent.has(name) && head.validMax >= window.from,
+  );
+  if (absent.length === 0) return [];
+  const symbols = absent.map(([name]) => name.split(" ")[1]);
+  const where = symbols.toSorted().join(" ");
+  return [{ severity: "error", rule: "missing_series", count: absent.length, where }];
+}
+
 interface CommitContext {
   run: ClaimedRun;
   pipeline: Pipeline;
   window: Range;
   /** Heads of the series when the provider was asked. */
-  heads: ReadonlyMap<string, number>;
+  heads: ReadonlyMap<string, Head>;
 }
 
 /** Commits every accepted series; returns a finding for each whose commit was refused. */
@@ -161,7 +185,7 @@ async function commitAll(
       const request: CommitRequest = {
         ...{ library, symbol, rows, valueColumns: pipeline.valueColumns, covered: window },
         ...{ runId, partition, sourceUrl, reconstructed, sandbox, mayRetract },
-        askedAtSeq: heads.get(`${library} ${symbol}`) ?? 0,
+        askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
       };
       await commit(parts, request).catch((thrown: unknown) => {
         if (!(thrown instanceof Failure) || thrown.code !== "gate_rejected") throw thrown;

@@ -52,21 +52,22 @@ export const mayRetract = (retracted: number, stored: number): boolean =>
   retracted <= Math.max(RETRACTED_MIN, stored * RETRACTED_SHARE_MAX);
 
 /**
- * Hourly demand, MWh. Implausible values become null and are counted. Every series is judged by
- * itself and left out when it has an error; an error of structure rejects them all.
+ * Hourly demand, MWh. Every series is judged by itself and left out when it has an error;
+ * implausible values of the others become null and are counted.
  */
 export function gateDemand(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
-  const structural = structure(fetched, context);
-  const broken = structural.some(({ severity }) => severity === "error");
-  const judged = fetched.map((series) => ({ series, findings: judgeDemand(series) }));
+  const judged = fetched.map((series) => ({
+    series,
+    findings: [...structure(series, context), ...judgeDemand(series)],
+  }));
   const sound = judged.filter(({ findings }) =>
     findings.every(({ severity }) => severity === "warning"),
   );
+  const rows = fetched.reduce((total, series) => total + series.rows.length, 0);
+  const nothing = finding("error", "no_rows", Number(rows === 0), "the provider sent nothing");
   return {
-    accepted: broken
-      ? []
-      : sound.map(({ series }) => ({ ...series, rows: series.rows.map(plausible) })),
-    findings: [...structural, ...judged.flatMap(({ findings }) => findings)],
+    accepted: sound.map(({ series }) => ({ ...series, rows: series.rows.map(plausible) })),
+    findings: [...counted([nothing]), ...judged.flatMap(({ findings }) => findings)],
   };
 }
 
@@ -85,26 +86,20 @@ function judgeDemand({ rows, symbol }: FetchedSeries): Finding[] {
 }
 
 /**
- * Rules of every hourly set: on the hourly grid, unique, inside the window, not from the future.
+ * Rules of every hourly series: on the hourly grid, unique, inside the window, not from the future.
  */
-function structure(fetched: readonly FetchedSeries[], { window, now }: GateContext): Finding[] {
-  const rows = fetched.flatMap((series) =>
-    series.rows.map((row) => ({ ...row, symbol: series.symbol })),
-  );
+function structure({ rows, symbol }: FetchedSeries, { window, now }: GateContext): Finding[] {
   const keys = new Set(rows.map((row) => `${row.datetime} ${row.instrumentId}`));
-  const broken = (rule: string, holds: (row: Row) => boolean) => {
-    const found = rows.filter((row) => !holds(row));
-    return finding("error", rule, found.length, named(found));
-  };
-  const unknown = fetched.filter(({ symbol }) => !BALANCING_AUTHORITIES.has(symbol.toUpperCase()));
+  const broken = (rule: string, holds: (row: Row) => boolean) =>
+    finding("error", rule, rows.filter((row) => !holds(row)).length, symbol);
+  const known = BALANCING_AUTHORITIES.has(symbol.toUpperCase());
   return counted([
-    finding("error", "no_rows", Number(rows.length === 0), "the provider sent nothing"),
     broken("off_grid", (row) => row.datetime % HOUR === 0),
     broken("outside_window", (row) => row.datetime >= window.from && row.datetime < window.to),
     broken("from_the_future", (row) => row.datetime <= now),
     broken("infinite", (row) => row.values.every((value) => Math.abs(value) !== Infinity)),
-    finding("error", "duplicate_key", rows.length - keys.size, "(Datetime, instrument_id)"),
-    finding("warning", "unknown_symbol", unknown.length, named(unknown)),
+    finding("error", "duplicate_key", rows.length - keys.size, symbol),
+    finding("warning", "unknown_symbol", Number(!known), symbol),
   ]);
 }
 
@@ -116,13 +111,6 @@ const finding = (
 ): Finding => ({ severity, rule, count, where });
 
 const counted = (findings: readonly Finding[]) => findings.filter(({ count }) => count > 0);
-
-const named = (items: readonly { symbol: string }[]) => {
-  const symbols = [...new Set(items.map(({ symbol }) => symbol))];
-  return (
-    symbols.slice(0, 8).join(" ") + (symbols.length > 8 ? ` and ${symbols.length - 8} more` : "")
-  );
-};
 
 /** The row itself, or a copy with null where its demand cannot be true. */
 function plausible(row: Row): Row {

@@ -169,15 +169,23 @@ export async function listSymbols(
   return rows.map((row) => ({ symbol: row.symbol, validMax: row.valid_max }));
 }
 
+/** Where a series stands. */
+export interface Head {
+  seq: number;
+  /** Newest valid time ever committed. */
+  validMax: number;
+}
+
 /** The heads of every series of some libraries, by `library symbol`. */
 export async function listHeads(
   database: Database,
   libraries: readonly string[],
-): Promise<Map<string, number>> {
-  const { rows } = await database.execute<{ name: string; head_seq: number }>(sql`
-    SELECT library || ' ' || symbol AS name, head_seq::float8 AS head_seq FROM series
+): Promise<Map<string, Head>> {
+  const { rows } = await database.execute<Head & { name: string } & Record<string, unknown>>(sql`
+    SELECT library || ' ' || symbol AS name, head_seq::float8 AS seq,
+      ${ms(sql`valid_max`)} AS "validMax" FROM series
      WHERE library IN (SELECT jsonb_array_elements_text(${JSON.stringify(libraries)}::jsonb))`);
-  return new Map(rows.map((row) => [row.name, row.head_seq]));
+  return new Map(rows.map(({ name, ...head }) => [name, head]));
 }
 
 /** What one run committed, over all its attempts. */

@@ -4,7 +4,15 @@
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { insertVintage, type Plan, planRead } from "./catalog.ts";
-import { type ChangedRow, canonicalText, diff, type Range, type Row, sorted } from "./plan.ts";
+import {
+  type ChangedRow,
+  canonicalText,
+  diff,
+  keyOf,
+  type Range,
+  type Row,
+  sorted,
+} from "./plan.ts";
 import { encodeInline, encodeSegment } from "./segment.ts";
 import { type StoreParts, stateOf } from "./store.ts";
 
@@ -36,7 +44,7 @@ export interface CommitRequest {
    * these rows may be the older ones, and the commit fails with `commit_conflict`.
    */
   askedAtSeq?: number;
-  /** Whether a source may withdraw this many of the rows stored in the covered range. */
+  /** Whether a source may withdraw, or make null, this many of the rows stored in the range. */
   mayRetract?: (retracted: number, stored: number) => boolean;
 }
 
@@ -88,8 +96,9 @@ async function attemptCommit(
   const stored = plan ? await stateOf(parts, plan, covered) : [];
   const changes = diff(stored, incoming, covered);
   if (changes.rows.length === 0) return null;
-  if (request.mayRetract && !request.mayRetract(changes.retracted, stored.length)) {
-    throw massRetraction(request, changes.retracted, stored.length);
+  const withdrawn = changes.retracted + nulled(stored, changes.rows);
+  if (request.mayRetract && !request.mayRetract(withdrawn, stored.length)) {
+    throw massRetraction(request, withdrawn, stored.length);
   }
   const contentSha256 = await sha256(new TextEncoder().encode(canonicalText(changes.rows)));
   const small = changes.rows.length <= (parts.inlineRowsMax ?? INLINE_ROWS_MAX);
@@ -142,9 +151,18 @@ function checkRows({ rows, covered, valueColumns, symbol }: CommitRequest) {
     );
     assert(row.values.length === valueColumns.length, "one value per value column");
     assert(!row.values.some((value) => Math.abs(value) === Infinity), "values are finite or NaN");
-    keys.add(`${row.datetime} ${row.instrumentId}`);
+    keys.add(keyOf(row));
   }
   assert(keys.size === rows.length, "(Datetime, instrument_id) is unique in a commit");
+}
+
+/** How many stored values the changes would make null: a withdrawal in all but name. */
+function nulled(stored: readonly Row[], changes: readonly ChangedRow[]): number {
+  const known = new Set(
+    stored.filter(({ values }) => !values.every(Number.isNaN)).map((row) => keyOf(row)),
+  );
+  const empty = changes.filter(({ retracted, values }) => !retracted && values.every(Number.isNaN));
+  return empty.filter((row) => known.has(keyOf(row))).length;
 }
 
 /** The newest vintage that a plan has to merge: the last one that touched its range. */

@@ -42,7 +42,8 @@ export interface Changes {
   retracted: number;
 }
 
-const keyOf = (row: Row) => `${row.datetime} ${row.instrumentId}`;
+/** What identifies a row within a series. */
+export const keyOf = (row: Row) => `${row.datetime} ${row.instrumentId}`;
 
 const byDatetime = (left: Row, right: Row) =>
   left.datetime - right.datetime ||

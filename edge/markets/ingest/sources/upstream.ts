@@ -47,6 +47,12 @@ export async function get(
   }
 }
 
+/** `Retry-After` in seconds, within a day; 0 when there is none or it is a date. */
+const retryAfterSeconds = (response: Response): number => {
+  const seconds = Number(response.headers.get("Retry-After"));
+  return Number.isFinite(seconds) ? Math.min(Math.max(seconds, 0), 86_400) : 0;
+};
+
 interface Outcome {
   answer: Answer | null;
   reason: string;
@@ -60,7 +66,7 @@ async function tryOnce(
 ): Promise<Outcome> {
   try {
     const response = await fetcher.fetch(url, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
-    const retryAfterMs = (Number(response.headers.get("Retry-After")) || 0) * 1_000;
+    const retryAfterMs = retryAfterSeconds(response) * 1_000;
     const answer = { status: response.status, text: await response.text() };
     return { answer, reason: `HTTP ${answer.status}`, retryAfterMs };
   } catch (thrown) {
