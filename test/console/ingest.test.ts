@@ -93,7 +93,7 @@ describe("a cron tick", () => {
     const response = await fetch(`${world.urls.markets}/series?library=power.demand&symbol=erco`);
     expect(response.headers.get("X-Sandbox")).toBe("true");
     const rows = SeriesRecord.array().parse(await response.json());
-    expect(rows.length).toBeGreaterThan(190);
+    expect(rows.length).toBeGreaterThan(150);
     expect(rows.every((row) => row.vintage_reconstructed === false)).toBe(true);
   });
 
@@ -119,7 +119,7 @@ describe("the passing of time", () => {
     const run = await launch();
     expect(run.state).toBe("succeeded");
     const after = await series("");
-    expect(after.length).toBeGreaterThan(before.length + 20);
+    expect(after.length).toBeGreaterThan(before.length + 15);
     expect(await series(`&as_of=${asOf}`)).toEqual(before);
     const { rows: changed } = await world.database.execute<{ revised: number }>(
       sql`SELECT sum(revised)::int AS revised FROM vintage WHERE run_id = ${run.run_id}`,
