@@ -24,6 +24,7 @@ import {
 const instant = (name: string) =>
   timestamp(name, { withTimezone: true, precision: 3, mode: "string" });
 const bytes = customType<{ data: Uint8Array }>({ dataType: () => "bytea" });
+const xid8 = customType<{ data: string }>({ dataType: () => "xid8" });
 const count = (name: string) => bigint(name, { mode: "number" });
 
 /** A symbol of a library. `head_seq` is the compare-and-set token of commits. */
@@ -43,8 +44,16 @@ export const series = pgTable(
     generation: count("generation").notNull().default(0),
     /** Newest valid time ever committed, for freshness. */
     validMax: instant("valid_max").notNull(),
+    /** What commits added since the last compaction: the policy's trigger. */
+    pendingVintages: integer("pending_vintages").notNull().default(0),
+    pendingRows: count("pending_rows").notNull().default(0),
+    pendingObjects: integer("pending_objects").notNull().default(0),
+    compactedAt: instant("compacted_at"),
   },
-  (table) => [unique("series_library_symbol").on(table.library, table.symbol)],
+  (table) => [
+    unique("series_library_symbol").on(table.library, table.symbol),
+    index("series_pending").on(table.id).where(sql`pending_vintages > 0`),
+  ],
 );
 
 /** What one commit added, at one knowledge time: the spec's `__vintages` sidecar. */
@@ -75,12 +84,15 @@ export const vintage = pgTable(
     contentSha256: bytes("content_sha256").notNull(),
     /** The changed rows while they are few; null when a segment holds them. */
     inline: jsonb("inline"),
+    /** The transaction that committed it: the change feed's order, free of gaps. */
+    xact: xid8("xact").notNull().default(sql`pg_current_xact_id()`),
   },
   (table) => [
     primaryKey({ columns: [table.seriesId, table.seq] }),
     index("vintage_as_of").on(table.seriesId, table.asOf),
     index("vintage_newest").on(table.asOf),
     index("vintage_run").on(table.runId),
+    index("vintage_xact").on(table.xact, table.seriesId, table.seq),
     index("vintage_inline").on(table.seriesId, table.validMax).where(sql`inline IS NOT NULL`),
     check("vintage_changes", sql`inserted + revised + retracted > 0`),
   ],
@@ -108,6 +120,36 @@ export const segment = pgTable(
     index("segment_live").on(table.seriesId, table.validMax).where(sql`retired_at IS NULL`),
   ],
 );
+
+/** The last payload of each partition: one that comes again need not be compared row by row. */
+export const ingestMemo = pgTable(
+  "ingest_memo",
+  {
+    seriesId: integer("series_id")
+      .notNull()
+      .references(() => series.id),
+    partition: text("partition").notNull(),
+    /** Of the covered range and the rows in canonical form. */
+    payloadSha256: bytes("payload_sha256").notNull(),
+    /** The series' head when store and payload were known to agree. */
+    seq: count("seq").notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.seriesId, table.partition] })],
+);
+
+/** A named knowledge time, for reads that must give the same answer for ever. */
+export const snapshot = pgTable("snapshot", {
+  name: text("name").primaryKey(),
+  asOf: instant("as_of").notNull(),
+  note: text("note").notNull(),
+  createdAt: instant("created_at").notNull(),
+});
+
+/** Chores of the store, each done by one process at a time. */
+export const housekeeping = pgTable("housekeeping", {
+  chore: text("chore").primaryKey(),
+  lastAt: instant("last_at").notNull(),
+});
 
 /**
  * One row a schedule; `last_tick` only ever moves forward, so a tick delivered twice fires once.

@@ -55,7 +55,8 @@ export async function prepareDatabases(
   await withClient(connect(names.markets), async (client) => {
     await client.query(`
       GRANT SELECT ON ALL TABLES IN SCHEMA public TO ${ROLES.marketsReader};
-      GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO ${ROLES.marketsWriter};`);
+      GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO ${ROLES.marketsWriter};
+      GRANT DELETE ON segment TO ${ROLES.marketsWriter};`);
   });
 }
 

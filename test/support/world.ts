@@ -16,7 +16,8 @@ import {
   startWorkers,
   type Workers,
 } from "../../edge/local/workers.ts";
-import { type CommitRequest, commit, type WriterParts } from "../../edge/markets/store/commit.ts";
+import { type CommitRequest, commit } from "../../edge/markets/store/commit.ts";
+import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { openStore, type Store } from "../../edge/markets/store/store.ts";
 
 export interface World {

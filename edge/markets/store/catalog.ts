@@ -1,5 +1,6 @@
-// The store's SQL. One statement answers a read's plan, one commits a vintage: over HTTP there is
-// no interactive transaction, so whatever must be atomic is a single statement.
+// The store's SQL. One statement answers a read's plan, one commits a vintage, one swaps compacted
+// objects in: over HTTP there is no interactive transaction, so whatever must be atomic is a single
+// statement.
 
 import { type SQL, sql } from "drizzle-orm";
 import { iso } from "../../../shared/time.ts";
@@ -10,9 +11,25 @@ import type { Inline } from "./segment.ts";
 /** Bounds that Postgres and ISO 8601 both can write; wider instants are clamped to them. */
 const EARLIEST = Date.parse("0001-01-01T00:00:00Z");
 const LATEST = Date.parse("9999-12-31T23:59:59.999Z");
-const at = (instant: number): SQL =>
+export const at = (instant: number): SQL =>
   sql`${iso(Math.min(Math.max(instant, EARLIEST), LATEST))}::timestamptz`;
-const ms = (column: SQL): SQL => sql`(extract(epoch FROM ${column}) * 1000)::float8`;
+export const ms = (column: SQL): SQL => sql`(extract(epoch FROM ${column}) * 1000)::float8`;
+export const jsonTexts = (texts: readonly string[]): SQL =>
+  sql`(SELECT jsonb_array_elements_text(${JSON.stringify(texts)}::jsonb))`;
+
+const overlaps = (table: SQL, range: Range) =>
+  sql`${table}.valid_max >= ${at(range.from)} AND ${table}.valid_min < ${at(range.to)}`;
+
+export interface PlannedSegment {
+  objectKey: string;
+  level: number;
+  /** The vintage of a level-0 object; of a level-1 object its oldest, and its rows name theirs. */
+  seq: number;
+  asOf: number | null;
+  reconstructed: boolean | null;
+  validMin: number;
+  validMax: number;
+}
 
 /** Where a symbol stands at a knowledge time, and what a read of a range must merge. */
 export interface Plan {
@@ -21,53 +38,91 @@ export interface Plan {
   sandbox: boolean;
   headSeq: number;
   headAsOf: number;
+  generation: number;
+  /** Level-0 objects not compacted yet. */
+  pendingObjects: number;
   /** The vintage that answers; 0 before the first. */
   seq: number;
   asOf: number | null;
   /** Rows of a full read at this vintage. */
   liveRows: number;
+  /** Rows of a full history up to this vintage; counted for histories only. */
+  versions: number | null;
+  /** True when a vintage after `changedSince` touched the range. */
+  changed: boolean;
+  /** True when the payload is the one last seen, and nothing touched its range since. */
+  unchanged: boolean;
   inline: { seq: number; asOf: number; reconstructed: boolean; rows: Inline }[];
-  segments: { objectKey: string; seq: number; asOf: number; reconstructed: boolean }[];
+  /** Level 1 by valid time, then level 0 by vintage. */
+  segments: PlannedSegment[];
 }
 
-interface PlanQuery {
+export interface PlanQuery {
   library: string;
   symbol: string;
   /** Knowledge time; Infinity for the latest. */
   asOf: number;
   range: Range;
-  /** Above this many live rows nothing but the count is fetched. */
+  /** Above this many rows nothing but the count is fetched. */
   rowsMax?: number;
+  /** The rows are those of a full history. */
+  history?: boolean;
+  /** Ask whether a vintage after this one touched the range. */
+  changedSince?: number;
+  /** Ask whether this payload was the last one of its partition; nothing else is fetched then. */
+  memo?: { partition: string; payloadSha256: Uint8Array };
 }
 
 /** The plan of a read, or null when the library has no such symbol. */
 export async function planRead(database: Database, query: PlanQuery): Promise<Plan | null> {
   const { library, symbol, asOf, range, rowsMax = Number.MAX_SAFE_INTEGER } = query;
-  const overlaps = (table: SQL) =>
-    sql`${table}.valid_max >= ${at(range.from)} AND ${table}.valid_min < ${at(range.to)}`;
+  const versions = query.history
+    ? sql`(SELECT sum(inserted + revised) FROM vintage WHERE series_id = s.id AND seq <= v.seq)`
+    : sql`NULL::bigint`;
+  const touchedAfter = (seq: SQL) =>
+    sql`EXISTS (SELECT FROM vintage d WHERE d.series_id = s.id AND d.seq > ${seq}
+          AND ${overlaps(sql`d`, range)})`;
+  const changed =
+    query.changedSince === undefined
+      ? sql`false`
+      : touchedAfter(sql`${query.changedSince}::bigint`);
+  const unchanged = query.memo
+    ? sql`EXISTS (SELECT FROM ingest_memo m WHERE m.series_id = s.id
+          AND m.partition = ${query.memo.partition}
+          AND m.payload_sha256 = ${bytea(query.memo.payloadSha256)}
+          AND NOT ${touchedAfter(sql`m.seq`)})`
+    : sql`false`;
+  const wanted = sql`coalesce(c.versions, v.live_rows) <= ${rowsMax}::bigint AND NOT c.unchanged`;
   const { rows } = await database.execute<{ plan: Plan }>(sql`
     SELECT json_build_object(
       'seriesId', s.id, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
-      'headSeq', s.head_seq, 'headAsOf', ${ms(sql`s.head_as_of`)}, 'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
-      'liveRows', coalesce(v.live_rows, 0),
-      'inline', CASE WHEN v.live_rows <= ${rowsMax}::bigint THEN (
+      'headSeq', s.head_seq, 'headAsOf', ${ms(sql`s.head_as_of`)},
+      'generation', s.generation, 'pendingObjects', s.pending_objects,
+      'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
+      'liveRows', coalesce(v.live_rows, 0), 'versions', c.versions,
+      'changed', ${changed}, 'unchanged', c.unchanged,
+      'inline', CASE WHEN ${wanted} THEN (
         SELECT coalesce(json_agg(json_build_object('seq', d.seq, 'asOf', ${ms(sql`d.as_of`)},
             'reconstructed', d.reconstructed, 'rows', d.inline) ORDER BY d.seq), '[]')
           FROM vintage d
          WHERE d.series_id = s.id AND d.seq <= v.seq AND d.inline IS NOT NULL
-           AND ${overlaps(sql`d`)}) ELSE '[]' END,
-      'segments', CASE WHEN v.live_rows <= ${rowsMax}::bigint THEN (
-        SELECT coalesce(json_agg(json_build_object('objectKey', g.object_key, 'seq', d.seq,
-            'asOf', ${ms(sql`d.as_of`)}, 'reconstructed', d.reconstructed) ORDER BY d.seq), '[]')
-          FROM segment g JOIN vintage d ON d.series_id = g.series_id AND d.seq = g.seq_min
+           AND ${overlaps(sql`d`, range)}) ELSE '[]' END,
+      'segments', CASE WHEN ${wanted} THEN (
+        SELECT coalesce(json_agg(json_build_object('objectKey', g.object_key, 'level', g.level,
+            'seq', g.seq_min, 'asOf', ${ms(sql`d.as_of`)}, 'reconstructed', d.reconstructed,
+            'validMin', ${ms(sql`g.valid_min`)}, 'validMax', ${ms(sql`g.valid_max`)})
+            ORDER BY g.level DESC, CASE WHEN g.level = 1 THEN g.valid_min END, g.seq_min), '[]')
+          FROM segment g
+          LEFT JOIN vintage d ON g.level = 0 AND d.series_id = g.series_id AND d.seq = g.seq_min
          WHERE g.series_id = s.id AND g.retired_at IS NULL AND g.seq_min <= v.seq
-           AND ${overlaps(sql`g`)}) ELSE '[]' END
+           AND ${overlaps(sql`g`, range)}) ELSE '[]' END
     ) AS plan
     FROM series s
     LEFT JOIN LATERAL (
       SELECT seq, as_of, live_rows FROM vintage
        WHERE series_id = s.id AND as_of <= ${at(asOf)} ORDER BY as_of DESC LIMIT 1
     ) v ON true
+    CROSS JOIN LATERAL (SELECT ${versions} AS versions, ${unchanged} AS unchanged) c
     WHERE s.library = ${library} AND s.symbol = ${symbol}`);
   return rows[0]?.plan ?? null;
 }
@@ -88,8 +143,16 @@ export interface VintageInsert {
   changes: Changes;
   liveRows: number;
   contentSha256: Uint8Array;
+  payloadSha256: Uint8Array;
   inline: Inline | null;
-  segment: { objectKey: string; bytes: number; sha256: Uint8Array } | null;
+  segment: ObjectWritten | null;
+}
+
+/** An object that was written and waits for its place in the catalog. */
+export interface ObjectWritten {
+  objectKey: string;
+  bytes: number;
+  sha256: Uint8Array;
 }
 
 const hex = (bytes: Uint8Array) =>
@@ -107,17 +170,24 @@ export async function insertVintage(
   const { changes, covered, inline, segment } = vintage;
   const first = changes.rows[0]?.datetime ?? covered.from;
   const last = changes.rows.at(-1)?.datetime ?? covered.from;
+  const changedRows = changes.rows.length;
+  const objects = segment ? 1 : 0;
   const now = sql`date_trunc('milliseconds', clock_timestamp())`;
   const head =
     vintage.seenSeq === 0
-      ? sql`INSERT INTO series (library, symbol, value_columns, sandbox, head_seq, head_as_of, valid_max)
+      ? sql`INSERT INTO series (library, symbol, value_columns, sandbox, head_seq, head_as_of,
+            valid_max, pending_vintages, pending_rows, pending_objects)
           SELECT ${vintage.library}, ${vintage.symbol},
             (SELECT array_agg(value) FROM jsonb_array_elements_text(${JSON.stringify(vintage.valueColumns)}::jsonb)),
-            ${vintage.sandbox}::boolean, 1, ${now}, ${at(last)}
+            ${vintage.sandbox}::boolean, 1, ${now}, ${at(last)},
+            1, ${changedRows}::bigint, ${objects}::int
           ON CONFLICT (library, symbol) DO NOTHING
           RETURNING id, head_seq, head_as_of`
       : sql`UPDATE series SET head_seq = head_seq + 1, valid_max = greatest(valid_max, ${at(last)}),
-            head_as_of = greatest(${now}, head_as_of + interval '1 millisecond')
+            head_as_of = greatest(${now}, head_as_of + interval '1 millisecond'),
+            pending_vintages = pending_vintages + 1,
+            pending_rows = pending_rows + ${changedRows}::bigint,
+            pending_objects = pending_objects + ${objects}::int
           WHERE library = ${vintage.library} AND symbol = ${vintage.symbol}
             AND head_seq = ${vintage.seenSeq}::bigint
           RETURNING id, head_seq, head_as_of`;
@@ -126,7 +196,7 @@ export async function insertVintage(
         INSERT INTO segment (object_key, series_id, level, seq_min, seq_max, valid_min, valid_max,
           rows, bytes, sha256)
         SELECT ${segment.objectKey}, id, 0, head_seq, head_seq, ${at(first)}, ${at(last)},
-          ${changes.rows.length}::int, ${segment.bytes}::int, ${bytea(segment.sha256)} FROM s)`
+          ${changedRows}::int, ${segment.bytes}::int, ${bytea(segment.sha256)} FROM s)`
     : sql``;
   const { rows } = await database.execute<{ seq: number; as_of: number }>(sql`
     WITH s AS (${head}),
@@ -141,89 +211,153 @@ export async function insertVintage(
         ${changes.inserted}::int, ${changes.revised}::int, ${changes.retracted}::int,
         ${vintage.liveRows}::bigint, ${bytea(vintage.contentSha256)},
         ${inline && JSON.stringify(inline)}::jsonb
-      FROM s)
+      FROM s),
+    m AS (
+      INSERT INTO ingest_memo (series_id, partition, payload_sha256, seq)
+      SELECT id, ${vintage.partition}, ${bytea(vintage.payloadSha256)}, head_seq FROM s
+      ON CONFLICT (series_id, partition) DO UPDATE
+        SET payload_sha256 = excluded.payload_sha256, seq = excluded.seq)
     ${object}
     SELECT head_seq::float8 AS seq, ${ms(sql`head_as_of`)} AS as_of FROM s`);
   const row = rows[0];
   return row ? { seq: row.seq, asOf: row.as_of } : null;
 }
 
-export async function listLibraries(database: Database): Promise<string[]> {
-  const { rows } = await database.execute<{ library: string }>(
-    sql`SELECT DISTINCT library FROM series ORDER BY library`,
-  );
-  return rows.map((row) => row.library);
-}
-
-/**
- * The symbols of a library with their newest valid times, sorted; empty when there is no such
- * library.
- */
-export async function listSymbols(
+/** Remembers that a partition's payload and the store agreed at `seq`. */
+export async function remember(
   database: Database,
-  library: string,
-): Promise<{ symbol: string; validMax: number }[]> {
-  const { rows } = await database.execute<{ symbol: string; valid_max: number }>(sql`
-    SELECT symbol, ${ms(sql`valid_max`)} AS valid_max FROM series
-     WHERE library = ${library} ORDER BY symbol COLLATE "C"`);
-  return rows.map((row) => ({ symbol: row.symbol, validMax: row.valid_max }));
+  memo: { seriesId: number; partition: string; payloadSha256: Uint8Array; seq: number },
+) {
+  await database.execute(sql`
+    INSERT INTO ingest_memo (series_id, partition, payload_sha256, seq)
+    VALUES (${memo.seriesId}::int, ${memo.partition}, ${bytea(memo.payloadSha256)}, ${memo.seq}::bigint)
+    ON CONFLICT (series_id, partition) DO UPDATE
+      SET payload_sha256 = excluded.payload_sha256, seq = excluded.seq`);
 }
 
-/** Where a series stands. */
-export interface Head {
-  seq: number;
-  /** Newest valid time ever committed. */
+/** A compacted object, with what it holds. */
+export interface CompactedObject extends ObjectWritten {
+  seqMin: number;
+  seqMax: number;
+  validMin: number;
   validMax: number;
-}
-
-/** The heads of every series of some libraries, by `library symbol`. */
-export async function listHeads(
-  database: Database,
-  libraries: readonly string[],
-): Promise<Map<string, Head>> {
-  const { rows } = await database.execute<Head & { name: string } & Record<string, unknown>>(sql`
-    SELECT library || ' ' || symbol AS name, head_seq::float8 AS seq,
-      ${ms(sql`valid_max`)} AS "validMax" FROM series
-     WHERE library IN (SELECT jsonb_array_elements_text(${JSON.stringify(libraries)}::jsonb))`);
-  return new Map(rows.map(({ name, ...head }) => [name, head]));
-}
-
-/** What one run committed, over all its attempts. */
-export interface RunVintage {
-  library: string;
-  symbol: string;
-  seq: number;
-  asOf: number;
-  /** Rows inserted, revised and retracted. */
   rows: number;
 }
 
-export async function listRunVintages(database: Database, runId: string): Promise<RunVintage[]> {
-  const { rows } = await database.execute<RunVintage & Record<string, unknown>>(sql`
-    SELECT library, symbol, seq::float8 AS seq, ${ms(sql`as_of`)} AS "asOf",
-      (inserted + revised + retracted)::float8 AS rows
-      FROM vintage JOIN series ON series.id = series_id
-     WHERE run_id = ${runId} ORDER BY library, symbol COLLATE "C", seq`);
+/**
+ * Puts compacted objects in the place of what they were made from, by compare-and-set on the
+ * generation. Returns false when another compaction came first.
+ */
+export async function swapSegments(
+  database: Database,
+  swap: {
+    seriesId: number;
+    generation: number;
+    retired: readonly string[];
+    flushed: readonly number[];
+    objects: readonly CompactedObject[];
+  },
+): Promise<boolean> {
+  const objects = swap.objects.map((object) => ({
+    ...object,
+    sha256: hex(object.sha256),
+    validMin: iso(object.validMin),
+    validMax: iso(object.validMax),
+  }));
+  const { rows } = await database.execute(sql`
+    WITH retired AS (
+      SELECT g.object_key, g.level, g.rows FROM segment g
+       WHERE g.object_key IN ${jsonTexts(swap.retired)}
+    ), flushed AS (
+      SELECT seq, inserted + revised + retracted AS rows FROM vintage
+       WHERE series_id = ${swap.seriesId}::int AND seq IN
+         (SELECT value::bigint FROM jsonb_array_elements_text(${JSON.stringify(swap.flushed)}::jsonb))
+    ), s AS (
+      UPDATE series SET generation = generation + 1, compacted_at = clock_timestamp(),
+        pending_vintages = pending_vintages - (SELECT count(*) FROM flushed)
+          - (SELECT count(*) FROM retired WHERE level = 0),
+        pending_rows = pending_rows - (SELECT coalesce(sum(rows), 0) FROM flushed)
+          - (SELECT coalesce(sum(rows), 0) FROM retired WHERE level = 0),
+        pending_objects = pending_objects - (SELECT count(*) FROM retired WHERE level = 0)
+       WHERE id = ${swap.seriesId}::int AND generation = ${swap.generation}::bigint
+      RETURNING id
+    ), r AS (
+      UPDATE segment g SET retired_at = clock_timestamp() FROM s
+       WHERE g.series_id = s.id AND g.object_key IN (SELECT object_key FROM retired)
+    ), f AS (
+      UPDATE vintage d SET inline = NULL FROM s
+       WHERE d.series_id = s.id AND d.seq IN (SELECT seq FROM flushed)
+    ), o AS (
+      INSERT INTO segment (object_key, series_id, level, seq_min, seq_max, valid_min, valid_max,
+        rows, bytes, sha256)
+      SELECT o->>'objectKey', s.id, 1, (o->>'seqMin')::bigint, (o->>'seqMax')::bigint,
+        (o->>'validMin')::timestamptz, (o->>'validMax')::timestamptz,
+        (o->>'rows')::int, (o->>'bytes')::int, decode(o->>'sha256', 'hex')
+        FROM s, jsonb_array_elements(${JSON.stringify(objects)}::jsonb) o)
+    SELECT id FROM s`);
+  return rows.length > 0;
+}
+
+/** When a series is worth compacting. */
+export interface CompactionPolicy {
+  vintages: number;
+  rows: number;
+  objects: number;
+  /** Whatever waits is compacted when the last time is this long ago. */
+  idleMs: number;
+}
+
+/** Series whose uncompacted part reached a bound of the policy, the fullest first. */
+export async function listPending(
+  database: Database,
+  policy: CompactionPolicy,
+  limit: number,
+): Promise<{ library: string; symbol: string }[]> {
+  const { rows } = await database.execute<{ library: string; symbol: string }>(sql`
+    SELECT library, symbol FROM series
+     WHERE pending_vintages > 0 AND (
+       pending_vintages >= ${policy.vintages}::int OR pending_rows >= ${policy.rows}::bigint
+       OR pending_objects >= ${policy.objects}::int
+       OR coalesce(compacted_at, head_as_of)
+           < now() - ${policy.idleMs}::float8 * interval '1 millisecond')
+     ORDER BY pending_objects DESC, pending_vintages DESC LIMIT ${limit}::int`);
   return rows;
 }
 
-/** Everything `/healthz` tells of the store, in one statement that reads no series data. */
-export async function overview(
+/** Objects retired long enough ago that no read can still have planned with them. */
+export async function listRetired(database: Database, graceMs: number): Promise<string[]> {
+  const { rows } = await database.execute<{ object_key: string }>(sql`
+    SELECT object_key FROM segment
+     WHERE retired_at <= clock_timestamp() - ${graceMs}::float8 * interval '1 millisecond'
+     ORDER BY retired_at LIMIT 1000`);
+  return rows.map((row) => row.object_key);
+}
+
+export async function forgetRetired(database: Database, keys: readonly string[]) {
+  await database.execute(sql`
+    DELETE FROM segment WHERE retired_at IS NOT NULL AND object_key IN ${jsonTexts(keys)}`);
+}
+
+/** Those of the keys that the catalog names, live or retired. */
+export async function listCatalogued(
   database: Database,
-): Promise<{ libraries: string[]; latestAsOf: number | null; sandbox: boolean }> {
-  const { rows } = await database.execute<{
-    libraries: string[];
-    latest_as_of: number | null;
-    sandbox: boolean;
-  }>(sql`
-    SELECT coalesce((SELECT json_agg(library ORDER BY library) FROM (SELECT DISTINCT library FROM series) l),
-        '[]') AS libraries,
-      (SELECT ${ms(sql`max(as_of)`)} FROM vintage) AS latest_as_of,
-      EXISTS (SELECT FROM series WHERE sandbox) AS sandbox`);
-  const row = rows[0];
-  return {
-    libraries: row?.libraries ?? [],
-    latestAsOf: row?.latest_as_of ?? null,
-    sandbox: row?.sandbox ?? false,
-  };
+  keys: readonly string[],
+): Promise<Set<string>> {
+  const { rows } = await database.execute<{ object_key: string }>(sql`
+    SELECT object_key FROM segment WHERE object_key IN ${jsonTexts(keys)}`);
+  return new Set(rows.map((row) => row.object_key));
+}
+
+/** Takes a chore for this process if it was last done before `intervalMs` ago. */
+export async function takeChore(
+  database: Database,
+  chore: string,
+  intervalMs: number,
+): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    INSERT INTO housekeeping (chore, last_at) VALUES (${chore}, clock_timestamp())
+    ON CONFLICT (chore) DO UPDATE SET last_at = excluded.last_at
+     WHERE housekeeping.last_at < excluded.last_at - ${intervalMs}::float8 * interval '1 millisecond'
+    RETURNING chore`);
+  return rows.length > 0;
 }

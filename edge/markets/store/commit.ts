@@ -1,9 +1,10 @@
 // Writing the bitemporal store: one verb, `commit`. Content-idempotent and atomic per series. A
 // crash before the single SQL statement leaves at most an orphan object, after it a whole vintage.
 
-import type { R2Bucket } from "@cloudflare/workers-types";
 import { assert, Failure } from "../../../shared/errors.ts";
-import { insertVintage, type Plan, planRead } from "./catalog.ts";
+import { insertVintage, planRead, remember } from "./catalog.ts";
+import { compact } from "./compact.ts";
+import { putObject, sha256, type WriterParts } from "./objects.ts";
 import {
   type ChangedRow,
   canonicalText,
@@ -13,16 +14,8 @@ import {
   type Row,
   sorted,
 } from "./plan.ts";
-import { encodeInline, encodeSegment } from "./segment.ts";
-import { type StoreParts, stateOf } from "./store.ts";
-
-export interface WriterParts extends StoreParts {
-  bucket: Pick<R2Bucket, "get" | "put">;
-  /** A pause in milliseconds between attempts that lost to another writer. */
-  pause: (milliseconds: number) => Promise<void>;
-  /** Vintages of up to this many rows stay inside the catalog; default `INLINE_ROWS_MAX`. */
-  inlineRowsMax?: number;
-}
+import { batchOf, encodeChanges, encodeInline } from "./segment.ts";
+import { stateOf } from "./store.ts";
 
 export interface CommitRequest {
   library: string;
@@ -57,6 +50,8 @@ export interface Vintage {
 }
 
 export const INLINE_ROWS_MAX = 2_000;
+/** A read opens each; a commit that meets more of them compacts first. */
+const PENDING_OBJECTS_MAX = 16;
 const ATTEMPTS_MAX = 40;
 const PAUSE_MS_MAX = 50;
 
@@ -67,8 +62,9 @@ const PAUSE_MS_MAX = 50;
 export async function commit(parts: WriterParts, request: CommitRequest): Promise<Vintage | null> {
   checkRows(request);
   const incoming = sorted(request.rows);
+  const payloadSha256 = await sha256(utf8(canonicalText(incoming, request.covered)));
   for (let attempt = 1; attempt <= ATTEMPTS_MAX; attempt++) {
-    const outcome = await attemptCommit(parts, request, incoming, attempt);
+    const outcome = await attemptCommit(parts, { request, incoming, payloadSha256, attempt });
     if (outcome !== "conflict") return outcome;
     await parts.pause(Math.random() * Math.min(attempt * 8, PAUSE_MS_MAX));
   }
@@ -79,28 +75,45 @@ export async function commit(parts: WriterParts, request: CommitRequest): Promis
   );
 }
 
+interface Attempt {
+  request: CommitRequest;
+  incoming: Row[];
+  payloadSha256: Uint8Array;
+  attempt: number;
+}
+
 async function attemptCommit(
   parts: WriterParts,
-  request: CommitRequest,
-  incoming: Row[],
-  attempt: number,
+  { request, incoming, payloadSha256, attempt }: Attempt,
 ): Promise<Vintage | null | "conflict"> {
-  const { library, symbol, covered, valueColumns } = request;
-  const plan = await planRead(parts.database, { library, symbol, asOf: Infinity, range: covered });
+  const { library, symbol, covered, valueColumns, partition, askedAtSeq } = request;
+  const plan = await planRead(parts.database, {
+    ...{ library, symbol, asOf: Infinity, range: covered, memo: { partition, payloadSha256 } },
+    ...(askedAtSeq === undefined ? {} : { changedSince: askedAtSeq }),
+  });
   if (plan && plan.sandbox !== request.sandbox) throw sandboxMixed(request);
   assert(!plan || plan.valueColumns.join() === valueColumns.join(), "value columns never change");
-  if (plan && request.askedAtSeq !== undefined && newestSeq(plan) > request.askedAtSeq) {
+  if (plan?.unchanged) return null;
+  if (plan?.changed) {
     const detail = `${library}/${symbol}: another run committed since the source was asked`;
     throw new Failure("commit_conflict", detail);
   }
+  if (plan && plan.pendingObjects >= PENDING_OBJECTS_MAX) {
+    await compact(parts, { library, symbol });
+    return "conflict";
+  }
   const stored = plan ? await stateOf(parts, plan, covered) : [];
   const changes = diff(stored, incoming, covered);
-  if (changes.rows.length === 0) return null;
+  if (changes.rows.length === 0) {
+    if (plan)
+      await remember(parts.database, { ...plan, partition, payloadSha256, seq: plan.headSeq });
+    return null;
+  }
   const withdrawn = changes.retracted + nulled(stored, changes.rows);
   if (request.mayRetract && !request.mayRetract(withdrawn, stored.length)) {
     throw massRetraction(request, withdrawn, stored.length);
   }
-  const contentSha256 = await sha256(new TextEncoder().encode(canonicalText(changes.rows)));
+  const contentSha256 = await sha256(utf8(canonicalText(changes.rows, covered)));
   const small = changes.rows.length <= (parts.inlineRowsMax ?? INLINE_ROWS_MAX);
   const committed = await insertVintage(parts.database, {
     ...request,
@@ -109,6 +122,7 @@ async function attemptCommit(
     changes,
     liveRows: (plan?.liveRows ?? 0) + changes.inserted - changes.retracted,
     contentSha256,
+    payloadSha256,
     inline: small ? encodeInline(changes.rows, valueColumns) : null,
     segment: small ? null : await putSegment(parts, request, changes.rows, attempt),
   });
@@ -121,24 +135,19 @@ async function attemptCommit(
  * Writes the object under a key of its own attempt, so that collecting orphans can never hit a live
  * one.
  */
-async function putSegment(
-  { bucket }: WriterParts,
+function putSegment(
+  parts: WriterParts,
   { library, symbol, runId, valueColumns }: CommitRequest,
   rows: readonly ChangedRow[],
   attempt: number,
 ) {
-  const bytes = encodeSegment(rows, valueColumns);
-  const digest = await sha256(bytes);
+  const bytes = encodeChanges(batchOf(rows, valueColumns.length), valueColumns);
   const unique = crypto.randomUUID().slice(0, 8);
-  const objectKey = `v1/${library}/${symbol}/l0/${runId}-${attempt}-${unique}.parquet`;
-  await bucket.put(objectKey, bytes).catch((cause: unknown) => {
-    throw new Failure("store_unavailable", "the object store does not answer", { cause });
-  });
-  return { objectKey, bytes: bytes.byteLength, sha256: digest };
+  const name = `l0/${runId}-${attempt}-${unique}`;
+  return putObject(parts, `v1/${library}/${symbol}/${name}.parquet`, bytes);
 }
 
-const sha256 = async (bytes: Uint8Array<ArrayBuffer> | Uint8Array) =>
-  new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>));
+const utf8 = (text: string) => new TextEncoder().encode(text);
 
 function checkRows({ rows, covered, valueColumns, symbol }: CommitRequest) {
   assert(covered.from < covered.to, "a commit covers some valid time");
@@ -164,10 +173,6 @@ function nulled(stored: readonly Row[], changes: readonly ChangedRow[]): number 
   const empty = changes.filter(({ retracted, values }) => !retracted && values.every(Number.isNaN));
   return empty.filter((row) => known.has(keyOf(row))).length;
 }
-
-/** The newest vintage that a plan has to merge: the last one that touched its range. */
-const newestSeq = ({ inline, segments }: Plan) =>
-  [...inline, ...segments].reduce((newest, { seq }) => Math.max(newest, seq), 0);
 
 const massRetraction = ({ library, symbol }: CommitRequest, retracted: number, stored: number) =>
   new Failure(

@@ -1,4 +1,4 @@
-// The bitemporal rules, pure: what a state at a vintage is, and what a commit changes.
+// The bitemporal rules of a commit, pure: what it changes, and its canonical form.
 // No I/O, no clock. Ranges of valid time are half-open `[from, to)` unless a name says `last`.
 
 /**
@@ -14,14 +14,6 @@ export interface Row {
 /** A row as one vintage wrote it; `retracted` rows end an earlier one. */
 export interface ChangedRow extends Row {
   retracted: boolean;
-}
-
-/** What one vintage changed. */
-export interface Delta {
-  seq: number;
-  asOf: number;
-  reconstructed: boolean;
-  rows: readonly ChangedRow[];
 }
 
 /** A row of a state, with the vintage that last wrote it. */
@@ -59,23 +51,6 @@ const sameValues = (left: readonly number[], right: readonly number[]) =>
     (value, index) => value === right[index] || (value !== value && right[index] !== right[index]),
   );
 
-/** The state that the deltas build up to, within a range: per key the highest `seq` wins. */
-export function mergeDeltas(deltas: readonly Delta[], range: Range): StoredRow[] {
-  const state = new Map<string, StoredRow>();
-  for (const delta of deltas.toSorted((left, right) => left.seq - right.seq)) {
-    for (const row of delta.rows) {
-      if (row.datetime < range.from || row.datetime >= range.to) continue;
-      if (row.retracted) state.delete(keyOf(row));
-      else {
-        const { datetime, instrumentId, values } = row;
-        const { asOf, reconstructed } = delta;
-        state.set(keyOf(row), { datetime, instrumentId, values, asOf, reconstructed });
-      }
-    }
-  }
-  return sorted(state.values());
-}
-
 /**
  * The changes that turn `current` into `incoming` over the covered range. Only the latest state is
  * compared, since real data goes A → B → A. A current row that is absent from `incoming` is a
@@ -102,11 +77,15 @@ export function diff(current: readonly Row[], incoming: readonly Row[], covered:
   return changes;
 }
 
-/** The changes as canonical text, for the content hash: equal economic content gives equal text. */
-export const canonicalText = (rows: readonly ChangedRow[]): string =>
-  rows
-    .map((row) => {
+/**
+ * Rows as canonical text, for hashes: equal economic content over an equal range gives equal text,
+ * whatever the spelling of its numbers.
+ */
+export const canonicalText = (rows: readonly (Row & { retracted?: boolean })[], range: Range) =>
+  [
+    `${range.from}|${range.to}\n`,
+    ...rows.map((row) => {
       const values = row.values.map((value) => (value !== value ? "null" : String(value + 0)));
       return `${row.datetime}|${row.instrumentId}|${row.retracted ? "x" : values.join("|")}\n`;
-    })
-    .join("");
+    }),
+  ].join("");

@@ -1,69 +1,166 @@
-// Rows ⇄ bytes: Parquet objects for large vintages, a compact JSON for those kept in the catalog.
-// Knowledge time and sequence are not in the bytes: they are assigned by the commit, after the
-// object was written, and live in the catalog. Any Parquet reader opens an object.
+// Rows ⇄ bytes: Parquet objects for large vintages and compacted history, a compact JSON for small
+// vintages inside the catalog. Any Parquet reader opens an object.
+//
+// Level 0 holds the changes of one vintage. It is written before its commit, so its knowledge time
+// and version are in the catalog only. Level 1 holds every version of every row of a stretch of
+// valid time, each with the as_of, reconstruction flag and version that wrote it.
 
-import { parquetReadObjects } from "hyparquet";
-import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
+import { parquetMetadata } from "hyparquet";
+import { parquetWriteBuffer } from "hyparquet-writer";
 import { assert } from "../../../shared/errors.ts";
-import type { ChangedRow } from "./plan.ts";
+import type { Batch, WrittenBy } from "./columns.ts";
+import { type Column, codesFor, decodeColumn } from "./parquet.ts";
+import type { ChangedRow, Range } from "./plan.ts";
 
 const ROW_GROUP_ROWS = 32_768;
+/** Larger than any row group's column: one page a column. */
+const PAGE_BYTES = 16 << 20;
 
-/** One column per value column, named as the series names them. */
-export function encodeSegment(
-  rows: readonly ChangedRow[],
-  valueColumns: readonly string[],
-): Uint8Array {
-  const values = valueColumns.map(
-    (name, column): ColumnSource => ({
-      name,
-      type: "DOUBLE",
-      nullable: false,
-      data: rows.map((row) => row.values[column] ?? NaN),
-    }),
-  );
+const timestamp = { type: "INT64", converted_type: "TIMESTAMP_MILLIS" } as const;
+const text = { type: "BYTE_ARRAY", converted_type: "UTF8" } as const;
+const required = { repetition_type: "REQUIRED" } as const;
+
+/** The object of one vintage's changes; `batch` is sorted and has no row twice. */
+export const encodeChanges = (batch: Batch, valueColumns: readonly string[]): Uint8Array =>
+  encode(batch, valueColumns, false);
+
+/** The object of all versions of its rows. */
+export const encodeHistory = (batch: Batch, valueColumns: readonly string[]): Uint8Array =>
+  encode(batch, valueColumns, true);
+
+function encode(batch: Batch, valueColumns: readonly string[], versions: boolean): Uint8Array {
+  const rows = Array.from({ length: batch.length }, (_, row) => row);
+  const writers = rows.map((row) => batch.vintages[batch.vintage[row] ?? 0]);
+  const retracted = rows.map((row) => batch.retracted?.[row] === 1);
+  const schema = [
+    { name: "Datetime", ...timestamp, ...required },
+    { name: "instrument_id", ...text, ...required },
+    ...valueColumns.map((name) => ({ name, type: "DOUBLE" as const, ...required })),
+    { name: "retracted", type: "BOOLEAN" as const, ...required },
+  ];
+  const columnData = [
+    { name: "Datetime", data: bigints(batch.datetime), encoding: "DELTA_BINARY_PACKED" as const },
+    {
+      name: "instrument_id",
+      data: rows.map((row) => batch.instruments[batch.instrument[row] ?? 0] ?? ""),
+      encoding: "RLE_DICTIONARY" as const,
+    },
+    ...valueColumns.map((name, column) => ({ name, data: batch.values[column] ?? [] })),
+    { name: "retracted", data: retracted, encoding: "RLE" as const },
+  ];
+  if (versions) {
+    const dictionary = "RLE_DICTIONARY" as const;
+    schema.push(
+      { name: "as_of", ...timestamp, ...required },
+      { name: "vintage_reconstructed", type: "BOOLEAN", ...required },
+      { name: "store_version", type: "INT64", ...required } as never,
+    );
+    columnData.push(
+      {
+        name: "as_of",
+        data: writers.map((writer) => BigInt(writer?.asOf ?? 0)) as never,
+        encoding: dictionary,
+      },
+      {
+        name: "vintage_reconstructed",
+        data: writers.map((writer) => writer?.reconstructed === true),
+        encoding: "RLE",
+      },
+      {
+        name: "store_version",
+        data: writers.map((writer) => BigInt(writer?.seq ?? 0)) as never,
+        encoding: dictionary,
+      },
+    );
+  }
   const buffer = parquetWriteBuffer({
-    rowGroupSize: ROW_GROUP_ROWS,
-    columnData: [
-      {
-        name: "Datetime",
-        type: "TIMESTAMP",
-        nullable: false,
-        data: rows.map((row) => new Date(row.datetime)),
-      },
-      {
-        name: "instrument_id",
-        type: "STRING",
-        nullable: false,
-        data: rows.map((row) => row.instrumentId),
-      },
-      ...values,
-      {
-        name: "retracted",
-        type: "BOOLEAN",
-        nullable: false,
-        data: rows.map((row) => row.retracted),
-      },
-    ],
+    schema: [{ name: "root", num_children: schema.length }, ...schema],
+    rowGroupSize: groupSizes(batch),
+    pageSize: PAGE_BYTES,
+    columnData,
   });
   return new Uint8Array(buffer);
 }
 
-/** The rows of an object that `encodeSegment` wrote. */
-export async function decodeSegment(
+/** Row groups end where a valid time does, so that no row's versions are torn apart. */
+function groupSizes({ datetime, length }: Batch): number[] {
+  const sizes: number[] = [];
+  for (let from = 0; from < length; ) {
+    let to = Math.min(from + ROW_GROUP_ROWS, length);
+    while (to < length && datetime[to] === datetime[to - 1]) to++;
+    sizes.push(to - from);
+    from = to;
+  }
+  return sizes.length > 0 ? sizes : [1];
+}
+
+const bigints = (numbers: Float64Array) => BigInt64Array.from(numbers, (value) => BigInt(value));
+
+/** The row groups of an object that reach into a range, decoded one at a time. */
+export function* decodeSegment(
   file: ArrayBuffer,
   valueColumns: readonly string[],
-): Promise<ChangedRow[]> {
-  const records = await parquetReadObjects({ file });
-  return records.map((record) => {
-    assert(record.Datetime instanceof Date, "a segment's Datetime is a timestamp");
-    return {
-      datetime: record.Datetime.getTime(),
-      instrumentId: String(record.instrument_id),
-      values: valueColumns.map((name) => Number(record[name])),
-      retracted: record.retracted === true,
+  range: Range,
+  writtenBy: WrittenBy | null,
+): Generator<Batch> {
+  const bytes = new Uint8Array(file);
+  for (const group of parquetMetadata(file).row_groups) {
+    const rows = Number(group.num_rows);
+    const chunk = (name: string) => {
+      const found = group.columns.find(({ meta_data }) => meta_data?.path_in_schema[0] === name);
+      assert(found?.meta_data, `a segment has the column ${name}`);
+      return found.meta_data;
     };
-  });
+    const { min_value: least, max_value: most } = chunk("Datetime").statistics ?? {};
+    if (Number(most ?? Infinity) < range.from || Number(least ?? -Infinity) >= range.to) continue;
+    const column = (name: string) => decodeColumn(bytes, chunk(name), rows);
+    const instrument = column("instrument_id");
+    assert(instrument.codes, "instrument ids are dictionary-encoded");
+    const retracted = numbers(column("retracted"), rows);
+    const versions = writtenBy
+      ? { vintage: new Uint8Array(rows), vintages: [writtenBy] }
+      : vintagesOf(column("store_version"), column("as_of"), column("vintage_reconstructed"), rows);
+    yield {
+      length: rows,
+      datetime: toFloats(numbers(column("Datetime"), rows)),
+      instrument: instrument.codes,
+      instruments: instrument.dictionary as string[],
+      values: valueColumns.map((name) => toFloats(numbers(column(name), rows))),
+      retracted: retracted.includes(1) ? Uint8Array.from(retracted) : null,
+      ...versions,
+    };
+  }
+}
+
+/** A numeric column as plain numbers. */
+function numbers(column: Column, rows: number): Float64Array | Uint8Array {
+  if (column.values) return column.values;
+  const { codes, dictionary } = column;
+  const out = new Float64Array(rows);
+  for (let row = 0; row < rows; row++) {
+    out[row] = (dictionary as Float64Array)[codes[row] as number] as number;
+  }
+  return out;
+}
+
+const toFloats = (column: Float64Array | Uint8Array) =>
+  column instanceof Float64Array ? column : Float64Array.from(column);
+
+/** Who wrote each row: a version has one as_of and one flag, so its code stands for all three. */
+function vintagesOf(seq: Column, asOf: Column, reconstructed: Column, rows: number) {
+  assert(seq.codes, "store versions are dictionary-encoded");
+  const asOfs = numbers(asOf, rows);
+  const flags = numbers(reconstructed, rows);
+  const vintages: WrittenBy[] = [];
+  for (let row = 0; row < rows; row++) {
+    const code = seq.codes[row] as number;
+    vintages[code] ??= {
+      seq: (seq.dictionary as Float64Array)[code] as number,
+      asOf: asOfs[row] as number,
+      reconstructed: flags[row] === 1,
+    };
+  }
+  return { vintage: seq.codes, vintages };
 }
 
 /** A vintage's rows inside the catalog: parallel arrays, instruments by index, null for NaN. */
@@ -96,12 +193,41 @@ export function encodeInline(rows: readonly ChangedRow[], valueColumns: readonly
   };
 }
 
-export function decodeInline(inline: Inline): ChangedRow[] {
-  const retracted = new Set(inline.x);
-  return inline.t.map((datetime, index) => ({
-    datetime,
-    instrumentId: inline.names[inline.i[index] ?? 0] ?? "",
-    values: inline.v.map((column) => column[index] ?? NaN),
-    retracted: retracted.has(index),
-  }));
+/** The rows of an inline vintage, in the store's order as they were written. */
+export function decodeInline(inline: Inline, writtenBy: WrittenBy): Batch {
+  const length = inline.t.length;
+  const retracted = inline.x.length > 0 ? new Uint8Array(length) : null;
+  for (const index of inline.x) if (retracted) retracted[index] = 1;
+  return {
+    length,
+    datetime: Float64Array.from(inline.t),
+    instrument: Uint32Array.from(inline.i),
+    instruments: inline.names,
+    values: inline.v.map((column) => Float64Array.from(column, (value) => value ?? NaN)),
+    vintage: new Uint8Array(length),
+    vintages: [writtenBy],
+    retracted,
+  };
+}
+
+/** Changes as one sorted batch, written by nobody yet. */
+export function batchOf(rows: readonly ChangedRow[], columns: number): Batch {
+  const names = [...new Set(rows.map((row) => row.instrumentId))];
+  const indexOf = new Map(names.map((name, index) => [name, index]));
+  const instrument = codesFor(names.length, rows.length);
+  instrument.set(rows.map((row) => indexOf.get(row.instrumentId) ?? 0));
+  return {
+    length: rows.length,
+    datetime: Float64Array.from(rows, (row) => row.datetime),
+    instrument,
+    instruments: names,
+    values: Array.from({ length: columns }, (_, column) =>
+      Float64Array.from(rows, (row) => row.values[column] ?? NaN),
+    ),
+    vintage: new Uint8Array(rows.length),
+    vintages: [{ seq: 0, asOf: 0, reconstructed: false }],
+    retracted: rows.some((row) => row.retracted)
+      ? Uint8Array.from(rows, (row) => (row.retracted ? 1 : 0))
+      : null,
+  };
 }

@@ -1,11 +1,30 @@
 // Reading the bitemporal store: the state of a symbol as it was known at an `as_of`. Reads never
-// see data learned after `as_of`: the cut is made on the catalog, before any byte is opened.
+// see data learned after `as_of`: the cut is made on the catalog, before any byte is opened, and
+// again on every row of an object that holds many vintages.
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { Failure } from "../../../shared/errors.ts";
 import type { Database } from "../../http/database.ts";
-import { listLibraries, listSymbols, overview, type Plan, planRead } from "./catalog.ts";
-import { mergeDeltas, type Range, type StoredRow } from "./plan.ts";
+import { type Plan, type PlannedSegment, planRead } from "./catalog.ts";
+import { type Batch, lowerBound, sliceBatch, type WrittenBy } from "./columns.ts";
+import {
+  type FeedPosition,
+  findSnapshot,
+  listChanges,
+  listLibraries,
+  listProvenance,
+  listSnapshots,
+  listSymbols,
+  listVintages,
+  newestTouched,
+  overview,
+  type Provenance,
+  type Snapshot,
+  type VintageEntry,
+  type VintageQuery,
+} from "./listings.ts";
+import { applyView, mergeRuns, type Run, sortTogether, type View } from "./merge.ts";
+import type { Range, StoredRow } from "./plan.ts";
 import { decodeInline, decodeSegment } from "./segment.ts";
 
 export interface StoreParts {
@@ -23,23 +42,40 @@ export interface ReadRequest {
   end?: number | undefined;
   /** Cap on the rows of an unbounded read. */
   rowsMax?: number | undefined;
+  /** Every version of every row, each with the time at which the next one ended it. */
+  history?: boolean;
+  /** Leave out what backfills wrote, as if none had ever run. */
+  trueOnly?: boolean;
+  /** Per row: only what was known by its Datetime plus this, milliseconds. */
+  knownBy?: number | undefined;
 }
 
 export interface Reading {
-  /** Names the answer: equal for equal bytes, whatever the `as_of` that asked for it. */
+  /** Names the answer: equal for equal rows, whatever the `as_of` that asked for it. */
   identity: string;
   /** True when no later commit can change the answer: its `as_of` is not after the head's. */
   settled: boolean;
-  /** Opens the objects and merges; not called for an answer the reader holds already. */
+  /** The rows asked for. Opens the objects; not called for an answer the reader holds already. */
+  batches: () => AsyncGenerator<Batch>;
+  /** Every version up to `seq` in the range, retractions too. */
+  versions: () => AsyncGenerator<Batch>;
+  /** The rows of `batches` as objects: for small reads. */
   rows: () => Promise<StoredRow[]>;
+  /** What each version that may occur came from, by `seq`. */
+  provenance: () => Promise<Map<number, Provenance>>;
   valueColumns: string[];
   /** The vintage that answered; 0 and null before the first one. */
   seq: number;
   asOf: number | null;
+  /** Rows of the full state at that vintage. */
+  liveRows: number;
+  /** The head's knowledge time. */
+  headAsOf: number;
   sandbox: boolean;
 }
 
 const OBJECTS_AT_ONCE = 6;
+const OBJECTS_AHEAD = 4;
 
 /** The verbs of a reader. */
 export interface Store {
@@ -48,6 +84,19 @@ export interface Store {
   symbols(library: string): Promise<{ symbol: string; validMax: number }[]>;
   /** Fails with `unknown_library`, `unknown_symbol` or `row_cap_exceeded`. */
   read(request: ReadRequest): Promise<Reading>;
+  /** Fails with `unknown_library` or `unknown_symbol`. */
+  vintages(query: VintageQuery): Promise<VintageEntry[]>;
+  /** Vintages of all series; a series is unknown or has none alike. */
+  changes(query: {
+    since: number | FeedPosition;
+    library?: string | undefined;
+    limit: number;
+  }): Promise<(VintageEntry & FeedPosition)[]>;
+  snapshots(): Promise<Snapshot[]>;
+  /** Fails with `unknown_snapshot`. */
+  snapshot(name: string): Promise<Snapshot>;
+  /** The newest valid time known at an `as_of`; null for none or an unknown series. */
+  newestDatetime(library: string, symbol: string, asOf: number): Promise<number | null>;
   overview(): Promise<{ libraries: string[]; latestAsOf: number | null; sandbox: boolean }>;
 }
 
@@ -55,6 +104,12 @@ export const openStore = (parts: StoreParts): Store => ({
   libraries: () => listLibraries(parts.database),
   symbols: (library) => symbols(parts, library),
   read: (request) => read(parts, request),
+  vintages: (query) => vintages(parts, query),
+  changes: (query) => listChanges(parts.database, query),
+  snapshots: () => listSnapshots(parts.database),
+  snapshot: (name) => snapshot(parts, name),
+  newestDatetime: (library, symbol, asOf) =>
+    newestTouched(parts.database, { library, symbol, asOf }),
   overview: () => overview(parts.database),
 });
 
@@ -64,39 +119,136 @@ async function symbols({ database }: StoreParts, library: string) {
   return found;
 }
 
+async function vintages(parts: StoreParts, query: VintageQuery) {
+  const found = await listVintages(parts.database, query);
+  if (found.length > 0) return found;
+  // Also an existing series may have none in the interval.
+  const { library, symbol } = query;
+  const range = { from: 0, to: 0 };
+  const known = await planRead(parts.database, { library, symbol, asOf: -Infinity, range });
+  if (!known) throw await unknownSeries(parts, library, symbol);
+  return found;
+}
+
+async function snapshot({ database }: StoreParts, name: string) {
+  const found = await findSnapshot(database, name);
+  if (found) return found;
+  const detail = `unknown snapshot ${JSON.stringify(name)}; GET /snapshots lists them`;
+  throw new Failure("unknown_snapshot", detail);
+}
+
 async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   const { library, symbol, asOf = Infinity, start, end, rowsMax = Infinity } = request;
+  const { history = false, trueOnly = false, knownBy } = request;
   const bounded = start !== undefined || end !== undefined;
   const range = { from: start ?? -Infinity, to: (end ?? Infinity) + 1 };
   const cap = bounded || rowsMax === Infinity ? {} : { rowsMax };
-  const plan = await planRead(parts.database, { library, symbol, asOf, range, ...cap });
+  const plan = await planRead(parts.database, { library, symbol, asOf, range, history, ...cap });
   if (!plan) throw await unknownSeries(parts, library, symbol);
-  if (!bounded && plan.liveRows > rowsMax) throw overCap(plan.liveRows, rowsMax);
-  const { valueColumns, seq, sandbox } = plan;
+  const count = plan.versions ?? plan.liveRows;
+  if (!bounded && count > rowsMax) throw overCap(count, rowsMax, history);
+  const { valueColumns, seq, sandbox, liveRows, headAsOf, seriesId } = plan;
+  const view: View = { seq, history, trueOnly, knownBy };
+  const batches = () => viewed(parts, plan, range, view);
   return {
     // The vintage's time tells a series from one of the same number in a store started over.
-    identity: [plan.seriesId, seq, plan.asOf ?? 0, start ?? "", end ?? ""].join("-"),
-    settled: asOf <= plan.headAsOf,
-    rows: () => stateOf(parts, plan, range),
-    ...{ valueColumns, seq, asOf: plan.asOf, sandbox },
+    identity: [
+      ...[seriesId, seq, plan.asOf ?? 0, start ?? "", end ?? ""],
+      `${history ? "h" : ""}${trueOnly ? "t" : ""}${knownBy ?? ""}`,
+    ].join("-"),
+    settled: asOf <= headAsOf,
+    batches,
+    versions: () => versionsOf(parts, plan, range),
+    rows: () => rowsOf(batches()),
+    provenance: () => listProvenance(parts.database, { seriesId, seq, ...range }),
+    ...{ valueColumns, seq, asOf: plan.asOf, liveRows, headAsOf, sandbox },
   };
 }
 
 /** The rows of a plan's vintage inside a range. */
-export async function stateOf(parts: StoreParts, plan: Plan, range: Range): Promise<StoredRow[]> {
-  const deltas = plan.inline.map(({ rows, ...vintage }) => ({
-    ...vintage,
-    rows: decodeInline(rows),
-  }));
-  for (let index = 0; index < plan.segments.length; index += OBJECTS_AT_ONCE) {
-    const batch = plan.segments.slice(index, index + OBJECTS_AT_ONCE);
-    const opened = batch.map(async ({ objectKey, ...vintage }) => {
-      const file = await fetchObject(parts, objectKey);
-      return { ...vintage, rows: await decodeSegment(file, plan.valueColumns) };
-    });
-    deltas.push(...(await Promise.all(opened)));
+export const stateOf = (parts: StoreParts, plan: Plan, range: Range): Promise<StoredRow[]> =>
+  rowsOf(viewed(parts, plan, range, { seq: plan.seq }));
+
+async function* viewed(parts: StoreParts, plan: Plan, range: Range, view: View) {
+  for await (const batch of versionsOf(parts, plan, range)) {
+    const rows = applyView(batch, view);
+    if (rows.length > 0) yield rows;
   }
-  return mergeDeltas(deltas, range);
+}
+
+/** Every version that a plan's objects and inline vintages hold inside a range, in order. */
+export async function* versionsOf(
+  parts: StoreParts,
+  plan: Plan,
+  range: Range,
+): AsyncGenerator<Batch> {
+  const columns = plan.valueColumns.length;
+  const clipped = function* (batches: Iterable<Batch>) {
+    for (const batch of batches) {
+      const from = lowerBound(batch.datetime, range.from);
+      const to = lowerBound(batch.datetime, range.to);
+      if (from < to) yield sliceBatch(batch, from, to);
+    }
+  };
+  const opened = async (segment: PlannedSegment) => {
+    const file = await fetchObject(parts, segment.objectKey);
+    const { level, seq, asOf, reconstructed } = segment;
+    const writtenBy =
+      level === 0 ? { seq, asOf: asOf ?? 0, reconstructed: reconstructed === true } : null;
+    return clipped(decodeSegment(file, plan.valueColumns, range, writtenBy));
+  };
+  const compacted = plan.segments.filter(({ level }) => level === 1);
+  const recent = plan.segments.filter(({ level }) => level === 0);
+  const runs: Run[] = compacted.length > 0 ? [chain(compacted, opened)] : [];
+  for (let index = 0; index < recent.length; index += OBJECTS_AT_ONCE) {
+    const batch = recent.slice(index, index + OBJECTS_AT_ONCE).map(opened);
+    for (const batches of await Promise.all(batch)) runs.push(inTurn(batches));
+  }
+  if (plan.inline.length > 0) {
+    const deltas = plan.inline.map(({ rows, ...writtenBy }) => decodeInline(rows, writtenBy));
+    runs.push(inTurn(clipped([sortTogether(deltas, columns)])));
+  }
+  yield* mergeRuns(runs, columns);
+}
+
+async function* inTurn(batches: Iterable<Batch>): AsyncGenerator<Batch> {
+  yield* batches;
+}
+
+/** Segments of disjoint valid times as one run; the next objects are on their way meanwhile. */
+async function* chain(
+  segments: readonly PlannedSegment[],
+  open: (segment: PlannedSegment) => Promise<Iterable<Batch>>,
+): AsyncGenerator<Batch> {
+  const ahead: Promise<Iterable<Batch>>[] = [];
+  let next = 0;
+  while (next < segments.length || ahead.length > 0) {
+    while (next < segments.length && ahead.length < OBJECTS_AHEAD) {
+      const opening = open(segments[next++] as PlannedSegment);
+      // A failure is met when its turn comes; until then it is not unhandled.
+      opening.catch(() => {});
+      ahead.push(opening);
+    }
+    yield* (await ahead.shift()) ?? [];
+  }
+}
+
+/** Rows as objects. */
+export async function rowsOf(batches: AsyncIterable<Batch>): Promise<StoredRow[]> {
+  const rows: StoredRow[] = [];
+  for await (const batch of batches) {
+    for (let row = 0; row < batch.length; row++) {
+      const writer = batch.vintages[batch.vintage[row] as number] as WrittenBy;
+      rows.push({
+        datetime: batch.datetime[row] as number,
+        instrumentId: batch.instruments[batch.instrument[row] as number] as string,
+        values: batch.values.map((column) => column[row] as number),
+        asOf: writer.asOf,
+        reconstructed: writer.reconstructed,
+      });
+    }
+  }
+  return rows;
 }
 
 async function fetchObject({ bucket }: StoreParts, key: string): Promise<ArrayBuffer> {
@@ -120,9 +272,11 @@ async function unknownSeries({ database }: StoreParts, library: string, symbol: 
   return new Failure("unknown_symbol", detail);
 }
 
-const overCap = (rows: number, cap: number) =>
+/** The refusal of a read that is too large to be answered in one piece. */
+export const overCap = (rows: number, cap: number, history = false) =>
   new Failure(
     "row_cap_exceeded",
-    `the full history has ${rows} rows, over the cap of ${cap}; narrow the read with start and/or end`,
+    `the full history has ${rows} ${history ? "row versions" : "rows"}, over the cap of ${cap}; ` +
+      "narrow the read with start and/or end",
     { data: { rows, cap } },
   );

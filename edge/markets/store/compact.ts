@@ -1,0 +1,167 @@
+// Compaction: what commits added one by one becomes a few objects sorted by valid time that hold
+// every version. It runs beside reads and commits, never blocks one and never changes an answer.
+
+import { assert } from "../../../shared/errors.ts";
+import { isoDay } from "../../../shared/time.ts";
+import {
+  type CompactedObject,
+  type CompactionPolicy,
+  forgetRetired,
+  listCatalogued,
+  listPending,
+  listRetired,
+  type Plan,
+  planRead,
+  swapSegments,
+} from "./catalog.ts";
+import { type Batch, BatchBuilder, type WrittenBy } from "./columns.ts";
+import { putObject, type WriterParts } from "./objects.ts";
+import { encodeHistory } from "./segment.ts";
+import { versionsOf } from "./store.ts";
+
+/**
+ * A series is compacted when 64 vintages, 2,000 rows or 8 objects wait, or when any has waited for a
+ * day; a commit that meets 16 objects compacts before it goes on.
+ */
+export const COMPACTION_POLICY: CompactionPolicy = {
+  vintages: 64,
+  rows: 2_000,
+  objects: 8,
+  idleMs: 24 * 3_600_000,
+};
+
+/** An object ends at the first UTC month after 64 k rows, and after 128 k rows in any case. */
+const OBJECT_ROWS = 65_536;
+const OBJECT_ROWS_MAX = 131_072;
+const EVERYTHING = { from: -Infinity, to: Infinity };
+
+/**
+ * Compacts what waits in a series. Returns the number of objects written; 0 when nothing waited or
+ * another compaction came first, whose objects then stand.
+ */
+export async function compact(
+  parts: WriterParts,
+  { library, symbol }: { library: string; symbol: string },
+): Promise<number> {
+  const query = { library, symbol, asOf: Infinity, range: EVERYTHING };
+  const whole = await planRead(parts.database, query);
+  const plan = whole && affected(whole);
+  if (!plan) return 0;
+  const objects: CompactedObject[] = [];
+  for await (const batch of objectBatches(versionsOf(parts, plan, EVERYTHING), plan)) {
+    objects.push(await putHistory(parts, batch, { ...plan, library, symbol }));
+  }
+  const swapped = await swapSegments(parts.database, {
+    ...plan,
+    retired: plan.segments.map(({ objectKey }) => objectKey),
+    flushed: plan.inline.map(({ seq }) => seq),
+    objects,
+  });
+  if (swapped) return objects.length;
+  await parts.bucket.delete(objects.map(({ objectKey }) => objectKey));
+  return 0;
+}
+
+/** The part of a plan that compaction rewrites: what waits, and the history it reaches into. */
+function affected(plan: Plan): Plan | null {
+  const recent = plan.segments.filter(({ level }) => level === 0);
+  if (plan.inline.length === 0 && recent.length === 0) return null;
+  const from = Math.min(
+    ...plan.inline.map(({ rows }) => rows.t[0] ?? Infinity),
+    ...recent.map(({ validMin }) => validMin),
+  );
+  const to = Math.max(
+    ...plan.inline.map(({ rows }) => rows.t.at(-1) ?? -Infinity),
+    ...recent.map(({ validMax }) => validMax),
+  );
+  const segments = plan.segments.filter(
+    ({ level, validMin, validMax }) => level === 0 || (validMax >= from && validMin <= to),
+  );
+  return { ...plan, segments };
+}
+
+/** Gathers sorted versions to the size of objects, cut where a month or at least an instant ends. */
+async function* objectBatches(versions: AsyncIterable<Batch>, { valueColumns }: Plan) {
+  const builder = new BatchBuilder(valueColumns.length, OBJECT_ROWS);
+  for await (const batch of versions) {
+    let from = 0;
+    for (let row = 0; row < batch.length; row++) {
+      const [before, now] = [
+        row > 0 ? (batch.datetime[row - 1] as number) : builder.lastDatetime,
+        batch.datetime[row] as number,
+      ];
+      const rows = builder.length + row - from;
+      if (rows < OBJECT_ROWS || before === now) continue;
+      if (rows < OBJECT_ROWS_MAX && monthOf(before) === monthOf(now)) continue;
+      builder.append(batch, from, row);
+      yield builder.take();
+      from = row;
+    }
+    builder.append(batch, from, batch.length);
+  }
+  if (builder.length > 0) yield builder.take();
+}
+
+const monthOf = (instant: number) => isoDay(instant).slice(0, 7);
+
+async function putHistory(
+  parts: WriterParts,
+  batch: Batch,
+  { library, symbol, valueColumns }: Plan & { library: string; symbol: string },
+): Promise<CompactedObject> {
+  const validMin = batch.datetime[0];
+  const validMax = batch.datetime[batch.length - 1];
+  assert(validMin !== undefined && validMax !== undefined, "an object holds rows");
+  const month = monthOf(validMin).replace("-", "");
+  const key = `v1/${library}/${symbol}/l1/p${month}/${crypto.randomUUID()}.parquet`;
+  const written = await putObject(parts, key, encodeHistory(batch, valueColumns));
+  const seqs = batch.vintages.map(({ seq }: WrittenBy) => seq);
+  const [seqMin, seqMax] = seqs.reduce(
+    ([least, most], seq) => [Math.min(least, seq), Math.max(most, seq)],
+    [Infinity, -Infinity],
+  );
+  return { ...written, seqMin, seqMax, validMin, validMax, rows: batch.length };
+}
+
+/** Compacts the series that the policy names, the fullest first; returns how many. */
+export async function compactPending(
+  parts: WriterParts,
+  { policy = COMPACTION_POLICY, limit }: { policy?: CompactionPolicy; limit: number },
+): Promise<number> {
+  const pending = await listPending(parts.database, policy, limit);
+  for (const series of pending) await compact(parts, series);
+  return pending.length;
+}
+
+/**
+ * Deletes objects that no read can need: retired ones, and those of commits or compactions that died
+ * before the catalog named them, each after a grace of a day. Returns how many.
+ */
+export async function collect(
+  { database, bucket }: WriterParts,
+  { now, graceMs }: { now: number; graceMs: number },
+): Promise<{ retired: number; orphans: number }> {
+  let retired = 0;
+  for (;;) {
+    const keys = await listRetired(database, graceMs);
+    if (keys.length === 0) break;
+    // Objects first: a crash in between leaves a row that names nothing, and is met again.
+    await bucket.delete(keys);
+    await forgetRetired(database, keys);
+    retired += keys.length;
+  }
+  let orphans = 0;
+  for (let cursor: string | undefined; ; ) {
+    const page = await bucket.list({ prefix: "v1/", ...(cursor ? { cursor } : {}) });
+    const old = page.objects.filter(({ uploaded }) => uploaded.getTime() <= now - graceMs);
+    const known = await listCatalogued(
+      database,
+      old.map(({ key }) => key),
+    );
+    const lost = old.map(({ key }) => key).filter((key) => !known.has(key));
+    if (lost.length > 0) await bucket.delete(lost);
+    orphans += lost.length;
+    if (!page.truncated) return { retired, orphans };
+    cursor = page.cursor;
+  }
+}

@@ -1,0 +1,211 @@
+// Sorted runs of versions → one sorted stream → what a reader asked for. Pure over its batches: no
+// I/O of its own, no clock.
+
+import {
+  type Batch,
+  BatchBuilder,
+  type Codes,
+  lowerBound,
+  pickRows,
+  sliceBatch,
+} from "./columns.ts";
+
+/** Batches in the store's order, as a store holds them in one place. */
+export type Run = AsyncIterator<Batch>;
+
+/** Which versions of a row answer. */
+export interface View {
+  /** Versions after this vintage do not exist yet. */
+  seq: number;
+  /** Leave out what backfills wrote, as if none had ever run. */
+  trueOnly?: boolean;
+  /** Per row: only what was known by its own valid time plus this, milliseconds. */
+  knownBy?: number | undefined;
+  /** Every version instead of the last one. */
+  history?: boolean;
+}
+
+const MERGED_ROWS = 32_768;
+/** Stretches of one run from this length on are passed on without copying. */
+const WHOLE_ROWS = 1_024;
+
+/** Merges runs by valid time, instrument and version. */
+export async function* mergeRuns(runs: readonly Run[], columns: number): AsyncGenerator<Batch> {
+  const cursors = (await Promise.all(runs.map(openCursor))).filter((cursor) => cursor !== null);
+  const builder = new BatchBuilder(columns, MERGED_ROWS);
+  while (cursors.length > 0) {
+    const [least, next] = leastTwo(cursors);
+    const { batch, at } = least;
+    // What is collected may go only where no run can still add a version of its last row.
+    const apart = builder.lastDatetime !== batch.datetime[at];
+    const end = next ? endBefore(least, next) : endOfShared(least, builder.lastDatetime);
+    const alone = apart && (!next || end - at >= WHOLE_ROWS);
+    if (builder.length > 0 && apart && (alone || builder.length >= MERGED_ROWS)) {
+      yield builder.take();
+    }
+    least.at = alone && !next ? batch.length : end;
+    if (alone) yield sliceBatch(batch, at, least.at);
+    else builder.append(batch, at, end);
+    if (least.at === least.batch.length && !(await advance(least))) {
+      cursors.splice(cursors.indexOf(least), 1);
+    }
+  }
+  if (builder.length > 0) yield builder.take();
+}
+
+interface Cursor {
+  run: Run;
+  batch: Batch;
+  at: number;
+}
+
+async function openCursor(run: Run): Promise<Cursor | null> {
+  const cursor: Cursor = { run, batch: EMPTY, at: 0 };
+  return (await advance(cursor)) ? cursor : null;
+}
+
+/** Steps to the run's next batch that has rows; false at its end. */
+async function advance(cursor: Cursor): Promise<boolean> {
+  for (;;) {
+    const { value, done } = await cursor.run.next();
+    if (done) return false;
+    if (value.length === 0) continue;
+    cursor.batch = value;
+    cursor.at = 0;
+    return true;
+  }
+}
+
+const EMPTY: Batch = {
+  length: 0,
+  datetime: new Float64Array(0),
+  instrument: new Uint8Array(0),
+  instruments: [],
+  values: [],
+  vintage: new Uint8Array(0),
+  vintages: [],
+  retracted: null,
+};
+
+function compare(left: Cursor, right: Cursor): number {
+  const [a, b] = [left.batch, right.batch];
+  const byTime = (a.datetime[left.at] as number) - (b.datetime[right.at] as number);
+  if (byTime !== 0) return byTime;
+  const x = a.instruments[a.instrument[left.at] as number] as string;
+  const y = b.instruments[b.instrument[right.at] as number] as string;
+  if (x !== y) return x < y ? -1 : 1;
+  return seqAt(a, left.at) - seqAt(b, right.at);
+}
+
+const seqAt = (batch: Batch, at: number) => batch.vintages[batch.vintage[at] as number]?.seq ?? 0;
+
+function leastTwo(cursors: readonly Cursor[]): [Cursor, Cursor | undefined] {
+  let [least, next] = [cursors[0] as Cursor, cursors[1]];
+  if (next && compare(next, least) < 0) [least, next] = [next, least];
+  for (const cursor of cursors.slice(2)) {
+    if (compare(cursor, least) < 0) [least, next] = [cursor, least];
+    else if (!next || compare(cursor, next) < 0) next = cursor;
+  }
+  return [least, next];
+}
+
+/** Where the rows of `least` end that come before the head of `next`: at least its first row. */
+function endBefore({ batch, at }: Cursor, next: Cursor): number {
+  const limit = next.batch.datetime[next.at] as number;
+  const end = at + lowerBound(batch.datetime.subarray(at), limit);
+  return Math.max(end, at + 1);
+}
+
+/** Where the rows end that share the valid time of what is collected already. */
+function endOfShared({ batch, at }: Cursor, datetime: number): number {
+  let end = at;
+  while (end < batch.length && batch.datetime[end] === datetime) end++;
+  return end;
+}
+
+/** Several vintages' changes as one sorted batch. */
+export function sortTogether(batches: readonly Batch[], columns: number): Batch {
+  const [first] = batches;
+  if (first && batches.length === 1) return first;
+  const total = batches.reduce((sum, { length }) => sum + length, 0);
+  const builder = new BatchBuilder(columns, total);
+  for (const batch of batches) builder.append(batch, 0, batch.length);
+  const all = builder.take();
+  const ranks = new Uint32Array(all.instruments.length);
+  [...all.instruments.keys()]
+    .sort((a, b) => ((all.instruments[a] as string) < (all.instruments[b] as string) ? -1 : 1))
+    .forEach((code, rank) => {
+      ranks[code] = rank;
+    });
+  const rankAt = (row: number) => ranks[all.instrument[row] as number] as number;
+  const order = Uint32Array.from({ length: total }, (_, row) => row).sort(
+    (a, b) =>
+      (all.datetime[a] as number) - (all.datetime[b] as number) ||
+      rankAt(a) - rankAt(b) ||
+      seqAt(all, a) - seqAt(all, b),
+  );
+  return pickRows(all, order);
+}
+
+/** The rows of a batch of versions that answer a view. */
+export function applyView(batch: Batch, view: View): Batch {
+  const visible = Uint8Array.from(batch.vintages, ({ seq, reconstructed }) =>
+    seq <= view.seq && !(view.trueOnly && reconstructed) ? 1 : 0,
+  );
+  if (view.history) return historyOf(batch, visible);
+  const whole = !batch.retracted && view.knownBy === undefined && !visible.includes(0);
+  if (whole && !hasRepeats(batch)) return batch;
+  return pickRows(batch, lastVisible(batch, visible, view.knownBy));
+}
+
+function hasRepeats({ datetime, instrument, length }: Batch): boolean {
+  for (let row = 1; row < length; row++) {
+    if (datetime[row] === datetime[row - 1] && instrument[row] === instrument[row - 1]) return true;
+  }
+  return false;
+}
+
+/** Positions of the last visible version of each row, unless that one retracted it. */
+function lastVisible(batch: Batch, visible: Uint8Array, knownBy: number | undefined): Uint32Array {
+  const { datetime, instrument, vintage, retracted, length } = batch;
+  const known = Float64Array.from(batch.vintages, ({ asOf }) => asOf - (knownBy ?? Infinity));
+  const positions = new Uint32Array(length);
+  let [count, best] = [0, -1];
+  for (let row = 0; row < length; row++) {
+    const code = vintage[row] as number;
+    if (visible[code] === 1 && (known[code] as number) <= (datetime[row] as number)) best = row;
+    const last =
+      row + 1 === length ||
+      datetime[row + 1] !== datetime[row] ||
+      instrument[row + 1] !== instrument[row];
+    if (!last) continue;
+    if (best >= 0 && retracted?.[best] !== 1) positions[count++] = best;
+    best = -1;
+  }
+  return positions.subarray(0, count);
+}
+
+/** Every visible version that held a value, with the time at which the next one ended it. */
+function historyOf(batch: Batch, visible: Uint8Array): Batch {
+  const { datetime, instrument, vintage, retracted, length } = batch;
+  const positions = new Uint32Array(length);
+  const knownTo = new Float64Array(length);
+  let [count, open] = [0, -1];
+  for (let row = 0; row < length; row++) {
+    const same =
+      row > 0 && datetime[row] === datetime[row - 1] && instrument[row] === instrument[row - 1];
+    if (!same) open = -1;
+    if (visible[vintage[row] as number] !== 1) continue;
+    if (open >= 0) knownTo[open] = asOfAt(batch, vintage, row);
+    open = -1;
+    if (retracted?.[row] === 1) continue;
+    open = count;
+    knownTo[count] = NaN;
+    positions[count++] = row;
+  }
+  const rows = pickRows(batch, positions.subarray(0, count));
+  return { ...rows, knownTo: knownTo.slice(0, count) };
+}
+
+const asOfAt = ({ vintages }: Batch, vintage: Codes, row: number) =>
+  vintages[vintage[row] as number]?.asOf ?? NaN;
