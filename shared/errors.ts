@@ -11,6 +11,7 @@ export const ERRORS = {
   unknown_library: { status: 404, meaning: "the store holds no such library" },
   unknown_symbol: { status: 404, meaning: "the library holds no such symbol" },
   unknown_snapshot: { status: 404, meaning: "no snapshot has this name" },
+  unknown_commodity: { status: 404, meaning: "no commodity, hub or zone has this name" },
   unknown_job: { status: 404, meaning: "no pipeline has this job name" },
   unknown_run: { status: 404, meaning: "no such run" },
   unknown_backfill: { status: 404, meaning: "no such backfill" },

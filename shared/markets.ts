@@ -18,6 +18,41 @@ export const SeriesRecord = z
   .meta({ id: "SeriesRecord" });
 export type SeriesRecord = z.infer<typeof SeriesRecord>;
 
+/** One point of `GET /curve`. */
+export const CurveRecord = z
+  .object({
+    commodity: z.string().meta({ example: "natural_gas" }),
+    trade_date: z.string().meta({
+      description:
+        "futures: the trade date; day_ahead: the operating day; agency_forecast: the UTC day on " +
+        "which its newest vintage was learned",
+      example: "2026-01-30",
+    }),
+    tenor: z.int().positive().meta({
+      description: "n-th contract or month; day_ahead: n-th hour of the operating day, up to 25",
+      example: 1,
+    }),
+    contract_month: z.string().nullable().meta({
+      description: "delivery month; null for day_ahead",
+      example: "2026-03",
+    }),
+    Datetime: instant.meta({
+      description: "when delivery begins: the month's or the hour's start",
+    }),
+    price: z.number().nullable().meta({ description: "NaN is null", example: 3.42 }),
+    unit: z.enum(["$/MMBtu", "$/bbl", "$/gal", "$/MWh"]),
+    curve_source: z.enum(["futures", "agency_forecast", "day_ahead"]),
+    instrument_id: z.string().meta({ example: "prices.spot.rngc1" }),
+    as_of: instant.meta({
+      description: "knowledge time of this price: when its vintage committed",
+    }),
+    vintage_reconstructed: z.boolean().meta({
+      description: "true: written by a backfill; false: a true forward vintage",
+    }),
+  })
+  .meta({ id: "CurveRecord" });
+export type CurveRecord = z.infer<typeof CurveRecord>;
+
 export const Health = z
   .object({
     status: z.enum(["ok", "degraded"]).meta({

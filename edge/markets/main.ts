@@ -5,10 +5,11 @@ import { createService } from "../http/app.ts";
 import { openDatabase } from "../http/database.ts";
 import { requireApiKey } from "../http/keys.ts";
 import { parseConfig } from "./config.ts";
+import { addCurve } from "./curve-routes.ts";
 import { addRoutes, type ReadApi } from "./routes.ts";
 import { openStore } from "./store/store.ts";
 
-const DATA_PATHS = ["/libraries", "/symbols", "/series"];
+const DATA_PATHS = ["/libraries", "/symbols", "/series", "/curve"];
 
 const { app } = createService<ReadApi>({
   name: "markets",
@@ -19,7 +20,7 @@ const { app } = createService<ReadApi>({
     "as_of is when this service learned it. Every data endpoint answers what was known at any as_of.\n\n" +
     "With a key configured, data endpoints need it in the X-API-Key header. Errors are " +
     "{code, detail, request_id}.",
-  loggedQuery: ["library", "symbol", "as_of", "start", "end"],
+  loggedQuery: ["library", "symbol", "as_of", "start", "end", "commodity"],
   open: (environment, log) => {
     const config = parseConfig(environment);
     if (!config.SERVICE_READ_API_KEY) {
@@ -58,5 +59,6 @@ for (const path of DATA_PATHS) {
 }
 
 addRoutes(app);
+addCurve(app);
 
 export default { fetch: app.fetch };

@@ -16,13 +16,13 @@ export interface ReadApi {
   store: Store;
 }
 
-const apiKey = [{ apiKey: [] }];
+export const apiKey = [{ apiKey: [] }];
 
 const library = name().meta({
   description: "library name, as GET /libraries lists it",
   example: "power.demand",
 });
-const datetime = (description: string, example: string) =>
+export const datetime = (description: string, example: string) =>
   z.string().optional().meta({ description, example });
 
 /** Registers every route on the service. */
@@ -159,7 +159,7 @@ function addSeries(app: App<ReadApi>) {
 }
 
 /** A settled answer never changes; shared caches may hold it unless readers need a key. */
-function cacheControl(settled: boolean, config: Config): string {
+export function cacheControl(settled: boolean, config: Config): string {
   const scope = config.SERVICE_READ_API_KEY ? "private" : "public";
   if (settled) return `${scope}, max-age=31536000, immutable`;
   return config.SERVICE_READ_API_KEY
@@ -179,7 +179,8 @@ function window(query: { start?: string | undefined; end?: string | undefined })
   return { start, end };
 }
 
-function instant(name: string, text: string | undefined): number | undefined {
+/** The instant a parameter names; fails with `bad_datetime`. */
+export function instant(name: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const parsed = parseInstant(text);
   if (parsed === null) {

@@ -35,7 +35,13 @@ afterAll(async () => {
 
 describe("a store that does not answer", () => {
   it("gives 503 with Retry-After on data routes, and a degraded health that is still 200", async () => {
-    for (const path of ["/libraries", "/symbols?library=a", "/series?library=a&symbol=b"]) {
+    const paths = [
+      "/libraries",
+      "/symbols?library=a",
+      "/series?library=a&symbol=b",
+      "/curve?commodity=natural_gas",
+    ];
+    for (const path of paths) {
       const response = await fetch(workers.urls.markets + path);
       expect([path, response.status, response.headers.get("Retry-After")]).toEqual([
         path,

@@ -1,0 +1,112 @@
+// GET /curve, and the reader that answers it from the store. Read windows are bounded: older
+// history is opened only where the recent holds nothing.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { assert, Failure } from "../../shared/errors.ts";
+import { CurveRecord } from "../../shared/markets.ts";
+import { DAY } from "../../shared/time.ts";
+import { type App, errorResponses, json, name } from "../http/app.ts";
+import { type CurveReader, curve } from "./curve.ts";
+import { apiKey, cacheControl, datetime, instant, type ReadApi } from "./routes.ts";
+import type { ReadRequest, Store } from "./store/store.ts";
+
+/** Registers the forward curve on the service. */
+export function addCurve(app: App<ReadApi>) {
+  const route = createRoute({
+    method: "get",
+    path: "/curve",
+    summary: "A forward curve as it was known at `as_of`",
+    description:
+      "Commodities `natural_gas`, `crude_oil_wti`, `gasoline_rbob` and `heating_oil`, and the day-ahead " +
+      "hours of every hub and zone that GET /symbols?library=power.dalmp lists. Nothing learned after " +
+      "`as_of` is used; an `as_of` before anything was known gives `[]`.\n\n" +
+      "A curve is never stitched: `futures` are the four nearest contracts on the newest trade date " +
+      "that has a price for each of them, `day_ahead` the hours of the newest operating day. The " +
+      "agency's monthly path, `agency_forecast`, is served for natural gas and crude oil when it was " +
+      "learned on a later day than the futures' trade date, or when there are no futures.\n\n" +
+      "Headers: X-As-Of is the newest `as_of` of the records (absent when there are none), X-Sandbox: " +
+      "true marks sandbox data.",
+    security: apiKey,
+    request: {
+      query: z.object({
+        commodity: name().meta({
+          description: "commodity, or a lowercase hub or zone",
+          example: "natural_gas",
+        }),
+        as_of: datetime("knowledge time; the latest vintages when omitted", "2026-01-31T12:00:00Z"),
+      }),
+    },
+    responses: {
+      200: json("the curve, by tenor", z.array(CurveRecord)),
+      ...errorResponses(
+        "bad_datetime",
+        "unauthorized",
+        "unknown_commodity",
+        "invalid_request",
+        "store_unavailable",
+      ),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { store, config } = context.var.service;
+    const query = context.req.valid("query");
+    const reader = storeReader(store);
+    const records = await curve(reader, query.commodity, instant("as_of", query.as_of));
+    const newest = records
+      .map((record) => record.as_of)
+      .toSorted()
+      .at(-1);
+    if (newest !== undefined) context.header("X-As-Of", newest);
+    if (reader.sandbox) context.header("X-Sandbox", "true");
+    context.header("Cache-Control", cacheControl(false, config));
+    return context.json(records, 200);
+  });
+}
+
+/** Windows before the newest Datetime ever committed, each opened when the last held no row. */
+const WINDOW_DAYS = [14, 366, Infinity];
+
+/** The store as a curve reads it; `sandbox` tells whether any series read so far is sandbox. */
+function storeReader(store: Store): CurveReader & { readonly sandbox: boolean } {
+  let sandbox = false;
+  const rows = async (request: ReadRequest) => {
+    const reading = await store.read(request).catch(nullIfUnknown);
+    if (!reading) return [];
+    sandbox ||= reading.sandbox;
+    const column = reading.valueColumns.indexOf("value");
+    assert(column >= 0, "a series that curves are made of has a column `value`");
+    return (await reading.rows()).map(({ values, ...row }) => ({
+      ...row,
+      value: values[column] ?? NaN,
+    }));
+  };
+  const find = async (library: string, symbol: string) => {
+    const symbols = await store.symbols(library).catch(nullIfUnknown);
+    return symbols?.find((one) => one.symbol === symbol);
+  };
+  return {
+    get sandbox() {
+      return sandbox;
+    },
+    rows: (library, symbol, window) => rows({ library, symbol, ...window }),
+    exists: async (library, symbol) => (await find(library, symbol)) !== undefined,
+    newestDatetime: async (library, symbol, asOf) => {
+      const { validMax } = (await find(library, symbol)) ?? { validMax: null };
+      if (validMax === null) return null;
+      let end = validMax;
+      for (const days of WINDOW_DAYS) {
+        const start = validMax - days * DAY;
+        const newest = (await rows({ library, symbol, asOf, start, end })).at(-1);
+        if (newest) return newest.datetime;
+        end = start - 1;
+      }
+      return null;
+    },
+  };
+}
+
+function nullIfUnknown(thrown: unknown): null {
+  const codes = ["unknown_library", "unknown_symbol"];
+  if (thrown instanceof Failure && codes.includes(thrown.code)) return null;
+  throw thrown;
+}
