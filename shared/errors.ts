@@ -21,6 +21,7 @@ export const ERRORS = {
   bad_partition: { status: 422, meaning: "a partition key is malformed or out of range" },
   internal: { status: 500, meaning: "a fault of ours; the log holds it under the request id" },
   bad_configuration: { status: 500, meaning: "the service is misconfigured; keys are named" },
+  busy: { status: 503, meaning: "too many large reads at once; try again" },
   store_unavailable: { status: 503, meaning: "the database or object store does not answer" },
   // Reasons a run failed. They reach HTTP only inside a run's `error_code`.
   credential_missing: { status: 502, meaning: "the provider's credential is not set" },

@@ -14,6 +14,16 @@ export const SeriesRecord = z
     vintage_reconstructed: z.boolean().meta({
       description: "true: written by a backfill; false: a true forward vintage",
     }),
+    known_from: instant.optional().meta({ description: "includeHistory: when it became known" }),
+    known_to: instant.nullable().optional().meta({
+      description: "includeHistory: when another version or a retraction ended it; null: it holds",
+    }),
+    store_version: z.int().optional().meta({ description: "provenance=full: its vintage" }),
+    source_url: z.string().nullable().optional().meta({ description: "provenance=full" }),
+    source_published_at: instant.nullable().optional().meta({
+      description: "provenance=full: when the provider published it, where it says so",
+    }),
+    run_id: z.string().nullable().optional().meta({ description: "provenance=full" }),
   })
   .meta({ id: "SeriesRecord" });
 export type SeriesRecord = z.infer<typeof SeriesRecord>;
@@ -52,6 +62,111 @@ export const CurveRecord = z
   })
   .meta({ id: "CurveRecord" });
 export type CurveRecord = z.infer<typeof CurveRecord>;
+
+/** One commit to a series. */
+export const Vintage = z
+  .object({
+    store_version: z.int().meta({ description: "1, 2, 3 … without gaps" }),
+    as_of: instant.meta({ description: "knowledge time: when it was committed" }),
+    vintage_reconstructed: z.boolean(),
+    inserted: z.int(),
+    revised: z.int(),
+    retracted: z.int(),
+    rows: z.int().meta({ description: "rows of the whole series at this vintage" }),
+    first_datetime: instant.meta({ description: "earliest valid time it changed" }),
+    last_datetime: instant,
+    covered_from: instant.meta({ description: "the source was asked from here" }),
+    covered_to: instant.meta({ description: "to here, exclusive" }),
+    partition: z.string(),
+    run_id: z.string(),
+    source_url: z.string(),
+    source_published_at: instant.nullable(),
+    content_sha256: z.string().meta({ description: "of its changes in canonical form" }),
+  })
+  .meta({ id: "Vintage" });
+export type Vintage = z.infer<typeof Vintage>;
+
+/** One commit of the change feed. */
+export const Change = z
+  .object({ library: z.string(), symbol: z.string(), sandbox: z.boolean(), ...Vintage.shape })
+  .meta({ id: "Change" });
+export type Change = z.infer<typeof Change>;
+
+const RowState = z
+  .looseObject({ as_of: instant, vintage_reconstructed: z.boolean() })
+  .meta({ id: "RowState", description: "the value columns, and what they came from" });
+
+/** A row that differs between two knowledge times. */
+export const DiffRecord = z
+  .object({
+    Datetime: instant,
+    instrument_id: z.string(),
+    change: z.enum(["inserted", "revised", "retracted"]),
+    before: RowState.nullable(),
+    after: RowState.nullable(),
+  })
+  .meta({ id: "DiffRecord" });
+export type DiffRecord = z.infer<typeof DiffRecord>;
+
+const Print = z
+  .object({
+    value: z.number().nullable(),
+    as_of: instant,
+    lag_seconds: z.number().meta({ description: "as_of less Datetime" }),
+    vintage_reconstructed: z.boolean(),
+    retracted: z.boolean(),
+  })
+  .meta({ id: "Print" });
+
+const Spread = z
+  .object({
+    rows: z.int(),
+    mean: z.number().nullable().meta({ description: "bias: latest less earlier, on average" }),
+    sd: z.number().nullable().meta({ description: "sample standard deviation" }),
+    mean_abs: z.number().nullable(),
+    max_abs: z.number().nullable(),
+  })
+  .meta({ id: "Spread" });
+
+/** The revision triangle of one value column. */
+export const Revisions = z
+  .object({
+    column: z.string(),
+    as_of: instant.nullable(),
+    rows: z.array(
+      z.object({
+        Datetime: instant,
+        instrument_id: z.string(),
+        first: Print,
+        latest: Print.nullable().meta({ description: "null: retracted" }),
+        prints: z.array(Print),
+        by_lag: z.record(z.string(), z.number().nullable()),
+      }),
+    ),
+    statistics: z.object({
+      rows: z.int(),
+      true_rows: z.int().meta({ description: "rows whose first print is a true vintage's" }),
+      revised: z.int(),
+      retracted: z.int(),
+      first_to_latest: Spread,
+      by_lag: z.record(z.string(), Spread),
+    }),
+  })
+  .meta({ id: "Revisions" });
+export type Revisions = z.infer<typeof Revisions>;
+
+/** One instant of a panel, with a field per instrument_id. */
+export const PanelRecord = z
+  .object({ Datetime: instant, local: z.string().optional() })
+  .catchall(z.number().nullable())
+  .meta({ id: "PanelRecord" });
+export type PanelRecord = z.infer<typeof PanelRecord>;
+
+/** A named knowledge time. */
+export const Snapshot = z
+  .object({ name: z.string(), as_of: instant, note: z.string(), created_at: instant })
+  .meta({ id: "Snapshot" });
+export type Snapshot = z.infer<typeof Snapshot>;
 
 export const Health = z
   .object({

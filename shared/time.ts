@@ -42,3 +42,20 @@ export const iso = (instant: number): string => new Date(instant).toISOString();
 
 /** `2026-01-31`, the UTC calendar day that holds the instant. */
 export const isoDay = (instant: number): string => iso(instant).slice(0, 10);
+
+const DURATION =
+  /^([+-])?P(?=.)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:[.,](\d{1,3}))?S)?)?$/;
+
+/**
+ * Milliseconds of an ISO 8601 duration such as `-PT10H` or `P2D`, or null. Months and years have no
+ * fixed length and are refused.
+ */
+export function parseDuration(text: string): number | null {
+  const match = DURATION.exec(text.trim());
+  if (!match) return null;
+  const part = (index: number) => Number(match[index] ?? 0);
+  const whole = part(2) * 7 * DAY + part(3) * DAY + part(4) * HOUR + part(5) * MINUTE;
+  const milliseconds = whole + part(6) * 1000 + Number((match[7] ?? "").padEnd(3, "0"));
+  if (!Number.isSafeInteger(milliseconds)) return null;
+  return match[1] === "-" ? -milliseconds : milliseconds;
+}

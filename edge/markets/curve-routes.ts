@@ -6,8 +6,10 @@ import { assert, Failure } from "../../shared/errors.ts";
 import { CurveRecord } from "../../shared/markets.ts";
 import { DAY } from "../../shared/time.ts";
 import { type App, errorResponses, json, name } from "../http/app.ts";
+import { cacheControl } from "./answer.ts";
 import { type CurveReader, curve } from "./curve.ts";
-import { apiKey, cacheControl, datetime, instant, type ReadApi } from "./routes.ts";
+import { apiKey, datetime, instant } from "./parameters.ts";
+import type { ReadApi } from "./routes.ts";
 import type { ReadRequest, Store } from "./store/store.ts";
 
 /** Registers the forward curve on the service. */
@@ -63,7 +65,7 @@ export function addCurve(app: App<ReadApi>) {
   });
 }
 
-/** Windows before the newest Datetime ever committed, each opened when the last held no row. */
+/** Windows before the newest Datetime ever written, each opened when the last held no row. */
 const WINDOW_DAYS = [14, 366, Infinity];
 
 /** The store as a curve reads it; `sandbox` tells whether any series read so far is sandbox. */
@@ -80,22 +82,19 @@ function storeReader(store: Store): CurveReader & { readonly sandbox: boolean } 
       value: values[column] ?? NaN,
     }));
   };
-  const find = async (library: string, symbol: string) => {
-    const symbols = await store.symbols(library).catch(nullIfUnknown);
-    return symbols?.find((one) => one.symbol === symbol);
-  };
   return {
     get sandbox() {
       return sandbox;
     },
     rows: (library, symbol, window) => rows({ library, symbol, ...window }),
-    exists: async (library, symbol) => (await find(library, symbol)) !== undefined,
+    exists: async (library, symbol) =>
+      (await store.newestDatetime(library, symbol, Infinity)) !== null,
     newestDatetime: async (library, symbol, asOf) => {
-      const { validMax } = (await find(library, symbol)) ?? { validMax: null };
-      if (validMax === null) return null;
-      let end = validMax;
+      const touched = await store.newestDatetime(library, symbol, asOf ?? Infinity);
+      if (touched === null) return null;
+      let end = touched;
       for (const days of WINDOW_DAYS) {
-        const start = validMax - days * DAY;
+        const start = touched - days * DAY;
         const newest = (await rows({ library, symbol, asOf, start, end })).at(-1);
         if (newest) return newest.datetime;
         end = start - 1;

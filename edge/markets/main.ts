@@ -1,15 +1,21 @@
 // The markets Worker: the read-only HTTP API over the bitemporal store.
 
 import { cors } from "hono/cors";
+import { systemClock } from "../../shared/time.ts";
 import { createService } from "../http/app.ts";
 import { openDatabase } from "../http/database.ts";
 import { requireApiKey } from "../http/keys.ts";
 import { parseConfig } from "./config.ts";
-import { addCurve } from "./curve-routes.ts";
 import { addRoutes, type ReadApi } from "./routes.ts";
+import { Slots } from "./slots.ts";
 import { openStore } from "./store/store.ts";
 
-const DATA_PATHS = ["/libraries", "/symbols", "/series", "/curve"];
+const DATA_PATHS = [
+  ...["/libraries", "/symbols", "/series", "/curve"],
+  ...["/vintages", "/diff", "/revisions", "/panel", "/snapshots", "/changes"],
+];
+/** Large reads at once per isolate, and how long one may wait or be silent. */
+const LARGE_READS = { most: 2, waitMs: 10_000, leaseMs: 30_000, clock: systemClock };
 
 const { app } = createService<ReadApi>({
   name: "markets",
@@ -20,14 +26,35 @@ const { app } = createService<ReadApi>({
     "as_of is when this service learned it. Every data endpoint answers what was known at any as_of.\n\n" +
     "With a key configured, data endpoints need it in the X-API-Key header. Errors are " +
     "{code, detail, request_id}.",
-  loggedQuery: ["library", "symbol", "as_of", "start", "end", "commodity"],
+  loggedQuery: [
+    ...[
+      "library",
+      "symbol",
+      "symbols",
+      "as_of",
+      "start",
+      "end",
+      "commodity",
+      "from",
+      "to",
+      "since",
+    ],
+    ...["snapshot", "includeHistory", "as_of_offset", "vintage", "provenance", "format", "lags"],
+    ...["column", "time_zone", "after", "limit"],
+  ],
   open: (environment, log) => {
     const config = parseConfig(environment);
     if (!config.SERVICE_READ_API_KEY) {
       log.warning("open_api", { detail: "SERVICE_READ_API_KEY is unset: the read API is open" });
     }
     const database = openDatabase(config.DATABASE_URL);
-    return { config, store: openStore({ database, bucket: config.STORE }) };
+    const { host, pathname } = new URL(config.DATABASE_URL.reveal());
+    return {
+      config,
+      store: openStore({ database, bucket: config.STORE }),
+      largeReads: new Slots(LARGE_READS),
+      cacheScope: `${host}${pathname}`,
+    };
   },
 });
 
@@ -46,7 +73,7 @@ app.use(async (context, next) => {
     origin: origins,
     allowMethods: ["GET"],
     allowHeaders: ["X-API-Key", "X-Request-Id", "If-None-Match"],
-    exposeHeaders: ["ETag", "X-Request-Id", "X-As-Of", "X-Store-Version", "X-Sandbox"],
+    exposeHeaders: ["ETag", "X-Request-Id", "X-As-Of", "X-Store-Version", "X-Sandbox", "Link"],
     maxAge: 3600,
   })(context, next);
 });
@@ -59,6 +86,5 @@ for (const path of DATA_PATHS) {
 }
 
 addRoutes(app);
-addCurve(app);
 
 export default { fetch: app.fetch };

@@ -1,0 +1,325 @@
+// What a series was: its vintages, the difference of two of its states, how its prints moved; and
+// what changed anywhere.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { Failure } from "../../shared/errors.ts";
+import { Change, DiffRecord, Revisions, Snapshot, Vintage } from "../../shared/markets.ts";
+import { iso, parseDuration, parseInstant } from "../../shared/time.ts";
+import { type App, errorResponses, json, name } from "../http/app.ts";
+import { cacheControl, send } from "./answer.ts";
+import {
+  apiKey,
+  bounds,
+  columnOf,
+  datetime,
+  instant,
+  knowledge,
+  knowledgeTime,
+  library,
+  limit,
+  symbol,
+  window,
+} from "./parameters.ts";
+import { diffRecords, type Lag, revisionRows, revisionStatistics } from "./revisions.ts";
+import type { ReadApi } from "./routes.ts";
+import type { FeedPosition, VintageEntry } from "./store/listings.ts";
+import { overCap } from "./store/store.ts";
+
+const PAGE = 1_000;
+const PAGE_MAX = 10_000;
+/** A revision triangle is assembled in memory. */
+const PRINTS_MAX = 50_000;
+const LAGS = "PT1H,PT6H,P1D,P2D,P7D,P30D";
+const LAGS_MAX = 20;
+
+const seriesErrors = errorResponses(
+  "bad_datetime",
+  "unauthorized",
+  "unknown_library",
+  "unknown_symbol",
+  "unknown_snapshot",
+  "row_cap_exceeded",
+  "invalid_request",
+  "store_unavailable",
+);
+
+/** Registers the routes of history. */
+export function addHistory(app: App<ReadApi>) {
+  addVintages(app);
+  addDiff(app);
+  addRevisions(app);
+  addSnapshots(app);
+  addChanges(app);
+}
+
+function addVintages(app: App<ReadApi>) {
+  const route = createRoute({
+    method: "get",
+    path: "/vintages",
+    summary: "The vintages of a series: when it learned what, and from where",
+    description:
+      "Beyond the contract. Oldest first; the next page is in the Link header. `source_url` holds no " +
+      "credential.",
+    security: apiKey,
+    request: {
+      query: z.object({
+        library,
+        symbol,
+        since: datetime("only vintages learned after this", "2026-01-01"),
+        as_of: knowledge.as_of,
+        after: z.coerce.number().int().min(0).default(0).meta({ description: "a store_version" }),
+        limit: limit(PAGE, PAGE_MAX),
+      }),
+    },
+    responses: { 200: json("vintages", z.array(Vintage)), ...seriesErrors },
+  });
+  app.openapi(route, async (context) => {
+    const { store, config } = context.var.service;
+    const query = context.req.valid("query");
+    const found = await store.vintages({
+      ...{ library: query.library, symbol: query.symbol, afterSeq: query.after },
+      since: instant("since", query.since) ?? -Infinity,
+      asOf: instant("as_of", query.as_of) ?? Infinity,
+      limit: query.limit,
+    });
+    if (found.some(({ sandbox }) => sandbox)) context.header("X-Sandbox", "true");
+    context.header("Cache-Control", cacheControl(false, config));
+    if (found.length === query.limit) {
+      const next = new URL(context.req.url);
+      next.searchParams.set("after", String(found.at(-1)?.seq));
+      context.header("Link", `<${next.pathname}${next.search}>; rel="next"`);
+    }
+    return context.json(found.map(vintageRecord), 200);
+  });
+}
+
+const vintageRecord = (entry: VintageEntry): Vintage => ({
+  store_version: entry.seq,
+  as_of: iso(entry.asOf),
+  vintage_reconstructed: entry.reconstructed,
+  inserted: entry.inserted,
+  revised: entry.revised,
+  retracted: entry.retracted,
+  rows: entry.liveRows,
+  first_datetime: iso(entry.validMin),
+  last_datetime: iso(entry.validMax),
+  covered_from: iso(entry.coveredFrom),
+  covered_to: iso(entry.coveredTo),
+  partition: entry.partition,
+  run_id: entry.runId,
+  source_url: entry.sourceUrl,
+  source_published_at: entry.sourcePublishedAt === null ? null : iso(entry.sourcePublishedAt),
+  content_sha256: entry.contentSha256,
+});
+
+function addDiff(app: App<ReadApi>) {
+  const route = createRoute({
+    method: "get",
+    path: "/diff",
+    summary: "What changed in a series between two knowledge times",
+    description:
+      "Beyond the contract. Rows inserted, revised or retracted between the states at `from` and " +
+      "`to`; a row that moved and came back is no difference.",
+    security: apiKey,
+    request: {
+      query: z.object({
+        library,
+        symbol,
+        from: z.string().meta({ description: "earlier knowledge time", example: "2026-01-30" }),
+        to: datetime("later knowledge time; the latest vintage when omitted", "2026-01-31"),
+        ...window,
+      }),
+    },
+    responses: {
+      200: json("differences, by Datetime and instrument_id", z.array(DiffRecord)),
+      ...seriesErrors,
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { store, config } = context.var.service;
+    const query = context.req.valid("query");
+    const from = instant("from", query.from) as number;
+    const to = instant("to", query.to);
+    if (to !== undefined && from > to) throw new Failure("invalid_request", "from: lies after to");
+    const reading = await store.read({
+      ...{ library: query.library, symbol: query.symbol, asOf: to, ...bounds(query) },
+      rowsMax: config.SERVICE_SERIES_MAX_ROWS,
+    });
+    const response = await send(context, {
+      tag: `${reading.identity}-d${from}`,
+      contentType: "application/json",
+      compressible: true,
+      settled: reading.settled,
+      headers: {
+        ...(reading.asOf === null ? {} : { "X-As-Of": iso(reading.asOf) }),
+        ...(reading.sandbox ? { "X-Sandbox": "true" } : {}),
+      },
+      cacheKeys: [],
+      body: async function* () {
+        const encoder = new TextEncoder();
+        let opening = "[";
+        for await (const batch of reading.versions()) {
+          const records = [...diffRecords(batch, from, reading.valueColumns)];
+          if (records.length === 0) continue;
+          yield encoder.encode(opening + records.map((one) => JSON.stringify(one)).join());
+          opening = ",";
+        }
+        yield encoder.encode(opening === "[" ? "[]" : "]");
+      },
+    });
+    return response as never;
+  });
+}
+
+function addRevisions(app: App<ReadApi>) {
+  const route = createRoute({
+    method: "get",
+    path: "/revisions",
+    summary: "The revision triangle of a series: valid time by lag",
+    description:
+      "Beyond the contract. Per row its first and latest print, every print in order, and what was " +
+      "known at each lag after its Datetime; over all rows, how far the latest print moved. Rows " +
+      "first written by a backfill are listed but left out of the statistics.",
+    security: apiKey,
+    request: {
+      query: z.object({
+        library,
+        symbol,
+        ...knowledge,
+        ...window,
+        column: name().optional().meta({ description: "value column; the first when omitted" }),
+        lags: z
+          .string()
+          .default(LAGS)
+          .meta({ description: "ISO 8601 durations after Datetime, separated by commas" }),
+      }),
+    },
+    responses: { 200: json("the triangle", Revisions), ...seriesErrors },
+  });
+  app.openapi(route, async (context) => {
+    const { store, config } = context.var.service;
+    const query = context.req.valid("query");
+    const lags = parseLags(query.lags);
+    const { asOf, pinned } = await knowledgeTime(store, query);
+    const reading = await store.read({
+      ...{ library: query.library, symbol: query.symbol, asOf, ...bounds(query) },
+      rowsMax: PRINTS_MAX,
+    });
+    const column = columnOf(reading.valueColumns, query.column);
+    const rows: Revisions["rows"] = [];
+    let prints = 0;
+    for await (const batch of reading.versions()) {
+      prints += batch.length;
+      if (prints > PRINTS_MAX) throw overCap(prints, PRINTS_MAX, true);
+      rows.push(...revisionRows(batch, column, lags));
+    }
+    if (reading.sandbox) context.header("X-Sandbox", "true");
+    context.header("Cache-Control", cacheControl(reading.settled || pinned, config));
+    const known = reading.asOf === null ? null : iso(reading.asOf);
+    return context.json(
+      {
+        column: reading.valueColumns[column] as string,
+        as_of: known,
+        rows,
+        statistics: revisionStatistics(rows, lags),
+      },
+      200,
+    );
+  });
+}
+
+function parseLags(text: string): Lag[] {
+  const lags = text.split(",").map((part): Lag => {
+    const ms = parseDuration(part);
+    if (ms !== null) return { name: part.trim(), ms };
+    const given = JSON.stringify(part.slice(0, 64));
+    throw new Failure("invalid_request", `lags: ${given} is not an ISO 8601 duration such as PT1H`);
+  });
+  if (lags.length > LAGS_MAX) throw new Failure("invalid_request", `lags: at most ${LAGS_MAX}`);
+  return lags;
+}
+
+function addSnapshots(app: App<ReadApi>) {
+  const route = createRoute({
+    method: "get",
+    path: "/snapshots",
+    summary: "Named knowledge times",
+    description:
+      "Beyond the contract. `snapshot=<name>` reads at one, for the same answer ever after. Operators " +
+      "create them.",
+    security: apiKey,
+    responses: {
+      200: json("snapshots, by name", z.array(Snapshot)),
+      ...errorResponses("unauthorized", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const found = await context.var.service.store.snapshots();
+    return context.json(
+      found.map(({ name, asOf, note, createdAt }) => ({
+        name,
+        as_of: iso(asOf),
+        note,
+        created_at: iso(createdAt),
+      })),
+      200,
+    );
+  });
+}
+
+function addChanges(app: App<ReadApi>) {
+  const route = createRoute({
+    method: "get",
+    path: "/changes",
+    summary: "The feed of commits to all series",
+    description:
+      "Beyond the contract. `since` is a datetime to begin from, or the `next` of the last answer: " +
+      "following `next` misses no commit and repeats none, even of commits that overlapped. A commit " +
+      "is listed once all that began before it have ended. `more` says that a page is full.",
+    security: apiKey,
+    request: {
+      query: z.object({
+        since: z.string().default("1970-01-01").meta({
+          description: "a datetime, or `next` of an earlier answer",
+          example: "2026-01-31",
+        }),
+        library: library.optional(),
+        limit: limit(PAGE, PAGE_MAX),
+      }),
+    },
+    responses: {
+      200: json(
+        "commits",
+        z.object({ changes: z.array(Change), next: z.string(), more: z.boolean() }),
+      ),
+      ...errorResponses("bad_datetime", "unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { library, limit, since } = context.req.valid("query");
+    const from = parsePosition(since) ?? (instant("since", since) as number);
+    const found = await context.var.service.store.changes({ since: from, library, limit });
+    const last = found.at(-1);
+    return context.json(
+      {
+        changes: found.map((entry) => ({
+          library: entry.library,
+          symbol: entry.symbol,
+          sandbox: entry.sandbox,
+          ...vintageRecord(entry),
+        })),
+        next: last ? [last.xact, last.seriesId, last.seq].join("~") : since,
+        more: found.length === limit,
+      },
+      200,
+    );
+  });
+}
+
+const POSITION = /^(\d{1,19})~(\d{1,9})~(\d{1,15})$/;
+
+function parsePosition(text: string): FeedPosition | null {
+  const match = parseInstant(text) === null ? POSITION.exec(text) : null;
+  if (!match) return null;
+  return { xact: match[1] ?? "", seriesId: Number(match[2]), seq: Number(match[3]) };
+}

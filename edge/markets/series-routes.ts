@@ -1,0 +1,169 @@
+// GET /series: one symbol as it was known at an `as_of`, in every format.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { Failure } from "../../shared/errors.ts";
+import { SeriesRecord } from "../../shared/markets.ts";
+import { iso, parseDuration } from "../../shared/time.ts";
+import { type App, errorResponses } from "../http/app.ts";
+import { send, sendCached } from "./answer.ts";
+import {
+  apiKey,
+  bounds,
+  instant,
+  knowledge,
+  knowledgeTime,
+  library,
+  symbol,
+  window,
+} from "./parameters.ts";
+import type { ReadApi } from "./routes.ts";
+import { encodeRows, FORMAT_NAMES, FORMATS, preferredFormat } from "./wire/formats.ts";
+
+/** Above this an unbounded read takes one of the isolate's slots for large ones. */
+const LARGE_ROWS = 100_000;
+
+const Query = z.object({
+  library,
+  symbol,
+  ...knowledge,
+  ...window,
+  includeHistory: z.stringbool().default(false).meta({
+    description:
+      "every version of every row, each with known_from and known_to (null while it holds)",
+  }),
+  as_of_offset: z
+    .string()
+    .optional()
+    .meta({
+      description:
+        "ISO 8601 duration: per row, only what was known by Datetime plus this; -PT10H is ten hours " +
+        "before delivery. A row not known by then is left out",
+      example: "-PT10H",
+    }),
+  vintage: z.enum(["any", "true_only"]).default("any").meta({
+    description: "true_only: as if no backfill had ever run, so only true vintages answer",
+  }),
+  provenance: z.enum(["basic", "full"]).default("basic").meta({
+    description: "full: adds store_version, source_url, source_published_at and run_id to each row",
+  }),
+  format: z.enum(FORMAT_NAMES).optional().meta({ description: "instead of the Accept header" }),
+});
+type Query = z.output<typeof Query>;
+
+const content = {
+  ...Object.fromEntries(
+    Object.values(FORMATS).map(({ type }) => [type, { schema: { type: "string" } as never }]),
+  ),
+  "application/json": { schema: z.array(SeriesRecord) },
+};
+
+/** Registers the series route. */
+export function addSeries(app: App<ReadApi>) {
+  const route = createRoute({
+    method: "get",
+    path: "/series",
+    summary: "A series as it was known at `as_of`",
+    description:
+      "Rows ordered by Datetime, then instrument_id. Data learned after `as_of` is never returned; " +
+      "an `as_of` before the first vintage gives `[]`.\n\n" +
+      "Datetimes are ISO 8601: a date alone means 00:00Z at its start, no offset means UTC. `start` " +
+      "and `end` are inclusive and make the read bounded, which exempts it from the row cap.\n\n" +
+      "Beyond the contract: includeHistory, as_of_offset, vintage, provenance, snapshot, and the " +
+      "formats NDJSON, CSV, Parquet and Arrow by Accept or `format`.\n\n" +
+      "Headers: X-As-Of and X-Store-Version name the vintage that answered (absent before the first), " +
+      "X-Sandbox: true marks sandbox data. ETag names the answer (If-None-Match gives 304); with an " +
+      "`as_of` not after the series' newest vintage, or a snapshot, it is immutable and cached as such.",
+    security: apiKey,
+    request: { query: Query },
+    responses: {
+      200: { description: "the series", content },
+      304: { description: "the answer named by If-None-Match is still the answer" },
+      ...errorResponses(
+        "bad_datetime",
+        "unauthorized",
+        "unknown_library",
+        "unknown_symbol",
+        "unknown_snapshot",
+        "row_cap_exceeded",
+        "invalid_request",
+        "busy",
+        "store_unavailable",
+      ),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { store, config, largeReads, cacheScope } = context.var.service;
+    const query = context.req.valid("query");
+    const format = query.format ?? preferredFormat(context.req.header("Accept"));
+    const { type, text } = FORMATS[format];
+    const knownBy = offset(query);
+    const range = bounds(query);
+    const keyAt = (asOf: number) =>
+      cacheKey(cacheScope, query, { ...range, asOf, knownBy, format });
+    const asked = instant("as_of", query.as_of);
+    if (asked !== undefined && query.snapshot === undefined) {
+      const cached = await sendCached(context, keyAt(asked), text);
+      if (cached) return cached as never;
+    }
+    const { asOf, pinned } = await knowledgeTime(store, query);
+    const { includeHistory: history } = query;
+    const reading = await store.read({
+      ...{ library: query.library, symbol: query.symbol, asOf, ...range, history, knownBy },
+      trueOnly: query.vintage === "true_only",
+      rowsMax: config.SERVICE_SERIES_MAX_ROWS,
+    });
+    const settled = reading.settled || pinned;
+    const unbounded = range.start === undefined && range.end === undefined;
+    const large = unbounded && reading.liveRows > LARGE_ROWS;
+    const response = await send(context, {
+      tag: `${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
+      contentType: type,
+      compressible: text,
+      settled,
+      headers: {
+        ...(reading.asOf === null
+          ? {}
+          : { "X-As-Of": iso(reading.asOf), "X-Store-Version": String(reading.seq) }),
+        ...(reading.sandbox ? { "X-Sandbox": "true" } : {}),
+      },
+      // The answer is the vintage's for ever, and the asked time's once nothing can come before it.
+      cacheKeys: [reading.asOf, settled ? asOf : undefined].flatMap((known) =>
+        typeof known === "number" ? [keyAt(known)] : [],
+      ),
+      body: async function* () {
+        const provenance = query.provenance === "full" ? await reading.provenance() : null;
+        const shape = { valueColumns: reading.valueColumns, history, provenance };
+        const rows = reading.batches();
+        yield* encodeRows(format, large ? largeReads.hold(rows) : rows, shape);
+      },
+    });
+    // The body is exactly the declared records; the type system cannot see into its bytes.
+    return response as never;
+  });
+}
+
+function offset({ as_of_offset: text, includeHistory }: Query): number | undefined {
+  if (text === undefined) return undefined;
+  const parsed = parseDuration(text);
+  if (parsed === null) {
+    const problem = "must be an ISO 8601 duration of weeks, days, hours, minutes or seconds";
+    throw new Failure("invalid_request", `as_of_offset: ${problem}, such as -PT10H`);
+  }
+  if (includeHistory) {
+    throw new Failure("invalid_request", "as_of_offset: cannot be combined with includeHistory");
+  }
+  return parsed;
+}
+
+/** The name of a settled answer: every parameter that its bytes depend on, in one order. */
+function cacheKey(
+  scope: string,
+  { library, symbol, vintage, provenance, includeHistory }: Query,
+  resolved: Record<"start" | "end" | "asOf" | "knownBy", number | undefined> & { format: string },
+): string {
+  const parts = { library, symbol, ...resolved, vintage, provenance, includeHistory };
+  const pairs = Object.entries(parts).flatMap(([name, value]) =>
+    value === undefined ? [] : [[name, String(value)]],
+  );
+  return `https://cache.invalid/${scope}/series?${new URLSearchParams(pairs)}`;
+}

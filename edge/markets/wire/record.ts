@@ -1,0 +1,105 @@
+// What a record of an answer holds, and its fields as typed columns for the binary formats.
+
+import type { Batch, Codes } from "../store/columns.ts";
+import type { Provenance } from "../store/listings.ts";
+
+/** What a row's record holds beyond its values. */
+export interface RecordShape {
+  valueColumns: readonly string[];
+  /** Versions carry `known_from` and `known_to`. */
+  history: boolean;
+  /** By `seq`; null leaves the origin of each row out. */
+  provenance: ReadonlyMap<number, Provenance> | null;
+}
+
+/** One column: plain numbers, or codes into a dictionary where rows repeat. */
+export type AnswerColumn = {
+  name: string;
+  kind: "instant" | "number" | "count" | "flag" | "text";
+  /** NaN, or a null of the dictionary, means no value. */
+  optional: boolean;
+} & (
+  | { values: Float64Array | Uint8Array }
+  | { codes: Codes; dictionary: readonly (string | number | null)[] }
+);
+
+const NOTHING: Batch = {
+  length: 0,
+  datetime: new Float64Array(0),
+  instrument: new Uint8Array(0),
+  instruments: [],
+  values: [],
+  vintage: new Uint8Array(0),
+  vintages: [],
+  retracted: null,
+};
+
+/** A batch's columns in the records' order; without a batch, their names and kinds. */
+export function answerColumns(batch: Batch | null, shape: RecordShape): AnswerColumn[] {
+  const { datetime, instrument, instruments, values, vintage, vintages, knownTo } =
+    batch ?? NOTHING;
+  const required = { optional: false } as const;
+  const asOf = vintages.map((writer) => writer.asOf);
+  const origins = vintages.map(({ seq }) => shape.provenance?.get(seq));
+  const flags = new Uint8Array(vintage.length);
+  const reconstructed = Uint8Array.from(vintages, (writer) => (writer.reconstructed ? 1 : 0));
+  for (let row = 0; row < flags.length; row++) {
+    flags[row] = reconstructed[vintage[row] as number] as number;
+  }
+  const byVintage = (dictionary: readonly (string | number | null)[]) => ({
+    codes: vintage,
+    dictionary,
+  });
+  const columns: AnswerColumn[] = [
+    { name: "Datetime", kind: "instant", ...required, values: datetime },
+    {
+      name: "instrument_id",
+      kind: "text",
+      ...required,
+      codes: instrument,
+      dictionary: instruments,
+    },
+    ...shape.valueColumns.map((name, column): AnswerColumn => {
+      const numbers = values[column] ?? new Float64Array(0);
+      return { name, kind: "number", optional: true, values: numbers };
+    }),
+    { name: "as_of", kind: "instant", ...required, ...byVintage(asOf) },
+    { name: "vintage_reconstructed", kind: "flag", ...required, values: flags },
+  ];
+  if (shape.provenance) {
+    columns.push(
+      {
+        name: "store_version",
+        kind: "count",
+        ...required,
+        ...byVintage(vintages.map(({ seq }) => seq)),
+      },
+      {
+        name: "source_url",
+        kind: "text",
+        optional: true,
+        ...byVintage(origins.map((origin) => origin?.sourceUrl ?? null)),
+      },
+      {
+        name: "source_published_at",
+        kind: "instant",
+        optional: true,
+        ...byVintage(origins.map((origin) => origin?.sourcePublishedAt ?? null)),
+      },
+      {
+        name: "run_id",
+        kind: "text",
+        optional: true,
+        ...byVintage(origins.map((origin) => origin?.runId ?? null)),
+      },
+    );
+  }
+  if (shape.history) {
+    const ends = knownTo ?? new Float64Array(0);
+    columns.push(
+      { name: "known_from", kind: "instant", ...required, ...byVintage(asOf) },
+      { name: "known_to", kind: "instant", optional: true, values: ends },
+    );
+  }
+  return columns;
+}
