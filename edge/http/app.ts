@@ -164,8 +164,7 @@ function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
 function invalidRequest(error: z.core.$ZodError): Failure {
   const issues = error.issues.map((issue) => ({
     field: issue.path.join("."),
-    problem:
-      issue.code === "invalid_type" && issue.input === undefined ? "required" : issue.message,
+    problem: issue.message.endsWith("received undefined") ? "required" : issue.message,
   }));
   const detail = issues.map(({ field, problem }) => `${field || "body"}: ${problem}`).join("; ");
   return new Failure("invalid_request", detail, { data: { issues } });

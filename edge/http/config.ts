@@ -48,6 +48,14 @@ export const optionalSecret = () =>
 export const binding = <T>() =>
   z.custom<T>((value) => typeof value === "object" && value !== null, "binding required");
 
+const DATABASE_URL_FORM = "must be postgresql://user:password@host/database";
+
+function isDatabaseUrl(text: string): boolean {
+  const url = URL.parse(text);
+  if (!url || !/^postgres(ql)?:$/.test(url.protocol)) return false;
+  return url.username !== "" && url.pathname.length > 1;
+}
+
 /**
  * A `postgres://` connection string; its parts are checked, its text never appears in the error.
  */
@@ -55,13 +63,16 @@ export const databaseUrl = () =>
   z
     .string({ error: "required" })
     .min(1, "required")
-    .refine((text) => {
-      const url = URL.parse(text);
-      return (
-        /^postgres(ql)?:$/.test(url?.protocol ?? "") && url?.username && url.pathname.length > 1
-      );
-    }, "must be postgresql://user:password@host/database")
+    .refine(isDatabaseUrl, DATABASE_URL_FORM)
     .transform((value) => new Secret(value));
+
+/** A connection string that may be unset; unset and empty are both `undefined`. */
+export const optionalDatabaseUrl = () =>
+  z
+    .string()
+    .optional()
+    .refine((text) => !text || isDatabaseUrl(text), DATABASE_URL_FORM)
+    .transform((value) => (value ? new Secret(value) : undefined));
 
 /** Parses an environment, or fails with `bad_configuration` naming every bad key. */
 export function parseEnvironment<Schema extends z.ZodType>(

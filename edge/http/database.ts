@@ -14,8 +14,20 @@ neonConfig.fetchEndpoint = (host, port) =>
 
 export type Database = NeonHttpDatabase;
 
-/** A database handle; nothing is connected until the first statement. */
-export const openDatabase = (url: Secret): Database => drizzle({ client: neon(url.reveal()) });
+/**
+ * A database handle; nothing is connected until the first statement. With `timeoutMs`, a statement
+ * that is not answered in time is given up and fails.
+ */
+export function openDatabase(url: Secret, { timeoutMs }: { timeoutMs?: number } = {}): Database {
+  if (timeoutMs === undefined) return drizzle({ client: neon(url.reveal()) });
+  // The driver spreads these options into each of its requests, so each gets a signal of its own.
+  const fetchOptions = {
+    get signal() {
+      return AbortSignal.timeout(timeoutMs);
+    },
+  };
+  return drizzle({ client: neon(url.reveal(), { fetchOptions }) });
+}
 
 /**
  * True when the database could not be reached or is shutting down, as opposed to refusing a
@@ -30,8 +42,8 @@ export function isUnavailable(thrown: unknown): boolean {
   return false;
 }
 
-/** The `Failure` for a database that does not answer; any other error as it came. */
+/** The `Failure` for a database that does not answer; any other error, or `Failure`, as it came. */
 export const asFailure = (thrown: unknown): unknown =>
-  isUnavailable(thrown)
+  !(thrown instanceof Failure) && isUnavailable(thrown)
     ? new Failure("store_unavailable", "the database does not answer; try again", { cause: thrown })
     : thrown;
