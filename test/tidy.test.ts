@@ -6,6 +6,7 @@ import { existsSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
 import { generateDrizzleJson, generateMigration } from "drizzle-kit/api";
 import { describe, expect, it } from "vitest";
+import * as graphSchema from "../db/markets/graph.ts";
 import * as marketsSchema from "../db/markets/schema.ts";
 import { ERRORS } from "../shared/errors.ts";
 
@@ -133,11 +134,14 @@ describe("tidy", () => {
     expect(read("package-lock.json")).not.toContain('"resolved"');
   });
 
-  it("has a migration for every change of the schema", async () => {
-    const journal = JSON.parse(read("db/markets/migrations/meta/_journal.json"));
+  it.each([
+    ["db/markets/migrations", marketsSchema],
+    ["db/markets/graph-migrations", graphSchema],
+  ])("has a migration in %s for every change of its schema", async (folder, schema) => {
+    const journal = JSON.parse(read(`${folder}/meta/_journal.json`));
     const last = String(journal.entries.at(-1).idx).padStart(4, "0");
-    const snapshot = JSON.parse(read(`db/markets/migrations/meta/${last}_snapshot.json`));
-    const current = generateDrizzleJson({ ...marketsSchema }, snapshot.id);
+    const snapshot = JSON.parse(read(`${folder}/meta/${last}_snapshot.json`));
+    const current = generateDrizzleJson({ ...schema }, snapshot.id);
     expect(await generateMigration(snapshot, current)).toEqual([]);
   });
 

@@ -2,7 +2,14 @@
 
 import type { Queue, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
-import { binding, databaseUrl, optionalSecret, parseEnvironment, secret } from "../http/config.ts";
+import {
+  binding,
+  databaseUrl,
+  optionalDatabaseUrl,
+  optionalSecret,
+  parseEnvironment,
+  secret,
+} from "../http/config.ts";
 
 /** A message of an ingest queue: the run to execute. */
 export interface RunMessage {
@@ -21,6 +28,8 @@ const Environment = z.object({
   DATABASE_URL: databaseUrl(),
   /** The bucket of immutable segments. Required binding. */
   STORE: binding<R2Bucket>(),
+  /** The catalog graph's database, a role that writes it. Unset: runs record nothing there. */
+  GRAPH_DATABASE_URL: optionalDatabaseUrl(),
   /**
    * Runs for EIA; one queue a provider, so that its concurrency is our politeness. Required
    * binding.

@@ -7,6 +7,7 @@ import { openDatabase } from "../http/database.ts";
 import { requireBearer } from "../http/keys.ts";
 import type { Log } from "../http/log.ts";
 import { executeRun, type IngestParts } from "../markets/ingest/execute.ts";
+import { openGraphWriter } from "../markets/ingest/graph.ts";
 import { minuteTick } from "../markets/ingest/tick.ts";
 import { openStore } from "../markets/store/store.ts";
 import { type Config, parseConfig, type RunMessage } from "./config.ts";
@@ -38,6 +39,7 @@ function openIngest(config: Config, log: Log): IngestParts {
   const fetcher = { fetch: (url: string, init: RequestInit) => fetch(url, init), pause };
   return {
     database,
+    graph: config.GRAPH_DATABASE_URL ? openGraphWriter(config.GRAPH_DATABASE_URL) : null,
     bucket,
     pause,
     log,

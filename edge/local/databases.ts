@@ -1,4 +1,4 @@
-// What the embedded Postgres holds: two databases, a role per service with no more rights than it
+// What the embedded Postgres holds: three databases, a role per service with no more rights than it
 // needs, and the migrations. Everything here may run again at every start.
 
 import { join } from "node:path";
@@ -13,18 +13,23 @@ export interface DatabaseUrls {
   marketsReader: string;
   marketsWriter: string;
   visionOwner: string;
+  graphReader: string;
+  graphWriter: string;
 }
 
 export interface DatabaseNames {
   markets: string;
   vision: string;
+  graph: string;
 }
 
-const NAMES: DatabaseNames = { markets: "markets", vision: "vision" };
+const NAMES: DatabaseNames = { markets: "markets", vision: "vision", graph: "graph" };
 const ROLES = {
   marketsReader: "markets_reader",
   marketsWriter: "markets_writer",
   visionOwner: "vision_owner",
+  graphReader: "graph_reader",
+  graphWriter: "graph_writer",
 };
 
 /** Creates the roles, or gives them the saved passwords again. */
@@ -50,23 +55,37 @@ export async function prepareDatabases(
   await withClient(connect(), async (client) => {
     await createDatabase(client, names.markets);
     await createDatabase(client, names.vision, ROLES.visionOwner);
+    await createDatabase(client, names.graph);
   });
-  await migrateMarkets(connect(names.markets));
-  await withClient(connect(names.markets), async (client) => {
+  await migrateDatabase("markets", connect(names.markets));
+  // Collected objects leave the catalog; nothing else is ever deleted.
+  const collects = `GRANT DELETE ON segment TO ${ROLES.marketsWriter}`;
+  await grant(connect(names.markets), ROLES.marketsReader, ROLES.marketsWriter, collects);
+  await migrateDatabase("graph", connect(names.graph));
+  await grant(connect(names.graph), ROLES.graphReader, ROLES.graphWriter);
+}
+
+async function grant(connection: pg.ClientConfig, reader: string, writer: string, more = "") {
+  await withClient(connection, async (client) => {
     await client.query(`
-      GRANT SELECT ON ALL TABLES IN SCHEMA public TO ${ROLES.marketsReader};
-      GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO ${ROLES.marketsWriter};
-      GRANT DELETE ON segment TO ${ROLES.marketsWriter};`);
+      GRANT SELECT ON ALL TABLES IN SCHEMA public TO ${reader};
+      GRANT SELECT, INSERT, UPDATE ON ALL TABLES IN SCHEMA public TO ${writer};
+      ${more}`);
   });
 }
 
+const MIGRATIONS = { markets: "db/markets/migrations", graph: "db/markets/graph-migrations" };
+
 /**
- * Applies the markets migrations with the given connection; what is applied already is left alone.
+ * Applies a database's migrations with the given connection; what is applied already is left alone.
  */
-export async function migrateMarkets(connection: pg.PoolConfig) {
+export async function migrateDatabase(
+  database: keyof typeof MIGRATIONS,
+  connection: pg.PoolConfig,
+) {
   const pool = new pg.Pool({ ...connection, max: 1 });
   try {
-    await migrate(drizzle(pool), { migrationsFolder: join(ROOT, "db/markets/migrations") });
+    await migrate(drizzle(pool), { migrationsFolder: join(ROOT, MIGRATIONS[database]) });
   } finally {
     await pool.end();
   }
@@ -92,6 +111,8 @@ export function databaseUrls(
     marketsReader: url("marketsReader", names.markets),
     marketsWriter: url("marketsWriter", names.markets),
     visionOwner: url("visionOwner", names.vision),
+    graphReader: url("graphReader", names.graph),
+    graphWriter: url("graphWriter", names.graph),
   };
 }
 

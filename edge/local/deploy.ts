@@ -6,14 +6,15 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { migrateMarkets } from "./databases.ts";
+import { migrateDatabase } from "./databases.ts";
 import { ROOT } from "./state.ts";
 import { SERVICES, type ServiceName } from "./workers.ts";
 
 const USAGE = `npm run deploy [-- --dry-run] [service …]
 
-Applies the markets migrations to MARKETS_MIGRATE_URL (a Postgres URL of the schema's owner), then
-deploys each service with wrangler, which needs CLOUDFLARE_API_TOKEN or a wrangler login.
+Applies the markets migrations to MARKETS_MIGRATE_URL (a Postgres URL of the schema's owner), those
+of the catalog graph to GRAPH_MIGRATE_URL when it is set, then deploys each service with wrangler,
+which needs CLOUDFLARE_API_TOKEN or a wrangler login.
 Before the first deploy, create what the README's deployment table lists.
 `;
 
@@ -39,8 +40,12 @@ async function migrate() {
   const connectionString = process.env.MARKETS_MIGRATE_URL;
   if (!connectionString)
     return fail("MARKETS_MIGRATE_URL is not set: the schema's owner must migrate first");
-  await migrateMarkets({ connectionString });
+  await migrateDatabase("markets", { connectionString });
   process.stdout.write("markets database migrated\n");
+  const graph = process.env.GRAPH_MIGRATE_URL;
+  if (!graph) return;
+  await migrateDatabase("graph", { connectionString: graph });
+  process.stdout.write("graph database migrated\n");
 }
 
 function wrangler(service: string, dryRun: boolean) {

@@ -118,10 +118,15 @@ async function startParts(
     bundles: state.bundles,
     s3: { accessKeyId: credentials.s3AccessKeyId, secretAccessKey: credentials.s3SecretAccessKey },
     bindings: {
-      markets: { ...passed("markets"), DATABASE_URL: urls.marketsReader },
+      markets: {
+        ...passed("markets"),
+        DATABASE_URL: urls.marketsReader,
+        GRAPH_DATABASE_URL: urls.graphReader,
+      },
       console: {
         ...passed("console"),
         DATABASE_URL: urls.marketsWriter,
+        GRAPH_DATABASE_URL: urls.graphWriter,
         OPERATOR_TOKEN: operatorToken,
         ...(sandbox ? { SANDBOX_URL: sandbox.url } : {}),
       },

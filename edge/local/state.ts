@@ -41,6 +41,8 @@ const Credentials = z.object({
   marketsReader: z.string().min(1),
   marketsWriter: z.string().min(1),
   visionOwner: z.string().min(1),
+  graphReader: z.string().min(1),
+  graphWriter: z.string().min(1),
   s3AccessKeyId: z.string().min(1),
   s3SecretAccessKey: z.string().min(1),
 });
@@ -50,27 +52,35 @@ export type Credentials = z.infer<typeof Credentials>;
 
 const random = () => randomBytes(24).toString("base64url");
 
-/** Creates the folders and, at first start, every credential at random; returns the credentials. */
+/** Creates the folders and, at random, every credential that there is none of yet. */
 export function prepareState(state: State): { credentials: Credentials; operatorToken: string } {
   ensureFolder(state);
   for (const dir of [state.workers, state.logs, state.bundles]) {
     fs.mkdirSync(dir, { recursive: true, mode: 0o700 });
   }
-  const file = join(state.dir, "credentials.json");
-  if (!fs.existsSync(file)) {
-    if (fs.existsSync(state.postgres)) {
-      throw new Error(
-        `${file} is gone, and without it the database is locked; npm start -- --reset starts over`,
-      );
-    }
-    const names = Object.keys(Credentials.shape) as (keyof Credentials)[];
-    writePrivate(file, JSON.stringify(Object.fromEntries(names.map((name) => [name, random()]))));
-  }
+  const credentials = prepareCredentials(state);
   if (!fs.existsSync(state.operatorToken)) writePrivate(state.operatorToken, `${random()}\n`);
-  return {
-    credentials: Credentials.parse(JSON.parse(fs.readFileSync(file, "utf8"))),
-    operatorToken: fs.readFileSync(state.operatorToken, "utf8").trim(),
-  };
+  return { credentials, operatorToken: fs.readFileSync(state.operatorToken, "utf8").trim() };
+}
+
+/** A folder of an earlier version lacks the credentials of roles that came later. */
+function prepareCredentials(state: State): Credentials {
+  const file = join(state.dir, "credentials.json");
+  const saved = fs.existsSync(file)
+    ? Credentials.partial().parse(JSON.parse(fs.readFileSync(file, "utf8")))
+    : {};
+  if (!saved.superuser && fs.existsSync(state.postgres)) {
+    throw new Error(
+      `${file} is gone or not whole, and without it the database is locked; ` +
+        "npm start -- --reset starts over",
+    );
+  }
+  const names = Object.keys(Credentials.shape) as (keyof Credentials)[];
+  const missing = names.filter((name) => !saved[name]);
+  const added = Object.fromEntries(missing.map((name) => [name, random()]));
+  const credentials = Credentials.parse({ ...saved, ...added });
+  if (missing.length > 0) writePrivate(file, JSON.stringify(credentials));
+  return credentials;
 }
 
 /** Written beside and renamed, so that a killed start leaves the whole file or none. */

@@ -2,12 +2,13 @@
 // where wanted a sandbox whose answers and clock the test decides.
 
 import { mkdtempSync, rmSync } from "node:fs";
+import { type AddressInfo, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, inject } from "vitest";
 import { Secret } from "../../edge/http/config.ts";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
-import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
+import { type DatabaseUrls, databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
 import { type Operator, operatorAt } from "../../edge/local/operator.ts";
 import {
   type Bucket,
@@ -26,6 +27,8 @@ export interface World {
   operator: Operator;
   operatorToken: string;
   database: Database;
+  /** The catalog graph's own database, whatever the services were pointed at. */
+  graph: Database;
   bucket: Bucket;
   /** The object store's S3 endpoint; key id and secret are both `test`. */
   s3Url: string;
@@ -38,6 +41,24 @@ export interface World {
 export interface WorldOptions {
   services?: readonly ServiceName[];
   environment?: Partial<Record<ServiceName, Record<string, string>>>;
+  /** Points the services at another catalog graph; null at none. */
+  graphUrl?: string | null;
+}
+
+/** A database URL whose port refuses connections. */
+export const REFUSING_URL = "postgresql://reader:hunter2@127.0.0.1:1/nowhere";
+
+/** A database URL whose server accepts connections and never answers; it ends with the file. */
+export async function silentUrl(): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server = createServer((socket) => sockets.add(socket.on("error", () => {})));
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  takeDown.push(async () => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  const { port } = server.address() as AddressInfo;
+  return `postgresql://reader:hunter2@127.0.0.1:${port}/silent`;
 }
 
 // Registered while the file is collected: a hook added inside another hook would never run.
@@ -46,13 +67,20 @@ afterAll(async () => {
   await Promise.all(takeDown.map((end) => end()));
 });
 
-/** Builds a world; it is taken down after the test file. */
-export async function createWorld(options: WorldOptions = {}): Promise<World> {
+/** New databases of every service, migrated and empty. */
+export async function createDatabases(): Promise<DatabaseUrls> {
   const { port, endpointPort, credentials } = inject("postgres");
   const id = crypto.randomUUID().slice(0, 8);
-  const names = { markets: `markets_${id}`, vision: `vision_${id}` };
+  const names = { markets: `markets_${id}`, vision: `vision_${id}`, graph: `graph_${id}` };
   await prepareDatabases(port, credentials, names);
-  const urls = databaseUrls(endpointPort, credentials, names);
+  return databaseUrls(endpointPort, credentials, names);
+}
+
+/** Builds a world; it is taken down after the test file. */
+export async function createWorld(options: WorldOptions = {}): Promise<World> {
+  const urls = await createDatabases();
+  const graph = (own: string): Record<string, string> =>
+    options.graphUrl === null ? {} : { GRAPH_DATABASE_URL: options.graphUrl ?? own };
   const folder = mkdtempSync(join(tmpdir(), "vantage-world-"));
   const operatorToken = crypto.randomUUID();
   const logs: string[] = [];
@@ -64,9 +92,14 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     bundles: join(folder, "bundles"),
     s3: { accessKeyId: "test", secretAccessKey: "test" },
     bindings: {
-      markets: { DATABASE_URL: urls.marketsReader, ...options.environment?.markets },
+      markets: {
+        DATABASE_URL: urls.marketsReader,
+        ...graph(urls.graphReader),
+        ...options.environment?.markets,
+      },
       console: {
         DATABASE_URL: urls.marketsWriter,
+        ...graph(urls.graphWriter),
         OPERATOR_TOKEN: operatorToken,
         ...options.environment?.console,
       },
@@ -88,6 +121,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     operator: operatorAt(workers.urls.console, operatorToken),
     operatorToken,
     database,
+    graph: openDatabase(new Secret(urls.graphWriter)),
     bucket,
     s3Url: workers.s3Url,
     store: openStore({ database, bucket }),

@@ -4,7 +4,7 @@
 
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
-import { asFailure } from "../../http/database.ts";
+import { asFailure, type Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
 import { type CommitRequest, commit } from "../store/commit.ts";
 import { type Head, listHeads, listRunVintages } from "../store/listings.ts";
@@ -13,6 +13,7 @@ import type { Range } from "../store/plan.ts";
 import type { Store } from "../store/store.ts";
 import { readBack } from "./check.ts";
 import { type FetchedSeries, type Finding, mayRetract } from "./gate.ts";
+import { recordSeen } from "./graph.ts";
 import {
   type ClaimedRun,
   claimRun,
@@ -27,6 +28,8 @@ import { type Fetched, type Pipeline, pipelineOf, type Upstreams } from "./pipel
 
 export interface IngestParts extends WriterParts {
   store: Store;
+  /** The catalog graph, where there is one. */
+  graph: Database | null;
   upstreams: Upstreams;
   log: Log;
   clock: () => number;
@@ -109,6 +112,7 @@ async function materialize(parts: IngestParts, run: ClaimedRun) {
   findings.push(...refused, ...missing(run, fetched.series, heads, window));
   const errors = findings.filter(({ severity }) => severity === "error");
   if (refused.length === accepted.length) throw rejected(errors, findings, fetched);
+  await recordInGraph(parts, run, accepted);
   const written = { window, now: parts.clock(), series: accepted, errors };
   const check = await readBack(parts.store, pipeline, written);
   // From the store, not from this attempt: an earlier attempt may have committed before it was
@@ -129,6 +133,23 @@ async function materialize(parts: IngestParts, run: ClaimedRun) {
     findings,
     check,
   };
+}
+
+/** The catalog graph is optional: whatever is wrong with it, the run goes on. */
+async function recordInGraph(
+  { graph, log, clock }: IngestParts,
+  run: ClaimedRun,
+  accepted: readonly FetchedSeries[],
+) {
+  if (!graph) return;
+  const seen = accepted.map(({ library, symbol, rows }) => ({
+    library,
+    symbol,
+    instrumentIds: [...new Set(rows.map(({ instrumentId }) => instrumentId))],
+  }));
+  await recordSeen(graph, seen, clock()).catch((error: unknown) =>
+    log.warning("graph_not_recorded", { ...run, error }),
+  );
 }
 
 /** A run of the newest partition looks back; a reconstruction covers its own partition only. */
