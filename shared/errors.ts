@@ -16,6 +16,7 @@ export const ERRORS = {
   unknown_run: { status: 404, meaning: "no such run" },
   unknown_backfill: { status: 404, meaning: "no such backfill" },
   method_not_allowed: { status: 405, meaning: "the path exists, but not for this method" },
+  snapshot_exists: { status: 409, meaning: "another snapshot has this name" },
   row_cap_exceeded: { status: 413, meaning: "an unbounded read holds more rows than the cap" },
   invalid_request: { status: 422, meaning: "a parameter or body field is missing or malformed" },
   bad_partition: { status: 422, meaning: "a partition key is malformed or out of range" },
@@ -23,6 +24,7 @@ export const ERRORS = {
   bad_configuration: { status: 500, meaning: "the service is misconfigured; keys are named" },
   busy: { status: 503, meaning: "too many large reads at once; try again" },
   store_unavailable: { status: 503, meaning: "the database or object store does not answer" },
+  graph_unavailable: { status: 503, meaning: "the catalog graph is not running" },
   // Reasons a run failed. They reach HTTP only inside a run's `error_code`.
   credential_missing: { status: 502, meaning: "the provider's credential is not set" },
   upstream_unauthorized: { status: 502, meaning: "the provider refused the credential" },

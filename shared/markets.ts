@@ -187,6 +187,43 @@ export const Health = z
   .meta({ id: "Health" });
 export type Health = z.infer<typeof Health>;
 
+/** What is known of an entity, and when ingest first and last saw it. */
+const GraphProperties = z.looseObject({ first_seen: instant, last_seen: instant });
+
+const GraphNode = z.object({
+  label: z.string().meta({ example: "BalancingAuthority" }),
+  key: z.string().meta({ example: "erco" }),
+});
+
+/** A node of the catalog graph, in its current state. */
+export const GraphEntity = GraphNode.extend({ properties: GraphProperties }).meta({
+  id: "GraphEntity",
+});
+export type GraphEntity = z.infer<typeof GraphEntity>;
+
+export const GraphRelated = z
+  .object({
+    instrument_id: z.string().meta({ example: "power.demand.erco" }),
+    depth: z.int(),
+    entities: z
+      .array(
+        GraphEntity.extend({
+          distance: z.int().meta({ description: "hops from the instrument, 1 to `depth`" }),
+        }),
+      )
+      .meta({ description: "nearest first, then by label and key; at most 1,000" }),
+    relations: z
+      .array(z.object({ from: GraphNode, type: z.string(), to: GraphNode }))
+      .meta({ description: "among the instrument and the entities returned" }),
+    siblings: z.array(z.string()).meta({
+      description:
+        "other instruments that share a place, commodity or fuel with it, sorted; at most 1,000",
+    }),
+    truncated: z.boolean().meta({ description: "true: entities or siblings were cut off" }),
+  })
+  .meta({ id: "GraphRelated" });
+export type GraphRelated = z.infer<typeof GraphRelated>;
+
 export const RunState = z.enum(["queued", "running", "succeeded", "failed"]);
 export type RunState = z.infer<typeof RunState>;
 

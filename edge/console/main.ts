@@ -9,6 +9,7 @@ import type { Log } from "../http/log.ts";
 import { executeRun, type IngestParts } from "../markets/ingest/execute.ts";
 import { openGraphWriter } from "../markets/ingest/graph.ts";
 import { minuteTick } from "../markets/ingest/tick.ts";
+import { keepHouse } from "../markets/store/compact.ts";
 import { openStore } from "../markets/store/store.ts";
 import { type Config, parseConfig, type RunMessage } from "./config.ts";
 import { addRoutes, type Console } from "./routes.ts";
@@ -79,7 +80,9 @@ export default {
   fetch: app.fetch as never,
 
   async scheduled(controller, environment) {
-    await minuteTick(open(environment).ingest, controller.scheduledTime);
+    const { ingest } = open(environment);
+    await minuteTick(ingest, controller.scheduledTime);
+    await keepHouse(ingest);
   },
 
   async queue(batch, environment) {

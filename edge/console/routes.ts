@@ -1,10 +1,10 @@
-// The operator API: jobs, runs and backfills. Guarded by the operator token, no part of the
+// The operator API: jobs, runs, backfills and snapshots. Guarded by the operator token, no part of the
 // consumer interface.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { Backfill, Job, Run } from "../../shared/markets.ts";
-import { iso } from "../../shared/time.ts";
+import { Backfill, Job, Run, Snapshot } from "../../shared/markets.ts";
+import { iso, parseInstant } from "../../shared/time.ts";
 import { type App, addLiveness, errorResponses, json, jsonBody, name } from "../http/app.ts";
 import type { IngestParts } from "../markets/ingest/execute.ts";
 import { findBackfill, findRun, lastOutcome, listRuns } from "../markets/ingest/ledger.ts";
@@ -12,6 +12,7 @@ import { latestPartition } from "../markets/ingest/partition.ts";
 import { PIPELINES } from "../markets/ingest/pipelines.ts";
 import { nextTick } from "../markets/ingest/schedule.ts";
 import { launch, startBackfill } from "../markets/ingest/tick.ts";
+import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
 import type { Config } from "./config.ts";
 
 /** What the routes need, opened once per environment. */
@@ -30,6 +31,7 @@ export function addRoutes(app: App<Console>) {
   addJobs(app);
   addRuns(app);
   addBackfills(app);
+  addSnapshots(app);
 }
 
 function addJobs(app: App<Console>) {
@@ -192,4 +194,52 @@ async function requireBackfill(ingest: IngestParts, backfillId: string): Promise
   const backfill = await findBackfill(ingest.database, backfillId);
   if (!backfill) throw new Failure("unknown_backfill", "no such backfill");
   return backfill;
+}
+
+function addSnapshots(app: App<Console>) {
+  const route = createRoute({
+    method: "post",
+    path: "/api/snapshots",
+    summary: "Name a knowledge time",
+    description:
+      "Without `as_of`: now. Commits under way are waited for, so nothing can still become known at " +
+      "it, and reads with `snapshot=<name>` answer the same ever after. A name is never moved.",
+    security: operator,
+    request: jsonBody(
+      z.object({
+        name: z
+          .string()
+          .regex(/^[\w.:-]{1,64}$/, "must be 1 to 64 of letters, digits, _ . : -")
+          .meta({ example: "backtest-2026-01" }),
+        as_of: z.string().optional(),
+        note: z.string().max(1_000).default(""),
+      }),
+    ),
+    responses: {
+      201: json("the snapshot", Snapshot),
+      ...errorResponses(
+        "bad_body",
+        "bad_datetime",
+        "unauthorized",
+        "snapshot_exists",
+        "invalid_request",
+        "store_unavailable",
+      ),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { database } = context.var.service.ingest;
+    const { name, note, as_of } = context.req.valid("json");
+    const asOf = as_of === undefined ? undefined : parseInstant(as_of);
+    if (asOf === null) throw new Failure("bad_datetime", "as_of: is not an ISO 8601 datetime");
+    const created = await createSnapshot(database, { name, note, asOf });
+    if (!created) {
+      if (!(await findSnapshot(database, name))) {
+        throw new Failure("invalid_request", "as_of: lies in the future");
+      }
+      throw new Failure("snapshot_exists", `a snapshot is named ${name} already`);
+    }
+    const { createdAt } = created;
+    return context.json({ name, as_of: iso(created.asOf), note, created_at: iso(createdAt) }, 201);
+  });
 }

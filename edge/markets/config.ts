@@ -3,7 +3,13 @@
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
-import { binding, databaseUrl, optionalSecret, parseEnvironment } from "../http/config.ts";
+import {
+  binding,
+  databaseUrl,
+  optionalDatabaseUrl,
+  optionalSecret,
+  parseEnvironment,
+} from "../http/config.ts";
 
 const ORIGIN = /^https?:\/\/[^/\s,]+$/;
 
@@ -12,6 +18,8 @@ const Environment = z.object({
   DATABASE_URL: databaseUrl(),
   /** The bucket of immutable segments. Required binding. */
   STORE: binding<R2Bucket>(),
+  /** The catalog graph's database, a role that may only read. Unset: graph routes answer 503. */
+  GRAPH_DATABASE_URL: optionalDatabaseUrl(),
   /** When set, every data endpoint requires it in X-API-Key. Unset: the API is open. */
   SERVICE_READ_API_KEY: optionalSecret(),
   /** Comma-separated origins allowed to GET. Unset or empty: no cross-origin access. */

@@ -6,14 +6,20 @@ import { createService } from "../http/app.ts";
 import { openDatabase } from "../http/database.ts";
 import { requireApiKey } from "../http/keys.ts";
 import { parseConfig } from "./config.ts";
+import { openGraph } from "./graph.ts";
 import { addRoutes, type ReadApi } from "./routes.ts";
 import { Slots } from "./slots.ts";
 import { openStore } from "./store/store.ts";
 
 const DATA_PATHS = [
-  ...["/libraries", "/symbols", "/series", "/curve"],
+  ...["/libraries", "/symbols", "/series", "/curve", "/graph/entities", "/graph/related"],
   ...["/vintages", "/diff", "/revisions", "/panel", "/snapshots", "/changes"],
 ];
+/** Query parameters that may be logged; none of them can hold a secret. */
+const LOGGED = (
+  "library symbol symbols as_of snapshot start end includeHistory as_of_offset vintage provenance " +
+  "format column time_zone from to since after limit lags commodity label instrument_id depth"
+).split(" ");
 /** Large reads at once per isolate, and how long one may wait or be silent. */
 const LARGE_READS = { most: 2, waitMs: 10_000, leaseMs: 30_000, clock: systemClock };
 
@@ -26,22 +32,7 @@ const { app } = createService<ReadApi>({
     "as_of is when this service learned it. Every data endpoint answers what was known at any as_of.\n\n" +
     "With a key configured, data endpoints need it in the X-API-Key header. Errors are " +
     "{code, detail, request_id}.",
-  loggedQuery: [
-    ...[
-      "library",
-      "symbol",
-      "symbols",
-      "as_of",
-      "start",
-      "end",
-      "commodity",
-      "from",
-      "to",
-      "since",
-    ],
-    ...["snapshot", "includeHistory", "as_of_offset", "vintage", "provenance", "format", "lags"],
-    ...["column", "time_zone", "after", "limit"],
-  ],
+  loggedQuery: LOGGED,
   open: (environment, log) => {
     const config = parseConfig(environment);
     if (!config.SERVICE_READ_API_KEY) {
@@ -51,6 +42,7 @@ const { app } = createService<ReadApi>({
     const { host, pathname } = new URL(config.DATABASE_URL.reveal());
     return {
       config,
+      graph: openGraph(config.GRAPH_DATABASE_URL),
       store: openStore({ database, bucket: config.STORE }),
       largeReads: new Slots(LARGE_READS),
       cacheScope: `${host}${pathname}`,

@@ -7,6 +7,8 @@ import { type App, errorResponses, json } from "../http/app.ts";
 import { isUnavailable } from "../http/database.ts";
 import type { Config } from "./config.ts";
 import { addCurve } from "./curve-routes.ts";
+import type { CatalogGraph } from "./graph.ts";
+import { addGraph } from "./graph-routes.ts";
 import { addHistory } from "./history-routes.ts";
 import { addPanel } from "./panel-routes.ts";
 import { apiKey, library } from "./parameters.ts";
@@ -18,6 +20,7 @@ import type { Store } from "./store/store.ts";
 export interface ReadApi {
   config: Config;
   store: Store;
+  graph: CatalogGraph;
   /** Bounds the unbounded reads of many rows that the isolate works on at once. */
   largeReads: Slots;
   /** Tells this database's answers from another's in the edge cache. */
@@ -32,6 +35,7 @@ export function addRoutes(app: App<ReadApi>) {
   addHistory(app);
   addPanel(app);
   addCurve(app);
+  addGraph(app);
 }
 
 function addHealth(app: App<ReadApi>) {
@@ -46,7 +50,9 @@ function addHealth(app: App<ReadApi>) {
   });
   app.openapi(route, async (context) => {
     const { store } = context.var.service;
-    const graph = "not_configured" as const;
+    const graph = await context.var.service.graph.state((probe) =>
+      context.executionCtx.waitUntil(probe),
+    );
     try {
       const { libraries, latestAsOf, sandbox } = await store.overview();
       const latest = latestAsOf === null ? null : iso(latestAsOf);

@@ -9,10 +9,10 @@ import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { claimRun, createRun, succeedRun } from "../../edge/markets/ingest/ledger.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { latestTick } from "../../edge/markets/ingest/schedule.ts";
-import { SeriesRecord } from "../../shared/markets.ts";
+import { GraphEntity, GraphRelated, SeriesRecord } from "../../shared/markets.ts";
 import { HOUR, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
 import { type EiaRecord, eiaPage } from "../support/recordings.ts";
-import { commitHours, createWorld, DAY, type World } from "../support/world.ts";
+import { commitHours, createWorld, DAY, silentUrl, type World } from "../support/world.ts";
 
 let world: World;
 let sandbox: Sandbox;
@@ -359,6 +359,47 @@ describe("a lost process", () => {
     const id = await createQueued();
     const claims = [1, 2, 3].map(() => claimRun(world.database, id, systemClock(), leaseMs));
     expect((await Promise.all(claims)).filter((claim) => claim !== null)).toHaveLength(1);
+  });
+});
+
+describe("the catalog graph", () => {
+  it("is filled by a run, and a later run only moves last_seen", async () => {
+    const erco = async () => {
+      const response = await fetch(
+        `${world.urls.markets}/graph/related?instrument_id=power.demand.erco`,
+      );
+      return GraphRelated.parse(await response.json()).entities;
+    };
+    await launch();
+    const before = await erco();
+    expect(before.map(({ label, key }) => `${label} ${key}`)).toEqual([
+      "BalancingAuthority erco",
+      "Library power.demand",
+    ]);
+    await launch();
+    const seen = ({ properties }: GraphEntity) => [properties.first_seen, properties.last_seen];
+    for (const [index, entity] of (await erco()).entries()) {
+      const [first, last] = seen(entity);
+      const [firstBefore = "", lastBefore = ""] = seen(before[index] as GraphEntity);
+      expect([first, last && last > lastBefore]).toEqual([firstBefore, true]);
+    }
+    const all = await fetch(`${world.urls.markets}/graph/entities?label=Instrument`);
+    expect(GraphEntity.array().parse(await all.json()).length).toBeGreaterThanOrEqual(68);
+  });
+
+  it("costs a run two seconds and a warning when it hangs, and nothing else", async () => {
+    const dead = await createWorld({
+      services: ["console"],
+      environment: { console: { SANDBOX_URL: sandbox.url } },
+      graphUrl: await silentUrl(),
+    });
+    const run = await followRun(dead.operator, await dead.operator.launch("grid_region"));
+    expect(run).toMatchObject({ state: "succeeded", attempt: 1, error_code: null });
+    expect(run.metadata).toMatchObject({ check: { passed: true, failures: 0 } });
+    const warnings = dead.logs.filter((line) => line.includes("graph_not_recorded"));
+    expect(warnings).toHaveLength(1);
+    expect(JSON.parse(warnings[0] ?? "")).toMatchObject({ level: "warning", run_id: run.run_id });
+    expect(dead.logs.join("\n")).not.toContain("hunter2");
   });
 });
 

@@ -10,7 +10,6 @@ import { operatorOf } from "../../edge/local/operator.ts";
 import { freePort } from "../../edge/local/ports.ts";
 import { startPostgres, superuser } from "../../edge/local/postgres.ts";
 import { prepareState, removeState, stateAt } from "../../edge/local/state.ts";
-import { type Delta, mergeDeltas } from "../../edge/markets/store/plan.ts";
 import { decodeInline, type Inline } from "../../edge/markets/store/segment.ts";
 import { temporaryFolder } from "../support/postgres.ts";
 import { allGone, type Process, processesOf, startStackProcess } from "../support/stack-process.ts";
@@ -173,22 +172,23 @@ describe("npm start", () => {
       rows.map((_, index) => index + 1),
     ]);
     expect(rows.at(-1)?.head_seq).toBe(rows.length);
-    const deltas: Delta[] = [];
-    const all = { from: -Infinity, to: Infinity };
-    let state = new Map<number, number | undefined>();
+    const state = new Map<number, number | undefined>();
+    let newest = 0;
     for (const row of rows) {
-      expect(row.as_of).toBeGreaterThan(deltas.at(-1)?.asOf ?? 0);
-      const changed = decodeInline(row.inline);
-      expect(changed).toHaveLength(row.inserted + row.revised + row.retracted);
-      for (const { datetime, values, retracted } of changed) {
-        const known = state.has(datetime);
-        const doubled = retracted ? !known : known && Object.is(state.get(datetime), values[0]);
-        expect([symbol, row.seq, datetime, doubled]).toEqual([symbol, row.seq, datetime, false]);
+      expect(row.as_of).toBeGreaterThan(newest);
+      newest = row.as_of;
+      const writer = { seq: row.seq, asOf: row.as_of, reconstructed: false };
+      const { datetime, values, retracted, length } = decodeInline(row.inline, writer);
+      expect(length).toBe(row.inserted + row.revised + row.retracted);
+      for (const [index, instant] of datetime.entries()) {
+        const [known, value] = [state.has(instant), values[0]?.[index]];
+        const withdrawn = retracted?.[index] === 1;
+        const doubled = withdrawn ? !known : known && Object.is(state.get(instant), value);
+        expect([symbol, row.seq, instant, doubled]).toEqual([symbol, row.seq, instant, false]);
+        if (withdrawn) state.delete(instant);
+        else state.set(instant, value);
       }
-      deltas.push({ seq: row.seq, asOf: row.as_of, reconstructed: false, rows: changed });
-      const merged = mergeDeltas(deltas, all);
-      expect(merged).toHaveLength(row.live_rows);
-      state = new Map(merged.map(({ datetime, values }) => [datetime, values[0]]));
+      expect(state.size).toBe(row.live_rows);
     }
     // 30 days of hours, less the few that are late or withdrawn.
     expect(state.size).toBeGreaterThan(30 * 24 - 30);
@@ -228,6 +228,23 @@ describe("npm start", () => {
     first.child.kill("SIGTERM");
     expect(await first.ended).toBe(0);
     expect(fs.existsSync(join(stateDir, "lock"))).toBe(false);
+    await allGone(stateDir);
+  });
+
+  it("goes on with a folder of a version that had no catalog graph", async () => {
+    const file = join(stateDir, "credentials.json");
+    const { graphReader, graphWriter, ...earlier } = prepareState(state).credentials;
+    fs.writeFileSync(file, JSON.stringify(earlier));
+    const stack = startStackProcess(stateDir, ports);
+    await stack.printed(READY);
+    const { credentials } = prepareState(state);
+    expect(credentials).toMatchObject(earlier);
+    expect([graphReader, graphWriter]).not.toContain(credentials.graphReader);
+    expect(fs.statSync(file).mode & 0o777).toBe(0o600);
+    const health = await fetch(`http://127.0.0.1:${ports[0]}/healthz`);
+    expect(await health.json()).toMatchObject({ status: "ok", graph: "connected" });
+    stack.child.kill("SIGTERM");
+    expect(await stack.ended).toBe(0);
     await allGone(stateDir);
   });
 

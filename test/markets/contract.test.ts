@@ -71,7 +71,7 @@ describe("GET /healthz", () => {
     expect(health).toMatchObject({
       status: "ok",
       libraries: ["power.demand"],
-      graph: "not_configured",
+      graph: "connected",
     });
     expect(Date.parse(health.latest_as_of ?? "")).toBeGreaterThanOrEqual(Date.parse(asOf[1] ?? ""));
   });

@@ -1,13 +1,7 @@
 // The bitemporal rules that real data exposes, on the pure functions.
 
 import { describe, expect, it } from "vitest";
-import {
-  canonicalText,
-  type Delta,
-  diff,
-  mergeDeltas,
-  type Row,
-} from "../../edge/markets/store/plan.ts";
+import { canonicalText, diff, type Row } from "../../edge/markets/store/plan.ts";
 
 const row = (datetime: number, value: number, instrumentId = "a"): Row => ({
   datetime,
@@ -51,47 +45,9 @@ describe("diff", () => {
   });
 });
 
-describe("mergeDeltas", () => {
-  const delta = (seq: number, rows: [number, number | null][]): Delta => ({
-    seq,
-    asOf: seq * 100,
-    reconstructed: seq === 1,
-    rows: rows.map(([at, value]) => ({ ...row(at, value ?? NaN), retracted: value === null })),
-  });
-
-  it("keeps the last vintage of each row with its own knowledge time and flag", () => {
-    const state = mergeDeltas(
-      [
-        delta(2, [[1, 11]]),
-        delta(1, [
-          [1, 10],
-          [2, 20],
-        ]),
-      ],
-      all,
-    );
-    expect(state).toEqual([
-      { ...row(1, 11), asOf: 200, reconstructed: false },
-      { ...row(2, 20), asOf: 100, reconstructed: true },
-    ]);
-  });
-
-  it("follows A → B → A and a retraction that returns", () => {
-    const deltas = [
-      delta(1, [[1, 5]]),
-      delta(2, [[1, 6]]),
-      delta(3, [[1, 5]]),
-      delta(4, [[1, null]]),
-    ];
-    const value = (count: number) => mergeDeltas(deltas.slice(0, count), all)[0]?.values[0];
-    expect([1, 2, 3, 4].map(value)).toEqual([5, 6, 5, undefined]);
-    expect(mergeDeltas([...deltas, delta(5, [[1, 7]])], all)[0]?.values).toEqual([7]);
-  });
-});
-
 describe("canonicalText", () => {
   it("gives equal economic content equal text", () => {
-    const text = (value: number) => canonicalText([{ ...row(1, value), retracted: false }]);
+    const text = (value: number) => canonicalText([{ ...row(1, value), retracted: false }], all);
     expect(text(Number("29.0"))).toBe(text(Number("29")));
     expect(text(-0)).toBe(text(0));
     expect(text(29)).not.toBe(text(29.1));

@@ -231,6 +231,8 @@ describe("the store", () => {
     const crash = new Error("killed");
     const bucket = {
       get: world.bucket.get.bind(world.bucket),
+      list: world.bucket.list.bind(world.bucket),
+      delete: world.bucket.delete.bind(world.bucket),
       put: (async (...args: Parameters<typeof world.bucket.put>) => {
         await world.bucket.put(...args);
         throw crash;

@@ -2,7 +2,8 @@
 // every version. It runs beside reads and commits, never blocks one and never changes an answer.
 
 import { assert } from "../../../shared/errors.ts";
-import { isoDay } from "../../../shared/time.ts";
+import { type Clock, isoDay } from "../../../shared/time.ts";
+import type { Log } from "../../http/log.ts";
 import {
   type CompactedObject,
   type CompactionPolicy,
@@ -13,6 +14,7 @@ import {
   type Plan,
   planRead,
   swapSegments,
+  takeChore,
 } from "./catalog.ts";
 import { type Batch, BatchBuilder, type WrittenBy } from "./columns.ts";
 import { putObject, type WriterParts } from "./objects.ts";
@@ -29,6 +31,12 @@ export const COMPACTION_POLICY: CompactionPolicy = {
   objects: 8,
   idleMs: 24 * 3_600_000,
 };
+
+/** Series that one turn of the cron compacts at most. */
+const SERIES_PER_TURN = 20;
+const COLLECT_EVERY_MS = 24 * 3_600_000;
+/** No read, commit or compaction takes this long. */
+const GRACE_MS = 24 * 3_600_000;
 
 /** An object ends at the first UTC month after 64 k rows, and after 128 k rows in any case. */
 const OBJECT_ROWS = 65_536;
@@ -126,11 +134,19 @@ async function putHistory(
 /** Compacts the series that the policy names, the fullest first; returns how many. */
 export async function compactPending(
   parts: WriterParts,
-  { policy = COMPACTION_POLICY, limit }: { policy?: CompactionPolicy; limit: number },
+  policy = COMPACTION_POLICY,
 ): Promise<number> {
-  const pending = await listPending(parts.database, policy, limit);
+  const pending = await listPending(parts.database, policy, SERIES_PER_TURN);
   for (const series of pending) await compact(parts, series);
   return pending.length;
+}
+
+/** What the minute cron does for the store: compaction by policy, collection once a day. */
+export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock }): Promise<void> {
+  const compacted = await compactPending(parts);
+  if (compacted > 0) parts.log.info("compacted", { series: compacted });
+  if (!(await takeChore(parts.database, "collect", COLLECT_EVERY_MS))) return;
+  parts.log.info("collected", await collect(parts, { now: parts.clock(), graceMs: GRACE_MS }));
 }
 
 /**

@@ -1,0 +1,66 @@
+// The routes of the catalog graph. They share nothing with the series: each answers when the other
+// cannot.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { GraphEntity, GraphRelated } from "../../shared/markets.ts";
+import { type App, errorResponses, json, name } from "../http/app.ts";
+import { apiKey } from "./parameters.ts";
+import type { ReadApi } from "./routes.ts";
+
+const depth = z.coerce
+  .number({ error: "must be an integer from 1 to 3" })
+  .int("must be an integer from 1 to 3")
+  .min(1, "must be at least 1")
+  .max(3, "must be at most 3")
+  .default(1)
+  .meta({ description: "hops to follow, 1 to 3", example: 2 });
+
+const errors = errorResponses("unauthorized", "invalid_request", "graph_unavailable");
+
+/** Registers the routes of the catalog graph. */
+export function addGraph(app: App<ReadApi>) {
+  const entities = createRoute({
+    method: "get",
+    path: "/graph/entities",
+    summary: "Entities of the catalog graph",
+    description:
+      "Instruments, libraries, providers, and what instruments are located at or about, in their " +
+      "current state. `first_seen` and `last_seen` tell when ingest saw an entity.",
+    security: apiKey,
+    request: {
+      query: z.object({
+        label: name().optional().meta({
+          description: "only entities with this label",
+          example: "BalancingAuthority",
+        }),
+      }),
+    },
+    responses: { 200: json("entities by label, then key", z.array(GraphEntity)), ...errors },
+  });
+  app.openapi(entities, async (context) => {
+    const { label } = context.req.valid("query");
+    return context.json(await context.var.service.graph.entities(label), 200);
+  });
+
+  const related = createRoute({
+    method: "get",
+    path: "/graph/related",
+    summary: "What an instrument is connected to, and its siblings",
+    description:
+      "Entities within `depth` hops in either direction, and other instruments that share a place, " +
+      "commodity or fuel with it. Empty for an instrument that the graph does not know.",
+    security: apiKey,
+    request: {
+      query: z.object({
+        instrument_id: name().meta({ example: "power.demand.erco" }),
+        depth,
+      }),
+    },
+    responses: { 200: json("the instrument's neighbourhood", GraphRelated), ...errors },
+  });
+  app.openapi(related, async (context) => {
+    const query = context.req.valid("query");
+    const found = await context.var.service.graph.related(query.instrument_id, query.depth);
+    return context.json(found, 200);
+  });
+}
