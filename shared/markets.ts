@@ -94,7 +94,7 @@ export type Change = z.infer<typeof Change>;
 
 const RowState = z
   .looseObject({ as_of: instant, vintage_reconstructed: z.boolean() })
-  .meta({ id: "RowState", description: "the value columns, and what they came from" });
+  .meta({ id: "RowState", description: "the value columns with their vintage" });
 
 /** A row that differs between two knowledge times. */
 export const DiffRecord = z

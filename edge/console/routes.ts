@@ -1,5 +1,5 @@
-// The operator API: jobs, runs, backfills and snapshots. Guarded by the operator token, no part of the
-// consumer interface.
+// The operator API: jobs, runs, backfills and snapshots. Guarded by the operator token, no part of
+// the consumer interface.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";

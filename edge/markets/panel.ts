@@ -58,7 +58,9 @@ export function* panelRows(
   }
 }
 
-/** Writes instants as a zone's clocks show them, with the offset that tells repeated hours apart. */
+/**
+ * Writes instants as a zone's clocks show them, with the offset that tells repeated hours apart.
+ */
 export function localClock(timeZone: string): (instant: number) => string {
   const format = new Intl.DateTimeFormat("en-CA", { timeZone, timeZoneName: "longOffset" });
   const offsets = new Map<number, { text: string; ms: number }>();

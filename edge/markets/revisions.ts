@@ -1,5 +1,5 @@
-// What happened to a series' rows between two knowledge times, and how their prints moved. Pure over
-// sorted versions.
+// What happened to a series' rows between two knowledge times, and how their prints moved. Pure
+// over sorted versions.
 
 import type { DiffRecord, Revisions } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
@@ -101,8 +101,8 @@ export function* revisionRows(
 }
 
 /**
- * How the prints of rows moved: latest value less the earlier one. Rows whose first print a backfill
- * wrote say nothing about lag and are left out of the spreads.
+ * How the prints of rows moved: latest value less the earlier one. Rows whose first print a
+ * backfill wrote say nothing about lag and are left out of the spreads.
  */
 export function revisionStatistics(
   rows: readonly RevisionRow[],

@@ -1,4 +1,5 @@
-// A bound on how many large reads one isolate works on at once, so that their buffers fit its memory.
+// A bound on how many large reads one isolate works on at once, so that their buffers fit its
+// memory.
 
 import { Failure } from "../../shared/errors.ts";
 import type { Clock } from "../../shared/time.ts";
@@ -6,8 +7,8 @@ import type { Clock } from "../../shared/time.ts";
 const POLL_MS = 25;
 
 /**
- * A holder renews its slot as it works; one whose request was cut off never comes back, and its slot
- * is free again after `leaseMs`.
+ * A holder renews its slot as it works; one whose request was cut off never comes back, and its
+ * slot is free again after `leaseMs`.
  */
 export class Slots {
   readonly #leases = new Map<symbol, number>();

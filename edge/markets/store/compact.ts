@@ -22,8 +22,8 @@ import { encodeHistory } from "./segment.ts";
 import { versionsOf } from "./store.ts";
 
 /**
- * A series is compacted when 64 vintages, 2,000 rows or 8 objects wait, or when any has waited for a
- * day; a commit that meets 16 objects compacts before it goes on.
+ * A series is compacted when 64 vintages, 2,000 rows or 8 objects wait, or when any has waited for
+ * a day; a commit that meets 16 objects compacts before it goes on.
  */
 export const COMPACTION_POLICY: CompactionPolicy = {
   vintages: 64,
@@ -88,7 +88,9 @@ function affected(plan: Plan): Plan | null {
   return { ...plan, segments };
 }
 
-/** Gathers sorted versions to the size of objects, cut where a month or at least an instant ends. */
+/**
+ * Gathers sorted versions to the size of objects, cut where a month or at least an instant ends.
+ */
 async function* objectBatches(versions: AsyncIterable<Batch>, { valueColumns }: Plan) {
   const builder = new BatchBuilder(valueColumns.length, OBJECT_ROWS);
   for await (const batch of versions) {
@@ -150,8 +152,8 @@ export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock })
 }
 
 /**
- * Deletes objects that no read can need: retired ones, and those of commits or compactions that died
- * before the catalog named them, each after a grace of a day. Returns how many.
+ * Deletes objects that no read can need: retired ones, and those of commits or compactions that
+ * died before the catalog named them, each after a grace of a day. Returns how many.
  */
 export async function collect(
   { database, bucket }: WriterParts,

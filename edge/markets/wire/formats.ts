@@ -1,5 +1,5 @@
-// Which format an answer takes: the `format` parameter, else the first of Accept that we write, else
-// JSON.
+// Which format an answer takes: the `format` parameter, else the first of Accept that we write,
+// else JSON.
 
 import type { Batch } from "../store/columns.ts";
 import { encodeArrow } from "./arrow.ts";
