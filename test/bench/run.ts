@@ -1,20 +1,33 @@
-// `npm run bench`: what a read and a commit cost, against the floor of one round trip to the
-// database. Ratios of one run on one machine; absolute figures beside them. Takes about a minute.
+// `npm run bench`: what reads and commits cost, in workerd, on this machine, in one run. Ratios
+// count; the absolute figures are beside them. Takes about five minutes. Set ROWS for a shorter one.
 
+import { execFile, execFileSync } from "node:child_process";
+import { readFileSync, writeFileSync } from "node:fs";
+import http from "node:http";
 import { cpus } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
 import { sql } from "drizzle-orm";
+import { build } from "esbuild";
+import pg from "pg";
 import { Secret } from "../../edge/http/config.ts";
 import { openDatabase } from "../../edge/http/database.ts";
 import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
+import { superuser } from "../../edge/local/postgres.ts";
 import { startWorkers } from "../../edge/local/workers.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
+import { compact } from "../../edge/markets/store/compact.ts";
 import { startSharedPostgres } from "../support/postgres.ts";
 
 const HOUR = 3_600_000;
-const FROM = Date.UTC(2025, 0, 1);
-const DAYS = 30;
+const DAY = 24 * HOUR;
+const FROM = Date.UTC(2015, 0, 1);
+const ROWS = Number(process.env.ROWS ?? 500_000);
 const SYMBOLS = 1_000;
-const REPEATS = 60;
+const VINTAGES = 8_760;
+/** A fifth of the rows is revised over all vintages. */
+const REVISED_PER_VINTAGE = Math.max(1, Math.round((ROWS * 0.2) / VINTAGES));
+const QUARTER = 900_000;
 
 const { shared, state, stop } = await startSharedPostgres();
 await prepareDatabases(shared.port, shared.credentials);
@@ -33,75 +46,271 @@ const workers = await startWorkers({
   },
   onLog: () => {},
 });
-
+const servicePid = workerdPid();
 const database = openDatabase(new Secret(urls.marketsWriter));
 const bucket = await workers.bucket();
 const pause = (milliseconds: number) => new Promise<void>((done) => setTimeout(done, milliseconds));
-const commitDays = (symbol: string, day: number, days: number, shift = 0) => {
-  const covered = { from: FROM + day * 24 * HOUR, to: FROM + (day + days) * 24 * HOUR };
-  const rows = Array.from({ length: days * 24 }, (_, hour) => ({
-    datetime: covered.from + hour * HOUR,
-    instrumentId: `power.demand.${symbol}`,
-    values: [40_000 + ((hour * 37) % 9_000) + shift],
-  }));
-  return commit(
-    { database, bucket, pause },
-    {
-      ...{ library: "power.demand", symbol, valueColumns: ["value"], rows, covered },
-      ...{ reconstructed: false, sandbox: false, runId: "bench", partition: "2025-01-01" },
-      sourceUrl: "https://api.eia.gov/v2/",
-    },
-  );
-};
+const writer = { database, bucket, pause };
 
-/** Median wall time in milliseconds, after a warm-up. */
-async function median(work: (index: number) => Promise<unknown>): Promise<number> {
-  for (let index = 0; index < 10; index++) await work(index);
+/** Prices with two decimals, as a market has them. */
+const price = (index: number, shift = 0) => (((index * 7_919) % 900_001) + 100 * shift) / 100;
+
+function commitRows(symbol: string, first: number, count: number, shift = 0, step = QUARTER) {
+  const covered = { from: FROM + first * step, to: FROM + (first + count) * step };
+  const rows = Array.from({ length: count }, (_, index) => ({
+    datetime: covered.from + index * step,
+    instrumentId: `power.lmp.${symbol}`,
+    values: [price(first + index, shift)],
+  }));
+  return commit(writer, {
+    ...{ library: "power.lmp", symbol, valueColumns: ["value"], rows, covered },
+    ...{ reconstructed: false, sandbox: false, runId: "bench", partition: `${first}` },
+    sourceUrl: "https://api.example.com/",
+  });
+}
+
+const agent = new http.Agent({ keepAlive: true, maxSockets: 128 });
+
+/** Reads a whole answer without compression; returns its bytes. */
+const get = (url: string, headers: Record<string, string> = {}) =>
+  new Promise<number>((resolve, reject) => {
+    const request = http.get(url, { agent, headers }, (response) => {
+      let bytes = 0;
+      response.on("data", (chunk: Buffer) => {
+        bytes += chunk.length;
+      });
+      response.on("end", () =>
+        response.statusCode === 200
+          ? resolve(bytes)
+          : reject(new Error(`${response.statusCode} ${url}`)),
+      );
+      response.on("error", reject);
+    });
+    request.on("error", reject);
+  });
+
+const series = (symbol: string, query = "") =>
+  `${workers.urls.markets}/series?library=power.lmp&symbol=${symbol}${query}`;
+
+async function median(repeats: number, work: (index: number) => Promise<unknown>) {
+  const warmUp = Math.max(2, repeats >> 2);
+  for (let index = 0; index < warmUp; index++) await work(index);
   const times: number[] = [];
-  for (let index = 0; index < REPEATS; index++) {
+  for (let index = 0; index < repeats; index++) {
     const started = performance.now();
-    await work(index + 10);
+    await work(warmUp + index);
     times.push(performance.now() - started);
   }
-  return times.toSorted((left, right) => left - right)[REPEATS >> 1] ?? NaN;
+  return times.toSorted((left, right) => left - right)[repeats >> 1] ?? NaN;
 }
 
-const get = async (path: string) => (await fetch(workers.urls.markets + path)).arrayBuffer();
-const series = (symbol: string, query = "") =>
-  `/series?library=power.demand&symbol=${symbol}${query}`;
+/** The newest workerd that is a child of this process. */
+function workerdPid(): number {
+  const found = execFileSync("pgrep", ["-n", "-f", "workerd.*serve"], { encoding: "utf8" });
+  return Number(found.trim().split("\n").at(-1));
+}
 
+const memoryMb = (pid: number) =>
+  Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024;
+
+/** Peak growth of a process's memory while work goes on, megabytes. */
+async function growth(pid: number, work: () => Promise<unknown>): Promise<number> {
+  const idle = memoryMb(pid);
+  let peak = idle;
+  const timer = setInterval(() => {
+    peak = Math.max(peak, memoryMb(pid));
+  }, 2);
+  await work();
+  clearInterval(timer);
+  return peak - idle;
+}
+
+/** A second workerd with the baseline Worker alone. */
+async function startBaseline() {
+  const outfile = join(state.bundles, "baseline.js");
+  await build({
+    entryPoints: [join(import.meta.dirname, "baseline.ts")],
+    outfile,
+    bundle: true,
+    format: "esm",
+    target: "es2024",
+    conditions: ["workerd", "worker", "browser"],
+    external: ["node:*"],
+    logLevel: "error",
+  });
+  const { Miniflare, convertV4MiniflareOptions } = await import("miniflare");
+  const options = {
+    workers: [
+      {
+        name: "baseline",
+        modules: [{ type: "ESModule", path: outfile }],
+        modulesRoot: state.bundles,
+        compatibilityDate: "2026-10-01",
+        compatibilityFlags: ["nodejs_compat"],
+        bindings: { DATABASE_URL: urls.marketsReader },
+      },
+    ],
+    host: "127.0.0.1",
+    port: 0,
+    cf: false,
+  };
+  const runtime = new Miniflare(convertV4MiniflareOptions(options as never));
+  const url = (await runtime.ready).href;
+  return { url, pid: workerdPid(), stop: () => runtime.dispose() };
+}
+
+async function fillRows() {
+  const client = new pg.Client(superuser(shared.port, shared.credentials.superuser, "markets"));
+  await client.connect();
+  await client.query(`
+    CREATE TABLE bench_row (datetime timestamptz, instrument_id text, value float8,
+      as_of timestamptz, reconstructed boolean);
+    GRANT SELECT ON bench_row TO markets_reader;`);
+  await client.query(
+    `INSERT INTO bench_row
+     SELECT to_timestamp($1::float8 / 1000) + i * interval '15 minutes', 'power.lmp.whole',
+       ((i::bigint * 7919) % 900001) / 100.0, '2026-01-01', false
+       FROM generate_series(0, $2::int - 1) i`,
+    [FROM, ROWS],
+  );
+  await client.query(`
+    CREATE UNIQUE INDEX ON bench_row (datetime, instrument_id, as_of DESC);
+    ANALYZE bench_row;`);
+  await client.end();
+}
+
+/** Requests a second of wrk with 64 connections, or null where it is not installed. */
+async function load(url: string, script?: string): Promise<number | null> {
+  const file = join(state.dir, "load.lua");
+  if (script) writeFileSync(file, script);
+  const options = ["-t2", "-c64", "-d8s", ...(script ? ["-s", file] : []), url];
+  try {
+    const { stdout } = await promisify(execFile)("wrk", options);
+    if (/Non-2xx/.test(stdout)) throw new Error(`wrk met errors:\n${stdout}`);
+    return Number(/Requests\/sec:\s+([\d.]+)/.exec(stdout)?.[1]);
+  } catch (thrown) {
+    if ((thrown as NodeJS.ErrnoException).code === "ENOENT") return null;
+    throw thrown;
+  }
+}
+
+const print = (line: string) => process.stdout.write(`${line}\n`);
+const report = (name: string, ms: number, against: string) =>
+  print(`${name.padEnd(58)} ${ms.toFixed(1).padStart(8)} ms   ${against}`);
+const times = (ratio: number) => `${ratio.toFixed(2)}×`;
+
+print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}, ${ROWS} rows`);
+
+// One whole history, in one vintage.
+await fillRows();
+await commitRows("whole", 0, ROWS);
+const fresh = await median(5, () => get(series("whole")));
+await compact(writer, { library: "power.lmp", symbol: "whole" });
+const memory = await growth(servicePid, () => get(series("whole")));
+const whole = await median(9, () => get(series("whole")));
+const baseline = await startBaseline();
+const stringify = await median(3, () => get(`${baseline.url}stringify`));
+const bytes = await median(3, () => get(`${baseline.url}bytes`));
+const baselineMemory = await growth(baseline.pid, () => get(`${baseline.url}bytes`));
+await baseline.stop();
+report("all rows as JSON, compacted", whole, "");
+report(
+  "  rows in Postgres, Neon HTTP, JSON.stringify",
+  stringify,
+  `${times(stringify / whole)} (≥ 10)`,
+);
+report("  rows in Postgres, Neon HTTP, byte writer", bytes, `${times(bytes / whole)} (≥ 5)`);
+report("  one uncompacted object", fresh, times(fresh / whole));
+print(
+  `  memory over idle: ${memory.toFixed(0)} MB (< 128); byte-writer baseline ${baselineMemory.toFixed(0)} MB`,
+);
+for (const format of ["parquet", "arrow", "csv", "ndjson"]) {
+  const ms = await median(7, () => get(series("whole", `&format=${format}`)));
+  const wanted = format === "parquet" || format === "arrow" ? " (≥ 3)" : "";
+  report(`  as ${format}`, ms, `${times(whole / ms)} faster than JSON${wanted}`);
+}
+
+// The same with revisions.
+await commitRows("recent", 0, ROWS);
+await compact(writer, { library: "power.lmp", symbol: "recent" });
+for (let index = 0; index < 50; index++) {
+  await commitRows("recent", ((index * 104_729) % (ROWS - 24)) | 0, 24, index + 1);
+}
+const recent = await median(7, () => get(series("recent")));
+report("  and 50 uncompacted deltas of 24 rows", recent, `${times(recent / whole)} (≤ 2.5)`);
+await commitRows("revised", 0, ROWS);
+await compact(writer, { library: "power.lmp", symbol: "revised" });
+const asOfs: number[] = [];
+const stride = Math.floor(ROWS / VINTAGES);
+for (let index = 0; index < VINTAGES; index++) {
+  const vintage = await commitRows("revised", index * stride, REVISED_PER_VINTAGE, 1 + (index % 9));
+  asOfs.push(vintage?.asOf ?? NaN);
+  if (index % 512 === 511) await compact(writer, { library: "power.lmp", symbol: "revised" });
+}
+await compact(writer, { library: "power.lmp", symbol: "revised" });
+const revised = await median(9, () => get(series("revised")));
+report(`  in ${VINTAGES} compacted vintages`, revised, `${times(revised / whole)} (≤ 1.6)`);
+
+// Small reads.
+await commitRows("years", 0, 87_600, 0, HOUR);
+await compact(writer, { library: "power.lmp", symbol: "years" });
+const iso = (instant: number) => new Date(instant).toISOString();
+/** A day nobody asked for yet, so that no cache answers. */
+const dayOf = (symbol: string, index: number, more = "") => {
+  const start = FROM + ((index * 37) % 3_000) * DAY + (index % 24) * HOUR;
+  return series(symbol, `&start=${iso(start)}&end=${iso(start + DAY - 1)}${more}`);
+};
+const floor = await median(60, () => database.execute(sql`SELECT 1`));
+report("one statement through the local Neon endpoint (floor)", floor, "");
+const against = (ms: number, target: string) => `${times(ms / floor)} of the floor ${target}`;
+const day = await median(60, (index) => get(dayOf("years", index)));
+report("one day of ten years, never asked before", day, against(day, "(≤ 20 ms)"));
+const cachedUrl = `${dayOf("revised", 3)}&as_of=${iso(asOfs[VINTAGES >> 1] ?? 0)}`;
+const cached = await median(60, () => get(cachedUrl));
+report("a cached immutable day", cached, against(cached, "(≤ 3 ms)"));
+let salt = 1_000;
+for (const [name, seq] of [
+  ["oldest", 1],
+  ["middle", VINTAGES >> 1],
+  ["newest", VINTAGES - 1],
+] as const) {
+  const known = `&as_of=${iso(asOfs[seq] ?? 0)}`;
+  salt += 1_000;
+  const from = salt;
+  const ms = await median(40, (index) => get(dayOf("revised", from + index, known)));
+  report(`one day at the ${name} of ${VINTAGES} vintages`, ms, against(ms, "(flat)"));
+}
+await commitRows("again", 0, 24 * 30, 0, HOUR);
+const again = await median(40, () => commitRows("again", 0, 24 * 30, 0, HOUR));
+report("unchanged re-commit of a month", again, against(again, "(a day ≤ 20 ms)"));
+await compact(writer, { library: "power.lmp", symbol: "years" });
+const unseen = await median(40, (index) => commitRows("years", (index + 1) * 24, 24, 0, HOUR));
+report("unchanged day of ten years, payload not seen before", unseen, against(unseen, "(≤ 20 ms)"));
+const changed = await median(40, (index) => commitRows("changed", 0, 24, index, HOUR));
+report("commit of a revised day", changed, against(changed, ""));
 for (let index = 0; index < SYMBOLS; index += 20) {
-  await Promise.all(Array.from({ length: 20 }, (_, one) => commitDays(`s${index + one}`, 0, 1)));
+  await Promise.all(Array.from({ length: 20 }, (_, one) => commitRows(`s${index + one}`, 0, 24)));
 }
-await commitDays("month", 0, DAYS);
-for (let day = 0; day < DAYS; day++) await commitDays("daily", day, 1);
-await commitDays("years", 0, 365 * 10);
+const health = await median(60, () => get(`${workers.urls.markets}/healthz`));
+report(`/healthz with ${SYMBOLS} symbols`, health, against(health, "(≤ 5 ms)"));
 
-const results: [string, number][] = [
-  [
-    "one statement through the Neon endpoint (floor)",
-    await median(() => database.execute(sql`SELECT 1`)),
-  ],
-  [`/healthz with ${SYMBOLS} symbols`, await median(() => get("/healthz"))],
-  ["a month, one vintage", await median(() => get(series("month")))],
-  ["a month, 30 vintages", await median(() => get(series("daily")))],
-  [
-    "a month, 30 vintages, early as_of",
-    await median(() => get(series("daily", "&as_of=2020-01-01"))),
-  ],
-  [
-    "one day of ten years, one object",
-    await median(() => get(series("years", "&start=2029-01-01&end=2029-01-01T23:00Z"))),
-  ],
-  ["ten years, 87,600 rows", await median(() => get(series("years", "&start=2000-01-01")))],
-  ["unchanged re-commit of a day", await median(() => commitDays("month", 3, 1))],
-  ["commit of a revised day", await median((index) => commitDays("revised", 0, 1, index))],
-];
-const floor = results[0]?.[1] ?? NaN;
-process.stdout.write(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}\n`);
-for (const [name, ms] of results) {
-  const ratio = `${(ms / floor).toFixed(1)}×`.padStart(8);
-  process.stdout.write(`${name.padEnd(50)} ${ms.toFixed(1).padStart(7)} ms ${ratio}\n`);
+// Many readers at once.
+const uncached = `
+  math.randomseed(os.time())
+  request = function()
+    local start = ${FROM / 1000} + math.random(0, 80000) * 3600
+    local day = function(at) return os.date("!%Y-%m-%dT%H:%M:%SZ", at) end
+    return wrk.format("GET", "/series?library=power.lmp&symbol=years&start=" .. day(start) ..
+      "&end=" .. day(start + 86399))
+  end`;
+const rates = [
+  ["cached", await load(cachedUrl)],
+  ["uncached", await load(workers.urls.markets, uncached)],
+] as const;
+for (const [name, rate] of rates) {
+  const shown = rate === null ? "wrk is not installed" : `${rate.toFixed(0)} requests/s`;
+  print(`one-day reads, ${name}, 64 connections: ${shown}`);
 }
+agent.destroy();
 await workers.stop();
 await stop();

@@ -48,23 +48,30 @@ export function sliceBatch(batch: Batch, from: number, to: number): Batch {
 
 /** The rows of a batch at the given positions. */
 export function pickRows(batch: Batch, positions: Uint32Array): Batch {
-  const length = positions.length;
-  const gather = <Column extends Float64Array | Codes>(from: Column): Column => {
-    const to = new (from.constructor as new (length: number) => Column)(length);
-    for (let index = 0; index < length; index++) {
-      to[index] = from[positions[index] as number] as number;
-    }
-    return to;
-  };
+  const { length } = positions;
+  // One instrument: every code is the same.
+  const single = batch.instruments.length === 1;
   return {
     ...batch,
     length,
-    datetime: gather(batch.datetime),
-    instrument: gather(batch.instrument),
-    values: batch.values.map(gather),
-    vintage: gather(batch.vintage),
-    retracted: batch.retracted && (gather(batch.retracted) as Uint8Array),
+    datetime: pickFloats(batch.datetime, positions),
+    instrument: single ? new Uint8Array(length) : pickCodes(batch.instrument, positions),
+    values: batch.values.map((column) => pickFloats(column, positions)),
+    vintage: pickCodes(batch.vintage, positions),
+    retracted: batch.retracted && (pickCodes(batch.retracted, positions) as Uint8Array),
   };
+}
+
+function pickFloats(from: Float64Array, positions: Uint32Array): Float64Array {
+  const to = new Float64Array(positions.length);
+  for (let row = 0; row < to.length; row++) to[row] = from[positions[row] as number] as number;
+  return to;
+}
+
+function pickCodes(from: Codes, positions: Uint32Array): Codes {
+  const to = new (from.constructor as new (length: number) => Codes)(positions.length);
+  for (let row = 0; row < to.length; row++) to[row] = from[positions[row] as number] as number;
+  return to;
 }
 
 /** The first position whose valid time is not before `instant`. */

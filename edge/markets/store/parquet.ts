@@ -42,6 +42,23 @@ export function decodeColumn(file: Uint8Array, meta: ColumnMetaData, rows: numbe
   return sink.column();
 }
 
+/** The dictionary of a column chunk of numbers, without its rows. */
+export function decodeDictionary(file: Uint8Array, meta: ColumnMetaData): Float64Array {
+  const reader = {
+    view: new DataView(file.buffer, file.byteOffset),
+    offset: Number(meta.dictionary_page_offset),
+  };
+  const header = parquetHeader(reader);
+  const count = header.dictionary_page_header?.num_values;
+  assert(count !== undefined, "the column chunk has a dictionary");
+  const raw = file.subarray(reader.offset, reader.offset + header.compressed_page_size);
+  const plain = meta.codec === "UNCOMPRESSED";
+  const page = plain ? raw : unpack(meta.codec, raw, header.uncompressed_page_size);
+  const dictionary = new Float64Array(count);
+  decodePlain(page, meta.type, dictionary, 0, count);
+  return dictionary;
+}
+
 function unpack(codec: string, page: Uint8Array, length: number): Uint8Array {
   assert(codec === "SNAPPY", `pages are snappy or plain, not ${codec}`);
   const out = new Uint8Array(length);

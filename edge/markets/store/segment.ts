@@ -9,7 +9,7 @@ import { parquetMetadata } from "hyparquet";
 import { parquetWriteBuffer } from "hyparquet-writer";
 import { assert } from "../../../shared/errors.ts";
 import type { Batch, WrittenBy } from "./columns.ts";
-import { type Column, codesFor, decodeColumn } from "./parquet.ts";
+import { type Column, codesFor, decodeColumn, decodeDictionary } from "./parquet.ts";
 import type { ChangedRow, Range } from "./plan.ts";
 
 const ROW_GROUP_ROWS = 32_768;
@@ -73,11 +73,18 @@ function encode(batch: Batch, valueColumns: readonly string[], versions: boolean
       },
     );
   }
+  // Codes, flags and deltas that every read decodes are small as they are: snappy saves little there
+  // and costs each reader more time than all else.
+  const packed = columnData.map((column) =>
+    valueColumns.includes(column.name) || column.name === "as_of"
+      ? column
+      : { ...column, codec: "UNCOMPRESSED" as const },
+  );
   const buffer = parquetWriteBuffer({
     schema: [{ name: "root", num_children: schema.length }, ...schema],
     rowGroupSize: groupSizes(batch),
     pageSize: PAGE_BYTES,
-    columnData,
+    columnData: packed,
   });
   return new Uint8Array(buffer);
 }
@@ -119,7 +126,12 @@ export function* decodeSegment(
     const retracted = numbers(column("retracted"), rows);
     const versions = writtenBy
       ? { vintage: new Uint8Array(rows), vintages: [writtenBy] }
-      : vintagesOf(column("store_version"), column("as_of"), column("vintage_reconstructed"), rows);
+      : vintagesOf({
+          seq: column("store_version"),
+          asOfs: decodeDictionary(bytes, chunk("as_of")),
+          reconstructed: column("vintage_reconstructed"),
+          rows,
+        });
     yield {
       length: rows,
       datetime: toFloats(numbers(column("Datetime"), rows)),
@@ -146,22 +158,39 @@ function numbers(column: Column, rows: number): Float64Array | Uint8Array {
 const toFloats = (column: Float64Array | Uint8Array) =>
   column instanceof Float64Array ? column : Float64Array.from(column);
 
-/** Who wrote each row: a version has one as_of and one flag, so its code stands for all three. */
-function vintagesOf(seq: Column, asOf: Column, reconstructed: Column, rows: number) {
-  assert(seq.codes, "store versions are dictionary-encoded");
-  const asOfs = numbers(asOf, rows);
-  const flags = numbers(reconstructed, rows);
+interface VersionColumns {
+  seq: Column;
+  /** Dictionary of the knowledge times. */
+  asOfs: Float64Array;
+  reconstructed: Column;
+  rows: number;
+}
+
+/**
+ * Who wrote each row. A version has one as_of and one flag, so its code stands for all three; both
+ * dictionaries are in the order of first occurrence and so in step.
+ */
+function vintagesOf({ seq, asOfs, reconstructed, rows }: VersionColumns) {
+  const { codes, dictionary } = seq;
+  assert(codes && dictionary.length === asOfs.length, "versions and their as_of are in step");
   const vintages: WrittenBy[] = [];
   for (let row = 0; row < rows; row++) {
-    const code = seq.codes[row] as number;
-    vintages[code] ??= {
-      seq: (seq.dictionary as Float64Array)[code] as number,
-      asOf: asOfs[row] as number,
-      reconstructed: flags[row] === 1,
-    };
+    const code = codes[row] as number;
+    if (code < vintages.length) continue;
+    assert(code === vintages.length, "a dictionary is in the order of first occurrence");
+    vintages.push({
+      seq: numberAt(seq, row),
+      asOf: asOfs[code] as number,
+      reconstructed: numberAt(reconstructed, row) === 1,
+    });
   }
-  return { vintage: seq.codes, vintages };
+  return { vintage: codes, vintages };
 }
+
+const numberAt = (column: Column, row: number): number =>
+  column.values
+    ? (column.values[row] as number)
+    : (column.dictionary[column.codes[row] as number] as number);
 
 /** A vintage's rows inside the catalog: parallel arrays, instruments by index, null for NaN. */
 export interface Inline {

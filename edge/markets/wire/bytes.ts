@@ -3,15 +3,19 @@
 const DIGITS = Uint8Array.from({ length: 200 }, (_, index) =>
   index % 2 === 0 ? 48 + Math.floor(index / 20) : 48 + ((index >> 1) % 10),
 );
-const DAY_MS = 86_400_000;
+export const DAY_MS = 86_400_000;
 const MINUS = 45;
 const DOT = 46;
 const ZERO = 48;
-const COLON = 58;
 
 /** Longest text of a number: `-1.7976931348623157e+308`. */
 export const NUMBER_BYTES = 24;
-export const ISO_BYTES = 24;
+/** The places of an instant, filled in by `writeIso` or, at midnight's date, by `writeTime`. */
+export const ISO_TEMPLATE = "0000-00-00T00:00:00.000Z";
+export const ISO_BYTES = ISO_TEMPLATE.length;
+export const DATE_BYTES = 10;
+
+const TEMPLATE = new TextEncoder().encode(ISO_TEMPLATE);
 
 function twoDigits(out: Uint8Array, at: number, value: number) {
   out[at] = DIGITS[2 * value] as number;
@@ -45,20 +49,26 @@ export function writeIso(out: Uint8Array, at: number, instant: number): number {
   twoDigits(out, at + 5, month);
   out[at + 7] = MINUS;
   twoDigits(out, at + 8, dayOfYear - Math.floor((153 * marchMonth + 2) / 5) + 1);
-  const time = instant - days * DAY_MS;
-  const seconds = Math.floor(time / 1_000);
-  const milliseconds = time - seconds * 1_000;
-  out[at + 10] = 84;
-  twoDigits(out, at + 11, Math.floor(seconds / 3_600));
-  out[at + 13] = COLON;
-  twoDigits(out, at + 14, Math.floor(seconds / 60) % 60);
-  out[at + 16] = COLON;
-  twoDigits(out, at + 17, seconds % 60);
-  out[at + 19] = DOT;
-  out[at + 20] = ZERO + Math.floor(milliseconds / 100);
-  twoDigits(out, at + 21, milliseconds % 100);
-  out[at + 23] = 90;
+  for (let index = DATE_BYTES; index < ISO_BYTES; index++) {
+    out[at + index] = TEMPLATE[index] as number;
+  }
+  writeTime(out, at + DATE_BYTES + 1, instant - days * DAY_MS);
   return at + ISO_BYTES;
+}
+
+/** Writes a time of day, in milliseconds, over the `00:00:00.000` at `at`. */
+export function writeTime(out: Uint8Array, at: number, time: number) {
+  const minutes = (time / 60_000) | 0;
+  const hours = (minutes / 60) | 0;
+  twoDigits(out, at, hours);
+  twoDigits(out, at + 3, minutes - hours * 60);
+  const rest = time - minutes * 60_000;
+  if (rest === 0) return;
+  const seconds = (rest / 1_000) | 0;
+  const milliseconds = rest - seconds * 1_000;
+  twoDigits(out, at + 6, seconds);
+  out[at + 9] = ZERO + ((milliseconds / 100) | 0);
+  twoDigits(out, at + 10, milliseconds % 100);
 }
 
 /** Writes a finite number as `String(value)` would, −0 as 0; returns the end. */

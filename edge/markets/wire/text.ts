@@ -2,7 +2,16 @@
 
 import { iso } from "../../../shared/time.ts";
 import type { Batch, WrittenBy } from "../store/columns.ts";
-import { ISO_BYTES, NUMBER_BYTES, writeIso, writeNumber } from "./bytes.ts";
+import {
+  DATE_BYTES,
+  DAY_MS,
+  ISO_BYTES,
+  ISO_TEMPLATE,
+  NUMBER_BYTES,
+  writeIso,
+  writeNumber,
+  writeTime,
+} from "./bytes.ts";
 import type { RecordShape } from "./record.ts";
 
 /** The texts around a row's numbers. */
@@ -25,8 +34,10 @@ interface Dialect {
 export type TextFormat = "json" | "ndjson" | "csv";
 
 const CHUNK_BYTES = 128 * 1024;
-/** Room for one row beyond a full chunk; grown when a row's constant texts are longer. */
-const SLACK_BYTES = 16 * 1024;
+/** A row that does not fit any more begins the next chunk. */
+const SLACK_BYTES = 4 * 1024;
+/** Most bytes of a value and the text before it, or of `known_to` and the end of the row. */
+const ROW_BYTES = NUMBER_BYTES + ISO_BYTES + 256;
 
 const record: Omit<Dialect, "open" | "separator" | "close"> = {
   rowOpen: '{"Datetime":"',
@@ -34,10 +45,9 @@ const record: Omit<Dialect, "open" | "separator" | "close"> = {
   column: (name) => `,${JSON.stringify(name)}:`,
   missing: "null",
   tail: (writer, shape) => {
-    const fields = Object.entries(tailFields(writer, shape)).map(
-      ([name, value]) => `,"${name}":${JSON.stringify(value)}`,
-    );
-    return fields.join("") + (shape.history ? ',"known_to":' : "");
+    // The fields of an object's JSON, without its braces.
+    const fields = `,${JSON.stringify(tailFields(writer, shape)).slice(1, -1)}`;
+    return shape.history ? `${fields},"known_to":` : fields;
   },
   quote: '"',
   rowClose: "}",
@@ -109,17 +119,26 @@ export async function* encodeText(
   yield writer.end();
 }
 
+/** A batch's texts, each made when first met. */
+interface Texts {
+  /** By instrument: from the separator to the first value, with room for the instant. */
+  heads: (Uint8Array | undefined)[];
+  /** By vintage: from the last value to the end, or to `known_to`. */
+  tails: (Uint8Array | undefined)[];
+}
+
 class RowWriter {
   readonly #dialect: Dialect;
   readonly #shape: RecordShape;
-  readonly #separator: Uint8Array;
-  readonly #rowOpen: Uint8Array;
-  readonly #missing: Uint8Array;
-  readonly #rowClose: Uint8Array;
+  /** Between one value and the next, by column; the first column's is part of the head. */
   readonly #columns: Uint8Array[];
+  readonly #missing: Uint8Array;
   readonly #quote: Uint8Array;
-  readonly #instruments = new Map<string, Uint8Array>();
-  readonly #iso = new Uint8Array(ISO_BYTES);
+  readonly #rowClose: Uint8Array;
+  /** Where the instant begins in a head. */
+  readonly #instantAt: number;
+  readonly #date = new Uint8Array(ISO_BYTES);
+  #day = NaN;
   #out = new Uint8Array(CHUNK_BYTES + SLACK_BYTES);
   #end = 0;
   #first = true;
@@ -127,52 +146,21 @@ class RowWriter {
   constructor(dialect: Dialect, shape: RecordShape) {
     this.#dialect = dialect;
     this.#shape = shape;
-    this.#separator = utf8(dialect.separator);
-    this.#rowOpen = utf8(dialect.rowOpen);
-    this.#missing = utf8(dialect.missing);
-    this.#rowClose = utf8(dialect.rowClose);
-    this.#quote = utf8(dialect.quote);
     this.#columns = shape.valueColumns.map((name) => utf8(dialect.column(name)));
+    this.#missing = utf8(dialect.missing);
+    this.#quote = utf8(dialect.quote);
+    this.#rowClose = utf8(dialect.rowClose);
+    this.#instantAt = dialect.separator.length + dialect.rowOpen.length;
     this.#put(utf8(dialect.open));
   }
 
   *write(batch: Batch): Generator<Uint8Array> {
-    const { datetime, instrument, vintage, values, knownTo, length } = batch;
-    const heads = batch.instruments.map((id) => this.#instrumentText(id));
-    const tails: (Uint8Array | undefined)[] = new Array(batch.vintages.length);
-    const columns = this.#columns;
-    let last = NaN;
-    for (let row = 0; row < length; row++) {
-      const tailCode = vintage[row] as number;
-      let tail = tails[tailCode];
-      if (!tail) {
-        tail = utf8(this.#dialect.tail(batch.vintages[tailCode] as WrittenBy, this.#shape));
-        tails[tailCode] = tail;
-      }
-      const head = heads[instrument[row] as number] as Uint8Array;
-      const fixed = head.length + tail.length + columns.length * (NUMBER_BYTES + 128) + 512;
-      if (this.#end + fixed > this.#out.length) {
-        yield this.#take(fixed);
-      }
-      if (this.#first) this.#first = false;
-      else this.#put(this.#separator);
-      this.#put(this.#rowOpen);
-      const instant = datetime[row] as number;
-      if (instant !== last) writeIso(this.#iso, 0, instant);
-      last = instant;
-      this.#put(this.#iso);
-      this.#put(head);
-      for (let column = 0; column < columns.length; column++) {
-        this.#put(columns[column] as Uint8Array);
-        const value = (values[column] as Float64Array)[row] as number;
-        if (value === value) this.#end = writeNumber(this.#out, this.#end, value);
-        else this.#put(this.#missing);
-      }
-      this.#put(tail);
-      if (knownTo) this.#putInstant(knownTo[row] as number);
-      this.#put(this.#rowClose);
+    const texts: Texts = { heads: [], tails: [] };
+    for (let row = 0; row < batch.length; ) {
+      row = this.#rows(batch, row, texts);
+      if (row < batch.length) yield this.#take();
     }
-    if (this.#end >= CHUNK_BYTES) yield this.#take(0);
+    if (this.#end >= CHUNK_BYTES) yield this.#take();
   }
 
   end(): Uint8Array {
@@ -180,34 +168,104 @@ class RowWriter {
     return this.#out.subarray(0, this.#end);
   }
 
-  #instrumentText(id: string): Uint8Array {
-    const known = this.#instruments.get(id) ?? utf8(this.#dialect.instrument(id));
-    this.#instruments.set(id, known);
-    return known;
+  /** Writes rows until the chunk is full; returns the first one not written. */
+  #rows(batch: Batch, from: number, { heads, tails }: Texts): number {
+    const { datetime, instrument, vintage, values, knownTo, length } = batch;
+    const columns = this.#columns.length;
+    const first = values[0] as Float64Array;
+    for (let row = from; row < length; row++) {
+      const instrumentCode = instrument[row] as number;
+      let head = heads[instrumentCode];
+      if (!head) {
+        head = this.#head(batch.instruments[instrumentCode] as string);
+        heads[instrumentCode] = head;
+      }
+      const vintageCode = vintage[row] as number;
+      let tail = tails[vintageCode];
+      if (!tail) {
+        tail = this.#tail(batch.vintages[vintageCode] as WrittenBy);
+        tails[vintageCode] = tail;
+      }
+      const needed = head.length + tail.length + ROW_BYTES * columns;
+      if (this.#end + needed > this.#out.length) {
+        if (this.#end > 0) return row;
+        this.#out = new Uint8Array(CHUNK_BYTES + needed);
+      }
+      this.#putHead(head, datetime[row] as number);
+      this.#putValue(first[row] as number);
+      for (let column = 1; column < columns; column++) {
+        this.#put(this.#columns[column] as Uint8Array);
+        this.#putValue((values[column] as Float64Array)[row] as number);
+      }
+      this.#out.set(tail, this.#end);
+      this.#end += tail.length;
+      if (knownTo) this.#putKnownTo(knownTo[row] as number);
+    }
+    return length;
+  }
+
+  #head(id: string): Uint8Array {
+    const { separator, rowOpen, instrument, column } = this.#dialect;
+    const name = column(this.#shape.valueColumns[0] ?? "");
+    return utf8(separator + rowOpen + ISO_TEMPLATE + instrument(id) + name);
+  }
+
+  #tail(writer: WrittenBy): Uint8Array {
+    const { tail, rowClose } = this.#dialect;
+    return utf8(tail(writer, this.#shape) + (this.#shape.history ? "" : rowClose));
+  }
+
+  #putHead(head: Uint8Array, instant: number) {
+    const out = this.#out;
+    let at = this.#end;
+    if (this.#first) {
+      this.#first = false;
+      at -= this.#dialect.separator.length;
+      out.set(head.subarray(this.#dialect.separator.length), this.#end);
+    } else {
+      out.set(head, at);
+    }
+    this.#end = at + head.length;
+    const day = Math.floor(instant / DAY_MS);
+    if (day !== this.#day) {
+      this.#day = day;
+      writeIso(this.#date, 0, day * DAY_MS);
+    }
+    at += this.#instantAt;
+    for (let index = 0; index < DATE_BYTES; index++) {
+      out[at + index] = this.#date[index] as number;
+    }
+    writeTime(out, at + DATE_BYTES + 1, instant - day * DAY_MS);
+  }
+
+  #putValue(value: number) {
+    if (value === value) this.#end = writeNumber(this.#out, this.#end, value);
+    else this.#put(this.#missing);
+  }
+
+  #putKnownTo(instant: number) {
+    if (instant === instant) {
+      this.#put(this.#quote);
+      this.#end = writeIso(this.#out, this.#end, instant);
+      this.#put(this.#quote);
+    } else {
+      this.#put(this.#missing);
+    }
+    this.#put(this.#rowClose);
   }
 
   #put(bytes: Uint8Array) {
-    // A typed array's own `set` costs more than the loop for texts this short.
+    // A typed array's own `set` costs more than a loop for texts this short.
     const out = this.#out;
     let end = this.#end;
     for (let index = 0; index < bytes.length; index++) out[end++] = bytes[index] as number;
     this.#end = end;
   }
 
-  #putInstant(instant: number) {
-    if (instant !== instant) {
-      this.#put(this.#missing);
-      return;
-    }
-    this.#put(this.#quote);
-    this.#end = writeIso(this.#out, this.#end, instant);
-    this.#put(this.#quote);
-  }
-
-  /** Hands out what is written and makes room for at least `needed` bytes. */
-  #take(needed: number): Uint8Array {
+  /** Hands out what is written. */
+  #take(): Uint8Array {
     const taken = this.#out.subarray(0, this.#end);
-    this.#out = new Uint8Array(CHUNK_BYTES + Math.max(SLACK_BYTES, needed));
+    this.#out = new Uint8Array(CHUNK_BYTES + SLACK_BYTES);
     this.#end = 0;
     return taken;
   }
