@@ -5,12 +5,14 @@ import { sql } from "drizzle-orm";
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import { commit, INLINE_ROWS_MAX } from "../../edge/markets/store/commit.ts";
+import { collect, compact } from "../../edge/markets/store/compact.ts";
 import type { Range, Row } from "../../edge/markets/store/plan.ts";
 import { Failure } from "../../shared/errors.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
 const FROM = Date.UTC(2026, 0, 1);
 const HOURS = 24;
+const ALL = { from: -Infinity, to: Infinity };
 
 let world: World;
 beforeAll(async () => {
@@ -18,6 +20,8 @@ beforeAll(async () => {
 });
 
 interface Command {
+  /** Compact and collect instead of committing. */
+  compacts: boolean;
   at: number;
   length: number;
   rows: { offset: number; instrument: string; value: number }[];
@@ -26,18 +30,27 @@ interface Command {
   inlineRowsMax: number;
 }
 
-interface Known {
+/** One version of a row; null retracts it. */
+interface Version {
   datetime: number;
-  instrumentId: string;
-  value: number;
+  instrument: string;
+  value: number | null;
   asOf: number;
   reconstructed: boolean;
 }
 
-/** What the store knew after each vintage: the naive model. */
-type History = { asOf: number; rows: Known[] }[];
+/** The naive model of a series: everything it ever learned, in order. */
+type History = Version[];
+
+interface Question {
+  asOf: number;
+  range: Range;
+  trueOnly?: boolean;
+  knownBy?: number | undefined;
+}
 
 const command: fc.Arbitrary<Command> = fc.record({
+  compacts: fc.nat(3).map((dice) => dice === 0),
   at: fc.nat(HOURS - 1),
   length: fc.integer({ min: 1, max: 8 }),
   rows: fc.uniqueArray(
@@ -52,21 +65,54 @@ const command: fc.Arbitrary<Command> = fc.record({
   inlineRowsMax: fc.constantFrom(0, 2, 100),
 });
 
-const read = fc.record({
-  vintage: fc.nat(),
+const question = fc.record({
+  version: fc.nat(),
   shift: fc.constantFrom(-1, 0, 1, Infinity),
   start: fc.integer({ min: -2, max: HOURS + 2 }),
   length: fc.integer({ min: 0, max: HOURS }),
+  trueOnly: fc.boolean(),
+  lateBy: fc.constantFrom(undefined, undefined, -HOUR, 0),
 });
 
 const inRange = (datetime: number, range: Range) => datetime >= range.from && datetime < range.to;
+const nameOf = ({ datetime, instrument }: Version) => `${datetime} ${instrument}`;
+const same = (left: number | null, right: number | null) => Object.is(left, right);
+
+/** The state that a question asks for: the last visible version of each row, unless it retracts. */
+function stateOf(history: History, { asOf, range, trueOnly, knownBy }: Question): Version[] {
+  const visible = history.filter(
+    (one) =>
+      one.asOf <= asOf &&
+      inRange(one.datetime, range) &&
+      !(trueOnly && one.reconstructed) &&
+      one.asOf <= one.datetime + (knownBy ?? Infinity),
+  );
+  const last = new Map(visible.map((one) => [nameOf(one), one]));
+  return inOrder([...last.values()].filter(({ value }) => value !== null));
+}
+
+const inOrder = (versions: Version[]) =>
+  versions.sort(
+    (left, right) =>
+      left.datetime - right.datetime ||
+      (left.instrument < right.instrument ? -1 : Number(left.instrument > right.instrument)) ||
+      left.asOf - right.asOf,
+  );
+
+/** Every version that held a value, with the time at which the next one ended it. */
+function historyOf(history: History, { asOf, range }: Question) {
+  const known = history.filter((one) => one.asOf <= asOf && inRange(one.datetime, range));
+  return inOrder([...known])
+    .filter(({ value }) => value !== null)
+    .map((one) => {
+      const next = known.find((later) => nameOf(later) === nameOf(one) && later.asOf > one.asOf);
+      return [...wire(one), next?.asOf ?? null];
+    });
+}
 
 /** Commits one command to the store and to the model, and checks that both saw the same change. */
-async function step(
-  symbol: string,
-  { at, length, rows, reconstructed, inlineRowsMax }: Command,
-  history: History,
-) {
+async function step(symbol: string, one: Command, history: History, count: { vintages: number }) {
+  const { at, length, rows, reconstructed, inlineRowsMax } = one;
   const covered = { from: FROM + at * HOUR, to: FROM + (at + length) * HOUR };
   const incoming = rows
     .filter((row) => row.offset < length)
@@ -77,91 +123,109 @@ async function step(
         values: [row.value],
       }),
     );
-  const before = history.at(-1)?.rows ?? [];
   const writer = { ...world.writer, inlineRowsMax };
-  const vintage = await commitHours({ writer }, symbol, covered.from, [], {
-    rows: incoming,
-    covered,
-    reconstructed,
-  });
-  const old = new Map(before.map((row) => [`${row.datetime} ${row.instrumentId}`, row]));
-  const asOf = vintage?.asOf ?? NaN;
-  const next = incoming.map((row): Known => {
-    const { datetime, instrumentId } = row;
-    const value = row.values[0] ?? NaN;
-    const known = old.get(`${datetime} ${instrumentId}`);
-    const unchanged =
-      known && (known.value === value || (known.value !== known.value && value !== value));
-    return unchanged ? known : { datetime, instrumentId, value, asOf, reconstructed };
-  });
-  const outside = before.filter((row) => !inRange(row.datetime, covered));
-  const after = [...outside, ...next];
-  const changed =
-    after.length !== before.length ||
-    next.some((row) => Number.isNaN(row.asOf) || row.asOf === asOf);
-  expect(vintage !== null).toBe(changed);
-  if (vintage) {
-    expect(vintage.seq).toBe(history.length + 1);
-    expect(vintage.asOf).toBeGreaterThan(history.at(-1)?.asOf ?? 0);
-    history.push({ asOf: vintage.asOf, rows: after });
+  const more = { rows: incoming, covered, reconstructed };
+  const vintage = await commitHours({ writer }, symbol, covered.from, [], more);
+  const current = stateOf(history, { asOf: Infinity, range: covered });
+  const before = new Map(current.map((row) => [nameOf(row), row]));
+  const version = { asOf: vintage?.asOf ?? NaN, reconstructed };
+  const changes: Version[] = [];
+  for (const { datetime, instrumentId: instrument, values } of incoming) {
+    const next = { datetime, instrument, value: values[0] ?? NaN, ...version };
+    const old = before.get(nameOf(next));
+    before.delete(nameOf(next));
+    if (!old || !same(old.value, next.value)) changes.push(next);
   }
+  for (const gone of before.values()) changes.push({ ...gone, ...version, value: null });
+  expect(vintage !== null).toBe(changes.length > 0);
+  if (!vintage) return;
+  expect(vintage.seq).toBe(++count.vintages);
+  expect(vintage.asOf).toBeGreaterThan(history.at(-1)?.asOf ?? 0);
+  history.push(...changes);
 }
 
-const wire = (rows: readonly Known[]) =>
-  rows
-    .map((row) => [
-      row.datetime,
-      row.instrumentId,
-      Number.isNaN(row.value) ? null : row.value,
-      row.asOf,
-      row.reconstructed,
-    ])
-    .sort(
-      (left, right) =>
-        Number(left[0]) - Number(right[0]) || (String(left[1]) < String(right[1]) ? -1 : 1),
-    );
+const wire = ({ datetime, instrument, value, asOf, reconstructed }: Version) => [
+  datetime,
+  instrument,
+  value,
+  asOf,
+  reconstructed,
+];
+
+async function answers(symbol: string, { range, asOf, ...view }: Question & { history?: boolean }) {
+  const reading = await world.store.read({
+    ...{ library: "power.demand", symbol, start: range.from, end: range.to - 1, ...view },
+    asOf: asOf === Infinity ? undefined : asOf,
+  });
+  const rows: unknown[] = [];
+  for await (const batch of reading.batches()) {
+    for (let row = 0; row < batch.length; row++) {
+      const writer = batch.vintages[batch.vintage[row] ?? 0];
+      expect(writer?.asOf).toBeLessThanOrEqual(asOf);
+      const until = batch.knownTo?.[row];
+      rows.push([
+        batch.datetime[row],
+        batch.instruments[batch.instrument[row] ?? 0],
+        batch.values[0]?.[row],
+        writer?.asOf,
+        writer?.reconstructed,
+        ...(until === undefined ? [] : [Number.isNaN(until) ? null : until]),
+      ]);
+    }
+  }
+  return rows;
+}
 
 describe("the store", () => {
-  it("agrees with a list in memory on every state it ever had", async () => {
+  it("agrees with a list in memory on every state it ever had, through every compaction", async () => {
     let series = 0;
-    const commands = fc.array(command, { minLength: 1, maxLength: 8 });
+    const counts = { vintages: 0, compactions: 0, collected: 0, reads: 0, rows: 0 };
+    const commands = fc.array(command, { minLength: 1, maxLength: 10 });
     const property = fc.asyncProperty(
       commands,
-      fc.array(read, { maxLength: 6 }),
-      async (steps, reads) => {
+      fc.array(question, { maxLength: 6 }),
+      async (steps, questions) => {
         const symbol = `model${series++}`;
         const history: History = [];
-        for (const one of steps) await step(symbol, one, history);
-        if (history.length === 0) return;
-        for (const { vintage, shift, start, length } of reads) {
-          const asOf = (history[vintage % history.length]?.asOf ?? 0) + shift;
-          const range = { from: FROM + start * HOUR, to: FROM + (start + length) * HOUR + 1 };
-          const reading = await world.store.read({
-            library: "power.demand",
-            symbol,
-            asOf: asOf === Infinity ? undefined : asOf,
-            start: range.from,
-            end: range.to - 1,
-          });
-          const known = history.filter((one) => one.asOf <= asOf).at(-1)?.rows ?? [];
-          const got = (await reading.rows()).map((row) => ({
-            ...row,
-            value: row.values[0] ?? NaN,
-          }));
-          expect(wire(got)).toEqual(wire(known.filter((row) => inRange(row.datetime, range))));
-          expect(got.every((row) => row.asOf <= asOf)).toBe(true);
+        const count = { vintages: 0 };
+        for (const one of steps) {
+          if (!one.compacts) await step(symbol, one, history, count);
+          else if (await compact(world.writer, { library: "power.demand", symbol })) {
+            counts.compactions++;
+            const swept = await collect(world.writer, { now: Date.now() + 1_000, graceMs: 0 });
+            counts.collected += swept.retired;
+            expect(swept.orphans).toBe(0);
+          }
         }
-        const count = history.at(-1)?.rows.length ?? 0;
+        counts.vintages += count.vintages;
+        if (history.length === 0) return;
+        for (const { version, shift, start, length, trueOnly, lateBy } of questions) {
+          const asOf = (history[version % history.length]?.asOf ?? 0) + shift;
+          const range = { from: FROM + start * HOUR, to: FROM + (start + length) * HOUR + 1 };
+          // The model's rows lie in the past of its commits by this much.
+          const knownBy = lateBy === undefined ? undefined : asOf - FROM - 6 * HOUR + lateBy;
+          const one = { asOf, range, trueOnly, knownBy: asOf === Infinity ? undefined : knownBy };
+          const got = await answers(symbol, one);
+          expect(got).toEqual(stateOf(history, one).map(wire));
+          const past = { asOf, range };
+          const versions = await answers(symbol, { ...past, history: true });
+          expect(versions).toEqual(historyOf(history, past));
+          counts.reads += 2;
+          counts.rows += got.length + versions.length;
+        }
+        const live = stateOf(history, { asOf: Infinity, range: ALL }).length;
         const counted = (rowsMax: number) =>
           world.store.read({ library: "power.demand", symbol, rowsMax });
-        expect(await (await counted(count)).rows()).toHaveLength(count);
-        if (count > 0) {
-          await expect(counted(count - 1)).rejects.toMatchObject({ data: { rows: count } });
+        expect(await (await counted(live)).rows()).toHaveLength(live);
+        if (live > 0) {
+          await expect(counted(live - 1)).rejects.toMatchObject({ data: { rows: live } });
         }
       },
     );
     const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
     await fc.assert(property, { numRuns: 80, ...seed });
+    expect(counts.compactions).toBeGreaterThan(20);
+    console.info(`model: ${JSON.stringify(counts)}`);
   });
 
   it("writes nothing when content is unchanged, however often it is committed", async () => {
