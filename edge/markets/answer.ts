@@ -8,8 +8,10 @@ import type { Config } from "./config.ts";
 import type { ReadApi } from "./routes.ts";
 
 export interface Answer {
-  /** Names the bytes, without quotes. */
+  /** Names the answer, without quotes. */
   tag: string;
+  /** Equal tags mean equal rows, but their bytes may be laid out otherwise: a weak ETag. */
+  weak?: boolean;
   contentType: string;
   /** Text is worth compressing where no edge does it. */
   compressible: boolean;
@@ -45,7 +47,7 @@ export async function send(context: Ctx, answer: Answer): Promise<Response> {
   const headers: Record<string, string> = {
     ...answer.headers,
     "Content-Type": answer.contentType,
-    ETag: `"${answer.tag}"`,
+    ETag: `${answer.weak ? "W/" : ""}"${answer.tag}"`,
   };
   const reply = (body: BodyInit | null, status: 200 | 304) =>
     respond(context, { ...answer, headers }, body, status);
@@ -121,7 +123,8 @@ function keep(
 
 const isKnown = (context: Ctx, etag: string | undefined) => {
   const given = (context.req.header("If-None-Match") ?? "").split(",").map((one) => one.trim());
-  return given.some((one) => one === "*" || one.replace(/^W\//, "").replace(/-gz"$/, '"') === etag);
+  const bare = (tag: string | undefined) => tag?.replace(/^W\//, "").replace(/-gz"$/, '"');
+  return given.some((one) => one === "*" || bare(one) === bare(etag));
 };
 
 function respond(

@@ -19,6 +19,8 @@ import {
 import type { ReadApi } from "./routes.ts";
 import { encodeRows, FORMAT_NAMES, FORMATS, preferredFormat } from "./wire/formats.ts";
 
+/** Raised when the bytes of an answer change: what caches and readers hold is then another's. */
+const ENCODING = 1;
 /** Above this an unbounded read takes one of the isolate's slots for large ones. */
 const LARGE_ROWS = 100_000;
 
@@ -116,7 +118,9 @@ export function addSeries(app: App<ReadApi>) {
     const unbounded = range.start === undefined && range.end === undefined;
     const large = unbounded && reading.liveRows > LARGE_ROWS;
     const response = await send(context, {
-      tag: `${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
+      tag: `${ENCODING}-${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
+      // Row groups and record batches follow the store's objects, which compaction replaces.
+      weak: !text,
       contentType: type,
       compressible: text,
       settled,
@@ -165,5 +169,5 @@ function cacheKey(
   const pairs = Object.entries(parts).flatMap(([name, value]) =>
     value === undefined ? [] : [[name, String(value)]],
   );
-  return `https://cache.invalid/${scope}/series?${new URLSearchParams(pairs)}`;
+  return `https://cache.invalid/${ENCODING}/${scope}/series?${new URLSearchParams(pairs)}`;
 }

@@ -26,6 +26,8 @@ export interface World {
   tick: Workers["tick"];
   operator: Operator;
   operatorToken: string;
+  /** Name of the markets database, for a connection of the test's own. */
+  databaseName: string;
   database: Database;
   /** The catalog graph's own database, whatever the services were pointed at. */
   graph: Database;
@@ -41,6 +43,8 @@ export interface World {
 export interface WorldOptions {
   services?: readonly ServiceName[];
   environment?: Partial<Record<ServiceName, Record<string, string>>>;
+  /** The Neon endpoint of the read API, when the test has one of its own. */
+  endpointPort?: number;
   /** Points the services at another catalog graph; null at none. */
   graphUrl?: string | null;
 }
@@ -66,6 +70,12 @@ const takeDown: (() => Promise<void>)[] = [];
 afterAll(async () => {
   await Promise.all(takeDown.map((end) => end()));
 });
+
+function atPort(url: string, port: number | undefined): string {
+  const moved = new URL(url);
+  if (port !== undefined) moved.port = String(port);
+  return moved.href;
+}
 
 /** New databases of every service, migrated and empty. */
 export async function createDatabases(): Promise<DatabaseUrls> {
@@ -93,7 +103,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     s3: { accessKeyId: "test", secretAccessKey: "test" },
     bindings: {
       markets: {
-        DATABASE_URL: urls.marketsReader,
+        DATABASE_URL: atPort(urls.marketsReader, options.endpointPort),
         ...graph(urls.graphReader),
         ...options.environment?.markets,
       },
@@ -120,6 +130,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     tick: workers.tick,
     operator: operatorAt(workers.urls.console, operatorToken),
     operatorToken,
+    databaseName: new URL(urls.marketsWriter).pathname.slice(1),
     database,
     graph: openDatabase(new Secret(urls.graphWriter)),
     bucket,

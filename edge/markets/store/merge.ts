@@ -147,6 +147,17 @@ export function sortTogether(batches: readonly Batch[], columns: number): Batch 
   return pickRows(all, order);
 }
 
+/** The versions of a batch up to a vintage, retractions too. */
+export function versionsUpTo(batch: Batch, seq: number): Batch {
+  const known = Uint8Array.from(batch.vintages, (writer) => (writer.seq <= seq ? 1 : 0));
+  if (!known.includes(0)) return batch;
+  const positions = Uint32Array.from({ length: batch.length }, (_, row) => row);
+  return pickRows(
+    batch,
+    positions.filter((row) => known[batch.vintage[row] as number] === 1),
+  );
+}
+
 /** The rows of a batch of versions that answer a view. */
 export function applyView(batch: Batch, view: View): Batch {
   const visible = Uint8Array.from(batch.vintages, ({ seq, reconstructed }) =>

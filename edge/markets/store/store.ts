@@ -23,7 +23,7 @@ import {
   type VintageEntry,
   type VintageQuery,
 } from "./listings.ts";
-import { applyView, mergeRuns, type Run, sortTogether, type View } from "./merge.ts";
+import { applyView, mergeRuns, type Run, sortTogether, type View, versionsUpTo } from "./merge.ts";
 import type { Range, StoredRow } from "./plan.ts";
 import { decodeInline, decodeSegment } from "./segment.ts";
 
@@ -158,7 +158,7 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
     ].join("-"),
     settled: asOf <= headAsOf,
     batches,
-    versions: () => versionsOf(parts, plan, range),
+    versions: () => knownVersions(parts, plan, range),
     rows: () => rowsOf(batches()),
     provenance: () => listProvenance(parts.database, { seriesId, seq, ...range }),
     ...{ valueColumns, seq, asOf: plan.asOf, liveRows, headAsOf, sandbox },
@@ -169,6 +169,13 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
 export const stateOf = (parts: StoreParts, plan: Plan, range: Range): Promise<StoredRow[]> =>
   rowsOf(viewed(parts, plan, range, { seq: plan.seq }));
 
+async function* knownVersions(parts: StoreParts, plan: Plan, range: Range) {
+  for await (const batch of versionsOf(parts, plan, range)) {
+    const known = versionsUpTo(batch, plan.seq);
+    if (known.length > 0) yield known;
+  }
+}
+
 async function* viewed(parts: StoreParts, plan: Plan, range: Range, view: View) {
   for await (const batch of versionsOf(parts, plan, range)) {
     const rows = applyView(batch, view);
@@ -176,7 +183,10 @@ async function* viewed(parts: StoreParts, plan: Plan, range: Range, view: View) 
   }
 }
 
-/** Every version that a plan's objects and inline vintages hold inside a range, in order. */
+/**
+ * Every version that a plan's objects and inline vintages hold inside a range, in order. A compacted
+ * object also holds versions later than the plan's vintage: the caller cuts them off.
+ */
 export async function* versionsOf(
   parts: StoreParts,
   plan: Plan,
