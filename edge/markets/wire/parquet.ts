@@ -11,8 +11,11 @@ import { type AnswerColumn, answerColumns, type RecordShape } from "./record.ts"
 
 const MAGIC = new TextEncoder().encode("PAR1");
 
+/** Readers such as DuckDB and Polars take an instant for UTC by its logical type only. */
+const UTC_MILLIS = { type: "TIMESTAMP", isAdjustedToUTC: true, unit: "MILLIS" } as const;
+
 const PHYSICAL = {
-  instant: { type: "INT64", converted_type: "TIMESTAMP_MILLIS" },
+  instant: { type: "INT64", converted_type: "TIMESTAMP_MILLIS", logical_type: UTC_MILLIS },
   text: { type: "BYTE_ARRAY", converted_type: "UTF8" },
   number: { type: "DOUBLE" },
   count: { type: "INT64" },
