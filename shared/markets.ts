@@ -92,6 +92,14 @@ export const Change = z
   .meta({ id: "Change" });
 export type Change = z.infer<typeof Change>;
 
+/** A page of the change feed; `next` is the `since` of the one after it. */
+export const ChangePage = z.object({
+  changes: z.array(Change),
+  next: z.string(),
+  more: z.boolean(),
+});
+export type ChangePage = z.infer<typeof ChangePage>;
+
 const RowState = z
   .looseObject({ as_of: instant, vintage_reconstructed: z.boolean() })
   .meta({ id: "RowState", description: "the value columns with their vintage" });

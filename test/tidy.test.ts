@@ -59,7 +59,7 @@ function mayImport(from: string, to: string): boolean {
 
 /** Static, dynamic and type-only imports: a type dependency is a dependency. */
 const importsOf = (text: string) =>
-  [...text.matchAll(/(?:\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)].map(
+  [...text.matchAll(/(?:(?<!["'])\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)].map(
     (match) => match[1] ?? "",
   );
 
@@ -93,6 +93,7 @@ describe("tidy", () => {
     expect(broken("edge/markets/routes.ts", `import "./ingest/tick.ts"`)).toBe(true);
     expect(broken("shared/time.ts", `import { Hono } from "hono"`)).toBe(true);
     expect(broken("edge/console/main.ts", `import "../markets/ingest/tick.ts"`)).toBe(false);
+    expect(broken("shared/time.ts", `const NAMES = ["from", "to"];`)).toBe(false);
   });
 
   it("keeps every source file in a room, under a name that says something", () => {

@@ -3,7 +3,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { Change, DiffRecord, Revisions, Snapshot, Vintage } from "../../shared/markets.ts";
+import { ChangePage, DiffRecord, Revisions, Snapshot, Vintage } from "../../shared/markets.ts";
 import { iso, parseDuration, parseInstant } from "../../shared/time.ts";
 import { type App, errorResponses, json, name } from "../http/app.ts";
 import { cacheControl, send } from "./answer.ts";
@@ -288,10 +288,7 @@ function addChanges(app: App<ReadApi>) {
       }),
     },
     responses: {
-      200: json(
-        "commits",
-        z.object({ changes: z.array(Change), next: z.string(), more: z.boolean() }),
-      ),
+      200: json("commits", ChangePage),
       ...errorResponses("bad_datetime", "unauthorized", "invalid_request", "store_unavailable"),
     },
   });
