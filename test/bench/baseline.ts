@@ -20,6 +20,7 @@ type Row = [datetime: number, instrument: string, value: number, asOf: number, f
 
 export default {
   async fetch(request: Request, environment: { DATABASE_URL: string }): Promise<Response> {
+    if (request.url.endsWith("/idle")) return new Response();
     const sql = neon(environment.DATABASE_URL, { arrayMode: true });
     const rows = (await sql.query(QUERY)) as Row[];
     const body = request.url.endsWith("/stringify") ? stringified(rows) : await bytes(rows);

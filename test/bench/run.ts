@@ -1,5 +1,6 @@
 // `npm run bench`: what reads and commits cost, in workerd, on this machine, in one run. Ratios
-// count; the absolute figures are beside them. Takes about five minutes. Set ROWS for a shorter one.
+// count; the absolute figures are beside them. Takes about five minutes. Set ROWS for a shorter
+// one.
 
 import { execFile, execFileSync } from "node:child_process";
 import { readFileSync, writeFileSync } from "node:fs";
@@ -113,10 +114,9 @@ function workerdPid(): number {
 const memoryMb = (pid: number) =>
   Number(/VmRSS:\s+(\d+)/.exec(readFileSync(`/proc/${pid}/status`, "utf8"))?.[1]) / 1024;
 
-/** Peak growth of a process's memory while work goes on, megabytes. */
-async function growth(pid: number, work: () => Promise<unknown>): Promise<number> {
-  const idle = memoryMb(pid);
-  let peak = idle;
+/** Peak of a process's memory over its idle one while work goes on, megabytes. */
+async function growth(pid: number, idle: number, work: () => Promise<unknown>): Promise<number> {
+  let peak = 0;
   const timer = setInterval(() => {
     peak = Math.max(peak, memoryMb(pid));
   }, 2);
@@ -204,14 +204,23 @@ print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}, 
 // One whole history, in one vintage.
 await fillRows();
 await commitRows("whole", 0, ROWS);
+await get(`${workers.urls.markets}/healthz`);
+const idle = memoryMb(servicePid);
+const readMany = async (url: string) => {
+  for (let read = 0; read < 5; read++) await get(url);
+};
+const memory = await growth(servicePid, idle, () => readMany(series("whole")));
 const fresh = await median(5, () => get(series("whole")));
 await compact(writer, { library: "power.lmp", symbol: "whole" });
-const memory = await growth(servicePid, () => get(series("whole")));
 const whole = await median(9, () => get(series("whole")));
 const baseline = await startBaseline();
+await fetch(`${baseline.url}idle`);
+const baselineIdle = memoryMb(baseline.pid);
 const stringify = await median(3, () => get(`${baseline.url}stringify`));
 const bytes = await median(3, () => get(`${baseline.url}bytes`));
-const baselineMemory = await growth(baseline.pid, () => get(`${baseline.url}bytes`));
+const baselineMemory = await growth(baseline.pid, baselineIdle, () =>
+  readMany(`${baseline.url}bytes`),
+);
 await baseline.stop();
 report("all rows as JSON, compacted", whole, "");
 report(

@@ -73,8 +73,8 @@ function encode(batch: Batch, valueColumns: readonly string[], versions: boolean
       },
     );
   }
-  // Codes, flags and deltas that every read decodes are small as they are: snappy saves little there
-  // and costs each reader more time than all else.
+  // Codes, flags and deltas that every read decodes are small as they are: snappy saves little
+  // there and costs each reader more time than all else.
   const packed = columnData.map((column) =>
     valueColumns.includes(column.name) || column.name === "as_of"
       ? column

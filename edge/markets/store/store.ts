@@ -184,8 +184,8 @@ async function* viewed(parts: StoreParts, plan: Plan, range: Range, view: View) 
 }
 
 /**
- * Every version that a plan's objects and inline vintages hold inside a range, in order. A compacted
- * object also holds versions later than the plan's vintage: the caller cuts them off.
+ * Every version that a plan's objects and inline vintages hold inside a range, in order. A
+ * compacted object also holds versions later than the plan's vintage: the caller cuts them off.
  */
 export async function* versionsOf(
   parts: StoreParts,
