@@ -250,8 +250,9 @@ export function batchOf(rows: readonly ChangedRow[], columns: number): Batch {
     datetime: Float64Array.from(rows, (row) => row.datetime),
     instrument,
     instruments: names,
+    // −0 and 0 are one value: it is written as the catalog's JSON and the text formats write it.
     values: Array.from({ length: columns }, (_, column) =>
-      Float64Array.from(rows, (row) => row.values[column] ?? NaN),
+      Float64Array.from(rows, (row) => (row.values[column] ?? NaN) + 0),
     ),
     vintage: new Uint8Array(rows.length),
     vintages: [{ seq: 0, asOf: 0, reconstructed: false }],
