@@ -27,6 +27,7 @@ export function decodeColumn(file: Uint8Array, meta: ColumnMetaData, rows: numbe
     const raw = file.subarray(reader.offset, reader.offset + header.compressed_page_size);
     reader.offset += header.compressed_page_size;
     const v2 = header.data_page_header_v2;
+    assert(!v2?.definition_levels_byte_length, "columns are REQUIRED");
     const packed = meta.codec !== "UNCOMPRESSED" && v2?.is_compressed !== false;
     const page = packed ? unpack(meta.codec, raw, header.uncompressed_page_size) : raw;
     if (header.dictionary_page_header) {
@@ -35,7 +36,6 @@ export function decodeColumn(file: Uint8Array, meta: ColumnMetaData, rows: numbe
     }
     const data = v2 ?? header.data_page_header;
     assert(data, "a column chunk holds dictionary and data pages only");
-    assert(!v2?.definition_levels_byte_length, "columns are REQUIRED");
     sink.addPage(page, data.encoding, data.num_values);
   }
   assert(sink.length === rows, `a column chunk holds its ${rows} values`);

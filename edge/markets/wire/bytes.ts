@@ -8,8 +8,8 @@ const MINUS = 45;
 const DOT = 46;
 const ZERO = 48;
 
-/** Longest text of a number: `-1.7976931348623157e+308`. */
-export const NUMBER_BYTES = 24;
+/** Longest text of a number: `-0.0000012345678901234567`. */
+export const NUMBER_BYTES = 25;
 /** The places of an instant, filled in by `writeIso` or, at midnight's date, by `writeTime`. */
 export const ISO_TEMPLATE = "0000-00-00T00:00:00.000Z";
 export const ISO_BYTES = ISO_TEMPLATE.length;

@@ -223,7 +223,8 @@ function readValue(raw: string | number | null): number {
   if (raw === null || (typeof raw === "string" && MISSING.has(raw.trim()))) return NaN;
   const value = Number(raw);
   if (!Number.isFinite(value)) throw fieldDrift("value", raw);
-  return value;
+  // −0 and 0 are one value.
+  return value + 0;
 }
 
 const fieldDrift = (field: string, value: unknown) => {
