@@ -6,6 +6,7 @@ import { type ColumnMetaData, parquetMetadata } from "hyparquet";
 import { parquetWriteBuffer } from "hyparquet-writer";
 import { describe, expect, it } from "vitest";
 import { type Column, codesFor, decodeColumn } from "../../edge/markets/store/parquet.ts";
+import { decodeSegment } from "../../edge/markets/store/segment.ts";
 import { ISO_BYTES, writeIso, writeNumber } from "../../edge/markets/wire/bytes.ts";
 
 const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
@@ -350,5 +351,39 @@ describe("a Parquet column chunk", () => {
     });
     const chunk = parquetMetadata(whole).row_groups[0]?.columns[0]?.meta_data as ColumnMetaData;
     expect(() => decodeColumn(new Uint8Array(whole), chunk, 4)).toThrow("holds its 4 values");
+  });
+});
+
+describe("objects of the first release", () => {
+  it("still open: instants without a zone, encodings of the writer's own choice", () => {
+    const rows = 40_000;
+    const data = <Cell>(cell: (row: number) => Cell) =>
+      Array.from({ length: rows }, (_, row) => cell(row));
+    const from = Date.UTC(2020, 0, 1);
+    const file = parquetWriteBuffer({
+      rowGroupSize: 32_768,
+      columnData: [
+        {
+          ...{ name: "Datetime", type: "TIMESTAMP", nullable: false },
+          data: data((row) => new Date(from + row * 3_600_000)),
+        },
+        {
+          ...{ name: "instrument_id", type: "STRING", nullable: false },
+          data: data(() => "power.demand.erco"),
+        },
+        { name: "value", type: "DOUBLE", nullable: false, data: data((row) => row / 4) },
+        { name: "retracted", type: "BOOLEAN", nullable: false, data: data((row) => row === 7) },
+      ],
+    });
+    const writer = { seq: 3, asOf: from, reconstructed: true };
+    const range = { from: -Infinity, to: Infinity };
+    const batches = [...decodeSegment(file, ["value"], range, writer)];
+    expect(batches.map(({ length }) => length)).toEqual([32_768, 7_232]);
+    const [first, second] = batches;
+    expect(second?.datetime[0]).toBe(from + 32_768 * 3_600_000);
+    expect(first?.values[0]?.[41]).toBe(10.25);
+    expect([...(first?.retracted ?? [])].indexOf(1)).toBe(7);
+    expect(first?.instruments).toEqual(["power.demand.erco"]);
+    expect(first?.vintages).toEqual([writer]);
   });
 });

@@ -17,6 +17,7 @@ import {
 } from "../support/formats.ts";
 import { createWorld, HOUR, type World } from "../support/world.ts";
 
+const INSTANT = "TIMESTAMP WITH TIME ZONE";
 const FROM = Date.UTC(2025, 10, 20);
 const LIBRARY = "power.objects";
 const FORMATS = ["ndjson", "csv", "parquet", "arrow"] as const;
@@ -229,7 +230,7 @@ describe.each(SCENARIOS)("the objects of $symbol", (scene) => {
     for (const [index, { bytes, rows: count }] of objects.entries()) {
       const { columns, rows } = await duck.parquet(bytes);
       expect(columns).toEqual({
-        ...{ Datetime: "TIMESTAMP", instrument_id: "VARCHAR" },
+        ...{ Datetime: INSTANT, instrument_id: "VARCHAR" },
         ...doubles(valueColumns),
         retracted: "BOOLEAN",
       });
@@ -264,9 +265,9 @@ describe.each(SCENARIOS)("the objects of $symbol", (scene) => {
     for (const { bytes } of objects) {
       const { columns } = await duck.parquet(bytes);
       expect(columns).toEqual({
-        ...{ Datetime: "TIMESTAMP", instrument_id: "VARCHAR" },
+        ...{ Datetime: INSTANT, instrument_id: "VARCHAR" },
         ...doubles(valueColumns),
-        ...{ retracted: "BOOLEAN", as_of: "TIMESTAMP", vintage_reconstructed: "BOOLEAN" },
+        ...{ retracted: "BOOLEAN", as_of: INSTANT, vintage_reconstructed: "BOOLEAN" },
         store_version: "BIGINT",
       });
       files.push(`'${duck.file(bytes)}'`);
@@ -335,7 +336,7 @@ async function compareFormats(
   const types = {
     csv: columns({ instant: "text", text: "text", number: "text", flag: "text", count: "text" }),
     parquet: columns({
-      ...{ instant: "TIMESTAMP", text: "VARCHAR", number: "DOUBLE" },
+      ...{ instant: INSTANT, text: "VARCHAR", number: "DOUBLE" },
       ...{ flag: "BOOLEAN", count: "BIGINT" },
     }),
     arrow: columns({

@@ -53,8 +53,8 @@ export async function openDuck(): Promise<Duck> {
       );
       // The reader itself makes an instant's text: no arithmetic of ours is in between.
       const cells = Object.entries(columns).map(([name, type]) =>
-        type === "TIMESTAMP"
-          ? `strftime("${name}", '%Y-%m-%dT%H:%M:%S.%gZ') AS "${name}"`
+        type.startsWith("TIMESTAMP")
+          ? `strftime(make_timestamp(epoch_us("${name}")), '%Y-%m-%dT%H:%M:%S.%gZ') AS "${name}"`
           : `"${name}"`,
       );
       const found = await query(`SELECT ${cells.join()} FROM read_parquet('${path}')`);

@@ -16,7 +16,12 @@ const ROW_GROUP_ROWS = 32_768;
 /** Larger than any row group's column: one page a column. */
 const PAGE_BYTES = 16 << 20;
 
-const timestamp = { type: "INT64", converted_type: "TIMESTAMP_MILLIS" } as const;
+/** Readers such as DuckDB and Polars take an instant for UTC by its logical type only. */
+export const INSTANT = {
+  type: "INT64",
+  converted_type: "TIMESTAMP_MILLIS",
+  logical_type: { type: "TIMESTAMP", isAdjustedToUTC: true, unit: "MILLIS" },
+} as const;
 const text = { type: "BYTE_ARRAY", converted_type: "UTF8" } as const;
 const required = { repetition_type: "REQUIRED" } as const;
 
@@ -33,7 +38,7 @@ function encode(batch: Batch, valueColumns: readonly string[], versions: boolean
   const writers = rows.map((row) => batch.vintages[batch.vintage[row] ?? 0]);
   const retracted = rows.map((row) => batch.retracted?.[row] === 1);
   const schema = [
-    { name: "Datetime", ...timestamp, ...required },
+    { name: "Datetime", ...INSTANT, ...required },
     { name: "instrument_id", ...text, ...required },
     ...valueColumns.map((name) => ({ name, type: "DOUBLE" as const, ...required })),
     { name: "retracted", type: "BOOLEAN" as const, ...required },
@@ -51,7 +56,7 @@ function encode(batch: Batch, valueColumns: readonly string[], versions: boolean
   if (versions) {
     const dictionary = "RLE_DICTIONARY" as const;
     schema.push(
-      { name: "as_of", ...timestamp, ...required },
+      { name: "as_of", ...INSTANT, ...required },
       { name: "vintage_reconstructed", type: "BOOLEAN", ...required },
       { name: "store_version", type: "INT64", ...required } as never,
     );

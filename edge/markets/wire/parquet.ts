@@ -7,15 +7,13 @@ import { ByteWriter } from "hyparquet-writer/src/bytewriter.js";
 import { writePageHeader } from "hyparquet-writer/src/datapage.js";
 import { writeMetadata } from "hyparquet-writer/src/metadata.js";
 import type { Batch, Codes } from "../store/columns.ts";
+import { INSTANT } from "../store/segment.ts";
 import { type AnswerColumn, answerColumns, type RecordShape } from "./record.ts";
 
 const MAGIC = new TextEncoder().encode("PAR1");
 
-/** Readers such as DuckDB and Polars take an instant for UTC by its logical type only. */
-const UTC_MILLIS = { type: "TIMESTAMP", isAdjustedToUTC: true, unit: "MILLIS" } as const;
-
 const PHYSICAL = {
-  instant: { type: "INT64", converted_type: "TIMESTAMP_MILLIS", logical_type: UTC_MILLIS },
+  instant: INSTANT,
   text: { type: "BYTE_ARRAY", converted_type: "UTF8" },
   number: { type: "DOUBLE" },
   count: { type: "INT64" },
