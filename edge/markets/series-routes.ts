@@ -116,7 +116,7 @@ export function addSeries(app: App<ReadApi>) {
     });
     const settled = reading.settled || pinned;
     const unbounded = range.start === undefined && range.end === undefined;
-    const large = unbounded && reading.liveRows > LARGE_ROWS;
+    const large = unbounded && reading.rowCount > LARGE_ROWS;
     const response = await send(context, {
       tag: `${ENCODING}-${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
       // Row groups and record batches follow the store's objects, which compaction replaces.

@@ -135,12 +135,19 @@ async function putHistory(
 
 /** Compacts the series that the policy names, the fullest first; returns how many. */
 export async function compactPending(
-  parts: WriterParts,
+  parts: WriterParts & { log: Log },
   policy = COMPACTION_POLICY,
 ): Promise<number> {
-  const pending = await listPending(parts.database, policy, SERIES_PER_TURN);
-  for (const series of pending) await compact(parts, series);
-  return pending.length;
+  let compacted = 0;
+  for (const series of await listPending(parts.database, policy, SERIES_PER_TURN)) {
+    try {
+      compacted += Math.sign(await compact(parts, series));
+    } catch (error) {
+      // The others need not wait for one that cannot be read.
+      parts.log.error("compaction_failed", { ...series, error });
+    }
+  }
+  return compacted;
 }
 
 /** What the minute cron does for the store: compaction by policy, collection once a day. */

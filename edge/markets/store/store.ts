@@ -67,10 +67,8 @@ export interface Reading {
   /** The vintage that answered; 0 and null before the first one. */
   seq: number;
   asOf: number | null;
-  /** Rows of the full state at that vintage. */
-  liveRows: number;
-  /** The head's knowledge time. */
-  headAsOf: number;
+  /** Rows of the answer when it has no bounds. */
+  rowCount: number;
   sandbox: boolean;
 }
 
@@ -145,9 +143,9 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   const cap = bounded || rowsMax === Infinity ? {} : { rowsMax };
   const plan = await planRead(parts.database, { library, symbol, asOf, range, history, ...cap });
   if (!plan) throw await unknownSeries(parts, library, symbol);
-  const count = plan.versions ?? plan.liveRows;
-  if (!bounded && count > rowsMax) throw overCap(count, rowsMax, history);
-  const { valueColumns, seq, sandbox, liveRows, headAsOf, seriesId } = plan;
+  const rowCount = plan.versions ?? plan.liveRows;
+  if (!bounded && rowCount > rowsMax) throw overCap(rowCount, rowsMax, history);
+  const { valueColumns, seq, sandbox, seriesId } = plan;
   const view: View = { seq, history, trueOnly, knownBy };
   const batches = () => viewed(parts, plan, range, view);
   return {
@@ -156,12 +154,12 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
       ...[seriesId, seq, plan.asOf ?? 0, start ?? "", end ?? ""],
       `${history ? "h" : ""}${trueOnly ? "t" : ""}${knownBy ?? ""}`,
     ].join("-"),
-    settled: asOf <= headAsOf,
+    settled: asOf <= plan.headAsOf,
     batches,
     versions: () => knownVersions(parts, plan, range),
     rows: () => rowsOf(batches()),
     provenance: () => listProvenance(parts.database, { seriesId, seq, ...range }),
-    ...{ valueColumns, seq, asOf: plan.asOf, liveRows, headAsOf, sandbox },
+    ...{ valueColumns, seq, asOf: plan.asOf, rowCount, sandbox },
   };
 }
 
