@@ -38,7 +38,7 @@ interface Values {
   includeHistory: boolean;
   /** ISO 8601 duration: per row, only what was known by its Datetime plus this. */
   as_of_offset: string;
-  /** `true_only`: as if no backfill had ever run. */
+  /** `true_only`: without the versions that backfills wrote. */
   vintage: "any" | "true_only";
   /** `full` adds store_version, source_url, source_published_at and run_id to each row. */
   provenance: "basic" | "full";
@@ -200,11 +200,13 @@ export class MarketsError extends Error {
 export function marketsClient({ baseUrl, apiKey, ...options }: MarketsOptions): MarketsClient {
   const send = options.fetch ?? ((url, init) => fetch(url, init));
   const root = baseUrl.replace(/\/+$/, "");
-  const own = { Accept: "application/json", ...(apiKey ? { "X-API-Key": apiKey } : {}) };
+  const own = { accept: "application/json", ...(apiKey ? { "x-api-key": apiKey } : {}) };
 
   const response: MarketsClient["response"] = async (method, query, headers) => {
     const url = root + ENDPOINTS[method].path + search(query);
-    const answer = await send(url, { headers: { ...own, ...headers } });
+    // By lowercase name, so that the caller's headers replace ours.
+    const given = Object.entries(headers ?? {}).map(([name, value]) => [name.toLowerCase(), value]);
+    const answer = await send(url, { headers: { ...own, ...Object.fromEntries(given) } });
     if (!answer.ok && answer.status !== 304) throw await errorOf(answer);
     return answer;
   };

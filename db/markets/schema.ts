@@ -49,6 +49,8 @@ export const series = pgTable(
     pendingRows: count("pending_rows").notNull().default(0),
     pendingObjects: integer("pending_objects").notNull().default(0),
     compactedAt: instant("compacted_at"),
+    /** When a compaction last began; null once one ended well. */
+    compactionTriedAt: instant("compaction_tried_at"),
   },
   (table) => [
     unique("series_library_symbol").on(table.library, table.symbol),

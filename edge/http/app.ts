@@ -146,6 +146,8 @@ function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
     context.header("X-Request-Id", requestId);
     context.header("X-Content-Type-Options", "nosniff");
     context.header("Referrer-Policy", "no-referrer");
+    // What may be kept says so itself: health, errors and feeds are of the moment.
+    if (!context.res.headers.has("Cache-Control")) context.header("Cache-Control", "no-store");
     const status = context.res.status;
     const fields = {
       request_id: requestId,

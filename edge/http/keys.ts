@@ -18,11 +18,10 @@ export async function sameSecret(given: string, expected: Secret): Promise<boole
 export function requireApiKey(
   expected: (context: Parameters<MiddlewareHandler>[0]) => Secret | undefined,
 ) {
-  return requireSecret(
-    expected,
-    (context) => context.req.header("X-API-Key"),
-    "send a valid key in the X-API-Key header",
-  );
+  return requireSecret(expected, (context) => context.req.header("X-API-Key"), {
+    advice: "send a valid key in the X-API-Key header",
+    scheme: 'ApiKey header="X-API-Key"',
+  });
 }
 
 /** Lets a request pass only with `Authorization: Bearer <token>`. */
@@ -30,7 +29,7 @@ export function requireBearer(expected: (context: Parameters<MiddlewareHandler>[
   return requireSecret(
     expected,
     (context) => /^Bearer (.+)$/i.exec(context.req.header("Authorization") ?? "")?.[1],
-    "send a valid token as Authorization: Bearer",
+    { advice: "send a valid token as Authorization: Bearer", scheme: "Bearer" },
   );
 }
 
@@ -39,11 +38,12 @@ type Context = Parameters<MiddlewareHandler>[0];
 function requireSecret(
   expected: (context: Context) => Secret | undefined,
   given: (context: Context) => string | undefined,
-  advice: string,
+  { advice, scheme }: { advice: string; scheme: string },
 ): MiddlewareHandler {
   return async (context, next) => {
     const secret = expected(context);
     if (secret && !(await sameSecret(given(context) ?? "", secret))) {
+      context.header("WWW-Authenticate", scheme);
       throw new Failure("unauthorized", advice);
     }
     await next();

@@ -53,7 +53,7 @@ export async function send(context: Ctx, answer: Answer): Promise<Response> {
     respond(context, { ...answer, headers }, body, status);
   if (isKnown(context, headers.ETag)) return reply(null, 304);
   if (context.req.raw.method === "HEAD") return reply(null, 200);
-  const kept = await fromCache(answer.cacheKeys);
+  const kept = await fromCache(context, answer.cacheKeys);
   if (kept) return reply(kept, 200);
   const chunks = answer.body();
   const start: Uint8Array[] = [];
@@ -78,7 +78,7 @@ export async function sendCached(
   key: string,
   compressible: boolean,
 ): Promise<Response | null> {
-  const found = await edgeCache().match(key);
+  const found = await lookUp(context, key);
   if (!found) return null;
   const headers = Object.fromEntries(
     NAMED_HEADERS.flatMap((name) => {
@@ -97,9 +97,15 @@ export async function sendCached(
 
 const edgeCache = () => (caches as unknown as { default: Cache }).default;
 
-async function fromCache(keys: readonly string[]): Promise<ArrayBuffer | null> {
+/** A cache that fails has nothing. */
+const lookUp = (context: Ctx, key: string) =>
+  edgeCache()
+    .match(key)
+    .catch((error: unknown) => context.var.log.warning("cache_match", { error }) ?? undefined);
+
+async function fromCache(context: Ctx, keys: readonly string[]): Promise<ArrayBuffer | null> {
   for (const key of keys) {
-    const found = await edgeCache().match(key);
+    const found = await lookUp(context, key);
     if (found) return found.arrayBuffer();
   }
   return null;
@@ -140,7 +146,7 @@ function respond(
   const alone = !(context.req.raw as { cf?: unknown }).cf;
   if (compressible && alone && acceptsGzip(context)) {
     context.header("ETag", headers.ETag?.replace(/"$/, '-gz"'));
-    if (body) context.header("Content-Encoding", "gzip");
+    if (status === 200) context.header("Content-Encoding", "gzip");
   } else if (body instanceof ArrayBuffer) {
     context.header("Content-Length", String(body.byteLength));
   }

@@ -4,7 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { assert, Failure } from "../../shared/errors.ts";
 import { CurveRecord } from "../../shared/markets.ts";
-import { DAY } from "../../shared/time.ts";
+import { DAY, iso } from "../../shared/time.ts";
 import { type App, errorResponses, json, name } from "../http/app.ts";
 import { cacheControl } from "./answer.ts";
 import { type CurveReader, curve } from "./curve.ts";
@@ -26,8 +26,8 @@ export function addCurve(app: App<ReadApi>) {
       "that has a price for each of them, `day_ahead` the hours of the newest operating day. The " +
       "agency's monthly path, `agency_forecast`, is served for natural gas and crude oil when it was " +
       "learned on a later day than the futures' trade date, or when there are no futures.\n\n" +
-      "Headers: X-As-Of is the newest `as_of` of the records (absent when there are none), X-Sandbox: " +
-      "true marks sandbox data.",
+      "Headers: X-As-Of is the newest vintage of the series that were read, and as `as_of` gives the " +
+      "same curve (absent before the first); X-Sandbox: true marks sandbox data.",
     security: apiKey,
     request: {
       query: z.object({
@@ -53,12 +53,10 @@ export function addCurve(app: App<ReadApi>) {
     const { store, config } = context.var.service;
     const query = context.req.valid("query");
     const reader = storeReader(store);
-    const records = await curve(reader, query.commodity, instant("as_of", query.as_of));
-    const newest = records
-      .map((record) => record.as_of)
-      .toSorted()
-      .at(-1);
-    if (newest !== undefined) context.header("X-As-Of", newest);
+    // One time for all the series that the curve is made of.
+    const asOf = instant("as_of", query.as_of) ?? (await store.overview()).latestAsOf ?? 0;
+    const records = await curve(reader, query.commodity, asOf);
+    if (reader.newestAsOf !== null) context.header("X-As-Of", iso(reader.newestAsOf));
     if (reader.sandbox) context.header("X-Sandbox", "true");
     context.header("Cache-Control", cacheControl(false, config));
     return context.json(records, 200);
@@ -68,13 +66,22 @@ export function addCurve(app: App<ReadApi>) {
 /** Windows before the newest Datetime ever written, each opened when the last held no row. */
 const WINDOW_DAYS = [14, 366, Infinity];
 
-/** The store as a curve reads it; `sandbox` tells whether any series read so far is sandbox. */
-function storeReader(store: Store): CurveReader & { readonly sandbox: boolean } {
+interface StoreReader extends CurveReader {
+  /** Whether any series read so far is sandbox. */
+  readonly sandbox: boolean;
+  /** The newest vintage of those series that answered. */
+  readonly newestAsOf: number | null;
+}
+
+/** The store as a curve reads it. */
+function storeReader(store: Store): StoreReader {
   let sandbox = false;
+  let newestAsOf: number | null = null;
   const rows = async (request: ReadRequest) => {
     const reading = await store.read(request).catch(nullIfUnknown);
     if (!reading) return [];
     sandbox ||= reading.sandbox;
+    if (reading.asOf !== null) newestAsOf = Math.max(newestAsOf ?? 0, reading.asOf);
     const column = reading.valueColumns.indexOf("value");
     assert(column >= 0, "a series that curves are made of has a column `value`");
     return (await reading.rows()).map(({ values, ...row }) => ({
@@ -85,6 +92,9 @@ function storeReader(store: Store): CurveReader & { readonly sandbox: boolean } 
   return {
     get sandbox() {
       return sandbox;
+    },
+    get newestAsOf() {
+      return newestAsOf;
     },
     rows: (library, symbol, window) => rows({ library, symbol, ...window }),
     exists: async (library, symbol) =>

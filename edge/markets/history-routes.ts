@@ -23,7 +23,7 @@ import {
 import { diffRecords, type Lag, revisionRows, revisionStatistics } from "./revisions.ts";
 import type { ReadApi } from "./routes.ts";
 import type { FeedPosition, VintageEntry } from "./store/listings.ts";
-import { overCap } from "./store/store.ts";
+import { overCap, type Reading } from "./store/store.ts";
 
 const PAGE = 1_000;
 const PAGE_MAX = 10_000;
@@ -133,10 +133,11 @@ function addDiff(app: App<ReadApi>) {
     responses: {
       200: json("differences, by Datetime and instrument_id", z.array(DiffRecord)),
       ...seriesErrors,
+      ...errorResponses("busy", "store_unavailable"),
     },
   });
   app.openapi(route, async (context) => {
-    const { store, config } = context.var.service;
+    const { store, config, largeReads } = context.var.service;
     const query = context.req.valid("query");
     const from = instant("from", query.from) as number;
     const to = instant("to", query.to);
@@ -155,20 +156,22 @@ function addDiff(app: App<ReadApi>) {
         ...(reading.sandbox ? { "X-Sandbox": "true" } : {}),
       },
       cacheKeys: [],
-      body: async function* () {
-        const encoder = new TextEncoder();
-        let opening = "[";
-        for await (const batch of reading.versions()) {
-          const records = [...diffRecords(batch, from, reading.valueColumns)];
-          if (records.length === 0) continue;
-          yield encoder.encode(opening + records.map((one) => JSON.stringify(one)).join());
-          opening = ",";
-        }
-        yield encoder.encode(opening === "[" ? "[]" : "]");
-      },
+      body: () => largeReads.hold(differences(reading, from), reading.versionCount),
     });
     return response as never;
   });
+}
+
+async function* differences(reading: Reading, from: number) {
+  const encoder = new TextEncoder();
+  let opening = "[";
+  for await (const batch of reading.versions()) {
+    const records = [...diffRecords(batch, from, reading.valueColumns)];
+    if (records.length === 0) continue;
+    yield encoder.encode(opening + records.map((one) => JSON.stringify(one)).join());
+    opening = ",";
+  }
+  yield encoder.encode(opening === "[" ? "[]" : "]");
 }
 
 function addRevisions(app: App<ReadApi>) {

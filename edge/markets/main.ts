@@ -9,6 +9,7 @@ import { parseConfig } from "./config.ts";
 import { openGraph } from "./graph.ts";
 import { addRoutes, type ReadApi } from "./routes.ts";
 import { Slots } from "./slots.ts";
+import { overview } from "./store/listings.ts";
 import { openStore } from "./store/store.ts";
 
 const DATA_PATHS = [
@@ -21,7 +22,13 @@ const LOGGED = (
   "format column time_zone from to since after limit lags commodity label instrument_id depth"
 ).split(" ");
 /** Large reads at once per isolate, and how long one may wait or be silent. */
-const LARGE_READS = { most: 2, waitMs: 10_000, leaseMs: 30_000, clock: systemClock };
+const LARGE_READS = {
+  ...{ most: 2, largeRows: 100_000, waitMs: 10_000, leaseMs: 30_000 },
+  clock: systemClock,
+};
+/** A statement that takes longer is given up; the health check's, long before its reader does. */
+const STATEMENT_MS = 15_000;
+const HEALTH_MS = 1_500;
 
 const { app } = createService<ReadApi>({
   name: "markets",
@@ -38,12 +45,14 @@ const { app } = createService<ReadApi>({
     if (!config.SERVICE_READ_API_KEY) {
       log.warning("open_api", { detail: "SERVICE_READ_API_KEY is unset: the read API is open" });
     }
-    const database = openDatabase(config.DATABASE_URL);
+    const database = openDatabase(config.DATABASE_URL, { timeoutMs: STATEMENT_MS });
+    const probe = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS });
     const { host, pathname } = new URL(config.DATABASE_URL.reveal());
     return {
       config,
       graph: openGraph(config.GRAPH_DATABASE_URL),
       store: openStore({ database, bucket: config.STORE }),
+      overview: () => overview(probe),
       largeReads: new Slots(LARGE_READS),
       cacheScope: `${host}${pathname}`,
     };

@@ -18,7 +18,7 @@ import {
 } from "./parameters.ts";
 import type { ReadApi } from "./routes.ts";
 import type { Batch } from "./store/columns.ts";
-import { overCap, type Reading } from "./store/store.ts";
+import type { Reading } from "./store/store.ts";
 import { FORMATS, preferredFormat } from "./wire/formats.ts";
 
 const SERIES_MAX = 100;
@@ -49,7 +49,8 @@ export function addPanel(app: App<ReadApi>) {
     description:
       "Beyond the contract. One record an instant with a field per instrument_id, null where a series " +
       "has no row. Without `as_of` all series are read at the newest knowledge time of the store. " +
-      "Rows over all series are capped, bounded or not. X-As-Of is the knowledge time of the read.",
+      "Rows over all series are capped, bounded or not. X-As-Of is the knowledge time of the read; " +
+      "a commit to another series that was under way in that millisecond may still join it.",
     security: apiKey,
     request: { query: Query },
     responses: {
@@ -70,12 +71,13 @@ export function addPanel(app: App<ReadApi>) {
         "unknown_snapshot",
         "row_cap_exceeded",
         "invalid_request",
+        "busy",
         "store_unavailable",
       ),
     },
   });
   app.openapi(route, async (context) => {
-    const { store, config } = context.var.service;
+    const { store, config, largeReads } = context.var.service;
     const query = context.req.valid("query");
     const accepted = preferredFormat(context.req.header("Accept"));
     const format =
@@ -85,6 +87,7 @@ export function addPanel(app: App<ReadApi>) {
     const range = bounds(query);
     const known = await knowledgeTime(store, query);
     const asOf = known.asOf ?? (await store.overview()).latestAsOf ?? 0;
+    const bounded = range.start !== undefined || range.end !== undefined;
     const rowsMax = config.SERVICE_SERIES_MAX_ROWS;
     const readings: Reading[] = [];
     for (let index = 0; index < names.length; index += READS_AT_ONCE) {
@@ -93,21 +96,32 @@ export function addPanel(app: App<ReadApi>) {
       readings.push(...(await Promise.all(reads)));
     }
     const columns = readings.map(({ valueColumns }) => columnOf(valueColumns, query.column));
+    const rowCount = readings.reduce((sum, reading) => sum + reading.rowCount, 0);
+    if (!bounded && rowCount > rowsMax) throw overCap(rowCount, rowsMax);
+    const collected = () => collectAll(readings, columns, rowsMax);
+    // How many rows lie within bounds shows only when they are read.
+    if (context.req.raw.method === "HEAD" && rowCount > rowsMax) await collected();
+    const versions = readings.reduce((sum, reading) => sum + reading.versionCount, 0);
     const tag = await panelTag(readings, { ...query, format });
     const response = await send(context, {
       tag,
       contentType: FORMATS[format].type,
       compressible: true,
-      settled: known.pinned || readings.every(({ settled }) => settled),
+      // Without a time in the address, the same one asks for a newer state tomorrow.
+      settled:
+        known.pinned || (known.asOf !== undefined && readings.every(({ settled }) => settled)),
       headers: {
         "X-As-Of": iso(asOf),
         ...(readings.some(({ sandbox }) => sandbox) ? { "X-Sandbox": "true" } : {}),
       },
       cacheKeys: [],
-      body: async function* () {
-        const series = await collectAll(readings, columns, rowsMax);
-        const instruments = instrumentsOf(series);
-        yield* encodePanel(panelRows(series, instruments), instruments, { format, local });
+      body: () => {
+        const panel = async function* () {
+          const series = await collected();
+          const instruments = instrumentsOf(series);
+          yield* encodePanel(panelRows(series, instruments), instruments, { format, local });
+        };
+        return largeReads.hold(panel(), versions);
       },
     });
     return response as never;
@@ -143,6 +157,14 @@ async function panelTag(readings: readonly Reading[], shown: object): Promise<st
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
   return Array.from(new Uint8Array(digest, 0, 16), (b) => b.toString(16).padStart(2, "0")).join("");
 }
+
+const overCap = (rows: number, cap: number) =>
+  new Failure(
+    "row_cap_exceeded",
+    `the panel has ${rows} rows or more over all its series, over the cap of ${cap}; ` +
+      "ask for fewer symbols, or a narrower start and end",
+    { data: { rows, cap } },
+  );
 
 /** The rows of every series, within the cap of them all. */
 async function collectAll(

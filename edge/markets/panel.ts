@@ -1,7 +1,7 @@
 // Several series side by side: one row an instant, one column an instrument. Pure.
 
 import { iso } from "../../shared/time.ts";
-import type { Batch } from "./store/columns.ts";
+import { type Batch, usedEntries } from "./store/columns.ts";
 
 /** One series of a panel, its batches in order. */
 export interface PanelSeries {
@@ -16,11 +16,15 @@ export interface PanelRow {
   values: Float64Array;
 }
 
-/** The instruments of the series, in the series' order and then by name. */
+/** The instruments that have a row, in the series' order and then by name. */
 export const instrumentsOf = (series: readonly PanelSeries[]): string[] => [
   ...new Set(
     series.flatMap(({ batches }) =>
-      [...new Set(batches.flatMap(({ instruments }) => instruments))].sort(),
+      [
+        ...new Set(
+          batches.flatMap((batch) => usedEntries(batch.instrument, batch.instruments).entries),
+        ),
+      ].sort(),
     ),
   ),
 ];
@@ -66,6 +70,7 @@ export function localClock(timeZone: string): (instant: number) => string {
   const offsets = new Map<number, { text: string; ms: number }>();
   // Zones change their offset at quarters of an hour at the finest.
   const QUARTER = 900_000;
+  const KEPT_MAX = 10_000;
   return (instant) => {
     const quarter = Math.floor(instant / QUARTER);
     let offset = offsets.get(quarter);
@@ -76,6 +81,7 @@ export function localClock(timeZone: string): (instant: number) => string {
         /GMT([+-])(\d\d):(\d\d)/.exec(name) ?? [];
       const ms = (Number(hours) * 60 + Number(minutes)) * 60_000 * (sign === "-" ? -1 : 1);
       offset = { text: `${sign}${hours}:${minutes}`, ms };
+      if (offsets.size === KEPT_MAX) offsets.clear();
       offsets.set(quarter, offset);
     }
     return iso(instant + offset.ms).slice(0, 19) + offset.text;
@@ -84,7 +90,7 @@ export function localClock(timeZone: string): (instant: number) => string {
 
 export type PanelFormat = "json" | "ndjson" | "csv";
 
-const ROWS_PER_CHUNK = 2_000;
+const CHUNK_CHARACTERS = 128 * 1024;
 
 /** The rows of a panel as text, in chunks. */
 export function* encodePanel(
@@ -110,7 +116,8 @@ export function* encodePanel(
   let count = 0;
   for (const row of rows) {
     text += (count > 0 ? separator : "") + write(row);
-    if (++count % ROWS_PER_CHUNK > 0) continue;
+    count++;
+    if (text.length < CHUNK_CHARACTERS) continue;
     yield encoder.encode(text);
     text = "";
   }

@@ -5,6 +5,7 @@ import { Health } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
 import { type App, errorResponses, json } from "../http/app.ts";
 import { isUnavailable } from "../http/database.ts";
+import { cacheControl } from "./answer.ts";
 import type { Config } from "./config.ts";
 import { addCurve } from "./curve-routes.ts";
 import type { CatalogGraph } from "./graph.ts";
@@ -20,8 +21,10 @@ import type { Store } from "./store/store.ts";
 export interface ReadApi {
   config: Config;
   store: Store;
+  /** The store at a glance, soon or not at all. */
+  overview: Store["overview"];
   graph: CatalogGraph;
-  /** Bounds the unbounded reads of many rows that the isolate works on at once. */
+  /** Bounds the reads of many rows that the isolate works on at once. */
   largeReads: Slots;
   /** Tells this database's answers from another's in the edge cache. */
   cacheScope: string;
@@ -49,12 +52,13 @@ function addHealth(app: App<ReadApi>) {
     responses: { 200: json("the health object", Health) },
   });
   app.openapi(route, async (context) => {
-    const { store } = context.var.service;
-    const graph = await context.var.service.graph.state((probe) =>
-      context.executionCtx.waitUntil(probe),
-    );
+    const { service } = context.var;
+    // Both are asked at once: neither answer waits for the other's silence.
+    const overview = service.overview();
+    overview.catch(() => {});
+    const graph = await service.graph.state((probe) => context.executionCtx.waitUntil(probe));
     try {
-      const { libraries, latestAsOf, sandbox } = await store.overview();
+      const { libraries, latestAsOf, sandbox } = await overview;
       const latest = latestAsOf === null ? null : iso(latestAsOf);
       return context.json(
         { status: "ok" as const, libraries, latest_as_of: latest, graph, sandbox },
@@ -80,9 +84,12 @@ function addCatalog(app: App<ReadApi>) {
       ...errorResponses("unauthorized", "store_unavailable"),
     },
   });
-  app.openapi(libraries, async (context) =>
-    context.json(await context.var.service.store.libraries(), 200),
-  );
+  app.openapi(libraries, async (context) => {
+    const { store, config } = context.var.service;
+    const found = await store.libraries();
+    context.header("Cache-Control", cacheControl(false, config));
+    return context.json(found, 200);
+  });
 
   const symbols = createRoute({
     method: "get",
@@ -96,7 +103,9 @@ function addCatalog(app: App<ReadApi>) {
     },
   });
   app.openapi(symbols, async (context) => {
-    const found = await context.var.service.store.symbols(context.req.valid("query").library);
+    const { store, config } = context.var.service;
+    const found = await store.symbols(context.req.valid("query").library);
+    context.header("Cache-Control", cacheControl(false, config));
     return context.json(
       found.map(({ symbol }) => symbol),
       200,

@@ -21,8 +21,6 @@ import { encodeRows, FORMAT_NAMES, FORMATS, preferredFormat } from "./wire/forma
 
 /** Raised when the bytes of an answer change: what caches and readers hold is then another's. */
 const ENCODING = 1;
-/** Above this an unbounded read takes one of the isolate's slots for large ones. */
-const LARGE_ROWS = 100_000;
 
 const Query = z.object({
   library,
@@ -42,9 +40,14 @@ const Query = z.object({
         "before delivery. A row not known by then is left out",
       example: "-PT10H",
     }),
-  vintage: z.enum(["any", "true_only"]).default("any").meta({
-    description: "true_only: as if no backfill had ever run, so only true vintages answer",
-  }),
+  vintage: z
+    .enum(["any", "true_only"])
+    .default("any")
+    .meta({
+      description:
+        "true_only: leaves out the versions that backfills wrote. A scheduled run that finds what a " +
+        "backfill wrote already writes nothing, so such a row is absent or its last true version",
+    }),
   provenance: z.enum(["basic", "full"]).default("basic").meta({
     description: "full: adds store_version, source_url, source_published_at and run_id to each row",
   }),
@@ -115,8 +118,6 @@ export function addSeries(app: App<ReadApi>) {
       rowsMax: config.SERVICE_SERIES_MAX_ROWS,
     });
     const settled = reading.settled || pinned;
-    const unbounded = range.start === undefined && range.end === undefined;
-    const large = unbounded && reading.rowCount > LARGE_ROWS;
     const response = await send(context, {
       tag: `${ENCODING}-${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
       // Row groups and record batches follow the store's objects, which compaction replaces.
@@ -137,8 +138,7 @@ export function addSeries(app: App<ReadApi>) {
       body: async function* () {
         const provenance = query.provenance === "full" ? await reading.provenance() : null;
         const shape = { valueColumns: reading.valueColumns, history, provenance };
-        const rows = reading.batches();
-        yield* encodeRows(format, large ? largeReads.hold(rows) : rows, shape);
+        yield* largeReads.hold(encodeRows(format, reading.batches(), shape), reading.versionCount);
       },
     });
     // The body is exactly the declared records; the type system cannot see into its bytes.

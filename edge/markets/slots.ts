@@ -6,24 +6,37 @@ import type { Clock } from "../../shared/time.ts";
 
 const POLL_MS = 25;
 
+export interface SlotOptions {
+  most: number;
+  /** A read of no more rows needs no slot. */
+  largeRows: number;
+  waitMs: number;
+  leaseMs: number;
+  clock: Clock;
+}
+
 /**
  * A holder renews its slot as it works; one whose request was cut off never comes back, and its
  * slot is free again after `leaseMs`.
  */
 export class Slots {
   readonly #leases = new Map<symbol, number>();
-  readonly #options: { most: number; leaseMs: number; waitMs: number; clock: Clock };
+  readonly #options: SlotOptions;
 
-  constructor(options: { most: number; leaseMs: number; waitMs: number; clock: Clock }) {
+  constructor(options: SlotOptions) {
     this.#options = options;
   }
 
-  /** Passes the items on while it holds a slot; fails with `busy` when none gets free in time. */
-  async *hold<Item>(items: AsyncIterable<Item>): AsyncGenerator<Item> {
+  /**
+   * Passes the parts of an answer on; of one that works through many rows, while it holds a slot.
+   * Fails with `busy` when none gets free in time.
+   */
+  async *hold<Part>(parts: AsyncIterable<Part>, rows: number): AsyncGenerator<Part> {
+    if (rows <= this.#options.largeRows) return yield* parts;
     const slot = await this.#take();
     try {
-      for await (const item of items) {
-        yield item;
+      for await (const part of parts) {
+        yield part;
         this.#leases.set(slot, this.#options.clock() + this.#options.leaseMs);
       }
     } finally {

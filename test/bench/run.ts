@@ -53,10 +53,23 @@ const bucket = await workers.bucket();
 const pause = (milliseconds: number) => new Promise<void>((done) => setTimeout(done, milliseconds));
 const writer = { database, bucket, pause };
 
+/** One commit takes no more. */
+const COMMIT_ROWS = 100_000;
+
 /** Prices with two decimals, as a market has them. */
 const price = (index: number, shift = 0) => (((index * 7_919) % 900_001) + 100 * shift) / 100;
 
-function commitRows(symbol: string, first: number, count: number, shift = 0, step = QUARTER) {
+async function commitRows(
+  symbol: string,
+  first: number,
+  count: number,
+  shift = 0,
+  step = QUARTER,
+): ReturnType<typeof commit> {
+  if (count > COMMIT_ROWS) {
+    await commitRows(symbol, first, COMMIT_ROWS, shift, step);
+    return commitRows(symbol, first + COMMIT_ROWS, count - COMMIT_ROWS, shift, step);
+  }
   const covered = { from: FROM + first * step, to: FROM + (first + count) * step };
   const rows = Array.from({ length: count }, (_, index) => ({
     datetime: covered.from + index * step,

@@ -60,6 +60,17 @@ it("compacts what has waited for a day, and leaves an empty queue alone", async 
   expect(rows).toEqual([{ generation: 1 }]);
 });
 
+it("lets a series rest whose compaction failed, and takes it up again later", async () => {
+  const failures = () => world.logs.filter((line) => line.includes('"compaction_failed"')).length;
+  const before = failures();
+  await tick();
+  expect(failures()).toBe(before);
+  await world.database.execute(sql`
+    UPDATE series SET compaction_tried_at = compaction_tried_at - interval '16 minutes'`);
+  await tick();
+  expect(failures()).toBe(before + 1);
+});
+
 it("collects once a day, and only what has been of no use for a day", async () => {
   const collections = () => world.logs.filter((line) => line.includes('"event":"collected"'));
   // The first tick of the store's life took the chore.

@@ -7,10 +7,12 @@ import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { type NeonEndpoint, startNeonEndpoint } from "../../edge/local/neon.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
 import { SeriesRecord } from "../../shared/markets.ts";
-import { commitHours, createWorld, type World } from "../support/world.ts";
+import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
 const FROM = Date.UTC(2000, 0, 1);
 const LARGE = 140_000;
+/** One commit takes no more. */
+const COMMIT_ROWS = 100_000;
 const KEY = "reader-key";
 
 let world: World;
@@ -25,12 +27,11 @@ beforeAll(async () => {
   });
   const vintage = await commitHours(world, "erco", FROM, [1, 2, 3]);
   known = new Date(vintage?.asOf ?? 0).toISOString();
-  await commitHours(
-    world,
-    "large",
-    FROM,
-    Array.from({ length: LARGE }, (_, index) => index / 4),
-  );
+  const quarters = Array.from({ length: LARGE }, (_, index) => index / 4);
+  for (let first = 0; first < LARGE; first += COMMIT_ROWS) {
+    const values = quarters.slice(first, first + COMMIT_ROWS);
+    await commitHours(world, "large", FROM + first * HOUR, values);
+  }
 });
 let closed = false;
 const closeEndpoint = async () => {

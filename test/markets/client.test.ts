@@ -278,6 +278,8 @@ describe("a raw response", () => {
     expect(new TextDecoder().decode(bytes.subarray(0, 4))).toBe("PAR1");
     const lines = await reader().response("series", ERCO, { Accept: "application/x-ndjson" });
     expect((await lines.text()).trim().split("\n")).toHaveLength(3);
+    const lower = await reader().response("series", ERCO, { accept: "text/csv" });
+    expect(lower.headers.get("Content-Type")).toMatch(/^text\/csv/);
   });
 
   it("is a 304 for whoever holds the answer", async () => {

@@ -202,6 +202,18 @@ describe("GET /series", () => {
     expect([early.status, await early.json()]).toEqual([200, []]);
   });
 
+  it.each([
+    ["", 413],
+    ["&start=2026-01-10", 413],
+    ["&start=2026-01-10&end=2026-01-10T01", 400],
+    ["&start=2026-01-10&end=2026-01-10T01:00", 200],
+  ])("refuses a panel over the cap, to HEAD as to GET: pjm%s is %i", async (bounds, status) => {
+    const path = `/panel?library=power.demand&symbols=pjm${bounds}`;
+    for (const method of ["HEAD", "GET"]) {
+      expect([method, (await get(path, { method })).status]).toEqual([method, status]);
+    }
+  });
+
   it("answers HEAD like GET without a body, and refuses to write", async () => {
     const head = await get("/series?library=power.demand&symbol=erco", { method: "HEAD" });
     expect([head.status, await head.text()]).toEqual([200, ""]);
@@ -271,7 +283,8 @@ describe("caching of /series", () => {
       ]);
     }
     const refused = await fetch(closed.urls.markets + path());
-    expect([refused.status, refused.headers.get("Cache-Control")]).toEqual([401, null]);
+    expect([refused.status, refused.headers.get("Cache-Control")]).toEqual([401, "no-store"]);
+    expect(refused.headers.get("WWW-Authenticate")).toBe('ApiKey header="X-API-Key"');
   });
 });
 

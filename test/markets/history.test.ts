@@ -16,7 +16,7 @@ import {
   Snapshot,
   Vintage,
 } from "../../shared/markets.ts";
-import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
+import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";
 
 const FROM = Date.UTC(2026, 0, 10);
 const at = (hour: number) => new Date(FROM + hour * HOUR).toISOString();
@@ -266,6 +266,52 @@ describe("a panel", () => {
       "2026-11-01T01:00:00-06:00",
       "2026-11-01T02:00:00-06:00",
     ]);
+  });
+});
+
+describe("a panel's life in caches", () => {
+  const CONTROL = "Cache-Control";
+
+  it("ends with the next commit where the address names no time", async () => {
+    const vintage = await commitHours(world, "newest", FROM, [1]);
+    const path = "/panel?library=power.demand&symbols=newest";
+    expect((await get(path)).headers.get(CONTROL)).toMatch(/max-age=0/);
+    const pinned = `${path}&as_of=${new Date(vintage?.asOf ?? 0).toISOString()}`;
+    expect((await get(pinned)).headers.get(CONTROL)).toMatch(/immutable/);
+  });
+
+  it("shows no instrument before it has a row, whatever compaction put beside it", async () => {
+    const [sun, battery] = ["power.fuel.sun", "power.fuel.battery"];
+    const learn = (ids: readonly string[]) =>
+      commitHours(world, "fuel", FROM, [], {
+        rows: ids.map((instrumentId, hour) => ({
+          datetime: FROM + hour * HOUR,
+          instrumentId,
+          values: [hour],
+        })),
+        covered: { from: FROM, to: FROM + DAY },
+      });
+    const first = await learn([sun]);
+    await learn([sun, battery]);
+    const asOf = new Date(first?.asOf ?? 0).toISOString();
+    const answers = async () => {
+      const texts: string[] = [];
+      for (const query of [`as_of=${asOf}`, `as_of=2100-01-01&end=${at(0)}`]) {
+        const json = await get(`/panel?library=power.demand&symbols=fuel&${query}`);
+        const parquet = await get(
+          `/series?library=power.demand&symbol=fuel&format=parquet&${query}`,
+        );
+        texts.push(await json.text(), new TextDecoder("latin1").decode(await parquet.bytes()));
+      }
+      return texts;
+    };
+    const before = await answers();
+    expect(before[0]).toBe(`[{"Datetime":"${at(0)}","${sun}":0}]`);
+    await compact(world.writer, { library: "power.demand", symbol: "fuel" });
+    const after = await answers();
+    expect([after[0], after[2]]).toEqual([before[0], before[0]]);
+    expect(after.filter((text) => text.includes(battery))).toEqual([]);
+    expect(after.filter((text) => text.includes(sun))).toHaveLength(4);
   });
 });
 

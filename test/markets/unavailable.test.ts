@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { startWorkers, type Workers } from "../../edge/local/workers.ts";
 import { ErrorBody } from "../../shared/errors.ts";
+import { createWorld, silentUrl } from "../support/world.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "vantage-down-"));
 const NOBODY_LISTENS = "postgresql://reader:hunter2@127.0.0.1:1/markets";
@@ -53,6 +54,17 @@ describe("a store that does not answer", () => {
     const health = await fetch(`${workers.urls.markets}/healthz`);
     expect([health.status, await health.json()]).toMatchObject([200, { status: "degraded" }]);
   });
+});
+
+it("waits for no server that accepts and never answers", async () => {
+  const silent = await createWorld({
+    services: ["markets", "console"],
+    environment: { markets: { DATABASE_URL: await silentUrl() } },
+  });
+  const patience = AbortSignal.timeout(5_000);
+  const health = await fetch(`${silent.urls.markets}/healthz`, { signal: patience });
+  expect([health.status, await health.json()]).toMatchObject([200, { status: "degraded" }]);
+  expect(health.headers.get("Cache-Control")).toBe("no-store");
 });
 
 describe("a misconfigured service", () => {

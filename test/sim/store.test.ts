@@ -8,7 +8,7 @@ import { commit, INLINE_ROWS_MAX } from "../../edge/markets/store/commit.ts";
 import { collect, compact } from "../../edge/markets/store/compact.ts";
 import type { Range, Row } from "../../edge/markets/store/plan.ts";
 import { Failure } from "../../shared/errors.ts";
-import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
+import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";
 
 const FROM = Date.UTC(2026, 0, 1);
 const HOURS = 24;
@@ -237,6 +237,52 @@ describe("the store", () => {
     expect(
       await commitHours(world, "again", FROM, [1, null, 3], { reconstructed: true }),
     ).toBeNull();
+  });
+
+  it("refuses what no catalog or isolate can hold", async () => {
+    const row = (datetime: number) => ({ datetime, instrumentId: "x", values: [1] });
+    const refused: [number, number, readonly number[]][] = [
+      [FROM, FROM + 1, [FROM + 0.5]],
+      [FROM, Date.UTC(9999, 11, 31) + 2 * DAY, [FROM]],
+      [Date.UTC(0, 0, 1) - 3_000 * 365 * DAY, FROM, []],
+      [FROM, FROM + DAY, Array.from({ length: 100_001 }, (_, index) => FROM + index)],
+    ];
+    for (const [from, to, datetimes] of refused) {
+      const rows = datetimes.map(row);
+      const attempt = commitHours(world, "refused", FROM, [], { rows, covered: { from, to } });
+      await expect(attempt).rejects.toThrow(/whole number|years 1 to 9999|at most 100000/);
+    }
+    expect(await world.store.newestDatetime("power.demand", "refused", Infinity)).toBeNull();
+  });
+
+  it("stays a few objects when it only grows, from either end or around a gap", async () => {
+    const symbol = "grows";
+    const level1 = async () => {
+      const { rows } = await world.database.execute<{ rows: number }>(sql`
+        SELECT rows FROM segment JOIN series ON id = series_id
+         WHERE symbol = ${symbol} AND level = 1 AND retired_at IS NULL ORDER BY segment.valid_min`);
+      return rows.map((row) => row.rows);
+    };
+    const days = [0, 1, 2, 3, 4, -1, -2, -3, 40, 41, 20];
+    for (const day of days) {
+      await commitHours(world, symbol, FROM + day * DAY, Array(24).fill(day));
+      await compact(world.writer, { library: "power.demand", symbol });
+    }
+    expect(await level1()).toEqual([24 * days.length]);
+    const reading = await world.store.read({ library: "power.demand", symbol });
+    expect((await reading.rows()).map((row) => row.values[0])).toEqual(
+      days.toSorted((left, right) => left - right).flatMap((day) => Array(24).fill(day)),
+    );
+    expect(reading.versionCount).toBe(24 * days.length);
+    // A full object is left alone.
+    await commitHours(world, symbol, Date.UTC(1990, 0, 1), Array(70_000).fill(1));
+    await compact(world.writer, { library: "power.demand", symbol });
+    const [first = 0, ...others] = await level1();
+    expect(first).toBeGreaterThanOrEqual(65_536);
+    await commitHours(world, symbol, FROM + 42 * DAY, [1]);
+    await compact(world.writer, { library: "power.demand", symbol });
+    expect((await level1())[0]).toBe(first);
+    expect(others.length).toBeLessThanOrEqual(1);
   });
 
   it("keeps a large vintage as an object, exact and countable from the catalog", async () => {

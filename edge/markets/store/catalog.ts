@@ -9,8 +9,8 @@ import type { Changes, Range } from "./plan.ts";
 import type { Inline } from "./segment.ts";
 
 /** Bounds that Postgres and ISO 8601 both can write; wider instants are clamped to them. */
-const EARLIEST = Date.parse("0001-01-01T00:00:00Z");
-const LATEST = Date.parse("9999-12-31T23:59:59.999Z");
+export const EARLIEST = Date.parse("0001-01-01T00:00:00Z");
+export const LATEST = Date.parse("9999-12-31T23:59:59.999Z");
 export const at = (instant: number): SQL =>
   sql`${iso(Math.min(Math.max(instant, EARLIEST), LATEST))}::timestamptz`;
 export const ms = (column: SQL): SQL => sql`(extract(epoch FROM ${column}) * 1000)::float8`;
@@ -29,6 +29,8 @@ export interface PlannedSegment {
   reconstructed: boolean | null;
   validMin: number;
   validMax: number;
+  /** Versions it holds. */
+  rows: number;
 }
 
 /** Where a symbol stands at a knowledge time, and what a read of a range must merge. */
@@ -110,7 +112,8 @@ export async function planRead(database: Database, query: PlanQuery): Promise<Pl
       'segments', CASE WHEN ${wanted} THEN (
         SELECT coalesce(json_agg(json_build_object('objectKey', g.object_key, 'level', g.level,
             'seq', g.seq_min, 'asOf', ${ms(sql`d.as_of`)}, 'reconstructed', d.reconstructed,
-            'validMin', ${ms(sql`g.valid_min`)}, 'validMax', ${ms(sql`g.valid_max`)})
+            'validMin', ${ms(sql`g.valid_min`)}, 'validMax', ${ms(sql`g.valid_max`)},
+            'rows', g.rows)
             ORDER BY g.level DESC, CASE WHEN g.level = 1 THEN g.valid_min END, g.seq_min), '[]')
           FROM segment g
           LEFT JOIN vintage d ON g.level = 0 AND d.series_id = g.series_id AND d.seq = g.seq_min
@@ -274,6 +277,7 @@ export async function swapSegments(
          (SELECT value::bigint FROM jsonb_array_elements_text(${JSON.stringify(swap.flushed)}::jsonb))
     ), s AS (
       UPDATE series SET generation = generation + 1, compacted_at = clock_timestamp(),
+        compaction_tried_at = NULL,
         pending_vintages = pending_vintages - (SELECT count(*) FROM flushed)
           - (SELECT count(*) FROM retired WHERE level = 0),
         pending_rows = pending_rows - (SELECT coalesce(sum(rows), 0) FROM flushed)
@@ -305,23 +309,31 @@ export interface CompactionPolicy {
   objects: number;
   /** Whatever waits is compacted when the last time is this long ago. */
   idleMs: number;
+  /** How long a series rests whose compaction failed or was cut off. */
+  retryMs: number;
 }
 
-/** Series whose uncompacted part reached a bound of the policy, the fullest first. */
-export async function listPending(
+/**
+ * Takes the series that most needs compaction by the policy, or null when none does. One whose last
+ * attempt did not end well is passed over for a while, so it keeps nobody else waiting.
+ */
+export async function takePending(
   database: Database,
   policy: CompactionPolicy,
-  limit: number,
-): Promise<{ library: string; symbol: string }[]> {
+): Promise<{ library: string; symbol: string } | null> {
+  const before = (milliseconds: number) =>
+    sql`now() - ${milliseconds}::float8 * interval '1 millisecond'`;
   const { rows } = await database.execute<{ library: string; symbol: string }>(sql`
-    SELECT library, symbol FROM series
-     WHERE pending_vintages > 0 AND (
-       pending_vintages >= ${policy.vintages}::int OR pending_rows >= ${policy.rows}::bigint
-       OR pending_objects >= ${policy.objects}::int
-       OR coalesce(compacted_at, head_as_of)
-           < now() - ${policy.idleMs}::float8 * interval '1 millisecond')
-     ORDER BY pending_objects DESC, pending_vintages DESC LIMIT ${limit}::int`);
-  return rows;
+    UPDATE series SET compaction_tried_at = now() WHERE id = (
+      SELECT id FROM series
+       WHERE pending_vintages > 0 AND (
+         pending_vintages >= ${policy.vintages}::int OR pending_rows >= ${policy.rows}::bigint
+         OR pending_objects >= ${policy.objects}::int
+         OR coalesce(compacted_at, head_as_of) < ${before(policy.idleMs)})
+         AND (compaction_tried_at IS NULL OR compaction_tried_at < ${before(policy.retryMs)})
+       ORDER BY pending_objects DESC, pending_vintages DESC LIMIT 1 FOR UPDATE SKIP LOCKED)
+    RETURNING library, symbol`);
+  return rows[0] ?? null;
 }
 
 /** Objects retired long enough ago that no read can still have planned with them. */
@@ -360,4 +372,16 @@ export async function takeChore(
      WHERE housekeeping.last_at < excluded.last_at - ${intervalMs}::float8 * interval '1 millisecond'
     RETURNING chore`);
   return rows.length > 0;
+}
+
+/** Lets a chore that failed be taken again `retryMs` from now. */
+export async function retryChore(
+  database: Database,
+  chore: string,
+  { intervalMs, retryMs }: { intervalMs: number; retryMs: number },
+) {
+  await database.execute(sql`
+    UPDATE housekeeping
+       SET last_at = clock_timestamp() - ${intervalMs - retryMs}::float8 * interval '1 millisecond'
+     WHERE chore = ${chore}`);
 }

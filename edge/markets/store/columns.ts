@@ -74,6 +74,26 @@ function pickCodes(from: Codes, positions: Uint32Array): Codes {
   return to;
 }
 
+/**
+ * A dictionary of the entries that rows refer to, and nothing else: a batch's own may name what its
+ * reader may not know of yet.
+ */
+export function usedEntries<Entry>(
+  codes: Codes,
+  entries: readonly Entry[],
+): { codes: Codes; entries: readonly Entry[] } {
+  if (entries.length === 1 && codes.length > 0) return { codes, entries };
+  const used: Entry[] = [];
+  const place = new Int32Array(entries.length).fill(-1);
+  const recoded = new Uint32Array(codes.length);
+  for (let row = 0; row < codes.length; row++) {
+    const code = codes[row] as number;
+    if (place[code] === -1) place[code] = used.push(entries[code] as Entry) - 1;
+    recoded[row] = place[code] as number;
+  }
+  return { codes: recoded, entries: used };
+}
+
 /** The first position whose valid time is not before `instant`. */
 export function lowerBound(datetime: Float64Array, instant: number): number {
   let [low, high] = [0, datetime.length];

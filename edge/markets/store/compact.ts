@@ -9,15 +9,18 @@ import {
   type CompactionPolicy,
   forgetRetired,
   listCatalogued,
-  listPending,
   listRetired,
   type Plan,
+  type PlannedSegment,
   planRead,
+  retryChore,
   swapSegments,
   takeChore,
+  takePending,
 } from "./catalog.ts";
 import { type Batch, BatchBuilder, type WrittenBy } from "./columns.ts";
 import { putObject, type WriterParts } from "./objects.ts";
+import type { Range } from "./plan.ts";
 import { encodeHistory } from "./segment.ts";
 import { versionsOf } from "./store.ts";
 
@@ -30,11 +33,12 @@ export const COMPACTION_POLICY: CompactionPolicy = {
   rows: 2_000,
   objects: 8,
   idleMs: 24 * 3_600_000,
+  retryMs: 15 * 60_000,
 };
 
-/** Series that one turn of the cron compacts at most. */
-const SERIES_PER_TURN = 20;
-const COLLECT_EVERY_MS = 24 * 3_600_000;
+/** A turn of the cron begins no compaction after this: the next turn goes on. */
+const TURN_MS = 40_000;
+const COLLECT = { intervalMs: 24 * 3_600_000, retryMs: 3_600_000 };
 /** No read, commit or compaction takes this long. */
 const GRACE_MS = 24 * 3_600_000;
 
@@ -70,7 +74,10 @@ export async function compact(
   return 0;
 }
 
-/** The part of a plan that compaction rewrites: what waits, and the history it reaches into. */
+/**
+ * The part of a plan that compaction rewrites: what waits, the history it reaches into, and the
+ * neighbours of that which are not full yet, or a series that only grows would become crumbs.
+ */
 function affected(plan: Plan): Plan | null {
   const recent = plan.segments.filter(({ level }) => level === 0);
   if (plan.inline.length === 0 && recent.length === 0) return null;
@@ -82,10 +89,26 @@ function affected(plan: Plan): Plan | null {
     ...plan.inline.map(({ rows }) => rows.t.at(-1) ?? -Infinity),
     ...recent.map(({ validMax }) => validMax),
   );
-  const segments = plan.segments.filter(
-    ({ level, validMin, validMax }) => level === 0 || (validMax >= from && validMin <= to),
-  );
-  return { ...plan, segments };
+  const history = plan.segments.filter(({ level }) => level === 1);
+  return { ...plan, segments: [...withNeighbours(history, { from, to }), ...recent] };
+}
+
+/**
+ * Of disjoint objects in order, those that reach into a range, and on both sides the next ones
+ * while they are small.
+ */
+function withNeighbours(history: readonly PlannedSegment[], { from, to }: Range) {
+  const before = history.filter(({ validMax }) => validMax < from).length;
+  let [first, last] = [before, history.filter(({ validMin }) => validMin <= to).length];
+  let rows = 0;
+  const takes = (neighbour: PlannedSegment | undefined) => {
+    if (!neighbour || neighbour.rows >= OBJECT_ROWS) return false;
+    rows += neighbour.rows;
+    return rows <= OBJECT_ROWS_MAX;
+  };
+  while (takes(history[first - 1])) first--;
+  while (takes(history[last])) last++;
+  return history.slice(first, last);
 }
 
 /**
@@ -134,12 +157,12 @@ async function putHistory(
 }
 
 /** Compacts the series that the policy names, the fullest first; returns how many. */
-export async function compactPending(
-  parts: WriterParts & { log: Log },
-  policy = COMPACTION_POLICY,
-): Promise<number> {
+async function compactPending(parts: WriterParts & { log: Log; clock: Clock }): Promise<number> {
   let compacted = 0;
-  for (const series of await listPending(parts.database, policy, SERIES_PER_TURN)) {
+  const deadline = parts.clock() + TURN_MS;
+  while (parts.clock() < deadline) {
+    const series = await takePending(parts.database, COMPACTION_POLICY);
+    if (!series) break;
     try {
       compacted += Math.sign(await compact(parts, series));
     } catch (error) {
@@ -154,8 +177,13 @@ export async function compactPending(
 export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock }): Promise<void> {
   const compacted = await compactPending(parts);
   if (compacted > 0) parts.log.info("compacted", { series: compacted });
-  if (!(await takeChore(parts.database, "collect", COLLECT_EVERY_MS))) return;
-  parts.log.info("collected", await collect(parts, { now: parts.clock(), graceMs: GRACE_MS }));
+  if (!(await takeChore(parts.database, "collect", COLLECT.intervalMs))) return;
+  try {
+    parts.log.info("collected", await collect(parts, { now: parts.clock(), graceMs: GRACE_MS }));
+  } catch (error) {
+    await retryChore(parts.database, "collect", COLLECT);
+    throw error;
+  }
 }
 
 /**

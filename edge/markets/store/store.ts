@@ -44,7 +44,7 @@ export interface ReadRequest {
   rowsMax?: number | undefined;
   /** Every version of every row, each with the time at which the next one ended it. */
   history?: boolean;
-  /** Leave out what backfills wrote, as if none had ever run. */
+  /** Leave out the versions that backfills wrote. */
   trueOnly?: boolean;
   /** Per row: only what was known by its Datetime plus this, milliseconds. */
   knownBy?: number | undefined;
@@ -69,6 +69,8 @@ export interface Reading {
   asOf: number | null;
   /** Rows of the answer when it has no bounds. */
   rowCount: number;
+  /** About how many versions the read works through. */
+  versionCount: number;
   sandbox: boolean;
 }
 
@@ -160,7 +162,18 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
     rows: () => rowsOf(batches()),
     provenance: () => listProvenance(parts.database, { seriesId, seq, ...range }),
     ...{ valueColumns, seq, asOf: plan.asOf, rowCount, sandbox },
+    versionCount: versionsWithin(plan, range),
   };
+}
+
+/** The versions of a plan inside a range, as if an object's were spread evenly over its time. */
+function versionsWithin({ segments, inline }: Plan, { from, to }: Range): number {
+  const inObjects = segments.map(({ rows, validMin, validMax }) => {
+    const inside = Math.min(to, validMax + 1) - Math.max(from, validMin);
+    return (rows * Math.max(inside, 0)) / (validMax + 1 - validMin);
+  });
+  const all = [...inObjects, ...inline.map(({ rows }) => rows.t.length)];
+  return Math.ceil(all.reduce((sum, rows) => sum + rows, 0));
 }
 
 /** The rows of a plan's vintage inside a range. */
@@ -260,11 +273,12 @@ export async function rowsOf(batches: AsyncIterable<Batch>): Promise<StoredRow[]
 }
 
 async function fetchObject({ bucket }: StoreParts, key: string): Promise<ArrayBuffer> {
-  const object = await bucket.get(key).catch((cause: unknown) => {
+  const bytes = async () => (await bucket.get(key))?.arrayBuffer();
+  const object = await bytes().catch((cause: unknown) => {
     throw new Failure("store_unavailable", "the object store does not answer", { cause });
   });
   if (!object) throw new Error(`the catalog names ${key}, the object store lacks it`);
-  return object.arrayBuffer();
+  return object;
 }
 
 const unknownLibrary = (library: string) =>

@@ -1,6 +1,6 @@
 // What a record of an answer holds, and its fields as typed columns for the binary formats.
 
-import type { Batch, Codes, WrittenBy } from "../store/columns.ts";
+import { type Batch, type Codes, usedEntries } from "../store/columns.ts";
 import type { Provenance } from "../store/listings.ts";
 
 /** What a row's record holds beyond its values. */
@@ -36,8 +36,12 @@ const NOTHING: Batch = {
 
 /** A batch's columns in the records' order; without a batch, their names and kinds. */
 export function answerColumns(batch: Batch | null, shape: RecordShape): AnswerColumn[] {
-  const { datetime, instrument, instruments, values, knownTo } = batch ?? NOTHING;
-  const { vintage, vintages } = usedVintages(batch ?? NOTHING);
+  const { datetime, values, knownTo, ...coded } = batch ?? NOTHING;
+  const { codes: instrument, entries: instruments } = usedEntries(
+    coded.instrument,
+    coded.instruments,
+  );
+  const { codes: vintage, entries: vintages } = usedEntries(coded.vintage, coded.vintages);
   const required = { optional: false } as const;
   const asOf = vintages.map((writer) => writer.asOf);
   const origins = vintages.map(({ seq }) => shape.provenance?.get(seq));
@@ -102,18 +106,4 @@ export function answerColumns(batch: Batch | null, shape: RecordShape): AnswerCo
     );
   }
   return columns;
-}
-
-/** Who wrote the rows, and nobody else: a batch may know of vintages that the reader may not. */
-function usedVintages({ vintage, vintages }: Batch) {
-  if (vintages.length <= 1) return { vintage, vintages };
-  const used: WrittenBy[] = [];
-  const place = new Int32Array(vintages.length).fill(-1);
-  const codes = new Uint32Array(vintage.length);
-  for (let row = 0; row < codes.length; row++) {
-    const code = vintage[row] as number;
-    if (place[code] === -1) place[code] = used.push(vintages[code] as WrittenBy) - 1;
-    codes[row] = place[code] as number;
-  }
-  return { vintage: codes, vintages: used };
 }

@@ -36,8 +36,8 @@ export type TextFormat = "json" | "ndjson" | "csv";
 const CHUNK_BYTES = 128 * 1024;
 /** A row that does not fit any more begins the next chunk. */
 const SLACK_BYTES = 4 * 1024;
-/** Most bytes of a value and the text before it, or of `known_to` and the end of the row. */
-const ROW_BYTES = NUMBER_BYTES + ISO_BYTES + 256;
+/** Most bytes of a value, or of `known_to`, its quotes and the end of the row. */
+const VALUE_BYTES = Math.max(NUMBER_BYTES, ISO_BYTES) + 8;
 
 const record: Omit<Dialect, "open" | "separator" | "close"> = {
   rowOpen: '{"Datetime":"',
@@ -132,6 +132,8 @@ class RowWriter {
   readonly #shape: RecordShape;
   /** Between one value and the next, by column; the first column's is part of the head. */
   readonly #columns: Uint8Array[];
+  /** Most bytes of a row's values, the names before them and `known_to`. */
+  readonly #rowBytes: number;
   readonly #missing: Uint8Array;
   readonly #quote: Uint8Array;
   readonly #rowClose: Uint8Array;
@@ -147,6 +149,8 @@ class RowWriter {
     this.#dialect = dialect;
     this.#shape = shape;
     this.#columns = shape.valueColumns.map((name) => utf8(dialect.column(name)));
+    const names = this.#columns.reduce((sum, { length }) => sum + length, 0);
+    this.#rowBytes = names + (this.#columns.length + 1) * VALUE_BYTES;
     this.#missing = utf8(dialect.missing);
     this.#quote = utf8(dialect.quote);
     this.#rowClose = utf8(dialect.rowClose);
@@ -186,7 +190,7 @@ class RowWriter {
         tail = this.#tail(batch.vintages[vintageCode] as WrittenBy);
         tails[vintageCode] = tail;
       }
-      const needed = head.length + tail.length + ROW_BYTES * columns;
+      const needed = head.length + tail.length + this.#rowBytes;
       if (this.#end + needed > this.#out.length) {
         if (this.#end > 0) return row;
         this.#out = new Uint8Array(CHUNK_BYTES + needed);
