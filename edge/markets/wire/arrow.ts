@@ -4,10 +4,13 @@ import {
   Bool,
   type Data,
   type DataType,
+  Dictionary,
   Field,
   Float64,
+  Int32,
   Int64,
   makeData,
+  makeVector,
   RecordBatch,
   Schema,
   Struct,
@@ -20,13 +23,13 @@ import type { Batch } from "../store/columns.ts";
 import { int64s } from "./parquet.ts";
 import { type AnswerColumn, answerColumns, type RecordShape } from "./record.ts";
 
-const TYPES: Readonly<Record<AnswerColumn["kind"], () => DataType>> = {
-  instant: () => new TimestampMillisecond("UTC"),
-  text: () => new Utf8(),
-  number: () => new Float64(),
-  count: () => new Int64(),
-  flag: () => new Bool(),
-};
+/** The type of a column; texts are dictionaries, told apart by the column's place. */
+function typeOf(kind: AnswerColumn["kind"], place: number): DataType {
+  if (kind === "text") return new Dictionary(new Utf8(), new Int32(), place);
+  if (kind === "instant") return new TimestampMillisecond("UTC");
+  return kind === "number" ? new Float64() : kind === "count" ? new Int64() : new Bool();
+}
+
 /** A stream ends with a continuation marker and a length of zero. */
 const END_BYTES = 8;
 
@@ -37,14 +40,16 @@ export async function* encodeArrow(
 ): AsyncGenerator<Uint8Array> {
   const schema = new Schema(
     answerColumns(null, shape).map(
-      ({ name, kind, optional }) => new Field(name, TYPES[kind](), optional),
+      ({ name, kind, optional }, place) => new Field(name, typeOf(kind, place), optional),
     ),
   );
   const empty = tableToIPC(new Table(schema), "stream");
   const schemaBytes = empty.length - END_BYTES;
   yield empty.subarray(0, schemaBytes);
   for await (const batch of batches) {
-    const children = answerColumns(batch, shape).map((column) => arrowData(column, batch.length));
+    const children = answerColumns(batch, shape).map((column, place) =>
+      arrowData(column, typeOf(column.kind, place), batch.length),
+    );
     const data = makeData({
       type: new Struct(schema.fields),
       length: batch.length,
@@ -58,10 +63,13 @@ export async function* encodeArrow(
   yield empty.subarray(schemaBytes);
 }
 
-function arrowData(column: AnswerColumn, length: number): Data {
-  const type = TYPES[column.kind]();
+function arrowData(column: AnswerColumn, type: DataType, length: number): Data {
   if (column.kind === "text" && "codes" in column) {
-    return makeData({ type: type as Utf8, length, ...validity(column, length), ...texts(column) });
+    return makeData({
+      ...{ type: type as Dictionary<Utf8, Int32>, length, ...validity(column, length) },
+      data: Int32Array.from(column.codes),
+      dictionary: makeVector(textData(column.dictionary)),
+    });
   }
   const numbers = "codes" in column ? expanded(column) : column.values;
   if (column.kind === "flag") {
@@ -75,6 +83,18 @@ function arrowData(column: AnswerColumn, length: number): Data {
   return makeData({ type: type as Float64, length, ...valid, data: data as Float64Array });
 }
 
+/** A dictionary's texts. The library's own builder compiles code, which Workers refuse. */
+function textData(dictionary: readonly unknown[]) {
+  const entries = dictionary.map((entry) => new TextEncoder().encode(String(entry ?? "")));
+  const valueOffsets = new Int32Array(entries.length + 1);
+  for (const [index, { length }] of entries.entries()) {
+    valueOffsets[index + 1] = (valueOffsets[index] as number) + length;
+  }
+  const data = new Uint8Array(valueOffsets.at(-1) ?? 0);
+  for (const [index, entry] of entries.entries()) data.set(entry, valueOffsets[index]);
+  return makeData({ type: new Utf8(), length: entries.length, nullCount: 0, valueOffsets, data });
+}
+
 /** A dictionary column of numbers, row by row; null is NaN. */
 function expanded({ codes, dictionary }: Extract<AnswerColumn, { codes: unknown }>): Float64Array {
   const entries = Float64Array.from(dictionary, (entry) => (entry === null ? NaN : Number(entry)));
@@ -83,33 +103,6 @@ function expanded({ codes, dictionary }: Extract<AnswerColumn, { codes: unknown 
     values[row] = entries[codes[row] as number] as number;
   }
   return values;
-}
-
-/** Offsets and bytes of a text column; runs of one text are doubled in place. */
-function texts({ codes, dictionary }: Extract<AnswerColumn, { codes: unknown }>) {
-  const encoder = new TextEncoder();
-  const entries = dictionary.map((entry) => encoder.encode(entry === null ? "" : String(entry)));
-  const valueOffsets = new Int32Array(codes.length + 1);
-  for (let row = 0; row < codes.length; row++) {
-    valueOffsets[row + 1] =
-      (valueOffsets[row] as number) + (entries[codes[row] as number] as Uint8Array).length;
-  }
-  const data = new Uint8Array(valueOffsets[codes.length] as number);
-  for (let row = 0; row < codes.length; ) {
-    const code = codes[row] as number;
-    let end = row + 1;
-    while (end < codes.length && codes[end] === code) end++;
-    const [from, to] = [valueOffsets[row] as number, valueOffsets[end] as number];
-    const entry = entries[code] as Uint8Array;
-    data.set(entry, from);
-    for (let filled = from + entry.length; filled < to; ) {
-      const more = Math.min(filled - from, to - filled);
-      data.copyWithin(filled, from, from + more);
-      filled += more;
-    }
-    row = end;
-  }
-  return { valueOffsets, data };
 }
 
 function validity(column: AnswerColumn, length: number) {
