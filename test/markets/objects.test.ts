@@ -340,7 +340,11 @@ async function compareFormats(
       ...{ flag: "BOOLEAN", count: "BIGINT" },
     }),
     arrow: columns({
-      ...{ instant: "Timestamp<MILLISECOND, UTC>", text: "Dictionary<Int32, Utf8>", number: "Float64" },
+      ...{
+        instant: "Timestamp<MILLISECOND, UTC>",
+        text: "Dictionary<Int32, Utf8>",
+        number: "Float64",
+      },
       ...{ flag: "Bool", count: "Int64" },
     }),
   };
