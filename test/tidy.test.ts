@@ -8,6 +8,7 @@ import { generateDrizzleJson, generateMigration } from "drizzle-kit/api";
 import { describe, expect, it } from "vitest";
 import * as graphSchema from "../db/markets/graph.ts";
 import * as marketsSchema from "../db/markets/schema.ts";
+import * as visionSchema from "../db/vision/schema.ts";
 import { ERRORS } from "../shared/errors.ts";
 
 const ROOT = resolve(import.meta.dirname, "..");
@@ -59,7 +60,7 @@ function mayImport(from: string, to: string): boolean {
 
 /** Static, dynamic and type-only imports: a type dependency is a dependency. */
 const importsOf = (text: string) =>
-  [...text.matchAll(/(?:(?<!["'])\bfrom\s*|\bimport\s*\(?\s*)["']([^"']+)["']/g)].map(
+  [...text.matchAll(/(?<!["'])\b(?:from\s*|import\s*\(?\s*)["']([^"']+)["']/g)].map(
     (match) => match[1] ?? "",
   );
 
@@ -138,6 +139,7 @@ describe("tidy", () => {
   it.each([
     ["db/markets/migrations", marketsSchema],
     ["db/markets/graph-migrations", graphSchema],
+    ["db/vision/migrations", visionSchema],
   ])("has a migration in %s for every change of its schema", async (folder, schema) => {
     const journal = JSON.parse(read(`${folder}/meta/_journal.json`));
     const last = String(journal.entries.at(-1).idx).padStart(4, "0");

@@ -13,6 +13,9 @@ const entries = {
   start: "edge/local/start.ts",
   job: "edge/local/job.ts",
   deploy: "edge/local/deploy.ts",
+  demo: "edge/local/demo.ts",
+  "gpu-node": "gpu-node/main.ts",
+  models: "gpu-node/models.ts",
   test: "test/run.ts",
   bench: "test/bench/run.ts",
 };
@@ -34,6 +37,8 @@ async function install() {
   process.stderr.write("Installing what package-lock.json pins (once, about half a minute) …\n");
   const progress = setInterval(() => process.stderr.write(`  … ${seconds()} s\n`), 5000);
   const output = [];
+  // Its own script downloads CUDA libraries; an operator of a CUDA node asks for them.
+  process.env.ONNXRUNTIME_NODE_INSTALL ??= "skip";
   const code = await run(
     "npm",
     ["ci", "--no-audit", "--no-fund", "--loglevel=error", "--include=dev", "--include=optional"],

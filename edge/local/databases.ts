@@ -61,6 +61,8 @@ export async function prepareDatabases(
   // Collected objects leave the catalog; nothing else is ever deleted.
   const collects = `GRANT DELETE ON segment TO ${ROLES.marketsWriter}`;
   await grant(connect(names.markets), ROLES.marketsReader, ROLES.marketsWriter, collects);
+  await migrateDatabase("vision", connect(names.vision));
+  await grantAll(connect(names.vision), ROLES.visionOwner);
   await migrateDatabase("graph", connect(names.graph));
   await grant(connect(names.graph), ROLES.graphReader, ROLES.graphWriter);
 }
@@ -74,7 +76,19 @@ async function grant(connection: pg.ClientConfig, reader: string, writer: string
   });
 }
 
-const MIGRATIONS = { markets: "db/markets/migrations", graph: "db/markets/graph-migrations" };
+async function grantAll(connection: pg.ClientConfig, role: string) {
+  await withClient(connection, async (client) => {
+    await client.query(`
+      GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA public TO ${role};
+      GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO ${role}`);
+  });
+}
+
+const MIGRATIONS = {
+  markets: "db/markets/migrations",
+  graph: "db/markets/graph-migrations",
+  vision: "db/vision/migrations",
+};
 
 /**
  * Applies a database's migrations with the given connection; what is applied already is left alone.

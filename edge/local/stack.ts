@@ -16,7 +16,7 @@ import { freePort, listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
 import { startSandbox } from "./sandbox/server.ts";
 import { lockState, prepareState, type State, writePrivate } from "./state.ts";
-import { SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
+import { mediaS3Url, SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
 
 export interface StackOptions {
   state: State;
@@ -50,7 +50,7 @@ export interface Stack {
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
   console: ["EIA_API_KEY", "INGEST_LEASE_SECONDS"],
-  vision: [],
+  vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX"],
 };
 const WATCH_MS = 1_000;
 const LOG_BYTES_MAX = 64 * 1024 * 1024;
@@ -110,7 +110,9 @@ async function startParts(
         return value ? [[name, value]] : [];
       }),
     );
+  const s3Port = await freePort();
   const workers = await startWorkers({
+    s3Port,
     services: SERVICES,
     host: options.host,
     ports: options.ports,
@@ -130,7 +132,14 @@ async function startParts(
         OPERATOR_TOKEN: operatorToken,
         ...(sandbox ? { SANDBOX_URL: sandbox.url } : {}),
       },
-      vision: { ...passed("vision"), DATABASE_URL: urls.visionOwner },
+      vision: {
+        ...passed("vision"),
+        DATABASE_URL: urls.visionOwner,
+        TOKEN_SECRET: credentials.tokenSecret,
+        S3_URL: mediaS3Url(s3Port),
+        S3_ACCESS_KEY_ID: credentials.s3AccessKeyId,
+        S3_SECRET_ACCESS_KEY: credentials.s3SecretAccessKey,
+      },
     },
     onLog: (line) => log.write(`${line}\n`),
   });

@@ -45,6 +45,7 @@ const Credentials = z.object({
   graphWriter: z.string().min(1),
   s3AccessKeyId: z.string().min(1),
   s3SecretAccessKey: z.string().min(1),
+  tokenSecret: z.string().min(32),
 });
 
 /** Passwords of the database roles and of the object store's S3 endpoint. */

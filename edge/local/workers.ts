@@ -21,6 +21,8 @@ export interface WorkersOptions {
   persistTo: string;
   bundles: string;
   s3: { accessKeyId: string; secretAccessKey: string };
+  /** Port of the object store's S3 endpoint, known before the services start. */
+  s3Port: number;
   /** Every line a Worker logs. */
   onLog: (line: string) => void;
 }
@@ -35,8 +37,13 @@ export interface Workers {
   /** Delivers one cron event to the console. */
   tick(scheduledTime: number): Promise<void>;
   bucket(): Promise<Bucket>;
+  media(): Promise<Bucket>;
   stop(): Promise<void>;
 }
+
+/** The vision bucket over S3, of the endpoint at a port. */
+export const mediaS3Url = (port: number) =>
+  `http://127.0.0.1:${port}/cdn-cgi/local/r2/s3/vantage-vision`;
 
 const CRON = "* * * * *";
 
@@ -76,7 +83,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
   const runtime = new Miniflare(
     convertV4MiniflareOptions({
       host: "127.0.0.1",
-      port: 0,
+      port: options.s3Port,
       cf: false,
       telemetry: { enabled: false },
       log: new Log(LogLevel.NONE),
@@ -107,6 +114,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
       if (outcome.outcome !== "ok") throw new Error(`the cron event ended with ${outcome.outcome}`);
     },
     bucket: async () => (await runtime.getR2Bucket("STORE", "console")) as unknown as Bucket,
+    media: async () => (await runtime.getR2Bucket("MEDIA", "vision")) as unknown as Bucket,
     stop: () => runtime.dispose(),
   };
 }

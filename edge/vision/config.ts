@@ -1,11 +1,39 @@
 // Configuration of the vision service.
 
+import type { R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
-import { databaseUrl, parseEnvironment } from "../http/config.ts";
+import { binding, databaseUrl, parseEnvironment, secret } from "../http/config.ts";
 
 const Environment = z.object({
   /** Postgres connection string of the vision database. Required, no default. */
   DATABASE_URL: databaseUrl(),
+  /** Videos, frames, exports. Required, no default. */
+  MEDIA: binding<R2Bucket>(),
+  /** Signs access tokens and tickets; at least 32 characters. Required, no default. */
+  TOKEN_SECRET: secret().refine(
+    (value) => value.reveal().length >= 32,
+    "must have at least 32 characters",
+  ),
+  /**
+   * The bucket over S3, path style, up to and with its name: where presigned addresses point.
+   * Required, no default.
+   */
+  S3_URL: z.url({ error: "must be the bucket's S3 address", protocol: /^https?$/ }),
+  /** Credentials of that address. Required, no default. */
+  S3_ACCESS_KEY_ID: secret(),
+  S3_SECRET_ACCESS_KEY: secret(),
+  /** Largest video that is taken, bytes. Default 20 GiB. */
+  UPLOAD_BYTES_MAX: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .default(20 * 1024 ** 3),
+  /** What a workspace may store, bytes. Default 1 TiB. */
+  WORKSPACE_BYTES_MAX: z.coerce
+    .number()
+    .int()
+    .min(1)
+    .default(1024 ** 4),
 });
 
 export type Config = z.output<typeof Environment>;

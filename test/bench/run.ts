@@ -34,6 +34,7 @@ const { shared, state, stop } = await startSharedPostgres();
 await prepareDatabases(shared.port, shared.credentials);
 const urls = databaseUrls(shared.endpointPort, shared.credentials);
 const workers = await startWorkers({
+  s3Port: 0,
   services: ["markets", "console"],
   host: "127.0.0.1",
   ports: { markets: 0, console: 0, vision: 0 },

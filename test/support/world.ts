@@ -10,8 +10,10 @@ import { Secret } from "../../edge/http/config.ts";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
 import { type DatabaseUrls, databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
 import { type Operator, operatorAt } from "../../edge/local/operator.ts";
+import { freePort } from "../../edge/local/ports.ts";
 import {
   type Bucket,
+  mediaS3Url,
   SERVICES,
   type ServiceName,
   startWorkers,
@@ -94,7 +96,9 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
   const folder = mkdtempSync(join(tmpdir(), "vantage-world-"));
   const operatorToken = crypto.randomUUID();
   const logs: string[] = [];
+  const s3Port = await freePort();
   const workers = await startWorkers({
+    s3Port,
     services: options.services ?? SERVICES,
     host: "127.0.0.1",
     ports: { markets: 0, console: 0, vision: 0 },
@@ -113,7 +117,14 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         OPERATOR_TOKEN: operatorToken,
         ...options.environment?.console,
       },
-      vision: { DATABASE_URL: urls.visionOwner, ...options.environment?.vision },
+      vision: {
+        DATABASE_URL: urls.visionOwner,
+        TOKEN_SECRET: "a secret of the tests, of 32 characters",
+        S3_URL: mediaS3Url(s3Port),
+        S3_ACCESS_KEY_ID: "test",
+        S3_SECRET_ACCESS_KEY: "test",
+        ...options.environment?.vision,
+      },
     },
     onLog: (line) => logs.push(line),
   });

@@ -1,0 +1,453 @@
+// The vision database: every mutable truth of the service. Rows of a tenant carry their workspace;
+// what is large and never changes lies in the object store under keys named here.
+
+import { sql } from "drizzle-orm";
+import {
+  bigint,
+  bigserial,
+  boolean,
+  check,
+  customType,
+  doublePrecision,
+  foreignKey,
+  index,
+  integer,
+  jsonb,
+  pgTable,
+  primaryKey,
+  real,
+  smallint,
+  text,
+  timestamp,
+  unique,
+  uniqueIndex,
+  uuid,
+} from "drizzle-orm/pg-core";
+
+const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3 });
+const count = (name: string) => bigint(name, { mode: "number" });
+const bytes = customType<{ data: Uint8Array }>({ dataType: () => "bytea" });
+const id = () => uuid("id").primaryKey();
+const createdAt = () => instant("created_at").notNull().defaultNow();
+const ownWorkspace = () =>
+  uuid("workspace_id")
+    .notNull()
+    .references(() => workspace.id);
+
+/* Accounts */
+
+export const workspace = pgTable(
+  "workspace",
+  {
+    id: id(),
+    name: text("name").notNull(),
+    /** The one that new users join; the first migration makes it. */
+    isDefault: boolean("is_default").notNull().default(false),
+    createdAt: createdAt(),
+  },
+  (table) => [uniqueIndex("workspace_default").on(table.isDefault).where(sql`is_default`)],
+);
+
+export const account = pgTable("account", {
+  id: id(),
+  /** As given, lowercased and trimmed. */
+  email: text("email").notNull().unique(),
+  displayName: text("display_name").notNull(),
+  /** `scrypt$N$r$p$salt$hash`, base64url. */
+  passwordHash: text("password_hash").notNull(),
+  /** Raised by whatever must end every access token at once: role change, password, logout. */
+  sessionVersion: integer("session_version").notNull().default(1),
+  createdAt: createdAt(),
+});
+
+export const membership = pgTable(
+  "membership",
+  {
+    workspaceId: ownWorkspace(),
+    accountId: uuid("account_id")
+      .notNull()
+      .references(() => account.id, { onDelete: "cascade" }),
+    role: text("role").$type<"viewer" | "annotator" | "engineer" | "admin">().notNull(),
+  },
+  (table) => [
+    primaryKey({ columns: [table.workspaceId, table.accountId] }),
+    index("membership_account").on(table.accountId),
+    check("membership_role", sql`role IN ('viewer', 'annotator', 'engineer', 'admin')`),
+  ],
+);
+
+/** A refresh token, used once; the next of its family replaces it. */
+export const refreshToken = pgTable(
+  "refresh_token",
+  {
+    /** SHA-256 of the token. */
+    hash: bytes("hash").primaryKey(),
+    family: uuid("family").notNull(),
+    accountId: uuid("account_id")
+      .notNull()
+      .references(() => account.id, { onDelete: "cascade" }),
+    createdAt: createdAt(),
+    expiresAt: instant("expires_at").notNull(),
+    usedAt: instant("used_at"),
+    revokedAt: instant("revoked_at"),
+  },
+  (table) => [index("refresh_token_family").on(table.family)],
+);
+
+/** Attempts within a window, by what is being throttled. */
+export const throttle = pgTable("throttle", {
+  key: text("key").primaryKey(),
+  attempts: integer("attempts").notNull(),
+  windowEndsAt: instant("window_ends_at").notNull(),
+});
+
+/** Who did what to whom, kept for ever. */
+export const auditEntry = pgTable(
+  "audit_entry",
+  {
+    id: bigserial("id", { mode: "number" }).primaryKey(),
+    at: instant("at").notNull().defaultNow(),
+    actorId: uuid("actor_id"),
+    action: text("action").notNull(),
+    subject: text("subject").notNull(),
+    detail: jsonb("detail").notNull().default({}),
+  },
+  (table) => [index("audit_entry_at").on(table.at)],
+);
+
+/** An answer given once under an Idempotency-Key. */
+export const idempotentAnswer = pgTable(
+  "idempotent_answer",
+  {
+    workspaceId: ownWorkspace(),
+    key: text("key").notNull(),
+    route: text("route").notNull(),
+    bodySha256: bytes("body_sha256").notNull(),
+    status: smallint("status").notNull(),
+    body: jsonb("body").notNull(),
+    createdAt: createdAt(),
+  },
+  (table) => [primaryKey({ columns: [table.workspaceId, table.route, table.key] })],
+);
+
+/* Tasks and nodes */
+
+/** One-time code with which a GPU node introduces itself. */
+export const nodeCode = pgTable("node_code", {
+  hash: bytes("hash").primaryKey(),
+  createdBy: uuid("created_by"),
+  createdAt: createdAt(),
+  expiresAt: instant("expires_at").notNull(),
+  usedAt: instant("used_at"),
+});
+
+/** A GPU node: a process on somebody's machine that claims tasks. */
+export const node = pgTable("node", {
+  id: id(),
+  name: text("name").notNull(),
+  tokenHash: bytes("token_hash").notNull().unique(),
+  capabilities: jsonb("capabilities").notNull(),
+  lastHeartbeatAt: instant("last_heartbeat_at").notNull().defaultNow(),
+  draining: boolean("draining").notNull().default(false),
+  revokedAt: instant("revoked_at"),
+  createdAt: createdAt(),
+});
+
+/** A unit of work on a queue. Moves of `state` are those of the table in `tasks/states.ts`. */
+export const task = pgTable(
+  "task",
+  {
+    id: id(),
+    /** What a node must be able to do: probe, label, preview, segment, export … */
+    kind: text("kind").notNull(),
+    workspaceId: ownWorkspace(),
+    /** What the task is part of, such as `job:<id>` or `video:<id>`. */
+    subject: text("subject").notNull(),
+    payload: jsonb("payload").notNull(),
+    /** Higher is claimed first; somebody waits for interactive ones. */
+    priority: smallint("priority").notNull().default(0),
+    state: text("state")
+      .$type<"queued" | "running" | "finished" | "failed" | "cancelled" | "revoked">()
+      .notNull()
+      .default("queued"),
+    attempt: integer("attempt").notNull().default(0),
+    attemptsMax: integer("attempts_max").notNull().default(3),
+    /** Rises at each claim and each revocation; a write that carries an older one is refused. */
+    fence: count("fence").notNull().default(0),
+    nodeId: uuid("node_id").references(() => node.id),
+    leaseUntil: instant("lease_until"),
+    availableAt: instant("available_at").notNull().defaultNow(),
+    cancelRequestedAt: instant("cancel_requested_at"),
+    revokeRequestedAt: instant("revoke_requested_at"),
+    progress: jsonb("progress"),
+    progressAt: instant("progress_at"),
+    /** What each failed attempt said, oldest first. */
+    errors: jsonb("errors").notNull().default([]),
+    result: jsonb("result"),
+    /** Unique among all tasks: a second enqueue of the same work finds the first. */
+    idempotencyKey: text("idempotency_key").unique(),
+    createdAt: createdAt(),
+    startedAt: instant("started_at"),
+    endedAt: instant("ended_at"),
+    /** Its subject's room has taken the outcome. */
+    settledAt: instant("settled_at"),
+  },
+  (table) => [
+    index("task_claim").on(table.priority, table.availableAt).where(sql`state = 'queued'`),
+    index("task_lease").on(table.leaseUntil).where(sql`state = 'running'`),
+    index("task_subject").on(table.subject, table.kind),
+    index("task_unsettled")
+      .on(table.endedAt)
+      .where(sql`ended_at IS NOT NULL AND settled_at IS NULL`),
+    check("task_ended", sql`(state IN ('queued', 'running')) = (ended_at IS NULL)`),
+    check("task_running", sql`(state = 'running') = (lease_until IS NOT NULL)`),
+  ],
+);
+
+/* Projects and media */
+
+export const project = pgTable(
+  "project",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    name: text("name").notNull(),
+    description: text("description").notNull().default(""),
+    createdBy: uuid("created_by"),
+    createdAt: createdAt(),
+  },
+  (table) => [index("project_workspace").on(table.workspaceId, table.createdAt)],
+);
+
+/** A video, or a still image as a video of one frame. */
+export const video = pgTable(
+  "video",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    projectId: uuid("project_id")
+      .notNull()
+      .references(() => project.id),
+    /** What the user called it; never part of a key. */
+    filename: text("filename").notNull(),
+    storageKey: text("storage_key").notNull(),
+    source: text("source").$type<"upload" | "image" | "link">().notNull(),
+    state: text("state").$type<"probing" | "ready" | "failed">().notNull().default("probing"),
+    failure: text("failure"),
+    bytes: count("bytes").notNull(),
+    contentType: text("content_type").notNull(),
+    width: integer("width"),
+    height: integer("height"),
+    /** Average frames a second. */
+    fps: doublePrecision("fps"),
+    durationSeconds: doublePrecision("duration_seconds"),
+    frameCount: integer("frame_count"),
+    /** Seconds of one tick of the pts table, as a fraction. */
+    timeBase: integer("time_base").array(),
+    /** Object of the frames' pts in display order: little-endian int32, ticks from the first. */
+    ptsKey: text("pts_key"),
+    thumbnailKey: text("thumbnail_key"),
+    /** Container, codec, pixel format, rotation: as probed. */
+    probe: jsonb("probe"),
+    createdBy: uuid("created_by"),
+    createdAt: createdAt(),
+  },
+  (table) => [
+    index("video_project").on(table.projectId, table.createdAt),
+    check("video_failure", sql`(state = 'failed') = (failure IS NOT NULL)`),
+    check("video_ready", sql`state <> 'ready' OR frame_count IS NOT NULL`),
+  ],
+);
+
+/** A direct multipart upload that has not been completed yet. */
+export const upload = pgTable("upload", {
+  id: id(),
+  workspaceId: ownWorkspace(),
+  projectId: uuid("project_id")
+    .notNull()
+    .references(() => project.id),
+  filename: text("filename").notNull(),
+  storageKey: text("storage_key").notNull(),
+  multipartId: text("multipart_id").notNull(),
+  bytes: count("bytes").notNull(),
+  partBytes: integer("part_bytes").notNull(),
+  videoId: uuid("video_id").references(() => video.id),
+  abortedAt: instant("aborted_at"),
+  createdBy: uuid("created_by"),
+  createdAt: createdAt(),
+  expiresAt: instant("expires_at").notNull(),
+});
+
+/* Labeling */
+
+/** A labeling job. Moves of `state` are those of the table in `labeling/states.ts`. */
+export const job = pgTable(
+  "job",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    projectId: uuid("project_id")
+      .notNull()
+      .references(() => project.id),
+    name: text("name").notNull(),
+    description: text("description").notNull().default(""),
+    kind: text("kind").$type<"text" | "exemplar" | "import" | "manual">().notNull(),
+    state: text("state")
+      .$type<"queued" | "running" | "completed" | "failed" | "stopped">()
+      .notNull()
+      .default("queued"),
+    failure: text("failure"),
+    /** Shown are the annotations at or above it; more are stored. */
+    threshold: real("threshold").notNull(),
+    /** Longest side in pixels at which frames are labeled; null is the segmenter's own. */
+    resolution: integer("resolution"),
+    /** Frames a second to label; null is every frame. */
+    fps: doublePrecision("fps"),
+    /** Exemplars, and which segmenter of which bundle labels it. */
+    settings: jsonb("settings").notNull().default({}),
+    framesTotal: integer("frames_total").notNull().default(0),
+    createdBy: uuid("created_by"),
+    createdAt: createdAt(),
+    startedAt: instant("started_at"),
+    endedAt: instant("ended_at"),
+  },
+  (table) => [
+    index("job_project").on(table.projectId, table.createdAt),
+    index("job_workspace").on(table.workspaceId, table.createdAt),
+  ],
+);
+
+/** A video of a job, with the indexes of the frames that the job labels. */
+export const jobVideo = pgTable(
+  "job_video",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id")
+      .notNull()
+      .references(() => video.id),
+    position: integer("position").notNull(),
+    frames: integer("frames").array().notNull(),
+  },
+  (table) => [primaryKey({ columns: [table.jobId, table.videoId] })],
+);
+
+/** A class of a job. Its number is its place in exports and never changes. */
+export const jobClass = pgTable(
+  "job_class",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    number: integer("number").notNull(),
+    name: text("name").notNull(),
+    /** The text that the segmenter is asked for; null for a class drawn by hand. */
+    prompt: text("prompt"),
+  },
+  (table) => [
+    primaryKey({ columns: [table.jobId, table.number] }),
+    unique("job_class_name").on(table.jobId, table.name),
+  ],
+);
+
+export const annotation = pgTable(
+  "annotation",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    frameIndex: integer("frame_index").notNull(),
+    classNumber: integer("class_number").notNull(),
+    /** Corners in pixels of the source frame. */
+    x1: real("x1").notNull(),
+    y1: real("y1").notNull(),
+    x2: real("x2").notNull(),
+    y2: real("y2").notNull(),
+    /** Null for what a person drew. */
+    confidence: real("confidence"),
+    review: text("review")
+      .$type<"pending" | "accepted" | "rejected">()
+      .notNull()
+      .default("pending"),
+    source: text("source").$type<"model" | "person" | "import">().notNull(),
+    /** The same object across the frames of a video; null when it was not tracked. */
+    trackId: integer("track_id"),
+    /** Another class's annotation that covers the same object. */
+    duplicateOf: uuid("duplicate_of"),
+    /** Outer ring of the mask, `[x, y, …]` in pixels of the source frame. */
+    polygon: jsonb("polygon"),
+    /** Rises with each edit; a PATCH may name the one it saw. */
+    revision: integer("revision").notNull().default(1),
+    updatedBy: uuid("updated_by"),
+    createdAt: createdAt(),
+    updatedAt: instant("updated_at").notNull().defaultNow(),
+  },
+  (table) => [
+    index("annotation_place").on(table.jobId, table.videoId, table.frameIndex, table.id),
+    index("annotation_class").on(table.jobId, table.classNumber),
+    foreignKey({
+      name: "annotation_of_class",
+      columns: [table.jobId, table.classNumber],
+      foreignColumns: [jobClass.jobId, jobClass.number],
+    }),
+    check("annotation_box", sql`x2 > x1 AND y2 > y1`),
+  ],
+);
+
+/** An edit of a job, of one annotation or of thousands; one that was not undone can be. */
+export const change = pgTable(
+  "change",
+  {
+    id: id(),
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    actorId: uuid("actor_id"),
+    kind: text("kind").notNull(),
+    summary: jsonb("summary").notNull(),
+    at: instant("at").notNull().defaultNow(),
+    undoneAt: instant("undone_at"),
+  },
+  (table) => [index("change_job").on(table.jobId, table.at)],
+);
+
+/** What one edit did to one annotation; null where there was, or is, none. */
+export const changeItem = pgTable(
+  "change_item",
+  {
+    changeId: uuid("change_id")
+      .notNull()
+      .references(() => change.id, { onDelete: "cascade" }),
+    annotationId: uuid("annotation_id").notNull(),
+    before: jsonb("before"),
+    after: jsonb("after"),
+  },
+  (table) => [primaryKey({ columns: [table.changeId, table.annotationId] })],
+);
+
+/** A dataset made from a job. */
+export const datasetExport = pgTable(
+  "dataset_export",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    format: text("format").$type<"yolo" | "coco">().notNull(),
+    state: text("state").$type<"queued" | "completed" | "failed">().notNull().default("queued"),
+    failure: text("failure"),
+    options: jsonb("options").notNull(),
+    storageKey: text("storage_key").notNull(),
+    bytes: count("bytes"),
+    summary: jsonb("summary"),
+    createdBy: uuid("created_by"),
+    createdAt: createdAt(),
+    endedAt: instant("ended_at"),
+  },
+  (table) => [index("dataset_export_job").on(table.jobId, table.createdAt)],
+);

@@ -1,0 +1,9 @@
+import { defineConfig } from "drizzle-kit";
+
+// `npx drizzle-kit generate --config drizzle.vision.config.ts` writes the next migration from the
+// schema; applied ones never change.
+export default defineConfig({
+  dialect: "postgresql",
+  schema: "./db/vision/schema.ts",
+  out: "./db/vision/migrations",
+});

@@ -1,0 +1,181 @@
+// Wire shapes of labeling and review. Field names are the contract's; boxes are corners in pixels.
+
+import { z } from "zod";
+import { Bbox } from "./tasks.ts";
+
+const instant = () => z.iso.datetime();
+
+/** Stored is every detection at or above this; shown are those at or above the job's threshold. */
+export const STORED_CONFIDENCE_MIN = 0.05;
+export const THRESHOLD_DEFAULT = 0.5;
+
+export const Job = z
+  .object({
+    job_id: z.uuid(),
+    project_id: z.uuid(),
+    name: z.string(),
+    description: z.string(),
+    kind: z.enum(["text", "exemplar", "import", "manual"]),
+    state: z.enum(["queued", "running", "completed", "failed", "stopped"]),
+    failure: z.string().nullable(),
+    threshold: z.number(),
+    resolution: z.number().int().nullable(),
+    fps: z.number().nullable(),
+    prompts: z.array(z.string()),
+    video_ids: z.array(z.uuid()),
+    created_at: instant(),
+    started_at: instant().nullable(),
+    ended_at: instant().nullable(),
+  })
+  .meta({ id: "Job" });
+export type Job = z.infer<typeof Job>;
+
+export const JobStatus = z
+  .object({
+    job_id: z.uuid(),
+    state: Job.shape.state,
+    failure: z.string().nullable(),
+    frames_done: z.number().int(),
+    frames_total: z.number().int(),
+    progress: z.number().min(0).max(1),
+    annotations: z.number().int().meta({ description: "stored so far, whatever the threshold" }),
+    frames_per_second: z.number().nullable(),
+    eta_seconds: z.number().nullable(),
+    tasks: z.object({
+      queued: z.number().int(),
+      running: z.number().int(),
+      finished: z.number().int(),
+      failed: z.number().int(),
+    }),
+    waiting_for: z
+      .string()
+      .nullable()
+      .meta({ description: "what keeps a job from going on, such as no node being there" }),
+    topic: z.string(),
+  })
+  .meta({ id: "JobStatus" });
+export type JobStatus = z.infer<typeof JobStatus>;
+
+export const Annotation = z
+  .object({
+    annotation_id: z.uuid(),
+    job_id: z.uuid(),
+    frame_id: z.string(),
+    class: z.string(),
+    bbox: Bbox,
+    accepted: z.boolean().nullable().meta({ description: "null until somebody reviewed it" }),
+    confidence: z.number().nullable().meta({ description: "null for what a person drew" }),
+    source: z.enum(["model", "person", "import"]),
+    track_id: z.number().int().nullable(),
+    duplicate_of: z.uuid().nullable(),
+    polygon: z.array(z.number()).nullable(),
+    revision: z.number().int(),
+    updated_at: instant(),
+  })
+  .meta({ id: "Annotation" });
+export type Annotation = z.infer<typeof Annotation>;
+
+export const AnnotationPage = z
+  .object({
+    items: z.array(Annotation),
+    total: z.number().int(),
+    offset: z.number().int(),
+    limit: z.number().int(),
+  })
+  .meta({ id: "AnnotationPage" });
+
+export const JobClass = z
+  .object({
+    class: z.string(),
+    index: z.number().int().meta({ description: "place in exports" }),
+    prompt: z.string().nullable(),
+    annotations: z.number().int(),
+  })
+  .meta({ id: "JobClass" });
+export type JobClass = z.infer<typeof JobClass>;
+
+export const Overview = z
+  .object({
+    frame_count: z.number().int(),
+    annotated_frames: z.number().int(),
+    annotation_count: z.number().int(),
+    per_class: z.array(z.object({ class: z.string(), count: z.number().int() })),
+    completion_percentage: z
+      .number()
+      .meta({ description: "annotations that were accepted or rejected, of all shown" }),
+    labeled_percentage: z.number().meta({ description: "frames labeled, of all of the job" }),
+  })
+  .meta({ id: "Overview" });
+export type Overview = z.infer<typeof Overview>;
+
+const Bin = z.object({ from: z.number(), to: z.number(), count: z.number().int() });
+
+export const Stats = z
+  .object({
+    annotation_count: z.number().int(),
+    reviewed: z.object({
+      accepted: z.number().int(),
+      rejected: z.number().int(),
+      pending: z.number().int(),
+    }),
+    per_class: z.array(
+      z.object({
+        class: z.string(),
+        count: z.number().int(),
+        share: z.number(),
+        accepted: z.number().int(),
+        rejected: z.number().int(),
+        precision: z
+          .number()
+          .nullable()
+          .meta({
+            description:
+              "accepted of accepted and rejected model annotations; null before a review. Reviews " +
+              "are the ground truth: nothing is known of objects that were missed",
+          }),
+        confidence_histogram: z.array(Bin),
+      }),
+    ),
+    confidence_histogram: z.array(Bin),
+    box_area_histogram: z
+      .array(Bin)
+      .meta({ description: "share of the frame, in tenths of a decade" }),
+    annotations_per_frame: z.array(
+      z.object({ annotations: z.number().int(), frames: z.number().int() }),
+    ),
+    duplicates: z.number().int(),
+  })
+  .meta({ id: "Stats" });
+export type Stats = z.infer<typeof Stats>;
+
+export const Change = z
+  .object({
+    change_id: z.uuid(),
+    job_id: z.uuid(),
+    kind: z.string(),
+    actor_id: z.uuid().nullable(),
+    at: instant(),
+    undone_at: instant().nullable(),
+    annotations: z.number().int(),
+    summary: z.record(z.string(), z.unknown()),
+  })
+  .meta({ id: "Change" });
+export type Change = z.infer<typeof Change>;
+
+export const DatasetExport = z
+  .object({
+    export_id: z.uuid(),
+    job_id: z.uuid(),
+    format: z.enum(["yolo", "coco"]),
+    state: z.enum(["queued", "completed", "failed"]),
+    failure: z.string().nullable(),
+    bytes: z.number().int().nullable(),
+    summary: z.record(z.string(), z.unknown()).nullable(),
+    download_url: z.string().meta({
+      description: "signed for 15 minutes once completed; before that it answers 409",
+    }),
+    created_at: instant(),
+    ended_at: instant().nullable(),
+  })
+  .meta({ id: "DatasetExport" });
+export type DatasetExport = z.infer<typeof DatasetExport>;

@@ -1,0 +1,42 @@
+// Live progress: the envelope of every message on a progress WebSocket.
+
+import { z } from "zod";
+
+export const EVENT_TYPES = [
+  "snapshot",
+  "state",
+  "log",
+  "batch",
+  "epoch",
+  "per_class",
+  "checkpoint",
+  "system",
+  "eta",
+  "error",
+  "end",
+] as const;
+
+/** One event of a topic. `seq` has no gaps: whoever saw `seq` n asks for what came `after` n. */
+export const ProgressEvent = z
+  .object({
+    v: z.literal(1),
+    topic: z.string().meta({ example: "label:6f1c…" }),
+    seq: z.number().int(),
+    ts: z.iso.datetime(),
+    type: z.enum(EVENT_TYPES).meta({
+      description:
+        "`snapshot` first, with the topic's whole state; `batch` may be left out for slow readers, " +
+        "nothing else is; `end` is the last",
+    }),
+    data: z.record(z.string(), z.unknown()),
+  })
+  .meta({ id: "ProgressEvent" });
+export type ProgressEvent = z.infer<typeof ProgressEvent>;
+
+export const Ticket = z
+  .object({
+    ticket: z.string(),
+    url: z.string().meta({ description: "WebSocket address with the ticket; add &after=<seq>" }),
+    expires_at: z.iso.datetime(),
+  })
+  .meta({ id: "Ticket" });

@@ -1,0 +1,327 @@
+// What crosses between the vision service and GPU nodes: claims, leases, and the payload and result
+// of each kind of task. A node acts only on what a claim handed it, and each of its writes carries
+// the claim's fence.
+
+import { z } from "zod";
+
+/** A lease lasts this long without a heartbeat; nodes renew at a third of it. */
+export const LEASE_SECONDS = 60;
+export const HEARTBEAT_SECONDS = 20;
+
+/** Corners in pixels of the source frame: x1, y1, x2, y2. */
+export const Bbox = z
+  .tuple([z.number(), z.number(), z.number(), z.number()])
+  .refine(
+    ([x1, y1, x2, y2]) => x2 > x1 && y2 > y1,
+    "must be [x1, y1, x2, y2] with x2 > x1, y2 > y1",
+  )
+  .meta({ description: "[x1, y1, x2, y2], pixels of the source frame" });
+export type Bbox = z.infer<typeof Bbox>;
+
+/** An object of the store, by the short-lived address at which a node may read it. */
+export const ObjectSource = z.object({
+  url: z.url(),
+  bytes: z.number().int(),
+  /** Names the bytes for the node's cache: an object's key never changes meaning. */
+  key: z.string(),
+});
+export type ObjectSource = z.infer<typeof ObjectSource>;
+
+/** Where a node puts an object. */
+export const ObjectTarget = z.object({ url: z.url(), key: z.string(), content_type: z.string() });
+export type ObjectTarget = z.infer<typeof ObjectTarget>;
+
+/** A click: 1 is on the object, 0 is off it. */
+export const Point = z.object({
+  x: z.number(),
+  y: z.number(),
+  label: z.union([z.literal(0), z.literal(1)]),
+});
+export type Point = z.infer<typeof Point>;
+
+/** What to look for. Text is grounded in the segmenter's vocabulary, or refused. */
+export const Prompt = z.discriminatedUnion("kind", [
+  z.object({ kind: z.literal("text"), class_name: z.string(), text: z.string() }),
+  z.object({
+    kind: z.literal("exemplar"),
+    class_name: z.string(),
+    /** Boxes on frames of the store, or crops as base64 images. */
+    exemplars: z.array(
+      z.union([
+        z.object({ video: ObjectSource, frame_index: z.number().int(), bbox: Bbox }),
+        z.object({ crop: z.string() }),
+      ]),
+    ),
+  }),
+]);
+export type Prompt = z.infer<typeof Prompt>;
+
+/** One found object. */
+export const Detection = z.object({
+  class_name: z.string(),
+  bbox: Bbox,
+  confidence: z.number().min(0).max(1),
+  /** Outer ring of the mask, x and y in turn, pixels of the source frame; null without a mask. */
+  polygon: z.array(z.number()).nullable(),
+  /** Unique within one video and prompt of a chunk. */
+  track_id: z.number().int().nullable(),
+  /** Place in the frame's list of another class's detection of the same object. */
+  duplicate_of: z.number().int().nullable(),
+});
+export type Detection = z.infer<typeof Detection>;
+
+export const FrameDetections = z.object({
+  frame_index: z.number().int(),
+  detections: z.array(Detection),
+});
+export type FrameDetections = z.infer<typeof FrameDetections>;
+
+/** A mask in the three forms that users ask for. */
+export const Mask = z
+  .object({
+    png: z.string().meta({ description: "base64 PNG, one channel, 255 on the object" }),
+    rle: z
+      .object({
+        size: z.tuple([z.number().int(), z.number().int()]),
+        counts: z.array(z.number().int()),
+      })
+      .meta({ description: "COCO's uncompressed RLE: column by column, zeros first" }),
+    polygon: z.array(z.number()),
+    bbox: Bbox,
+    score: z.number(),
+  })
+  .meta({ id: "Mask" });
+export type Mask = z.infer<typeof Mask>;
+
+const videoSource = { video: ObjectSource, video_id: z.string() };
+
+/** The payload and result of each kind of task. */
+export const TASK_KINDS = {
+  /** What a file is: decoded once, its frames' pts stored, a thumbnail made. */
+  probe: {
+    payload: z.object({
+      ...videoSource,
+      filename: z.string(),
+      still: z.boolean(),
+      pts: ObjectTarget,
+      thumbnail: ObjectTarget,
+    }),
+    result: z.union([
+      z.object({
+        broken: z.null(),
+        content_type: z.string(),
+        width: z.number().int(),
+        height: z.number().int(),
+        fps: z.number(),
+        duration_seconds: z.number(),
+        frame_count: z.number().int(),
+        time_base: z.tuple([z.number().int(), z.number().int()]),
+        probe: z.record(z.string(), z.unknown()),
+      }),
+      /** The file is no video that we take; the reason is for its owner. */
+      z.object({ broken: z.string() }),
+    ]),
+  },
+  /** Labels some frames of one video. */
+  label: {
+    payload: z.object({
+      ...videoSource,
+      job_id: z.string(),
+      prompts: z.array(Prompt).min(1),
+      frames: z.array(z.number().int()).min(1),
+      /** Longest side at which frames are looked at; null is the segmenter's own. */
+      resolution: z.number().int().nullable(),
+      /** JPEGs of the frames, by place in `frames`; those that the store lacks. */
+      images: z.array(ObjectTarget.nullable()),
+      segmenter: z.string().nullable(),
+    }),
+    result: z.object({
+      frames: z.array(FrameDetections),
+      segmenter: z.string(),
+      seconds: z.number(),
+    }),
+  },
+  /** Labels a few frames and draws what it found. */
+  preview: {
+    payload: z.object({
+      ...videoSource,
+      prompts: z.array(Prompt).min(1),
+      frames: z.array(z.number().int()).min(1),
+      resolution: z.number().int().nullable(),
+      threshold: z.number(),
+      segmenter: z.string().nullable(),
+    }),
+    result: z.object({
+      frames: z.array(FrameDetections.extend({ image: z.string() })),
+      segmenter: z.string(),
+      warnings: z.array(z.string()),
+    }),
+  },
+  /** A mask from clicks and, where given, a box on one frame; alternatives best first. */
+  segment: {
+    payload: z.object({
+      ...videoSource,
+      frame_index: z.number().int(),
+      points: z.array(Point),
+      box: Bbox.nullable(),
+      segmenter: z.string().nullable(),
+    }),
+    result: z.object({ masks: z.array(Mask), segmenter: z.string() }),
+  },
+  /** JPEGs of single frames. */
+  frames: {
+    payload: z.object({
+      ...videoSource,
+      frames: z.array(z.number().int()).min(1),
+      images: z.array(ObjectTarget),
+    }),
+    result: z.object({}),
+  },
+  /** A dataset as a zip. The annotations come as one JSON object of the store. */
+  export: {
+    payload: z.object({
+      export_id: z.string(),
+      format: z.enum(["yolo", "coco"]),
+      manifest: ObjectSource,
+      archive: ObjectTarget,
+    }),
+    result: z.object({ bytes: z.number().int(), summary: z.record(z.string(), z.unknown()) }),
+  },
+} as const satisfies Record<string, { payload: z.ZodType; result: z.ZodType }>;
+
+export type TaskKind = keyof typeof TASK_KINDS;
+export type TaskPayload<Kind extends TaskKind> = z.infer<(typeof TASK_KINDS)[Kind]["payload"]>;
+export type TaskResult<Kind extends TaskKind> = z.infer<(typeof TASK_KINDS)[Kind]["result"]>;
+
+/** The dataset that an export task writes: the object behind its payload's `manifest`. */
+export const ExportManifest = z.object({
+  name: z.string(),
+  /** In index order. */
+  classes: z.array(z.string()),
+  videos: z.array(
+    z.object({
+      video_id: z.string(),
+      filename: z.string(),
+      source: ObjectSource,
+      width: z.number().int(),
+      height: z.number().int(),
+      frames: z.array(
+        z.object({
+          index: z.number().int(),
+          split: z.enum(["train", "val"]),
+          /** Class index, corners in pixels, and the mask's ring. */
+          annotations: z.array(
+            z.object({
+              id: z.string(),
+              class_index: z.number().int(),
+              bbox: Bbox,
+              polygon: z.array(z.number()).nullable(),
+            }),
+          ),
+        }),
+      ),
+    }),
+  ),
+});
+export type ExportManifest = z.infer<typeof ExportManifest>;
+
+/** What a node says it is and can do. */
+export const Capabilities = z
+  .object({
+    version: z.string(),
+    kinds: z.array(z.string()),
+    device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: z.number().int() }),
+    memory_bytes: z.number().int(),
+    cores: z.number().int(),
+    ffmpeg: z.string().nullable(),
+    /** Installed segmenters, the default first. */
+    segmenters: z.array(
+      z.object({
+        name: z.string(),
+        title: z.string(),
+        text: z.enum(["none", "closed", "open"]),
+        /** The words a closed one knows; empty for the others. */
+        vocabulary: z.array(z.string()),
+        exemplar: z.enum(["none", "same_image", "any_image"]),
+        licence: z.string(),
+      }),
+    ),
+    /** Tasks it works on at once. */
+    slots: z.number().int(),
+    /** What it cannot do and what to install, one sentence each. */
+    missing: z.array(z.string()),
+  })
+  .meta({ id: "Capabilities" });
+export type Capabilities = z.infer<typeof Capabilities>;
+
+export const RegisterNode = z.object({
+  code: z.string(),
+  name: z.string().min(1).max(100),
+  capabilities: Capabilities,
+});
+export const RegisteredNode = z.object({ node_id: z.uuid(), node_token: z.string() });
+
+export const ClaimRequest = z.object({
+  kinds: z.array(z.string()).min(1),
+  /** How long an empty queue is waited on; 0 answers at once. */
+  wait_seconds: z.number().int().min(0).max(30).default(0),
+});
+export const ClaimedTask = z
+  .object({
+    task_id: z.uuid(),
+    kind: z.string(),
+    fence: z.number().int(),
+    attempt: z.number().int(),
+    lease_until: z.iso.datetime(),
+    payload: z.record(z.string(), z.unknown()),
+  })
+  .meta({ id: "ClaimedTask" });
+export type ClaimedTask = z.infer<typeof ClaimedTask>;
+
+export const HeartbeatRequest = z.object({
+  tasks: z.array(z.object({ task_id: z.uuid(), fence: z.number().int() })),
+  draining: z.boolean().default(false),
+  capabilities: Capabilities.optional(),
+});
+/**
+ * `cancel`: finish soon and keep what is done. `revoke`: end the process now, then report its
+ * exit. `lost`: the lease is another's; end the process and report nothing.
+ */
+export const Verdict = z.enum(["go_on", "cancel", "revoke", "lost"]);
+export type Verdict = z.infer<typeof Verdict>;
+export const HeartbeatReply = z.object({
+  tasks: z.array(z.object({ task_id: z.uuid(), verdict: Verdict })),
+});
+
+/** How far a task is. */
+export const TaskProgress = z.object({
+  done: z.number().min(0),
+  total: z.number().min(0),
+  /** What the task's subject shows beside it, such as annotations found so far. */
+  detail: z.record(z.string(), z.unknown()).default({}),
+});
+export type TaskProgress = z.infer<typeof TaskProgress>;
+
+export const ProgressReport = TaskProgress.extend({ fence: z.number().int() });
+
+/** How a task's attempt ended. `exited` says that its process was seen to be gone. */
+export const Outcome = z.discriminatedUnion("outcome", [
+  z.object({ outcome: z.literal("finished"), result: z.record(z.string(), z.unknown()) }),
+  z.object({
+    outcome: z.literal("failed"),
+    code: z.string(),
+    detail: z.string(),
+    retryable: z.boolean(),
+  }),
+  /** After `cancel`, with what was done until then. */
+  z.object({
+    outcome: z.literal("cancelled"),
+    result: z.record(z.string(), z.unknown()).nullable(),
+  }),
+  /** After `revoke`. */
+  z.object({ outcome: z.literal("revoked"), exited: z.literal(true) }),
+  /** Not now: the node drains, or lacks what the task needs. */
+  z.object({ outcome: z.literal("snoozed"), seconds: z.number().int().min(0).max(3600) }),
+]);
+export type Outcome = z.infer<typeof Outcome>;
+export const FinishRequest = z.object({ fence: z.number().int(), outcome: Outcome });
