@@ -1,0 +1,26 @@
+// What every room of the vision service works with, opened once per environment by its main.
+
+import type { DurableObjectNamespace, R2Bucket } from "@cloudflare/workers-types";
+import type { Clock } from "../../../shared/time.ts";
+import type { Secret } from "../../http/config.ts";
+import type { Database } from "../../http/database.ts";
+import type { Log } from "../../http/log.ts";
+
+export interface Parts {
+  database: Database;
+  /** Videos, frames and exports. */
+  bucket: R2Bucket;
+  /** The bucket over S3, and the credentials that sign addresses in it. */
+  s3: { url: string; accessKeyId: Secret; secretAccessKey: Secret };
+  /** Signs access tokens and tickets. */
+  tokenSecret: Secret;
+  limits: { uploadBytesMax: number; workspaceBytesMax: number };
+  /** Live progress, one object a topic; and the bell that wakes waiting nodes. */
+  topics: DurableObjectNamespace;
+  doorbell: DurableObjectNamespace;
+  clock: Clock;
+  log: Log;
+}
+
+/** Every path of the contract begins with it. */
+export const API = "/api/v1";
