@@ -1,0 +1,101 @@
+// Annotations as they are listed and sent.
+
+import { type SQL, sql } from "drizzle-orm";
+import type { Annotation } from "../../../shared/labeling.ts";
+import { iso } from "../../../shared/time.ts";
+import { frameId } from "../../../shared/vision.ts";
+import type { Database } from "../../http/database.ts";
+
+/** Shown are annotations at or above the job's threshold, and all that people made. */
+export const shown = (threshold: number): SQL =>
+  sql`(a.confidence IS NULL OR a.confidence >= ${threshold}::real)`;
+
+export interface AnnotationFilter {
+  jobId: string;
+  threshold: number;
+  frame?: { videoId: string; index: number } | undefined;
+  className?: string | undefined;
+  accepted?: boolean | null | undefined;
+  source?: Annotation["source"] | undefined;
+  confidenceMax?: number | undefined;
+  duplicates?: boolean | undefined;
+}
+
+/** The condition on `a` that a filter stands for; `job_id` is the caller's. */
+export function matching(filter: AnnotationFilter): SQL {
+  const { frame, className, accepted, source, confidenceMax, duplicates } = filter;
+  const conditions = [
+    shown(filter.threshold),
+    frame && sql`a.video_id = ${frame.videoId}::uuid AND a.frame_index = ${frame.index}::int`,
+    className !== undefined &&
+      sql`a.class_number = (SELECT number FROM job_class
+            WHERE job_id = ${filter.jobId}::uuid AND name = ${className})`,
+    accepted !== undefined &&
+      sql`a.review = ${accepted === null ? "pending" : accepted ? "accepted" : "rejected"}`,
+    source && sql`a.source = ${source}`,
+    confidenceMax !== undefined && sql`a.confidence <= ${confidenceMax}::real`,
+    duplicates !== undefined && sql`(a.duplicate_of IS NOT NULL) = ${duplicates}::boolean`,
+  ];
+  return sql.join(
+    conditions.filter((one): one is SQL => Boolean(one)),
+    sql` AND `,
+  );
+}
+
+const columns = sql`
+  a.id, a.job_id, a.video_id, a.frame_index, c.name AS class, a.x1, a.y1, a.x2, a.y2,
+  a.review, a.confidence, a.source, a.track_id, a.duplicate_of, a.polygon, a.revision,
+  (extract(epoch FROM a.updated_at) * 1000)::float8 AS updated_ms`;
+
+/** A page of a job's annotations, frame by frame, and how many there are. */
+export async function listAnnotations(
+  database: Database,
+  filter: AnnotationFilter,
+  { offset, limit }: { offset: number; limit: number },
+): Promise<{ items: Annotation[]; total: number }> {
+  const where = sql`a.job_id = ${filter.jobId}::uuid AND ${matching(filter)}`;
+  const [counted, page] = await database.batch([
+    database.execute<{ total: number }>(
+      sql`SELECT count(*)::int AS total FROM annotation a WHERE ${where}`,
+    ) as never,
+    database.execute<Record<string, unknown>>(sql`
+      SELECT ${columns} FROM annotation a
+        JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
+       WHERE ${where} ORDER BY a.video_id, a.frame_index, a.id
+       LIMIT ${limit}::int OFFSET ${offset}::int`) as never,
+  ]);
+  const rows = (page as { rows: Record<string, unknown>[] }).rows;
+  const { total } = (counted as { rows: { total: number }[] }).rows[0] ?? { total: 0 };
+  return { items: rows.map(annotationRecord), total };
+}
+
+/** One annotation of the workspaces with its job's threshold, or null. */
+export async function findAnnotation(
+  database: Database,
+  id: string,
+): Promise<{ record: Annotation; workspaceId: string } | null> {
+  const { rows } = await database.execute<Record<string, unknown>>(sql`
+    SELECT ${columns}, a.workspace_id FROM annotation a
+      JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
+     WHERE a.id = ${id}::uuid`);
+  const row = rows[0];
+  return row ? { record: annotationRecord(row), workspaceId: row.workspace_id as string } : null;
+}
+
+const ACCEPTED = { pending: null, accepted: true, rejected: false } as const;
+
+const annotationRecord = (row: Record<string, unknown>): Annotation => ({
+  annotation_id: row.id as string,
+  job_id: row.job_id as string,
+  frame_id: frameId(row.video_id as string, row.frame_index as number),
+  class: row.class as string,
+  bbox: [row.x1, row.y1, row.x2, row.y2] as Annotation["bbox"],
+  accepted: ACCEPTED[row.review as keyof typeof ACCEPTED],
+  confidence: row.confidence as number | null,
+  source: row.source as Annotation["source"],
+  track_id: row.track_id as number | null,
+  duplicate_of: row.duplicate_of as string | null,
+  polygon: row.polygon as number[] | null,
+  revision: row.revision as number,
+  updated_at: iso(row.updated_ms as number),
+});

@@ -1,0 +1,305 @@
+// Labeling jobs as rows: making one, cutting it into tasks, and where it stands. A job is done frame
+// by frame; annotations are named by what they are, so a frame that is labeled twice is stored once.
+
+import { type SQL, sql } from "drizzle-orm";
+import { jobClass, job as jobs, jobVideo } from "../../../db/vision/schema.ts";
+import { assert, Failure } from "../../../shared/errors.ts";
+import type { Job, JobStatus } from "../../../shared/labeling.ts";
+import type { Prompt } from "../../../shared/tasks.ts";
+import { iso } from "../../../shared/time.ts";
+import type { Database } from "../../http/database.ts";
+import type { Parts } from "../auth/parts.ts";
+import { objectKeys } from "../projects/videos.ts";
+import { source, target } from "../tasks/objects.ts";
+import { submit } from "../tasks/wait.ts";
+import { cutIntoChunks, etaSeconds } from "./plan.ts";
+import { MOVES, type Move } from "./states.ts";
+
+/** What a job is asked for beyond its columns. */
+export interface Settings {
+  /** The class numbers that each pass looks for; the last pass is the current one. */
+  passes: number[][];
+  /** Raised by each resume, so that its tasks are new ones. */
+  round: number;
+  /** The round whose tasks are all enqueued; behind `round`, they have to be yet. */
+  planned: number;
+  /** Exemplars of an exemplar job's class. */
+  exemplars?: Extract<Prompt, { kind: "exemplar" }>["exemplars"];
+  segmenter: string | null;
+  /** Since when the current round runs, epoch milliseconds. */
+  since?: number;
+}
+
+export interface NewJob {
+  workspaceId: string;
+  projectId: string;
+  name: string;
+  description: string;
+  kind: Job["kind"];
+  threshold: number;
+  resolution: number | null;
+  fps: number | null;
+  settings: Pick<Settings, "exemplars" | "segmenter">;
+  videos: readonly { videoId: string; frames: readonly number[] }[];
+  classes: readonly { name: string; prompt: string | null }[];
+  createdBy: string;
+}
+
+export type JobRow = typeof jobs.$inferSelect & { settings: Settings };
+
+/** What the tasks of a job are part of. */
+export const subjectOf = (jobId: string) => `job:${jobId}`;
+/** Where a job's live progress is: each round has a topic of its own, with an end of its own. */
+export const topicOf = ({ id, settings }: Pick<JobRow, "id" | "settings">) =>
+  `label:${id}:${settings.round}`;
+
+/** Stores a job; its tasks are enqueued by `planJob`. */
+export async function insertJob(database: Database, job: NewJob): Promise<string> {
+  const id = crypto.randomUUID();
+  const { videos, classes, settings, ...columns } = job;
+  const numbers = classes.map((_, number) => number);
+  const labels = job.kind === "text" || job.kind === "exemplar";
+  const own: Settings = { ...settings, passes: [numbers], round: 1, planned: labels ? 0 : 1 };
+  const framesTotal = videos.reduce((sum, { frames }) => sum + frames.length, 0);
+  const first = database.insert(jobs).values({
+    ...{ id, ...columns, settings: own, framesTotal },
+    ...(labels ? {} : { state: "completed" as const, startedAt: sql`now()`, endedAt: sql`now()` }),
+  });
+  const rest = [
+    ...(videos.length === 0
+      ? []
+      : [
+          database.insert(jobVideo).values(
+            videos.map(({ videoId, frames }, position) => ({
+              ...{ jobId: id, videoId, position, frames: [...frames] },
+            })),
+          ),
+        ]),
+    ...(classes.length === 0
+      ? []
+      : [
+          database
+            .insert(jobClass)
+            .values(classes.map((one, number) => ({ jobId: id, number, ...one }))),
+        ]),
+  ];
+  await database.batch([first, ...rest]);
+  return id;
+}
+
+/** The job, if it is of one of the workspaces; fails with `not_found`. */
+export async function findJob(
+  database: Database,
+  workspaces: readonly string[],
+  jobId: string,
+): Promise<JobRow> {
+  const { rows } = await database.execute<{ job: Record<string, unknown> }>(sql`
+    SELECT to_jsonb(j) AS job FROM job j
+     WHERE id = ${jobId}::uuid AND workspace_id = ANY(${texts(workspaces)}::uuid[])`);
+  const row = rows[0]?.job;
+  if (!row) throw new Failure("not_found", `no labeling job ${jobId}`);
+  return jobRow(row);
+}
+
+/** A Postgres array of texts; the driver sends an empty one as nothing. */
+export const texts = (values: readonly string[]): SQL =>
+  sql`(SELECT coalesce(array_agg(v), '{}') FROM jsonb_array_elements_text(${JSON.stringify(values)}::jsonb) v)`;
+
+const moment = (value: unknown) => (value === null ? null : new Date(String(value)));
+
+const jobRow = (row: Record<string, unknown>): JobRow =>
+  ({
+    id: row.id,
+    workspaceId: row.workspace_id,
+    projectId: row.project_id,
+    name: row.name,
+    description: row.description,
+    kind: row.kind,
+    state: row.state,
+    failure: row.failure,
+    threshold: row.threshold,
+    resolution: row.resolution,
+    fps: row.fps,
+    settings: row.settings,
+    framesTotal: row.frames_total,
+    createdBy: row.created_by,
+    createdAt: moment(row.created_at),
+    startedAt: moment(row.started_at),
+    endedAt: moment(row.ended_at),
+  }) as JobRow;
+
+/** Jobs of the workspaces, newest first. */
+export async function listJobs(
+  database: Database,
+  workspaces: readonly string[],
+  filter: { projectId?: string | undefined; jobId?: string | undefined },
+): Promise<Job[]> {
+  const project = filter.projectId ? sql`AND j.project_id = ${filter.projectId}::uuid` : sql``;
+  const one = filter.jobId ? sql`AND j.id = ${filter.jobId}::uuid` : sql``;
+  const { rows } = await database.execute<Record<string, unknown>>(sql`
+    SELECT to_jsonb(j) AS job,
+      coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
+        FROM job_class c WHERE c.job_id = j.id), '[]') AS prompts,
+      coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
+        FROM job_video v WHERE v.job_id = j.id), '[]') AS videos
+    FROM job j
+    WHERE j.workspace_id = ANY(${texts(workspaces)}::uuid[]) ${project} ${one}
+    ORDER BY j.created_at DESC, j.id`);
+  return rows.map(({ job, prompts, videos }) => {
+    const row = jobRow(job as Record<string, unknown>);
+    const time = (at: Date | null) => (at === null ? null : iso(at.getTime()));
+    return {
+      job_id: row.id,
+      project_id: row.projectId,
+      name: row.name,
+      description: row.description,
+      kind: row.kind,
+      state: row.state,
+      failure: row.failure,
+      threshold: row.threshold,
+      resolution: row.resolution,
+      fps: row.fps,
+      prompts: prompts as string[],
+      video_ids: videos as string[],
+      created_at: time(row.createdAt) ?? "",
+      started_at: time(row.startedAt),
+      ended_at: time(row.endedAt),
+    };
+  });
+}
+
+/** One job as it goes over the wire; fails with `not_found`. */
+export async function jobRecord(
+  database: Database,
+  workspaces: readonly string[],
+  jobId: string,
+): Promise<Job> {
+  const [found] = await listJobs(database, workspaces, { jobId });
+  if (!found) throw new Failure("not_found", `no labeling job ${jobId}`);
+  return found;
+}
+
+/** Makes a move of the table, where the job stands in a state that allows it; tells whether. */
+export async function moveJob(
+  database: Database,
+  jobId: string,
+  move: Move,
+  set: SQL = sql``,
+): Promise<boolean> {
+  const { from, to } = MOVES[move];
+  const { rows } = await database.execute(sql`
+    UPDATE job SET state = ${to} ${set}
+     WHERE id = ${jobId}::uuid AND state = ANY(${texts(from)}) RETURNING id`);
+  return rows.length > 0;
+}
+
+/**
+ * Enqueues the tasks of a job's current round: the frames that the current pass has not labeled.
+ * May be called again, by whoever finds a round that was not planned to its end.
+ */
+export async function planJob(parts: Parts, job: JobRow): Promise<void> {
+  const { settings } = job;
+  const pass = settings.passes.length - 1;
+  const { rows } = await parts.database.execute<{
+    id: string;
+    storage_key: string;
+    bytes: number;
+    frames: number[];
+  }>(sql`
+    SELECT v.id, v.storage_key, v.bytes::float8 AS bytes, (
+      SELECT coalesce(json_agg(f ORDER BY f), '[]') FROM unnest(jv.frames) f WHERE f NOT IN (
+        SELECT d::int FROM task t, jsonb_array_elements_text(t.result->'done') d
+         WHERE t.subject = ${subjectOf(job.id)} AND t.kind = 'label' AND t.settled_at IS NOT NULL
+           AND (t.payload->>'pass')::int = ${pass}::int AND t.payload->>'video_id' = v.id::text)
+    ) AS frames
+    FROM job_video jv JOIN video v ON v.id = jv.video_id
+    WHERE jv.job_id = ${job.id}::uuid ORDER BY jv.position`);
+  const prompts = await promptsOf(parts.database, job);
+  const videos = new Map(rows.map((row) => [row.id, row]));
+  const chunks = cutIntoChunks(rows.map(({ id, frames }) => ({ videoId: id, frames })));
+  const tasks = chunks.map(({ videoId, number, frames }) => {
+    const video = videos.get(videoId);
+    assert(video, "a chunk is of a video of the job");
+    const keys = objectKeys(job.workspaceId, videoId);
+    return {
+      kind: "label" as const,
+      workspaceId: job.workspaceId,
+      subject: subjectOf(job.id),
+      idempotencyKey: `label:${job.id}:${pass}:${settings.round}:${videoId}:${number}`,
+      payload: {
+        ...{ job_id: job.id, video_id: videoId, pass, round: settings.round },
+        video: source(video.storage_key, video.bytes),
+        ...{ prompts, frames, resolution: job.resolution, segmenter: settings.segmenter },
+        images: frames.map((index) =>
+          pass === 0 ? target(keys.frame(index), "image/jpeg") : null,
+        ),
+      },
+    };
+  });
+  if (tasks.length > 0) await submit(parts, tasks);
+  await parts.database.execute(sql`
+    UPDATE job SET settings = settings || jsonb_build_object('planned', ${settings.round}::int)
+     WHERE id = ${job.id}::uuid AND (settings->>'round')::int = ${settings.round}::int`);
+}
+
+/** What the current pass looks for. */
+async function promptsOf(database: Database, { id, settings }: JobRow): Promise<Prompt[]> {
+  const numbers = settings.passes.at(-1) ?? [];
+  const { rows } = await database.execute<{ name: string; prompt: string | null }>(sql`
+    SELECT name, prompt FROM job_class WHERE job_id = ${id}::uuid AND number = ANY(
+      (SELECT array_agg(n::int) FROM jsonb_array_elements_text(${JSON.stringify(numbers)}::jsonb) n))
+    ORDER BY number`);
+  return rows.map(({ name, prompt }): Prompt => {
+    if (prompt !== null) return { kind: "text", class_name: name, text: prompt };
+    return { kind: "exemplar", class_name: name, exemplars: settings.exemplars ?? [] };
+  });
+}
+
+/** Where a job stands: the same numbers for pollers and for the live topic. */
+export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobStatus> {
+  const pass = job.settings.passes.length - 1;
+  const { rows } = await database.execute<Record<string, number>>(sql`
+    WITH own AS (
+      SELECT state, settled_at, result, progress, (payload->>'round')::int AS round FROM task
+       WHERE subject = ${subjectOf(job.id)} AND kind = 'label'
+         AND (payload->>'pass')::int = ${pass}::int)
+    SELECT
+      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
+        ELSE (progress->>'done')::int END), 0)::int AS done,
+      (count(*) FILTER (WHERE state = 'queued'))::int AS queued,
+      (count(*) FILTER (WHERE state = 'running'))::int AS running,
+      (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
+      (count(*) FILTER (WHERE state = 'failed' AND round = ${job.settings.round}::int))::int AS failed,
+      (SELECT count(*) FROM annotation WHERE job_id = ${job.id}::uuid)::int AS annotations,
+      (SELECT count(*) FROM node WHERE revoked_at IS NULL
+         AND last_heartbeat_at > now() - interval '60 seconds'
+         AND capabilities->'kinds' ? 'label')::int AS nodes
+    FROM own`);
+  const [counted] = rows;
+  assert(counted, "an aggregate answers one row");
+  const live = job.state === "queued" || job.state === "running";
+  const labels = job.kind === "text" || job.kind === "exemplar";
+  const total = job.framesTotal;
+  const done = labels ? Math.min(counted.done ?? 0, total) : total;
+  const elapsed = live && job.settings.since ? now - job.settings.since : 0;
+  const eta = live ? etaSeconds({ framesDone: done, framesTotal: total }, elapsed) : null;
+  return {
+    job_id: job.id,
+    state: job.state,
+    failure: job.failure,
+    frames_done: done,
+    frames_total: total,
+    progress: total === 0 ? 1 : done / total,
+    annotations: counted.annotations ?? 0,
+    frames_per_second: elapsed > 0 && done > 0 ? (done * 1_000) / elapsed : null,
+    eta_seconds: eta,
+    tasks: {
+      queued: counted.queued ?? 0,
+      running: counted.running ?? 0,
+      finished: counted.finished ?? 0,
+      failed: counted.failed ?? 0,
+    },
+    waiting_for: live && counted.nodes === 0 ? "no GPU node is there: npm run gpu-node" : null,
+    topic: topicOf(job),
+  };
+}

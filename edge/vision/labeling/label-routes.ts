@@ -1,0 +1,434 @@
+// Asking a segmenter: a labeling job by text or by exemplar, a preview, a mask from clicks.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import { Annotation, THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
+import { Bbox, Capabilities, Mask, Point, type Prompt, TASK_KINDS } from "../../../shared/tasks.ts";
+import { frameId, parseFrameId } from "../../../shared/vision.ts";
+import { ground, nearestWords } from "../../../shared/vocabulary.ts";
+import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import type { Database } from "../../http/database.ts";
+import { answerOnce } from "../auth/idempotency.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
+import { readPts, sampleFrames } from "../projects/frames.ts";
+import { findVideos, type VideoRow } from "../projects/videos.ts";
+import { source } from "../tasks/objects.ts";
+import { runNow } from "../tasks/wait.ts";
+import { findJob, insertJob, planJob } from "./jobs.ts";
+
+const VIDEOS_MAX = 1_000;
+const PROMPTS_MAX = 50;
+const EXEMPLARS_MAX = 10;
+const PREVIEW_FRAMES_MAX = 8;
+const PREVIEW_MS = 120_000;
+const SEGMENT_MS = 60_000;
+/** Base64 of a crop of some megapixels. */
+const CROP_CHARACTERS_MAX = 4 * 1024 * 1024;
+
+const tags = ["Labeling"];
+const bearer = [{ accessToken: [] }];
+const threshold = z.number().min(0).max(1).default(THRESHOLD_DEFAULT).meta({
+  description: "shown are annotations of at least this confidence; lower favours tiny objects",
+});
+const resolution = z.number().int().min(64).max(8_192).optional().meta({
+  description: "longest side at which frames are looked at; the segmenter's own when omitted",
+});
+const label = {
+  project_id: z.uuid(),
+  video_ids: z.array(z.uuid()).min(1).max(VIDEOS_MAX),
+  threshold,
+  resolution,
+  fps: z.number().positive().max(1_000).optional().meta({
+    description: "frames a second to label, by the frames' true times; every frame when omitted",
+  }),
+  from_seconds: z
+    .number()
+    .min(0)
+    .default(0)
+    .meta({ description: "beyond the contract: frames of each video from here on, by true times" }),
+  to_seconds: z
+    .number()
+    .positive()
+    .optional()
+    .meta({ description: "beyond the contract: and before here; to the end when omitted" }),
+  name: name().max(200).optional(),
+  description: z.string().max(10_000).default(""),
+  segmenter: name()
+    .optional()
+    .meta({ description: "of those a node offers; its default when omitted" }),
+};
+const text = name()
+  .max(200)
+  .transform((prompt) => prompt.trim());
+const prompts = z.array(text).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
+const LabelBody = z.object({ ...label, prompts });
+const exemplars = z
+  .array(
+    z.union([
+      z.object({ frame_id: z.string(), bbox: Bbox }),
+      z.object({ crop: z.base64().max(CROP_CHARACTERS_MAX) }),
+    ]),
+  )
+  .min(1)
+  .max(EXEMPLARS_MAX)
+  .meta({ description: "boxes on frames, or crops as base64 images; two or three are best" });
+const ExemplarBody = z.object({ ...label, exemplars, class: name().max(200).default("object") });
+const PreviewBody = z.object({
+  frame_ids: z.array(z.string()).min(1).max(PREVIEW_FRAMES_MAX),
+  prompts: prompts.optional(),
+  exemplars: exemplars.optional(),
+  ...{ threshold, resolution, segmenter: label.segmenter },
+});
+const SegmentBody = z.object({
+  frame_id: z.string(),
+  points: z.array(Point).max(100).default([]),
+  bbox: Bbox.optional(),
+  segmenter: label.segmenter,
+});
+
+const accepted = json(
+  "the job; it runs on GPU nodes",
+  z.object({ job_id: z.uuid(), warnings: z.array(z.string()) }),
+);
+const labelErrors = errorResponses(
+  "bad_body",
+  "unauthorized",
+  "forbidden",
+  "not_found",
+  "state_conflict",
+  "idempotency_conflict",
+  "prompt_unknown",
+  "invalid_request",
+  "store_unavailable",
+);
+
+/** Registers the routes that ask a segmenter. */
+export function addLabel(app: App<Parts>) {
+  const byText = createRoute({
+    method: "post",
+    path: `${API}/label`,
+    tags,
+    summary: "Label videos by text",
+    description:
+      "For engineers. Each prompt becomes a class. A prompt that the segmenter has no word for is " +
+      "refused before anything starts. With an Idempotency-Key a repeated request starts one job.",
+    security: bearer,
+    request: { ...{ body: jsonBody(LabelBody).body }, headers: IdempotencyKey },
+    responses: { 202: accepted, ...labelErrors },
+  });
+  app.openapi(byText, async (context) => {
+    const parts = context.var.service;
+    const body = context.req.valid("json");
+    const { database } = parts;
+    const videos = await videosOf(database, callerOf(context), body);
+    const key = context.req.valid("header")["idempotency-key"];
+    const warnings: string[] = [];
+    const answer = await answerOnce(
+      parts,
+      { workspaceId: videos.workspaceId, route: "label", key, body },
+      async () => {
+        const words = unique(body.prompts);
+        warnings.push(...(await groundAll(database, words, body.segmenter)));
+        const classes = words.map((prompt) => ({ name: prompt, prompt }));
+        const jobId = await start(parts, { ...videos, body, classes, kind: "text" });
+        return { status: 202 as const, body: { job_id: jobId, warnings } };
+      },
+    );
+    return context.json(answer.body as never, 202);
+  });
+
+  const byExemplar = createRoute({
+    method: "post",
+    path: `${API}/label/exemplar`,
+    tags,
+    summary: "Label videos by examples of one class",
+    description:
+      "For engineers. The examples are boxes on frames of the workspace, or image crops.",
+    security: bearer,
+    request: { ...{ body: jsonBody(ExemplarBody).body }, headers: IdempotencyKey },
+    responses: { 202: accepted, ...labelErrors },
+  });
+  app.openapi(byExemplar, async (context) => {
+    const parts = context.var.service;
+    const body = context.req.valid("json");
+    const caller = callerOf(context);
+    const videos = await videosOf(parts.database, caller, body);
+    const examples = await resolveExemplars(parts.database, workspacesOf(caller), body.exemplars);
+    const key = context.req.valid("header")["idempotency-key"];
+    const answer = await answerOnce(
+      parts,
+      { workspaceId: videos.workspaceId, route: "label/exemplar", key, body },
+      async () => {
+        const classes = [{ name: body.class, prompt: null }];
+        const job = { ...videos, body, classes, kind: "exemplar" as const, exemplars: examples };
+        return { status: 202 as const, body: { job_id: await start(parts, job), warnings: [] } };
+      },
+    );
+    return context.json(answer.body as never, 202);
+  });
+  addInteractive(app);
+}
+
+const IdempotencyKey = z.object({ "idempotency-key": name().max(200).optional() });
+const unique = (texts: readonly string[]) => [...new Set(texts)];
+
+const Preview = z.object({
+  previews: z.array(
+    z.object({
+      frame_id: z.string(),
+      image: z.string().meta({ description: "base64 JPEG with what was found drawn on it" }),
+      annotations: z.array(Annotation.pick({ class: true, bbox: true, confidence: true })),
+    }),
+  ),
+  segmenter: z.string(),
+  warnings: z.array(z.string()),
+});
+
+function addInteractive(app: App<Parts>) {
+  const errors = errorResponses(
+    "bad_body",
+    "unauthorized",
+    "forbidden",
+    "not_found",
+    "state_conflict",
+    "prompt_unknown",
+    "invalid_request",
+    "task_failed",
+    "no_node",
+    "store_unavailable",
+  );
+  const preview = createRoute({
+    method: "post",
+    path: `${API}/label/preview`,
+    tags,
+    summary: "What a segmenter finds on a few frames, before a job",
+    description: `For annotators. At most ${PREVIEW_FRAMES_MAX} frames of one video.`,
+    security: bearer,
+    request: jsonBody(PreviewBody),
+    responses: { 200: json("frames with what was found", Preview), ...errors },
+  });
+  app.openapi(preview, async (context) => {
+    const parts = context.var.service;
+    const body = context.req.valid("json");
+    const workspaces = workspacesOf(callerOf(context), "viewer");
+    const { video, frames } = await framesOf(parts.database, workspaces, body.frame_ids);
+    allow(callerOf(context), video.workspaceId, "annotator");
+    const asked: Prompt[] = unique(body.prompts ?? []).map((prompt) => ({
+      ...{ kind: "text", class_name: prompt, text: prompt },
+    }));
+    if (asked.length > 0) await groundAll(parts.database, body.prompts ?? [], body.segmenter);
+    if (body.exemplars) {
+      const examples = await resolveExemplars(parts.database, workspaces, body.exemplars);
+      asked.push({ kind: "exemplar", class_name: "exemplar", exemplars: examples });
+    }
+    if (asked.length === 0) throw new Failure("invalid_request", "prompts or exemplars: required");
+    const payload = {
+      ...{ video_id: video.id, video: source(video.storageKey, video.bytes) },
+      ...{ prompts: asked, frames, threshold: body.threshold },
+      ...{ resolution: body.resolution ?? null, segmenter: body.segmenter ?? null },
+    };
+    const task = { kind: "preview" as const, workspaceId: video.workspaceId, payload };
+    const found = TASK_KINDS.preview.result.parse(
+      await runNow(parts, { ...task, subject: `video:${video.id}` }, { timeoutMs: PREVIEW_MS }),
+    );
+    const previews = found.frames.map(({ frame_index, image, detections }) => ({
+      frame_id: frameId(video.id, frame_index),
+      image,
+      annotations: detections.map(({ class_name, bbox, confidence }) => ({
+        ...{ class: class_name, bbox, confidence },
+      })),
+    }));
+    return context.json({ previews, segmenter: found.segmenter, warnings: found.warnings }, 200);
+  });
+
+  const segment = createRoute({
+    method: "post",
+    path: `${API}/label/segment-points`,
+    tags,
+    summary: "A mask from clicks on a frame",
+    description:
+      "For annotators. Points with label 1 are on the object, with 0 off it; a box may go with them " +
+      "or stand alone. `alternatives` are other readings of an unclear click.",
+    security: bearer,
+    request: jsonBody(SegmentBody),
+    responses: {
+      200: json(
+        "the best mask",
+        z.object({ mask: Mask, alternatives: z.array(Mask), segmenter: z.string() }),
+      ),
+      ...errors,
+    },
+  });
+  app.openapi(segment, async (context) => {
+    const parts = context.var.service;
+    const body = context.req.valid("json");
+    if (body.points.length === 0 && !body.bbox) {
+      throw new Failure("invalid_request", "points: at least one point, or a bbox");
+    }
+    const workspaces = workspacesOf(callerOf(context), "viewer");
+    const { video, frames } = await framesOf(parts.database, workspaces, [body.frame_id]);
+    allow(callerOf(context), video.workspaceId, "annotator");
+    const payload = {
+      ...{ video_id: video.id, video: source(video.storageKey, video.bytes) },
+      ...{ frame_index: frames[0] as number, points: body.points, box: body.bbox ?? null },
+      segmenter: body.segmenter ?? null,
+    };
+    const task = { kind: "segment" as const, workspaceId: video.workspaceId, payload };
+    const found = TASK_KINDS.segment.result.parse(
+      await runNow(parts, { ...task, subject: `video:${video.id}` }, { timeoutMs: SEGMENT_MS }),
+    );
+    const [mask, ...alternatives] = found.masks;
+    if (!mask) throw new Failure("task_failed", "the segmenter found no object there");
+    return context.json({ mask, alternatives, segmenter: found.segmenter }, 200);
+  });
+}
+
+/** The videos of a request, all ready, of one project, in which the caller may label. */
+async function videosOf(
+  database: Database,
+  caller: ReturnType<typeof callerOf>,
+  { project_id: projectId, video_ids: ids }: { project_id: string; video_ids: readonly string[] },
+) {
+  const videos = await findVideos(database, workspacesOf(caller), unique(ids));
+  const [first] = videos;
+  const elsewhere = videos.find((video) => video.projectId !== projectId);
+  if (!first || elsewhere) {
+    throw new Failure("not_found", `no project ${projectId} that holds the videos`);
+  }
+  allow(caller, first.workspaceId, "engineer");
+  const unready = videos.find(({ state }) => state !== "ready");
+  if (unready) {
+    const why = unready.failure ? `: ${unready.failure}` : "; wait until it is ready";
+    throw new Failure("state_conflict", `video ${unready.id} is ${unready.state}${why}`);
+  }
+  return { videos, workspaceId: first.workspaceId, createdBy: caller.accountId };
+}
+
+interface Start {
+  videos: readonly VideoRow[];
+  workspaceId: string;
+  createdBy: string;
+  body: z.output<typeof LabelBody> | z.output<typeof ExemplarBody>;
+  classes: readonly { name: string; prompt: string | null }[];
+  kind: "text" | "exemplar";
+  exemplars?: Extract<Prompt, { kind: "exemplar" }>["exemplars"];
+}
+
+/** Stores a job and enqueues its tasks; returns its id. */
+async function start(parts: Parts, { videos, body, ...job }: Start): Promise<string> {
+  const sampled = [];
+  for (const video of videos) {
+    const pts = await readPts(parts, video);
+    const [numerator = 1, denominator = 1] = video.timeBase ?? [];
+    const secondsAt = (frame: number) => ((pts[frame] ?? 0) * numerator) / denominator;
+    const { from_seconds: from, to_seconds: to = Infinity } = body;
+    const frames = sampleFrames(pts, [numerator, denominator], body.fps ?? null).filter(
+      (frame) => secondsAt(frame) >= from && secondsAt(frame) < to,
+    );
+    sampled.push({ videoId: video.id, frames });
+  }
+  if (sampled.every(({ frames }) => frames.length === 0)) {
+    throw new Failure("invalid_request", "from_seconds: no video has a frame between these times");
+  }
+  const { workspaceId, createdBy, classes, kind, exemplars } = job;
+  const jobId = await insertJob(parts.database, {
+    ...{ workspaceId, createdBy, classes, kind, projectId: body.project_id },
+    name:
+      body.name ??
+      classes
+        .map((one) => one.name)
+        .join(", ")
+        .slice(0, 200),
+    description: body.description,
+    ...{ threshold: body.threshold, resolution: body.resolution ?? null, fps: body.fps ?? null },
+    settings: { segmenter: body.segmenter ?? null, ...(exemplars ? { exemplars } : {}) },
+    videos: sampled,
+  });
+  await planJob(parts, await findJob(parts.database, [workspaceId], jobId));
+  return jobId;
+}
+
+/** The video and the indexes of frames, all of one video that is ready. */
+async function framesOf(database: Database, workspaces: readonly string[], ids: readonly string[]) {
+  const frames = ids.map((id) => {
+    const parsed = parseFrameId(id);
+    if (parsed) return parsed;
+    throw new Failure("invalid_request", `frame_id: ${JSON.stringify(id.slice(0, 80))} is none`);
+  });
+  const videoIds = unique(frames.map(({ videoId }) => videoId));
+  if (videoIds.length > 1) throw new Failure("invalid_request", "frame_ids: of one video, please");
+  const [video] = await findVideos(database, workspaces, videoIds);
+  if (!video) throw new Failure("not_found", "no such video");
+  const count = video.frameCount ?? 0;
+  if (video.state !== "ready") throw new Failure("state_conflict", `the video is ${video.state}`);
+  const indexes = [...new Set(frames.map(({ index }) => index))];
+  if (indexes.some((index) => index >= count)) {
+    throw new Failure("not_found", `the video has ${count} frames`);
+  }
+  return { video, frames: indexes };
+}
+
+async function resolveExemplars(
+  database: Database,
+  workspaces: readonly string[],
+  given: z.output<typeof exemplars>,
+): Promise<Extract<Prompt, { kind: "exemplar" }>["exemplars"]> {
+  const resolved = [];
+  for (const one of given) {
+    if ("crop" in one) resolved.push(one);
+    else {
+      const { video, frames } = await framesOf(database, workspaces, [one.frame_id]);
+      resolved.push({
+        video: source(video.storageKey, video.bytes),
+        ...{ frame_index: frames[0] as number, bbox: one.bbox },
+      });
+    }
+  }
+  return resolved;
+}
+
+/**
+ * Checks the prompts against the vocabulary of the segmenter that would ground them, as a live node
+ * describes it; with no node there, the job waits and its node decides. Returns warnings.
+ */
+export async function groundAll(
+  database: Database,
+  prompts: readonly string[],
+  segmenter: string | undefined,
+): Promise<string[]> {
+  const { rows } = await database.execute<{ capabilities: unknown }>(sql`
+    SELECT capabilities FROM node WHERE revoked_at IS NULL
+       AND last_heartbeat_at > now() - interval '60 seconds'`);
+  const offered = rows.flatMap(({ capabilities }) => {
+    const { segmenters } = Capabilities.parse(capabilities);
+    return segmenters.filter(({ name }, place) => (segmenter ? name === segmenter : place === 0));
+  });
+  if (rows.length > 0 && offered.length === 0 && segmenter) {
+    throw new Failure(
+      "prompt_unknown",
+      `no node offers the segmenter ${JSON.stringify(segmenter)}`,
+    );
+  }
+  const [closed] = offered;
+  if (!closed || offered.some(({ text }) => text === "open")) return [];
+  const known = new Set(offered.flatMap(({ vocabulary }) => vocabulary));
+  return prompts.flatMap((prompt) => {
+    const { word, ignored } = ground(known, prompt);
+    if (word === null) {
+      const nearest = nearestWords(known, prompt);
+      const knows = nearest.length > 0 ? `nearest are ${nearest.join(", ")}` : "none is near";
+      throw new Failure(
+        "prompt_unknown",
+        `${closed.title} has no word for ${JSON.stringify(prompt)}; ${knows}. A segmenter that takes ` +
+          "any text is installed on the node with: npm run models -- install",
+        { data: { prompt, nearest, vocabulary: [...known].toSorted() } },
+      );
+    }
+    if (ignored === null) return [];
+    return [
+      `${JSON.stringify(prompt)}: ${closed.title} looks for ${word}; "${ignored}" is ignored`,
+    ];
+  });
+}

@@ -1,0 +1,353 @@
+// Review: annotations listed, drawn, edited and judged, one by one or by filter; and undone.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import { Annotation, AnnotationPage, Change } from "../../../shared/labeling.ts";
+import { Bbox } from "../../../shared/tasks.ts";
+import { parseFrameId } from "../../../shared/vision.ts";
+import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import type { Database } from "../../http/database.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
+import { type AnnotationFilter, findAnnotation, listAnnotations, matching } from "./annotations.ts";
+import {
+  deleteAnnotations,
+  jobOfChange,
+  listChanges,
+  noteCreated,
+  undoChange,
+  updateAnnotations,
+} from "./changes.ts";
+import { bearer, jobErrors, jobFor, jobId } from "./job-routes.ts";
+import type { JobRow } from "./jobs.ts";
+
+const PAGE = 100;
+const PAGE_MAX = 1_000;
+const CHANGES_MAX = 200;
+const tags = ["Review"];
+
+/** `true`, `false`, or `null` for what nobody reviewed. */
+const accepted = z.enum(["true", "false", "null"]).optional().meta({
+  description: "`null`: not reviewed yet",
+});
+const Filter = z.object({
+  frame_id: z.string().optional(),
+  class_name: name().optional(),
+  accepted,
+  source: Annotation.shape.source.optional(),
+  min_confidence: z.coerce.number().min(0).max(1).optional().meta({
+    description: "instead of the job's threshold",
+  }),
+  max_confidence: z.coerce.number().min(0).max(1).optional(),
+  duplicates: z.stringbool().optional().meta({
+    description: "true: only those that another class's annotation covers",
+  }),
+});
+
+function filterOf(job: JobRow, given: z.output<typeof Filter>): AnnotationFilter {
+  const frame = given.frame_id === undefined ? undefined : parseFrameId(given.frame_id);
+  if (frame === null) throw new Failure("invalid_request", "frame_id: is none");
+  return {
+    jobId: job.id,
+    threshold: given.min_confidence ?? job.threshold,
+    frame,
+    className: given.class_name,
+    accepted: given.accepted === undefined ? undefined : ACCEPTED[given.accepted],
+    source: given.source,
+    confidenceMax: given.max_confidence,
+    duplicates: given.duplicates,
+  };
+}
+const ACCEPTED = { true: true, false: false, null: null } as const;
+const REVIEWS = new Map<boolean | null, string>([
+  [true, "accepted"],
+  [false, "rejected"],
+  [null, "pending"],
+]);
+
+const EditedSchema = z.object({
+  change_id: z.uuid().nullable().meta({ description: "null when nothing was to change" }),
+  changed: z.number().int(),
+});
+
+/** Registers the routes of review. */
+export function addReview(app: App<Parts>) {
+  addListing(app);
+  addDrawing(app);
+  addBulk(app);
+  addUndo(app);
+}
+
+function addListing(app: App<Parts>) {
+  const list = createRoute({
+    method: "get",
+    path: `${API}/jobs/{job_id}/annotations`,
+    tags,
+    summary: "A job's annotations, frame by frame",
+    description: "At or above the job's threshold, with all that people drew.",
+    security: bearer,
+    request: {
+      params: jobId,
+      query: Filter.extend({
+        offset: z.coerce.number().int().min(0).max(10_000_000).default(0),
+        limit: z.coerce.number().int().min(1).max(PAGE_MAX).default(PAGE),
+      }),
+    },
+    responses: { 200: json("a page of annotations", AnnotationPage), ...jobErrors },
+  });
+  app.openapi(list, async (context) => {
+    const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
+    const { offset, limit, ...filter } = context.req.valid("query");
+    const { database } = context.var.service;
+    const page = await listAnnotations(database, filterOf(job, filter), { offset, limit });
+    return context.json({ ...page, offset, limit }, 200);
+  });
+}
+
+const editErrors = {
+  ...jobErrors,
+  ...errorResponses("state_conflict", "revision_conflict"),
+};
+const annotationId = z.object({ annotation_id: z.uuid() });
+const Edit = z.object({
+  bbox: Bbox.optional(),
+  class: name().max(200).optional(),
+  accepted: z.boolean().nullable().optional(),
+  revision: z.number().int().optional().meta({
+    description: "the revision you saw; the edit is refused when there is a newer one",
+  }),
+});
+const Drawn = z.object({
+  job_id: z.uuid(),
+  frame_id: z.string(),
+  class: name().max(200),
+  bbox: Bbox,
+  polygon: z.array(z.number()).min(6).max(20_000).optional(),
+});
+
+function addDrawing(app: App<Parts>) {
+  const draw = createRoute({
+    method: "post",
+    path: `${API}/annotations`,
+    tags,
+    summary: "Draw an annotation",
+    description: "For annotators. A class that the job lacks is added to it.",
+    security: bearer,
+    request: jsonBody(Drawn),
+    responses: { 201: json("the annotation", Annotation), ...jobErrors },
+  });
+  app.openapi(draw, async (context) => {
+    const { database } = context.var.service;
+    const body = context.req.valid("json");
+    const job = await jobFor(context, body.job_id, "annotator");
+    const record = await insertDrawn(database, job, {
+      ...body,
+      actorId: callerOf(context).accountId,
+    });
+    return context.json(record, 201);
+  });
+
+  const edit = createRoute({
+    method: "patch",
+    path: `${API}/annotations/{annotation_id}`,
+    tags,
+    summary: "Edit or judge an annotation",
+    description: "For annotators. `accepted` null takes a judgement back.",
+    security: bearer,
+    request: { params: annotationId, ...jsonBody(Edit) },
+    responses: { 200: json("the annotation", Annotation), ...editErrors },
+  });
+  app.openapi(edit, async (context) => {
+    const { database } = context.var.service;
+    const caller = callerOf(context);
+    const record = await annotationFor(database, caller, context.req.valid("param").annotation_id);
+    const body = context.req.valid("json");
+    const set = await editedColumns(database, record, body);
+    const where = sql`a.id = ${record.annotation_id}::uuid
+      AND a.revision = ${body.revision ?? record.revision}::int`;
+    const change = { jobId: record.job_id, actorId: caller.accountId, kind: "edit" };
+    const { changed } = await updateAnnotations(database, change, { where, set });
+    const now = await findAnnotation(database, record.annotation_id);
+    if (!now) throw new Failure("not_found", "the annotation was deleted meanwhile");
+    if (changed === 0) {
+      const newer = `somebody edited the annotation; it is at revision ${now.record.revision}`;
+      throw new Failure("revision_conflict", newer, { data: { revision: now.record.revision } });
+    }
+    return context.json(now.record, 200);
+  });
+
+  const remove = createRoute({
+    method: "delete",
+    path: `${API}/annotations/{annotation_id}`,
+    tags,
+    summary: "Delete an annotation",
+    description: "Beyond the contract; for annotators. It can be undone.",
+    security: bearer,
+    request: { params: annotationId },
+    responses: { 200: json("what was changed", EditedSchema), ...jobErrors },
+  });
+  app.openapi(remove, async (context) => {
+    const { database } = context.var.service;
+    const caller = callerOf(context);
+    const record = await annotationFor(database, caller, context.req.valid("param").annotation_id);
+    const change = { jobId: record.job_id, actorId: caller.accountId, kind: "delete" };
+    const where = sql`a.id = ${record.annotation_id}::uuid`;
+    const { changeId, changed } = await deleteAnnotations(database, change, { where });
+    return context.json({ change_id: changeId, changed }, 200);
+  });
+}
+
+async function annotationFor(database: Database, caller: Caller, id: string): Promise<Annotation> {
+  const found = await findAnnotation(database, id);
+  if (!found || !workspacesOf(caller).includes(found.workspaceId)) {
+    throw new Failure("not_found", `no annotation ${id}`);
+  }
+  allow(caller, found.workspaceId, "annotator");
+  return found.record;
+}
+
+async function editedColumns(database: Database, record: Annotation, body: z.output<typeof Edit>) {
+  const sets = [];
+  if (body.bbox) {
+    const [x1, y1, x2, y2] = body.bbox;
+    // A box that was moved by hand is no more that of the mask.
+    sets.push(sql`x1 = ${x1}::real, y1 = ${y1}::real, x2 = ${x2}::real, y2 = ${y2}::real,
+      polygon = NULL`);
+  }
+  if (body.class !== undefined) {
+    const number = await classNumber(database, record.job_id, body.class);
+    sets.push(sql`class_number = ${number}::int`);
+  }
+  if (body.accepted !== undefined) sets.push(sql`review = ${REVIEWS.get(body.accepted)}`);
+  if (sets.length === 0) throw new Failure("invalid_request", "bbox, class or accepted: required");
+  return sql.join(sets, sql`, `);
+}
+
+/** The number of a job's class; one that it lacks is added. */
+export async function classNumber(
+  database: Database,
+  jobId: string,
+  className: string,
+): Promise<number> {
+  const { rows } = await database.execute<{ number: number }>(sql`
+    WITH known AS (
+      SELECT number FROM job_class WHERE job_id = ${jobId}::uuid AND name = ${className}
+    ), added AS (
+      INSERT INTO job_class (job_id, number, name)
+      SELECT ${jobId}::uuid, coalesce(max(number), -1) + 1, ${className} FROM job_class
+       WHERE job_id = ${jobId}::uuid HAVING NOT EXISTS (SELECT FROM known)
+      ON CONFLICT DO NOTHING RETURNING number)
+    SELECT number FROM known UNION ALL SELECT number FROM added`);
+  const number = rows[0]?.number;
+  // Two people named the same new class at once: the other's is there now.
+  return number ?? classNumber(database, jobId, className);
+}
+
+async function insertDrawn(
+  database: Database,
+  job: JobRow,
+  body: z.output<typeof Drawn> & { actorId: string },
+): Promise<Annotation> {
+  const frame = parseFrameId(body.frame_id);
+  if (!frame) throw new Failure("invalid_request", "frame_id: is none");
+  const number = await classNumber(database, job.id, body.class);
+  const id = crypto.randomUUID();
+  const [x1, y1, x2, y2] = body.bbox;
+  const { rows } = await database.execute(sql`
+    INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
+      x1, y1, x2, y2, source, review, polygon, updated_by)
+    SELECT ${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, v.id, ${frame.index}::int,
+      ${number}::int, greatest(0, ${x1}::real), greatest(0, ${y1}::real),
+      least(v.width, ${x2}::real), least(v.height, ${y2}::real), 'person', 'accepted',
+      ${body.polygon ? JSON.stringify(body.polygon) : null}::jsonb, ${body.actorId}::uuid
+      FROM job_video j JOIN video v ON v.id = j.video_id
+     WHERE j.job_id = ${job.id}::uuid AND v.id = ${frame.videoId}::uuid
+       AND ${frame.index}::int = ANY(j.frames) AND ${x1}::real < v.width AND ${y1}::real < v.height
+       AND ${x2}::real > 0 AND ${y2}::real > 0 RETURNING id`);
+  if (rows.length === 0) {
+    throw new Failure("not_found", "the job has no such frame, or the box lies outside of it");
+  }
+  const change = { jobId: job.id, actorId: body.actorId, kind: "draw" };
+  await database.execute(noteCreated(change, id));
+  const found = await findAnnotation(database, id);
+  if (!found) throw new Failure("not_found", "the annotation was deleted meanwhile");
+  return found.record;
+}
+
+function addBulk(app: App<Parts>) {
+  const review = createRoute({
+    method: "post",
+    path: `${API}/jobs/{job_id}/annotations/review`,
+    tags,
+    summary: "Accept or reject all annotations that a filter names",
+    description: "Beyond the contract; for annotators. It can be undone as one edit.",
+    security: bearer,
+    request: {
+      ...{ params: jobId },
+      ...jsonBody(z.object({ accepted: z.boolean().nullable(), filter: Filter.prefault({}) })),
+    },
+    responses: { 200: json("what was changed", EditedSchema), ...jobErrors },
+  });
+  app.openapi(review, async (context) => {
+    const { database } = context.var.service;
+    const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
+    const { accepted, filter } = context.req.valid("json");
+    const state = REVIEWS.get(accepted) as string;
+    const edit = {
+      ...{ jobId: job.id, actorId: callerOf(context).accountId, kind: "review" },
+      summary: { accepted, filter },
+    };
+    const where = sql`${matching(filterOf(job, filter))} AND a.review <> ${state}`;
+    const set = sql`review = ${state}`;
+    const { changeId, changed } = await updateAnnotations(database, edit, { where, set });
+    return context.json({ change_id: changeId, changed }, 200);
+  });
+}
+
+function addUndo(app: App<Parts>) {
+  const list = createRoute({
+    method: "get",
+    path: `${API}/jobs/{job_id}/changes`,
+    tags,
+    summary: "A job's edits, newest first",
+    description: "Beyond the contract. Who did what, and whether it was undone.",
+    security: bearer,
+    request: { params: jobId },
+    responses: { 200: json(`the newest ${CHANGES_MAX} edits`, z.array(Change)), ...jobErrors },
+  });
+  app.openapi(list, async (context) => {
+    const { database } = context.var.service;
+    const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
+    return context.json(await listChanges(database, job.id, CHANGES_MAX), 200);
+  });
+
+  const undo = createRoute({
+    method: "post",
+    path: `${API}/changes/{change_id}/undo`,
+    tags,
+    summary: "Undo an edit",
+    description:
+      "Beyond the contract; for annotators. What was edited again since stays, and is counted as kept.",
+    security: bearer,
+    request: { params: z.object({ change_id: z.uuid() }) },
+    responses: {
+      200: json(
+        "how much came back",
+        z.object({ restored: z.number().int(), kept: z.number().int() }),
+      ),
+      ...jobErrors,
+    },
+  });
+  app.openapi(undo, async (context) => {
+    const { database } = context.var.service;
+    const { change_id: id } = context.req.valid("param");
+    const caller = callerOf(context);
+    const found = await jobOfChange(database, id);
+    if (!found || !workspacesOf(caller).includes(found.workspaceId)) {
+      throw new Failure("not_found", `no edit ${id}`);
+    }
+    allow(caller, found.workspaceId, "annotator");
+    return context.json(await undoChange(database, id, caller.accountId), 200);
+  });
+}

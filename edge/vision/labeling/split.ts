@@ -1,0 +1,86 @@
+// Which frames train and which validate. Frames of one moment look alike: a split that put them on
+// both sides would measure memory, so it goes by video, or within a single video by time. Pure.
+
+export interface SplitVideo {
+  videoId: string;
+  frames: readonly number[];
+}
+
+export type Side = "train" | "val";
+
+/** How long a block of a single video's frames is, and the frames left out between two sides. */
+const BLOCKS = 10;
+const GAP_SHARE = 0.01;
+
+/** A small generator of repeatable numbers in [0, 1): mulberry32 of a seed. */
+export function seeded(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 4_294_967_296;
+  };
+}
+
+/**
+ * The side of each frame, by video; a frame that is missing is in the gap between two blocks.
+ * Several videos are split whole, as near to the share as their lengths allow; a single one is cut
+ * into blocks of time. With two frames or more, neither side is empty.
+ */
+export function splitFrames(
+  videos: readonly SplitVideo[],
+  { valShare, seed }: { valShare: number; seed: number },
+): Map<string, Map<number, Side>> {
+  const random = seeded(seed);
+  const labeled = videos.filter(({ frames }) => frames.length > 0);
+  if (labeled.length === 1) {
+    const [only] = labeled as [SplitVideo];
+    return new Map([[only.videoId, splitOne(only.frames, valShare, random)]]);
+  }
+  const total = labeled.reduce((sum, { frames }) => sum + frames.length, 0);
+  const order = labeled
+    .map((video) => ({ video, key: random() }))
+    .toSorted((left, right) => left.key - right.key);
+  const val = new Set<string>();
+  let taken = 0;
+  for (const { video } of order) {
+    if (val.size + 1 === labeled.length) break;
+    const over = taken + video.frames.length - valShare * total;
+    // Taken when that is nearer to the share than leaving it, and always the first one.
+    if (val.size > 0 && over > valShare * total - taken) continue;
+    if (valShare === 0) break;
+    val.add(video.videoId);
+    taken += video.frames.length;
+    if (taken >= valShare * total) break;
+  }
+  return new Map(
+    labeled.map(({ videoId, frames }) => {
+      const side: Side = val.has(videoId) ? "val" : "train";
+      return [videoId, new Map(frames.map((frame) => [frame, side]))];
+    }),
+  );
+}
+
+function splitOne(frames: readonly number[], valShare: number, random: () => number) {
+  const sides = new Map<number, Side>();
+  const blocks = Math.min(BLOCKS, frames.length);
+  const wanted = valShare === 0 ? 0 : Math.max(1, Math.round(valShare * blocks));
+  const order = Array.from({ length: blocks }, (_, block) => ({ block, key: random() }));
+  const val = new Set(
+    order
+      .toSorted((left, right) => left.key - right.key)
+      .slice(0, Math.min(wanted, blocks - 1))
+      .map(({ block }) => block),
+  );
+  const gap = Math.floor(frames.length * GAP_SHARE);
+  const blockOf = (place: number) => Math.floor((place * blocks) / frames.length);
+  for (const [place, frame] of frames.entries()) {
+    const side = val.has(blockOf(place)) ? "val" : "train";
+    const near = (other: number) =>
+      other >= 0 && other < frames.length && val.has(blockOf(other)) !== (side === "val");
+    if (side === "train" && (near(place - gap) || near(place + gap)) && gap > 0) continue;
+    sides.set(frame, side);
+  }
+  return sides;
+}

@@ -1,0 +1,43 @@
+// Tracks across the frames of a whole video, made when a job has all its frames: nodes see only
+// their own stretch of a video, and stretches come in any order.
+
+import { sql } from "drizzle-orm";
+import { type TrackBox, track } from "../../../shared/tracks.ts";
+import type { Database } from "../../http/database.ts";
+
+/** Gives the annotations that a model made their track ids, video by video and class by class. */
+export async function trackJob(database: Database, jobId: string): Promise<void> {
+  const { rows: videos } = await database.execute<{ video_id: string }>(sql`
+    SELECT video_id FROM job_video WHERE job_id = ${jobId}::uuid
+       AND cardinality(frames) > 1 ORDER BY position`);
+  for (const { video_id: videoId } of videos) {
+    const { rows } = await database.execute<{ tracked: [string, number][] } & Row>(sql`
+      SELECT class_number AS class, json_agg(json_build_object('id', id, 'frame', frame_index,
+        'bbox', json_build_array(x1, y1, x2, y2), 'score', confidence)
+        ORDER BY frame_index, confidence DESC, id) AS boxes
+        FROM annotation
+       WHERE job_id = ${jobId}::uuid AND video_id = ${videoId}::uuid AND source = 'model'
+       GROUP BY class_number ORDER BY class_number`);
+    let used = 0;
+    const tracks: [string, number][] = [];
+    for (const { boxes } of rows) {
+      const found = track(boxes);
+      let most = 0;
+      for (const [place, id] of found.entries()) {
+        if (id === null) continue;
+        tracks.push([(boxes[place] as Row["boxes"][number]).id, used + id]);
+        most = Math.max(most, id);
+      }
+      used += most;
+    }
+    await database.execute(sql`
+      UPDATE annotation a SET track_id = (t->>1)::int
+        FROM jsonb_array_elements(${JSON.stringify(tracks)}::jsonb) t
+       WHERE a.id = (t->>0)::uuid AND a.track_id IS DISTINCT FROM (t->>1)::int`);
+  }
+}
+
+interface Row extends Record<string, unknown> {
+  class: number;
+  boxes: (TrackBox & { id: string })[];
+}

@@ -1,0 +1,236 @@
+// The vision service as its users and its GPU nodes meet it: accounts with tokens, and a node that
+// speaks the real protocol over HTTP with answers that the test decides.
+
+import { randomUUID } from "node:crypto";
+import { expect } from "vitest";
+import type { Capabilities, ClaimedTask, Outcome, TaskKind } from "../../shared/tasks.ts";
+import { TASK_KINDS } from "../../shared/tasks.ts";
+import type { Project, Role, TokenPair, User, Video } from "../../shared/vision.ts";
+import type { World } from "./world.ts";
+
+export interface Api {
+  token: string;
+  /** A request with the token; the body is JSON unless it is a form or bytes. */
+  send(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers?: Record<string, string>,
+  ): Promise<Response>;
+  /** The JSON of an answer of a status; fails with the body of any other. */
+  ok<Reply>(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers?: Record<string, string>,
+  ): Promise<Reply>;
+  /** The status and code of a refusal. */
+  refused(
+    method: string,
+    path: string,
+    body?: unknown,
+    headers?: Record<string, string>,
+  ): Promise<[number, string]>;
+}
+
+/** The service's routes under a token. */
+export function apiAs(baseUrl: string, token: string): Api {
+  const send: Api["send"] = (method, path, body, headers = {}) => {
+    const whole = body instanceof FormData || body instanceof Uint8Array;
+    const authorization: Record<string, string> = token ? { Authorization: `Bearer ${token}` } : {};
+    const json: Record<string, string> =
+      body === undefined || whole ? {} : { "Content-Type": "application/json" };
+    return fetch(`${baseUrl}/api/v1${path}`, {
+      method,
+      redirect: "manual",
+      headers: { ...authorization, ...json, ...headers },
+      ...(body === undefined ? {} : { body: (whole ? body : JSON.stringify(body)) as BodyInit }),
+    });
+  };
+  return {
+    token,
+    send,
+    async ok<Reply>(
+      method: string,
+      path: string,
+      body?: unknown,
+      headers?: Record<string, string>,
+    ) {
+      const response = await send(method, path, body, headers);
+      const text = await response.text();
+      expect([method, path, response.status < 300, text]).toEqual([method, path, true, text]);
+      return (text === "" ? null : JSON.parse(text)) as Reply;
+    },
+    async refused(method, path, body, headers) {
+      const response = await send(method, path, body, headers);
+      const { code } = (await response.json()) as { code: string };
+      return [response.status, code];
+    },
+  };
+}
+
+export const PASSWORD = "correct horse battery staple";
+
+export interface Person extends Api {
+  id: string;
+  email: string;
+}
+
+/** A new account with its tokens; the first of a world is its administrator. */
+export async function register(world: World, name = randomUUID().slice(0, 8)): Promise<Person> {
+  const email = `${name}@example.com`;
+  const anybody = apiAs(world.urls.vision, "");
+  const body = { email, password: PASSWORD, display_name: name };
+  const { access_token: token } = await anybody.ok<TokenPair>("POST", "/auth/register", body);
+  const api = apiAs(world.urls.vision, token);
+  const { id } = await api.ok<User>("GET", "/auth/me");
+  return { ...api, id, email };
+}
+
+/** Another account with a role in the administrator's workspace. */
+export async function colleague(world: World, admin: Person, role: Role): Promise<Person> {
+  const person = await register(world);
+  await admin.ok("PATCH", `/admin/users/${person.id}`, { role });
+  const login = { email: person.email, password: PASSWORD };
+  const pair = await apiAs(world.urls.vision, "").ok<TokenPair>("POST", "/auth/login", login);
+  return { ...apiAs(world.urls.vision, pair.access_token), id: person.id, email: person.email };
+}
+
+export const newProject = (api: Api, name = "Project") =>
+  api.ok<Project>("POST", "/projects", { name });
+
+export const CAPABILITIES: Capabilities = {
+  version: "test",
+  kinds: Object.keys(TASK_KINDS),
+  device: { kind: "cpu", name: "test", count: 1 },
+  memory_bytes: 1,
+  cores: 1,
+  ffmpeg: null,
+  segmenters: [
+    {
+      ...{ name: "scripted", title: "Scripted", text: "closed", exemplar: "any_image" },
+      ...{ vocabulary: ["person", "car", "dog"], licence: "none" },
+    },
+  ],
+  slots: 1,
+  missing: [],
+};
+
+type Answer = Record<string, unknown> | Outcome;
+
+/** What a scripted node answers to a task: a result, or an outcome of any other kind. */
+export type Script = Partial<Record<TaskKind, (task: ClaimedTask) => Answer | Promise<Answer>>>;
+
+export interface ScriptedNode {
+  /** The protocol under the node's own token. */
+  api: Api;
+  script: Script;
+  claim(kinds?: readonly string[]): Promise<ClaimedTask | null>;
+  finish(task: ClaimedTask, outcome: Outcome): Promise<Response>;
+  /** Does every task that is queued now, one after another; returns what it did. */
+  work(): Promise<ClaimedTask[]>;
+  /** Keeps working in the background until the returned function is called. */
+  start(): () => Promise<void>;
+}
+
+const isOutcome = (answer: Answer): answer is Outcome => "outcome" in answer;
+
+/** Registers a node with a one-time code of the administrator's. */
+export async function scriptedNode(
+  world: World,
+  admin: Api,
+  script: Script = {},
+  capabilities: Capabilities = CAPABILITIES,
+): Promise<ScriptedNode> {
+  const { code } = await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {});
+  const registered = await apiAs(world.urls.vision, "").ok<{ node_token: string }>(
+    ...(["POST", "/node/register", { code, name: "scripted", capabilities }] as const),
+  );
+  const api = apiAs(world.urls.vision, registered.node_token);
+  const finish: ScriptedNode["finish"] = (task, outcome) =>
+    api.send("POST", `/node/tasks/${task.task_id}/finish`, { fence: task.fence, outcome });
+  const node: ScriptedNode = {
+    api,
+    script: { probe: probeAs({}), ...script },
+    finish,
+    async claim(kinds = capabilities.kinds) {
+      const response = await api.send("POST", "/node/claim", { kinds, wait_seconds: 0 });
+      return response.status === 204 ? null : ((await response.json()) as ClaimedTask);
+    },
+    async work() {
+      const done: ClaimedTask[] = [];
+      for (;;) {
+        const task = await node.claim(Object.keys(node.script));
+        if (!task) return done;
+        const answer = await (node.script[task.kind as TaskKind] as NonNullable<Script["probe"]>)(
+          task,
+        );
+        const outcome = isOutcome(answer)
+          ? answer
+          : { outcome: "finished" as const, result: answer };
+        expect((await finish(task, outcome)).status).toBeLessThan(300);
+        done.push(task);
+      }
+    },
+    start() {
+      let going = true;
+      const loop = (async () => {
+        while (going) {
+          if ((await node.work()).length === 0) await new Promise((next) => setTimeout(next, 20));
+        }
+      })();
+      return async () => {
+        going = false;
+        await loop;
+      };
+    },
+  };
+  return node;
+}
+
+interface Shape {
+  frames?: number;
+  width?: number;
+  height?: number;
+  fps?: number;
+}
+
+/** Answers a probe as if the file were a video of this shape, at a constant rate. */
+export const probeAs =
+  ({ frames = 10, width = 640, height = 360, fps = 10 }: Shape) =>
+  async (task: ClaimedTask) => {
+    const payload = TASK_KINDS.probe.payload.parse(task.payload);
+    const pts = Int32Array.from({ length: frames }, (_, index) => index * 100);
+    const put = (target: { url: string; content_type: string }, body: Uint8Array) =>
+      fetch(target.url, {
+        method: "PUT",
+        headers: { "Content-Type": target.content_type },
+        body: body as Uint8Array<ArrayBuffer>,
+      });
+    expect((await put(payload.pts, new Uint8Array(pts.buffer))).status).toBe(200);
+    expect((await put(payload.thumbnail, JPEG)).status).toBe(200);
+    return {
+      ...{ broken: null, content_type: "video/mp4", width, height, fps, frame_count: frames },
+      duration_seconds: frames / fps,
+      time_base: [1, 100 * fps],
+      probe: { codec: "scripted" },
+    };
+  };
+
+/** The smallest bytes that a JPEG reader and a magic-byte check take for one. */
+export const JPEG = Uint8Array.from([0xff, 0xd8, 0xff, 0xe0, 0, 16, 0x4a, 0x46, 0x49, 0x46, 0]);
+/** The head of an MP4 file, enough for its magic bytes. */
+export const MP4 = new Uint8Array([
+  ...[0, 0, 0, 24],
+  ...new TextEncoder().encode("ftypisom"),
+  ...[0, 0, 2, 0],
+  ...new TextEncoder().encode("isomiso2mp41"),
+]);
+
+/** Uploads a file that the scripted node will take for a video. */
+export async function uploadVideo(api: Api, projectId: string, filename = "clip.mp4") {
+  const form = new FormData();
+  form.append("project_id", projectId);
+  form.append("file", new Blob([MP4]), filename);
+  return api.ok<Video>("POST", "/upload", form);
+}

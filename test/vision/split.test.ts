@@ -1,0 +1,70 @@
+// Train and validation: no frame on both sides, repeatable, near the share, and never side by side.
+
+import fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { type SplitVideo, splitFrames } from "../../edge/vision/labeling/split.ts";
+
+const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
+const frames = (count: number) => Array.from({ length: count }, (_, index) => index * 3);
+const videos = fc
+  .array(fc.integer({ min: 0, max: 300 }), { minLength: 1, maxLength: 12 })
+  .map((counts) =>
+    counts.map((count, index): SplitVideo => ({ videoId: `v${index}`, frames: frames(count) })),
+  );
+
+describe("the split of a dataset", () => {
+  it("keeps a video whole where there are several, and both sides filled", () => {
+    fc.assert(
+      fc.property(videos, fc.nat(), (given, number) => {
+        const sides = splitFrames(given, { valShare: 0.2, seed: number });
+        const labeled = given.filter((video) => video.frames.length > 0);
+        if (labeled.length < 2) return;
+        const of = labeled.map(({ videoId, frames: own }) => {
+          const used = new Set(own.map((frame) => sides.get(videoId)?.get(frame)));
+          expect(used.size).toBe(1);
+          return [...used][0];
+        });
+        expect(new Set(of)).toEqual(new Set(["train", "val"]));
+      }),
+      { numRuns: 500, ...seed },
+    );
+  });
+
+  it("is the same for the same seed", () => {
+    fc.assert(
+      fc.property(videos, fc.nat(), (given, number) => {
+        const once = splitFrames(given, { valShare: 0.3, seed: number });
+        expect(splitFrames(given, { valShare: 0.3, seed: number })).toEqual(once);
+      }),
+      { ...seed },
+    );
+  });
+
+  it("cuts a single video into blocks of time, with a gap between the sides", () => {
+    for (let number = 0; number < 50; number++) {
+      const [own = new Map()] = [
+        ...splitFrames([{ videoId: "v", frames: frames(1_000) }], {
+          valShare: 0.2,
+          seed: number,
+        }).values(),
+      ];
+      const val = [...own].filter(([, side]) => side === "val").map(([frame]) => frame / 3);
+      const train = [...own].filter(([, side]) => side === "train").map(([frame]) => frame / 3);
+      expect(val.length).toBe(200);
+      expect(train.length).toBeGreaterThan(700);
+      const apart = val.flatMap((one) => train.map((two) => Math.abs(one - two)));
+      expect(apart.filter((frames) => frames <= 9)).toEqual([]);
+    }
+  });
+
+  it("gives even two frames a side each, and no validation when none is wanted", () => {
+    const two = [{ videoId: "v", frames: [4, 9] }];
+    const sides = splitFrames(two, { valShare: 0.2, seed: 1 }).get("v");
+    expect(new Set(sides?.values())).toEqual(new Set(["train", "val"]));
+    const none = splitFrames(two, { valShare: 0, seed: 1 }).get("v");
+    expect([...(none?.values() ?? [])]).toEqual(["train", "train"]);
+    const many = [...two, { videoId: "w", frames: [1] }];
+    const all = [...splitFrames(many, { valShare: 0, seed: 1 }).values()];
+    expect(all.flatMap((own) => [...own.values()])).toEqual(["train", "train", "train"]);
+  });
+});
