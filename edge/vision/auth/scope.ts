@@ -1,0 +1,181 @@
+// Who is calling and what they may do. Every room filters its rows by the caller's workspaces, so
+// what belongs to another tenant is the same 404 as what does not exist.
+
+import { sql } from "drizzle-orm";
+import type { Context, MiddlewareHandler } from "hono";
+import { assert, Failure } from "../../../shared/errors.ts";
+import { ROLES, type Role } from "../../../shared/vision.ts";
+import type { Parts } from "./parts.ts";
+import { type AccessClaims, verifyAccess } from "./tokens.ts";
+
+export interface Caller {
+  accountId: string;
+  email: string;
+  /** Role by workspace id. */
+  memberships: ReadonlyMap<string, Role>;
+  /** Family of the refresh token that the access token came with. */
+  session: string;
+}
+
+/** What each role may do beyond those before it. The README shows this table. */
+export const ROLE_MATRIX: readonly { role: Role; may: readonly string[] }[] = [
+  {
+    role: "viewer",
+    may: [
+      "see the projects, videos, frames, jobs, annotations, statistics and models of the workspace",
+      "follow live progress",
+      "download exports",
+    ],
+  },
+  {
+    role: "annotator",
+    may: [
+      "draw, edit, accept, reject and delete annotations",
+      "edit classes of a job",
+      "preview prompts and make masks from clicks",
+      "export a job",
+    ],
+  },
+  {
+    role: "engineer",
+    may: [
+      "create, edit and delete projects",
+      "upload, link and delete videos",
+      "start, stop, duplicate and delete jobs",
+      "train, and manage models, endpoints, targets, devices and workflows",
+    ],
+  },
+  {
+    role: "admin",
+    may: [
+      "list members and set their roles",
+      "create workspaces",
+      "use every /admin route: workers, queues, stuck jobs, node codes",
+    ],
+  },
+];
+
+/** Session state may be this old: what ends a session takes effect everywhere within it. */
+const KNOWN_MS = 60_000;
+const KNOWN_MAX = 10_000;
+
+interface Known {
+  at: number;
+  email: string;
+  sessionVersion: number;
+  sessionEnded: boolean;
+  memberships: ReadonlyMap<string, Role>;
+}
+
+const knownBy = new WeakMap<Parts["tokenSecret"], Map<string, Known>>();
+
+function knownOf(parts: Parts): Map<string, Known> {
+  const known = knownBy.get(parts.tokenSecret) ?? new Map<string, Known>();
+  knownBy.set(parts.tokenSecret, known);
+  return known;
+}
+
+/** Lets a request pass only with a valid access token, and sets what `callerOf` reads. */
+export function authenticate(): MiddlewareHandler {
+  return async (context, next) => {
+    // Two rooms may guard the same path.
+    if (context.get("caller")) return next();
+    const parts = context.get("service") as Parts;
+    const token = /^Bearer ([\w.~+/=-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
+    const caller = token ? await resolveCaller(parts, token) : null;
+    if (!caller) {
+      context.header("WWW-Authenticate", 'Bearer realm="vantage"');
+      throw new Failure("unauthorized", "send a valid access token as Authorization: Bearer");
+    }
+    context.set("caller", caller);
+    await next();
+  };
+}
+
+/** Who called a route that `authenticate` guards: its `context.var.caller`, with its type. */
+export function callerOf(context: Pick<Context, "get">): Caller {
+  const caller = context.get("caller") as Caller | undefined;
+  assert(caller, "a route that asks for its caller is guarded by authenticate");
+  return caller;
+}
+
+/** The caller behind an access token, or null when the token or its session is no more. */
+export async function resolveCaller(parts: Parts, token: string): Promise<Caller | null> {
+  const claims = await verifyAccess(parts, token);
+  if (!claims) return null;
+  const known = await knownSession(parts, claims);
+  if (!known || known.sessionEnded || known.sessionVersion !== claims.sessionVersion) return null;
+  return {
+    accountId: claims.accountId,
+    email: known.email,
+    memberships: known.memberships,
+    session: claims.session,
+  };
+}
+
+async function knownSession(parts: Parts, claims: AccessClaims): Promise<Known | null> {
+  const sessions = knownOf(parts);
+  const key = `${claims.accountId} ${claims.session}`;
+  const cached = sessions.get(key);
+  const now = parts.clock();
+  // A token newer than what is known was signed after a change that is not known here yet.
+  if (cached && now - cached.at < KNOWN_MS && cached.sessionVersion >= claims.sessionVersion) {
+    return cached;
+  }
+  const { rows } = await parts.database.execute<{
+    email: string;
+    session_version: number;
+    ended: boolean;
+    memberships: Record<string, Role>;
+  }>(sql`
+    SELECT email, session_version,
+      coalesce((SELECT bool_or(revoked_at IS NOT NULL) FROM refresh_token
+        WHERE family = ${claims.session}::uuid), true) AS ended,
+      coalesce((SELECT jsonb_object_agg(workspace_id, role) FROM membership
+        WHERE account_id = account.id), '{}') AS memberships
+      FROM account WHERE id = ${claims.accountId}::uuid`);
+  const row = rows[0];
+  if (!row) return null;
+  const known: Known = {
+    at: now,
+    email: row.email,
+    sessionVersion: row.session_version,
+    sessionEnded: row.ended,
+    memberships: new Map(Object.entries(row.memberships)),
+  };
+  // Oldest first: the map keeps the order in which entries were set.
+  sessions.delete(key);
+  sessions.set(key, known);
+  for (const oldest of sessions.keys()) {
+    if (sessions.size <= KNOWN_MAX) break;
+    sessions.delete(oldest);
+  }
+  return known;
+}
+
+/** Forgets what this isolate knows of an account, so that a change of it takes effect at once. */
+export function forgetSessions(parts: Parts, accountId: string): void {
+  const sessions = knownOf(parts);
+  for (const key of sessions.keys()) {
+    if (key.startsWith(`${accountId} `)) sessions.delete(key);
+  }
+}
+
+const atLeast = (role: Role, least: Role) => ROLES.indexOf(role) >= ROLES.indexOf(least);
+
+/**
+ * Passes when the caller has at least this role in the workspace. A stranger to the workspace gets
+ * `not_found`; a member whose role is too small gets `forbidden`.
+ */
+export function allow(caller: Caller, workspaceId: string, role: Role): void {
+  const held = caller.memberships.get(workspaceId);
+  if (!held) throw new Failure("not_found", "nothing by this id in your workspaces");
+  if (atLeast(held, role)) return;
+  throw new Failure("forbidden", `this needs the role ${role} in the workspace; yours is ${held}`, {
+    data: { role_needed: role, role: held, workspace_id: workspaceId },
+  });
+}
+
+/** Ids of the workspaces in which the caller has at least this role; the filter of every read. */
+export const workspacesOf = (caller: Caller, role: Role = "viewer"): string[] =>
+  [...caller.memberships].filter(([, held]) => atLeast(held, role)).map(([id]) => id);
