@@ -38,6 +38,9 @@ export interface World {
   s3Url: string;
   store: Store;
   writer: WriterParts;
+  /** The vision service's own database and bucket. */
+  visionDatabase: Database;
+  media: Bucket;
   /** Every line the Workers logged. */
   logs: string[];
 }
@@ -133,7 +136,10 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     rmSync(folder, { recursive: true, force: true });
   });
   const database = openDatabase(new Secret(urls.marketsWriter));
-  const bucket = await workers.bucket();
+  // A bucket is reached through a service that is bound to it.
+  const runs = (service: ServiceName) => (options.services ?? SERVICES).includes(service);
+  const bucket = (runs("console") ? await workers.bucket() : undefined) as Bucket;
+  const media = (runs("vision") ? await workers.media() : undefined) as Bucket;
   const pause = (milliseconds: number) =>
     new Promise<void>((done) => setTimeout(done, milliseconds));
   return {
@@ -148,6 +154,8 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     s3Url: workers.s3Url,
     store: openStore({ database, bucket }),
     writer: { database, bucket, pause },
+    visionDatabase: openDatabase(new Secret(urls.visionOwner)),
+    media,
     logs,
   };
 }

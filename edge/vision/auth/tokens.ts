@@ -4,6 +4,7 @@
 import { jwtVerify, SignJWT } from "jose";
 import { DAY } from "../../../shared/time.ts";
 import type { Secret } from "../../http/config.ts";
+import { toHex } from "./digest.ts";
 import type { Parts } from "./parts.ts";
 
 export const ACCESS_TOKEN_MS = DAY;
@@ -45,7 +46,7 @@ export async function keyFor(secret: Secret, purpose: string): Promise<Key> {
   const signed = await crypto.subtle.sign("HMAC", master, text.encode(`vantage ${purpose} v1`));
   const bytes = new Uint8Array(signed);
   const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
-  const key = { id: digest.subarray(0, 6).toHex(), bytes };
+  const key = { id: toHex(digest.subarray(0, 6)), bytes };
   known.set(purpose, key);
   return key;
 }

@@ -1,0 +1,258 @@
+// How a person gets in: register, log in, refresh, log out, change the password.
+//
+// A registered email is told from an unknown one by register alone, with 409: the contract's answer
+// to register is a token pair, so it cannot be the same for both. It is throttled for that.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import type { Context } from "hono";
+import { Failure } from "../../../shared/errors.ts";
+import { TokenPair, User } from "../../../shared/vision.ts";
+import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import {
+  accountByEmail,
+  accountById,
+  createAccount,
+  normalEmail,
+  replaceHash,
+  userRecord,
+} from "./accounts.ts";
+import { API, type Parts } from "./parts.ts";
+import {
+  checkPassword,
+  hashPassword,
+  PASSWORD_MAX,
+  PASSWORD_MIN,
+  verifyNothing,
+  verifyPassword,
+} from "./passwords.ts";
+import { authenticate, callerOf } from "./scope.ts";
+import { endAllSessions, endSession, openSession, rotateSession } from "./sessions.ts";
+import { addressOf, countAttempt, forgiveAttempt, type Limit } from "./throttle.ts";
+
+/** Attempts a minute. */
+const PER_PAIR = 5;
+const PER_ADDRESS = 20;
+
+export const bearer = [{ accessToken: [] }];
+
+const email = z
+  .string()
+  .max(254)
+  .transform(normalEmail)
+  .pipe(z.email("must be an email address"))
+  .meta({ example: "ada@example.com" });
+// Longer than what is accepted, so that the policy's own words answer; short enough to be hashed.
+const password = z.string().max(4 * PASSWORD_MAX);
+const newPassword = password.meta({
+  description:
+    `${PASSWORD_MIN} to ${PASSWORD_MAX} characters of any kind, not among the 3,600 most common ones ` +
+    "that long, not your email address",
+});
+
+type RouteContext = Pick<Context, "req" | "header" | "get">;
+
+/** Counts the attempt; a refusal says in Retry-After when to come back. */
+async function throttled(context: RouteContext, limits: readonly Limit[]) {
+  await countAttempt(context.get("service") as Parts, limits).catch((thrown: unknown) => {
+    if (thrown instanceof Failure && thrown.code === "too_many_attempts") {
+      context.header("Retry-After", String(thrown.data.retry_after_seconds));
+    }
+    throw thrown;
+  });
+}
+
+/** The limits of a password given for an email, from an address. */
+const guessLimits = (context: RouteContext, given: string): Limit[] => [
+  { key: `login ${addressOf(context.req)}`, most: PER_ADDRESS },
+  { key: `login ${addressOf(context.req)} ${given}`, most: PER_PAIR },
+];
+
+export function addAccountRoutes(app: App<Parts>) {
+  app.openAPIRegistry.registerComponent("securitySchemes", "accessToken", {
+    type: "http",
+    scheme: "bearer",
+    bearerFormat: "JWT",
+  });
+  for (const path of ["me", "logout", "password"]) app.use(`${API}/auth/${path}`, authenticate());
+  addRegister(app);
+  addLogin(app);
+  addRefresh(app);
+  addMe(app);
+  addLogout(app);
+  addPassword(app);
+}
+
+function addRegister(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/auth/register`,
+    summary: "Make an account",
+    description:
+      "The user joins the default workspace as viewer; the first account of an installation is its " +
+      "admin.",
+    request: {
+      ...jsonBody(z.object({ email, password: newPassword, display_name: displayName() })),
+    },
+    responses: {
+      201: json("the new user's tokens", TokenPair),
+      ...errorResponses("bad_body", "email_taken", "invalid_request", "too_many_attempts"),
+      ...errorResponses("store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const body = context.req.valid("json");
+    checkPassword(body.password, body.email);
+    await throttled(context, [
+      { key: `register ${addressOf(context.req)}`, most: PER_ADDRESS },
+      { key: `register ${addressOf(context.req)} ${body.email}`, most: PER_PAIR },
+    ]);
+    const account = await createAccount(parts, {
+      email: body.email,
+      displayName: body.display_name,
+      passwordHash: await hashPassword(body.password),
+    });
+    return context.json(await openSession(parts, account), 201);
+  });
+}
+
+const displayName = () => z.string().trim().max(200).pipe(name());
+
+function addLogin(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/auth/login`,
+    summary: "Log in",
+    description:
+      `At most ${PER_PAIR} wrong passwords a minute for an email from one address, and ${PER_ADDRESS} ` +
+      "from one address; the owner, elsewhere, is never locked out.",
+    request: { ...jsonBody(z.object({ email, password })) },
+    responses: {
+      200: json("tokens", TokenPair),
+      ...errorResponses("bad_body", "bad_credentials", "invalid_request", "too_many_attempts"),
+      ...errorResponses("store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const body = context.req.valid("json");
+    const limits = guessLimits(context, body.email);
+    await throttled(context, limits);
+    const account = await accountByEmail(parts, body.email);
+    if (!account) await verifyNothing(body.password);
+    const found = account && (await verifyPassword(body.password, account.passwordHash));
+    if (!account || !found?.matches) {
+      throw new Failure("bad_credentials", "email and password do not match an account");
+    }
+    await forgiveAttempt(parts, limits);
+    if (found.outdated) await replaceHash(parts, account, await hashPassword(body.password));
+    return context.json(await openSession(parts, account), 200);
+  });
+}
+
+function addRefresh(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/auth/refresh`,
+    summary: "A fresh access token, and the refresh token that replaces the one given",
+    description:
+      "A refresh token is used once. One that comes again more than 10 s later ends its session: " +
+      "somebody else has it.",
+    request: { ...jsonBody(z.object({ refresh_token: z.string().max(200) })) },
+    responses: {
+      200: json("tokens", TokenPair),
+      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { refresh_token } = context.req.valid("json");
+    return context.json(await rotateSession(context.var.service, refresh_token), 200);
+  });
+}
+
+function addMe(app: App<Parts>) {
+  const route = createRoute({
+    method: "get",
+    path: `${API}/auth/me`,
+    summary: "Who you are",
+    security: bearer,
+    responses: {
+      200: json("the caller", User),
+      ...errorResponses("unauthorized", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) =>
+    context.json(await userRecord(context.var.service, callerOf(context).accountId), 200),
+  );
+}
+
+function addLogout(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/auth/logout`,
+    summary: "End this session, or with `everywhere` all of yours",
+    description:
+      "Beyond the contract. Refresh tokens end at once, access tokens within a minute. The body may " +
+      "be left out.",
+    security: bearer,
+    request: {
+      body: {
+        content: {
+          "application/json": { schema: z.object({ everywhere: z.boolean().default(false) }) },
+        },
+        required: false,
+      },
+    },
+    responses: {
+      204: { description: "ended" },
+      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const { accountId, session } = callerOf(context);
+    // Without a body nothing was validated.
+    const { everywhere = false } = context.req.valid("json") ?? {};
+    if (everywhere) await endAllSessions(parts, accountId);
+    else await endSession(parts, accountId, session);
+    return context.body(null, 204);
+  });
+}
+
+function addPassword(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/auth/password`,
+    summary: "Change the password",
+    description:
+      "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",
+    security: bearer,
+    request: {
+      ...jsonBody(z.object({ current_password: password, new_password: newPassword })),
+    },
+    responses: {
+      200: json("tokens", TokenPair),
+      ...errorResponses("bad_body", "unauthorized", "bad_credentials", "invalid_request"),
+      ...errorResponses("state_conflict", "too_many_attempts", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const caller = callerOf(context);
+    const body = context.req.valid("json");
+    checkPassword(body.new_password, caller.email);
+    const limits = guessLimits(context, caller.email);
+    await throttled(context, limits);
+    const account = await accountById(parts, caller.accountId);
+    const found = account && (await verifyPassword(body.current_password, account.passwordHash));
+    if (!account || !found?.matches) {
+      throw new Failure("bad_credentials", "the current password is another");
+    }
+    await forgiveAttempt(parts, limits);
+    if (!(await replaceHash(parts, account, await hashPassword(body.new_password)))) {
+      throw new Failure("state_conflict", "the password was changed by another request");
+    }
+    const sessionVersion = await endAllSessions(parts, account.accountId);
+    return context.json(await openSession(parts, { ...account, sessionVersion }), 200);
+  });
+}

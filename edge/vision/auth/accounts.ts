@@ -1,0 +1,219 @@
+// Accounts, workspaces and who is what in which. Each verb is one statement, or one batch where it
+// needs a lock first.
+
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import { iso } from "../../../shared/time.ts";
+import type { Membership, Role, User } from "../../../shared/vision.ts";
+import type { Parts } from "./parts.ts";
+import { forgetSessions } from "./scope.ts";
+
+/** Held while an account is made: only one can be the first. */
+const FIRST_ACCOUNT_LOCK = 5_601;
+
+export interface Account {
+  accountId: string;
+  email: string;
+  passwordHash: string;
+  sessionVersion: number;
+}
+
+export const normalEmail = (email: string): string => email.trim().toLowerCase();
+
+/**
+ * Makes an account that is a viewer of the default workspace; the very first one is its admin.
+ * Fails with `email_taken`.
+ */
+export async function createAccount(
+  { database }: Parts,
+  account: { email: string; displayName: string; passwordHash: string },
+): Promise<Account> {
+  const id = crypto.randomUUID();
+  const [, created] = await database.batch([
+    database.execute(sql`SELECT pg_advisory_xact_lock(${FIRST_ACCOUNT_LOCK}::int)`),
+    database.execute(sql`
+      WITH made AS (
+        INSERT INTO account (id, email, display_name, password_hash)
+        VALUES (${id}::uuid, ${account.email}, ${account.displayName}, ${account.passwordHash})
+        ON CONFLICT (email) DO NOTHING RETURNING id),
+      joined AS (
+        INSERT INTO membership (workspace_id, account_id, role)
+        SELECT w.id, made.id,
+          CASE WHEN EXISTS (SELECT FROM account) THEN 'viewer' ELSE 'admin' END
+          FROM made, workspace w WHERE w.is_default)
+      SELECT id FROM made`),
+  ]);
+  if (created.rows.length === 0) {
+    throw new Failure("email_taken", "an account with this email exists; log in instead");
+  }
+  return {
+    accountId: id,
+    email: account.email,
+    passwordHash: account.passwordHash,
+    sessionVersion: 1,
+  };
+}
+
+async function findAccount(
+  { database }: Parts,
+  by: { email: string } | { id: string },
+): Promise<Account | null> {
+  const where = "email" in by ? sql`email = ${by.email}` : sql`id = ${by.id}::uuid`;
+  const { rows } = await database.execute<Account & Record<string, unknown>>(sql`
+    SELECT id::text AS "accountId", email, password_hash AS "passwordHash", session_version AS "sessionVersion"
+      FROM account WHERE ${where}`);
+  return rows[0] ?? null;
+}
+
+export const accountByEmail = (parts: Parts, email: string) => findAccount(parts, { email });
+export const accountById = (parts: Parts, id: string) => findAccount(parts, { id });
+
+/** Replaces a hash, unless the password was changed since it was read. */
+export async function replaceHash(
+  { database }: Parts,
+  account: Account,
+  passwordHash: string,
+): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    UPDATE account SET password_hash = ${passwordHash}
+     WHERE id = ${account.accountId}::uuid AND password_hash = ${account.passwordHash} RETURNING id`);
+  return rows.length > 0;
+}
+
+type UserRow = Omit<User, "workspaces"> & { workspaces: Membership[] } & Record<string, unknown>;
+
+const CREATED = sql`to_char(a.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+
+/** A user as the wire shows it; `visible` limits which of the memberships are shown. */
+const userFields = (visible = sql`true`) => sql`
+  a.id::text, a.email, a.display_name, ${CREATED} AS created_at,
+  coalesce((SELECT jsonb_agg(jsonb_build_object('workspace_id', m.workspace_id, 'name', w.name,
+      'role', m.role) ORDER BY NOT w.is_default, w.name, w.id)
+    FROM membership m JOIN workspace w ON w.id = m.workspace_id
+    WHERE m.account_id = a.id AND ${visible}), '[]') AS workspaces`;
+
+/** The account as its owner sees it. */
+export async function userRecord({ database }: Parts, accountId: string): Promise<User> {
+  const { rows } = await database.execute<UserRow>(
+    sql`SELECT ${userFields()} FROM account a WHERE a.id = ${accountId}::uuid`,
+  );
+  const user = rows[0];
+  if (!user) throw new Failure("unauthorized", "the account is no more");
+  return user;
+}
+
+/** Ids as a Postgres array: how every list of workspaces reaches a statement. */
+export const idList = (ids: readonly string[]) =>
+  sql`(SELECT value::uuid FROM jsonb_array_elements_text(${JSON.stringify(ids)}::jsonb))`;
+
+/** Users with a role in one of these workspaces, by email, with only those roles. */
+export async function listUsers(
+  { database }: Parts,
+  workspaceIds: readonly string[],
+  page: { offset: number; limit: number },
+): Promise<User[]> {
+  const { rows } = await database.execute<UserRow>(sql`
+    SELECT ${userFields(sql`m.workspace_id IN ${idList(workspaceIds)}`)} FROM account a
+     WHERE EXISTS (SELECT FROM membership
+       WHERE account_id = a.id AND workspace_id IN ${idList(workspaceIds)})
+     ORDER BY a.email LIMIT ${page.limit}::int OFFSET ${page.offset}::int`);
+  return rows;
+}
+
+/**
+ * Gives an account a role in a workspace, or takes it away with null; its access tokens end. The
+ * account must have a role in one of `visibleIn`, else it is `not_found`. The last admin stays one:
+ * of two admins who demote each other at once, the second fails with `state_conflict`.
+ */
+export async function setRole(
+  parts: Parts,
+  change: {
+    actorId: string;
+    accountId: string;
+    workspaceId: string;
+    role: Role | null;
+    visibleIn: readonly string[];
+  },
+): Promise<User> {
+  const { actorId, accountId, workspaceId, role } = change;
+  const detail = JSON.stringify({ workspace_id: workspaceId, role });
+  // The admins' rows are locked, and those demoted meanwhile drop out of the count.
+  const { rows } = await parts.database.execute<{ seen: boolean; kept: boolean }>(sql`
+    WITH admins AS (
+      SELECT account_id FROM membership
+       WHERE workspace_id = ${workspaceId}::uuid AND role = 'admin'
+       ORDER BY account_id FOR UPDATE),
+    target AS (
+      SELECT id FROM account WHERE id = ${accountId}::uuid AND EXISTS (SELECT FROM membership
+        WHERE account_id = account.id AND workspace_id IN ${idList(change.visibleIn)})),
+    allowed AS (
+      SELECT id FROM target WHERE ${role}::text IS NOT DISTINCT FROM 'admin'
+        OR EXISTS (SELECT FROM admins WHERE account_id <> target.id)),
+    removed AS (
+      DELETE FROM membership USING allowed WHERE ${role}::text IS NULL
+        AND workspace_id = ${workspaceId}::uuid AND account_id = allowed.id),
+    given AS (
+      INSERT INTO membership (workspace_id, account_id, role)
+      SELECT ${workspaceId}::uuid, id, ${role}::text FROM allowed WHERE ${role}::text IS NOT NULL
+      ON CONFLICT (workspace_id, account_id) DO UPDATE SET role = excluded.role),
+    raised AS (
+      UPDATE account SET session_version = session_version + 1 FROM allowed
+       WHERE account.id = allowed.id),
+    logged AS (
+      INSERT INTO audit_entry (actor_id, action, subject, detail)
+      SELECT ${actorId}::uuid, 'set_role', 'account:' || id, ${detail}::jsonb FROM allowed)
+    SELECT EXISTS (SELECT FROM target) AS seen, EXISTS (SELECT FROM allowed) AS kept`);
+  if (!rows[0]?.seen) throw new Failure("not_found", "no such user in your workspaces");
+  if (!rows[0].kept) {
+    throw new Failure("state_conflict", "the workspace's last admin must stay one");
+  }
+  forgetSessions(parts, accountId);
+  return userRecord(parts, accountId);
+}
+
+export interface Workspace extends Record<string, unknown> {
+  workspace_id: string;
+  name: string;
+  is_default: boolean;
+  members: number;
+  bytes_stored: number;
+  created_at: string;
+}
+
+/** These workspaces, the default first, with what they hold. */
+export async function listWorkspaces(
+  { database }: Parts,
+  ids: readonly string[],
+): Promise<Workspace[]> {
+  const { rows } = await database.execute<Workspace>(sql`
+    SELECT a.id::text AS workspace_id, a.name, a.is_default, ${CREATED} AS created_at,
+        (SELECT count(*)::int FROM membership WHERE workspace_id = a.id) AS members,
+        (SELECT coalesce(sum(v.bytes), 0)::float8 FROM video v JOIN project p ON p.id = v.project_id
+          WHERE p.workspace_id = a.id) AS bytes_stored
+      FROM workspace a WHERE a.id IN ${idList(ids)} ORDER BY NOT a.is_default, a.name, a.id`);
+  return rows;
+}
+
+/** Makes a workspace whose admin is its maker. */
+export async function createWorkspace(
+  parts: Parts,
+  { actorId, name }: { actorId: string; name: string },
+): Promise<Workspace> {
+  const id = crypto.randomUUID();
+  const now = iso(parts.clock());
+  await parts.database.execute(sql`
+    WITH made AS (
+      INSERT INTO workspace (id, name, created_at)
+      VALUES (${id}::uuid, ${name}, ${now}::timestamptz) RETURNING id),
+    joined AS (
+      INSERT INTO membership (workspace_id, account_id, role)
+      SELECT id, ${actorId}::uuid, 'admin' FROM made)
+    INSERT INTO audit_entry (actor_id, action, subject, detail)
+    SELECT ${actorId}::uuid, 'create_workspace', 'workspace:' || id,
+      ${JSON.stringify({ name })}::jsonb FROM made`);
+  // More rights need no new token: only what takes rights away ends the ones there are.
+  forgetSessions(parts, actorId);
+  const [made] = await listWorkspaces(parts, [id]);
+  if (!made) throw new Error("a workspace just made is not there");
+  return made;
+}

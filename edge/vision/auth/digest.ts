@@ -1,0 +1,15 @@
+// Bytes as text: digests in hex, random values in base64url.
+
+import { base64url } from "jose";
+
+export const toHex = (bytes: Uint8Array): string =>
+  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+
+/** SHA-256 of a text's UTF-8, in hex: what is stored of a secret, or compared of a body. */
+export async function sha256(text: string): Promise<string> {
+  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
+  return toHex(new Uint8Array(digest));
+}
+
+export const toBase64url = (bytes: Uint8Array): string => base64url.encode(bytes);
+export const fromBase64url = (text: string): Uint8Array => base64url.decode(text);

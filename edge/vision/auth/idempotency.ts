@@ -1,0 +1,118 @@
+// Idempotency-Key: a POST repeated under its key is answered as the first time, and done once.
+
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import { iso, MINUTE } from "../../../shared/time.ts";
+import { sha256 } from "./digest.ts";
+import type { Parts } from "./parts.ts";
+
+export interface Answer<Body> {
+  status: number;
+  body: Body;
+}
+
+export interface OnceRequest {
+  workspaceId: string;
+  /** Such as `POST /label`: the same key on another route is another key. */
+  route: string;
+  /** The header's value; without one, every request is a new one. */
+  key: string | undefined;
+  /** The parsed body; its JSON is compared. */
+  body: unknown;
+}
+
+const KEY = /^[\x21-\x7e]{1,200}$/;
+/** The state of a key whose first request is still being answered. */
+const PENDING = 0;
+/** A first request that has not answered by then died; the next one takes its place. */
+const ABANDONED_MS = MINUTE;
+/** How long a repeated request waits for the first one's answer. */
+const WAIT_MS = 10_000;
+const POLL_MS = 100;
+
+/**
+ * Answers with what `make` gives, once for each key. Fails with `idempotency_conflict` when the key
+ * came with another body, or when its first request takes too long. A failure is not kept: the next
+ * request under the key tries again.
+ */
+export async function answerOnce<Body>(
+  parts: Parts,
+  request: OnceRequest,
+  make: () => Promise<Answer<Body>>,
+): Promise<Answer<Body>> {
+  if (request.key === undefined) return make();
+  if (!KEY.test(request.key)) {
+    throw new Failure("invalid_request", "Idempotency-Key: must be 1 to 200 printable characters");
+  }
+  const held = {
+    ...request,
+    key: request.key,
+    sha256: await sha256(JSON.stringify(request.body) ?? ""),
+  };
+  for (let waited = 0; ; waited += POLL_MS) {
+    const found = await take(parts, held);
+    if (found === "taken") break;
+    if (found.sha256 !== held.sha256) {
+      throw new Failure("idempotency_conflict", "this Idempotency-Key came with another body");
+    }
+    if (found.status !== PENDING) return { status: found.status, body: found.body as Body };
+    if (waited >= WAIT_MS) {
+      const detail = "the first request under this Idempotency-Key is still at work; try again";
+      throw new Failure("idempotency_conflict", detail);
+    }
+    await new Promise((done) => setTimeout(done, POLL_MS));
+  }
+  try {
+    const answer = await make();
+    await settle(parts, held, answer);
+    return answer;
+  } catch (thrown) {
+    await release(parts, held);
+    throw thrown;
+  }
+}
+
+type Held = OnceRequest & { key: string; sha256: string };
+
+const place = ({ workspaceId, route, key }: Held) =>
+  sql`workspace_id = ${workspaceId}::uuid AND route = ${route} AND key = ${key}`;
+
+/** Takes the key for this request, or tells what another made of it. */
+async function take({ database, clock }: Parts, held: Held) {
+  const now = clock();
+  const { rows } = await database.execute<{
+    taken: boolean;
+    sha256: string;
+    status: number;
+    body: unknown;
+  }>(sql`
+    WITH taken AS (
+      INSERT INTO idempotent_answer AS i
+        (workspace_id, route, key, body_sha256, status, body, created_at)
+      VALUES (${held.workspaceId}::uuid, ${held.route}, ${held.key},
+        decode(${held.sha256}, 'hex'), ${PENDING}, 'null', ${iso(now)}::timestamptz)
+      ON CONFLICT (workspace_id, route, key) DO UPDATE SET created_at = excluded.created_at
+        WHERE i.status = ${PENDING} AND i.body_sha256 = excluded.body_sha256
+          AND i.created_at < ${iso(now - ABANDONED_MS)}::timestamptz
+      RETURNING key)
+    SELECT EXISTS (SELECT FROM taken) AS taken, encode(body_sha256, 'hex') AS sha256, status, body
+      FROM idempotent_answer WHERE ${place(held)}
+    UNION ALL
+    SELECT true, '', ${PENDING}, 'null' FROM taken LIMIT 1`);
+  const row = rows[0];
+  // Not taken and not seen: another request took it while this statement ran.
+  if (!row) return { sha256: held.sha256, status: PENDING, body: null };
+  return row.taken ? "taken" : row;
+}
+
+async function settle({ database }: Parts, held: Held, { status, body }: Answer<unknown>) {
+  await database.execute(sql`
+    UPDATE idempotent_answer SET status = ${status}, body = ${JSON.stringify(body)}::jsonb
+     WHERE ${place(held)} AND status = ${PENDING}`);
+}
+
+async function release({ database }: Parts, held: Held) {
+  await database.execute(
+    sql`DELETE FROM idempotent_answer WHERE ${place(held)} AND status = ${PENDING}`,
+  );
+}

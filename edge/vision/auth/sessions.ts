@@ -1,0 +1,145 @@
+// Sessions: families of refresh tokens. A token is used once and the next of its family replaces
+// it; one that comes back later was stolen, by whoever sent it first or by whoever sends it now, so
+// its whole family ends.
+
+import { sql } from "drizzle-orm";
+import { assert, Failure } from "../../../shared/errors.ts";
+import { DAY, iso } from "../../../shared/time.ts";
+import type { TokenPair } from "../../../shared/vision.ts";
+import { sha256, toBase64url } from "./digest.ts";
+import type { Parts } from "./parts.ts";
+import { forgetSessions } from "./scope.ts";
+import { keyFor, signAccess } from "./tokens.ts";
+
+export const REFRESH_TOKEN_MS = 30 * DAY;
+/** A client whose answer got lost may ask once more within it, and gets the same answer. */
+const GRACE_MS = 10_000;
+
+const at = (instant: number) => sql`${iso(instant)}::timestamptz`;
+
+/**
+ * The token that follows another. It is a function of it, so that a repeated request is answered
+ * alike; without the key it is 256 bits that nobody can tell.
+ */
+async function successor(parts: Parts, token: string): Promise<string> {
+  const { bytes } = await keyFor(parts.tokenSecret, "refresh");
+  const name = { name: "HMAC", hash: "SHA-256" };
+  const key = await crypto.subtle.importKey("raw", bytes, name, false, ["sign"]);
+  const signed = await crypto.subtle.sign("HMAC", key, new TextEncoder().encode(token));
+  return toBase64url(new Uint8Array(signed));
+}
+
+interface Holder {
+  accountId: string;
+  email: string;
+  sessionVersion: number;
+}
+
+async function pair(
+  parts: Parts,
+  { session, refreshToken, ...holder }: Holder & { session: string; refreshToken: string },
+): Promise<TokenPair> {
+  return {
+    access_token: await signAccess(parts, { ...holder, session }),
+    refresh_token: refreshToken,
+    token_type: "bearer",
+  };
+}
+
+/** Begins a session. */
+export async function openSession(parts: Parts, holder: Holder): Promise<TokenPair> {
+  const refreshToken = toBase64url(crypto.getRandomValues(new Uint8Array(32)));
+  const session = crypto.randomUUID();
+  const now = parts.clock();
+  await parts.database.execute(sql`
+    INSERT INTO refresh_token (hash, family, account_id, created_at, expires_at)
+    VALUES (decode(${await sha256(refreshToken)}, 'hex'), ${session}::uuid,
+      ${holder.accountId}::uuid, ${at(now)}, ${at(now + REFRESH_TOKEN_MS)})`);
+  return pair(parts, { ...holder, session, refreshToken });
+}
+
+/**
+ * Exchanges a refresh token for a new pair. Fails with `unauthorized` for one that is unknown,
+ * expired or of an ended session, and for one used before, whose session ends by it.
+ */
+export async function rotateSession(parts: Parts, refreshToken: string): Promise<TokenPair> {
+  const refused = new Failure("unauthorized", "the refresh token is not valid; log in again");
+  const next = await successor(parts, refreshToken);
+  const now = parts.clock();
+  const { rows } = await parts.database.execute<{
+    account_id: string;
+    family: string;
+    email: string;
+    session_version: number;
+    used_now: boolean;
+    used_at: number | null;
+    usable: boolean;
+  }>(sql`
+    WITH used AS (
+      UPDATE refresh_token SET used_at = ${at(now)}
+       WHERE hash = decode(${await sha256(refreshToken)}, 'hex') AND used_at IS NULL
+         AND revoked_at IS NULL AND expires_at > ${at(now)}
+      RETURNING hash, family, account_id),
+    next AS (
+      INSERT INTO refresh_token (hash, family, account_id, created_at, expires_at)
+      SELECT decode(${await sha256(next)}, 'hex'), family, account_id, ${at(now)},
+        ${at(now + REFRESH_TOKEN_MS)} FROM used)
+    SELECT r.account_id::text, r.family::text, a.email, a.session_version,
+        EXISTS (SELECT FROM used) AS used_now,
+        (extract(epoch FROM r.used_at) * 1000)::float8 AS used_at,
+        r.revoked_at IS NULL AND r.expires_at > ${at(now)} AS usable
+      FROM refresh_token r JOIN account a ON a.id = r.account_id
+     WHERE r.hash = decode(${await sha256(refreshToken)}, 'hex')`);
+  const row = rows[0];
+  if (!row?.usable) throw refused;
+  // Not used by this statement and not seen as used: another used it meanwhile, just now.
+  const usedAt = row.used_now ? now : (row.used_at ?? now);
+  if (now - usedAt > GRACE_MS) {
+    parts.log.warning("refresh_token_reused", { account_id: row.account_id });
+    await endSession(parts, row.account_id, row.family);
+    throw refused;
+  }
+  return pair(parts, {
+    accountId: row.account_id,
+    email: row.email,
+    sessionVersion: row.session_version,
+    session: row.family,
+    refreshToken: next,
+  });
+}
+
+/** Ends one session: its refresh tokens at once, its access tokens within a minute everywhere. */
+export async function endSession(parts: Parts, accountId: string, session: string): Promise<void> {
+  await parts.database.execute(sql`
+    UPDATE refresh_token SET revoked_at = ${at(parts.clock())}
+     WHERE family = ${session}::uuid AND account_id = ${accountId}::uuid AND revoked_at IS NULL`);
+  forgetSessions(parts, accountId);
+}
+
+/** Ends every session of an account; returns the session version that new ones are of. */
+export async function endAllSessions(parts: Parts, accountId: string): Promise<number> {
+  const { rows } = await parts.database.execute<{ session_version: number }>(sql`
+    WITH revoked AS (
+      UPDATE refresh_token SET revoked_at = ${at(parts.clock())}
+       WHERE account_id = ${accountId}::uuid AND revoked_at IS NULL)
+    UPDATE account SET session_version = session_version + 1 WHERE id = ${accountId}::uuid
+    RETURNING session_version`);
+  forgetSessions(parts, accountId);
+  assert(rows[0], "an account that is logged in exists");
+  return rows[0].session_version;
+}
+
+/**
+ * Deletes what no longer means anything: expired refresh tokens, ended windows of throttles, and
+ * answers under an Idempotency-Key of more than a day ago. The minute cron calls it.
+ */
+export async function forgetExpired(parts: Parts): Promise<void> {
+  const now = parts.clock();
+  await parts.database.batch([
+    parts.database.execute(sql`DELETE FROM refresh_token WHERE expires_at < ${at(now - DAY)}`),
+    parts.database.execute(sql`
+      DELETE FROM throttle WHERE key IN (SELECT key FROM throttle
+        WHERE window_ends_at < ${at(now)} ORDER BY key FOR UPDATE SKIP LOCKED)`),
+    parts.database.execute(sql`DELETE FROM idempotent_answer WHERE created_at < ${at(now - DAY)}`),
+  ]);
+}
