@@ -225,16 +225,16 @@ function addInteractive(app: App<Parts>) {
     }
     if (asked.length === 0) throw new Failure("invalid_request", "prompts or exemplars: required");
     const payload = {
-      ...{ video_id: video.id, video: source(video.storageKey, video.bytes) },
+      ...{ video_id: video.videoId, video: source(video.storageKey, video.bytes) },
       ...{ prompts: asked, frames, threshold: body.threshold },
       ...{ resolution: body.resolution ?? null, segmenter: body.segmenter ?? null },
     };
     const task = { kind: "preview" as const, workspaceId: video.workspaceId, payload };
     const found = TASK_KINDS.preview.result.parse(
-      await runNow(parts, { ...task, subject: `video:${video.id}` }, { timeoutMs: PREVIEW_MS }),
+      await runNow(parts, { ...task, subject: `video:${video.videoId}` }, { timeoutMs: PREVIEW_MS }),
     );
     const previews = found.frames.map(({ frame_index, image, detections }) => ({
-      frame_id: frameId(video.id, frame_index),
+      frame_id: frameId(video.videoId, frame_index),
       image,
       annotations: detections.map(({ class_name, bbox, confidence }) => ({
         ...{ class: class_name, bbox, confidence },
@@ -271,13 +271,13 @@ function addInteractive(app: App<Parts>) {
     const { video, frames } = await framesOf(parts.database, workspaces, [body.frame_id]);
     allow(callerOf(context), video.workspaceId, "annotator");
     const payload = {
-      ...{ video_id: video.id, video: source(video.storageKey, video.bytes) },
+      ...{ video_id: video.videoId, video: source(video.storageKey, video.bytes) },
       ...{ frame_index: frames[0] as number, points: body.points, box: body.bbox ?? null },
       segmenter: body.segmenter ?? null,
     };
     const task = { kind: "segment" as const, workspaceId: video.workspaceId, payload };
     const found = TASK_KINDS.segment.result.parse(
-      await runNow(parts, { ...task, subject: `video:${video.id}` }, { timeoutMs: SEGMENT_MS }),
+      await runNow(parts, { ...task, subject: `video:${video.videoId}` }, { timeoutMs: SEGMENT_MS }),
     );
     const [mask, ...alternatives] = found.masks;
     if (!mask) throw new Failure("task_failed", "the segmenter found no object there");
@@ -291,17 +291,20 @@ async function videosOf(
   caller: ReturnType<typeof callerOf>,
   { project_id: projectId, video_ids: ids }: { project_id: string; video_ids: readonly string[] },
 ) {
-  const videos = await findVideos(database, workspacesOf(caller), unique(ids));
+  const asked = unique(ids);
+  const found = await findVideos(database, workspacesOf(caller), asked);
+  const byId = new Map(found.map((video) => [video.videoId, video]));
+  const videos = asked.flatMap((id) => byId.get(id) ?? []);
   const [first] = videos;
   const elsewhere = videos.find((video) => video.projectId !== projectId);
-  if (!first || elsewhere) {
-    throw new Failure("not_found", `no project ${projectId} that holds the videos`);
+  if (!first || elsewhere || videos.length < asked.length) {
+    throw new Failure("not_found", `no project ${projectId} that holds all of the videos`);
   }
   allow(caller, first.workspaceId, "engineer");
   const unready = videos.find(({ state }) => state !== "ready");
   if (unready) {
     const why = unready.failure ? `: ${unready.failure}` : "; wait until it is ready";
-    throw new Failure("state_conflict", `video ${unready.id} is ${unready.state}${why}`);
+    throw new Failure("state_conflict", `video ${unready.videoId} is ${unready.state}${why}`);
   }
   return { videos, workspaceId: first.workspaceId, createdBy: caller.accountId };
 }
@@ -327,7 +330,7 @@ async function start(parts: Parts, { videos, body, ...job }: Start): Promise<str
     const frames = sampleFrames(pts, [numerator, denominator], body.fps ?? null).filter(
       (frame) => secondsAt(frame) >= from && secondsAt(frame) < to,
     );
-    sampled.push({ videoId: video.id, frames });
+    sampled.push({ videoId: video.videoId, frames });
   }
   if (sampled.every(({ frames }) => frames.length === 0)) {
     throw new Failure("invalid_request", "from_seconds: no video has a frame between these times");

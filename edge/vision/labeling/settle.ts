@@ -145,7 +145,8 @@ export async function advanceJob(parts: Parts, jobId: string, workspaceId: strin
   const status = await statusOf(database, job, parts.clock());
   const data = liveData(status);
   if (job.state === "queued" || job.state === "running") {
-    return publish(parts, topicOf(job), [{ type: "batch", data }]);
+    await publish(parts, topicOf(job), [{ type: "batch", data }]);
+    return;
   }
   const error = { type: "error" as const, data: { detail: job.failure } };
   await publish(parts, topicOf(job), [
