@@ -25,6 +25,8 @@ export interface WorkersOptions {
   s3Port: number;
   /** Every line a Worker logs. */
   onLog: (line: string) => void;
+  /** Further Workers beside the services, as Miniflare takes them. */
+  further?: readonly Record<string, unknown>[];
 }
 
 /** The Node side of the object store, for tests and tools. */
@@ -34,10 +36,14 @@ type R2Bucket = import("@cloudflare/workers-types").R2Bucket;
 export interface Workers {
   urls: Readonly<Record<ServiceName, string>>;
   s3Url: string;
-  /** Delivers one cron event to the console. */
+  /** Delivers one cron event to every started service that has a cron. */
   tick(scheduledTime: number): Promise<void>;
   bucket(): Promise<Bucket>;
   media(): Promise<Bucket>;
+  /** Asks one of the further Workers. */
+  ask(name: string, body: unknown): Promise<unknown>;
+  /** Ends an object's life in memory as the platform may at any time; its sockets hibernate. */
+  evict(className: string, name: string): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -46,6 +52,8 @@ export const mediaS3Url = (port: number) =>
   `http://127.0.0.1:${port}/cdn-cgi/local/r2/s3/vantage-vision`;
 
 const CRON = "* * * * *";
+/** The services that have it. */
+const TICKED: readonly ServiceName[] = ["console", "vision"];
 
 /** Bundles and starts the Workers; resolves when every one answers. */
 export async function startWorkers(options: WorkersOptions): Promise<Workers> {
@@ -91,7 +99,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
       resourcePersistencePath: options.persistTo,
       unsafeLocalExplorer: false,
       unsafeObservability: false,
-      workers,
+      workers: [...workers, ...(options.further ?? [])],
     } as never),
   );
   const entry = await runtime.ready;
@@ -106,15 +114,26 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
     urls: Object.fromEntries(urls) as Workers["urls"],
     s3Url: new URL("/cdn-cgi/local/r2/s3", entry).href,
     tick: async (scheduledTime) => {
-      const worker = await runtime.getWorker("console");
-      const outcome = await worker.scheduled({
-        cron: CRON,
-        scheduledTime: new Date(scheduledTime),
-      });
-      if (outcome.outcome !== "ok") throw new Error(`the cron event ended with ${outcome.outcome}`);
+      const ticked = TICKED.filter((service) => options.services.includes(service));
+      const deliver = async (service: ServiceName) => {
+        const worker = await runtime.getWorker(service);
+        const event = { cron: CRON, scheduledTime: new Date(scheduledTime) };
+        const { outcome } = await worker.scheduled(event);
+        if (outcome !== "ok") throw new Error(`the cron event of ${service} ended with ${outcome}`);
+      };
+      // One service's failure keeps no other from its event.
+      const delivered = await Promise.allSettled(ticked.map(deliver));
+      for (const one of delivered) if (one.status === "rejected") throw one.reason;
     },
     bucket: async () => (await runtime.getR2Bucket("STORE", "console")) as unknown as Bucket,
     media: async () => (await runtime.getR2Bucket("MEDIA", "vision")) as unknown as Bucket,
+    ask: async (name, body) => {
+      const worker = await runtime.getWorker(name);
+      const init = { method: "POST", body: JSON.stringify(body) };
+      return (await worker.fetch("http://worker/", init)).json();
+    },
+    evict: (className, name) =>
+      runtime.unsafeEvictDurableObject("vision", className, { name, webSockets: "hibernate" }),
     stop: () => runtime.dispose(),
   };
 }

@@ -1,6 +1,6 @@
 // Configuration of the vision service.
 
-import type { R2Bucket } from "@cloudflare/workers-types";
+import type { DurableObjectNamespace, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
 import { binding, databaseUrl, parseEnvironment, secret } from "../http/config.ts";
 
@@ -9,6 +9,10 @@ const Environment = z.object({
   DATABASE_URL: databaseUrl(),
   /** Videos, frames, exports. Required, no default. */
   MEDIA: binding<R2Bucket>(),
+  /** Live progress, one object a topic. Required, no default. */
+  PROGRESS: binding<DurableObjectNamespace>(),
+  /** Wakes waiting nodes. Required, no default. */
+  DOORBELL: binding<DurableObjectNamespace>(),
   /** Signs access tokens and tickets; at least 32 characters. Required, no default. */
   TOKEN_SECRET: secret().refine(
     (value) => value.reveal().length >= 32,

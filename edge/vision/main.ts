@@ -1,19 +1,66 @@
-// The vision Worker. It serves its liveness only, until its first rooms move in.
+// The vision Worker: opens what its rooms work with, and tells each room's news to the next.
 
+import type { ExportedHandler } from "@cloudflare/workers-types";
 import { sql } from "drizzle-orm";
+import { systemClock } from "../../shared/time.ts";
 import { addLiveness, createService } from "../http/app.ts";
-import { type Database, openDatabase } from "../http/database.ts";
+import { openDatabase } from "../http/database.ts";
+import type { Log } from "../http/log.ts";
+import { addAccountRoutes } from "./auth/account-routes.ts";
+import { addAdminRoutes } from "./auth/admin-routes.ts";
+import type { Parts } from "./auth/parts.ts";
 import { parseConfig } from "./config.ts";
+import { addProgressRoutes } from "./progress/progress-routes.ts";
+import { addNodeRoutes } from "./tasks/node-routes.ts";
+import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
 
-const { app } = createService<{ database: Database }>({
+/** Which room takes the outcome of which kind of task. */
+const handlers: HandlersByKind = {};
+
+const { app, open } = createService<Parts>({
   name: "vision",
   title: "Vantage Vision",
   version: "0.1.0",
   description: "Video labeling, training, serving and administration.",
-  loggedQuery: [],
-  open: (environment) => ({ database: openDatabase(parseConfig(environment).DATABASE_URL) }),
+  loggedQuery: ["offset", "limit", "after"],
+  open: openParts,
 });
 
-addLiveness(app, ({ database }) => database.execute(sql`SELECT 1`));
+function openParts(environment: object, log: Log): Parts {
+  const config = parseConfig(environment);
+  return {
+    database: openDatabase(config.DATABASE_URL),
+    bucket: config.MEDIA,
+    s3: {
+      url: config.S3_URL,
+      accessKeyId: config.S3_ACCESS_KEY_ID,
+      secretAccessKey: config.S3_SECRET_ACCESS_KEY,
+    },
+    tokenSecret: config.TOKEN_SECRET,
+    limits: {
+      uploadBytesMax: config.UPLOAD_BYTES_MAX,
+      workspaceBytesMax: config.WORKSPACE_BYTES_MAX,
+    },
+    topics: config.PROGRESS,
+    doorbell: config.DOORBELL,
+    clock: systemClock,
+    log,
+  };
+}
 
-export default { fetch: app.fetch };
+addLiveness(app, ({ database }) => database.execute(sql`SELECT 1`));
+addAccountRoutes(app);
+addAdminRoutes(app);
+addNodeRoutes(app, handlers);
+addProgressRoutes(app);
+
+export { ProgressTopic } from "./progress/topic.ts";
+export { Doorbell } from "./tasks/doorbell.ts";
+
+export default {
+  fetch: app.fetch as never,
+
+  async scheduled(_controller, environment) {
+    await minuteTasks(open(environment), handlers);
+  },
+} satisfies ExportedHandler<object>;

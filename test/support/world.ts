@@ -22,10 +22,15 @@ import {
 import { type CommitRequest, commit } from "../../edge/markets/store/commit.ts";
 import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { openStore, type Store } from "../../edge/markets/store/store.ts";
+import type { Parts } from "../../edge/vision/auth/parts.ts";
+import { callerWorker, objectsOf } from "./objects.ts";
 
 export interface World {
   urls: Workers["urls"];
   tick: Workers["tick"];
+  /** Namespaces of the vision service's Durable Objects. */
+  objects(binding: "PROGRESS" | "DOORBELL"): Parts["topics"];
+  evict: Workers["evict"];
   operator: Operator;
   operatorToken: string;
   /** Name of the markets database, for a connection of the test's own. */
@@ -53,6 +58,9 @@ export interface WorldOptions {
   /** Points the services at another catalog graph; null at none. */
   graphUrl?: string | null;
 }
+
+/** What vision services of tests sign with. */
+export const VISION_TOKEN_SECRET = "a secret of the tests, of 32 characters";
 
 /** A database URL whose port refuses connections. */
 export const REFUSING_URL = "postgresql://reader:hunter2@127.0.0.1:1/nowhere";
@@ -122,7 +130,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
       },
       vision: {
         DATABASE_URL: urls.visionOwner,
-        TOKEN_SECRET: "a secret of the tests, of 32 characters",
+        TOKEN_SECRET: VISION_TOKEN_SECRET,
         S3_URL: mediaS3Url(s3Port),
         S3_ACCESS_KEY_ID: "test",
         S3_SECRET_ACCESS_KEY: "test",
@@ -130,6 +138,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
       },
     },
     onLog: (line) => logs.push(line),
+    further: (options.services ?? SERVICES).includes("vision") ? [callerWorker] : [],
   });
   takeDown.push(async () => {
     await workers.stop();
@@ -145,6 +154,8 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
   return {
     urls: workers.urls,
     tick: workers.tick,
+    objects: (binding) => objectsOf(workers.ask, binding),
+    evict: workers.evict,
     operator: operatorAt(workers.urls.console, operatorToken),
     operatorToken,
     databaseName: new URL(urls.marketsWriter).pathname.slice(1),

@@ -1,0 +1,61 @@
+// The WebSocket of live progress. Whoever issues a ticket has checked who may listen to what.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { Failure } from "../../../shared/errors.ts";
+import { ProgressEvent } from "../../../shared/progress.ts";
+import { type App, errorResponses } from "../../http/app.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { topicOf } from "./progress.ts";
+import { verifyTicket } from "./tickets.ts";
+
+/** Registers `GET /progress`. */
+export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
+  // Every service of this room's routes is at least `Parts`.
+  const routes = app as unknown as App<Parts>;
+  routes.openAPIRegistry.register("ProgressEvent", ProgressEvent);
+  const route = createRoute({
+    method: "get",
+    path: `${API}/progress`,
+    summary: "Live progress of a job or run, as a WebSocket",
+    description:
+      "Beyond the contract. The ticket is the credential: `POST /jobs/{job_id}/ticket` gives one for " +
+      "a minute, with this route's address. Each message is a `ProgressEvent`. `seq` numbers the " +
+      "events of a topic without gaps; after a lost connection ask for `after=<last seq>` and get " +
+      "what was missed. Without `after`, or when it is too long ago, the first message is a " +
+      "`snapshot`: the data of all events up to its `seq` laid over each other, `log` left out. " +
+      "Lay each later event's `data` over it in the same way.\n\n" +
+      '`batch` comes at most four times a second. A reader that sends `{"ack":<seq>}` gets no ' +
+      "`batch` while it is 200 events behind; nothing else is ever left out. `end` is the last " +
+      "event, and the socket is closed with 1000 after it. Text `ping` is answered `pong`: send " +
+      "one every 25 s.",
+    security: [],
+    request: {
+      query: z.object({
+        ticket: z.string().min(1).meta({ description: "from the job's ticket route" }),
+        after: z.coerce.number().int().min(0).optional().meta({
+          description: "the last seq that was seen",
+          example: 12,
+        }),
+      }),
+    },
+    responses: {
+      101: { description: "the socket" },
+      ...errorResponses("unauthorized", "invalid_request", "busy"),
+    },
+  });
+  routes.openapi(route, async (context) => {
+    const { service } = context.var;
+    const { ticket, after } = context.req.valid("query");
+    if (context.req.header("Upgrade")?.toLowerCase() !== "websocket") {
+      throw new Failure("invalid_request", "Upgrade: must be websocket");
+    }
+    const opened = await verifyTicket(service, ticket);
+    if (!opened) throw new Failure("unauthorized", "the ticket is no more; ask for a new one");
+    const headers: Record<string, string> = { Upgrade: "websocket", "X-Topic": opened.topic };
+    if (after !== undefined) headers["X-After"] = String(after);
+    const url = new URL(`${API}/progress`, context.req.url);
+    const answer = await topicOf(service, opened.topic).fetch(new Request(url, { headers }));
+    if (answer.status === 503) throw new Failure("busy", "too many listeners; ask for the status");
+    return answer as never;
+  });
+}

@@ -1,0 +1,50 @@
+// Telling the listeners of a topic what happened. Progress is for show: a topic that cannot be
+// reached is logged and never fails whoever reports.
+
+import type { EVENT_TYPES, ProgressEvent } from "../../../shared/progress.ts";
+import type { Parts } from "../auth/parts.ts";
+
+/**
+ * An event to publish. Its data is laid over the topic's state, which is what snapshots show; only
+ * `log` is not. `batch` may be laid together with later ones, or left out for slow readers. After
+ * `end` nothing is taken.
+ */
+export interface NewEvent {
+  type: Exclude<(typeof EVENT_TYPES)[number], "snapshot">;
+  data: Record<string, unknown>;
+}
+
+export interface PublishReply {
+  /** Of the last event of the topic. */
+  seq: number;
+  accepted: number;
+  /** Events that came after the topic's end. */
+  refused: number;
+}
+
+/** What a ProgressTopic object answers to. */
+export interface TopicRpc {
+  publish(topic: string, events: readonly NewEvent[]): Promise<PublishReply>;
+  snapshot(topic: string): Promise<ProgressEvent>;
+  fetch(request: Request): Promise<Response>;
+}
+
+/** The object of a topic. */
+export const topicOf = ({ topics }: Pick<Parts, "topics">, topic: string): TopicRpc =>
+  topics.get(topics.idFromName(topic)) as unknown as TopicRpc;
+
+/** Publishes events to a topic, in order; null when the topic could not be reached. */
+export async function publish(
+  parts: Pick<Parts, "topics" | "log">,
+  topic: string,
+  events: readonly NewEvent[],
+): Promise<PublishReply | null> {
+  try {
+    const reply = await topicOf(parts, topic).publish(topic, events);
+    if (reply.refused > 0) parts.log.warning("progress_after_end", { topic, ...reply });
+    return { ...reply };
+  } catch (error) {
+    parts.log.warning("progress_not_published", { topic, count: events.length, error });
+    return null;
+  }
+}

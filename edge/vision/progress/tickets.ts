@@ -1,0 +1,61 @@
+// Tickets: what lets a WebSocket listen to one topic. They live a minute, since they stand in an
+// address; the access token never does.
+
+import type { z } from "@hono/zod-openapi";
+import { jwtVerify, SignJWT } from "jose";
+import type { Ticket } from "../../../shared/progress.ts";
+import { iso, MINUTE } from "../../../shared/time.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { keyFor } from "../auth/tokens.ts";
+
+const TICKET_MS = MINUTE;
+const ALGORITHM = "HS256";
+const TYPE = "ticket+jwt";
+const ISSUER = "vantage-vision";
+const AUDIENCE = "vantage-vision-progress";
+
+type TicketParts = Pick<Parts, "tokenSecret" | "clock">;
+
+/**
+ * Lets an account listen to a topic; the caller has checked that it may. With `requestUrl`, the
+ * address is absolute, on the host that was asked; else it begins with its path.
+ */
+export async function issueTicket(
+  { tokenSecret, clock }: TicketParts,
+  { topic, accountId, requestUrl }: { topic: string; accountId: string; requestUrl?: string },
+): Promise<z.infer<typeof Ticket>> {
+  const key = await keyFor(tokenSecret, "ticket");
+  const seconds = Math.floor(clock() / 1_000);
+  const ticket = await new SignJWT({ topic })
+    .setProtectedHeader({ alg: ALGORITHM, typ: TYPE, kid: key.id })
+    .setSubject(accountId)
+    .setIssuer(ISSUER)
+    .setAudience(AUDIENCE)
+    .setIssuedAt(seconds)
+    .setExpirationTime(seconds + TICKET_MS / 1_000)
+    .sign(key.bytes);
+  const url = `${socketOrigin(requestUrl)}${API}/progress?ticket=${ticket}`;
+  return { ticket, url, expires_at: iso(seconds * 1_000 + TICKET_MS) };
+}
+
+const socketOrigin = (requestUrl: string | undefined) =>
+  requestUrl ? new URL(requestUrl).origin.replace(/^http/, "ws") : "";
+
+/** The topic that a ticket opens, or null for one that is expired, forged or none of ours. */
+export async function verifyTicket(
+  { tokenSecret, clock }: TicketParts,
+  ticket: string,
+): Promise<{ topic: string; accountId: string } | null> {
+  const key = await keyFor(tokenSecret, "ticket");
+  const verified = await jwtVerify(ticket, key.bytes, {
+    algorithms: [ALGORITHM],
+    typ: TYPE,
+    issuer: ISSUER,
+    audience: AUDIENCE,
+    requiredClaims: ["sub", "iat", "exp", "topic"],
+    currentDate: new Date(clock()),
+  }).catch(() => null);
+  const { topic, sub } = verified?.payload ?? {};
+  if (typeof topic !== "string" || typeof sub !== "string") return null;
+  return { topic, accountId: sub };
+}

@@ -1,0 +1,305 @@
+// What admins see and do about nodes, queues and tasks. Every change is written to the audit log.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import type { Context } from "hono";
+import { Failure } from "../../../shared/errors.ts";
+import { Capabilities, TASK_KINDS } from "../../../shared/tasks.ts";
+import { systemClock } from "../../../shared/time.ts";
+import { type App, errorResponses, json, name } from "../../http/app.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
+import { doorbellOf } from "./bell.ts";
+import { createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
+import { audit, listQueues, stuckTasks } from "./overview.ts";
+import { findTask, purge, requestRevoke } from "./queue.ts";
+import { type HandlersByKind, settleEnded } from "./settling.ts";
+import { TASK_STATES } from "./states.ts";
+
+const adminOnly = { middleware: authenticate(), security: [{ accessToken: [] }] };
+const adminErrors = errorResponses("unauthorized", "forbidden", "store_unavailable");
+
+/** The caller, who must be admin of some workspace: nodes and queues serve all of them. */
+function adminOf(context: Pick<Context, "get">): Caller {
+  const caller = callerOf(context);
+  if (workspacesOf(caller, "admin").length > 0) return caller;
+  throw new Failure("forbidden", "this needs the role admin in some workspace", {
+    data: { role_needed: "admin" },
+  });
+}
+
+const CurrentTask = z.object({
+  task_id: z.uuid(),
+  kind: z.string(),
+  subject: z.string(),
+  started_at: z.iso.datetime(),
+  lease_expired: z.boolean(),
+});
+const Worker = z
+  .object({
+    node_id: z.uuid(),
+    name: z.string(),
+    live: z.boolean().meta({ description: "heard of within 60 s" }),
+    draining: z.boolean(),
+    last_heartbeat_at: z.iso.datetime(),
+    kinds: z.array(z.string()),
+    device: z.string(),
+    version: z.string(),
+    slots: z.number().int(),
+    tasks: z.array(CurrentTask),
+  })
+  .meta({ id: "Worker" });
+const Node = z
+  .object({
+    node_id: z.uuid(),
+    name: z.string(),
+    live: z.boolean(),
+    draining: z.boolean(),
+    last_heartbeat_at: z.iso.datetime(),
+    created_at: z.iso.datetime(),
+    revoked_at: z.iso.datetime().nullable(),
+    capabilities: Capabilities,
+    tasks: z.array(CurrentTask),
+  })
+  .meta({ id: "Node" });
+const Queue = z
+  .object({
+    name: z.string().meta({ description: "the kind of its tasks" }),
+    depth: z.number().int().meta({ description: "tasks that wait" }),
+    delayed: z.number().int().meta({ description: "of those, due only later" }),
+    running: z.number().int(),
+    consumers: z.number().int().meta({ description: "live nodes that take its tasks" }),
+    oldest_queued_at: z.iso.datetime().nullable(),
+  })
+  .meta({ id: "Queue" });
+
+export function addTaskAdministration(app: App<Parts>, handlers: HandlersByKind) {
+  addNodeAdministration(app);
+  addStatus(app);
+  addListings(app);
+  addRevoke(app, handlers);
+  addPurge(app, handlers);
+}
+
+function addNodeAdministration(app: App<Parts>) {
+  const code = createRoute({
+    method: "post",
+    path: `${API}/admin/nodes/codes`,
+    summary: "A one-time code for a new GPU node",
+    description: "Beyond the contract. Needs the role admin. Valid for an hour, for one node.",
+    ...adminOnly,
+    responses: {
+      201: json("the code", z.object({ code: z.string(), expires_at: z.iso.datetime() })),
+      ...adminErrors,
+    },
+  });
+  app.openapi(code, async (context) => {
+    const { accountId } = adminOf(context);
+    const { service } = context.var;
+    const made = await createCode(service, accountId);
+    const entry = { actorId: accountId, action: "node.code", subject: "nodes" };
+    await audit(service.database, { ...entry, detail: { expires_at: made.expiresAt } });
+    return context.json({ code: made.code, expires_at: made.expiresAt }, 201);
+  });
+
+  const list = createRoute({
+    method: "get",
+    path: `${API}/admin/nodes`,
+    summary: "All GPU nodes, revoked ones too",
+    description: "Beyond the contract. Needs the role admin.",
+    ...adminOnly,
+    responses: { 200: json("nodes, live ones first", z.array(Node)), ...adminErrors },
+  });
+  app.openapi(list, async (context) => {
+    adminOf(context);
+    return context.json(await listNodes(context.var.service.database), 200);
+  });
+
+  const revoke = createRoute({
+    method: "delete",
+    path: `${API}/admin/nodes/{node_id}`,
+    summary: "Revoke a GPU node's token",
+    description:
+      "Beyond the contract. Needs the role admin. What the node works on goes to others as its " +
+      "leases expire.",
+    ...adminOnly,
+    request: { params: z.object({ node_id: z.uuid() }) },
+    responses: {
+      204: { description: "it is revoked" },
+      ...errorResponses("unauthorized", "forbidden", "not_found", "invalid_request"),
+      ...errorResponses("store_unavailable"),
+    },
+  });
+  app.openapi(revoke, async (context) => {
+    const { accountId } = adminOf(context);
+    const { service } = context.var;
+    const { node_id } = context.req.valid("param");
+    const revoked = await revokeNode(service.database, node_id);
+    if (!revoked) throw new Failure("not_found", "no node that is not revoked has this id");
+    const subject = `node:${node_id}`;
+    await audit(service.database, { actorId: accountId, action: "node.revoke", subject });
+    await doorbellOf(service)
+      .hangUp(node_id)
+      .catch((error: unknown) => service.log.warning("doorbell", { error }));
+    return context.body(null, 204);
+  });
+}
+
+function addStatus(app: App<Parts>) {
+  const route = createRoute({
+    method: "get",
+    path: `${API}/admin/status`,
+    summary: "Queue depth, workers, stuck jobs, database latency",
+    description:
+      "Needs the role admin. A job is stuck when one of its running tasks has a lease that nobody " +
+      "freed for three minutes, made no step for five times its mean step (and five minutes), or " +
+      "has run for over four hours.",
+    ...adminOnly,
+    responses: {
+      200: json(
+        "status",
+        z.object({
+          queue_depth: z.number().int(),
+          running: z.number().int(),
+          worker_count: z.number().int(),
+          stuck_job_count: z.number().int(),
+          database_latency_ms: z.number(),
+        }),
+      ),
+      ...adminErrors,
+    },
+  });
+  app.openapi(route, async (context) => {
+    adminOf(context);
+    const { database } = context.var.service;
+    const started = systemClock();
+    const queues = await listQueues(database);
+    const latency = systemClock() - started;
+    const [nodes, stuck] = await Promise.all([listNodes(database), stuckTasks(database)]);
+    const total = (of: "depth" | "running") => queues.reduce((sum, queue) => sum + queue[of], 0);
+    return context.json(
+      {
+        queue_depth: total("depth"),
+        running: total("running"),
+        worker_count: nodes.filter(({ live }) => live).length,
+        stuck_job_count: new Set(stuck.map(({ subject }) => subject)).size,
+        database_latency_ms: latency,
+      },
+      200,
+    );
+  });
+}
+
+const workerOf = ({ capabilities, ...node }: NodeRecord): z.infer<typeof Worker> => ({
+  node_id: node.node_id,
+  name: node.name,
+  live: node.live,
+  draining: node.draining,
+  last_heartbeat_at: node.last_heartbeat_at,
+  kinds: capabilities.kinds,
+  device: capabilities.device.name,
+  version: capabilities.version,
+  slots: capabilities.slots,
+  tasks: node.tasks,
+});
+
+function addListings(app: App<Parts>) {
+  const workers = createRoute({
+    method: "get",
+    path: `${API}/admin/workers`,
+    summary: "Workers, what they work on, when they were last heard of",
+    description: "Needs the role admin. A worker is a GPU node that was not revoked.",
+    ...adminOnly,
+    responses: { 200: json("workers, live ones first", z.array(Worker)), ...adminErrors },
+  });
+  app.openapi(workers, async (context) => {
+    adminOf(context);
+    const nodes = await listNodes(context.var.service.database);
+    return context.json(nodes.filter(({ revoked_at }) => revoked_at === null).map(workerOf), 200);
+  });
+
+  const queues = createRoute({
+    method: "get",
+    path: `${API}/admin/queue`,
+    summary: "Queues with depth and consumers",
+    description: "Needs the role admin. A queue holds the tasks of one kind.",
+    ...adminOnly,
+    responses: { 200: json("queues by name", z.array(Queue)), ...adminErrors },
+  });
+  app.openapi(queues, async (context) => {
+    adminOf(context);
+    return context.json(await listQueues(context.var.service.database), 200);
+  });
+}
+
+function addRevoke(app: App<Parts>, handlers: HandlersByKind) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/admin/tasks/{task_id}/revoke`,
+    summary: "Revoke a task, ending the process that works on it",
+    description:
+      "Needs the role admin. A queued task is `revoked` at once. A running one stays `running` " +
+      "until its node reports that the process is gone, or has been silent for two minutes; " +
+      "nothing else that it reports is taken. Asking again changes nothing.",
+    ...adminOnly,
+    request: { params: z.object({ task_id: z.uuid() }) },
+    responses: {
+      202: json("the task", z.object({ task_id: z.uuid(), state: z.enum(TASK_STATES) })),
+      ...errorResponses("unauthorized", "forbidden", "not_found", "state_conflict"),
+      ...errorResponses("invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { accountId } = adminOf(context);
+    const { service } = context.var;
+    const { task_id } = context.req.valid("param");
+    const [task] = await requestRevoke(service.database, { taskIds: [task_id] });
+    if (!task) {
+      const ended = await findTask(service.database, task_id);
+      if (!ended) throw new Failure("not_found", "no task has this id");
+      throw new Failure("state_conflict", `the task has ended: it is ${ended.state}`);
+    }
+    const entry = { actorId: accountId, action: "task.revoke", subject: `task:${task_id}` };
+    await audit(service.database, { ...entry, detail: { state: task.state, kind: task.kind } });
+    await settleEnded(service, handlers, [task]);
+    return context.json({ task_id, state: task.state }, 202);
+  });
+}
+
+function addPurge(app: App<Parts>, handlers: HandlersByKind) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/admin/queue/{queue_name}/purge`,
+    summary: "Drop all pending tasks of a queue",
+    description:
+      "Needs the role admin. Pending tasks become `cancelled`. Running ones are left alone: revoke " +
+      "them one by one.",
+    ...adminOnly,
+    request: { params: z.object({ queue_name: name() }) },
+    responses: {
+      200: json(
+        "what was dropped, and how many tasks run on",
+        z.object({
+          purged: z.number().int(),
+          task_ids: z.array(z.uuid()),
+          running: z.number().int(),
+        }),
+      ),
+      ...errorResponses("unauthorized", "forbidden", "not_found", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { accountId } = adminOf(context);
+    const { service } = context.var;
+    const { queue_name } = context.req.valid("param");
+    if (!Object.hasOwn(TASK_KINDS, queue_name)) {
+      const known = Object.keys(TASK_KINDS).join(", ");
+      throw new Failure("not_found", `no queue has this name; there are: ${known}`);
+    }
+    const { purged, running } = await purge(service.database, queue_name);
+    const ids = purged.map(({ taskId }) => taskId);
+    const entry = { actorId: accountId, action: "queue.purge", subject: `queue:${queue_name}` };
+    await audit(service.database, { ...entry, detail: { count: ids.length, task_ids: ids } });
+    await settleEnded(service, handlers, purged);
+    return context.json({ purged: ids.length, task_ids: ids, running }, 200);
+  });
+}

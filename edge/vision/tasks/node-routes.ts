@@ -1,0 +1,244 @@
+// The node protocol over HTTP: register, claim, heartbeat, progress, finish, and the socket that
+// wakes. A node is known by its token and sees tasks only by claiming them.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { Failure } from "../../../shared/errors.ts";
+import {
+  ClaimedTask,
+  ClaimRequest,
+  FinishRequest,
+  HeartbeatReply,
+  HeartbeatRequest,
+  type Outcome,
+  ProgressReport,
+  RegisteredNode,
+  RegisterNode,
+  TASK_KINDS,
+  type TaskKind,
+  Verdict,
+} from "../../../shared/tasks.ts";
+import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { addTaskAdministration } from "./admin-routes.ts";
+import { doorbellOf, nextRing } from "./bell.ts";
+import { authenticateNode, noteHeartbeat, registerNode } from "./nodes.ts";
+import { signReferences } from "./objects.ts";
+import { type Claimed, claim, findTask, finish, heartbeat, reportProgress } from "./queue.ts";
+import { type HandlersByKind, settleEnded, tellProgress } from "./settling.ts";
+import { TASK_STATES } from "./states.ts";
+
+const POLL_MS = 100;
+const POLL_MS_MAX = 1_000;
+
+const nodeToken = [{ nodeToken: [] }];
+const guarded = { middleware: authenticateNode(), security: nodeToken };
+const taskId = z.object({ task_id: z.uuid() });
+
+/** Registers the node protocol and the admin routes of this room. */
+export function addNodeRoutes<Service extends Parts>(app: App<Service>, handlers: HandlersByKind) {
+  // Every service of this room's routes is at least `Parts`.
+  const routes = app as unknown as App<Parts>;
+  routes.openAPIRegistry.registerComponent("securitySchemes", "nodeToken", {
+    type: "http",
+    scheme: "bearer",
+  });
+  addRegister(routes);
+  addClaim(routes);
+  addHeartbeat(routes);
+  addProgress(routes, handlers);
+  addFinish(routes, handlers);
+  addSocket(routes);
+  addTaskAdministration(routes, handlers);
+}
+
+function addRegister(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/node/register`,
+    summary: "Introduce a GPU node by a one-time code",
+    description: "Open: the code of `POST /admin/nodes/codes` is the credential, once.",
+    request: jsonBody(RegisterNode),
+    responses: {
+      201: json("the node's identity; the token is shown only here", RegisteredNode),
+      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const made = await registerNode(context.var.service, context.req.valid("json"));
+    return context.json({ node_id: made.nodeId, node_token: made.nodeToken }, 201);
+  });
+}
+
+function addClaim(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/node/claim`,
+    summary: "Take the next task",
+    description:
+      "The task is the node's while its lease lasts; heartbeats renew it. The objects in `payload` " +
+      "have addresses that are valid for an hour.",
+    ...guarded,
+    request: jsonBody(ClaimRequest),
+    responses: {
+      200: json("a task, or null when none came in time", ClaimedTask.nullable()),
+      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { kinds, wait_seconds } = context.req.valid("json");
+    const { service } = context.var;
+    const { nodeId } = context.var.node;
+    const claimed = await claimWithin(service, { nodeId, kinds }, wait_seconds * 1_000);
+    if (!claimed) return context.json(null, 200);
+    const payload = await signReferences(service, claimed.payload);
+    return context.json(
+      {
+        task_id: claimed.taskId,
+        kind: claimed.kind,
+        fence: claimed.fence,
+        attempt: claimed.attempt,
+        lease_until: claimed.leaseUntil,
+        payload: payload as Record<string, unknown>,
+      },
+      200,
+    );
+  });
+}
+
+/** Claims, waiting for a task at most this long: a ring cuts a pause between looks short. */
+async function claimWithin(
+  parts: Parts,
+  who: { nodeId: string; kinds: readonly string[] },
+  waitMs: number,
+): Promise<Claimed | null> {
+  const until = parts.clock() + waitMs;
+  for (let pause = POLL_MS; ; pause = Math.min(pause * 2, POLL_MS_MAX)) {
+    const claimed = await claim(parts.database, who);
+    const left = until - parts.clock();
+    if (claimed || left <= 0) return claimed;
+    await nextRing(parts, Math.min(pause, left));
+  }
+}
+
+function addHeartbeat(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/node/heartbeat`,
+    summary: "Renew the leases of the node's tasks, and hear what is wanted of each",
+    ...guarded,
+    request: jsonBody(HeartbeatRequest),
+    responses: {
+      200: json("a verdict per task that was named", HeartbeatReply),
+      ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { tasks, ...own } = context.req.valid("json");
+    const { database } = context.var.service;
+    const { nodeId } = context.var.node;
+    await noteHeartbeat(database, nodeId, own);
+    const held = tasks.map(({ task_id, fence }) => ({ taskId: task_id, fence }));
+    const verdicts = await heartbeat(database, nodeId, held);
+    const reply = verdicts.map(({ taskId, verdict }) => ({ task_id: taskId, verdict }));
+    return context.json({ tasks: reply }, 200);
+  });
+}
+
+function addProgress(app: App<Parts>, handlers: HandlersByKind) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/node/tasks/{task_id}/progress`,
+    summary: "Say how far a task is",
+    ...guarded,
+    request: { params: taskId, ...jsonBody(ProgressReport) },
+    responses: {
+      200: json("what is wanted of the task", z.object({ verdict: Verdict })),
+      ...errorResponses("bad_body", "unauthorized", "lease_stale"),
+      ...errorResponses("invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { service, node } = context.var;
+    const { fence, ...progress } = context.req.valid("json");
+    const report = { nodeId: node.nodeId, taskId: context.req.valid("param").task_id, fence };
+    const { task, verdict } = await reportProgress(service.database, report, progress);
+    await tellProgress(service, handlers, task, progress);
+    return context.json({ verdict }, 200);
+  });
+}
+
+function addFinish(app: App<Parts>, handlers: HandlersByKind) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/node/tasks/{task_id}/finish`,
+    summary: "Report how an attempt ended",
+    description:
+      "Reporting the same again changes nothing. A `lease_stale` carries `verdict`: `lost`, or " +
+      "`revoke` when the process's exit is still to be reported. A result that is not of the " +
+      "kind's shape is `invalid_request`: report `failed` instead.",
+    ...guarded,
+    request: { params: taskId, ...jsonBody(FinishRequest) },
+    responses: {
+      200: json(
+        "the task's state now",
+        z.object({ state: z.enum(TASK_STATES), repeated: z.boolean() }),
+      ),
+      ...errorResponses("bad_body", "unauthorized", "not_found", "lease_stale", "state_conflict"),
+      ...errorResponses("invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { service, node } = context.var;
+    const { task_id } = context.req.valid("param");
+    const { fence, outcome } = context.req.valid("json");
+    const report = { nodeId: node.nodeId, taskId: task_id, fence };
+    const checked = await checkedOutcome(service, task_id, outcome);
+    const { task, repeated } = await finish(service.database, report, checked);
+    if (!repeated) await settleEnded(service, handlers, [task]);
+    return context.json({ state: task.state, repeated }, 200);
+  });
+}
+
+/** The outcome, its result in its kind's shape. A cancelled task's partial result is its room's. */
+async function checkedOutcome(
+  { database }: Parts,
+  taskId: string,
+  outcome: Outcome,
+): Promise<Outcome> {
+  if (outcome.outcome !== "finished") return outcome;
+  const task = await findTask(database, taskId);
+  if (!task) throw new Failure("not_found", "no task has this id");
+  const shape = TASK_KINDS[task.kind as TaskKind]?.result as z.ZodType | undefined;
+  const parsed = shape?.safeParse(outcome.result);
+  if (parsed?.success === false) {
+    const [issue] = parsed.error.issues;
+    const place = ["result", ...(issue?.path ?? [])].join(".");
+    throw new Failure("invalid_request", `${place}: ${issue?.message}`);
+  }
+  return outcome;
+}
+
+function addSocket(app: App<Parts>) {
+  const route = createRoute({
+    method: "get",
+    path: `${API}/node/socket`,
+    summary: "A WebSocket that says when there is work",
+    description:
+      'It sends `{"type":"work"}` when something was enqueued; text `ping` is answered `pong`. It ' +
+      "only saves waiting: a node that missed a message finds the task at its next claim.",
+    ...guarded,
+    responses: {
+      101: { description: "the socket" },
+      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { service, node } = context.var;
+    if (context.req.header("Upgrade")?.toLowerCase() !== "websocket") {
+      throw new Failure("invalid_request", "Upgrade: must be websocket");
+    }
+    const headers = { Upgrade: "websocket", "X-Node-Id": node.nodeId };
+    const asked = new Request(context.req.url, { headers });
+    return (await doorbellOf(service).fetch(asked)) as never;
+  });
+}

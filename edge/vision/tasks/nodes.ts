@@ -1,0 +1,174 @@
+// GPU nodes: introduced by a one-time code, known by a token, both kept as hashes only. A node is
+// live while it was heard of within a minute.
+
+import { sql } from "drizzle-orm";
+import type { MiddlewareHandler } from "hono";
+import { Failure } from "../../../shared/errors.ts";
+import type { Capabilities } from "../../../shared/tasks.ts";
+import { HOUR, iso } from "../../../shared/time.ts";
+import type { Database } from "../../http/database.ts";
+import { sha256, toBase64url } from "../auth/digest.ts";
+import type { Parts } from "../auth/parts.ts";
+
+const CODE_PREFIX = "vnc_";
+const TOKEN_PREFIX = "vnt_";
+const CODE_MS = HOUR;
+/** Silence after which a node is not there. */
+const LIVE_SECONDS = 60;
+/** A node that asks often is noted down once in this while. */
+const NOTED_SECONDS = 2;
+
+const LIVE = sql`node.revoked_at IS NULL
+  AND node.last_heartbeat_at > now() - ${sql.raw(String(LIVE_SECONDS))} * interval '1 second'`;
+
+/** A new secret of so many random bytes. */
+const secretText = (prefix: string, bytes: number): string =>
+  prefix + toBase64url(crypto.getRandomValues(new Uint8Array(bytes)));
+
+/** Makes a code with which one node may register within the hour. */
+export async function createCode(
+  { database, clock }: Pick<Parts, "database" | "clock">,
+  createdBy: string | null,
+): Promise<{ code: string; expiresAt: string }> {
+  const code = secretText(CODE_PREFIX, 16);
+  const expiresAt = iso(clock() + CODE_MS);
+  await database.execute(sql`
+    INSERT INTO node_code (hash, created_by, expires_at)
+    VALUES (decode(${await sha256(code)}, 'hex'), ${createdBy}::uuid, ${expiresAt}::timestamptz)`);
+  return { code, expiresAt };
+}
+
+/** Trades a code for a node's identity, once. Fails with `unauthorized` for any other code. */
+export async function registerNode(
+  { database, clock }: Pick<Parts, "database" | "clock">,
+  node: { code: string; name: string; capabilities: Capabilities },
+): Promise<{ nodeId: string; nodeToken: string }> {
+  const [nodeId, nodeToken] = [crypto.randomUUID(), secretText(TOKEN_PREFIX, 32)];
+  const now = sql`${iso(clock())}::timestamptz`;
+  const { rows } = await database.execute(sql`
+    WITH used AS (
+      UPDATE node_code SET used_at = ${now}
+       WHERE hash = decode(${await sha256(node.code)}, 'hex') AND used_at IS NULL
+         AND expires_at > ${now}
+      RETURNING created_by),
+    made AS (
+      INSERT INTO node (id, name, token_hash, capabilities)
+      SELECT ${nodeId}::uuid, ${node.name}, decode(${await sha256(nodeToken)}, 'hex'),
+        ${JSON.stringify(node.capabilities)}::jsonb FROM used)
+    INSERT INTO audit_entry (actor_id, action, subject, detail)
+    SELECT created_by, 'node.register', ${`node:${nodeId}`},
+      jsonb_build_object('name', ${node.name}::text) FROM used RETURNING id`);
+  if (rows.length === 0) {
+    throw new Failure("unauthorized", "the code is unknown, used or expired; ask for a new one");
+  }
+  return { nodeId, nodeToken };
+}
+
+export interface NodeIdentity {
+  nodeId: string;
+  name: string;
+}
+
+/** Lets a request pass only with a node's token, and notes that the node was heard of. */
+export function authenticateNode(): MiddlewareHandler<{ Variables: { node: NodeIdentity } }> {
+  return async (context, next) => {
+    const { database } = (context.var as unknown as { service: Parts }).service;
+    const token = /^Bearer (vnt_[\w-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
+    const node = token ? await nodeOf(database, token) : null;
+    if (!node) {
+      context.header("WWW-Authenticate", "Bearer");
+      throw new Failure("unauthorized", "send a valid node token as Authorization: Bearer");
+    }
+    context.set("node", node);
+    await next();
+  };
+}
+
+async function nodeOf(database: Database, token: string): Promise<NodeIdentity | null> {
+  const hash = sql`decode(${await sha256(token)}, 'hex')`;
+  const { rows } = await database.execute<NodeIdentity & Record<string, unknown>>(sql`
+    WITH heard AS (
+      UPDATE node SET last_heartbeat_at = now()
+       WHERE token_hash = ${hash} AND revoked_at IS NULL
+         AND last_heartbeat_at < now() - ${NOTED_SECONDS}::int * interval '1 second')
+    SELECT id::text AS "nodeId", name FROM node WHERE token_hash = ${hash} AND revoked_at IS NULL`);
+  return rows[0] ?? null;
+}
+
+/** Keeps what a heartbeat says of the node itself. */
+export async function noteHeartbeat(
+  database: Database,
+  nodeId: string,
+  { draining, capabilities }: { draining: boolean; capabilities?: Capabilities | undefined },
+): Promise<void> {
+  const given = capabilities ? JSON.stringify(capabilities) : null;
+  await database.execute(sql`
+    UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,
+      capabilities = coalesce(${given}::jsonb, capabilities) WHERE id = ${nodeId}::uuid`);
+}
+
+/**
+ * Ends a node's token. Its tasks go to others as their leases expire. False for a node that is
+ * unknown or was revoked before.
+ */
+export async function revokeNode(database: Database, nodeId: string): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    UPDATE node SET revoked_at = now() WHERE id = ${nodeId}::uuid AND revoked_at IS NULL
+    RETURNING id`);
+  return rows.length > 0;
+}
+
+/** Live nodes that take tasks of a kind. */
+export async function offeringNodes(database: Database, kind: string): Promise<number> {
+  const { rows } = await database.execute<{ count: number }>(sql`
+    SELECT count(*)::int AS count FROM node
+     WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind}`);
+  return rows[0]?.count ?? 0;
+}
+
+/** A task in a node's hands. */
+export interface CurrentTask {
+  task_id: string;
+  kind: string;
+  subject: string;
+  started_at: string;
+  lease_expired: boolean;
+}
+
+export interface NodeRecord extends Record<string, unknown> {
+  node_id: string;
+  name: string;
+  live: boolean;
+  draining: boolean;
+  last_heartbeat_at: string;
+  created_at: string;
+  revoked_at: string | null;
+  capabilities: Capabilities;
+  tasks: CurrentTask[];
+}
+
+const wire = (column: string) =>
+  sql.raw(`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`);
+
+/** All nodes with what they work on; the live ones first, then by name. */
+export async function listNodes(database: Database): Promise<NodeRecord[]> {
+  const { rows } = await database.execute<NodeRecord>(sql`
+    SELECT node.id::text AS node_id, name, ${LIVE} AS live, draining,
+      ${wire("last_heartbeat_at")} AS last_heartbeat_at, ${wire("node.created_at")} AS created_at,
+      ${wire("revoked_at")} AS revoked_at, capabilities, coalesce(held.tasks, '[]') AS tasks
+      FROM node LEFT JOIN LATERAL (
+        SELECT jsonb_agg(jsonb_build_object('task_id', id, 'kind', kind, 'subject', subject,
+          'started_at', ${wire("started_at")}, 'lease_expired', lease_until < now())
+          ORDER BY started_at, id) AS tasks
+          FROM task WHERE state = 'running' AND node_id = node.id) held ON true
+     ORDER BY live DESC, name, node.id`);
+  return rows;
+}
+
+/** The segmenters of live nodes: what prompts can be grounded in now. */
+export async function listCapabilities(database: Database): Promise<Capabilities[]> {
+  const { rows } = await database.execute<{ capabilities: Capabilities }>(
+    sql`SELECT capabilities FROM node WHERE ${LIVE} AND NOT draining ORDER BY created_at`,
+  );
+  return rows.map(({ capabilities }) => capabilities);
+}

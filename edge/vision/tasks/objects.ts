@@ -1,0 +1,134 @@
+// Addresses of single objects, signed for one method and a short while. They are made when somebody
+// may use them, are never stored with a task, and never reach the log.
+
+import { AwsV4Signer } from "aws4fetch";
+import type { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
+import { iso } from "../../../shared/time.ts";
+import type { Parts } from "../auth/parts.ts";
+
+/** A user's download. */
+const USER_SECONDS = 900;
+/** A node's objects, and the parts of an upload. */
+const NODE_SECONDS = 3_600;
+
+export type SigningParts = Pick<Parts, "s3" | "clock">;
+
+/** A reference to an object that a node reads; the claim fills in the address. */
+export const source = (key: string, bytes: number): ObjectSource => ({ url: "", key, bytes });
+
+/** A reference to an object that a node writes; the claim fills in the address. */
+export const target = (key: string, contentType: string): ObjectTarget => ({
+  url: "",
+  key,
+  content_type: contentType,
+});
+
+/** An address to read an object at; with `filename`, browsers save it under that name. */
+export function presignGet(
+  parts: SigningParts,
+  key: string,
+  { seconds = USER_SECONDS, filename }: { seconds?: number; filename?: string } = {},
+): Promise<string> {
+  const query: Record<string, string> = filename
+    ? { "response-content-disposition": attachment(filename) }
+    : {};
+  return presign(parts, { method: "GET", key, seconds, query });
+}
+
+/** An address to write an object at, with this Content-Type and no other. */
+export const presignPut = (
+  parts: SigningParts,
+  key: string,
+  contentType: string,
+  { seconds = NODE_SECONDS }: { seconds?: number } = {},
+): Promise<string> =>
+  presign(parts, { method: "PUT", key, seconds, headers: { "Content-Type": contentType } });
+
+/** An address to write one part of a multipart upload at. */
+export const presignPart = (
+  parts: SigningParts,
+  key: string,
+  uploadId: string,
+  partNumber: number,
+): Promise<string> =>
+  presign(parts, {
+    ...{ method: "PUT", key, seconds: NODE_SECONDS },
+    query: { partNumber: String(partNumber), uploadId },
+  });
+
+interface Unsigned {
+  method: "GET" | "PUT";
+  key: string;
+  seconds: number;
+  headers?: Record<string, string>;
+  query?: Record<string, string>;
+}
+
+// Signing keys are of a day; the signer keeps them here.
+const signingKeys = new WeakMap<Parts["s3"], Map<string, ArrayBuffer>>();
+
+async function presign({ s3, clock }: SigningParts, one: Unsigned): Promise<string> {
+  const cache = signingKeys.get(s3) ?? new Map<string, ArrayBuffer>();
+  signingKeys.set(s3, cache);
+  const url = new URL(`${s3.url}/${one.key.split("/").map(encodeURIComponent).join("/")}`);
+  for (const [name, value] of Object.entries(one.query ?? {})) url.searchParams.set(name, value);
+  url.searchParams.set("X-Amz-Expires", String(one.seconds));
+  const signer = new AwsV4Signer({
+    method: one.method,
+    url: url.href,
+    headers: one.headers ?? {},
+    accessKeyId: s3.accessKeyId.reveal(),
+    secretAccessKey: s3.secretAccessKey.reveal(),
+    service: "s3",
+    region: "auto",
+    datetime: iso(clock()).replace(/[:-]|\.\d{3}/g, ""),
+    cache,
+    signQuery: true,
+    allHeaders: true,
+  });
+  return (await signer.sign()).url.href;
+}
+
+/** RFC 6266: a plain name for old readers, the true one percent-encoded. */
+function attachment(filename: string): string {
+  const plain = filename.replace(/[^\x20-\x7e]|["\\%]/g, "_");
+  const encoded = encodeURIComponent(filename).replace(
+    /['()*]/g,
+    (character) => `%${character.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
+  return `attachment; filename="${plain}"; filename*=UTF-8''${encoded}`;
+}
+
+interface Reference {
+  url: "";
+  key: string;
+  content_type?: string;
+}
+
+const isReference = (value: object): value is Reference =>
+  "url" in value && value.url === "" && "key" in value && typeof value.key === "string";
+
+/** The keys of all references in a payload. */
+export function referencedKeys(value: unknown): string[] {
+  if (typeof value !== "object" || value === null) return [];
+  if (isReference(value)) return [value.key];
+  return Object.values(value).flatMap(referencedKeys);
+}
+
+/** A copy of a payload in which every reference has its address: to write, or to read. */
+export async function signReferences(parts: SigningParts, value: unknown): Promise<unknown> {
+  if (typeof value !== "object" || value === null) return value;
+  if (isReference(value)) {
+    const { key, content_type } = value;
+    const url =
+      content_type === undefined
+        ? await presignGet(parts, key, { seconds: NODE_SECONDS })
+        : await presignPut(parts, key, content_type);
+    return { ...value, url };
+  }
+  if (Array.isArray(value)) return Promise.all(value.map((one) => signReferences(parts, one)));
+  const entries = Object.entries(value).map(
+    async ([name, one]) => [name, await signReferences(parts, one)] as const,
+  );
+  return Object.fromEntries(await Promise.all(entries));
+}

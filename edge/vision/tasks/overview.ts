@@ -1,0 +1,90 @@
+// What operators look at: queues, stuck tasks, the service's state, and the log of what they did.
+
+import { sql } from "drizzle-orm";
+import type { Database } from "../../http/database.ts";
+
+/** A lease that expired this long ago was missed by the rescue. */
+const RESCUE_LATE_SECONDS = 180;
+/** A running task is expected to come further within the larger of the two. */
+const SILENCE_SECONDS = 300;
+const SILENCE_STEPS = 5;
+/** No task is expected to run longer. */
+const RUN_SECONDS_MAX = 4 * 3_600;
+const STUCK_MAX = 1_000;
+
+export interface StuckTask extends Record<string, unknown> {
+  taskId: string;
+  kind: string;
+  subject: string;
+  workspaceId: string;
+  nodeId: string | null;
+  startedAt: string;
+  progressAt: string | null;
+  reason: "lease_expired" | "no_progress" | "too_long";
+}
+
+const wire = (column: string) =>
+  sql.raw(`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`);
+const seconds = (count: number) => sql.raw(`${count} * interval '1 second'`);
+
+/**
+ * Running tasks that do not behave as their own history lets expect: the lease expired and nobody
+ * freed it, no step for five times the mean one (and five minutes), or a run of over four hours.
+ */
+export async function stuckTasks(database: Database): Promise<StuckTask[]> {
+  const { rows } = await database.execute<StuckTask>(sql`
+    SELECT id::text AS "taskId", kind, subject, workspace_id::text AS "workspaceId",
+      node_id::text AS "nodeId", ${wire("started_at")} AS "startedAt",
+      ${wire("progress_at")} AS "progressAt", reason
+      FROM task, LATERAL (SELECT CASE
+        WHEN lease_until < now() - ${seconds(RESCUE_LATE_SECONDS)} THEN 'lease_expired'
+        WHEN started_at < now() - ${seconds(RUN_SECONDS_MAX)} THEN 'too_long'
+        WHEN coalesce(progress_at, started_at) < now() - greatest(${seconds(SILENCE_SECONDS)},
+          ${sql.raw(String(SILENCE_STEPS))} * (progress_at - started_at)
+            / greatest((progress->>'done')::float8, 1)) THEN 'no_progress'
+        END AS reason) judged
+     WHERE state = 'running' AND reason IS NOT NULL
+     ORDER BY started_at LIMIT ${STUCK_MAX}::int`);
+  return rows;
+}
+
+export interface QueueRecord extends Record<string, unknown> {
+  name: string;
+  depth: number;
+  delayed: number;
+  running: number;
+  consumers: number;
+  oldest_queued_at: string | null;
+}
+
+/** Every queue that holds tasks or has a consumer; a queue is the tasks of one kind. */
+export async function listQueues(database: Database): Promise<QueueRecord[]> {
+  const { rows } = await database.execute<QueueRecord>(sql`
+    WITH held AS (
+      SELECT kind, count(*) FILTER (WHERE state = 'queued')::int AS depth,
+        count(*) FILTER (WHERE state = 'queued' AND available_at > now())::int AS delayed,
+        count(*) FILTER (WHERE state = 'running')::int AS running,
+        min(created_at) FILTER (WHERE state = 'queued') AS oldest
+        FROM task WHERE state IN ('queued', 'running') GROUP BY kind),
+    offered AS (
+      SELECT kind, count(*)::int AS consumers
+        FROM node, jsonb_array_elements_text(capabilities->'kinds') AS kind
+       WHERE revoked_at IS NULL AND NOT draining AND last_heartbeat_at > now() - ${seconds(60)}
+       GROUP BY kind)
+    SELECT kind AS name, coalesce(depth, 0) AS depth, coalesce(delayed, 0) AS delayed,
+      coalesce(running, 0) AS running, coalesce(consumers, 0) AS consumers,
+      ${wire("oldest")} AS oldest_queued_at
+      FROM held FULL JOIN offered USING (kind) ORDER BY kind`);
+  return rows;
+}
+
+/** Writes down what an operator did. */
+export async function audit(
+  database: Database,
+  entry: { actorId: string; action: string; subject: string; detail?: object },
+): Promise<void> {
+  await database.execute(sql`
+    INSERT INTO audit_entry (actor_id, action, subject, detail)
+    VALUES (${entry.actorId}::uuid, ${entry.action}, ${entry.subject},
+      ${JSON.stringify(entry.detail ?? {})}::jsonb)`);
+}

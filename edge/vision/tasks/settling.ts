@@ -1,0 +1,82 @@
+// News of tasks for the rooms that asked for them. An outcome is handed over at once, and again by
+// the minute cron until its room took it; so a handler may be called twice and must not mind.
+
+import { sql } from "drizzle-orm";
+import type { TaskKind, TaskProgress } from "../../../shared/tasks.ts";
+import type { Parts } from "../auth/parts.ts";
+import { listUnsettled, rescue, settle, type Task, type TaskHead } from "./queue.ts";
+import { hasEnded } from "./states.ts";
+
+/** A room's ears for one kind of task. */
+export interface TaskHandlers {
+  /** The task ended, however: see its `state`. Must be idempotent. */
+  ended(parts: Parts, task: Task): Promise<void>;
+  /** The task came further. What it throws is logged and forgotten. */
+  progressed?(parts: Parts, task: TaskHead, progress: TaskProgress): Promise<void>;
+}
+
+/** Kinds without handlers are settled as they end. */
+export type HandlersByKind = Partial<Record<TaskKind, TaskHandlers>>;
+
+/** An outcome that its own request did not settle by now is the cron's. */
+const SETTLE_AFTER_SECONDS = 30;
+const SETTLE_MAX = 200;
+/** Kept this long for whoever asks about a task; its room has taken what it needs. */
+const RESULT_DAYS = 1;
+const ANSWER_DAYS = 1;
+const CODE_DAYS = 7;
+
+/** Hands ended tasks to their rooms; what a room refuses is left for the cron. */
+export async function settleEnded(
+  parts: Parts,
+  handlers: HandlersByKind,
+  tasks: readonly Task[],
+): Promise<void> {
+  const settled: string[] = [];
+  for (const task of tasks.filter(({ state }) => hasEnded(state))) {
+    try {
+      await handlers[task.kind]?.ended(parts, task);
+      settled.push(task.taskId);
+    } catch (error) {
+      parts.log.error("task_not_settled", { task_id: task.taskId, kind: task.kind, error });
+    }
+  }
+  if (settled.length > 0) await settle(parts.database, settled);
+}
+
+/** Tells a task's room how far it is. Progress is for show, so its failures are logged only. */
+export async function tellProgress(
+  parts: Parts,
+  handlers: HandlersByKind,
+  task: TaskHead,
+  progress: TaskProgress,
+): Promise<void> {
+  try {
+    await handlers[task.kind]?.progressed?.(parts, task, progress);
+  } catch (error) {
+    parts.log.warning("progress_not_told", { task_id: task.taskId, kind: task.kind, error });
+  }
+}
+
+/** The minute's duties: rescue, settle what was left, and sweep what is past its time. */
+export async function minuteTasks(parts: Parts, handlers: HandlersByKind): Promise<void> {
+  const rescued = await rescue(parts.database);
+  if (rescued.length > 0) {
+    const states = rescued.map(({ taskId, state }) => ({ task_id: taskId, state }));
+    parts.log.warning("tasks_rescued", { count: rescued.length, tasks: states.slice(0, 20) });
+  }
+  await settleEnded(parts, handlers, rescued);
+  const left = { olderThanSeconds: SETTLE_AFTER_SECONDS, limit: SETTLE_MAX };
+  await settleEnded(parts, handlers, await listUnsettled(parts.database, left));
+  await sweep(parts);
+}
+
+async function sweep({ database }: Parts): Promise<void> {
+  const days = (count: number) => sql`now() - ${count}::int * interval '1 day'`;
+  await database.execute(sql`
+    WITH codes AS (DELETE FROM node_code WHERE expires_at < ${days(CODE_DAYS)}),
+    answers AS (DELETE FROM idempotent_answer WHERE created_at < ${days(ANSWER_DAYS)})
+    UPDATE task SET result = NULL WHERE id IN (
+      SELECT id FROM task WHERE settled_at < ${days(RESULT_DAYS)} AND result IS NOT NULL
+       ORDER BY settled_at LIMIT 500)`);
+}

@@ -1,0 +1,79 @@
+// Work that somebody waits for: a task of one attempt, claimed before all others, and its result.
+
+import { Failure } from "../../../shared/errors.ts";
+import type { TaskKind, TaskResult } from "../../../shared/tasks.ts";
+import type { Parts } from "../auth/parts.ts";
+import { ring } from "./bell.ts";
+import { offeringNodes } from "./nodes.ts";
+import { enqueue, type NewTask, requestCancel, type Task, taskOutcome } from "./queue.ts";
+
+const INTERACTIVE = 100;
+const TIMEOUT_MS = 60_000;
+const POLL_MS = 20;
+const POLL_MS_MAX = 250;
+
+type WaitParts = Pick<Parts, "database" | "doorbell" | "log" | "clock">;
+
+/** Enqueues tasks and wakes the nodes. */
+export async function submit(
+  parts: Pick<Parts, "database" | "doorbell" | "log">,
+  tasks: readonly NewTask[],
+): Promise<{ taskId: string; created: boolean }[]> {
+  const enqueued = await enqueue(parts.database, tasks);
+  if (enqueued.some(({ created }) => created)) await ring(parts);
+  return enqueued;
+}
+
+/**
+ * Has a node do a task now and returns its result. Fails with `no_node` when no live node offers
+ * the kind or none took it in time, and with `task_failed` in the node's own words.
+ */
+export async function runNow<Kind extends TaskKind>(
+  parts: WaitParts,
+  task: Extract<NewTask, { kind: Kind }>,
+  { timeoutMs = TIMEOUT_MS }: { timeoutMs?: number } = {},
+): Promise<TaskResult<Kind>> {
+  if ((await offeringNodes(parts.database, task.kind)) === 0) {
+    throw new Failure("no_node", `no GPU node that does ${task.kind} is there`);
+  }
+  const interactive = { priority: INTERACTIVE, attemptsMax: 1, ...task };
+  const [enqueued] = await submit(parts, [interactive as NewTask]);
+  const taskId = enqueued?.taskId as string;
+  const ended = await waitFor(parts, taskId, parts.clock() + timeoutMs);
+  if (!ended) return giveUp(parts, taskId, timeoutMs);
+  return resultOf<Kind>(ended);
+}
+
+async function waitFor(
+  { database, clock }: WaitParts,
+  taskId: string,
+  until: number,
+): Promise<Task | null> {
+  for (let pause = POLL_MS; ; pause = Math.min(pause * 1.5, POLL_MS_MAX)) {
+    const ended = await taskOutcome(database, taskId);
+    if (ended || clock() >= until) return ended;
+    await new Promise<void>((done) => setTimeout(done, pause));
+  }
+}
+
+/** Nobody waits any longer: a queued task is dropped, a running one told to stop. */
+async function giveUp<Kind extends TaskKind>(
+  { database }: WaitParts,
+  taskId: string,
+  timeoutMs: number,
+): Promise<TaskResult<Kind>> {
+  const [task] = await requestCancel(database, { taskIds: [taskId] });
+  // It ended between the last look and the cancel.
+  if (!task) return resultOf<Kind>((await taskOutcome(database, taskId)) as Task);
+  const within = `within ${timeoutMs / 1000} s`;
+  if (task.attempt === 0) throw new Failure("no_node", `no GPU node took the task ${within}`);
+  throw new Failure("task_failed", `the GPU node did not finish ${within}`);
+}
+
+function resultOf<Kind extends TaskKind>(task: Task): TaskResult<Kind> {
+  if (task.state === "finished") return task.result as TaskResult<Kind>;
+  const last = task.errors.at(-1);
+  throw new Failure("task_failed", last?.detail ?? `the task was ${task.state}`, {
+    data: { task_id: task.taskId, ...(last ? { node_code: last.code } : {}) },
+  });
+}

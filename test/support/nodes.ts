@@ -1,0 +1,53 @@
+// GPU nodes of a vision world, for tests: registered over HTTP as real ones are.
+
+import { Secret } from "../../edge/http/config.ts";
+import { API } from "../../edge/vision/auth/parts.ts";
+import type { Capabilities, TaskKind } from "../../shared/tasks.ts";
+import { systemClock } from "../../shared/time.ts";
+import { ask, type Person } from "./vision.ts";
+import { VISION_TOKEN_SECRET } from "./world.ts";
+
+export const CAPABILITIES: Capabilities = {
+  version: "0.1.0",
+  kinds: ["probe", "label", "preview", "segment", "frames", "export"],
+  device: { kind: "cpu", name: "test", count: 1 },
+  memory_bytes: 1,
+  cores: 1,
+  ffmpeg: null,
+  segmenters: [],
+  slots: 1,
+  missing: [],
+};
+
+/** Signs and checks what a test world's service does. */
+export const tokenParts = { tokenSecret: new Secret(VISION_TOKEN_SECRET), clock: systemClock };
+
+export interface TestNode {
+  nodeId: string;
+  headers: Record<string, string>;
+  /** Calls a node route with a JSON body. */
+  post(path: string, body: unknown): Promise<Response>;
+}
+
+/** Registers a node with a code that an admin asked for. */
+export async function registerTestNode(
+  url: string,
+  admin: Person,
+  { name = "a node", kinds }: { name?: string; kinds?: TaskKind[] } = {},
+): Promise<TestNode> {
+  const { body: made } = await admin.ask("POST", "/admin/nodes/codes");
+  const capabilities = { ...CAPABILITIES, ...(kinds ? { kinds } : {}) };
+  const body = { code: made.code, name, capabilities };
+  const registered = await ask(url, "POST", "/node/register", { body });
+  const { node_id, node_token } = registered.body;
+  const headers = {
+    Authorization: `Bearer ${String(node_token)}`,
+    "Content-Type": "application/json",
+  };
+  return {
+    nodeId: String(node_id),
+    headers,
+    post: (path, body) =>
+      fetch(url + API + path, { method: "POST", headers, body: JSON.stringify(body) }),
+  };
+}
