@@ -2,9 +2,9 @@
 // endpoint and queues. What they are comes from wrangler.toml, the file production is deployed
 // from.
 
-import { createRequire } from "node:module";
+import { builtinModules, createRequire } from "node:module";
 import { join } from "node:path";
-import { build } from "esbuild";
+import { build, type Plugin } from "esbuild";
 import { ROOT } from "./state.ts";
 
 export const SERVICES = ["markets", "console", "vision"] as const;
@@ -184,6 +184,23 @@ async function bundle(service: ServiceName, folder: string) {
     external: ["cloudflare:*", "node:*"],
     sourcemap: "linked",
     logLevel: "error",
+    plugins: [requiredBuiltins],
     define: { "process.env.NODE_ENV": '"production"' },
   });
 }
+
+/** CommonJS packages `require` Node's modules by bare name; an ES module can only import them. */
+const requiredBuiltins: Plugin = {
+  name: "required-builtins",
+  setup: ({ onResolve, onLoad }) => {
+    const filter = new RegExp(`^(node:)?(${builtinModules.join("|")})$`);
+    onResolve({ filter }, ({ path, kind }) =>
+      kind === "require-call"
+        ? { path: `node:${path.replace(/^node:/, "")}`, namespace: "required-builtin" }
+        : null,
+    );
+    onLoad({ filter: /.*/, namespace: "required-builtin" }, ({ path }) => ({
+      contents: `import builtin from ${JSON.stringify(path)};\nmodule.exports = builtin;`,
+    }));
+  },
+};

@@ -1,0 +1,178 @@
+// A multipart/form-data body, read as it comes: fields and files in the order in which they were
+// sent, never more of a file in memory than is being looked at.
+
+import type { Readable } from "node:stream";
+import busboy from "busboy";
+import { Failure } from "../../../shared/errors.ts";
+
+export interface FormField {
+  kind: "field";
+  name: string;
+  value: string;
+}
+
+export interface FormFile {
+  kind: "file";
+  name: string;
+  /** As the sender calls it: for people, never for keys. */
+  filename: string;
+  /** To be read before the next part is asked for; what is left of them then is lost. */
+  chunks: AsyncIterable<Uint8Array>;
+  skip(): void;
+}
+
+const LIMITS = { fieldSize: 10_000, fields: 50, files: 1_000, parts: 1_050, headerPairs: 50 };
+
+/** More of a refused body is not waited for: its sender may see the connection end. */
+const LET_PASS_BYTES_MAX = 64 * 1024 * 1024;
+
+const malformed = (cause: unknown) =>
+  new Failure("bad_body", "the body must be multipart/form-data, complete to its last boundary", {
+    cause,
+  });
+
+/** The parts of a form. Fails with `bad_body` for a body that is none, or ends too early. */
+export async function* formParts(
+  body: ReadableStream<Uint8Array> | null,
+  contentType: string | undefined,
+): AsyncGenerator<FormField | FormFile> {
+  if (!body || !contentType?.toLowerCase().startsWith("multipart/form-data")) {
+    throw malformed(new Error("not a form"));
+  }
+  const parser = openParser(contentType);
+  const waiting: (FormField | FormFile)[] = [];
+  const state: Pumping = { ended: false, abandoned: false, failure: undefined, wake: () => {} };
+  const arrived = (part: FormField | FormFile) => {
+    waiting.push(part);
+    state.wake();
+  };
+  const over = (failure?: unknown) => {
+    state.ended = true;
+    state.failure ??= failure;
+    state.wake();
+  };
+  parser.on("field", (name, value) => arrived({ kind: "field", name, value }));
+  parser.on("file", (name, stream, { filename }) => arrived(fileOf(name, stream, filename)));
+  parser.on("error", (thrown) => over(malformed(thrown)));
+  parser.on("close", () => over());
+  for (const limit of ["partsLimit", "filesLimit", "fieldsLimit"] as const) {
+    parser.on(limit, () => over(new Failure("invalid_request", "the form has too many parts")));
+  }
+  const pumping = pump(body.getReader(), parser, state).catch(over);
+  try {
+    for (;;) {
+      const part = waiting.shift();
+      if (part) yield part;
+      else if (state.failure) throw state.failure;
+      else if (state.ended) return;
+      else {
+        await new Promise<void>((wake) => {
+          state.wake = wake;
+        });
+      }
+    }
+  } finally {
+    state.abandoned = true;
+    parser.destroy();
+    await pumping;
+  }
+}
+
+interface Pumping {
+  ended: boolean;
+  /** Nobody reads the form any longer. */
+  abandoned: boolean;
+  failure: unknown;
+  wake: () => void;
+}
+
+function openParser(contentType: string): busboy.Busboy {
+  try {
+    return busboy({
+      headers: { "content-type": contentType },
+      limits: LIMITS,
+      defParamCharset: "utf8",
+      fileHwm: 1024 * 1024,
+      highWaterMark: 1024 * 1024,
+    });
+  } catch (thrown) {
+    throw malformed(thrown);
+  }
+}
+
+function fileOf(name: string, stream: Readable, filename: string | undefined): FormFile {
+  // The reader of its chunks hears of it; a file that nobody reads must not end the process.
+  stream.on("error", () => {});
+  return {
+    kind: "file",
+    name,
+    filename: plainName(filename ?? ""),
+    chunks: chunksOf(stream),
+    skip: () => stream.resume(),
+  };
+}
+
+async function* chunksOf(stream: Readable): AsyncGenerator<Uint8Array> {
+  try {
+    yield* stream.iterator({ destroyOnReturn: false }) as AsyncIterable<Uint8Array>;
+  } catch (thrown) {
+    throw malformed(thrown);
+  } finally {
+    // Whoever stops reading a file lets the parts after it come.
+    stream.resume();
+  }
+}
+
+/** A name without folders and control characters, that Postgres can store. */
+export const plainName = (given: string): string =>
+  (given.split(/[/\\]/).at(-1) ?? "")
+    // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is taken out
+    .replace(/[\x00-\x1f\x7f]/g, "")
+    .toWellFormed()
+    .trim()
+    .slice(0, 255) || "unnamed";
+
+/**
+ * Feeds the body to the parser, no faster than it is read out. Of a form that nobody reads any
+ * longer the rest is let pass, so that its sender gets to read the answer.
+ */
+async function pump(
+  reader: ReadableStreamDefaultReader<Uint8Array>,
+  parser: busboy.Busboy,
+  state: Pumping,
+) {
+  let letPass = 0;
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) break;
+      if (state.abandoned || parser.destroyed) {
+        letPass += value.length;
+        if (letPass > LET_PASS_BYTES_MAX) return await reader.cancel();
+      } else if (!parser.write(value)) await drained(parser);
+    }
+    if (!parser.destroyed) parser.end();
+  } catch (thrown) {
+    const failure = malformed(thrown);
+    parser.destroy(failure);
+    throw failure;
+  }
+}
+
+function drained(parser: busboy.Busboy): Promise<void> {
+  if (parser.destroyed) return Promise.resolve();
+  return new Promise((resolve) => {
+    const go = () => {
+      parser.off("drain", go).off("close", go);
+      resolve();
+    };
+    parser.on("drain", go).on("close", go);
+  });
+}
+
+/** Reads a body that is refused unread, unless it is large, for the same reason. */
+export async function letPass(request: Request): Promise<void> {
+  const bytes = Number(request.headers.get("Content-Length") ?? Number.POSITIVE_INFINITY);
+  if (!request.body || bytes > LET_PASS_BYTES_MAX) return;
+  for await (const _ of request.body);
+}

@@ -1,0 +1,134 @@
+// What a file is, by its first bytes; its name and what the sender calls it count for nothing. A
+// node decides later whether it can really be decoded.
+
+import { Failure } from "../../../shared/errors.ts";
+
+/** As many first bytes tell a video's container. */
+export const VIDEO_HEAD_BYTES = 64;
+/** A JPEG's size may come after its metadata and thumbnail. */
+export const IMAGE_HEAD_BYTES = 512 * 1024;
+/** Larger images are refused before anything decodes them. */
+export const IMAGE_PIXELS_MAX = 100_000_000;
+
+const ascii = (bytes: Uint8Array, from: number, to: number) =>
+  String.fromCharCode(...bytes.subarray(from, to));
+
+/** Brands of `ftyp` files that hold no video: still images and sound. */
+const NO_VIDEO = /^(heic|heix|heim|heis|hevc|hevx|mif1|msf1|avif|avis|M4A |M4B |M4P |crx |jxl )$/;
+/** Atoms that a QuickTime file without `ftyp` begins with. */
+const QUICKTIME = new Set(["moov", "mdat", "wide", "free", "skip"]);
+
+/** Content type of a video by its first bytes, or null. */
+export function videoType(head: Uint8Array): string | null {
+  if (head.length < 12) return null;
+  const atom = ascii(head, 4, 8);
+  if (atom === "ftyp") {
+    const brand = ascii(head, 8, 12);
+    if (NO_VIDEO.test(brand)) return null;
+    return brand === "qt  " ? "video/quicktime" : "video/mp4";
+  }
+  if (QUICKTIME.has(atom)) return "video/quicktime";
+  if (head[0] === 0x1a && head[1] === 0x45 && head[2] === 0xdf && head[3] === 0xa3) {
+    return ascii(head, 4, 64).includes("webm") ? "video/webm" : "video/x-matroska";
+  }
+  if (ascii(head, 0, 4) === "RIFF" && ascii(head, 8, 12) === "AVI ") return "video/x-msvideo";
+  return null;
+}
+
+export interface ImageHeader {
+  type: "image/jpeg" | "image/png" | "image/webp";
+  width: number;
+  height: number;
+}
+
+/** Type and size of an image by its header, or null; nothing is decoded. */
+export function imageHeader(head: Uint8Array): ImageHeader | null {
+  if (head.length < 30) return null;
+  const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
+  if (view.getUint32(0) === 0x89504e47 && view.getUint32(4) === 0x0d0a1a0a) {
+    if (ascii(head, 12, 16) !== "IHDR") return null;
+    return { type: "image/png", width: view.getUint32(16), height: view.getUint32(20) };
+  }
+  if (ascii(head, 0, 4) === "RIFF" && ascii(head, 8, 12) === "WEBP") return webpHeader(head, view);
+  if (view.getUint16(0) === 0xffd8) return jpegHeader(view);
+  return null;
+}
+
+function webpHeader(head: Uint8Array, view: DataView): ImageHeader | null {
+  const type = "image/webp";
+  const chunk = ascii(head, 12, 16);
+  if (chunk === "VP8 ") {
+    const side = (at: number) => view.getUint16(at, true) & 0x3fff;
+    return { type, width: side(26), height: side(28) };
+  }
+  if (chunk === "VP8L") {
+    const packed = view.getUint32(21, true);
+    return { type, width: (packed & 0x3fff) + 1, height: ((packed >>> 14) & 0x3fff) + 1 };
+  }
+  if (chunk !== "VP8X") return null;
+  const side = (at: number) => 1 + (view.getUint32(at, true) & 0xffffff);
+  // The upper byte of the second one would lie beyond 30 bytes.
+  return { type, width: side(24), height: 1 + (view.getUint32(26, true) >>> 8) };
+}
+
+/** Walks the segments up to the frame header, which alone holds the size. */
+function jpegHeader(view: DataView): ImageHeader | null {
+  let at = 2;
+  while (at + 9 <= view.byteLength) {
+    if (view.getUint8(at) !== 0xff) return null;
+    const marker = view.getUint8(at + 1);
+    if (marker === 0xff) {
+      at += 1;
+      continue;
+    }
+    const isFrame =
+      marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
+    if (isFrame) {
+      const [height, width] = [view.getUint16(at + 5), view.getUint16(at + 7)];
+      return { type: "image/jpeg", width, height };
+    }
+    // The picture's data, or its end, before any frame header.
+    if (marker === 0xda || marker === 0xd9) return null;
+    const standsAlone = marker === 0x01 || (marker >= 0xd0 && marker <= 0xd8);
+    at += standsAlone ? 2 : 2 + view.getUint16(at + 2);
+  }
+  return null;
+}
+
+export interface MediaKind {
+  source: "upload" | "image";
+  headBytes: number;
+  /** Content type by the first bytes; fails with `unsupported_media` or `file_too_large`. */
+  typeOf(head: Uint8Array): string;
+}
+
+export const VIDEO: MediaKind = {
+  source: "upload",
+  headBytes: VIDEO_HEAD_BYTES,
+  typeOf: (head) => {
+    const type = videoType(head);
+    if (type) return type;
+    const hint = imageHeader(head) ? "; still images go to /upload/images" : "";
+    throw new Failure("unsupported_media", `the file is no MP4, MOV, MKV, WebM or AVI${hint}`);
+  },
+};
+
+export const IMAGE: MediaKind = {
+  source: "image",
+  headBytes: IMAGE_HEAD_BYTES,
+  typeOf: (head) => {
+    const header = imageHeader(head);
+    if (!header) throw new Failure("unsupported_media", "the file is no JPEG, PNG or WebP");
+    const { type, width, height } = header;
+    if (width === 0 || height === 0) {
+      throw new Failure("unsupported_media", "the image has no size");
+    }
+    if (width * height > IMAGE_PIXELS_MAX) {
+      const detail = `the image has ${width} × ${height} pixels; at most ${IMAGE_PIXELS_MAX} are taken`;
+      throw new Failure("file_too_large", detail, {
+        data: { width, height, pixels_max: IMAGE_PIXELS_MAX },
+      });
+    }
+    return type;
+  },
+};

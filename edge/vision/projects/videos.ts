@@ -1,0 +1,229 @@
+// Videos as rows: where their objects lie, how they are found within the caller's workspaces, how
+// they come to be and how they go.
+
+import { sql } from "drizzle-orm";
+import { assert, Failure } from "../../../shared/errors.ts";
+import { iso, MINUTE } from "../../../shared/time.ts";
+import type { Video } from "../../../shared/vision.ts";
+import type { Database } from "../../http/database.ts";
+import { idList } from "../auth/accounts.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { source, target } from "../tasks/objects.ts";
+import type { NewTask } from "../tasks/queue.ts";
+import { submit } from "../tasks/wait.ts";
+
+/** Keys of a video's objects; all of them are made here. */
+export const objectKeys = (workspaceId: string, videoId: string) => {
+  const folder = `ws/${workspaceId}/videos/${videoId}/`;
+  return {
+    folder,
+    source: `${folder}source`,
+    pts: `${folder}pts`,
+    thumbnail: `${folder}thumbnail.jpg`,
+    frame: (index: number) => `${folder}frames/${index}.jpg`,
+  };
+};
+
+/** Under it lies whatever is a workspace's. */
+export const workspacePrefix = (workspaceId: string) => `ws/${workspaceId}/`;
+
+export interface VideoRow extends Record<string, unknown> {
+  videoId: string;
+  workspaceId: string;
+  projectId: string;
+  filename: string;
+  storageKey: string;
+  source: "upload" | "image" | "link";
+  state: "probing" | "ready" | "failed";
+  failure: string | null;
+  bytes: number;
+  contentType: string;
+  width: number | null;
+  height: number | null;
+  fps: number | null;
+  durationSeconds: number | null;
+  frameCount: number | null;
+  timeBase: [number, number] | null;
+  ptsKey: string | null;
+  thumbnailKey: string | null;
+  createdAt: string;
+}
+
+const VIDEO = sql`v.id::text AS "videoId", v.workspace_id::text AS "workspaceId",
+  v.project_id::text AS "projectId", v.filename, v.storage_key AS "storageKey", v.source, v.state,
+  v.failure, v.bytes::float8 AS bytes, v.content_type AS "contentType", v.width, v.height, v.fps,
+  v.duration_seconds AS "durationSeconds", v.frame_count AS "frameCount",
+  to_jsonb(v.time_base) AS "timeBase", v.pts_key AS "ptsKey", v.thumbnail_key AS "thumbnailKey",
+  to_char(v.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "createdAt"`;
+
+/** A video as the wire shows it. */
+export const videoRecord = (row: VideoRow): Video => ({
+  video_id: row.videoId,
+  project_id: row.projectId,
+  filename: row.filename,
+  source: row.source,
+  state: row.state,
+  failure: row.failure,
+  bytes: row.bytes,
+  content_type: row.contentType,
+  width: row.width,
+  height: row.height,
+  fps: row.fps,
+  duration_seconds: row.durationSeconds,
+  frame_count: row.frameCount,
+  thumbnail_url: row.thumbnailKey && `${API}/videos/${row.videoId}/thumbnail.jpg`,
+  created_at: row.createdAt,
+});
+
+/** The videos of these ids that lie in these workspaces, in no particular order. */
+export async function findVideos(
+  database: Database,
+  workspaceIds: readonly string[],
+  videoIds: readonly string[],
+): Promise<VideoRow[]> {
+  const { rows } = await database.execute<VideoRow>(sql`
+    SELECT ${VIDEO} FROM video v
+     WHERE v.id IN ${idList(videoIds)} AND v.workspace_id IN ${idList(workspaceIds)}`);
+  return rows;
+}
+
+/** One of them; fails with `not_found`. */
+export async function findVideo(
+  database: Database,
+  workspaceIds: readonly string[],
+  videoId: string,
+): Promise<VideoRow> {
+  const [row] = await findVideos(database, workspaceIds, [videoId]);
+  if (!row) throw new Failure("not_found", "no such video in your workspaces");
+  return row;
+}
+
+/** A project's videos, oldest first. */
+export async function listVideos(database: Database, projectId: string): Promise<VideoRow[]> {
+  const { rows } = await database.execute<VideoRow>(sql`
+    SELECT ${VIDEO} FROM video v WHERE v.project_id = ${projectId}::uuid
+     ORDER BY v.created_at, v.id`);
+  return rows;
+}
+
+/** What a workspace's videos and begun uploads take up. */
+const USED = (workspaceId: string, now: number) => sql`(
+  SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
+      WHERE p.workspace_id = ${workspaceId}::uuid), 0)
+    + coalesce((SELECT sum(u.bytes) FROM upload u WHERE u.workspace_id = ${workspaceId}::uuid
+      AND u.video_id IS NULL AND u.aborted_at IS NULL
+      AND u.expires_at > ${iso(now)}::timestamptz), 0))`;
+
+/** Fails with `quota_exceeded` when so many more bytes have no room in the workspace. */
+export async function checkQuota(parts: Parts, workspaceId: string, bytes: number): Promise<void> {
+  const { rows } = await parts.database.execute<{ used: number }>(
+    sql`SELECT ${USED(workspaceId, parts.clock())}::float8 AS used`,
+  );
+  const used = rows[0]?.used ?? 0;
+  const most = parts.limits.workspaceBytesMax;
+  if (used + bytes <= most) return;
+  throw new Failure("quota_exceeded", "the workspace's storage is full; delete videos first", {
+    data: { bytes_used: used, bytes_wanted: bytes, bytes_max: most },
+  });
+}
+
+export interface NewVideo {
+  videoId: string;
+  workspaceId: string;
+  projectId: string;
+  filename: string;
+  storageKey: string;
+  source: VideoRow["source"];
+  bytes: number;
+  contentType: string;
+  createdBy: string;
+}
+
+/** Makes the row and has the file probed. A row of this id that is there already stays as it is. */
+export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow> {
+  const { rows } = await parts.database.execute<VideoRow>(sql`
+    WITH v AS (
+      INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
+        content_type, created_by, created_at)
+      VALUES (${video.videoId}::uuid, ${video.workspaceId}::uuid, ${video.projectId}::uuid,
+        ${video.filename}, ${video.storageKey}, ${video.source}, ${video.bytes}::bigint,
+        ${video.contentType}, ${video.createdBy}::uuid, ${iso(parts.clock())}::timestamptz)
+      ON CONFLICT (id) DO NOTHING RETURNING *)
+    SELECT ${VIDEO} FROM v`);
+  const row = rows[0] ?? (await findVideo(parts.database, [video.workspaceId], video.videoId));
+  await submit(parts, [probeTask(row)]);
+  return row;
+}
+
+function probeTask(video: VideoRow): NewTask {
+  const keys = objectKeys(video.workspaceId, video.videoId);
+  return {
+    kind: "probe",
+    workspaceId: video.workspaceId,
+    subject: `video:${video.videoId}`,
+    idempotencyKey: `probe:${video.videoId}`,
+    payload: {
+      video: source(video.storageKey, video.bytes),
+      video_id: video.videoId,
+      filename: video.filename,
+      still: video.contentType.startsWith("image/"),
+      pts: target(keys.pts, "application/octet-stream"),
+      thumbnail: target(keys.thumbnail, "image/jpeg"),
+    },
+  };
+}
+
+/**
+ * Enqueues the probes of videos whose maker died between making the row and enqueueing. The minute
+ * cron calls it.
+ */
+export async function enqueueMissingProbes(parts: Parts): Promise<number> {
+  const { rows } = await parts.database.execute<VideoRow>(sql`
+    SELECT ${VIDEO} FROM video v WHERE v.state = 'probing'
+       AND v.created_at < ${iso(parts.clock() - MINUTE)}::timestamptz
+       AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = 'probe:' || v.id) LIMIT 100`);
+  if (rows.length > 0) await submit(parts, rows.map(probeTask));
+  return rows.length;
+}
+
+/** Deletes a video that no job uses, then its objects; otherwise fails with `state_conflict`. */
+export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> {
+  const { rows } = await parts.database
+    .execute<{ shared: boolean }>(sql`
+      WITH gone AS (
+        DELETE FROM video WHERE id = ${video.videoId}::uuid
+          AND NOT EXISTS (SELECT FROM job_video WHERE video_id = ${video.videoId}::uuid)
+        RETURNING id),
+      uploads AS (DELETE FROM upload USING gone WHERE upload.video_id = gone.id)
+      SELECT EXISTS (SELECT FROM video WHERE storage_key = ${video.storageKey}
+        AND id <> ${video.videoId}::uuid) AS shared FROM gone`)
+    .catch((thrown: unknown) => {
+      // A job took it up while this statement ran.
+      if (isStillReferenced(thrown)) return { rows: [] };
+      throw thrown;
+    });
+  if (!rows[0]) {
+    throw new Failure("state_conflict", "a labeling job uses the video; delete the job first");
+  }
+  const { folder, source } = objectKeys(video.workspaceId, video.videoId);
+  // Another row may be a link to this one's file.
+  await deleteFolder(parts, folder, rows[0].shared ? [source] : []);
+}
+
+/** Whether a statement failed because other rows refer to what it deletes. */
+export function isStillReferenced(thrown: unknown): boolean {
+  for (let error = thrown; error instanceof Error; error = error.cause) {
+    if ("code" in error && error.code === "23503") return true;
+  }
+  return false;
+}
+
+async function deleteFolder({ bucket }: Parts, prefix: string, kept: readonly string[]) {
+  assert(/^ws\/[\w-]{36}\/videos\/[\w-]{36}\/$/.test(prefix), "only a video's own folder goes");
+  for (;;) {
+    const listed = await bucket.list({ prefix, limit: 1000 });
+    const keys = listed.objects.map(({ key }) => key).filter((key) => !kept.includes(key));
+    if (keys.length > 0) await bucket.delete(keys);
+    if (!listed.truncated) return;
+  }
+}
