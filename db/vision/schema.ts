@@ -271,6 +271,8 @@ export const upload = pgTable("upload", {
   multipartId: text("multipart_id").notNull(),
   bytes: count("bytes").notNull(),
   partBytes: integer("part_bytes").notNull(),
+  /** ETags of the parts that the sender says have arrived, by part number. */
+  parts: jsonb("parts").notNull().default({}),
   videoId: uuid("video_id").references(() => video.id),
   abortedAt: instant("aborted_at"),
   createdBy: uuid("created_by"),

@@ -1,0 +1,1 @@
+ALTER TABLE "upload" ADD COLUMN "parts" jsonb DEFAULT '{}'::jsonb NOT NULL;
