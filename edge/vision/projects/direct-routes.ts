@@ -9,22 +9,30 @@ import { API, type Parts } from "../auth/parts.ts";
 import { allow, authenticate, callerOf, workspacesOf } from "../auth/scope.ts";
 import { presignPart } from "../tasks/objects.ts";
 import { plainName } from "./form.ts";
-import type { ArrivedPart } from "./multipart.ts";
 import { idempotencyKey } from "./project-routes.ts";
 import { findProjectFor } from "./projects.ts";
 import {
   abortUpload,
-  arrivedParts,
   beginUpload,
   completeUpload,
   findUpload,
   partCount,
+  rememberParts,
   type UploadRow,
 } from "./uploads.ts";
 import { videoRecord } from "./videos.ts";
 
 /** Addresses signed in one answer; the sender asks for more when these are used. */
 const SIGNED_MAX = 200;
+
+const NamedPart = z.object({
+  part_number: z.number().int().min(1).max(10_000),
+  etag: z
+    .string()
+    .min(1)
+    .max(500)
+    .meta({ description: "as the store answered it to the PUT of the part" }),
+});
 
 const Upload = z
   .object({
@@ -35,9 +43,7 @@ const Upload = z
     state: z.enum(["open", "completed", "aborted"]),
     part_bytes: z.number().int().meta({ description: "size of each part but the last" }),
     part_count: z.number().int(),
-    parts: z
-      .array(z.object({ part_number: z.number().int(), etag: z.string() }))
-      .meta({ description: "those that have arrived whole" }),
+    parts: z.array(NamedPart).meta({ description: "those that have arrived, as told" }),
     urls: z.array(z.object({ part_number: z.number().int(), url: z.string() })).meta({
       description: `where to PUT the next missing parts, at most ${SIGNED_MAX}; for an hour`,
     }),
@@ -60,12 +66,11 @@ export function addDirectRoutes(app: App<Parts>) {
   addAbort(app);
 }
 
-async function uploadRecord(parts: Parts, row: UploadRow, arrived: readonly ArrivedPart[]) {
-  const here = new Set(arrived.map(({ partNumber }) => partNumber));
+async function uploadRecord(parts: Parts, row: UploadRow) {
   const state = row.videoId ? "completed" : row.aborted ? "aborted" : "open";
   const missing: number[] = [];
   for (let number = 1; number <= partCount(row) && missing.length < SIGNED_MAX; number += 1) {
-    if (state === "open" && !here.has(number)) missing.push(number);
+    if (state === "open" && row.parts[number] === undefined) missing.push(number);
   }
   const urls = missing.map(async (number) => ({
     part_number: number,
@@ -79,7 +84,10 @@ async function uploadRecord(parts: Parts, row: UploadRow, arrived: readonly Arri
     state,
     part_bytes: row.partBytes,
     part_count: partCount(row),
-    parts: arrived.map(({ partNumber, etag }) => ({ part_number: partNumber, etag })),
+    parts: Object.entries(row.parts).map(([number, etag]) => ({
+      part_number: Number(number),
+      etag,
+    })),
     urls: await Promise.all(urls),
     video_id: row.videoId,
     expires_at: row.expiresAt,
@@ -103,7 +111,7 @@ function addBegin(app: App<Parts>) {
     path: `${API}/uploads`,
     summary: "Begin a direct upload",
     description:
-      "Beyond the contract. Needs the role engineer. PUT each part to its address, keep the ETag it " +
+      "Beyond the contract. Needs the role engineer. PUT each part to its address, tell the ETag it " +
       "answers, then complete. An upload that is not completed is dropped after 7 days.",
     security: bearer,
     request: {
@@ -135,7 +143,7 @@ function addBegin(app: App<Parts>) {
       const filename = plainName(body.filename);
       const upload = { filename, bytes: body.bytes, createdBy: caller.accountId };
       const row = await beginUpload(parts, project, upload);
-      return { status: 201, body: await uploadRecord(parts, row, []) };
+      return { status: 201, body: await uploadRecord(parts, row) };
     });
     return context.json(answer.body, 201);
   });
@@ -154,8 +162,32 @@ function addLook(app: App<Parts>) {
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const row = await uploadOf(context, context.req.valid("param").upload_id);
-    const arrived = await arrivedParts(parts, row);
-    return context.json(await uploadRecord(parts, row, arrived), 200);
+    return context.json(await uploadRecord(parts, row), 200);
+  });
+
+  const tell = createRoute({
+    method: "post",
+    path: `${API}/uploads/{upload_id}/parts`,
+    summary: "Tell which parts have arrived; fresh addresses for the next ones",
+    description:
+      "Beyond the contract. What was told survives the sender: after a break, `GET` says where to go " +
+      "on.",
+    security: bearer,
+    request: {
+      ...uploadId,
+      ...jsonBody(z.object({ parts: z.array(NamedPart).min(1).max(1_000) })),
+    },
+    responses: {
+      200: json("the upload", Upload),
+      ...errors,
+      ...errorResponses("bad_body", "state_conflict"),
+    },
+  });
+  app.openapi(tell, async (context) => {
+    const parts = context.var.service;
+    const row = await uploadOf(context, context.req.valid("param").upload_id);
+    const told = await rememberParts(parts, row, context.req.valid("json").parts);
+    return context.json(await uploadRecord(parts, told), 200);
   });
 }
 
@@ -165,18 +197,13 @@ function addComplete(app: App<Parts>) {
     path: `${API}/uploads/{upload_id}/complete`,
     summary: "Make the video of an upload whose parts have all arrived",
     description:
-      "Beyond the contract. May be repeated: one video comes of it. 409 while parts are missing; 415, " +
-      "and the upload is dropped, when the file is of no type that is taken.",
+      "Beyond the contract. `parts` may leave out what was told before. May be repeated: one video " +
+      "comes of it. 409 while parts are missing; 415, and the upload is dropped, when the file is of " +
+      "no type that is taken.",
     security: bearer,
     request: {
       ...uploadId,
-      ...jsonBody(
-        z.object({
-          parts: z
-            .array(z.object({ part_number: z.number().int(), etag: z.string().max(200) }))
-            .max(10_000),
-        }),
-      ),
+      ...jsonBody(z.object({ parts: z.array(NamedPart).max(10_000).default([]) })),
     },
     responses: {
       201: json("the new video, `probing`", Video),

@@ -1,17 +1,7 @@
-// Multipart uploads over S3, where those of presigned parts live: the bucket's own binding can
-// neither sign a part nor list those that arrived.
+// Multipart uploads over S3, where those of presigned parts live.
 
 import { AwsClient } from "aws4fetch";
-import { assert } from "../../../shared/errors.ts";
 import type { Parts } from "../auth/parts.ts";
-
-export interface ArrivedPart {
-  partNumber: number;
-  etag: string;
-  bytes: number;
-}
-
-const LIST_PAGES_MAX = 20;
 
 const decode = (text: string) =>
   text
@@ -19,6 +9,9 @@ const decode = (text: string) =>
     .replace(/&lt;/g, "<")
     .replace(/&gt;/g, ">")
     .replace(/&amp;/g, "&");
+
+const encode = (text: string) =>
+  text.replace(/&/g, "&amp;").replace(/</g, "&lt;").replace(/>/g, "&gt;").replace(/"/g, "&quot;");
 
 /** The text of an element's first occurrence. */
 function textOf(xml: string, element: string): string | null {
@@ -60,52 +53,34 @@ export async function beginMultipart(parts: Pick<Parts, "s3">, key: string): Pro
   return id;
 }
 
-/** The parts that arrived, in order, or null when the upload is no more. */
-export async function listParts(
-  parts: Pick<Parts, "s3">,
-  key: string,
-  uploadId: string,
-): Promise<ArrivedPart[] | null> {
-  const arrived: ArrivedPart[] = [];
-  let marker = "0";
-  for (let page = 0; page < LIST_PAGES_MAX; page += 1) {
-    const query = { uploadId, "part-number-marker": marker };
-    const reply = await ask(parts, key, query, { method: "GET" });
-    if (isGone(reply.xml)) return null;
-    if (reply.status !== 200) throw refused("to list an upload's parts", reply);
-    for (const [, part = ""] of reply.xml.matchAll(/<Part>(.*?)<\/Part>/gs)) {
-      const [number, etag, size] = ["PartNumber", "ETag", "Size"].map((name) => textOf(part, name));
-      assert(number && etag && size, "a listed part has a number, an etag and a size");
-      arrived.push({ partNumber: Number(number), etag: bareEtag(etag), bytes: Number(size) });
-    }
-    marker = textOf(reply.xml, "NextPartNumberMarker") ?? "0";
-    if (textOf(reply.xml, "IsTruncated") !== "true") return arrived;
-  }
-  throw new Error("an upload has more parts than there may be");
-}
-
 /** An etag without the quotes that some write around it. */
 export const bareEtag = (etag: string): string => etag.replace(/^"|"$/g, "");
 
-/** Puts the parts together. False when the upload is no more: it was completed, or aborted. */
+/** The store's words for parts that are not those it holds. */
+const WRONG_PARTS = /^(InvalidPart|InvalidPartOrder|EntityTooSmall|BadUpload|MalformedXML)$/;
+
+/**
+ * Puts the parts together, given their etags in order. `gone`: the upload was completed before, or
+ * aborted. `wrong`: the parts that arrived are others.
+ */
 export async function completeMultipart(
   parts: Pick<Parts, "s3">,
   key: string,
-  uploadId: string,
-  arrived: readonly ArrivedPart[],
-): Promise<boolean> {
-  const listed = arrived.map(
-    ({ partNumber, etag }) =>
-      `<Part><PartNumber>${partNumber}</PartNumber><ETag>"${etag}"</ETag></Part>`,
+  { uploadId, etags }: { uploadId: string; etags: readonly string[] },
+): Promise<"completed" | "gone" | "wrong"> {
+  const listed = etags.map(
+    (etag, index) =>
+      `<Part><PartNumber>${index + 1}</PartNumber><ETag>"${encode(etag)}"</ETag></Part>`,
   );
   const body = `<CompleteMultipartUpload>${listed.join("")}</CompleteMultipartUpload>`;
   const reply = await ask(parts, key, { uploadId }, { method: "POST", body });
-  if (isGone(reply.xml)) return false;
+  if (isGone(reply.xml)) return "gone";
+  if (WRONG_PARTS.test(textOf(reply.xml, "Code") ?? "")) return "wrong";
   // A failure may come with 200, in the body.
   if (reply.status !== 200 || /<Error>/.test(reply.xml)) {
     throw refused("to complete an upload", reply);
   }
-  return true;
+  return "completed";
 }
 
 /** Drops an upload and its parts; one that is no more is none to drop. */

@@ -1,6 +1,9 @@
-// Direct uploads: the sender puts parts straight into the store, at signed addresses, and may come
-// back after a break for what is missing. An upload's id is the id of the video that it becomes, so
-// completing it twice makes one video.
+// Direct uploads: the sender puts parts straight into the store, at signed addresses, tells which
+// have arrived, and may come back after a break for what is missing. An upload's id is the id of the
+// video that it becomes, so completing it twice makes one video.
+//
+// What has arrived is remembered here, as not every store that speaks S3 can list it. The store has
+// the last word: it refuses to put parts together that are not those named.
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
@@ -8,14 +11,7 @@ import { DAY, iso } from "../../../shared/time.ts";
 import { idList } from "../auth/accounts.ts";
 import type { Parts } from "../auth/parts.ts";
 import { VIDEO, VIDEO_HEAD_BYTES } from "./media-types.ts";
-import {
-  type ArrivedPart,
-  abortMultipart,
-  bareEtag,
-  beginMultipart,
-  completeMultipart,
-  listParts,
-} from "./multipart.ts";
+import { abortMultipart, bareEtag, beginMultipart, completeMultipart } from "./multipart.ts";
 import { PART_BYTES, tooLarge } from "./object-writer.ts";
 import type { ProjectRow } from "./projects.ts";
 import { addVideo, checkQuota, findVideo, objectKeys, type VideoRow } from "./videos.ts";
@@ -35,6 +31,8 @@ export interface UploadRow extends Record<string, unknown> {
   multipartId: string;
   bytes: number;
   partBytes: number;
+  /** ETags by part number. */
+  parts: Record<string, string>;
   videoId: string | null;
   aborted: boolean;
   createdBy: string;
@@ -43,7 +41,7 @@ export interface UploadRow extends Record<string, unknown> {
 
 const UPLOAD = sql`u.id::text AS "uploadId", u.workspace_id::text AS "workspaceId",
   u.project_id::text AS "projectId", u.filename, u.storage_key AS "storageKey",
-  u.multipart_id AS "multipartId", u.bytes::float8 AS bytes, u.part_bytes AS "partBytes",
+  u.multipart_id AS "multipartId", u.bytes::float8 AS bytes, u.part_bytes AS "partBytes", u.parts,
   u.video_id::text AS "videoId", u.aborted_at IS NOT NULL AS aborted,
   u.created_by::text AS "createdBy",
   to_char(u.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "expiresAt"`;
@@ -54,8 +52,6 @@ export const partBytesFor = (bytes: number): number =>
 
 /** How many parts an upload has, and how large one is. */
 export const partCount = ({ bytes, partBytes }: UploadRow): number => Math.ceil(bytes / partBytes);
-const bytesOfPart = ({ bytes, partBytes }: UploadRow, partNumber: number): number =>
-  Math.min(partBytes, bytes - (partNumber - 1) * partBytes);
 
 /** Begins an upload of so many bytes. Fails with `file_too_large` and `quota_exceeded`. */
 export async function beginUpload(
@@ -96,44 +92,63 @@ export async function findUpload(
   return row;
 }
 
-/** The parts of an upload that have arrived whole; none of one that has ended. */
-export async function arrivedParts(parts: Parts, upload: UploadRow): Promise<ArrivedPart[]> {
-  if (upload.videoId !== null || upload.aborted) return [];
-  const listed = (await listParts(parts, upload.storageKey, upload.multipartId)) ?? [];
-  return listed.filter(
-    ({ partNumber, bytes }) =>
-      partNumber <= partCount(upload) && bytes === bytesOfPart(upload, partNumber),
-  );
+export interface NamedPart {
+  part_number: number;
+  etag: string;
+}
+
+const etagsOf = (named: readonly NamedPart[]): Record<string, string> =>
+  Object.fromEntries(named.map(({ part_number, etag }) => [part_number, bareEtag(etag)]));
+
+/** Remembers parts that have arrived; one sent anew replaces what was known of it. */
+export async function rememberParts(
+  { database }: Parts,
+  upload: UploadRow,
+  named: readonly NamedPart[],
+): Promise<UploadRow> {
+  const beyond = named.find(({ part_number }) => part_number > partCount(upload));
+  if (beyond) {
+    throw new Failure("invalid_request", `part_number: the upload has ${partCount(upload)} parts`);
+  }
+  const { rows } = await database.execute<UploadRow>(sql`
+    WITH u AS (
+      UPDATE upload SET parts = parts || ${JSON.stringify(etagsOf(named))}::jsonb
+       WHERE id = ${upload.uploadId}::uuid AND video_id IS NULL AND aborted_at IS NULL
+      RETURNING *)
+    SELECT ${UPLOAD} FROM u`);
+  if (!rows[0]) throw new Failure("state_conflict", "the upload is completed or aborted");
+  return rows[0];
 }
 
 /**
- * Makes the video of an upload whose parts have all arrived. May be called again: with whatever
- * became of the first call, one video comes of it. Fails with `state_conflict` while parts are
- * missing, and for good, leaving no object, when the file is of no type that is taken.
+ * Makes the video of an upload whose parts have all arrived; `named` adds to those remembered. May
+ * be called again: with whatever became of the first call, one video comes of it. Fails with
+ * `state_conflict` while parts are missing, and for good, leaving no object, when the file is of
+ * another size or of no type that is taken.
  */
 export async function completeUpload(
   parts: Parts,
   upload: UploadRow,
-  claimed: readonly { part_number: number; etag: string }[],
+  named: readonly NamedPart[],
 ): Promise<VideoRow> {
   if (upload.videoId !== null) {
     return findVideo(parts.database, [upload.workspaceId], upload.videoId);
   }
   if (upload.aborted) throw new Failure("state_conflict", "the upload was aborted");
-  const { storageKey, multipartId } = upload;
-  const listed = await listParts(parts, storageKey, multipartId);
-  // None: an earlier call got as far as this, and its object is looked at below.
-  if (listed !== null) {
-    checkParts(upload, listed, claimed);
-    await completeMultipart(parts, storageKey, multipartId, listed);
+  const uploadId = upload.multipartId;
+  const etags = allEtags(upload, { ...upload.parts, ...etagsOf(named) });
+  const outcome = await completeMultipart(parts, upload.storageKey, { uploadId, etags });
+  if (outcome === "wrong") {
+    throw new Failure("state_conflict", "the parts named are not those that arrived");
   }
+  // Gone: an earlier call got as far as this; its object is looked at like any other.
   const contentType = await verifyObject(parts, upload);
   const video = await addVideo(parts, {
     videoId: upload.uploadId,
     workspaceId: upload.workspaceId,
     projectId: upload.projectId,
     filename: upload.filename,
-    storageKey,
+    storageKey: upload.storageKey,
     source: "upload",
     bytes: upload.bytes,
     contentType,
@@ -144,32 +159,19 @@ export async function completeUpload(
   return video;
 }
 
-/** What arrived must be the whole file, and what the sender says he sent. */
-function checkParts(
-  upload: UploadRow,
-  listed: readonly ArrivedPart[],
-  claimed: readonly { part_number: number; etag: string }[],
-) {
-  const arrived = new Map(listed.map((part) => [part.partNumber, part]));
-  const missing: number[] = [];
-  for (let number = 1; number <= partCount(upload); number += 1) {
-    if (arrived.get(number)?.bytes !== bytesOfPart(upload, number)) missing.push(number);
-  }
+/** The etags of all parts in order; fails while one is unknown. */
+function allEtags(upload: UploadRow, known: Readonly<Record<string, string>>): string[] {
+  const numbers = Array.from({ length: partCount(upload) }, (_, index) => index + 1);
+  const missing = numbers.filter((number) => known[number] === undefined);
   if (missing.length > 0) {
-    throw new Failure("state_conflict", `${missing.length} parts are missing or of another size`, {
+    throw new Failure("state_conflict", `${missing.length} parts have not arrived`, {
       data: { parts_missing: missing.slice(0, 100) },
     });
   }
-  if (listed.length > partCount(upload)) {
-    throw new Failure("state_conflict", `the upload has ${partCount(upload)} parts, not more`);
+  if (Object.keys(known).length > numbers.length) {
+    throw new Failure("state_conflict", `the upload has ${numbers.length} parts, not more`);
   }
-  const wrong = claimed.filter(
-    ({ part_number, etag }) => arrived.get(part_number)?.etag !== bareEtag(etag),
-  );
-  if (wrong.length === 0 && claimed.length === listed.length) return;
-  throw new Failure("state_conflict", "the parts named are not those that arrived", {
-    data: { parts_wrong: wrong.slice(0, 100).map(({ part_number }) => part_number) },
-  });
+  return numbers.map((number) => known[number] as string);
 }
 
 /** Content type of the whole object by its first bytes; an object that is not taken goes. */
