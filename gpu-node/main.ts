@@ -1,0 +1,210 @@
+// `npm run gpu-node`: a node in the foreground, until SIGTERM drains it or its token is refused.
+
+import { readFileSync } from "node:fs";
+import { availableParallelism, hostname } from "node:os";
+import { join } from "node:path";
+import type { Capabilities } from "../shared/tasks.ts";
+import { systemClock } from "../shared/time.ts";
+import { describeNode } from "./capabilities.ts";
+import { type Config, parseConfig, Secret } from "./config.ts";
+import { findTools, type Tools } from "./ffmpeg.ts";
+import { type Identity, lockFolder, readIdentity, writeIdentity } from "./identity.ts";
+import { createLog, type Log, toStandardOutput } from "./log.ts";
+import { listSegmenters, type SegmenterInfo } from "./segmenters/segmenter.ts";
+import { connect, NodeRefused, register, type Service } from "./service.ts";
+import { serveStatus } from "./status.ts";
+import { startWorker, type Worker, type WorkerOptions } from "./worker.ts";
+
+const USAGE = `npm run gpu-node
+
+Works on the vision service's tasks. Configured by the environment:
+
+  VANTAGE_URL                 the vision service, such as http://localhost:8787 (required)
+  VANTAGE_NODE_CODE           one-time code of an admin, for the first start
+  VANTAGE_NODE_TOKEN          the node's token, in place of a code
+  VANTAGE_NODE_NAME           what people see it by; default: the machine's name
+  VANTAGE_NODE_DIR            state and cache; default .vantage/gpu-node
+  VANTAGE_NODE_SLOTS          tasks at once; default 1
+  VANTAGE_NODE_CACHE_BYTES    what cached videos may take; default 10 GiB
+  VANTAGE_MODELS              segmenter bundles; default models in the state folder
+  VANTAGE_NODE_STATUS_PORT    status page on 127.0.0.1; default 0, none
+  VANTAGE_NODE_DRAIN_SECONDS  how long tasks may go on after SIGTERM; default 30
+
+SIGTERM drains: no new task, running ones end or go back to the queue. A second one ends at once.
+`;
+
+/** Exit status when the service does not know the node: starting again is of no use. */
+const EXIT_REFUSED = 3;
+
+export interface NodeParts {
+  /** Program of the child processes. */
+  childEntry: string;
+  listSegmenters(modelsDir: string): Promise<SegmenterInfo[]>;
+  /** Shorter times, for tests. */
+  worker?: Pick<WorkerOptions, "heartbeatMs" | "idleMs">;
+  grace?: WorkerOptions["slot"]["grace"];
+}
+
+const REAL: NodeParts = {
+  childEntry: join(import.meta.dirname, "child-main.ts"),
+  listSegmenters,
+};
+
+/** Runs a node until it is stopped; returns the process's exit status. */
+export async function runNode(
+  environment: Readonly<Record<string, string | undefined>>,
+  parts: NodeParts = REAL,
+): Promise<number> {
+  const config = parseConfig(environment, hostname());
+  const log = createLog(toStandardOutput);
+  const unlock = lockFolder(config.dir);
+  const early = new AbortController();
+  let worker: Worker | undefined;
+  let asked = 0;
+  const onSignal = (signal: string) => {
+    asked += 1;
+    log.info("signal", { signal, asked });
+    if (!worker) early.abort(new Error(`ended by ${signal}`));
+    else if (asked === 1) worker.drain(config.drainSeconds * 1_000);
+    else void worker.kill();
+  };
+  const signals = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
+  for (const signal of signals) process.on(signal, onSignal);
+  try {
+    const tools = await findTools(config.path, availableParallelism());
+    const capabilities = await capabilitiesOf(config, parts, tools);
+    for (const sentence of capabilities.missing) log.warning("missing", { sentence });
+    const { identity, service } = await introduce(config, capabilities, log, early.signal);
+    early.signal.throwIfAborted();
+    worker = startWorker({
+      service,
+      capabilities,
+      log,
+      clock: systemClock,
+      slot: slotOptions(config, parts, tools, capabilities),
+      ...parts.worker,
+    });
+    const running = worker;
+    const { name, url } = config;
+    const node_id = identity.nodeId || null;
+    const page = config.statusPort
+      ? await serveStatus(config.statusPort, () => ({
+          ...{ name, node_id, url, capabilities },
+          worker: running.status(),
+        }))
+      : null;
+    log.info("node_started", { name, node_id, url, kinds: capabilities.kinds });
+    const why = await running.stopped;
+    page?.close();
+    log.info("node_ended", { why });
+    if (why === null) return 0;
+    process.stderr.write(`The node stopped: ${why}\n`);
+    return EXIT_REFUSED;
+  } catch (thrown) {
+    if (early.signal.aborted) return 0;
+    if (!(thrown instanceof NodeRefused)) throw thrown;
+    process.stderr.write(`The service refused this node: ${thrown.message}\n`);
+    return EXIT_REFUSED;
+  } finally {
+    for (const signal of signals) process.off(signal, onSignal);
+    unlock();
+  }
+}
+
+function versionOf(): string {
+  const text = readFileSync(join(import.meta.dirname, "../package.json"), "utf8");
+  return (JSON.parse(text) as { version: string }).version;
+}
+
+async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | null) {
+  let segmenters: SegmenterInfo[] = [];
+  let problem: string | null = null;
+  try {
+    segmenters = await parts.listSegmenters(config.modelsDir);
+  } catch (thrown) {
+    problem = (thrown as Error).message;
+  }
+  const { slots, childEnvironment } = config;
+  const version = versionOf();
+  return describeNode({
+    ...{ version, tools, segmenters, problem, slots },
+    environment: childEnvironment,
+  });
+}
+
+function slotOptions(
+  config: Config,
+  parts: NodeParts,
+  tools: Tools | null,
+  capabilities: Capabilities,
+): WorkerOptions["slot"] {
+  const setpriv = tools?.wrap.find((word) => word.endsWith("/setpriv")) ?? null;
+  return {
+    entry: parts.childEntry,
+    environment: config.childEnvironment,
+    setpriv,
+    settings: {
+      cacheDir: join(config.dir, "cache"),
+      cacheBytesMax: config.cacheBytesMax,
+      modelsDir: config.modelsDir,
+      cpuThreads: Math.max(1, Math.floor(capabilities.cores / config.slots)),
+      device: capabilities.device.kind,
+      tools,
+    },
+    ...(parts.grace ? { grace: parts.grace } : {}),
+  };
+}
+
+/**
+ * Who this node is: by its token, else as this folder is known to the service, else by exchanging
+ * the code, which is also tried when the service does not know the folder's identity any more.
+ */
+async function introduce(
+  config: Config,
+  capabilities: Capabilities,
+  log: Log,
+  signal: AbortSignal,
+): Promise<{ identity: Identity; service: Service }> {
+  const { url, dir, code, name, token } = config;
+  const as = (identity: Identity) => ({
+    identity,
+    service: connect({ url, token: identity.token, log }),
+  });
+  if (token) return as({ nodeId: "", token });
+  const kept = readIdentity(dir, url);
+  if (kept && (!code || (await isKnown(as(kept).service)))) return as(kept);
+  if (!code) {
+    throw new Error(
+      `the node is not registered at ${url}: set VANTAGE_NODE_CODE to a code of an admin ` +
+        "(POST /api/v1/admin/nodes/codes)",
+    );
+  }
+  const made = await register({ url, code, name, capabilities, log }, signal);
+  const identity = { nodeId: made.node_id, token: new Secret(made.node_token) };
+  writeIdentity(dir, url, identity);
+  log.info("node_registered", { node_id: made.node_id });
+  return as(identity);
+}
+
+/** False only when the service says so; one that is away is asked again by the worker. */
+async function isKnown(service: Service): Promise<boolean> {
+  try {
+    await service.heartbeat({ tasks: [] });
+    return true;
+  } catch (thrown) {
+    return !(thrown instanceof NodeRefused);
+  }
+}
+
+if (import.meta.main) {
+  if (process.argv.includes("--help")) process.stdout.write(USAGE);
+  else {
+    runNode(process.env).then(
+      (status) => process.exit(status),
+      (thrown: unknown) => {
+        process.stderr.write(`${(thrown as Error).message}\n`);
+        process.exit(1);
+      },
+    );
+  }
+}

@@ -1,0 +1,129 @@
+// What a task works with, and what all kinds share: opening a video or image as numbered frames.
+
+import type { ObjectSource, TaskProgress } from "../../shared/tasks.ts";
+import type { Cache } from "../cache.ts";
+import { BrokenMedia, TaskFailure } from "../failure.ts";
+import type { Tools } from "../ffmpeg.ts";
+import { type ReadFrame, type ReadOptions, readFrames } from "../frames.ts";
+import type { Log } from "../log.ts";
+import { probeVideo, typeOf, type VideoIndex } from "../media.ts";
+import type { Encoded, Segmenter } from "../segmenters/segmenter.ts";
+import { readStill } from "../stills.ts";
+import { decodeIndex, encodeIndex, INDEX_NAME } from "../video-index.ts";
+
+export interface TaskContext {
+  cache: Cache;
+  /** Null where ffmpeg is not installed: then there are stills only. */
+  tools: Tools | null;
+  /** Opens a segmenter, or gives the one that is open. */
+  segmenter(name: string | null): Promise<Segmenter>;
+  /** Frames that were clicked last, encoded; they live as long as the process. */
+  encodings: Encodings;
+  progress(progress: TaskProgress): void;
+  /** Says to stop soon and keep what is done. */
+  cancel: AbortSignal;
+  log: Log;
+}
+
+/** Frames of one file by their place in display order. */
+export interface Footage {
+  width: number;
+  height: number;
+  frameCount: number;
+  /** The wanted frames, ascending; `wanted` is in any order and may repeat. */
+  read(wanted: readonly number[], options?: ReadOptions): AsyncGenerator<ReadFrame>;
+  close(): Promise<void>;
+}
+
+export const ascending = (frames: readonly number[]): number[] =>
+  [...new Set(frames)].sort((one, other) => one - other);
+
+const tooFar = (count: number, index: number) =>
+  new TaskFailure("invalid_request", `the video has ${count} frames; none is ${index}`);
+
+/** Opens a video or image of the store. Its index is made once and kept beside it. */
+export async function openFootage(
+  context: Pick<TaskContext, "cache" | "tools" | "cancel" | "log">,
+  source: ObjectSource,
+): Promise<Footage> {
+  const held = await context.cache.open(source, context.cancel);
+  try {
+    const type = await typeOf(held.path);
+    if (type.kind === "still") return await stillFootage(held);
+    const { tools } = context;
+    if (!tools) throw new TaskFailure("unsupported_media", NO_FFMPEG, { retryable: true });
+    const index = await indexOf({ ...context, tools }, source, held.path);
+    return {
+      width: index.width,
+      height: index.height,
+      frameCount: index.pts.length,
+      read: (wanted, options) =>
+        readFrames(tools, held.path, index, ascending(wanted), {
+          signal: context.cancel,
+          ...options,
+        }),
+      close: held.release,
+    };
+  } catch (thrown) {
+    await held.release();
+    if (thrown instanceof BrokenMedia) {
+      throw new TaskFailure("unsupported_media", thrown.message, { cause: thrown });
+    }
+    throw thrown;
+  }
+}
+
+export const NO_FFMPEG = "this node has no ffmpeg: install it (apt-get install ffmpeg)";
+
+async function stillFootage(held: { path: string; release(): Promise<void> }): Promise<Footage> {
+  const whole = await readStill(held.path);
+  async function* read(wanted: readonly number[], options: ReadOptions = {}) {
+    for (const index of ascending(wanted)) {
+      if (index !== 0) throw tooFar(1, index);
+      const { longestSide = null } = options;
+      const picture = longestSide === null ? whole : await readStill(held.path, { longestSide });
+      yield { index, picture };
+    }
+  }
+  return { width: whole.width, height: whole.height, frameCount: 1, read, close: held.release };
+}
+
+/** The index that the probe left on this node, else one made now by decoding the video once. */
+async function indexOf(
+  context: Pick<TaskContext, "cache" | "cancel" | "log"> & { tools: Tools },
+  source: ObjectSource,
+  path: string,
+): Promise<VideoIndex> {
+  const kept = await context.cache.readDerived(source.key, INDEX_NAME);
+  const index = kept && decodeIndex(kept);
+  if (index) return index;
+  context.log.info("video_indexed_again", { key: source.key });
+  const probed = await probeVideo(context.tools, path, { signal: context.cancel });
+  await context.cache.writeDerived(source.key, INDEX_NAME, encodeIndex(probed.index));
+  return probed.index;
+}
+
+/** The frames that were encoded last, so that a second click on one is answered at once. */
+export class Encodings {
+  static readonly FRAMES_MAX = 8;
+  readonly #entries = new Map<string, Encoded>();
+
+  /** The frame's encoding, made unless it is here; disposes of the one used longest ago. */
+  async get(name: string, encode: () => Promise<Encoded>): Promise<Encoded> {
+    const known = this.#entries.get(name);
+    const encoded = known ?? (await encode());
+    this.#entries.delete(name);
+    this.#entries.set(name, encoded);
+    const [oldest] = this.#entries;
+    if (oldest && this.#entries.size > Encodings.FRAMES_MAX) {
+      this.#entries.delete(oldest[0]);
+      oldest[1].dispose();
+    }
+    return encoded;
+  }
+
+  clear() {
+    for (const encoded of this.#entries.values()) encoded.dispose();
+    this.#entries.clear();
+  }
+}

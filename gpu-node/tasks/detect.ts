@@ -1,0 +1,60 @@
+// All prompts on one picture: encoded once, found objects in pixels of the source frame.
+
+import { STORED_CONFIDENCE_MIN } from "../../shared/labeling.ts";
+import type { Bbox, Detection } from "../../shared/tasks.ts";
+import { clip } from "../segmenters/geometry.ts";
+import type { Picture, Segmenter } from "../segmenters/segmenter.ts";
+import { flagDuplicates } from "../segmenters/track.ts";
+import { shrink } from "../stills.ts";
+import type { ReadyPrompt } from "./prompts.ts";
+
+/** A detection and the place of the prompt that found it. */
+export interface Sighting {
+  prompt: number;
+  detection: Detection;
+}
+
+const hundredths = (value: number) => Math.round(value * 100) / 100;
+
+/** What all prompts find on a picture, by prompt and falling confidence, duplicates flagged. */
+export async function detectAll(
+  segmenter: Segmenter,
+  whole: Picture,
+  prompts: readonly ReadyPrompt[],
+  resolution: number | null,
+): Promise<Sighting[]> {
+  const picture = await shrink(whole, resolution);
+  const encoded = await segmenter.encode(picture);
+  try {
+    const found = await segmenter.detect(
+      encoded,
+      prompts.map(({ prompt }) => prompt),
+      { confidenceMin: STORED_CONFIDENCE_MIN, masks: true },
+    );
+    const x = whole.width / picture.width;
+    const y = whole.height / picture.height;
+    const sightings = prompts.flatMap(({ className }, prompt) =>
+      (found[prompt] ?? []).flatMap(({ bbox, confidence, polygon }): Sighting[] => {
+        const scaled = bbox.map((corner, at) => hundredths(corner * (at % 2 ? y : x))) as Bbox;
+        const inside = clip(scaled, whole);
+        if (!inside || confidence < STORED_CONFIDENCE_MIN) return [];
+        const detection: Detection = {
+          class_name: className,
+          bbox: inside,
+          confidence: Math.round(Math.min(1, confidence) * 10_000) / 10_000,
+          polygon: polygon?.map((corner, at) => hundredths(corner * (at % 2 ? y : x))) ?? null,
+          track_id: null,
+          duplicate_of: null,
+        };
+        return [{ prompt, detection }];
+      }),
+    );
+    const flags = flagDuplicates(sightings.map(({ detection }) => detection));
+    sightings.forEach(({ detection }, place) => {
+      detection.duplicate_of = flags[place] ?? null;
+    });
+    return sightings;
+  } finally {
+    encoded.dispose();
+  }
+}

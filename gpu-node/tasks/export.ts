@@ -1,0 +1,173 @@
+// Writes a labeled dataset as one zip: pictures decoded from their videos and, beside them, labels
+// in the YOLO or COCO layout. The archive is made on disk, then streamed to the store.
+
+import { readFile, rm } from "node:fs/promises";
+import { ExportManifest, type TaskPayload, type TaskResult } from "../../shared/tasks.ts";
+import { TaskFailure } from "../failure.ts";
+import { toJpeg } from "../stills.ts";
+import { uploadFile } from "../transfer.ts";
+import { createZip, type ZipWriter } from "../zip.ts";
+import { cocoLayout } from "./coco.ts";
+import { openFootage, type TaskContext } from "./context.ts";
+import { yoloLayout } from "./yolo.ts";
+
+type Video = ExportManifest["videos"][number];
+type Frame = Video["frames"][number];
+export type Labeled = Frame["annotations"][number];
+
+/** A picture of the dataset as it was put into the archive. */
+export interface Placed {
+  /** File name without its folder, unique in the archive. */
+  name: string;
+  split: Frame["split"];
+  width: number;
+  height: number;
+  annotations: readonly Labeled[];
+}
+
+/** Where a format has its pictures and labels. */
+export interface Layout {
+  imagePath(placed: Placed): string;
+  /** Called once a picture. */
+  add(placed: Placed, zip: ZipWriter): Promise<void>;
+  end(zip: ZipWriter): Promise<void>;
+}
+
+const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
+const STEM_LENGTH_MAX = 100;
+
+export async function run(
+  payload: TaskPayload<"export">,
+  context: TaskContext,
+): Promise<TaskResult<"export">> {
+  const manifest = await readManifest(payload, context);
+  const path = context.cache.temporary();
+  const zip = await createZip(path);
+  try {
+    const summary = await writeDataset(payload.format, manifest, zip, context);
+    const bytes = await zip.end();
+    await uploadFile(payload.archive, path, context.cancel);
+    return { bytes, summary };
+  } catch (thrown) {
+    await zip.abandon().catch(() => {});
+    throw thrown;
+  } finally {
+    await rm(path, { force: true });
+  }
+}
+
+async function readManifest({ manifest }: TaskPayload<"export">, context: TaskContext) {
+  if (manifest.bytes > MANIFEST_BYTES_MAX) {
+    throw new TaskFailure("file_too_large", "the dataset has too many annotations for one export");
+  }
+  const held = await context.cache.open(manifest, context.cancel);
+  try {
+    return ExportManifest.parse(JSON.parse(await readFile(held.path, "utf8")));
+  } finally {
+    await held.release();
+  }
+}
+
+async function writeDataset(
+  format: "yolo" | "coco",
+  manifest: ExportManifest,
+  zip: ZipWriter,
+  context: TaskContext,
+): Promise<Record<string, unknown>> {
+  const layout = format === "yolo" ? yoloLayout(manifest) : cocoLayout(manifest);
+  const summary = new Summary(manifest);
+  const total = manifest.videos.reduce((sum, { frames }) => sum + frames.length, 0);
+  const stems = uniqueStems(manifest.videos);
+  let done = 0;
+  for (const [place, video] of manifest.videos.entries()) {
+    if (video.frames.length === 0) continue;
+    const wanted = new Map(video.frames.map((frame) => [frame.index, frame]));
+    const footage = await openFootage(context, video.source);
+    try {
+      for await (const { index, picture } of footage.read([...wanted.keys()])) {
+        const frame = wanted.get(index) as Frame;
+        const { width, height } = picture;
+        const annotations = frame.annotations.flatMap((one) => within(one, { width, height }));
+        const name = `${stems[place]}_${String(index).padStart(6, "0")}.jpg`;
+        const placed = { name, split: frame.split, width, height, annotations };
+        await zip.add(layout.imagePath(placed), await toJpeg(picture));
+        await layout.add(placed, zip);
+        summary.add(placed, frame.annotations.length);
+        done += 1;
+        context.progress({ done, total, detail: {} });
+      }
+    } finally {
+      await footage.close();
+    }
+  }
+  await layout.end(zip);
+  return summary.result();
+}
+
+/** The annotation cut to its picture; none when nothing of it is inside. */
+function within(one: Labeled, { width, height }: { width: number; height: number }): Labeled[] {
+  const [x1, y1, x2, y2] = one.bbox;
+  const x = (value: number) => Math.min(width, Math.max(0, value));
+  const y = (value: number) => Math.min(height, Math.max(0, value));
+  const bbox: Labeled["bbox"] = [x(x1), y(y1), x(x2), y(y2)];
+  if (bbox[2] <= bbox[0] || bbox[3] <= bbox[1]) return [];
+  const polygon = one.polygon?.map((corner, at) => (at % 2 ? y(corner) : x(corner))) ?? null;
+  return [{ ...one, bbox, polygon }];
+}
+
+/** File names' stems, made safe in any archive reader, and unique also where case does not count. */
+export function uniqueStems(videos: readonly { filename: string }[]): string[] {
+  const taken = new Set<string>();
+  return videos.map(({ filename }) => {
+    const base = filename.split(/[\\/]/).at(-1) ?? "";
+    const stem =
+      base
+        .replace(/\.[^.]*$/, "")
+        .normalize("NFC")
+        .replace(/[^\p{L}\p{N}._-]+/gu, "_")
+        .replace(/^\.+/, "")
+        .slice(0, STEM_LENGTH_MAX) || "video";
+    let unique = stem;
+    for (let count = 2; taken.has(unique.toLowerCase()); count++) unique = `${stem}-${count}`;
+    taken.add(unique.toLowerCase());
+    return unique;
+  });
+}
+
+/** Counts by split and class. */
+class Summary {
+  readonly #classes: readonly string[];
+  readonly #splits = new Map<string, { images: number; background: number; counts: number[] }>();
+  #skipped = 0;
+
+  constructor({ classes }: ExportManifest) {
+    this.#classes = classes;
+    for (const split of ["train", "val"]) {
+      this.#splits.set(split, { images: 0, background: 0, counts: classes.map(() => 0) });
+    }
+  }
+
+  add({ split, annotations }: Placed, given: number) {
+    const counted = this.#splits.get(split);
+    if (!counted) return;
+    counted.images += 1;
+    if (annotations.length === 0) counted.background += 1;
+    this.#skipped += given - annotations.length;
+    for (const { class_index } of annotations) {
+      counted.counts[class_index] = (counted.counts[class_index] ?? 0) + 1;
+    }
+  }
+
+  result(): Record<string, unknown> {
+    const splits = [...this.#splits].map(([split, { images, background, counts }]) => [
+      split,
+      {
+        images,
+        background_images: background,
+        annotations: counts.reduce((sum, count) => sum + count, 0),
+        per_class: this.#classes.map((name, at) => ({ class: name, count: counts[at] ?? 0 })),
+      },
+    ]);
+    return { ...Object.fromEntries(splits), annotations_outside_picture: this.#skipped };
+  }
+}

@@ -1,0 +1,34 @@
+// JPEGs of single frames, each written where it is wanted.
+
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { TaskFailure } from "../failure.ts";
+import { toJpeg } from "../stills.ts";
+import { upload } from "../transfer.ts";
+import { openFootage, type TaskContext } from "./context.ts";
+
+export async function run(
+  payload: TaskPayload<"frames">,
+  context: TaskContext,
+): Promise<TaskResult<"frames">> {
+  if (payload.images.length !== payload.frames.length) {
+    throw new TaskFailure("invalid_request", "there must be one target for each frame");
+  }
+  const footage = await openFootage(context, payload.video);
+  const total = payload.frames.length;
+  let done = 0;
+  try {
+    for await (const { index, picture } of footage.read(payload.frames)) {
+      const jpeg = await toJpeg(picture);
+      for (const [place, frame] of payload.frames.entries()) {
+        const target = payload.images[place];
+        if (frame !== index || !target) continue;
+        await upload(target, jpeg, context.cancel);
+        done += 1;
+        context.progress({ done, total, detail: {} });
+      }
+    }
+  } finally {
+    await footage.close();
+  }
+  return {};
+}

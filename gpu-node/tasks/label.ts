@@ -1,0 +1,128 @@
+// Labels frames of one video, in display order: each is encoded once and asked for every prompt.
+// The same payload gives the same detections, whichever attempt or node it was. A cancelled task
+// gives what was done until then.
+
+import type { FrameDetections, TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { ReadFrame } from "../frames.ts";
+import { track } from "../segmenters/track.ts";
+import { toJpeg } from "../stills.ts";
+import { upload } from "../transfer.ts";
+import { ascending, openFootage, type TaskContext } from "./context.ts";
+import { detectAll, type Sighting } from "./detect.ts";
+import { asTaskFailure, readyPrompts } from "./prompts.ts";
+
+/** JPEGs on their way to the store at once. */
+const UPLOADS_MAX = 3;
+
+interface LookedAt {
+  index: number;
+  sightings: Sighting[];
+}
+
+export async function run(
+  payload: TaskPayload<"label">,
+  context: TaskContext,
+): Promise<TaskResult<"label">> {
+  const started = performance.now();
+  try {
+    const segmenter = await context.segmenter(payload.segmenter);
+    const { ready } = await readyPrompts(context, segmenter, payload.prompts);
+    const looked: LookedAt[] = [];
+    const total = ascending(payload.frames).length;
+    let annotations = 0;
+    const uploads = new Uploads(payload, context);
+    for await (const { index, picture } of frames(payload, context)) {
+      await uploads.add(index, picture);
+      const sightings = await detectAll(segmenter, picture, ready, payload.resolution);
+      looked.push({ index, sightings });
+      annotations += sightings.length;
+      context.progress({ done: looked.length, total, detail: { annotations, frame_index: index } });
+      if (context.cancel.aborted) break;
+    }
+    await uploads.end();
+    return {
+      frames: withTracks(looked, payload.prompts.length),
+      segmenter: segmenter.info.name,
+      seconds: (performance.now() - started) / 1_000,
+    };
+  } catch (thrown) {
+    throw asTaskFailure(thrown);
+  }
+}
+
+/** The payload's frames; fewer after a cancel, which ends the decoding. */
+async function* frames(
+  payload: TaskPayload<"label">,
+  context: TaskContext,
+): AsyncGenerator<ReadFrame> {
+  const footage = await openFootage(context, payload.video);
+  try {
+    yield* footage.read(payload.frames);
+  } catch (thrown) {
+    if (!context.cancel.aborted) throw thrown;
+  } finally {
+    await footage.close();
+  }
+}
+
+/** Detections with ids that follow an object, counted within each prompt. */
+function withTracks(looked: readonly LookedAt[], prompts: number): FrameDetections[] {
+  for (let prompt = 0; prompt < prompts; prompt++) {
+    const own = looked.map(({ index, sightings }) => ({
+      frameIndex: index,
+      detections: sightings
+        .filter((sighting) => sighting.prompt === prompt)
+        .map(({ detection }) => detection),
+    }));
+    const ids = track(own.map(({ frameIndex, detections }) => ({ frameIndex, boxes: detections })));
+    own.forEach(({ detections }, frame) => {
+      detections.forEach((detection, place) => {
+        detection.track_id = ids[frame]?.[place] ?? null;
+      });
+    });
+  }
+  return looked.map(({ index, sightings }) => ({
+    frame_index: index,
+    detections: sightings.map(({ detection }) => detection),
+  }));
+}
+
+/** Writes the frames' JPEGs that the store lacks, a few at once, while frames are looked at. */
+class Uploads {
+  readonly #payload: TaskPayload<"label">;
+  readonly #context: TaskContext;
+  readonly #running = new Set<Promise<void>>();
+  #failure: { thrown: unknown } | null = null;
+
+  constructor(payload: TaskPayload<"label">, context: TaskContext) {
+    this.#payload = payload;
+    this.#context = context;
+  }
+
+  async add(index: number, picture: ReadFrame["picture"]) {
+    const target = this.#payload.images[this.#payload.frames.indexOf(index)];
+    if (!target) return;
+    while (this.#running.size >= UPLOADS_MAX) await Promise.race(this.#running);
+    this.#rethrow();
+    const jpeg = await toJpeg(picture);
+    // A cancel keeps what is done, so a JPEG under way still arrives.
+    const work: Promise<void> = upload(target, jpeg).then(
+      () => void this.#running.delete(work),
+      (thrown: unknown) => {
+        this.#running.delete(work);
+        this.#failure ??= { thrown };
+        this.#context.log.warning("frame_upload_failed", { frame: index, error: thrown });
+      },
+    );
+    this.#running.add(work);
+  }
+
+  async end() {
+    await Promise.all(this.#running);
+    this.#rethrow();
+  }
+
+  #rethrow() {
+    if (this.#failure) throw this.#failure.thrown;
+  }
+}

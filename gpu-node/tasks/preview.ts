@@ -1,0 +1,35 @@
+// Labels a few frames and draws what was found at or above the threshold, as base64 JPEGs.
+
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { drawOver } from "../overlay.ts";
+import { openFootage, type TaskContext } from "./context.ts";
+import { detectAll } from "./detect.ts";
+import { asTaskFailure, readyPrompts } from "./prompts.ts";
+
+export async function run(
+  payload: TaskPayload<"preview">,
+  context: TaskContext,
+): Promise<TaskResult<"preview">> {
+  try {
+    const segmenter = await context.segmenter(payload.segmenter);
+    const { ready, warnings } = await readyPrompts(context, segmenter, payload.prompts);
+    const classes = [...new Set(ready.map(({ className }) => className))];
+    const footage = await openFootage(context, payload.video);
+    const frames: TaskResult<"preview">["frames"] = [];
+    try {
+      for await (const { index, picture } of footage.read(payload.frames)) {
+        const sightings = await detectAll(segmenter, picture, ready, payload.resolution);
+        const detections = sightings.map(({ detection }) => detection);
+        const shown = detections.filter(({ confidence }) => confidence >= payload.threshold);
+        const image = await drawOver(picture, shown, classes);
+        frames.push({ frame_index: index, detections, image: image.toString("base64") });
+        context.progress({ done: frames.length, total: payload.frames.length, detail: {} });
+      }
+    } finally {
+      await footage.close();
+    }
+    return { frames, segmenter: segmenter.info.name, warnings };
+  } catch (thrown) {
+    throw asTaskFailure(thrown);
+  }
+}

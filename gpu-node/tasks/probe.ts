@@ -1,0 +1,88 @@
+// What a file is: decoded once from end to end, its frames' times stored, a thumbnail made. A file
+// that we do not take is an answer, not a failure.
+
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { BrokenMedia, TaskFailure } from "../failure.ts";
+import { readFrames } from "../frames.ts";
+import { type Probed, probeVideo, typeOf } from "../media.ts";
+import { readStill, toThumbnail } from "../stills.ts";
+import { upload } from "../transfer.ts";
+import { encodeIndex, INDEX_NAME, ptsTable } from "../video-index.ts";
+import { NO_FFMPEG, type TaskContext } from "./context.ts";
+
+const THUMBNAIL_SIDE = 320;
+/** The first frame is often black. */
+const THUMBNAIL_AT = 0.1;
+
+export async function run(
+  payload: TaskPayload<"probe">,
+  context: TaskContext,
+): Promise<TaskResult<"probe">> {
+  const held = await context.cache.open(payload.video, context.cancel);
+  try {
+    const type = await typeOf(held.path);
+    if (type.kind === "still")
+      return await probeStill(payload, held.path, type.contentType, context);
+    if (payload.still) throw new BrokenMedia("the file is a video, not an image");
+    return await probeFootage(payload, held.path, context);
+  } catch (thrown) {
+    if (thrown instanceof BrokenMedia) return { broken: thrown.message };
+    throw thrown;
+  } finally {
+    await held.release();
+  }
+}
+
+async function probeStill(
+  payload: TaskPayload<"probe">,
+  path: string,
+  contentType: string,
+  { cancel }: TaskContext,
+): Promise<TaskResult<"probe">> {
+  const picture = await readStill(path);
+  await upload(payload.pts, Buffer.alloc(4), cancel);
+  await upload(payload.thumbnail, await toThumbnail(picture, THUMBNAIL_SIDE), cancel);
+  return {
+    broken: null,
+    content_type: contentType,
+    width: picture.width,
+    height: picture.height,
+    fps: 1,
+    duration_seconds: 0,
+    frame_count: 1,
+    time_base: [1, 1],
+    probe: { still: true },
+  };
+}
+
+async function probeFootage(
+  payload: TaskPayload<"probe">,
+  path: string,
+  context: TaskContext,
+): Promise<TaskResult<"probe">> {
+  const { tools, cache, cancel } = context;
+  if (!tools) throw new TaskFailure("unsupported_media", NO_FFMPEG, { retryable: true });
+  const probed = await probeVideo(tools, path, {
+    signal: cancel,
+    onFrames: (done) => context.progress({ done, total: 0, detail: {} }),
+  });
+  const { index } = probed;
+  const count = index.pts.length;
+  const at = Math.min(count - 1, Math.floor(count * THUMBNAIL_AT));
+  const table = ptsTable(index);
+  await upload(payload.pts, table.bytes, cancel);
+  for await (const { picture } of readFrames(tools, path, index, [at], { signal: cancel })) {
+    await upload(payload.thumbnail, await toThumbnail(picture, THUMBNAIL_SIDE), cancel);
+  }
+  await cache.writeDerived(payload.video.key, INDEX_NAME, encodeIndex(index));
+  return { broken: null, ...described(probed), frame_count: count, time_base: table.timeBase };
+}
+
+const described = ({ index, fps, durationSeconds, contentType, facts }: Probed) => ({
+  content_type: contentType,
+  width: index.width,
+  height: index.height,
+  fps,
+  duration_seconds: durationSeconds,
+  probe: facts,
+});

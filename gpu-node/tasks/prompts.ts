@@ -1,0 +1,73 @@
+// Prompts made ready for a segmenter, before any frame is read: an unknown word fails at once.
+
+import type { Prompt } from "../../shared/tasks.ts";
+import { TaskFailure } from "../failure.ts";
+import { BundleBroken, BundleMissing, PromptUnknown, Unsupported } from "../segmenters/failures.ts";
+import type { Example, Exemplar, Resolved, Segmenter } from "../segmenters/segmenter.ts";
+import { readStill } from "../stills.ts";
+import { openFootage, type TaskContext } from "./context.ts";
+
+export interface ReadyPrompt {
+  className: string;
+  prompt: Resolved | Exemplar;
+}
+
+/** A segmenter's own failures as a task's. */
+export function asTaskFailure(thrown: unknown): unknown {
+  const code =
+    thrown instanceof PromptUnknown
+      ? "prompt_unknown"
+      : thrown instanceof Unsupported || thrown instanceof BundleMissing
+        ? "invalid_request"
+        : null;
+  if (code) return new TaskFailure(code, (thrown as Error).message, { cause: thrown });
+  // Another node may have the bundle whole.
+  if (thrown instanceof BundleBroken) {
+    return new TaskFailure("bundle_broken", thrown.message, { retryable: true, cause: thrown });
+  }
+  return thrown;
+}
+
+/** Every prompt ready, and what was not understood of them. */
+export async function readyPrompts(
+  context: TaskContext,
+  segmenter: Segmenter,
+  prompts: readonly Prompt[],
+): Promise<{ ready: ReadyPrompt[]; warnings: string[] }> {
+  const resolved = prompts.map((prompt) =>
+    prompt.kind === "text" ? segmenter.resolve(prompt.text) : null,
+  );
+  const warnings = resolved.flatMap((one) => (one?.warning ? [one.warning] : []));
+  const ready: ReadyPrompt[] = [];
+  for (const [place, prompt] of prompts.entries()) {
+    const known = resolved[place];
+    ready.push({
+      className: prompt.class_name,
+      prompt: known ?? (await segmenter.prepareExemplar(await examplesOf(context, prompt))),
+    });
+  }
+  return { ready, warnings };
+}
+
+async function examplesOf(context: TaskContext, prompt: Prompt): Promise<Example[]> {
+  const examples: Example[] = [];
+  for (const exemplar of prompt.kind === "exemplar" ? prompt.exemplars : []) {
+    if ("crop" in exemplar) {
+      const bytes = Buffer.from(exemplar.crop.replace(/^data:[^,]*,/, ""), "base64");
+      examples.push({ picture: await readStill(bytes), bbox: null });
+      continue;
+    }
+    const footage = await openFootage(context, exemplar.video);
+    try {
+      for await (const { picture } of footage.read([exemplar.frame_index])) {
+        examples.push({ picture, bbox: exemplar.bbox });
+      }
+    } finally {
+      await footage.close();
+    }
+  }
+  if (examples.length === 0) {
+    throw new TaskFailure("invalid_request", `the prompt "${prompt.class_name}" has no examples`);
+  }
+  return examples;
+}

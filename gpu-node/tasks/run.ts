@@ -1,0 +1,76 @@
+// The kinds of task that this node knows, and one task from its payload to its outcome.
+
+import {
+  type Outcome,
+  TASK_KINDS,
+  type TaskKind,
+  type TaskPayload,
+  type TaskResult,
+} from "../../shared/tasks.ts";
+import { TaskFailure } from "../failure.ts";
+import { scrub } from "../log.ts";
+import type { TaskContext } from "./context.ts";
+import { run as runExport } from "./export.ts";
+import { run as runFrames } from "./frames.ts";
+import { run as runLabel } from "./label.ts";
+import { run as runPreview } from "./preview.ts";
+import { run as runProbe } from "./probe.ts";
+import { run as runSegment } from "./segment.ts";
+
+type Runner<Kind extends TaskKind> = (
+  payload: TaskPayload<Kind>,
+  context: TaskContext,
+) => Promise<TaskResult<Kind>>;
+
+const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
+  probe: runProbe,
+  label: runLabel,
+  preview: runPreview,
+  segment: runSegment,
+  frames: runFrames,
+  export: runExport,
+};
+
+const isKind = (kind: string): kind is TaskKind => Object.hasOwn(TASK_KINDS, kind);
+
+async function runAs<Kind extends TaskKind>(
+  kind: Kind,
+  payload: unknown,
+  context: TaskContext,
+): Promise<Record<string, unknown>> {
+  const schema = TASK_KINDS[kind];
+  const runner: Runner<Kind> = RUNNERS[kind];
+  const result = await runner(schema.payload.parse(payload) as TaskPayload<Kind>, context);
+  return schema.result.parse(result) as Record<string, unknown>;
+}
+
+/** Runs a task; how it failed is a value. */
+export async function runTask(
+  kind: string,
+  payload: unknown,
+  context: TaskContext,
+): Promise<Outcome> {
+  if (!isKind(kind)) {
+    const detail = `this node does not know tasks of the kind ${kind}`;
+    return { outcome: "failed", code: "invalid_request", detail, retryable: true };
+  }
+  try {
+    const result = await runAs(kind, payload, context);
+    return context.cancel.aborted
+      ? { outcome: "cancelled", result }
+      : { outcome: "finished", result };
+  } catch (thrown) {
+    if (context.cancel.aborted) return { outcome: "cancelled", result: null };
+    context.log.warning("task_failed", { kind, error: thrown });
+    return failedOutcome(thrown);
+  }
+}
+
+function failedOutcome(thrown: unknown): Outcome {
+  if (thrown instanceof TaskFailure) {
+    const { code, retryable } = thrown;
+    return { outcome: "failed", code, detail: scrub(thrown.message), retryable };
+  }
+  const detail = scrub(thrown instanceof Error ? thrown.message : String(thrown)).slice(0, 500);
+  return { outcome: "failed", code: "internal", detail, retryable: true };
+}

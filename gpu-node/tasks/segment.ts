@@ -1,0 +1,37 @@
+// Masks from clicks on one frame. The frame's encoding stays in this process's memory, so that the
+// next click on it is answered without reading or encoding it again.
+
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { maskForms } from "../segmenters/masks.ts";
+import { openFootage, type TaskContext } from "./context.ts";
+import { asTaskFailure } from "./prompts.ts";
+
+export async function run(
+  payload: TaskPayload<"segment">,
+  context: TaskContext,
+): Promise<TaskResult<"segment">> {
+  try {
+    const segmenter = await context.segmenter(payload.segmenter);
+    const { video, frame_index } = payload;
+    const name = JSON.stringify([segmenter.info.name, video.key, frame_index]);
+    const encoded = await context.encodings.get(name, async () => {
+      const footage = await openFootage(context, video);
+      try {
+        const [frame] = await Array.fromAsync(footage.read([frame_index]));
+        if (!frame) throw new Error(`frame ${frame_index} was not read`);
+        return await segmenter.encode(frame.picture);
+      } finally {
+        await footage.close();
+      }
+    });
+    const { points, box } = payload;
+    const found = await segmenter.segment(encoded, { points, box });
+    const { width, height } = encoded;
+    const masks = await Promise.all(
+      found.map(({ mask, score }) => maskForms(mask, width, height, score)),
+    );
+    return { masks: masks.filter((mask) => mask !== null), segmenter: segmenter.info.name };
+  } catch (thrown) {
+    throw asTaskFailure(thrown);
+  }
+}

@@ -1,0 +1,373 @@
+// The supervisor: claims a task for each free slot, renews the leases of what runs, and does with
+// each task as the service says. It touches no video and no model: a child process does, and may
+// crash. It reports an end only when it saw it.
+
+import type { Capabilities, ClaimedTask, Outcome, TaskProgress, Verdict } from "../shared/tasks.ts";
+import { HEARTBEAT_SECONDS } from "../shared/tasks.ts";
+import { type Clock, iso } from "../shared/time.ts";
+import type { Log } from "./log.ts";
+import { backoffMs, LeaseStale, NodeRefused, type Service } from "./service.ts";
+import { type Left, Slot, type SlotOptions } from "./slot.ts";
+import { pause } from "./transfer.ts";
+
+export interface WorkerOptions {
+  service: Service;
+  capabilities: Capabilities;
+  slot: Omit<SlotOptions, "log">;
+  log: Log;
+  clock: Clock;
+  /** For tests; the protocol's own otherwise. */
+  heartbeatMs?: number;
+  /** Pause between claims while the service's socket is open, and would say when there is work. */
+  idleMs?: number;
+}
+
+/** A task and what the service wants of it. */
+interface Running {
+  task: ClaimedTask;
+  slot: Slot;
+  since: number;
+  /** The hardest thing that was wanted so far; see Verdict. `snooze`: the node drains. */
+  wanted: Verdict | "snooze";
+  progress: TaskProgress | null;
+  /** A report is under way; a newer one waits for its turn. */
+  reporting: boolean;
+  next: TaskProgress | null;
+  /** Says that nobody waits for the outcome any more. */
+  abandoned: AbortController;
+}
+
+/** What the status page shows. */
+export interface WorkerStatus {
+  since: string;
+  draining: boolean;
+  socket: boolean;
+  last_heartbeat_at: string | null;
+  ended: Record<string, number>;
+  slots: (null | {
+    task_id: string;
+    kind: string;
+    attempt: number;
+    since: string;
+    wanted: string;
+    progress: TaskProgress | null;
+    pid: number | null;
+  })[];
+}
+
+export interface Worker {
+  /** Resolves when it stopped working: null after a drain, else why it had to. */
+  readonly stopped: Promise<string | null>;
+  status(): WorkerStatus;
+  /** Claims no more; running tasks have so long, then go back to the queue. */
+  drain(withinMs: number): void;
+  /** Ends all child processes now. Their leases run out, and their tasks go to others. */
+  kill(): Promise<void>;
+}
+
+/** How long a claim waits at the service while no socket would say that there is work. */
+const CLAIM_WAIT_SECONDS = 10;
+const IDLE_MS = 15_000;
+/** Longer is not waited for a report while the node drains. */
+const FINISH_MS_MAX = 10_000;
+
+export function startWorker(options: WorkerOptions): Worker {
+  return new Supervisor(options);
+}
+
+class Supervisor implements Worker {
+  readonly stopped: Promise<string | null>;
+  readonly #options: WorkerOptions;
+  readonly #slots: Slot[];
+  readonly #running = new Map<Slot, Running>();
+  readonly #since: number;
+  readonly #ended: Record<string, number> = {};
+  readonly #stopClaiming = new AbortController();
+  readonly #closeSocket: () => void;
+  #draining = false;
+  #claiming = false;
+  #stopReason: string | null = null;
+  #socket = false;
+  #lastHeartbeat: number | null = null;
+  #wake = () => {};
+  #stop: (why: string | null) => void = () => {};
+  #beat: NodeJS.Timeout;
+
+  constructor(options: WorkerOptions) {
+    this.#options = options;
+    this.#since = options.clock();
+    const { capabilities, slot, log, service } = options;
+    this.#slots = Array.from({ length: capabilities.slots }, () => new Slot({ ...slot, log }));
+    this.stopped = new Promise((resolve) => {
+      this.#stop = resolve;
+    });
+    this.#closeSocket = service.listen(
+      () => this.#wake(),
+      (open) => {
+        this.#socket = open;
+        if (open) this.#wake();
+      },
+    );
+    const heartbeatMs = options.heartbeatMs ?? HEARTBEAT_SECONDS * 1_000;
+    this.#beat = setInterval(() => void this.#heartbeat(), heartbeatMs);
+    void this.#heartbeat({ capabilities });
+    this.#claimOn().catch((thrown: unknown) => this.#fail(thrown));
+  }
+
+  status(): WorkerStatus {
+    return {
+      since: iso(this.#since),
+      draining: this.#draining,
+      socket: this.#socket,
+      last_heartbeat_at: this.#lastHeartbeat === null ? null : iso(this.#lastHeartbeat),
+      ended: { ...this.#ended },
+      slots: this.#slots.map((slot) => {
+        const running = this.#running.get(slot);
+        if (!running) return null;
+        const { task, since, wanted, progress } = running;
+        const { task_id, kind, attempt } = task;
+        return { task_id, kind, attempt, since: iso(since), wanted, progress, pid: slot.pid };
+      }),
+    };
+  }
+
+  drain(withinMs: number) {
+    if (this.#draining) return;
+    this.#draining = true;
+    this.#options.log.info("draining", { tasks: this.#running.size, within_ms: withinMs });
+    this.#wake();
+    void this.#heartbeat();
+    setTimeout(() => {
+      for (const running of this.#running.values()) this.#snooze(running);
+    }, withinMs).unref();
+    this.#leaveWhenIdle();
+  }
+
+  async kill() {
+    this.#draining = true;
+    this.#stopClaiming.abort();
+    for (const running of this.#running.values()) {
+      running.wanted = "lost";
+      running.abandoned.abort();
+    }
+    this.#wake();
+    await Promise.all(this.#slots.map((slot) => slot.end({ atOnce: true })));
+    this.#leave();
+  }
+
+  /** Stops for good, for a reason that people should read. */
+  #fail(thrown: unknown) {
+    if (this.#stopReason !== null) return;
+    const why = thrown instanceof Error ? thrown.message : String(thrown);
+    this.#stopReason = why;
+    this.#options.log.error("node_stopped", { error: thrown });
+    void this.kill();
+  }
+
+  #leave() {
+    clearInterval(this.#beat);
+    this.#closeSocket();
+    this.#stop(this.#stopReason);
+  }
+
+  /** After a drain: idle children are ended once nothing runs and no claim is under way. */
+  #leaveWhenIdle() {
+    if (!this.#draining || this.#running.size > 0 || this.#claiming) return;
+    Promise.all(this.#slots.map((slot) => slot.end())).then(() => this.#leave());
+  }
+
+  /** Claims while there is a free slot, until the node drains. */
+  async #claimOn() {
+    const { log } = this.#options;
+    for (let failures = 0; !this.#draining; ) {
+      // A node that can do nothing still says so by its heartbeats.
+      const able = this.#options.capabilities.kinds.length > 0;
+      const slot = able && this.#slots.find((one) => !this.#running.has(one));
+      const woken = new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+      if (!slot) {
+        await woken;
+        continue;
+      }
+      this.#claiming = true;
+      let claimed: ClaimedTask | null = null;
+      try {
+        const wait = this.#socket ? 0 : CLAIM_WAIT_SECONDS;
+        claimed = await this.#options.service.claim(this.#options.capabilities.kinds, wait);
+        failures = 0;
+      } catch (thrown) {
+        if (thrown instanceof NodeRefused) throw thrown;
+        if (failures++ % 10 === 0) log.warning("claim_failed", { error: thrown });
+      } finally {
+        this.#claiming = false;
+      }
+      if (claimed) this.#take(slot, claimed);
+      else if (failures > 0) await this.#rest(woken, backoffMs(failures, null));
+      else if (this.#socket) await this.#rest(woken, this.#options.idleMs ?? IDLE_MS);
+    }
+    this.#leaveWhenIdle();
+  }
+
+  #rest(woken: Promise<void>, milliseconds: number) {
+    const stop = new AbortController();
+    const over = pause(milliseconds, AbortSignal.any([stop.signal, this.#stopClaiming.signal]));
+    return Promise.race([woken, over.catch(() => {})]).finally(() => stop.abort());
+  }
+
+  #take(slot: Slot, task: ClaimedTask) {
+    const running: Running = {
+      task,
+      slot,
+      since: this.#options.clock(),
+      wanted: "go_on",
+      progress: null,
+      reporting: false,
+      next: null,
+      abandoned: new AbortController(),
+    };
+    this.#running.set(slot, running);
+    const { task_id, kind, attempt } = task;
+    this.#options.log.info("task_started", { task_id, kind, attempt });
+    this.#work(running)
+      .catch((thrown: unknown) => {
+        if (thrown instanceof NodeRefused) this.#fail(thrown);
+        else this.#options.log.error("task_lost", { task_id, error: thrown });
+      })
+      .finally(() => {
+        this.#running.delete(slot);
+        this.#wake();
+        this.#leaveWhenIdle();
+      });
+  }
+
+  /** Runs a task and reports its end; its lease is renewed until the report was answered. */
+  async #work(running: Running) {
+    const { task, slot } = running;
+    const draining = this.#draining;
+    // A claim that was answered while the node began to drain.
+    const left: Left = draining
+      ? { how: "outcome", outcome: { outcome: "snoozed", seconds: 0 } }
+      : await slot.run(task, (progress) => this.#report(running, progress));
+    // Whatever was to be ended is reported only once it is gone, also where it ended by itself.
+    if (HARDNESS[running.wanted] >= HARDNESS.snooze) await slot.end();
+    const outcome = outcomeOf(left, running.wanted);
+    const seconds = (this.#options.clock() - running.since) / 1_000;
+    const name = outcome?.outcome ?? "abandoned";
+    this.#ended[name] = (this.#ended[name] ?? 0) + 1;
+    const { task_id, kind } = task;
+    this.#options.log.info("task_ended", { task_id, kind, outcome: name, seconds });
+    if (outcome) await this.#finish(running, outcome);
+  }
+
+  async #finish(running: Running, outcome: Outcome) {
+    const { task, abandoned } = running;
+    const lease = { taskId: task.task_id, fence: task.fence };
+    try {
+      await this.#options.service.finish(lease, outcome, abandoned.signal);
+    } catch (thrown) {
+      if (abandoned.signal.aborted) return;
+      if (thrown instanceof NodeRefused) throw thrown;
+      const { log, service } = this.#options;
+      log.warning("finish_refused", { task_id: task.task_id, error: thrown });
+      if (thrown instanceof LeaseStale) {
+        if (thrown.verdict !== "revoke") return;
+        // It was revoked while it ended; what is still wanted is that its process is gone.
+        running.wanted = "revoke";
+        await running.slot.end();
+        const revoked: Outcome = { outcome: "revoked", exited: true };
+        await service.finish(lease, revoked, abandoned.signal);
+      } else if (outcome.outcome === "finished") {
+        // The result was not of a shape that the service takes: that must not run for ever.
+        const detail = `the result was refused: ${(thrown as Error).message}`;
+        const failed: Outcome = { outcome: "failed", code: "internal", detail, retryable: true };
+        await service.finish(lease, failed, abandoned.signal);
+      }
+    }
+  }
+
+  /** Reports progress, one report at a time, the newest when its turn comes. */
+  #report(running: Running, progress: TaskProgress) {
+    running.progress = progress;
+    running.next = progress;
+    if (running.reporting) return;
+    running.reporting = true;
+    const { task } = running;
+    const send = async () => {
+      while (running.next && this.#running.get(running.slot) === running) {
+        const next = running.next;
+        running.next = null;
+        const lease = { taskId: task.task_id, fence: task.fence };
+        this.#heed(running, await this.#options.service.progress(lease, next));
+      }
+    };
+    send()
+      .catch((thrown: unknown) => {
+        if (thrown instanceof NodeRefused) this.#fail(thrown);
+        else if (thrown instanceof LeaseStale) this.#heed(running, thrown.verdict);
+        else this.#options.log.info("progress_not_told", { reason: String(thrown) });
+      })
+      .finally(() => {
+        running.reporting = false;
+      });
+  }
+
+  async #heartbeat(more: { capabilities?: Capabilities } = {}) {
+    const held = [...this.#running.values()];
+    try {
+      const verdicts = await this.#options.service.heartbeat({
+        tasks: held.map(({ task }) => ({ task_id: task.task_id, fence: task.fence })),
+        draining: this.#draining,
+        ...more,
+      });
+      this.#lastHeartbeat = this.#options.clock();
+      for (const running of held) {
+        const said = verdicts.find(({ task_id }) => task_id === running.task.task_id);
+        if (said && this.#running.get(running.slot) === running) this.#heed(running, said.verdict);
+      }
+    } catch (thrown) {
+      if (thrown instanceof NodeRefused) this.#fail(thrown);
+      else this.#options.log.warning("heartbeat_failed", { error: thrown });
+    }
+  }
+
+  /** Does what is wanted of a task; only something harder replaces what was wanted before. */
+  #heed(running: Running, verdict: Verdict) {
+    if (HARDNESS[verdict] <= HARDNESS[running.wanted]) return;
+    running.wanted = verdict;
+    const { task_id } = running.task;
+    this.#options.log.info("verdict", { task_id, verdict });
+    if (verdict === "cancel") running.slot.cancel();
+    if (verdict === "revoke") void running.slot.end();
+    if (verdict === "lost") {
+      running.abandoned.abort();
+      void running.slot.end({ atOnce: true });
+    }
+  }
+
+  /** Ends a task that did not end in time; it goes back to the queue as it was. */
+  #snooze(running: Running) {
+    // Not waited for without end: a service that is away lets the lease run out.
+    setTimeout(() => running.abandoned.abort(), FINISH_MS_MAX).unref();
+    if (HARDNESS.snooze <= HARDNESS[running.wanted]) return;
+    running.wanted = "snooze";
+    void running.slot.end();
+  }
+}
+
+const HARDNESS: Readonly<Record<Verdict | "snooze", number>> = {
+  go_on: 0,
+  cancel: 1,
+  snooze: 2,
+  revoke: 3,
+  lost: 4,
+};
+
+/** What is reported of a task that left its slot; null is nothing. */
+export function outcomeOf(left: Left, wanted: Verdict | "snooze"): Outcome | null {
+  if (wanted === "lost") return null;
+  if (wanted === "revoke") return { outcome: "revoked", exited: true };
+  if (left.how === "outcome") return left.outcome;
+  if (wanted === "snooze") return { outcome: "snoozed", seconds: 0 };
+  return { outcome: "cancelled", result: null };
+}

@@ -1,0 +1,154 @@
+// The node's cache. Goal: only whole and untouched objects are ever served, each is fetched once
+// however many want it, in one process or several, and making room takes nothing from a user.
+
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { type Cache, openCache } from "../../gpu-node/cache.ts";
+import { createLog } from "../../gpu-node/log.ts";
+import { type NodeService, startNodeService } from "../support/node-service.ts";
+
+let service: NodeService;
+let dir: string;
+const log = createLog(() => {});
+
+beforeAll(async () => {
+  service = await startNodeService();
+});
+afterAll(() => service.close());
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), "vantage-cache-"));
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+const open = (bytesMax = 1_000_000) => openCache({ dir, bytesMax, log });
+const object = (content: string) =>
+  service.source(`ws/a/${crypto.randomUUID()}`, Buffer.from(content));
+const hashOf = (key: string) => createHash("sha256").update(key).digest("hex");
+
+async function readThrough(cache: Cache, source: ReturnType<typeof object>) {
+  const held = await cache.open(source);
+  const text = readFileSync(held.path, "utf8");
+  await held.release();
+  return text;
+}
+
+describe("a cached object", () => {
+  it("is fetched once, also for many who want it at once", async () => {
+    const cache = await open();
+    const source = object("x".repeat(200_000));
+    const texts = await Promise.all(Array.from({ length: 20 }, () => readThrough(cache, source)));
+    expect(texts.every((text) => text.length === 200_000)).toBe(true);
+    expect(await readThrough(await open(), source)).toHaveLength(200_000);
+    expect(service.reads.get(source.key)).toBe(1);
+    expect(readdirSync(join(dir, "held"))).toEqual([]);
+    expect(readdirSync(join(dir, "parts"))).toEqual([]);
+  });
+
+  it("is fetched once by several processes", async () => {
+    const source = object("y".repeat(300_000));
+    const script = `
+      import { openCache } from ${JSON.stringify(join(import.meta.dirname, "../../gpu-node/cache.ts"))};
+      const log = { info() {}, warning() {}, error() {} };
+      const cache = await openCache({ dir: ${JSON.stringify(dir)}, bytesMax: 1e6, log });
+      const held = await cache.open(${JSON.stringify(source)});
+      await held.release();`;
+    const codes = await Promise.all(
+      Array.from({ length: 4 }, () => {
+        const child = spawn(process.execPath, ["--input-type=module-typescript", "-e", script]);
+        return new Promise((done) => child.on("exit", done));
+      }),
+    );
+    expect(codes).toEqual([0, 0, 0, 0]);
+    expect(service.reads.get(source.key)).toBe(1);
+  });
+
+  it("is tried again after faults that pass, and never served in part", async () => {
+    const cache = await open();
+    const source = object("whole");
+    service.fault(/^\/objects\//, 500, "drop");
+    expect(await readThrough(cache, source)).toBe("whole");
+    const short = { ...object("short"), bytes: 6 };
+    await expect(cache.open(short)).rejects.toMatchObject({
+      code: "store_unavailable",
+      retryable: true,
+    });
+    const long = { ...object("longer"), bytes: 3 };
+    await expect(cache.open(long)).rejects.toThrow(/of 3 bytes came/);
+    const gone = { ...object("gone") };
+    service.objects.delete(gone.key);
+    await expect(cache.open(gone)).rejects.toMatchObject({ retryable: false });
+    expect(readdirSync(join(dir, "objects"))).toHaveLength(1);
+    expect(readdirSync(join(dir, "parts"))).toEqual([]);
+  });
+
+  it("is fetched again when its file was touched or cut", async () => {
+    const cache = await open();
+    const source = object("right");
+    await readThrough(cache, source);
+    const path = join(dir, "objects", hashOf(source.key));
+    writeFileSync(path, "wrong");
+    expect(await readThrough(cache, source)).toBe("right");
+    writeFileSync(path, "");
+    expect(await readThrough(cache, source)).toBe("right");
+    expect(service.reads.get(source.key)).toBe(3);
+  });
+
+  it("makes room by age, and stays readable for whoever holds it", async () => {
+    const cache = await open(250);
+    const [first, second, third] = ["a", "b", "c"].map((letter) => object(letter.repeat(100)));
+    if (!first || !second || !third) throw new Error("three objects");
+    const held = await cache.open(first);
+    await readThrough(cache, second);
+    // Used an hour before the other.
+    const past = new Date(0);
+    utimesSync(join(dir, "notes", hashOf(first.key)), past, past);
+    await readThrough(cache, third);
+    expect(readFileSync(held.path, "utf8")).toBe("a".repeat(100));
+    await held.release();
+    await readThrough(cache, second);
+    expect(service.reads.get(second.key)).toBe(1);
+    await readThrough(cache, first);
+    expect(service.reads.get(first.key)).toBe(2);
+  });
+
+  it("outlives a process that died with a lock, a part and a hold of it", async () => {
+    const cache = await open();
+    const source = object("still");
+    await readThrough(cache, source);
+    const dead = "4194303-1";
+    writeFileSync(join(dir, "parts", `${dead}.x`), "part");
+    writeFileSync(join(dir, "held", `${dead}.x`), "held");
+    const other = object("other");
+    writeFileSync(join(dir, "parts", `${hashOf(other.key)}.lock`), dead);
+    expect(await readThrough(cache, other)).toBe("other");
+    writeFileSync(join(dir, "parts", "left.lock"), dead);
+    const again = await open();
+    expect(readdirSync(join(dir, "parts"))).toEqual([]);
+    expect(readdirSync(join(dir, "held"))).toEqual([]);
+    expect(await readThrough(again, source)).toBe("still");
+  });
+
+  it("stops fetching when it is cancelled", async () => {
+    const cache = await open();
+    const cancel = new AbortController();
+    cancel.abort(new Error("stop"));
+    await expect(cache.open(object("never"), cancel.signal)).rejects.toThrow("stop");
+    expect(readdirSync(join(dir, "parts"))).toEqual([]);
+  });
+});
+
+describe("what was derived from an object", () => {
+  it("is kept by key and name, and null when it is not there", async () => {
+    const cache = await open();
+    await cache.writeDerived("key", "index", Buffer.from("one"));
+    expect(String(await cache.readDerived("key", "index"))).toBe("one");
+    await cache.writeDerived("key", "index", Buffer.from("two"));
+    expect(String(await (await open()).readDerived("key", "index"))).toBe("two");
+    expect(await cache.readDerived("key", "other")).toBeNull();
+    expect(await cache.readDerived("other", "index")).toBeNull();
+  });
+});

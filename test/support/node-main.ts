@@ -1,0 +1,13 @@
+// The real node in a process of its own, with the tests' segmenter and shorter times.
+
+import { join } from "node:path";
+import { runNode } from "../../gpu-node/main.ts";
+import { RECTANGLES } from "./rectangles.ts";
+
+const status = await runNode(process.env, {
+  childEntry: join(import.meta.dirname, "node-child.ts"),
+  listSegmenters: async () => [RECTANGLES],
+  worker: { heartbeatMs: 100, idleMs: 200 },
+  grace: { cancelMs: 500, termMs: 300 },
+});
+process.exit(status);
