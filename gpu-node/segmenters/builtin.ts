@@ -1,0 +1,367 @@
+// The embedded default, "Built-in (COCO-80)": a closed-vocabulary detector for text, a promptable
+// model for masks, and feature matching for examples. Each model runs on a picture once, and only
+// when something asked needs it.
+
+import type { Bbox, Point } from "../../shared/tasks.ts";
+import { builtinInfo } from "./builtin-info.ts";
+import { CenterNet, readBoxes, type Scores } from "./centernet.ts";
+import { COCO_NAMES, COCO_WORDS } from "./coco.ts";
+import { embeddedFiles } from "./embedded.ts";
+import {
+  findAlike,
+  type Looked,
+  lookFor,
+  type PreparedExample,
+  prepareExample,
+} from "./exemplar.ts";
+import { PromptUnknown, Unsupported } from "./failures.ts";
+import { Correlator } from "./feature-maps.ts";
+import { clip, iou, meanBox, suppress } from "./geometry.ts";
+import { dropSpecks, type MaskWindow, maskFromLogits, polygon, spread, tightBox } from "./masks.ts";
+import { borderColour, canvas, paste, resize } from "./picture.ts";
+import { type Device, usableDevice } from "./runtime.ts";
+import {
+  boxPrompt,
+  maskGrid,
+  pointPrompt,
+  Sam,
+  type SamEmbedding,
+  type SamMasks,
+  TOKENS,
+} from "./sam.ts";
+import type {
+  DetectOptions,
+  Encoded,
+  Example,
+  Exemplar,
+  Found,
+  OpenOptions,
+  Picture,
+  Resolved,
+  ScoredMask,
+  Segmenter,
+  SegmenterInfo,
+} from "./segmenter.ts";
+import { ground, nearestWords } from "./vocabulary.ts";
+
+/** A prompt's most confident detections get masks; each costs one decoding. */
+const MASKS_MAX = 40;
+/** A mask that hardly fills the box it was asked for is of something else. */
+const MASK_FITS_IOU = 0.5;
+const ALIKE_SAME_IOU = 0.5;
+const ALIKE_CONTAINED = 0.9;
+/** Alternatives that overlap more are the same answer. */
+const SAME_MASK_IOU = 0.95;
+/** A crop covers at most this share of a frame's side when it is looked at. */
+const CROP_SHARE_MAX = 0.8;
+
+export async function openBuiltin(options: OpenOptions): Promise<Segmenter> {
+  const device = usableDevice(options.device, options.log);
+  const files = await embeddedFiles(options.modelsDir);
+  const settings = { cpuThreads: options.cpuThreads, device };
+  const net = await CenterNet.open(files, settings);
+  return new Builtin(device, net, {
+    sam: () => Sam.open(files, settings),
+    correlator: () => Correlator.open(settings),
+  });
+}
+
+/** Runs once, at the first call; every later call gets the same answer. */
+function once<Value>(make: () => Promise<Value>): {
+  get: () => Promise<Value>;
+  made: () => Promise<Value> | null;
+} {
+  let value: Promise<Value> | null = null;
+  return {
+    get: () => {
+      value ??= make();
+      return value;
+    },
+    made: () => value,
+  };
+}
+
+class BuiltinEncoded implements Encoded {
+  readonly width: number;
+  readonly height: number;
+  readonly scores: () => Promise<Scores>;
+  readonly embedding: () => Promise<SamEmbedding>;
+  readonly looked: () => Promise<Looked>;
+  #disposed = false;
+
+  constructor(
+    picture: Picture,
+    look: {
+      scores: (picture: Picture) => Promise<Scores>;
+      embedding: (picture: Picture) => Promise<SamEmbedding>;
+      looked: (picture: Picture, embedding: SamEmbedding) => Promise<Looked>;
+    },
+  ) {
+    this.width = picture.width;
+    this.height = picture.height;
+    const embedding = once(() => look.embedding(picture));
+    this.scores = this.#alive(once(() => look.scores(picture)).get);
+    this.embedding = this.#alive(embedding.get);
+    this.looked = this.#alive(once(async () => look.looked(picture, await embedding.get())).get);
+  }
+
+  #alive<Value>(get: () => Promise<Value>): () => Promise<Value> {
+    return async () => {
+      if (this.#disposed) throw new Error("the encoded picture was disposed of");
+      return get();
+    };
+  }
+
+  dispose(): void {
+    this.#disposed = true;
+  }
+}
+
+class BuiltinExemplar implements Exemplar {
+  readonly kind = "exemplar";
+  readonly examples: readonly Example[];
+  /** What was learnt, by size of the frame: a crop is looked at in a frame's proportions. */
+  readonly prepared = new Map<string, Promise<PreparedExample[]>>();
+
+  constructor(examples: readonly Example[]) {
+    this.examples = examples;
+  }
+}
+
+class Builtin implements Segmenter {
+  readonly info: SegmenterInfo;
+  readonly #net: CenterNet;
+  readonly #sam: ReturnType<typeof once<Sam>>;
+  readonly #correlator: ReturnType<typeof once<Correlator>>;
+
+  constructor(
+    device: Device,
+    net: CenterNet,
+    open: { sam: () => Promise<Sam>; correlator: () => Promise<Correlator> },
+  ) {
+    this.info = builtinInfo(device);
+    this.#net = net;
+    this.#sam = once(open.sam);
+    this.#correlator = once(open.correlator);
+  }
+
+  resolve(text: string): Resolved {
+    const grounded = ground(text, COCO_WORDS);
+    if ("unknown" in grounded)
+      throw new PromptUnknown(grounded.unknown, {
+        title: this.info.title,
+        nearest: nearestWords(grounded.unknown, COCO_WORDS),
+      });
+    const { ids, ignored } = grounded;
+    const left = ignored.map((word) => `"${word}"`).join(", ");
+    const warning = left
+      ? `${this.info.title} finds every ${ids.join(", ")} for "${text}": it cannot tell ${left}.`
+      : null;
+    return { kind: "text", text, ids, warning };
+  }
+
+  async encode(picture: Picture): Promise<BuiltinEncoded> {
+    return new BuiltinEncoded(picture, {
+      scores: (seen) => this.#net.look(seen),
+      embedding: async (seen) => (await this.#sam.get()).encode(seen),
+      looked: async (seen, embedding) => lookFor(await this.#models(), seen, embedding),
+    });
+  }
+
+  async prepareExemplar(examples: readonly Example[]): Promise<BuiltinExemplar> {
+    const positive = examples.filter(({ label }) => label !== 0);
+    if (positive.length === 0) throw new Unsupported("give at least one example to look for");
+    const exemplar = new BuiltinExemplar(positive);
+    const [first] = positive as [Example];
+    if (positive.every(({ bbox }) => bbox !== null)) await this.#learn(exemplar, first.picture);
+    return exemplar;
+  }
+
+  async detect(
+    encoded: Encoded,
+    prompts: readonly (Resolved | Exemplar)[],
+    options: DetectOptions,
+  ): Promise<Found[][]> {
+    const picture = own(encoded, BuiltinEncoded);
+    const found: Found[][] = [];
+    for (const prompt of prompts)
+      found.push(
+        prompt.kind === "text"
+          ? await this.#detectText(picture, prompt, options)
+          : await this.#detectAlike(picture, own(prompt, BuiltinExemplar), options),
+      );
+    return found;
+  }
+
+  async #detectText(
+    encoded: BuiltinEncoded,
+    prompt: Resolved,
+    { confidenceMin, masks }: DetectOptions,
+  ): Promise<Found[]> {
+    const classes = prompt.ids.map((id) => COCO_NAMES.indexOf(id));
+    const boxes = readBoxes(await encoded.scores(), classes, confidenceMin);
+    if (!masks || boxes.length === 0)
+      return boxes.map(({ bbox, confidence }) => ({ bbox, confidence, polygon: null }));
+    const sam = await this.#sam.get();
+    const embedding = await encoded.embedding();
+    const found: Found[] = [];
+    for (const [index, { bbox, confidence }] of boxes.entries()) {
+      const answers = index < MASKS_MAX ? await sam.decode(embedding, [boxPrompt(bbox)]) : [];
+      const mask = answers[0] && windowOf(answers[0], 0, embedding, encoded);
+      const tight = mask && tightBox(mask);
+      const fits = tight && iou(tight, bbox) >= MASK_FITS_IOU;
+      found.push(
+        mask && fits
+          ? { bbox: meanBox(bbox, tight), confidence, polygon: polygon(mask) }
+          : { bbox, confidence, polygon: null },
+      );
+    }
+    return found;
+  }
+
+  async #detectAlike(
+    encoded: BuiltinEncoded,
+    exemplar: BuiltinExemplar,
+    { confidenceMin, masks }: DetectOptions,
+  ): Promise<Found[]> {
+    const learnt = await this.#learn(exemplar, encoded);
+    const looked = await encoded.looked();
+    const candidates = await findAlike(await this.#models(), looked, learnt);
+    const kept = suppress(
+      candidates.filter(({ confidence }) => confidence >= confidenceMin),
+      { iou: ALIKE_SAME_IOU, contained: ALIKE_CONTAINED },
+    );
+    return kept.flatMap((candidate) => {
+      const mask = windowOf(candidate.masks, candidate.token, looked.embedding, encoded);
+      const bbox = mask && tightBox(mask);
+      if (!bbox) return [];
+      const { confidence } = candidate;
+      return [{ bbox, confidence, polygon: masks ? polygon(mask) : null }];
+    });
+  }
+
+  async segment(
+    encoded: Encoded,
+    { points, box }: { points: readonly Point[]; box: Bbox | null },
+  ): Promise<ScoredMask[]> {
+    const picture = own(encoded, BuiltinEncoded);
+    if (points.length === 0 && !box) throw new Unsupported("give at least one click or a box");
+    const sam = await this.#sam.get();
+    const embedding = await picture.embedding();
+    const prompt = [...pointPrompt(points), ...(box ? boxPrompt(box) : [])];
+    const [masks] = await sam.decode(embedding, [prompt]);
+    if (!masks) return [];
+    // Trained so: one token answers plain prompts, the others a single ambiguous click.
+    const ambiguous = !box && points.length === 1;
+    const tokens = [...Array(TOKENS).keys()].sort((a, b) => {
+      if (!ambiguous && (a === 0 || b === 0)) return a - b;
+      return (masks.scores[b] ?? 0) - (masks.scores[a] ?? 0);
+    });
+    const answers: { window: MaskWindow; full: ScoredMask }[] = [];
+    for (const token of tokens) {
+      const window = windowOf(masks, token, embedding, picture);
+      if (!window || answers.some((other) => sameMask(other.window, window, picture))) continue;
+      const full = { mask: spread(window, picture), score: masks.scores[token] ?? 0 };
+      answers.push({ window, full });
+    }
+    return answers.map(({ full }) => full);
+  }
+
+  async dispose(): Promise<void> {
+    await this.#net.dispose();
+    await (await this.#sam.made())?.dispose();
+    await (await this.#correlator.made())?.dispose();
+  }
+
+  async #models() {
+    const [sam, correlator] = [await this.#sam.get(), await this.#correlator.get()];
+    return { sam, net: this.#net, correlator };
+  }
+
+  #learn(
+    exemplar: BuiltinExemplar,
+    frame: { width: number; height: number },
+  ): Promise<PreparedExample[]> {
+    const crops = exemplar.examples.some(({ bbox }) => bbox === null);
+    const key = crops ? `${frame.width}x${frame.height}` : "";
+    const known = exemplar.prepared.get(key);
+    if (known) return known;
+    const learning = this.#learnAll(exemplar.examples, frame);
+    exemplar.prepared.set(key, learning);
+    // A failure is not remembered, so that the next frame tries again.
+    learning.catch(() => exemplar.prepared.delete(key));
+    return learning;
+  }
+
+  async #learnAll(
+    examples: readonly Example[],
+    frame: { width: number; height: number },
+  ): Promise<PreparedExample[]> {
+    const models = await this.#models();
+    const looks = new Map<Picture, Looked>();
+    const learnt: PreparedExample[] = [];
+    for (const example of examples) {
+      const { picture, bbox } = example.bbox
+        ? { picture: example.picture, bbox: clip(example.bbox, example.picture) }
+        : await placeCrop(example.picture, frame);
+      if (!bbox) throw new Unsupported("an example's box lies outside its picture");
+      const look =
+        looks.get(picture) ?? (await lookFor(models, picture, await models.sam.encode(picture)));
+      looks.set(picture, look);
+      learnt.push(await prepareExample(models, look, bbox));
+    }
+    return learnt;
+  }
+}
+
+/**
+ * A crop in the middle of an empty frame in the colour of its border: models look at whole frames,
+ * and the object keeps the size that it has in pixels.
+ */
+async function placeCrop(
+  crop: Picture,
+  frame: { width: number; height: number },
+): Promise<{ picture: Picture; bbox: Bbox }> {
+  const shrink = Math.min(
+    1,
+    (frame.width * CROP_SHARE_MAX) / crop.width,
+    (frame.height * CROP_SHARE_MAX) / crop.height,
+  );
+  const size = (side: number) => Math.max(1, Math.round(side * shrink));
+  const placed = await resize(crop, { width: size(crop.width), height: size(crop.height) });
+  const picture = canvas(frame.width, frame.height, borderColour(crop));
+  const left = (frame.width - placed.width) >> 1;
+  const top = (frame.height - placed.height) >> 1;
+  paste(picture, placed, left, top);
+  return { picture, bbox: [left, top, left + placed.width, top + placed.height] };
+}
+
+function windowOf(
+  masks: SamMasks,
+  token: number,
+  embedding: SamEmbedding,
+  picture: { width: number; height: number },
+): MaskWindow | null {
+  const window = maskFromLogits(maskGrid(masks, token, embedding), picture);
+  return window && dropSpecks(window);
+}
+
+function sameMask(
+  a: MaskWindow,
+  b: MaskWindow,
+  picture: { width: number; height: number },
+): boolean {
+  const [first, second] = [spread(a, picture), spread(b, picture)];
+  let [both, either] = [0, 0];
+  for (let at = 0; at < first.length; at++) {
+    both += (first[at] as number) & (second[at] as number);
+    either += (first[at] as number) | (second[at] as number);
+  }
+  return both > SAME_MASK_IOU * either;
+}
+
+/** What another segmenter prepared is not understood here. */
+function own<Kind>(value: unknown, kind: new (...args: never[]) => Kind): Kind {
+  if (!(value instanceof kind)) throw new Error("prepared by another segmenter");
+  return value;
+}

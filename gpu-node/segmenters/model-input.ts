@@ -1,0 +1,92 @@
+// How a bundle's manifest and its models' own words come together: the size of the square input,
+// the pictures made for it, and whether every tensor that will be spoken to is there.
+
+import type { Bbox } from "../../shared/tasks.ts";
+import type { Manifest } from "./bundle.ts";
+import { BundleBroken } from "./failures.ts";
+import { fitSize, planes, resize } from "./picture.ts";
+import { float, type Session, shapes, type Tensor, type TensorShape } from "./runtime.ts";
+import type { Picture } from "./segmenter.ts";
+
+/** A picture in the square: how far its pixels are stretched. */
+export interface Placed {
+  tensor: Tensor;
+  scaleX: number;
+  scaleY: number;
+}
+
+export async function place(
+  picture: Picture,
+  size: number,
+  input: Manifest["input"],
+): Promise<Placed> {
+  const fitted = input.resize === "fit" ? fitSize(picture, size) : { width: size, height: size };
+  const resized = await resize(picture, { width: fitted.width, height: fitted.height });
+  const pixels = planes(resized, size, {
+    mean: input.mean.map((value) => value * 255) as [number, number, number],
+    std: input.std.map((value) => value * 255) as [number, number, number],
+  });
+  return {
+    tensor: float(pixels, [1, 3, size, size]),
+    scaleX: fitted.width / picture.width,
+    scaleY: fitted.height / picture.height,
+  };
+}
+
+/** The side of the model's square input: the model's word, else the manifest's. */
+export function inputSize(shape: TensorShape, manifest: Manifest, folder: string): number {
+  const [, channels, rows, columns] = shape.shape;
+  const sides = [rows, columns].filter((side): side is number => typeof side === "number");
+  const size = sides[0] ?? manifest.input.size;
+  const square = sides.every((side) => side === size);
+  const rgb = channels === 3 || typeof channels === "string";
+  if (shape.shape.length !== 4 || !square || !rgb || shape.type !== "float32" || size > 4096)
+    throw new BundleBroken(
+      folder,
+      `"${shape.name}" takes ${shape.type} [${shape.shape}], not float32 [1, 3, side, side]`,
+    );
+  return size;
+}
+
+/** Inputs of a session, each of which must be one that we fill. */
+export function inputsOf(
+  session: Session,
+  names: { required: readonly string[]; optional?: readonly string[] },
+  where: { folder: string; model: string },
+): Map<string, TensorShape> {
+  const inputs = shapes(session.inputMetadata);
+  const lacking = names.required.filter((name) => !inputs.has(name));
+  const unknown = [...inputs.keys()].filter(
+    (name) => !names.required.includes(name) && !names.optional?.includes(name),
+  );
+  if (lacking.length > 0 || unknown.length > 0)
+    throw new BundleBroken(
+      where.folder,
+      `${where.model} has the inputs ${[...inputs.keys()].join(", ")}; its manifest expects ` +
+        `${names.required.join(", ")}`,
+    );
+  return inputs;
+}
+
+export function checkOutputs(
+  session: Session,
+  names: readonly string[],
+  where: { folder: string; model: string },
+): void {
+  const lacking = names.filter((name) => !session.outputNames.includes(name));
+  if (lacking.length > 0)
+    throw new BundleBroken(
+      where.folder,
+      `${where.model} has the outputs ${session.outputNames.join(", ")} and lacks ` +
+        `${lacking.join(", ")}`,
+    );
+}
+
+export function toCentre([x1, y1, x2, y2]: Bbox): number[] {
+  return [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1];
+}
+
+export function fromCentre([x, y, width, height]: readonly number[]): Bbox {
+  const [cx = 0, cy = 0, w = 0, h = 0] = [x, y, width, height];
+  return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2];
+}

@@ -1,0 +1,87 @@
+// Inference sessions: how they are opened, on what, and how one call looks. The one file that
+// knows the runtime.
+
+import { existsSync } from "node:fs";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import ort from "onnxruntime-node";
+
+export type Device = "cpu" | "cuda";
+export type Log = (
+  level: "info" | "warning",
+  event: string,
+  fields?: Record<string, unknown>,
+) => void;
+export type Session = ort.InferenceSession;
+export type Tensor = ort.Tensor;
+
+/** What one graph takes or gives, as the file says it. */
+export interface TensorShape {
+  name: string;
+  type: string;
+  shape: readonly (number | string)[];
+}
+
+/** Whether this runtime was installed with its CUDA libraries. */
+export function cudaInstalled(): boolean {
+  const folder = dirname(createRequire(import.meta.url).resolve("onnxruntime-node/package.json"));
+  const library = "linux/x64/libonnxruntime_providers_cuda.so";
+  return ["napi-v6", "napi-v3"].some((napi) => existsSync(join(folder, "bin", napi, library)));
+}
+
+/** The device that will be used when this one is asked for. */
+export function usableDevice(asked: Device | undefined, log: Log): Device {
+  if (asked !== "cuda" || cudaInstalled()) return asked ?? "cpu";
+  log("warning", "segmenter_cuda_missing", {
+    advice:
+      "onnxruntime-node was installed without its CUDA libraries: install it again with " +
+      "ONNXRUNTIME_NODE_INSTALL=cuda12. Running on the CPU.",
+  });
+  return "cpu";
+}
+
+export function openSession(
+  model: string | Uint8Array,
+  options: { cpuThreads: number; device: Device },
+): Promise<Session> {
+  const settings: ort.InferenceSession.SessionOptions = {
+    intraOpNumThreads: options.cpuThreads,
+    interOpNumThreads: 1,
+    graphOptimizationLevel: "all",
+    executionProviders: options.device === "cuda" ? ["cuda", "cpu"] : ["cpu"],
+    logSeverityLevel: 3,
+  };
+  return typeof model === "string"
+    ? ort.InferenceSession.create(model, settings)
+    : ort.InferenceSession.create(model, settings);
+}
+
+export const float = (data: Float32Array, dims: readonly number[]): Tensor =>
+  new ort.Tensor("float32", data, dims);
+
+/** Whole numbers or floats, as the graph's input wants them. */
+export function numbers(values: readonly number[], dims: readonly number[], type: string): Tensor {
+  if (type === "int64")
+    return new ort.Tensor("int64", BigInt64Array.from(values.map(BigInt)), dims);
+  if (type === "int32") return new ort.Tensor("int32", Int32Array.from(values), dims);
+  return new ort.Tensor("float32", Float32Array.from(values), dims);
+}
+
+/** The values of a float output; a missing or otherwise typed one is a fault of the file. */
+export function floats(outputs: Record<string, Tensor>, name: string): Float32Array {
+  const data = outputs[name]?.data;
+  if (!(data instanceof Float32Array))
+    throw new Error(`the model gave no 32-bit floats as "${name}"`);
+  return data;
+}
+
+/** Inputs or outputs of a session by name. */
+export function shapes(metadata: readonly ort.InferenceSession.ValueMetadata[]) {
+  return new Map<string, TensorShape>(
+    metadata.flatMap((value) =>
+      value.isTensor
+        ? [[value.name, { name: value.name, type: value.type, shape: value.shape }] as const]
+        : [],
+    ),
+  );
+}
