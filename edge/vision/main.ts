@@ -10,12 +10,24 @@ import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
 import type { Parts } from "./auth/parts.ts";
 import { parseConfig } from "./config.ts";
+import { exportEnded } from "./labeling/exports.ts";
+import { addLabelingRoutes } from "./labeling/routes.ts";
+import { labelEnded, labelProgressed, resumeJobs } from "./labeling/settle.ts";
 import { addProgressRoutes } from "./progress/progress-routes.ts";
+import { addDirectRoutes } from "./projects/direct-routes.ts";
+import { probeEnded } from "./projects/probed.ts";
+import { addProjectRoutes } from "./projects/project-routes.ts";
+import { addUploadRoutes } from "./projects/upload-routes.ts";
+import { addVideoRoutes } from "./projects/video-routes.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
 
 /** Which room takes the outcome of which kind of task. */
-const handlers: HandlersByKind = {};
+const handlers: HandlersByKind = {
+  probe: { ended: probeEnded },
+  label: { ended: labelEnded, progressed: labelProgressed },
+  export: { ended: exportEnded },
+};
 
 const { app, open } = createService<Parts>({
   name: "vision",
@@ -53,6 +65,11 @@ addAccountRoutes(app);
 addAdminRoutes(app);
 addNodeRoutes(app, handlers);
 addProgressRoutes(app);
+addProjectRoutes(app);
+addVideoRoutes(app);
+addUploadRoutes(app);
+addDirectRoutes(app);
+addLabelingRoutes(app);
 
 export { ProgressTopic } from "./progress/topic.ts";
 export { Doorbell } from "./tasks/doorbell.ts";
@@ -61,6 +78,8 @@ export default {
   fetch: app.fetch as never,
 
   async scheduled(_controller, environment) {
-    await minuteTasks(open(environment), handlers);
+    const parts = open(environment);
+    await minuteTasks(parts, handlers);
+    await resumeJobs(parts);
   },
 } satisfies ExportedHandler<object>;
