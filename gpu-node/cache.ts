@@ -1,6 +1,6 @@
 // Objects of the store on this node's disk, by key: a key never changes meaning. Many processes use
-// one folder. An object appears by renaming, whole and checked; a user holds a hard link of his own,
-// so that making room takes nothing from anybody; what looks touched is fetched again.
+// one folder. An object appears by renaming, whole and checked; a user holds a hard link of his
+// own, so that making room takes nothing from anybody; what looks touched is fetched again.
 
 import { createHash, randomUUID } from "node:crypto";
 import * as fs from "node:fs/promises";

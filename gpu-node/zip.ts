@@ -1,6 +1,6 @@
 // Writes a zip archive to a file as its entries come: stored, not deflated, since JPEGs do not
-// shrink. Sizes follow each entry, and archives of any size are right (zip64). The same entries give
-// the same bytes.
+// shrink. Sizes follow each entry, and archives of any size are right (zip64). The same entries
+// give the same bytes.
 
 import { type FileHandle, open } from "node:fs/promises";
 import { crc32 } from "node:zlib";

@@ -158,6 +158,8 @@ export const task = pgTable(
   "task",
   {
     id: id(),
+    /** In the order of enqueueing: what is due alike is claimed first come, first served. */
+    place: bigserial("place", { mode: "number" }).notNull(),
     /** What a node must be able to do: probe, label, preview, segment, export … */
     kind: text("kind").notNull(),
     workspaceId: ownWorkspace(),
@@ -193,7 +195,9 @@ export const task = pgTable(
     settledAt: instant("settled_at"),
   },
   (table) => [
-    index("task_claim").on(table.priority, table.availableAt).where(sql`state = 'queued'`),
+    index("task_claim")
+      .on(table.priority, table.availableAt, table.place)
+      .where(sql`state = 'queued'`),
     index("task_lease").on(table.leaseUntil).where(sql`state = 'running'`),
     index("task_subject").on(table.subject, table.kind),
     index("task_unsettled")

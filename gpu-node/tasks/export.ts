@@ -115,7 +115,9 @@ function within(one: Labeled, { width, height }: { width: number; height: number
   return [{ ...one, bbox, polygon }];
 }
 
-/** File names' stems, made safe in any archive reader, and unique also where case does not count. */
+/**
+ * File names' stems, made safe in any archive reader, and unique also where case does not count.
+ */
 export function uniqueStems(videos: readonly { filename: string }[]): string[] {
   const taken = new Set<string>();
   return videos.map(({ filename }) => {

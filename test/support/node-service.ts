@@ -19,7 +19,9 @@ import {
   type Verdict,
 } from "../../shared/tasks.ts";
 
-/** What to do with a request in place of answering it; after: it takes effect, the answer is lost. */
+/**
+ * What to do with a request in place of answering it; after: it takes effect, the answer is lost.
+ */
 export type Fault = "drop" | "drop_after" | 500 | 429 | 401;
 
 export interface ServedTask {

@@ -44,7 +44,7 @@ export function apiAs(baseUrl: string, token: string): Api {
       method,
       redirect: "manual",
       headers: { ...authorization, ...json, ...headers },
-      ...(body === undefined ? {} : { body: (whole ? body : JSON.stringify(body)) as BodyInit }),
+      ...(body === undefined ? {} : { body: (whole ? body : JSON.stringify(body)) as never }),
     });
   };
   return {

@@ -1,7 +1,7 @@
 // A test file's own world: fresh databases, its own Workers in workerd, its own object store, and
 // where wanted a sandbox whose answers and clock the test decides.
 
-import { mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, mkdtempSync, rmSync } from "node:fs";
 import { type AddressInfo, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -137,7 +137,11 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         ...options.environment?.vision,
       },
     },
-    onLog: (line) => logs.push(line),
+    onLog: (line) => {
+      logs.push(line);
+      // For whoever looks for a test's fault: TEST_LOG=file.
+      if (process.env.TEST_LOG) appendFileSync(process.env.TEST_LOG, `${line}\n`);
+    },
     further: (options.services ?? SERVICES).includes("vision") ? [callerWorker] : [],
   });
   takeDown.push(async () => {

@@ -86,10 +86,7 @@ function send(
 describe("POST /upload", () => {
   it("stores the file under a key of ours, makes its video and has it probed", async () => {
     const content = mp4(9_000_000);
-    const reply = await upload(
-      ofProject(),
-      clip({ content, filename: "../../Früh um 8.mp4" }),
-    );
+    const reply = await upload(ofProject(), clip({ content, filename: "../../Früh um 8.mp4" }));
     expect(reply.status).toBe(201);
     const video = Video.parse(reply.body);
     expect(video).toMatchObject({
@@ -98,7 +95,9 @@ describe("POST /upload", () => {
     });
     const key = `ws/${tenant.workspaceId}/videos/${video.video_id}/source`;
     const object = await world.media.get(key);
-    expect(Buffer.compare(Buffer.from((await object?.arrayBuffer()) ?? new ArrayBuffer()), content)).toBe(0);
+    expect(
+      Buffer.compare(Buffer.from((await object?.arrayBuffer()) ?? new ArrayBuffer()), content),
+    ).toBe(0);
     const { rows } = await world.visionDatabase.execute(sql`SELECT kind, subject, payload FROM task
       WHERE idempotency_key = ${`probe:${video.video_id}`}`);
     expect(rows).toMatchObject([
@@ -454,7 +453,9 @@ describe("direct uploads", () => {
     ]);
     const key = `ws/${tenant.workspaceId}/videos/${video.video_id}/source`;
     const object = await world.media.get(key);
-    expect(Buffer.compare(Buffer.from((await object?.arrayBuffer()) ?? new ArrayBuffer()), content)).toBe(0);
+    expect(
+      Buffer.compare(Buffer.from((await object?.arrayBuffer()) ?? new ArrayBuffer()), content),
+    ).toBe(0);
     expect(await look(upload)).toMatchObject({ state: "completed", urls: [] });
     expect(code(await engineer.ask("DELETE", path(upload)))).toEqual([409, "state_conflict"]);
     const late = await engineer.ask("POST", path(upload, "/parts"), { parts: [first] });

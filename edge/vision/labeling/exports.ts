@@ -12,7 +12,7 @@ import { presignGet, source, target } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 import { shown } from "./annotations.ts";
-import { type JobRow, texts } from "./jobs.ts";
+import { type JobRow, uuids } from "./jobs.ts";
 import { splitFrames } from "./split.ts";
 
 export interface ExportOptions {
@@ -157,7 +157,7 @@ export async function findExport(
 ): Promise<DatasetExport> {
   const { rows } = await parts.database.execute<Record<string, unknown>>(sql`
     SELECT e.*, e.bytes::float8 AS size, j.name FROM dataset_export e JOIN job j ON j.id = e.job_id
-     WHERE e.id = ${exportId}::uuid AND e.workspace_id = ANY(${texts(workspaces)}::uuid[])`);
+     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${uuids(workspaces)}`);
   const row = rows[0];
   if (!row) throw new Failure("not_found", `no export ${exportId}`);
   const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));

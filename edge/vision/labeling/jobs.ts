@@ -1,5 +1,6 @@
-// Labeling jobs as rows: making one, cutting it into tasks, and where it stands. A job is done frame
-// by frame; annotations are named by what they are, so a frame that is labeled twice is stored once.
+// Labeling jobs as rows: making one, cutting it into tasks, and where it stands. A job is done
+// frame by frame; annotations are named by what they are, so a frame that is labeled twice is
+// stored once.
 
 import { type SQL, sql } from "drizzle-orm";
 import { jobClass, job as jobs, jobVideo } from "../../../db/vision/schema.ts";
@@ -29,6 +30,8 @@ export interface Settings {
   /** Since when the current round runs, epoch milliseconds. */
   since?: number;
 }
+
+const TASKS_PER_STATEMENT = 500;
 
 export interface NewJob {
   workspaceId: string;
@@ -95,15 +98,17 @@ export async function findJob(
 ): Promise<JobRow> {
   const { rows } = await database.execute<{ job: Record<string, unknown> }>(sql`
     SELECT to_jsonb(j) AS job FROM job j
-     WHERE id = ${jobId}::uuid AND workspace_id = ANY(${texts(workspaces)}::uuid[])`);
+     WHERE id = ${jobId}::uuid AND workspace_id IN ${uuids(workspaces)}`);
   const row = rows[0]?.job;
   if (!row) throw new Failure("not_found", `no labeling job ${jobId}`);
   return jobRow(row);
 }
 
-/** A Postgres array of texts; the driver sends an empty one as nothing. */
+/** Values as rows of a subquery, for IN. */
 export const texts = (values: readonly string[]): SQL =>
-  sql`(SELECT coalesce(array_agg(v), '{}') FROM jsonb_array_elements_text(${JSON.stringify(values)}::jsonb) v)`;
+  sql`(SELECT jsonb_array_elements_text(${JSON.stringify(values)}::jsonb))`;
+export const uuids = (values: readonly string[]): SQL =>
+  sql`(SELECT v::uuid FROM jsonb_array_elements_text(${JSON.stringify(values)}::jsonb) v)`;
 
 const moment = (value: unknown) => (value === null ? null : new Date(String(value)));
 
@@ -143,7 +148,7 @@ export async function listJobs(
       coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
         FROM job_video v WHERE v.job_id = j.id), '[]') AS videos
     FROM job j
-    WHERE j.workspace_id = ANY(${texts(workspaces)}::uuid[]) ${project} ${one}
+    WHERE j.workspace_id IN ${uuids(workspaces)} ${project} ${one}
     ORDER BY j.created_at DESC, j.id`);
   return rows.map(({ job, prompts, videos }) => {
     const row = jobRow(job as Record<string, unknown>);
@@ -189,7 +194,7 @@ export async function moveJob(
   const { from, to } = MOVES[move];
   const { rows } = await database.execute(sql`
     UPDATE job SET state = ${to} ${set}
-     WHERE id = ${jobId}::uuid AND state = ANY(${texts(from)}) RETURNING id`);
+     WHERE id = ${jobId}::uuid AND state IN ${texts(from)} RETURNING id`);
   return rows.length > 0;
 }
 
@@ -236,7 +241,9 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
       },
     };
   });
-  if (tasks.length > 0) await submit(parts, tasks);
+  for (let from = 0; from < tasks.length; from += TASKS_PER_STATEMENT) {
+    await submit(parts, tasks.slice(from, from + TASKS_PER_STATEMENT));
+  }
   await parts.database.execute(sql`
     UPDATE job SET settings = settings || jsonb_build_object('planned', ${settings.round}::int)
      WHERE id = ${job.id}::uuid AND (settings->>'round')::int = ${settings.round}::int`);
@@ -246,8 +253,8 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
 async function promptsOf(database: Database, { id, settings }: JobRow): Promise<Prompt[]> {
   const numbers = settings.passes.at(-1) ?? [];
   const { rows } = await database.execute<{ name: string; prompt: string | null }>(sql`
-    SELECT name, prompt FROM job_class WHERE job_id = ${id}::uuid AND number = ANY(
-      (SELECT array_agg(n::int) FROM jsonb_array_elements_text(${JSON.stringify(numbers)}::jsonb) n))
+    SELECT name, prompt FROM job_class WHERE job_id = ${id}::uuid AND number IN
+      (SELECT n::int FROM jsonb_array_elements_text(${JSON.stringify(numbers)}::jsonb) n)
     ORDER BY number`);
   return rows.map(({ name, prompt }): Prompt => {
     if (prompt !== null) return { kind: "text", class_name: name, text: prompt };

@@ -59,9 +59,7 @@ const label = {
     .optional()
     .meta({ description: "of those a node offers; its default when omitted" }),
 };
-const text = name()
-  .max(200)
-  .transform((prompt) => prompt.trim());
+const text = z.string().trim().pipe(name().max(200));
 const prompts = z.array(text).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
 const LabelBody = z.object({ ...label, prompts });
 const exemplars = z
@@ -231,7 +229,11 @@ function addInteractive(app: App<Parts>) {
     };
     const task = { kind: "preview" as const, workspaceId: video.workspaceId, payload };
     const found = TASK_KINDS.preview.result.parse(
-      await runNow(parts, { ...task, subject: `video:${video.videoId}` }, { timeoutMs: PREVIEW_MS }),
+      await runNow(
+        parts,
+        { ...task, subject: `video:${video.videoId}` },
+        { timeoutMs: PREVIEW_MS },
+      ),
     );
     const previews = found.frames.map(({ frame_index, image, detections }) => ({
       frame_id: frameId(video.videoId, frame_index),
@@ -277,7 +279,11 @@ function addInteractive(app: App<Parts>) {
     };
     const task = { kind: "segment" as const, workspaceId: video.workspaceId, payload };
     const found = TASK_KINDS.segment.result.parse(
-      await runNow(parts, { ...task, subject: `video:${video.videoId}` }, { timeoutMs: SEGMENT_MS }),
+      await runNow(
+        parts,
+        { ...task, subject: `video:${video.videoId}` },
+        { timeoutMs: SEGMENT_MS },
+      ),
     );
     const [mask, ...alternatives] = found.masks;
     if (!mask) throw new Failure("task_failed", "the segmenter found no object there");

@@ -1,6 +1,6 @@
 // Direct uploads: the sender puts parts straight into the store, at signed addresses, tells which
-// have arrived, and may come back after a break for what is missing. An upload's id is the id of the
-// video that it becomes, so completing it twice makes one video.
+// have arrived, and may come back after a break for what is missing. An upload's id is the id of
+// the video that it becomes, so completing it twice makes one video.
 //
 // What has arrived is remembered here, as not every store that speaks S3 can list it. The store has
 // the last word: it refuses to put parts together that are not those named.

@@ -1,6 +1,6 @@
-// The task queue: every verb is one statement, so it holds over Neon's HTTP driver and at any number
-// of Workers at once. A node's write names its claim's fence and changes nothing when the task was
-// claimed, revoked or rescued since. Which state follows which is `states.ts`'s.
+// The task queue: every verb is one statement, so it holds over Neon's HTTP driver and at any
+// number of Workers at once. A node's write names its claim's fence and changes nothing when the
+// task was claimed, revoked or rescued since. Which state follows which is `states.ts`'s.
 
 import { type SQL, sql } from "drizzle-orm";
 import { assert, Failure } from "../../../shared/errors.ts";
@@ -195,7 +195,7 @@ export async function claim(
       SELECT id FROM task
        WHERE state = 'queued' AND kind IN ${[...kinds]} AND available_at <= ${clock(now)}
          AND EXISTS (SELECT FROM node WHERE id = ${nodeId}::uuid AND revoked_at IS NULL)
-       ORDER BY priority DESC, available_at, id LIMIT 1 FOR UPDATE SKIP LOCKED)
+       ORDER BY priority DESC, available_at, place LIMIT 1 FOR UPDATE SKIP LOCKED)
     UPDATE task SET state = ${destination("queued", "claim")}, attempt = attempt + 1,
       fence = fence + 1, node_id = ${nodeId}::uuid, progress = NULL, progress_at = NULL,
       lease_until = ${clock(now)} + ${seconds(LEASE_SECONDS)},

@@ -1,1 +1,0 @@
-ALTER TABLE "upload" ADD COLUMN "parts" jsonb DEFAULT '{}'::jsonb NOT NULL;
