@@ -1,0 +1,423 @@
+// Each kind of task, from its payload to its result, over real clips and a real object store. Goal:
+// the results are of the protocol's shapes and right, the same each time, and a cancel keeps what
+// is done.
+
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import sharp from "sharp";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { type Cache, openCache } from "../../gpu-node/cache.ts";
+import type { Tools } from "../../gpu-node/ffmpeg.ts";
+import { createLog } from "../../gpu-node/log.ts";
+import { Encodings, type TaskContext } from "../../gpu-node/tasks/context.ts";
+import { uniqueStems } from "../../gpu-node/tasks/export.ts";
+import { runTask } from "../../gpu-node/tasks/run.ts";
+import type { ObjectSource, TaskProgress, TaskResult } from "../../shared/tasks.ts";
+import { longGop, rectangles, toolsOrSay } from "../support/clips.ts";
+import { type NodeService, startNodeService } from "../support/node-service.ts";
+import { openRectangles, type Rectangles } from "../support/rectangles.ts";
+
+const found = toolsOrSay();
+const log = createLog(() => {});
+let service: NodeService;
+let dir: string;
+let cache: Cache;
+let segmenter: Rectangles;
+let told: TaskProgress[];
+
+beforeAll(async () => {
+  service = await startNodeService();
+});
+afterAll(() => service.close());
+beforeEach(async () => {
+  dir = mkdtempSync(join(tmpdir(), "vantage-tasks-"));
+  cache = await openCache({ dir, bytesMax: 1e9, log });
+  segmenter = openRectangles();
+  told = [];
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+const contextOf = (more: Partial<TaskContext> = {}): TaskContext => ({
+  cache,
+  tools: found as Tools,
+  segmenter: async () => segmenter,
+  encodings: new Encodings(),
+  progress: (progress) => void told.push(progress),
+  cancel: new AbortController().signal,
+  log,
+  ...more,
+});
+
+const stored = (path: string): ObjectSource =>
+  service.source(`ws/a/videos/${crypto.randomUUID()}/source`, readFileSync(path));
+const video = (source: ObjectSource) => ({ video: source, video_id: crypto.randomUUID() });
+const text = (word: string) => ({ kind: "text", class_name: word, text: word });
+const jpegTarget = () => service.target(`frames/${crypto.randomUUID()}.jpg`, "image/jpeg");
+
+/** The result of a task that must finish. */
+async function finish<Result>(kind: string, payload: unknown, more?: Partial<TaskContext>) {
+  const outcome = await runTask(kind, payload, contextOf(more));
+  if (outcome.outcome !== "finished") throw new Error(JSON.stringify(outcome));
+  return outcome.result as Result;
+}
+
+const label = (source: ObjectSource, more: Record<string, unknown> = {}) => {
+  const frames = (more.frames as number[] | undefined) ?? [0, 5, 10, 15];
+  return {
+    ...video(source),
+    ...{ job_id: "j", prompts: [text("red"), text("green")], frames, resolution: null },
+    ...{ images: frames.map(() => null), segmenter: null },
+    ...more,
+  };
+};
+
+const pixelAt = async (jpeg: Buffer, x: number, y: number) => {
+  const { data, info } = await sharp(jpeg).raw().toBuffer({ resolveWithObject: true });
+  return [...data.subarray((y * info.width + x) * 3, (y * info.width + x) * 3 + 3)];
+};
+
+describe.skipIf(!found)("probe", () => {
+  const probe = (source: ObjectSource, still = false) => ({
+    ...video(source),
+    ...{ filename: "name says nothing.jpg", still },
+    ...{ pts: service.target("pts"), thumbnail: service.target("thumbnail.jpg", "image/jpeg") },
+  });
+
+  it("says what a video is, stores its frames' times and a thumbnail", async () => {
+    const result = await finish<TaskResult<"probe">>("probe", probe(stored(longGop())));
+    expect(result).toMatchObject({
+      ...{ broken: null, content_type: "video/mp4", width: 320, height: 180, frame_count: 360 },
+      time_base: [1, 30_000],
+      probe: { codec: "h264", rotation: 0, variable_frame_rate: false, warnings: [] },
+    });
+    const pts = service.objects.get("pts") as Buffer;
+    expect(pts.length).toBe(360 * 4);
+    expect([0, 1, 359].map((index) => pts.readInt32LE(index * 4))).toEqual([0, 1_001, 359_359]);
+    const thumbnail = await sharp(service.objects.get("thumbnail.jpg")).metadata();
+    expect(thumbnail).toMatchObject({ format: "jpeg", width: 320, height: 180 });
+    expect(told.length).toBeGreaterThan(0);
+  });
+
+  it("takes an image for a video of one frame", async () => {
+    const png = await sharp({ create: { width: 40, height: 30, channels: 3, background: "#00f" } })
+      .png()
+      .toBuffer();
+    const source = service.source(crypto.randomUUID(), png);
+    const result = await finish<TaskResult<"probe">>("probe", probe(source, true), { tools: null });
+    expect(result).toMatchObject({ broken: null, content_type: "image/png", frame_count: 1 });
+    expect(service.objects.get("pts")).toEqual(Buffer.alloc(4));
+  });
+
+  it("answers with a reason for what is broken, and for a video given as an image", async () => {
+    const text = service.source(crypto.randomUUID(), Buffer.from("nothing of the kind"));
+    expect(await finish("probe", probe(text))).toEqual({
+      broken: expect.stringMatching(/no video or image of a kind we take/),
+    });
+    expect(await finish("probe", probe(stored(rectangles()), true))).toEqual({
+      broken: "the file is a video, not an image",
+    });
+  });
+});
+
+describe.skipIf(!found)("label", () => {
+  it("finds what the prompts say on each frame, in pixels of the video, and follows it", async () => {
+    const result = await finish<TaskResult<"label">>("label", label(stored(rectangles())));
+    expect(result.segmenter).toBe("rectangles");
+    expect(result.frames.map(({ frame_index }) => frame_index)).toEqual([0, 5, 10, 15]);
+    for (const { frame_index, detections } of result.frames) {
+      expect(detections.map(({ class_name }) => class_name)).toEqual(["red", "green"]);
+      const [red] = detections;
+      // Chroma has half the resolution: edges may be off by a pixel or two.
+      const wanted = [10 + 2 * frame_index, 20, 40 + 2 * frame_index, 40];
+      red?.bbox.forEach((corner, at) => {
+        expect(Math.abs(corner - (wanted[at] ?? 0))).toBeLessThanOrEqual(2);
+      });
+      expect(detections.map(({ track_id }) => track_id)).toEqual([1, 1]);
+      expect(red?.duplicate_of).toBeNull();
+    }
+    expect(told.at(-1)).toMatchObject({ done: 4, total: 4, detail: { annotations: 8 } });
+    expect(segmenter).toMatchObject({ encoded: 4, disposed: 4 });
+  });
+
+  it("gives the same for the same payload, also smaller pictures and frames out of order", async () => {
+    const payload = label(stored(rectangles()), { frames: [15, 0, 10, 5], resolution: 80 });
+    const first = await finish<TaskResult<"label">>("label", payload);
+    const again = await finish<TaskResult<"label">>("label", payload);
+    expect(again.frames).toEqual(first.frames);
+    expect(first.frames.map(({ frame_index }) => frame_index)).toEqual([0, 5, 10, 15]);
+    const red = first.frames[0]?.detections[0];
+    expect(Math.abs((red?.bbox[2] ?? 0) - 40)).toBeLessThanOrEqual(4);
+  });
+
+  it("flags what two prompts found twice", async () => {
+    const prompts = [text("red"), { ...text("red"), class_name: "crimson" }];
+    const { frames } = await finish<TaskResult<"label">>(
+      "label",
+      label(stored(rectangles()), { prompts, frames: [3] }),
+    );
+    expect(frames[0]?.detections.map(({ duplicate_of }) => duplicate_of)).toEqual([null, 0]);
+  });
+
+  it("finds what looks like an example: a box on a frame, or a crop", async () => {
+    const source = stored(rectangles());
+    const crop = await sharp({ create: { width: 8, height: 8, channels: 3, background: "#0f0" } })
+      .png()
+      .toBuffer();
+    const prompts = [
+      {
+        ...{ kind: "exemplar", class_name: "moving" },
+        exemplars: [{ video: source, frame_index: 0, bbox: [12, 22, 38, 38] }],
+      },
+      { kind: "exemplar", class_name: "standing", exemplars: [{ crop: crop.toString("base64") }] },
+    ];
+    const { frames } = await finish<TaskResult<"label">>(
+      "label",
+      label(source, { prompts, frames: [7] }),
+    );
+    expect(frames[0]?.detections.map(({ class_name }) => class_name)).toEqual([
+      "moving",
+      "standing",
+    ]);
+  });
+
+  it("writes the JPEGs that the store lacks, of the very frames", async () => {
+    const targets = [jpegTarget(), null, jpegTarget()];
+    await finish("label", label(stored(rectangles()), { frames: [12, 3, 0], images: targets }));
+    const [late, early] = [targets[0]?.key, targets[2]?.key].map(
+      (key) => service.objects.get(key ?? "") as Buffer,
+    );
+    expect(await sharp(late).metadata()).toMatchObject({ width: 160, height: 120 });
+    // At frame 12 the red rectangle covers x = 60; at frame 0 it does not.
+    const [red = 0, green = 255] = await pixelAt(late as Buffer, 60, 30);
+    expect(red).toBeGreaterThan(150);
+    expect(green).toBeLessThan(80);
+    expect((await pixelAt(early as Buffer, 60, 30))[0]).toBeLessThan(60);
+  });
+
+  it("fails at once, for good, on a word that the segmenter does not know", async () => {
+    const payload = label(stored(rectangles()), { prompts: [text("red"), text("walrus")] });
+    const outcome = await runTask("label", payload, contextOf());
+    expect(outcome).toMatchObject({ outcome: "failed", code: "prompt_unknown", retryable: false });
+    expect(outcome).toHaveProperty("detail", expect.stringMatching(/no word for "walrus"/));
+    expect(segmenter.encoded).toBe(0);
+  });
+
+  it("keeps what is done when it is cancelled between frames", async () => {
+    const cancel = new AbortController();
+    const context = contextOf({
+      cancel: cancel.signal,
+      progress: ({ done }) => {
+        if (done === 2) cancel.abort();
+      },
+    });
+    const target = jpegTarget();
+    const payload = label(stored(rectangles()), { images: [target, null, null, null] });
+    const outcome = await runTask("label", payload, context);
+    if (outcome.outcome !== "cancelled") throw new Error(JSON.stringify(outcome));
+    const frames = (outcome.result as TaskResult<"label">).frames;
+    expect(frames.map(({ frame_index }) => frame_index)).toEqual([0, 5]);
+    expect(service.objects.has(target.key)).toBe(true);
+  });
+
+  it("fails for good on frames that are not there and files that are no video", async () => {
+    const far = await runTask("label", label(stored(rectangles()), { frames: [999] }), contextOf());
+    expect(far).toMatchObject({ outcome: "failed", code: "invalid_request", retryable: false });
+    const junk = service.source(crypto.randomUUID(), Buffer.from("junk"));
+    expect(await runTask("label", label(junk), contextOf())).toMatchObject({
+      ...{ outcome: "failed", code: "unsupported_media", retryable: false },
+    });
+  });
+
+  it("fails for now when the store is away, without an address in its words", async () => {
+    const source = stored(rectangles());
+    service.objects.delete(source.key);
+    const outcome = await runTask("label", label(source), contextOf());
+    expect(outcome).toMatchObject({ outcome: "failed", code: "store_unavailable" });
+    expect(JSON.stringify(outcome)).not.toMatch(/http|Signature/);
+  });
+});
+
+describe.skipIf(!found)("preview", () => {
+  it("draws what it found at or above the threshold, and says what it did not understand", async () => {
+    const payload = {
+      ...video(stored(rectangles())),
+      ...{ prompts: [{ ...text("red car"), class_name: `<b>&"\u0001` }], frames: [0, 10] },
+      ...{ resolution: null, threshold: 0.5, segmenter: null },
+    };
+    const result = await finish<TaskResult<"preview">>("preview", payload);
+    expect(result.warnings).toEqual(["car"]);
+    expect(result.frames).toHaveLength(2);
+    const jpeg = Buffer.from(result.frames[0]?.image ?? "", "base64");
+    expect(await sharp(jpeg).metadata()).toMatchObject({ format: "jpeg", width: 160, height: 120 });
+    // The mask's colour lies over the red.
+    const [, green = 0] = await pixelAt(jpeg, 25, 30);
+    expect(green).toBeGreaterThan(30);
+    const strict = await finish<TaskResult<"preview">>("preview", { ...payload, threshold: 0.95 });
+    const plain = Buffer.from(strict.frames[0]?.image ?? "", "base64");
+    expect((await pixelAt(plain, 25, 30))[1]).toBeLessThan(30);
+  });
+});
+
+describe.skipIf(!found)("segment", () => {
+  const click = (source: ObjectSource, more: Record<string, unknown> = {}) => ({
+    ...video(source),
+    ...{ frame_index: 0, points: [{ x: 20, y: 30, label: 1 }], box: null, segmenter: null },
+    ...more,
+  });
+
+  it("gives the clicked object's mask in all its forms", async () => {
+    const result = await finish<TaskResult<"segment">>("segment", click(stored(rectangles())));
+    const [mask] = result.masks;
+    expect(mask?.score).toBe(0.8);
+    expect(mask?.rle.size).toEqual([120, 160]);
+    expect(mask?.rle.counts.reduce((sum, run) => sum + run, 0)).toBe(120 * 160);
+    expect(await sharp(Buffer.from(mask?.png ?? "", "base64")).metadata()).toMatchObject({
+      ...{ format: "png", width: 160, height: 120, channels: 1 },
+    });
+  });
+
+  it("encodes a frame once for many clicks, and keeps the last eight", async () => {
+    const source = stored(rectangles());
+    const context = contextOf();
+    for (const x of [15, 20, 25]) {
+      await runTask("segment", click(source, { points: [{ x, y: 30, label: 1 }] }), context);
+    }
+    expect(segmenter.encoded).toBe(1);
+    expect(service.reads.get(source.key)).toBe(1);
+    for (let frame_index = 1; frame_index <= 8; frame_index++) {
+      await runTask("segment", click(source, { frame_index }), context);
+    }
+    expect(segmenter).toMatchObject({ encoded: 9, disposed: 1 });
+    await runTask("segment", click(source), context);
+    expect(segmenter.encoded).toBe(10);
+  });
+});
+
+describe.skipIf(!found)("frames", () => {
+  it("writes a JPEG for each wanted frame, asked for once or twice", async () => {
+    const images = [jpegTarget(), jpegTarget(), jpegTarget()];
+    const payload = { ...video(stored(rectangles())), frames: [9, 2, 9], images };
+    await finish("frames", payload);
+    const [one, other, same] = images.map(({ key }) => service.objects.get(key) as Buffer);
+    expect(one?.equals(same as Buffer)).toBe(true);
+    expect(one?.equals(other as Buffer)).toBe(false);
+  });
+});
+
+describe.skipIf(!found)("export", () => {
+  const annotation = (class_index: number, bbox: number[], polygon: number[] | null = null) => ({
+    ...{ id: crypto.randomUUID(), class_index, bbox, polygon },
+  });
+
+  function manifest() {
+    const source = stored(rectangles());
+    const clip = { video_id: "v", source, width: 160, height: 120 };
+    const ring = [10, 20, 40, 20, 40, 40, 10, 40];
+    return {
+      name: "A set",
+      classes: ["red thing", 'say "hi"'],
+      videos: [
+        {
+          ...{ ...clip, filename: "a clip/../Früh 1.mp4" },
+          frames: [
+            { index: 0, split: "train", annotations: [annotation(0, [10, 20, 40, 40], ring)] },
+            { index: 4, split: "train", annotations: [] },
+            { index: 9, split: "val", annotations: [annotation(1, [150, 70, 200, 90])] },
+          ],
+        },
+        {
+          ...{ ...clip, filename: "früh 1.MOV" },
+          frames: [{ index: 1, split: "train", annotations: [annotation(0, [500, 1, 600, 2])] }],
+        },
+      ],
+    };
+  }
+
+  async function exported(format: "yolo" | "coco") {
+    const bytes = Buffer.from(JSON.stringify(manifest()));
+    const archive = service.target(`${crypto.randomUUID()}.zip`, "application/zip");
+    const payload = {
+      ...{ export_id: "e", format, archive },
+      manifest: service.source(crypto.randomUUID(), bytes),
+    };
+    const result = await finish<TaskResult<"export">>("export", payload);
+    const zip = service.objects.get(archive.key) as Buffer;
+    expect(result.bytes).toBe(zip.length);
+    const path = join(dir, "archive.zip");
+    writeFileSync(path, zip);
+    const names = execFileSync("unzip", ["-Z1", path], { encoding: "utf8" }).trim().split("\n");
+    execFileSync("unzip", ["-tq", path]);
+    const entry = (name: string) => execFileSync("unzip", ["-p", path, name]);
+    return { result, names, entry, zip };
+  }
+
+  it("lays YOLO out: pictures, labels with six decimals, background, classes in order", async () => {
+    const { result, names, entry, zip } = await exported("yolo");
+    expect(names.sort()).toEqual([
+      "data.yaml",
+      "images/train/Früh_1_000000.jpg",
+      "images/train/Früh_1_000004.jpg",
+      "images/train/früh_1-2_000001.jpg",
+      "images/val/Früh_1_000009.jpg",
+      "labels/train/Früh_1_000000.txt",
+      "labels/train/Früh_1_000004.txt",
+      "labels/train/früh_1-2_000001.txt",
+      "labels/val/Früh_1_000009.txt",
+    ]);
+    expect(String(entry("labels/train/Früh_1_000000.txt"))).toBe(
+      "0 0.156250 0.250000 0.187500 0.166667\n",
+    );
+    expect(String(entry("labels/train/Früh_1_000004.txt"))).toBe("");
+    // Cut to the picture's right side.
+    expect(String(entry("labels/val/Früh_1_000009.txt"))).toBe(
+      "1 0.968750 0.666667 0.062500 0.166667\n",
+    );
+    expect(String(entry("data.yaml"))).toBe(
+      'path: .\ntrain: images/train\nval: images/val\nnc: 2\nnames:\n  0: "red thing"\n  1: "say \\"hi\\""\n',
+    );
+    expect(await sharp(entry("images/train/Früh_1_000000.jpg")).metadata()).toMatchObject({
+      width: 160,
+    });
+    expect(result.summary).toMatchObject({
+      train: { images: 3, background_images: 2, annotations: 1 },
+      val: { images: 1, per_class: [{ count: 0 }, { class: 'say "hi"', count: 1 }] },
+      annotations_outside_picture: 1,
+    });
+    expect((await exported("yolo")).zip.equals(zip)).toBe(true);
+  });
+
+  it("lays COCO out, one file a split, with areas and rings", async () => {
+    const { entry } = await exported("coco");
+    const train = JSON.parse(String(entry("annotations/instances_train.json")));
+    expect(train.categories).toEqual([
+      { id: 1, name: "red thing", supercategory: "" },
+      { id: 2, name: 'say "hi"', supercategory: "" },
+    ]);
+    expect(train.images).toHaveLength(3);
+    expect(train.annotations).toEqual([
+      {
+        ...{ id: 1, image_id: 1, category_id: 1, bbox: [10, 20, 30, 20], area: 600, iscrowd: 0 },
+        segmentation: [[10, 20, 40, 20, 40, 40, 10, 40]],
+      },
+    ]);
+    const val = JSON.parse(String(entry("annotations/instances_val.json")));
+    expect(val.annotations[0]).toMatchObject({ segmentation: [], area: 200, category_id: 2 });
+  });
+
+  it("names files alike in no reader", () => {
+    const names = ["a.mp4", "A.mov", "../../a.avi", ".mp4", "", "a-2.mp4", "x".repeat(300)];
+    const stems = uniqueStems(names.map((filename) => ({ filename })));
+    expect(stems.slice(0, 6)).toEqual(["a", "A-2", "a-3", "video", "video-2", "a-2-2"]);
+    expect(stems[6]).toHaveLength(100);
+  });
+});
+
+describe("a task", () => {
+  it("of a kind that is not known goes to another node", async () => {
+    expect(await runTask("train", {}, contextOf())).toMatchObject({
+      ...{ outcome: "failed", retryable: true },
+    });
+  });
+});
