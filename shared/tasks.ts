@@ -183,6 +183,8 @@ export const TASK_KINDS = {
       export_id: z.string(),
       format: z.enum(["yolo", "coco"]),
       manifest: ObjectSource,
+      /** The manifest's videos, by key: only a payload's references are given addresses. */
+      videos: z.array(ObjectSource),
       archive: ObjectTarget,
     }),
     result: z.object({ bytes: z.number().int(), summary: z.record(z.string(), z.unknown()) }),
@@ -202,7 +204,7 @@ export const ExportManifest = z.object({
     z.object({
       video_id: z.string(),
       filename: z.string(),
-      source: ObjectSource,
+      key: z.string(),
       width: z.number().int(),
       height: z.number().int(),
       frames: z.array(

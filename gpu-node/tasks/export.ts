@@ -44,7 +44,7 @@ export async function run(
   const path = context.cache.temporary();
   const zip = await createZip(path);
   try {
-    const summary = await writeDataset(payload.format, manifest, zip, context);
+    const summary = await writeDataset(payload, manifest, zip, context);
     const bytes = await zip.end();
     await uploadFile(payload.archive, path, context.cancel);
     return { bytes, summary };
@@ -69,12 +69,13 @@ async function readManifest({ manifest }: TaskPayload<"export">, context: TaskCo
 }
 
 async function writeDataset(
-  format: "yolo" | "coco",
+  { format, videos }: TaskPayload<"export">,
   manifest: ExportManifest,
   zip: ZipWriter,
   context: TaskContext,
 ): Promise<Record<string, unknown>> {
   const layout = format === "yolo" ? yoloLayout(manifest) : cocoLayout(manifest);
+  const sources = new Map(videos.map((source) => [source.key, source]));
   const summary = new Summary(manifest);
   const total = manifest.videos.reduce((sum, { frames }) => sum + frames.length, 0);
   const stems = uniqueStems(manifest.videos);
@@ -82,7 +83,9 @@ async function writeDataset(
   for (const [place, video] of manifest.videos.entries()) {
     if (video.frames.length === 0) continue;
     const wanted = new Map(video.frames.map((frame) => [frame.index, frame]));
-    const footage = await openFootage(context, video.source);
+    const source = sources.get(video.key);
+    if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
+    const footage = await openFootage(context, source);
     try {
       for await (const { index, picture } of footage.read([...wanted.keys()])) {
         const frame = wanted.get(index) as Frame;

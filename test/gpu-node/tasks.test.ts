@@ -311,9 +311,8 @@ describe.skipIf(!found)("export", () => {
     ...{ id: crypto.randomUUID(), class_index, bbox, polygon },
   });
 
-  function manifest() {
-    const source = stored(rectangles());
-    const clip = { video_id: "v", source, width: 160, height: 120 };
+  function manifest({ key }: ObjectSource) {
+    const clip = { video_id: "v", key, width: 160, height: 120 };
     const ring = [10, 20, 40, 20, 40, 40, 10, 40];
     return {
       name: "A set",
@@ -336,11 +335,13 @@ describe.skipIf(!found)("export", () => {
   }
 
   async function exported(format: "yolo" | "coco") {
-    const bytes = Buffer.from(JSON.stringify(manifest()));
+    const video = stored(rectangles());
+    const bytes = Buffer.from(JSON.stringify(manifest(video)));
     const archive = service.target(`${crypto.randomUUID()}.zip`, "application/zip");
     const payload = {
       ...{ export_id: "e", format, archive },
       manifest: service.source(crypto.randomUUID(), bytes),
+      videos: [video],
     };
     const result = await finish<TaskResult<"export">>("export", payload);
     const zip = service.objects.get(archive.key) as Buffer;

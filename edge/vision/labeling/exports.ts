@@ -4,7 +4,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { DatasetExport } from "../../../shared/labeling.ts";
-import { type ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
+import { type ExportManifest, type ObjectSource, TASK_KINDS } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { API, type Parts } from "../auth/parts.ts";
@@ -41,7 +41,7 @@ export async function startExport(
 ): Promise<string> {
   const id = crypto.randomUUID();
   const keys = keysOf(job.workspaceId, id);
-  const manifest = await manifestOf(parts.database, job, options);
+  const { manifest, videos } = await manifestOf(parts.database, job, options);
   const bytes = new TextEncoder().encode(JSON.stringify(manifest));
   await parts.bucket.put(keys.manifest, bytes);
   await parts.database.execute(sql`
@@ -57,6 +57,7 @@ export async function startExport(
       payload: {
         ...{ export_id: id, format: options.format },
         manifest: source(keys.manifest, bytes.byteLength),
+        videos,
         archive: target(keys.archive, "application/zip"),
       },
     },
@@ -85,7 +86,7 @@ async function manifestOf(
   database: Database,
   job: JobRow,
   options: ExportOptions,
-): Promise<ExportManifest> {
+): Promise<{ manifest: ExportManifest; videos: ObjectSource[] }> {
   const { rows: classes } = await database.execute<{ number: number; name: string }>(sql`
     SELECT number, name FROM job_class WHERE job_id = ${job.id}::uuid ORDER BY number`);
   if (classes.length === 0) throw new Failure("state_conflict", "the job has no classes to export");
@@ -111,12 +112,12 @@ async function manifestOf(
     throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
   }
   const sides = splitFrames(videos, options);
-  return {
+  const manifest: ExportManifest = {
     name: job.name,
     classes: classes.map(({ name }) => name),
     videos: videos.map(({ video, byFrame, frames }) => ({
       ...{ video_id: video.id, filename: video.filename },
-      source: source(video.storage_key, video.bytes),
+      key: video.storage_key,
       ...{ width: video.width, height: video.height },
       frames: frames.flatMap((index) => {
         const split = sides.get(video.id)?.get(index);
@@ -131,6 +132,10 @@ async function manifestOf(
       }),
     })),
   };
+  const sources = new Map(
+    videos.map(({ video }) => [video.storage_key, source(video.storage_key, video.bytes)]),
+  );
+  return { manifest, videos: [...sources.values()] };
 }
 
 /** An export task ended. May be called again for the same task. */
