@@ -92,8 +92,8 @@ function openParser(contentType: string): busboy.Busboy {
       headers: { "content-type": contentType },
       limits: LIMITS,
       defParamCharset: "utf8",
-      fileHwm: 1024 * 1024,
-      highWaterMark: 1024 * 1024,
+      fileHwm: 64 * 1024,
+      highWaterMark: 64 * 1024,
     });
   } catch (thrown) {
     throw malformed(thrown);
