@@ -7,6 +7,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { ensurePackages } from "./packages.mjs";
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const entries = {
@@ -29,7 +30,9 @@ const entry = entries[process.argv[2]];
 if (!entry) throw new Error(`usage: bootstrap.mjs ${Object.keys(entries).join("|")}`);
 if (!existsSync(node) || !existsSync(stamp) || readFileSync(stamp, "utf8") !== lock)
   await install();
-process.exitCode = await run(node, [join(root, entry), ...process.argv.slice(3)], "inherit");
+const args = process.argv.slice(3).filter((arg) => arg !== "--no-apt");
+await ensurePackages(process.argv[2], { apt: !process.argv.includes("--no-apt") });
+process.exitCode = await run(node, [join(root, entry), ...args], "inherit");
 
 async function install() {
   const started = Date.now();

@@ -1,0 +1,156 @@
+// The embedded stack's own GPU node: the program of `npm run gpu-node` as a child process, started
+// again when it dies, drained when the stack stops, and gone when the stack is killed.
+
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { existsSync, mkdirSync } from "node:fs";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { systemClock } from "../../shared/time.ts";
+import { ROOT } from "./state.ts";
+
+export interface GpuNodeOptions {
+  /** Address of the vision service. */
+  url: string;
+  /** The node's folder: who it is, and its cache. */
+  dir: string;
+  /** Gives a one-time code; asked only while the service does not know the node. */
+  code: () => Promise<string>;
+  name?: string;
+  slots?: number;
+  modelsDir?: string;
+  /** How long its tasks may go on once the stack stops. Default 3. */
+  drainSeconds?: number;
+  /** What the program inherits; the node's own keys are set here. */
+  environment: Readonly<Record<string, string | undefined>>;
+  /** The program; tests have one with a segmenter of their own. */
+  entry?: string;
+  /** Each line of its log. */
+  onLine: (line: string) => void;
+}
+
+export interface GpuNode {
+  /** Resolves when it works for the first time. */
+  ready: Promise<void>;
+  pid(): number | null;
+  /** Drains and ends it; nothing of it runs any more afterwards. */
+  stop(): Promise<void>;
+}
+
+const RESTART_MS = 500;
+const RESTART_MS_MAX = 30_000;
+/** Whatever lived so long is not in a loop of crashes. */
+const HEALTHY_MS = 60_000;
+/** The node's word for a token that the service does not know. */
+const EXIT_REFUSED = 3;
+/** Its own drain, and a moment for its last reports. */
+const STOP_MS_EXTRA = 12_000;
+
+const hasSetpriv = spawnSync("setpriv", ["--version"]).status === 0;
+
+/** Starts the node and keeps it running until it is stopped. */
+export function startGpuNode(options: GpuNodeOptions): GpuNode {
+  const { drainSeconds = 3 } = options;
+  mkdirSync(options.dir, { recursive: true, mode: 0o700 });
+  const stopping = new AbortController();
+  let child: ChildProcess | null = null;
+  let started = () => {};
+  const ready = new Promise<void>((resolve) => {
+    started = resolve;
+  });
+
+  async function keep() {
+    let refused = false;
+    for (let deaths = 0; !stopping.signal.aborted; ) {
+      const since = systemClock();
+      refused = await once(refused).catch((thrown: unknown) => {
+        options.onLine(line("gpu_node_not_started", { error: String(thrown) }));
+        return refused;
+      });
+      if (stopping.signal.aborted) return;
+      deaths = systemClock() - since > HEALTHY_MS ? 1 : deaths + 1;
+      const pauseMs = Math.min(RESTART_MS_MAX, RESTART_MS * 2 ** (deaths - 1));
+      options.onLine(line("gpu_node_restarts", { deaths, pause_ms: pauseMs }));
+      await pause(pauseMs, stopping.signal);
+    }
+  }
+
+  /** One life of the program; returns whether the service refused it. */
+  async function once(refused: boolean): Promise<boolean> {
+    const known = !refused && existsSync(join(options.dir, "identity.json"));
+    const code = known ? undefined : await options.code();
+    if (stopping.signal.aborted) return false;
+    const spawned = launch(options, drainSeconds, code);
+    child = spawned;
+    for (const stream of [spawned.stdout, spawned.stderr]) {
+      if (!stream) continue;
+      createInterface({ input: stream }).on("line", (text) => {
+        if (text.includes('"event":"node_started"')) started();
+        options.onLine(text);
+      });
+    }
+    const status = await new Promise<number | null>((resolve) => {
+      spawned.once("error", () => resolve(null));
+      spawned.once("exit", resolve);
+    });
+    child = null;
+    return status === EXIT_REFUSED;
+  }
+
+  const kept = keep();
+  return {
+    ready,
+    pid: () => child?.pid ?? null,
+    stop: async () => {
+      stopping.abort();
+      child?.kill("SIGTERM");
+      const timer = setTimeout(() => child?.kill("SIGKILL"), drainSeconds * 1_000 + STOP_MS_EXTRA);
+      await kept;
+      clearTimeout(timer);
+    },
+  };
+}
+
+function launch(
+  options: GpuNodeOptions,
+  drainSeconds: number,
+  code: string | undefined,
+): ChildProcess {
+  const { name = "embedded", slots = 1, modelsDir } = options;
+  const program = [process.execPath, options.entry ?? join(ROOT, "gpu-node/main.ts")];
+  // A killed stack takes the node along, and the node's children go with the node.
+  const [command = "", ...args] = hasSetpriv
+    ? ["setpriv", "--pdeathsig=KILL", ...program]
+    : program;
+  return spawn(command, args, {
+    cwd: ROOT,
+    // Ctrl-C in the terminal reaches the stack alone, which then stops its parts in order.
+    detached: true,
+    stdio: ["ignore", "pipe", "pipe"],
+    env: {
+      ...options.environment,
+      VANTAGE_URL: options.url,
+      VANTAGE_NODE_DIR: options.dir,
+      VANTAGE_NODE_NAME: name,
+      VANTAGE_NODE_SLOTS: String(slots),
+      VANTAGE_NODE_DRAIN_SECONDS: String(drainSeconds),
+      VANTAGE_NODE_TOKEN: "",
+      VANTAGE_NODE_CODE: code ?? "",
+      ...(modelsDir ? { VANTAGE_MODELS: modelsDir } : {}),
+    },
+  });
+}
+
+const line = (event: string, fields: Record<string, unknown>) =>
+  JSON.stringify({ level: "warning", service: "stack", event, ...fields });
+
+/** Ends early, without a fault, when nobody waits any more. */
+function pause(milliseconds: number, signal: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      resolve();
+    };
+    const timer = setTimeout(end, milliseconds);
+    signal.addEventListener("abort", end, { once: true });
+  });
+}

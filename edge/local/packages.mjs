@@ -1,0 +1,56 @@
+// System packages that a command wants and this machine lacks. As root on Debian or Ubuntu they are
+// installed, one visible line each; elsewhere the command to run is printed. Never more than that:
+// what is missing is a capability less, not an error.
+
+import { spawn } from "node:child_process";
+import { existsSync } from "node:fs";
+
+/** Program, the package that has it, what is lost without it, and who wants it. */
+const WANTED = [
+  {
+    program: "ffmpeg",
+    package: "ffmpeg",
+    loss: "no video can be read",
+    commands: ["start", "test", "gpu-node", "demo", "bench"],
+  },
+];
+const INSTALL_MS_MAX = 300_000;
+
+const isThere = (program) =>
+  (process.env.PATH ?? "").split(":").some((folder) => existsSync(`${folder}/${program}`));
+
+/** Installs what a command wants, where that is allowed and possible. */
+export async function ensurePackages(command, { apt }) {
+  for (const wanted of WANTED) {
+    if (!wanted.commands.includes(command) || isThere(wanted.program)) continue;
+    const isDebian = existsSync("/etc/debian_version") && isThere("apt-get");
+    const line = `apt-get install -y --no-install-recommends ${wanted.package}`;
+    if (!apt || !isDebian || process.getuid?.() !== 0) {
+      const how = isDebian ? `sudo ${line}` : `install ${wanted.package} 5.1 or newer`;
+      process.stderr.write(`Without ${wanted.program}, ${wanted.loss}. To have it: ${how}\n`);
+      continue;
+    }
+    process.stderr.write(`Installing ${wanted.package}: ${line} (--no-apt refuses) …\n`);
+    const installed =
+      (await aptGet("install", wanted.package)) ||
+      // A fresh machine has no package lists yet.
+      ((await aptGet("update")) && (await aptGet("install", wanted.package)));
+    if (!installed) {
+      process.stderr.write(`${wanted.package} could not be installed: ${wanted.loss}.\n`);
+    }
+  }
+}
+
+function aptGet(verb, name) {
+  const args = verb === "update" ? ["-q", "update"] : ["-q", "install", "-y"];
+  if (name) args.push("--no-install-recommends", name);
+  return new Promise((resolve) => {
+    const child = spawn("apt-get", args, {
+      stdio: ["ignore", "ignore", "ignore"],
+      env: { ...process.env, DEBIAN_FRONTEND: "noninteractive" },
+      timeout: INSTALL_MS_MAX,
+    });
+    child.on("error", () => resolve(false));
+    child.on("exit", (code) => resolve(code === 0));
+  });
+}
