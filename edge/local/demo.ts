@@ -49,7 +49,10 @@ const EXEMPLAR_FRAMES_SECONDS = 2;
 const READY_MS = 5 * 60_000;
 
 async function main() {
-  if (values.help) return say(USAGE);
+  if (values.help) {
+    say(USAGE);
+    return;
+  }
   const state = stateAt(join(stateAt().dir, "demo"));
   fs.mkdirSync(stateAt().dir, { recursive: true, mode: 0o700 });
   prepareState(state);

@@ -4,13 +4,18 @@
 import { createWriteStream, existsSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
 import { join } from "node:path";
 import { iso, systemClock } from "../../shared/time.ts";
+import { Secret } from "../http/config.ts";
+import { openDatabase } from "../http/database.ts";
+import { createCode } from "../vision/tasks/nodes.ts";
 import {
+  type DatabaseUrls,
   databaseUrls,
   heldData,
   prepareDatabases,
   prepareRoles,
   releaseRuns,
 } from "./databases.ts";
+import { type GpuNode, startGpuNode } from "./gpu-node.ts";
 import { startNeonEndpoint } from "./neon.ts";
 import { freePort, listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
@@ -24,6 +29,8 @@ export interface StackOptions {
   ports: Readonly<Record<ServiceName, number>>;
   /** Serve the sandbox upstream to providers without a credential. */
   sandbox: boolean;
+  /** Start a GPU node beside the services. */
+  gpuNode: boolean;
   /** Environment variables handed to the services that read them. */
   environment: Readonly<Record<string, string | undefined>>;
   /** One line at the start of each step. */
@@ -41,6 +48,8 @@ export interface Stack {
   feed: Feed;
   urls: Workers["urls"];
   s3Url: string;
+  /** Resolves when the GPU node works; null without one. */
+  gpuNode: Promise<void> | null;
   /** Starts delivering the cron event now and at every full minute. */
   startTicking(): void;
   stop(): Promise<void>;
@@ -148,6 +157,9 @@ async function startParts(
   writePrivate(state.running, JSON.stringify({ urls: workers.urls, s3Url: workers.s3Url }));
   stops.push(() => rmSync(state.running, { force: true }));
 
+  const node = options.gpuNode ? startNode(options, workers.urls.vision, urls) : null;
+  if (node) stops.push(() => node.stop());
+
   let stopping = false;
   const lost = (what: string) => {
     if (!stopping) options.onLost(what);
@@ -172,6 +184,7 @@ async function startParts(
     feed,
     urls: workers.urls,
     s3Url: workers.s3Url,
+    gpuNode: node?.ready ?? null,
     startTicking: () => {
       if (!timer && !stopping) tick();
     },
@@ -182,6 +195,24 @@ async function startParts(
       await stop();
     },
   };
+}
+
+/** The stack's own GPU node; the codes that it registers with come straight from the database. */
+function startNode({ state, environment }: StackOptions, url: string, urls: DatabaseUrls): GpuNode {
+  const flags = { flags: "a", mode: 0o600 };
+  const log = createWriteStream(rotated(join(state.logs, "gpu-node.log")), flags);
+  const database = openDatabase(new Secret(urls.visionOwner));
+  const node = startGpuNode({
+    ...{ url, environment, dir: join(state.dir, "gpu-node") },
+    modelsDir: join(state.dir, "models"),
+    code: async () => (await createCode({ database, clock: systemClock }, null)).code,
+    onLine: (line) => log.write(`${line}\n`),
+  });
+  const stop = async () => {
+    await node.stop();
+    await new Promise<void>((done) => log.end(done));
+  };
+  return { ...node, stop };
 }
 
 /** What may feed this store. Sandbox and real data never share one. */

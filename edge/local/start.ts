@@ -18,6 +18,7 @@ Sets up whatever is missing and runs everything on this machine.
   --console-port N   operator console, default 3000 (VANTAGE_CONSOLE_PORT)
   --vision-port N    vision service, default 8787   (VANTAGE_VISION_PORT)
   --host ADDRESS     address to listen on, default 127.0.0.1 (VANTAGE_HOST)
+  --no-gpu-node      start no GPU node; others may join by npm run gpu-node
   --no-sandbox       never feed sandbox data: providers need their credentials
   --reset            delete the state folder first, after asking
   --yes              do not ask
@@ -40,6 +41,7 @@ function readOptions() {
       "console-port": port,
       "vision-port": port,
       host: { type: "string" },
+      "no-gpu-node": { type: "boolean", default: false },
       "no-sandbox": { type: "boolean", default: false },
       reset: { type: "boolean", default: false },
       yes: { type: "boolean", default: false },
@@ -90,6 +92,7 @@ async function main() {
   stack = await startStack({
     state,
     sandbox,
+    gpuNode: !options["no-gpu-node"],
     host: options.host,
     ports: options.ports,
     environment: process.env,
@@ -162,7 +165,7 @@ function table(stack: Stack, state: State, options: { host: string }, ms: number
   const rows = [
     ["read API", at("markets"), "ready"],
     ["console", at("console"), "ready, cron every minute"],
-    ["vision", at("vision"), "ready"],
+    ["vision", at("vision"), stack.gpuNode ? "ready, with a GPU node on this machine" : "ready"],
   ];
   const since = isoDay(systemClock() - DAY);
   return [
@@ -177,7 +180,8 @@ function table(stack: Stack, state: State, options: { host: string }, ms: number
     `  data      ${state.dir} (logs in logs/, operator token in operator-token)`,
     "",
     `  curl '${at("markets")}/series?library=power.demand&symbol=erco&start=${since}'`,
-    `  API page: ${at("markets")}/docs`,
+    `  API pages: ${at("markets")}/docs  ${at("vision")}/docs`,
+    "  The first to register with the vision service is its administrator. To see it work: npm run demo",
     "",
   ].join("\n");
 }

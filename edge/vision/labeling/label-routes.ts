@@ -1,10 +1,9 @@
 // Asking a segmenter: a labeling job by text or by exemplar, a preview, a mask from clicks.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { Annotation, THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
-import { Bbox, Capabilities, Mask, Point, type Prompt, TASK_KINDS } from "../../../shared/tasks.ts";
+import { Bbox, Mask, Point, type Prompt, TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId, parseFrameId } from "../../../shared/vision.ts";
 import { ground, nearestWords } from "../../../shared/vocabulary.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
@@ -14,6 +13,7 @@ import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
 import { readPts, sampleFrames } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
+import { listCapabilities } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
 import { runNow } from "../tasks/wait.ts";
 import { findJob, insertJob, planJob } from "./jobs.ts";
@@ -407,14 +407,11 @@ export async function groundAll(
   prompts: readonly string[],
   segmenter: string | undefined,
 ): Promise<string[]> {
-  const { rows } = await database.execute<{ capabilities: unknown }>(sql`
-    SELECT capabilities FROM node WHERE revoked_at IS NULL
-       AND last_heartbeat_at > now() - interval '60 seconds'`);
-  const offered = rows.flatMap(({ capabilities }) => {
-    const { segmenters } = Capabilities.parse(capabilities);
-    return segmenters.filter(({ name }, place) => (segmenter ? name === segmenter : place === 0));
-  });
-  if (rows.length > 0 && offered.length === 0 && segmenter) {
+  const nodes = await listCapabilities(database);
+  const offered = nodes.flatMap(({ segmenters }) =>
+    segmenters.filter(({ name }, place) => (segmenter ? name === segmenter : place === 0)),
+  );
+  if (nodes.length > 0 && offered.length === 0 && segmenter) {
     throw new Failure(
       "prompt_unknown",
       `no node offers the segmenter ${JSON.stringify(segmenter)}`,
