@@ -122,10 +122,8 @@ function addReading(app: App<Parts>) {
   app.openapi(ticket, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
     const { accountId } = callerOf(context);
-    const origin = new URL(context.req.url).origin;
-    const issued = await issueTicket(context.var.service, {
-      ...{ topic: topicOf(job), accountId, origin },
-    });
+    const asked = { topic: topicOf(job), accountId, requestUrl: context.req.url };
+    const issued = await issueTicket(context.var.service, asked);
     return context.json(issued, 200);
   });
 }
