@@ -85,8 +85,11 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     const head = this.#head(request.headers.get("X-Topic") ?? "");
     const after = request.headers.get("X-After");
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
-    this.ctx.acceptWebSocket(server);
-    server.serializeAttachment({ acked: null } satisfies Reader);
+    if (head.ended) server.accept();
+    else {
+      this.ctx.acceptWebSocket(server);
+      server.serializeAttachment({ acked: null } satisfies Reader);
+    }
     for (const event of this.#missed(head, after === null ? null : Number(after))) {
       server.send(JSON.stringify(event));
     }

@@ -1,0 +1,184 @@
+// What the task queue and live progress cost on this machine: claims and enqueues a second through
+// the database endpoint, claims over HTTP in workerd, and how late an event reaches 1,000 listeners.
+// Run: node test/bench/vision-tasks.ts
+
+import { cpus } from "node:os";
+import { sql } from "drizzle-orm";
+import { WebSocket } from "ws";
+import { Secret } from "../../edge/http/config.ts";
+import { openDatabase } from "../../edge/http/database.ts";
+import { createLog } from "../../edge/http/log.ts";
+import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
+import { freePort } from "../../edge/local/ports.ts";
+import { mediaS3Url, startWorkers } from "../../edge/local/workers.ts";
+import { API } from "../../edge/vision/auth/parts.ts";
+import { publish } from "../../edge/vision/progress/progress.ts";
+import { issueTicket } from "../../edge/vision/progress/tickets.ts";
+import { createCode } from "../../edge/vision/tasks/nodes.ts";
+import { claim, enqueue, finish, type NewTask } from "../../edge/vision/tasks/queue.ts";
+import type { Capabilities } from "../../shared/tasks.ts";
+import { systemClock } from "../../shared/time.ts";
+import { callerWorker, objectsOf } from "../support/objects.ts";
+import { startSharedPostgres } from "../support/postgres.ts";
+
+const TASKS = Number(process.env.TASKS ?? 10_000);
+const LISTENERS = Number(process.env.LISTENERS ?? 1_000);
+const CLAIMERS = 16;
+const EVENTS = 40;
+const CAPABILITIES: Capabilities = {
+  ...{ version: "bench", kinds: ["frames"], memory_bytes: 1, cores: 1, ffmpeg: null, slots: 1 },
+  ...{ device: { kind: "cpu", name: "bench", count: 1 }, segmenters: [], missing: [] },
+};
+const SECRET = "a secret of the bench, of 32 characters";
+
+const { shared, state, stop } = await startSharedPostgres();
+await prepareDatabases(shared.port, shared.credentials);
+const urls = databaseUrls(shared.endpointPort, shared.credentials);
+const s3Port = await freePort();
+const workers = await startWorkers({
+  s3Port,
+  services: ["vision"],
+  host: "127.0.0.1",
+  ports: { markets: 0, console: 0, vision: 0 },
+  persistTo: state.workers,
+  bundles: state.bundles,
+  s3: { accessKeyId: "bench", secretAccessKey: "bench" },
+  bindings: {
+    markets: {},
+    console: {},
+    vision: {
+      DATABASE_URL: urls.visionOwner,
+      TOKEN_SECRET: SECRET,
+      S3_URL: mediaS3Url(s3Port),
+      S3_ACCESS_KEY_ID: "bench",
+      S3_SECRET_ACCESS_KEY: "bench",
+    },
+  },
+  onLog: () => {},
+  further: [callerWorker],
+});
+const database = openDatabase(new Secret(urls.visionOwner));
+const base = workers.urls.vision + API;
+const print = (line: string) => process.stdout.write(`${line}\n`);
+print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}`);
+
+async function newNode() {
+  const { code } = await createCode({ database, clock: systemClock }, null);
+  const answer = await fetch(`${base}/node/register`, {
+    method: "POST",
+    headers: { "Content-Type": "application/json" },
+    body: JSON.stringify({ code, name: "bench", capabilities: CAPABILITIES }),
+  });
+  return (await answer.json()) as { node_id: string; node_token: string };
+}
+
+const { rows: workspaces } = await database.execute<{ id: string }>(
+  sql`SELECT id::text FROM workspace`,
+);
+const workspaceId = workspaces[0]?.id as string;
+const newTask = (): NewTask =>
+  ({ kind: "frames", workspaceId, subject: "bench", payload: { frames: [1, 2, 3] } }) as never;
+
+/** Runs workers at once until each says it is done; returns what they did a second. */
+async function rate(count: number, work: () => Promise<number>): Promise<number> {
+  const started = performance.now();
+  const done = await Promise.all(Array.from({ length: count }, work));
+  return done.reduce((sum, one) => sum + one, 0) / ((performance.now() - started) / 1_000);
+}
+
+// Enqueue: one statement a task, then a thousand tasks a statement.
+const nodes = await Promise.all(Array.from({ length: CLAIMERS }, newNode));
+const single = await rate(CLAIMERS, async () => {
+  for (let index = 0; index < 60; index++) await enqueue(database, [newTask()]);
+  return 60;
+});
+const batched = await rate(1, async () => {
+  for (let index = 0; index < TASKS; index += 1_000) {
+    await enqueue(database, Array.from({ length: 1_000 }, newTask));
+  }
+  return TASKS;
+});
+print(`enqueue: ${single.toFixed(0)}/s one by one (16 at once), ${batched.toFixed(0)}/s by 1,000`);
+
+// Claims against a full queue: the statement alone, then claim and finish.
+let next = 0;
+const claims = await rate(CLAIMERS, async () => {
+  const nodeId = nodes[next++ % nodes.length]?.node_id ?? "";
+  for (let index = 0; index < 100; index++) await claim(database, { nodeId, kinds: ["frames"] });
+  return 100;
+});
+print(`claims: ${claims.toFixed(0)}/s, ${CLAIMERS} claimers, ${TASKS} tasks queued`);
+const cycles = await rate(CLAIMERS, async () => {
+  const nodeId = nodes[next++ % nodes.length]?.node_id ?? "";
+  for (let index = 0; index < 50; index++) {
+    const task = await claim(database, { nodeId, kinds: ["frames"] });
+    if (!task) throw new Error("the queue ran empty");
+    const held = { nodeId, taskId: task.taskId, fence: task.fence };
+    await finish(database, held, { outcome: "finished", result: {} });
+  }
+  return 50;
+});
+print(`claim and finish: ${cycles.toFixed(0)}/s, ${CLAIMERS} claimers`);
+const http = await rate(CLAIMERS, async () => {
+  const node = nodes[next++ % nodes.length];
+  const headers = {
+    Authorization: `Bearer ${node?.node_token}`,
+    "Content-Type": "application/json",
+  };
+  const body = JSON.stringify({ kinds: ["frames"] });
+  for (let index = 0; index < 50; index++) {
+    const answer = await fetch(`${base}/node/claim`, { method: "POST", headers, body });
+    if (!((await answer.json()) as { task_id?: string } | null)?.task_id) throw new Error("empty");
+  }
+  return 50;
+});
+print(`POST /node/claim in workerd: ${http.toFixed(0)}/s, ${CLAIMERS} claimers`);
+
+// Fan-out: from before the publish until a listener has the event.
+const topics = objectsOf(workers.ask, "PROGRESS");
+const topic = "label:bench";
+const { url } = await issueTicket(
+  { tokenSecret: new Secret(SECRET), clock: systemClock },
+  { topic, accountId: workspaceId, requestUrl: workers.urls.vision },
+);
+const arrivals: number[] = [];
+let sentAt = 0;
+let arrived = () => {};
+let waiting = 0;
+const sockets: WebSocket[] = [];
+const opened = performance.now();
+for (let index = 0; index < LISTENERS; index += 50) {
+  await Promise.all(
+    Array.from({ length: Math.min(50, LISTENERS - index) }, async () => {
+      const socket = new WebSocket(url);
+      sockets.push(socket);
+      await new Promise((ready, failed) => socket.once("message", ready).once("error", failed));
+      socket.on("message", () => {
+        arrivals.push(performance.now() - sentAt);
+        if (--waiting === 0) arrived();
+      });
+    }),
+  );
+}
+print(`${LISTENERS} listeners connected in ${((performance.now() - opened) / 1_000).toFixed(1)} s`);
+const last: number[] = [];
+for (let event = 0; event < EVENTS; event++) {
+  waiting = LISTENERS;
+  const all = new Promise<void>((done) => {
+    arrived = done;
+  });
+  sentAt = performance.now();
+  const data = { frames_done: event, frames_total: EVENTS };
+  await publish({ topics, log: createLog("bench") }, topic, [{ type: "state", data }]);
+  await all;
+  last.push(performance.now() - sentAt);
+}
+const at = (times: number[], share: number) =>
+  times.toSorted((left, right) => left - right)[Math.floor(times.length * share)] ?? NaN;
+print(
+  `fan-out to ${LISTENERS} listeners: p50 ${at(arrivals, 0.5).toFixed(0)} ms, ` +
+    `p99 ${at(arrivals, 0.99).toFixed(0)} ms; the last listener p50 ${at(last, 0.5).toFixed(0)} ms`,
+);
+for (const socket of sockets) socket.terminate();
+await workers.stop();
+await stop();
