@@ -196,7 +196,7 @@ export const task = pgTable(
   },
   (table) => [
     index("task_claim")
-      .on(table.priority, table.availableAt, table.place)
+      .on(table.priority.desc(), table.availableAt, table.place)
       .where(sql`state = 'queued'`),
     index("task_lease").on(table.leaseUntil).where(sql`state = 'running'`),
     index("task_subject").on(table.subject, table.kind),

@@ -1,6 +1,6 @@
 // What the task queue and live progress cost on this machine: claims and enqueues a second through
-// the database endpoint, claims over HTTP in workerd, and how late an event reaches 1,000 listeners.
-// Run: node test/bench/vision-tasks.ts
+// the database endpoint, claims over HTTP in workerd, and how late an event reaches 1,000
+// listeners. Run: node test/bench/vision-tasks.ts
 
 import { cpus } from "node:os";
 import { sql } from "drizzle-orm";

@@ -78,10 +78,10 @@ export interface Model extends Verbs {
   ends: Map<string, number>;
 }
 
+/** A queue of tasks, given in the order in which they were enqueued. */
 export function createModel(tasks: readonly Row[]): Model {
-  const rows = [...tasks]
-    .map((row) => ({ ...row, failedFences: [...row.failedFences] }))
-    .sort(byId);
+  const inOrder = tasks.map((row) => ({ ...row, failedFences: [...row.failedFences] }));
+  const rows = inOrder.toSorted(byId);
   const ends = new Map(rows.map(({ id }) => [id, 0]));
   const find = (id: string) => rows.find((row) => row.id === id) as Row;
 
@@ -112,7 +112,7 @@ export function createModel(tasks: readonly Row[]): Model {
     ends,
     rows: () => rows,
     claim: (nodeId, kinds, now) => {
-      const [row] = rows
+      const [row] = inOrder
         .filter((one) => one.state === "queued" && kinds.includes(one.kind))
         .filter((one) => one.availableAt <= now)
         .sort(

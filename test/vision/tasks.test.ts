@@ -1,112 +1,39 @@
-// The node protocol and the admin routes in workerd, with the real Postgres and object store: every
-// status of every route, and what each leaves behind.
+// The node protocol in workerd, with the real Postgres and object store: every status of every
+// route, and what each leaves behind. What admins do is in `task-admin.test.ts`.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { WebSocket } from "ws";
-import { createLog } from "../../edge/http/log.ts";
-import { API, type Parts } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/auth/parts.ts";
 import { ring } from "../../edge/vision/tasks/bell.ts";
 import { source, target } from "../../edge/vision/tasks/objects.ts";
 import { enqueue, findTask, type NewTask } from "../../edge/vision/tasks/queue.ts";
 import { type HandlersByKind, minuteTasks } from "../../edge/vision/tasks/settling.ts";
-import { runNow } from "../../edge/vision/tasks/wait.ts";
-import { ErrorBody } from "../../shared/errors.ts";
+import { runNow, submit } from "../../edge/vision/tasks/wait.ts";
+import { ClaimedTask, RegisteredNode, type TaskProgress } from "../../shared/tasks.ts";
+import { CAPABILITIES } from "../support/nodes.ts";
 import {
-  ClaimedTask,
-  HeartbeatReply,
-  RegisteredNode,
-  type TaskProgress,
-} from "../../shared/tasks.ts";
-import { systemClock } from "../../shared/time.ts";
-import { CAPABILITIES, registerTestNode, type TestNode } from "../support/nodes.ts";
-import { newTenant, type Person, register as registerPerson } from "../support/vision.ts";
-import { createWorld, type World } from "../support/world.ts";
+  ABSENT,
+  bearer,
+  createTaskWorld,
+  DONE,
+  refusal,
+  type TaskWorld,
+} from "../support/task-world.ts";
 
-let world: World;
-let parts: Parts;
-let workspace: string;
-let admin: Person;
-let engineer: Person;
-let node: TestNode;
-let other: TestNode;
-
+let world: TaskWorld;
 beforeAll(async () => {
-  world = await createWorld({ services: ["vision"] });
-  admin = await registerPerson(world.urls.vision);
-  const tenant = await newTenant(world.urls.vision, admin, "engineer");
-  [workspace, engineer] = [tenant.workspaceId, tenant.member];
-  node = await registerTestNode(world.urls.vision, admin);
-  other = await registerTestNode(world.urls.vision, admin, { name: "other", kinds: ["frames"] });
-  const bell = { ring: async () => {}, nextRing: async () => {} };
-  parts = {
-    database: world.visionDatabase,
-    doorbell: { idFromName: () => null, get: () => bell },
-    clock: systemClock,
-    log: createLog("test"),
-  } as unknown as Parts;
+  world = await createTaskWorld();
 });
-
-const url = (path: string) => world.urls.vision + API + path;
-const bearer = ({ tokens }: Person) => ({ Authorization: `Bearer ${tokens.access_token}` });
-const asAdmin = (path: string, method = "GET") =>
-  fetch(url(path), { method, headers: bearer(admin) });
-const refusal = async (response: Response) => {
-  const { code } = ErrorBody.parse(await response.json());
-  return [response.status, code];
-};
-const absent = "00000000-0000-4000-8000-000000000000";
-
-/** A task that asks for nothing and whose result is empty. */
-const plain = (more: Partial<NewTask> = {}): NewTask =>
-  ({
-    kind: "frames",
-    workspaceId: workspace,
-    subject: "test",
-    payload: { video: source(`ws/${workspace}/a`, 1), video_id: "v", frames: [0], images: [] },
-    ...more,
-  }) as NewTask;
-
-async function enqueued(more: Partial<NewTask> = {}): Promise<string> {
-  const [task] = await enqueue(world.visionDatabase, [plain(more)]);
-  return task?.taskId as string;
-}
-
-async function claimed(by = node, kind = "frames") {
-  const response = await by.post("/node/claim", { kinds: [kind] });
-  expect(response.status).toBe(200);
-  const task = ClaimedTask.nullable().parse(await response.json());
-  if (!task) throw new Error("nothing to claim");
-  return task;
-}
-
-const finish = (task: ClaimedTask, outcome: unknown, by = node, fence = task.fence) =>
-  by.post(`/node/tasks/${task.task_id}/finish`, { fence, outcome });
-const done = { outcome: "finished", result: {} };
-
-async function verdict(task: ClaimedTask, by = node, fence = task.fence) {
-  const body = { tasks: [{ task_id: task.task_id, fence }] };
-  const response = await by.post("/node/heartbeat", body);
-  return HeartbeatReply.parse(await response.json()).tasks[0]?.verdict;
-}
-
-const auditOf = async (action: string) => {
-  const { rows } = await world.visionDatabase.execute(
-    sql`SELECT actor_id::text AS actor, subject, detail FROM audit_entry WHERE action = ${action}
-      ORDER BY id DESC`,
-  );
-  return rows;
-};
 
 describe("introducing a node", () => {
   it("takes a code once, gives a token, and keeps neither", async () => {
-    const made = await asAdmin("/admin/nodes/codes", "POST");
+    const made = await world.asAdmin("/admin/nodes/codes", "POST");
     expect(made.status).toBe(201);
     const { code, expires_at } = (await made.json()) as { code: string; expires_at: string };
     expect(Date.parse(expires_at) - Date.now()).toBeGreaterThan(3_500_000);
     const body = JSON.stringify({ code, name: "once", capabilities: CAPABILITIES });
     const register = () =>
-      fetch(url("/node/register"), {
+      fetch(world.url("/node/register"), {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body,
@@ -124,18 +51,20 @@ describe("introducing a node", () => {
     expect(JSON.stringify(rows)).not.toContain(node_token);
     expect(JSON.stringify(rows)).not.toContain(code);
     expect(world.logs.join()).not.toContain(node_token);
-    const [entry] = await auditOf("node.register");
-    expect(entry).toMatchObject({ actor: admin.id, subject: `node:${node_id}` });
+    const [entry] = await world.auditOf("node.register");
+    expect(entry).toMatchObject({ actor: world.admin.id, subject: `node:${node_id}` });
   });
 
   it("refuses an unknown or expired code with 401, and a malformed body with 422 or 400", async () => {
     const register = (body: string) =>
-      fetch(url("/node/register"), {
+      fetch(world.url("/node/register"), {
         method: "POST",
         headers: { "Content-Type": "application/json" },
         body,
       });
-    const made = (await (await asAdmin("/admin/nodes/codes", "POST")).json()) as { code: string };
+    const made = (await (await world.asAdmin("/admin/nodes/codes", "POST")).json()) as {
+      code: string;
+    };
     await world.visionDatabase.execute(
       sql`UPDATE node_code SET expires_at = now() WHERE used_at IS NULL`,
     );
@@ -152,36 +81,36 @@ describe("the door", () => {
   const nodeRoutes = [
     ["POST", "/node/claim"],
     ["POST", "/node/heartbeat"],
-    ["POST", `/node/tasks/${absent}/progress`],
-    ["POST", `/node/tasks/${absent}/finish`],
+    ["POST", `/node/tasks/${ABSENT}/progress`],
+    ["POST", `/node/tasks/${ABSENT}/finish`],
     ["GET", "/node/socket"],
   ];
   const adminRoutes = [
     ["POST", "/admin/nodes/codes"],
     ["GET", "/admin/nodes"],
-    ["DELETE", `/admin/nodes/${absent}`],
+    ["DELETE", `/admin/nodes/${ABSENT}`],
     ["GET", "/admin/status"],
     ["GET", "/admin/workers"],
     ["GET", "/admin/queue"],
-    ["POST", `/admin/tasks/${absent}/revoke`],
+    ["POST", `/admin/tasks/${ABSENT}/revoke`],
     ["POST", "/admin/queue/frames/purge"],
   ];
 
   it("lets nobody without the right kind of token in", async () => {
     const call = async (method: string, path: string, headers: Record<string, string>) =>
-      refusal(await fetch(url(path), { method, headers }));
+      refusal(await fetch(world.url(path), { method, headers }));
     const wrong = { Authorization: "Bearer vnt_wrong" };
     for (const [method = "", path = ""] of nodeRoutes) {
-      for (const headers of [{}, wrong, bearer(admin)]) {
+      for (const headers of [{}, wrong, bearer(world.admin)]) {
         expect([path, await call(method, path, headers)]).toEqual([path, [401, "unauthorized"]]);
       }
     }
-    const nodeToken = { Authorization: node.headers.Authorization ?? "" };
+    const nodeToken = { Authorization: world.node.headers.Authorization ?? "" };
     for (const [method = "", path = ""] of adminRoutes) {
       for (const headers of [{}, wrong, nodeToken]) {
         expect([path, await call(method, path, headers)]).toEqual([path, [401, "unauthorized"]]);
       }
-      expect([path, await call(method, path, bearer(engineer))]).toEqual([
+      expect([path, await call(method, path, bearer(world.engineer))]).toEqual([
         path,
         [403, "forbidden"],
       ]);
@@ -206,53 +135,53 @@ describe("the door", () => {
 
 describe("POST /node/claim", () => {
   it("answers null when there is nothing, and 422 or 400 for a malformed body", async () => {
-    const empty = await node.post("/node/claim", { kinds: ["segment"] });
+    const empty = await world.node.post("/node/claim", { kinds: ["segment"] });
     expect([empty.status, await empty.json()]).toEqual([200, null]);
-    const none = await node.post("/node/claim", { kinds: [] });
+    const none = await world.node.post("/node/claim", { kinds: [] });
     expect(await refusal(none)).toEqual([422, "invalid_request"]);
-    const { headers } = node;
-    const broken = await fetch(url("/node/claim"), { method: "POST", headers, body: "{" });
+    const { headers } = world.node;
+    const broken = await fetch(world.url("/node/claim"), { method: "POST", headers, body: "{" });
     expect(await refusal(broken)).toEqual([400, "bad_body"]);
   });
 
   it("hands out the highest priority first, then the oldest, each to one node only", async () => {
-    const first = await enqueued();
-    const second = await enqueued();
-    const urgent = await enqueued({ priority: 100 });
-    const order = [await claimed(), await claimed(other), await claimed()];
+    const first = await world.enqueued();
+    const second = await world.enqueued();
+    const urgent = await world.enqueued({ priority: 100 });
+    const order = [await world.claimed(), await world.claimed(world.other), await world.claimed()];
     expect(order.map(({ task_id }) => task_id)).toEqual([urgent, first, second]);
     for (const [index, task] of order.entries()) {
-      expect((await finish(task, done, index === 1 ? other : node)).status).toBe(200);
+      expect((await world.finish(task, DONE, index === 1 ? world.other : world.node)).status).toBe(
+        200,
+      );
     }
   });
 
   it("waits for a task, and is woken by the bell", async () => {
-    const waiting = node.post("/node/claim", { kinds: ["export"], wait_seconds: 30 });
+    const waiting = world.node.post("/node/claim", { kinds: ["export"], wait_seconds: 30 });
     const payload = {
       export_id: "e",
       format: "yolo",
-      manifest: source(`ws/${workspace}/m`, 1),
-      archive: target(`ws/${workspace}/z`, "application/zip"),
+      manifest: source(`ws/${world.workspace}/m`, 1),
+      archive: target(`ws/${world.workspace}/z`, "application/zip"),
     };
-    const [task] = await enqueue(world.visionDatabase, [
-      plain({ kind: "export", payload } as never),
-    ]);
+    const [task] = await submit(world.parts, [world.plain({ kind: "export", payload })]);
     const got = ClaimedTask.parse(await (await waiting).json());
     expect(got.task_id).toBe(task?.taskId);
     const outcome = { outcome: "failed", code: "test", detail: "over", retryable: false };
-    expect((await finish(got, outcome)).status).toBe(200);
+    expect((await world.finish(got, outcome)).status).toBe(200);
   });
 
   it("gives addresses that read and write exactly the named objects", async () => {
-    const prefix = `ws/${workspace}/videos/ä b+c`;
+    const prefix = `ws/${world.workspace}/videos/ä b+c`;
     const [video, pts] = [`${prefix}/source`, `${prefix}/pts`];
     const payload = {
       ...{ video: source(video, 5), video_id: "v", filename: "f", still: false },
       pts: target(pts, "application/octet-stream"),
       thumbnail: target(video, "image/jpeg"),
     };
-    await enqueue(world.visionDatabase, [plain({ kind: "probe", payload } as never)]);
-    const task = await claimed(node, "probe");
+    await enqueue(world.visionDatabase, [world.plain({ kind: "probe", payload } as never)]);
+    const task = await world.claimed(world.node, "probe");
     const given = task.payload as typeof payload;
     const put = (address: string, type: string) =>
       fetch(address, { method: "PUT", headers: { "Content-Type": type }, body: "hello" });
@@ -266,54 +195,54 @@ describe("POST /node/claim", () => {
     expect(JSON.stringify(stored)).not.toContain("X-Amz");
     expect(world.logs.join()).not.toContain("X-Amz-Signature=0");
     const outcome = { outcome: "finished", result: { broken: "no video" } };
-    expect((await finish(task, outcome)).status).toBe(200);
+    expect((await world.finish(task, outcome)).status).toBe(200);
   });
 
   it("refuses to enqueue what would reach into another workspace", async () => {
-    const foreign = { video: source(`ws/${absent}/a`, 1), video_id: "v", frames: [0], images: [] };
+    const foreign = { video: source(`ws/${ABSENT}/a`, 1), video_id: "v", frames: [0], images: [] };
     await expect(
-      enqueue(world.visionDatabase, [plain({ payload: foreign } as never)]),
+      enqueue(world.visionDatabase, [world.plain({ payload: foreign } as never)]),
     ).rejects.toThrow(/its workspace's own/);
   });
 });
 
 describe("POST /node/heartbeat and progress", () => {
   it("renew the lease, keep progress and capabilities, and tell a stranger it has lost", async () => {
-    const id = await enqueued();
-    const task = await claimed();
+    const id = await world.enqueued();
+    const task = await world.claimed();
     expect(task.task_id).toBe(id);
     await world.visionDatabase.execute(
       sql`UPDATE task SET lease_until = now() WHERE id = ${id}::uuid`,
     );
-    expect(await verdict(task)).toBe("go_on");
+    expect(await world.verdict(task)).toBe("go_on");
     const { rows } = await world.visionDatabase.execute<{ left: number }>(sql`
       SELECT extract(epoch FROM lease_until - now())::float8 AS left FROM task
        WHERE id = ${id}::uuid`);
     expect(rows[0]?.left).toBeGreaterThan(55);
-    expect(await verdict(task, other)).toBe("lost");
-    expect(await verdict(task, node, task.fence + 1)).toBe("lost");
+    expect(await world.verdict(task, world.other)).toBe("lost");
+    expect(await world.verdict(task, world.node, task.fence + 1)).toBe("lost");
     const progress = { fence: task.fence, done: 1, total: 4, detail: { found: 2 } };
-    const report = await node.post(`/node/tasks/${id}/progress`, progress);
+    const report = await world.node.post(`/node/tasks/${id}/progress`, progress);
     expect([report.status, await report.json()]).toEqual([200, { verdict: "go_on" }]);
     expect((await findTask(world.visionDatabase, id))?.progress).toEqual({
       done: 1,
       total: 4,
       detail: { found: 2 },
     });
-    const stranger = await other.post(`/node/tasks/${id}/progress`, progress);
+    const stranger = await world.other.post(`/node/tasks/${id}/progress`, progress);
     expect(await refusal(stranger)).toEqual([409, "lease_stale"]);
-    const unfit = await node.post(`/node/tasks/${id}/progress`, { fence: 1 });
+    const unfit = await world.node.post(`/node/tasks/${id}/progress`, { fence: 1 });
     expect(await refusal(unfit)).toEqual([422, "invalid_request"]);
-    expect((await finish(task, done)).status).toBe(200);
-    expect(await verdict(task)).toBe("lost");
+    expect((await world.finish(task, DONE)).status).toBe(200);
+    expect(await world.verdict(task)).toBe("lost");
   });
 
   it("refuse malformed bodies", async () => {
-    const beat = await node.post("/node/heartbeat", { tasks: [{ task_id: "x", fence: 1 }] });
+    const beat = await world.node.post("/node/heartbeat", { tasks: [{ task_id: "x", fence: 1 }] });
     expect(await refusal(beat)).toEqual([422, "invalid_request"]);
-    const { headers } = node;
-    for (const path of ["/node/heartbeat", `/node/tasks/${absent}/progress`]) {
-      const broken = await fetch(url(path), { method: "POST", headers, body: "{" });
+    const { headers } = world.node;
+    for (const path of ["/node/heartbeat", `/node/tasks/${ABSENT}/progress`]) {
+      const broken = await fetch(world.url(path), { method: "POST", headers, body: "{" });
       expect(await refusal(broken)).toEqual([400, "bad_body"]);
     }
   });
@@ -321,9 +250,13 @@ describe("POST /node/heartbeat and progress", () => {
 
 describe("POST /node/tasks/{task_id}/finish", () => {
   it("takes an outcome once; the same again changes nothing, another is stale", async () => {
-    const id = await enqueued();
-    const task = await claimed();
-    const answers = await Promise.all([finish(task, done), finish(task, done), finish(task, done)]);
+    const id = await world.enqueued();
+    const task = await world.claimed();
+    const answers = await Promise.all([
+      world.finish(task, DONE),
+      world.finish(task, DONE),
+      world.finish(task, DONE),
+    ]);
     const bodies = (await Promise.all(answers.map((answer) => answer.json()))) as {
       state: string;
       repeated: boolean;
@@ -331,24 +264,24 @@ describe("POST /node/tasks/{task_id}/finish", () => {
     expect(bodies.map(({ state }) => state)).toEqual(["finished", "finished", "finished"]);
     expect(bodies.filter(({ repeated }) => !repeated)).toHaveLength(1);
     const failed = { outcome: "failed", code: "x", detail: "late", retryable: true };
-    expect(await refusal(await finish(task, failed))).toEqual([409, "lease_stale"]);
+    expect(await refusal(await world.finish(task, failed))).toEqual([409, "lease_stale"]);
     expect((await findTask(world.visionDatabase, id))?.state).toBe("finished");
   });
 
   it("queues a failed attempt again and keeps what each said, until the last one fails it", async () => {
-    const id = await enqueued({ attemptsMax: 2 });
+    const id = await world.enqueued({ attemptsMax: 2 });
     const failed = (detail: string) => ({
       outcome: "failed",
       code: "oom",
       detail,
       retryable: true,
     });
-    const first = await claimed();
-    expect(await (await finish(first, failed("one"))).json()).toEqual({
+    const first = await world.claimed();
+    expect(await (await world.finish(first, failed("one"))).json()).toEqual({
       state: "queued",
       repeated: false,
     });
-    expect(await (await finish(first, failed("one"))).json()).toEqual({
+    expect(await (await world.finish(first, failed("one"))).json()).toEqual({
       state: "queued",
       repeated: true,
     });
@@ -356,90 +289,66 @@ describe("POST /node/tasks/{task_id}/finish", () => {
     await world.visionDatabase.execute(
       sql`UPDATE task SET available_at = now() WHERE id = ${id}::uuid`,
     );
-    const second = await claimed(other);
+    const second = await world.claimed(world.other);
     expect([second.attempt, second.fence]).toEqual([2, first.fence + 1]);
-    expect(await refusal(await finish(first, done))).toEqual([409, "lease_stale"]);
-    expect(await (await finish(second, failed("two"), other)).json()).toMatchObject({
+    expect(await refusal(await world.finish(first, DONE))).toEqual([409, "lease_stale"]);
+    expect(await (await world.finish(second, failed("two"), world.other)).json()).toMatchObject({
       state: "failed",
     });
     const task = await findTask(world.visionDatabase, id);
     expect(task?.errors.map(({ detail, node_id }) => [detail, node_id])).toEqual([
-      ["one", node.nodeId],
-      ["two", other.nodeId],
+      ["one", world.node.nodeId],
+      ["two", world.other.nodeId],
     ]);
   });
 
   it("does not count a snoozed attempt, and refuses what nobody asked for", async () => {
-    const id = await enqueued();
-    const task = await claimed();
+    const id = await world.enqueued();
+    const task = await world.claimed();
     for (const outcome of [
       { outcome: "cancelled", result: null },
       { outcome: "revoked", exited: true },
     ]) {
-      const [status, code] = await refusal(await finish(task, outcome));
+      const [status, code] = await refusal(await world.finish(task, outcome));
       expect([status, code]).toEqual([409, "state_conflict"]);
     }
-    const snoozed = await finish(task, { outcome: "snoozed", seconds: 0 });
+    const snoozed = await world.finish(task, { outcome: "snoozed", seconds: 0 });
     expect(await snoozed.json()).toEqual({ state: "queued", repeated: false });
-    const again = await claimed();
+    const again = await world.claimed();
     expect([again.task_id, again.attempt, again.fence]).toEqual([id, 1, task.fence + 1]);
-    expect((await finish(again, done)).status).toBe(200);
+    expect((await world.finish(again, DONE)).status).toBe(200);
   });
 
   it("refuses a result of another shape, an unknown task, and a malformed body", async () => {
     await enqueue(world.visionDatabase, [
-      plain({
+      world.plain({
         kind: "segment",
         payload: {
-          ...{ video: source(`ws/${workspace}/a`, 1), video_id: "v", frame_index: 0 },
+          ...{ video: source(`ws/${world.workspace}/a`, 1), video_id: "v", frame_index: 0 },
           ...{ points: [], box: null, segmenter: null },
         },
       } as never),
     ]);
-    const task = await claimed(node, "segment");
-    const unfit = await finish(task, { outcome: "finished", result: { masks: "many" } });
+    const task = await world.claimed(world.node, "segment");
+    const unfit = await world.finish(task, { outcome: "finished", result: { masks: "many" } });
     expect(await refusal(unfit)).toEqual([422, "invalid_request"]);
-    const gone = await node.post(`/node/tasks/${absent}/finish`, { fence: 1, outcome: done });
+    const gone = await world.node.post(`/node/tasks/${ABSENT}/finish`, { fence: 1, outcome: DONE });
     expect(await refusal(gone)).toEqual([404, "not_found"]);
-    const bad = await node.post(`/node/tasks/${task.task_id}/finish`, { fence: 1 });
+    const bad = await world.node.post(`/node/tasks/${task.task_id}/finish`, { fence: 1 });
     expect(await refusal(bad)).toEqual([422, "invalid_request"]);
-    const { headers } = node;
-    const path = url(`/node/tasks/${task.task_id}/finish`);
+    const { headers } = world.node;
+    const path = world.url(`/node/tasks/${task.task_id}/finish`);
     const broken = await fetch(path, { method: "POST", headers, body: "{" });
     expect(await refusal(broken)).toEqual([400, "bad_body"]);
     const outcome = { outcome: "failed", code: "x", detail: "y", retryable: false };
-    expect((await finish(task, outcome)).status).toBe(200);
-  });
-});
-
-describe("GET /node/socket", () => {
-  it("rings when asked to, answers pings, and hangs up on a revoked node", async () => {
-    const made = await registerTestNode(world.urls.vision, admin, { name: "listener" });
-    const address = url("/node/socket").replace("http", "ws");
-    const socket = new WebSocket(address, { headers: made.headers });
-    const messages: string[] = [];
-    socket.on("message", (data) => messages.push(String(data)));
-    await new Promise((opened, failed) => socket.on("open", opened).on("error", failed));
-    const next = () => new Promise((got) => socket.once("message", (data) => got(String(data))));
-    const pong = next();
-    socket.send("ping");
-    expect(await pong).toBe("pong");
-    const closed = new Promise((gone) => socket.on("close", gone));
-    expect((await asAdmin(`/admin/nodes/${made.nodeId}`, "DELETE")).status).toBe(204);
-    expect(await closed).toBe(1008);
-    expect(messages).toEqual(["pong"]);
-  });
-
-  it("is a WebSocket only", async () => {
-    const plainGet = await fetch(url("/node/socket"), { headers: node.headers });
-    expect(await refusal(plainGet)).toEqual([422, "invalid_request"]);
+    expect((await world.finish(task, outcome)).status).toBe(200);
   });
 });
 
 describe("settling", () => {
   it("hands an outcome over until its room took it, and swallows what progress throws", async () => {
-    const id = await enqueued({ subject: "settling" });
-    const task = await claimed();
+    const id = await world.enqueued({ subject: "settling" });
+    const task = await world.claimed();
     const seen: string[] = [];
     let refuse = true;
     const handlers: HandlersByKind = {
@@ -453,55 +362,56 @@ describe("settling", () => {
         },
       },
     };
-    expect((await finish(task, done)).status).toBe(200);
+    expect((await world.finish(task, DONE)).status).toBe(200);
     // The service has no handlers in this state of things: let it be unsettled, and old.
     await world.visionDatabase.execute(sql`
       UPDATE task SET settled_at = NULL, ended_at = now() - interval '1 minute'
        WHERE id = ${id}::uuid`);
-    await minuteTasks(parts, handlers);
-    await minuteTasks(parts, handlers);
+    await minuteTasks(world.parts, handlers);
+    await minuteTasks(world.parts, handlers);
     refuse = false;
-    await minuteTasks(parts, handlers);
-    await minuteTasks(parts, handlers);
+    await minuteTasks(world.parts, handlers);
+    await minuteTasks(world.parts, handlers);
     expect(seen).toEqual(Array(3).fill(`${id} finished`));
   });
 });
 
 describe("runNow", () => {
-  const work = () => plain({ subject: "interactive" }) as Extract<NewTask, { kind: "frames" }>;
+  const work = () =>
+    world.plain({ subject: "interactive" }) as Extract<NewTask, { kind: "frames" }>;
 
   it("returns the node's result, or its own words", async () => {
-    const waiting = runNow(parts, work(), { timeoutMs: 20_000 });
+    const waiting = runNow(world.parts, work(), { timeoutMs: 20_000 });
     const claim = { kinds: ["frames"], wait_seconds: 20 };
     const take = async () =>
-      ClaimedTask.parse(await (await node.post("/node/claim", claim)).json());
-    expect((await finish(await take(), done)).status).toBe(200);
+      ClaimedTask.parse(await (await world.node.post("/node/claim", claim)).json());
+    expect((await world.finish(await take(), DONE)).status).toBe(200);
     expect(await waiting).toEqual({});
-    const refused = runNow(parts, work(), { timeoutMs: 20_000 });
+    const refused = runNow(world.parts, work(), { timeoutMs: 20_000 });
     const failure = expect(refused).rejects.toMatchObject({
       code: "task_failed",
       message: "out of memory",
       data: { node_code: "oom" },
     });
     const outcome = { outcome: "failed", code: "oom", detail: "out of memory", retryable: true };
-    expect((await finish(await take(), outcome)).status).toBe(200);
+    expect((await world.finish(await take(), outcome)).status).toBe(200);
     await failure;
   });
 
   it("says no_node when nobody offers the kind or nobody takes it in time", async () => {
-    await expect(runNow(parts, work(), { timeoutMs: 0 })).rejects.toMatchObject({
+    await expect(runNow(world.parts, work(), { timeoutMs: 0 })).rejects.toMatchObject({
       code: "no_node",
     });
-    const empty = await node.post("/node/claim", { kinds: ["frames"] });
+    const empty = await world.node.post("/node/claim", { kinds: ["frames"] });
     expect(await empty.json()).toBeNull();
     await world.visionDatabase.execute(
       sql`UPDATE node SET last_heartbeat_at = now() - interval '2 minutes'`,
     );
-    await expect(runNow(parts, work())).rejects.toMatchObject({ code: "no_node" });
+    await expect(runNow(world.parts, work())).rejects.toMatchObject({ code: "no_node" });
   });
 
   it("costs its caller nothing when the bell is broken", async () => {
     const broken = { idFromName: () => null, get: () => ({ ring: () => Promise.reject(1) }) };
-    await ring({ ...parts, doorbell: broken as never });
+    await ring({ ...world.parts, doorbell: broken as never });
   });
 });

@@ -291,7 +291,7 @@ CREATE INDEX "job_workspace" ON "job" USING btree ("workspace_id","created_at");
 CREATE INDEX "membership_account" ON "membership" USING btree ("account_id");--> statement-breakpoint
 CREATE INDEX "project_workspace" ON "project" USING btree ("workspace_id","created_at");--> statement-breakpoint
 CREATE INDEX "refresh_token_family" ON "refresh_token" USING btree ("family");--> statement-breakpoint
-CREATE INDEX "task_claim" ON "task" USING btree ("priority","available_at","place") WHERE state = 'queued';--> statement-breakpoint
+CREATE INDEX "task_claim" ON "task" USING btree ("priority" DESC NULLS LAST,"available_at","place") WHERE state = 'queued';--> statement-breakpoint
 CREATE INDEX "task_lease" ON "task" USING btree ("lease_until") WHERE state = 'running';--> statement-breakpoint
 CREATE INDEX "task_subject" ON "task" USING btree ("subject","kind");--> statement-breakpoint
 CREATE INDEX "task_unsettled" ON "task" USING btree ("ended_at") WHERE ended_at IS NOT NULL AND settled_at IS NULL;--> statement-breakpoint

@@ -195,7 +195,7 @@ export async function claim(
       SELECT id FROM task
        WHERE state = 'queued' AND kind IN ${[...kinds]} AND available_at <= ${clock(now)}
          AND EXISTS (SELECT FROM node WHERE id = ${nodeId}::uuid AND revoked_at IS NULL)
-       ORDER BY priority DESC, available_at, place LIMIT 1 FOR UPDATE SKIP LOCKED)
+       ORDER BY priority DESC NULLS LAST, available_at, place LIMIT 1 FOR UPDATE SKIP LOCKED)
     UPDATE task SET state = ${destination("queued", "claim")}, attempt = attempt + 1,
       fence = fence + 1, node_id = ${nodeId}::uuid, progress = NULL, progress_at = NULL,
       lease_until = ${clock(now)} + ${seconds(LEASE_SECONDS)},
