@@ -61,7 +61,10 @@ export async function openBuiltin(options: OpenOptions): Promise<Segmenter> {
   const settings = { cpuThreads: options.cpuThreads, device };
   const net = await CenterNet.open(files, settings);
   return new Builtin(device, net, {
-    sam: () => Sam.open(files, settings),
+    sam: () => {
+      options.log("info", "segmenter_model_opened", { model: "sam" });
+      return Sam.open(files, settings);
+    },
     correlator: () => Correlator.open(settings),
   });
 }

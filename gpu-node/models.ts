@@ -1,0 +1,161 @@
+// `npm run models -- …`: the segmentation models of this machine. Bundles are installed by their
+// operator, who accepts their licences; none is fetched unasked.
+
+import { join, resolve } from "node:path";
+import { parseArgs } from "node:util";
+import { z } from "zod";
+import { BUNDLE_FILE, sizeOf } from "./segmenters/bundle.ts";
+import { describeBundle } from "./segmenters/describe.ts";
+import { BundleBroken, BundleMissing } from "./segmenters/failures.ts";
+import { installBundle, verifySegmenter } from "./segmenters/install.ts";
+import { BUILTIN, listBundles, listSegmenters } from "./segmenters/segmenter.ts";
+
+const USAGE = `npm run models -- <command>
+
+  list                       segmenters of this machine, what they can do, and their licences
+  install <source>...        a bundle from a folder, a .zip, an npm package, or the address of its
+                             ${BUNDLE_FILE}; every file's size and sha256 is checked
+  verify [name]...           checks files, opens the models, and looks at a picture once
+  describe <folder>          prints a ${BUNDLE_FILE} for a folder of models; review it and save it there
+    --kind sam2|sam3 --name NAME --licence LICENCE [--title TITLE]
+
+Models lie in VANTAGE_MODELS, by default .vantage/models in the checkout. --device cuda verifies on
+a GPU; --threads N sets the threads of one inference.
+`;
+
+const Environment = z.object({
+  /** Folder of installed models. */
+  VANTAGE_MODELS: z.string().min(1).optional(),
+});
+
+export interface Terminal {
+  environment: Readonly<Record<string, string | undefined>>;
+  say: (line: string) => void;
+}
+
+/** Runs one command and returns its exit code. */
+export async function models(
+  args: readonly string[],
+  { environment, say }: Terminal,
+): Promise<number> {
+  const parsed = parse(args);
+  const command = parsed?.positionals[0];
+  const names = parsed?.positionals.slice(1) ?? [];
+  if (!parsed || parsed.values.help || !command) {
+    say(USAGE);
+    return parsed?.values.help ? 0 : 2;
+  }
+  const { VANTAGE_MODELS } = Environment.parse(environment);
+  const modelsDir = VANTAGE_MODELS
+    ? resolve(VANTAGE_MODELS)
+    : join(import.meta.dirname, "../.vantage/models");
+  const { values } = parsed;
+  const settings = {
+    modelsDir,
+    cpuThreads: Math.max(1, Number(values.threads) || 2),
+    device: values.device === "cuda" ? ("cuda" as const) : ("cpu" as const),
+    log: (_level: string, event: string, fields?: Record<string, unknown>) =>
+      say(`${event} ${JSON.stringify(fields ?? {})}`),
+  };
+  try {
+    if (command === "list") await list(modelsDir, say);
+    else if (command === "install" && names.length > 0)
+      for (const name of names) await install(name, modelsDir, say);
+    else if (command === "verify") return await verify(names, settings, say);
+    else if (command === "describe" && names[0])
+      say(JSON.stringify(await describeBundle(names[0], values), null, 2));
+    else {
+      say(USAGE);
+      return 2;
+    }
+    return 0;
+  } catch (error) {
+    if (!(error instanceof BundleBroken || error instanceof BundleMissing)) throw error;
+    say(error.message);
+    return 1;
+  }
+}
+
+function parse(args: readonly string[]) {
+  try {
+    return parseArgs({
+      args: [...args],
+      allowPositionals: true,
+      options: {
+        help: { type: "boolean", default: false },
+        device: { type: "string" },
+        threads: { type: "string" },
+        kind: { type: "string" },
+        name: { type: "string" },
+        title: { type: "string" },
+        licence: { type: "string" },
+      },
+    });
+  } catch {
+    return null;
+  }
+}
+
+async function list(modelsDir: string, say: Terminal["say"]): Promise<void> {
+  for (const info of await listSegmenters(modelsDir)) {
+    say(`${info.name}  ${info.title}`);
+    say(`  licence   ${info.licence}`);
+    say(`  text      ${TEXT[info.text]}`);
+    say(`  examples  ${EXEMPLAR[info.exemplar]}`);
+    say(`  clicks    ${info.points ? "yes" : "no"}`);
+    if (info.vocabulary.length > 0) say(`  words     ${info.vocabulary.join(", ")}`);
+    for (const limit of info.limits) say(`  - ${limit}`);
+  }
+  for (const { folder, reason } of (await listBundles(modelsDir)).broken)
+    say(`${folder} cannot be used: ${reason}`);
+}
+
+const TEXT = { none: "none", closed: "the words below", open: "any noun phrase" };
+const EXEMPLAR = { none: "none", same_image: "from the same picture", any_image: "from anywhere" };
+
+async function install(from: string, modelsDir: string, say: Terminal["say"]): Promise<void> {
+  const { manifest, folder } = await installBundle(from, {
+    modelsDir,
+    onFile: ({ path, bytes }) => say(`  ${path}  ${megabytes(bytes)}`),
+  });
+  say(
+    `Installed ${manifest.name} (${manifest.title}, ${megabytes(sizeOf(manifest))}) in ${folder}`,
+  );
+  say(`Licence: ${manifest.licence}. By using it you accept its terms.`);
+  say(`Try it: npm run models -- verify ${manifest.name}`);
+}
+
+const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
+
+/** All are looked at, so that one broken bundle hides no other. */
+async function verify(
+  names: readonly string[],
+  settings: Parameters<typeof verifySegmenter>[1],
+  say: Terminal["say"],
+): Promise<number> {
+  const { bundles, broken } = await listBundles(settings.modelsDir);
+  const all = [BUILTIN, ...bundles.map(({ manifest }) => manifest.name)];
+  let code = 0;
+  for (const name of names.length > 0 ? names : all) {
+    try {
+      const { device, openSeconds, lookSeconds } = await verifySegmenter(name, settings);
+      say(
+        `${name} works on ${device}: opened in ${openSeconds.toFixed(2)} s, looked in ` +
+          `${lookSeconds.toFixed(2)} s`,
+      );
+    } catch (error) {
+      if (!(error instanceof BundleBroken || error instanceof BundleMissing)) throw error;
+      say(error.message);
+      code = 1;
+    }
+  }
+  if (names.length > 0) return code;
+  for (const { folder, reason } of broken) say(`${folder} cannot be used: ${reason}`);
+  return broken.length > 0 ? 1 : code;
+}
+
+if (import.meta.main)
+  process.exitCode = await models(process.argv.slice(2), {
+    environment: process.env,
+    say: (line) => process.stdout.write(`${line}\n`),
+  });
