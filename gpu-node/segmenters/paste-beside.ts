@@ -21,7 +21,9 @@ export interface Beside {
 export async function besidePicture(frame: Picture, examples: readonly Example[]): Promise<Beside> {
   const crops = examples.map(cropOf);
   const widthMax = Math.max(16, Math.floor(frame.width * COLUMN_SHARE_MAX) - 2 * GAP);
-  const heightMax = Math.max(16, Math.floor(frame.height / crops.length) - 2 * GAP);
+  const share = Math.floor(frame.height / crops.length);
+  const gap = Math.min(GAP, share >> 2);
+  const heightMax = Math.max(1, share - 2 * gap);
   // One factor for all, so that the examples keep their sizes to each other.
   const shrink = Math.min(
     1,
@@ -34,7 +36,7 @@ export async function besidePicture(frame: Picture, examples: readonly Example[]
   paste(picture, frame, 0, 0);
   const boxes: Beside["boxes"] = [];
   const left = frame.width + GAP;
-  let top = GAP;
+  let top = gap;
   for (const { picture: crop, bbox, label } of crops) {
     const size = {
       width: Math.max(1, Math.round(crop.width * shrink)),
@@ -49,7 +51,7 @@ export async function besidePicture(frame: Picture, examples: readonly Example[]
       bbox: [left + bbox[0] * x, at + bbox[1] * y, left + bbox[2] * x, at + bbox[3] * y],
       label,
     });
-    top += size.height + 2 * GAP;
+    top += size.height + 2 * gap;
   }
   return { picture, boxes };
 }

@@ -1,0 +1,261 @@
+// `node test/bench/segmenters.ts --segmenter NAME --threads N`: what a segmenter is worth on real
+// pictures, and what it costs. Blood cells by example against their boxes; the street by text,
+// where nothing but agreement can be said; seconds and memory. The tables are for the README of
+// gpu-node/segmenters. VANTAGE_MODELS names the models' folder.
+
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { iou } from "../../gpu-node/segmenters/geometry.ts";
+import { dropSpecks, tightBox, wholeWindow } from "../../gpu-node/segmenters/masks.ts";
+import {
+  type Exemplar,
+  type Found,
+  openSegmenter,
+  type Picture,
+  type Segmenter,
+} from "../../gpu-node/segmenters/segmenter.ts";
+import { track } from "../../gpu-node/segmenters/track.ts";
+import type { Bbox } from "../../shared/tasks.ts";
+import { type BloodPicture, bloodPicture, bloodSplit, videoFrames } from "../support/pictures.ts";
+
+const { values } = parseArgs({
+  allowPositionals: true,
+  options: {
+    segmenter: { type: "string", default: "builtin" },
+    threads: { type: "string", default: "2" },
+    device: { type: "string", default: "cpu" },
+    /** Every so-manyth picture of BCCD's val split. */
+    every: { type: "string", default: "4" },
+    only: { type: "string" },
+  },
+});
+
+const say = (line: string): void => {
+  process.stdout.write(`${line}\n`);
+};
+const megabytes = (bytes: number) => `${Math.round(bytes / 1e6)} MB`;
+const mean = (numbers: readonly number[]) =>
+  numbers.reduce((sum, value) => sum + value, 0) / Math.max(1, numbers.length);
+
+const segmenter = await openSegmenter(values.segmenter, {
+  modelsDir: process.env.VANTAGE_MODELS ?? join(tmpdir(), "vantage-bench-models"),
+  cpuThreads: Number(values.threads),
+  device: values.device === "cuda" ? "cuda" : "cpu",
+  log: (level, event) => level === "warning" && say(event),
+});
+say(`${segmenter.info.title} on ${segmenter.info.device}, ${values.threads} threads`);
+const parts = { blood, street, clicks };
+for (const [name, part] of Object.entries(parts))
+  if (!values.only || values.only === name) await part(segmenter);
+say(`peak memory of the process ${megabytes(process.resourceUsage().maxRSS * 1024)}`);
+await segmenter.dispose();
+
+interface Scored {
+  picture: number;
+  bbox: Bbox;
+  confidence: number;
+}
+
+/**
+ * Average precision at IoU 0.5 (each truth once, by falling confidence, monotone envelope, area
+ * under the curve), with the precision and recall of a cut.
+ */
+function score(found: readonly Scored[], truth: readonly Bbox[][], cut: number) {
+  const total = truth.reduce((sum, boxes) => sum + boxes.length, 0);
+  const used = truth.map((boxes) => boxes.map(() => false));
+  const curve: { recall: number; precision: number }[] = [];
+  const atCut = { right: 0, all: 0 };
+  let right = 0;
+  for (const [index, one] of [...found].sort((a, b) => b.confidence - a.confidence).entries()) {
+    let [best, at] = [0.5, -1];
+    for (const [place, bbox] of (truth[one.picture] ?? []).entries()) {
+      const overlap = iou(bbox, one.bbox);
+      if (overlap >= best && !used[one.picture]?.[place]) [best, at] = [overlap, place];
+    }
+    const seen = used[one.picture];
+    if (at >= 0 && seen) seen[at] = true;
+    right += Number(at >= 0);
+    if (one.confidence >= cut) Object.assign(atCut, { right, all: index + 1 });
+    curve.push({ recall: right / total, precision: right / (index + 1) });
+  }
+  let [area, envelope] = [0, 0];
+  for (let at = curve.length - 1; at >= 0; at--) {
+    const point = curve[at] as (typeof curve)[number];
+    envelope = Math.max(envelope, point.precision);
+    area += envelope * (point.recall - (curve[at - 1]?.recall ?? 0));
+  }
+  return {
+    ap50: area,
+    precision: atCut.right / Math.max(1, atCut.all),
+    recall: atCut.right / total,
+    total,
+  };
+}
+
+/** Examples from the train split, never measured; pictures of the val split, never tuned on. */
+async function blood({ info }: Segmenter): Promise<void> {
+  if (info.exemplar === "none") return say("blood cells: it takes no examples");
+  const whole = ({ picture }: BloodPicture, [x1, y1, x2, y2]: Bbox) =>
+    x1 > 5 && y1 > 5 && x2 < picture.width - 5 && y2 < picture.height - 5;
+  const sources: BloodPicture[] = [];
+  for (const id of bloodSplit("train")) {
+    const one = await bloodPicture(id);
+    const has = (name: string) =>
+      one?.truth.some((object) => object.name === name && whole(one, object.bbox));
+    if (one && has("RBC") && has("WBC")) sources.push(one);
+    if (sources.length === 3) break;
+  }
+  const every = Number(values.every);
+  const targets: BloodPicture[] = [];
+  for (const id of bloodSplit("val").filter((_, index) => index % every === 0)) {
+    const one = await bloodPicture(id);
+    if (one) targets.push(one);
+  }
+  if (targets.length === 0) return;
+  say(`\nblood cells, ${targets.length} pictures of 640 x 480, examples from other pictures`);
+  say("| class | examples | objects | AP50 | precision at 0.5 | recall at 0.5 | s/picture |");
+  say("|---|---|---|---|---|---|---|");
+  const exemplars: { name: string; from: string; exemplar: Exemplar }[] = [];
+  for (const name of ["RBC", "WBC"])
+    for (const picked of [[0], [1], [2], [0, 1, 2]]) {
+      const examples = picked.flatMap((index) => {
+        const one = sources[index];
+        const object = one?.truth.find((each) => each.name === name && whole(one, each.bbox));
+        return one && object ? [{ picture: one.picture, bbox: object.bbox }] : [];
+      });
+      const from = picked.length === 1 ? `1 (no. ${picked[0]})` : String(picked.length);
+      exemplars.push({ name, from, exemplar: await segmenter.prepareExemplar(examples) });
+    }
+  const found: Scored[][] = exemplars.map(() => []);
+  const seconds: number[] = exemplars.map(() => 0);
+  const encodeSeconds: number[] = [];
+  for (const [index, { picture }] of targets.entries()) {
+    const encoded = await segmenter.encode(picture);
+    const ask = async (exemplar: Exemplar) => {
+      const started = performance.now();
+      const options = { confidenceMin: 0.05, masks: true };
+      const [answer = []] = await segmenter.detect(encoded, [exemplar], options);
+      return { answer, seconds: (performance.now() - started) / 1000 };
+    };
+    // The first prompt pays for the encoding, so it is asked twice.
+    const first = await ask((exemplars[0] as (typeof exemplars)[number]).exemplar);
+    for (const [which, { exemplar }] of exemplars.entries()) {
+      const asked = await ask(exemplar);
+      if (which === 0) encodeSeconds.push(first.seconds - asked.seconds);
+      seconds[which] = (seconds[which] ?? 0) + asked.seconds;
+      found[which]?.push(...asked.answer.map((one) => ({ ...one, picture: index })));
+    }
+    encoded.dispose();
+  }
+  for (const [which, { name, from }] of exemplars.entries()) {
+    const truth = targets.map((one) =>
+      one.truth.filter((object) => object.name === name).map(({ bbox }) => bbox),
+    );
+    const { ap50, precision, recall, total } = score(found[which] ?? [], truth, 0.5);
+    const cells = [ap50, precision, recall, (seconds[which] ?? 0) / targets.length];
+    say(`| ${name} | ${from} | ${total} | ${cells.map((value) => value.toFixed(2)).join(" | ")} |`);
+  }
+  say(`looking at a picture, before its first prompt: ${mean(encodeSeconds).toFixed(2)} s`);
+}
+
+/** There is no truth for these videos: counts, and how far frames agree with each other. */
+async function street({ info }: Segmenter): Promise<void> {
+  if (info.text === "none") return say("street: it reads no text");
+  say("\nvideos by text, every second: no truth, so counts and agreement only");
+  say(
+    "| video | prompt | frames | ≥ 0.5 a frame | tracks | tracked on | boxes s/frame | masks s/frame | box and mask agree |",
+  );
+  say("|---|---|---|---|---|---|---|---|---|");
+  for (const [path, text] of [
+    ["car-detection", "car"],
+    ["bottle-detection", "bottle"],
+  ] as const) {
+    const frames = await videoFrames(
+      `video/${path}.mp4`,
+      Array.from({ length: 24 }, (_, index) => 2 + index),
+    );
+    if (!frames) return;
+    const prompt = segmenter.resolve(text);
+    const plain: Found[][] = [];
+    const agreement: number[] = [];
+    const seconds = { boxes: [] as number[], masks: [] as number[] };
+    for (const picture of frames) {
+      const boxes = await timed(picture, [prompt], false);
+      const masks = await timed(picture, [prompt], true);
+      plain.push(boxes.found);
+      seconds.boxes.push(boxes.seconds);
+      seconds.masks.push(masks.seconds);
+      masks.found.forEach((one, index) => {
+        const other = boxes.found[index];
+        if (one.polygon && other && one.confidence >= 0.5)
+          agreement.push(iou(one.bbox, other.bbox));
+      });
+    }
+    const shown = plain.map((found) => found.filter(({ confidence }) => confidence >= 0.5).length);
+    const ids = track(plain.map((boxes, frameIndex) => ({ frameIndex, boxes }))).flat();
+    const given = ids.filter((id) => id !== null);
+    const tracks = new Set(given).size;
+    const cells = [
+      mean(shown).toFixed(2),
+      tracks,
+      given.length === 0 ? "–" : ((given.length - tracks) / given.length).toFixed(2),
+      mean(seconds.boxes.slice(1)).toFixed(3),
+      mean(seconds.masks.slice(1)).toFixed(2),
+      agreement.length === 0 ? "–" : mean(agreement).toFixed(2),
+    ];
+    say(`| ${path} | ${text} | ${frames.length} | ${cells.join(" | ")} |`);
+  }
+}
+
+async function timed(
+  picture: Picture,
+  prompts: Parameters<Segmenter["detect"]>[1],
+  masks: boolean,
+) {
+  const started = performance.now();
+  const encoded = await segmenter.encode(picture);
+  const [found = []] = await segmenter.detect(encoded, prompts, { confidenceMin: 0.25, masks });
+  encoded.dispose();
+  return { found, seconds: (performance.now() - started) / 1000 };
+}
+
+/** White cells stand alone: a box's or a click's best mask should fit the cell's box. */
+async function clicks({ info }: Segmenter): Promise<void> {
+  if (!info.points) return say("clicks: it answers none");
+  const fits: Record<string, number[]> = { box: [], click: [], "best of click": [] };
+  const seconds: number[] = [];
+  for (const id of bloodSplit("val").filter((_, index) => index % Number(values.every) === 0)) {
+    const one = await bloodPicture(id);
+    if (!one) return;
+    const { width, height } = one.picture;
+    const encoded = await segmenter.encode(one.picture);
+    for (const { bbox } of one.truth.filter(({ name }) => name === "WBC")) {
+      const click = { x: (bbox[0] + bbox[2]) / 2, y: (bbox[1] + bbox[3]) / 2, label: 1 as const };
+      for (const [name, prompt] of [
+        ["box", { points: [], box: bbox }],
+        ["click", { points: [click], box: null }],
+      ] as const) {
+        const started = performance.now();
+        const masks = await segmenter.segment(encoded, prompt);
+        seconds.push((performance.now() - started) / 1000);
+        const overlaps = masks.map(({ mask }) => {
+          const tight = tightBox(dropSpecks(wholeWindow(mask, width, height)));
+          return tight ? iou(tight, bbox) : 0;
+        });
+        fits[name]?.push(overlaps[0] ?? 0);
+        if (name === "click") fits["best of click"]?.push(Math.max(0, ...overlaps));
+      }
+    }
+    encoded.dispose();
+  }
+  say("\nwhite cells by a box and by one click: mean IoU of the mask's box with the cell's box");
+  for (const [name, values] of Object.entries(fits))
+    say(`${name}: ${mean(values).toFixed(2)} over ${values.length} cells`);
+  // The first one pays for the encoding.
+  say(`a prompt on an encoded picture: ${median(seconds).toFixed(3)} s`);
+}
+
+function median(numbers: readonly number[]): number {
+  return [...numbers].sort((a, b) => a - b)[numbers.length >> 1] ?? 0;
+}
