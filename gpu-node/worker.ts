@@ -33,6 +33,8 @@ interface Running {
   /** A report is under way; a newer one waits for its turn. */
   reporting: boolean;
   next: TaskProgress | null;
+  /** It came to an end here; what is left to do is to report it. */
+  left: boolean;
   /** Says that nobody waits for the outcome any more. */
   abandoned: AbortController;
 }
@@ -224,6 +226,7 @@ class Supervisor implements Worker {
       progress: null,
       reporting: false,
       next: null,
+      left: false,
       abandoned: new AbortController(),
     };
     this.#running.set(slot, running);
@@ -251,6 +254,7 @@ class Supervisor implements Worker {
       : await slot.run(task, (progress) => this.#report(running, progress));
     // Whatever was to be ended is reported only once it is gone, also where it ended by itself.
     if (HARDNESS[running.wanted] >= HARDNESS.snooze) await slot.end();
+    running.left = true;
     const outcome = outcomeOf(left, running.wanted);
     const seconds = (this.#options.clock() - running.since) / 1_000;
     const name = outcome?.outcome ?? "abandoned";
@@ -333,6 +337,11 @@ class Supervisor implements Worker {
 
   /** Does what is wanted of a task; only something harder replaces what was wanted before. */
   #heed(running: Running, verdict: Verdict) {
+    if (running.left) {
+      // Also what ended and was reported is lost to whoever asks for it again.
+      if (verdict === "lost") running.abandoned.abort();
+      return;
+    }
     if (HARDNESS[verdict] <= HARDNESS[running.wanted]) return;
     running.wanted = verdict;
     const { task_id } = running.task;

@@ -49,6 +49,8 @@ export interface NodeService {
   heartbeats: { tasks: { task_id: string; fence: number }[]; draining: boolean }[];
   capabilities: Capabilities | null;
   registrations: number;
+  /** Whether sockets are refused. */
+  deaf: boolean;
   enqueue<Kind extends TaskKind>(kind: Kind, payload: unknown): ServedTask;
   source(key: string, bytes: Buffer): ObjectSource;
   target(key: string, contentType?: string): ObjectTarget;
@@ -170,7 +172,7 @@ export async function startNodeService(): Promise<NodeService> {
   }
 
   server.on("upgrade", (request, socket, head) => {
-    if (unauthorized(request)) return void socket.destroy();
+    if (service.deaf || unauthorized(request)) return void socket.destroy();
     sockets.handleUpgrade(request, socket, head, (client) => {
       client.on("message", () => client.send("pong"));
     });
@@ -188,6 +190,7 @@ export async function startNodeService(): Promise<NodeService> {
     heartbeats: [],
     capabilities: null,
     registrations: 0,
+    deaf: false,
     enqueue: (kind, payload) => {
       const task: ServedTask = {
         ...{ id: crypto.randomUUID(), kind, payload: payload as Record<string, unknown> },
