@@ -141,7 +141,7 @@ async function* readStretch(
     sizeFilter(index),
     `select='${selection(stretch)}'`,
     `showinfo=checksum=${sought ? 1 : 0}`,
-    `scale=${width}:${height}:flags=bicubic+accurate_rnd+full_chroma_int+bitexact`,
+    `scale=${width}:${height}:flags=bicubic+bitexact`,
     "format=rgb24",
   ];
   const shown = new Mailbox();

@@ -221,7 +221,7 @@ async function describe(
 
 /** The filter that every reading begins with: pictures of one size, even where it changes. */
 export const sizeFilter = ({ width, height }: { width: number; height: number }) =>
-  `scale=${width}:${height}:flags=bicubic+accurate_rnd+bitexact`;
+  `scale=${width}:${height}:flags=bicubic+bitexact`;
 
 /** Options that open one stream with its own timestamps; `seek` goes before `-i`. */
 export const inputOf = (

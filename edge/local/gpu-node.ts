@@ -2,7 +2,7 @@
 // again when it dies, drained when the stack stops, and gone when the stack is killed.
 
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { existsSync, mkdirSync } from "node:fs";
+import { mkdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { systemClock } from "../../shared/time.ts";
@@ -76,7 +76,7 @@ export function startGpuNode(options: GpuNodeOptions): GpuNode {
 
   /** One life of the program; returns whether the service refused it. */
   async function once(refused: boolean): Promise<boolean> {
-    const known = !refused && existsSync(join(options.dir, "identity.json"));
+    const known = !refused && isKnownAt(options);
     const code = known ? undefined : await options.code();
     if (stopping.signal.aborted) return false;
     const spawned = launch(options, drainSeconds, code);
@@ -108,6 +108,16 @@ export function startGpuNode(options: GpuNodeOptions): GpuNode {
       clearTimeout(timer);
     },
   };
+}
+
+/** Whether the node's folder holds an identity at this service, or at the one of another start. */
+function isKnownAt({ dir, url }: GpuNodeOptions): boolean {
+  try {
+    const kept: unknown = JSON.parse(readFileSync(join(dir, "identity.json"), "utf8"));
+    return (kept as { url?: string }).url === url;
+  } catch {
+    return false;
+  }
 }
 
 function launch(

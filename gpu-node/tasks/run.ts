@@ -61,8 +61,11 @@ export async function runTask(
       : { outcome: "finished", result };
   } catch (thrown) {
     if (context.cancel.aborted) return { outcome: "cancelled", result: null };
-    context.log.warning("task_failed", { kind, error: thrown });
-    return failedOutcome(thrown);
+    const outcome = failedOutcome(thrown);
+    // What was expected needs no stack.
+    const known = thrown instanceof TaskFailure && !thrown.retryable;
+    context.log.warning("task_failed", { kind, ...(known ? outcome : { error: thrown }) });
+    return outcome;
   }
 }
 

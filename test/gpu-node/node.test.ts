@@ -2,7 +2,15 @@
 // protocol and misbehaves on demand. Goal: every task ends once whatever dies, nothing is reported
 // that was not seen, and nothing is left behind.
 
-import { existsSync, mkdtempSync, readFileSync, rmSync, statSync, writeFileSync } from "node:fs";
+import {
+  existsSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { createServer, get } from "node:http";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -184,6 +192,24 @@ describe.skipIf(!found)("a node", () => {
     const path = join(folder, "hang");
     label([text(`hang ${path}`)]);
     await until("the child hangs", () => existsSync(path));
+    node.signal("SIGKILL");
+    await node.ended;
+    const since = performance.now();
+    await until("all is gone", () => processesOf(node.dir).length === 0);
+    expect(performance.now() - since).toBeLessThan(2_000);
+  });
+
+  it("leaves no process behind without the kernel's help either", async () => {
+    // Nothing but ffmpeg is on the path: no setpriv, no namespace, no limits.
+    for (const program of ["ffmpeg", "ffprobe"] as const) {
+      symlinkSync(found?.[program] ?? "", join(folder, program));
+    }
+    const node = start({ PATH: folder, VANTAGE_NODE_SLOTS: "2" });
+    await held([0, 1, 2, 3, 100, 300], longGop());
+    const path = join(folder, "hang");
+    label([text(`hang ${path}`)]);
+    await until("the other child hangs", () => existsSync(path));
+    expect(service.capabilities?.missing[0]).toMatch(/unshare --net/);
     node.signal("SIGKILL");
     await node.ended;
     const since = performance.now();
