@@ -1,9 +1,5 @@
 // Objects of the store on this node's disk, by key: a key never changes meaning. Many processes use
-<<<<<<< HEAD
-// one folder. An object appears by renaming, whole and checked; a user holds a hard link of his
-=======
 // one folder. An object appears by renaming, whole and checked; each user holds a hard link of its
->>>>>>> 9459122 (Convert pixels five times faster, bench media, prove archives by a foreign reader)
 
 // own, so that making room takes nothing from anybody; what looks touched is fetched again.
 

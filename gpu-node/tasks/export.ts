@@ -118,13 +118,7 @@ function within(one: Labeled, { width, height }: { width: number; height: number
   return [{ ...one, bbox, polygon }];
 }
 
-<<<<<<< HEAD
-/**
- * File names' stems, made safe in any archive reader, and unique also where case does not count.
- */
-=======
 /** File names' stems, made safe in any archive reader; unique also where case does not count. */
->>>>>>> 9459122 (Convert pixels five times faster, bench media, prove archives by a foreign reader)
 export function uniqueStems(videos: readonly { filename: string }[]): string[] {
   const taken = new Set<string>();
   return videos.map(({ filename }) => {

@@ -19,13 +19,7 @@ import {
   type Verdict,
 } from "../../shared/tasks.ts";
 
-<<<<<<< HEAD
-/**
- * What to do with a request in place of answering it; after: it takes effect, the answer is lost.
- */
-=======
 /** What a request meets in place of an answer; after: it takes effect, its answer is lost. */
->>>>>>> 9459122 (Convert pixels five times faster, bench media, prove archives by a foreign reader)
 export type Fault = "drop" | "drop_after" | 500 | 429 | 401;
 
 export interface ServedTask {
