@@ -18,6 +18,8 @@ describe("npm run deploy", () => {
     expect([status, stdout.match(/--dry-run: exiting now/g)?.length]).toEqual([0, 3]);
     expect(stdout).toContain("env.STORE (vantage-markets)");
     expect(stdout).toContain("env.INGEST_EIA (vantage-ingest-eia)");
+    expect(stdout).toContain("env.PROGRESS (ProgressTopic)");
+    expect(stdout).toContain("env.DOORBELL (Doorbell)");
   });
 
   it("refuses to deploy before the database can be migrated, and an unknown service", () => {

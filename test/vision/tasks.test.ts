@@ -376,6 +376,47 @@ describe("settling", () => {
   });
 });
 
+describe("what a node says", () => {
+  it("is stored as far as Postgres can, and its last words are cut", async () => {
+    const id = await world.enqueued({ attemptsMax: 1 });
+    const task = await world.claimed();
+    const detail = `a\0b\ud800${"x".repeat(5_000)}`;
+    const progress = { fence: task.fence, done: 0, total: 1, detail: { note: "n\0\udc00" } };
+    const path = `/node/tasks/${id}/progress`;
+    expect((await world.node.post(path, progress)).status).toBe(200);
+    const outcome = { outcome: "failed", code: "x\0", detail, retryable: true };
+    expect((await world.finish(task, outcome)).status).toBe(200);
+    const [error] = (await findTask(world.visionDatabase, id))?.errors ?? [];
+    expect(error).toMatchObject({ code: "x", detail: `ab\ufffd${"x".repeat(1_997)}` });
+  });
+});
+
+describe("the minute cron", () => {
+  it("sweeps old codes, answers and results, and nothing younger", async () => {
+    const database = world.visionDatabase;
+    const id = await world.enqueued();
+    expect((await world.finish(await world.claimed(), DONE)).status).toBe(200);
+    const answer = (age: string) => sql`
+      INSERT INTO idempotent_answer (workspace_id, key, route, body_sha256, status, body, created_at)
+      VALUES (${world.workspace}::uuid, ${age}, 'x', '\\x00', 200, '{}', now() - ${age}::interval)`;
+    await database.execute(answer("25 hours"));
+    await database.execute(answer("23 hours"));
+    await database.execute(sql`
+      INSERT INTO node_code (hash, expires_at) VALUES ('\\x0a', now() - interval '8 days'),
+        ('\\x0b', now() - interval '6 days')`);
+    await minuteTasks(world.parts, {});
+    expect((await findTask(database, id))?.result).toEqual({});
+    await database.execute(sql`
+      UPDATE task SET settled_at = now() - interval '25 hours' WHERE id = ${id}::uuid`);
+    await minuteTasks(world.parts, {});
+    expect(await findTask(database, id)).toMatchObject({ result: null, state: "finished" });
+    const { rows } = await database.execute(sql`
+      SELECT key FROM idempotent_answer UNION ALL
+      SELECT encode(hash, 'hex') FROM node_code WHERE hash IN ('\\x0a', '\\x0b')`);
+    expect(rows.map(({ key }) => key)).toEqual(["23 hours", "0b"]);
+  });
+});
+
 describe("runNow", () => {
   const work = () =>
     world.plain({ subject: "interactive" }) as Extract<NewTask, { kind: "frames" }>;

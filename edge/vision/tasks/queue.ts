@@ -32,6 +32,8 @@ import {
 } from "./states.ts";
 
 const ATTEMPTS_MAX = 3;
+/** What is kept of an attempt's last words. */
+const DETAIL_MAX = 2_000;
 /** Rows that one rescue takes; the next minute takes the rest. */
 const RESCUE_MAX = 1_000;
 
@@ -101,7 +103,14 @@ const clock = (now: number | undefined): SQL =>
 const seconds = (count: number): SQL => sql`${count}::float8 * interval '1 second'`;
 const wire = (column: SQL): SQL =>
   sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
-const given = (value: unknown): SQL => sql`${JSON.stringify(value)}::jsonb`;
+/** Postgres stores neither NUL nor half a surrogate pair; a node's report may hold both. */
+const storable = (text: string): string => text.replaceAll("\0", "").toWellFormed();
+const given = (value: unknown): SQL => {
+  const text = JSON.stringify(value, (_, one: unknown) =>
+    typeof one === "string" ? storable(one) : one,
+  );
+  return sql`${text}::jsonb`;
+};
 
 /** SQL's word for a choice of `states.ts`: the name of the move, or NULL when none is allowed. */
 function chosen(choice: Choice, { retryable = true }: { retryable?: boolean } = {}): SQL {
@@ -271,7 +280,10 @@ export async function finish(
 ): Promise<{ task: Task; repeated: boolean }> {
   const name = outcome.outcome;
   const retryable = name !== "failed" || outcome.retryable;
-  const error = name === "failed" ? { code: outcome.code, detail: outcome.detail } : null;
+  const error =
+    name === "failed"
+      ? { code: storable(outcome.code), detail: storable(outcome.detail).slice(0, DETAIL_MAX) }
+      : null;
   const result = "result" in outcome ? outcome.result : null;
   const { rows } = await database.execute<Task>(sql`
     WITH held AS (
