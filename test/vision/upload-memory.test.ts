@@ -1,4 +1,6 @@
-// A body's size costs the vision service no memory. The bench sends the full 2 GB.
+// A body's size costs the vision service no memory. The bench sends the full 2 GB. The process that
+// is measured holds the local object store too, whose own buffers come with the first uploads: so
+// it is idle again after two small ones before the large one is sent.
 
 import { expect, it } from "vitest";
 import { API } from "../../edge/vision/auth/parts.ts";
@@ -25,6 +27,8 @@ it("keeps workerd within 128 MB of idle while 300 MB pass through", async () => 
     } as RequestInit);
     expect([response.status, await response.json()]).toMatchObject([201, { bytes }]);
   };
+  await upload(20_000_000);
+  await upload(20_000_000);
   const growth = await peakGrowth(() => upload(BYTES));
   expect(growth).toBeLessThan(GROWTH_MAX);
 });

@@ -16,9 +16,7 @@ const HASH_BYTES = 32;
 const SALT_BYTES = 16;
 const MEMORY_MAX = 64 * 1024 * 1024;
 
-/**
- * Fails with `invalid_request` for a password that is too short, too common or the email itself.
- */
+/** Fails with `invalid_request` for one that is too short, too common or the email itself. */
 export function checkPassword(password: string, email: string): void {
   const refuse = (problem: string) =>
     new Failure("invalid_request", `password: ${problem}`, {

@@ -21,6 +21,12 @@ export interface FormFile {
   skip(): void;
 }
 
+/**
+ * The body is read so much at a time. Left to itself it comes in pieces of 4 KiB, and what is left
+ * of those for the collector is several times the memory.
+ */
+const CHUNK_BYTES = 64 * 1024;
+
 const LIMITS = { fieldSize: 10_000, fields: 50, files: 1_000, parts: 1_050, headerPairs: 50 };
 
 /** More of a refused body is not waited for: its sender may see the connection end. */
@@ -58,7 +64,7 @@ export async function* formParts(
   for (const limit of ["partsLimit", "filesLimit", "fieldsLimit"] as const) {
     parser.on(limit, () => over(new Failure("invalid_request", "the form has too many parts")));
   }
-  const pumping = pump(body.getReader(), parser, state).catch(over);
+  const pumping = pump(byteReader(body), parser, state).catch(over);
   try {
     for (;;) {
       const part = waiting.shift();
@@ -92,8 +98,8 @@ function openParser(contentType: string): busboy.Busboy {
       headers: { "content-type": contentType },
       limits: LIMITS,
       defParamCharset: "utf8",
-      fileHwm: 64 * 1024,
-      highWaterMark: 64 * 1024,
+      fileHwm: CHUNK_BYTES,
+      highWaterMark: CHUNK_BYTES,
     });
   } catch (thrown) {
     throw malformed(thrown);
@@ -132,20 +138,28 @@ export const plainName = (given: string): string =>
     .trim()
     .slice(0, 255) || "unnamed";
 
+/** The runtime's reader that waits for so many bytes, or the end. */
+interface ByteReader {
+  readAtLeast(
+    bytes: number,
+    into: Uint8Array<ArrayBuffer>,
+  ): Promise<{ done: boolean; value?: Uint8Array }>;
+  cancel(): Promise<void>;
+}
+
+const byteReader = (body: ReadableStream<Uint8Array>) =>
+  body.getReader({ mode: "byob" }) as unknown as ByteReader;
+
 /**
  * Feeds the body to the parser, no faster than it is read out. Of a form that nobody reads any
  * longer the rest is let pass, so that its sender gets to read the answer.
  */
-async function pump(
-  reader: ReadableStreamDefaultReader<Uint8Array>,
-  parser: busboy.Busboy,
-  state: Pumping,
-) {
+async function pump(reader: ByteReader, parser: busboy.Busboy, state: Pumping) {
   let letPass = 0;
   try {
     for (;;) {
-      const { done, value } = await reader.read();
-      if (done) break;
+      const { done, value } = await reader.readAtLeast(CHUNK_BYTES, new Uint8Array(CHUNK_BYTES));
+      if (done || !value) break;
       if (state.abandoned || parser.destroyed) {
         letPass += value.length;
         if (letPass > LET_PASS_BYTES_MAX) return await reader.cancel();

@@ -1,0 +1,237 @@
+// Parts straight into the object store, in workerd with the real Postgres and R2 behind its S3
+// address: breaks, repeats, refusals, and the workspace's quota.
+
+import { randomUUID } from "node:crypto";
+import { sql } from "drizzle-orm";
+import { beforeAll, describe, expect, it } from "vitest";
+import { partBytesFor } from "../../edge/vision/projects/uploads.ts";
+import { Video } from "../../shared/vision.ts";
+import { form, mp4, type SentFile, text } from "../support/media.ts";
+import { newMember, newTenant, type Person, register, type Tenant } from "../support/vision.ts";
+import { createWorld, type World } from "../support/world.ts";
+
+const UPLOAD_MAX = 40_000_000;
+const QUOTA = 400_000_000;
+
+let world: World;
+let admin: Person;
+let tenant: Tenant;
+let engineer: Person;
+let projectId: string;
+
+beforeAll(async () => {
+  world = await createWorld({
+    services: ["vision"],
+    environment: {
+      vision: { UPLOAD_BYTES_MAX: String(UPLOAD_MAX), WORKSPACE_BYTES_MAX: String(QUOTA) },
+    },
+  });
+  admin = await register(world.urls.vision);
+  tenant = await newTenant(world.urls.vision, admin, "engineer");
+  engineer = tenant.member;
+  projectId = await newProject(engineer);
+});
+
+const newProject = async (person: Person, more: object = {}) => {
+  const made = await person.ask("POST", "/projects", { name: "clips", ...more });
+  expect(made.status).toBe(201);
+  return String(made.body.project_id);
+};
+const stored = async () =>
+  (await world.media.list()).objects.map(({ key, size }) => ({ key, size }));
+const code = (reply: { status: number; body: Record<string, unknown> }) => [
+  reply.status,
+  reply.body.code,
+];
+const clip = (more: Partial<SentFile> = {}): SentFile => ({ content: mp4(), ...more });
+
+describe("direct uploads", () => {
+  const begin = (bytes: number, more: object = {}) =>
+    engineer.ask("POST", "/uploads", {
+      ...{ project_id: projectId, filename: "big.mp4", bytes },
+      ...more,
+    });
+  interface Begun {
+    upload_id: string;
+    part_bytes: number;
+    part_count: number;
+    parts: { part_number: number; etag: string }[];
+    urls: { part_number: number; url: string }[];
+  }
+  const begun = async (bytes: number) => {
+    const reply = await begin(bytes);
+    expect(reply.status).toBe(201);
+    return reply.body as unknown as Begun;
+  };
+  const putPart = async (upload: Begun, content: Uint8Array<ArrayBuffer>, number: number) => {
+    const url = upload.urls.find((one) => one.part_number === number)?.url ?? "";
+    const from = (number - 1) * upload.part_bytes;
+    const body = content.subarray(from, from + upload.part_bytes);
+    const response = await fetch(url, { method: "PUT", body });
+    expect(response.status).toBe(200);
+    return { part_number: number, etag: response.headers.get("ETag") ?? "" };
+  };
+  const path = (upload: Begun, more = "") => `/uploads/${upload.upload_id}${more}`;
+  const look = async (upload: Begun) =>
+    (await engineer.ask("GET", path(upload))).body as unknown as Begun & { state: string };
+
+  it("go on after a break with the parts that are missing, and end as one video", async () => {
+    const content = mp4(20_000_000);
+    content.fill(7, 100);
+    const upload = await begun(content.length);
+    expect([upload.part_count, upload.parts.length, upload.urls.length]).toEqual([3, 0, 3]);
+    const first = await putPart(upload, content, 1);
+    const told = await engineer.ask("POST", path(upload, "/parts"), { parts: [first] });
+    expect(told.status).toBe(200);
+    // The sender dies here, with what it knew; another begins by asking.
+    const resumed = await look(upload);
+    expect(resumed.parts.map((part) => part.part_number)).toEqual([1]);
+    expect(resumed.urls.map((part) => part.part_number)).toEqual([2, 3]);
+    const early = await engineer.ask("POST", path(upload, "/complete"), { parts: [] });
+    expect(code(early)).toEqual([409, "state_conflict"]);
+    expect(early.body.parts_missing).toEqual([2, 3]);
+    const rest = [await putPart(resumed, content, 3), await putPart(resumed, content, 2)];
+    const complete = () => engineer.ask("POST", path(upload, "/complete"), { parts: rest });
+    const done = await complete();
+    expect(done.status).toBe(201);
+    const video = Video.parse(done.body);
+    expect(video).toMatchObject({ bytes: content.length, state: "probing", filename: "big.mp4" });
+    const again = await Promise.all([complete(), complete()]);
+    expect(again.map(({ status, body }) => [status, body.video_id])).toEqual([
+      [201, video.video_id],
+      [201, video.video_id],
+    ]);
+    const key = `ws/${tenant.workspaceId}/videos/${video.video_id}/source`;
+    const object = await world.media.get(key);
+    expect(
+      Buffer.compare(Buffer.from((await object?.arrayBuffer()) ?? new ArrayBuffer()), content),
+    ).toBe(0);
+    expect(await look(upload)).toMatchObject({ state: "completed", urls: [] });
+    expect(code(await engineer.ask("DELETE", path(upload)))).toEqual([409, "state_conflict"]);
+    const late = await engineer.ask("POST", path(upload, "/parts"), { parts: [first] });
+    expect(code(late)).toEqual([409, "state_conflict"]);
+  });
+
+  it("end as one video when two complete at once, or one died after the store was done", async () => {
+    for (const forget of [false, true]) {
+      const content = mp4(3_000);
+      const upload = await begun(content.length);
+      const parts = [await putPart(upload, content, 1)];
+      const complete = () => engineer.ask("POST", path(upload, "/complete"), { parts });
+      const replies = await Promise.all([complete(), complete()]);
+      const ended = replies.filter(({ status }) => status === 201);
+      expect(ended.length).toBeGreaterThan(0);
+      if (forget) {
+        await world.visionDatabase.execute(sql`
+          WITH u AS (UPDATE upload SET video_id = NULL WHERE id = ${upload.upload_id}::uuid)
+          DELETE FROM video WHERE id = ${upload.upload_id}::uuid`);
+      }
+      const last = await complete();
+      expect([last.status, last.body.video_id]).toEqual([201, upload.upload_id]);
+    }
+  });
+
+  it("refuse parts that are not those that arrived", async () => {
+    const content = mp4(3_000);
+    const upload = await begun(content.length);
+    await putPart(upload, content, 1);
+    const wrong = [{ part_number: 1, etag: '"nonsense"' }];
+    const complete = (parts: object[]) =>
+      engineer.ask("POST", path(upload, "/complete"), { parts });
+    expect(code(await complete(wrong))).toEqual([409, "state_conflict"]);
+    const beyond = [{ part_number: 2, etag: "x" }];
+    expect(code(await engineer.ask("POST", path(upload, "/parts"), { parts: beyond }))).toEqual([
+      422,
+      "invalid_request",
+    ]);
+    expect(code(await complete([{ part_number: 0, etag: "x" }]))).toEqual([422, "invalid_request"]);
+    expect((await complete([await putPart(upload, content, 1)])).status).toBe(201);
+  });
+
+  it.each([
+    ["of another size", 5_000, mp4(3_000), 409, "state_conflict"],
+    ["of no type that is taken", 297, text(), 415, "unsupported_media"],
+  ])("drop a file %s", async (_, bytes, content, status, expected) => {
+    const before = await stored();
+    const upload = await begun(bytes);
+    const parts = [await putPart(upload, content as Uint8Array<ArrayBuffer>, 1)];
+    const complete = () => engineer.ask("POST", path(upload, "/complete"), { parts });
+    expect(code(await complete())).toEqual([status, expected]);
+    expect(code(await complete())).toEqual([409, "state_conflict"]);
+    expect(await stored()).toEqual(before);
+    expect((await look(upload)).state).toBe("aborted");
+  });
+
+  it("may be dropped, and leave nothing", async () => {
+    const before = await stored();
+    const upload = await begun(3_000);
+    const part = await putPart(upload, mp4(3_000), 1);
+    expect((await engineer.ask("DELETE", path(upload))).status).toBe(204);
+    expect((await engineer.ask("DELETE", path(upload))).status).toBe(204);
+    const complete = await engineer.ask("POST", path(upload, "/complete"), { parts: [part] });
+    expect(code(complete)).toEqual([409, "state_conflict"]);
+    const url = upload.urls[0]?.url ?? "";
+    expect((await fetch(url, { method: "PUT", body: mp4() })).status).toBe(404);
+    expect(await stored()).toEqual(before);
+  });
+
+  it("are refused when too large, without room, or for no engineer", async () => {
+    const tooLarge = await begin(UPLOAD_MAX + 1);
+    expect(code(tooLarge)).toEqual([413, "file_too_large"]);
+    expect(tooLarge.body.bytes_max).toBe(UPLOAD_MAX);
+    expect(code(await begin(0))).toEqual([422, "invalid_request"]);
+    expect(code(await begin(1, { project_id: randomUUID() }))).toEqual([404, "not_found"]);
+    const viewer = await newMember(world.urls.vision, admin, tenant.workspaceId, "viewer");
+    const body = { project_id: projectId, filename: "x", bytes: 1 };
+    expect(code(await viewer.ask("POST", "/uploads", body))).toEqual([403, "forbidden"]);
+    const upload = await begun(1_000);
+    for (const [method, more] of [
+      ["GET", ""],
+      ["DELETE", ""],
+      ["POST", "/complete"],
+    ] as const) {
+      const reply = await viewer.ask(
+        method,
+        path(upload, more),
+        method === "POST" ? {} : undefined,
+      );
+      expect(code(reply)).toEqual([403, "forbidden"]);
+    }
+  });
+
+  it("have parts so large that few enough do", () => {
+    const MiB = 1024 ** 2;
+    expect(partBytesFor(1)).toBe(8 * MiB);
+    for (const bytes of [20 * 1024 ** 3, 1024 ** 4, 5 * 1024 ** 4]) {
+      const part = partBytesFor(bytes);
+      expect(Math.ceil(bytes / part)).toBeLessThanOrEqual(10_000);
+      expect(part % MiB).toBe(0);
+    }
+  });
+});
+
+describe("the workspace's quota", () => {
+  it("is counted over videos and begun uploads, and refuses what has no room", async () => {
+    const full = await newTenant(world.urls.vision, admin, "engineer");
+    const made = await full.member.ask("POST", "/projects", { name: "full" });
+    const project_id = String(made.body.project_id);
+    await world.visionDatabase.execute(sql`
+      INSERT INTO upload (id, workspace_id, project_id, filename, storage_key, multipart_id, bytes,
+        part_bytes, expires_at)
+      VALUES (${randomUUID()}::uuid, ${full.workspaceId}::uuid, ${project_id}::uuid, 'x', 'x', 'x',
+        ${QUOTA - 500}::bigint, 1, now() + interval '1 day')`);
+    const before = await stored();
+    const one = form(["project_id", project_id], clip({ content: mp4(1_000) }));
+    const refused = await full.member.ask("POST", "/upload", one);
+    expect(code(refused)).toEqual([413, "quota_exceeded"]);
+    expect(refused.body).toMatchObject({ bytes_max: QUOTA, bytes_wanted: 1_000 });
+    const direct = { project_id, filename: "x", bytes: 501 };
+    expect(code(await full.member.ask("POST", "/uploads", direct))).toEqual([
+      413,
+      "quota_exceeded",
+    ]);
+    expect(await stored()).toEqual(before);
+    const small = form(["project_id", project_id], clip({ content: mp4(400) }));
+    expect((await full.member.ask("POST", "/upload", small)).status).toBe(201);
+  });
+});
