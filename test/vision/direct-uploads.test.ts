@@ -131,6 +131,29 @@ describe("direct uploads", () => {
     }
   });
 
+  it("end one way when completed and dropped at once", async () => {
+    for (let round = 0; round < 8; round += 1) {
+      const content = mp4(3_000);
+      const upload = await begun(content.length);
+      const parts = [await putPart(upload, content, 1)];
+      const [done, dropped] = await Promise.all([
+        engineer.ask("POST", path(upload, "/complete"), { parts }),
+        engineer.ask("DELETE", path(upload)),
+      ]);
+      const outcome = [done.status, dropped.status];
+      expect([
+        [201, 409],
+        [409, 204],
+      ]).toContainEqual(outcome);
+      const key = `ws/${tenant.workspaceId}/videos/${upload.upload_id}/source`;
+      const video = await engineer.ask("GET", `/videos/${upload.upload_id}`);
+      const object = await world.media.get(key);
+      expect([object !== null, video.status]).toEqual(
+        done.status === 201 ? [true, 200] : [false, 404],
+      );
+    }
+  });
+
   it("refuse parts that are not those that arrived", async () => {
     const content = mp4(3_000);
     const upload = await begun(content.length);

@@ -143,8 +143,9 @@ export async function completeUpload(
   }
   // Gone: an earlier call got as far as this; its object is looked at like any other.
   const contentType = await verifyObject(parts, upload);
-  const video = await addVideo(parts, {
+  return addVideo(parts, {
     videoId: upload.uploadId,
+    uploadId: upload.uploadId,
     workspaceId: upload.workspaceId,
     projectId: upload.projectId,
     filename: upload.filename,
@@ -154,9 +155,6 @@ export async function completeUpload(
     contentType,
     createdBy: upload.createdBy,
   });
-  await parts.database.execute(sql`
-    UPDATE upload SET video_id = ${video.videoId}::uuid WHERE id = ${upload.uploadId}::uuid`);
-  return video;
 }
 
 /** The etags of all parts in order; fails while one is unknown. */

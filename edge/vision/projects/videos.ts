@@ -137,20 +137,31 @@ export interface NewVideo {
   bytes: number;
   contentType: string;
   createdBy: string;
+  /** The direct upload that it comes of, unless that was aborted, which fails. */
+  uploadId?: string;
 }
 
 /** Makes the row and has the file probed. A row of this id that is there already stays as it is. */
 export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow> {
+  // Taken in the same statement: of completing and aborting at once, one finds the other done.
+  const origin = video.uploadId
+    ? sql`UPDATE upload SET video_id = ${video.videoId}::uuid
+        WHERE id = ${video.uploadId}::uuid AND aborted_at IS NULL RETURNING 1`
+    : sql`SELECT 1`;
   const { rows } = await parts.database.execute<VideoRow>(sql`
-    WITH v AS (
+    WITH origin AS (${origin}),
+    v AS (
       INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
         content_type, created_by, created_at)
-      VALUES (${video.videoId}::uuid, ${video.workspaceId}::uuid, ${video.projectId}::uuid,
+      SELECT ${video.videoId}::uuid, ${video.workspaceId}::uuid, ${video.projectId}::uuid,
         ${video.filename}, ${video.storageKey}, ${video.source}, ${video.bytes}::bigint,
-        ${video.contentType}, ${video.createdBy}::uuid, ${iso(parts.clock())}::timestamptz)
+        ${video.contentType}, ${video.createdBy}::uuid, ${iso(parts.clock())}::timestamptz
+        FROM origin
       ON CONFLICT (id) DO NOTHING RETURNING *)
     SELECT ${VIDEO} FROM v`);
-  const row = rows[0] ?? (await findVideo(parts.database, [video.workspaceId], video.videoId));
+  const row =
+    rows[0] ?? (await findVideos(parts.database, [video.workspaceId], [video.videoId]))[0];
+  if (!row) throw new Failure("state_conflict", "the upload was aborted");
   await submit(parts, [probeTask(row)]);
   return row;
 }
