@@ -9,6 +9,7 @@ import type { Log } from "../http/log.ts";
 import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
 import type { Parts } from "./auth/parts.ts";
+import { forgetExpired } from "./auth/sessions.ts";
 import { parseConfig } from "./config.ts";
 import { exportEnded } from "./labeling/exports.ts";
 import { addLabelingRoutes } from "./labeling/routes.ts";
@@ -18,7 +19,9 @@ import { addDirectRoutes } from "./projects/direct-routes.ts";
 import { probeEnded } from "./projects/probed.ts";
 import { addProjectRoutes } from "./projects/project-routes.ts";
 import { addUploadRoutes } from "./projects/upload-routes.ts";
+import { abandonUploads } from "./projects/uploads.ts";
 import { addVideoRoutes } from "./projects/video-routes.ts";
+import { enqueueMissingProbes } from "./projects/videos.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
 
@@ -80,6 +83,9 @@ export default {
   async scheduled(_controller, environment) {
     const parts = open(environment);
     await minuteTasks(parts, handlers);
+    await enqueueMissingProbes(parts);
     await resumeJobs(parts);
+    await abandonUploads(parts);
+    await forgetExpired(parts);
   },
 } satisfies ExportedHandler<object>;
