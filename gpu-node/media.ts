@@ -314,12 +314,20 @@ async function keysOf(
   const show = ["-show_entries", "packet=pts,flags", "-of", "csv=p=0", `file:${path}`];
   const run = start(tools, "ffprobe", [...args, ...show], { signal, wallSeconds: 3600 });
   const keyed = new Set<number>();
+  const places: number[] = [];
+  let packets = 0;
   for await (const line of linesOf(run)) {
     const [time = "", flags = ""] = line.split(",");
-    if (flags.includes("K") && /^-?\d+$/.test(time)) keyed.add(Number(time));
+    if (flags.includes("K")) {
+      places.push(packets);
+      if (/^-?\d+$/.test(time)) keyed.add(Number(time));
+    }
+    packets += 1;
   }
   await run.ended;
   signal?.throwIfAborted();
+  // AVI has no times, but a packet a frame. Were that wrong, reading would notice and not seek.
+  if (keyed.size === 0 && packets === pts.length) return Uint32Array.from(places);
   const keys: number[] = [];
   pts.forEach((time, index) => {
     if (keyed.has(time)) keys.push(index);

@@ -153,7 +153,7 @@ describe("tidy", () => {
     const readme = read("README.md");
     const codes = Object.entries(ERRORS).map(([code, { status }]) => [code, String(status)]);
     expect(codes.filter(([code]) => !readme.includes(`\`${code}\``))).toEqual([]);
-    const keys = ["edge/markets", "edge/console", "edge/vision"].flatMap((room) =>
+    const keys = ["edge/markets", "edge/console", "edge/vision", "gpu-node"].flatMap((room) =>
       [...read(`${room}/config.ts`).matchAll(/^ {2}([A-Z][A-Z0-9_]+):/gm)].map((match) => match[1]),
     );
     expect(keys.length).toBeGreaterThan(8);

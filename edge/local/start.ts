@@ -22,6 +22,7 @@ Sets up whatever is missing and runs everything on this machine.
   --no-sandbox       never feed sandbox data: providers need their credentials
   --reset            delete the state folder first, after asking
   --yes              do not ask
+  --no-apt           install no system package (as root on Debian: ffmpeg)
   --help             this text
 
 State lies in .vantage (VANTAGE_STATE). EIA_API_KEY in the environment selects the real EIA.

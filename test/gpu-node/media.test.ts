@@ -85,6 +85,7 @@ describe.skipIf(!found)("frames of a video", () => {
     const path = clip(`one.${container}`, ...source, "-c:v", codec, "-g", "40");
     const probed = await probeVideo(tools, path);
     expect(probed.index.pts.length).toBe(150);
+    expect(probed.index.keys.length).toBeGreaterThan(3);
     await expectSameByEveryPath(path, probed);
   });
 
