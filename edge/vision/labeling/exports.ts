@@ -164,7 +164,7 @@ export async function findExport(
     SELECT e.*, e.bytes::float8 AS size, j.name FROM dataset_export e JOIN job j ON j.id = e.job_id
      WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${uuids(workspaces)}`);
   const row = rows[0];
-  if (!row) throw new Failure("not_found", `no export ${exportId}`);
+  if (!row) throw new Failure("not_found", "no such export in your workspaces");
   const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));
   const filename = `${String(row.name)
     .replace(/[^\w.-]+/g, "_")

@@ -47,7 +47,7 @@ export async function importJob(
     SELECT workspace_id FROM project WHERE id = ${body.project_id}::uuid`);
   const workspaceId = projects[0]?.workspace_id;
   if (!workspaceId || !workspacesOf(caller).includes(workspaceId)) {
-    throw new Failure("not_found", `no project ${body.project_id}`);
+    throw new Failure("not_found", "no such project in your workspaces");
   }
   authorize(workspaceId);
   const { files, labels, classes } = body.coco ? fromCoco(body.coco) : fromYolo(body.yolo);

@@ -100,7 +100,7 @@ export async function findJob(
     SELECT to_jsonb(j) AS job FROM job j
      WHERE id = ${jobId}::uuid AND workspace_id IN ${uuids(workspaces)}`);
   const row = rows[0]?.job;
-  if (!row) throw new Failure("not_found", `no labeling job ${jobId}`);
+  if (!row) throw new Failure("not_found", "no such job in your workspaces");
   return jobRow(row);
 }
 
@@ -180,7 +180,7 @@ export async function jobRecord(
   jobId: string,
 ): Promise<Job> {
   const [found] = await listJobs(database, workspaces, { jobId });
-  if (!found) throw new Failure("not_found", `no labeling job ${jobId}`);
+  if (!found) throw new Failure("not_found", "no such job in your workspaces");
   return found;
 }
 

@@ -304,7 +304,7 @@ async function videosOf(
   const [first] = videos;
   const elsewhere = videos.find((video) => video.projectId !== projectId);
   if (!first || elsewhere || videos.length < asked.length) {
-    throw new Failure("not_found", `no project ${projectId} that holds all of the videos`);
+    throw new Failure("not_found", "no such project with all of these videos in your workspaces");
   }
   allow(caller, first.workspaceId, "engineer");
   const unready = videos.find(({ state }) => state !== "ready");

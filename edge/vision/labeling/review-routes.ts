@@ -201,7 +201,7 @@ function addDrawing(app: App<Parts>) {
 async function annotationFor(database: Database, caller: Caller, id: string): Promise<Annotation> {
   const found = await findAnnotation(database, id);
   if (!found || !workspacesOf(caller).includes(found.workspaceId)) {
-    throw new Failure("not_found", `no annotation ${id}`);
+    throw new Failure("not_found", "no such annotation in your workspaces");
   }
   allow(caller, found.workspaceId, "annotator");
   return found.record;
@@ -345,7 +345,7 @@ function addUndo(app: App<Parts>) {
     const caller = callerOf(context);
     const found = await jobOfChange(database, id);
     if (!found || !workspacesOf(caller).includes(found.workspaceId)) {
-      throw new Failure("not_found", `no edit ${id}`);
+      throw new Failure("not_found", "no such edit in your workspaces");
     }
     allow(caller, found.workspaceId, "annotator");
     return context.json(await undoChange(database, id, caller.accountId), 200);
