@@ -6,7 +6,7 @@ import { FEATURES, IMAGE, PEAKS, SIZES } from "./convert-centernet.ts";
 import type { EmbeddedFiles } from "./embedded.ts";
 import { clip, suppress } from "./geometry.ts";
 import { fitSize, type Normalisation, planes, resize } from "./picture.ts";
-import { type Device, float, floats, openSession, type Session } from "./runtime.ts";
+import { type Device, float, floats, openSession, run, type Session } from "./runtime.ts";
 import type { Picture } from "./segmenter.ts";
 
 /** Longest side at which pictures are looked at, and pixels a cell of the score maps. */
@@ -70,7 +70,7 @@ export class CenterNet {
     const { scale, width, height } = fitSize(picture, SIDE);
     const resized = await resize(picture, { width, height });
     const input = float(planes(resized, SIDE, AS_THEY_ARE), [1, 3, SIDE, SIDE]);
-    const output = await this.#detector.run({ [IMAGE]: input });
+    const output = await run(this.#detector, { [IMAGE]: input });
     return {
       peaks: floats(output, PEAKS),
       sizes: floats(output, SIZES),
@@ -87,7 +87,7 @@ export class CenterNet {
     const { width, height } = fitSize(picture, side);
     const resized = await resize(picture, { width, height });
     const input = float(planes(resized, side, AS_THEY_ARE), [1, 3, side, side]);
-    return floats(await (await this.#backbone).run({ [IMAGE]: input }), FEATURES);
+    return floats(await run(await this.#backbone, { [IMAGE]: input }), FEATURES);
   }
 
   async dispose(): Promise<void> {

@@ -3,6 +3,7 @@
 // same bytes every time.
 
 import { z } from "zod";
+import { halfToFloat } from "./half.ts";
 import { GraphWriter, tensorInfo } from "./onnx.ts";
 
 /** Names of the converted graphs' inputs and outputs. */
@@ -217,14 +218,4 @@ function readWeights(manifest: z.infer<typeof Weight>[], bytes: Uint8Array): Map
   if (offset !== bytes.byteLength)
     throw new Error(`the weights are ${bytes.byteLength} bytes; the graph names ${offset}`);
   return weights;
-}
-
-/** An IEEE 754 half-precision number. */
-export function halfToFloat(half: number): number {
-  const sign = half & 0x8000 ? -1 : 1;
-  const exponent = (half >> 10) & 31;
-  const fraction = half & 1023;
-  if (exponent === 0) return sign * fraction * 2 ** -24;
-  if (exponent === 31) return fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY;
-  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
 }

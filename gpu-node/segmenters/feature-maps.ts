@@ -4,7 +4,7 @@
 
 import type { Bbox } from "../../shared/tasks.ts";
 import { GraphWriter, tensorInfo } from "./onnx.ts";
-import { float, floats, openSession, type Session } from "./runtime.ts";
+import { float, floats, openSession, run, type Session } from "./runtime.ts";
 import { GRID, STRIDE } from "./sam.ts";
 
 const CELLS = GRID * GRID;
@@ -150,7 +150,7 @@ export class Correlator {
 
   /** How much each window of the map, named by its centre cell, looks like the patch: -1 to 1. */
   async slide(map: FeatureMap, patch: Patch): Promise<Float32Array> {
-    const output = await this.#session.run({
+    const output = await run(this.#session, {
       map: float(map.values, [1, map.channels, GRID, GRID]),
       kernel: float(patch.kernel, [1, patch.channels, patch.rows, patch.columns]),
     });

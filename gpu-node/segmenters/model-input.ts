@@ -17,9 +17,10 @@ export interface Placed {
 
 export async function place(
   picture: Picture,
-  size: number,
+  image: { size: number; type: string },
   input: Manifest["input"],
 ): Promise<Placed> {
+  const { size, type } = image;
   const fitted = input.resize === "fit" ? fitSize(picture, size) : { width: size, height: size };
   const resized = await resize(picture, { width: fitted.width, height: fitted.height });
   const pixels = planes(resized, size, {
@@ -27,25 +28,30 @@ export async function place(
     std: input.std.map((value) => value * 255) as [number, number, number],
   });
   return {
-    tensor: float(pixels, [1, 3, size, size]),
+    tensor: float(pixels, [1, 3, size, size], type),
     scaleX: fitted.width / picture.width,
     scaleY: fitted.height / picture.height,
   };
 }
 
-/** The side of the model's square input: the model's word, else the manifest's. */
-export function inputSize(shape: TensorShape, manifest: Manifest, folder: string): number {
+/** The model's square input: the side is its own word, else the manifest's. */
+export function imageInput(
+  shape: TensorShape,
+  manifest: Manifest,
+  folder: string,
+): { size: number; type: string } {
   const [, channels, rows, columns] = shape.shape;
   const sides = [rows, columns].filter((side): side is number => typeof side === "number");
   const size = sides[0] ?? manifest.input.size;
   const square = sides.every((side) => side === size);
+  const isFloat = shape.type === "float32" || shape.type === "float16";
   const rgb = channels === 3 || typeof channels === "string";
-  if (shape.shape.length !== 4 || !square || !rgb || shape.type !== "float32" || size > 4096)
+  if (shape.shape.length !== 4 || !square || !rgb || !isFloat || size > 4096)
     throw new BundleBroken(
       folder,
-      `"${shape.name}" takes ${shape.type} [${shape.shape}], not float32 [1, 3, side, side]`,
+      `"${shape.name}" takes ${shape.type} [${shape.shape}], not floats [1, 3, side, side]`,
     );
-  return size;
+  return { size, type: shape.type };
 }
 
 /** Inputs of a session, each of which must be one that we fill. */

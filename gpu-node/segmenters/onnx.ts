@@ -10,7 +10,7 @@ type Initializer = InstanceType<typeof onnx.TensorProto>;
 type ValueInfo = InstanceType<typeof onnx.ValueInfoProto>;
 type OnnxNode = InstanceType<typeof onnx.NodeProto>;
 
-const TYPES = { float32: 1, int32: 6, int64: 7, bool: 9 } as const;
+const TYPES = { float32: 1, int32: 6, int64: 7, bool: 9, float16: 10 } as const;
 export type ElementType = keyof typeof TYPES;
 const { FLOAT, INT, STRING, INTS } = onnx.AttributeProto.AttributeType;
 

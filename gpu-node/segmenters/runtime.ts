@@ -5,6 +5,7 @@ import { existsSync } from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import ort from "onnxruntime-node";
+import { floatToHalf, halfToFloat } from "./half.ts";
 
 export type Device = "cpu" | "cuda";
 export type Log = (
@@ -56,23 +57,47 @@ export function openSession(
     : ort.InferenceSession.create(model, settings);
 }
 
-export const float = (data: Float32Array, dims: readonly number[]): Tensor =>
-  new ort.Tensor("float32", data, dims);
+/** Floats of either precision, as the graph's input wants them. */
+export const float = (data: Float32Array, dims: readonly number[], type = "float32"): Tensor =>
+  type === "float16"
+    ? asBits(new ort.Tensor("float16", Uint16Array.from(data, floatToHalf), dims))
+    : new ort.Tensor("float32", data, dims);
+
+/**
+ * Shows the runtime a half-precision tensor's bits: its binding takes no Float16Array, which its
+ * own JavaScript makes wherever the language has one.
+ */
+function asBits(tensor: Tensor): Tensor {
+  const { buffer, byteOffset, byteLength } = tensor.data as Uint16Array;
+  const value = new Uint16Array(buffer, byteOffset, byteLength / 2);
+  return Object.defineProperty(tensor, "cpuData", { value });
+}
+
+/** Runs a model once. What it gives may be fed to another model. */
+export async function run(
+  session: Session,
+  feeds: Readonly<Record<string, Tensor>>,
+): Promise<Record<string, Tensor>> {
+  const outputs = await session.run(feeds);
+  for (const tensor of Object.values(outputs)) if (tensor.type === "float16") asBits(tensor);
+  return outputs;
+}
 
 /** Whole numbers or floats, as the graph's input wants them. */
 export function numbers(values: readonly number[], dims: readonly number[], type: string): Tensor {
   if (type === "int64")
     return new ort.Tensor("int64", BigInt64Array.from(values.map(BigInt)), dims);
   if (type === "int32") return new ort.Tensor("int32", Int32Array.from(values), dims);
-  return new ort.Tensor("float32", Float32Array.from(values), dims);
+  return float(Float32Array.from(values), dims, type);
 }
 
 /** The values of a float output; a missing or otherwise typed one is a fault of the file. */
 export function floats(outputs: Record<string, Tensor>, name: string): Float32Array {
-  const data = outputs[name]?.data;
-  if (!(data instanceof Float32Array))
-    throw new Error(`the model gave no 32-bit floats as "${name}"`);
-  return data;
+  const output = outputs[name];
+  if (output?.type === "float16") return Float32Array.from(output.data as Uint16Array, halfToFloat);
+  if (!(output?.data instanceof Float32Array))
+    throw new Error(`the model gave no floats as "${name}"`);
+  return output.data;
 }
 
 /** Inputs or outputs of a session by name. */

@@ -5,7 +5,15 @@ import type { Bbox, Point } from "../../shared/tasks.ts";
 import type { EmbeddedFiles } from "./embedded.ts";
 import type { LogitGrid } from "./masks.ts";
 import { fitSize, type Normalisation, planes, resize } from "./picture.ts";
-import { type Device, float, floats, openSession, type Session, type Tensor } from "./runtime.ts";
+import {
+  type Device,
+  float,
+  floats,
+  openSession,
+  run,
+  type Session,
+  type Tensor,
+} from "./runtime.ts";
 import type { Picture } from "./segmenter.ts";
 
 /** Longest side at which pictures are looked at, pixels a cell of the embedding, cells a side. */
@@ -67,7 +75,7 @@ export class Sam {
     const { scale, width, height } = fitSize(picture, SIDE);
     const resized = await resize(picture, { width, height }, "cubic");
     const input = float(planes(resized, SIDE, IMAGENET), [1, 3, SIDE, SIDE]);
-    const output = await this.#encoder.run({ [this.#encoder.inputNames[0] as string]: input });
+    const output = await run(this.#encoder, { [this.#encoder.inputNames[0] as string]: input });
     const tensor = output[this.#encoder.outputNames[0] as string] as Tensor;
     return { tensor, scale, width, height };
   }
@@ -96,7 +104,7 @@ export class Sam {
       });
     });
     const [masksName, scoresName] = this.#decoder.outputNames as [string, string];
-    const output = await this.#decoder.run({
+    const output = await run(this.#decoder, {
       image_embeddings: embedding.tensor,
       point_coords: float(coordinates, [prompts.length, points, 2]),
       point_labels: float(labels, [prompts.length, points]),

@@ -6,12 +6,13 @@ import type { Bbox, Point } from "../../shared/tasks.ts";
 import { type Bundle, checkFile, type Sam2Manifest } from "./bundle.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
 import { dropSpecks, maskFromLogits, spread } from "./masks.ts";
-import { checkOutputs, inputSize, inputsOf, type Placed, place } from "./model-input.ts";
+import { checkOutputs, imageInput, inputsOf, type Placed, place } from "./model-input.ts";
 import {
   float,
   floats,
   numbers,
   openSession,
+  run,
   type Session,
   type Tensor,
   type TensorShape,
@@ -91,7 +92,7 @@ class Sam2 implements Segmenter {
   readonly #encoder: Session;
   readonly #decoder: Session;
   readonly #inputs: Map<string, TensorShape>;
-  readonly #size: number;
+  readonly #image: { size: number; type: string };
 
   constructor(
     info: SegmenterInfo,
@@ -106,7 +107,7 @@ class Sam2 implements Segmenter {
     const encoder = { folder, model: models.encoder };
     const decoder = { folder, model: models.decoder };
     const image = inputsOf(this.#encoder, { required: [tensors.image] }, encoder);
-    this.#size = inputSize(image.get(tensors.image) as TensorShape, manifest, folder);
+    this.#image = imageInput(image.get(tensors.image) as TensorShape, manifest, folder);
     checkOutputs(this.#encoder, Object.keys(tensors.embeddings), encoder);
     const prompts = [tensors.point_coords, tensors.point_labels];
     this.#inputs = inputsOf(
@@ -126,8 +127,8 @@ class Sam2 implements Segmenter {
 
   async encode(picture: Picture): Promise<Sam2Encoded> {
     const { tensors, input } = this.#manifest;
-    const placed = await place(picture, this.#size, input);
-    const output = await this.#encoder.run({ [tensors.image]: placed.tensor });
+    const placed = await place(picture, this.#image, input);
+    const output = await run(this.#encoder, { [tensors.image]: placed.tensor });
     const embeddings = Object.entries(tensors.embeddings).map(([from, to]) => [to, output[from]]);
     return new Sam2Encoded(picture, placed, Object.fromEntries(embeddings));
   }
@@ -166,14 +167,14 @@ class Sam2 implements Segmenter {
       [tensors.point_labels]: this.#prompt(tensors.point_labels, labels, [marks.length]),
       ...this.#noMask(),
     };
-    const output = await this.#decoder.run(feeds);
+    const output = await run(this.#decoder, feeds);
     const scores = floats(output, tensors.scores);
     const dims = output[tensors.masks]?.dims ?? [];
     const [side, across] = [dims.at(-2) ?? 0, dims.at(-1) ?? 0];
     const logits = floats(output, tensors.masks);
     if (side !== across || logits.length !== scores.length * side * side)
       throw new Error(`the model gave masks [${dims}] for ${scores.length} scores`);
-    const cellsPerInputPixel = side / this.#size;
+    const cellsPerInputPixel = side / this.#image.size;
     return [...scores.keys()]
       .sort((a, b) => (scores[b] as number) - (scores[a] as number))
       .flatMap((index) => {
@@ -203,7 +204,7 @@ class Sam2 implements Segmenter {
     if (mask) {
       const side = mask.shape.at(-1);
       const cells = typeof side === "number" ? side : MASK_SIDE;
-      feeds[mask_input] = float(new Float32Array(cells * cells), [1, 1, cells, cells]);
+      feeds[mask_input] = float(new Float32Array(cells * cells), [1, 1, cells, cells], mask.type);
     }
     const has = this.#inputs.get(has_mask_input);
     if (has) feeds[has_mask_input] = numbers([0], [1], has.type);

@@ -14,7 +14,7 @@ import { dropSpecks, maskFromLogits, polygon, tightBox } from "./masks.ts";
 import {
   checkOutputs,
   fromCentre,
-  inputSize,
+  imageInput,
   inputsOf,
   type Placed,
   place,
@@ -26,6 +26,7 @@ import {
   floats,
   numbers,
   type openSession,
+  run,
   type Session,
   type Tensor,
   type TensorShape,
@@ -118,8 +119,8 @@ class Sam3 implements Segmenter {
   readonly #manifest: Sam3Manifest;
   readonly #sessions: { vision: Session; text: Session; decoder: Session };
   readonly #tokenizer: ClipTokenizer;
-  readonly #types: { ids: string; attention: string; labels: string };
-  readonly #size: number;
+  readonly #types: { ids: string; attention: string; boxes: string; labels: string };
+  readonly #image: { size: number; type: string };
   readonly #texts = new Map<string, Promise<Record<string, Tensor>>>();
 
   constructor(
@@ -135,7 +136,7 @@ class Sam3 implements Segmenter {
     const { tensors, models } = manifest;
     const at = (model: string) => ({ folder, model });
     const image = inputsOf(sessions.vision, { required: [tensors.image] }, at(models.vision));
-    this.#size = inputSize(image.get(tensors.image) as TensorShape, manifest, folder);
+    this.#image = imageInput(image.get(tensors.image) as TensorShape, manifest, folder);
     checkOutputs(sessions.vision, Object.keys(tensors.features), at(models.vision));
     const asked = { required: [tensors.input_ids, tensors.attention_mask] };
     const text = inputsOf(sessions.text, asked, at(models.text));
@@ -153,6 +154,7 @@ class Sam3 implements Segmenter {
     this.#types = {
       ids: text.get(tensors.input_ids)?.type ?? "int64",
       attention: text.get(tensors.attention_mask)?.type ?? "int64",
+      boxes: decoder.get(tensors.input_boxes)?.type ?? "float32",
       labels: decoder.get(tensors.input_boxes_labels)?.type ?? "int64",
     };
   }
@@ -226,7 +228,7 @@ class Sam3 implements Segmenter {
     { confidenceMin, masks }: DetectOptions,
   ): Promise<Found[]> {
     const { tensors, thresholds } = this.#manifest;
-    const output = await this.#sessions.decoder.run({
+    const output = await run(this.#sessions.decoder, {
       ...look.features,
       ...(await this.#textFeatures(text)),
       ...this.#boxFeeds(look, boxes),
@@ -251,7 +253,7 @@ class Sam3 implements Segmenter {
     const kept = suppress(found, { iou: thresholds.same_object_iou });
     return kept.map(({ query, ...one }) => {
       if (!masks) return one;
-      const cellsPerInputPixel = side / this.#size;
+      const cellsPerInputPixel = side / this.#image.size;
       const grid = {
         logits: grids.subarray(query * side * side, (query + 1) * side * side),
         size: side,
@@ -266,7 +268,7 @@ class Sam3 implements Segmenter {
   }
 
   #toPicture(shares: Bbox, { scaleX, scaleY }: Placed): Bbox {
-    const [x, y] = [this.#size / scaleX, this.#size / scaleY];
+    const [x, y] = [this.#image.size / scaleX, this.#image.size / scaleY];
     return [shares[0] * x, shares[1] * y, shares[2] * x, shares[3] * y];
   }
 
@@ -275,7 +277,7 @@ class Sam3 implements Segmenter {
     boxes: readonly { bbox: Bbox; label: 0 | 1 }[],
   ): Record<string, Tensor> {
     const { tensors, boxes_in } = this.#manifest;
-    const [x, y] = [placed.scaleX / this.#size, placed.scaleY / this.#size];
+    const [x, y] = [placed.scaleX / this.#image.size, placed.scaleY / this.#image.size];
     const shares = boxes.map(
       ({ bbox }): Bbox => [bbox[0] * x, bbox[1] * y, bbox[2] * x, bbox[3] * y],
     );
@@ -284,7 +286,7 @@ class Sam3 implements Segmenter {
     if (rows.length === 0) rows.push([0, 0, 0, 0]);
     const labels = boxes.length === 0 ? [IGNORED_BOX] : boxes.map(({ label }) => label);
     return {
-      [tensors.input_boxes]: numbers(rows.flat(), [1, rows.length, 4], "float32"),
+      [tensors.input_boxes]: numbers(rows.flat(), [1, rows.length, 4], this.#types.boxes),
       [tensors.input_boxes_labels]: numbers(labels, [1, labels.length], this.#types.labels),
     };
   }
@@ -296,8 +298,8 @@ class Sam3 implements Segmenter {
 
   async #look(picture: Picture): Promise<Look> {
     const { tensors, input } = this.#manifest;
-    const placed = await place(picture, this.#size, input);
-    const output = await this.#sessions.vision.run({ [tensors.image]: placed.tensor });
+    const placed = await place(picture, this.#image, input);
+    const output = await run(this.#sessions.vision, { [tensors.image]: placed.tensor });
     const features = Object.entries(tensors.features).map(([from, to]) => [to, output[from]]);
     return { picture, placed, features: Object.fromEntries(features) };
   }
@@ -316,7 +318,7 @@ class Sam3 implements Segmenter {
   async #readText(text: string): Promise<Record<string, Tensor>> {
     const { tensors } = this.#manifest;
     const { ids, mask } = this.#tokenizer.encode(text);
-    const output = await this.#sessions.text.run({
+    const output = await run(this.#sessions.text, {
       [tensors.input_ids]: numbers(ids, [1, ids.length], this.#types.ids),
       [tensors.attention_mask]: numbers(mask, [1, mask.length], this.#types.attention),
     });

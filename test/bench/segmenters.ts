@@ -20,6 +20,8 @@ import type { Bbox } from "../../shared/tasks.ts";
 import { type BloodPicture, bloodPicture, bloodSplit, videoFrames } from "../support/pictures.ts";
 
 const { values } = parseArgs({
+  // What npm would have taken away.
+  args: process.argv.slice(2).filter((argument) => argument !== "--"),
   allowPositionals: true,
   options: {
     segmenter: { type: "string", default: "builtin" },

@@ -8,7 +8,6 @@ import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import {
   convertDetector,
-  halfToFloat,
   IMAGE,
   PEAKS,
   SIZES,
@@ -22,13 +21,20 @@ import {
   writeAtomically,
 } from "../../../gpu-node/segmenters/embedded.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
+import { floatToHalf, halfToFloat } from "../../../gpu-node/segmenters/half.ts";
 import {
   decodeModel,
   encodeModel,
   GraphWriter,
   tensorInfo,
 } from "../../../gpu-node/segmenters/onnx.ts";
-import { float, floats, openSession } from "../../../gpu-node/segmenters/runtime.ts";
+import {
+  float,
+  floats,
+  openSession,
+  run,
+  type Tensor,
+} from "../../../gpu-node/segmenters/runtime.ts";
 
 const root = mkdtempSync(join(tmpdir(), "vantage-convert-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));
@@ -150,6 +156,20 @@ describe("the detector", () => {
     expect(halfToFloat(0xfc00)).toBe(Number.NEGATIVE_INFINITY);
     expect(halfToFloat(0x7e00)).toBeNaN();
   });
+
+  it("writes half-precision numbers as IEEE 754 says: every one of them, and ties to even", () => {
+    for (let half = 0; half < 65_536; half++) {
+      const value = halfToFloat(half);
+      const written = floatToHalf(value);
+      if (Number.isNaN(value)) expect(halfToFloat(written)).toBeNaN();
+      else if (written !== half) expect({ half, written }).toEqual({ half, written: half });
+    }
+    const next = halfToFloat(0x3c01);
+    expect(floatToHalf((1 + next) / 2)).toBe(0x3c00);
+    expect(floatToHalf((next + halfToFloat(0x3c02)) / 2)).toBe(0x3c02);
+    expect([65_519, 65_520, -1e9].map(floatToHalf)).toEqual([0x7bff, 0x7c00, 0xfc00]);
+    expect([2 ** -25, 1.5 * 2 ** -24, 2 ** -26].map(floatToHalf)).toEqual([0, 2, 0]);
+  });
 });
 
 describe("the mask decoder", () => {
@@ -202,6 +222,18 @@ describe("the writer of graphs", () => {
     const output = await session.run({ x: float(Float32Array.of(1, 2.5), [2]) });
     expect([...floats(output, "y")]).toEqual([2, 5]);
     expect(() => floats(output, "z")).toThrow(/"z"/);
+    await session.release();
+  });
+
+  it("speaks half precision to a graph that wants it", async () => {
+    const writer = new GraphWriter();
+    writer.node("Identity", ["x"], "y");
+    const [x, y] = [tensorInfo("x", ["n"], "float16"), tensorInfo("y", ["n"], "float16")];
+    const session = await openSession(writer.encode("same", [x], [y]), CPU);
+    const once = await run(session, { x: float(Float32Array.of(1, -2.5), [2], "float16") });
+    const again = await run(session, { x: once.y as Tensor });
+    expect([...floats(again, "y")]).toEqual([1, -2.5]);
+    await session.release();
   });
 });
 
