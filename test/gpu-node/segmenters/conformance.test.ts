@@ -4,12 +4,13 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { PromptUnknown, Unsupported } from "../../../gpu-node/segmenters/failures.ts";
 import { iou } from "../../../gpu-node/segmenters/geometry.ts";
 import { tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
 import {
   type Encoded,
+  type Exemplar,
   type Found,
   listSegmenters,
   openSegmenter,
@@ -24,6 +25,9 @@ import {
   sam3Manifest,
   writeBundle,
 } from "../../support/stand-ins.ts";
+
+/** Real models on a busy machine with two cores. */
+vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
 const modelsDir = mkdtempSync(join(tmpdir(), "vantage-conformance-"));
 const log = () => {};
@@ -77,7 +81,11 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
   afterAll(() => segmenter?.dispose());
 
   const textOf = () => segmenter.resolve(WORDS[name] ?? "disc");
-  const exemplarOf = () => segmenter.prepareExemplar([{ picture: PICTURE, bbox: boxOf(DISC) }]);
+  let prepared: Promise<Exemplar> | null = null;
+  const exemplarOf = () => {
+    prepared ??= segmenter.prepareExemplar([{ picture: PICTURE, bbox: boxOf(DISC) }]);
+    return prepared;
+  };
   const reads = () => segmenter.info.text !== "none";
   const matches = () => segmenter.info.exemplar !== "none";
 
