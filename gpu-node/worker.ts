@@ -1,6 +1,6 @@
-// The supervisor: claims a task for each free slot, renews the leases of what runs, and does with
-// each task as the service says. It touches no video and no model: a child process does, and may
-// crash. It reports an end only when it saw it.
+// The supervisor: claims a task for each free slot, one of them kept for what people wait for, renews
+// the leases of what runs, and does with each task as the service says. It touches no video and no
+// model: a child process does, and may crash. It reports an end only when it saw it.
 
 import type { Capabilities, ClaimedTask, Outcome, TaskProgress, Verdict } from "../shared/tasks.ts";
 import { HEARTBEAT_SECONDS } from "../shared/tasks.ts";
@@ -69,6 +69,7 @@ export interface Worker {
 
 /** How long a claim waits at the service while no socket would say that there is work. */
 const CLAIM_WAIT_SECONDS = 10;
+const COUNTER_WAIT_SECONDS = 1;
 const IDLE_MS = 15_000;
 /** Longer is not waited for a report while the node drains. */
 const FINISH_MS_MAX = 10_000;
@@ -81,6 +82,8 @@ class Supervisor implements Worker {
   readonly stopped: Promise<string | null>;
   readonly #options: WorkerOptions;
   readonly #slots: Slot[];
+  /** For what somebody waits for: it is never behind a long task, and keeps its model and frames. */
+  readonly #counter: Slot;
   readonly #running = new Map<Slot, Running>();
   readonly #since: number;
   readonly #ended: Record<string, number> = {};
@@ -99,7 +102,10 @@ class Supervisor implements Worker {
     this.#options = options;
     this.#since = options.clock();
     const { capabilities, slot, log, service } = options;
-    this.#slots = Array.from({ length: capabilities.slots }, () => new Slot({ ...slot, log }));
+    const open = () => new Slot({ ...slot, log });
+    this.#slots = Array.from({ length: capabilities.slots }, open);
+    this.#counter = open();
+    if (capabilities.kinds.some(isWaitedFor)) this.#slots.push(this.#counter);
     this.stopped = new Promise((resolve) => {
       this.#stop = resolve;
     });
@@ -195,8 +201,12 @@ class Supervisor implements Worker {
       this.#claiming = true;
       let claimed: ClaimedTask | null = null;
       try {
-        const wait = this.#socket ? 0 : CLAIM_WAIT_SECONDS;
-        claimed = await this.#options.service.claim(this.#options.capabilities.kinds, wait);
+        const counter = slot === this.#counter;
+        // The other slots may get free meanwhile, and would wait for this claim's answer.
+        const wait = this.#socket ? 0 : counter ? COUNTER_WAIT_SECONDS : CLAIM_WAIT_SECONDS;
+        const { kinds } = this.#options.capabilities;
+        const taken = counter ? kinds.filter(isWaitedFor) : kinds;
+        claimed = await this.#options.service.claim(taken, wait);
         failures = 0;
       } catch (thrown) {
         if (thrown instanceof NodeRefused) throw thrown;
@@ -204,11 +214,17 @@ class Supervisor implements Worker {
       } finally {
         this.#claiming = false;
       }
-      if (claimed) this.#take(slot, claimed);
+      if (claimed) this.#take(this.#slotFor(claimed, slot), claimed);
       else if (failures > 0) await this.#rest(woken, backoffMs(failures, null));
       else if (this.#socket) await this.#rest(woken, this.#options.idleMs ?? IDLE_MS);
     }
     this.#leaveWhenIdle();
+  }
+
+  /** Clicks and previews go to the one child that is warm for them, when it is free. */
+  #slotFor({ kind }: ClaimedTask, free: Slot): Slot {
+    const warm = this.#slots.includes(this.#counter) && !this.#running.has(this.#counter);
+    return isWaitedFor(kind) && warm ? this.#counter : free;
   }
 
   #rest(woken: Promise<void>, milliseconds: number) {
@@ -363,6 +379,9 @@ class Supervisor implements Worker {
     void running.slot.end();
   }
 }
+
+const WAITED_FOR: readonly string[] = ["preview", "segment", "frames"];
+const isWaitedFor = (kind: string) => WAITED_FOR.includes(kind);
 
 const HARDNESS: Readonly<Record<Verdict | "snooze", number>> = {
   go_on: 0,

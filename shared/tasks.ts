@@ -63,8 +63,6 @@ export const Detection = z.object({
   confidence: z.number().min(0).max(1),
   /** Outer ring of the mask, x and y in turn, pixels of the source frame; null without a mask. */
   polygon: z.array(z.number()).nullable(),
-  /** Unique within one video and prompt of a chunk. */
-  track_id: z.number().int().nullable(),
   /** Place in the frame's list of another class's detection of the same object. */
   duplicate_of: z.number().int().nullable(),
 });

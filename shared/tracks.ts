@@ -1,107 +1,164 @@
-// Tracking by detection, after ByteTrack (Zhang et al., 2022): detections of high score are matched
-// first, those of low score may only continue a track, and a track that is not seen for a while
-// ends. Motion is constant velocity, smoothed, in corners.
+// Who is who from frame to frame, after ByteTrack: confident boxes are matched to tracks first,
+// weak ones may only continue a track, never start one. Motion is a constant velocity, corrected by
+// fixed gains (an alpha-beta filter, a Kalman filter's steady state). Pure.
 
 import type { Bbox } from "./tasks.ts";
 
-export interface TrackBox {
-  /** Index of the frame in its video; gaps are allowed. */
-  frame: number;
+export interface TrackedBox {
   bbox: Bbox;
-  score: number;
+  confidence: number;
 }
 
-/** The paper's settings. */
-const HIGH_SCORE = 0.5;
-const LOW_SCORE = 0.1;
-const IOU_HIGH_MIN = 0.3;
-const IOU_LOW_MIN = 0.5;
-/** Frames of the sequence, labeled ones, that a track outlives unseen. */
-const BUFFER_FRAMES = 30;
-/** How much of a new displacement enters a track's velocity. */
-const VELOCITY_GAIN = 0.5;
+export interface FrameBoxes {
+  /** Ascending; gaps are allowed, since frames are sampled. */
+  frameIndex: number;
+  boxes: readonly TrackedBox[];
+}
+
+export interface TrackOptions {
+  /** Boxes at or above it start tracks and are matched first. */
+  highMin: number;
+  /** Boxes below it take no part. */
+  lowMin: number;
+  /** Least overlap with a track's predicted box, for confident and for weak boxes. */
+  highIouMin: number;
+  lowIouMin: number;
+  /** A track that was not seen for more looked-at frames than this has ended. */
+  lostFramesMax: number;
+  firstId: number;
+}
+
+const DEFAULTS: TrackOptions = {
+  highMin: 0.5,
+  lowMin: 0.1,
+  highIouMin: 0.2,
+  lowIouMin: 0.5,
+  lostFramesMax: 30,
+  firstId: 1,
+};
+
+/** How far a track follows a box in place, and its velocity the surprise. */
+const PLACE_GAIN = 0.85;
+const VELOCITY_GAIN = 0.4;
 
 interface Track {
   id: number;
   bbox: Bbox;
-  /** Pixels per labeled frame, by corner. */
+  /** Pixels a frame, by corner. */
   velocity: Bbox;
-  /** Place in the sequence of labeled frames where it was last seen. */
-  seen: number;
+  frameIndex: number;
+  predicted: Bbox;
+  unseen: number;
 }
 
-/**
- * The track of each box, from 1, in the order of the boxes; null for a low score that continues
- * nothing. Boxes are ordered by frame.
- */
-export function track(boxes: readonly TrackBox[]): (number | null)[] {
-  const result: (number | null)[] = boxes.map(() => null);
+/** A track id, or null, for each box of each frame, in the order given. */
+export function track(
+  frames: readonly FrameBoxes[],
+  options: Partial<TrackOptions> = {},
+): (number | null)[][] {
+  const settings = { ...DEFAULTS, ...options };
+  let nextId = settings.firstId;
   let tracks: Track[] = [];
-  let ids = 0;
-  let step = 0;
-  for (let from = 0; from < boxes.length; step++) {
-    let to = from;
-    while (to < boxes.length && boxes[to]?.frame === boxes[from]?.frame) to++;
-    const places = Array.from({ length: to - from }, (_, index) => from + index);
-    const score = (place: number) => (boxes[place] as TrackBox).score;
-    const high = places.filter((place) => score(place) >= HIGH_SCORE);
-    const low = places.filter((place) => score(place) < HIGH_SCORE && score(place) >= LOW_SCORE);
-    tracks = tracks.filter(({ seen }) => step - seen <= BUFFER_FRAMES);
-    const matched = new Set<Track>();
-    const take = (candidates: readonly number[], iouMin: number): number[] => {
-      const free = tracks.filter((one) => !matched.has(one));
-      const pairs = free
-        .flatMap((one) =>
-          candidates.map((place) => ({
-            one,
-            place,
-            overlap: iou(predicted(one, step), (boxes[place] as TrackBox).bbox),
-          })),
-        )
-        .filter(({ overlap }) => overlap >= iouMin)
-        .toSorted((left, right) => right.overlap - left.overlap || left.one.id - right.one.id);
-      const taken = new Set<number>();
-      for (const { one, place } of pairs) {
-        if (matched.has(one) || taken.has(place)) continue;
-        matched.add(one);
-        taken.add(place);
-        result[place] = one.id;
-        follow(one, (boxes[place] as TrackBox).bbox, step);
+  return frames.map(({ frameIndex, boxes }) => {
+    const ids: (number | null)[] = boxes.map(() => null);
+    for (const one of tracks) one.predicted = predict(one, frameIndex);
+    const free = new Set(tracks);
+    const match = (candidates: number[], pool: Iterable<Track>, iouMin: number) => {
+      for (const [index, one] of greedyPairs(boxes, candidates, [...pool], iouMin)) {
+        ids[index] = one.id;
+        free.delete(one);
+        correct(one, (boxes[index] as TrackedBox).bbox, frameIndex);
       }
-      return candidates.filter((place) => !taken.has(place));
     };
-    const fresh = take(high, IOU_HIGH_MIN);
-    take(low, IOU_LOW_MIN);
-    for (const place of fresh) {
-      const { bbox } = boxes[place] as TrackBox;
-      const one: Track = { id: ++ids, bbox, velocity: [0, 0, 0, 0], seen: step };
-      tracks.push(one);
-      matched.add(one);
-      result[place] = one.id;
+    const indexes = boxes.map((_, index) => index);
+    const confidence = (index: number) => boxes[index]?.confidence ?? 0;
+    const high = indexes.filter((index) => confidence(index) >= settings.highMin);
+    const low = indexes.filter(
+      (index) => confidence(index) < settings.highMin && confidence(index) >= settings.lowMin,
+    );
+    match(high, free, settings.highIouMin);
+    // A weak box is no proof that something long unseen is back.
+    match(
+      low,
+      [...free].filter(({ unseen }) => unseen === 0),
+      settings.lowIouMin,
+    );
+    for (const one of free) one.unseen++;
+    tracks = tracks.filter(({ unseen }) => unseen <= settings.lostFramesMax);
+    for (const index of high) {
+      if (ids[index] !== null) continue;
+      const { bbox } = boxes[index] as TrackedBox;
+      ids[index] = nextId;
+      tracks.push({
+        id: nextId++,
+        bbox,
+        velocity: [0, 0, 0, 0],
+        frameIndex,
+        predicted: bbox,
+        unseen: 0,
+      });
     }
-    from = to;
-  }
-  return result;
+    return ids;
+  });
 }
 
-/** Where a track would be now. */
-const predicted = ({ bbox, velocity, seen }: Track, step: number): Bbox =>
-  bbox.map((corner, index) => corner + (velocity[index] as number) * (step - seen)) as Bbox;
+/** Pairs of box and track, by falling overlap, each used once. */
+function greedyPairs(
+  boxes: readonly TrackedBox[],
+  candidates: readonly number[],
+  tracks: readonly Track[],
+  iouMin: number,
+): [number, Track][] {
+  const pairs = candidates.flatMap((index) =>
+    tracks.map((one) => ({
+      index,
+      one,
+      overlap: iou((boxes[index] as TrackedBox).bbox, one.predicted),
+    })),
+  );
+  const usedBoxes = new Set<number>();
+  const usedTracks = new Set<Track>();
+  const taken: [number, Track][] = [];
+  for (const { index, one, overlap } of pairs.sort((a, b) => b.overlap - a.overlap)) {
+    if (overlap < iouMin) break;
+    if (usedBoxes.has(index) || usedTracks.has(one)) continue;
+    usedBoxes.add(index);
+    usedTracks.add(one);
+    taken.push([index, one]);
+  }
+  return taken;
+}
 
-function follow(one: Track, bbox: Bbox, step: number) {
-  one.velocity = bbox.map((corner, index) => {
-    const moved = (corner - (one.bbox[index] as number)) / (step - one.seen);
-    return (one.velocity[index] as number) * (1 - VELOCITY_GAIN) + moved * VELOCITY_GAIN;
-  }) as Bbox;
-  one.bbox = bbox;
-  one.seen = step;
+const corners = (make: (corner: 0 | 1 | 2 | 3) => number): Bbox => [
+  make(0),
+  make(1),
+  make(2),
+  make(3),
+];
+
+function predict({ bbox, velocity, frameIndex }: Track, at: number): Bbox {
+  const predicted = corners((corner) => bbox[corner] + velocity[corner] * (at - frameIndex));
+  // A box that shrinks to nothing while unseen keeps its last size.
+  return predicted[2] > predicted[0] && predicted[3] > predicted[1] ? predicted : bbox;
+}
+
+function correct(one: Track, seen: Bbox, frameIndex: number): void {
+  const elapsed = Math.max(1, frameIndex - one.frameIndex);
+  const { predicted, velocity } = one;
+  const surprise = corners((corner) => seen[corner] - predicted[corner]);
+  one.bbox = corners((corner) => predicted[corner] + PLACE_GAIN * surprise[corner]);
+  one.velocity = corners(
+    (corner) => velocity[corner] + (VELOCITY_GAIN * surprise[corner]) / elapsed,
+  );
+  one.frameIndex = frameIndex;
+  one.unseen = 0;
 }
 
 /** Intersection over union of two boxes. */
-export function iou(left: Bbox, right: Bbox): number {
-  const width = Math.min(left[2], right[2]) - Math.max(left[0], right[0]);
-  const height = Math.min(left[3], right[3]) - Math.max(left[1], right[1]);
+export function iou(a: Bbox, b: Bbox): number {
+  const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
+  const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
   if (width <= 0 || height <= 0) return 0;
   const area = ([x1, y1, x2, y2]: Bbox) => (x2 - x1) * (y2 - y1);
-  return (width * height) / (area(left) + area(right) - width * height);
+  return (width * height) / (area(a) + area(b) - width * height);
 }

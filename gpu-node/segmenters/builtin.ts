@@ -3,6 +3,8 @@
 // when something asked needs it.
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
+import { iou } from "../../shared/tracks.ts";
+import { ground, nearestWords } from "../../shared/vocabulary.ts";
 import { builtinInfo } from "./builtin-info.ts";
 import { CenterNet, readBoxes, type Scores } from "./centernet.ts";
 import { COCO_NAMES, COCO_WORDS } from "./coco.ts";
@@ -16,7 +18,7 @@ import {
 } from "./exemplar.ts";
 import { PromptUnknown, Unsupported } from "./failures.ts";
 import { Correlator } from "./feature-maps.ts";
-import { clip, iou, meanBox, suppress } from "./geometry.ts";
+import { clip, meanBox, suppress } from "./geometry.ts";
 import { dropSpecks, type MaskWindow, maskFromLogits, polygon, spread, tightBox } from "./masks.ts";
 import { borderColour, canvas, paste, resize } from "./picture.ts";
 import { type Device, usableDevice } from "./runtime.ts";
@@ -42,7 +44,6 @@ import type {
   Segmenter,
   SegmenterInfo,
 } from "./segmenter.ts";
-import { ground, nearestWords } from "./vocabulary.ts";
 
 /** A prompt's most confident detections get masks; each costs one decoding. */
 const MASKS_MAX = 40;

@@ -4,6 +4,7 @@
 // across scenes it is weak.
 
 import type { Bbox } from "../../shared/tasks.ts";
+import { iou } from "../../shared/tracks.ts";
 import type { CenterNet } from "./centernet.ts";
 import {
   type Correlator,
@@ -17,7 +18,7 @@ import {
   type Peak,
   pool,
 } from "./feature-maps.ts";
-import { clip, iou, suppress } from "./geometry.ts";
+import { clip, suppress } from "./geometry.ts";
 import { resize } from "./picture.ts";
 import {
   boxPrompt,

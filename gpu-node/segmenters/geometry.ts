@@ -1,6 +1,7 @@
 // Boxes as corners in pixels: overlap, suppression, clipping.
 
 import type { Bbox } from "../../shared/tasks.ts";
+import { iou } from "../../shared/tracks.ts";
 
 export const area = ([x1, y1, x2, y2]: Bbox): number => Math.max(0, x2 - x1) * Math.max(0, y2 - y1);
 
@@ -8,12 +9,6 @@ export function intersection(a: Bbox, b: Bbox): number {
   const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
   const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
   return width > 0 && height > 0 ? width * height : 0;
-}
-
-/** Intersection over union; 0 for boxes without area. */
-export function iou(a: Bbox, b: Bbox): number {
-  const shared = intersection(a, b);
-  return shared === 0 ? 0 : shared / (area(a) + area(b) - shared);
 }
 
 /** The greater of the two shares of a box that lie in the other. */

@@ -2,9 +2,9 @@
 
 import { STORED_CONFIDENCE_MIN } from "../../shared/labeling.ts";
 import type { Bbox, Detection } from "../../shared/tasks.ts";
+import { flagDuplicates } from "../segmenters/duplicates.ts";
 import { clip } from "../segmenters/geometry.ts";
 import type { Picture, Segmenter } from "../segmenters/segmenter.ts";
-import { flagDuplicates } from "../segmenters/track.ts";
 import { shrink } from "../stills.ts";
 import type { ReadyPrompt } from "./prompts.ts";
 
@@ -43,7 +43,6 @@ export async function detectAll(
           bbox: inside,
           confidence: Math.round(Math.min(1, confidence) * 10_000) / 10_000,
           polygon: polygon?.map((corner, at) => hundredths(corner * (at % 2 ? y : x))) ?? null,
-          track_id: null,
           duplicate_of: null,
         };
         return [{ prompt, detection }];

@@ -4,20 +4,14 @@
 
 import type { FrameDetections, TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import type { ReadFrame } from "../frames.ts";
-import { track } from "../segmenters/track.ts";
 import { toJpeg } from "../stills.ts";
 import { upload } from "../transfer.ts";
 import { ascending, openFootage, type TaskContext } from "./context.ts";
-import { detectAll, type Sighting } from "./detect.ts";
+import { detectAll } from "./detect.ts";
 import { asTaskFailure, readyPrompts } from "./prompts.ts";
 
 /** JPEGs on their way to the store at once. */
 const UPLOADS_MAX = 3;
-
-interface LookedAt {
-  index: number;
-  sightings: Sighting[];
-}
 
 export async function run(
   payload: TaskPayload<"label">,
@@ -27,21 +21,22 @@ export async function run(
   try {
     const segmenter = await context.segmenter(payload.segmenter);
     const { ready } = await readyPrompts(context, segmenter, payload.prompts);
-    const looked: LookedAt[] = [];
+    const looked: FrameDetections[] = [];
     const total = ascending(payload.frames).length;
     let annotations = 0;
     const uploads = new Uploads(payload, context);
     for await (const { index, picture } of frames(payload, context)) {
       await uploads.add(index, picture);
       const sightings = await detectAll(segmenter, picture, ready, payload.resolution);
-      looked.push({ index, sightings });
+      const detections = sightings.map(({ detection }) => detection);
+      looked.push({ frame_index: index, detections });
       annotations += sightings.length;
       context.progress({ done: looked.length, total, detail: { annotations, frame_index: index } });
       if (context.cancel.aborted) break;
     }
     await uploads.end();
     return {
-      frames: withTracks(looked, payload.prompts.length),
+      frames: looked,
       segmenter: segmenter.info.name,
       seconds: (performance.now() - started) / 1_000,
     };
@@ -63,28 +58,6 @@ async function* frames(
   } finally {
     await footage.close();
   }
-}
-
-/** Detections with ids that follow an object, counted within each prompt. */
-function withTracks(looked: readonly LookedAt[], prompts: number): FrameDetections[] {
-  for (let prompt = 0; prompt < prompts; prompt++) {
-    const own = looked.map(({ index, sightings }) => ({
-      frameIndex: index,
-      detections: sightings
-        .filter((sighting) => sighting.prompt === prompt)
-        .map(({ detection }) => detection),
-    }));
-    const ids = track(own.map(({ frameIndex, detections }) => ({ frameIndex, boxes: detections })));
-    own.forEach(({ detections }, frame) => {
-      detections.forEach((detection, place) => {
-        detection.track_id = ids[frame]?.[place] ?? null;
-      });
-    });
-  }
-  return looked.map(({ index, sightings }) => ({
-    frame_index: index,
-    detections: sightings.map(({ detection }) => detection),
-  }));
 }
 
 /** Writes the frames' JPEGs that the store lacks, a few at once, while frames are looked at. */

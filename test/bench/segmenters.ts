@@ -6,7 +6,6 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { iou } from "../../gpu-node/segmenters/geometry.ts";
 import { dropSpecks, tightBox, wholeWindow } from "../../gpu-node/segmenters/masks.ts";
 import {
   type Exemplar,
@@ -15,8 +14,8 @@ import {
   type Picture,
   type Segmenter,
 } from "../../gpu-node/segmenters/segmenter.ts";
-import { track } from "../../gpu-node/segmenters/track.ts";
 import type { Bbox } from "../../shared/tasks.ts";
+import { iou, track } from "../../shared/tracks.ts";
 import { type BloodPicture, bloodPicture, bloodSplit, videoFrames } from "../support/pictures.ts";
 
 const { values } = parseArgs({

@@ -122,7 +122,7 @@ describe.skipIf(!found)("probe", () => {
 });
 
 describe.skipIf(!found)("label", () => {
-  it("finds what the prompts say on each frame, in pixels of the video, and follows it", async () => {
+  it("finds what the prompts say on each frame, in pixels of the video", async () => {
     const result = await finish<TaskResult<"label">>("label", label(stored(rectangles())));
     expect(result.segmenter).toBe("rectangles");
     expect(result.frames.map(({ frame_index }) => frame_index)).toEqual([0, 5, 10, 15]);
@@ -134,7 +134,6 @@ describe.skipIf(!found)("label", () => {
       red?.bbox.forEach((corner, at) => {
         expect(Math.abs(corner - (wanted[at] ?? 0))).toBeLessThanOrEqual(2);
       });
-      expect(detections.map(({ track_id }) => track_id)).toEqual([1, 1]);
       expect(red?.duplicate_of).toBeNull();
     }
     expect(told.at(-1)).toMatchObject({ done: 4, total: 4, detail: { annotations: 8 } });

@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 
 const SAMPLE_MS = 25;
 
-function workerdPid(): string {
+export function workerdPid(): string {
   const children = readFileSync(`/proc/self/task/${process.pid}/children`, "utf8").trim();
   const found = children.split(" ").filter((pid) => {
     try {

@@ -112,7 +112,8 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     s3Port,
     services: options.services ?? SERVICES,
     host: "127.0.0.1",
-    ports: { markets: 0, console: 0, vision: 0 },
+    // A service that is killed comes back where it was.
+    ports: { markets: 0, console: 0, vision: await freePort() },
     persistTo: join(folder, "workers"),
     bundles: join(folder, "bundles"),
     s3: { accessKeyId: "test", secretAccessKey: "test" },

@@ -39,7 +39,7 @@ const found = (task: ClaimedTask) => {
       frame_index,
       detections: seen(frame_index).map((one) => ({
         ...one,
-        ...{ polygon: null, track_id: null, duplicate_of: one.class_name === "car" ? 0 : null },
+        ...{ polygon: null, duplicate_of: one.class_name === "car" ? 0 : null },
       })),
     })),
     segmenter: "scripted",

@@ -43,7 +43,7 @@ const found = (task: ClaimedTask) => {
       confidence,
       bbox: [x, 20, x + 64, 20 + 36] as [number, number, number, number],
     },
-    ...{ polygon: [x, 20, x + 64, 20, x + 64, 56], track_id: null, duplicate_of: null },
+    ...{ polygon: [x, 20, x + 64, 20, x + 64, 56], duplicate_of: null },
   });
   return {
     frames: frames.map((frame_index) => ({

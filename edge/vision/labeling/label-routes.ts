@@ -5,7 +5,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { Annotation, THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
 import { Bbox, Mask, Point, type Prompt, TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId, parseFrameId } from "../../../shared/vision.ts";
-import { ground, nearestWords } from "../../../shared/vocabulary.ts";
+import { ground, nearestWords, plain, type Words } from "../../../shared/vocabulary.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { answerOnce } from "../auth/idempotency.ts";
@@ -419,22 +419,25 @@ export async function groundAll(
   }
   const [closed] = offered;
   if (!closed || offered.some(({ text }) => text === "open")) return [];
-  const known = new Set(offered.flatMap(({ vocabulary }) => vocabulary));
+  const words = new Map(
+    offered.flatMap(({ vocabulary }) => vocabulary).map((word) => [plain(word), [word]]),
+  );
   return prompts.flatMap((prompt) => {
-    const { word, ignored } = ground(known, prompt);
-    if (word === null) {
-      const nearest = nearestWords(known, prompt);
-      const knows = nearest.length > 0 ? `nearest are ${nearest.join(", ")}` : "none is near";
-      throw new Failure(
-        "prompt_unknown",
-        `${closed.title} has no word for ${JSON.stringify(prompt)}; ${knows}. A segmenter that takes ` +
-          "any text is installed on the node with: npm run models -- install",
-        { data: { prompt, nearest, vocabulary: [...known].toSorted() } },
-      );
-    }
-    if (ignored === null) return [];
-    return [
-      `${JSON.stringify(prompt)}: ${closed.title} looks for ${word}; "${ignored}" is ignored`,
-    ];
+    const grounded = ground(prompt, words);
+    if ("unknown" in grounded) throw unknownPrompt(closed.title, grounded.unknown, prompt, words);
+    if (grounded.ignored.length === 0) return [];
+    const ignored = grounded.ignored.map((phrase) => `"${phrase}"`).join(", ");
+    const found = grounded.ids.join(", ");
+    return [`${JSON.stringify(prompt)}: ${closed.title} looks for ${found}; ${ignored} is ignored`];
   });
+}
+
+function unknownPrompt(title: string, unknown: string, prompt: string, words: Words): Failure {
+  const nearest = nearestWords(unknown, words);
+  const near = nearest.length > 0 ? `nearest are ${nearest.join(", ")}` : "none is near";
+  const detail =
+    `${title} has no word for ${JSON.stringify(unknown)}; ${near}. A segmenter that takes any ` +
+    "text is installed on the node with: npm run models -- install";
+  const vocabulary = [...words.keys()].toSorted();
+  return new Failure("prompt_unknown", detail, { data: { prompt, nearest, vocabulary } });
 }

@@ -117,7 +117,7 @@ async function annotationRows(
       rows.push({
         id: ids[place] as string,
         ...{ video: videoId, frame, class: found.class_name, bbox: found.bbox },
-        ...{ confidence: found.confidence, track: found.track_id, polygon: found.polygon },
+        ...{ confidence: found.confidence, track: null, polygon: found.polygon },
         duplicate: found.duplicate_of === null ? null : (ids[found.duplicate_of] ?? null),
       });
     }
@@ -163,13 +163,11 @@ async function endJob(
   { failed, cut }: { failed: string | null; cut: number },
 ) {
   const ended = sql`, ended_at = now()`;
+  await trackJob(parts.database, jobId);
   if (cut > 0) await moveJob(parts.database, jobId, "stop", ended);
   else if (failed !== null) {
     await moveJob(parts.database, jobId, "fail", sql`${ended}, failure = ${failed}`);
-  } else {
-    await trackJob(parts.database, jobId);
-    await moveJob(parts.database, jobId, "complete", ended);
-  }
+  } else await moveJob(parts.database, jobId, "complete", ended);
 }
 
 /** The numbers of `/status`, as the live topic carries them. */

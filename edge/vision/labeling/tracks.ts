@@ -2,7 +2,8 @@
 // their own stretch of a video, and stretches come in any order.
 
 import { sql } from "drizzle-orm";
-import { type TrackBox, track } from "../../../shared/tracks.ts";
+import type { Bbox } from "../../../shared/tasks.ts";
+import { track } from "../../../shared/tracks.ts";
 import type { Database } from "../../http/database.ts";
 
 /** Gives the annotations that a model made their track ids, video by video and class by class. */
@@ -11,9 +12,9 @@ export async function trackJob(database: Database, jobId: string): Promise<void>
     SELECT video_id FROM job_video WHERE job_id = ${jobId}::uuid
        AND cardinality(frames) > 1 ORDER BY position`);
   for (const { video_id: videoId } of videos) {
-    const { rows } = await database.execute<{ tracked: [string, number][] } & Row>(sql`
+    const { rows } = await database.execute<Row>(sql`
       SELECT class_number AS class, json_agg(json_build_object('id', id, 'frame', frame_index,
-        'bbox', json_build_array(x1, y1, x2, y2), 'score', confidence)
+        'bbox', json_build_array(x1, y1, x2, y2), 'confidence', confidence)
         ORDER BY frame_index, confidence DESC, id) AS boxes
         FROM annotation
        WHERE job_id = ${jobId}::uuid AND video_id = ${videoId}::uuid AND source = 'model'
@@ -21,14 +22,17 @@ export async function trackJob(database: Database, jobId: string): Promise<void>
     let used = 0;
     const tracks: [string, number][] = [];
     for (const { boxes } of rows) {
-      const found = track(boxes);
-      let most = 0;
-      for (const [place, id] of found.entries()) {
-        if (id === null) continue;
-        tracks.push([(boxes[place] as Row["boxes"][number]).id, used + id]);
-        most = Math.max(most, id);
+      const frames = [...Map.groupBy(boxes, ({ frame }) => frame)].map(([frameIndex, own]) => ({
+        ...{ frameIndex, boxes: own },
+      }));
+      const found = track(frames, { firstId: used + 1 });
+      for (const [place, ids] of found.entries()) {
+        for (const [index, id] of ids.entries()) {
+          if (id === null) continue;
+          tracks.push([frames[place]?.boxes[index]?.id ?? "", id]);
+          used = Math.max(used, id);
+        }
       }
-      used += most;
     }
     await database.execute(sql`
       UPDATE annotation a SET track_id = (t->>1)::int
@@ -39,5 +43,5 @@ export async function trackJob(database: Database, jobId: string): Promise<void>
 
 interface Row extends Record<string, unknown> {
   class: number;
-  boxes: (TrackBox & { id: string })[];
+  boxes: { id: string; frame: number; bbox: Bbox; confidence: number }[];
 }

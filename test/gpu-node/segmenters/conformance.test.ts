@@ -6,7 +6,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { PromptUnknown, Unsupported } from "../../../gpu-node/segmenters/failures.ts";
-import { iou } from "../../../gpu-node/segmenters/geometry.ts";
 import { tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
 import {
   type Encoded,
@@ -17,6 +16,7 @@ import {
   type Picture,
   type Segmenter,
 } from "../../../gpu-node/segmenters/segmenter.ts";
+import { iou } from "../../../shared/tracks.ts";
 import { boxOf, discs, videoFrames } from "../../support/pictures.ts";
 import {
   sam2Files,

@@ -7,9 +7,9 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ClipTokenizer } from "../../../gpu-node/segmenters/clip-tokenizer.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
-import { iou } from "../../../gpu-node/segmenters/geometry.ts";
 import { besidePicture } from "../../../gpu-node/segmenters/paste-beside.ts";
 import { openSegmenter, type Segmenter } from "../../../gpu-node/segmenters/segmenter.ts";
+import { iou } from "../../../shared/tracks.ts";
 import { boxOf, discs } from "../../support/pictures.ts";
 import {
   MERGES,

@@ -3,12 +3,7 @@
 
 import { describe, expect, it } from "vitest";
 import { COCO_NAMES, COCO_WORDS } from "../../../gpu-node/segmenters/coco.ts";
-import {
-  editDistance,
-  ground,
-  nearestWords,
-  plain,
-} from "../../../gpu-node/segmenters/vocabulary.ts";
+import { editDistance, ground, nearestWords, plain } from "../../../shared/vocabulary.ts";
 
 const ids = (text: string) => {
   const grounded = ground(text, COCO_WORDS);
