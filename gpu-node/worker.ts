@@ -1,6 +1,6 @@
-// The supervisor: claims a task for each free slot, one of them kept for what people wait for, renews
-// the leases of what runs, and does with each task as the service says. It touches no video and no
-// model: a child process does, and may crash. It reports an end only when it saw it.
+// The supervisor: claims a task for each free slot, one of them kept for what people wait for,
+// renews the leases of what runs, and does with each task as the service says. It touches no video
+// and no model: a child process does, and may crash. It reports an end only when it saw it.
 
 import type { Capabilities, ClaimedTask, Outcome, TaskProgress, Verdict } from "../shared/tasks.ts";
 import { HEARTBEAT_SECONDS } from "../shared/tasks.ts";
@@ -82,7 +82,7 @@ class Supervisor implements Worker {
   readonly stopped: Promise<string | null>;
   readonly #options: WorkerOptions;
   readonly #slots: Slot[];
-  /** For what somebody waits for: it is never behind a long task, and keeps its model and frames. */
+  /** For what somebody waits for: never behind a long task, its model and frames kept. */
   readonly #counter: Slot;
   readonly #running = new Map<Slot, Running>();
   readonly #since: number;

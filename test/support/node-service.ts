@@ -6,6 +6,7 @@ import type { AddressInfo } from "node:net";
 import { WebSocketServer } from "ws";
 import {
   Capabilities,
+  ClaimRequest,
   FinishRequest,
   HeartbeatRequest,
   type ObjectSource,
@@ -120,7 +121,10 @@ export async function startNodeService(): Promise<NodeService> {
     }
     if (unauthorized(request)) return no(401, "unauthorized");
     if (path === "/api/v1/node/claim") {
-      const task = [...service.tasks.values()].find(({ state }) => state === "queued");
+      const { kinds } = ClaimRequest.parse(body);
+      const task = [...service.tasks.values()].find(
+        ({ state, kind }) => state === "queued" && kinds.includes(kind),
+      );
       if (!task) return ok(null);
       task.state = "running";
       task.fence += 1;

@@ -1,6 +1,6 @@
-// The whole path with nothing scripted: a clip goes up, a real GPU node labels it with the embedded
-// models, a reviewer edits, a dataset comes out. Then whatever can die does, in the middle of a job,
-// and the job ends with the annotations of an undisturbed one.
+// The whole path with nothing scripted: a clip goes up, a real GPU node labels it with the
+// embedded models, a reviewer edits, a dataset comes out. Then whatever can die does, in the middle
+// of a job, and the job ends with the annotations of an undisturbed one.
 
 import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, openAsBlob, readFileSync, rmSync, writeFileSync } from "node:fs";
