@@ -18,7 +18,7 @@ const entries = {
   "gpu-node": "gpu-node/main.ts",
   models: "gpu-node/models.ts",
   test: "test/run.ts",
-  bench: "test/bench/run.ts",
+  bench: "test/bench/main.ts",
 };
 const node = join(root, "node_modules/.bin/node");
 const stamp = join(root, "node_modules/.vantage-lock");

@@ -13,8 +13,8 @@ import { SERVICES, type ServiceName } from "./workers.ts";
 const USAGE = `npm run deploy [-- --dry-run] [service …]
 
 Applies the markets migrations to MARKETS_MIGRATE_URL (a Postgres URL of the schema's owner), those
-of the catalog graph to GRAPH_MIGRATE_URL when it is set, then deploys each service with wrangler,
-which needs CLOUDFLARE_API_TOKEN or a wrangler login.
+of the catalog graph to GRAPH_MIGRATE_URL when it is set, those of vision to VISION_MIGRATE_URL, then
+deploys each service with wrangler, which needs CLOUDFLARE_API_TOKEN or a wrangler login.
 Before the first deploy, create what the README's deployment table lists.
 `;
 
@@ -33,19 +33,25 @@ async function deploy(services: readonly string[], dryRun: boolean) {
   if (unknown.length > 0)
     fail(`no service is named ${unknown.join(", ")}; there are: ${SERVICES.join(", ")}`);
   if (!dryRun && services.some((service) => service !== "vision")) await migrate();
+  if (!dryRun && services.includes("vision")) {
+    await migrateOwned("vision", "VISION_MIGRATE_URL");
+  }
   for (const service of services) wrangler(service, dryRun);
 }
 
 async function migrate() {
-  const connectionString = process.env.MARKETS_MIGRATE_URL;
-  if (!connectionString)
-    return fail("MARKETS_MIGRATE_URL is not set: the schema's owner must migrate first");
-  await migrateDatabase("markets", { connectionString });
-  process.stdout.write("markets database migrated\n");
+  await migrateOwned("markets", "MARKETS_MIGRATE_URL");
   const graph = process.env.GRAPH_MIGRATE_URL;
   if (!graph) return;
   await migrateDatabase("graph", { connectionString: graph });
   process.stdout.write("graph database migrated\n");
+}
+
+async function migrateOwned(database: "markets" | "vision", variable: string) {
+  const connectionString = process.env[variable];
+  if (!connectionString) fail(`${variable} is not set: the schema's owner must migrate first`);
+  await migrateDatabase(database, { connectionString });
+  process.stdout.write(`${database} database migrated\n`);
 }
 
 function wrangler(service: string, dryRun: boolean) {

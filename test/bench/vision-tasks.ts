@@ -1,18 +1,14 @@
 // What the task queue and live progress cost on this machine: claims and enqueues a second through
 // the database endpoint, claims over HTTP in workerd, and how late an event reaches 1,000
-// listeners. Run: node test/bench/vision-tasks.ts
+// listeners. Run: npm run bench -- vision-tasks
 
 import { cpus } from "node:os";
 import { sql } from "drizzle-orm";
 import pg from "pg";
 import { WebSocket } from "ws";
 import { Secret } from "../../edge/http/config.ts";
-import { openDatabase } from "../../edge/http/database.ts";
 import { createLog } from "../../edge/http/log.ts";
-import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
-import { freePort } from "../../edge/local/ports.ts";
 import { superuser } from "../../edge/local/postgres.ts";
-import { mediaS3Url, startWorkers } from "../../edge/local/workers.ts";
 import { API } from "../../edge/vision/auth/parts.ts";
 import { publish } from "../../edge/vision/progress/progress.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
@@ -20,8 +16,8 @@ import { createCode } from "../../edge/vision/tasks/nodes.ts";
 import { claim, enqueue, finish, type NewTask } from "../../edge/vision/tasks/queue.ts";
 import type { Capabilities } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
-import { callerWorker, objectsOf } from "../support/objects.ts";
-import { startSharedPostgres } from "../support/postgres.ts";
+import { objectsOf } from "../support/objects.ts";
+import { SECRET, startVision } from "./vision-world.ts";
 
 const TASKS = Number(process.env.TASKS ?? 10_000);
 const LISTENERS = Number(process.env.LISTENERS ?? 1_000);
@@ -31,35 +27,7 @@ const CAPABILITIES: Capabilities = {
   ...{ version: "bench", kinds: ["frames"], memory_bytes: 1, cores: 1, ffmpeg: null, slots: 1 },
   ...{ device: { kind: "cpu", name: "bench", count: 1 }, segmenters: [], missing: [] },
 };
-const SECRET = "a secret of the bench, of 32 characters";
-
-const { shared, state, stop } = await startSharedPostgres();
-await prepareDatabases(shared.port, shared.credentials);
-const urls = databaseUrls(shared.endpointPort, shared.credentials);
-const s3Port = await freePort();
-const workers = await startWorkers({
-  s3Port,
-  services: ["vision"],
-  host: "127.0.0.1",
-  ports: { markets: 0, console: 0, vision: 0 },
-  persistTo: state.workers,
-  bundles: state.bundles,
-  s3: { accessKeyId: "bench", secretAccessKey: "bench" },
-  bindings: {
-    markets: {},
-    console: {},
-    vision: {
-      DATABASE_URL: urls.visionOwner,
-      TOKEN_SECRET: SECRET,
-      S3_URL: mediaS3Url(s3Port),
-      S3_ACCESS_KEY_ID: "bench",
-      S3_SECRET_ACCESS_KEY: "bench",
-    },
-  },
-  onLog: () => {},
-  further: [callerWorker],
-});
-const database = openDatabase(new Secret(urls.visionOwner));
+const { shared, workers, database, stop } = await startVision();
 const base = workers.urls.vision + API;
 const print = (line: string) => process.stdout.write(`${line}\n`);
 print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}`);
@@ -188,5 +156,4 @@ print(
     `p99 ${at(arrivals, 0.99).toFixed(0)} ms; the last listener p50 ${at(last, 0.5).toFixed(0)} ms`,
 );
 for (const socket of sockets) socket.terminate();
-await workers.stop();
 await stop();

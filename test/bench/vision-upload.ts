@@ -1,43 +1,16 @@
-// `node test/bench/vision-upload.ts`: what an upload through the vision Worker costs on the local
+// `npm run bench -- vision-upload`: what an upload through the vision Worker costs on the local
 // stack: MB/s, and how far workerd grows above idle. BYTES sets the size; the default is 2 GB.
 
 import { availableParallelism, cpus } from "node:os";
-import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
-import { freePort } from "../../edge/local/ports.ts";
-import { mediaS3Url, startWorkers } from "../../edge/local/workers.ts";
 import { API } from "../../edge/vision/auth/parts.ts";
 import { streamedForm } from "../support/media.ts";
 import { peakGrowth } from "../support/memory.ts";
-import { startSharedPostgres } from "../support/postgres.ts";
+import { startVision } from "./vision-world.ts";
 
 const BYTES = Number(process.env.BYTES ?? 2_000_000_000);
 const WARM_UP_BYTES = 20_000_000;
 
-const { shared, state, stop } = await startSharedPostgres();
-await prepareDatabases(shared.port, shared.credentials);
-const s3Port = await freePort();
-const workers = await startWorkers({
-  s3Port,
-  services: ["vision"],
-  host: "127.0.0.1",
-  ports: { markets: 0, console: 0, vision: 0 },
-  persistTo: state.workers,
-  bundles: state.bundles,
-  s3: { accessKeyId: "bench", secretAccessKey: "bench" },
-  bindings: {
-    markets: {},
-    console: {},
-    vision: {
-      DATABASE_URL: databaseUrls(shared.endpointPort, shared.credentials).visionOwner,
-      TOKEN_SECRET: "a secret of the bench, of 32 characters",
-      S3_URL: mediaS3Url(s3Port),
-      S3_ACCESS_KEY_ID: "bench",
-      S3_SECRET_ACCESS_KEY: "bench",
-    },
-  },
-  onLog: () => {},
-});
-
+const { workers, stop } = await startVision();
 const base = workers.urls.vision + API;
 let authorization = "";
 
@@ -82,6 +55,5 @@ try {
   ];
   process.stdout.write(`${lines.join("\n")}\n`);
 } finally {
-  await workers.stop();
   await stop();
 }

@@ -17,6 +17,7 @@ import { runTask } from "../../gpu-node/tasks/run.ts";
 import type { ObjectSource, TaskProgress, TaskResult } from "../../shared/tasks.ts";
 import { longGop, rectangles, toolsOrSay } from "../support/clips.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";
+import { hasProgram } from "../support/programs.ts";
 import { openRectangles, type Rectangles } from "../support/rectangles.ts";
 
 const found = toolsOrSay();
@@ -305,7 +306,7 @@ describe.skipIf(!found)("frames", () => {
   });
 });
 
-describe.skipIf(!found)("export", () => {
+describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
   const annotation = (class_index: number, bbox: number[], polygon: number[] | null = null) => ({
     ...{ id: crypto.randomUUID(), class_index, bbox, polygon },
   });

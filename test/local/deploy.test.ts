@@ -28,6 +28,11 @@ describe("npm run deploy", () => {
       1,
       expect.stringContaining("MARKETS_MIGRATE_URL is not set"),
     ]);
+    const vision = deploy(["vision"]);
+    expect([vision.status, vision.stderr]).toEqual([
+      1,
+      expect.stringContaining("VISION_MIGRATE_URL is not set"),
+    ]);
     const unknown = deploy(["--dry-run", "nope"]);
     expect([unknown.status, unknown.stderr]).toEqual([
       1,

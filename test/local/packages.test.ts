@@ -38,7 +38,7 @@ describe("a package that is missing", () => {
   it.skipIf(!mayInstall)("is installed as root, after fetching lists where there are none", () => {
     const log = join(dir, "log");
     const aptGet = `echo "$@" >>${log}\n[ "$2" = update ] && : >${dir}/lists; [ -e ${dir}/lists ]`;
-    const said = ensure("test", true, aptGet);
+    const said = ensure("gpu-node", true, aptGet);
     expect(said).toMatch(/^Installing ffmpeg: apt-get install .* ffmpeg \(--no-apt refuses\) …\n$/);
     expect(readFileSync(log, "utf8").trim().split("\n")).toEqual([
       "-q install -y --no-install-recommends ffmpeg",

@@ -14,6 +14,7 @@ import { ProgressEvent } from "../../shared/progress.ts";
 import { frameId, Video } from "../../shared/vision.ts";
 import { rectangles, toolsOrSay } from "../support/clips.ts";
 import { workerdPid } from "../support/memory.ts";
+import { hasProgram } from "../support/programs.ts";
 import { newProject, type Person, register } from "../support/scripted-node.ts";
 import { createWorld, type World } from "../support/world.ts";
 
@@ -21,7 +22,7 @@ import { createWorld, type World } from "../support/world.ts";
 const BOTTLES = resolve(import.meta.dirname, "../../../shared/data/video/bottle-detection.mp4");
 const READY_MS = 120_000;
 
-const tools = toolsOrSay();
+const tools = toolsOrSay() && hasProgram("unzip");
 const real = existsSync(BOTTLES);
 if (!real) process.stderr.write(`SKIPPED: no ${BOTTLES}: text is not asked of a real clip\n`);
 
