@@ -59,10 +59,11 @@ export async function listAnnotations(
       sql`SELECT count(*)::int AS total FROM annotation a WHERE ${where}`,
     ) as never,
     database.execute<Record<string, unknown>>(sql`
-      SELECT ${columns} FROM annotation a
+      SELECT ${columns} FROM (
+        SELECT * FROM annotation a WHERE ${where} ORDER BY a.video_id, a.frame_index, a.id
+         LIMIT ${limit}::int OFFSET ${offset}::int) a
         JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
-       WHERE ${where} ORDER BY a.video_id, a.frame_index, a.id
-       LIMIT ${limit}::int OFFSET ${offset}::int`) as never,
+       ORDER BY a.video_id, a.frame_index, a.id`) as never,
   ]);
   const rows = (page as { rows: Record<string, unknown>[] }).rows;
   const { total } = (counted as { rows: { total: number }[] }).rows[0] ?? { total: 0 };
