@@ -152,7 +152,11 @@ async function follow(api: VisionApi, jobId: string): Promise<JobStatus> {
     socket.onclose = () => done();
     socket.onmessage = ({ data }) => {
       const event = JSON.parse(String(data)) as ProgressEvent;
-      if (event.type === "end") return socket.close();
+      if (event.type === "end") {
+        // The socket's own end may come seconds later.
+        socket.close();
+        done();
+      }
       if (event.type === "batch" || event.type === "snapshot") showProgress(event.data);
     };
   });

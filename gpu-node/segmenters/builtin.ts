@@ -45,8 +45,12 @@ import type {
   SegmenterInfo,
 } from "./segmenter.ts";
 
-/** A prompt's most confident detections get masks; each costs one decoding. */
+/**
+ * A prompt's most confident detections get masks, and none that is more likely wrong than right: a
+ * mask costs as much as finding all boxes of a frame.
+ */
 const MASKS_MAX = 40;
+const MASKED_CONFIDENCE_MIN = 0.25;
 /** A mask that hardly fills the box it was asked for is of something else. */
 const MASK_FITS_IOU = 0.5;
 const ALIKE_SAME_IOU = 0.5;
@@ -210,7 +214,8 @@ class Builtin implements Segmenter {
     const embedding = await encoded.embedding();
     const found: Found[] = [];
     for (const [index, { bbox, confidence }] of boxes.entries()) {
-      const answers = index < MASKS_MAX ? await sam.decode(embedding, [boxPrompt(bbox)]) : [];
+      const worth = index < MASKS_MAX && confidence >= MASKED_CONFIDENCE_MIN;
+      const answers = worth ? await sam.decode(embedding, [boxPrompt(bbox)]) : [];
       const mask = answers[0] && windowOf(answers[0], 0, embedding, encoded);
       const tight = mask && tightBox(mask);
       const fits = tight && iou(tight, bbox) >= MASK_FITS_IOU;

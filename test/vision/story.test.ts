@@ -94,7 +94,9 @@ async function heard(id: string): Promise<ProgressEvent[]> {
     socket.onmessage = ({ data }) => {
       const event = ProgressEvent.parse(JSON.parse(String(data)));
       events.push(event);
-      if (event.type === "end") socket.close();
+      if (event.type !== "end") return;
+      socket.close();
+      done();
     };
   });
   return events;
