@@ -3,11 +3,11 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { DatasetExport, Job } from "../../../shared/labeling.ts";
-import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
 import { type ExportOptions, findExport, startExport } from "./exports.ts";
-import { importJob } from "./imports.ts";
+import { Import, importJob } from "./imports.ts";
 import { bearer, jobErrors, jobFor, jobId } from "./job-routes.ts";
 import { jobRecord } from "./jobs.ts";
 
@@ -15,7 +15,6 @@ const tags = ["Datasets"];
 /** A small dataset is done by then, and its address is of the archive itself. */
 const WAIT_MS = 20_000;
 const POLL_MS = 250;
-const IMPORT_LABELS_MAX = 200_000;
 
 const Options = z.object({
   format: z.enum(["yolo", "coco"]).default("yolo"),
@@ -114,33 +113,6 @@ export function addExports(app: App<Parts>) {
   });
   addImport(app);
 }
-
-const Coco = z.object({
-  images: z.array(z.looseObject({ id: z.number(), file_name: z.string() })),
-  categories: z.array(z.looseObject({ id: z.number(), name: name().max(200) })),
-  annotations: z
-    .array(
-      z.looseObject({
-        image_id: z.number(),
-        category_id: z.number(),
-        bbox: z.tuple([z.number(), z.number(), z.number(), z.number()]),
-      }),
-    )
-    .max(IMPORT_LABELS_MAX),
-});
-const Yolo = z.object({
-  names: z.array(name().max(200)).min(1).max(10_000),
-  labels: z
-    .record(z.string(), z.string().max(1_000_000))
-    .meta({ description: "label file texts by image file name, without folders or extensions" }),
-});
-const Import = z.object({
-  project_id: z.uuid(),
-  name: name().max(200).default("Import"),
-  coco: Coco.optional(),
-  yolo: Yolo.optional(),
-});
-export type ImportBody = z.output<typeof Import>;
 
 function addImport(app: App<Parts>) {
   const route = createRoute({

@@ -1,12 +1,43 @@
 // Annotations made elsewhere, as a finished job: COCO JSON or YOLO label texts.
 
+import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
+import { name } from "../../http/app.ts";
 import type { Parts } from "../auth/parts.ts";
 import { type Caller, workspacesOf } from "../auth/scope.ts";
-import type { ImportBody } from "./export-routes.ts";
 import { insertJob } from "./jobs.ts";
 import { type AnnotationInsert, insertAnnotations } from "./settle.ts";
+
+const IMPORT_LABELS_MAX = 200_000;
+
+const Coco = z.object({
+  images: z.array(z.looseObject({ id: z.number(), file_name: z.string() })),
+  categories: z.array(z.looseObject({ id: z.number(), name: name().max(200) })),
+  annotations: z
+    .array(
+      z.looseObject({
+        image_id: z.number(),
+        category_id: z.number(),
+        bbox: z.tuple([z.number(), z.number(), z.number(), z.number()]),
+      }),
+    )
+    .max(IMPORT_LABELS_MAX),
+});
+const Yolo = z.object({
+  names: z.array(name().max(200)).min(1).max(10_000),
+  labels: z
+    .record(z.string(), z.string().max(1_000_000))
+    .meta({ description: "label file texts by image file name, without folders or extensions" }),
+});
+/** What is imported: one of the two forms. */
+export const Import = z.object({
+  project_id: z.uuid(),
+  name: name().max(200).default("Import"),
+  coco: Coco.optional(),
+  yolo: Yolo.optional(),
+});
+type ImportBody = z.output<typeof Import>;
 
 interface ProjectVideo extends Record<string, unknown> {
   id: string;

@@ -12,6 +12,7 @@ import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
 import { issueTicket } from "../progress/tickets.ts";
 import { requestCancel } from "../tasks/queue.ts";
+import { groundAll } from "./grounding.ts";
 import {
   findJob,
   type JobRow,
@@ -23,7 +24,6 @@ import {
   subjectOf,
   topicOf,
 } from "./jobs.ts";
-import { groundAll } from "./label-routes.ts";
 import { advanceJob } from "./settle.ts";
 import { MOVES, type Move, mayMove } from "./states.ts";
 

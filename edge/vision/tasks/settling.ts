@@ -23,6 +23,8 @@ const SETTLE_AFTER_SECONDS = 30;
 const SETTLE_MAX = 200;
 /** Kept this long for whoever asks about a task; its room has taken what it needs. */
 const RESULT_DAYS = 1;
+/** What a room left of a result, such as the frames that are done, is small and stays. */
+const LARGE_RESULT_CHARACTERS = 2_000;
 const ANSWER_DAYS = 1;
 const CODE_DAYS = 7;
 
@@ -78,5 +80,6 @@ async function sweep({ database }: Parts): Promise<void> {
     answers AS (DELETE FROM idempotent_answer WHERE created_at < ${days(ANSWER_DAYS)})
     UPDATE task SET result = NULL WHERE id IN (
       SELECT id FROM task WHERE settled_at < ${days(RESULT_DAYS)} AND result IS NOT NULL
+         AND length(result::text) > ${LARGE_RESULT_CHARACTERS}::int
        ORDER BY settled_at LIMIT 500)`);
 }
