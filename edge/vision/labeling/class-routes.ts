@@ -9,7 +9,7 @@ import type { Database } from "../../http/database.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { callerOf } from "../auth/scope.ts";
 import { deleteAnnotations, type Edit, type Edited } from "./changes.ts";
-import { bearer, jobErrors, jobFor, jobId } from "./job-routes.ts";
+import { bearer, bodyErrors, jobFor, jobId, readErrors, writeErrors } from "./job-routes.ts";
 import { statusOf } from "./jobs.ts";
 import { listClasses, overviewOf, statsOf } from "./stats.ts";
 
@@ -29,7 +29,7 @@ export function addClasses(app: App<Parts>) {
       "that the job lacks is `from` under a new name. It can be undone.",
     security: bearer,
     request: jsonBody(z.object({ job_id: z.uuid(), from: name().max(200), into: name().max(200) })),
-    responses: { 200: json("what was changed", EditedSchema), ...jobErrors },
+    responses: { 200: json("what was changed", EditedSchema), ...bodyErrors },
   });
   app.openapi(merge, async (context) => {
     const { database } = context.var.service;
@@ -52,7 +52,7 @@ export function addClasses(app: App<Parts>) {
     description: "For annotators. It can be undone.",
     security: bearer,
     request: { params: jobId.extend({ class_name: name().max(200) }) },
-    responses: { 200: json("what was changed", EditedSchema), ...jobErrors },
+    responses: { 200: json("what was changed", EditedSchema), ...writeErrors },
   });
   app.openapi(remove, async (context) => {
     const { database } = context.var.service;
@@ -143,7 +143,7 @@ function addNumbers(app: App<Parts>) {
     summary: "Classes of a job",
     security: bearer,
     request: { params: jobId },
-    responses: { 200: json("classes, in the order of exports", z.array(JobClass)), ...jobErrors },
+    responses: { 200: json("classes, in the order of exports", z.array(JobClass)), ...readErrors },
   });
   app.openapi(classes, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
@@ -157,7 +157,7 @@ function addNumbers(app: App<Parts>) {
     summary: "A job at a glance",
     security: bearer,
     request: { params: jobId },
-    responses: { 200: json("frames, annotations, completion", Overview), ...jobErrors },
+    responses: { 200: json("frames, annotations, completion", Overview), ...readErrors },
   });
   app.openapi(overview, async (context) => {
     const { database, clock } = context.var.service;
@@ -176,7 +176,7 @@ function addNumbers(app: App<Parts>) {
       "truth of `precision`; objects that nobody found are not known of.",
     security: bearer,
     request: { params: jobId },
-    responses: { 200: json("statistics", Stats), ...jobErrors },
+    responses: { 200: json("statistics", Stats), ...readErrors },
   });
   app.openapi(stats, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");

@@ -8,7 +8,7 @@ import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
 import { type ExportOptions, findExport, startExport } from "./exports.ts";
 import { Import, importJob } from "./imports.ts";
-import { bearer, jobErrors, jobFor, jobId } from "./job-routes.ts";
+import { bearer, bodyErrors, conflict, jobFor, jobId, readErrors } from "./job-routes.ts";
 import { jobRecord } from "./jobs.ts";
 
 const tags = ["Datasets"];
@@ -46,7 +46,8 @@ export function addExports(app: App<Parts>) {
     responses: {
       200: json("the dataset is there", DatasetExport),
       202: json("the dataset is being made", DatasetExport),
-      ...jobErrors,
+      ...bodyErrors,
+      ...conflict,
       ...errorResponses("task_failed"),
     },
   });
@@ -79,7 +80,7 @@ export function addExports(app: App<Parts>) {
     summary: "How an export stands",
     security: bearer,
     request: { params: exportId },
-    responses: { 200: json("the export", DatasetExport), ...jobErrors },
+    responses: { 200: json("the export", DatasetExport), ...readErrors },
   });
   app.openapi(one, async (context) => {
     const asked = {
@@ -97,7 +98,11 @@ export function addExports(app: App<Parts>) {
     summary: "The archive of an export",
     security: bearer,
     request: { params: exportId },
-    responses: { 302: { description: "to the archive, signed for 15 minutes" }, ...jobErrors },
+    responses: {
+      302: { description: "to the archive, signed for 15 minutes" },
+      ...readErrors,
+      ...conflict,
+    },
   });
   app.openapi(download, async (context) => {
     const asked = {
@@ -130,7 +135,7 @@ function addImport(app: App<Parts>) {
         "the job, and what found no frame",
         z.object({ job: Job, annotations: z.number().int(), unmatched: z.array(z.string()) }),
       ),
-      ...jobErrors,
+      ...bodyErrors,
     },
   });
   app.openapi(route, async (context) => {

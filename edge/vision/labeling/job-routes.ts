@@ -30,15 +30,13 @@ import { MOVES, type Move, mayMove } from "./states.ts";
 export const bearer = [{ accessToken: [] }];
 export const jobId = z.object({ job_id: z.uuid() });
 const tags = ["Jobs"];
-export const jobErrors = errorResponses(
-  "bad_body",
-  "unauthorized",
-  "forbidden",
-  "not_found",
-  "state_conflict",
-  "invalid_request",
-  "store_unavailable",
-);
+const listErrors = errorResponses("unauthorized", "invalid_request", "store_unavailable");
+const common = ["unauthorized", "not_found", "invalid_request", "store_unavailable"] as const;
+/** What routes of labeling may answer: those that read, that write, that take a body. */
+export const readErrors = errorResponses(...common);
+export const writeErrors = errorResponses(...common, "forbidden");
+export const bodyErrors = errorResponses(...common, "forbidden", "bad_body");
+export const conflict = errorResponses("state_conflict");
 
 /** The job of a path, if the caller has at least the role in its workspace. */
 export async function jobFor(
@@ -67,7 +65,7 @@ function addReading(app: App<Parts>) {
     summary: "Labeling jobs, newest first",
     security: bearer,
     request: { query: z.object({ project_id: z.uuid().optional() }) },
-    responses: { 200: json("jobs of the caller's workspaces", z.array(Job)), ...jobErrors },
+    responses: { 200: json("jobs of the caller's workspaces", z.array(Job)), ...listErrors },
   });
   app.openapi(list, async (context) => {
     const { database } = context.var.service;
@@ -83,7 +81,7 @@ function addReading(app: App<Parts>) {
     summary: "One labeling job",
     security: bearer,
     request: { params: jobId },
-    responses: { 200: json("the job", Job), ...jobErrors },
+    responses: { 200: json("the job", Job), ...readErrors },
   });
   app.openapi(one, async (context) => {
     const { job_id: id } = context.req.valid("param");
@@ -99,7 +97,7 @@ function addReading(app: App<Parts>) {
     description: "The numbers that the job's live topic carries, for pollers.",
     security: bearer,
     request: { params: jobId },
-    responses: { 200: json("the job's status", JobStatus), ...jobErrors },
+    responses: { 200: json("the job's status", JobStatus), ...readErrors },
   });
   app.openapi(status, async (context) => {
     const { database, clock } = context.var.service;
@@ -117,7 +115,7 @@ function addReading(app: App<Parts>) {
       "those of the job's current round; a resumed or extended job has a new topic.",
     security: bearer,
     request: { params: jobId },
-    responses: { 200: json("a ticket of a minute", Ticket), ...jobErrors },
+    responses: { 200: json("a ticket of a minute", Ticket), ...readErrors },
   });
   app.openapi(ticket, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
@@ -148,7 +146,7 @@ function addEditing(app: App<Parts>) {
         }),
       ),
     },
-    responses: { 200: json("the job", Job), ...jobErrors },
+    responses: { 200: json("the job", Job), ...bodyErrors },
   });
   app.openapi(edit, async (context) => {
     const { database } = context.var.service;
@@ -169,7 +167,7 @@ function addEditing(app: App<Parts>) {
     description: "For engineers. Its tasks are cancelled; its videos stay.",
     security: bearer,
     request: { params: jobId },
-    responses: { 204: { description: "the job is gone" }, ...jobErrors },
+    responses: { 204: { description: "the job is gone" }, ...writeErrors },
   });
   app.openapi(remove, async (context) => {
     const { database } = context.var.service;
@@ -187,7 +185,7 @@ function addEditing(app: App<Parts>) {
     description: "For engineers. Only a job that has ended can be copied.",
     security: bearer,
     request: { params: jobId },
-    responses: { 201: json("the copy", Job), ...jobErrors },
+    responses: { 201: json("the copy", Job), ...writeErrors, ...conflict },
   });
   app.openapi(duplicate, async (context) => {
     const { database } = context.var.service;
@@ -250,7 +248,7 @@ function addLife(app: App<Parts>) {
         "the job runs again",
         z.object({ job_id: z.uuid(), warnings: z.array(z.string()) }),
       ),
-      ...jobErrors,
+      ...bodyErrors,
       ...errorResponses("state_conflict", "class_exists"),
       ...errorResponses("prompt_unknown", "invalid_request"),
     },
@@ -301,7 +299,7 @@ function addLife(app: App<Parts>) {
     description: "Beyond the contract; for engineers. Frames under way are finished first.",
     security: bearer,
     request: { params: jobId },
-    responses: { 202: json("the job stops", JobStatus), ...jobErrors },
+    responses: { 202: json("the job stops", JobStatus), ...writeErrors, ...conflict },
   });
   app.openapi(stop, async (context) => {
     const parts = context.var.service;
@@ -323,7 +321,7 @@ function addLife(app: App<Parts>) {
     description: "Beyond the contract; for engineers. Only frames that are not labeled yet run.",
     security: bearer,
     request: { params: jobId },
-    responses: { 202: json("the job goes on", JobStatus), ...jobErrors },
+    responses: { 202: json("the job goes on", JobStatus), ...writeErrors, ...conflict },
   });
   app.openapi(resume, async (context) => {
     const parts = context.var.service;

@@ -19,7 +19,15 @@ import {
   undoChange,
   updateAnnotations,
 } from "./changes.ts";
-import { bearer, jobErrors, jobFor, jobId } from "./job-routes.ts";
+import {
+  bearer,
+  bodyErrors,
+  conflict,
+  jobFor,
+  jobId,
+  readErrors,
+  writeErrors,
+} from "./job-routes.ts";
 import type { JobRow } from "./jobs.ts";
 
 const PAGE = 100;
@@ -94,7 +102,7 @@ function addListing(app: App<Parts>) {
         limit: z.coerce.number().int().min(1).max(PAGE_MAX).default(PAGE),
       }),
     },
-    responses: { 200: json("a page of annotations", AnnotationPage), ...jobErrors },
+    responses: { 200: json("a page of annotations", AnnotationPage), ...readErrors },
   });
   app.openapi(list, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
@@ -105,10 +113,6 @@ function addListing(app: App<Parts>) {
   });
 }
 
-const editErrors = {
-  ...jobErrors,
-  ...errorResponses("state_conflict", "revision_conflict"),
-};
 const annotationId = z.object({ annotation_id: z.uuid() });
 const Edit = z.object({
   bbox: Bbox.optional(),
@@ -135,7 +139,7 @@ function addDrawing(app: App<Parts>) {
     description: "For annotators. A class that the job lacks is added to it.",
     security: bearer,
     request: jsonBody(Drawn),
-    responses: { 201: json("the annotation", Annotation), ...jobErrors },
+    responses: { 201: json("the annotation", Annotation), ...bodyErrors },
   });
   app.openapi(draw, async (context) => {
     const { database } = context.var.service;
@@ -156,7 +160,11 @@ function addDrawing(app: App<Parts>) {
     description: "For annotators. `accepted` null takes a judgement back.",
     security: bearer,
     request: { params: annotationId, ...jsonBody(Edit) },
-    responses: { 200: json("the annotation", Annotation), ...editErrors },
+    responses: {
+      200: json("the annotation", Annotation),
+      ...bodyErrors,
+      ...errorResponses("revision_conflict"),
+    },
   });
   app.openapi(edit, async (context) => {
     const { database } = context.var.service;
@@ -185,7 +193,7 @@ function addDrawing(app: App<Parts>) {
     description: "Beyond the contract; for annotators. It can be undone.",
     security: bearer,
     request: { params: annotationId },
-    responses: { 200: json("what was changed", EditedSchema), ...jobErrors },
+    responses: { 200: json("what was changed", EditedSchema), ...writeErrors },
   });
   app.openapi(remove, async (context) => {
     const { database } = context.var.service;
@@ -287,7 +295,7 @@ function addBulk(app: App<Parts>) {
       ...{ params: jobId },
       ...jsonBody(z.object({ accepted: z.boolean().nullable(), filter: Filter.prefault({}) })),
     },
-    responses: { 200: json("what was changed", EditedSchema), ...jobErrors },
+    responses: { 200: json("what was changed", EditedSchema), ...bodyErrors },
   });
   app.openapi(review, async (context) => {
     const { database } = context.var.service;
@@ -314,7 +322,7 @@ function addUndo(app: App<Parts>) {
     description: "Beyond the contract. Who did what, and whether it was undone.",
     security: bearer,
     request: { params: jobId },
-    responses: { 200: json(`the newest ${CHANGES_MAX} edits`, z.array(Change)), ...jobErrors },
+    responses: { 200: json(`the newest ${CHANGES_MAX} edits`, z.array(Change)), ...readErrors },
   });
   app.openapi(list, async (context) => {
     const { database } = context.var.service;
@@ -336,7 +344,8 @@ function addUndo(app: App<Parts>) {
         "how much came back",
         z.object({ restored: z.number().int(), kept: z.number().int() }),
       ),
-      ...jobErrors,
+      ...writeErrors,
+      ...conflict,
     },
   });
   app.openapi(undo, async (context) => {
