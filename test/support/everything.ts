@@ -1,5 +1,5 @@
-// One of everything that a tenant may have, and how every route of the service is asked about it: for
-// tests that walk all routes. A route without a fixture fails them, so a new one cannot be forgotten.
+// One of everything that a tenant may have, and how every route of the service is asked about it,
+// for tests that walk all routes. A route without a fixture fails them: none can be forgotten.
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";

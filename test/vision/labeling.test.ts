@@ -162,6 +162,92 @@ describe("POST /label", () => {
   });
 });
 
+describe("what asks a segmenter at once", () => {
+  const failing = async () => ({
+    ...{ outcome: "failed" as const, code: "broken", detail: "the model broke", retryable: false },
+  });
+  const click = (more: object = {}) => ({
+    ...{ frame_id: frameId(videoId, 0), points: [{ x: 1, y: 1, label: 1 }], ...more },
+  });
+  const look = (more: object = {}) => ({
+    ...{ frame_ids: [frameId(videoId, 0)], prompts: ["person"], ...more },
+  });
+  const exemplar = (more: object = {}) => ({
+    ...{ project_id: projectId, video_ids: [videoId] },
+    ...{ exemplars: [{ frame_id: frameId(videoId, 0), bbox: [1, 1, 9, 9] }], ...more },
+  });
+
+  it("gives the node's words when it fails", async () => {
+    Object.assign(node.script, { segment: failing, preview: failing, frames: failing });
+    const stop = node.start();
+    const failed = [502, "task_failed"];
+    expect(await admin.refused("POST", "/label/segment-points", click())).toEqual(failed);
+    expect(await admin.refused("POST", "/label/preview", look())).toEqual(failed);
+    expect(await admin.refused("GET", `/videos/${videoId}/frames/69.jpg`)).toEqual(failed);
+    await stop();
+  });
+
+  it.each([
+    ["/label/segment-points", () => click({ points: [] })],
+    ["/label/segment-points", () => click({ frame_id: "7" })],
+    ["/label/preview", () => look({ frame_ids: [] })],
+    ["/label/preview", () => look({ prompts: [] })],
+    ["/label/exemplar", () => exemplar({ exemplars: [] })],
+    ["/annotations", () => ({ bbox: [1, 1, 1, 1] })],
+  ])("is refused as it stands: %s", async (path, body) => {
+    expect(await admin.refused("POST", path, body())).toEqual([422, "invalid_request"]);
+  });
+
+  it("waits for a video to be probed", async () => {
+    const unprobed = (await uploadVideo(admin, projectId, "unprobed.mp4")).video_id;
+    const frame_id = frameId(unprobed, 0);
+    const early = [409, "state_conflict"];
+    const ask = (path: string, body: object) => admin.refused("POST", path, body);
+    expect(await ask("/label/segment-points", click({ frame_id }))).toEqual(early);
+    expect(await ask("/label/preview", look({ frame_ids: [frame_id] }))).toEqual(early);
+    expect(await ask("/label/exemplar", exemplar({ video_ids: [unprobed] }))).toEqual(early);
+    await node.work();
+  });
+
+  it("starts an exemplar job whose class is the one that was named", async () => {
+    const body = exemplar({ class: "widget", threshold: 0 });
+    const response = await admin.send("POST", "/label/exemplar", body);
+    expect(response.status).toBe(202);
+    const { job_id: id } = (await response.json()) as { job_id: string };
+    await node.work();
+    expect(new Set((await annotationsOf(id)).items.map((one) => one.class))).toEqual(
+      new Set(["widget"]),
+    );
+  });
+});
+
+describe("a job that runs", () => {
+  it("is not copied, exported or resumed", async () => {
+    const id = await start();
+    const early = [409, "state_conflict"];
+    for (const path of ["duplicate", "export", "resume", "add-class"]) {
+      const body = path === "add-class" ? { class: "car" } : undefined;
+      expect([path, ...(await admin.refused("POST", `/jobs/${id}/${path}`, body))]).toEqual([
+        path,
+        ...early,
+      ]);
+    }
+    expect(await admin.refused("GET", "/jobs?project_id=none")).toEqual([422, "invalid_request"]);
+    await node.work();
+  });
+
+  it("answers an export that takes long with where it will be", { timeout: 60_000 }, async () => {
+    const id = await start();
+    await node.work();
+    const response = await admin.send("POST", `/jobs/${id}/export`, {});
+    expect(response.status).toBe(202);
+    const made = (await response.json()) as { export_id: string; download_url: string };
+    const path = made.download_url.replace(/^.*\/api\/v1/, "");
+    const early = await admin.send("GET", path);
+    expect([early.status, early.headers.get("Retry-After")]).toEqual([409, "5"]);
+  });
+});
+
 describe("a job's life", () => {
   it("is stopped with what is done kept, and resumed for the rest alone", async () => {
     const id = await start();

@@ -65,6 +65,18 @@ it("answers 400 for a body that is no JSON", async () => {
   }
 });
 
+it.each([
+  ["/auth/login", {}],
+  ["/auth/refresh", {}],
+  ["/auth/password", {}],
+  ["/auth/logout", { everywhere: 3 }],
+])("%s answers 400 for a body that is no JSON, and 422 for a wrong one", async (path, wrong) => {
+  const headers = { "Content-Type": "application/json" };
+  const torn = await owner.ask("POST", path, "{not json", headers);
+  expect(refusal(torn)).toEqual([400, "bad_body"]);
+  expect(refusal(await owner.ask("POST", path, wrong))).toEqual([422, "invalid_request"]);
+});
+
 it("answers 422 for an id that is none", async () => {
   const named = routes.filter(
     ({ path, statuses }) => /\{\w+_id\}/.test(path) && statuses.includes(422),
