@@ -6,10 +6,11 @@ import { Failure } from "../../../shared/errors.ts";
 import { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
 import { type App, json, jsonBody, name } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
+import { bearer } from "../auth/account-routes.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { callerOf } from "../auth/scope.ts";
 import { deleteAnnotations, type Edit, type Edited } from "./changes.ts";
-import { bearer, bodyErrors, jobFor, jobId, readErrors, writeErrors } from "./job-routes.ts";
+import { bodyErrors, jobFor, jobId, readErrors, writeErrors } from "./job-routes.ts";
 import { statusOf } from "./jobs.ts";
 import { listClasses, overviewOf, statsOf } from "./stats.ts";
 

@@ -4,11 +4,12 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { DatasetExport, Job } from "../../../shared/labeling.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { bearer } from "../auth/account-routes.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
 import { type ExportOptions, findExport, startExport } from "./exports.ts";
 import { Import, importJob } from "./imports.ts";
-import { bearer, bodyErrors, conflict, jobFor, jobId, readErrors } from "./job-routes.ts";
+import { bodyErrors, conflict, jobFor, jobId, readErrors } from "./job-routes.ts";
 import { jobRecord } from "./jobs.ts";
 
 const tags = ["Datasets"];

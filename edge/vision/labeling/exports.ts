@@ -7,12 +7,13 @@ import type { DatasetExport } from "../../../shared/labeling.ts";
 import { type ExportManifest, type ObjectSource, TASK_KINDS } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
+import { idList } from "../auth/accounts.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { presignGet, source, target } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 import { shown } from "./annotations.ts";
-import { type JobRow, uuids } from "./jobs.ts";
+import type { JobRow } from "./jobs.ts";
 import { splitFrames } from "./split.ts";
 
 export interface ExportOptions {
@@ -162,7 +163,7 @@ export async function findExport(
 ): Promise<DatasetExport> {
   const { rows } = await parts.database.execute<Record<string, unknown>>(sql`
     SELECT e.*, e.bytes::float8 AS size, j.name FROM dataset_export e JOIN job j ON j.id = e.job_id
-     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${uuids(workspaces)}`);
+     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`);
   const row = rows[0];
   if (!row) throw new Failure("not_found", "no such export in your workspaces");
   const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));

@@ -8,6 +8,7 @@ import { Job, JobStatus } from "../../../shared/labeling.ts";
 import { Ticket } from "../../../shared/progress.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { bearer } from "../auth/account-routes.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
 import { issueTicket } from "../progress/tickets.ts";
@@ -27,7 +28,6 @@ import {
 import { advanceJob } from "./settle.ts";
 import { MOVES, type Move, mayMove } from "./states.ts";
 
-export const bearer = [{ accessToken: [] }];
 export const jobId = z.object({ job_id: z.uuid() });
 const tags = ["Jobs"];
 const listErrors = errorResponses("unauthorized", "invalid_request", "store_unavailable");

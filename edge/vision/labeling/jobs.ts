@@ -9,6 +9,7 @@ import type { Job, JobStatus } from "../../../shared/labeling.ts";
 import type { Prompt } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
+import { idList } from "../auth/accounts.ts";
 import type { Parts } from "../auth/parts.ts";
 import { objectKeys } from "../projects/videos.ts";
 import { source, target } from "../tasks/objects.ts";
@@ -98,7 +99,7 @@ export async function findJob(
 ): Promise<JobRow> {
   const { rows } = await database.execute<{ job: Record<string, unknown> }>(sql`
     SELECT to_jsonb(j) AS job FROM job j
-     WHERE id = ${jobId}::uuid AND workspace_id IN ${uuids(workspaces)}`);
+     WHERE id = ${jobId}::uuid AND workspace_id IN ${idList(workspaces)}`);
   const row = rows[0]?.job;
   if (!row) throw new Failure("not_found", "no such job in your workspaces");
   return jobRow(row);
@@ -107,8 +108,6 @@ export async function findJob(
 /** Values as rows of a subquery, for IN. */
 export const texts = (values: readonly string[]): SQL =>
   sql`(SELECT jsonb_array_elements_text(${JSON.stringify(values)}::jsonb))`;
-export const uuids = (values: readonly string[]): SQL =>
-  sql`(SELECT v::uuid FROM jsonb_array_elements_text(${JSON.stringify(values)}::jsonb) v)`;
 
 const moment = (value: unknown) => (value === null ? null : new Date(String(value)));
 
@@ -148,7 +147,7 @@ export async function listJobs(
       coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
         FROM job_video v WHERE v.job_id = j.id), '[]') AS videos
     FROM job j
-    WHERE j.workspace_id IN ${uuids(workspaces)} ${project} ${one}
+    WHERE j.workspace_id IN ${idList(workspaces)} ${project} ${one}
     ORDER BY j.created_at DESC, j.id`);
   return rows.map(({ job, prompts, videos }) => {
     const row = jobRow(job as Record<string, unknown>);

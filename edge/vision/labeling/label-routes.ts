@@ -7,6 +7,7 @@ import { Bbox, Mask, Point, type Prompt, TASK_KINDS } from "../../../shared/task
 import { frameId, parseFrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
+import { bearer } from "../auth/account-routes.ts";
 import { answerOnce } from "../auth/idempotency.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
@@ -27,7 +28,6 @@ const SEGMENT_MS = 60_000;
 const CROP_CHARACTERS_MAX = 4 * 1024 * 1024;
 
 const tags = ["Labeling"];
-const bearer = [{ accessToken: [] }];
 const threshold = z.number().min(0).max(1).default(THRESHOLD_DEFAULT).meta({
   description: "shown are annotations of at least this confidence; lower favours tiny objects",
 });

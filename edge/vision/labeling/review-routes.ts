@@ -8,6 +8,7 @@ import { Bbox } from "../../../shared/tasks.ts";
 import { parseFrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
+import { bearer } from "../auth/account-routes.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
 import { type AnnotationFilter, findAnnotation, listAnnotations, matching } from "./annotations.ts";
@@ -19,15 +20,7 @@ import {
   undoChange,
   updateAnnotations,
 } from "./changes.ts";
-import {
-  bearer,
-  bodyErrors,
-  conflict,
-  jobFor,
-  jobId,
-  readErrors,
-  writeErrors,
-} from "./job-routes.ts";
+import { bodyErrors, conflict, jobFor, jobId, readErrors, writeErrors } from "./job-routes.ts";
 import type { JobRow } from "./jobs.ts";
 
 const PAGE = 100;
