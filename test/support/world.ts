@@ -57,6 +57,8 @@ export interface WorldOptions {
   endpointPort?: number;
   /** Points the services at another catalog graph; null at none. */
   graphUrl?: string | null;
+  /** For a vision service that is killed and must come back where it was; else any free one. */
+  visionPort?: number;
 }
 
 /** What vision services of tests sign with. */
@@ -112,8 +114,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     s3Port,
     services: options.services ?? SERVICES,
     host: "127.0.0.1",
-    // A service that is killed comes back where it was.
-    ports: { markets: 0, console: 0, vision: await freePort() },
+    ports: { markets: 0, console: 0, vision: options.visionPort ?? 0 },
     persistTo: join(folder, "workers"),
     bundles: join(folder, "bundles"),
     s3: { accessKeyId: "test", secretAccessKey: "test" },

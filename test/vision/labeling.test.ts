@@ -1,6 +1,7 @@
 // Labeling jobs in workerd: from a request to annotations, through stops, failures, late duplicates
 // and one class more. The node is scripted; its protocol, the database and the store are real.
 
+import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { AnnotationPage, Job, JobStatus } from "../../shared/labeling.ts";
 import { type ClaimedTask, TASK_KINDS } from "../../shared/tasks.ts";
@@ -289,6 +290,21 @@ describe("a job's life", () => {
     await admin.ok("POST", `/jobs/${id}/resume`);
     await node.work();
     expect(await statusOf(id)).toMatchObject({ state: "completed", failure: null });
+    expect((await annotationsOf(id)).total).toBe(FRAMES);
+  });
+
+  it("does not end while its next round is not planned, and is taken up by the cron", async () => {
+    const id = await start();
+    const first = (await node.claim(["label"])) as ClaimedTask;
+    // The service died between raising the round and enqueueing its tasks.
+    await world.visionDatabase.execute(sql`
+      UPDATE job SET settings = settings || '{"round": 2}', created_at = now() - interval '1 hour'
+       WHERE id = ${id}::uuid`);
+    await node.finish(first, { outcome: "finished", result: found(first) });
+    expect((await statusOf(id)).state).toBe("running");
+    await world.tick(Date.now());
+    await node.work();
+    expect(await statusOf(id)).toMatchObject({ state: "completed", frames_done: FRAMES });
     expect((await annotationsOf(id)).total).toBe(FRAMES);
   });
 

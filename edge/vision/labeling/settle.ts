@@ -125,21 +125,31 @@ async function annotationRows(
   return rows;
 }
 
+/** How the tasks of a job's current round stand. */
+interface Counted extends Record<string, unknown> {
+  open: number;
+  planned: boolean;
+  cut: number;
+  failed: string | null;
+}
+
 /** Ends a job whose tasks have all ended, and tells its topic how it stands. */
 export async function advanceJob(parts: Parts, jobId: string, workspaceId: string): Promise<void> {
   const { database } = parts;
-  const { rows } = await database.execute<{ open: number; failed: string | null; cut: number }>(sql`
+  const { rows } = await database.execute<Counted>(sql`
     SELECT (count(*) FILTER (WHERE t.settled_at IS NULL))::int AS open,
+      coalesce((SELECT (settings->>'planned')::int = (settings->>'round')::int FROM job
+        WHERE id = ${jobId}::uuid), false) AS planned,
       (count(*) FILTER (WHERE t.state IN ('cancelled', 'revoked')))::int AS cut,
       min(coalesce(t.errors->-1->>'detail', 'a task failed')) FILTER (WHERE t.state = 'failed')
         AS failed
       FROM task t JOIN job j ON j.id = ${jobId}::uuid
      WHERE t.subject = ${subjectOf(jobId)} AND t.kind = 'label'
-       AND (t.payload->>'round')::int = (j.settings->>'round')::int
-       AND (j.settings->>'planned')::int = (j.settings->>'round')::int`);
+       AND (t.payload->>'round')::int = (j.settings->>'round')::int`);
   const [counted] = rows;
   if (!counted) return;
-  if (counted.open === 0) await endJob(parts, jobId, counted);
+  // A round whose tasks are not enqueued yet has no open ones either.
+  if (counted.planned && counted.open === 0) await endJob(parts, jobId, counted);
   const job = await findJob(database, [workspaceId], jobId).catch(() => null);
   if (!job) return;
   const status = await statusOf(database, job, parts.clock());
