@@ -16,6 +16,7 @@ export const ERRORS = {
   unknown_snapshot: { status: 404, meaning: "no snapshot has this name" },
   unknown_commodity: { status: 404, meaning: "no commodity, hub or zone has this name" },
   unknown_job: { status: 404, meaning: "no pipeline has this job name" },
+  unknown_schedule: { status: 404, meaning: "no schedule has this name" },
   unknown_run: { status: 404, meaning: "no such run" },
   unknown_backfill: { status: 404, meaning: "no such backfill" },
   method_not_allowed: { status: 405, meaning: "the path exists, but not for this method" },
@@ -55,6 +56,8 @@ export const ERRORS = {
   gate_rejected: { status: 502, meaning: "the quality gate refused the fetched rows" },
   sandbox_mixed: { status: 502, meaning: "sandbox and real data may not share a series" },
   commit_conflict: { status: 503, meaning: "other writers won every attempt to commit" },
+  not_released: { status: 502, meaning: "the provider has not published the partition yet" },
+  run_canceled: { status: 502, meaning: "an operator canceled it" },
   lease_lost: { status: 502, meaning: "the run's process stopped renewing its lease" },
 } as const satisfies Record<string, { status: number; meaning: string }>;
 

@@ -232,7 +232,11 @@ export const GraphRelated = z
   .meta({ id: "GraphRelated" });
 export type GraphRelated = z.infer<typeof GraphRelated>;
 
-export const RunState = z.enum(["queued", "running", "succeeded", "failed"]);
+/**
+ * `queued` with `error_code` `not_released`: it waits for its provider. `late`: the time to wait
+ * was over before the provider published.
+ */
+export const RunState = z.enum(["queued", "running", "succeeded", "failed", "late", "canceled"]);
 export type RunState = z.infer<typeof RunState>;
 
 export const RunTrigger = z.enum(["schedule", "manual", "backfill"]);
@@ -245,10 +249,13 @@ export const Run = z
     job: z.string().meta({ example: "grid_region" }),
     partition: z.string().meta({ example: "2026-01-31" }),
     trigger: RunTrigger,
+    reconstructed: z.boolean(),
     state: RunState,
     attempt: z.int(),
     backfill_id: z.string().nullable(),
+    scheduled_at: instant.nullable().meta({ description: "the tick that started it" }),
     created_at: instant,
+    available_at: instant.meta({ description: "a queued run begins no sooner" }),
     started_at: instant.nullable(),
     finished_at: instant.nullable(),
     error_code: z.string().nullable(),
@@ -267,26 +274,86 @@ export const Backfill = z
     first: z.string(),
     last: z.string(),
     created_at: instant,
+    canceled_at: instant.nullable(),
     runs: z.object({
       queued: z.int(),
       running: z.int(),
       succeeded: z.int(),
       failed: z.int(),
+      late: z.int(),
+      canceled: z.int(),
     }),
   })
   .meta({ id: "Backfill" });
 export type Backfill = z.infer<typeof Backfill>;
 
+/** An entry of a run's journal. */
+export const RunEvent = z
+  .object({
+    attempt: z.int(),
+    at: instant,
+    level: z.enum(["info", "warning", "error"]),
+    event: z.string().meta({ example: "committed" }),
+    detail: z.record(z.string(), z.unknown()),
+  })
+  .meta({ id: "RunEvent" });
+export type RunEvent = z.infer<typeof RunEvent>;
+
+/** A due instant of a schedule: the run it started, or why it started none. */
+export const Tick = z
+  .object({
+    schedule: z.string(),
+    scheduled_at: instant,
+    run_id: z.string().nullable(),
+    skip_reason: z.string().nullable(),
+    state: RunState.nullable().meta({ description: "of the run" }),
+    partition: z.string().nullable(),
+  })
+  .meta({ id: "Tick" });
+export type Tick = z.infer<typeof Tick>;
+
+export const Schedule = z
+  .object({
+    schedule: z.string().meta({ example: "grid_region" }),
+    job: z.string(),
+    cron: z.string().meta({ example: "20 * * * *" }),
+    time_zone: z.string().meta({ example: "America/New_York" }),
+    aim: z.enum(["latest", "previous", "unfinished"]).meta({
+      description:
+        "latest: the newest partition; previous: the one before, whose last values come after its " +
+        "end; unfinished: the oldest recent one that no run materialized",
+    }),
+    enabled: z.boolean(),
+    next_tick: instant.nullable(),
+    last_tick: Tick.nullable(),
+  })
+  .meta({ id: "Schedule" });
+export type Schedule = z.infer<typeof Schedule>;
+
+/** A pipeline. */
 export const Job = z
   .object({
     job: z.string(),
+    title: z.string(),
+    provider: z.string(),
     libraries: z.array(z.string()),
-    cron: z.string().meta({ example: "20 * * * *" }),
-    time_zone: z.string().meta({ example: "America/New_York" }),
-    next_tick: instant.nullable(),
-    last_tick: instant.nullable(),
-    last_tick_outcome: z.string().nullable().meta({ description: "a run id or a skip reason" }),
+    partition_unit: z.enum(["day", "weekday", "operating_day", "week", "month"]),
+    first_partition: z.string(),
     latest_partition: z.string(),
+    schedules: z.array(Schedule).meta({ description: "none: it is run by hand" }),
   })
   .meta({ id: "Job" });
 export type Job = z.infer<typeof Job>;
+
+/** Where a partition stands. */
+export const PartitionState = z
+  .object({
+    partition: z.string(),
+    state: z.enum(["materialized", "queued", "running", "failed", "late", "missing"]),
+    run_id: z.string().nullable().meta({ description: "its newest run" }),
+    finished_at: instant.nullable(),
+    error_code: z.string().nullable(),
+    revised_rows: z.int().meta({ description: "rows that runs revised or retracted later" }),
+  })
+  .meta({ id: "PartitionState" });
+export type PartitionState = z.infer<typeof PartitionState>;

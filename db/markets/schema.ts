@@ -184,12 +184,14 @@ export const backfill = pgTable("backfill", {
   last: date("last", { mode: "string" }).notNull(),
   idempotencyKey: text("idempotency_key").unique(),
   createdAt: instant("created_at").notNull(),
+  /** Set when an operator ended it: what had not begun is canceled. */
+  canceledAt: instant("canceled_at"),
 });
 
 /**
  * One execution of a pipeline over one partition. `queued` and `running` are left by the run's own
- * process, or by the minute cron when `available_at` or `lease_until` passed; `succeeded` and
- * `failed` are final.
+ * process, or by the minute cron when `available_at` or `lease_until` passed; the others are final.
+ * `late`: the provider had not published the partition when the time to wait for it was over.
  */
 export const run = pgTable(
   "run",
@@ -198,10 +200,14 @@ export const run = pgTable(
     job: text("job").notNull(),
     partition: date("partition", { mode: "string" }).notNull(),
     trigger: text("trigger", { enum: ["schedule", "manual", "backfill"] }).notNull(),
+    /** The instant of the tick that started it; null for runs started by hand. */
+    scheduledAt: instant("scheduled_at"),
     backfillId: uuid("backfill_id").references(() => backfill.id),
     /** True: its rows are a best-effort baseline, not a forward vintage. */
     reconstructed: boolean("reconstructed").notNull(),
-    state: text("state", { enum: ["queued", "running", "succeeded", "failed"] }).notNull(),
+    state: text("state", {
+      enum: ["queued", "running", "succeeded", "failed", "late", "canceled"],
+    }).notNull(),
     /** Rises with every claim and never falls: it is the fence of the run's writes. */
     attempt: integer("attempt").notNull().default(0),
     /** The attempt after which a failure is final; running it again on purpose raises it. */
@@ -215,12 +221,36 @@ export const run = pgTable(
     errorCode: text("error_code"),
     errorDetail: text("error_detail"),
     metadata: jsonb("metadata"),
+    /** The valid time it committed; set when it ends with every row it needed. */
+    coveredFrom: instant("covered_from"),
+    coveredTo: instant("covered_to"),
+    /** Rows it revised or retracted, by the partition they belong to. */
+    revised: jsonb("revised"),
   },
   (table) => [
     index("run_open").on(table.state, table.availableAt).where(sql`state IN ('queued', 'running')`),
     index("run_newest").on(table.createdAt),
     index("run_backfill").on(table.backfillId),
-    check("run_finished", sql`(state IN ('succeeded', 'failed')) = (finished_at IS NOT NULL)`),
+    index("run_partition").on(table.job, table.partition),
+    check("run_finished", sql`(state IN ('queued', 'running')) = (finished_at IS NULL)`),
     check("run_leased", sql`(state = 'running') = (lease_until IS NOT NULL)`),
   ],
+);
+
+/** What a run did, step by step: its log. Kept for some months. */
+export const runEvent = pgTable(
+  "run_event",
+  {
+    id: bigint("id", { mode: "number" }).primaryKey().generatedAlwaysAsIdentity(),
+    runId: uuid("run_id")
+      .notNull()
+      .references(() => run.id),
+    attempt: integer("attempt").notNull(),
+    at: instant("at").notNull(),
+    level: text("level", { enum: ["info", "warning", "error"] }).notNull(),
+    /** Such as `fetched` or `committed`. */
+    event: text("event").notNull(),
+    detail: jsonb("detail").notNull(),
+  },
+  (table) => [index("run_event_run").on(table.runId, table.id), index("run_event_at").on(table.at)],
 );

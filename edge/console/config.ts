@@ -31,10 +31,13 @@ const Environment = z.object({
   /** The catalog graph's database, a role that writes it. Unset: runs record nothing there. */
   GRAPH_DATABASE_URL: optionalDatabaseUrl(),
   /**
-   * Runs for EIA; one queue a provider, so that its concurrency is our politeness. Required
-   * binding.
+   * Runs of each provider; a queue for each, so that its concurrency is our politeness. Required
+   * bindings.
    */
   INGEST_EIA: binding<Queue<RunMessage>>(),
+  INGEST_ERCOT: binding<Queue<RunMessage>>(),
+  INGEST_NOAA: binding<Queue<RunMessage>>(),
+  INGEST_TWELVE_DATA: binding<Queue<RunMessage>>(),
   /** Bearer token of the operator API. Required, no default. */
   OPERATOR_TOKEN: secret(),
   /** EIA API key. With it the real EIA answers; without it and without a sandbox, EIA runs fail. */

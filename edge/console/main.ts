@@ -1,6 +1,6 @@
 // The console Worker: cron ingest, queue consumer and operator API. It owns everything that writes.
 
-import type { ExportedHandler, MessageSendRequest } from "@cloudflare/workers-types";
+import type { ExportedHandler, MessageSendRequest, Queue } from "@cloudflare/workers-types";
 import { systemClock } from "../../shared/time.ts";
 import { createService } from "../http/app.ts";
 import { openDatabase } from "../http/database.ts";
@@ -8,12 +8,15 @@ import { requireBearer } from "../http/keys.ts";
 import type { Log } from "../http/log.ts";
 import { executeRun, type IngestParts } from "../markets/ingest/execute.ts";
 import { openGraphWriter } from "../markets/ingest/graph.ts";
+import type { Provider } from "../markets/ingest/pipeline.ts";
+import { pipelineOf } from "../markets/ingest/pipelines.ts";
+import { politely } from "../markets/ingest/sources/upstream.ts";
 import { minuteTick } from "../markets/ingest/tick.ts";
 import { keepHouse } from "../markets/store/compact.ts";
 import { openStore } from "../markets/store/store.ts";
 import { type Config, parseConfig, type RunMessage } from "./config.ts";
 import { addRoutes, type Console } from "./routes.ts";
-import { chooseUpstreams } from "./upstreams.ts";
+import { chooseUpstreams, REQUEST_INTERVALS_MS } from "./upstreams.ts";
 
 /** Messages a queue takes in one call. */
 const BATCH_MAX = 100;
@@ -25,7 +28,7 @@ const { app, open, log } = createService<Console>({
   description:
     "Pipelines, runs and backfills of the markets platform. Every route but /healthz needs " +
     "Authorization: Bearer with the operator token.",
-  loggedQuery: ["limit", "backfill_id"],
+  loggedQuery: ["limit", "backfill_id", "job", "partition", "state", "schedule"],
   open: (environment, log) => {
     const config = parseConfig(environment);
     return { config, ingest: openIngest(config, log) };
@@ -38,6 +41,7 @@ function openIngest(config: Config, log: Log): IngestParts {
   const pause = (milliseconds: number) =>
     new Promise<void>((resolve) => setTimeout(resolve, milliseconds));
   const fetcher = { fetch: (url: string, init: RequestInit) => fetch(url, init), pause };
+  const polite = politely(fetcher as never, REQUEST_INTERVALS_MS, systemClock);
   return {
     database,
     graph: config.GRAPH_DATABASE_URL ? openGraphWriter(config.GRAPH_DATABASE_URL) : null,
@@ -45,15 +49,25 @@ function openIngest(config: Config, log: Log): IngestParts {
     pause,
     log,
     store: openStore({ database, bucket }),
-    upstreams: chooseUpstreams(config, fetcher as never),
+    upstreams: chooseUpstreams(config, polite),
     clock: systemClock,
     leaseMs: config.INGEST_LEASE_SECONDS * 1_000,
-    // Every pipeline so far is EIA's; the next provider brings its own queue.
-    send: (_job, runIds, delaySeconds = 0) => sendRuns(config, runIds, delaySeconds),
+    send: (job, runIds, delaySeconds = 0) => sendRuns(queueOf(config, job), runIds, delaySeconds),
   };
 }
 
-async function sendRuns(config: Config, runIds: readonly string[], delaySeconds: number) {
+function queueOf(config: Config, job: string): Queue<RunMessage> {
+  const queues: Record<Provider, Queue<RunMessage>> = {
+    eia: config.INGEST_EIA,
+    ercot: config.INGEST_ERCOT,
+    noaa: config.INGEST_NOAA,
+    twelve_data: config.INGEST_TWELVE_DATA,
+  };
+  // A job that is gone still has its runs taken, and failed by name.
+  return queues[pipelineOf(job)?.provider ?? "eia"];
+}
+
+async function sendRuns(queue: Queue<RunMessage>, runIds: readonly string[], delaySeconds: number) {
   const messages = runIds.map(
     (run_id): MessageSendRequest<RunMessage> => ({
       body: { run_id },
@@ -61,7 +75,7 @@ async function sendRuns(config: Config, runIds: readonly string[], delaySeconds:
     }),
   );
   for (let index = 0; index < messages.length; index += BATCH_MAX) {
-    await config.INGEST_EIA.sendBatch(messages.slice(index, index + BATCH_MAX));
+    await queue.sendBatch(messages.slice(index, index + BATCH_MAX));
   }
 }
 

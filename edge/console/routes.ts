@@ -3,15 +3,30 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { Backfill, Job, Run, Snapshot } from "../../shared/markets.ts";
+import {
+  Backfill,
+  Job,
+  PartitionState,
+  Run,
+  RunEvent,
+  RunState,
+  Snapshot,
+  Tick,
+} from "../../shared/markets.ts";
 import { iso, parseInstant } from "../../shared/time.ts";
 import { type App, addLiveness, errorResponses, json, jsonBody, name } from "../http/app.ts";
 import type { IngestParts } from "../markets/ingest/execute.ts";
-import { findBackfill, findRun, lastOutcome, listRuns } from "../markets/ingest/ledger.ts";
-import { latestPartition } from "../markets/ingest/partition.ts";
-import { PIPELINES } from "../markets/ingest/pipelines.ts";
-import { nextTick } from "../markets/ingest/schedule.ts";
-import { launch, startBackfill } from "../markets/ingest/tick.ts";
+import { listEvents } from "../markets/ingest/journal.ts";
+import { findBackfill, findRun, listBackfills, listRuns } from "../markets/ingest/ledger.ts";
+import { listJobs, listPartitions } from "../markets/ingest/overview.ts";
+import {
+  cancel,
+  launch,
+  resumeBackfill,
+  setSchedule,
+  startBackfill,
+} from "../markets/ingest/tick.ts";
+import { listTicks } from "../markets/ingest/ticks.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
 import type { Config } from "./config.ts";
 
@@ -29,6 +44,7 @@ const id = (description: string) => z.uuid("must be a UUID").meta({ description 
 export function addRoutes(app: App<Console>) {
   addLiveness(app, ({ ingest }) => ingest.store.overview());
   addJobs(app);
+  addSchedules(app);
   addRuns(app);
   addBackfills(app);
   addSnapshots(app);
@@ -46,23 +62,79 @@ function addJobs(app: App<Console>) {
     },
   });
   app.openapi(route, async (context) => {
-    const { database, clock } = context.var.service.ingest;
-    const now = clock();
-    const jobs = PIPELINES.map(async (pipeline) => {
-      const last = await lastOutcome(database, pipeline.job);
-      const next = nextTick(pipeline.schedule, now);
-      return {
-        job: pipeline.job,
-        libraries: [...pipeline.libraries],
-        cron: pipeline.schedule.cron,
-        time_zone: pipeline.schedule.timeZone,
-        next_tick: next === null ? null : iso(next),
-        last_tick: last?.scheduled_at ?? null,
-        last_tick_outcome: last?.outcome ?? null,
-        latest_partition: latestPartition(now),
-      };
-    });
-    return context.json(await Promise.all(jobs), 200);
+    return context.json(await listJobs(context.var.service.ingest), 200);
+  });
+
+  const partitions = createRoute({
+    method: "get",
+    path: "/api/jobs/{job}/partitions",
+    summary: "Where the partitions of a range stand, newest first",
+    description: "Without bounds: the newest 60. At most 1,000 are listed.",
+    security: operator,
+    request: {
+      params: z.object({ job }),
+      query: z.object({ first: z.string().optional(), last: z.string().optional() }),
+    },
+    responses: {
+      200: json("the partitions", z.array(PartitionState)),
+      ...errorResponses("unauthorized", "unknown_job", "bad_partition", "store_unavailable"),
+    },
+  });
+  app.openapi(partitions, async (context) => {
+    const { ingest } = context.var.service;
+    const { first, last } = context.req.valid("query");
+    const range = { first, last };
+    return context.json(await listPartitions(ingest, context.req.valid("param").job, range), 200);
+  });
+}
+
+function addSchedules(app: App<Console>) {
+  const ticks = createRoute({
+    method: "get",
+    path: "/api/ticks",
+    summary: "What schedules did at the instants they were due, newest first",
+    security: operator,
+    request: {
+      query: z.object({
+        schedule: z.string().optional(),
+        limit: z.coerce.number().int().min(1).max(1_000).default(100),
+      }),
+    },
+    responses: {
+      200: json("ticks", z.array(Tick)),
+      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(ticks, async (context) => {
+    const { database } = context.var.service.ingest;
+    return context.json(await listTicks(database, context.req.valid("query")), 200);
+  });
+
+  const change = createRoute({
+    method: "patch",
+    path: "/api/schedules/{schedule}",
+    summary: "Switch a schedule on or off",
+    description: "What was due while it was off stays undone; backfill it where it is wanted.",
+    security: operator,
+    request: {
+      params: z.object({ schedule: name() }),
+      ...jsonBody(z.object({ enabled: z.boolean() })),
+    },
+    responses: {
+      204: { description: "switched" },
+      ...errorResponses(
+        "bad_body",
+        "unauthorized",
+        "unknown_schedule",
+        "invalid_request",
+        "store_unavailable",
+      ),
+    },
+  });
+  app.openapi(change, async (context) => {
+    const { enabled } = context.req.valid("json");
+    await setSchedule(context.var.service.ingest, context.req.valid("param").schedule, enabled);
+    return context.body(null, 204);
   });
 }
 
@@ -101,6 +173,9 @@ function addRuns(app: App<Console>) {
     security: operator,
     request: {
       query: z.object({
+        job: z.string().optional(),
+        partition: z.iso.date("must be a YYYY-MM-DD day").optional(),
+        state: RunState.optional(),
         backfill_id: id("only runs of this backfill").optional(),
         limit: z.coerce.number().int().min(1).max(500).default(20),
       }),
@@ -111,8 +186,8 @@ function addRuns(app: App<Console>) {
     },
   });
   app.openapi(list, async (context) => {
-    const { limit, backfill_id: backfillId } = context.req.valid("query");
-    const runs = await listRuns(context.var.service.ingest.database, { limit, backfillId });
+    const { backfill_id: backfillId, ...filter } = context.req.valid("query");
+    const runs = await listRuns(context.var.service.ingest.database, { ...filter, backfillId });
     return context.json(runs, 200);
   });
 
@@ -128,12 +203,47 @@ function addRuns(app: App<Console>) {
     },
   });
   app.openapi(one, async (context) => {
-    const run = await findRun(
-      context.var.service.ingest.database,
-      context.req.valid("param").run_id,
-    );
-    if (!run) throw new Failure("unknown_run", "no such run");
-    return context.json(run, 200);
+    const { run_id } = context.req.valid("param");
+    return context.json(await requireRun(context.var.service.ingest, run_id), 200);
+  });
+  addRunParts(app);
+}
+
+function addRunParts(app: App<Console>) {
+  const events = createRoute({
+    method: "get",
+    path: "/api/runs/{run_id}/events",
+    summary: "A run's journal, oldest entry first",
+    security: operator,
+    request: { params: z.object({ run_id: id("run id") }) },
+    responses: {
+      200: json("the journal", z.array(RunEvent)),
+      ...errorResponses("unauthorized", "unknown_run", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(events, async (context) => {
+    const { ingest } = context.var.service;
+    const { run_id } = await requireRun(ingest, context.req.valid("param").run_id);
+    return context.json(await listEvents(ingest.database, run_id), 200);
+  });
+
+  const end = createRoute({
+    method: "post",
+    path: "/api/runs/{run_id}/cancel",
+    summary: "Cancel a queued or running run",
+    description: "What it committed stays. A run that has ended is left as it is.",
+    security: operator,
+    request: { params: z.object({ run_id: id("run id") }) },
+    responses: {
+      200: json("the run", Run),
+      ...errorResponses("unauthorized", "unknown_run", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(end, async (context) => {
+    const { ingest } = context.var.service;
+    const { run_id: runId } = context.req.valid("param");
+    await cancel(ingest, { runId });
+    return context.json(await requireRun(ingest, runId), 200);
   });
 }
 
@@ -144,7 +254,7 @@ function addBackfills(app: App<Console>) {
     summary: "Rebuild a range of partitions",
     description:
       "One run a partition, newest first; every row is flagged `vintage_reconstructed`. Safe to repeat. " +
-      "A repeated `idempotency_key` returns the first backfill.",
+      "A repeated `idempotency_key` returns the first backfill and runs what of it failed again.",
     security: operator,
     request: jsonBody(
       z.object({
@@ -173,21 +283,84 @@ function addBackfills(app: App<Console>) {
     return context.json(await requireBackfill(ingest, backfillId), 202);
   });
 
+  const list = createRoute({
+    method: "get",
+    path: "/api/backfills",
+    summary: "Newest backfills first",
+    security: operator,
+    request: {
+      query: z.object({ limit: z.coerce.number().int().min(1).max(200).default(20) }),
+    },
+    responses: {
+      200: json("backfills", z.array(Backfill)),
+      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(list, async (context) => {
+    const { database } = context.var.service.ingest;
+    return context.json(await listBackfills(database, context.req.valid("query").limit), 200);
+  });
+
+  const errors = errorResponses(
+    "unauthorized",
+    "unknown_backfill",
+    "invalid_request",
+    "store_unavailable",
+  );
+  const params = z.object({ backfill_id: id("backfill id") });
   const one = createRoute({
     method: "get",
     path: "/api/backfills/{backfill_id}",
     summary: "A backfill and how far it is",
     security: operator,
-    request: { params: z.object({ backfill_id: id("backfill id") }) },
-    responses: {
-      200: json("the backfill", Backfill),
-      ...errorResponses("unauthorized", "unknown_backfill", "invalid_request", "store_unavailable"),
-    },
+    request: { params },
+    responses: { 200: json("the backfill", Backfill), ...errors },
   });
   app.openapi(one, async (context) => {
     const { backfill_id } = context.req.valid("param");
     return context.json(await requireBackfill(context.var.service.ingest, backfill_id), 200);
   });
+
+  const end = createRoute({
+    method: "post",
+    path: "/api/backfills/{backfill_id}/cancel",
+    summary: "Cancel what of a backfill has not ended",
+    description: "What was committed stays.",
+    security: operator,
+    request: { params },
+    responses: { 200: json("the backfill", Backfill), ...errors },
+  });
+  app.openapi(end, async (context) => {
+    const { ingest } = context.var.service;
+    const { backfill_id: backfillId } = context.req.valid("param");
+    await requireBackfill(ingest, backfillId);
+    await cancel(ingest, { backfillId });
+    return context.json(await requireBackfill(ingest, backfillId), 200);
+  });
+
+  const again = createRoute({
+    method: "post",
+    path: "/api/backfills/{backfill_id}/retry",
+    summary: "Run a backfill's failed, late and canceled partitions again",
+    security: operator,
+    request: { params },
+    responses: { 202: json("the backfill", Backfill), ...errors },
+  });
+  app.openapi(again, async (context) => {
+    const { ingest } = context.var.service;
+    const { job, backfill_id } = await requireBackfill(
+      ingest,
+      context.req.valid("param").backfill_id,
+    );
+    await resumeBackfill(ingest, { job, backfillId: backfill_id });
+    return context.json(await requireBackfill(ingest, backfill_id), 202);
+  });
+}
+
+async function requireRun({ database }: IngestParts, runId: string): Promise<Run> {
+  const run = await findRun(database, runId);
+  if (!run) throw new Failure("unknown_run", "no such run");
+  return run;
 }
 
 async function requireBackfill(ingest: IngestParts, backfillId: string): Promise<Backfill> {

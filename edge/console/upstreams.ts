@@ -4,10 +4,16 @@
 
 import { Failure } from "../../shared/errors.ts";
 import { Secret } from "../http/config.ts";
-import type { Upstreams } from "../markets/ingest/pipelines.ts";
+import type { Upstreams } from "../markets/ingest/pipeline.ts";
 import { EIA_BASE_URL } from "../markets/ingest/sources/eia.ts";
 import type { Fetcher } from "../markets/ingest/sources/upstream.ts";
 import type { Config } from "./config.ts";
+
+/** Between two requests to a provider: its published limit, or what its users found out. */
+export const REQUEST_INTERVALS_MS: ReadonlyMap<string, number> = new Map([
+  // Under 5 requests a second, 9,000 an hour.
+  ["api.eia.gov", 400],
+]);
 
 export const chooseUpstreams = (config: Config, fetcher: Fetcher): Upstreams => ({
   fetcher,

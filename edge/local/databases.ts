@@ -58,8 +58,8 @@ export async function prepareDatabases(
     await createDatabase(client, names.graph);
   });
   await migrateDatabase("markets", connect(names.markets));
-  // Collected objects leave the catalog; nothing else is ever deleted.
-  const collects = `GRANT DELETE ON segment TO ${ROLES.marketsWriter}`;
+  // Collected objects leave the catalog and old journals are forgotten; nothing else is deleted.
+  const collects = `GRANT DELETE ON segment, run_event TO ${ROLES.marketsWriter}`;
   await grant(connect(names.markets), ROLES.marketsReader, ROLES.marketsWriter, collects);
   await migrateDatabase("vision", connect(names.vision));
   await grantAll(connect(names.vision), ROLES.visionOwner);

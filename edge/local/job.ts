@@ -46,9 +46,13 @@ async function main() {
 }
 
 async function list(operator: Operator) {
-  for (const { job, cron, time_zone, libraries, next_tick, last_tick } of await operator.jobs()) {
-    say(`${job}  ${cron} ${time_zone}  → ${libraries.join(" ")}`);
-    say(`  next tick ${next_tick ?? "never"}, last tick ${last_tick ?? "never"}`);
+  for (const { job, libraries, schedules } of await operator.jobs()) {
+    say(`${job}  → ${libraries.join(" ")}`);
+    for (const { schedule, cron, time_zone, enabled, next_tick, last_tick } of schedules) {
+      say(`  ${schedule}  ${cron} ${time_zone}${enabled ? "" : "  OFF"}`);
+      const last = last_tick?.scheduled_at ?? "never";
+      say(`    next tick ${next_tick ?? "never"}, last tick ${last}`);
+    }
   }
 }
 

@@ -2,7 +2,7 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { z } from "zod";
-import { Backfill, Job, Run } from "../../shared/markets.ts";
+import { Backfill, Job, PartitionState, Run, RunEvent, Tick } from "../../shared/markets.ts";
 import { lockHolder, type State } from "./state.ts";
 
 export interface Operator {
@@ -17,34 +17,57 @@ export interface Operator {
     idempotency_key?: string;
   }): Promise<Backfill>;
   backfill(backfillId: string): Promise<Backfill>;
+  cancelBackfill(backfillId: string): Promise<Backfill>;
+  retryBackfill(backfillId: string): Promise<Backfill>;
+  cancelRun(runId: string): Promise<Run>;
+  events(runId: string): Promise<RunEvent[]>;
+  partitions(job: string, range?: { first?: string; last?: string }): Promise<PartitionState[]>;
+  ticks(query: { schedule?: string; limit?: number }): Promise<Tick[]>;
+  switchSchedule(schedule: string, enabled: boolean): Promise<void>;
 }
 
 /** A client for a console at `url`. A refused request throws its `detail`. */
 export function operatorAt(url: string, token: string): Operator {
-  const call = async <T>(shape: z.ZodType<T>, path: string, body?: object): Promise<T> => {
+  const ask = async (method: string, path: string, body?: object): Promise<unknown> => {
     const response = await fetch(`${url}/api${path}`, {
-      method: body ? "POST" : "GET",
+      method,
       headers: { Authorization: `Bearer ${token}`, "Content-Type": "application/json" },
       ...(body ? { body: JSON.stringify(body) } : {}),
     });
-    const answer = (await response.json()) as { detail?: string };
-    if (!response.ok) throw new Error(answer.detail ?? `HTTP ${response.status}`);
-    return shape.parse(answer);
+    const answer = response.status === 204 ? {} : await response.json();
+    if (!response.ok) {
+      const { detail } = answer as { detail?: string };
+      throw new Error(detail ?? `HTTP ${response.status}`);
+    }
+    return answer;
   };
+  const get = async <T>(shape: z.ZodType<T>, path: string) => shape.parse(await ask("GET", path));
+  const post = async <T>(shape: z.ZodType<T>, path: string, body: object = {}) =>
+    shape.parse(await ask("POST", path, body));
   const query = (values: object) =>
     new URLSearchParams(
       Object.entries(values).map(([name, value]): [string, string] => [name, `${value}`]),
     );
   return {
-    jobs: () => call(z.array(Job), "/jobs"),
+    jobs: () => get(z.array(Job), "/jobs"),
     launch: async (job, partition) => {
       const body = { job, ...(partition ? { partition } : {}) };
-      return (await call(z.object({ run_id: z.string() }), "/runs", body)).run_id;
+      return (await post(z.object({ run_id: z.string() }), "/runs", body)).run_id;
     },
-    run: (runId) => call(Run, `/runs/${runId}`),
-    runs: (values) => call(z.array(Run), `/runs?${query(values)}`),
-    startBackfill: (body) => call(Backfill, "/backfills", body),
-    backfill: (backfillId) => call(Backfill, `/backfills/${backfillId}`),
+    run: (runId) => get(Run, `/runs/${runId}`),
+    runs: (values) => get(z.array(Run), `/runs?${query(values)}`),
+    cancelRun: (runId) => post(Run, `/runs/${runId}/cancel`),
+    events: (runId) => get(z.array(RunEvent), `/runs/${runId}/events`),
+    startBackfill: (body) => post(Backfill, "/backfills", body),
+    backfill: (backfillId) => get(Backfill, `/backfills/${backfillId}`),
+    cancelBackfill: (backfillId) => post(Backfill, `/backfills/${backfillId}/cancel`),
+    retryBackfill: (backfillId) => post(Backfill, `/backfills/${backfillId}/retry`),
+    partitions: (job, range = {}) =>
+      get(z.array(PartitionState), `/jobs/${job}/partitions?${query(range)}`),
+    ticks: (values) => get(z.array(Tick), `/ticks?${query(values)}`),
+    switchSchedule: async (schedule, enabled) => {
+      await ask("PATCH", `/schedules/${encodeURIComponent(schedule)}`, { enabled });
+    },
   };
 }
 
@@ -85,8 +108,8 @@ export async function followBackfill(
   let told = -1;
   return poll(
     () => operator.backfill(backfill.backfill_id),
-    ({ runs: { queued, running, succeeded, failed } }) => {
-      const done = succeeded + failed;
+    ({ runs: { queued, running, succeeded, failed, late, canceled } }) => {
+      const done = succeeded + failed + late + canceled;
       if (done !== told) onProgress(done, done + queued + running, failed);
       told = done;
       return queued + running === 0;
@@ -98,5 +121,5 @@ export async function followBackfill(
 export const followRun = (operator: Operator, runId: string): Promise<Run> =>
   poll(
     () => operator.run(runId),
-    ({ state }) => state === "succeeded" || state === "failed",
+    ({ state }) => state !== "queued" && state !== "running",
   );

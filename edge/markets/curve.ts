@@ -4,8 +4,8 @@
 
 import { Failure } from "../../shared/errors.ts";
 import type { CurveRecord } from "../../shared/markets.ts";
+import { operatingDay } from "../../shared/operating-day.ts";
 import { DAY, HOUR, iso, isoDay } from "../../shared/time.ts";
-import { operatingDay } from "./operating-day.ts";
 import {
   addMonths,
   crudeOilExpiry,
@@ -13,7 +13,7 @@ import {
   type Expiry,
   naturalGasExpiry,
   refinedProductExpiry,
-} from "./trading-days.ts";
+} from "../../shared/trading-days.ts";
 
 /** One row of a series; NaN is the wire's null. */
 export interface CurveRow {

@@ -40,10 +40,13 @@ describe("the operator API", () => {
     const [job] = Job.array().parse(await (await call("/jobs")).json());
     expect(job).toMatchObject({
       job: "grid_region",
-      libraries: ["power.demand"],
-      cron: "20 * * * *",
-      time_zone: "America/New_York",
       latest_partition: today,
+      schedules: expect.arrayContaining([
+        expect.objectContaining({
+          ...{ schedule: "grid_region", cron: "20 * * * *", time_zone: "America/New_York" },
+          ...{ aim: "latest", enabled: true },
+        }),
+      ]),
     });
   });
 

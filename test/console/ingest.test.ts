@@ -4,7 +4,8 @@
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { followBackfill, followRun } from "../../edge/local/operator.ts";
-import { answerEia, type SandboxAnswer } from "../../edge/local/sandbox/eia.ts";
+import type { SandboxAnswer } from "../../edge/local/sandbox/answers.ts";
+import { answerEia } from "../../edge/local/sandbox/eia.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { claimRun, createRun, succeedRun } from "../../edge/markets/ingest/ledger.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
@@ -12,7 +13,14 @@ import { latestTick } from "../../edge/markets/ingest/schedule.ts";
 import { GraphEntity, GraphRelated, SeriesRecord } from "../../shared/markets.ts";
 import { HOUR, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
 import { type EiaRecord, eiaPage } from "../support/recordings.ts";
-import { commitHours, createWorld, DAY, silentUrl, type World } from "../support/world.ts";
+import {
+  commitHours,
+  createWorld,
+  DAY,
+  onlySchedules,
+  silentUrl,
+  type World,
+} from "../support/world.ts";
 
 let world: World;
 let sandbox: Sandbox;
@@ -26,13 +34,14 @@ beforeAll(async () => {
     services: ["markets", "console"],
     environment: { console: { SANDBOX_URL: sandbox.url, INGEST_LEASE_SECONDS: "30" } },
   });
+  await onlySchedules(world, ["grid_region"]);
 });
 afterAll(() => sandbox.close());
 beforeEach(() => {
   fault = undefined;
 });
 
-const schedule = PIPELINES[0]?.schedule ?? { cron: "", timeZone: "" };
+const schedule = PIPELINES[0]?.schedules[0] ?? { cron: "", timeZone: "" };
 const launch = async (partition?: string) =>
   followRun(world.operator, await world.operator.launch("grid_region", partition));
 const runs = () => world.operator.runs({ limit: 500 });
@@ -64,9 +73,9 @@ describe("a cron tick", () => {
       partition: isoDay(tick),
       attempt: 1,
     });
-    expect((await world.operator.jobs())[0]).toMatchObject({
-      last_tick: iso(tick),
-      last_tick_outcome: run.run_id,
+    expect((await world.operator.jobs())[0]?.schedules[0]?.last_tick).toMatchObject({
+      scheduled_at: iso(tick),
+      run_id: run.run_id,
     });
   });
 
@@ -99,12 +108,14 @@ describe("a cron tick", () => {
 
   it("does not fire a schedule that is switched off", async () => {
     await world.database.execute(
-      sql`UPDATE schedule SET enabled = false, last_tick = '2020-01-01'`,
+      sql`UPDATE schedule SET enabled = false, last_tick = '2020-01-01' WHERE name = 'grid_region'`,
     );
     const before = (await runs()).length;
     await world.tick(systemClock());
     expect(await runs()).toHaveLength(before);
-    await world.database.execute(sql`UPDATE schedule SET enabled = true, last_tick = now()`);
+    await world.operator.switchSchedule("grid_region", true);
+    await world.tick(systemClock());
+    expect(await runs()).toHaveLength(before);
   });
 });
 
@@ -285,6 +296,10 @@ describe("a lost process", () => {
     return claimed as NonNullable<typeof claimed>;
   };
 
+  const nothingDone = {
+    ...{ metadata: { rows_written: -1 }, covered: { from: 0, to: 1 }, revised: {} },
+  };
+
   /** A run whose message never arrives: only the cron can bring it back. */
   async function createQueued(): Promise<string> {
     const runId = crypto.randomUUID();
@@ -307,7 +322,7 @@ describe("a lost process", () => {
     const lost = await lose();
     await world.tick(systemClock());
     const finished = await followRun(world.operator, lost.run_id);
-    await succeedRun(world.database, lost, { rows_written: -1 }, systemClock());
+    await succeedRun(world.database, lost, nothingDone, systemClock());
     expect(await world.operator.run(lost.run_id)).toEqual(finished);
   });
 
@@ -318,7 +333,7 @@ describe("a lost process", () => {
     );
     const successor = await claimRun(world.database, lost.run_id, systemClock(), leaseMs);
     expect(successor).toMatchObject({ attempt: 2 });
-    await succeedRun(world.database, lost, { rows_written: -1 }, systemClock());
+    await succeedRun(world.database, lost, nothingDone, systemClock());
     expect(await world.operator.run(lost.run_id)).toMatchObject({ state: "running", attempt: 2 });
   });
 
@@ -419,9 +434,7 @@ describe("a slow provider", () => {
       environment: { console: environment },
     });
     // Only the rescue is wanted of these ticks, not another run.
-    await patient.database.execute(
-      sql`INSERT INTO schedule (name, last_tick) VALUES ('grid_region', now() + interval '1 day')`,
-    );
+    await onlySchedules(patient, []);
     const id = await patient.operator.launch("grid_region");
     const tickNow = () => patient.tick(systemClock()).catch(() => {});
     const ticking = setInterval(() => void tickNow(), 500);

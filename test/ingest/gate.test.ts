@@ -1,9 +1,11 @@
 import { describe, expect, it } from "vitest";
-import { type FetchedSeries, gateDemand, mayRetract } from "../../edge/markets/ingest/gate.ts";
+import { type FetchedSeries, mayRetract } from "../../edge/markets/ingest/gate.ts";
+import { gateDemand } from "../../edge/markets/ingest/pipelines/grid.ts";
 import { HOUR } from "../../shared/time.ts";
 
 const FROM = Date.UTC(2026, 0, 10);
-const context = { window: { from: FROM, to: FROM + 48 * HOUR }, now: FROM + 48 * HOUR };
+const WINDOW = { from: FROM, to: FROM + 48 * HOUR };
+const context = { partition: WINDOW, window: WINDOW, now: FROM + 48 * HOUR };
 
 /** Hourly demand from the window's start; undefined leaves an hour out. */
 function demand(values: (number | undefined)[], symbol = "erco"): FetchedSeries {

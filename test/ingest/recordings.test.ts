@@ -2,8 +2,7 @@
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { Secret } from "../../edge/http/config.ts";
-import { gateDemand } from "../../edge/markets/ingest/gate.ts";
-import { gridSeries } from "../../edge/markets/ingest/pipelines.ts";
+import { gateDemand, gridSeries } from "../../edge/markets/ingest/pipelines/grid.ts";
 import { type EiaQuery, fetchEia } from "../../edge/markets/ingest/sources/eia.ts";
 import { parseInstant } from "../../shared/time.ts";
 import {
@@ -129,7 +128,7 @@ describe.skipIf(!hasRecordings("eia-930"))("ten recorded days of the grid", () =
     const series = gridSeries(fetched.rows);
     expect([series.length, fetched.rows.length, periods.length]).toEqual([53, 53 * 241, 241]);
 
-    const report = gateDemand(series, { window, now: window.to });
+    const report = gateDemand(series, { partition: window, window, now: window.to });
     expect(report.findings.filter(({ severity }) => severity === "error")).toEqual([]);
     const flat = report.findings.filter(({ rule }) => rule === "flat").map(({ where }) => where);
     expect(flat).toEqual(expect.arrayContaining(["hst", "wauw", "sec"]));

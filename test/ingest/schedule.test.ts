@@ -12,12 +12,12 @@ import { latestTick, nextTick } from "../../edge/markets/ingest/schedule.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
 import { hasRecordings, recording } from "../support/recordings.ts";
 
-const grid = PIPELINES[0]?.schedule ?? { cron: "", timeZone: "" };
+const grid = PIPELINES[0]?.schedules[0] ?? { cron: "", timeZone: "" };
 const at = (text: string) => Date.parse(text);
 
 describe("the grid schedule", () => {
   it("is the spec's", () => {
-    expect(grid).toEqual({ cron: "20 * * * *", timeZone: "America/New_York" });
+    expect(grid).toMatchObject({ cron: "20 * * * *", timeZone: "America/New_York" });
   });
 
   it.each([
@@ -60,12 +60,12 @@ describe("the grid schedule", () => {
 });
 
 describe("daily partitions", () => {
-  const partitions = { first: "2015-07-01" };
+  const partitions = { unit: "day" as const, first: "2015-07-01" };
   const now = at("2026-05-05T00:00:00Z");
 
   it("resolve to the day that holds the instant, from its first millisecond", () => {
-    expect(latestPartition(now)).toBe("2026-05-05");
-    expect(latestPartition(now - 1)).toBe("2026-05-04");
+    expect(latestPartition(partitions, now)).toBe("2026-05-05");
+    expect(latestPartition(partitions, now - 1)).toBe("2026-05-04");
     expect(partitionRange(partitions, "2026-05-04", now)).toEqual({ from: now - DAY, to: now });
   });
 

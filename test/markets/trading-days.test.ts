@@ -1,14 +1,14 @@
 // The futures calendar against holidays and last trading days that really were.
 
 import { describe, expect, it } from "vitest";
+import { isoDay } from "../../shared/time.ts";
 import {
   crudeOilExpiry,
   deliveryMonth,
   isTradingDay,
   naturalGasExpiry,
   refinedProductExpiry,
-} from "../../edge/markets/trading-days.ts";
-import { isoDay } from "../../shared/time.ts";
+} from "../../shared/trading-days.ts";
 
 const at = (day: string) => Date.parse(`${day}T00:00:00Z`);
 const month = (text: string) => at(`${text}-01`);

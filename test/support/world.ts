@@ -19,6 +19,8 @@ import {
   startWorkers,
   type Workers,
 } from "../../edge/local/workers.ts";
+import { SCHEDULES } from "../../edge/markets/ingest/pipelines.ts";
+import { switchSchedule } from "../../edge/markets/ingest/ticks.ts";
 import { type CommitRequest, commit } from "../../edge/markets/store/commit.ts";
 import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { openStore, type Store } from "../../edge/markets/store/store.ts";
@@ -175,6 +177,14 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     media,
     logs,
   };
+}
+
+/** Leaves only these schedules on, as if the others had been switched off before the first tick. */
+export async function onlySchedules({ database }: Pick<World, "database">, names: string[]) {
+  for (const { schedule } of SCHEDULES) {
+    if (names.includes(schedule.name)) continue;
+    await switchSchedule(database, schedule.name, { enabled: false, lastTick: 0 });
+  }
 }
 
 export const HOUR = 3_600_000;

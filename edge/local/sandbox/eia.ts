@@ -3,12 +3,8 @@
 // back, as the real one does.
 
 import { HOUR, iso, parseInstant } from "../../../shared/time.ts";
+import type { SandboxAnswer } from "./answers.ts";
 import { AUTHORITIES, demandAt, HISTORY_FROM } from "./demand.ts";
-
-export interface SandboxAnswer {
-  status: number;
-  body: unknown;
-}
 
 const ROUTE = "/eia/v2/electricity/rto/region-data/data/";
 const PAGE_ROWS_MAX = 5_000;

@@ -2,11 +2,10 @@
 // again. A symbol that lags the freshest by more than three days is listed; the list is a watch-
 // list only.
 
-import { DAY, HOUR, iso } from "../../../shared/time.ts";
-import type { Range } from "../store/plan.ts";
+import { DAY, iso } from "../../../shared/time.ts";
 import type { Store } from "../store/store.ts";
-import type { FetchedSeries, Finding } from "./gate.ts";
-import type { Pipeline } from "./pipelines.ts";
+import type { FetchedSeries, Finding, GateContext } from "./gate.ts";
+import type { Pipeline } from "./pipeline.ts";
 
 export interface CheckResult {
   passed: boolean;
@@ -21,23 +20,19 @@ export interface CheckResult {
 }
 
 const STALE_DAYS = 3;
-const FRESH_WARNING_MS = 6 * HOUR;
-const FRESH_ERROR_MS = 48 * HOUR;
 const READS_AT_ONCE = 6;
 
 /** Reads the committed window back and re-runs the pipeline's gate on it. */
 export async function readBack(
   store: Store,
   pipeline: Pipeline,
-  written: {
-    window: Range;
-    now: number;
+  written: GateContext & {
     series: readonly FetchedSeries[];
     /** What the gate refused to write: the check of the whole fails with it. */
     errors: readonly Finding[];
   },
 ): Promise<CheckResult> {
-  const { window, now } = written;
+  const { partition, window, now } = written;
   const schema = pipeline.libraries.join(" ");
   const read: FetchedSeries[] = [];
   let asOf = 0;
@@ -52,23 +47,21 @@ export async function readBack(
       });
     read.push(...(await Promise.all(batch)));
   }
-  const newest = read
-    .flatMap(({ rows }) => rows)
-    .reduce((most, row) => Math.max(most, row.datetime), 0);
-  const stale_symbols = await staleSymbols(store, pipeline);
+  const newest = oldestNewest(read);
+  const stale_symbols = await staleSymbols(store, pipeline, read);
   const nothing = { schema, warnings: [], newest: null, stale_symbols };
-  if (newest === 0)
+  if (newest === null)
     return { ...nothing, passed: false, failures: 0, reason: "nothing was read back" };
-  const { findings } = pipeline.gate(read, { window, now });
-  const lag = Math.min(window.to, asOf) - newest;
+  const { findings } = pipeline.gate(read, { partition, window, now });
+  const lag = Math.min(partition.to, asOf) - newest;
   const errors = [...findings, ...written.errors]
     .filter(({ severity }) => severity === "error")
     .map(({ rule, where }) => `${rule}: ${where}`);
   const warnings = findings
     .filter(({ severity }) => severity === "warning")
     .map(({ rule }) => rule);
-  if (lag > FRESH_ERROR_MS) errors.push("stale");
-  else if (lag > FRESH_WARNING_MS) warnings.push("aging");
+  if (lag > pipeline.freshness.errorMs) errors.push("stale");
+  else if (lag > pipeline.freshness.warningMs) warnings.push("aging");
   return {
     passed: errors.length === 0,
     schema,
@@ -80,14 +73,50 @@ export async function readBack(
   };
 }
 
-async function staleSymbols(store: Store, pipeline: Pipeline): Promise<string[]> {
+/** The newest valid time of the library that lags most; null when nothing was read. */
+function oldestNewest(read: readonly FetchedSeries[]): number | null {
+  const newest = new Map<string, number>();
+  for (const { library, rows } of read) {
+    for (const { datetime } of rows) {
+      newest.set(library, Math.max(newest.get(library) ?? -Infinity, datetime));
+    }
+  }
+  return newest.size === 0 ? null : Math.min(...newest.values());
+}
+
+/**
+ * The watch-list of a power pipeline: symbols, and instruments of the symbols that hold several,
+ * whose newest valid time lies more than three days before the freshest of their library.
+ */
+async function staleSymbols(
+  store: Store,
+  { libraries, owns }: Pipeline,
+  read: readonly FetchedSeries[],
+): Promise<string[]> {
   const known = await store.libraries();
-  const libraries = pipeline.libraries.filter((library) => known.includes(library));
-  const lists = await Promise.all(libraries.map((library) => store.symbols(library)));
-  return lists.flatMap((symbols) => {
-    const freshest = Math.max(...symbols.map(({ validMax }) => validMax));
-    return symbols
-      .filter(({ validMax }) => freshest - validMax > STALE_DAYS * DAY)
-      .map(({ symbol }) => symbol);
+  const watched = libraries.filter(
+    (library) => library.startsWith("power.") && known.includes(library),
+  );
+  const lists = watched.map(async (library) => {
+    const symbols = (await store.symbols(library)).filter(({ symbol }) => owns?.(symbol) ?? true);
+    const freshest = symbols.reduce((most, { validMax }) => Math.max(most, validMax), -Infinity);
+    const isStale = (newest: number) => freshest - newest > STALE_DAYS * DAY;
+    const stale = symbols.filter(({ validMax }) => isStale(validMax)).map(({ symbol }) => symbol);
+    const among = read.filter((one) => one.library === library && !stale.includes(one.symbol));
+    const parts = among.flatMap(({ symbol, rows }) =>
+      [...newestOf(rows)]
+        .filter(([id, newest]) => id !== `${library}.${symbol}` && isStale(newest))
+        .map(([id]) => id.slice(library.length + 1)),
+    );
+    return [...stale, ...parts];
   });
+  return (await Promise.all(lists)).flat();
+}
+
+function newestOf(rows: FetchedSeries["rows"]): Map<string, number> {
+  const newest = new Map<string, number>();
+  for (const { instrumentId, datetime } of rows) {
+    newest.set(instrumentId, Math.max(newest.get(instrumentId) ?? -Infinity, datetime));
+  }
+  return newest;
 }

@@ -3,17 +3,24 @@
 // committed are fetched again, and the ledger's fence keeps a late process from ending the run.
 
 import { Failure } from "../../../shared/errors.ts";
-import { iso } from "../../../shared/time.ts";
+import { HOUR, iso } from "../../../shared/time.ts";
 import { asFailure, type Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
 import { type CommitRequest, commit } from "../store/commit.ts";
 import { type Head, listHeads, listRunVintages } from "../store/listings.ts";
 import type { WriterParts } from "../store/objects.ts";
-import type { Range } from "../store/plan.ts";
+import type { Range, Row } from "../store/plan.ts";
 import type { Store } from "../store/store.ts";
 import { readBack } from "./check.ts";
-import { type FetchedSeries, type Finding, mayRetract } from "./gate.ts";
+import {
+  type FetchedSeries,
+  type Finding,
+  type GateContext,
+  type GateReport,
+  mayRetract,
+} from "./gate.ts";
 import { recordSeen } from "./graph.ts";
+import { type Journal, notingFetcher, openJournal } from "./journal.ts";
 import {
   type ClaimedRun,
   claimRun,
@@ -23,8 +30,9 @@ import {
   requeueRun,
   succeedRun,
 } from "./ledger.ts";
-import { latestPartition, partitionRange } from "./partition.ts";
-import { type Fetched, type Pipeline, pipelineOf, type Upstreams } from "./pipelines.ts";
+import { holdingPartition, latestPartition, partitionRange } from "./partition.ts";
+import type { Fetched, Pipeline, Upstreams } from "./pipeline.ts";
+import { pipelineOf } from "./pipelines.ts";
 
 export interface IngestParts extends WriterParts {
   store: Store;
@@ -38,10 +46,10 @@ export interface IngestParts extends WriterParts {
   send: (job: string, runIds: readonly string[], delaySeconds?: number) => Promise<void>;
 }
 
-const BACKOFF_SECONDS = 10;
-const BACKOFF_SECONDS_MAX = 300;
+const BACKOFF_MS = 10_000;
+const BACKOFF_MS_MAX = 300_000;
 /** Queues hold a message at most this long. */
-const DELAY_SECONDS_MAX = 12 * 3_600;
+const DELAY_MS_MAX = 12 * HOUR;
 const SERIES_AT_ONCE = 6;
 
 const RETRYABLE: ReadonlySet<string> = new Set([
@@ -58,14 +66,18 @@ export async function executeRun(parts: IngestParts, runId: string): Promise<voi
   if (!run) return parts.log.info("run_not_queued", { run_id: runId });
   const started = parts.clock();
   parts.log.info("run_started", { ...run });
+  const journal = openJournal(parts, run);
+  journal.note("info", "started", { attempt: run.attempt, partition: run.partition });
   const stopHeartbeat = startHeartbeat(parts, run);
   try {
-    const metadata = await materialize(parts, run);
-    await succeedRun(parts.database, run, metadata, parts.clock());
+    const done = await materialize(parts, run, journal);
     const ms = parts.clock() - started;
-    parts.log.info("run_succeeded", { ...run, rows: metadata.rows_written, ms });
+    journal.note("info", "succeeded", { ms });
+    await journal.flush();
+    await succeedRun(parts.database, run, done, parts.clock());
+    parts.log.info("run_succeeded", { ...run, rows: done.metadata.rows_written, ms });
   } catch (thrown) {
-    await recordFailure(parts, run, asFailure(thrown));
+    await recordFailure(parts, run, journal, asFailure(thrown));
   } finally {
     stopHeartbeat();
   }
@@ -80,7 +92,16 @@ function startHeartbeat(parts: IngestParts, run: ClaimedRun): () => void {
   return () => clearInterval(timer);
 }
 
-async function recordFailure(parts: IngestParts, run: ClaimedRun, thrown: unknown) {
+/**
+ * Ends a failed attempt: the run waits for its provider, comes again after a backoff, or ends for
+ * good.
+ */
+async function recordFailure(
+  parts: IngestParts,
+  run: ClaimedRun,
+  journal: Journal,
+  thrown: unknown,
+) {
   const code = thrown instanceof Failure ? thrown.code : "internal";
   if (code === "lease_lost") return parts.log.warning("run_lease_lost", { ...run });
   const data = thrown instanceof Failure ? thrown.data : {};
@@ -89,41 +110,86 @@ async function recordFailure(parts: IngestParts, run: ClaimedRun, thrown: unknow
     detail: thrown instanceof Failure ? thrown.message : "an internal error; the log holds it",
     metadata: Object.keys(data).length > 0 ? data : null,
   };
-  if (!RETRYABLE.has(code) || run.attempt >= run.attempts_max) {
-    parts.log.error("run_failed", { ...run, error: thrown });
-    return failRun(parts.database, run, error, parts.clock());
+  const now = parts.clock();
+  const next = nextAttempt(run, code, Number(data.retry_after_s ?? 0) * 1_000, now);
+  if (next === null) {
+    const state = code === "not_released" ? "late" : "failed";
+    journal.note("error", state, { code, reason: error.detail });
+    await journal.flush();
+    parts.log.error(`run_${state}`, { ...run, error: thrown });
+    return failRun(parts.database, run, { state, error }, now);
   }
-  const backoff = Math.min(BACKOFF_SECONDS * 2 ** (run.attempt - 1), BACKOFF_SECONDS_MAX);
-  const asked = Math.min(Number(data.retry_after_s ?? 0), DELAY_SECONDS_MAX);
-  const delaySeconds = Math.max(backoff, asked);
-  parts.log.warning("run_retries", { ...run, delay_s: delaySeconds, error: thrown });
-  await requeueRun(parts.database, run, error, parts.clock() + delaySeconds * 1_000);
-  await parts.send(run.job, [run.run_id], delaySeconds);
+  const { waits, delayMs } = next;
+  journal.note("warning", waits ? "waits" : "retries", {
+    ...{ code, reason: error.detail, delay_s: Math.round(delayMs / 1_000) },
+  });
+  await journal.flush();
+  parts.log.warning("run_retries", { ...run, delay_ms: delayMs, error: thrown });
+  await requeueRun(parts.database, run, { error, availableAt: now + delayMs, waits });
+  // A longer wait is the minute cron's: it sends what has been available for a while.
+  if (delayMs <= DELAY_MS_MAX) await parts.send(run.job, [run.run_id], Math.ceil(delayMs / 1_000));
 }
 
-async function materialize(parts: IngestParts, run: ClaimedRun) {
+/** When a failed attempt is made again; null: never. */
+function nextAttempt(
+  run: ClaimedRun,
+  code: string,
+  askedMs: number,
+  now: number,
+): { waits: boolean; delayMs: number } | null {
+  const waits = code === "not_released";
+  if (!waits && !RETRYABLE.has(code)) return null;
+  const release = pipelineOf(run.job)?.release;
+  const opens = run.trigger === "schedule" && release ? (run.scheduled_at ?? 0) : -Infinity;
+  // Inside its release window a run waits its provider's failures out, too.
+  const inWindow = release ? now + release.everyMs <= opens + release.windowMs : false;
+  if (inWindow && release && (waits || run.attempt >= run.attempts_max)) {
+    return { waits: true, delayMs: Math.max(release.everyMs, askedMs) };
+  }
+  if (waits || run.attempt >= run.attempts_max) return null;
+  const backoffMs = Math.min(BACKOFF_MS * 2 ** (run.attempt - 1), BACKOFF_MS_MAX);
+  return { waits: false, delayMs: Math.max(backoffMs, Math.min(askedMs, DELAY_MS_MAX)) };
+}
+
+async function materialize(parts: IngestParts, run: ClaimedRun, journal: Journal) {
   const pipeline = pipelineOf(run.job);
   if (!pipeline) throw new Failure("unknown_job", `no pipeline is named ${run.job}`);
-  const window = runWindow(pipeline, run, parts.clock());
-  const heads = await listHeads(parts.database, pipeline.libraries);
-  const fetched = await pipeline.fetch(parts.upstreams, window);
-  const { accepted, findings } = pipeline.gate(fetched.series, { window, now: parts.clock() });
-  const refused = await commitAll(parts, { run, pipeline, window, heads }, fetched, accepted);
-  findings.push(...refused, ...missing(run, fetched.series, heads, window));
+  const now = parts.clock();
+  const partition = partitionRange(pipeline.partitions, run.partition, now);
+  const window = runWindow(pipeline, run, partition);
+  const heads = await ownHeads(parts.database, pipeline);
+  const upstreams = {
+    ...parts.upstreams,
+    fetcher: notingFetcher(parts.upstreams.fetcher, journal, parts.clock),
+  };
+  const fetched = await pipeline.fetch(upstreams, { partition, window, now });
+  const rowsFetched = fetched.series.reduce((total, { rows }) => total + rows.length, 0);
+  journal.note("info", "fetched", { series: fetched.series.length, rows: rowsFetched });
+  await journal.flush();
+  const context = { partition, window, now: parts.clock() };
+  const { accepted, findings } = judge(pipeline, fetched, context);
+  for (const { samples: _, ...found } of findings)
+    journal.note(found.severity, "gate", { ...found });
+  const commits = await commitAll(parts, { run, pipeline, window, heads }, fetched, accepted);
+  findings.push(...commits.refused, ...missing(run, fetched.series, heads, window));
   const errors = findings.filter(({ severity }) => severity === "error");
-  if (refused.length === accepted.length) throw rejected(errors, findings, fetched);
+  const nothingLeft = commits.refused.length === accepted.length && errors.length > 0;
+  if (nothingLeft) throw rejected(errors, findings, fetched);
+  journal.note("info", "committed", { series: accepted.length, vintages: commits.vintages });
+  await journal.flush();
   await recordInGraph(parts, run, accepted);
-  const written = { window, now: parts.clock(), series: accepted, errors };
-  const check = await readBack(parts.store, pipeline, written);
+  const check = await readBack(parts.store, pipeline, { ...context, series: accepted, errors });
+  journal.note(check.passed ? "info" : "error", "checked", { ...check });
   // From the store, not from this attempt: an earlier attempt may have committed before it was
   // lost.
   const vintages = await listRunVintages(parts.database, run.run_id);
   const names = vintages.map(({ library, symbol }) => `${library}.${symbol}`);
   const newest = vintages.reduce((latest, { asOf }) => Math.max(latest, asOf), 0);
-  return {
+  const changed = accepted.filter(({ library, symbol }) => names.includes(`${library}.${symbol}`));
+  const metadata = {
     rows_written: vintages.reduce((total, { rows }) => total + rows, 0),
-    rows_fetched: fetched.series.reduce((total, { rows }) => total + rows.length, 0),
-    instrument_ids: [...new Set(names)],
+    rows_fetched: rowsFetched,
+    instrument_ids: instrumentsOf(changed),
     as_of: vintages.length > 0 ? iso(newest) : null,
     store_version: Object.fromEntries(vintages.map(({ seq }, index) => [names[index], seq])),
     source_url: fetched.sourceUrl,
@@ -133,6 +199,55 @@ async function materialize(parts: IngestParts, run: ClaimedRun) {
     findings,
     check,
   };
+  if (isAwaited(pipeline, run) && !isComplete(pipeline, accepted, partition)) {
+    throw new Failure("not_released", `${run.partition} is not published yet`, { data: metadata });
+  }
+  return { metadata, covered: window, revised: byPartition(pipeline, commits.changedAt) };
+}
+
+const instrumentsOf = (series: readonly FetchedSeries[]) => [
+  ...new Set(series.flatMap(({ rows }) => rows.map(({ instrumentId }) => instrumentId))),
+];
+
+/** The gate's report, unless the source itself found the answer wrong. */
+function judge(pipeline: Pipeline, fetched: Fetched, context: GateContext): GateReport {
+  const noticed = fetched.findings ?? [];
+  const report = pipeline.gate(fetched.series, context);
+  const spoiled = noticed.some(({ severity }) => severity === "error");
+  return {
+    accepted: spoiled ? [] : report.accepted,
+    findings: [...noticed, ...report.findings],
+  };
+}
+
+/** Heads of the series that are the pipeline's own. */
+async function ownHeads(database: Database, { libraries, owns }: Pipeline) {
+  const heads = await listHeads(database, libraries);
+  if (!owns) return heads;
+  return new Map([...heads].filter(([name]) => owns(name.split(" ")[1] ?? "")));
+}
+
+/** Only a schedule expects a partition to be published; who asks by hand is told what there is. */
+const isAwaited = ({ release }: Pipeline, { trigger }: ClaimedRun) =>
+  release !== null && trigger === "schedule";
+
+function isComplete(
+  { complete }: Pipeline,
+  accepted: readonly FetchedSeries[],
+  partition: Range,
+): boolean {
+  if (complete) return complete(accepted, partition);
+  const isInside = ({ datetime }: Row) => datetime >= partition.from && datetime < partition.to;
+  return accepted.some(({ rows }) => rows.some(isInside));
+}
+
+function byPartition({ partitions }: Pipeline, instants: readonly number[]) {
+  const counts: Record<string, number> = {};
+  for (const instant of instants) {
+    const key = holdingPartition(partitions, instant);
+    counts[key] = (counts[key] ?? 0) + 1;
+  }
+  return counts;
 }
 
 /** The catalog graph is optional: whatever is wrong with it, the run goes on. */
@@ -152,15 +267,16 @@ async function recordInGraph(
   );
 }
 
-/** A run of the newest partition looks back; a reconstruction covers its own partition only. */
-function runWindow(pipeline: Pipeline, run: ClaimedRun, now: number): Range {
-  const range = partitionRange(pipeline.partitions, run.partition, now);
-  return run.reconstructed ? range : { from: range.from - pipeline.lookbackMs, to: range.to };
+/** A forward run looks back and ahead; a reconstruction covers its own partition only. */
+function runWindow(pipeline: Pipeline, run: ClaimedRun, partition: Range): Range {
+  if (run.reconstructed) return partition;
+  const { lookbackMs, lookaheadMs = 0 } = pipeline;
+  return { from: partition.from - lookbackMs, to: partition.to + lookaheadMs };
 }
 
 /** Whether a run that somebody asked for writes forward vintages: only of the newest partition. */
-export const isReconstruction = (partition: string, now: number): boolean =>
-  partition !== latestPartition(now);
+export const isReconstruction = ({ partitions }: Pipeline, partition: string, now: number) =>
+  partition !== latestPartition(partitions, now);
 
 /**
  * Series that have rows in a forward run's window and none in the provider's answer. Nothing is
@@ -191,15 +307,23 @@ interface CommitContext {
   heads: ReadonlyMap<string, Head>;
 }
 
-/** Commits every accepted series; returns a finding for each whose commit was refused. */
+interface Commits {
+  /** A finding for each series whose commit was refused. */
+  refused: Finding[];
+  vintages: number;
+  /** Valid times of the rows revised or retracted. */
+  changedAt: number[];
+}
+
+/** Commits every accepted series. */
 async function commitAll(
   parts: IngestParts,
   { run, pipeline, window, heads }: CommitContext,
-  { sourceUrl, sandbox }: Fetched,
+  { sourceUrl, sandbox, publishedAt }: Fetched,
   accepted: readonly FetchedSeries[],
-): Promise<Finding[]> {
+): Promise<Commits> {
   const { reconstructed, partition, run_id: runId } = run;
-  const refused: Finding[] = [];
+  const done: Commits = { refused: [], vintages: 0, changedAt: [] };
   for (let index = 0; index < accepted.length; index += SERIES_AT_ONCE) {
     await keepLease(parts, run);
     const batch = accepted.slice(index, index + SERIES_AT_ONCE);
@@ -208,21 +332,26 @@ async function commitAll(
         ...{ library, symbol, rows, valueColumns: pipeline.valueColumns, covered: window },
         ...{ runId, partition, sourceUrl, reconstructed, sandbox, mayRetract },
         askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
+        sourcePublishedAt: publishedAt ?? null,
       };
-      await commit(parts, request).catch((thrown: unknown) => {
+      const vintage = await commit(parts, request).catch((thrown: unknown) => {
         if (!(thrown instanceof Failure) || thrown.code !== "gate_rejected") throw thrown;
         const count = Number(thrown.data.retracted);
-        refused.push({ severity: "error", rule: "mass_retraction", count, where: symbol });
+        done.refused.push({ severity: "error", rule: "mass_retraction", count, where: symbol });
+        return null;
       });
+      if (!vintage) return;
+      done.vintages++;
+      done.changedAt.push(...vintage.changedAt);
     });
     await Promise.all(commits);
   }
-  return refused;
+  return done;
 }
 
 async function keepLease(parts: IngestParts, run: ClaimedRun) {
   if (await renewLease(parts.database, run, parts.clock() + parts.leaseMs)) return;
-  throw new Failure("lease_lost", "another process took this run over");
+  throw new Failure("lease_lost", "another process took this run over, or it was canceled");
 }
 
 const rejected = (errors: readonly Finding[], findings: readonly Finding[], fetched: Fetched) =>

@@ -1,10 +1,9 @@
-// The quality gate, pure: fetched rows → accepted rows and findings. An error rejects a commit
-// whole, and each series is a commit of its own; a warning is recorded. Bounds come from published
-// screening rules for EIA-930 (Ruggles et al. 2020) and from recorded data.
+// The quality gate's kit, pure: fetched rows → accepted rows and findings. An error rejects a
+// commit whole, and each series is a commit of its own; a warning is recorded. What is right for a
+// library is said in the file of its pipeline.
 
-import { HOUR } from "../../../shared/time.ts";
+import { HOUR, iso } from "../../../shared/time.ts";
 import type { Range, Row } from "../store/plan.ts";
-import { BALANCING_AUTHORITIES } from "./authorities.ts";
 
 /** The rows of one symbol of one library. */
 export interface FetchedSeries {
@@ -13,12 +12,21 @@ export interface FetchedSeries {
   rows: Row[];
 }
 
+/** An offending row, kept for the operator to see. */
+export interface Sample {
+  Datetime: string;
+  instrument_id: string;
+  values: (number | null)[];
+}
+
 export interface Finding {
   severity: "error" | "warning";
   rule: string;
   count: number;
   /** Where: a symbol, or a few rows. */
   where: string;
+  /** The first of the offending rows, where the rule is about rows. */
+  samples?: Sample[];
 }
 
 export interface GateReport {
@@ -27,22 +35,16 @@ export interface GateReport {
 }
 
 export interface GateContext {
+  /** The partition's own valid time. */
+  partition: Range;
   /** What was asked for. */
   window: Range;
   now: number;
 }
 
-const DEMAND_MWH_MAX = 200_000;
-const IMPLAUSIBLE_SHARE_MAX = 0.2;
-const HOLES_SHARE_MAX = 0.1;
-/**
- * Late hours are normal: no more holes than this never reject a series, however short the window.
- */
-const HOLES_MIN = 6;
 const RETRACTED_SHARE_MAX = 0.1;
 const RETRACTED_MIN = 3;
-const SPIKE_MEDIANS = 10;
-const FLAT_HOURS = 3;
+const SAMPLES_MAX = 10;
 
 /**
  * Whether a provider may withdraw this many of the rows stored for a window. Single rows come and
@@ -51,97 +53,96 @@ const FLAT_HOURS = 3;
 export const mayRetract = (retracted: number, stored: number): boolean =>
   retracted <= Math.max(RETRACTED_MIN, stored * RETRACTED_SHARE_MAX);
 
-/**
- * Hourly demand, MWh. Every series is judged by itself and left out when it has an error;
- * implausible values of the others become null and are counted.
- */
-export function gateDemand(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
-  const judged = fetched.map((series) => ({
-    series,
-    findings: [...structure(series, context), ...judgeDemand(series)],
-  }));
-  const sound = judged.filter(({ findings }) =>
-    findings.every(({ severity }) => severity === "warning"),
-  );
-  const rows = fetched.reduce((total, series) => total + series.rows.length, 0);
-  const nothing = finding("error", "no_rows", Number(rows === 0), "the provider sent nothing");
-  return {
-    accepted: sound.map(({ series }) => ({ ...series, rows: series.rows.map(plausible) })),
-    findings: [...counted([nothing]), ...judged.flatMap(({ findings }) => findings)],
-  };
-}
-
-function judgeDemand({ rows, symbol }: FetchedSeries): Finding[] {
-  const kept = rows.map(plausible);
-  const implausible = rows.filter((row, index) => row !== kept[index]).length;
-  const holes = holesOf(rows);
-  const tooImplausible = implausible > rows.length * IMPLAUSIBLE_SHARE_MAX;
-  const tooManyHoles = holes > Math.max(HOLES_MIN, (rows.length + holes) * HOLES_SHARE_MAX);
-  return counted([
-    finding(tooImplausible ? "error" : "warning", "implausible_demand", implausible, symbol),
-    finding(tooManyHoles ? "error" : "warning", "holes", holes, symbol),
-    finding("warning", "spike", spikesOf(kept), symbol),
-    finding("warning", "flat", flatRunsOf(kept), symbol),
-  ]);
-}
-
-/**
- * Rules of every hourly series: on the hourly grid, unique, inside the window, not from the future.
- */
-function structure({ rows, symbol }: FetchedSeries, { window, now }: GateContext): Finding[] {
-  const keys = new Set(rows.map((row) => `${row.datetime} ${row.instrumentId}`));
-  const broken = (rule: string, holds: (row: Row) => boolean) =>
-    finding("error", rule, rows.filter((row) => !holds(row)).length, symbol);
-  const known = BALANCING_AUTHORITIES.has(symbol.toUpperCase());
-  return counted([
-    broken("off_grid", (row) => row.datetime % HOUR === 0),
-    broken("outside_window", (row) => row.datetime >= window.from && row.datetime < window.to),
-    broken("from_the_future", (row) => row.datetime <= now),
-    broken("infinite", (row) => row.values.every((value) => Math.abs(value) !== Infinity)),
-    finding("error", "duplicate_key", rows.length - keys.size, symbol),
-    finding("warning", "unknown_symbol", Number(!known), symbol),
-  ]);
-}
-
-const finding = (
+/** A finding without rows. */
+export const finding = (
   severity: Finding["severity"],
   rule: string,
   count: number,
   where: string,
 ): Finding => ({ severity, rule, count, where });
 
-const counted = (findings: readonly Finding[]) => findings.filter(({ count }) => count > 0);
+/** The finding that these rows break a rule, with the first of them. */
+export const offending = (
+  severity: Finding["severity"],
+  rule: string,
+  rows: readonly Row[],
+  where: string,
+): Finding => ({
+  ...finding(severity, rule, rows.length, where),
+  samples: rows.slice(0, SAMPLES_MAX).map((row) => ({
+    Datetime: iso(row.datetime),
+    instrument_id: row.instrumentId,
+    values: row.values.map((value) => (Number.isFinite(value) ? value : null)),
+  })),
+});
 
-/** The row itself, or a copy with null where its demand cannot be true. */
-function plausible(row: Row): Row {
-  const holds = (value: number) => Number.isNaN(value) || (value > 0 && value <= DEMAND_MWH_MAX);
-  return row.values.every(holds)
-    ? row
-    : { ...row, values: row.values.map((value) => (holds(value) ? value : NaN)) };
+/** Those that found something. */
+export const counted = (findings: readonly Finding[]) => findings.filter(({ count }) => count > 0);
+
+/** What every series of a library keeps to. */
+export interface Structure {
+  /** Distance of its valid times, which are multiples of it; null where the calendar says. */
+  stepMs: number | null;
+  /** How far past the run's clock a valid time may lie. */
+  horizonMs: number;
+  /** Whether the symbol is one the library is known to hold; others are taken and told of. */
+  isKnown: (symbol: string) => boolean;
 }
 
-/** Missing hours between the first and the last of a series; the leading edge may be short. */
-function holesOf(rows: readonly Row[]): number {
+/** Rules of every series: on its grid, unique, inside the window, finite, not from the future. */
+export function judgeStructure(
+  { rows, symbol }: FetchedSeries,
+  { window, now }: GateContext,
+  { stepMs, horizonMs, isKnown }: Structure,
+): Finding[] {
+  const seen = new Set<string>();
+  const repeated = rows.filter((row) => {
+    const key = `${row.datetime} ${row.instrumentId}`;
+    return seen.has(key) || !seen.add(key);
+  });
+  const broken = (rule: string, holds: (row: Row) => boolean) =>
+    offending(
+      "error",
+      rule,
+      rows.filter((row) => !holds(row)),
+      symbol,
+    );
+  return counted([
+    broken("off_grid", (row) => stepMs === null || row.datetime % stepMs === 0),
+    broken("outside_window", (row) => row.datetime >= window.from && row.datetime < window.to),
+    broken("from_the_future", (row) => row.datetime <= now + horizonMs),
+    broken("infinite", (row) => row.values.every((value) => Math.abs(value) !== Infinity)),
+    offending("error", "duplicate_key", repeated, symbol),
+    finding("warning", "unknown_symbol", Number(!isKnown(symbol)), symbol),
+  ]);
+}
+
+/** Judges each series by itself and leaves out those with an error. */
+export function acceptSound(
+  fetched: readonly FetchedSeries[],
+  judge: (series: FetchedSeries) => Finding[],
+): GateReport {
+  const judged = fetched.map((series) => ({ series, findings: judge(series) }));
+  const sound = judged.filter(({ findings }) =>
+    findings.every(({ severity }) => severity === "warning"),
+  );
+  return {
+    accepted: sound.map(({ series }) => series),
+    findings: judged.flatMap(({ findings }) => findings),
+  };
+}
+
+/** The finding that nothing at all was sent. */
+export const nothingSent = (fetched: readonly FetchedSeries[]): Finding[] => {
+  const rows = fetched.reduce((total, series) => total + series.rows.length, 0);
+  return counted([finding("error", "no_rows", Number(rows === 0), "the provider sent nothing")]);
+};
+
+/** Missing steps between the first and the last of a series; its leading edge may be short. */
+export function holesOf(rows: readonly Row[], stepMs = HOUR): number {
   if (rows.length === 0) return 0;
-  const hours = new Set(rows.map((row) => row.datetime));
+  const steps = new Set(rows.map((row) => row.datetime));
   const first = rows.reduce((least, row) => Math.min(least, row.datetime), Infinity);
   const last = rows.reduce((most, row) => Math.max(most, row.datetime), -Infinity);
-  return (last - first) / HOUR + 1 - hours.size;
-}
-
-function spikesOf(rows: readonly Row[]): number {
-  const values = rows.map((row) => row.values[0] ?? NaN).filter((value) => !Number.isNaN(value));
-  const median = values.toSorted((left, right) => left - right)[values.length >> 1] ?? 0;
-  return values.filter((value) => value > median * SPIKE_MEDIANS).length;
-}
-
-/** Runs of at least three identical hours. */
-function flatRunsOf(rows: readonly Row[]): number {
-  let runs = 0;
-  let length = 1;
-  for (let index = 1; index < rows.length; index++) {
-    length = rows[index]?.values[0] === rows[index - 1]?.values[0] ? length + 1 : 1;
-    if (length === FLAT_HOURS) runs++;
-  }
-  return runs;
+  return (last - first) / stepMs + 1 - steps.size;
 }

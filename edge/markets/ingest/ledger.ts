@@ -1,23 +1,25 @@
-// The ingest ledger: ticks, runs and backfills as rows. Each move of a run is one conditional
-// statement, so a message delivered twice, a late process and the cron that rescues it cannot both
-// win.
+// The ingest ledger: runs and backfills as rows. Each move of a run is one conditional statement,
+// so a message delivered twice, a late process and the cron that rescues it cannot both win.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Backfill, Run, RunTrigger } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
+import type { Range } from "../store/plan.ts";
 
-const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;
-const wire = (column: SQL): SQL =>
+export const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;
+export const wire = (column: SQL): SQL =>
   sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 /** A delayed message may come this much before its time. */
 const EARLY_MS = 1_000;
-const ATTEMPTS_MAX = 5;
+export const ATTEMPTS_MAX = 5;
 
-const RUN = sql`id::text AS run_id, job, partition::text, trigger, state, attempt, backfill_id::text,
-  ${wire(sql`created_at`)} AS created_at, ${wire(sql`started_at`)} AS started_at,
-  ${wire(sql`finished_at`)} AS finished_at, error_code, error_detail, metadata`;
+const RUN = sql`id::text AS run_id, job, partition::text, trigger, reconstructed, state, attempt,
+  backfill_id::text, ${wire(sql`scheduled_at`)} AS scheduled_at,
+  ${wire(sql`created_at`)} AS created_at, ${wire(sql`available_at`)} AS available_at,
+  ${wire(sql`started_at`)} AS started_at, ${wire(sql`finished_at`)} AS finished_at,
+  error_code, error_detail, metadata`;
 
 export interface NewRun {
   runId: string;
@@ -36,57 +38,16 @@ export interface ClaimedRun {
   reconstructed: boolean;
   attempt: number;
   attempts_max: number;
+  /** Epoch milliseconds of the tick that started it, or null. */
+  scheduled_at: number | null;
 }
-
-const insertRun = (run: NewRun, now: number, from: SQL): SQL => sql`
-  INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at,
-    attempts_max)
-  SELECT ${run.runId}::uuid, ${run.job}, ${run.partition}::date, ${run.trigger},
-    ${run.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)}, ${ATTEMPTS_MAX}::int ${from}`;
 
 export async function createRun(database: Database, run: NewRun, now: number): Promise<void> {
-  await database.execute(insertRun(run, now, sql``));
-}
-
-/** Last ticks by schedule. */
-export async function lastTicks(database: Database): Promise<Map<string, number>> {
-  const { rows } = await database.execute<{ name: string; last_tick: number }>(
-    sql`SELECT name, (extract(epoch FROM last_tick) * 1000)::float8 AS last_tick FROM schedule`,
-  );
-  return new Map(rows.map((row) => [row.name, row.last_tick]));
-}
-
-/**
- * Records a firing and starts its run, or records why it starts none. A firing that is not newer
- * than the schedule's last one changes nothing and returns false.
- */
-export async function recordTick(
-  database: Database,
-  tick: { schedule: string; scheduledAt: number; outcome: NewRun | { skipReason: string } },
-  now: number,
-): Promise<boolean> {
-  const { schedule, scheduledAt, outcome } = tick;
-  const run = "runId" in outcome ? outcome : null;
-  const { rows } = await database.execute(sql`
-    WITH fired AS (
-      INSERT INTO schedule AS s (name, last_tick) VALUES (${schedule}, ${at(scheduledAt)})
-      ON CONFLICT (name) DO UPDATE SET last_tick = excluded.last_tick
-        WHERE s.enabled AND s.last_tick < excluded.last_tick
-      RETURNING name)
-    ${run ? sql`, started AS (${insertRun(run, now, sql`FROM fired`)})` : sql``}
-    INSERT INTO tick (schedule, scheduled_at, run_id, skip_reason)
-    SELECT name, ${at(scheduledAt)}, ${run?.runId ?? null}::uuid,
-      ${"skipReason" in outcome ? outcome.skipReason : null} FROM fired
-    RETURNING schedule`);
-  return rows.length > 0;
-}
-
-/** The newest tick of a schedule, for the overview. */
-export async function lastOutcome(database: Database, schedule: string) {
-  const { rows } = await database.execute<{ scheduled_at: string; outcome: string }>(sql`
-    SELECT ${wire(sql`scheduled_at`)} AS scheduled_at, coalesce(run_id::text, skip_reason) AS outcome
-      FROM tick WHERE schedule = ${schedule} ORDER BY tick.scheduled_at DESC LIMIT 1`);
-  return rows[0] ?? null;
+  await database.execute(sql`
+    INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at,
+      attempts_max)
+    VALUES (${run.runId}::uuid, ${run.job}, ${run.partition}::date, ${run.trigger},
+      ${run.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)}, ${ATTEMPTS_MAX}::int)`);
 }
 
 /**
@@ -138,14 +99,14 @@ export async function claimRun(
       started_at = coalesce(started_at, ${at(now)}), error_code = NULL, error_detail = NULL
      WHERE id = ${runId}::uuid AND state = 'queued' AND available_at <= ${at(now + EARLY_MS)}
      RETURNING id::text AS run_id, job, partition::text, trigger, reconstructed, attempt,
-       attempts_max`);
+       attempts_max, (extract(epoch FROM scheduled_at) * 1000)::float8 AS scheduled_at`);
   return rows[0] ?? null;
 }
 
 const held = (run: ClaimedRun): SQL =>
   sql`id = ${run.run_id}::uuid AND state = 'running' AND attempt = ${run.attempt}::int`;
 
-/** False when the lease was lost: the run belongs to somebody else now. */
+/** False when the lease was lost: the run was canceled, or belongs to somebody else now. */
 export async function renewLease(
   database: Database,
   run: ClaimedRun,
@@ -157,40 +118,84 @@ export async function renewLease(
   return rows.length > 0;
 }
 
-export async function succeedRun(
-  database: Database,
-  run: ClaimedRun,
-  metadata: object,
-  now: number,
-) {
-  await database.execute(sql`
-    UPDATE run SET state = 'succeeded', finished_at = ${at(now)}, lease_until = NULL,
-      metadata = ${JSON.stringify(metadata)}::jsonb WHERE ${held(run)}`);
-}
-
 export interface RunError {
   code: string;
   detail: string;
   metadata: object | null;
 }
 
-export async function failRun(database: Database, run: ClaimedRun, error: RunError, now: number) {
+/** What a run that ended had done. */
+export interface Materialized {
+  metadata: object;
+  covered: Range;
+  /** Rows it revised or retracted, by partition. */
+  revised: Readonly<Record<string, number>>;
+}
+
+export async function succeedRun(
+  database: Database,
+  run: ClaimedRun,
+  { metadata, covered, revised }: Materialized,
+  now: number,
+) {
   await database.execute(sql`
-    UPDATE run SET state = 'failed', finished_at = ${at(now)}, lease_until = NULL,
+    UPDATE run SET state = 'succeeded', finished_at = ${at(now)}, lease_until = NULL,
+      covered_from = ${at(covered.from)}, covered_to = ${at(covered.to)},
+      revised = ${JSON.stringify(revised)}::jsonb,
+      metadata = ${JSON.stringify(metadata)}::jsonb WHERE ${held(run)}`);
+}
+
+/** Ends a run for good: `failed`, or `late` when what it waited for never came. */
+export async function failRun(
+  database: Database,
+  run: ClaimedRun,
+  { state, error }: { state: "failed" | "late"; error: RunError },
+  now: number,
+) {
+  await database.execute(sql`
+    UPDATE run SET state = ${state}, finished_at = ${at(now)}, lease_until = NULL,
       error_code = ${error.code}, error_detail = ${error.detail},
       metadata = ${error.metadata && JSON.stringify(error.metadata)}::jsonb WHERE ${held(run)}`);
 }
 
-/** Puts a run back for a later attempt. */
+/**
+ * Puts a run back for a later attempt. One that waits for its provider gets the attempt back: only
+ * failures use them up.
+ */
 export async function requeueRun(
   database: Database,
   run: ClaimedRun,
-  error: RunError,
-  availableAt: number,
+  { error, availableAt, waits }: { error: RunError; availableAt: number; waits: boolean },
 ) {
   await database.execute(sql`
     UPDATE run SET state = 'queued', lease_until = NULL, available_at = ${at(availableAt)},
-      error_code = ${error.code}, error_detail = ${error.detail} WHERE ${held(run)}`);
+      attempts_max = attempts_max + ${waits ? 1 : 0}::int, error_code = ${error.code},
+      error_detail = ${error.detail} WHERE ${held(run)}`);
+}
+
+/**
+ * Ends queued and running runs at an operator's wish; a process that works on one loses its lease.
+ * What was committed stays. Returns how many ended.
+ */
+export async function cancelRuns(
+  database: Database,
+  which: { runId: string } | { backfillId: string },
+  now: number,
+): Promise<number> {
+  const chosen =
+    "runId" in which
+      ? sql`id = ${which.runId}::uuid`
+      : sql`backfill_id = (SELECT id FROM ended) OR backfill_id = ${which.backfillId}::uuid`;
+  const ended =
+    "backfillId" in which
+      ? sql`WITH ended AS (UPDATE backfill SET canceled_at = coalesce(canceled_at, ${at(now)})
+          WHERE id = ${which.backfillId}::uuid RETURNING id)`
+      : sql``;
+  const { rows } = await database.execute(sql`${ended}
+    UPDATE run SET state = 'canceled', finished_at = ${at(now)}, lease_until = NULL,
+      error_code = 'run_canceled', error_detail = 'an operator canceled it'
+     WHERE (${chosen}) AND state IN ('queued', 'running') RETURNING id`);
+  return rows.length;
 }
 
 /**
@@ -217,16 +222,22 @@ export async function rescueRuns(
   return { rescued: freed.rows.length, resend: [...requeued, ...lost.rows] };
 }
 
-/** Queues a backfill's failed runs again, each with as many attempts as a new one. */
+/**
+ * Queues a backfill's failed, late and canceled runs again, each with as many attempts as a new
+ * one.
+ */
 export async function retryFailedRuns(
   database: Database,
   backfillId: string,
   now: number,
 ): Promise<string[]> {
   const { rows } = await database.execute<{ id: string }>(sql`
+    WITH reopened AS (
+      UPDATE backfill SET canceled_at = NULL WHERE id = ${backfillId}::uuid)
     UPDATE run SET state = 'queued', finished_at = NULL, available_at = ${at(now)},
       attempts_max = attempt + ${ATTEMPTS_MAX}::int
-     WHERE backfill_id = ${backfillId}::uuid AND state = 'failed' RETURNING id::text`);
+     WHERE backfill_id = ${backfillId}::uuid AND state IN ('failed', 'late', 'canceled')
+     RETURNING id::text`);
   return rows.map((row) => row.id);
 }
 
@@ -237,31 +248,54 @@ export async function findRun(database: Database, runId: string): Promise<Run | 
   return rows[0] ?? null;
 }
 
-/** The newest runs first, optionally of one backfill. */
-export async function listRuns(
-  database: Database,
-  filter: { limit: number; backfillId?: string | undefined },
-): Promise<Run[]> {
-  const where = filter.backfillId ? sql`WHERE backfill_id = ${filter.backfillId}::uuid` : sql``;
+export interface RunFilter {
+  limit: number;
+  backfillId?: string | undefined;
+  job?: string | undefined;
+  partition?: string | undefined;
+  state?: string | undefined;
+}
+
+/** The newest runs first. */
+export async function listRuns(database: Database, filter: RunFilter): Promise<Run[]> {
+  const { backfillId, job, partition, state } = filter;
+  const conditions = [
+    ...(backfillId ? [sql`backfill_id = ${backfillId}::uuid`] : []),
+    ...(job ? [sql`job = ${job}`] : []),
+    ...(partition ? [sql`partition = ${partition}::date`] : []),
+    ...(state ? [sql`state = ${state}`] : []),
+  ];
+  const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
   const { rows } = await database.execute<Run>(
     sql`SELECT ${RUN} FROM run ${where} ORDER BY run.created_at DESC, partition DESC LIMIT ${filter.limit}::int`,
   );
   return rows;
 }
 
+const count = (state: string): SQL => sql`count(*) FILTER (WHERE r.state = ${state})`;
+const BACKFILL = sql`b.id::text AS backfill_id, b.job, b.first::text, b.last::text,
+  ${wire(sql`b.created_at`)} AS created_at, ${wire(sql`b.canceled_at`)} AS canceled_at,
+  json_build_object('queued', ${count("queued")}, 'running', ${count("running")},
+    'succeeded', ${count("succeeded")}, 'failed', ${count("failed")}, 'late', ${count("late")},
+    'canceled', ${count("canceled")}) AS runs`;
+
 export async function findBackfill(
   database: Database,
   backfillId: string,
 ): Promise<Backfill | null> {
   const { rows } = await database.execute<Backfill>(sql`
-    SELECT b.id::text AS backfill_id, b.job, b.first::text, b.last::text,
-      ${wire(sql`b.created_at`)} AS created_at,
-      json_build_object(
-        'queued', count(*) FILTER (WHERE r.state = 'queued'),
-        'running', count(*) FILTER (WHERE r.state = 'running'),
-        'succeeded', count(*) FILTER (WHERE r.state = 'succeeded'),
-        'failed', count(*) FILTER (WHERE r.state = 'failed')) AS runs
-      FROM backfill b LEFT JOIN run r ON r.backfill_id = b.id
+    SELECT ${BACKFILL} FROM backfill b LEFT JOIN run r ON r.backfill_id = b.id
      WHERE b.id = ${backfillId}::uuid GROUP BY b.id`);
   return rows[0] ?? null;
+}
+
+/** The newest backfills first. */
+export async function listBackfills(database: Database, limit: number): Promise<Backfill[]> {
+  const { rows } = await database.execute<Backfill>(sql`
+    SELECT ${BACKFILL}
+      FROM (SELECT * FROM backfill ORDER BY created_at DESC LIMIT ${limit}::int) b
+      LEFT JOIN run r ON r.backfill_id = b.id
+     GROUP BY b.id, b.job, b.first, b.last, b.created_at, b.canceled_at
+     ORDER BY b.created_at DESC`);
+  return rows;
 }

@@ -1,48 +1,129 @@
-// Partitions, pure: a day key such as `2026-01-31` ⇄ the valid time it covers.
+// Partitions, pure: a day key such as `2026-01-31` ⇄ the valid time it covers. A partition is named
+// by the calendar day it begins on, whatever its length.
 
 import { Failure } from "../../../shared/errors.ts";
+import { operatingDay } from "../../../shared/operating-day.ts";
 import { DAY, isoDay, parseInstant } from "../../../shared/time.ts";
+import { addMonths } from "../../../shared/trading-days.ts";
 import type { Range } from "../store/plan.ts";
 
-/** UTC days from `first` on; the newest partition is the day that holds the tick. */
-export interface DailyPartitions {
-  /** The oldest partition the provider can fill. */
+/** How a pipeline's valid time is cut, and which partition is the newest at an instant. */
+export interface Partitions {
+  /**
+   * `day`: UTC days. `weekday`: UTC days, Monday to Friday. `operating_day`: Central days, of 23,
+   * 24 or 25 hours. `week`: seven days from a Friday on, the day that weekly reports are dated.
+   * `month`: UTC calendar months.
+   */
+  unit: "day" | "weekday" | "operating_day" | "week" | "month";
+  /** Key of the oldest partition the provider can fill. */
   first: string;
+  /** The newest partition lies this many units after the one that holds the instant; default 0. */
+  offset?: number;
+  /** … of the instant less this many milliseconds: what a provider needs to publish. Default 0. */
+  lagMs?: number;
 }
 
 const KEY = /^\d{4}-\d\d-\d\d$/;
-const RANGE_DAYS_MAX = 5_000;
+const PARTITIONS_MAX = 5_000;
+/** 1970-01-02 was a Friday. */
+const FIRST_FRIDAY = DAY;
+const WEEK = 7 * DAY;
 
-/** The newest partition at an instant. */
-export const latestPartition = (instant: number): string => isoDay(instant);
+const isWeekend = (day: number) => [0, 6].includes(new Date(day).getUTCDay());
+
+/** The calendar day, as 00:00Z, on which the partition that holds an instant begins. */
+function dayOf({ unit }: Partitions, instant: number): number {
+  if (unit === "operating_day") return Date.parse(operatingDay(instant).key);
+  if (unit === "week") return Math.floor((instant - FIRST_FRIDAY) / WEEK) * WEEK + FIRST_FRIDAY;
+  if (unit === "month") return addMonths(instant, 0);
+  const day = Math.floor(instant / DAY) * DAY;
+  return unit === "weekday" && isWeekend(day) ? dayOf({ unit, first: "" }, day - DAY) : day;
+}
+
+/** The day that lies `count` units after another. */
+function shiftDay(partitions: Partitions, day: number, count: number): number {
+  if (partitions.unit === "week") return day + count * WEEK;
+  if (partitions.unit === "month") return addMonths(day, count);
+  if (partitions.unit !== "weekday") return day + count * DAY;
+  const step = Math.sign(count) * DAY;
+  let shifted = day;
+  for (let left = Math.abs(count); left > 0; ) {
+    shifted += step;
+    if (!isWeekend(shifted)) left--;
+  }
+  return shifted;
+}
+
+/** The key that lies `count` partitions after another. */
+export const shiftPartition = (partitions: Partitions, key: string, count: number): string =>
+  isoDay(shiftDay(partitions, Date.parse(key), count));
+
+/** The partition whose valid time holds an instant. */
+export const holdingPartition = (partitions: Partitions, instant: number): string =>
+  isoDay(dayOf(partitions, instant));
+
+/** The newest partition at an instant; it may lie before the first. */
+export function latestPartition(partitions: Partitions, instant: number): string {
+  const holding = dayOf(partitions, instant - (partitions.lagMs ?? 0));
+  return isoDay(shiftDay(partitions, holding, partitions.offset ?? 0));
+}
 
 /** The valid time of a partition; fails with `bad_partition`. */
-export function partitionRange(partitions: DailyPartitions, key: string, now: number): Range {
-  const from = KEY.test(key) ? parseInstant(key) : null;
-  if (from === null)
+export function partitionRange(partitions: Partitions, key: string, now: number): Range {
+  const day = KEY.test(key) ? parseInstant(key) : null;
+  if (day === null)
     throw new Failure("bad_partition", `${JSON.stringify(key)} is not a YYYY-MM-DD day`);
-  const last = latestPartition(now);
+  const last = latestPartition(partitions, now);
   if (key < partitions.first || key > last) {
     throw new Failure("bad_partition", `${key} lies outside ${partitions.first} to ${last}`);
   }
-  return { from, to: from + DAY };
+  if (partitions.unit === "operating_day") {
+    // No zone of the market lies so far from UTC that noon belongs to another day.
+    const { from, to } = operatingDay(day + DAY / 2);
+    return { from, to };
+  }
+  if (dayOf(partitions, day) !== day) {
+    const begins = isoDay(dayOf(partitions, day));
+    const detail = `${key} begins no ${partitions.unit}; the one that holds it is ${begins}`;
+    throw new Failure("bad_partition", detail);
+  }
+  return {
+    from: day,
+    to: partitions.unit === "weekday" ? day + DAY : shiftDay(partitions, day, 1),
+  };
 }
 
 /**
  * The partitions from `first` to `last`, both included, newest first; fails with `bad_partition`.
+ * Ends that begin no partition are moved inwards, so that any two days name a range.
  */
 export function partitionsBetween(
-  partitions: DailyPartitions,
+  partitions: Partitions,
   first: string,
   last: string,
   now: number,
-) {
-  const newest = partitionRange(partitions, last, now).from;
-  const oldest = partitionRange(partitions, first, now).from;
+): string[] {
+  const [oldest, newest] = [dayOfKey(first), dayOfKey(last)];
   if (oldest > newest) throw new Failure("bad_partition", `${first} lies after ${last}`);
-  const days = (newest - oldest) / DAY + 1;
-  if (days > RANGE_DAYS_MAX) {
-    throw new Failure("bad_partition", `${days} partitions, at most ${RANGE_DAYS_MAX} a backfill`);
+  const keys: string[] = [];
+  let day = dayOf(partitions, newest + (partitions.unit === "operating_day" ? DAY / 2 : 0));
+  for (; day >= oldest; day = shiftDay(partitions, day, -1)) {
+    if (keys.length === PARTITIONS_MAX) {
+      const detail = `more than ${PARTITIONS_MAX} partitions; take a shorter range`;
+      throw new Failure("bad_partition", detail);
+    }
+    keys.push(isoDay(day));
   }
-  return Array.from({ length: days }, (_, index) => isoDay(newest - index * DAY));
+  if (keys.length === 0) {
+    const detail = `no ${partitions.unit} begins between ${first} and ${last}`;
+    throw new Failure("bad_partition", detail);
+  }
+  for (const key of [keys[0], keys.at(-1)]) partitionRange(partitions, key ?? "", now);
+  return keys;
+}
+
+function dayOfKey(key: string): number {
+  const day = KEY.test(key) ? parseInstant(key) : null;
+  if (day !== null) return day;
+  throw new Failure("bad_partition", `${JSON.stringify(key)} is not a YYYY-MM-DD day`);
 }

@@ -1,33 +1,62 @@
-// When a schedule fires, pure. Expressions are evaluated in the schedule's own zone, so release
-// times stay right across daylight-saving changes: an hourly tick fires once per real hour.
+// When a schedule fires and what it aims at, pure. Expressions are evaluated in the schedule's own
+// zone, so release times stay right across daylight-saving changes: an hourly tick fires once per
+// real hour.
 
 import { Cron } from "croner";
 
 export interface Schedule {
+  /** Unique among all schedules; a pipeline's own schedule bears the name of its job. */
+  name: string;
   cron: string;
   timeZone: string;
+  /**
+   * `latest`: the newest partition at the tick. `previous`: the one before it, whose last values
+   * come after its end. `unfinished`: the oldest recent one that no run has materialized.
+   */
+  aim: "latest" | "previous" | "unfinished";
 }
 
 const compiled = new Map<string, Cron>();
 
-function expression({ cron, timeZone }: Schedule): Cron {
+function expression({ cron, timeZone }: Pick<Schedule, "cron" | "timeZone">): Cron {
   const key = `${cron} ${timeZone}`;
   const known = compiled.get(key) ?? new Cron(cron, { timezone: timeZone, paused: true });
   compiled.set(key, known);
   return known;
 }
 
+type Expression = Pick<Schedule, "cron" | "timeZone">;
+
 /**
  * The newest scheduled instant at or before `now`. A minute cron that was late, repeated or missed
  * still finds the same instant, and the ledger's compare-and-set fires it once.
  */
-export function latestTick(schedule: Schedule, now: number): number | null {
+export const latestTick = (schedule: Expression, now: number): number | null =>
+  previous(schedule, now, 1)[0] ?? null;
+
+/**
+ * The scheduled instants after `last` and not after `now`, oldest first: one, as a rule, and those
+ * that were missed while nothing ran. At most the newest `limit` of them.
+ */
+export function ticksSince(
+  schedule: Expression,
+  last: number,
+  now: number,
+  limit: number,
+): number[] {
+  const newest = latestTick(schedule, now);
+  if (newest === null || newest <= last) return [];
+  const due = previous(schedule, now, limit).filter((tick) => tick > last);
+  return due.reverse();
+}
+
+function previous(schedule: Expression, now: number, count: number): number[] {
   const nextSecond = Math.floor(now / 1_000) * 1_000 + 1_000;
-  const [latest] = expression(schedule).previousRuns(1, new Date(nextSecond));
-  return latest?.getTime() ?? null;
+  const runs = expression(schedule).previousRuns(count, new Date(nextSecond));
+  return runs.map((run) => run.getTime());
 }
 
 /** The first scheduled instant after `now`. */
-export function nextTick(schedule: Schedule, now: number): number | null {
+export function nextTick(schedule: Expression, now: number): number | null {
   return expression(schedule).nextRun(new Date(now))?.getTime() ?? null;
 }

@@ -47,6 +47,8 @@ export interface Vintage {
   inserted: number;
   revised: number;
   retracted: number;
+  /** Valid times of the rows revised or retracted. */
+  changedAt: readonly number[];
 }
 
 export const INLINE_ROWS_MAX = 2_000;
@@ -129,8 +131,8 @@ async function attemptCommit(
     segment: small ? null : await putSegment(parts, request, changes.rows, attempt),
   });
   if (!committed) return "conflict";
-  const { inserted, revised, retracted } = changes;
-  return { ...committed, inserted, revised, retracted };
+  const { inserted, revised, retracted, changedAt } = changes;
+  return { ...committed, inserted, revised, retracted, changedAt };
 }
 
 /**

@@ -32,6 +32,8 @@ export interface Changes {
   inserted: number;
   revised: number;
   retracted: number;
+  /** Valid times of the rows revised or retracted. */
+  changedAt: number[];
 }
 
 /** What identifies a row within a series. */
@@ -58,13 +60,15 @@ const sameValues = (left: readonly number[], right: readonly number[]) =>
  */
 export function diff(current: readonly Row[], incoming: readonly Row[], covered: Range): Changes {
   const before = new Map(current.map((row) => [keyOf(row), row]));
-  const changes: Changes = { rows: [], inserted: 0, revised: 0, retracted: 0 };
+  const changes: Changes = { rows: [], inserted: 0, revised: 0, retracted: 0, changedAt: [] };
   for (const row of incoming) {
     const old = before.get(keyOf(row));
     before.delete(keyOf(row));
     if (old && sameValues(old.values, row.values)) continue;
-    if (old) changes.revised++;
-    else changes.inserted++;
+    if (old) {
+      changes.revised++;
+      changes.changedAt.push(row.datetime);
+    } else changes.inserted++;
     changes.rows.push({ ...row, retracted: false });
   }
   for (const row of before.values()) {
@@ -72,6 +76,7 @@ export function diff(current: readonly Row[], incoming: readonly Row[], covered:
     const { datetime, instrumentId, values } = row;
     changes.rows.push({ datetime, instrumentId, values: values.map(() => NaN), retracted: true });
     changes.retracted++;
+    changes.changedAt.push(datetime);
   }
   changes.rows = sorted(changes.rows);
   return changes;

@@ -4,17 +4,24 @@ import { Failure } from "../../../../shared/errors.ts";
 
 /** How a provider is reached; nothing here comes from the environment. */
 export interface Fetcher {
-  fetch: (
-    url: string,
-    init: { headers?: Record<string, string>; signal: AbortSignal },
-  ) => Promise<Response>;
+  fetch: (url: string, init: FetchInit) => Promise<Response>;
   pause: (milliseconds: number) => Promise<void>;
+}
+
+export interface FetchInit {
+  method?: "GET" | "POST";
+  headers?: Record<string, string>;
+  body?: string;
+  signal: AbortSignal;
 }
 
 export interface Answer {
   status: number;
   text: string;
 }
+
+/** What a request sends beside its URL. */
+export type RequestParts = Omit<FetchInit, "signal">;
 
 const TIMEOUT_MS = 30_000;
 const ATTEMPTS_MAX = 4;
@@ -23,19 +30,30 @@ const WAIT_MS_MAX = 30_000;
 
 const transient = (status: number) => status === 408 || status === 429 || status >= 500;
 
-/**
- * GETs a URL, retrying 408, 429, 5xx, timeouts and dropped connections with exponential backoff, no
- * sooner than `Retry-After` asks. Fails with `upstream_unavailable` when the last attempt failed
- * too.
- */
+/** GETs a URL as text, as `request` does. */
 export async function get(
   fetcher: Fetcher,
   provider: string,
   url: string,
   headers: Record<string, string> = {},
 ): Promise<Answer> {
+  const { status, bytes } = await request(fetcher, provider, url, { headers });
+  return { status, text: new TextDecoder().decode(bytes) };
+}
+
+/**
+ * Asks a provider, retrying 408, 429, 5xx, timeouts and dropped connections with exponential
+ * backoff, no sooner than `Retry-After` asks. Fails with `upstream_unavailable` when the last
+ * attempt failed too; every other status is the caller's.
+ */
+export async function request(
+  fetcher: Fetcher,
+  provider: string,
+  url: string,
+  parts: RequestParts = {},
+): Promise<{ status: number; bytes: Uint8Array }> {
   for (let attempt = 1; ; attempt++) {
-    const { answer, reason, retryAfterMs } = await tryOnce(fetcher, url, headers);
+    const { answer, reason, retryAfterMs } = await tryOnce(fetcher, url, parts);
     if (answer && !transient(answer.status)) return answer;
     // A long wait is the queue's: the run goes back and comes again when the provider allows it.
     if (attempt === ATTEMPTS_MAX || retryAfterMs > WAIT_MS_MAX) {
@@ -47,6 +65,28 @@ export async function get(
   }
 }
 
+/**
+ * The same fetcher, which begins no request to a host sooner than its interval after the last one:
+ * the providers' rate limits, kept before they are met.
+ */
+export function politely(
+  fetcher: Fetcher,
+  intervalsMs: ReadonlyMap<string, number>,
+  clock: () => number,
+): Fetcher {
+  const free = new Map<string, number>();
+  return {
+    ...fetcher,
+    fetch: async (url, init) => {
+      const { host } = new URL(url);
+      const begins = Math.max(clock(), free.get(host) ?? 0);
+      free.set(host, begins + (intervalsMs.get(host) ?? 0));
+      if (begins > clock()) await fetcher.pause(begins - clock());
+      return fetcher.fetch(url, init);
+    },
+  };
+}
+
 /** `Retry-After` in seconds, within a day; 0 when there is none or it is a date. */
 const retryAfterSeconds = (response: Response): number => {
   const seconds = Number(response.headers.get("Retry-After"));
@@ -54,20 +94,20 @@ const retryAfterSeconds = (response: Response): number => {
 };
 
 interface Outcome {
-  answer: Answer | null;
+  answer: { status: number; bytes: Uint8Array } | null;
   reason: string;
   retryAfterMs: number;
 }
 
-async function tryOnce(
-  fetcher: Fetcher,
-  url: string,
-  headers: Record<string, string>,
-): Promise<Outcome> {
+async function tryOnce(fetcher: Fetcher, url: string, parts: RequestParts): Promise<Outcome> {
   try {
-    const response = await fetcher.fetch(url, { headers, signal: AbortSignal.timeout(TIMEOUT_MS) });
+    const response = await fetcher.fetch(url, {
+      ...parts,
+      signal: AbortSignal.timeout(TIMEOUT_MS),
+    });
     const retryAfterMs = retryAfterSeconds(response) * 1_000;
-    const answer = { status: response.status, text: await response.text() };
+    const bytes = new Uint8Array(await response.arrayBuffer());
+    const answer = { status: response.status, bytes };
     return { answer, reason: `HTTP ${answer.status}`, retryAfterMs };
   } catch (thrown) {
     // The message of a network error may quote the URL, and with it a key: only its name is kept.

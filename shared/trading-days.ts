@@ -2,7 +2,7 @@
 // epoch milliseconds of its start, 00:00Z. Holidays follow the exchange's standing rules; closures
 // decreed for a single day are not known here.
 
-import { DAY } from "../../shared/time.ts";
+import { DAY } from "./time.ts";
 
 /** The last day on which the contract of a delivery month trades. */
 export type Expiry = (deliveryMonth: number) => number;

@@ -1,6 +1,6 @@
 // The market operator's day: a Central-time calendar day, which twice a year has 23 or 25 hours.
 
-import { DAY, HOUR, isoDay, MINUTE } from "../../shared/time.ts";
+import { DAY, HOUR, isoDay, MINUTE } from "./time.ts";
 
 export interface OperatingDay {
   /** `2026-03-08`, the local calendar day. */

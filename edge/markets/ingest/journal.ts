@@ -1,0 +1,82 @@
+// A run's journal: what it did, step by step, kept where an operator reads it. Entries are written
+// at the end of a step; a process that dies takes at most its last step's along.
+
+import { sql } from "drizzle-orm";
+import type { RunEvent } from "../../../shared/markets.ts";
+import { iso } from "../../../shared/time.ts";
+import type { Database } from "../../http/database.ts";
+import type { Log } from "../../http/log.ts";
+import { at, type ClaimedRun, wire } from "./ledger.ts";
+import type { Fetcher } from "./sources/upstream.ts";
+
+type Level = RunEvent["level"];
+
+export interface Journal {
+  note(level: Level, event: string, detail?: object): void;
+  /** Writes what was noted since; a database that does not answer loses it, never the run. */
+  flush(): Promise<void>;
+}
+
+const EVENTS_DAYS = 120;
+const FORGOTTEN_AT_ONCE = 5_000;
+
+export function openJournal(
+  { database, clock, log }: { database: Database; clock: () => number; log: Log },
+  run: ClaimedRun,
+): Journal {
+  const noted: { at: string; level: Level; event: string; detail: object }[] = [];
+  return {
+    note: (level, event, detail = {}) => noted.push({ at: iso(clock()), level, event, detail }),
+    flush: async () => {
+      const entries = noted.splice(0);
+      if (entries.length === 0) return;
+      await database
+        .execute(sql`
+          INSERT INTO run_event (run_id, attempt, at, level, event, detail)
+          SELECT ${run.run_id}::uuid, ${run.attempt}::int, x.at, x.level, x.event, x.detail
+            FROM ROWS FROM (jsonb_to_recordset(${JSON.stringify(entries)}::jsonb)
+              AS (at timestamptz, level text, event text, detail jsonb))
+              WITH ORDINALITY AS x(at, level, event, detail, n) ORDER BY x.n`)
+        .catch((error: unknown) => log.warning("journal_not_written", { ...run, error }));
+    },
+  };
+}
+
+/** The same fetcher, noting every request: its host and path, never its query. */
+export const notingFetcher = (
+  fetcher: Fetcher,
+  journal: Journal,
+  clock: () => number,
+): Fetcher => ({
+  ...fetcher,
+  fetch: async (url, init) => {
+    const { host, pathname } = new URL(url);
+    const started = clock();
+    const note = (level: Level, detail: object) =>
+      journal.note(level, "request", { host, path: pathname, ms: clock() - started, ...detail });
+    try {
+      const response = await fetcher.fetch(url, init);
+      note(response.ok ? "info" : "warning", { status: response.status });
+      return response;
+    } catch (thrown) {
+      note("warning", { failed: thrown instanceof Error ? thrown.name : "network error" });
+      throw thrown;
+    }
+  },
+});
+
+/** The journal of a run, over all its attempts, oldest first. */
+export async function listEvents(database: Database, runId: string): Promise<RunEvent[]> {
+  const { rows } = await database.execute<RunEvent>(sql`
+    SELECT attempt, ${wire(sql`run_event.at`)} AS at, level, event, detail FROM run_event
+     WHERE run_id = ${runId}::uuid ORDER BY id LIMIT 2000`);
+  return rows;
+}
+
+/** Forgets old entries, some at a time. */
+export async function forgetEvents(database: Database, now: number): Promise<void> {
+  await database.execute(sql`
+    DELETE FROM run_event WHERE id IN (
+      SELECT id FROM run_event WHERE at < ${at(now - EVENTS_DAYS * 86_400_000)}
+       ORDER BY at LIMIT ${FORGOTTEN_AT_ONCE}::int)`);
+}

@@ -1,0 +1,61 @@
+// What there is to see of the pipelines: jobs with their schedules, and partitions.
+
+import { Failure } from "../../../shared/errors.ts";
+import type { Job, PartitionState } from "../../../shared/markets.ts";
+import { iso } from "../../../shared/time.ts";
+import type { Database } from "../../http/database.ts";
+import { latestPartition, partitionsBetween, shiftPartition } from "./partition.ts";
+import { partitionStates } from "./partition-states.ts";
+import { PIPELINES, pipelineOf } from "./pipelines.ts";
+import { nextTick } from "./schedule.ts";
+import { newestTicks, scheduleStates } from "./ticks.ts";
+
+interface Seen {
+  database: Database;
+  clock: () => number;
+}
+
+const LISTED = 60;
+const LISTED_MAX = 1_000;
+
+/** Every pipeline with its schedules and their newest ticks. */
+export async function listJobs({ database, clock }: Seen): Promise<Job[]> {
+  const now = clock();
+  const [states, ticks] = await Promise.all([scheduleStates(database), newestTicks(database)]);
+  return PIPELINES.map(({ job, title, provider, libraries, partitions, schedules }) => ({
+    ...{ job, title, provider, libraries: [...libraries] },
+    ...{ partition_unit: partitions.unit, first_partition: partitions.first },
+    latest_partition: latestPartition(partitions, now),
+    schedules: schedules.map((schedule) => {
+      const { name, cron, timeZone, aim } = schedule;
+      const next = nextTick(schedule, now);
+      return {
+        ...{ schedule: name, job, cron, time_zone: timeZone, aim },
+        enabled: states.get(name)?.enabled ?? true,
+        next_tick: next === null ? null : iso(next),
+        last_tick: ticks.get(name) ?? null,
+      };
+    }),
+  }));
+}
+
+/** The partitions of a range, newest first; fails with `unknown_job` or `bad_partition`. */
+export async function listPartitions(
+  { database, clock }: Seen,
+  job: string,
+  { first, last }: { first?: string | undefined; last?: string | undefined },
+): Promise<PartitionState[]> {
+  const pipeline = pipelineOf(job);
+  if (!pipeline) throw new Failure("unknown_job", `no job is named ${JSON.stringify(job)}`);
+  const { partitions } = pipeline;
+  const now = clock();
+  const newest = last ?? latestPartition(partitions, now);
+  const back = shiftPartition(partitions, newest, 1 - LISTED);
+  const oldest = first ?? (back > partitions.first ? back : partitions.first);
+  const keys = partitionsBetween(partitions, oldest, newest, now);
+  if (keys.length > LISTED_MAX) {
+    const detail = `${keys.length} partitions, at most ${LISTED_MAX} are listed`;
+    throw new Failure("bad_partition", detail);
+  }
+  return partitionStates(database, pipeline, keys, now);
+}

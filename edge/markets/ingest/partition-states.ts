@@ -1,0 +1,88 @@
+// Where every partition of a pipeline stands: read off the runs, for the repair schedule and the
+// console's grid.
+
+import { sql } from "drizzle-orm";
+import type { PartitionState } from "../../../shared/markets.ts";
+import type { Database } from "../../http/database.ts";
+import { at, wire } from "./ledger.ts";
+import { partitionRange } from "./partition.ts";
+import type { Pipeline } from "./pipeline.ts";
+
+interface NewestRun {
+  [field: string]: unknown;
+  partition: string;
+  run_id: string;
+  state: string;
+  created_at: number;
+  finished_at: string | null;
+  error_code: string | null;
+}
+
+/**
+ * The state of each key, in the order given. A partition is materialized when a run that covered it
+ * whole succeeded, unless a later run of its own failed or came late; a run in progress is told of
+ * whatever was before.
+ */
+export async function partitionStates(
+  database: Database,
+  { job, partitions }: Pipeline,
+  keys: readonly string[],
+  now: number,
+): Promise<PartitionState[]> {
+  const ranges = keys.map((key) => partitionRange(partitions, key, now));
+  const from = ranges.reduce((least, range) => Math.min(least, range.from), Infinity);
+  const to = ranges.reduce((most, range) => Math.max(most, range.to), -Infinity);
+  if (keys.length === 0) return [];
+  const [first, last] = [keys.toSorted()[0], keys.toSorted().at(-1)];
+  const [newest, covering, revisions] = await Promise.all([
+    database.execute<NewestRun>(sql`
+      SELECT DISTINCT ON (partition) partition::text, id::text AS run_id, state, error_code,
+        ${wire(sql`finished_at`)} AS finished_at,
+        (extract(epoch FROM created_at) * 1000)::float8 AS created_at
+        FROM run WHERE job = ${job} AND partition BETWEEN ${first}::date AND ${last}::date
+       ORDER BY partition, run.created_at DESC`),
+    database.execute<{ from: number; to: number; created_at: number }>(sql`
+      SELECT (extract(epoch FROM covered_from) * 1000)::float8 AS "from",
+        (extract(epoch FROM covered_to) * 1000)::float8 AS "to",
+        (extract(epoch FROM max(created_at)) * 1000)::float8 AS created_at
+        FROM run WHERE job = ${job} AND state = 'succeeded'
+         AND covered_from < ${at(to)} AND covered_to > ${at(from)}
+       GROUP BY covered_from, covered_to`),
+    database.execute<{ partition: string; rows: number }>(sql`
+      SELECT key AS partition, sum(value::int)::int AS rows FROM run, jsonb_each_text(revised)
+       WHERE job = ${job} AND state = 'succeeded' AND revised <> '{}'
+         AND covered_from < ${at(to)} AND covered_to > ${at(from)} GROUP BY key`),
+  ]);
+  const byKey = new Map(newest.rows.map((run) => [run.partition, run]));
+  const revised = new Map(revisions.rows.map(({ partition, rows }) => [partition, rows]));
+  return keys.map((partition, index) => {
+    const range = ranges[index] ?? { from: 0, to: 0 };
+    const run = byKey.get(partition);
+    const coveredAt = covering.rows
+      .filter((one) => one.from <= range.from && one.to >= range.to)
+      .reduce((latest, one) => Math.max(latest, one.created_at), -Infinity);
+    return {
+      partition,
+      state: stateOf(run, coveredAt),
+      run_id: run?.run_id ?? null,
+      finished_at: run?.finished_at ?? null,
+      error_code: run?.error_code ?? null,
+      revised_rows: revised.get(partition) ?? 0,
+    };
+  });
+}
+
+function stateOf(run: NewestRun | undefined, coveredAt: number): PartitionState["state"] {
+  if (run?.state === "queued" || run?.state === "running") return run.state;
+  if (coveredAt >= (run?.created_at ?? -Infinity) && coveredAt > -Infinity) return "materialized";
+  if (run?.state === "failed" || run?.state === "late") return run.state;
+  return coveredAt > -Infinity ? "materialized" : "missing";
+}
+
+/** The oldest partition that a schedule of the job ever aimed at, or null. */
+export async function firstExpected(database: Database, job: string): Promise<string | null> {
+  const { rows } = await database.execute<{ first: string | null }>(
+    sql`SELECT min(partition)::text AS first FROM run WHERE job = ${job} AND trigger = 'schedule'`,
+  );
+  return rows[0]?.first ?? null;
+}

@@ -1,0 +1,89 @@
+// What a pipeline is: one unit of ingest. Every pipeline is an entry of `pipelines.ts`.
+
+import type { Range } from "../store/plan.ts";
+import type { FetchedSeries, Finding, GateContext, GateReport } from "./gate.ts";
+import type { Partitions } from "./partition.ts";
+import type { Schedule } from "./schedule.ts";
+import type { EiaAccess } from "./sources/eia.ts";
+import type { Fetcher } from "./sources/upstream.ts";
+
+/** A provider has a queue of its own, whose concurrency is our politeness. */
+export type Provider = "eia" | "ercot" | "noaa" | "twelve_data";
+
+/** What every provider's access says of itself, beside its own addresses and credentials. */
+export interface Access {
+  sandbox: boolean;
+}
+
+/**
+ * The ways to the providers; asking for one that is not configured fails with `credential_missing`.
+ */
+export interface Upstreams {
+  eia: () => EiaAccess & Access;
+  fetcher: Fetcher;
+}
+
+/** What a run asks its provider for. */
+export interface FetchRequest {
+  /** The partition's own valid time. */
+  partition: Range;
+  /** What is to be fetched and committed: the partition, with what the pipeline looks back on. */
+  window: Range;
+  now: number;
+}
+
+export interface Fetched {
+  series: FetchedSeries[];
+  /** Of the first request, without credentials; a sandbox's begins with `sandbox://`. */
+  sourceUrl: string;
+  sandbox: boolean;
+  /** When the provider published it, where it says so. */
+  publishedAt?: number;
+  /** What the source itself noticed; an error rejects the whole answer. */
+  findings?: Finding[];
+}
+
+/** How old the newest value may be, measured from the end of the window or, if sooner, `as_of`. */
+export interface Freshness {
+  warningMs: number;
+  errorMs: number;
+}
+
+/** The time in which a scheduled run waits for a partition that is not published yet. */
+export interface Release {
+  everyMs: number;
+  /** From the tick on; after it the run is `late`. */
+  windowMs: number;
+}
+
+export interface Pipeline {
+  /** Its name in the operator API, the console and the command line. */
+  job: string;
+  title: string;
+  provider: Provider;
+  libraries: readonly string[];
+  /** Where several pipelines fill one library: whether a symbol is this one's. Default: all. */
+  owns?: (symbol: string) => boolean;
+  partitions: Partitions;
+  /** The first is the spec's; a pipeline without any is run by hand. */
+  schedules: readonly Schedule[];
+  /** The zone in which its market reads the time. */
+  timeZone: string;
+  valueColumns: readonly string[];
+  /**
+   * A forward run also re-reads what lies this long before its partition, since providers revise
+   * silently, and fetches what they forecast this long after it.
+   */
+  lookbackMs: number;
+  lookaheadMs?: number;
+  freshness: Freshness;
+  /** Null: an answer without the partition's values is no reason to wait. */
+  release: Release | null;
+  fetch: (upstreams: Upstreams, request: FetchRequest) => Promise<Fetched>;
+  /**
+   * Whether the partition's values are there, of those with a release. By default one row in it
+   * will do.
+   */
+  complete?: (accepted: readonly FetchedSeries[], partition: Range) => boolean;
+  gate: (fetched: readonly FetchedSeries[], context: GateContext) => GateReport;
+}

@@ -1,0 +1,116 @@
+// The ledger of ticks: what every schedule did at every instant it was due.
+
+import { sql } from "drizzle-orm";
+import type { Tick } from "../../../shared/markets.ts";
+import type { Database } from "../../http/database.ts";
+import { ATTEMPTS_MAX, at, type NewRun, wire } from "./ledger.ts";
+
+/** What a due instant led to: a run, or the reason why none. */
+export interface Firing {
+  scheduledAt: number;
+  outcome: NewRun | { skipReason: string };
+}
+
+/** Where a schedule stands; one that never fired is not in the ledger. */
+export interface ScheduleState {
+  lastTick: number;
+  enabled: boolean;
+}
+
+export async function scheduleStates(database: Database): Promise<Map<string, ScheduleState>> {
+  const { rows } = await database.execute<{ name: string; last_tick: number; enabled: boolean }>(
+    sql`SELECT name, enabled, (extract(epoch FROM last_tick) * 1000)::float8 AS last_tick
+      FROM schedule`,
+  );
+  return new Map(
+    rows.map(({ name, last_tick, enabled }) => [name, { lastTick: last_tick, enabled }]),
+  );
+}
+
+/**
+ * Records the due instants of a schedule, oldest first, and starts their runs, all or nothing. When
+ * the newest is not newer than the schedule's last one, or the schedule is off, nothing changes and
+ * it returns false.
+ */
+export async function recordTicks(
+  database: Database,
+  schedule: string,
+  firings: readonly Firing[],
+  now: number,
+): Promise<boolean> {
+  const newest = firings.at(-1);
+  if (!newest) return false;
+  const ticks = firings.map(({ scheduledAt, outcome }) => ({
+    at: new Date(scheduledAt).toISOString(),
+    ...("runId" in outcome ? { run: outcome.runId } : { reason: outcome.skipReason }),
+  }));
+  const runs = firings.flatMap(({ scheduledAt, outcome }) =>
+    "runId" in outcome ? [{ ...outcome, at: new Date(scheduledAt).toISOString() }] : [],
+  );
+  const { rows } = await database.execute(sql`
+    WITH fired AS (
+      INSERT INTO schedule AS s (name, last_tick) VALUES (${schedule}, ${at(newest.scheduledAt)})
+      ON CONFLICT (name) DO UPDATE SET last_tick = excluded.last_tick
+        WHERE s.enabled AND s.last_tick < excluded.last_tick
+      RETURNING name),
+    started AS (
+      INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at,
+        attempts_max, scheduled_at)
+      SELECT x."runId", x.job, x.partition, x.trigger, x.reconstructed, 'queued', ${at(now)},
+        ${at(now)}, ${ATTEMPTS_MAX}::int, x.at
+        FROM fired, jsonb_to_recordset(${JSON.stringify(runs)}::jsonb)
+          AS x("runId" uuid, job text, partition date, trigger text, reconstructed boolean, at timestamptz))
+    INSERT INTO tick (schedule, scheduled_at, run_id, skip_reason)
+    SELECT name, x.at, x.run, x.reason
+      FROM fired, jsonb_to_recordset(${JSON.stringify(ticks)}::jsonb)
+        AS x(at timestamptz, run uuid, reason text)
+    ON CONFLICT (schedule, scheduled_at) DO NOTHING
+    RETURNING schedule`);
+  return rows.length > 0;
+}
+
+/**
+ * Switches a schedule on or off. Switched on, it goes on with the next instant after `lastTick`:
+ * what was due while it was off stays undone.
+ */
+export async function switchSchedule(
+  database: Database,
+  name: string,
+  { enabled, lastTick }: { enabled: boolean; lastTick: number },
+): Promise<void> {
+  await database.execute(sql`
+    INSERT INTO schedule AS s (name, enabled, last_tick)
+    VALUES (${name}, ${enabled}::boolean, ${at(lastTick)})
+    ON CONFLICT (name) DO UPDATE SET enabled = excluded.enabled,
+      last_tick = CASE WHEN excluded.enabled AND NOT s.enabled
+        THEN greatest(s.last_tick, excluded.last_tick) ELSE s.last_tick END`);
+}
+
+/** The newest ticks first, of one schedule or all, with the state of the runs they started. */
+export async function listTicks(
+  database: Database,
+  filter: { schedule?: string | undefined; before?: string | undefined; limit: number },
+): Promise<Tick[]> {
+  const conditions = [
+    ...(filter.schedule ? [sql`schedule = ${filter.schedule}`] : []),
+    ...(filter.before ? [sql`tick.scheduled_at < ${filter.before}::timestamptz`] : []),
+  ];
+  const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
+  const { rows } = await database.execute<Tick>(sql`
+    SELECT schedule, ${wire(sql`tick.scheduled_at`)} AS scheduled_at, run_id::text, skip_reason,
+      run.state, run.partition::text
+      FROM tick LEFT JOIN run ON run.id = run_id ${where}
+     ORDER BY tick.scheduled_at DESC, schedule LIMIT ${filter.limit}::int`);
+  return rows;
+}
+
+/** The newest tick of each schedule. */
+export async function newestTicks(database: Database): Promise<Map<string, Tick>> {
+  const { rows } = await database.execute<Tick>(sql`
+    SELECT name AS schedule, ${wire(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text,
+      t.skip_reason, run.state, run.partition::text
+      FROM schedule CROSS JOIN LATERAL (
+        SELECT * FROM tick WHERE tick.schedule = name ORDER BY tick.scheduled_at DESC LIMIT 1) t
+      LEFT JOIN run ON run.id = t.run_id`);
+  return new Map(rows.map((tick) => [tick.schedule, tick]));
+}
