@@ -14,3 +14,23 @@ export interface SandboxAnswer {
   body: unknown;
   headers?: Readonly<Record<string, string>>;
 }
+
+/** One provider of the sandbox: its wire format over data of our own. */
+export interface SandboxProvider {
+  /** What the paths of its requests begin with, such as `/eia/`. */
+  prefix: string;
+  /** Answers as the provider would at `now`. */
+  answer: (request: SandboxRequest, now: number) => SandboxAnswer;
+  /** The same answer after the provider renamed a field. */
+  drifted: (answer: SandboxAnswer) => SandboxAnswer;
+  /** How it refuses a wrong credential; null where it asks for none. */
+  refusal: SandboxAnswer | null;
+}
+
+/**
+ * A fault on demand. `down`: 503. `storm`: 429, whatever the pause. `truncated`: the body ends in
+ * its middle. `drifted`: a field has another name. `refused`: the credential is wrong. `silent`: no
+ * answer for half a minute.
+ */
+export const FAULTS = ["down", "storm", "truncated", "drifted", "refused", "silent"] as const;
+export type Fault = (typeof FAULTS)[number];

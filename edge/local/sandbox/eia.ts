@@ -3,7 +3,7 @@
 // back, as the real one does.
 
 import { HOUR, iso, parseInstant } from "../../../shared/time.ts";
-import type { SandboxAnswer } from "./answers.ts";
+import type { SandboxAnswer, SandboxProvider } from "./answers.ts";
 import { AUTHORITIES, demandAt, HISTORY_FROM } from "./demand.ts";
 
 const ROUTE = "/eia/v2/electricity/rto/region-data/data/";
@@ -20,6 +20,16 @@ interface Record {
 }
 
 const refuse = (status: number, error: unknown): SandboxAnswer => ({ status, body: { error } });
+
+export const eiaSandbox: SandboxProvider = {
+  prefix: "/eia/",
+  answer: ({ url }, now) => answerEia(url, now),
+  drifted: ({ body, ...answer }) => ({
+    ...answer,
+    body: JSON.stringify(body).replaceAll('"value":', '"amount":'),
+  }),
+  refusal: { status: 403, body: { error: { code: "API_KEY_INVALID", message: "Invalid." } } },
+};
 
 /** Answers one request as EIA would at `now`. */
 export function answerEia(url: URL, now: number): SandboxAnswer {

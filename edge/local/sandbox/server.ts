@@ -1,36 +1,58 @@
 // The sandbox upstream: the providers' wire formats on a loopback port, for stacks without
-// credentials.
+// credentials. Faults on demand: `PUT /faults/eia` with `{"fault": "storm", "requests": 20}` breaks
+// a provider's next requests, `{"fault": null}` heals it.
 
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
+import { z } from "zod";
 import { type Clock, systemClock } from "../../../shared/time.ts";
-import type { SandboxAnswer, SandboxRequest } from "./answers.ts";
-import { answerEia } from "./eia.ts";
+import {
+  FAULTS,
+  type Fault,
+  type SandboxAnswer,
+  type SandboxProvider,
+  type SandboxRequest,
+} from "./answers.ts";
+import { eiaSandbox } from "./eia.ts";
 
 export interface Sandbox {
   /** Base URL, without a slash at its end. */
   url: string;
+  /** Breaks the next requests to a provider, such as `eia`; null heals it. */
+  break(provider: string, fault: Fault | null, requests?: number): void;
   close(): Promise<void>;
 }
 
 export interface SandboxOptions {
   clock?: Clock;
-  /** A fault on demand: what to answer instead, or undefined to answer truly. */
+  /** What to answer instead, or undefined to answer truly. */
   fault?: (
     url: URL,
     request: SandboxRequest,
   ) => SandboxAnswer | undefined | Promise<SandboxAnswer | undefined>;
 }
 
+const PROVIDERS: readonly SandboxProvider[] = [eiaSandbox];
+const SILENCE_MS = 30_000;
+const Breaking = z.object({
+  fault: z.enum(FAULTS).nullable(),
+  requests: z.int().default(1_000_000),
+});
+
 /** Starts the sandbox on a free loopback port. */
 export async function startSandbox({
   clock = systemClock,
   fault,
 }: SandboxOptions = {}): Promise<Sandbox> {
+  const faults = openFaults();
+  const answer = async (request: SandboxRequest): Promise<SandboxAnswer> => {
+    const provider = PROVIDERS.find(({ prefix }) => request.url.pathname.startsWith(prefix));
+    if (!provider) return faults.control(request);
+    const truth = (await fault?.(request.url, request)) ?? provider.answer(request, clock());
+    return faults.spoil(provider, truth);
+  };
   const server = createServer(async (incoming, response) => {
-    const request = await received(incoming);
-    const { status, body, headers } =
-      (await fault?.(request.url, request)) ?? answer(request, clock());
+    const { status, body, headers } = await answer(await received(incoming));
     const isText = typeof body === "string" || body instanceof Uint8Array;
     response.writeHead(status, { "Content-Type": "application/json", ...headers });
     response.end(isText ? body : JSON.stringify(body));
@@ -40,8 +62,10 @@ export async function startSandbox({
   });
   return {
     url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    break: faults.set,
     close: () =>
       new Promise((resolve) => {
+        faults.release();
         server.close(() => resolve());
         server.closeAllConnections();
       }),
@@ -59,8 +83,52 @@ async function received(incoming: IncomingMessage): Promise<SandboxRequest> {
   };
 }
 
-/** Answers by the provider that the path begins with. */
-function answer({ url }: SandboxRequest, now: number): SandboxAnswer {
-  if (url.pathname.startsWith("/eia/")) return answerEia(url, now);
-  return { status: 404, body: { error: "Not found." } };
+/** The faults that were asked for, by provider. */
+function openFaults() {
+  const left = new Map<string, { fault: Fault; requests: number }>();
+  const silences = new Set<() => void>();
+  const set = (provider: string, fault: Fault | null, requests = 1_000_000) => {
+    if (fault === null) left.delete(`/${provider}/`);
+    else left.set(`/${provider}/`, { fault, requests });
+  };
+  return {
+    set,
+    release: () => {
+      for (const end of silences) end();
+    },
+    control: ({ method, url, body }: SandboxRequest): SandboxAnswer => {
+      const provider = /^\/faults\/(\w+)$/.exec(url.pathname)?.[1];
+      if (!provider || method !== "PUT") return { status: 404, body: { error: "Not found." } };
+      const asked = Breaking.safeParse(JSON.parse(body));
+      if (!asked.success) return { status: 422, body: { error: z.prettifyError(asked.error) } };
+      set(provider, asked.data.fault, asked.data.requests);
+      return { status: 200, body: {} };
+    },
+    spoil: async (provider: SandboxProvider, truth: SandboxAnswer): Promise<SandboxAnswer> => {
+      const due = left.get(provider.prefix);
+      if (!due || due.requests <= 0) return truth;
+      due.requests--;
+      if (due.fault === "silent") {
+        await new Promise<void>((end) => {
+          silences.add(end);
+          setTimeout(end, SILENCE_MS).unref();
+        });
+      }
+      return spoilt(provider, due.fault, truth);
+    },
+  };
+}
+
+function spoilt(provider: SandboxProvider, fault: Fault, truth: SandboxAnswer): SandboxAnswer {
+  if (fault === "down") return { status: 503, body: "Service Unavailable" };
+  if (fault === "storm") {
+    return { status: 429, body: "Too Many Requests", headers: { "Retry-After": "0" } };
+  }
+  if (fault === "refused") return provider.refusal ?? truth;
+  if (fault === "drifted") return provider.drifted(truth);
+  if (fault === "silent") return truth;
+  const { body } = truth;
+  const whole =
+    body instanceof Uint8Array || typeof body === "string" ? body : JSON.stringify(body);
+  return { ...truth, body: whole.slice(0, whole.length >> 1) };
 }
