@@ -9,7 +9,7 @@ import type { Log } from "../http/log.ts";
 import { executeRun, type IngestParts } from "../markets/ingest/execute.ts";
 import { openGraphWriter } from "../markets/ingest/graph.ts";
 import type { Provider } from "../markets/ingest/pipeline.ts";
-import { pipelineOf } from "../markets/ingest/pipelines.ts";
+import { PIPELINES } from "../markets/ingest/pipelines.ts";
 import { politely } from "../markets/ingest/sources/upstream.ts";
 import { minuteTick } from "../markets/ingest/tick.ts";
 import { keepHouse } from "../markets/store/compact.ts";
@@ -43,6 +43,7 @@ function openIngest(config: Config, log: Log): IngestParts {
   const fetcher = { fetch: (url: string, init: RequestInit) => fetch(url, init), pause };
   const polite = politely(fetcher as never, REQUEST_INTERVALS_MS, systemClock);
   return {
+    pipelines: PIPELINES,
     database,
     graph: config.GRAPH_DATABASE_URL ? openGraphWriter(config.GRAPH_DATABASE_URL) : null,
     bucket,
@@ -64,7 +65,7 @@ function queueOf(config: Config, job: string): Queue<RunMessage> {
     twelve_data: config.INGEST_TWELVE_DATA,
   };
   // A job that is gone still has its runs taken, and failed by name.
-  return queues[pipelineOf(job)?.provider ?? "eia"];
+  return queues[PIPELINES.find((pipeline) => pipeline.job === job)?.provider ?? "eia"];
 }
 
 async function sendRuns(queue: Queue<RunMessage>, runIds: readonly string[], delaySeconds: number) {

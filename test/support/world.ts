@@ -19,7 +19,8 @@ import {
   startWorkers,
   type Workers,
 } from "../../edge/local/workers.ts";
-import { SCHEDULES } from "../../edge/markets/ingest/pipelines.ts";
+import { schedulesOf } from "../../edge/markets/ingest/pipeline.ts";
+import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { switchSchedule } from "../../edge/markets/ingest/ticks.ts";
 import { type CommitRequest, commit } from "../../edge/markets/store/commit.ts";
 import type { WriterParts } from "../../edge/markets/store/objects.ts";
@@ -181,7 +182,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
 
 /** Leaves only these schedules on, as if the others had been switched off before the first tick. */
 export async function onlySchedules({ database }: Pick<World, "database">, names: string[]) {
-  for (const { schedule } of SCHEDULES) {
+  for (const { schedule } of schedulesOf(PIPELINES)) {
     if (names.includes(schedule.name)) continue;
     await switchSchedule(database, schedule.name, { enabled: false, lastTick: 0 });
   }

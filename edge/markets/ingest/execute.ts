@@ -31,10 +31,16 @@ import {
   succeedRun,
 } from "./ledger.ts";
 import { holdingPartition, latestPartition, partitionRange } from "./partition.ts";
-import type { Fetched, Pipeline, Upstreams } from "./pipeline.ts";
-import { pipelineOf } from "./pipelines.ts";
+import {
+  type Fetched,
+  type Pipeline,
+  type Release,
+  requirePipeline,
+  type Upstreams,
+} from "./pipeline.ts";
 
 export interface IngestParts extends WriterParts {
+  pipelines: readonly Pipeline[];
   store: Store;
   /** The catalog graph, where there is one. */
   graph: Database | null;
@@ -111,7 +117,9 @@ async function recordFailure(
     metadata: Object.keys(data).length > 0 ? data : null,
   };
   const now = parts.clock();
-  const next = nextAttempt(run, code, Number(data.retry_after_s ?? 0) * 1_000, now);
+  const release = parts.pipelines.find(({ job }) => job === run.job)?.release ?? null;
+  const askedMs = Number(data.retry_after_s ?? 0) * 1_000;
+  const next = nextAttempt(run, { code, askedMs, release }, now);
   if (next === null) {
     const state = code === "not_released" ? "late" : "failed";
     journal.note("error", state, { code, reason: error.detail });
@@ -133,13 +141,11 @@ async function recordFailure(
 /** When a failed attempt is made again; null: never. */
 function nextAttempt(
   run: ClaimedRun,
-  code: string,
-  askedMs: number,
+  { code, askedMs, release }: { code: string; askedMs: number; release: Release | null },
   now: number,
 ): { waits: boolean; delayMs: number } | null {
   const waits = code === "not_released";
   if (!waits && !RETRYABLE.has(code)) return null;
-  const release = pipelineOf(run.job)?.release;
   const opens = run.trigger === "schedule" && release ? (run.scheduled_at ?? 0) : -Infinity;
   // Inside its release window a run waits its provider's failures out, too.
   const inWindow = release ? now + release.everyMs <= opens + release.windowMs : false;
@@ -152,8 +158,7 @@ function nextAttempt(
 }
 
 async function materialize(parts: IngestParts, run: ClaimedRun, journal: Journal) {
-  const pipeline = pipelineOf(run.job);
-  if (!pipeline) throw new Failure("unknown_job", `no pipeline is named ${run.job}`);
+  const pipeline = requirePipeline(parts.pipelines, run.job);
   const now = parts.clock();
   const partition = partitionRange(pipeline.partitions, run.partition, now);
   const window = runWindow(pipeline, run, partition);

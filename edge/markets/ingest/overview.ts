@@ -6,11 +6,12 @@ import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { latestPartition, partitionsBetween, shiftPartition } from "./partition.ts";
 import { partitionStates } from "./partition-states.ts";
-import { PIPELINES, pipelineOf } from "./pipelines.ts";
+import { type Pipeline, requirePipeline } from "./pipeline.ts";
 import { nextTick } from "./schedule.ts";
 import { newestTicks, scheduleStates } from "./ticks.ts";
 
 interface Seen {
+  pipelines: readonly Pipeline[];
   database: Database;
   clock: () => number;
 }
@@ -19,10 +20,10 @@ const LISTED = 60;
 const LISTED_MAX = 1_000;
 
 /** Every pipeline with its schedules and their newest ticks. */
-export async function listJobs({ database, clock }: Seen): Promise<Job[]> {
+export async function listJobs({ pipelines, database, clock }: Seen): Promise<Job[]> {
   const now = clock();
   const [states, ticks] = await Promise.all([scheduleStates(database), newestTicks(database)]);
-  return PIPELINES.map(({ job, title, provider, libraries, partitions, schedules }) => ({
+  return pipelines.map(({ job, title, provider, libraries, partitions, schedules }) => ({
     ...{ job, title, provider, libraries: [...libraries] },
     ...{ partition_unit: partitions.unit, first_partition: partitions.first },
     latest_partition: latestPartition(partitions, now),
@@ -41,12 +42,11 @@ export async function listJobs({ database, clock }: Seen): Promise<Job[]> {
 
 /** The partitions of a range, newest first; fails with `unknown_job` or `bad_partition`. */
 export async function listPartitions(
-  { database, clock }: Seen,
+  { pipelines, database, clock }: Seen,
   job: string,
   { first, last }: { first?: string | undefined; last?: string | undefined },
 ): Promise<PartitionState[]> {
-  const pipeline = pipelineOf(job);
-  if (!pipeline) throw new Failure("unknown_job", `no job is named ${JSON.stringify(job)}`);
+  const pipeline = requirePipeline(pipelines, job);
   const { partitions } = pipeline;
   const now = clock();
   const newest = last ?? latestPartition(partitions, now);

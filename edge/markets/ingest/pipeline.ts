@@ -1,5 +1,6 @@
 // What a pipeline is: one unit of ingest. Every pipeline is an entry of `pipelines.ts`.
 
+import { Failure } from "../../../shared/errors.ts";
 import type { Range } from "../store/plan.ts";
 import type { FetchedSeries, Finding, GateContext, GateReport } from "./gate.ts";
 import type { Partitions } from "./partition.ts";
@@ -87,3 +88,15 @@ export interface Pipeline {
   complete?: (accepted: readonly FetchedSeries[], partition: Range) => boolean;
   gate: (fetched: readonly FetchedSeries[], context: GateContext) => GateReport;
 }
+
+/** The pipeline of a job; fails with `unknown_job`, naming those there are. */
+export function requirePipeline(pipelines: readonly Pipeline[], job: string): Pipeline {
+  const found = pipelines.find((pipeline) => pipeline.job === job);
+  if (found) return found;
+  const known = pipelines.map((one) => one.job).join(", ");
+  throw new Failure("unknown_job", `no job is named ${JSON.stringify(job)}; there are: ${known}`);
+}
+
+/** Every schedule with its pipeline. */
+export const schedulesOf = (pipelines: readonly Pipeline[]) =>
+  pipelines.flatMap((pipeline) => pipeline.schedules.map((schedule) => ({ pipeline, schedule })));

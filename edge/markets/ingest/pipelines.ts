@@ -2,14 +2,5 @@
 
 import type { Pipeline } from "./pipeline.ts";
 import { gridRegion } from "./pipelines/grid.ts";
-import type { Schedule } from "./schedule.ts";
 
 export const PIPELINES: readonly Pipeline[] = [gridRegion];
-
-export const pipelineOf = (job: string): Pipeline | undefined =>
-  PIPELINES.find((pipeline) => pipeline.job === job);
-
-/** Every schedule with its pipeline. */
-export const SCHEDULES: readonly { pipeline: Pipeline; schedule: Schedule }[] = PIPELINES.flatMap(
-  (pipeline) => pipeline.schedules.map((schedule) => ({ pipeline, schedule })),
-);

@@ -31,8 +31,11 @@ type Expression = Pick<Schedule, "cron" | "timeZone">;
  * The newest scheduled instant at or before `now`. A minute cron that was late, repeated or missed
  * still finds the same instant, and the ledger's compare-and-set fires it once.
  */
-export const latestTick = (schedule: Expression, now: number): number | null =>
-  previous(schedule, now, 1)[0] ?? null;
+export function latestTick(schedule: Expression, now: number): number | null {
+  const nextSecond = Math.floor(now / 1_000) * 1_000 + 1_000;
+  const [latest] = expression(schedule).previousRuns(1, new Date(nextSecond));
+  return latest?.getTime() ?? null;
+}
 
 /**
  * The scheduled instants after `last` and not after `now`, oldest first: one, as a rule, and those
@@ -44,16 +47,10 @@ export function ticksSince(
   now: number,
   limit: number,
 ): number[] {
-  const newest = latestTick(schedule, now);
-  if (newest === null || newest <= last) return [];
-  const due = previous(schedule, now, limit).filter((tick) => tick > last);
-  return due.reverse();
-}
-
-function previous(schedule: Expression, now: number, count: number): number[] {
-  const nextSecond = Math.floor(now / 1_000) * 1_000 + 1_000;
-  const runs = expression(schedule).previousRuns(count, new Date(nextSecond));
-  return runs.map((run) => run.getTime());
+  const due: number[] = [];
+  let tick = nextTick(schedule, last);
+  for (; tick !== null && tick <= now; tick = nextTick(schedule, tick)) due.push(tick);
+  return due.slice(-limit);
 }
 
 /** The first scheduled instant after `now`. */

@@ -3,18 +3,17 @@
 // each partition that was missed.
 
 import { Failure } from "../../../shared/errors.ts";
-import { iso } from "../../../shared/time.ts";
+import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import { type IngestParts, isReconstruction } from "./execute.ts";
 import { forgetEvents } from "./journal.ts";
 import { cancelRuns, createBackfill, createRun, rescueRuns, retryFailedRuns } from "./ledger.ts";
 import { latestPartition, partitionRange, partitionsBetween, shiftPartition } from "./partition.ts";
 import { firstExpected, partitionStates } from "./partition-states.ts";
-import type { Pipeline } from "./pipeline.ts";
-import { PIPELINES, pipelineOf, SCHEDULES } from "./pipelines.ts";
+import { type Pipeline, requirePipeline, schedulesOf } from "./pipeline.ts";
 import { latestTick, type Schedule, ticksSince } from "./schedule.ts";
 import { type Firing, recordTicks, scheduleStates, switchSchedule } from "./ticks.ts";
 
-const RESEND_AFTER_MS = 15 * 60_000;
+const RESEND_AFTER_MS = 15 * MINUTE;
 /** A long backlog waits its turn; only so many of its messages are sent again each minute. */
 const RESEND_MAX = 200;
 /**
@@ -27,7 +26,7 @@ const REPAIRED_MAX = 31;
 export async function minuteTick(parts: IngestParts, now: number): Promise<void> {
   await rescue(parts, now);
   const states = await scheduleStates(parts.database);
-  for (const { pipeline, schedule } of SCHEDULES) {
+  for (const { pipeline, schedule } of schedulesOf(parts.pipelines)) {
     const state = states.get(schedule.name);
     if (state?.enabled === false) continue;
     const newest = latestTick(schedule, now);
@@ -36,7 +35,7 @@ export async function minuteTick(parts: IngestParts, now: number): Promise<void>
     const due = state ? ticksSince(schedule, state.lastTick, now, MISSED_MAX) : [newest];
     await fire(parts, { pipeline, schedule, due }, now);
   }
-  await forgetEvents(parts.database, now);
+  if (now % HOUR < MINUTE) await forgetEvents(parts.database, now);
 }
 
 async function rescue(parts: IngestParts, now: number) {
@@ -133,16 +132,9 @@ async function unfinished(
   return open ? { partition: open.partition } : nothing;
 }
 
-const requirePipeline = (job: string): Pipeline => {
-  const pipeline = pipelineOf(job);
-  if (pipeline) return pipeline;
-  const known = PIPELINES.map((one) => one.job).join(", ");
-  throw new Failure("unknown_job", `no job is named ${JSON.stringify(job)}; there are: ${known}`);
-};
-
 /** Starts a run by hand; the newest partition when none is named. Returns the run's id. */
 export async function launch(parts: IngestParts, job: string, partition?: string): Promise<string> {
-  const pipeline = requirePipeline(job);
+  const pipeline = requirePipeline(parts.pipelines, job);
   const now = parts.clock();
   const key = partition ?? latestPartition(pipeline.partitions, now);
   partitionRange(pipeline.partitions, key, now);
@@ -168,8 +160,9 @@ export interface BackfillRequest {
 export async function startBackfill(parts: IngestParts, request: BackfillRequest): Promise<string> {
   const { job, first, last } = request;
   const now = parts.clock();
-  const partitions = partitionsBetween(requirePipeline(job).partitions, first, last, now);
-  const runs = partitions.map((partition) => ({ runId: crypto.randomUUID(), partition }));
+  const { partitions } = requirePipeline(parts.pipelines, job);
+  const keys = partitionsBetween(partitions, first, last, now);
+  const runs = keys.map((partition) => ({ runId: crypto.randomUUID(), partition }));
   const backfill = { job, first, last, backfillId: crypto.randomUUID() };
   const idempotencyKey = request.idempotencyKey ?? null;
   const { backfillId, created } = await createBackfill(
@@ -207,7 +200,7 @@ export const cancel = (
 
 /** Switches a schedule on or off; fails with `unknown_schedule`. */
 export async function setSchedule(parts: IngestParts, name: string, enabled: boolean) {
-  const known = SCHEDULES.find(({ schedule }) => schedule.name === name);
+  const known = schedulesOf(parts.pipelines).find(({ schedule }) => schedule.name === name);
   if (!known) throw new Failure("unknown_schedule", `no schedule is named ${JSON.stringify(name)}`);
   const lastTick = latestTick(known.schedule, parts.clock()) ?? parts.clock();
   await switchSchedule(parts.database, name, { enabled, lastTick });
