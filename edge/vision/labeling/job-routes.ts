@@ -206,12 +206,15 @@ function addEditing(app: App<Parts>) {
 /** The copy is a finished job of its own, over the frames that are labeled: nothing runs again. */
 function copyJob(job: JobRow, to: string, createdBy: string): SQL {
   const from = sql`${job.id}::uuid`;
+  // The copy of an id follows from it, so that references need no look-up (a UUID of version 8).
+  const copied = (id: SQL) => sql`overlay(overlay(md5(${to}::text || ${id}::text)
+    placing '8' from 13) placing '8' from 17)::uuid`;
   const frames =
     job.state === "completed"
       ? sql`SELECT video_id, position, frames FROM job_video WHERE job_id = ${from}`
-      : sql`SELECT j.video_id, j.position, array_agg(f ORDER BY f) FROM job_video j, unnest(j.frames) f
-          WHERE j.job_id = ${from} AND (j.video_id, f) IN (${labeledFrames(job)})
-          GROUP BY j.video_id, j.position`;
+      : sql`SELECT j.video_id, j.position, l.frames FROM job_video j JOIN (
+            SELECT video_id, array_agg(frame ORDER BY frame) AS frames FROM (${labeledFrames(job)}) f
+             GROUP BY video_id) l ON l.video_id = j.video_id WHERE j.job_id = ${from}`;
   return sql`
   WITH frames (video_id, position, frames) AS (${frames}),
   j AS (
@@ -229,14 +232,13 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
   ), c AS (
     INSERT INTO job_class (job_id, number, name, prompt)
     SELECT ${to}::uuid, number, name, prompt FROM job_class WHERE job_id = ${from}
-  ), own AS MATERIALIZED (
-    SELECT gen_random_uuid() AS copy, a.* FROM annotation a WHERE job_id = ${from})
+  )
   INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
     x1, y1, x2, y2, confidence, review, source, track_id, duplicate_of, polygon, updated_by)
-  SELECT o.copy, o.workspace_id, ${to}::uuid, o.video_id, o.frame_index, o.class_number,
-    o.x1, o.y1, o.x2, o.y2, o.confidence, o.review, o.source, o.track_id, d.copy, o.polygon,
-    o.updated_by
-    FROM own o LEFT JOIN own d ON d.id = o.duplicate_of`;
+  SELECT ${copied(sql`id`)}, workspace_id, ${to}::uuid, video_id, frame_index, class_number,
+    x1, y1, x2, y2, confidence, review, source, track_id, ${copied(sql`duplicate_of`)}, polygon,
+    updated_by
+    FROM annotation WHERE job_id = ${from}`;
 }
 
 const stillRuns = (job: JobRow) =>

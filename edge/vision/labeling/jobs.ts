@@ -219,12 +219,14 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
           jsonb_array_elements_text(
             CASE WHEN r.now THEN t.payload->'frames' ELSE t.result->'done' END) f
        WHERE t.subject = ${subjectOf(job.id)} AND t.kind = 'label'
-         AND (t.payload->>'pass')::int = ${pass}::int AND (r.now OR t.settled_at IS NOT NULL))
-    SELECT v.id, v.storage_key, v.bytes::float8 AS bytes,
-      coalesce(json_agg(f ORDER BY f) FILTER (WHERE taken.frame IS NULL), '[]') AS frames
-      FROM job_video jv JOIN video v ON v.id = jv.video_id CROSS JOIN LATERAL unnest(jv.frames) f
-      LEFT JOIN taken ON taken.video_id = v.id AND taken.frame = f
-     WHERE jv.job_id = ${job.id}::uuid GROUP BY v.id, jv.position ORDER BY jv.position`);
+         AND (t.payload->>'pass')::int = ${pass}::int AND (r.now OR t.settled_at IS NOT NULL)
+    ), rest AS (
+      SELECT video_id, json_agg(frame ORDER BY frame) AS frames FROM (
+        SELECT video_id, unnest(frames) AS frame FROM job_video WHERE job_id = ${job.id}::uuid
+        EXCEPT SELECT video_id, frame FROM taken) f GROUP BY video_id)
+    SELECT v.id, v.storage_key, v.bytes::float8 AS bytes, rest.frames
+      FROM rest JOIN job_video jv ON jv.video_id = rest.video_id JOIN video v ON v.id = jv.video_id
+     WHERE jv.job_id = ${job.id}::uuid ORDER BY jv.position`);
   const prompts = await promptsOf(parts.database, job);
   const videos = new Map(rows.map((row) => [row.id, row]));
   const chunks = cutIntoChunks(rows.map(({ id, frames }) => ({ videoId: id, frames })));
@@ -294,6 +296,9 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
     SELECT
       coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
         ELSE (progress->>'done')::int END), 0)::int AS done,
+      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
+        ELSE (progress->>'done')::int END) FILTER (WHERE round = ${job.settings.round}::int), 0)::int
+        AS done_now,
       (count(*) FILTER (WHERE state = 'queued'))::int AS queued,
       (count(*) FILTER (WHERE state = 'running'))::int AS running,
       (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
@@ -310,7 +315,10 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
   // Copies and imports are done without a task of their own.
   const done = job.state === "completed" ? total : Math.min(counted.done ?? 0, total);
   const elapsed = live && job.settings.since ? now - job.settings.since : 0;
-  const eta = live ? etaSeconds({ framesDone: done, framesTotal: total }, elapsed) : null;
+  // The clock of a resumed job started with its round.
+  const doneNow = Math.min(counted.done_now ?? 0, done);
+  const asked = { framesDone: doneNow, framesTotal: total - (done - doneNow) };
+  const eta = live ? etaSeconds(asked, elapsed) : null;
   return {
     job_id: job.id,
     state: job.state,
@@ -319,7 +327,7 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
     frames_total: total,
     progress: total === 0 ? 1 : done / total,
     annotations: counted.annotations ?? 0,
-    frames_per_second: elapsed > 0 && done > 0 ? (done * 1_000) / elapsed : null,
+    frames_per_second: elapsed > 0 && doneNow > 0 ? (doneNow * 1_000) / elapsed : null,
     eta_seconds: eta,
     tasks: {
       queued: counted.queued ?? 0,

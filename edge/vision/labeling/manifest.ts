@@ -83,10 +83,11 @@ async function listVideos(
   const frames =
     job.state === "completed"
       ? sql`to_json(j.frames)`
-      : sql`coalesce((SELECT json_agg(f ORDER BY f) FROM unnest(j.frames) f JOIN labeled l
-          ON l.video_id = v.id AND l.frame = f), '[]')`;
+      : sql`coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]')`;
   const { rows } = await database.execute<ManifestVideo>(sql`
-    WITH labeled AS (${labeledFrames(job)})
+    WITH labeled AS (
+      SELECT video_id, json_agg(frame ORDER BY frame) AS frames FROM (${labeledFrames(job)}) f
+       GROUP BY video_id)
     SELECT v.id, v.filename, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
       ${frames} AS frames, (
       SELECT coalesce(json_agg(json_build_array(frame_index, n) ORDER BY frame_index), '[]')

@@ -2,8 +2,10 @@
 // statement that settles the task, so a result that is delivered twice changes nothing.
 
 import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
 import type { JobStatus } from "../../../shared/labeling.ts";
 import { type FrameDetections, TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
+import type { Database } from "../../http/database.ts";
 import type { Parts } from "../auth/parts.ts";
 import { publish } from "../progress/progress.ts";
 import type { Task } from "../tasks/queue.ts";
@@ -14,7 +16,21 @@ import { trackJob } from "./tracks.ts";
 /** The job that a task is part of; null when it was deleted. */
 async function jobOf({ database }: Parts, task: Task): Promise<JobRow | null> {
   const jobId = task.subject.slice(subjectOf("").length);
-  return findJob(database, [task.workspaceId], jobId).catch(() => null);
+  return existingJob(database, task.workspaceId, jobId);
+}
+
+/** Null only for a job that is gone: what a database that is away hides must not be given up. */
+async function existingJob(
+  database: Database,
+  workspaceId: string,
+  jobId: string,
+): Promise<JobRow | null> {
+  try {
+    return await findJob(database, [workspaceId], jobId);
+  } catch (thrown) {
+    if (thrown instanceof Failure && thrown.code === "not_found") return null;
+    throw thrown;
+  }
 }
 
 /** A node reported how far a label task is. */
@@ -149,7 +165,7 @@ export async function advanceJob(parts: Parts, jobId: string, workspaceId: strin
   const [counted] = rows;
   if (!counted) return;
   // A round whose tasks are not enqueued yet has no open ones either.
-  const before = await findJob(database, [workspaceId], jobId).catch(() => null);
+  const before = await existingJob(database, workspaceId, jobId);
   if (!before) return;
   const ends = isLive(before) && counted.planned && counted.open === 0;
   const job = ends ? await endJob(parts, before, counted) : before;
