@@ -179,3 +179,17 @@ export const DatasetExport = z
   })
   .meta({ id: "DatasetExport" });
 export type DatasetExport = z.infer<typeof DatasetExport>;
+
+/** A file's name without folders and what follows its last dot. */
+export const withoutExtension = (filename: string): string =>
+  (filename.split(/[\\/]/).at(-1) ?? "").replace(/\.[^.]*$/, "");
+
+const STEM_LENGTH_MAX = 100;
+
+/** What exports call a video's frames, before `_<six digits>`: safe in any archive reader. */
+export const exportStem = (filename: string): string =>
+  withoutExtension(filename)
+    .normalize("NFC")
+    .replace(/[^\p{L}\p{N}._-]+/gu, "_")
+    .replace(/^\.+/, "")
+    .slice(0, STEM_LENGTH_MAX) || "video";

@@ -12,7 +12,8 @@ export const HEARTBEAT_SECONDS = 20;
 export const Bbox = z
   .tuple([z.number(), z.number(), z.number(), z.number()])
   .refine(
-    ([x1, y1, x2, y2]) => x2 > x1 && y2 > y1,
+    // As precise as a box is stored: what is thinner than that is no box there.
+    ([x1, y1, x2, y2]) => Math.fround(x2) > Math.fround(x1) && Math.fround(y2) > Math.fround(y1),
     "must be [x1, y1, x2, y2] with x2 > x1, y2 > y1",
   )
   .meta({ description: "[x1, y1, x2, y2], pixels of the source frame" });

@@ -63,12 +63,15 @@ export function errorResponses(...codes: ErrorCode[]) {
   );
 }
 
-/** A text that names something: not empty, and nothing Postgres cannot store. */
-export const name = () =>
+/** A text without what Postgres cannot store. */
+export const text = () =>
   z
     .string()
-    .min(1, "must not be empty")
-    .refine((text) => !text.includes("\0"), "must not hold a NUL character");
+    .refine((given) => !given.includes("\0"), "must not hold a NUL character")
+    .refine((given) => given.isWellFormed(), "must not hold half a surrogate pair");
+
+/** A text that names something. */
+export const name = () => text().min(1, "must not be empty");
 
 /** A JSON answer of a route. */
 export const json = <Schema extends z.ZodType>(description: string, schema: Schema) => ({

@@ -11,7 +11,7 @@ import { addAdminRoutes } from "./auth/admin-routes.ts";
 import type { Parts } from "./auth/parts.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import { parseConfig } from "./config.ts";
-import { exportEnded } from "./labeling/exports.ts";
+import { exportEnded, failLostExports } from "./labeling/exports.ts";
 import { addLabelingRoutes } from "./labeling/routes.ts";
 import { labelEnded, labelProgressed, resumeJobs } from "./labeling/settle.ts";
 import { addProgressRoutes } from "./progress/progress-routes.ts";
@@ -85,6 +85,7 @@ export default {
     await minuteTasks(parts, handlers);
     await enqueueMissingProbes(parts);
     await resumeJobs(parts);
+    await failLostExports(parts);
     await abandonUploads(parts);
     await forgetExpired(parts);
   },

@@ -2,6 +2,7 @@
 // in the YOLO or COCO layout. The archive is made on disk, then streamed to the store.
 
 import { readFile, rm } from "node:fs/promises";
+import { exportStem } from "../../shared/labeling.ts";
 import { ExportManifest, type TaskPayload, type TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../failure.ts";
 import { toJpeg } from "../stills.ts";
@@ -34,7 +35,6 @@ export interface Layout {
 }
 
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
-const STEM_LENGTH_MAX = 100;
 
 export async function run(
   payload: TaskPayload<"export">,
@@ -122,14 +122,7 @@ function within(one: Labeled, { width, height }: { width: number; height: number
 export function uniqueStems(videos: readonly { filename: string }[]): string[] {
   const taken = new Set<string>();
   return videos.map(({ filename }) => {
-    const base = filename.split(/[\\/]/).at(-1) ?? "";
-    const stem =
-      base
-        .replace(/\.[^.]*$/, "")
-        .normalize("NFC")
-        .replace(/[^\p{L}\p{N}._-]+/gu, "_")
-        .replace(/^\.+/, "")
-        .slice(0, STEM_LENGTH_MAX) || "video";
+    const stem = exportStem(filename);
     let unique = stem;
     for (let count = 2; taken.has(unique.toLowerCase()); count++) unique = `${stem}-${count}`;
     taken.add(unique.toLowerCase());

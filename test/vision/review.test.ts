@@ -168,12 +168,16 @@ describe("a job's annotations", () => {
     for (const wrong of [
       { frame_id: frameId(videoId, FRAMES) },
       { frame_id: frameId(crypto.randomUUID(), 0) },
-      { bbox: [700, 300, 800, 400] },
       { job_id: crypto.randomUUID() },
     ]) {
       const refused = await annotator.refused("POST", "/annotations", drawn(wrong));
       expect(refused).toEqual([404, "not_found"]);
     }
+    const outside = drawn({ bbox: [700, 300, 800, 400] });
+    expect(await annotator.refused("POST", "/annotations", outside)).toEqual([
+      422,
+      "invalid_request",
+    ]);
     expect(await viewer.refused("POST", "/annotations", drawn())).toEqual([403, "forbidden"]);
   });
 });

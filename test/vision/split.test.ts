@@ -57,6 +57,27 @@ describe("the split of a dataset", () => {
     }
   });
 
+  it("leaves a gap in a short video too", () => {
+    for (let number = 0; number < 50; number++) {
+      const given = [{ videoId: "v", frames: frames(50) }];
+      const own = splitFrames(given, { valShare: 0.2, seed: number }).get("v") ?? new Map();
+      expect([...own.values()].filter((side) => side === "val")).toHaveLength(10);
+      for (const [frame, side] of own) {
+        expect([side, undefined]).toContain(own.get(frame + 3));
+      }
+    }
+  });
+
+  it("never validates on most of a job because one video is long", () => {
+    const given = [900, 50, 50].map((count, index) => ({
+      ...{ videoId: `v${index}`, frames: frames(count) },
+    }));
+    for (let number = 0; number < 50; number++) {
+      const sides = splitFrames(given, { valShare: 0.2, seed: number });
+      expect([...(sides.get("v0")?.values() ?? [])][0]).toBe("train");
+    }
+  });
+
   it("gives even two frames a side each, and no validation when none is wanted", () => {
     const two = [{ videoId: "v", frames: [4, 9] }];
     const sides = splitFrames(two, { valShare: 0.2, seed: 1 }).get("v");

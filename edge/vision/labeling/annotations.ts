@@ -2,13 +2,31 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Annotation } from "../../../shared/labeling.ts";
+import type { Bbox } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { frameId } from "../../../shared/vision.ts";
 import type { Database } from "../../http/database.ts";
 
 /** Shown are annotations at or above the job's threshold, and all that people made. */
 export const shown = (threshold: number): SQL =>
-  sql`(a.confidence IS NULL OR a.confidence >= ${threshold}::real)`;
+  sql`(a.confidence IS NULL OR a.confidence >= ${Math.fround(threshold)}::real)`;
+
+export interface FrameSize {
+  width: number;
+  height: number;
+}
+
+/** A box cut to its frame, as precise as it is stored; null when nothing of it is inside. */
+export function insideFrame(
+  [x1, y1, x2, y2]: Readonly<Bbox>,
+  { width, height }: FrameSize,
+): Bbox | null {
+  const within = (value: number, most: number) => Math.fround(Math.min(Math.max(value, 0), most));
+  const [left, top, right, bottom] = [
+    ...[within(x1, width), within(y1, height), within(x2, width), within(y2, height)],
+  ] as Bbox;
+  return right > left && bottom > top ? [left, top, right, bottom] : null;
+}
 
 export interface AnnotationFilter {
   jobId: string;
@@ -70,17 +88,20 @@ export async function listAnnotations(
   return { items: rows.map(annotationRecord), total };
 }
 
-/** One annotation of the workspaces with its job's threshold, or null. */
+/** One annotation with its workspace and the size of its frame, or null. */
 export async function findAnnotation(
   database: Database,
   id: string,
-): Promise<{ record: Annotation; workspaceId: string } | null> {
+): Promise<{ record: Annotation; workspaceId: string; size: FrameSize } | null> {
   const { rows } = await database.execute<Record<string, unknown>>(sql`
-    SELECT ${columns}, a.workspace_id FROM annotation a
+    SELECT ${columns}, a.workspace_id, v.width, v.height FROM annotation a
       JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
+      JOIN video v ON v.id = a.video_id
      WHERE a.id = ${id}::uuid`);
   const row = rows[0];
-  return row ? { record: annotationRecord(row), workspaceId: row.workspace_id as string } : null;
+  if (!row) return null;
+  const size = { width: row.width as number, height: row.height as number };
+  return { record: annotationRecord(row), workspaceId: row.workspace_id as string, size };
 }
 
 const ACCEPTED = { pending: null, accepted: true, rejected: false } as const;

@@ -7,6 +7,18 @@ import type { Change } from "../../../shared/labeling.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 
+/**
+ * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
+ * edits of many annotations do not wait for each other's.
+ */
+export async function inJob<Row>(database: Database, jobId: string, statement: SQL) {
+  const [, { rows }] = (await database.batch([
+    database.execute(sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`) as never,
+    database.execute(statement) as never,
+  ])) as unknown as [unknown, { rows: Row[] }];
+  return rows;
+}
+
 export interface Edit {
   jobId: string;
   actorId: string;
@@ -22,7 +34,7 @@ const fieldsOf = (table: SQL): SQL =>
     sql`, `,
   )})`;
 
-const insertChange = ({ jobId, actorId, kind, summary = {} }: Edit, when: SQL): SQL => sql`
+export const insertChange = ({ jobId, actorId, kind, summary = {} }: Edit, when: SQL): SQL => sql`
   INSERT INTO change (id, job_id, actor_id, kind, summary)
   SELECT gen_random_uuid(), ${jobId}::uuid, ${actorId}::uuid, ${kind},
     ${JSON.stringify(summary)}::jsonb WHERE ${when} RETURNING id`;
@@ -33,21 +45,29 @@ export interface Edited {
   changed: number;
 }
 
-const edited = (rows: { change_id: string | null; changed: number }[]): Edited => ({
+interface EditedRow {
+  change_id: string | null;
+  changed: number;
+}
+
+const edited = (rows: EditedRow[]): Edited => ({
   changeId: rows[0]?.change_id ?? null,
   changed: rows[0]?.changed ?? 0,
 });
 
-/** Sets fields of the annotations `a` of a job that `where` names. */
+/** Sets fields of the annotations `a` of a job that `where` names, the `target`s of `also`. */
 export async function updateAnnotations(
   database: Database,
   edit: Edit,
-  { where, set }: { where: SQL; set: SQL },
+  { where, set, also = sql`` }: { where: SQL; set: SQL; also?: SQL },
 ): Promise<Edited> {
-  const { rows } = await database.execute<{ change_id: string | null; changed: number }>(sql`
+  const rows = await inJob<EditedRow>(
+    database,
+    edit.jobId,
+    sql`
     WITH target AS (
       SELECT * FROM annotation a WHERE a.job_id = ${edit.jobId}::uuid AND ${where} FOR UPDATE
-    ), done AS (
+    ) ${also}, done AS (
       UPDATE annotation a SET ${set}, revision = a.revision + 1, updated_at = clock_timestamp(),
         updated_by = ${edit.actorId}::uuid
         FROM target t WHERE a.id = t.id RETURNING a.*
@@ -56,7 +76,8 @@ export async function updateAnnotations(
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, t.id, ${fieldsOf(sql`t`)}, ${fieldsOf(sql`d`)}
         FROM c, target t JOIN done d ON d.id = t.id RETURNING annotation_id)
-    SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed`);
+    SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed`,
+  );
   return edited(rows);
 }
 
@@ -66,7 +87,10 @@ export async function deleteAnnotations(
   edit: Edit,
   { where, also = sql`` }: { where: SQL; also?: SQL },
 ): Promise<Edited> {
-  const { rows } = await database.execute<{ change_id: string | null; changed: number }>(sql`
+  const rows = await inJob<EditedRow>(
+    database,
+    edit.jobId,
+    sql`
     WITH gone AS (
       DELETE FROM annotation a WHERE a.job_id = ${edit.jobId}::uuid AND ${where} RETURNING a.*
     ) ${also},
@@ -74,15 +98,10 @@ export async function deleteAnnotations(
     items AS (
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, g.id, to_jsonb(g), NULL FROM c, gone g RETURNING annotation_id)
-    SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed`);
+    SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed`,
+  );
   return edited(rows);
 }
-
-/** Writes down that an annotation was drawn. */
-export const noteCreated = (edit: Edit, annotationId: string): SQL => sql`
-  WITH c AS (${insertChange(edit, sql`true`)})
-  INSERT INTO change_item (change_id, annotation_id, before, after)
-  SELECT c.id, ${annotationId}::uuid, NULL, '{}'::jsonb FROM c`;
 
 /** A job's edits, newest first. */
 export async function listChanges(
@@ -120,48 +139,75 @@ export async function jobOfChange(
 }
 
 /**
- * Undoes an edit once. Annotations that somebody edited since are left as they are and counted as
- * `kept`. A class that the edit took away comes back under its number.
+ * Undoes an edit once. Annotations that somebody edited since, and those of a class that went
+ * since, are left as they are and counted as `kept`. A class that the edit took away comes back
+ * under its number, or is the one that has its name by now.
  */
 export async function undoChange(
   database: Database,
-  changeId: string,
+  { jobId, changeId }: { jobId: string; changeId: string },
   actorId: string,
 ): Promise<{ restored: number; kept: number }> {
   const set = sql.join(
-    FIELDS.map((field) => {
+    FIELDS.filter((field) => field !== "class_number").map((field) => {
       const column = sql.raw(field);
       return sql`${column} = (jsonb_populate_record(NULL::annotation, i.before)).${column}`;
     }),
     sql`, `,
   );
-  const { rows } = await database.execute<{ undone: boolean; items: number; restored: number }>(sql`
+  const rows = await inJob<{ undone: boolean; items: number; restored: number }>(
+    database,
+    jobId,
+    sql`
     WITH c AS (
       UPDATE change SET undone_at = now() WHERE id = ${changeId}::uuid AND undone_at IS NULL
-      RETURNING id, job_id, summary
-    ), class AS (
-      INSERT INTO job_class (job_id, number, name, prompt)
-      SELECT c.job_id, (k->>'number')::int, k->>'name', k->>'prompt'
-        FROM c, jsonb_array_elements(coalesce(c.summary->'classes', '[]')) k
-      ON CONFLICT DO NOTHING
-    ), items AS (
-      SELECT i.* FROM change_item i JOIN c ON c.id = i.change_id
+      RETURNING id, kind, job_id, summary
+    ), ${CLASSES_AGAIN}, items AS (
+      SELECT i.*, s.now AS class_now FROM change_item i JOIN c ON c.id = i.change_id
+        LEFT JOIN stands s ON s.number = (i.before->>'class_number')::int
     ), updated AS (
-      UPDATE annotation a SET ${set}, revision = a.revision + 1, updated_at = clock_timestamp(),
-        updated_by = ${actorId}::uuid
-        FROM items i WHERE a.id = i.annotation_id AND i.before IS NOT NULL AND i.after IS NOT NULL
-         AND ${fieldsOf(sql`a`)} = i.after RETURNING a.id
+      UPDATE annotation a SET ${set}, class_number = i.class_now, revision = a.revision + 1,
+        updated_at = clock_timestamp(), updated_by = ${actorId}::uuid
+        FROM items i WHERE a.id = i.annotation_id AND i.class_now IS NOT NULL
+         AND i.after IS NOT NULL AND ${fieldsOf(sql`a`)} = i.after RETURNING a.id
     ), removed AS (
       DELETE FROM annotation a USING items i
        WHERE a.id = i.annotation_id AND i.before IS NULL AND a.revision = 1 RETURNING a.id
     ), returned AS (
       INSERT INTO annotation
-      SELECT (jsonb_populate_record(NULL::annotation, i.before)).* FROM items i
-       WHERE i.after IS NULL ON CONFLICT (id) DO NOTHING RETURNING id)
+      SELECT (jsonb_populate_record(NULL::annotation,
+          i.before || jsonb_build_object('class_number', i.class_now))).* FROM items i
+       WHERE i.after IS NULL AND i.class_now IS NOT NULL ON CONFLICT (id) DO NOTHING RETURNING id)
     SELECT EXISTS (SELECT FROM c) AS undone, (SELECT count(*) FROM items)::int AS items,
       ((SELECT count(*) FROM updated) + (SELECT count(*) FROM removed)
-        + (SELECT count(*) FROM returned))::int AS restored`);
+        + (SELECT count(*) FROM returned))::int AS restored`,
+  );
   const [outcome] = rows;
   if (!outcome?.undone) throw new Failure("state_conflict", "this edit was undone already");
   return { restored: outcome.restored, kept: outcome.items - outcome.restored };
 }
+
+/**
+ * The classes that the edit `c` took away or renamed, as they were; and the class that each number
+ * `stands` for `now`.
+ */
+const CLASSES_AGAIN = sql`
+    own AS (
+      SELECT k.* FROM job_class k JOIN c ON k.job_id = c.job_id
+    ), lost AS (
+      SELECT (k->>'number')::int AS number, k->>'name' AS name, k->>'prompt' AS prompt
+        FROM c, jsonb_array_elements(coalesce(c.summary->'classes', '[]')) k
+    ), renamed AS (
+      UPDATE job_class k SET name = c.summary->>'from' FROM c
+       WHERE c.kind = 'rename-class' AND k.job_id = c.job_id
+         AND k.number = (c.summary->>'number')::int AND k.name = c.summary->>'into'
+         AND NOT EXISTS (SELECT FROM own WHERE own.name = c.summary->>'from')
+    ), class AS (
+      INSERT INTO job_class (job_id, number, name, prompt)
+      SELECT c.job_id, lost.number, lost.name, lost.prompt FROM c, lost
+      ON CONFLICT DO NOTHING RETURNING number
+    ), stands AS (
+      SELECT number, number AS now FROM own
+      UNION ALL SELECT number, number FROM class
+      UNION ALL SELECT lost.number, own.number FROM lost JOIN own ON own.name = lost.name
+       WHERE lost.number NOT IN (SELECT number FROM own))`;

@@ -4,26 +4,18 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { DatasetExport } from "../../../shared/labeling.ts";
-import { type ExportManifest, type ObjectSource, TASK_KINDS } from "../../../shared/tasks.ts";
+import { TASK_KINDS } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
 import { idList } from "../auth/accounts.ts";
 import { API, type Parts } from "../auth/parts.ts";
-import { presignGet, source, target } from "../tasks/objects.ts";
+import { presignGet, target } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
-import { shown } from "./annotations.ts";
 import type { JobRow } from "./jobs.ts";
-import { splitFrames } from "./split.ts";
+import { type ManifestOptions, writeManifest } from "./manifest.ts";
 
-export interface ExportOptions {
+export interface ExportOptions extends ManifestOptions {
   format: "yolo" | "coco";
-  valShare: number;
-  seed: number;
-  /** Which annotations: all that are shown but for the rejected, or the accepted alone. */
-  include: "not_rejected" | "accepted";
-  /** Frames without annotations are background examples. */
-  background: boolean;
 }
 
 const DOWNLOAD_SECONDS = 15 * 60;
@@ -42,9 +34,7 @@ export async function startExport(
 ): Promise<string> {
   const id = crypto.randomUUID();
   const keys = keysOf(job.workspaceId, id);
-  const { manifest, videos } = await manifestOf(parts.database, job, options);
-  const bytes = new TextEncoder().encode(JSON.stringify(manifest));
-  await parts.bucket.put(keys.manifest, bytes);
+  const { manifest, videos } = await writeManifest(parts, job, { key: keys.manifest, options });
   await parts.database.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key, created_by)
     VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, ${options.format},
@@ -56,87 +46,12 @@ export async function startExport(
       subject: subjectOf(id),
       idempotencyKey: subjectOf(id),
       payload: {
-        ...{ export_id: id, format: options.format },
-        manifest: source(keys.manifest, bytes.byteLength),
-        videos,
+        ...{ export_id: id, format: options.format, manifest, videos },
         archive: target(keys.archive, "application/zip"),
       },
     },
   ]);
   return id;
-}
-
-interface ManifestVideo extends Record<string, unknown> {
-  id: string;
-  filename: string;
-  storage_key: string;
-  bytes: number;
-  width: number;
-  height: number;
-  frames: number[];
-  annotations: {
-    id: string;
-    frame: number;
-    class: number;
-    box: number[];
-    polygon: number[] | null;
-  }[];
-}
-
-async function manifestOf(
-  database: Database,
-  job: JobRow,
-  options: ExportOptions,
-): Promise<{ manifest: ExportManifest; videos: ObjectSource[] }> {
-  const { rows: classes } = await database.execute<{ number: number; name: string }>(sql`
-    SELECT number, name FROM job_class WHERE job_id = ${job.id}::uuid ORDER BY number`);
-  if (classes.length === 0) throw new Failure("state_conflict", "the job has no classes to export");
-  const indexOf = new Map(classes.map(({ number }, index) => [number, index]));
-  const wanted =
-    options.include === "accepted" ? sql`a.review = 'accepted'` : sql`a.review <> 'rejected'`;
-  const { rows } = await database.execute<ManifestVideo>(sql`
-    SELECT v.id, v.filename, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
-      to_json(j.frames) AS frames, (
-      SELECT coalesce(json_agg(json_build_object('id', a.id, 'frame', a.frame_index,
-          'class', a.class_number, 'box', json_build_array(a.x1, a.y1, a.x2, a.y2),
-          'polygon', a.polygon) ORDER BY a.frame_index, a.id), '[]')
-        FROM annotation a WHERE a.job_id = j.job_id AND a.video_id = v.id
-         AND ${shown(job.threshold)} AND ${wanted}) AS annotations
-      FROM job_video j JOIN video v ON v.id = j.video_id
-     WHERE j.job_id = ${job.id}::uuid ORDER BY j.position`);
-  const videos = rows.map((video) => {
-    const byFrame = Map.groupBy(video.annotations, ({ frame }) => frame);
-    const frames = video.frames.filter((frame) => options.background || byFrame.has(frame));
-    return { video, byFrame, frames, videoId: video.id };
-  });
-  if (videos.every(({ frames }) => frames.length === 0)) {
-    throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
-  }
-  const sides = splitFrames(videos, options);
-  const manifest: ExportManifest = {
-    name: job.name,
-    classes: classes.map(({ name }) => name),
-    videos: videos.map(({ video, byFrame, frames }) => ({
-      ...{ video_id: video.id, filename: video.filename },
-      key: video.storage_key,
-      ...{ width: video.width, height: video.height },
-      frames: frames.flatMap((index) => {
-        const split = sides.get(video.id)?.get(index);
-        if (!split) return [];
-        const annotations = (byFrame.get(index) ?? []).map(
-          ({ id, class: number, box, polygon }) => ({
-            ...{ id, polygon, class_index: indexOf.get(number) ?? 0 },
-            bbox: box as [number, number, number, number],
-          }),
-        );
-        return [{ index, split, annotations }];
-      }),
-    })),
-  };
-  const sources = new Map(
-    videos.map(({ video }) => [video.storage_key, source(video.storage_key, video.bytes)]),
-  );
-  return { manifest, videos: [...sources.values()] };
 }
 
 /** An export task ended. May be called again for the same task. */
@@ -153,6 +68,15 @@ export async function exportEnded({ database }: Parts, task: Task): Promise<void
   await database.execute(sql`
     UPDATE dataset_export SET state = 'failed', failure = ${failure}, ended_at = now()
      WHERE id = ${id}::uuid AND state = 'queued'`);
+}
+
+/** Ends the exports that a crash kept from being enqueued: nobody would ever make them. */
+export async function failLostExports({ database }: Parts): Promise<void> {
+  await database.execute(sql`
+    UPDATE dataset_export e SET state = 'failed', ended_at = now(),
+      failure = 'the service was interrupted before the export began; ask for another'
+     WHERE state = 'queued' AND created_at < now() - interval '5 minutes'
+       AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = ${subjectOf("")} || e.id)`);
 }
 
 /** An export of the workspaces, with its address; fails with `not_found`. */

@@ -3,20 +3,37 @@
 import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
+import { exportStem, withoutExtension } from "../../../shared/labeling.ts";
+import type { Bbox } from "../../../shared/tasks.ts";
 import { name } from "../../http/app.ts";
 import type { Parts } from "../auth/parts.ts";
 import { type Caller, workspacesOf } from "../auth/scope.ts";
+import { insideFrame } from "./annotations.ts";
 import { insertJob } from "./jobs.ts";
 import { type AnnotationInsert, insertAnnotations } from "./settle.ts";
 
-const IMPORT_LABELS_MAX = 200_000;
+/** They are stored in one go, out of the memory of a Worker. */
+const IMPORT_LABELS_MAX = 100_000;
+const IMPORT_FILES_MAX = 100_000;
+const YOLO_CHARACTERS_MAX = 16 * 1024 * 1024;
+const CLASSES_MAX = 10_000;
 
 const Coco = z.object({
-  images: z.array(z.looseObject({ id: z.number(), file_name: z.string() })),
-  categories: z.array(z.looseObject({ id: z.number(), name: name().max(200) })),
+  images: z
+    .array(
+      z.object({
+        id: z.number(),
+        file_name: z.string(),
+        /** The size that boxes are given in; the frame's own when omitted. */
+        width: z.number().positive().optional(),
+        height: z.number().positive().optional(),
+      }),
+    )
+    .max(IMPORT_FILES_MAX),
+  categories: z.array(z.object({ id: z.number(), name: name().max(200) })).max(CLASSES_MAX),
   annotations: z
     .array(
-      z.looseObject({
+      z.object({
         image_id: z.number(),
         category_id: z.number(),
         bbox: z.tuple([z.number(), z.number(), z.number(), z.number()]),
@@ -25,9 +42,14 @@ const Coco = z.object({
     .max(IMPORT_LABELS_MAX),
 });
 const Yolo = z.object({
-  names: z.array(name().max(200)).min(1).max(10_000),
+  names: z.array(name().max(200)).min(1).max(CLASSES_MAX),
   labels: z
     .record(z.string(), z.string().max(1_000_000))
+    .refine((labels) => {
+      const lengths = Object.values(labels).map(({ length }) => length);
+      const whole = lengths.reduce((sum, length) => sum + length, 0);
+      return lengths.length <= IMPORT_FILES_MAX && whole <= YOLO_CHARACTERS_MAX;
+    }, `at most ${IMPORT_FILES_MAX} files of ${YOLO_CHARACTERS_MAX} characters in all`)
     .meta({ description: "label file texts by image file name, without folders or extensions" }),
 });
 /** What is imported: one of the two forms. */
@@ -49,19 +71,22 @@ interface ProjectVideo extends Record<string, unknown> {
   height: number;
 }
 
-/** One label before its frame is known; the box may be a share of the frame. */
+/** One label before its frame is known. */
 interface Label {
   file: string;
   class: string;
-  /** x1, y1, x2, y2. */
-  box: [number, number, number, number];
-  normalised: boolean;
+  /** x1, y1, x2, y2, in units of `unit`. */
+  box: Bbox;
+  polygon: number[] | null;
+  /** What is 1 of `box` and `polygon`, as shares of the frame; null is a pixel. */
+  unit: { x: number; y: number } | null;
 }
 
 const ROWS_PER_STATEMENT = 5_000;
 
-/** The name of a file without folders and extension. */
-const stem = (file: string) => file.replace(/^.*\//, "").replace(/\.[^.]+$/, "");
+/** The name of a label or an image without folders and extension; other dots are the name's. */
+const stem = (file: string) =>
+  file.replace(/^.*[\\/]/s, "").replace(/\.(?:txt|jpe?g|png|webp|bmp|tiff?|gif)$/i, "");
 
 /** Stores the labels as a job; those whose image the project lacks are named. */
 export async function importJob(
@@ -85,7 +110,11 @@ export async function importJob(
   const { rows: videos } = await database.execute<ProjectVideo>(sql`
     SELECT id, workspace_id, filename, source, frame_count, width, height FROM video
      WHERE project_id = ${body.project_id}::uuid AND state = 'ready' ORDER BY created_at, id`);
-  const places = new Map(files.map((file) => [file, placeOf(file, videos)]));
+  if (labels.length > IMPORT_LABELS_MAX) {
+    throw new Failure("invalid_request", `labels: over ${IMPORT_LABELS_MAX} in one import`);
+  }
+  const find = placesIn(videos);
+  const places = new Map(files.map((file) => [file, find(file)]));
   const unmatched = files.filter((file) => !places.get(file));
   const frames = Map.groupBy(
     [...places.values()].flatMap((place) => place ?? []),
@@ -96,6 +125,10 @@ export async function importJob(
       data: { unmatched: unmatched.slice(0, 100) },
     });
   }
+  const rows = labels.flatMap((label) => {
+    const place = places.get(label.file);
+    return (place && annotationRow(label, place)) ?? [];
+  });
   const jobId = await insertJob(database, {
     ...{ workspaceId, projectId: body.project_id, name: body.name, description: "" },
     ...{ kind: "import", threshold: 0, resolution: null, fps: null, createdBy: caller.accountId },
@@ -105,19 +138,13 @@ export async function importJob(
       frames: [...new Set(own.map(({ frame }) => frame))].toSorted((left, right) => left - right),
     })),
     classes: classes.map((name) => ({ name, prompt: null })),
+    annotations: (id) =>
+      Array.from({ length: Math.ceil(rows.length / ROWS_PER_STATEMENT) }, (_, page) => {
+        const some = rows.slice(page * ROWS_PER_STATEMENT, (page + 1) * ROWS_PER_STATEMENT);
+        return insertAnnotations({ id, workspaceId }, sql`FROM`, some, "import");
+      }),
   });
-  const rows = labels.flatMap((label) => {
-    const place = places.get(label.file);
-    return place ? [annotationRow(label, place)] : [];
-  });
-  const kept = rows.filter(({ bbox: [x1 = 0, y1 = 0, x2 = 0, y2 = 0] }) => x2 > x1 && y2 > y1);
-  for (let from = 0; from < kept.length; from += ROWS_PER_STATEMENT) {
-    const some = kept.slice(from, from + ROWS_PER_STATEMENT);
-    await database.execute(
-      insertAnnotations({ id: jobId, workspaceId }, sql`FROM`, some, "import"),
-    );
-  }
-  return { jobId, annotations: kept.length, unmatched };
+  return { jobId, annotations: rows.length, unmatched };
 }
 
 interface Labels {
@@ -127,20 +154,22 @@ interface Labels {
 }
 
 function fromCoco(coco: NonNullable<ImportBody["coco"]>): Labels {
-  const files = new Map(coco.images.map(({ id, file_name }) => [id, stem(file_name)]));
+  const images = new Map(coco.images.map((image) => [image.id, image]));
   const names = new Map(coco.categories.map(({ id, name }) => [id, name]));
   const labels = coco.annotations.map(({ image_id, category_id, bbox: [x, y, width, height] }) => {
-    const file = files.get(image_id);
+    const image = images.get(image_id);
     const className = names.get(category_id);
-    if (file === undefined || className === undefined) {
-      const what = file === undefined ? `image_id ${image_id}` : `category_id ${category_id}`;
+    if (image === undefined || className === undefined) {
+      const what = image === undefined ? `image_id ${image_id}` : `category_id ${category_id}`;
       throw new Failure("invalid_request", `coco.annotations: ${what} is not listed`);
     }
-    const box: Label["box"] = [x, y, x + width, y + height];
-    return { file, class: className, box, normalised: false };
+    const unit = image.width && image.height ? { x: 1 / image.width, y: 1 / image.height } : null;
+    const box: Bbox = [x, y, x + width, y + height];
+    return { file: stem(image.file_name), class: className, box, polygon: null, unit };
   });
   const classes = [...new Set(coco.categories.map(({ name }) => name))];
-  return { files: [...new Set(files.values())], labels, classes };
+  const files = [...new Set(coco.images.map(({ file_name }) => stem(file_name)))];
+  return { files, labels, classes };
 }
 
 function fromYolo(yolo: ImportBody["yolo"]): Labels {
@@ -150,20 +179,33 @@ function fromYolo(yolo: ImportBody["yolo"]): Labels {
       .split("\n")
       .filter((line) => line.trim() !== "")
       .map((line, index): Label => {
-        const [number, cx, cy, width, height] = line.trim().split(/\s+/).map(Number);
-        const className = names[number ?? -1];
-        const numbers = [cx, cy, width, height];
-        if (className === undefined || numbers.some((one) => !Number.isFinite(one))) {
+        const [number = -1, ...shares] = line.trim().split(/\s+/).map(Number);
+        const className = names[number];
+        const shape = shapeOf(shares);
+        if (className === undefined || !shape || !shares.every(Number.isFinite)) {
           const where = `${file}, line ${index + 1}`;
-          throw new Failure("invalid_request", `yolo.labels: ${where}: must be class cx cy w h`);
+          const form = "must be class cx cy w h, or class x1 y1 x2 y2 x3 y3 …";
+          throw new Failure("invalid_request", `yolo.labels: ${where}: ${form}`);
         }
-        const [x = 0, y = 0, w = 0, h = 0] = numbers as number[];
-        const box: Label["box"] = [x - w / 2, y - h / 2, x + w / 2, y + h / 2];
-        return { file: stem(file), class: className, box, normalised: true };
+        return { file: stem(file), class: className, ...shape, unit: { x: 1, y: 1 } };
       }),
   );
   const files = [...new Set(Object.keys(texts).map(stem))];
   return { files, labels, classes: [...new Set(names)] };
+}
+
+/** A line's box, or the ring of its mask with the box around it; null for neither. */
+function shapeOf(shares: number[]): Pick<Label, "box" | "polygon"> | null {
+  if (shares.length === 4) {
+    const [x = 0, y = 0, w = 0, h = 0] = shares;
+    return { box: [x - w / 2, y - h / 2, x + w / 2, y + h / 2], polygon: null };
+  }
+  if (shares.length < 6 || shares.length % 2 === 1) return null;
+  const every = (from: 0 | 1) => shares.filter((_, index) => index % 2 === from);
+  const least = (all: number[]) => all.reduce((one, other) => Math.min(one, other));
+  const most = (all: number[]) => all.reduce((one, other) => Math.max(one, other));
+  const [x, y] = [every(0), every(1)];
+  return { box: [least(x), least(y), most(x), most(y)], polygon: shares };
 }
 
 interface FramePlace {
@@ -171,33 +213,38 @@ interface FramePlace {
   frame: number;
 }
 
-/** The frame that a file name stands for. */
-function placeOf(file: string, videos: readonly ProjectVideo[]): FramePlace | null {
-  const still = videos.find(({ filename, frame_count: count }) => {
-    return count === 1 && stem(filename) === file;
-  });
-  if (still) return { video: still, frame: 0 };
-  const [, of, digits] = /^(.+)_(\d{6,})$/.exec(file) ?? [];
-  const frame = Number(digits);
-  const video = videos.find(
-    ({ filename, frame_count: count }) => stem(filename) === of && frame < count,
-  );
-  return video ? { video, frame } : null;
+/** Finds the frame that a file name stands for: a still's own, or a frame of a video. */
+function placesIn(videos: readonly ProjectVideo[]): (file: string) => FramePlace | null {
+  const byName = new Map<string, ProjectVideo[]>();
+  for (const video of videos) {
+    // By its own name, and as exports write it.
+    for (const known of new Set([withoutExtension(video.filename), exportStem(video.filename)])) {
+      const same = byName.get(known);
+      if (same) same.push(video);
+      else byName.set(known, [video]);
+    }
+  }
+  return (file) => {
+    const still = byName.get(file)?.find(({ frame_count: count }) => count === 1);
+    if (still) return { video: still, frame: 0 };
+    const [, of = "", digits] = /^(.+)_(\d{6,})$/s.exec(file) ?? [];
+    const frame = Number(digits);
+    const video = byName.get(of)?.find(({ frame_count: count }) => frame < count);
+    return video ? { video, frame } : null;
+  };
 }
 
-function annotationRow(label: Label, { video, frame }: FramePlace): AnnotationInsert {
-  const [width, height] = label.normalised ? [video.width, video.height] : [1, 1];
-  const [x1, y1, x2, y2] = label.box;
-  const inside = (value: number, most: number) => Math.min(Math.max(value, 0), most);
+function annotationRow(label: Label, { video, frame }: FramePlace): AnnotationInsert | null {
+  const [width, height] = label.unit
+    ? [label.unit.x * video.width, label.unit.y * video.height]
+    : [1, 1];
+  const scaled = (value: number, index: number) => value * (index % 2 === 0 ? width : height);
+  const bbox = insideFrame(label.box.map(scaled) as Bbox, video);
+  if (!bbox) return null;
+  const polygon = label.polygon?.map(scaled) ?? null;
   return {
     id: crypto.randomUUID(),
-    ...{ video: video.id, frame, class: label.class },
-    bbox: [
-      inside(x1 * width, video.width),
-      inside(y1 * height, video.height),
-      inside(x2 * width, video.width),
-      inside(y2 * height, video.height),
-    ],
-    ...{ confidence: null, track: null, duplicate: null, polygon: null },
+    ...{ video: video.id, frame, class: label.class, bbox, polygon },
+    ...{ confidence: null, track: null, duplicate: null },
   };
 }

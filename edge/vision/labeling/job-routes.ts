@@ -7,22 +7,28 @@ import { Failure } from "../../../shared/errors.ts";
 import { Job, JobStatus } from "../../../shared/labeling.ts";
 import { Ticket } from "../../../shared/progress.ts";
 import type { Role } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
+import type { Database } from "../../http/database.ts";
 import { bearer } from "../auth/account-routes.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
 import { issueTicket } from "../progress/tickets.ts";
 import { requestCancel } from "../tasks/queue.ts";
+import { inJob } from "./changes.ts";
+import { unusedNumber } from "./classes.ts";
 import { groundAll } from "./grounding.ts";
 import {
   findJob,
   type JobRow,
   jobRecord,
+  labeledFrames,
   listJobs,
   moveJob,
   planJob,
+  promptsOf,
   statusOf,
   subjectOf,
+  texts,
   topicOf,
 } from "./jobs.ts";
 import { advanceJob } from "./settle.ts";
@@ -141,7 +147,7 @@ function addEditing(app: App<Parts>) {
       ...jsonBody(
         z.object({
           name: name().max(200).optional(),
-          description: z.string().max(10_000).optional(),
+          description: text().max(10_000).optional(),
           threshold: z.number().min(0).max(1).optional(),
         }),
       ),
@@ -155,7 +161,7 @@ function addEditing(app: App<Parts>) {
     await database.execute(sql`
       UPDATE job SET name = ${body.name ?? job.name},
         description = ${body.description ?? job.description},
-        threshold = ${body.threshold ?? job.threshold}::real WHERE id = ${job.id}::uuid`);
+        threshold = ${Math.fround(body.threshold ?? job.threshold)}::real WHERE id = ${job.id}::uuid`);
     return context.json(await jobRecord(database, [job.workspaceId], job.id), 200);
   });
 
@@ -192,39 +198,48 @@ function addEditing(app: App<Parts>) {
     const job = await jobFor(context, context.req.valid("param").job_id, "engineer");
     if (job.state === "queued" || job.state === "running") throw stillRuns(job);
     const copy = crypto.randomUUID();
-    await database.batch([
-      database.execute(copyJob(job.id, copy, callerOf(context).accountId)) as never,
-      database.execute(copyAnnotations(job.id, copy)) as never,
-    ]);
+    await inJob(database, job.id, copyJob(job, copy, callerOf(context).accountId));
     return context.json(await jobRecord(database, [job.workspaceId], copy), 201);
   });
 }
 
-/** The copy is a finished job of its own: nothing of it runs again. */
-const copyJob = (from: string, to: string, createdBy: string): SQL => sql`
-  WITH j AS (
+/** The copy is a finished job of its own, over the frames that are labeled: nothing runs again. */
+function copyJob(job: JobRow, to: string, createdBy: string): SQL {
+  const from = sql`${job.id}::uuid`;
+  // The copy of an id follows from it, so that references need no look-up (a UUID of version 8).
+  const copied = (id: SQL) => sql`overlay(overlay(md5(${to}::text || ${id}::text)
+    placing '8' from 13) placing '8' from 17)::uuid`;
+  const frames =
+    job.state === "completed"
+      ? sql`SELECT video_id, position, frames FROM job_video WHERE job_id = ${from}`
+      : sql`SELECT j.video_id, j.position, l.frames FROM job_video j JOIN (
+            SELECT video_id, array_agg(frame ORDER BY frame) AS frames FROM (${labeledFrames(job)}) f
+             GROUP BY video_id) l ON l.video_id = j.video_id WHERE j.job_id = ${from}`;
+  return sql`
+  WITH frames (video_id, position, frames) AS (${frames}),
+  j AS (
     INSERT INTO job (id, workspace_id, project_id, name, description, kind, state, failure,
       threshold, resolution, fps, settings, frames_total, created_by, started_at, ended_at)
     SELECT ${to}::uuid, workspace_id, project_id, left(name || ' (copy)', 200), description, kind,
       'completed', NULL, threshold, resolution, fps,
       settings || '{"round": 1, "planned": 1, "passes": [[]]}'::jsonb
-        || jsonb_build_object('copyOf', id), frames_total, ${createdBy}::uuid, started_at, ended_at
-      FROM job WHERE id = ${from}::uuid
+        || jsonb_build_object('copyOf', id),
+      (SELECT coalesce(sum(cardinality(frames)), 0) FROM frames), ${createdBy}::uuid, started_at,
+      ended_at FROM job WHERE id = ${from}
   ), v AS (
     INSERT INTO job_video (job_id, video_id, position, frames)
-    SELECT ${to}::uuid, video_id, position, frames FROM job_video WHERE job_id = ${from}::uuid)
-  INSERT INTO job_class (job_id, number, name, prompt)
-  SELECT ${to}::uuid, number, name, prompt FROM job_class WHERE job_id = ${from}::uuid`;
-
-const copyAnnotations = (from: string, to: string): SQL => sql`
-  WITH own AS MATERIALIZED (
-    SELECT gen_random_uuid() AS copy, a.* FROM annotation a WHERE job_id = ${from}::uuid)
+    SELECT ${to}::uuid, video_id, position, frames FROM frames
+  ), c AS (
+    INSERT INTO job_class (job_id, number, name, prompt)
+    SELECT ${to}::uuid, number, name, prompt FROM job_class WHERE job_id = ${from}
+  )
   INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
     x1, y1, x2, y2, confidence, review, source, track_id, duplicate_of, polygon, updated_by)
-  SELECT o.copy, o.workspace_id, ${to}::uuid, o.video_id, o.frame_index, o.class_number,
-    o.x1, o.y1, o.x2, o.y2, o.confidence, o.review, o.source, o.track_id, d.copy, o.polygon,
-    o.updated_by
-    FROM own o LEFT JOIN own d ON d.id = o.duplicate_of`;
+  SELECT ${copied(sql`id`)}, workspace_id, ${to}::uuid, video_id, frame_index, class_number,
+    x1, y1, x2, y2, confidence, review, source, track_id, ${copied(sql`duplicate_of`)}, polygon,
+    updated_by
+    FROM annotation WHERE job_id = ${from}`;
+}
 
 const stillRuns = (job: JobRow) =>
   new Failure("state_conflict", `the job is ${job.state}; wait for its end, or stop it`);
@@ -271,23 +286,8 @@ function addLife(app: App<Parts>) {
       );
     }
     const warnings = await groundAll(database, [prompt], job.settings.segmenter ?? undefined);
-    const { rows } = await database.execute<{ number: number }>(sql`
-      INSERT INTO job_class (job_id, number, name, prompt)
-      SELECT ${job.id}::uuid, coalesce(max(number), -1) + 1, ${className}, ${prompt}
-        FROM job_class WHERE job_id = ${job.id}::uuid
-      ON CONFLICT DO NOTHING RETURNING number`);
-    const number = rows[0]?.number;
-    if (number === undefined) {
-      throw new Failure("class_exists", `the job has a class ${JSON.stringify(className)}`);
-    }
-    const passes = [...job.settings.passes, [number]];
-    await againOrFail(
-      parts,
-      job,
-      "extend",
-      sql`, settings = settings ||
-      ${JSON.stringify({ passes, round: job.settings.round + 1 })}::jsonb - 'since'`,
-    );
+    await addPass(database, job.id, { className, prompt });
+    await goOn(parts, job);
     return context.json({ job_id: job.id, warnings }, 202);
   });
 
@@ -329,31 +329,66 @@ function addLife(app: App<Parts>) {
     if (!mayMove(job.state, "resume")) {
       throw new Failure("state_conflict", `the job is ${job.state}: there is nothing to resume`);
     }
-    await againOrFail(
-      parts,
-      job,
+    if ((await promptsOf(parts.database, job)).length === 0) {
+      throw new Failure("state_conflict", "the classes that the job looked for were removed");
+    }
+    const round = JSON.stringify({ round: job.settings.round + 1 });
+    const moved = await moveJob(
+      parts.database,
+      job.id,
       "resume",
-      sql`, failure = NULL, ended_at = NULL,
-      settings = settings || ${JSON.stringify({ round: job.settings.round + 1 })}::jsonb - 'since'`,
+      sql`, failure = NULL, ended_at = NULL, settings = settings || ${round}::jsonb - 'since'`,
     );
+    if (!moved) throw noMore("resume");
+    await goOn(parts, job);
     const now = await findJob(parts.database, [job.workspaceId], job.id);
     return context.json(await statusOf(parts.database, now, parts.clock()), 202);
   });
 }
 
-/** Tasks that no node had taken end at once, with nothing for any node to report. */
+/** Tasks that no node has end at once, with nothing for any node to report. */
 async function settleCancelled(parts: Parts, job: JobRow) {
   await parts.database.execute(sql`
     UPDATE task SET settled_at = now(), result = '{"done": []}'::jsonb
      WHERE subject = ${subjectOf(job.id)} AND state = 'cancelled' AND settled_at IS NULL
-       AND started_at IS NULL`);
+       AND result IS NULL`);
   await advanceJob(parts, job.id, job.workspaceId);
 }
 
-async function againOrFail(parts: Parts, job: JobRow, move: Move, set: SQL) {
-  if (!(await moveJob(parts.database, job.id, move, set))) {
-    throw new Failure("state_conflict", `the job is no more ${MOVES[move].from.join(" or ")}`);
-  }
+const noMore = (move: Move) =>
+  new Failure("state_conflict", `the job is no more ${MOVES[move].from.join(" or ")}`);
+
+/** A class more and the pass that looks for it, in one statement with the job's move. */
+async function addPass(
+  database: Database,
+  jobId: string,
+  { className, prompt }: { className: string; prompt: string },
+): Promise<void> {
+  const { from, to } = MOVES.extend;
+  const [outcome] = await inJob<{ known: boolean; moved: boolean }>(
+    database,
+    jobId,
+    sql`
+    WITH known AS (
+      SELECT FROM job_class WHERE job_id = ${jobId}::uuid AND name = ${className}
+    ), next AS (SELECT ${unusedNumber(jobId)} AS number), moved AS (
+      UPDATE job SET state = ${to}, ended_at = NULL, settings = settings - 'since' ||
+          jsonb_build_object('round', (settings->>'round')::int + 1, 'passes',
+            settings->'passes' || jsonb_build_array(jsonb_build_array(next.number)))
+        FROM next WHERE id = ${jobId}::uuid AND state IN ${texts(from)}
+         AND NOT EXISTS (SELECT FROM known) RETURNING id
+    ), class AS (
+      INSERT INTO job_class (job_id, number, name, prompt)
+      SELECT moved.id, next.number, ${className}, ${prompt} FROM moved, next)
+    SELECT EXISTS (SELECT FROM known) AS known, EXISTS (SELECT FROM moved) AS moved`,
+  );
+  if (outcome?.moved) return;
+  if (!outcome?.known) throw noMore("extend");
+  throw new Failure("class_exists", `the job has a class ${JSON.stringify(className)}`);
+}
+
+/** Enqueues the round that the job was moved to. */
+async function goOn(parts: Parts, job: JobRow) {
   await planJob(parts, await findJob(parts.database, [job.workspaceId], job.id));
   await advanceJob(parts, job.id, job.workspaceId);
 }

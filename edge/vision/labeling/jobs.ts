@@ -3,7 +3,7 @@
 // stored once.
 
 import { type SQL, sql } from "drizzle-orm";
-import { jobClass, job as jobs, jobVideo } from "../../../db/vision/schema.ts";
+import type { job as jobs } from "../../../db/vision/schema.ts";
 import { assert, Failure } from "../../../shared/errors.ts";
 import type { Job, JobStatus } from "../../../shared/labeling.ts";
 import type { Prompt } from "../../../shared/tasks.ts";
@@ -14,7 +14,7 @@ import type { Parts } from "../auth/parts.ts";
 import { objectKeys } from "../projects/videos.ts";
 import { source, target } from "../tasks/objects.ts";
 import { submit } from "../tasks/wait.ts";
-import { cutIntoChunks, etaSeconds } from "./plan.ts";
+import { type Chunk, cutIntoChunks, etaSeconds } from "./plan.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** What a job is asked for beyond its columns. */
@@ -33,6 +33,8 @@ export interface Settings {
 }
 
 const TASKS_PER_STATEMENT = 500;
+/** Of the prompts that each task of a statement carries. */
+const PROMPTS_PER_STATEMENT_MAX = 8 * 1024 * 1024;
 
 export interface NewJob {
   workspaceId: string;
@@ -47,6 +49,8 @@ export interface NewJob {
   videos: readonly { videoId: string; frames: readonly number[] }[];
   classes: readonly { name: string; prompt: string | null }[];
   createdBy: string;
+  /** Statements that store, together with the job of the id, what it comes with. */
+  annotations?: (jobId: string) => SQL[];
 }
 
 export type JobRow = typeof jobs.$inferSelect & { settings: Settings };
@@ -60,34 +64,32 @@ export const topicOf = ({ id, settings }: Pick<JobRow, "id" | "settings">) =>
 /** Stores a job; its tasks are enqueued by `planJob`. */
 export async function insertJob(database: Database, job: NewJob): Promise<string> {
   const id = crypto.randomUUID();
-  const { videos, classes, settings, ...columns } = job;
+  const { videos, classes, settings } = job;
   const numbers = classes.map((_, number) => number);
   const labels = job.kind === "text" || job.kind === "exemplar";
   const own: Settings = { ...settings, passes: [numbers], round: 1, planned: labels ? 0 : 1 };
-  const framesTotal = videos.reduce((sum, { frames }) => sum + frames.length, 0);
-  const first = database.insert(jobs).values({
-    ...{ id, ...columns, settings: own, framesTotal },
-    ...(labels ? {} : { state: "completed" as const, startedAt: sql`now()`, endedAt: sql`now()` }),
-  });
-  const rest = [
-    ...(videos.length === 0
-      ? []
-      : [
-          database.insert(jobVideo).values(
-            videos.map(({ videoId, frames }, position) => ({
-              ...{ jobId: id, videoId, position, frames: [...frames] },
-            })),
-          ),
-        ]),
-    ...(classes.length === 0
-      ? []
-      : [
-          database
-            .insert(jobClass)
-            .values(classes.map((one, number) => ({ jobId: id, number, ...one }))),
-        ]),
-  ];
-  await database.batch([first, ...rest]);
+  const ended = labels ? sql`NULL` : sql`now()`;
+  const statement = sql`
+    WITH j AS (
+      INSERT INTO job (id, workspace_id, project_id, name, description, kind, state, threshold,
+        resolution, fps, settings, frames_total, created_by, started_at, ended_at)
+      VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.projectId}::uuid, ${job.name},
+        ${job.description}, ${job.kind}, ${labels ? "queued" : "completed"},
+        ${Math.fround(job.threshold)}::real, ${job.resolution}::int, ${job.fps}::float8,
+        ${JSON.stringify(own)}::jsonb,
+        ${videos.reduce((sum, { frames }) => sum + frames.length, 0)}::int,
+        ${job.createdBy}::uuid, ${ended}, ${ended})
+    ), v AS (
+      INSERT INTO job_video (job_id, video_id, position, frames)
+      SELECT ${id}::uuid, (v->>'videoId')::uuid, place - 1,
+        ARRAY(SELECT f::int FROM jsonb_array_elements_text(v->'frames') WITH ORDINALITY n(f, at)
+          ORDER BY at)
+        FROM jsonb_array_elements(${JSON.stringify(videos)}::jsonb) WITH ORDINALITY x(v, place))
+    INSERT INTO job_class (job_id, number, name, prompt)
+    SELECT ${id}::uuid, place - 1, c->>'name', c->>'prompt'
+      FROM jsonb_array_elements(${JSON.stringify(classes)}::jsonb) WITH ORDINALITY x(c, place)`;
+  const rest = (job.annotations?.(id) ?? []).map((insert) => database.execute(insert));
+  await database.batch([database.execute(statement), ...rest] as never);
   return id;
 }
 
@@ -141,7 +143,7 @@ export async function listJobs(
   const project = filter.projectId ? sql`AND j.project_id = ${filter.projectId}::uuid` : sql``;
   const one = filter.jobId ? sql`AND j.id = ${filter.jobId}::uuid` : sql``;
   const { rows } = await database.execute<Record<string, unknown>>(sql`
-    SELECT to_jsonb(j) AS job,
+    SELECT to_jsonb(j) - 'settings' AS job,
       coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
         FROM job_class c WHERE c.job_id = j.id), '[]') AS prompts,
       coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
@@ -198,8 +200,9 @@ export async function moveJob(
 }
 
 /**
- * Enqueues the tasks of a job's current round: the frames that the current pass has not labeled.
- * May be called again, by whoever finds a round that was not planned to its end.
+ * Enqueues the tasks of a job's current round: the frames that the current pass has not labeled and
+ * that no task of the round has. May be called again, by whoever finds a round that was not planned
+ * to its end.
  */
 export async function planJob(parts: Parts, job: JobRow): Promise<void> {
   const { settings } = job;
@@ -210,18 +213,24 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
     bytes: number;
     frames: number[];
   }>(sql`
-    SELECT v.id, v.storage_key, v.bytes::float8 AS bytes, (
-      SELECT coalesce(json_agg(f ORDER BY f), '[]') FROM unnest(jv.frames) f WHERE f NOT IN (
-        SELECT d::int FROM task t, jsonb_array_elements_text(t.result->'done') d
-         WHERE t.subject = ${subjectOf(job.id)} AND t.kind = 'label' AND t.settled_at IS NOT NULL
-           AND (t.payload->>'pass')::int = ${pass}::int AND t.payload->>'video_id' = v.id::text)
-    ) AS frames
-    FROM job_video jv JOIN video v ON v.id = jv.video_id
-    WHERE jv.job_id = ${job.id}::uuid ORDER BY jv.position`);
+    WITH taken AS (
+      SELECT (t.payload->>'video_id')::uuid AS video_id, f::int AS frame
+        FROM task t, LATERAL (SELECT (t.payload->>'round')::int = ${settings.round}::int AS now) r,
+          jsonb_array_elements_text(
+            CASE WHEN r.now THEN t.payload->'frames' ELSE t.result->'done' END) f
+       WHERE t.subject = ${subjectOf(job.id)} AND t.kind = 'label'
+         AND (t.payload->>'pass')::int = ${pass}::int AND (r.now OR t.settled_at IS NOT NULL)
+    ), rest AS (
+      SELECT video_id, json_agg(frame ORDER BY frame) AS frames FROM (
+        SELECT video_id, unnest(frames) AS frame FROM job_video WHERE job_id = ${job.id}::uuid
+        EXCEPT SELECT video_id, frame FROM taken) f GROUP BY video_id)
+    SELECT v.id, v.storage_key, v.bytes::float8 AS bytes, rest.frames
+      FROM rest JOIN job_video jv ON jv.video_id = rest.video_id JOIN video v ON v.id = jv.video_id
+     WHERE jv.job_id = ${job.id}::uuid ORDER BY jv.position`);
   const prompts = await promptsOf(parts.database, job);
   const videos = new Map(rows.map((row) => [row.id, row]));
   const chunks = cutIntoChunks(rows.map(({ id, frames }) => ({ videoId: id, frames })));
-  const tasks = chunks.map(({ videoId, number, frames }) => {
+  const taskOf = ({ videoId, frames }: Chunk) => {
     const video = videos.get(videoId);
     assert(video, "a chunk is of a video of the job");
     const keys = objectKeys(job.workspaceId, videoId);
@@ -229,7 +238,7 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
       kind: "label" as const,
       workspaceId: job.workspaceId,
       subject: subjectOf(job.id),
-      idempotencyKey: `label:${job.id}:${pass}:${settings.round}:${videoId}:${number}`,
+      idempotencyKey: `label:${job.id}:${pass}:${settings.round}:${videoId}:${frames[0]}`,
       payload: {
         ...{ job_id: job.id, video_id: videoId, pass, round: settings.round },
         video: source(video.storage_key, video.bytes),
@@ -239,17 +248,19 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
         ),
       },
     };
-  });
-  for (let from = 0; from < tasks.length; from += TASKS_PER_STATEMENT) {
-    await submit(parts, tasks.slice(from, from + TASKS_PER_STATEMENT));
+  };
+  const large = Math.ceil(PROMPTS_PER_STATEMENT_MAX / JSON.stringify(prompts).length);
+  const some = Math.min(TASKS_PER_STATEMENT, large);
+  for (let from = 0; from < chunks.length; from += some) {
+    await submit(parts, chunks.slice(from, from + some).map(taskOf));
   }
   await parts.database.execute(sql`
     UPDATE job SET settings = settings || jsonb_build_object('planned', ${settings.round}::int)
      WHERE id = ${job.id}::uuid AND (settings->>'round')::int = ${settings.round}::int`);
 }
 
-/** What the current pass looks for. */
-async function promptsOf(database: Database, { id, settings }: JobRow): Promise<Prompt[]> {
+/** What the current pass looks for; nothing when its classes were removed. */
+export async function promptsOf(database: Database, { id, settings }: JobRow): Promise<Prompt[]> {
   const numbers = settings.passes.at(-1) ?? [];
   const { rows } = await database.execute<{ name: string; prompt: string | null }>(sql`
     SELECT name, prompt FROM job_class WHERE job_id = ${id}::uuid AND number IN
@@ -260,6 +271,19 @@ async function promptsOf(database: Database, { id, settings }: JobRow): Promise<
     return { kind: "exemplar", class_name: name, exemplars: settings.exemplars ?? [] };
   });
 }
+
+/**
+ * The frames of a job that were looked at for all its classes, or that have annotations, as rows of
+ * `video_id` and `frame`: what a job that was stopped halfway consists of.
+ */
+export const labeledFrames = ({ id, settings }: Pick<JobRow, "id" | "settings">): SQL => sql`
+  SELECT video_id, frame_index AS frame FROM annotation WHERE job_id = ${id}::uuid
+  UNION
+  SELECT (t.payload->>'video_id')::uuid, d::int
+    FROM task t, jsonb_array_elements_text(t.result->'done') d
+   WHERE t.subject = ${subjectOf(id)} AND t.kind = 'label' AND t.settled_at IS NOT NULL
+   GROUP BY 1, 2 HAVING count(DISTINCT t.payload->>'pass')
+     >= ${settings.passes.filter(({ length }) => length > 0).length}::int`;
 
 /** Where a job stands: the same numbers for pollers and for the live topic. */
 export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobStatus> {
@@ -272,6 +296,9 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
     SELECT
       coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
         ELSE (progress->>'done')::int END), 0)::int AS done,
+      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
+        ELSE (progress->>'done')::int END) FILTER (WHERE round = ${job.settings.round}::int), 0)::int
+        AS done_now,
       (count(*) FILTER (WHERE state = 'queued'))::int AS queued,
       (count(*) FILTER (WHERE state = 'running'))::int AS running,
       (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
@@ -284,11 +311,14 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
   const [counted] = rows;
   assert(counted, "an aggregate answers one row");
   const live = job.state === "queued" || job.state === "running";
-  const labels = job.kind === "text" || job.kind === "exemplar";
   const total = job.framesTotal;
-  const done = labels ? Math.min(counted.done ?? 0, total) : total;
+  // Copies and imports are done without a task of their own.
+  const done = job.state === "completed" ? total : Math.min(counted.done ?? 0, total);
   const elapsed = live && job.settings.since ? now - job.settings.since : 0;
-  const eta = live ? etaSeconds({ framesDone: done, framesTotal: total }, elapsed) : null;
+  // The clock of a resumed job started with its round.
+  const doneNow = Math.min(counted.done_now ?? 0, done);
+  const asked = { framesDone: doneNow, framesTotal: total - (done - doneNow) };
+  const eta = live ? etaSeconds(asked, elapsed) : null;
   return {
     job_id: job.id,
     state: job.state,
@@ -297,7 +327,7 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
     frames_total: total,
     progress: total === 0 ? 1 : done / total,
     annotations: counted.annotations ?? 0,
-    frames_per_second: elapsed > 0 && done > 0 ? (done * 1_000) / elapsed : null,
+    frames_per_second: elapsed > 0 && doneNow > 0 ? (doneNow * 1_000) / elapsed : null,
     eta_seconds: eta,
     tasks: {
       queued: counted.queued ?? 0,

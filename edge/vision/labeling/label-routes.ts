@@ -5,7 +5,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { Annotation, THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
 import { Bbox, Mask, Point, type Prompt, TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId, parseFrameId } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { bearer } from "../auth/account-routes.ts";
 import { answerOnce } from "../auth/idempotency.ts";
@@ -15,17 +15,24 @@ import { readPts, sampleFrames } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
 import { source } from "../tasks/objects.ts";
 import { runNow } from "../tasks/wait.ts";
+import { insideFrame } from "./annotations.ts";
 import { groundAll } from "./grounding.ts";
 import { findJob, insertJob, planJob } from "./jobs.ts";
+import { cutIntoChunks } from "./plan.ts";
 
-const VIDEOS_MAX = 1_000;
+/** Each may cost a read of the store, of which a request may make a thousand. */
+const VIDEOS_MAX = 900;
+/** Frames of one job: as many as are planned within the memory of a Worker. */
+const FRAMES_MAX = 1_000_000;
 const PROMPTS_MAX = 50;
 const EXEMPLARS_MAX = 10;
 const PREVIEW_FRAMES_MAX = 8;
 const PREVIEW_MS = 120_000;
 const SEGMENT_MS = 60_000;
-/** Base64 of a crop of some megapixels. */
-const CROP_CHARACTERS_MAX = 4 * 1024 * 1024;
+/** Base64 of a crop of a megapixel or more. */
+const CROP_CHARACTERS_MAX = 1024 * 1024;
+/** Crops travel with every task: what they come to in all tasks of a job. */
+const CROPS_OF_TASKS_MAX = 256 * 1024 * 1024;
 
 const tags = ["Labeling"];
 const threshold = z.number().min(0).max(1).default(THRESHOLD_DEFAULT).meta({
@@ -53,13 +60,14 @@ const label = {
     .optional()
     .meta({ description: "beyond the contract: and before here; to the end when omitted" }),
   name: name().max(200).optional(),
-  description: z.string().max(10_000).default(""),
+  description: text().max(10_000).default(""),
   segmenter: name()
+    .max(200)
     .optional()
     .meta({ description: "of those a node offers; its default when omitted" }),
 };
-const text = z.string().trim().pipe(name().max(200));
-const prompts = z.array(text).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
+const prompt = z.string().trim().pipe(name().max(200));
+const prompts = z.array(prompt).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
 const LabelBody = z.object({ ...label, prompts });
 const exemplars = z
   .array(
@@ -152,7 +160,8 @@ export function addLabel(app: App<Parts>) {
     const body = context.req.valid("json");
     const caller = callerOf(context);
     const videos = await videosOf(parts.database, caller, body);
-    const examples = await resolveExemplars(parts.database, workspacesOf(caller), body.exemplars);
+    const { workspaceId } = videos;
+    const examples = await resolveExemplars(parts.database, workspaceId, body.exemplars);
     const key = context.req.valid("header")["idempotency-key"];
     const answer = await answerOnce(
       parts,
@@ -217,7 +226,8 @@ function addInteractive(app: App<Parts>) {
     }));
     if (asked.length > 0) await groundAll(parts.database, body.prompts ?? [], body.segmenter);
     if (body.exemplars) {
-      const examples = await resolveExemplars(parts.database, workspaces, body.exemplars);
+      const { workspaceId } = video;
+      const examples = await resolveExemplars(parts.database, workspaceId, body.exemplars);
       asked.push({ kind: "exemplar", class_name: "exemplar", exemplars: examples });
     }
     if (asked.length === 0) throw new Failure("invalid_request", "prompts or exemplars: required");
@@ -271,9 +281,16 @@ function addInteractive(app: App<Parts>) {
     const workspaces = workspacesOf(callerOf(context), "viewer");
     const { video, frames } = await framesOf(parts.database, workspaces, [body.frame_id]);
     allow(callerOf(context), video.workspaceId, "annotator");
+    const { width, height } = sizeOf(video);
+    const box = body.bbox ? insideFrame(body.bbox, { width, height }) : null;
+    const outside = body.points.some(({ x, y }) => x < 0 || y < 0 || x > width || y > height);
+    if (outside || (body.bbox && !box)) {
+      const what = outside ? "points" : "bbox";
+      throw new Failure("invalid_request", `${what}: the frame is ${width} × ${height} pixels`);
+    }
     const payload = {
       ...{ video_id: video.videoId, video: source(video.storageKey, video.bytes) },
-      ...{ frame_index: frames[0] as number, points: body.points, box: body.bbox ?? null },
+      ...{ frame_index: frames[0] as number, points: body.points, box },
       segmenter: body.segmenter ?? null,
     };
     const task = { kind: "segment" as const, workspaceId: video.workspaceId, payload };
@@ -327,20 +344,31 @@ interface Start {
 /** Stores a job and enqueues its tasks; returns its id. */
 async function start(parts: Parts, { videos, body, ...job }: Start): Promise<string> {
   const sampled = [];
+  let framesTotal = 0;
   for (const video of videos) {
-    const pts = await readPts(parts, video);
-    const [numerator = 1, denominator = 1] = video.timeBase ?? [];
-    const secondsAt = (frame: number) => ((pts[frame] ?? 0) * numerator) / denominator;
-    const { from_seconds: from, to_seconds: to = Infinity } = body;
-    const frames = sampleFrames(pts, [numerator, denominator], body.fps ?? null).filter(
-      (frame) => secondsAt(frame) >= from && secondsAt(frame) < to,
-    );
+    const frames = await framesToLabel(parts, video, body);
     sampled.push({ videoId: video.videoId, frames });
+    framesTotal += frames.length;
+    if (framesTotal > FRAMES_MAX) {
+      const less = "give fewer videos, a lower fps or a shorter stretch";
+      throw new Failure("invalid_request", `video_ids: over ${FRAMES_MAX} frames; ${less}`);
+    }
   }
   if (sampled.every(({ frames }) => frames.length === 0)) {
     throw new Failure("invalid_request", "from_seconds: no video has a frame between these times");
   }
   const { workspaceId, createdBy, classes, kind, exemplars } = job;
+  const crops = (exemplars ?? []).reduce(
+    (sum, one) => sum + ("crop" in one ? one.crop.length : 0),
+    0,
+  );
+  if (crops * cutIntoChunks(sampled).length > CROPS_OF_TASKS_MAX) {
+    const instead = "give smaller ones, or boxes on frames";
+    throw new Failure(
+      "invalid_request",
+      `exemplars: crops too large for ${framesTotal} frames; ${instead}`,
+    );
+  }
   const jobId = await insertJob(parts.database, {
     ...{ workspaceId, createdBy, classes, kind, projectId: body.project_id },
     name:
@@ -357,6 +385,27 @@ async function start(parts: Parts, { videos, body, ...job }: Start): Promise<str
   await planJob(parts, await findJob(parts.database, [workspaceId], jobId));
   return jobId;
 }
+
+/** The frames of a video that a request is for, by their true times. */
+async function framesToLabel(
+  parts: Parts,
+  video: VideoRow,
+  { fps: rate, from_seconds: from, to_seconds: to = Infinity }: Start["body"],
+): Promise<number[]> {
+  const fps = rate ?? null;
+  // All of them, or the one of a still: nobody needs their times.
+  if (from === 0 && to === Infinity && (fps === null || video.frameCount === 1)) {
+    return Array.from({ length: video.frameCount ?? 0 }, (_, frame) => frame);
+  }
+  const pts = await readPts(parts, video);
+  const [numerator = 1, denominator = 1] = video.timeBase ?? [];
+  const secondsAt = (frame: number) => ((pts[frame] ?? 0) * numerator) / denominator;
+  return sampleFrames(pts, [numerator, denominator], fps).filter(
+    (frame) => secondsAt(frame) >= from && secondsAt(frame) < to,
+  );
+}
+
+const sizeOf = ({ width, height }: VideoRow) => ({ width: width ?? 0, height: height ?? 0 });
 
 /** The video and the indexes of frames, all of one video that is ready. */
 async function framesOf(database: Database, workspaces: readonly string[], ids: readonly string[]) {
@@ -378,19 +427,22 @@ async function framesOf(database: Database, workspaces: readonly string[], ids: 
   return { video, frames: indexes };
 }
 
+/** Examples as tasks of the workspace may read them: its own frames, or crops. */
 async function resolveExemplars(
   database: Database,
-  workspaces: readonly string[],
+  workspaceId: string,
   given: z.output<typeof exemplars>,
 ): Promise<Extract<Prompt, { kind: "exemplar" }>["exemplars"]> {
   const resolved = [];
   for (const one of given) {
     if ("crop" in one) resolved.push(one);
     else {
-      const { video, frames } = await framesOf(database, workspaces, [one.frame_id]);
+      const { video, frames } = await framesOf(database, [workspaceId], [one.frame_id]);
+      const bbox = insideFrame(one.bbox, sizeOf(video));
+      if (!bbox) throw new Failure("invalid_request", "exemplars.bbox: lies outside of the frame");
       resolved.push({
         video: source(video.storageKey, video.bytes),
-        ...{ frame_index: frames[0] as number, bbox: one.bbox },
+        ...{ frame_index: frames[0] as number, bbox },
       });
     }
   }

@@ -5,8 +5,6 @@ export const CHUNK_FRAMES = 32;
 
 export interface Chunk {
   videoId: string;
-  /** Place among the video's chunks. */
-  number: number;
   frames: number[];
 }
 
@@ -18,7 +16,7 @@ export function cutIntoChunks(
   return videos.flatMap(({ videoId, frames }) => {
     const chunks: Chunk[] = [];
     for (let from = 0; from < frames.length; from += size) {
-      chunks.push({ videoId, number: chunks.length, frames: frames.slice(from, from + size) });
+      chunks.push({ videoId, frames: frames.slice(from, from + size) });
     }
     return chunks;
   });

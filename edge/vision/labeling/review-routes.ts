@@ -11,15 +11,24 @@ import type { Database } from "../../http/database.ts";
 import { bearer } from "../auth/account-routes.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
-import { type AnnotationFilter, findAnnotation, listAnnotations, matching } from "./annotations.ts";
+import {
+  type AnnotationFilter,
+  type FrameSize,
+  findAnnotation,
+  insideFrame,
+  listAnnotations,
+  matching,
+} from "./annotations.ts";
 import {
   deleteAnnotations,
+  inJob,
+  insertChange,
   jobOfChange,
   listChanges,
-  noteCreated,
   undoChange,
   updateAnnotations,
 } from "./changes.ts";
+import { classNamed } from "./classes.ts";
 import { bodyErrors, conflict, jobFor, jobId, readErrors, writeErrors } from "./job-routes.ts";
 import type { JobRow } from "./jobs.ts";
 
@@ -111,7 +120,7 @@ const Edit = z.object({
   bbox: Bbox.optional(),
   class: name().max(200).optional(),
   accepted: z.boolean().nullable().optional(),
-  revision: z.number().int().optional().meta({
+  revision: z.number().int().min(0).max(2_147_483_647).optional().meta({
     description: "the revision you saw; the edit is refused when there is a newer one",
   }),
 });
@@ -120,7 +129,12 @@ const Drawn = z.object({
   frame_id: z.string(),
   class: name().max(200),
   bbox: Bbox,
-  polygon: z.array(z.number()).min(6).max(20_000).optional(),
+  polygon: z
+    .array(z.number())
+    .min(6)
+    .max(20_000)
+    .refine(({ length }) => length % 2 === 0, "must be x and y in turn")
+    .optional(),
 });
 
 function addDrawing(app: App<Parts>) {
@@ -162,13 +176,14 @@ function addDrawing(app: App<Parts>) {
   app.openapi(edit, async (context) => {
     const { database } = context.var.service;
     const caller = callerOf(context);
-    const record = await annotationFor(database, caller, context.req.valid("param").annotation_id);
+    const id = context.req.valid("param").annotation_id;
+    const { record, size } = await annotationFor(database, caller, id);
     const body = context.req.valid("json");
-    const set = await editedColumns(database, record, body);
     const where = sql`a.id = ${record.annotation_id}::uuid
       AND a.revision = ${body.revision ?? record.revision}::int`;
     const change = { jobId: record.job_id, actorId: caller.accountId, kind: "edit" };
-    const { changed } = await updateAnnotations(database, change, { where, set });
+    const columns = editOf(record.job_id, size, body);
+    const { changed } = await updateAnnotations(database, change, { where, ...columns });
     const now = await findAnnotation(database, record.annotation_id);
     if (!now) throw new Failure("not_found", "the annotation was deleted meanwhile");
     if (changed === 0) {
@@ -191,7 +206,8 @@ function addDrawing(app: App<Parts>) {
   app.openapi(remove, async (context) => {
     const { database } = context.var.service;
     const caller = callerOf(context);
-    const record = await annotationFor(database, caller, context.req.valid("param").annotation_id);
+    const id = context.req.valid("param").annotation_id;
+    const { record } = await annotationFor(database, caller, id);
     const change = { jobId: record.job_id, actorId: caller.accountId, kind: "delete" };
     const where = sql`a.id = ${record.annotation_id}::uuid`;
     const { changeId, changed } = await deleteAnnotations(database, change, { where });
@@ -199,50 +215,39 @@ function addDrawing(app: App<Parts>) {
   });
 }
 
-async function annotationFor(database: Database, caller: Caller, id: string): Promise<Annotation> {
+async function annotationFor(database: Database, caller: Caller, id: string) {
   const found = await findAnnotation(database, id);
   if (!found || !workspacesOf(caller).includes(found.workspaceId)) {
     throw new Failure("not_found", "no such annotation in your workspaces");
   }
   allow(caller, found.workspaceId, "annotator");
-  return found.record;
+  return found;
 }
 
-async function editedColumns(database: Database, record: Annotation, body: z.output<typeof Edit>) {
+/** What an edit sets, and what that needs in the same statement. */
+function editOf(jobId: string, size: FrameSize, body: z.output<typeof Edit>) {
   const sets = [];
+  let also = sql``;
   if (body.bbox) {
-    const [x1, y1, x2, y2] = body.bbox;
+    const [x1, y1, x2, y2] = cutBox(body.bbox, size);
     // A box that was moved by hand is no more that of the mask.
     sets.push(sql`x1 = ${x1}::real, y1 = ${y1}::real, x2 = ${x2}::real, y2 = ${y2}::real,
       polygon = NULL`);
   }
   if (body.class !== undefined) {
-    const number = await classNumber(database, record.job_id, body.class);
-    sets.push(sql`class_number = ${number}::int`);
+    also = sql`, ${classNamed(jobId, body.class, sql`EXISTS (SELECT FROM target)`)}`;
+    sets.push(sql`class_number = (SELECT number FROM named)`);
   }
   if (body.accepted !== undefined) sets.push(sql`review = ${REVIEWS.get(body.accepted)}`);
   if (sets.length === 0) throw new Failure("invalid_request", "bbox, class or accepted: required");
-  return sql.join(sets, sql`, `);
+  return { set: sql.join(sets, sql`, `), also };
 }
 
-/** The number of a job's class; one that it lacks is added. */
-export async function classNumber(
-  database: Database,
-  jobId: string,
-  className: string,
-): Promise<number> {
-  const { rows } = await database.execute<{ number: number }>(sql`
-    WITH known AS (
-      SELECT number FROM job_class WHERE job_id = ${jobId}::uuid AND name = ${className}
-    ), added AS (
-      INSERT INTO job_class (job_id, number, name)
-      SELECT ${jobId}::uuid, coalesce(max(number), -1) + 1, ${className} FROM job_class
-       WHERE job_id = ${jobId}::uuid HAVING NOT EXISTS (SELECT FROM known)
-      ON CONFLICT DO NOTHING RETURNING number)
-    SELECT number FROM known UNION ALL SELECT number FROM added`);
-  const number = rows[0]?.number;
-  // Two people named the same new class at once: the other's is there now.
-  return number ?? classNumber(database, jobId, className);
+function cutBox(bbox: Bbox, size: FrameSize): Bbox {
+  const inside = insideFrame(bbox, size);
+  if (inside) return inside;
+  const frame = `${size.width} × ${size.height} pixels`;
+  throw new Failure("invalid_request", `bbox: lies outside of the frame, which is ${frame}`);
 }
 
 async function insertDrawn(
@@ -252,25 +257,31 @@ async function insertDrawn(
 ): Promise<Annotation> {
   const frame = parseFrameId(body.frame_id);
   if (!frame) throw new Failure("invalid_request", "frame_id: is none");
-  const number = await classNumber(database, job.id, body.class);
-  const id = crypto.randomUUID();
-  const [x1, y1, x2, y2] = body.bbox;
-  const { rows } = await database.execute(sql`
-    INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
-      x1, y1, x2, y2, source, review, polygon, updated_by)
-    SELECT ${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, v.id, ${frame.index}::int,
-      ${number}::int, greatest(0, ${x1}::real), greatest(0, ${y1}::real),
-      least(v.width, ${x2}::real), least(v.height, ${y2}::real), 'person', 'accepted',
-      ${body.polygon ? JSON.stringify(body.polygon) : null}::jsonb, ${body.actorId}::uuid
-      FROM job_video j JOIN video v ON v.id = j.video_id
+  const { rows: sizes } = await database.execute<FrameSize & Record<string, unknown>>(sql`
+    SELECT v.width, v.height FROM job_video j JOIN video v ON v.id = j.video_id
      WHERE j.job_id = ${job.id}::uuid AND v.id = ${frame.videoId}::uuid
-       AND ${frame.index}::int = ANY(j.frames) AND ${x1}::real < v.width AND ${y1}::real < v.height
-       AND ${x2}::real > 0 AND ${y2}::real > 0 RETURNING id`);
-  if (rows.length === 0) {
-    throw new Failure("not_found", "the job has no such frame, or the box lies outside of it");
-  }
+       AND ${frame.index}::int = ANY(j.frames)`);
+  if (!sizes[0]) throw new Failure("not_found", "the job has no such frame");
+  const [x1, y1, x2, y2] = cutBox(body.bbox, sizes[0]);
+  const id = crypto.randomUUID();
   const change = { jobId: job.id, actorId: body.actorId, kind: "draw" };
-  await database.execute(noteCreated(change, id));
+  const live = sql`EXISTS (SELECT FROM job WHERE id = ${job.id}::uuid)`;
+  await inJob(
+    database,
+    job.id,
+    sql`
+    WITH ${classNamed(job.id, body.class, live)},
+    a AS (
+      INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
+        x1, y1, x2, y2, source, review, polygon, updated_by)
+      SELECT ${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, ${frame.videoId}::uuid,
+        ${frame.index}::int, named.number, ${x1}::real, ${y1}::real, ${x2}::real, ${y2}::real,
+        'person', 'accepted', ${body.polygon ? JSON.stringify(body.polygon) : null}::jsonb,
+        ${body.actorId}::uuid FROM named RETURNING id
+    ), c AS (${insertChange(change, sql`EXISTS (SELECT FROM a)`)})
+    INSERT INTO change_item (change_id, annotation_id, before, after)
+    SELECT c.id, a.id, NULL, '{}'::jsonb FROM c, a`,
+  );
   const found = await findAnnotation(database, id);
   if (!found) throw new Failure("not_found", "the annotation was deleted meanwhile");
   return found.record;
@@ -286,7 +297,13 @@ function addBulk(app: App<Parts>) {
     security: bearer,
     request: {
       ...{ params: jobId },
-      ...jsonBody(z.object({ accepted: z.boolean().nullable(), filter: Filter.prefault({}) })),
+      // A filter that is misspelt would name every annotation.
+      ...jsonBody(
+        z.object({
+          accepted: z.boolean().nullable(),
+          filter: z.strictObject(Filter.shape).prefault({}),
+        }),
+      ),
     },
     responses: { 200: json("what was changed", EditedSchema), ...bodyErrors },
   });
@@ -350,6 +367,7 @@ function addUndo(app: App<Parts>) {
       throw new Failure("not_found", "no such edit in your workspaces");
     }
     allow(caller, found.workspaceId, "annotator");
-    return context.json(await undoChange(database, id, caller.accountId), 200);
+    const edit = { jobId: found.jobId, changeId: id };
+    return context.json(await undoChange(database, edit, caller.accountId), 200);
   });
 }

@@ -2,8 +2,10 @@
 // statement that settles the task, so a result that is delivered twice changes nothing.
 
 import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
 import type { JobStatus } from "../../../shared/labeling.ts";
 import { type FrameDetections, TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
+import type { Database } from "../../http/database.ts";
 import type { Parts } from "../auth/parts.ts";
 import { publish } from "../progress/progress.ts";
 import type { Task } from "../tasks/queue.ts";
@@ -14,7 +16,21 @@ import { trackJob } from "./tracks.ts";
 /** The job that a task is part of; null when it was deleted. */
 async function jobOf({ database }: Parts, task: Task): Promise<JobRow | null> {
   const jobId = task.subject.slice(subjectOf("").length);
-  return findJob(database, [task.workspaceId], jobId).catch(() => null);
+  return existingJob(database, task.workspaceId, jobId);
+}
+
+/** Null only for a job that is gone: what a database that is away hides must not be given up. */
+async function existingJob(
+  database: Database,
+  workspaceId: string,
+  jobId: string,
+): Promise<JobRow | null> {
+  try {
+    return await findJob(database, [workspaceId], jobId);
+  } catch (thrown) {
+    if (thrown instanceof Failure && thrown.code === "not_found") return null;
+    throw thrown;
+  }
 }
 
 /** A node reported how far a label task is. */
@@ -149,12 +165,13 @@ export async function advanceJob(parts: Parts, jobId: string, workspaceId: strin
   const [counted] = rows;
   if (!counted) return;
   // A round whose tasks are not enqueued yet has no open ones either.
-  if (counted.planned && counted.open === 0) await endJob(parts, jobId, counted);
-  const job = await findJob(database, [workspaceId], jobId).catch(() => null);
-  if (!job) return;
+  const before = await existingJob(database, workspaceId, jobId);
+  if (!before) return;
+  const ends = isLive(before) && counted.planned && counted.open === 0;
+  const job = ends ? await endJob(parts, before, counted) : before;
   const status = await statusOf(database, job, parts.clock());
   const data = liveData(status);
-  if (job.state === "queued" || job.state === "running") {
+  if (isLive(job)) {
     await publish(parts, topicOf(job), [{ type: "batch", data }]);
     return;
   }
@@ -166,31 +183,41 @@ export async function advanceJob(parts: Parts, jobId: string, workspaceId: strin
   ]);
 }
 
-/** The move that the ended tasks call for. */
+const isLive = ({ state }: JobRow) => state === "queued" || state === "running";
+
+/** The move that the ended tasks call for, and the job after it. */
 async function endJob(
-  parts: Parts,
-  jobId: string,
+  { database }: Parts,
+  job: JobRow,
   { failed, cut }: { failed: string | null; cut: number },
-) {
+): Promise<JobRow> {
   const ended = sql`, ended_at = now()`;
-  await trackJob(parts.database, jobId);
-  if (cut > 0) await moveJob(parts.database, jobId, "stop", ended);
+  await trackJob(database, job);
+  if (cut > 0) await moveJob(database, job.id, "stop", ended);
   else if (failed !== null) {
-    await moveJob(parts.database, jobId, "fail", sql`${ended}, failure = ${failed}`);
-  } else await moveJob(parts.database, jobId, "complete", ended);
+    await moveJob(database, job.id, "fail", sql`${ended}, failure = ${failed}`);
+  } else await moveJob(database, job.id, "complete", ended);
+  return findJob(database, [job.workspaceId], job.id);
 }
 
 /** The numbers of `/status`, as the live topic carries them. */
 export const liveData = (status: JobStatus): Record<string, unknown> => ({ ...status });
 
-/** Takes up what a crash left half done: rounds that were not planned, jobs that were not ended. */
+/**
+ * Takes up what a crash left half done: rounds that were not planned, jobs that were not ended. One
+ * that cannot be taken up holds up no other.
+ */
 export async function resumeJobs(parts: Parts): Promise<void> {
   const { rows } = await parts.database.execute<{ id: string; workspace_id: string }>(sql`
     SELECT id, workspace_id FROM job WHERE state IN ('queued', 'running')
-       AND created_at < now() - interval '30 seconds' ORDER BY created_at LIMIT 100`);
+       AND created_at < now() - interval '30 seconds' ORDER BY random() LIMIT 100`);
   for (const { id, workspace_id: workspaceId } of rows) {
-    const job = await findJob(parts.database, [workspaceId], id);
-    if (job.settings.planned < job.settings.round) await planJob(parts, job);
-    await advanceJob(parts, id, workspaceId);
+    try {
+      const job = await findJob(parts.database, [workspaceId], id);
+      if (job.settings.planned < job.settings.round) await planJob(parts, job);
+      await advanceJob(parts, id, workspaceId);
+    } catch (error) {
+      parts.log.error("job_not_taken_up", { job_id: id, error });
+    }
   }
 }

@@ -11,6 +11,8 @@ export type Side = "train" | "val";
 /** How long a block of a single video's frames is, and the frames left out between two sides. */
 const BLOCKS = 10;
 const GAP_SHARE = 0.01;
+/** Fewer frames than this are all kept: a gap would leave too few. */
+const GAP_FRAMES_MIN = 2 * BLOCKS;
 
 /** A small generator of repeatable numbers in [0, 1): mulberry32 of a seed. */
 export function seeded(seed: number): () => number {
@@ -47,12 +49,18 @@ export function splitFrames(
   for (const { video } of order) {
     if (val.size + 1 === labeled.length) break;
     const over = taken + video.frames.length - valShare * total;
-    // Taken when that is nearer to the share than leaving it, and always the first one.
-    if (val.size > 0 && over > valShare * total - taken) continue;
-    if (valShare === 0) break;
+    // Taken when that is nearer to the share than leaving it.
+    if (over >= valShare * total - taken) continue;
     val.add(video.videoId);
     taken += video.frames.length;
     if (taken >= valShare * total) break;
+  }
+  if (val.size === 0 && valShare > 0) {
+    // All are longer than twice the share; the sort keeps the random order of equals.
+    const [shortest] = order.toSorted(
+      (left, right) => left.video.frames.length - right.video.frames.length,
+    );
+    if (shortest) val.add(shortest.video.videoId);
   }
   return new Map(
     labeled.map(({ videoId, frames }) => {
@@ -73,7 +81,8 @@ function splitOne(frames: readonly number[], valShare: number, random: () => num
       .slice(0, Math.min(wanted, blocks - 1))
       .map(({ block }) => block),
   );
-  const gap = Math.floor(frames.length * GAP_SHARE);
+  const gap =
+    frames.length < GAP_FRAMES_MIN ? 0 : Math.max(1, Math.floor(frames.length * GAP_SHARE));
   const blockOf = (place: number) => Math.floor((place * blocks) / frames.length);
   for (const [place, frame] of frames.entries()) {
     const side = val.has(blockOf(place)) ? "val" : "train";

@@ -11,10 +11,10 @@ const CONFIDENCE_BINS = 20;
 const AREA_DECADES = 5;
 const AREA_BINS = AREA_DECADES * 10;
 
-/** The classes that a job's shown annotations are of, in index order. */
+/** A job's classes with their places in exports and what is shown of each. */
 export async function listClasses(database: Database, job: JobRow): Promise<JobClass[]> {
   const { rows } = await database.execute<JobClass & Record<string, unknown>>(sql`
-    SELECT c.name AS class, c.number AS index, c.prompt, (
+    SELECT c.name AS class, (row_number() OVER (ORDER BY c.number) - 1)::int AS index, c.prompt, (
       SELECT count(*) FROM annotation a WHERE a.job_id = c.job_id AND a.class_number = c.number
         AND ${shown(job.threshold)})::int AS annotations
       FROM job_class c WHERE c.job_id = ${job.id}::uuid ORDER BY c.number`);
@@ -70,7 +70,9 @@ export async function statsOf(database: Database, job: JobRow): Promise<Stats> {
   const { rows } = await database.execute<Counted>(sql`
     WITH own AS (
       SELECT a.class_number, a.review, a.source, a.video_id, a.frame_index, a.duplicate_of,
-        least(floor(a.confidence * ${CONFIDENCE_BINS}::int), ${CONFIDENCE_BINS - 1}::int)::int AS bin,
+        -- As a decimal: 0.7 as it is stored is a little less.
+        least(floor(a.confidence::numeric * ${CONFIDENCE_BINS}::int), ${CONFIDENCE_BINS - 1}::int)::int
+          AS bin,
         greatest(0, least(${AREA_BINS - 1}::int, floor(10 * (${AREA_DECADES}::int + log10(greatest(
           1e-9, (a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height)))))))::int AS area
         FROM annotation a JOIN video v ON v.id = a.video_id WHERE ${own}

@@ -5,21 +5,34 @@ import { sql } from "drizzle-orm";
 import type { Bbox } from "../../../shared/tasks.ts";
 import { track } from "../../../shared/tracks.ts";
 import type { Database } from "../../http/database.ts";
+import type { JobRow } from "./jobs.ts";
 
-/** Gives the annotations that a model made their track ids, video by video and class by class. */
-export async function trackJob(database: Database, jobId: string): Promise<void> {
+/**
+ * Gives what a model found in the current pass its track ids, video by video and class by class.
+ * Those of earlier passes stay as they are.
+ */
+export async function trackJob(
+  database: Database,
+  { id: jobId, settings }: Pick<JobRow, "id" | "settings">,
+): Promise<void> {
+  const current = sql`class_number IN (SELECT n::int FROM jsonb_array_elements_text(
+    ${JSON.stringify(settings.passes.at(-1) ?? [])}::jsonb) n)`;
   const { rows: videos } = await database.execute<{ video_id: string }>(sql`
     SELECT video_id FROM job_video WHERE job_id = ${jobId}::uuid
        AND cardinality(frames) > 1 ORDER BY position`);
   for (const { video_id: videoId } of videos) {
+    const { rows: earlier } = await database.execute<{ used: number | null }>(sql`
+      SELECT max(track_id) AS used FROM annotation
+       WHERE job_id = ${jobId}::uuid AND video_id = ${videoId}::uuid AND NOT ${current}`);
     const { rows } = await database.execute<Row>(sql`
       SELECT class_number AS class, json_agg(json_build_object('id', id, 'frame', frame_index,
         'bbox', json_build_array(x1, y1, x2, y2), 'confidence', confidence)
         ORDER BY frame_index, confidence DESC, id) AS boxes
         FROM annotation
        WHERE job_id = ${jobId}::uuid AND video_id = ${videoId}::uuid AND source = 'model'
+         AND ${current}
        GROUP BY class_number ORDER BY class_number`);
-    let used = 0;
+    let used = earlier[0]?.used ?? 0;
     const tracks: [string, number][] = [];
     for (const { boxes } of rows) {
       const frames = [...Map.groupBy(boxes, ({ frame }) => frame)].map(([frameIndex, own]) => ({

@@ -1,0 +1,89 @@
+// Classes of a job as rows: how they are named, made and merged. A number is a class's own for
+// good: edits that took a class away keep its number, so that it comes back as what it was.
+
+import { type SQL, sql } from "drizzle-orm";
+import type { Database } from "../../http/database.ts";
+import { type Edit, inJob } from "./changes.ts";
+
+export interface ClassRow extends Record<string, unknown> {
+  number: number;
+  name: string;
+  prompt: string | null;
+}
+
+export async function classOf(
+  database: Database,
+  jobId: string,
+  className: string,
+): Promise<ClassRow | null> {
+  const { rows } = await database.execute<ClassRow>(sql`
+    SELECT number, name, prompt FROM job_class
+     WHERE job_id = ${jobId}::uuid AND name = ${className}`);
+  return rows[0] ?? null;
+}
+
+/** A number that no class of the job has or had. */
+export const unusedNumber = (jobId: string): SQL => sql`(
+  SELECT 1 + greatest(
+    (SELECT coalesce(max(number), -1) FROM job_class WHERE job_id = ${jobId}::uuid),
+    (SELECT coalesce(max((k->>'number')::int), -1)
+       FROM change, jsonb_array_elements(coalesce(summary->'classes', '[]')) k
+      WHERE job_id = ${jobId}::uuid)))`;
+
+/** `named`, for a WITH: a job's class by its name; one that it lacks is added if `when` holds. */
+export const classNamed = (jobId: string, className: string, when: SQL): SQL => sql`
+  known AS (
+    SELECT number FROM job_class WHERE job_id = ${jobId}::uuid AND name = ${className}
+  ), added AS (
+    INSERT INTO job_class (job_id, number, name)
+    SELECT ${jobId}::uuid, ${unusedNumber(jobId)}, ${className}
+     WHERE ${when} AND NOT EXISTS (SELECT FROM known) RETURNING number
+  ), named AS (SELECT number FROM known UNION ALL SELECT number FROM added)`;
+
+/**
+ * Makes the annotations of one class those of another, whose own class goes; where there is no
+ * other, the class is renamed. Both are one edit. Null when there is no class `from`.
+ */
+export async function mergeClasses(
+  database: Database,
+  { jobId, actorId }: Pick<Edit, "jobId" | "actorId">,
+  { from, into }: { from: string; into: string },
+): Promise<{ changeId: string; changed: number } | null> {
+  const own = sql`SELECT number, name, prompt FROM job_class WHERE job_id = ${jobId}::uuid`;
+  const rows = await inJob<{ change_id: string; changed: number }>(
+    database,
+    jobId,
+    sql`
+    WITH source AS (${own} AND name = ${from}), target AS (${own} AND name = ${into}),
+    renamed AS (
+      UPDATE job_class SET name = ${into} WHERE job_id = ${jobId}::uuid
+         AND number IN (SELECT number FROM source) AND NOT EXISTS (SELECT FROM target)
+    ), moved AS (
+      UPDATE annotation a SET class_number = t.number, revision = revision + 1,
+        updated_at = clock_timestamp(), updated_by = ${actorId}::uuid FROM source s, target t
+       WHERE a.job_id = ${jobId}::uuid AND a.class_number = s.number RETURNING a.*
+    ), class AS (
+      DELETE FROM job_class WHERE job_id = ${jobId}::uuid
+         AND number IN (SELECT number FROM source) AND EXISTS (SELECT FROM target)
+    ), c AS (
+      INSERT INTO change (id, job_id, actor_id, kind, summary)
+      SELECT gen_random_uuid(), ${jobId}::uuid, ${actorId}::uuid, kind,
+        jsonb_build_object('from', ${from}::text, 'into', ${into}::text) || CASE kind
+          WHEN 'merge-classes' THEN jsonb_build_object('classes', jsonb_build_array(to_jsonb(s)))
+          ELSE jsonb_build_object('number', s.number) END
+        FROM source s, LATERAL (SELECT CASE WHEN EXISTS (SELECT FROM target) THEN 'merge-classes'
+          ELSE 'rename-class' END AS kind) k RETURNING id
+    ), items AS (
+      INSERT INTO change_item (change_id, annotation_id, before, after)
+      SELECT c.id, m.id, f.after || jsonb_build_object('class_number', s.number), f.after
+        FROM c, source s, moved m, LATERAL (SELECT jsonb_build_object('class_number',
+          m.class_number, 'x1', m.x1, 'y1', m.y1, 'x2', m.x2, 'y2', m.y2, 'review', m.review,
+          'polygon', m.polygon) AS after) f
+    )
+    SELECT c.id AS change_id, (SELECT count(*) FROM annotation a
+       WHERE a.job_id = ${jobId}::uuid AND a.class_number = s.number)::int AS changed
+      FROM c, source s`,
+  );
+  const [row] = rows;
+  return row ? { changeId: row.change_id, changed: row.changed } : null;
+}
