@@ -8,6 +8,7 @@ import { openDatabase } from "../http/database.ts";
 import type { Log } from "../http/log.ts";
 import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
+import { describeAudience } from "./auth/audience.ts";
 import type { Parts } from "./auth/parts.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import { parseConfig } from "./config.ts";
@@ -55,6 +56,7 @@ function openParts(environment: object, log: Log): Parts {
     limits: {
       uploadBytesMax: config.UPLOAD_BYTES_MAX,
       workspaceBytesMax: config.WORKSPACE_BYTES_MAX,
+      listenersMax: config.LISTENERS_MAX,
     },
     topics: config.PROGRESS,
     doorbell: config.DOORBELL,
@@ -73,6 +75,7 @@ addVideoRoutes(app);
 addUploadRoutes(app);
 addDirectRoutes(app);
 addLabelingRoutes(app);
+describeAudience(app);
 
 export { ProgressTopic } from "./progress/topic.ts";
 export { Doorbell } from "./tasks/doorbell.ts";

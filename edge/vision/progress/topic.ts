@@ -13,7 +13,6 @@ const RING_BYTES_MAX = 1024 * 1024;
 const EVENT_BYTES_MAX = 128 * 1024;
 /** `batch` events are laid together so that no more than four a second go out. */
 const BATCH_MS = 250;
-const LISTENERS_MAX = 8_192;
 /** A reader that acknowledges gets no `batch` while it is this many events behind. */
 const BEHIND_MAX = 200;
 /** The ring of an ended topic is let go; its snapshot and end stay. */
@@ -80,8 +79,8 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
 
   /** Takes a listener; the route has checked its ticket. */
   override async fetch(request: Request): Promise<Response> {
-    if (this.ctx.getWebSockets().length >= LISTENERS_MAX)
-      return new Response(null, { status: 503 });
+    const most = Number(request.headers.get("X-Listeners-Max"));
+    if (this.ctx.getWebSockets().length >= most) return new Response(null, { status: 503 });
     const head = this.#head(request.headers.get("X-Topic") ?? "");
     const after = request.headers.get("X-After");
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];

@@ -154,7 +154,8 @@ function addLook(app: App<Parts>) {
     method: "get",
     path: `${API}/uploads/{upload_id}`,
     summary: "What of an upload has arrived, and fresh addresses for what has not",
-    description: "Beyond the contract. This is how an upload goes on after a break.",
+    description:
+      "Beyond the contract. Needs the role engineer. This is how an upload goes on after a break.",
     security: bearer,
     request: uploadId,
     responses: { 200: json("the upload", Upload), ...errors },
@@ -170,7 +171,7 @@ function addLook(app: App<Parts>) {
     path: `${API}/uploads/{upload_id}/parts`,
     summary: "Tell which parts have arrived; fresh addresses for the next ones",
     description:
-      "Beyond the contract. What was told survives the sender: after a break, `GET` says where to go " +
+      "Beyond the contract. Needs the role engineer. What was told survives the sender: after a break, `GET` says where to go " +
       "on.",
     security: bearer,
     request: {
@@ -197,7 +198,7 @@ function addComplete(app: App<Parts>) {
     path: `${API}/uploads/{upload_id}/complete`,
     summary: "Make the video of an upload whose parts have all arrived",
     description:
-      "Beyond the contract. `parts` may leave out what was told before. May be repeated: one video " +
+      "Beyond the contract. Needs the role engineer. `parts` may leave out what was told before. May be repeated: one video " +
       "comes of it. 409 while parts are missing; 415, and the upload is dropped, when the file is of " +
       "no type that is taken.",
     security: bearer,
@@ -224,7 +225,7 @@ function addAbort(app: App<Parts>) {
     method: "delete",
     path: `${API}/uploads/{upload_id}`,
     summary: "Drop an upload and the parts that have arrived",
-    description: "Beyond the contract. 409 once it is a video.",
+    description: "Beyond the contract. Needs the role engineer. 409 once it is a video.",
     security: bearer,
     request: uploadId,
     responses: {
