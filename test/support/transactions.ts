@@ -14,6 +14,13 @@ export interface Transaction {
   commit(): Promise<void>;
 }
 
+/** Changes a service's tables themselves, such as by a trigger that fails what a test wants failed. */
+export async function alterTables(database: Database, ...statements: string[]): Promise<void> {
+  const transaction = await beginTransaction(database);
+  for (const statement of statements) await transaction.query(statement);
+  await transaction.commit();
+}
+
 /** Begins one in a service's database. */
 export async function beginTransaction(database: Database): Promise<Transaction> {
   const { port, credentials } = inject("postgres");
