@@ -14,7 +14,7 @@ export interface Transaction {
   commit(): Promise<void>;
 }
 
-/** Changes a service's tables themselves, such as by a trigger that fails what a test wants failed. */
+/** Changes a service's tables themselves: a trigger fails what a test wants failed. */
 export async function alterTables(database: Database, ...statements: string[]): Promise<void> {
   const transaction = await beginTransaction(database);
   for (const statement of statements) await transaction.query(statement);
