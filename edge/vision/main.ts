@@ -33,6 +33,15 @@ const handlers: HandlersByKind = {
   export: { ended: exportEnded },
 };
 
+/** What every minute brings, in this order. */
+const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
+  tasks: (parts) => minuteTasks(parts, handlers),
+  probes: enqueueMissingProbes,
+  jobs: resumeJobs,
+  uploads: abandonUploads,
+  expired: forgetExpired,
+};
+
 const { app, open } = createService<Parts>({
   name: "vision",
   title: "Vantage Vision",
@@ -85,10 +94,9 @@ export default {
 
   async scheduled(_controller, environment) {
     const parts = open(environment);
-    await minuteTasks(parts, handlers);
-    await enqueueMissingProbes(parts);
-    await resumeJobs(parts);
-    await abandonUploads(parts);
-    await forgetExpired(parts);
+    // One that fails is the next minute's, and keeps none of the others.
+    for (const [duty, perform] of Object.entries(duties)) {
+      await perform(parts).catch((error: unknown) => parts.log.error("duty", { duty, error }));
+    }
   },
 } satisfies ExportedHandler<object>;

@@ -1,5 +1,5 @@
 // What every route has in common, by its own description: who may call it, a body that is no JSON
-// is 400, an id that is none 422, a role that is too small 403, a database that is away 503. And the
+// is 400, an id that is none 422, a role that is too small 403, a database that is away 503. And
 // statuses that only few routes have, each where it takes some doing.
 
 import { randomUUID } from "node:crypto";

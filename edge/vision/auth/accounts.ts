@@ -68,7 +68,7 @@ async function findAccount(
 export const accountByEmail = (parts: Parts, email: string) => findAccount(parts, { email });
 export const accountById = (parts: Parts, id: string) => findAccount(parts, { id });
 
-/** Replaces a hash by one of the same password, unless the password was changed since it was read. */
+/** Replaces a hash by one of the same password, unless that was changed since it was read. */
 export async function replaceHash(
   { database }: Parts,
   account: Account,

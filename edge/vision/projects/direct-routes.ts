@@ -45,7 +45,9 @@ const Upload = z
     part_count: z.number().int(),
     parts: z.array(NamedPart).meta({ description: "those that have arrived, as told" }),
     urls: z.array(z.object({ part_number: z.number().int(), url: z.string() })).meta({
-      description: `where to PUT the next missing parts, at most ${SIGNED_MAX}; for an hour`,
+      description:
+        `where to PUT the next missing parts, at most ${SIGNED_MAX}; for an hour, each for exactly ` +
+        "as many bytes as the part has",
     }),
     video_id: z.uuid().nullable(),
     expires_at: z.iso.datetime(),
@@ -74,7 +76,11 @@ async function uploadRecord(parts: Parts, row: UploadRow) {
   }
   const urls = missing.map(async (number) => ({
     part_number: number,
-    url: await presignPart(parts, row.storageKey, row.multipartId, number),
+    url: await presignPart(parts, row.storageKey, {
+      uploadId: row.multipartId,
+      partNumber: number,
+      bytes: Math.min(row.partBytes, row.bytes - (number - 1) * row.partBytes),
+    }),
   }));
   return {
     upload_id: row.uploadId,

@@ -200,12 +200,16 @@ export async function abortUpload(parts: Parts, upload: UploadRow): Promise<void
   await parts.bucket.delete(upload.storageKey);
 }
 
-/** Gives up uploads that were never completed. The minute cron calls it. */
+/** Gives up uploads that were never completed; none keeps the others. The minute cron calls it. */
 export async function abandonUploads(parts: Parts): Promise<number> {
   const { rows } = await parts.database.execute<UploadRow>(sql`
     SELECT ${UPLOAD} FROM upload u WHERE u.video_id IS NULL AND u.aborted_at IS NULL
        AND u.expires_at < ${iso(parts.clock())}::timestamptz
-       AND NOT EXISTS (SELECT FROM video WHERE id = u.id) LIMIT 20`);
-  for (const upload of rows) await abortUpload(parts, upload);
+       AND NOT EXISTS (SELECT FROM video WHERE id = u.id) ORDER BY random() LIMIT 20`);
+  for (const upload of rows) {
+    await abortUpload(parts, upload).catch((error: unknown) =>
+      parts.log.error("upload_not_abandoned", { upload_id: upload.uploadId, error }),
+    );
+  }
   return rows.length;
 }

@@ -141,14 +141,19 @@ export interface NewVideo {
   uploadId?: string;
 }
 
-/** Makes the row and has the file probed. A row of this id that is there already stays as it is. */
+/**
+ * Makes the row and has the file probed. A row of this id that is there already stays as it is.
+ * Fails with `not_found` when the project was deleted meanwhile, and only while there is no row:
+ * whoever stored the file may then delete it.
+ */
 export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow> {
   // Taken in the same statement: of completing and aborting at once, one finds the other done.
   const origin = video.uploadId
     ? sql`UPDATE upload SET video_id = ${video.videoId}::uuid
         WHERE id = ${video.uploadId}::uuid AND aborted_at IS NULL RETURNING 1`
     : sql`SELECT 1`;
-  const { rows } = await parts.database.execute<VideoRow>(sql`
+  const { rows } = await parts.database
+    .execute<VideoRow>(sql`
     WITH origin AS (${origin}),
     v AS (
       INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
@@ -158,11 +163,18 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
         ${video.contentType}, ${video.createdBy}::uuid, ${iso(parts.clock())}::timestamptz
         FROM origin
       ON CONFLICT (id) DO NOTHING RETURNING *)
-    SELECT ${VIDEO} FROM v`);
+    SELECT ${VIDEO} FROM v`)
+    .catch((thrown: unknown) => {
+      if (!breaksReference(thrown)) throw thrown;
+      throw new Failure("not_found", "the project was deleted meanwhile", { cause: thrown });
+    });
   const row =
     rows[0] ?? (await findVideos(parts.database, [video.workspaceId], [video.videoId]))[0];
   if (!row) throw new Failure("state_conflict", "the upload was aborted");
-  await submit(parts, [probeTask(row)]);
+  // The minute cron asks for the probes that are missing.
+  await submit(parts, [probeTask(row)]).catch((error: unknown) =>
+    parts.log.warning("probe_not_enqueued", { video_id: row.videoId, error }),
+  );
   return row;
 }
 
@@ -210,7 +222,7 @@ export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> 
         AND id <> ${video.videoId}::uuid) AS shared FROM gone`)
     .catch((thrown: unknown) => {
       // A job took it up while this statement ran.
-      if (isStillReferenced(thrown)) return { rows: [] };
+      if (breaksReference(thrown)) return { rows: [] };
       throw thrown;
     });
   if (!rows[0]) {
@@ -221,8 +233,8 @@ export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> 
   await deleteFolder(parts, folder, rows[0].shared ? [source] : []);
 }
 
-/** Whether a statement failed because other rows refer to what it deletes. */
-export function isStillReferenced(thrown: unknown): boolean {
+/** Whether a statement failed since rows refer to what it deletes, or to what is gone. */
+export function breaksReference(thrown: unknown): boolean {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     if ("code" in error && error.code === "23503") return true;
   }
