@@ -145,7 +145,12 @@ describe("direct uploads", () => {
       422,
       "invalid_request",
     ]);
-    expect(code(await complete([{ part_number: 0, etag: "x" }]))).toEqual([422, "invalid_request"]);
+    for (const part of [{ part_number: 0 }, { etag: "a\0b" }, { etag: "\ud800" }]) {
+      const named = [{ part_number: 1, etag: "x", ...part }];
+      expect(code(await complete(named))).toEqual([422, "invalid_request"]);
+      const told = await engineer.ask("POST", path(upload, "/parts"), { parts: named });
+      expect(code(told)).toEqual([422, "invalid_request"]);
+    }
     expect((await complete([await putPart(upload, content, 1)])).status).toBe(201);
   });
 

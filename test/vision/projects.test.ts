@@ -192,6 +192,19 @@ describe("a probe's end", () => {
     }
   });
 
+  it("leaves nothing of a video that was deleted before it", async () => {
+    const video = await newVideo();
+    const keys = objectKeys(tenant.workspaceId, video.video_id);
+    expect((await engineer.ask("DELETE", `/videos/${video.video_id}`)).status).toBe(204);
+    const { rows } = await world.visionDatabase.execute(sql`SELECT state FROM task
+      WHERE idempotency_key = ${`probe:${video.video_id}`}`);
+    expect(rows).toEqual([{ state: "cancelled" }]);
+    // A node that was at it wrote these.
+    for (const key of [keys.pts, keys.thumbnail]) await world.media.put(key, "written");
+    await probeEnded(parts, probeTask(video));
+    expect((await world.media.list({ prefix: keys.folder })).objects).toEqual([]);
+  });
+
   it("comes also where the maker of the video died before it asked for one", async () => {
     const video = await newVideo();
     const count = async () => {

@@ -54,15 +54,20 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     context.setWebSocketAutoResponse(new WebSocketRequestResponsePair("ping", "pong"));
   }
 
-  /** Appends events in order. Nothing follows an `end`: what comes after it is refused. */
+  /**
+   * Appends events in order, all or none. Nothing follows an `end`: what comes after it is refused.
+   */
   async publish(topic: string, events: readonly NewEvent[]): Promise<PublishReply> {
+    const longest = Math.max(0, ...events.map(({ data }) => JSON.stringify(data).length));
+    assert(longest <= EVENT_BYTES_MAX, `an event has at most ${EVENT_BYTES_MAX} bytes`);
     const head = this.#head(topic);
     let accepted = 0;
     for (const { type, data } of events) {
       if (head.ended) break;
       if (type === "batch") this.#offerBatch(head, data);
       else {
-        if (type === "end") this.#flushBatch(head);
+        // What waits is older: laid over the event, it would take its numbers back.
+        if (type !== "log") this.#flushBatch(head);
         this.#append(head, type, data);
       }
       accepted++;
@@ -139,7 +144,6 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
   /** Numbers, keeps and sends one event. */
   #append(head: Head, type: NewEvent["type"], data: Data): void {
     const text = JSON.stringify(data);
-    assert(text.length <= EVENT_BYTES_MAX, `an event has at most ${EVENT_BYTES_MAX} bytes`);
     head.seq++;
     if (type !== "log") Object.assign(head.state, data);
     if (type === "end") head.ended = true;

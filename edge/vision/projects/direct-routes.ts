@@ -29,8 +29,7 @@ const NamedPart = z.object({
   part_number: z.number().int().min(1).max(10_000),
   etag: z
     .string()
-    .min(1)
-    .max(500)
+    .regex(/^[\x21-\x7e]{1,500}$/, "must be an ETag")
     .meta({ description: "as the store answered it to the PUT of the part" }),
 });
 

@@ -9,7 +9,7 @@ import type { Database } from "../../http/database.ts";
 import { idList } from "../auth/accounts.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { source, target } from "../tasks/objects.ts";
-import type { NewTask } from "../tasks/queue.ts";
+import { type NewTask, requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 
 /** Keys of a video's objects; all of them are made here. */
@@ -228,6 +228,7 @@ export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> 
   if (!rows[0]) {
     throw new Failure("state_conflict", "a labeling job uses the video; delete the job first");
   }
+  await requestCancel(parts.database, { subject: `video:${video.videoId}` });
   const { folder, source } = objectKeys(video.workspaceId, video.videoId);
   // Another row may be a link to this one's file.
   await deleteFolder(parts, folder, rows[0].shared ? [source] : []);
