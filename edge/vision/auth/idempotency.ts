@@ -1,5 +1,6 @@
 // Idempotency-Key: a POST repeated under its key is answered as the first time, and done once.
 
+import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
@@ -15,13 +16,23 @@ export interface OnceRequest {
   workspaceId: string;
   /** Such as `POST /label`: the same key on another route is another key. */
   route: string;
-  /** The header's value; without one, every request is a new one. */
+  /** The header's value, checked; without one, every request is a new one. */
   key: string | undefined;
   /** The parsed body; its JSON is compared. */
   body: unknown;
 }
 
-const KEY = /^[\x21-\x7e]{1,200}$/;
+/** The header, for the routes that take it. */
+export const IdempotencyKey = z.object({
+  "idempotency-key": z
+    .string()
+    .regex(/^[\x21-\x7e]{1,200}$/, "must be 1 to 200 printable characters")
+    .optional()
+    .meta({
+      description: "the same key with the same body is answered as the first time, and done once",
+    }),
+});
+
 /** The state of a key whose first request is still being answered. */
 const PENDING = 0;
 /** A first request that has not answered by then died; the next one takes its place. */
@@ -41,9 +52,6 @@ export async function answerOnce<Body>(
   make: () => Promise<Answer<Body>>,
 ): Promise<Answer<Body>> {
   if (request.key === undefined) return make();
-  if (!KEY.test(request.key)) {
-    throw new Failure("invalid_request", "Idempotency-Key: must be 1 to 200 printable characters");
-  }
   const held = {
     ...request,
     key: request.key,

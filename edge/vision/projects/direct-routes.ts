@@ -4,12 +4,11 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { answerOnce } from "../auth/idempotency.ts";
+import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, authenticate, callerOf, workspacesOf } from "../auth/scope.ts";
 import { presignPart } from "../tasks/objects.ts";
 import { plainName } from "./form.ts";
-import { idempotencyKey } from "./project-routes.ts";
 import { findProjectFor } from "./projects.ts";
 import {
   abortUpload,
@@ -120,7 +119,7 @@ function addBegin(app: App<Parts>) {
       "answers, then complete. An upload that is not completed is dropped after 7 days.",
     security: bearer,
     request: {
-      headers: idempotencyKey,
+      headers: IdempotencyKey,
       ...jsonBody(
         z.object({
           project_id: z.uuid(),

@@ -7,12 +7,11 @@ import { Failure } from "../../../shared/errors.ts";
 import { type RefusedFile, Video, VideoBatch } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { answerOnce } from "../auth/idempotency.ts";
+import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { authenticate, callerOf } from "../auth/scope.ts";
 import { linkVideo } from "./link.ts";
 import { IMAGE, VIDEO } from "./media-types.ts";
-import { idempotencyKey } from "./project-routes.ts";
 import { findProjectFor } from "./projects.ts";
 import { type Receiving, receiveMany, receiveOne } from "./receive.ts";
 import { type VideoRow, videoRecord } from "./videos.ts";
@@ -149,7 +148,7 @@ function addLink(app: App<Parts>) {
       "first one's error is the answer.",
     security: bearer,
     request: {
-      headers: idempotencyKey,
+      headers: IdempotencyKey,
       ...jsonBody(
         z.object({
           project_id: z.uuid(),
