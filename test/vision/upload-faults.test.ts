@@ -13,13 +13,15 @@ import {
   createUploadWorld,
   newProject,
   QUOTA,
+  UPLOAD_MAX,
   type UploadWorld,
 } from "../support/upload-world.ts";
+import { newTenant } from "../support/vision.ts";
 
-let { world, tenant, engineer, projectId, stored } = {} as UploadWorld;
+let { world, admin, tenant, engineer, projectId, stored } = {} as UploadWorld;
 
 beforeAll(async () => {
-  ({ world, tenant, engineer, projectId, stored } = await createUploadWorld());
+  ({ world, admin, tenant, engineer, projectId, stored } = await createUploadWorld());
   await alterTables(
     world.visionDatabase,
     `CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql
@@ -118,4 +120,36 @@ it("the minute cron does its other duties when one of them fails", async () => {
   for (const end of allow) await end();
   await world.tick(Date.now());
   expect(await state()).toBe("aborted");
+});
+
+it("holds the quota when many come at once", async () => {
+  const full = await newTenant(world.urls.vision, admin, "engineer");
+  const project_id = await newProject(full.member);
+  const used = async () => {
+    const { rows } = await world.visionDatabase.execute<{ bytes: number }>(sql`
+      SELECT coalesce(sum(bytes), 0)::float8 AS bytes FROM (
+        SELECT bytes, workspace_id FROM upload WHERE aborted_at IS NULL AND video_id IS NULL
+        UNION ALL SELECT bytes, workspace_id FROM video) held
+       WHERE workspace_id = ${full.workspaceId}::uuid`);
+    return rows[0]?.bytes ?? 0;
+  };
+  const begun = await Promise.all(
+    Array.from({ length: 15 }, () => {
+      const body = { project_id, filename: "a.mp4", bytes: UPLOAD_MAX };
+      return full.member.ask("POST", "/uploads", body);
+    }),
+  );
+  const refused = begun.filter(({ status }) => status !== 201);
+  expect(refused.map(code)).toEqual(Array(5).fill([413, "quota_exceeded"]));
+  expect(await used()).toBe(QUOTA);
+  const [first] = begun.filter(({ status }) => status === 201);
+  await full.member.ask("DELETE", `/uploads/${first?.body.upload_id}`);
+  const sent = await Promise.all(
+    Array.from({ length: 6 }, () => {
+      const content = mp4(UPLOAD_MAX / 4);
+      return full.member.ask("POST", "/upload", form(["project_id", project_id], { content }));
+    }),
+  );
+  expect(sent.map(({ status }) => status).toSorted()).toEqual([201, 201, 201, 201, 413, 413]);
+  expect(await used()).toBe(QUOTA);
 });
