@@ -31,7 +31,8 @@ for (const line of readFileSync(logFile, "utf8").split("\n")) {
 }
 
 const unseen = [...declared].filter((pair) => !seen.has(pair));
-const undeclared = [...seen].filter((pair) => !declared.has(pair));
+// 500 is a fault of ours: no route declares it, and only tests that break something see it.
+const undeclared = [...seen].filter((pair) => !declared.has(pair) && !pair.endsWith(" 500"));
 for (const pair of unseen) console.error(`declared, and seen by no test: ${pair}`);
 for (const pair of undeclared) console.error(`seen, and not declared: ${pair}`);
 process.exitCode = unseen.length + undeclared.length > 0 ? 1 : 0;

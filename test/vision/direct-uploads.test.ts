@@ -209,6 +209,20 @@ describe("direct uploads", () => {
     }
   });
 
+  it("are begun once under an Idempotency-Key, and no address of theirs is kept", async () => {
+    const headers = { "Idempotency-Key": randomUUID() };
+    const body = { project_id: projectId, filename: "a.mp4", bytes: 3_000 };
+    const first = await engineer.ask("POST", "/uploads", body, headers);
+    const again = await engineer.ask("POST", "/uploads", body, headers);
+    expect([first.status, again.status]).toEqual([201, 201]);
+    expect(again.body.upload_id).toBe(first.body.upload_id);
+    await putPart(again.body as unknown as Begun, mp4(3_000), 1);
+    const { rows } = await world.visionDatabase.execute(sql`SELECT body::text AS kept
+      FROM idempotent_answer WHERE key = ${headers["Idempotency-Key"]}`);
+    expect(JSON.stringify(rows)).toContain(first.body.upload_id);
+    expect(JSON.stringify(rows)).not.toMatch(/signature/i);
+  });
+
   it("have parts so large that few enough do", () => {
     const MiB = 1024 ** 2;
     expect(partBytesFor(1)).toBe(8 * MiB);

@@ -209,7 +209,7 @@ it("POST /uploads answers 409 for an Idempotency-Key that came with another body
   };
   const first = await begin(100);
   expect(first.status).toBe(201);
-  expect((await begin(100)).body).toEqual(first.body);
+  expect((await begin(100)).body.upload_id).toBe(first.body.upload_id);
   expect(refusal(await begin(101))).toEqual([409, "idempotency_conflict"]);
 });
 

@@ -146,10 +146,11 @@ function addBegin(app: App<Parts>) {
     const answer = await answerOnce(parts, once, async () => {
       const filename = plainName(body.filename);
       const upload = { filename, bytes: body.bytes, createdBy: caller.accountId };
-      const row = await beginUpload(parts, project, upload);
-      return { status: 201, body: await uploadRecord(parts, row) };
+      return { status: 201, body: (await beginUpload(parts, project, upload)).uploadId };
     });
-    return context.json(answer.body, 201);
+    // Its addresses are made anew: none is kept, and those of the first answer may be over.
+    const row = await findUpload(parts, [project.workspaceId], answer.body);
+    return context.json(await uploadRecord(parts, row), 201);
   });
 }
 
