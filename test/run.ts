@@ -1,5 +1,5 @@
-// `npm test`: tidy · types · lint · tests, with one true closing line. Types and lint count as one
-// check each; the rest are vitest's own counts.
+// `npm test`: tidy · types · lint · tests · statuses, with one true closing line. Types, lint and
+// statuses count as one check each; the rest are vitest's own counts.
 
 import { spawn } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
@@ -73,7 +73,11 @@ else {
       check("lint", bin("biome"), ["check", "--error-on-warnings", "."]),
     ])),
   );
+  const requests = join(reports, "requests.log");
+  process.env.TEST_LOG = requests;
   results.push(await vitest("tests", ["--exclude", "test/tidy.test.ts"]));
+  const pairs = join(ROOT, "test/pairs.ts");
+  results.push(await check("every declared status seen", process.execPath, [pairs, requests]));
 }
 rmSync(reports, { recursive: true, force: true });
 const total = (name: keyof Counts) => results.reduce((sum, counts) => sum + counts[name], 0);

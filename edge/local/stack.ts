@@ -59,7 +59,7 @@ export interface Stack {
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
   console: ["EIA_API_KEY", "INGEST_LEASE_SECONDS"],
-  vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX"],
+  vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
 };
 const WATCH_MS = 1_000;
 const LOG_BYTES_MAX = 64 * 1024 * 1024;

@@ -38,6 +38,8 @@ const Environment = z.object({
     .int()
     .min(1)
     .default(1024 ** 4),
+  /** Sockets that may listen to one topic of progress. Default 8,192. */
+  LISTENERS_MAX: z.coerce.number().int().min(1).max(32_768).default(8_192),
 });
 
 export type Config = z.output<typeof Environment>;

@@ -8,6 +8,7 @@ import { openDatabase } from "../http/database.ts";
 import type { Log } from "../http/log.ts";
 import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
+import { describeAudience } from "./auth/audience.ts";
 import type { Parts } from "./auth/parts.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import { parseConfig } from "./config.ts";
@@ -30,6 +31,16 @@ const handlers: HandlersByKind = {
   probe: { ended: probeEnded },
   label: { ended: labelEnded, progressed: labelProgressed },
   export: { ended: exportEnded },
+};
+
+/** What every minute brings, in this order. */
+const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
+  tasks: (parts) => minuteTasks(parts, handlers),
+  probes: enqueueMissingProbes,
+  jobs: resumeJobs,
+  exports: failLostExports,
+  uploads: abandonUploads,
+  expired: forgetExpired,
 };
 
 const { app, open } = createService<Parts>({
@@ -55,6 +66,7 @@ function openParts(environment: object, log: Log): Parts {
     limits: {
       uploadBytesMax: config.UPLOAD_BYTES_MAX,
       workspaceBytesMax: config.WORKSPACE_BYTES_MAX,
+      listenersMax: config.LISTENERS_MAX,
     },
     topics: config.PROGRESS,
     doorbell: config.DOORBELL,
@@ -73,6 +85,7 @@ addVideoRoutes(app);
 addUploadRoutes(app);
 addDirectRoutes(app);
 addLabelingRoutes(app);
+describeAudience(app);
 
 export { ProgressTopic } from "./progress/topic.ts";
 export { Doorbell } from "./tasks/doorbell.ts";
@@ -82,11 +95,9 @@ export default {
 
   async scheduled(_controller, environment) {
     const parts = open(environment);
-    await minuteTasks(parts, handlers);
-    await enqueueMissingProbes(parts);
-    await resumeJobs(parts);
-    await failLostExports(parts);
-    await abandonUploads(parts);
-    await forgetExpired(parts);
+    // One that fails is the next minute's, and keeps none of the others.
+    for (const [duty, perform] of Object.entries(duties)) {
+      await perform(parts).catch((error: unknown) => parts.log.error("duty", { duty, error }));
+    }
   },
 } satisfies ExportedHandler<object>;

@@ -1,8 +1,9 @@
 // GPU nodes of a vision world, for tests: registered over HTTP as real ones are.
 
+import type { z } from "zod";
 import { Secret } from "../../edge/http/config.ts";
 import { API } from "../../edge/vision/auth/parts.ts";
-import type { Capabilities, TaskKind } from "../../shared/tasks.ts";
+import { type Capabilities, RegisteredNode, type TaskKind } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { ask, type Person } from "./vision.ts";
 import { VISION_TOKEN_SECRET } from "./world.ts";
@@ -29,6 +30,15 @@ export interface TestNode {
   post(path: string, body: unknown): Promise<Response>;
 }
 
+/** Trades a code for a node's identity. */
+export async function introduce(
+  url: string,
+  body: { code: string; name: string; capabilities: Capabilities },
+): Promise<z.infer<typeof RegisteredNode>> {
+  const registered = await ask(url, "POST", "/node/register", { body });
+  return RegisteredNode.parse(registered.body);
+}
+
 /** Registers a node with a code that an admin asked for. */
 export async function registerTestNode(
   url: string,
@@ -37,15 +47,14 @@ export async function registerTestNode(
 ): Promise<TestNode> {
   const { body: made } = await admin.ask("POST", "/admin/nodes/codes");
   const capabilities = { ...CAPABILITIES, ...(kinds ? { kinds } : {}) };
-  const body = { code: made.code, name, capabilities };
-  const registered = await ask(url, "POST", "/node/register", { body });
-  const { node_id, node_token } = registered.body;
+  const code = String(made.code);
+  const { node_id, node_token } = await introduce(url, { code, name, capabilities });
   const headers = {
-    Authorization: `Bearer ${String(node_token)}`,
+    Authorization: `Bearer ${node_token}`,
     "Content-Type": "application/json",
   };
   return {
-    nodeId: String(node_id),
+    nodeId: node_id,
     headers,
     post: (path, body) =>
       fetch(url + API + path, { method: "POST", headers, body: JSON.stringify(body) }),

@@ -1,11 +1,17 @@
 // The vision service as its users and its GPU nodes meet it: accounts with tokens, and a node that
 // speaks the real protocol over HTTP with answers that the test decides.
 
-import { randomUUID } from "node:crypto";
 import { expect } from "vitest";
-import type { Capabilities, ClaimedTask, Outcome, TaskKind } from "../../shared/tasks.ts";
-import { TASK_KINDS } from "../../shared/tasks.ts";
-import type { Project, Role, TokenPair, User, Video } from "../../shared/vision.ts";
+import {
+  type Capabilities,
+  type ClaimedTask,
+  type Outcome,
+  TASK_KINDS,
+  type TaskKind,
+} from "../../shared/tasks.ts";
+import type { Project, Role, Video } from "../../shared/vision.ts";
+import { CAPABILITIES, introduce } from "./nodes.ts";
+import { type Person as AnyPerson, register as registerPerson } from "./vision.ts";
 import type { World } from "./world.ts";
 
 export interface Api {
@@ -69,51 +75,40 @@ export function apiAs(baseUrl: string, token: string): Api {
   };
 }
 
-export const PASSWORD = "correct horse battery staple";
-
 export interface Person extends Api {
   id: string;
   email: string;
 }
 
+const personOf = (world: World, { id, email, tokens }: AnyPerson): Person => ({
+  ...apiAs(world.urls.vision, tokens.access_token),
+  ...{ id, email },
+});
+
 /** A new account with its tokens; the first of a world is its administrator. */
-export async function register(world: World, name = randomUUID().slice(0, 8)): Promise<Person> {
-  const email = `${name}@example.com`;
-  const anybody = apiAs(world.urls.vision, "");
-  const body = { email, password: PASSWORD, display_name: name };
-  const { access_token: token } = await anybody.ok<TokenPair>("POST", "/auth/register", body);
-  const api = apiAs(world.urls.vision, token);
-  const { id } = await api.ok<User>("GET", "/auth/me");
-  return { ...api, id, email };
-}
+export const register = async (world: World): Promise<Person> =>
+  personOf(world, await registerPerson(world.urls.vision));
 
 /** Another account with a role in the administrator's workspace. */
 export async function colleague(world: World, admin: Person, role: Role): Promise<Person> {
-  const person = await register(world);
+  const person = await registerPerson(world.urls.vision);
   await admin.ok("PATCH", `/admin/users/${person.id}`, { role });
-  const login = { email: person.email, password: PASSWORD };
-  const pair = await apiAs(world.urls.vision, "").ok<TokenPair>("POST", "/auth/login", login);
-  return { ...apiAs(world.urls.vision, pair.access_token), id: person.id, email: person.email };
+  await person.renew();
+  return personOf(world, person);
 }
 
 export const newProject = (api: Api, name = "Project") =>
   api.ok<Project>("POST", "/projects", { name });
 
-export const CAPABILITIES: Capabilities = {
-  version: "test",
+const SCRIPTED: Capabilities = {
+  ...CAPABILITIES,
   kinds: Object.keys(TASK_KINDS),
-  device: { kind: "cpu", name: "test", count: 1 },
-  memory_bytes: 1,
-  cores: 1,
-  ffmpeg: null,
   segmenters: [
     {
       ...{ name: "scripted", title: "Scripted", text: "closed", exemplar: "any_image" },
       ...{ vocabulary: ["person", "car", "dog"], licence: "none" },
     },
   ],
-  slots: 1,
-  missing: [],
 };
 
 type Answer = Record<string, unknown> | Outcome;
@@ -140,13 +135,11 @@ export async function scriptedNode(
   world: World,
   admin: Api,
   script: Script = {},
-  capabilities: Capabilities = CAPABILITIES,
+  capabilities: Capabilities = SCRIPTED,
 ): Promise<ScriptedNode> {
   const { code } = await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {});
-  const registered = await apiAs(world.urls.vision, "").ok<{ node_token: string }>(
-    ...(["POST", "/node/register", { code, name: "scripted", capabilities }] as const),
-  );
-  const api = apiAs(world.urls.vision, registered.node_token);
+  const introduced = { code, name: "scripted", capabilities };
+  const api = apiAs(world.urls.vision, (await introduce(world.urls.vision, introduced)).node_token);
   const finish: ScriptedNode["finish"] = (task, outcome) =>
     api.send("POST", `/node/tasks/${task.task_id}/finish`, { fence: task.fence, outcome });
   const node: ScriptedNode = {

@@ -37,7 +37,7 @@ it("clears what has expired and nothing else", async () => {
   });
   expect(await Promise.all(states)).toEqual(["aborted", "open"]);
   const [{ url }] = stale.urls as [{ url: string }];
-  expect((await fetch(url, { method: "PUT", body: "late" })).status).toBe(404);
+  expect((await fetch(url, { method: "PUT", body: "late late" })).status).toBe(404);
 
   const counts = async () =>
     (

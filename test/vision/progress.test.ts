@@ -167,6 +167,27 @@ describe("a topic", () => {
     expect(listener.events.map(({ seq }) => seq)).toEqual(range(0, batches.length + 1));
   });
 
+  it("sends a batch that waits before what came after it", async () => {
+    const topic = newTopic();
+    const done = (count: number): NewEvent => ({ type: "batch", data: { done: count } });
+    await tell(topic, done(1), done(2), { type: "state", data: { state: "stopped", done: 3 } });
+    await tell(topic, { type: "end", data: {} });
+    const { events, closed } = await listen(topic, 0);
+    await closed;
+    expect(shown(events)).toEqual(["1 batch", "2 batch", "3 state", "4 end"]);
+    const late = await listen(topic);
+    await late.closed;
+    expect(late.events[0]?.data).toEqual({ state: "stopped", done: 3 });
+  });
+
+  it("takes all of what is told at once, or nothing", async () => {
+    const topic = newTopic();
+    const huge: NewEvent = { type: "log", data: { text: "x".repeat(200_000) } };
+    expect(await tell(topic, log(1), huge)).toBeNull();
+    expect(await tell(topic, log(2))).toMatchObject({ seq: 1, accepted: 1 });
+    expect(shown(await (await listen(topic, 0)).seen(1))).toEqual(["1 log"]);
+  });
+
   it("leaves out batches, and nothing else, for a reader that says it is far behind", async () => {
     const topic = newTopic();
     const [slow, quick] = [await listen(topic), await listen(topic)];

@@ -5,6 +5,7 @@ import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
+import { answerOnce } from "../../edge/vision/auth/idempotency.ts";
 import type { Parts } from "../../edge/vision/auth/parts.ts";
 import { sampleFrames } from "../../edge/vision/projects/frames.ts";
 import { probeEnded } from "../../edge/vision/projects/probed.ts";
@@ -117,6 +118,38 @@ describe("projects", () => {
     expect(again[0]?.body).toEqual(again[1]?.body);
   });
 
+  it("are made once more at most when a first request was only slow, and then failed", async () => {
+    const key = randomUUID();
+    const once = { workspaceId: tenant.workspaceId, route: "test", key, body: {} };
+    let fail = () => {};
+    const failing = new Promise<never>((_, reject) => {
+      fail = () => reject(new Error("slow, then failed"));
+    });
+    let finish = () => {};
+    const finished = new Promise<void>((done) => {
+      finish = done;
+    });
+    const kept = sql`SELECT status FROM idempotent_answer WHERE key = ${key}`;
+    const first = answerOnce(parts, once, () => failing).catch(() => "failed");
+    await expect.poll(async () => (await world.visionDatabase.execute(kept)).rows.length).toBe(1);
+    await world.visionDatabase.execute(sql`UPDATE idempotent_answer
+      SET created_at = now() - interval '2 minutes' WHERE key = ${key}`);
+    let begun = false;
+    const second = answerOnce(parts, once, async () => {
+      begun = true;
+      await finished;
+      return { status: 201, body: "second" };
+    });
+    await expect.poll(() => begun).toBe(true);
+    fail();
+    expect(await first).toBe("failed");
+    // The second one's place is still its own.
+    expect((await world.visionDatabase.execute(kept)).rows).toEqual([{ status: 0 }]);
+    finish();
+    const third = answerOnce(parts, once, async () => ({ status: 201, body: "third" }));
+    expect([(await second).body, (await third).body]).toEqual(["second", "second"]);
+  });
+
   it("are edited and deleted by engineers, deleted only when empty", async () => {
     const { project_id } = await newProject();
     const path = `/projects/${project_id}`;
@@ -190,6 +223,19 @@ describe("a probe's end", () => {
       expect(code(reply)).toEqual([409, "state_conflict"]);
       expect(reply.body.detail).toContain(failure);
     }
+  });
+
+  it("leaves nothing of a video that was deleted before it", async () => {
+    const video = await newVideo();
+    const keys = objectKeys(tenant.workspaceId, video.video_id);
+    expect((await engineer.ask("DELETE", `/videos/${video.video_id}`)).status).toBe(204);
+    const { rows } = await world.visionDatabase.execute(sql`SELECT state FROM task
+      WHERE idempotency_key = ${`probe:${video.video_id}`}`);
+    expect(rows).toEqual([{ state: "cancelled" }]);
+    // A node that was at it wrote these.
+    for (const key of [keys.pts, keys.thumbnail]) await world.media.put(key, "written");
+    await probeEnded(parts, probeTask(video));
+    expect((await world.media.list({ prefix: keys.folder })).objects).toEqual([]);
   });
 
   it("comes also where the maker of the video died before it asked for one", async () => {

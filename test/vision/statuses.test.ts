@@ -1,25 +1,35 @@
-// What every route has in common, by its own description: a body that is no JSON is 400, an id that
-// is none 422, a role that is too small 403, a database that is away 503.
+// What every route has in common, by its own description: who may call it, a body that is no JSON
+// is 400, an id that is none 422, a role that is too small 403, a database that is away 503. And
+// statuses that only few routes have, each where it takes some doing.
 
 import { randomUUID } from "node:crypto";
 import { beforeAll, expect, it } from "vitest";
+import { WebSocket } from "ws";
 import { API } from "../../edge/vision/auth/parts.ts";
 import { signAccess } from "../../edge/vision/auth/tokens.ts";
+import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { describeApi } from "../support/common-routes.ts";
 import { BODIES, BY_BODY, everything, filled, type Ids } from "../support/everything.ts";
-import { tokenParts } from "../support/nodes.ts";
-import { newMember, newTenant, type Person, register } from "../support/vision.ts";
+import { form, mp4, png } from "../support/media.ts";
+import { CAPABILITIES, tokenParts } from "../support/nodes.ts";
+import { beginTransaction } from "../support/transactions.ts";
+import { ask, newMember, newTenant, PASSWORD, type Person, register } from "../support/vision.ts";
 import { createWorld, REFUSING_URL, type World } from "../support/world.ts";
 
 let world: World;
 let owner: Person;
 let viewer: Person;
 let ids: Ids;
-let routes: { route: string; method: string; path: string; statuses: number[]; json: boolean }[];
+let every: Route[];
+/** Those whose caller is a member of a workspace. */
+let routes: Route[];
 
 beforeAll(async () => {
-  world = await createWorld({ services: ["vision"] });
+  world = await createWorld({
+    services: ["vision"],
+    environment: { vision: { UPLOAD_BYTES_MAX: "2000" } },
+  });
   const admin = await register(world.urls.vision);
   const tenant = await newTenant(world.urls.vision, admin, "admin");
   owner = tenant.member;
@@ -28,20 +38,32 @@ beforeAll(async () => {
   const { paths } = (await describeApi(world.urls.vision)) as {
     paths: Record<string, Record<string, Operation>>;
   };
-  routes = Object.entries(paths)
-    .filter(([path]) => path.startsWith(API) && !/\/(auth|node|progress)\b/.test(path))
+  every = Object.entries(paths)
+    .filter(([path]) => path.startsWith(API))
     .flatMap(([path, methods]) =>
-      Object.entries(methods).map(([method, { responses, requestBody }]) => ({
+      Object.entries(methods).map(([method, { description, responses, requestBody }]) => ({
         route: `${method.toUpperCase()} ${path.slice(API.length)}`,
         method: method.toUpperCase(),
         path: path.slice(API.length),
         statuses: Object.keys(responses).map(Number),
         json: requestBody?.content["application/json"] !== undefined,
+        description: description ?? "",
       })),
     );
+  routes = every.filter(({ path }) => !/^\/(auth|node|progress)\b/.test(path));
 });
 
+interface Route {
+  route: string;
+  method: string;
+  path: string;
+  statuses: number[];
+  json: boolean;
+  description: string;
+}
+
 interface Operation {
+  description?: string;
   responses: Record<string, unknown>;
   requestBody?: { content: Record<string, unknown> };
 }
@@ -101,6 +123,16 @@ it("answers 403 to a member whose role is too small, on every route that says so
   }
 });
 
+it("says of every route who may call it, and names a role just where one is needed", () => {
+  const role = /needs the role (annotator|engineer|admin)|for (annotators|engineers)\b/i;
+  const others = /^(.* )?(For every member|For everybody|For GPU nodes|Open: )/s;
+  expect(every.length).toBeGreaterThan(70);
+  for (const { route, description, statuses } of every) {
+    const said = [role.test(description), others.test(description)];
+    expect([route, ...said]).toEqual([route, statuses.includes(403), !statuses.includes(403)]);
+  }
+});
+
 it("answers 503 on every route while the database is away", async () => {
   const away = await createWorld({
     services: ["vision"],
@@ -113,14 +145,83 @@ it("answers 503 on every route while the database is away", async () => {
     session: randomUUID(),
   };
   const token = await signAccess(tokenParts, claims);
-  const waiting = routes.filter(({ statuses }) => statuses.includes(503));
-  expect(waiting.length).toBeGreaterThan(50);
+  const bodies: Record<string, object> = {
+    "POST /auth/register": { email: "a@b.cd", password: PASSWORD, display_name: "A" },
+    "POST /auth/login": { email: "a@b.cd", password: PASSWORD },
+    "POST /auth/refresh": { refresh_token: "x" },
+    "POST /node/register": { code: "x", name: "x", capabilities: CAPABILITIES },
+  };
+  const waiting = every.filter(
+    ({ statuses, path }) => statuses.includes(503) && path !== "/progress",
+  );
+  expect(waiting.length).toBeGreaterThan(65);
   for (const { route, method, path } of waiting) {
-    const response = await fetch(away.urls.vision + API + somePath(path), {
-      method,
-      headers: { Authorization: `Bearer ${token}` },
-    });
-    const { code } = ErrorBody.parse(await response.json());
-    expect([route, response.status, code]).toEqual([route, 503, "store_unavailable"]);
+    const bearer = path.startsWith("/node/") ? "vnt_none" : token;
+    const headers = { Authorization: `Bearer ${bearer}` };
+    const body = bodies[route];
+    const reply = await ask(away.urls.vision, method, somePath(path), { body, headers });
+    expect([route, ...refusal(reply)]).toEqual([route, 503, "store_unavailable"]);
   }
+});
+
+it("answers 503 to more listeners than a topic may have", async () => {
+  const crowded = await createWorld({
+    services: ["vision"],
+    environment: { vision: { LISTENERS_MAX: "1" } },
+  });
+  const asked = { topic: `label:${randomUUID()}`, accountId: randomUUID() };
+  const { url } = await issueTicket(tokenParts, { ...asked, requestUrl: crowded.urls.vision });
+  const listen = () =>
+    new Promise<number | undefined>((done) => {
+      const socket = new WebSocket(url).on("open", () => done(101)).on("error", () => {});
+      socket.on("unexpected-response", (_, { statusCode }) => done(statusCode));
+    });
+  expect([await listen(), await listen()]).toEqual([101, 503]);
+});
+
+it.each(["/upload/batch", "/upload/images"])("POST %s answers 400 and 422", async (path) => {
+  const headers = { "Content-Type": "multipart/form-data; boundary=b" };
+  expect(refusal(await owner.ask("POST", path, "no form", headers))).toEqual([400, "bad_body"]);
+  const projectId: [string, string] = ["project_id", ids.project_id ?? ""];
+  const empty = await owner.ask("POST", path, form(projectId));
+  expect(refusal(empty)).toEqual([422, "invalid_request"]);
+  // Whatever is wrong with each of the files is told of that file.
+  const large = [{ content: mp4(2_001) }, { content: png(20_000, 20_000) }];
+  const refused = await owner.ask("POST", path, form(projectId, ...large));
+  expect(refusal(refused)).toEqual([422, "invalid_request"]);
+  const failed = refused.body.failed as { code: string }[];
+  expect(failed.map(({ code }) => code)).toContain("file_too_large");
+});
+
+it("POST /link-videos answers 413 for an object that is too large", async () => {
+  const storage_key = `ws/${ids.workspace_id}/large.mp4`;
+  await world.media.put(storage_key, mp4(2_001) as never);
+  const objects = [{ storage_key, filename: "large.mp4" }];
+  const reply = await owner.ask("POST", "/link-videos", { project_id: ids.project_id, objects });
+  expect(refusal(reply)).toEqual([413, "file_too_large"]);
+});
+
+it("POST /uploads answers 409 for an Idempotency-Key that came with another body", async () => {
+  const headers = { "Idempotency-Key": randomUUID() };
+  const begin = (bytes: number) => {
+    const body = { project_id: ids.project_id, filename: "a.mp4", bytes };
+    return owner.ask("POST", "/uploads", body, headers);
+  };
+  const first = await begin(100);
+  expect(first.status).toBe(201);
+  expect((await begin(100)).body.upload_id).toBe(first.body.upload_id);
+  expect(refusal(await begin(101))).toEqual([409, "idempotency_conflict"]);
+});
+
+it("POST /auth/password answers 409 when another request changed it meanwhile", async () => {
+  const person = await register(world.urls.vision);
+  const other = await beginTransaction(world.visionDatabase);
+  await other.query(`UPDATE account SET password_hash = 'another' WHERE id = '${person.id}'`);
+  const change = person.ask("POST", "/auth/password", {
+    current_password: PASSWORD,
+    new_password: "a new long password",
+  });
+  await other.awaited();
+  await other.commit();
+  expect(refusal(await change)).toEqual([409, "state_conflict"]);
 });

@@ -11,58 +11,26 @@ import { API } from "../../edge/vision/auth/parts.ts";
 import { isKeyUnder } from "../../edge/vision/projects/link.ts";
 import { imageHeader, videoType } from "../../edge/vision/projects/media-types.ts";
 import { Video, VideoBatch } from "../../shared/vision.ts";
+import { avi, form, jpeg, mp4, png, streamedForm, text, webm } from "../support/media.ts";
 import {
-  avi,
-  form,
-  jpeg,
-  mp4,
-  png,
-  type SentFile,
-  streamedForm,
-  text,
-  webm,
-} from "../support/media.ts";
-import { newMember, newTenant, type Person, register, type Tenant } from "../support/vision.ts";
-import { createWorld, type World } from "../support/world.ts";
+  clip,
+  code,
+  createUploadWorld,
+  newProject,
+  UPLOAD_MAX,
+  type UploadWorld,
+} from "../support/upload-world.ts";
+import { newMember, newTenant } from "../support/vision.ts";
 
-const UPLOAD_MAX = 40_000_000;
-const QUOTA = 400_000_000;
-
-let world: World;
-let admin: Person;
-let tenant: Tenant;
-let engineer: Person;
-let projectId: string;
+let { world, admin, tenant, engineer, projectId, stored } = {} as UploadWorld;
 
 beforeAll(async () => {
-  world = await createWorld({
-    services: ["vision"],
-    environment: {
-      vision: { UPLOAD_BYTES_MAX: String(UPLOAD_MAX), WORKSPACE_BYTES_MAX: String(QUOTA) },
-    },
-  });
-  admin = await register(world.urls.vision);
-  tenant = await newTenant(world.urls.vision, admin, "engineer");
-  engineer = tenant.member;
-  projectId = await newProject(engineer);
+  ({ world, admin, tenant, engineer, projectId, stored } = await createUploadWorld());
 });
 
-const newProject = async (person: Person, more: object = {}) => {
-  const made = await person.ask("POST", "/projects", { name: "clips", ...more });
-  expect(made.status).toBe(201);
-  return String(made.body.project_id);
-};
-const stored = async () =>
-  (await world.media.list()).objects.map(({ key, size }) => ({ key, size }));
 const ofProject = (): [string, string] => ["project_id", projectId];
 const upload = (...parts: Parameters<typeof form>) =>
   engineer.ask("POST", "/upload", form(...parts));
-const code = (reply: { status: number; body: Record<string, unknown> }) => [
-  reply.status,
-  reply.body.code,
-];
-const clip = (more: Partial<SentFile> = {}): SentFile => ({ content: mp4(), ...more });
-
 /** Sends a body over a plain socket; resolves with the status, or with the socket's error. */
 function send(
   path: string,

@@ -26,7 +26,13 @@ import {
   verifyPassword,
 } from "./passwords.ts";
 import { authenticate, callerOf } from "./scope.ts";
-import { endAllSessions, endSession, openSession, rotateSession } from "./sessions.ts";
+import {
+  changePassword,
+  endAllSessions,
+  endSession,
+  openSession,
+  rotateSession,
+} from "./sessions.ts";
 import { addressOf, countAttempt, forgiveAttempt, type Limit } from "./throttle.ts";
 
 /** Attempts a minute. */
@@ -249,10 +255,11 @@ function addPassword(app: App<Parts>) {
       throw new Failure("bad_credentials", "the current password is another");
     }
     await forgiveAttempt(parts, limits);
-    if (!(await replaceHash(parts, account, await hashPassword(body.new_password)))) {
+    const hash = await hashPassword(body.new_password);
+    const sessionVersion = await changePassword(parts, account, hash);
+    if (sessionVersion === null) {
       throw new Failure("state_conflict", "the password was changed by another request");
     }
-    const sessionVersion = await endAllSessions(parts, account.accountId);
     return context.json(await openSession(parts, { ...account, sessionVersion }), 200);
   });
 }

@@ -68,16 +68,15 @@ async function findAccount(
 export const accountByEmail = (parts: Parts, email: string) => findAccount(parts, { email });
 export const accountById = (parts: Parts, id: string) => findAccount(parts, { id });
 
-/** Replaces a hash, unless the password was changed since it was read. */
+/** Replaces a hash by one of the same password, unless that was changed since it was read. */
 export async function replaceHash(
   { database }: Parts,
   account: Account,
   passwordHash: string,
-): Promise<boolean> {
-  const { rows } = await database.execute(sql`
+): Promise<void> {
+  await database.execute(sql`
     UPDATE account SET password_hash = ${passwordHash}
-     WHERE id = ${account.accountId}::uuid AND password_hash = ${account.passwordHash} RETURNING id`);
-  return rows.length > 0;
+     WHERE id = ${account.accountId}::uuid AND password_hash = ${account.passwordHash}`);
 }
 
 type UserRow = Omit<User, "workspaces"> & { workspaces: Membership[] } & Record<string, unknown>;

@@ -48,7 +48,9 @@ function addUsers(app: App<Parts>) {
     method: "get",
     path: `${API}/admin/users`,
     summary: "Members of the workspaces you are admin of",
-    description: "Beyond the contract. By email; only their roles in those workspaces are shown.",
+    description:
+      "Beyond the contract. Needs the role admin. By email; only their roles in those workspaces are " +
+      "shown.",
     security: bearer,
     request: {
       query: z.object({
@@ -75,7 +77,7 @@ function addRoles(app: App<Parts>) {
     path: `${API}/admin/users/{user_id}`,
     summary: "Set a user's role in a workspace",
     description:
-      "Beyond the contract. `role: null` takes the user out of the workspace. The user's access " +
+      "Beyond the contract. Needs the role admin. `role: null` takes the user out of the workspace. The user's access " +
       "tokens end; a refresh gives new ones. Without `workspace_id`, the one workspace you are admin " +
       "of. The last admin of a workspace stays one: 409.",
     security: bearer,
@@ -112,7 +114,7 @@ function addWorkspaces(app: App<Parts>) {
     method: "get",
     path: `${API}/admin/workspaces`,
     summary: "The workspaces you are admin of",
-    description: "Beyond the contract.",
+    description: "Beyond the contract. Needs the role admin.",
     security: bearer,
     responses: { 200: json("workspaces, the default first", z.array(Workspace)), ...adminErrors },
   });
@@ -125,7 +127,8 @@ function addWorkspaces(app: App<Parts>) {
     method: "post",
     path: `${API}/admin/workspaces`,
     summary: "Make a workspace; you are its admin",
-    description: "Beyond the contract. Members are given to it by PATCH /admin/users/{user_id}.",
+    description:
+      "Beyond the contract. Needs the role admin in any workspace. Members are given to it by PATCH /admin/users/{user_id}.",
     security: bearer,
     request: { ...jsonBody(z.object({ name: z.string().trim().max(200).pipe(name()) })) },
     responses: {

@@ -1,5 +1,6 @@
 // Idempotency-Key: a POST repeated under its key is answered as the first time, and done once.
 
+import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
@@ -15,13 +16,23 @@ export interface OnceRequest {
   workspaceId: string;
   /** Such as `POST /label`: the same key on another route is another key. */
   route: string;
-  /** The header's value; without one, every request is a new one. */
+  /** The header's value, checked; without one, every request is a new one. */
   key: string | undefined;
   /** The parsed body; its JSON is compared. */
   body: unknown;
 }
 
-const KEY = /^[\x21-\x7e]{1,200}$/;
+/** The header, for the routes that take it. */
+export const IdempotencyKey = z.object({
+  "idempotency-key": z
+    .string()
+    .regex(/^[\x21-\x7e]{1,200}$/, "must be 1 to 200 printable characters")
+    .optional()
+    .meta({
+      description: "the same key with the same body is answered as the first time, and done once",
+    }),
+});
+
 /** The state of a key whose first request is still being answered. */
 const PENDING = 0;
 /** A first request that has not answered by then died; the next one takes its place. */
@@ -41,15 +52,14 @@ export async function answerOnce<Body>(
   make: () => Promise<Answer<Body>>,
 ): Promise<Answer<Body>> {
   if (request.key === undefined) return make();
-  if (!KEY.test(request.key)) {
-    throw new Failure("invalid_request", "Idempotency-Key: must be 1 to 200 printable characters");
-  }
   const held = {
     ...request,
     key: request.key,
     sha256: await sha256(JSON.stringify(request.body) ?? ""),
+    takenAt: "",
   };
   for (let waited = 0; ; waited += POLL_MS) {
+    held.takenAt = iso(parts.clock());
     const found = await take(parts, held);
     if (found === "taken") break;
     if (found.sha256 !== held.sha256) {
@@ -72,14 +82,19 @@ export async function answerOnce<Body>(
   }
 }
 
-type Held = OnceRequest & { key: string; sha256: string };
+/** `takenAt` tells this request's hold from that of one that took its place. */
+type Held = OnceRequest & { key: string; sha256: string; takenAt: string };
 
 const place = ({ workspaceId, route, key }: Held) =>
   sql`workspace_id = ${workspaceId}::uuid AND route = ${route} AND key = ${key}`;
 
+/** The hold of this request, still without an answer. */
+const ownHold = (held: Held) => sql`${place(held)} AND status = ${PENDING}
+  AND created_at = ${held.takenAt}::timestamptz`;
+
 /** Takes the key for this request, or tells what another made of it. */
-async function take({ database, clock }: Parts, held: Held) {
-  const now = clock();
+async function take({ database }: Parts, held: Held) {
+  const abandonedBefore = iso(Date.parse(held.takenAt) - ABANDONED_MS);
   const { rows } = await database.execute<{
     taken: boolean;
     sha256: string;
@@ -90,10 +105,10 @@ async function take({ database, clock }: Parts, held: Held) {
       INSERT INTO idempotent_answer AS i
         (workspace_id, route, key, body_sha256, status, body, created_at)
       VALUES (${held.workspaceId}::uuid, ${held.route}, ${held.key},
-        decode(${held.sha256}, 'hex'), ${PENDING}, 'null', ${iso(now)}::timestamptz)
+        decode(${held.sha256}, 'hex'), ${PENDING}, 'null', ${held.takenAt}::timestamptz)
       ON CONFLICT (workspace_id, route, key) DO UPDATE SET created_at = excluded.created_at
         WHERE i.status = ${PENDING} AND i.body_sha256 = excluded.body_sha256
-          AND i.created_at < ${iso(now - ABANDONED_MS)}::timestamptz
+          AND i.created_at < ${abandonedBefore}::timestamptz
       RETURNING key)
     SELECT EXISTS (SELECT FROM taken) AS taken, encode(body_sha256, 'hex') AS sha256, status, body
       FROM idempotent_answer WHERE ${place(held)}
@@ -108,11 +123,9 @@ async function take({ database, clock }: Parts, held: Held) {
 async function settle({ database }: Parts, held: Held, { status, body }: Answer<unknown>) {
   await database.execute(sql`
     UPDATE idempotent_answer SET status = ${status}, body = ${JSON.stringify(body)}::jsonb
-     WHERE ${place(held)} AND status = ${PENDING}`);
+     WHERE ${ownHold(held)}`);
 }
 
 async function release({ database }: Parts, held: Held) {
-  await database.execute(
-    sql`DELETE FROM idempotent_answer WHERE ${place(held)} AND status = ${PENDING}`,
-  );
+  await database.execute(sql`DELETE FROM idempotent_answer WHERE ${ownHold(held)}`);
 }

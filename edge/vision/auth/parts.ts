@@ -14,7 +14,7 @@ export interface Parts {
   s3: { url: string; accessKeyId: Secret; secretAccessKey: Secret };
   /** Signs access tokens and tickets. */
   tokenSecret: Secret;
-  limits: { uploadBytesMax: number; workspaceBytesMax: number };
+  limits: { uploadBytesMax: number; workspaceBytesMax: number; listenersMax: number };
   /** Live progress, one object a topic; and the bell that wakes waiting nodes. */
   topics: DurableObjectNamespace;
   doorbell: DurableObjectNamespace;

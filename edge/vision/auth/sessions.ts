@@ -2,10 +2,11 @@
 // it; one that comes back later was stolen, by whoever sent it first or by whoever sends it now, so
 // its whole family ends.
 
-import { sql } from "drizzle-orm";
-import { assert, Failure } from "../../../shared/errors.ts";
+import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { TokenPair } from "../../../shared/vision.ts";
+import type { Account } from "./accounts.ts";
 import { sha256, toBase64url } from "./digest.ts";
 import type { Parts } from "./parts.ts";
 import { forgetSessions } from "./scope.ts";
@@ -46,17 +47,33 @@ async function pair(
   };
 }
 
-/** Begins a session. */
+/**
+ * Begins a session. Fails with `unauthorized` when the account's sessions were ended since the
+ * holder was read: what let him in may hold no longer.
+ */
 export async function openSession(parts: Parts, holder: Holder): Promise<TokenPair> {
   const refreshToken = toBase64url(crypto.getRandomValues(new Uint8Array(32)));
   const session = crypto.randomUUID();
   const now = parts.clock();
-  await parts.database.execute(sql`
+  // The lock lets whoever ends all sessions see this one, or this one see that they ended.
+  const { rows } = await parts.database.execute(sql`
     INSERT INTO refresh_token (hash, family, account_id, created_at, expires_at)
-    VALUES (decode(${await sha256(refreshToken)}, 'hex'), ${session}::uuid,
-      ${holder.accountId}::uuid, ${at(now)}, ${at(now + REFRESH_TOKEN_MS)})`);
+    SELECT decode(${await sha256(refreshToken)}, 'hex'), ${session}::uuid, id, ${at(now)},
+        ${at(now + REFRESH_TOKEN_MS)} FROM account
+     WHERE id = ${holder.accountId}::uuid AND session_version = ${holder.sessionVersion}::int
+       FOR SHARE RETURNING family`);
+  if (rows.length === 0) {
+    throw new Failure("unauthorized", "the account was changed meanwhile; log in again");
+  }
   return pair(parts, { ...holder, session, refreshToken });
 }
+
+/**
+ * One ended token ends all of its family: the statement that ended them sees none that was being
+ * made at that moment.
+ */
+const FAMILY_ENDED = sql`EXISTS (SELECT FROM refresh_token one
+  WHERE one.family = refresh_token.family AND one.revoked_at IS NOT NULL)`;
 
 /**
  * Exchanges a refresh token for a new pair. Fails with `unauthorized` for one that is unknown,
@@ -78,18 +95,18 @@ export async function rotateSession(parts: Parts, refreshToken: string): Promise
     WITH used AS (
       UPDATE refresh_token SET used_at = ${at(now)}
        WHERE hash = decode(${await sha256(refreshToken)}, 'hex') AND used_at IS NULL
-         AND revoked_at IS NULL AND expires_at > ${at(now)}
+         AND expires_at > ${at(now)} AND NOT ${FAMILY_ENDED}
       RETURNING hash, family, account_id),
     next AS (
       INSERT INTO refresh_token (hash, family, account_id, created_at, expires_at)
       SELECT decode(${await sha256(next)}, 'hex'), family, account_id, ${at(now)},
         ${at(now + REFRESH_TOKEN_MS)} FROM used)
-    SELECT r.account_id::text, r.family::text, a.email, a.session_version,
+    SELECT refresh_token.account_id::text, refresh_token.family::text, a.email, a.session_version,
         EXISTS (SELECT FROM used) AS used_now,
-        (extract(epoch FROM r.used_at) * 1000)::float8 AS used_at,
-        r.revoked_at IS NULL AND r.expires_at > ${at(now)} AS usable
-      FROM refresh_token r JOIN account a ON a.id = r.account_id
-     WHERE r.hash = decode(${await sha256(refreshToken)}, 'hex')`);
+        (extract(epoch FROM refresh_token.used_at) * 1000)::float8 AS used_at,
+        refresh_token.expires_at > ${at(now)} AND NOT ${FAMILY_ENDED} AS usable
+      FROM refresh_token JOIN account a ON a.id = refresh_token.account_id
+     WHERE refresh_token.hash = decode(${await sha256(refreshToken)}, 'hex')`);
   const row = rows[0];
   if (!row?.usable) throw refused;
   // Not used by this statement and not seen as used: another used it meanwhile, just now.
@@ -116,17 +133,44 @@ export async function endSession(parts: Parts, accountId: string, session: strin
   forgetSessions(parts, accountId);
 }
 
-/** Ends every session of an account; returns the session version that new ones are of. */
-export async function endAllSessions(parts: Parts, accountId: string): Promise<number> {
-  const { rows } = await parts.database.execute<{ session_version: number }>(sql`
-    WITH revoked AS (
-      UPDATE refresh_token SET revoked_at = ${at(parts.clock())}
-       WHERE account_id = ${accountId}::uuid AND revoked_at IS NULL)
-    UPDATE account SET session_version = session_version + 1 WHERE id = ${accountId}::uuid
-    RETURNING session_version`);
+/** Ends every session of an account. */
+export async function endAllSessions(parts: Parts, accountId: string): Promise<void> {
+  await endAll(parts, accountId, sql`true`, sql``);
+}
+
+/**
+ * Changes an account's password and ends every session; returns the session version that new ones
+ * are of, or null when the password was changed since the account was read.
+ */
+export function changePassword(
+  parts: Parts,
+  account: Pick<Account, "accountId" | "passwordHash">,
+  passwordHash: string,
+): Promise<number | null> {
+  const unchanged = sql`password_hash = ${account.passwordHash}`;
+  return endAll(parts, account.accountId, unchanged, sql`, password_hash = ${passwordHash}`);
+}
+
+/** In one transaction: the account first, so that the second statement sees every session. */
+async function endAll(
+  parts: Parts,
+  accountId: string,
+  condition: SQL,
+  change: SQL,
+): Promise<number | null> {
+  const { database, clock } = parts;
+  const [{ rows }] = await database.batch([
+    database.execute<{ session_version: number }>(sql`
+      UPDATE account SET session_version = session_version + 1${change}
+       WHERE id = ${accountId}::uuid AND ${condition} RETURNING session_version`),
+    // Only when the first one changed the row, in this transaction.
+    database.execute(sql`
+      UPDATE refresh_token SET revoked_at = ${at(clock())} FROM account
+       WHERE account.id = ${accountId}::uuid AND account.xmin = pg_current_xact_id()::xid
+         AND refresh_token.account_id = account.id AND revoked_at IS NULL`),
+  ]);
   forgetSessions(parts, accountId);
-  assert(rows[0], "an account that is logged in exists");
-  return rows[0].session_version;
+  return rows[0]?.session_version ?? null;
 }
 
 /**

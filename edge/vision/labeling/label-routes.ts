@@ -8,7 +8,7 @@ import { frameId, parseFrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { answerOnce } from "../auth/idempotency.ts";
+import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
 import { readPts, sampleFrames } from "../projects/frames.ts";
@@ -177,7 +177,6 @@ export function addLabel(app: App<Parts>) {
   addInteractive(app);
 }
 
-const IdempotencyKey = z.object({ "idempotency-key": name().max(200).optional() });
 const unique = (texts: readonly string[]) => [...new Set(texts)];
 
 const Preview = z.object({

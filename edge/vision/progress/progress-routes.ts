@@ -51,7 +51,11 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
     }
     const opened = await verifyTicket(service, ticket);
     if (!opened) throw new Failure("unauthorized", "the ticket is no more; ask for a new one");
-    const headers: Record<string, string> = { Upgrade: "websocket", "X-Topic": opened.topic };
+    const headers: Record<string, string> = {
+      Upgrade: "websocket",
+      "X-Topic": opened.topic,
+      "X-Listeners-Max": String(service.limits.listenersMax),
+    };
     if (after !== undefined) headers["X-After"] = String(after);
     const url = new URL(`${API}/progress`, context.req.url);
     const answer = await topicOf(service, opened.topic).fetch(new Request(url, { headers }));

@@ -13,7 +13,6 @@ const RING_BYTES_MAX = 1024 * 1024;
 const EVENT_BYTES_MAX = 128 * 1024;
 /** `batch` events are laid together so that no more than four a second go out. */
 const BATCH_MS = 250;
-const LISTENERS_MAX = 8_192;
 /** A reader that acknowledges gets no `batch` while it is this many events behind. */
 const BEHIND_MAX = 200;
 /** The ring of an ended topic is let go; its snapshot and end stay. */
@@ -55,15 +54,20 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     context.setWebSocketAutoResponse(new WebSocketRequestResponsePair("ping", "pong"));
   }
 
-  /** Appends events in order. Nothing follows an `end`: what comes after it is refused. */
+  /**
+   * Appends events in order, all or none. Nothing follows an `end`: what comes after it is refused.
+   */
   async publish(topic: string, events: readonly NewEvent[]): Promise<PublishReply> {
+    const longest = Math.max(0, ...events.map(({ data }) => JSON.stringify(data).length));
+    assert(longest <= EVENT_BYTES_MAX, `an event has at most ${EVENT_BYTES_MAX} bytes`);
     const head = this.#head(topic);
     let accepted = 0;
     for (const { type, data } of events) {
       if (head.ended) break;
       if (type === "batch") this.#offerBatch(head, data);
       else {
-        if (type === "end") this.#flushBatch(head);
+        // What waits is older: laid over the event, it would take its numbers back.
+        if (type !== "log") this.#flushBatch(head);
         this.#append(head, type, data);
       }
       accepted++;
@@ -80,8 +84,8 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
 
   /** Takes a listener; the route has checked its ticket. */
   override async fetch(request: Request): Promise<Response> {
-    if (this.ctx.getWebSockets().length >= LISTENERS_MAX)
-      return new Response(null, { status: 503 });
+    const most = Number(request.headers.get("X-Listeners-Max"));
+    if (this.ctx.getWebSockets().length >= most) return new Response(null, { status: 503 });
     const head = this.#head(request.headers.get("X-Topic") ?? "");
     const after = request.headers.get("X-After");
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
@@ -140,7 +144,6 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
   /** Numbers, keeps and sends one event. */
   #append(head: Head, type: NewEvent["type"], data: Data): void {
     const text = JSON.stringify(data);
-    assert(text.length <= EVENT_BYTES_MAX, `an event has at most ${EVENT_BYTES_MAX} bytes`);
     head.seq++;
     if (type !== "log") Object.assign(head.state, data);
     if (type === "end") head.ended = true;

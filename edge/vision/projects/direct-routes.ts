@@ -4,12 +4,11 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { answerOnce } from "../auth/idempotency.ts";
+import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, authenticate, callerOf, workspacesOf } from "../auth/scope.ts";
 import { presignPart } from "../tasks/objects.ts";
 import { plainName } from "./form.ts";
-import { idempotencyKey } from "./project-routes.ts";
 import { findProjectFor } from "./projects.ts";
 import {
   abortUpload,
@@ -29,8 +28,7 @@ const NamedPart = z.object({
   part_number: z.number().int().min(1).max(10_000),
   etag: z
     .string()
-    .min(1)
-    .max(500)
+    .regex(/^[\x21-\x7e]{1,500}$/, "must be an ETag")
     .meta({ description: "as the store answered it to the PUT of the part" }),
 });
 
@@ -45,7 +43,9 @@ const Upload = z
     part_count: z.number().int(),
     parts: z.array(NamedPart).meta({ description: "those that have arrived, as told" }),
     urls: z.array(z.object({ part_number: z.number().int(), url: z.string() })).meta({
-      description: `where to PUT the next missing parts, at most ${SIGNED_MAX}; for an hour`,
+      description:
+        `where to PUT the next missing parts, at most ${SIGNED_MAX}; for an hour, each for exactly ` +
+        "as many bytes as the part has",
     }),
     video_id: z.uuid().nullable(),
     expires_at: z.iso.datetime(),
@@ -74,7 +74,11 @@ async function uploadRecord(parts: Parts, row: UploadRow) {
   }
   const urls = missing.map(async (number) => ({
     part_number: number,
-    url: await presignPart(parts, row.storageKey, row.multipartId, number),
+    url: await presignPart(parts, row.storageKey, {
+      uploadId: row.multipartId,
+      partNumber: number,
+      bytes: Math.min(row.partBytes, row.bytes - (number - 1) * row.partBytes),
+    }),
   }));
   return {
     upload_id: row.uploadId,
@@ -115,7 +119,7 @@ function addBegin(app: App<Parts>) {
       "answers, then complete. An upload that is not completed is dropped after 7 days.",
     security: bearer,
     request: {
-      headers: idempotencyKey,
+      headers: IdempotencyKey,
       ...jsonBody(
         z.object({
           project_id: z.uuid(),
@@ -142,10 +146,11 @@ function addBegin(app: App<Parts>) {
     const answer = await answerOnce(parts, once, async () => {
       const filename = plainName(body.filename);
       const upload = { filename, bytes: body.bytes, createdBy: caller.accountId };
-      const row = await beginUpload(parts, project, upload);
-      return { status: 201, body: await uploadRecord(parts, row) };
+      return { status: 201, body: (await beginUpload(parts, project, upload)).uploadId };
     });
-    return context.json(answer.body, 201);
+    // Its addresses are made anew: none is kept, and those of the first answer may be over.
+    const row = await findUpload(parts, [project.workspaceId], answer.body);
+    return context.json(await uploadRecord(parts, row), 201);
   });
 }
 
@@ -154,7 +159,8 @@ function addLook(app: App<Parts>) {
     method: "get",
     path: `${API}/uploads/{upload_id}`,
     summary: "What of an upload has arrived, and fresh addresses for what has not",
-    description: "Beyond the contract. This is how an upload goes on after a break.",
+    description:
+      "Beyond the contract. Needs the role engineer. This is how an upload goes on after a break.",
     security: bearer,
     request: uploadId,
     responses: { 200: json("the upload", Upload), ...errors },
@@ -170,7 +176,7 @@ function addLook(app: App<Parts>) {
     path: `${API}/uploads/{upload_id}/parts`,
     summary: "Tell which parts have arrived; fresh addresses for the next ones",
     description:
-      "Beyond the contract. What was told survives the sender: after a break, `GET` says where to go " +
+      "Beyond the contract. Needs the role engineer. What was told survives the sender: after a break, `GET` says where to go " +
       "on.",
     security: bearer,
     request: {
@@ -197,7 +203,7 @@ function addComplete(app: App<Parts>) {
     path: `${API}/uploads/{upload_id}/complete`,
     summary: "Make the video of an upload whose parts have all arrived",
     description:
-      "Beyond the contract. `parts` may leave out what was told before. May be repeated: one video " +
+      "Beyond the contract. Needs the role engineer. `parts` may leave out what was told before. May be repeated: one video " +
       "comes of it. 409 while parts are missing; 415, and the upload is dropped, when the file is of " +
       "no type that is taken.",
     security: bearer,
@@ -224,7 +230,7 @@ function addAbort(app: App<Parts>) {
     method: "delete",
     path: `${API}/uploads/{upload_id}`,
     summary: "Drop an upload and the parts that have arrived",
-    description: "Beyond the contract. 409 once it is a video.",
+    description: "Beyond the contract. Needs the role engineer. 409 once it is a video.",
     security: bearer,
     request: uploadId,
     responses: {

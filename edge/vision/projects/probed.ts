@@ -5,13 +5,17 @@ import { sql } from "drizzle-orm";
 import { TASK_KINDS } from "../../../shared/tasks.ts";
 import type { Parts } from "../auth/parts.ts";
 import type { Task } from "../tasks/queue.ts";
-import { objectKeys } from "./videos.ts";
+import { findVideos, objectKeys } from "./videos.ts";
 
 const FAILURE_LENGTH_MAX = 500;
 
 /** The `ended` handler of probe tasks. */
 export async function probeEnded(parts: Parts, task: Task): Promise<void> {
   const [, videoId = ""] = task.subject.split(":");
+  const keys = objectKeys(task.workspaceId, videoId);
+  const [video] = await findVideos(parts.database, [task.workspaceId], [videoId]);
+  // Deleted while a node was at it: what the node wrote since has nobody else to delete it.
+  if (!video) return parts.bucket.delete([keys.pts, keys.thumbnail]);
   if (task.state !== "finished") {
     const reason = task.errors.at(-1)?.detail ?? `probing was ${task.state}`;
     return fail(parts, videoId, reason);
@@ -21,7 +25,6 @@ export async function probeEnded(parts: Parts, task: Task): Promise<void> {
   const found = parsed.data;
   if (found.broken !== null) return fail(parts, videoId, found.broken);
   if (found.frame_count < 1) return fail(parts, videoId, "the file holds no frame");
-  const keys = objectKeys(task.workspaceId, videoId);
   await parts.database.execute(sql`
     UPDATE video SET state = 'ready', content_type = ${found.content_type},
       width = ${found.width}::int, height = ${found.height}::int, fps = ${found.fps}::float8,

@@ -5,7 +5,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { Project, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { answerOnce } from "../auth/idempotency.ts";
+import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
 import {
@@ -17,12 +17,6 @@ import {
   updateProject,
 } from "./projects.ts";
 import { listVideos, videoRecord } from "./videos.ts";
-
-export const idempotencyKey = z.object({
-  "idempotency-key": z.string().optional().meta({
-    description: "the same key with the same body is answered as the first time, and done once",
-  }),
-});
 
 const projectId = { params: z.object({ project_id: z.uuid() }) };
 const projectName = z.string().trim().max(200).pipe(name());
@@ -80,7 +74,7 @@ function addCreate(app: App<Parts>) {
       "Needs the role engineer. Without `workspace_id`, in the first workspace where you have it.",
     security: bearer,
     request: {
-      headers: idempotencyKey,
+      headers: IdempotencyKey,
       ...jsonBody(
         z.object({
           name: projectName,

@@ -7,7 +7,7 @@ import type { Project, Role } from "../../../shared/vision.ts";
 import { idList } from "../auth/accounts.ts";
 import type { Parts } from "../auth/parts.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
-import { isStillReferenced } from "./videos.ts";
+import { breaksReference } from "./videos.ts";
 
 export interface ProjectRow extends Record<string, unknown> {
   projectId: string;
@@ -107,7 +107,7 @@ export async function deleteProject({ database, clock }: Parts, projectId: strin
       SELECT id FROM gone`)
     .catch((thrown: unknown) => {
       // A video or job came while this statement ran.
-      if (isStillReferenced(thrown)) return { rows: [] };
+      if (breaksReference(thrown)) return { rows: [] };
       throw thrown;
     });
   if (rows.length === 0) {

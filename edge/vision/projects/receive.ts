@@ -51,7 +51,10 @@ export async function receiveOne(
   return become(parts, caller, project, file, receiving);
 }
 
-/** The videos of a form, and the files that were refused; fails when that was all of them. */
+/**
+ * The videos of a form, and the files that were refused; fails when that was all of them. Whatever
+ * else fails keeps the videos that are made by then, and leaves no other object behind.
+ */
 export async function receiveMany(
   parts: Parts,
   caller: Caller,
@@ -60,11 +63,17 @@ export async function receiveMany(
 ): Promise<VideoBatch> {
   const { project, stored, refused } = await receive(parts, caller, request, receiving);
   const videos: VideoRow[] = [];
-  for (const file of stored) {
-    await become(parts, caller, project, file, receiving).then(
-      (video) => videos.push(video),
-      (thrown) => refused.push(refusal(file.filename, thrown)),
-    );
+  for (const [place, file] of stored.entries()) {
+    try {
+      videos.push(await become(parts, caller, project, file, receiving));
+    } catch (thrown) {
+      const told = refusal(file.filename, thrown);
+      if (told) refused.push(told);
+      else {
+        for (const other of stored.slice(place + 1)) await discard(parts, other);
+        throw thrown;
+      }
+    }
   }
   if (videos.length === 0) {
     const detail = refused.length > 0 ? "none of the files can be taken" : "files: required";
@@ -73,10 +82,10 @@ export async function receiveMany(
   return { videos: videos.map(videoRecord), failed: refused };
 }
 
-/** What is expected of files is told of the file; anything else ends the request. */
-function refusal(filename: string, thrown: unknown): RefusedFile {
+/** What is expected of files is told of the file; null: anything else ends the request. */
+function refusal(filename: string, thrown: unknown): RefusedFile | null {
   const ofFile = ["unsupported_media", "file_too_large", "quota_exceeded", "invalid_request"];
-  if (!(thrown instanceof Failure) || !ofFile.includes(thrown.code)) throw thrown;
+  if (!(thrown instanceof Failure) || !ofFile.includes(thrown.code)) return null;
   return { filename, code: thrown.code, detail: thrown.message };
 }
 
@@ -112,10 +121,17 @@ async function receive(
         throw new Failure("invalid_request", "file: only one is taken; see /upload/batch");
       }
       try {
-        stored.push(await store(parts, project?.workspaceId ?? fallback, part, receiving));
+        // A full workspace takes no file in the first place.
+        const workspaceId = project?.workspaceId ?? fallback;
+        const before = stored.reduce((sum, { bytes }) => sum + bytes, 0);
+        await checkQuota(parts, workspaceId, before + 1);
+        stored.push(await store(parts, workspaceId, part, receiving));
       } catch (thrown) {
-        if (receiving.single) throw thrown;
-        refused.push(refusal(part.filename, thrown));
+        const told = receiving.single ? null : refusal(part.filename, thrown);
+        if (!told) throw thrown;
+        refused.push(told);
+        // Unread, it would keep the parts after it from coming.
+        part.skip();
       }
     }
     if (!project) throw new Failure("invalid_request", "project_id: required");
@@ -144,8 +160,6 @@ async function store(
   { filename, chunks }: FormFile,
   { kind, bytesMax }: Receiving,
 ): Promise<Stored> {
-  // A full workspace takes no file in the first place.
-  await checkQuota(parts, workspaceId, 1);
   const videoId = crypto.randomUUID();
   const key = objectKeys(workspaceId, videoId).source;
   const { bytes, contentType } = await writeObject(parts.bucket, chunks, {

@@ -7,12 +7,11 @@ import { Failure } from "../../../shared/errors.ts";
 import { type RefusedFile, Video, VideoBatch } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { answerOnce } from "../auth/idempotency.ts";
+import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { authenticate, callerOf } from "../auth/scope.ts";
 import { linkVideo } from "./link.ts";
 import { IMAGE, VIDEO } from "./media-types.ts";
-import { idempotencyKey } from "./project-routes.ts";
 import { findProjectFor } from "./projects.ts";
 import { type Receiving, receiveMany, receiveOne } from "./receive.ts";
 import { type VideoRow, videoRecord } from "./videos.ts";
@@ -23,10 +22,11 @@ const LINKED_MAX = 100;
 const file = { type: "string", format: "binary" } as const;
 const files = { type: "array", items: file } as const;
 
-const uploadErrors = errorResponses(
-  ...(["bad_body", "unauthorized", "forbidden", "not_found", "file_too_large"] as const),
-  ...(["quota_exceeded", "unsupported_media", "invalid_request", "store_unavailable"] as const),
+const formErrors = errorResponses(
+  ...(["bad_body", "unauthorized", "forbidden", "not_found", "invalid_request"] as const),
+  "store_unavailable",
 );
+const fileErrors = errorResponses("file_too_large", "quota_exceeded", "unsupported_media");
 
 export function addUploadRoutes(app: App<Parts>) {
   for (const path of ["upload", "upload/*", "link-videos"]) {
@@ -78,7 +78,7 @@ function addUpload(app: App<Parts>) {
       "100 MB, and to resume after a break, use `POST /uploads`.",
     security: bearer,
     request: { body: multipart({ file }) },
-    responses: { 201: json("the new video, `probing`", Video), ...uploadErrors },
+    responses: { 201: json("the new video, `probing`", Video), ...formErrors, ...fileErrors },
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
@@ -90,7 +90,7 @@ function addUpload(app: App<Parts>) {
 
 const batchResponses = {
   201: json("the new videos, and the files that were not taken", VideoBatch),
-  ...uploadErrors,
+  ...formErrors,
 };
 
 function addBatch(app: App<Parts>) {
@@ -99,7 +99,7 @@ function addBatch(app: App<Parts>) {
     path: `${API}/upload/batch`,
     summary: "Upload several videos",
     description:
-      "As `POST /upload`, with `files` several times. Good files are kept and bad ones listed; 422 " +
+      "As `POST /upload`, with `files` several times. Needs the role engineer. Good files are kept and bad ones listed; 422 " +
       "when none can be taken.",
     security: bearer,
     request: { body: multipart({ files }) },
@@ -119,7 +119,7 @@ function addImages(app: App<Parts>) {
     path: `${API}/upload/images`,
     summary: "Upload still images; each becomes a video of one frame",
     description:
-      "multipart/form-data with `project_id` and `files`. JPEG, PNG or WebP, at most 64 MiB and 100 " +
+      "multipart/form-data with `project_id` and `files`. Needs the role engineer. JPEG, PNG or WebP, at most 64 MiB and 100 " +
       "megapixels each. Good files are kept and bad ones listed; 422 when none can be taken.",
     security: bearer,
     request: { body: multipart({ files }) },
@@ -148,7 +148,7 @@ function addLink(app: App<Parts>) {
       "first one's error is the answer.",
     security: bearer,
     request: {
-      headers: idempotencyKey,
+      headers: IdempotencyKey,
       ...jsonBody(
         z.object({
           project_id: z.uuid(),
@@ -161,7 +161,8 @@ function addLink(app: App<Parts>) {
     },
     responses: {
       201: json("the new videos, and the objects that were not taken", VideoBatch),
-      ...uploadErrors,
+      ...formErrors,
+      ...fileErrors,
       ...errorResponses("invalid_request", "storage_key_refused"),
       ...errorResponses("idempotency_conflict"),
     },

@@ -14,7 +14,17 @@ import { VIDEO, VIDEO_HEAD_BYTES } from "./media-types.ts";
 import { abortMultipart, bareEtag, beginMultipart, completeMultipart } from "./multipart.ts";
 import { PART_BYTES, tooLarge } from "./object-writer.ts";
 import type { ProjectRow } from "./projects.ts";
-import { addVideo, checkQuota, findVideo, objectKeys, type VideoRow } from "./videos.ts";
+import {
+  addVideo,
+  checkQuota,
+  findVideo,
+  hasRoom,
+  lockRoom,
+  objectKeys,
+  quotaExceeded,
+  refuseGone,
+  type VideoRow,
+} from "./videos.ts";
 
 /** The store forgets an unfinished upload after as long. */
 const UPLOAD_MS = 7 * DAY;
@@ -65,17 +75,25 @@ export async function beginUpload(
   const id = crypto.randomUUID();
   const key = objectKeys(project.workspaceId, id).source;
   const multipartId = await beginMultipart(parts, key);
-  const { rows } = await database.execute<UploadRow>(sql`
+  const insert = database.execute<UploadRow>(sql`
     WITH u AS (
       INSERT INTO upload (id, workspace_id, project_id, filename, storage_key, multipart_id, bytes,
         part_bytes, created_by, created_at, expires_at)
-      VALUES (${id}::uuid, ${project.workspaceId}::uuid, ${project.projectId}::uuid,
+      SELECT ${id}::uuid, ${project.workspaceId}::uuid, ${project.projectId}::uuid,
         ${upload.filename}, ${key}, ${multipartId}, ${upload.bytes}::bigint,
         ${partBytesFor(upload.bytes)}::int, ${upload.createdBy}::uuid,
-        ${iso(clock())}::timestamptz, ${iso(clock() + UPLOAD_MS)}::timestamptz)
+        ${iso(clock())}::timestamptz, ${iso(clock() + UPLOAD_MS)}::timestamptz
+       WHERE ${hasRoom(parts, project.workspaceId, upload.bytes)}
       RETURNING *)
     SELECT ${UPLOAD} FROM u`);
-  return rows[0] as UploadRow;
+  try {
+    const [, { rows }] = await database.batch([lockRoom(parts, project.workspaceId), insert]);
+    if (rows[0]) return rows[0];
+    throw quotaExceeded(limits.workspaceBytesMax, upload.bytes);
+  } catch (thrown) {
+    await abortMultipart(parts, key, multipartId);
+    return refuseGone(thrown);
+  }
 }
 
 /** An upload within these workspaces; fails with `not_found`. */
@@ -200,12 +218,16 @@ export async function abortUpload(parts: Parts, upload: UploadRow): Promise<void
   await parts.bucket.delete(upload.storageKey);
 }
 
-/** Gives up uploads that were never completed. The minute cron calls it. */
+/** Gives up uploads that were never completed; none keeps the others. The minute cron calls it. */
 export async function abandonUploads(parts: Parts): Promise<number> {
   const { rows } = await parts.database.execute<UploadRow>(sql`
     SELECT ${UPLOAD} FROM upload u WHERE u.video_id IS NULL AND u.aborted_at IS NULL
        AND u.expires_at < ${iso(parts.clock())}::timestamptz
-       AND NOT EXISTS (SELECT FROM video WHERE id = u.id) LIMIT 20`);
-  for (const upload of rows) await abortUpload(parts, upload);
+       AND NOT EXISTS (SELECT FROM video WHERE id = u.id) ORDER BY random() LIMIT 20`);
+  for (const upload of rows) {
+    await abortUpload(parts, upload).catch((error: unknown) =>
+      parts.log.error("upload_not_abandoned", { upload_id: upload.uploadId, error }),
+    );
+  }
   return rows.length;
 }

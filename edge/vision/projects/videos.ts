@@ -9,7 +9,7 @@ import type { Database } from "../../http/database.ts";
 import { idList } from "../auth/accounts.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { source, target } from "../tasks/objects.ts";
-import type { NewTask } from "../tasks/queue.ts";
+import { type NewTask, requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 
 /** Keys of a video's objects; all of them are made here. */
@@ -114,6 +114,14 @@ const USED = (workspaceId: string, now: number) => sql`(
       AND u.video_id IS NULL AND u.aborted_at IS NULL
       AND u.expires_at > ${iso(now)}::timestamptz), 0))`;
 
+/** Whether so many more bytes have room. It holds within a batch that began with `lockRoom`. */
+export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: number) =>
+  sql`${USED(workspaceId, clock())} + ${bytes}::bigint <= ${limits.workspaceBytesMax}::bigint`;
+
+/** Of those who add to a workspace at once, each sees what the one before him added. */
+export const lockRoom = ({ database }: Parts, workspaceId: string) =>
+  database.execute(sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`);
+
 /** Fails with `quota_exceeded` when so many more bytes have no room in the workspace. */
 export async function checkQuota(parts: Parts, workspaceId: string, bytes: number): Promise<void> {
   const { rows } = await parts.database.execute<{ used: number }>(
@@ -122,10 +130,13 @@ export async function checkQuota(parts: Parts, workspaceId: string, bytes: numbe
   const used = rows[0]?.used ?? 0;
   const most = parts.limits.workspaceBytesMax;
   if (used + bytes <= most) return;
-  throw new Failure("quota_exceeded", "the workspace's storage is full; delete videos first", {
-    data: { bytes_used: used, bytes_wanted: bytes, bytes_max: most },
-  });
+  throw quotaExceeded(most, bytes, used);
 }
+
+export const quotaExceeded = (most: number, wanted: number, used?: number) =>
+  new Failure("quota_exceeded", "the workspace's storage is full; delete videos first", {
+    data: { bytes_used: used, bytes_wanted: wanted, bytes_max: most },
+  });
 
 export interface NewVideo {
   videoId: string;
@@ -141,14 +152,18 @@ export interface NewVideo {
   uploadId?: string;
 }
 
-/** Makes the row and has the file probed. A row of this id that is there already stays as it is. */
+/**
+ * Makes the row and has the file probed. A row of this id that is there already stays as it is.
+ * Fails with `not_found` when the project was deleted meanwhile and with `quota_exceeded`, and only
+ * while there is no row: whoever stored the file may then delete it.
+ */
 export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow> {
   // Taken in the same statement: of completing and aborting at once, one finds the other done.
   const origin = video.uploadId
     ? sql`UPDATE upload SET video_id = ${video.videoId}::uuid
         WHERE id = ${video.uploadId}::uuid AND aborted_at IS NULL RETURNING 1`
-    : sql`SELECT 1`;
-  const { rows } = await parts.database.execute<VideoRow>(sql`
+    : sql`SELECT 1 WHERE ${hasRoom(parts, video.workspaceId, video.bytes)}`;
+  const insert = parts.database.execute<VideoRow>(sql`
     WITH origin AS (${origin}),
     v AS (
       INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
@@ -159,11 +174,26 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
         FROM origin
       ON CONFLICT (id) DO NOTHING RETURNING *)
     SELECT ${VIDEO} FROM v`);
+  const [, { rows }] = await parts.database
+    .batch([lockRoom(parts, video.workspaceId), insert])
+    .catch(refuseGone);
   const row =
     rows[0] ?? (await findVideos(parts.database, [video.workspaceId], [video.videoId]))[0];
-  if (!row) throw new Failure("state_conflict", "the upload was aborted");
-  await submit(parts, [probeTask(row)]);
+  if (!row) {
+    if (video.uploadId) throw new Failure("state_conflict", "the upload was aborted");
+    throw quotaExceeded(parts.limits.workspaceBytesMax, video.bytes);
+  }
+  // The minute cron asks for the probes that are missing.
+  await submit(parts, [probeTask(row)]).catch((error: unknown) =>
+    parts.log.warning("probe_not_enqueued", { video_id: row.videoId, error }),
+  );
   return row;
+}
+
+/** What a row that refers to a deleted project fails with. */
+export function refuseGone(thrown: unknown): never {
+  if (!breaksReference(thrown)) throw thrown;
+  throw new Failure("not_found", "the project was deleted meanwhile", { cause: thrown });
 }
 
 function probeTask(video: VideoRow): NewTask {
@@ -210,19 +240,20 @@ export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> 
         AND id <> ${video.videoId}::uuid) AS shared FROM gone`)
     .catch((thrown: unknown) => {
       // A job took it up while this statement ran.
-      if (isStillReferenced(thrown)) return { rows: [] };
+      if (breaksReference(thrown)) return { rows: [] };
       throw thrown;
     });
   if (!rows[0]) {
     throw new Failure("state_conflict", "a labeling job uses the video; delete the job first");
   }
+  await requestCancel(parts.database, { subject: `video:${video.videoId}` });
   const { folder, source } = objectKeys(video.workspaceId, video.videoId);
   // Another row may be a link to this one's file.
   await deleteFolder(parts, folder, rows[0].shared ? [source] : []);
 }
 
-/** Whether a statement failed because other rows refer to what it deletes. */
-export function isStillReferenced(thrown: unknown): boolean {
+/** Whether a statement failed since rows refer to what it deletes, or to what is gone. */
+export function breaksReference(thrown: unknown): boolean {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     if ("code" in error && error.code === "23503") return true;
   }

@@ -44,15 +44,15 @@ export const presignPut = (
 ): Promise<string> =>
   presign(parts, { method: "PUT", key, seconds, headers: { "Content-Type": contentType } });
 
-/** An address to write one part of a multipart upload at. */
+/** An address to write one part of a multipart upload at, of so many bytes and no other number. */
 export const presignPart = (
   parts: SigningParts,
   key: string,
-  uploadId: string,
-  partNumber: number,
+  { uploadId, partNumber, bytes }: { uploadId: string; partNumber: number; bytes: number },
 ): Promise<string> =>
   presign(parts, {
     ...{ method: "PUT", key, seconds: NODE_SECONDS },
+    headers: { "Content-Length": String(bytes) },
     query: { partNumber: String(partNumber), uploadId },
   });
 
