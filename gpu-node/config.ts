@@ -4,32 +4,7 @@
 import { resolve } from "node:path";
 import { z } from "zod";
 import { Failure } from "../shared/errors.ts";
-
-/** A value that never shows itself: strings, JSON and inspection all give `[secret]`. */
-export class Secret {
-  readonly #value: string;
-
-  constructor(value: string) {
-    this.#value = value;
-  }
-
-  /** The value itself; call it only where it is handed to the party it is meant for. */
-  reveal(): string {
-    return this.#value;
-  }
-
-  toString(): string {
-    return "[secret]";
-  }
-
-  toJSON(): string {
-    return "[secret]";
-  }
-
-  [Symbol.for("nodejs.util.inspect.custom")](): string {
-    return "[secret]";
-  }
-}
+import { Secret } from "../shared/secret.ts";
 
 const optionalSecret = () =>
   z

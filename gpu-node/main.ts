@@ -3,10 +3,11 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, hostname } from "node:os";
 import { join } from "node:path";
+import { Secret } from "../shared/secret.ts";
 import type { Capabilities } from "../shared/tasks.ts";
 import { systemClock } from "../shared/time.ts";
 import { describeNode } from "./capabilities.ts";
-import { type Config, parseConfig, Secret } from "./config.ts";
+import { type Config, parseConfig } from "./config.ts";
 import { findTools, type Tools } from "./ffmpeg.ts";
 import { type Identity, lockFolder, readIdentity, writeIdentity } from "./identity.ts";
 import { createLog, type Log, toStandardOutput } from "./log.ts";

@@ -3,6 +3,7 @@
 
 import { WebSocket } from "ws";
 import { z } from "zod";
+import type { Secret } from "../shared/secret.ts";
 import {
   type Capabilities,
   ClaimedTask,
@@ -13,7 +14,6 @@ import {
   type TaskProgress,
   Verdict,
 } from "../shared/tasks.ts";
-import type { Secret } from "./config.ts";
 import type { Log } from "./log.ts";
 import { pause } from "./transfer.ts";
 

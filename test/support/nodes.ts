@@ -1,7 +1,7 @@
 // GPU nodes of a vision world, for tests: registered over HTTP as real ones are.
 
-import { Secret } from "../../edge/http/config.ts";
 import { API } from "../../edge/vision/auth/parts.ts";
+import { Secret } from "../../shared/secret.ts";
 import type { Capabilities, TaskKind } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { ask, type Person } from "./vision.ts";
