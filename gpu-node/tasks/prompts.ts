@@ -1,7 +1,7 @@
 // Prompts made ready for a segmenter, before any frame is read: an unknown word fails at once.
 
 import type { Prompt } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
+import { BrokenMedia, TaskFailure } from "../failure.ts";
 import { BundleBroken, BundleMissing, PromptUnknown, Unsupported } from "../segmenters/failures.ts";
 import type { Example, Exemplar, Resolved, Segmenter } from "../segmenters/segmenter.ts";
 import { readStill } from "../stills.ts";
@@ -21,6 +21,10 @@ export function asTaskFailure(thrown: unknown): unknown {
         ? "invalid_request"
         : null;
   if (code) return new TaskFailure(code, (thrown as Error).message, { cause: thrown });
+  // An example that is no image.
+  if (thrown instanceof BrokenMedia) {
+    return new TaskFailure("unsupported_media", thrown.message, { cause: thrown });
+  }
   // Another node may have the bundle whole.
   if (thrown instanceof BundleBroken) {
     return new TaskFailure("bundle_broken", thrown.message, { retryable: true, cause: thrown });

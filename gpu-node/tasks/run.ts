@@ -7,7 +7,7 @@ import {
   type TaskPayload,
   type TaskResult,
 } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
+import { DISK_FULL, isDiskFull, TaskFailure } from "../failure.ts";
 import { scrub } from "../log.ts";
 import type { TaskContext } from "./context.ts";
 import { run as runExport } from "./export.ts";
@@ -73,6 +73,9 @@ function failedOutcome(thrown: unknown): Outcome {
   if (thrown instanceof TaskFailure) {
     const { code, retryable } = thrown;
     return { outcome: "failed", code, detail: scrub(thrown.message), retryable };
+  }
+  if (isDiskFull(thrown)) {
+    return { outcome: "failed", code: "node_disk_full", detail: DISK_FULL, retryable: true };
   }
   const detail = scrub(thrown instanceof Error ? thrown.message : String(thrown)).slice(0, 500);
   return { outcome: "failed", code: "internal", detail, retryable: true };
