@@ -2,7 +2,7 @@
 // started in order, watched, and stopped in reverse. Losing a part ends the whole, by name.
 
 import { createWriteStream, existsSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { Secret } from "../../shared/secret.ts";
 import { iso, systemClock } from "../../shared/time.ts";
 import { openDatabase } from "../http/database.ts";
@@ -200,7 +200,7 @@ function startNode({ state, environment }: StackOptions, url: string, urls: Data
   const database = openDatabase(new Secret(urls.visionOwner));
   const node = startGpuNode({
     ...{ url, environment, dir: join(state.dir, "gpu-node") },
-    modelsDir: join(state.dir, "models"),
+    modelsDir: resolve(environment.VANTAGE_MODELS || join(state.dir, "models")),
     code: async () => (await createCode({ database, clock: systemClock }, null)).code,
     onLine: (line) => log.write(`${line}\n`),
   });

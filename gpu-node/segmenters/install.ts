@@ -56,7 +56,7 @@ export async function installBundle(from: string, options: InstallOptions): Prom
 }
 
 async function findSource(from: string, fetcher: typeof fetch): Promise<Source> {
-  if (/^https?:\/\//.test(from)) return webSource(from, fetcher);
+  if (/^https?:\/\//.test(from) && URL.canParse(from)) return webSource(from, fetcher);
   const found = await stat(from).catch(() => null);
   if (found?.isDirectory()) return folderSource(from);
   if (found?.isFile() && from.endsWith(BUNDLE_FILE)) return folderSource(dirname(from));

@@ -355,6 +355,27 @@ describe("npm run models", () => {
     expect(await run("list", "--what")).toMatchObject({ code: 2 });
   });
 
+  it("says what is wrong where it cannot go on, without a stack", async () => {
+    const nowhere = join(root, "nowhere");
+    expect(await run("describe", nowhere, "--kind", "sam2", "--licence", "x")).toMatchObject({
+      ...{ code: 1, text: expect.stringMatching(/no such file or directory/) },
+    });
+    expect(await run("install", "http://")).toMatchObject({ code: 1 });
+    expect(await run("verify", "--device", "gpu")).toMatchObject({ code: 2 });
+    expect(await run("verify", "--threads", "many")).toMatchObject({ code: 2 });
+    const file = join(root, "a-file");
+    writeFileSync(file, "");
+    const lines: string[] = [];
+    const terminal = {
+      environment: { VANTAGE_MODELS: file },
+      say: (line: string) => lines.push(line),
+    };
+    expect([await models(["list"], terminal), lines.join()]).toEqual([
+      1,
+      expect.stringMatching(/not a directory/),
+    ]);
+  });
+
   it("installs plain files where a source has links", async () => {
     const folder = copy((at) => {
       const bytes = readFileSync(join(at, "encoder.onnx"));
