@@ -1,6 +1,7 @@
 // `npm run demo`: the vision service for real on this machine's CPU, from a clip to a reviewed,
 // exported dataset, in the terminal, with pictures to look at.
 
+import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
@@ -34,24 +35,40 @@ Without a clip: real pedestrians from a Debian package that is downloaded once, 
 State and pictures lie in .vantage/demo (VANTAGE_STATE moves .vantage).
 `;
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    prompt: { type: "string", default: "person" },
-    seconds: { type: "string", default: "8" },
-    fps: { type: "string", default: "2" },
-    help: { type: "boolean", default: false },
-  },
-});
+const { values, positionals } = parseOptions();
 const say = (line: string) => process.stdout.write(`${line}\n`);
 const OVERLAYS_MAX = 6;
 const EXEMPLAR_FRAMES_SECONDS = 2;
 const READY_MS = 5 * 60_000;
 
+function parseOptions() {
+  try {
+    const options = parseArgs({
+      allowPositionals: true,
+      options: {
+        prompt: { type: "string", default: "person" },
+        seconds: { type: "string", default: "8" },
+        fps: { type: "string", default: "2" },
+        help: { type: "boolean", default: false },
+      },
+    });
+    const { seconds, fps } = options.values;
+    if (!(Number(seconds) > 0) || !(Number(fps) > 0)) throw new Error("want positive numbers");
+    if (options.positionals.length > 1) throw new Error("takes one clip");
+    return options;
+  } catch (thrown) {
+    process.stderr.write(`${(thrown as Error).message}\n\n${USAGE}`);
+    process.exit(2);
+  }
+}
+
 async function main() {
   if (values.help) {
     say(USAGE);
     return;
+  }
+  if (spawnSync("ffmpeg", ["-version"]).status !== 0) {
+    throw new Error("the demo needs ffmpeg 5.1 or newer: apt-get install ffmpeg");
   }
   const state = stateAt(join(stateAt().dir, "demo"));
   fs.mkdirSync(stateAt().dir, { recursive: true, mode: 0o700 });
@@ -236,6 +253,7 @@ async function dataset(api: VisionApi, jobId: string, out: string) {
   if (made.state === "failed") throw new Error(`the export failed: ${made.failure}`);
   const path = join(out, "dataset.zip");
   const answer = await fetch(made.download_url);
+  if (!answer.ok) throw new Error(`the dataset's address answered ${answer.status}`);
   fs.writeFileSync(path, new Uint8Array(await answer.arrayBuffer()));
   say(`  ${path}: ${((made.bytes ?? 0) / 1e6).toFixed(1)} MB, ${JSON.stringify(made.summary)}`);
 }
