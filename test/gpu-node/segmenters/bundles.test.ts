@@ -20,6 +20,7 @@ import { join } from "node:path";
 import { deflateRawSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { models } from "../../../gpu-node/models.ts";
+import { ownName } from "../../../gpu-node/processes.ts";
 import { parseManifest } from "../../../gpu-node/segmenters/bundle.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "../../../gpu-node/segmenters/install.ts";
@@ -182,6 +183,13 @@ describe("installing a bundle", () => {
     await expect(refused).rejects.toThrow(BundleBroken);
     await expect(refused).rejects.toThrow(reason);
     expect(existsSync(modelsDir) ? left() : []).toEqual([]);
+  });
+
+  it("removes what an installation left that was broken off, and nothing of one that runs", async () => {
+    const [dead, running] = [".installing-4194303-1-x", `.installing-${ownName()}-x`];
+    for (const name of [dead, running]) mkdirSync(join(modelsDir, name), { recursive: true });
+    await install(good);
+    expect(readdirSync(modelsDir).toSorted()).toEqual([running, "sam2-stand-in"]);
   });
 
   it("keeps the old bundle when the new one is broken", async () => {
