@@ -20,6 +20,8 @@ export interface Clip {
   path: string;
   /** Where it is from, for people. */
   origin: string;
+  /** The box of an object on its first frame, where one is known. */
+  example?: [x1: number, y1: number, x2: number, y2: number];
 }
 
 const PACKAGE = "opencv-doc";
@@ -103,7 +105,7 @@ const FRAMES = 60;
 /** Discs and squares that wander over a plain ground: two seconds of 30 frames each. */
 async function drawn(path: string): Promise<Clip> {
   const origin = "drawn by the demo itself: discs and squares, nothing real";
-  const clip = { path, origin };
+  const clip: Clip = { path, origin, example: EXAMPLE };
   if (existsSync(path)) return clip;
   const frames: Buffer[] = [];
   for (let frame = 0; frame < FRAMES; frame++) {
@@ -123,6 +125,9 @@ async function drawn(path: string): Promise<Clip> {
   renameSync(`${path}.new.mp4`, path);
   return clip;
 }
+
+/** The first disc on the first frame. */
+const EXAMPLE: NonNullable<Clip["example"]> = [294, 275, 346, 327];
 
 function picture(frame: number): string {
   const at = (phase: number, span: number) =>

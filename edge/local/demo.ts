@@ -130,13 +130,19 @@ async function tour(api: VisionApi, clip: Clip, out: string) {
   const found = await annotationsOf(api, byText.job_id);
   say(`  ${found.length} annotations shown, ${text.annotations} stored`);
 
-  const example = found.toSorted((one, two) => (two.confidence ?? 0) - (one.confidence ?? 0))[0];
-  if (example) await exemplar(api, example, stretch, Number(values.fps));
+  const best = found.toSorted((one, two) => (two.confidence ?? 0) - (one.confidence ?? 0))[0];
+  const known = clip.example && { frame_id: frameId(video.video_id, 0), bbox: clip.example };
+  const example = best ?? known;
+  const jobs = [byText.job_id];
+  if (example) jobs.push(await exemplar(api, example, stretch, Number(values.fps)));
   else say("  Nothing was found to take as an example; the second way of labeling is left out.");
   await review(api, byText.job_id, found, video);
   await dataset(api, byText.job_id, out);
-  const pictures = await overlays(api, byText.job_id, out);
-  say(`\nPictures with what was found:\n${pictures.map((path) => `  ${path}`).join("\n")}`);
+  const pictures: string[] = [];
+  for (const job of jobs) pictures.push(...(await overlays(api, job, out)));
+  say(
+    `\nPictures with what was found:${pictures.map((path) => `\n  ${path}`).join("") || " none"}`,
+  );
 }
 
 async function upload(api: VisionApi, projectId: string, clip: Clip): Promise<Video> {
@@ -200,7 +206,13 @@ function showProgress(data: Partial<JobStatus>) {
 const annotationsOf = async (api: VisionApi, jobId: string) =>
   (await api.get<{ items: Annotation[] }>(`/jobs/${jobId}/annotations?limit=1000`)).items;
 
-async function exemplar(api: VisionApi, example: Annotation, stretch: object, fps: number) {
+/** Labels by an example; returns the job. */
+async function exemplar(
+  api: VisionApi,
+  example: Pick<Annotation, "frame_id" | "bbox">,
+  stretch: object,
+  fps: number,
+): Promise<string> {
   const [x1, y1, x2, y2] = example.bbox.map(Math.round);
   say(`\nLabeling ${EXEMPLAR_FRAMES_SECONDS} s by example: the box ${x1},${y1} – ${x2},${y2}`);
   const { job_id: id } = await api.post<{ job_id: string }>("/label/exemplar", {
@@ -209,6 +221,7 @@ async function exemplar(api: VisionApi, example: Annotation, stretch: object, fp
   });
   await follow(api, id);
   say(`  ${(await annotationsOf(api, id)).length} annotations shown`);
+  return id;
 }
 
 /** What a reviewer does: judge by confidence, correct a box, draw one, take an edit back. */

@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { demoClip } from "../../edge/local/clip.ts";
 import { ROOT } from "../../edge/local/state.ts";
+import { readFrames } from "../../gpu-node/frames.ts";
 import { probeVideo } from "../../gpu-node/media.ts";
 import { toolsOrSay } from "../support/clips.ts";
 
@@ -58,9 +59,24 @@ it.skipIf(!found)("draws a clip where the real one cannot be had, and says so", 
   vi.stubEnv("PATH", `${dir}:${process.env.PATH}`);
   const said: string[] = [];
   const folder = join(dir, "clips");
-  const { path, origin } = await demoClip(folder, undefined, (line) => said.push(line));
+  const { path, origin, example } = await demoClip(folder, undefined, (line) => said.push(line));
   expect(said.at(-1)).toMatch(/could not be had \(apt-get ended with 100: no network\); drawing/);
   expect(origin).toMatch(/drawn by the demo itself/);
   expect(existsSync(join(folder, "vtest.avi"))).toBe(false);
-  if (found) expect((await probeVideo(found, path)).index.pts.length).toBe(60);
+  if (!found) return;
+  const { index } = await probeVideo(found, path);
+  expect(index.pts.length).toBe(60);
+  const [frame] = await Array.fromAsync(readFrames(found, path, index, [0]));
+  const { data = [], width = 0 } = frame?.picture ?? {};
+  const [x1, y1, x2, y2] = example ?? [0, 0, 0, 0];
+  // Red on the disc whose box it is, the ground's grey just outside.
+  const redder = (x: number, y: number) =>
+    (data[(y * width + x) * 3] ?? 0) - (data[(y * width + x) * 3 + 2] ?? 0);
+  expect(redder((x1 + x2) / 2, (y1 + y2) / 2)).toBeGreaterThan(100);
+  expect(
+    [redder(x1 + 4, (y1 + y2) / 2), redder(x2 - 5, (y1 + y2) / 2)].every((one) => one > 100),
+  ).toBe(true);
+  expect(
+    [redder(x1 - 5, (y1 + y2) / 2), redder(x2 + 4, (y1 + y2) / 2)].every((one) => one < 60),
+  ).toBe(true);
 });

@@ -73,7 +73,7 @@ it("is stopped only when nothing of it can say a word any more", async () => {
     `import { spawn } from "node:child_process";
      process.on("SIGTERM", () => { ${late}; process.exit(0); });
      setInterval(() => {}, 1e6);
-     console.log('{"event":"node_started"}');`,
+     process.stdout.write('{"event":"node_started"}\\n');`,
   );
   const environment = { PATH: process.env.PATH };
   const onLine = (line: string) => lines.push(line);
