@@ -1,6 +1,5 @@
 // Objects of the store on this node's disk, by key: a key never changes meaning. Many processes use
 // one folder. An object appears by renaming, whole and checked; each user holds a hard link of its
-
 // own, so that making room takes nothing from anybody; what looks touched is fetched again.
 
 import { createHash, randomUUID } from "node:crypto";
@@ -8,7 +7,7 @@ import * as fs from "node:fs/promises";
 import { join } from "node:path";
 import type { ObjectSource } from "../shared/tasks.ts";
 import { systemClock } from "../shared/time.ts";
-import { TaskFailure } from "./failure.ts";
+import { DISK_FULL, TaskFailure } from "./failure.ts";
 import type { Log } from "./log.ts";
 import { lives, ownName } from "./processes.ts";
 import { download, pause } from "./transfer.ts";
@@ -33,6 +32,8 @@ export interface CacheOptions {
   dir: string;
   bytesMax: number;
   log: Log;
+  /** What the disk has left; for tests. */
+  freeBytes?: () => Promise<number>;
 }
 
 /** What was known of a file when it was put here. */
@@ -67,6 +68,11 @@ export async function openCache(options: CacheOptions): Promise<Cache> {
   const mine = () => `${me}.${randomUUID()}`;
   await sweep([held, parts]);
 
+  const onDisk = async () => {
+    const { bavail, bsize } = await fs.statfs(objects);
+    return bavail * bsize;
+  };
+  const freeBytes = options.freeBytes ?? onDisk;
   const fetching = new Map<string, Promise<void>>();
 
   /** A link of one's own to the object, or null when it is not here or not as it was put. */
@@ -110,9 +116,6 @@ export async function openCache(options: CacheOptions): Promise<Cache> {
         await file.close();
       }
       await put(part, hash);
-    } catch (thrown) {
-      if ((thrown as { code?: string }).code !== "ENOSPC") throw thrown;
-      throw new TaskFailure("node_disk_full", "the node's disk is full", { retryable: true });
     } finally {
       await ifThere(fs.unlink(part));
       await ifThere(fs.unlink(lock));
@@ -128,7 +131,7 @@ export async function openCache(options: CacheOptions): Promise<Cache> {
     await fs.rename(part, join(objects, hash));
   }
 
-  /** Removes what was used longest ago until so many bytes fit. */
+  /** Removes what was used longest ago until so many bytes fit, into the cache and on its disk. */
   async function makeRoom(bytes: number) {
     const entries = await Promise.all(
       (await fs.readdir(objects)).map(async (hash) => {
@@ -139,12 +142,19 @@ export async function openCache(options: CacheOptions): Promise<Cache> {
         return { hash, bytes: object?.size ?? 0, used: note?.mtimeMs ?? 0 };
       }),
     );
-    let total = entries.reduce((sum, entry) => sum + entry.bytes, bytes);
+    const cached = entries.reduce((sum, entry) => sum + entry.bytes, 0);
+    let free = await freeBytes();
+    // Nothing is given up for what would not fit all the same.
+    if (bytes > free + cached) {
+      throw new TaskFailure("node_disk_full", DISK_FULL, { retryable: true });
+    }
+    let total = cached + bytes;
     for (const entry of entries.sort((one, other) => one.used - other.used)) {
-      if (total <= options.bytesMax) return;
+      if (total <= options.bytesMax && bytes <= free) return;
       await ifThere(fs.unlink(join(objects, entry.hash)));
       await ifThere(fs.unlink(join(notes, entry.hash)));
       total -= entry.bytes;
+      free += entry.bytes;
     }
   }
 
@@ -180,8 +190,12 @@ export async function openCache(options: CacheOptions): Promise<Cache> {
     writeDerived: async (key, name, bytes) => {
       const part = join(parts, mine());
       await makeRoom(bytes.length);
-      await fs.writeFile(part, bytes, { mode: 0o600, flush: true });
-      await put(part, hashOf(`${key}\n${name}`));
+      try {
+        await fs.writeFile(part, bytes, { mode: 0o600, flush: true });
+        await put(part, hashOf(`${key}\n${name}`));
+      } finally {
+        await ifThere(fs.unlink(part));
+      }
     },
     temporary: () => join(parts, mine()),
   };

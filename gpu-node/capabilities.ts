@@ -62,13 +62,14 @@ export interface Found {
   problem: string | null;
   slots: number;
   environment: Readonly<Record<string, string>>;
+  /** Whether the runtime of the models could use a GPU. */
+  cuda: boolean;
 }
 
 /** The capability report of the node protocol. */
 export async function describeNode(found: Found): Promise<Capabilities> {
   const { version, tools, segmenters, slots } = found;
   const gpus = await findGpus(found.environment);
-  const cuda = segmenters.some(({ device }) => device === "cuda");
   const kinds = (Object.keys(TASK_KINDS) as TaskKind[]).filter(
     (kind) =>
       (tools !== null || !NEEDS_FFMPEG.includes(kind)) &&
@@ -92,7 +93,7 @@ export async function describeNode(found: Found): Promise<Capabilities> {
       licence: info.licence,
     })),
     slots,
-    missing: missing(found, gpus !== null && !cuda),
+    missing: missing(found, gpus !== null && !found.cuda),
   };
 }
 

@@ -1,35 +1,10 @@
 // Configuration of a GPU node: its environment, parsed once by main. Every bad key is named, no
 // value ever is; secrets are wrapped so that printing one shows nothing.
 
-import { resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { z } from "zod";
 import { Failure } from "../shared/errors.ts";
-
-/** A value that never shows itself: strings, JSON and inspection all give `[secret]`. */
-export class Secret {
-  readonly #value: string;
-
-  constructor(value: string) {
-    this.#value = value;
-  }
-
-  /** The value itself; call it only where it is handed to the party it is meant for. */
-  reveal(): string {
-    return this.#value;
-  }
-
-  toString(): string {
-    return "[secret]";
-  }
-
-  toJSON(): string {
-    return "[secret]";
-  }
-
-  [Symbol.for("nodejs.util.inspect.custom")](): string {
-    return "[secret]";
-  }
-}
+import { Secret } from "../shared/secret.ts";
 
 const optionalSecret = () =>
   z
@@ -40,9 +15,17 @@ const optionalSecret = () =>
 const whole = (least: number, most: number, fallback: number) =>
   z.coerce.number().int().min(least).max(most).default(fallback);
 
+/** Its text is shown and kept, so it may hold no secret. */
+function isPlain(address: string): boolean {
+  const url = URL.parse(address);
+  return !url || `${url.username}${url.password}${url.search}${url.hash}` === "";
+}
+
 const Environment = z.object({
   /** Address of the vision service, such as `http://localhost:8787`. Required, no default. */
-  VANTAGE_URL: z.url({ error: "must be the vision service's address", protocol: /^https?$/ }),
+  VANTAGE_URL: z
+    .url({ error: "must be the vision service's address", protocol: /^https?$/ })
+    .refine(isPlain, "must be an address without a user, query or fragment"),
   /** The node's token. Unset: the one of the state folder, else the code is exchanged for one. */
   VANTAGE_NODE_TOKEN: optionalSecret(),
   /** One-time code of an admin, exchanged for a token at the first start and never used again. */
@@ -55,7 +38,7 @@ const Environment = z.object({
   VANTAGE_NODE_SLOTS: whole(1, 64, 1),
   /** What the cache of videos may take, bytes. Default 10 GiB. */
   VANTAGE_NODE_CACHE_BYTES: whole(0, Number.MAX_SAFE_INTEGER, 10 * 1024 ** 3),
-  /** Where segmenter bundles are installed. Default: `models` in the state folder. */
+  /** Where segmenter bundles are installed. Default: `.vantage/models` in the checkout. */
   VANTAGE_MODELS: z.string().optional(),
   /** Port of the status page on 127.0.0.1; 0 is none. Default 0. */
   VANTAGE_NODE_STATUS_PORT: whole(0, 65_535, 0),
@@ -81,6 +64,12 @@ export interface Config {
   childEnvironment: Record<string, string>;
 }
 
+/** Where `npm run models` installs bundles, and nodes look for them. */
+export const modelsDirOf = (environment: Readonly<Record<string, string | undefined>>): string =>
+  environment.VANTAGE_MODELS
+    ? resolve(environment.VANTAGE_MODELS)
+    : join(import.meta.dirname, "../.vantage/models");
+
 /** Parses an environment, or fails with `bad_configuration` naming every bad key. */
 export function parseConfig(
   environment: Readonly<Record<string, string | undefined>>,
@@ -105,7 +94,7 @@ export function parseConfig(
     dir,
     slots: values.VANTAGE_NODE_SLOTS,
     cacheBytesMax: values.VANTAGE_NODE_CACHE_BYTES,
-    modelsDir: values.VANTAGE_MODELS ? resolve(values.VANTAGE_MODELS) : resolve(dir, "models"),
+    modelsDir: modelsDirOf(set),
     statusPort: values.VANTAGE_NODE_STATUS_PORT,
     drainSeconds: values.VANTAGE_NODE_DRAIN_SECONDS,
     path: values.PATH,

@@ -17,6 +17,12 @@ export class TaskFailure extends Error {
   }
 }
 
+export const DISK_FULL = "the node's disk is full";
+
+/** Whether something could not be written for want of room. */
+export const isDiskFull = (thrown: unknown): boolean =>
+  ["ENOSPC", "EDQUOT"].includes(String((thrown as { code?: unknown } | null)?.code));
+
 /** A file that is no video or image of a kind we take; the message is for its owner. */
 export class BrokenMedia extends Error {
   override readonly name = "BrokenMedia";

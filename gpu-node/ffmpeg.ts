@@ -3,7 +3,7 @@
 // What may be in the file is media.ts's concern.
 
 import { type ChildProcess, execFile, spawn } from "node:child_process";
-import { accessSync, constants } from "node:fs";
+import { accessSync, constants, readFileSync } from "node:fs";
 import { delimiter, join } from "node:path";
 import type { Readable } from "node:stream";
 import { promisify } from "node:util";
@@ -26,7 +26,7 @@ export type Demuxer = "mov" | "matroska" | "avi";
 /** Address space of one run; no picture that is taken needs more. */
 const MEMORY_BYTES_MAX = 6 * 1024 ** 3;
 export const PIXELS_MAX = 8192 * 8192;
-/** No run is silent for longer. */
+/** No run is idle for longer. */
 const STALL_MS_MAX = 60_000;
 const STDERR_LINES_MAX = 40;
 const LINE_LENGTH_MAX = 2_000;
@@ -114,6 +114,8 @@ export interface Run {
 export interface RunOptions {
   signal?: AbortSignal | undefined;
   wallSeconds: number;
+  /** Shorter, for tests. */
+  stallMs?: number;
   /** Takes lines of the standard error; false leaves one to `said`. */
   onLine?: (line: string) => boolean;
 }
@@ -141,7 +143,9 @@ export function start(
     reason ??= why;
     child.kill("SIGKILL");
   };
-  const watch = watchStall(child, () => end(`it made no progress for ${STALL_MS_MAX / 1_000} s`));
+  const { stallMs = STALL_MS_MAX } = options;
+  const stalled = () => end(`it made no progress for ${stallMs / 1_000} s`);
+  const watch = watchStall(child, stallMs, stalled);
   const wall = setTimeout(
     () => end(`it took longer than ${options.wallSeconds} s`),
     options.wallSeconds * 1_000,
@@ -170,11 +174,14 @@ export function start(
   return { stdout: child.stdout, said: () => said, ended, stop };
 }
 
-/** Calls when neither output said anything for too long while its reader wanted more. */
-function watchStall(child: ChildProcess, onStall: () => void): NodeJS.Timeout {
+/**
+ * Calls when the program neither said nor read anything for too long while its reader wanted more.
+ * On the way to a late frame it reads and decodes for minutes without a word.
+ */
+function watchStall(child: ChildProcess, stallMs: number, onStall: () => void): NodeJS.Timeout {
   let seen = -1;
   let still = 0;
-  const interval = STALL_MS_MAX / 12;
+  const interval = stallMs / 12;
   let lines = 0;
   child.stderr?.on("data", () => {
     lines += 1;
@@ -183,13 +190,23 @@ function watchStall(child: ChildProcess, onStall: () => void): NodeJS.Timeout {
     const { stdout } = child;
     // Bytes that wait here mean that the reader is slow, not the program.
     const waiting = stdout !== null && stdout.readableLength > 0;
-    const now = lines + readSoFar(stdout);
+    const now = lines + readSoFar(stdout) + bytesReadBy(child.pid);
     still = now === seen && !waiting ? still + interval : 0;
     seen = now;
-    if (still >= STALL_MS_MAX) onStall();
+    if (still >= stallMs) onStall();
   }, interval);
   timer.unref();
   return timer;
+}
+
+/** What a process has read so far, by the kernel's account; 0 where that is not told. */
+function bytesReadBy(pid: number | undefined): number {
+  try {
+    const [, bytes] = /^rchar: (\d+)/m.exec(readFileSync(`/proc/${pid}/io`, "latin1")) ?? [];
+    return Number(bytes ?? 0);
+  } catch {
+    return 0;
+  }
 }
 
 const read = new WeakMap<Readable, number>();

@@ -28,8 +28,12 @@ export interface Stretch {
 
 /** What starting a run costs, in decoded frames. */
 const START_FRAMES = 30;
-/** Terms of a selection that ffmpeg evaluates for each frame. */
-const TERMS_MAX = 300;
+/**
+ * Frames of one selection, whose terms ffmpeg evaluates for each frame. Without seeking, each
+ * further stretch decodes all from the start again; more would not fit into one argument.
+ */
+const SELECTED_MAX = 300;
+const SELECTED_MAX_UNSOUGHT = 4_000;
 const READ_SECONDS_MAX = 6 * 3600;
 
 /** The size of pictures that are read. */
@@ -48,8 +52,9 @@ export function planReads(
   keys: Uint32Array,
   options: { neverSeek?: boolean } = {},
 ): Stretch[] {
+  const { neverSeek = false } = options;
+  const selectedMax = neverSeek ? SELECTED_MAX_UNSOUGHT : SELECTED_MAX;
   const stretches: Stretch[] = [];
-  let terms = 0;
   let key = 0;
   for (const [place, index] of wanted.entries()) {
     while ((keys[key + 1] ?? Number.POSITIVE_INFINITY) <= index) key += 1;
@@ -58,13 +63,11 @@ export function planReads(
     const previous = wanted[place - 1] ?? 0;
     const decodeOn = index - previous;
     const seek = index - start + START_FRAMES;
-    terms += 1;
     if (!last) {
-      const worth = !options.neverSeek && index > seek;
+      const worth = !neverSeek && index > seek;
       stretches.push({ from: worth ? index : 0, wanted: [index] });
-    } else if (!options.neverSeek && (decodeOn > seek || terms > TERMS_MAX)) {
-      stretches.push({ from: index, wanted: [index] });
-      terms = 1;
+    } else if (last.wanted.length >= selectedMax || (!neverSeek && decodeOn > seek)) {
+      stretches.push({ from: neverSeek ? 0 : index, wanted: [index] });
     } else last.wanted.push(index);
   }
   return stretches;
@@ -110,17 +113,17 @@ export async function* readFrames(
     const count = index.pts.length;
     throw new TaskFailure("invalid_request", `the video has ${count} frames; none is ${outside}`);
   }
-  let left = wanted;
+  let read = 0;
   try {
     for (const stretch of planReads(wanted, index.keys, options)) {
       for await (const frame of readStretch(tools, path, index, stretch, options)) {
         yield frame;
-        left = left.slice(1);
+        read += 1;
       }
     }
   } catch (thrown) {
     if (!(thrown instanceof Drift)) throw thrown;
-    const whole = planReads(left, index.keys, { neverSeek: true });
+    const whole = planReads(wanted.slice(read), index.keys, { neverSeek: true });
     for (const stretch of whole) yield* readStretch(tools, path, index, stretch, options);
   }
 }

@@ -3,7 +3,7 @@
 import * as fs from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { Secret } from "./config.ts";
+import { Secret } from "../shared/secret.ts";
 import { lives, ownName } from "./processes.ts";
 
 const Identity = z.object({ url: z.string(), node_id: z.string(), token: z.string() });

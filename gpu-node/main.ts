@@ -3,16 +3,18 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, hostname } from "node:os";
 import { join } from "node:path";
+import { Secret } from "../shared/secret.ts";
 import type { Capabilities } from "../shared/tasks.ts";
 import { systemClock } from "../shared/time.ts";
 import { describeNode } from "./capabilities.ts";
-import { type Config, parseConfig, Secret } from "./config.ts";
+import { type Config, parseConfig } from "./config.ts";
 import { findTools, type Tools } from "./ffmpeg.ts";
 import { type Identity, lockFolder, readIdentity, writeIdentity } from "./identity.ts";
 import { createLog, type Log, toStandardOutput } from "./log.ts";
+import { cudaInstalled } from "./segmenters/cuda.ts";
 import { listSegmenters, type SegmenterInfo } from "./segmenters/segmenter.ts";
 import { connect, NodeRefused, register, type Service } from "./service.ts";
-import { serveStatus } from "./status.ts";
+import { type StatusPage, serveStatus } from "./status.ts";
 import { startWorker, type Worker, type WorkerOptions } from "./worker.ts";
 
 const USAGE = `npm run gpu-node
@@ -26,7 +28,7 @@ Works on the vision service's tasks. Configured by the environment:
   VANTAGE_NODE_DIR            state and cache; default .vantage/gpu-node
   VANTAGE_NODE_SLOTS          tasks at once; default 1
   VANTAGE_NODE_CACHE_BYTES    what cached videos may take; default 10 GiB
-  VANTAGE_MODELS              segmenter bundles; default models in the state folder
+  VANTAGE_MODELS              segmenter bundles; default .vantage/models
   VANTAGE_NODE_STATUS_PORT    status page on 127.0.0.1; default 0, none
   VANTAGE_NODE_DRAIN_SECONDS  how long tasks may go on after SIGTERM; default 30
 
@@ -60,6 +62,7 @@ export async function runNode(
   const unlock = lockFolder(config.dir);
   const early = new AbortController();
   let worker: Worker | undefined;
+  let page: StatusPage | null = null;
   let asked = 0;
   const onSignal = (signal: string) => {
     asked += 1;
@@ -75,6 +78,14 @@ export async function runNode(
     const capabilities = await capabilitiesOf(config, parts, tools);
     for (const sentence of capabilities.missing) log.warning("missing", { sentence });
     const { identity, service } = await introduce(config, capabilities, log, early.signal);
+    const { name, url } = config;
+    const node_id = identity.nodeId || null;
+    // Nobody asks before the worker is there: it is started before anything else can happen.
+    const read = () => ({
+      ...{ name, node_id, url, capabilities },
+      worker: (worker as Worker).status(),
+    });
+    page = config.statusPort ? await serveStatus(config.statusPort, read) : null;
     early.signal.throwIfAborted();
     worker = startWorker({
       service,
@@ -84,18 +95,8 @@ export async function runNode(
       slot: slotOptions(config, parts, tools, capabilities),
       ...parts.worker,
     });
-    const running = worker;
-    const { name, url } = config;
-    const node_id = identity.nodeId || null;
-    const page = config.statusPort
-      ? await serveStatus(config.statusPort, () => ({
-          ...{ name, node_id, url, capabilities },
-          worker: running.status(),
-        }))
-      : null;
     log.info("node_started", { name, node_id, url, kinds: capabilities.kinds });
-    const why = await running.stopped;
-    page?.close();
+    const why = await worker.stopped;
     log.info("node_ended", { why });
     if (why === null) return 0;
     process.stderr.write(`The node stopped: ${why}\n`);
@@ -106,6 +107,7 @@ export async function runNode(
     process.stderr.write(`The service refused this node: ${thrown.message}\n`);
     return EXIT_REFUSED;
   } finally {
+    page?.close();
     for (const signal of signals) process.off(signal, onSignal);
     unlock();
   }
@@ -129,6 +131,7 @@ async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | n
   return describeNode({
     ...{ version, tools, segmenters, problem, slots },
     environment: childEnvironment,
+    cuda: cudaInstalled(),
   });
 }
 

@@ -57,7 +57,7 @@ const SIDE_MAX = 16_384;
 const STREAMS_MAX = 32;
 /** Decoding a file of the longest kind. */
 const DECODE_SECONDS_MAX = 6 * 3600;
-const SNIFFED_BYTES = 64;
+export const SNIFFED_BYTES = 64;
 
 const ATOMS = new Set(["ftyp", "moov", "mdat", "wide", "free", "skip", "pnot"]);
 
@@ -110,6 +110,11 @@ const Fraction = z
   .string()
   .regex(/^\d+\/\d+$/)
   .transform((text) => text.split("/").map(Number) as [number, number]);
+
+const SHOWN =
+  "stream=index,codec_type,codec_name,profile,pix_fmt,width,height,has_b_frames,time_base," +
+  "avg_frame_rate:stream_disposition:stream_side_data=rotation:" +
+  "format=format_name,start_time,duration";
 
 const Described = z.object({
   streams: z.array(
@@ -185,7 +190,8 @@ async function describe(
   signal: AbortSignal | undefined,
 ) {
   const args = ["-v", "repeat+error", ...containerLimits(demuxer)];
-  args.push("-show_streams", "-show_format");
+  // Nothing else is printed: a stranger's tags may be of any length.
+  args.push("-show_entries", SHOWN);
   const run = start(tools, "ffprobe", [...args, "-of", "json", `file:${path}`], {
     signal,
     wallSeconds: 120,
@@ -213,7 +219,8 @@ async function describe(
   if (width * height > PIXELS_MAX || Math.max(width, height) > SIDE_MAX) {
     throw new BrokenMedia(`pictures of ${width}×${height} are too large; 8192×8192 is the most`);
   }
-  if ((format.duration ?? 0) > HOURS_MAX * 3600) {
+  // Matroska counts its duration from zero, wherever its first frame is.
+  if ((format.duration ?? 0) - Math.max(0, format.start_time) > HOURS_MAX * 3600) {
     throw new BrokenMedia(`the video is longer than ${HOURS_MAX} hours`);
   }
   return { stream, format };

@@ -1,9 +1,8 @@
 // `npm run models -- …`: the segmentation models of this machine. Bundles are installed by their
 // operator, who accepts their licences; none is fetched unasked.
 
-import { join, resolve } from "node:path";
 import { parseArgs } from "node:util";
-import { z } from "zod";
+import { modelsDirOf } from "./config.ts";
 import { BUNDLE_FILE, sizeOf } from "./segmenters/bundle.ts";
 import { describeBundle } from "./segmenters/describe.ts";
 import { BundleBroken, BundleMissing } from "./segmenters/failures.ts";
@@ -23,11 +22,6 @@ Models lie in VANTAGE_MODELS, by default .vantage/models in the checkout. --devi
 a GPU; --threads N sets the threads of one inference.
 `;
 
-const Environment = z.object({
-  /** Folder of installed models. */
-  VANTAGE_MODELS: z.string().min(1).optional(),
-});
-
 export interface Terminal {
   environment: Readonly<Record<string, string | undefined>>;
   say: (line: string) => void;
@@ -45,15 +39,17 @@ export async function models(
     say(USAGE);
     return parsed?.values.help ? 0 : 2;
   }
-  const { VANTAGE_MODELS } = Environment.parse(environment);
-  const modelsDir = VANTAGE_MODELS
-    ? resolve(VANTAGE_MODELS)
-    : join(import.meta.dirname, "../.vantage/models");
+  const modelsDir = modelsDirOf(environment);
   const { values } = parsed;
+  const { threads, device } = values;
+  if (!/^(cpu|cuda)$/.test(device) || !/^[1-9]\d{0,2}$/.test(threads)) {
+    say(USAGE);
+    return 2;
+  }
   const settings = {
     modelsDir,
-    cpuThreads: Math.max(1, Number(values.threads) || 2),
-    device: values.device === "cuda" ? ("cuda" as const) : ("cpu" as const),
+    cpuThreads: Number(threads),
+    device: device as "cpu" | "cuda",
     log: (_level: string, event: string, fields?: Record<string, unknown>) =>
       say(`${event} ${JSON.stringify(fields ?? {})}`),
   };
@@ -70,11 +66,17 @@ export async function models(
     }
     return 0;
   } catch (error) {
-    if (!(error instanceof BundleBroken || error instanceof BundleMissing)) throw error;
+    if (!isExpected(error)) throw error;
     say(error.message);
     return 1;
   }
 }
+
+/** What a bundle or the machine is at fault for; its message says all that helps. */
+const isExpected = (error: unknown): error is Error =>
+  error instanceof BundleBroken ||
+  error instanceof BundleMissing ||
+  (error instanceof Error && "syscall" in error);
 
 function parse(args: readonly string[]) {
   try {
@@ -83,8 +85,8 @@ function parse(args: readonly string[]) {
       allowPositionals: true,
       options: {
         help: { type: "boolean", default: false },
-        device: { type: "string" },
-        threads: { type: "string" },
+        device: { type: "string", default: "cpu" },
+        threads: { type: "string", default: "2" },
         kind: { type: "string" },
         name: { type: "string" },
         title: { type: "string" },
@@ -144,7 +146,7 @@ async function verify(
           `${lookSeconds.toFixed(2)} s`,
       );
     } catch (error) {
-      if (!(error instanceof BundleBroken || error instanceof BundleMissing)) throw error;
+      if (!isExpected(error)) throw error;
       say(error.message);
       code = 1;
     }

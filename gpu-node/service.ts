@@ -3,6 +3,7 @@
 
 import { WebSocket } from "ws";
 import { z } from "zod";
+import type { Secret } from "../shared/secret.ts";
 import {
   type Capabilities,
   ClaimedTask,
@@ -13,7 +14,6 @@ import {
   type TaskProgress,
   Verdict,
 } from "../shared/tasks.ts";
-import type { Secret } from "./config.ts";
 import type { Log } from "./log.ts";
 import { pause } from "./transfer.ts";
 
@@ -58,6 +58,7 @@ class Unavailable extends Error {
 
 const Body = z.looseObject({ code: z.string(), detail: z.string() }).partial();
 const TaskReply = z.object({ verdict: Verdict });
+const FinishReply = z.object({ state: z.string() });
 
 const REQUEST_MS_MAX = 30_000;
 const BACKOFF_MS = 250;
@@ -119,8 +120,11 @@ async function post<Schema extends z.ZodType>(
     const cause = (thrown as Error).cause as { code?: string } | undefined;
     throw new Unavailable(`no answer (${cause?.code ?? (thrown as Error).name})`, null);
   }
-  if (response.ok) return schema.parse(text === "" ? null : JSON.parse(text));
-  throw failureOf(response, text);
+  if (!response.ok) throw failureOf(response, text);
+  const parsed = schema.safeParse(text === "" ? null : parseJson(text));
+  // Such as the page of a proxy that answers for the service.
+  if (!parsed.success) throw new Unavailable("an answer that is none of the service's", null);
+  return parsed.data;
 }
 
 function failureOf(response: Response, text: string): Error {
@@ -181,7 +185,10 @@ export function register(
   const body = { code: code.reveal(), name, capabilities };
   return persistently(log, "register", signal, () =>
     post(at(url, "register"), { body }, RegisteredNode),
-  );
+  ).catch((thrown: unknown) => {
+    if (!(thrown instanceof Refused) || thrown.status !== 404) throw thrown;
+    throw new Error(`there is no vision service at VANTAGE_URL, ${url}`, { cause: thrown });
+  });
 }
 
 export function connect({ url, token, log }: ServiceOptions): Service {
@@ -209,7 +216,7 @@ export function connect({ url, token, log }: ServiceOptions): Service {
       const body = { fence, outcome };
       const address = at(url, `tasks/${taskId}/finish`);
       await persistently(log, "finish", signal, () =>
-        post(address, { token, body, signal }, z.unknown()),
+        post(address, { token, body, signal }, FinishReply),
       );
     },
     listen: (onWork, onOpen) => listen({ url, token, log }, onWork, onOpen),

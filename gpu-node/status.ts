@@ -45,7 +45,10 @@ export async function serveStatus(port: number, read: () => Status): Promise<Sta
     }
   });
   await new Promise<void>((resolve, reject) => {
-    server.once("error", reject);
+    server.once("error", (error: { code?: string }) => {
+      const taken = `port ${port} of the status page is taken: set VANTAGE_NODE_STATUS_PORT`;
+      reject(error.code === "EADDRINUSE" ? new Error(taken) : error);
+    });
     server.listen(port, "127.0.0.1", resolve);
   });
   server.unref();

@@ -3,6 +3,7 @@
 
 import sharp from "sharp";
 import { BrokenMedia } from "./failure.ts";
+import { SNIFFED_BYTES, sniff } from "./media.ts";
 import type { Picture } from "./segmenters/segmenter.ts";
 
 const PIXELS_MAX = 100_000_000;
@@ -21,6 +22,9 @@ export async function readStill(
   file: string | Buffer,
   options: { longestSide?: number | null } = {},
 ): Promise<Picture> {
+  // The decoder knows more kinds than we take, such as drawings that are programs.
+  if (Buffer.isBuffer(file) && sniff(file.subarray(0, SNIFFED_BYTES))?.kind !== "still")
+    throw new BrokenMedia("it is no image of a kind we take (JPEG, PNG, WebP, GIF, TIFF, AVIF)");
   try {
     const side = options.longestSide ?? null;
     let image = sharp(file, { limitInputPixels: PIXELS_MAX, failOn: "truncated" })

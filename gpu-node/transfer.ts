@@ -6,7 +6,7 @@ import { stat } from "node:fs/promises";
 import { request as httpRequest } from "node:http";
 import { request as httpsRequest } from "node:https";
 import { pipeline } from "node:stream/promises";
-import { TaskFailure } from "./failure.ts";
+import { isDiskFull, TaskFailure } from "./failure.ts";
 
 const ATTEMPTS = 4;
 const IDLE_MS_MAX = 60_000;
@@ -26,7 +26,7 @@ async function persistently<Result>(
       return await work();
     } catch (thrown) {
       signal?.throwIfAborted();
-      if (thrown instanceof TaskFailure) throw thrown;
+      if (thrown instanceof TaskFailure || isDiskFull(thrown)) throw thrown;
       if (attempt >= ATTEMPTS) {
         const reason = (thrown as Error).message;
         throw new TaskFailure("store_unavailable", `${what} failed: ${reason}`, {
@@ -143,7 +143,11 @@ export async function uploadFile(
     // An answer may come before the last byte was sent, such as a refusal.
     const sent = pipeline(createReadStream(path), request);
     sent.catch(() => {});
-    assertTaken("writing an object", await status);
-    await sent;
+    try {
+      assertTaken("writing an object", await status);
+      await sent;
+    } finally {
+      request.destroy();
+    }
   });
 }

@@ -1,6 +1,5 @@
 // Writes a zip archive to a file as its entries come: stored, not deflated, since JPEGs do not
-// shrink. Sizes follow each entry, and archives of any size are right (zip64). The same entries
-// give the same bytes.
+// shrink. Archives of any size are right (zip64). The same entries give the same bytes.
 
 import { type FileHandle, open } from "node:fs/promises";
 import { crc32 } from "node:zlib";
@@ -26,8 +25,8 @@ const U16_MAX = 0xffff;
 /** 4.5 reads zip64; the high byte says that the mode is Unix's. */
 const VERSION = 45;
 const MADE_BY = (3 << 8) | VERSION;
-/** Names are UTF-8; sizes follow the content. */
-const FLAGS = 0x0800 | 0x0008;
+/** Names are UTF-8. */
+const FLAGS = 0x0800;
 /** 1980-01-01, the earliest there is: an archive does not depend on when it was made. */
 const DATE = 0x0021;
 const FILE_MODE = 0o100644 << 16;
@@ -77,7 +76,7 @@ function zipInto(file: FileHandle): ZipWriter {
           : Buffer.from(content.buffer, content.byteOffset, content.byteLength);
       const entry = { name: Buffer.from(name), crc: crc32(bytes), size: bytes.length, offset };
       entries.push(entry);
-      await write(localHeader(entry), bytes, descriptor(entry));
+      await write(localHeader(entry), bytes);
     },
     end: async () => {
       const start = offset;
@@ -91,17 +90,13 @@ function zipInto(file: FileHandle): ZipWriter {
   };
 }
 
-const localHeader = ({ name }: Entry): Buffer =>
+/** No entry is as large as 4 GiB: it was in memory. */
+const localHeader = ({ name, crc, size }: Entry): Buffer =>
   Buffer.concat([
     numbers([0x04034b50, 4], [VERSION, 2], [FLAGS, 2], [0, 2], [0, 2], [DATE, 2]),
-    // Checksum and sizes follow the content.
-    numbers([0, 4], [0, 4], [0, 4], [name.length, 2], [0, 2]),
+    numbers([crc, 4], [size, 4], [size, 4], [name.length, 2], [0, 2]),
     name,
   ]);
-
-/** No entry is as large as 4 GiB: it was in memory. */
-const descriptor = ({ crc, size }: Entry): Buffer =>
-  numbers([0x08074b50, 4], [crc, 4], [size, 4], [size, 4]);
 
 function directoryEntry({ name, crc, size, offset }: Entry): Buffer {
   const far = offset >= U32_MAX;

@@ -3,7 +3,7 @@
 // is marked.
 
 import { Failure } from "../../shared/errors.ts";
-import { Secret } from "../http/config.ts";
+import { Secret } from "../../shared/secret.ts";
 import type { Upstreams } from "../markets/ingest/pipeline.ts";
 import { EIA_BASE_URL } from "../markets/ingest/sources/eia.ts";
 import type { Fetcher } from "../markets/ingest/sources/upstream.ts";

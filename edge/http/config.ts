@@ -1,34 +1,9 @@
 // Configuration at the door: a zod schema over the environment, parsed once per isolate.
-// Every bad key is named, no value ever is; secrets are wrapped so that printing one shows nothing.
+// Every bad key is named, no value ever is; secrets are wrapped (shared/secret.ts).
 
 import { z } from "zod";
 import { Failure } from "../../shared/errors.ts";
-
-/** A value that never shows itself: strings, JSON and inspection all give `[secret]`. */
-export class Secret {
-  readonly #value: string;
-
-  constructor(value: string) {
-    this.#value = value;
-  }
-
-  /** The value itself; call it only where it is handed to the party it is meant for. */
-  reveal(): string {
-    return this.#value;
-  }
-
-  toString(): string {
-    return "[secret]";
-  }
-
-  toJSON(): string {
-    return "[secret]";
-  }
-
-  [Symbol.for("nodejs.util.inspect.custom")](): string {
-    return "[secret]";
-  }
-}
+import { Secret } from "../../shared/secret.ts";
 
 /** A required secret; the empty string counts as missing. */
 export const secret = () =>

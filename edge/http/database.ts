@@ -4,7 +4,7 @@
 import { NeonDbError, neon, neonConfig } from "@neondatabase/serverless";
 import { drizzle, type NeonHttpDatabase } from "drizzle-orm/neon-http";
 import { Failure } from "../../shared/errors.ts";
-import type { Secret } from "./config.ts";
+import type { Secret } from "../../shared/secret.ts";
 
 const LOOPBACK = /^(127\.0\.0\.1|localhost)$/;
 

@@ -2,7 +2,7 @@
 
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../shared/errors.ts";
-import type { Secret } from "./config.ts";
+import type { Secret } from "../../shared/secret.ts";
 
 /** Constant-time equality: both sides are hashed first, so neither length nor prefix leaks. */
 export async function sameSecret(given: string, expected: Secret): Promise<boolean> {

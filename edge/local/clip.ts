@@ -3,8 +3,16 @@
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, mkdirSync, mkdtempSync, readdirSync, renameSync, rmSync } from "node:fs";
-import { readFile, writeFile } from "node:fs/promises";
+import {
+  existsSync,
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  renameSync,
+  rmSync,
+  statSync,
+} from "node:fs";
+import { writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import sharp from "sharp";
 
@@ -12,8 +20,8 @@ export interface Clip {
   path: string;
   /** Where it is from, for people. */
   origin: string;
-  /** What a text prompt finds on it; null where nothing is sure to be. */
-  shows: string | null;
+  /** The box of an object on its first frame, where one is known. */
+  example?: [x1: number, y1: number, x2: number, y2: number];
 }
 
 const PACKAGE = "opencv-doc";
@@ -29,8 +37,10 @@ export async function demoClip(
 ): Promise<Clip> {
   if (given !== undefined) {
     const path = resolve(given);
-    if (!existsSync(path)) throw new Error(`${path}: no such file`);
-    return { path, origin: "your own", shows: null };
+    if (!statSync(path, { throwIfNoEntry: false })?.isFile()) {
+      throw new Error(`${path}: no such file`);
+    }
+    return { path, origin: "your own" };
   }
   mkdirSync(folder, { recursive: true });
   const real = join(folder, "vtest.avi");
@@ -44,7 +54,7 @@ export async function demoClip(
     }
   }
   const origin = `vtest.avi of Debian's ${PACKAGE} package: real pedestrians, 768×576`;
-  return { path: real, origin, shows: "person" };
+  return { path: real, origin };
 }
 
 async function fetchClip(folder: string, to: string) {
@@ -95,7 +105,7 @@ const FRAMES = 60;
 /** Discs and squares that wander over a plain ground: two seconds of 30 frames each. */
 async function drawn(path: string): Promise<Clip> {
   const origin = "drawn by the demo itself: discs and squares, nothing real";
-  const clip = { path, origin, shows: null };
+  const clip: Clip = { path, origin, example: EXAMPLE };
   if (existsSync(path)) return clip;
   const frames: Buffer[] = [];
   for (let frame = 0; frame < FRAMES; frame++) {
@@ -116,6 +126,9 @@ async function drawn(path: string): Promise<Clip> {
   return clip;
 }
 
+/** The first disc on the first frame. */
+const EXAMPLE: NonNullable<Clip["example"]> = [294, 275, 346, 327];
+
 function picture(frame: number): string {
   const at = (phase: number, span: number) =>
     Math.round((Math.sin(frame / 20 + phase) * 0.4 + 0.5) * span);
@@ -134,6 +147,3 @@ function picture(frame: number): string {
     `<rect width="100%" height="100%" fill="#b8b4a8"/>${[...discs, ...squares].join("")}</svg>`
   );
 }
-
-/** The bytes of a clip. */
-export const readClip = (clip: Clip): Promise<Buffer> => readFile(clip.path);

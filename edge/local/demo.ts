@@ -1,6 +1,7 @@
 // `npm run demo`: the vision service for real on this machine's CPU, from a clip to a reviewed,
 // exported dataset, in the terminal, with pictures to look at.
 
+import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
@@ -34,24 +35,40 @@ Without a clip: real pedestrians from a Debian package that is downloaded once, 
 State and pictures lie in .vantage/demo (VANTAGE_STATE moves .vantage).
 `;
 
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    prompt: { type: "string", default: "person" },
-    seconds: { type: "string", default: "8" },
-    fps: { type: "string", default: "2" },
-    help: { type: "boolean", default: false },
-  },
-});
+const { values, positionals } = parseOptions();
 const say = (line: string) => process.stdout.write(`${line}\n`);
 const OVERLAYS_MAX = 6;
 const EXEMPLAR_FRAMES_SECONDS = 2;
 const READY_MS = 5 * 60_000;
 
+function parseOptions() {
+  try {
+    const options = parseArgs({
+      allowPositionals: true,
+      options: {
+        prompt: { type: "string", default: "person" },
+        seconds: { type: "string", default: "8" },
+        fps: { type: "string", default: "2" },
+        help: { type: "boolean", default: false },
+      },
+    });
+    const { seconds, fps } = options.values;
+    if (!(Number(seconds) > 0) || !(Number(fps) > 0)) throw new Error("want positive numbers");
+    if (options.positionals.length > 1) throw new Error("takes one clip");
+    return options;
+  } catch (thrown) {
+    process.stderr.write(`${(thrown as Error).message}\n\n${USAGE}`);
+    process.exit(2);
+  }
+}
+
 async function main() {
   if (values.help) {
     say(USAGE);
     return;
+  }
+  if (spawnSync("ffmpeg", ["-version"]).status !== 0) {
+    throw new Error("the demo needs ffmpeg 5.1 or newer: apt-get install ffmpeg");
   }
   const state = stateAt(join(stateAt().dir, "demo"));
   fs.mkdirSync(stateAt().dir, { recursive: true, mode: 0o700 });
@@ -113,13 +130,19 @@ async function tour(api: VisionApi, clip: Clip, out: string) {
   const found = await annotationsOf(api, byText.job_id);
   say(`  ${found.length} annotations shown, ${text.annotations} stored`);
 
-  const example = found.toSorted((one, two) => (two.confidence ?? 0) - (one.confidence ?? 0))[0];
-  if (example) await exemplar(api, example, stretch, Number(values.fps));
+  const best = found.toSorted((one, two) => (two.confidence ?? 0) - (one.confidence ?? 0))[0];
+  const known = clip.example && { frame_id: frameId(video.video_id, 0), bbox: clip.example };
+  const example = best ?? known;
+  const jobs = [byText.job_id];
+  if (example) jobs.push(await exemplar(api, example, stretch, Number(values.fps)));
   else say("  Nothing was found to take as an example; the second way of labeling is left out.");
   await review(api, byText.job_id, found, video);
   await dataset(api, byText.job_id, out);
-  const pictures = await overlays(api, byText.job_id, out);
-  say(`\nPictures with what was found:\n${pictures.map((path) => `  ${path}`).join("\n")}`);
+  const pictures: string[] = [];
+  for (const job of jobs) pictures.push(...(await overlays(api, job, out)));
+  say(
+    `\nPictures with what was found:${pictures.map((path) => `\n  ${path}`).join("") || " none"}`,
+  );
 }
 
 async function upload(api: VisionApi, projectId: string, clip: Clip): Promise<Video> {
@@ -183,7 +206,13 @@ function showProgress(data: Partial<JobStatus>) {
 const annotationsOf = async (api: VisionApi, jobId: string) =>
   (await api.get<{ items: Annotation[] }>(`/jobs/${jobId}/annotations?limit=1000`)).items;
 
-async function exemplar(api: VisionApi, example: Annotation, stretch: object, fps: number) {
+/** Labels by an example; returns the job. */
+async function exemplar(
+  api: VisionApi,
+  example: Pick<Annotation, "frame_id" | "bbox">,
+  stretch: object,
+  fps: number,
+): Promise<string> {
   const [x1, y1, x2, y2] = example.bbox.map(Math.round);
   say(`\nLabeling ${EXEMPLAR_FRAMES_SECONDS} s by example: the box ${x1},${y1} – ${x2},${y2}`);
   const { job_id: id } = await api.post<{ job_id: string }>("/label/exemplar", {
@@ -192,6 +221,7 @@ async function exemplar(api: VisionApi, example: Annotation, stretch: object, fp
   });
   await follow(api, id);
   say(`  ${(await annotationsOf(api, id)).length} annotations shown`);
+  return id;
 }
 
 /** What a reviewer does: judge by confidence, correct a box, draw one, take an edit back. */
@@ -236,6 +266,7 @@ async function dataset(api: VisionApi, jobId: string, out: string) {
   if (made.state === "failed") throw new Error(`the export failed: ${made.failure}`);
   const path = join(out, "dataset.zip");
   const answer = await fetch(made.download_url);
+  if (!answer.ok) throw new Error(`the dataset's address answered ${answer.status}`);
   fs.writeFileSync(path, new Uint8Array(await answer.arrayBuffer()));
   say(`  ${path}: ${((made.bytes ?? 0) / 1e6).toFixed(1)} MB, ${JSON.stringify(made.summary)}`);
 }

@@ -90,7 +90,8 @@ export function startGpuNode(options: GpuNodeOptions): GpuNode {
     }
     const status = await new Promise<number | null>((resolve) => {
       spawned.once("error", () => resolve(null));
-      spawned.once("exit", resolve);
+      // Not at its exit: its children write to the same pipe, and are gone once that is closed.
+      spawned.once("close", resolve);
     });
     child = null;
     return status === EXIT_REFUSED;

@@ -6,6 +6,7 @@ import * as fs from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, relative } from "node:path";
 import pg from "pg";
+import { freePorts } from "./ports.ts";
 
 export interface Postgres {
   port: number;
@@ -18,7 +19,6 @@ export interface Postgres {
 export interface PostgresOptions {
   dataDir: string;
   logFile: string;
-  port: number;
   /** Password of the superuser; it takes effect when the data folder is created. */
   password: string;
 }
@@ -32,6 +32,8 @@ const ORPHAN_MS_MAX = 20_000;
  * the log makes safe, then ends it.
  */
 const FAST_STOP_MS_MAX = 8_000;
+/** A server whose port is taken ends within this time. */
+const STOLEN_MS_MAX = 2_000;
 const POLL_MS = 40;
 const isRoot = process.getuid?.() === 0;
 /** Containers often bound root's capabilities; this one is number 2 of the mask. */
@@ -54,18 +56,20 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
   else assertOwned(options.dataDir);
   for (let waited = 0; ; waited += POLL_MS * 10) {
     const logged = fs.existsSync(options.logFile) ? fs.statSync(options.logFile).size : 0;
-    const server = launch(bin, options);
-    const problem = await ready(options, server.exited);
+    const [port = 0] = await freePorts(1);
+    const server = launch(bin, options, port);
+    const problem = await ready(options, server);
     if (!problem) return server;
     const log = fs.readFileSync(options.logFile, "utf8").slice(logged);
     // Sessions of a killed server hold its memory for a moment; starting over them would corrupt
-    // data.
-    if (!log.includes("shared memory block") || waited > ORPHAN_MS_MAX) throw new Error(problem);
+    // data. And a port that was free may have been taken.
+    const passes = /shared memory block|Address already in use/.test(log);
+    if (!passes || waited > ORPHAN_MS_MAX) throw new Error(problem);
     await sleep(POLL_MS * 10);
   }
 }
 
-function launch(bin: string, { dataDir, logFile, port }: PostgresOptions): Postgres {
+function launch(bin: string, { dataDir, logFile }: PostgresOptions, port: number): Postgres {
   const log = fs.openSync(logFile, "a", 0o600);
   const settings = [
     ...["timezone=UTC", "max_connections=80", "jit=off", "unix_socket_directories="],
@@ -229,7 +233,10 @@ async function endOrphan(dataDir: string) {
 }
 
 /** Waits until the server takes connections; returns what went wrong when it exited instead. */
-async function ready({ port, password, logFile }: PostgresOptions, exited: Promise<string>) {
+async function ready(
+  { password, logFile }: PostgresOptions,
+  { port, exited }: Pick<Postgres, "port" | "exited">,
+) {
   let ended: string | undefined;
   exited.then((how) => {
     ended = how;
@@ -243,12 +250,15 @@ async function ready({ port, password, logFile }: PostgresOptions, exited: Promi
       return null;
     } catch (thrown) {
       const { code } = thrown as { code?: string };
-      if (code === "28P01") {
+      if (code !== "ECONNREFUSED" && code !== "57P03") {
+        // It may be another server that answered, which took the port: then ours ends by itself.
+        await Promise.race([exited, sleep(STOLEN_MS_MAX)]);
+        if (ended !== undefined) continue;
+        if (code !== "28P01") throw thrown;
         throw new Error(
           "the database refuses the saved password; npm start -- --reset starts over",
         );
       }
-      if (code !== "ECONNREFUSED" && code !== "57P03") throw thrown;
     }
     await sleep(POLL_MS);
   }

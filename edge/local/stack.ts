@@ -2,9 +2,9 @@
 // started in order, watched, and stopped in reverse. Losing a part ends the whole, by name.
 
 import { createWriteStream, existsSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
+import { Secret } from "../../shared/secret.ts";
 import { iso, systemClock } from "../../shared/time.ts";
-import { Secret } from "../http/config.ts";
 import { openDatabase } from "../http/database.ts";
 import { createCode } from "../vision/tasks/nodes.ts";
 import {
@@ -17,11 +17,11 @@ import {
 } from "./databases.ts";
 import { type GpuNode, startGpuNode } from "./gpu-node.ts";
 import { startNeonEndpoint } from "./neon.ts";
-import { freePort, listenOnce } from "./ports.ts";
+import { listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
 import { startSandbox } from "./sandbox/server.ts";
 import { lockState, prepareState, type State, writePrivate } from "./state.ts";
-import { mediaS3Url, SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
+import { SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
 
 export interface StackOptions {
   state: State;
@@ -93,8 +93,7 @@ async function startParts(
   options.onStep("database");
   const logFile = rotated(join(state.logs, "postgres.log"));
   const password = credentials.superuser;
-  const port = await freePort();
-  const postgres = await startPostgres({ dataDir: state.postgres, logFile, port, password });
+  const postgres = await startPostgres({ dataDir: state.postgres, logFile, password });
   stops.push(() => postgres.stop());
   await prepareRoles(postgres.port, credentials);
   await prepareDatabases(postgres.port, credentials);
@@ -119,9 +118,7 @@ async function startParts(
         return value ? [[name, value]] : [];
       }),
     );
-  const s3Port = await freePort();
   const workers = await startWorkers({
-    s3Port,
     services: SERVICES,
     host: options.host,
     ports: options.ports,
@@ -145,7 +142,6 @@ async function startParts(
         ...passed("vision"),
         DATABASE_URL: urls.visionOwner,
         TOKEN_SECRET: credentials.tokenSecret,
-        S3_URL: mediaS3Url(s3Port),
         S3_ACCESS_KEY_ID: credentials.s3AccessKeyId,
         S3_SECRET_ACCESS_KEY: credentials.s3SecretAccessKey,
       },
@@ -204,7 +200,7 @@ function startNode({ state, environment }: StackOptions, url: string, urls: Data
   const database = openDatabase(new Secret(urls.visionOwner));
   const node = startGpuNode({
     ...{ url, environment, dir: join(state.dir, "gpu-node") },
-    modelsDir: join(state.dir, "models"),
+    modelsDir: resolve(environment.VANTAGE_MODELS || join(state.dir, "models")),
     code: async () => (await createCode({ database, clock: systemClock }, null)).code,
     onLine: (line) => log.write(`${line}\n`),
   });

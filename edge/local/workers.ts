@@ -5,6 +5,7 @@
 import { builtinModules, createRequire } from "node:module";
 import { join } from "node:path";
 import { build, type Plugin } from "esbuild";
+import { freePorts } from "./ports.ts";
 import { ROOT } from "./state.ts";
 
 export const SERVICES = ["markets", "console", "vision"] as const;
@@ -12,17 +13,15 @@ export type ServiceName = (typeof SERVICES)[number];
 
 export interface WorkersOptions {
   services: readonly ServiceName[];
-  /** Environment of each service. */
+  /** Environment of each service; the vision service is told its object store's address too. */
   bindings: Readonly<Record<ServiceName, Readonly<Record<string, string>>>>;
-  /** Ports; 0 takes a free one. */
+  /** Ports; 0 takes a free one, which stays the service's own when workerd is replaced. */
   ports: Readonly<Record<ServiceName, number>>;
   host: string;
   /** Where R2 and queues keep their state. */
   persistTo: string;
   bundles: string;
   s3: { accessKeyId: string; secretAccessKey: string };
-  /** Port of the object store's S3 endpoint, known before the services start. */
-  s3Port: number;
   /** Every line a Worker logs. */
   onLog: (line: string) => void;
   /** Further Workers beside the services, as Miniflare takes them. */
@@ -47,9 +46,11 @@ export interface Workers {
   stop(): Promise<void>;
 }
 
-/** The vision bucket over S3, of the endpoint at a port. */
-export const mediaS3Url = (port: number) =>
-  `http://127.0.0.1:${port}/cdn-cgi/local/r2/s3/vantage-vision`;
+const S3_PATH = "/cdn-cgi/local/r2/s3";
+/** The vision bucket over S3. */
+const mediaS3Url = (port: number) => `http://127.0.0.1:${port}${S3_PATH}/vantage-vision`;
+
+const STARTS_MAX = 5;
 
 const CRON = "* * * * *";
 /** The services that have it. */
@@ -71,38 +72,47 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
     import("miniflare"),
     ...options.services.map((service) => bundle(service, options.bundles)),
   ]);
-  const workers = options.services.map((service) => {
-    const { workerOptions } = readConfig(join(ROOT, "wrangler.toml"), service);
-    const { modulesRules: _, ...worker } = workerOptions as unknown as Record<string, unknown>;
-    const folder = join(options.bundles, service);
-    return {
-      ...worker,
-      ...buckets(worker.r2Buckets, options.s3),
-      name: service,
-      rootPath: ROOT,
-      bindings: options.bindings[service],
-      modulesRoot: folder,
-      modules: [{ type: "ESModule", path: join(folder, "main.js") }],
-      unsafeDirectSockets: [{ host: options.host, port: options.ports[service], proxy: false }],
-    };
-  });
+  const workersAt = ({ services, s3 }: Taken) =>
+    options.services.map((service) => {
+      const { workerOptions } = readConfig(join(ROOT, "wrangler.toml"), service);
+      const { modulesRules: _, ...worker } = workerOptions as unknown as Record<string, unknown>;
+      const folder = join(options.bundles, service);
+      const own = options.bindings[service];
+      return {
+        ...worker,
+        ...buckets(worker.r2Buckets, options.s3),
+        name: service,
+        rootPath: ROOT,
+        bindings: service === "vision" ? { S3_URL: mediaS3Url(s3), ...own } : own,
+        modulesRoot: folder,
+        modules: [{ type: "ESModule", path: join(folder, "main.js") }],
+        unsafeDirectSockets: [{ host: options.host, port: services[service], proxy: false }],
+      };
+    });
   const { Miniflare, convertV4MiniflareOptions, Log, LogLevel } = miniflare;
   const forgetHandlers = rememberSignals();
-  const runtime = new Miniflare(
-    convertV4MiniflareOptions({
-      host: "127.0.0.1",
-      port: options.s3Port,
-      cf: false,
-      telemetry: { enabled: false },
-      log: new Log(LogLevel.NONE),
-      handleStructuredLogs: ({ message }: { message: string }) => options.onLog(message),
-      resourcePersistencePath: options.persistTo,
-      unsafeLocalExplorer: false,
-      unsafeObservability: false,
-      workers: [...workers, ...(options.further ?? [])],
-    } as never),
-  );
-  const entry = await runtime.ready;
+  const startAt = async (taken: Taken) => {
+    const runtime = new Miniflare(
+      convertV4MiniflareOptions({
+        host: "127.0.0.1",
+        port: taken.s3,
+        cf: false,
+        telemetry: { enabled: false },
+        log: new Log(LogLevel.NONE),
+        handleStructuredLogs: ({ message }: { message: string }) => options.onLog(message),
+        resourcePersistencePath: options.persistTo,
+        unsafeLocalExplorer: false,
+        unsafeObservability: false,
+        workers: [...workersAt(taken), ...(options.further ?? [])],
+      } as never),
+    );
+    const entry = await runtime.ready.catch(async (thrown: unknown) => {
+      await runtime.dispose().catch(() => {});
+      throw thrown;
+    });
+    return { runtime, entry };
+  };
+  const { runtime, entry } = await onFreePorts(options, startAt);
   forgetHandlers();
   const urls = await Promise.all(
     options.services.map(async (service) => {
@@ -112,7 +122,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
   );
   return {
     urls: Object.fromEntries(urls) as Workers["urls"],
-    s3Url: new URL("/cdn-cgi/local/r2/s3", entry).href,
+    s3Url: new URL(S3_PATH, entry).href,
     tick: async (scheduledTime) => {
       const ticked = TICKED.filter((service) => options.services.includes(service));
       const deliver = async (service: ServiceName) => {
@@ -136,6 +146,34 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
       runtime.unsafeEvictDurableObject("vision", className, { name, webSockets: "hibernate" }),
     stop: () => runtime.dispose(),
   };
+}
+
+interface Taken {
+  services: Record<ServiceName, number>;
+  s3: number;
+}
+
+/**
+ * The vision service is told its object store's port before either runs, so ports are looked up
+ * beforehand; where another program took one meanwhile, others are tried.
+ */
+async function onFreePorts<Started>(
+  { ports }: WorkersOptions,
+  start: (taken: Taken) => Promise<Started>,
+): Promise<Started> {
+  for (let starts = 1; ; starts++) {
+    const free = await freePorts(SERVICES.length + 1);
+    const chosen = SERVICES.map((service, at) => [service, ports[service] || free[at]] as const);
+    try {
+      return await start({
+        services: Object.fromEntries(chosen) as Taken["services"],
+        s3: free.at(-1) as number,
+      });
+    } catch (thrown) {
+      const inUse = (thrown as { code?: string }).code === "ERR_ADDRESS_IN_USE";
+      if (!inUse || starts >= STARTS_MAX) throw thrown;
+    }
+  }
 }
 
 /**

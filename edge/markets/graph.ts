@@ -4,8 +4,8 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../shared/errors.ts";
 import type { GraphEntity, GraphRelated, Health } from "../../shared/markets.ts";
+import type { Secret } from "../../shared/secret.ts";
 import { type Clock, systemClock } from "../../shared/time.ts";
-import type { Secret } from "../http/config.ts";
 import { openDatabase } from "../http/database.ts";
 
 /** The verbs of a reader. */

@@ -3,8 +3,9 @@
 
 import { createHash, randomUUID } from "node:crypto";
 import { createReadStream } from "node:fs";
-import { mkdir, open, rename, rm, stat } from "node:fs/promises";
+import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
+import { lives, ownName } from "../processes.ts";
 import {
   BUNDLE_FILE,
   type Bundle,
@@ -18,6 +19,10 @@ import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
 import type { Device, Log } from "./runtime.ts";
 import { openSegmenter, type Picture } from "./segmenter.ts";
 import { ZipFile } from "./zip.ts";
+
+/** `.installing-<process>-<any>`, and what it replaces for a moment. */
+const STAGING = ".installing-";
+const OLD = "-old";
 
 /** Where a bundle's files come from. */
 interface Source {
@@ -39,7 +44,8 @@ export async function installBundle(from: string, options: InstallOptions): Prom
   const text = await source.manifest();
   const manifest = parseManifest(text, source.name);
   await mkdir(options.modelsDir, { recursive: true });
-  const staging = join(options.modelsDir, `.installing-${randomUUID()}`);
+  await sweep(options.modelsDir);
+  const staging = join(options.modelsDir, `${STAGING}${ownName()}-${randomUUID()}`);
   try {
     for (const file of manifest.files) {
       options.onFile?.(file);
@@ -55,8 +61,18 @@ export async function installBundle(from: string, options: InstallOptions): Prom
   }
 }
 
+/** Gigabytes stay behind when an installation is killed. */
+async function sweep(modelsDir: string): Promise<void> {
+  for (const name of await readdir(modelsDir)) {
+    // What was about to be replaced may be the last of its name.
+    if (!name.startsWith(STAGING) || name.endsWith(OLD)) continue;
+    const [owner = ""] = /^\d+-\d+/.exec(name.slice(STAGING.length)) ?? [];
+    if (!lives(owner)) await rm(join(modelsDir, name), { recursive: true, force: true });
+  }
+}
+
 async function findSource(from: string, fetcher: typeof fetch): Promise<Source> {
-  if (/^https?:\/\//.test(from)) return webSource(from, fetcher);
+  if (/^https?:\/\//.test(from) && URL.canParse(from)) return webSource(from, fetcher);
   const found = await stat(from).catch(() => null);
   if (found?.isDirectory()) return folderSource(from);
   if (found?.isFile() && from.endsWith(BUNDLE_FILE)) return folderSource(dirname(from));
@@ -182,7 +198,7 @@ async function writeWhole(
 }
 
 async function replaceFolder(staging: string, folder: string): Promise<void> {
-  const old = `${staging}-old`;
+  const old = `${staging}${OLD}`;
   const replaced = await rename(folder, old).then(
     () => true,
     (error) => {

@@ -1,10 +1,8 @@
 // Inference sessions: how they are opened, on what, and how one call looks. The one file that
 // knows the runtime.
 
-import { existsSync } from "node:fs";
-import { createRequire } from "node:module";
-import { dirname, join } from "node:path";
 import ort from "onnxruntime-node";
+import { cudaInstalled } from "./cuda.ts";
 import { floatToHalf, halfToFloat } from "./half.ts";
 
 export type Device = "cpu" | "cuda";
@@ -21,13 +19,6 @@ export interface TensorShape {
   name: string;
   type: string;
   shape: readonly (number | string)[];
-}
-
-/** Whether this runtime was installed with its CUDA libraries. */
-export function cudaInstalled(): boolean {
-  const folder = dirname(createRequire(import.meta.url).resolve("onnxruntime-node/package.json"));
-  const library = "linux/x64/libonnxruntime_providers_cuda.so";
-  return ["napi-v6", "napi-v3"].some((napi) => existsSync(join(folder, "bin", napi, library)));
 }
 
 /** The device that will be used when this one is asked for. */

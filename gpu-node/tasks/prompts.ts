@@ -1,8 +1,8 @@
 // Prompts made ready for a segmenter, before any frame is read: an unknown word fails at once.
 
 import type { Prompt } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
-import { BundleBroken, BundleMissing, PromptUnknown, Unsupported } from "../segmenters/failures.ts";
+import { BrokenMedia, TaskFailure } from "../failure.ts";
+import { BundleBroken, PromptUnknown, Unsupported } from "../segmenters/failures.ts";
 import type { Example, Exemplar, Resolved, Segmenter } from "../segmenters/segmenter.ts";
 import { readStill } from "../stills.ts";
 import { openFootage, type TaskContext } from "./context.ts";
@@ -17,9 +17,12 @@ export function asTaskFailure(thrown: unknown): unknown {
   const code =
     thrown instanceof PromptUnknown
       ? "prompt_unknown"
-      : thrown instanceof Unsupported || thrown instanceof BundleMissing
+      : thrown instanceof Unsupported
         ? "invalid_request"
-        : null;
+        : // An example that is no image.
+          thrown instanceof BrokenMedia
+          ? "unsupported_media"
+          : null;
   if (code) return new TaskFailure(code, (thrown as Error).message, { cause: thrown });
   // Another node may have the bundle whole.
   if (thrown instanceof BundleBroken) {

@@ -7,8 +7,9 @@ import {
   type TaskPayload,
   type TaskResult,
 } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
+import { DISK_FULL, isDiskFull, TaskFailure } from "../failure.ts";
 import { scrub } from "../log.ts";
+import { BundleMissing } from "../segmenters/failures.ts";
 import type { TaskContext } from "./context.ts";
 import { run as runExport } from "./export.ts";
 import { run as runFrames } from "./frames.ts";
@@ -16,6 +17,9 @@ import { run as runLabel } from "./label.ts";
 import { run as runPreview } from "./preview.ts";
 import { run as runProbe } from "./probe.ts";
 import { run as runSegment } from "./segment.ts";
+
+/** Nodes differ in their segmenters: one that lacks a task's leaves it so long to the others. */
+const ELSEWHERE_SECONDS = 10;
 
 type Runner<Kind extends TaskKind> = (
   payload: TaskPayload<Kind>,
@@ -61,6 +65,10 @@ export async function runTask(
       : { outcome: "finished", result };
   } catch (thrown) {
     if (context.cancel.aborted) return { outcome: "cancelled", result: null };
+    if (thrown instanceof BundleMissing) {
+      context.log.info("segmenter_missing", { kind, detail: thrown.message });
+      return { outcome: "snoozed", seconds: ELSEWHERE_SECONDS };
+    }
     const outcome = failedOutcome(thrown);
     // What was expected needs no stack.
     const known = thrown instanceof TaskFailure && !thrown.retryable;
@@ -73,6 +81,9 @@ function failedOutcome(thrown: unknown): Outcome {
   if (thrown instanceof TaskFailure) {
     const { code, retryable } = thrown;
     return { outcome: "failed", code, detail: scrub(thrown.message), retryable };
+  }
+  if (isDiskFull(thrown)) {
+    return { outcome: "failed", code: "node_disk_full", detail: DISK_FULL, retryable: true };
   }
   const detail = scrub(thrown instanceof Error ? thrown.message : String(thrown)).slice(0, 500);
   return { outcome: "failed", code: "internal", detail, retryable: true };

@@ -11,13 +11,13 @@ import { promisify } from "node:util";
 import { sql } from "drizzle-orm";
 import { build } from "esbuild";
 import pg from "pg";
-import { Secret } from "../../edge/http/config.ts";
 import { openDatabase } from "../../edge/http/database.ts";
 import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { startWorkers } from "../../edge/local/workers.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
+import { Secret } from "../../shared/secret.ts";
 import { startSharedPostgres } from "../support/postgres.ts";
 
 const HOUR = 3_600_000;
@@ -34,7 +34,6 @@ const { shared, state, stop } = await startSharedPostgres();
 await prepareDatabases(shared.port, shared.credentials);
 const urls = databaseUrls(shared.endpointPort, shared.credentials);
 const workers = await startWorkers({
-  s3Port: 0,
   services: ["markets", "console"],
   host: "127.0.0.1",
   ports: { markets: 0, console: 0, vision: 0 },

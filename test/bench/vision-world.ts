@@ -1,10 +1,9 @@
 // The vision service for a benchmark: in workerd, over a Postgres of its own.
 
-import { Secret } from "../../edge/http/config.ts";
 import { openDatabase } from "../../edge/http/database.ts";
 import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
-import { freePort } from "../../edge/local/ports.ts";
-import { mediaS3Url, startWorkers } from "../../edge/local/workers.ts";
+import { startWorkers } from "../../edge/local/workers.ts";
+import { Secret } from "../../shared/secret.ts";
 import { callerWorker } from "../support/objects.ts";
 import { startSharedPostgres } from "../support/postgres.ts";
 
@@ -15,15 +14,14 @@ export async function startVision() {
   const { shared, state, stop } = await startSharedPostgres();
   await prepareDatabases(shared.port, shared.credentials);
   const { visionOwner } = databaseUrls(shared.endpointPort, shared.credentials);
-  const s3Port = await freePort();
   const workers = await startWorkers({
-    ...{ s3Port, services: ["vision"], host: "127.0.0.1", persistTo: state.workers },
+    ...{ services: ["vision"], host: "127.0.0.1", persistTo: state.workers },
     ...{ ports: { markets: 0, console: 0, vision: 0 }, bundles: state.bundles },
     s3: { accessKeyId: "bench", secretAccessKey: "bench" },
     bindings: {
       ...{ markets: {}, console: {} },
       vision: {
-        ...{ DATABASE_URL: visionOwner, TOKEN_SECRET: SECRET, S3_URL: mediaS3Url(s3Port) },
+        ...{ DATABASE_URL: visionOwner, TOKEN_SECRET: SECRET },
         ...{ S3_ACCESS_KEY_ID: "bench", S3_SECRET_ACCESS_KEY: "bench" },
       },
     },

@@ -3,12 +3,23 @@
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdtempSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
+import {
+  closeSync,
+  mkdtempSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+  writeSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { type Cache, openCache } from "../../gpu-node/cache.ts";
 import { createLog } from "../../gpu-node/log.ts";
+import { download } from "../../gpu-node/transfer.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";
 
 let service: NodeService;
@@ -130,6 +141,32 @@ describe("a cached object", () => {
     expect(readdirSync(join(dir, "parts"))).toEqual([]);
     expect(readdirSync(join(dir, "held"))).toEqual([]);
     expect(await readThrough(again, source)).toBe("still");
+  });
+
+  it("is not asked for again where the disk has no room for it", async () => {
+    const source = object("z".repeat(1_000));
+    const full = openSync("/dev/full", "w");
+    const write = async (chunk: Buffer) => void writeSync(full, chunk);
+    const reading = download(source, { restart: async () => {}, write });
+    await expect(reading).rejects.toMatchObject({ code: "ENOSPC" });
+    closeSync(full);
+    expect(service.reads.get(source.key)).toBe(1);
+  });
+
+  it("makes room where the disk has less than the cache may take", async () => {
+    let free = 1_000;
+    const cache = await openCache({ dir, bytesMax: 1e6, log, freeBytes: async () => free });
+    const [first, second] = ["a", "b"].map((letter) => object(letter.repeat(600)));
+    if (!first || !second) throw new Error("two objects");
+    await readThrough(cache, first);
+    free = 400;
+    await readThrough(cache, second);
+    expect(readdirSync(join(dir, "objects"))).toEqual([hashOf(second.key)]);
+    // Nothing is given up for what would not fit all the same.
+    const vast = { ...object("vast"), bytes: 1e15 };
+    await expect(cache.open(vast)).rejects.toMatchObject({ code: "node_disk_full" });
+    expect(service.reads.has(vast.key)).toBe(false);
+    expect(readdirSync(join(dir, "objects"))).toHaveLength(1);
   });
 
   it("stops fetching when it is cancelled", async () => {

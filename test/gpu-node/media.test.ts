@@ -8,7 +8,7 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import sharp from "sharp";
 import { describe, expect, it } from "vitest";
-import type { Tools } from "../../gpu-node/ffmpeg.ts";
+import { start, type Tools } from "../../gpu-node/ffmpeg.ts";
 import { planReads, readFrames, selection, sizeOf } from "../../gpu-node/frames.ts";
 import { type Probed, probeVideo, sniff, typeOf } from "../../gpu-node/media.ts";
 import { readStill } from "../../gpu-node/stills.ts";
@@ -139,6 +139,22 @@ describe.skipIf(!found)("frames of a video", () => {
     await expect(Array.fromAsync(reading)).rejects.toThrow();
   });
 
+  it("are read from a file whose clock starts days after zero", async () => {
+    const codec = ["-c:v", "libx264", "-g", "25", "-output_ts_offset", "250000"];
+    const source = ["-f", "lavfi", "-i", "testsrc2=s=160x120:r=25:d=3"];
+    const path = clip("late.mkv", ...source, ...codec);
+    const probed = await probeVideo(tools, path);
+    expect(probed.durationSeconds).toBeCloseTo(3, 3);
+    await expectSameByEveryPath(path, probed);
+  });
+
+  it("are read from a file whose tags are larger than all that we read of it", async () => {
+    const tags = clipPath("tags.txt");
+    writeFileSync(tags, `;FFMETADATA1\ntitle=${"x".repeat(5_000_000)}\n`);
+    const path = clip("tags.mkv", "-i", longGop(), "-i", tags, "-map_metadata", "1", "-c", "copy");
+    expect((await probeVideo(tools, path)).index.pts.length).toBe(360);
+  });
+
   it.skipIf(!existsSync(REAL)).each(["bottle-detection.mp4", "car-detection.mp4"])(
     "are the same by every path in the real %s",
     async (name) => {
@@ -239,6 +255,24 @@ describe.skipIf(!found)("a file that is not taken", () => {
   });
 });
 
+describe("a run of a program", () => {
+  const silent = (script: string) =>
+    start({ ...tools, ffmpeg: process.execPath, wrap: [] }, "ffmpeg", ["-e", script], {
+      ...{ wallSeconds: 30, stallMs: 600 },
+    });
+
+  it("lasts while its input is read, as on the way to a late frame, and ends where it is not", async () => {
+    const file = JSON.stringify(import.meta.filename);
+    const reading = silent(
+      `const end = setInterval(() => require("fs").readFileSync(${file}), 40);` +
+        "setTimeout(() => clearInterval(end), 1500)",
+    );
+    expect(await reading.ended).toBeNull();
+    const idle = silent("setTimeout(() => {}, 20_000)");
+    expect(await idle.ended).toMatch(/made no progress/);
+  });
+});
+
 describe("a still image", () => {
   it("is turned as its EXIF says, flattened, and bounded", async () => {
     const base = sharp({ create: { width: 40, height: 20, channels: 3, background: "#ff0000" } });
@@ -248,6 +282,19 @@ describe("a still image", () => {
     expect([...(await readStill(clear)).data.subarray(0, 3)]).toEqual([255, 255, 255]);
     expect(await readStill(turned, { longestSide: 20 })).toMatchObject({ width: 10, height: 20 });
     await expect(readStill(Buffer.from("GIF89a nonsense"))).rejects.toThrow(/cannot be decoded/);
+    const deep = base.clone().resize(8, 8).toColourspace("rgb16");
+    for (const bytes of [await deep.clone().png().toBuffer(), await deep.clone().tiff().toBuffer()])
+      expect((await readStill(bytes)).data[0]).toBeGreaterThan(250);
+    const grey = await readStill(await base.clone().greyscale().png().toBuffer());
+    expect([grey.data.length, new Set(grey.data).size]).toEqual([40 * 20 * 3, 1]);
+    const cmyk = await readStill(await base.clone().toColourspace("cmyk").jpeg().toBuffer());
+    expect(cmyk.data.length).toBe(40 * 20 * 3);
+  });
+
+  it("is decoded only where its bytes are of a kind we take", async () => {
+    const drawing = '<svg xmlns="http://www.w3.org/2000/svg" width="9" height="9"/>';
+    await expect(readStill(Buffer.from(drawing))).rejects.toThrow(/no image of a kind we take/);
+    await expect(readStill(Buffer.from(""))).rejects.toThrow(/no image of a kind we take/);
   });
 
   it("is known by its bytes, and SVG is none", async () => {
@@ -278,6 +325,17 @@ describe("a plan of reads", () => {
     expect(planReads([760], keys)).toEqual([{ from: 760, wanted: [760] }]);
     expect(planReads([3, 760], keys, { neverSeek: true })).toEqual([{ from: 0, wanted: [3, 760] }]);
     expect(planReads([700], Uint32Array.from([]))).toEqual([{ from: 0, wanted: [700] }]);
+  });
+
+  it("never makes a selection too long for one argument of a program", () => {
+    const uneven = Array.from({ length: 20_000 }, (_, at) => 1_000_000 + 15 * at + (at % 2));
+    for (const options of [{}, { neverSeek: true }]) {
+      const stretches = planReads(uneven, keys, options);
+      expect(stretches.flatMap(({ wanted }) => wanted)).toEqual(uneven);
+      const longest = Math.max(...stretches.map((stretch) => selection(stretch).length));
+      // Linux takes 128 KiB.
+      expect(longest).toBeLessThan(100_000);
+    }
   });
 
   it("names frames in few words, counted from where it starts", () => {

@@ -11,11 +11,14 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { createServer, get } from "node:http";
-import type { AddressInfo } from "node:net";
+import { get } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { freePorts } from "../../edge/local/ports.ts";
+import { describeNode } from "../../gpu-node/capabilities.ts";
+import { modelsDirOf, parseConfig } from "../../gpu-node/config.ts";
+
 import { groupLives } from "../../gpu-node/processes.ts";
 import { backoffMs } from "../../gpu-node/service.ts";
 import { outcomeOf } from "../../gpu-node/worker.ts";
@@ -272,7 +275,7 @@ describe.skipIf(!found)("a node", () => {
   it("ends each task once though answers are lost and the service stumbles", async () => {
     const node = start();
     service.fault(/\/claim$/, 500, "drop", 429);
-    service.fault(/\/finish$/, "drop", 500, "drop_after");
+    service.fault(/\/finish$/, "drop", "page", 500, "drop_after");
     service.fault(/\/progress$/, "drop", 500);
     const task = label([text("red")]);
     await ended(task);
@@ -281,6 +284,17 @@ describe.skipIf(!found)("a node", () => {
     expect(task.outcomes).toHaveLength(1);
     expect(framesOf(task)).toEqual(framesOf(next));
     expect(childStarts(node)).toBe(1);
+  });
+
+  it("leaves a task to the nodes that have its segmenter", async () => {
+    start();
+    const task = label([text("red")], [0]);
+    task.payload.segmenter = "elsewhere";
+    await until("it gave it back", () => task.outcomes.length > 0);
+    expect(task.outcomes[0]).toEqual({ outcome: "snoozed", seconds: 10 });
+    task.payload.segmenter = null;
+    await ended(task);
+    expect(framesOf(task)).toHaveLength(1);
   });
 
   it("finds work without the socket", async () => {
@@ -303,6 +317,16 @@ describe.skipIf(!found)("a node", () => {
     const bad = startNode({ VANTAGE_URL: "ftp://x", VANTAGE_NODE_SLOTS: "none" });
     expect(await bad.ended).toMatchObject({ code: 1 });
     expect(bad.output()).toMatch(/VANTAGE_URL: .*VANTAGE_NODE_SLOTS: /);
+    const told = startNode({ VANTAGE_URL: service.url.replace("//", "//me:hunter2@") });
+    expect(await told.ended).toMatchObject({ code: 1 });
+    expect(told.output()).toMatch(/VANTAGE_URL: must .* without a user/);
+    expect(told.output()).not.toContain("hunter2");
+    const off = startNode({
+      VANTAGE_URL: `${service.url}/objects`,
+      VANTAGE_NODE_CODE: service.code,
+    });
+    expect(await off.ended).toMatchObject({ code: 1 });
+    expect(off.output()).toMatch(/no vision service at VANTAGE_URL/);
     const unknown = startNode({ VANTAGE_URL: service.url });
     expect(await unknown.ended).toMatchObject({ code: 1 });
     expect(unknown.output()).toMatch(/set VANTAGE_NODE_CODE to a code of an admin/);
@@ -369,19 +393,36 @@ describe("a node without ffmpeg", () => {
 });
 
 describe("the status page", () => {
-  it("shows what the node does, to this machine's own names only", async () => {
-    const probe = createServer();
-    await new Promise<void>((done) => probe.listen(0, "127.0.0.1", done));
-    const port = (probe.address() as AddressInfo).port;
-    await new Promise((done) => probe.close(done));
-    start({ VANTAGE_NODE_STATUS_PORT: String(port), VANTAGE_NODE_NAME: "<b>node</b>" });
-    const url = `http://127.0.0.1:${port}`;
-    await until("it answers", () =>
-      fetch(url).then(
-        () => true,
-        () => false,
-      ),
+  /** On a port that was free; where another program was quicker, on another. */
+  async function startWithPage(more: Record<string, string>) {
+    for (;;) {
+      const [port = 0] = await freePorts(1);
+      const node = start({ VANTAGE_NODE_STATUS_PORT: String(port), ...more });
+      let over = false;
+      void node.ended.then(() => {
+        over = true;
+      });
+      const started = () => node.lines().some(({ event }) => event === "node_started");
+      await until("it started or ended", () => over || started());
+      if (started()) return { node, port };
+    }
+  }
+
+  it("says which key to change where its port is taken, before it takes a task", async () => {
+    const task = label([text("red")]);
+    const { port } = new URL(service.url);
+    const node = start({ VANTAGE_NODE_STATUS_PORT: port });
+    expect(await node.ended).toMatchObject({ code: 1 });
+    expect(node.output()).toMatch(
+      /port \d+ of the status page is taken: set VANTAGE_NODE_STATUS_PORT/,
     );
+    expect(task.fence).toBe(0);
+  });
+
+  it("shows what the node does, to this machine's own names only", async () => {
+    const { node, port } = await startWithPage({ VANTAGE_NODE_NAME: "<b>node</b>" });
+    const url = `http://127.0.0.1:${port}`;
+    expect(node.lines().some(({ event }) => event === "node_started")).toBe(true);
     const status = (await (await fetch(`${url}/status.json`)).json()) as Record<string, unknown>;
     expect(status).toMatchObject({ name: "<b>node</b>", worker: { draining: false } });
     const html = await (await fetch(url)).text();
@@ -393,6 +434,29 @@ describe("the status page", () => {
       get(url, { headers: { host: "evil.example" } }, (answer) => done(answer.statusCode)),
     );
     expect(foreign).toBe(403);
+  });
+});
+
+describe("a machine with a GPU", () => {
+  it("is told to install CUDA libraries only where they are not", async () => {
+    const smi = join(folder, "nvidia-smi");
+    writeFileSync(smi, "#!/bin/sh\necho 'NVIDIA L4, 23034'\n", { mode: 0o755 });
+    const found = { version: "1", tools: null, segmenters: [], problem: null, slots: 1 };
+    const environment = { PATH: folder };
+    const told = async (cuda: boolean) =>
+      (await describeNode({ ...found, environment, cuda })).missing.join(" ");
+    expect(await told(false)).toMatch(/The GPU is not used/);
+    expect(await told(true)).not.toMatch(/GPU/);
+  });
+});
+
+describe("segmenter bundles", () => {
+  it("are looked for where npm run models puts them", () => {
+    const modelsOf = (more: Record<string, string>) =>
+      parseConfig({ VANTAGE_URL: service.url, VANTAGE_NODE_DIR: "/a", ...more }, "name").modelsDir;
+    for (const environment of [{}, { VANTAGE_MODELS: "" }, { VANTAGE_MODELS: "/elsewhere" }]) {
+      expect(modelsOf(environment)).toBe(modelsDirOf(environment));
+    }
   });
 });
 

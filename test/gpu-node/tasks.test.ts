@@ -3,7 +3,7 @@
 // is done.
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
@@ -204,6 +204,15 @@ describe.skipIf(!found)("label", () => {
     expect(segmenter.encoded).toBe(0);
   });
 
+  it("fails at once, for good, on an example that is no image", async () => {
+    const exemplars = [{ crop: Buffer.from("<svg/>").toString("base64") }];
+    const prompts = [{ kind: "exemplar", class_name: "a", exemplars }];
+    const payload = label(stored(rectangles()), { prompts });
+    const outcome = await runTask("label", payload, contextOf());
+    expect(outcome).toMatchObject({ code: "unsupported_media", retryable: false });
+    expect(outcome).toHaveProperty("detail", expect.stringMatching(/no image of a kind we take/));
+  });
+
   it("keeps what is done when it is cancelled between frames", async () => {
     const cancel = new AbortController();
     const context = contextOf({
@@ -333,6 +342,22 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
       ],
     };
   }
+
+  it("fails for now where the node's disk is full", async () => {
+    const archive = join(dir, "full");
+    symlinkSync("/dev/full", archive);
+    const video = stored(rectangles());
+    const bytes = Buffer.from(JSON.stringify(manifest(video)));
+    const payload = {
+      ...{ export_id: "e", format: "yolo", archive: service.target("never.zip"), videos: [video] },
+      manifest: service.source(crypto.randomUUID(), bytes),
+    };
+    const context = contextOf({ cache: { ...cache, temporary: () => archive } });
+    expect(await runTask("export", payload, context)).toMatchObject({
+      ...{ outcome: "failed", code: "node_disk_full", retryable: true },
+    });
+    expect(service.objects.has("never.zip")).toBe(false);
+  });
 
   async function exported(format: "yolo" | "coco") {
     const video = stored(rectangles());

@@ -2,7 +2,7 @@
 // entries.
 
 import { execFileSync } from "node:child_process";
-import { mkdtempSync, rmSync, statSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
@@ -31,6 +31,12 @@ it.skipIf(!foreign)(
     await zip.add("empty", "");
     const bytes = await zip.end();
     expect(statSync(path).size).toBe(bytes);
+    // Who reads it as a stream finds each entry's length before its bytes.
+    const file = readFileSync(path);
+    expect([file.readUInt16LE(6) & 8, file.readUInt32LE(18)]).toEqual([
+      0,
+      Buffer.byteLength("grüße"),
+    ]);
     const entries = python(
       "import zipfile,sys,json;z=zipfile.ZipFile(sys.argv[1]);assert z.testzip() is None;" +
         "print(json.dumps([[i.filename,list(z.read(i)),i.date_time[0],i.external_attr>>16]" +

@@ -3,9 +3,10 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { createService } from "../../edge/http/app.ts";
-import { parseEnvironment, Secret, secret } from "../../edge/http/config.ts";
+import { parseEnvironment, secret } from "../../edge/http/config.ts";
 import { logLine, scrub } from "../../edge/http/log.ts";
 import { ErrorBody, Failure } from "../../shared/errors.ts";
+import { Secret } from "../../shared/secret.ts";
 
 const Environment = z.object({
   TOKEN: secret(),

@@ -1,10 +1,10 @@
 // The EIA source over real HTTP: paging, typing, faults, and a key that never gets out.
 
 import { describe, expect, it } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import { type EiaQuery, fetchEia } from "../../edge/markets/ingest/sources/eia.ts";
 import { Failure } from "../../shared/errors.ts";
+import { Secret } from "../../shared/secret.ts";
 import { HOUR } from "../../shared/time.ts";
 import { type EiaRecord, eiaPage, type Reply, startUpstream } from "../support/recordings.ts";
 

@@ -2,9 +2,9 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
 import type { Database } from "../../edge/http/database.ts";
 import { catalogGraphOf, openGraphWriter, recordSeen } from "../../edge/markets/ingest/graph.ts";
+import { Secret } from "../../shared/secret.ts";
 import { createDatabases, DAY } from "../support/world.ts";
 
 const graphOf = (library: string, symbol: string, ...instrumentIds: string[]) => {

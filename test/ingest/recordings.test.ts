@@ -1,9 +1,9 @@
 // Real recordings through the product's own source, gate and store code.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
 import { gateDemand, gridSeries } from "../../edge/markets/ingest/pipelines/grid.ts";
 import { type EiaQuery, fetchEia } from "../../edge/markets/ingest/sources/eia.ts";
+import { Secret } from "../../shared/secret.ts";
 import { parseInstant } from "../../shared/time.ts";
 import {
   eiaPage,

@@ -1,7 +1,7 @@
 // The stack's own node: it comes back when it dies, asks for a new code only when it must, and is
 // gone when it is stopped.
 
-import { existsSync, mkdtempSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
@@ -63,6 +63,26 @@ it("asks for a code again when the service does not know it any more", async () 
   service.registrations = 0;
   await until("it is known again", () => service.registrations === 1);
   expect(codes).toBe(2);
+});
+
+it("is stopped only when nothing of it can say a word any more", async () => {
+  const entry = join(dir, "entry.mjs");
+  const late = `spawn("sh", ["-c", "sleep 0.3; echo late"], { stdio: ["ignore", 1, 1] }).unref()`;
+  writeFileSync(
+    entry,
+    `import { spawn } from "node:child_process";
+     process.on("SIGTERM", () => { ${late}; process.exit(0); });
+     setInterval(() => {}, 1e6);
+     process.stdout.write('{"event":"node_started"}\\n');`,
+  );
+  const environment = { PATH: process.env.PATH };
+  const onLine = (line: string) => lines.push(line);
+  const talking = startGpuNode({
+    ...{ url: service.url, dir, code: async () => "code", entry, environment, onLine },
+  });
+  await talking.ready;
+  await talking.stop();
+  expect(lines.at(-1)).toBe("late");
 });
 
 it("stops while it waits to come back", async () => {

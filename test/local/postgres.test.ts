@@ -20,9 +20,8 @@ if (!runs) console.warn("SKIPPED: needs root, and a checkout that others may pas
 describe.skipIf(!runs)("as root without the capability to search every folder", () => {
   const program = `
     import { startPostgres } from "${ROOT}/edge/local/postgres.ts";
-    import { freePort } from "${ROOT}/edge/local/ports.ts";
     const [dataDir, logFile] = process.argv.slice(1);
-    const server = await startPostgres({ dataDir, logFile, port: await freePort(), password: "p" });
+    const server = await startPostgres({ dataDir, logFile, password: "p" });
     await server.stop();
     process.stdout.write("started and stopped");`;
 

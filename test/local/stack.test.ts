@@ -7,7 +7,7 @@ import { join } from "node:path";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { operatorOf } from "../../edge/local/operator.ts";
-import { freePort } from "../../edge/local/ports.ts";
+import { freePorts } from "../../edge/local/ports.ts";
 import { startPostgres, superuser } from "../../edge/local/postgres.ts";
 import { prepareState, removeState, stateAt } from "../../edge/local/state.ts";
 import { decodeInline, type Inline } from "../../edge/markets/store/segment.ts";
@@ -20,7 +20,8 @@ const READY = /Vantage runs/;
 let ports: number[];
 
 beforeAll(async () => {
-  ports = [await freePort(), await freePort(), await freePort()];
+  // The stack comes back on them after each kill, so they are chosen before it starts.
+  ports = await freePorts(3);
 });
 afterAll(() => {
   for (const { pid } of processesOf(stateDir)) process.kill(pid, "SIGKILL");
@@ -131,7 +132,6 @@ describe("npm start", () => {
     const server = await startPostgres({
       dataDir: state.postgres,
       logFile: join(state.logs, "postgres.log"),
-      port: await freePort(),
       password: credentials.superuser,
     });
     const client = new pg.Client(superuser(server.port, credentials.superuser, "markets"));

@@ -3,12 +3,12 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, inject, it } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
 import { type NeonEndpoint, startNeonEndpoint } from "../../edge/local/neon.ts";
 import { openGraph } from "../../edge/markets/graph.ts";
 import { recordSeen } from "../../edge/markets/ingest/graph.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { GraphEntity, GraphRelated, Health } from "../../shared/markets.ts";
+import { Secret } from "../../shared/secret.ts";
 import {
   commitHours,
   createDatabases,

@@ -3,7 +3,6 @@
 // objects.
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
 import { followRun } from "../../edge/local/operator.ts";
 import { answerEia } from "../../edge/local/sandbox/eia.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
@@ -11,6 +10,7 @@ import { fetchEia } from "../../edge/markets/ingest/sources/eia.ts";
 import type { CommitRequest, Vintage } from "../../edge/markets/store/commit.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
 import { SeriesRecord } from "../../shared/markets.ts";
+import { Secret } from "../../shared/secret.ts";
 import { iso, systemClock } from "../../shared/time.ts";
 import { setKnowledgeTimes } from "../support/knowledge.ts";
 import { type EiaRecord, eiaPage, startUpstream } from "../support/recordings.ts";

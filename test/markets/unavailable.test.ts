@@ -15,7 +15,6 @@ let workers: Workers;
 const logs: string[] = [];
 beforeAll(async () => {
   workers = await startWorkers({
-    s3Port: 0,
     services: ["markets", "console", "vision"],
     host: "127.0.0.1",
     ports: { markets: 0, console: 0, vision: 0 },

@@ -5,7 +5,6 @@
 import { sql } from "drizzle-orm";
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
 import * as queue from "../../edge/vision/tasks/queue.ts";
 import {
@@ -20,6 +19,7 @@ import {
   TASK_STATES,
 } from "../../edge/vision/tasks/states.ts";
 import { Failure } from "../../shared/errors.ts";
+import { Secret } from "../../shared/secret.ts";
 import type { Outcome } from "../../shared/tasks.ts";
 import { createDatabases } from "../support/world.ts";
 import {

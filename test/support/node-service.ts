@@ -20,8 +20,11 @@ import {
   type Verdict,
 } from "../../shared/tasks.ts";
 
-/** What a request meets in place of an answer; after: it takes effect, its answer is lost. */
-export type Fault = "drop" | "drop_after" | 500 | 429 | 401;
+/**
+ * What a request meets in place of an answer. `drop_after`: it takes effect, its answer is lost.
+ * `page`: something on the way answers for the service, as if all were well.
+ */
+export type Fault = "drop" | "drop_after" | "page" | 500 | 429 | 401;
 
 export interface ServedTask {
   id: string;
@@ -85,6 +88,7 @@ export async function startNodeService(): Promise<NodeService> {
     const body = await bodyOf(request);
     const fault = faults.find((one) => one.path.test(path) && one.left.length > 0)?.left.shift();
     if (fault === "drop") return void request.socket.destroy();
+    if (fault === "page") return void response.writeHead(200).end("<html>Sign in</html>");
     if (typeof fault === "number") {
       return void answer(response, fault, { code: "busy", detail: "come again" });
     }

@@ -7,7 +7,6 @@ import { join } from "node:path";
 import type { TestProject } from "vitest/node";
 import { prepareRoles } from "../../edge/local/databases.ts";
 import { startNeonEndpoint } from "../../edge/local/neon.ts";
-import { freePort } from "../../edge/local/ports.ts";
 import { startPostgres } from "../../edge/local/postgres.ts";
 import { type Credentials, prepareState, stateAt } from "../../edge/local/state.ts";
 
@@ -37,7 +36,6 @@ export async function startSharedPostgres() {
   const postgres = await startPostgres({
     dataDir: state.postgres,
     logFile: join(state.logs, "postgres.log"),
-    port: await freePort(),
     password: credentials.superuser,
   });
   await prepareRoles(postgres.port, credentials);

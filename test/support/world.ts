@@ -6,14 +6,11 @@ import { type AddressInfo, createServer, type Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, inject } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
 import { type DatabaseUrls, databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
 import { type Operator, operatorAt } from "../../edge/local/operator.ts";
-import { freePort } from "../../edge/local/ports.ts";
 import {
   type Bucket,
-  mediaS3Url,
   SERVICES,
   type ServiceName,
   startWorkers,
@@ -26,6 +23,7 @@ import { type CommitRequest, commit } from "../../edge/markets/store/commit.ts";
 import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { openStore, type Store } from "../../edge/markets/store/store.ts";
 import type { Parts } from "../../edge/vision/auth/parts.ts";
+import { Secret } from "../../shared/secret.ts";
 import { callerWorker, objectsOf } from "./objects.ts";
 
 export interface World {
@@ -60,8 +58,6 @@ export interface WorldOptions {
   endpointPort?: number;
   /** Points the services at another catalog graph; null at none. */
   graphUrl?: string | null;
-  /** For a vision service that is killed and must come back where it was; else any free one. */
-  visionPort?: number;
 }
 
 /** What vision services of tests sign with. */
@@ -112,12 +108,10 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
   const folder = mkdtempSync(join(tmpdir(), "vantage-world-"));
   const operatorToken = crypto.randomUUID();
   const logs: string[] = [];
-  const s3Port = await freePort();
   const workers = await startWorkers({
-    s3Port,
     services: options.services ?? SERVICES,
     host: "127.0.0.1",
-    ports: { markets: 0, console: 0, vision: options.visionPort ?? 0 },
+    ports: { markets: 0, console: 0, vision: 0 },
     persistTo: join(folder, "workers"),
     bundles: join(folder, "bundles"),
     s3: { accessKeyId: "test", secretAccessKey: "test" },
@@ -136,7 +130,6 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
       vision: {
         DATABASE_URL: urls.visionOwner,
         TOKEN_SECRET: VISION_TOKEN_SECRET,
-        S3_URL: mediaS3Url(s3Port),
         S3_ACCESS_KEY_ID: "test",
         S3_SECRET_ACCESS_KEY: "test",
         ...options.environment?.vision,

@@ -2,10 +2,10 @@
 
 import { sql } from "drizzle-orm";
 import { expect, it } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
 import type { Parts } from "../../edge/vision/auth/parts.ts";
 import { forgetExpired } from "../../edge/vision/auth/sessions.ts";
 import { abandonUploads } from "../../edge/vision/projects/uploads.ts";
+import { Secret } from "../../shared/secret.ts";
 import { systemClock } from "../../shared/time.ts";
 import { register } from "../support/vision.ts";
 import { createWorld } from "../support/world.ts";

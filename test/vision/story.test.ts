@@ -9,7 +9,6 @@ import { basename, join, resolve } from "node:path";
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
-import { freePort } from "../../edge/local/ports.ts";
 import { AnnotationPage, DatasetExport, JobStatus } from "../../shared/labeling.ts";
 import { ProgressEvent } from "../../shared/progress.ts";
 import { frameId, Video } from "../../shared/vision.ts";
@@ -34,7 +33,7 @@ let folder: string;
 let projectId: string;
 
 beforeAll(async () => {
-  world = await createWorld({ services: ["console", "vision"], visionPort: await freePort() });
+  world = await createWorld({ services: ["console", "vision"] });
   admin = await register(world);
   folder = mkdtempSync(join(tmpdir(), "vantage-story-"));
   projectId = (await newProject(admin)).project_id;

@@ -2,8 +2,8 @@
 // records it as seen. Everything known of a library is its row in the table below.
 
 import { sql } from "drizzle-orm";
+import type { Secret } from "../../../shared/secret.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Secret } from "../../http/config.ts";
 import { type Database, openDatabase } from "../../http/database.ts";
 
 /** A series that ingest saw, with the instruments its rows name. */

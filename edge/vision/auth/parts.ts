@@ -1,8 +1,8 @@
 // What every room of the vision service works with, opened once per environment by its main.
 
 import type { DurableObjectNamespace, R2Bucket } from "@cloudflare/workers-types";
+import type { Secret } from "../../../shared/secret.ts";
 import type { Clock } from "../../../shared/time.ts";
-import type { Secret } from "../../http/config.ts";
 import type { Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
 

@@ -2,8 +2,8 @@
 // is believed only as far as the account's session version and the token's session still stand.
 
 import { jwtVerify, SignJWT } from "jose";
+import type { Secret } from "../../../shared/secret.ts";
 import { DAY } from "../../../shared/time.ts";
-import type { Secret } from "../../http/config.ts";
 import { toHex } from "./digest.ts";
 import type { Parts } from "./parts.ts";
 

@@ -20,6 +20,7 @@ import { join } from "node:path";
 import { deflateRawSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { models } from "../../../gpu-node/models.ts";
+import { ownName } from "../../../gpu-node/processes.ts";
 import { parseManifest } from "../../../gpu-node/segmenters/bundle.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "../../../gpu-node/segmenters/install.ts";
@@ -182,6 +183,13 @@ describe("installing a bundle", () => {
     await expect(refused).rejects.toThrow(BundleBroken);
     await expect(refused).rejects.toThrow(reason);
     expect(existsSync(modelsDir) ? left() : []).toEqual([]);
+  });
+
+  it("removes what an installation left that was broken off, and nothing of one that runs", async () => {
+    const [dead, running] = [".installing-4194303-1-x", `.installing-${ownName()}-x`];
+    for (const name of [dead, running]) mkdirSync(join(modelsDir, name), { recursive: true });
+    await install(good);
+    expect(readdirSync(modelsDir).toSorted()).toEqual([running, "sam2-stand-in"]);
   });
 
   it("keeps the old bundle when the new one is broken", async () => {
@@ -353,6 +361,27 @@ describe("npm run models", () => {
     expect(await run("--help")).toMatchObject({ code: 0 });
     expect(await run("dance")).toMatchObject({ code: 2 });
     expect(await run("list", "--what")).toMatchObject({ code: 2 });
+  });
+
+  it("says what is wrong where it cannot go on, without a stack", async () => {
+    const nowhere = join(root, "nowhere");
+    expect(await run("describe", nowhere, "--kind", "sam2", "--licence", "x")).toMatchObject({
+      ...{ code: 1, text: expect.stringMatching(/no such file or directory/) },
+    });
+    expect(await run("install", "http://")).toMatchObject({ code: 1 });
+    expect(await run("verify", "--device", "gpu")).toMatchObject({ code: 2 });
+    expect(await run("verify", "--threads", "many")).toMatchObject({ code: 2 });
+    const file = join(root, "a-file");
+    writeFileSync(file, "");
+    const lines: string[] = [];
+    const terminal = {
+      environment: { VANTAGE_MODELS: file },
+      say: (line: string) => lines.push(line),
+    };
+    expect([await models(["list"], terminal), lines.join()]).toEqual([
+      1,
+      expect.stringMatching(/not a directory/),
+    ]);
   });
 
   it("installs plain files where a source has links", async () => {
