@@ -43,7 +43,7 @@ export interface NodeParts {
   childEntry: string;
   listSegmenters(modelsDir: string): Promise<SegmenterInfo[]>;
   /** Shorter times, for tests. */
-  worker?: Pick<WorkerOptions, "heartbeatMs" | "idleMs">;
+  worker?: Pick<WorkerOptions, "heartbeatMs" | "idleMs" | "stallMs">;
   grace?: WorkerOptions["slot"]["grace"];
 }
 

@@ -4,7 +4,7 @@
 
 import type { Capabilities, ClaimedTask, Outcome, TaskProgress, Verdict } from "../shared/tasks.ts";
 import { HEARTBEAT_SECONDS } from "../shared/tasks.ts";
-import { type Clock, iso } from "../shared/time.ts";
+import { type Clock, HOUR, iso } from "../shared/time.ts";
 import type { Log } from "./log.ts";
 import { backoffMs, LeaseStale, NodeRefused, type Service } from "./service.ts";
 import { type Left, Slot, type SlotOptions } from "./slot.ts";
@@ -18,6 +18,8 @@ export interface WorkerOptions {
   clock: Clock;
   /** For tests; the protocol's own otherwise. */
   heartbeatMs?: number;
+  /** A task that shows no sign of life for so long is ended, to be tried again. */
+  stallMs?: number;
   /** Pause between claims while the service's socket is open, and would say when there is work. */
   idleMs?: number;
 }
@@ -27,6 +29,9 @@ interface Running {
   task: ClaimedTask;
   slot: Slot;
   since: number;
+  /** When it last reported progress. */
+  lastSign: number;
+  stalled: boolean;
   /** The hardest thing that was wanted so far; see Verdict. `snooze`: the node drains. */
   wanted: Verdict | "snooze";
   progress: TaskProgress | null;
@@ -71,6 +76,8 @@ export interface Worker {
 const CLAIM_WAIT_SECONDS = 10;
 const COUNTER_WAIT_SECONDS = 1;
 const IDLE_MS = 15_000;
+/** The longest silence of honest work is the download of a large video. */
+const STALL_MS = 2 * HOUR;
 /** Longer is not waited for a report while the node drains. */
 const FINISH_MS_MAX = 10_000;
 
@@ -238,6 +245,8 @@ class Supervisor implements Worker {
       task,
       slot,
       since: this.#options.clock(),
+      lastSign: this.#options.clock(),
+      stalled: false,
       wanted: "go_on",
       progress: null,
       reporting: false,
@@ -271,7 +280,8 @@ class Supervisor implements Worker {
     // Whatever was to be ended is reported only once it is gone, also where it ended by itself.
     if (HARDNESS[running.wanted] >= HARDNESS.snooze) await slot.end();
     running.left = true;
-    const outcome = outcomeOf(left, running.wanted);
+    const outcome =
+      running.stalled && left.how === "ended" ? STALLED : outcomeOf(left, running.wanted);
     const seconds = (this.#options.clock() - running.since) / 1_000;
     const name = outcome?.outcome ?? "abandoned";
     this.#ended[name] = (this.#ended[name] ?? 0) + 1;
@@ -308,6 +318,7 @@ class Supervisor implements Worker {
 
   /** Reports progress, one report at a time, the newest when its turn comes. */
   #report(running: Running, progress: TaskProgress) {
+    running.lastSign = this.#options.clock();
     running.progress = progress;
     running.next = progress;
     if (running.reporting) return;
@@ -334,6 +345,7 @@ class Supervisor implements Worker {
 
   async #heartbeat(more: { capabilities?: Capabilities } = {}) {
     const held = [...this.#running.values()];
+    for (const running of held) this.#endStalled(running);
     try {
       const verdicts = await this.#options.service.heartbeat({
         tasks: held.map(({ task }) => ({ task_id: task.task_id, fence: task.fence })),
@@ -349,6 +361,16 @@ class Supervisor implements Worker {
       if (thrown instanceof NodeRefused) this.#fail(thrown);
       else this.#options.log.warning("heartbeat_failed", { error: thrown });
     }
+  }
+
+  /** A child that hangs in native code would keep its lease and its slot for ever. */
+  #endStalled(running: Running) {
+    const { lastSign, stalled, left, task, slot } = running;
+    const silentMs = this.#options.clock() - lastSign;
+    if (stalled || left || silentMs < (this.#options.stallMs ?? STALL_MS)) return;
+    running.stalled = true;
+    this.#options.log.error("task_stalled", { task_id: task.task_id, seconds: silentMs / 1_000 });
+    void slot.end({ atOnce: true });
   }
 
   /** Does what is wanted of a task; only something harder replaces what was wanted before. */
@@ -379,6 +401,13 @@ class Supervisor implements Worker {
     void running.slot.end();
   }
 }
+
+const STALLED: Outcome = {
+  outcome: "failed",
+  code: "node_stalled",
+  detail: "the task showed no sign of life for too long and was ended",
+  retryable: true,
+};
 
 const WAITED_FOR: readonly string[] = ["preview", "segment", "frames"];
 const isWaitedFor = (kind: string) => WAITED_FOR.includes(kind);

@@ -203,6 +203,19 @@ describe.skipIf(!found)("a node", () => {
     expect(performance.now() - since).toBeLessThan(2_000);
   });
 
+  it("ends a task that shows no sign of life, and takes the next one", async () => {
+    start({ TEST_STALL_MS: "5000" });
+    const path = join(folder, "hang");
+    const stalled = label([text(`hang ${path}`)]);
+    await ended(stalled);
+    expect(stalled.outcomes).toMatchObject([
+      { outcome: "failed", code: "node_stalled", retryable: true },
+    ]);
+    const next = label([text("red")]);
+    await ended(next);
+    expect(next.outcomes).toMatchObject([{ outcome: "finished" }]);
+  });
+
   it("leaves no process behind without the kernel's help either", async () => {
     // Nothing but ffmpeg is on the path: no setpriv, no namespace, no limits.
     for (const program of ["ffmpeg", "ffprobe"] as const) {

@@ -1,5 +1,6 @@
 // When the providers of the thirteen-month simulation publish each value: their usual times, late
-// hours, late weeks, holidays, and now and then a release that comes after everybody stopped waiting.
+// hours, late weeks, holidays, and now and then a release that comes after everybody stopped
+// waiting.
 
 import { operatingDay } from "../../shared/operating-day.ts";
 import { DAY, HOUR, MINUTE } from "../../shared/time.ts";

@@ -1,10 +1,11 @@
 // Thirteen months of every schedule under a fake clock, on the real ledger and the real store: both
 // daylight-saving changes, provider outages, late and very late releases, cron deliveries that come
 // late, twice or never, lost and repeated messages, killed processes, and our own downtime. In the
-// end every expected partition is materialized, or late or failed with a reason, and every value the
-// providers published is stored.
+// end every expected partition is materialized, or late or failed with a reason, and every value
+// the providers published is stored.
 //
-// The pipelines are the real ones but for what they fetch: a model of each provider with one series.
+// The pipelines are the real ones but for what they fetch: a model of each provider with one
+// series.
 
 import { drizzle } from "drizzle-orm/node-postgres";
 import pg from "pg";

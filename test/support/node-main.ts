@@ -4,10 +4,11 @@ import { join } from "node:path";
 import { runNode } from "../../gpu-node/main.ts";
 import { RECTANGLES } from "./rectangles.ts";
 
+const { TEST_STALL_MS: stallMs } = process.env;
 const status = await runNode(process.env, {
   childEntry: join(import.meta.dirname, "node-child.ts"),
   listSegmenters: async () => [RECTANGLES],
-  worker: { heartbeatMs: 100, idleMs: 200 },
+  worker: { heartbeatMs: 100, idleMs: 200, ...(stallMs ? { stallMs: Number(stallMs) } : {}) },
   grace: { cancelMs: 500, termMs: 300 },
 });
 process.exit(status);

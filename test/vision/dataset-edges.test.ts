@@ -74,6 +74,19 @@ async function manifestOf(id: string, options: object = {}) {
 const invalid = [422, "invalid_request"];
 
 describe("a round", () => {
+  it("settles a cancelled task whose partial result nobody can read", async () => {
+    const id = await begun();
+    const task = (await node.claim(["label"])) as ClaimedTask;
+    await admin.ok("POST", `/jobs/${id}/stop`);
+    await node.finish(task, { outcome: "cancelled", result: { frames: "none" } });
+    await world.tick(Date.now());
+    expect(await statusOf(id)).toMatchObject({ state: "stopped" });
+    const { rows } = await world.visionDatabase.execute(
+      sql`SELECT settled_at FROM task WHERE id = ${task.task_id}::uuid AND settled_at IS NULL`,
+    );
+    expect(rows).toEqual([]);
+  });
+
   it("that was planned in part is planned to its end, though some of it is done", async () => {
     const id = await begun();
     const first = (await node.claim(["label"])) as ClaimedTask;
@@ -114,8 +127,9 @@ describe("a job", () => {
       ),
     );
     expect(asked.map(({ status }) => status).toSorted()).toEqual([202, 409, 409]);
-    const classes = await admin.ok<unknown[]>("GET", `/jobs/${id}/classes`);
-    expect(classes).toHaveLength(2);
+    const classes = async (query = "") =>
+      (await admin.ok<unknown[]>("GET", `/jobs/${id}/classes${query}`)).length;
+    expect([await classes(), await classes("?all=true")]).toEqual([1, 2]);
     expect(await admin.ok("GET", `/jobs/${id}`)).toMatchObject({ ended_at: null });
     await node.work();
     expect(await statusOf(id)).toMatchObject({ state: "completed" });
@@ -186,6 +200,33 @@ describe("a dataset", () => {
         FROM job WHERE id = ${id}::uuid`);
     await world.tick(Date.now());
     expect(await admin.ok("GET", `/exports/${exportId}`)).toMatchObject({ state: "failed" });
+  });
+
+  it("goes with its job, also where a node is still making it", async () => {
+    const id = await begun();
+    await node.work();
+    const keys = async () => (await world.media.list({ prefix: "ws/" })).objects.map((o) => o.key);
+    const before = await keys();
+    await manifestOf(id);
+    const request = admin.send("POST", `/jobs/${id}/export`, {});
+    let making: ClaimedTask | null = null;
+    await expect
+      .poll(async () => {
+        making ??= await node.claim(["export"]);
+        return making;
+      })
+      .not.toBeNull();
+    await admin.ok("DELETE", `/jobs/${id}`);
+    const late = making as unknown as ClaimedTask;
+    const { archive } = TASK_KINDS.export.payload.parse(late.payload);
+    const headers = { "Content-Type": archive.content_type };
+    await fetch(archive.url, { method: "PUT", headers, body: "a zip" });
+    await node.finish(late, { outcome: "cancelled", result: null });
+    await request;
+    await world.tick(Date.now());
+    await expect
+      .poll(async () => (await keys()).filter((key) => !before.includes(key)))
+      .toEqual([]);
   });
 
   it("is made of 100,000 annotations with their masks", { timeout: 120_000 }, async () => {

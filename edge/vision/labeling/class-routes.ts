@@ -88,14 +88,17 @@ function addNumbers(app: App<Parts>) {
     method: "get",
     path: `${API}/jobs/{job_id}/classes`,
     tags,
-    summary: "Classes of a job",
+    summary: "Classes present in a job's annotations",
+    description: "`all=true` also lists the job's classes that no annotation has yet.",
     security: bearer,
-    request: { params: jobId },
+    request: { params: jobId, query: z.object({ all: z.stringbool().default(false) }) },
     responses: { 200: json("classes, in the order of exports", z.array(JobClass)), ...readErrors },
   });
   app.openapi(classes, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-    return context.json(await listClasses(context.var.service.database, job), 200);
+    const classes = await listClasses(context.var.service.database, job);
+    const { all } = context.req.valid("query");
+    return context.json(all ? classes : classes.filter((one) => one.annotations > 0), 200);
   });
 
   const overview = createRoute({

@@ -9,7 +9,7 @@ import { iso } from "../../../shared/time.ts";
 import { idList } from "../auth/accounts.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { presignGet, target } from "../tasks/objects.ts";
-import type { Task } from "../tasks/queue.ts";
+import { requestCancel, type Task } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 import type { JobRow } from "./jobs.ts";
 import { type ManifestOptions, writeManifest } from "./manifest.ts";
@@ -55,8 +55,14 @@ export async function startExport(
 }
 
 /** An export task ended. May be called again for the same task. */
-export async function exportEnded({ database }: Parts, task: Task): Promise<void> {
+export async function exportEnded(parts: Parts, task: Task): Promise<void> {
+  const { database } = parts;
   const id = task.subject.slice(subjectOf("").length);
+  const { rows } = await database.execute(
+    sql`SELECT id FROM dataset_export WHERE id = ${id}::uuid`,
+  );
+  // Its job was deleted while a node made it.
+  if (rows.length === 0) return deleteObjects(parts, keysOf(task.workspaceId, id));
   if (task.state === "finished") {
     const { bytes, summary } = TASK_KINDS.export.result.parse(task.result);
     await database.execute(sql`
@@ -68,6 +74,22 @@ export async function exportEnded({ database }: Parts, task: Task): Promise<void
   await database.execute(sql`
     UPDATE dataset_export SET state = 'failed', failure = ${failure}, ended_at = now()
      WHERE id = ${id}::uuid AND state = 'queued'`);
+}
+
+const deleteObjects = ({ bucket }: Parts, keys: ReturnType<typeof keysOf>) =>
+  bucket.delete(Object.values(keys));
+
+/** The exports of a job that is about to be deleted; what is returned deletes their objects. */
+export async function releaseExports(parts: Parts, job: JobRow): Promise<() => Promise<void>> {
+  const { rows } = await parts.database.execute<{ id: string }>(
+    sql`SELECT id::text FROM dataset_export WHERE job_id = ${job.id}::uuid`,
+  );
+  return async () => {
+    for (const { id } of rows) {
+      await requestCancel(parts.database, { subject: subjectOf(id) });
+      await deleteObjects(parts, keysOf(job.workspaceId, id));
+    }
+  };
 }
 
 /** Ends the exports that a crash kept from being enqueued: nobody would ever make them. */

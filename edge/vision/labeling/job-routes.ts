@@ -16,6 +16,7 @@ import { issueTicket } from "../progress/tickets.ts";
 import { requestCancel } from "../tasks/queue.ts";
 import { inJob } from "./changes.ts";
 import { unusedNumber } from "./classes.ts";
+import { releaseExports } from "./exports.ts";
 import { groundAll } from "./grounding.ts";
 import {
   findJob,
@@ -170,7 +171,7 @@ function addEditing(app: App<Parts>) {
     path: `${API}/jobs/{job_id}`,
     tags,
     summary: "Delete a job and all its annotations",
-    description: "For engineers. Its tasks are cancelled; its videos stay.",
+    description: "For engineers. Its tasks are cancelled and its exports deleted; its videos stay.",
     security: bearer,
     request: { params: jobId },
     responses: { 204: { description: "the job is gone" }, ...writeErrors },
@@ -179,7 +180,9 @@ function addEditing(app: App<Parts>) {
     const { database } = context.var.service;
     const job = await jobFor(context, context.req.valid("param").job_id, "engineer");
     await requestCancel(database, { subject: subjectOf(job.id) });
+    const deleteExports = await releaseExports(context.var.service, job);
     await database.execute(sql`DELETE FROM job WHERE id = ${job.id}::uuid`);
+    await deleteExports();
     return context.body(null, 204);
   });
 

@@ -47,10 +47,10 @@ export async function labelProgressed(parts: Parts, task: Task): Promise<void> {
 export async function labelEnded(parts: Parts, task: Task): Promise<void> {
   const job = await jobOf(parts, task);
   if (!job) return settleOnly(parts, task);
-  const result =
-    task.state === "finished" || (task.state === "cancelled" && task.result !== null)
-      ? TASK_KINDS.label.result.parse(task.result)
-      : null;
+  // A finished task's was checked when it was reported; a cancelled one's may be of any shape.
+  const found = TASK_KINDS.label.result.safeParse(task.result);
+  const ended = task.state === "finished" || task.state === "cancelled";
+  const result = ended && found.success ? found.data : null;
   await store(parts, { job, task, result });
   await beginJob(parts, job, parts.clock());
   await advanceJob(parts, job.id, job.workspaceId);

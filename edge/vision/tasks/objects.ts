@@ -8,8 +8,10 @@ import type { Parts } from "../auth/parts.ts";
 
 /** A user's download. */
 const USER_SECONDS = 900;
-/** A node's objects, and the parts of an upload. */
-const NODE_SECONDS = 3_600;
+/** The parts of an upload. */
+const PART_SECONDS = 3_600;
+/** A node's objects: it writes the last of them when a task ends, hours after its claim. */
+const NODE_SECONDS = 12 * 3_600;
 
 export type SigningParts = Pick<Parts, "s3" | "clock">;
 
@@ -51,7 +53,7 @@ export const presignPart = (
   { uploadId, partNumber, bytes }: { uploadId: string; partNumber: number; bytes: number },
 ): Promise<string> =>
   presign(parts, {
-    ...{ method: "PUT", key, seconds: NODE_SECONDS },
+    ...{ method: "PUT", key, seconds: PART_SECONDS },
     headers: { "Content-Length": String(bytes) },
     query: { partNumber: String(partNumber), uploadId },
   });
