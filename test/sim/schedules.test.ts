@@ -7,12 +7,8 @@
 // The pipelines are the real ones but for what they fetch: a model of each provider with one
 // series.
 
-import { drizzle } from "drizzle-orm/node-postgres";
-import pg from "pg";
-import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
-import type { Database } from "../../edge/http/database.ts";
-import { createLog } from "../../edge/http/log.ts";
-import { executeRun, type IngestParts } from "../../edge/markets/ingest/execute.ts";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { executeRun } from "../../edge/markets/ingest/execute.ts";
 import { claimRun } from "../../edge/markets/ingest/ledger.ts";
 import {
   latestPartition,
@@ -25,10 +21,9 @@ import { type Pipeline, schedulesOf } from "../../edge/markets/ingest/pipeline.t
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { nextTick } from "../../edge/markets/ingest/schedule.ts";
 import { minuteTick } from "../../edge/markets/ingest/tick.ts";
-import { openStore } from "../../edge/markets/store/store.ts";
 import { Failure } from "../../shared/errors.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
-import { createDatabases } from "../support/world.ts";
+import { type ScriptedIngest, scriptedIngest } from "../support/ingest.ts";
 import { releaseOf, stepOf } from "./releases.ts";
 
 const FROM = Date.parse("2025-10-14T00:00:00Z");
@@ -47,26 +42,14 @@ function dice(seed: number): () => number {
   };
 }
 
-interface Message {
-  at: number;
-  runId: string;
-}
-
-interface Sim {
-  /** Minutes at which the cron has something to rescue. */
-  rescues: number[];
-  parts: IngestParts;
-  now: number;
-  queue: Message[];
-  figures: Record<string, number>;
-}
-
-let sim: Sim;
-let client: pg.Pool;
+let sim: ScriptedIngest;
+const figures: Record<string, number> = {};
+/** Minutes at which the cron has something to rescue. */
+let rescues: number[] = [];
 const roll = dice(20_261_121);
 const chance = (share: number) => roll() < share;
 const count = (what: string, by = 1) => {
-  sim.figures[what] = (sim.figures[what] ?? 0) + by;
+  figures[what] = (figures[what] ?? 0) + by;
 };
 
 /** Times in which a provider answers nothing, and ours in which nothing runs. */
@@ -117,39 +100,20 @@ function publishedSteps(pipeline: Pipeline, from: number, to: number, now: numbe
 }
 
 beforeAll(async () => {
-  const urls = await createDatabases();
-  const { port } = inject("postgres");
-  const url = new URL(urls.marketsWriter);
-  url.port = String(port);
-  client = new pg.Pool({ connectionString: url.href, max: 4 });
-  const database = drizzle({ client }) as unknown as Database;
-  const bucket = new Proxy({}, { get: () => () => Promise.reject(new Error("no object here")) });
-  const clock = () => sim.now;
-  const log = { ...createLog("sim"), info() {}, warning() {}, error() {} };
-  sim = {
-    now: FROM,
-    ...{ queue: [], rescues: [] },
-    figures: {},
-    parts: {
-      pipelines: PIPELINES.filter(isWanted).map(modelled),
-      ...{ database, bucket: bucket as IngestParts["bucket"], graph: null, clock, log },
-      store: openStore({ database, bucket: bucket as IngestParts["bucket"] }),
-      upstreams: { fetcher: {} } as IngestParts["upstreams"],
-      leaseMs: LEASE_MS,
-      pause: async () => {},
-      send: async (_job, runIds, delaySeconds = 0) => {
-        for (const runId of runIds) {
-          if (chance(0.01)) {
-            count("messages lost");
-            sim.rescues.push(minuteAfter(sim.now + delaySeconds * 1_000 + 15 * MINUTE));
-          } else sim.queue.push({ at: sim.now + delaySeconds * 1_000, runId });
-          if (chance(0.02)) sim.queue.push({ at: sim.now + delaySeconds * 1_000 + 1, runId });
-        }
-      },
-    },
+  const pipelines = PIPELINES.filter(isWanted).map(modelled);
+  sim = await scriptedIngest({ pipelines, now: FROM, leaseMs: LEASE_MS });
+  sim.parts.send = async (_job, runIds, delaySeconds = 0) => {
+    const at = sim.now + delaySeconds * 1_000;
+    for (const runId of runIds) {
+      if (chance(0.01)) {
+        count("messages lost");
+        rescues.push(minuteAfter(at + 15 * MINUTE));
+      } else sim.queue.push({ at, runId });
+      if (chance(0.02)) sim.queue.push({ at: at + 1, runId });
+    }
   };
 });
-afterAll(() => client.end());
+afterAll(() => sim.close());
 
 /** Delivers one cron event, or what may become of it. */
 async function deliver(now: number) {
@@ -171,7 +135,7 @@ async function consume() {
       // Killed right after it took the run: nothing but its lease is left.
       await claimRun(sim.parts.database, runId, sim.now, LEASE_MS);
       count("processes killed");
-      sim.rescues.push(minuteAfter(sim.now + LEASE_MS), minuteAfter(sim.now + 17 * MINUTE));
+      rescues.push(minuteAfter(sim.now + LEASE_MS), minuteAfter(sim.now + 17 * MINUTE));
     } else await executeRun(sim.parts, runId);
   }
 }
@@ -184,8 +148,8 @@ function nextEvent(now: number): number {
     ({ schedule }) => nextTick(schedule, now) ?? Infinity,
   );
   const messages = sim.queue.map(({ at }) => Math.max(at, now + 1));
-  sim.rescues = sim.rescues.filter((at) => at > now);
-  return Math.min(...ticks, ...messages, ...sim.rescues);
+  rescues = rescues.filter((at) => at > now);
+  return Math.min(...ticks, ...messages, ...rescues);
 }
 
 async function run() {
@@ -224,7 +188,7 @@ describe("thirteen months of schedules", () => {
       const from = partitionRange(partitions, first, UNTIL).from;
       await expectStored(pipeline, from, partitionRange(partitions, last, UNTIL).to);
     }
-    const { rows } = await client.query<{ what: string; n: number }>(`
+    const { rows } = await sim.client.query<{ what: string; n: number }>(`
       SELECT 'runs ' || state AS what, count(*)::int AS n FROM run GROUP BY 1
       UNION ALL SELECT 'ticks that started a run', count(*)::int FROM tick WHERE run_id IS NOT NULL
       UNION ALL SELECT 'ticks skipped: ' || regexp_replace(skip_reason, '\\d{4}\\S*', '…', 'g'),
@@ -233,15 +197,15 @@ describe("thirteen months of schedules", () => {
         WHERE event IN ('waits', 'retries') GROUP BY 1
       UNION ALL SELECT 'vintages', count(*)::int FROM vintage ORDER BY 1`);
     for (const { what, n } of rows) count(what, n);
-    const lines = Object.entries(sim.figures).map(([what, n]) => `  ${n} ${what}`);
+    const lines = Object.entries(figures).map(([what, n]) => `  ${n} ${what}`);
     process.stdout.write(`Thirteen months of schedules:\n${lines.join("\n")}\n`);
-    expect(sim.figures["runs succeeded"]).toBeGreaterThan(9_000);
-    expect(sim.figures["runs queued"] ?? 0).toBeLessThan(20);
+    expect(figures["runs succeeded"]).toBeGreaterThan(9_000);
+    expect(figures["runs queued"] ?? 0).toBeLessThan(20);
   }, 900_000);
 
   it("fired each schedule at every one of its instants, once", async () => {
     for (const { schedule } of schedulesOf(sim.parts.pipelines)) {
-      const { rows } = await client.query<{ at: string }>(
+      const { rows } = await sim.client.query<{ at: string }>(
         `SELECT to_char(scheduled_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS at
            FROM tick WHERE schedule = $1 ORDER BY scheduled_at`,
         [schedule.name],
