@@ -50,8 +50,10 @@ export async function readBack(
   const newest = oldestNewest(read);
   const stale_symbols = await staleSymbols(store, pipeline, read);
   const nothing = { schema, warnings: [], newest: null, stale_symbols };
-  if (newest === null)
-    return { ...nothing, passed: false, failures: 0, reason: "nothing was read back" };
+  if (newest === null) {
+    const passed = pipeline.mayBeEmpty?.(partition, now) ?? false;
+    return { ...nothing, passed, failures: 0, reason: "nothing was read back" };
+  }
   const { findings } = pipeline.gate(read, { partition, window, now });
   const lag = Math.min(partition.to, asOf) - newest;
   const errors = [...findings, ...written.errors]
