@@ -181,7 +181,7 @@ function requireWhole(lines: readonly AreaYear[], file: string) {
   throw new Failure("upstream_truncated", `${file} ends before ${last} for ${short.join(" ")}`);
 }
 
-/** The lines of a file, without the areas that are not kept. Fails naming the column that drifted. */
+/** The lines of a file, but for areas that are not kept. Fails naming a column that drifted. */
 export function parseDegreeDays(text: string, element: Element): AreaYear[] {
   const lines = text.split("\n");
   if (lines.pop() !== "" || lines.length === 0)
