@@ -1,7 +1,7 @@
 // Twelve Data over real HTTP: the header, its pages, its ways to refuse, and bars that hold.
 
 import { describe, expect, it, onTestFinished } from "vitest";
-import { Secret } from "../../edge/http/config.ts";
+
 import type { Fault } from "../../edge/local/sandbox/answers.ts";
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import { answerTwelveData } from "../../edge/local/sandbox/twelve-data.ts";
@@ -9,6 +9,7 @@ import { gateIntraday, intradayBars } from "../../edge/markets/ingest/pipelines/
 import { BAR_MS, type Bar, fetchBars } from "../../edge/markets/ingest/sources/twelve-data.ts";
 import type { Row } from "../../edge/markets/store/plan.ts";
 import { Failure } from "../../shared/errors.ts";
+import { Secret } from "../../shared/secret.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
 import { type Reply, startUpstream } from "../support/recordings.ts";
 

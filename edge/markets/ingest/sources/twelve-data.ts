@@ -7,8 +7,9 @@
 
 import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
+import type { Secret } from "../../../../shared/secret.ts";
 import { iso, MINUTE, parseInstant } from "../../../../shared/time.ts";
-import type { Secret } from "../../../http/config.ts";
+
 import type { Range } from "../../store/plan.ts";
 import { type Answer, type Fetcher, get } from "./upstream.ts";
 
