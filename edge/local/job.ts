@@ -1,9 +1,10 @@
 // `npm run job -- …`: the orchestrator's command line, against the stack that runs on this machine.
 
 import { parseArgs } from "node:util";
-import type { Backfill, Run } from "../../shared/markets.ts";
+import type { Backfill } from "../../shared/markets.ts";
 import { RunState } from "../../shared/markets.ts";
-import { barOf, detailOf, eventLine, runLine, table } from "./lines.ts";
+import { backfillView } from "./backfill-view.ts";
+import { eventLine, progressOf, runLine, table } from "./lines.ts";
 import { followBackfill, followRun, type Operator, OperatorError, operatorOf } from "./operator.ts";
 import { stateAt } from "./state.ts";
 
@@ -156,15 +157,22 @@ async function backfill(operator: Operator, [job]: readonly string[], values: Va
     const bounds = rangeOf(required(range, "--partition-range <first>:<last>"));
     started = await operator.startBackfill({ job: named, ...bounds });
   }
-  const { backfill_id, runs: counts } = started;
-  const total = Object.values(counts).reduce((sum, count) => sum + count, 0);
+  const { backfill_id } = started;
+  const { total } = progressOf(started);
   say(`backfill ${backfill_id}: ${started.job} ${started.first} to ${started.last}, ${total} runs`);
   if (values["no-wait"]) return;
   process.on("SIGINT", () => {
     say(`\nThe backfill goes on. To end it: npm run job -- cancel ${backfill_id}`);
     process.exit(130);
   });
-  const ended = await followBackfill(operator, started, backfillView(operator));
+  const ended = await followBackfill(
+    operator,
+    started,
+    backfillView(operator, {
+      isTerminal: process.stdout.isTTY,
+      write: (text) => process.stdout.write(text),
+    }),
+  );
   sayBackfill(ended);
   const { failed, late, canceled } = ended.runs;
   if (failed + late + canceled === 0) return;
@@ -175,27 +183,6 @@ async function backfill(operator: Operator, [job]: readonly string[], values: Va
 function sayBackfill({ job, runs: counts }: Backfill) {
   const parts = Object.entries(counts).filter(([, count]) => count > 0);
   say(`${job}: ${parts.map(([state, count]) => `${count} ${state}`).join(", ")}`);
-}
-
-/** A bar on a terminal, with a line for each failure; elsewhere a line for each run that ended. */
-function backfillView(operator: Operator) {
-  const isTerminal = process.stdout.isTTY;
-  const told = new Set<string>();
-  const isNews = (run: Run) =>
-    run.finished_at !== null && !told.has(run.run_id) && (!isTerminal || run.state !== "succeeded");
-  return async (backfill: Backfill) => {
-    const listed = await operator.runs({ backfill_id: backfill.backfill_id, limit: 500 });
-    const news = listed
-      .filter(isNews)
-      .sort((left, right) => ((left.finished_at ?? "") < (right.finished_at ?? "") ? -1 : 1));
-    for (const run of news) {
-      told.add(run.run_id);
-      say(`${isTerminal ? "\r\x1b[K" : ""}${run.partition}  ${run.state}${detailOf(run)}`);
-    }
-    const { queued, running } = backfill.runs;
-    if (isTerminal)
-      process.stdout.write(`\r\x1b[K${barOf(backfill)}${queued + running === 0 ? "\n" : ""}`);
-  };
 }
 
 async function partitions(operator: Operator, [job]: readonly string[], values: Values) {
