@@ -42,6 +42,8 @@ const Environment = z.object({
   OPERATOR_TOKEN: secret(),
   /** EIA API key. With it the real EIA answers; without it and without a sandbox, EIA runs fail. */
   EIA_API_KEY: optionalSecret(),
+  /** Twelve Data API key. With it the real one answers; else as with EIA's. */
+  TWELVE_DATA_API_KEY: optionalSecret(),
   /** Base URL of the sandbox upstream, for providers whose credential is not set. Unset: none. */
   SANDBOX_URL: z.url("must be a URL").optional(),
   /** How long a silent run stays its process's own before the minute cron frees it. */

@@ -1,54 +1,127 @@
 // `npm run job -- …`: the orchestrator's command line, against the stack that runs on this machine.
 
 import { parseArgs } from "node:util";
-import type { Run } from "../../shared/markets.ts";
-import { followBackfill, followRun, type Operator, operatorOf } from "./operator.ts";
+import type { Backfill } from "../../shared/markets.ts";
+import { RunState } from "../../shared/markets.ts";
+import { backfillView } from "./backfill-view.ts";
+import { eventLine, progressOf, runLine, table } from "./lines.ts";
+import { followBackfill, followRun, type Operator, OperatorError, operatorOf } from "./operator.ts";
 import { stateAt } from "./state.ts";
 
 const USAGE = `npm run job -- <command>
 
   list                                        jobs with their schedules
-  launch [job_name] [--partition KEY]         run the newest partition now (all jobs when none is named)
+  launch [job_name] [--partition KEY]         run the newest partition now (of every job when none is named)
   backfill <job_name> --partition-range A:B   rebuild partitions A to B, e.g. 2026-01-01:2026-01-31
-  runs [--limit N]                            newest runs
+  backfill --retry-failed BACKFILL_ID         run its failed, late and canceled partitions again
+  partitions <job_name> [--partition-range A:B]  where they stand; the newest 60
+  runs [--job NAME] [--state STATE] [--partition KEY] [--backfill ID] [--limit N]
+                                              newest runs first; 20
+  events <run_id>                             a run's journal
+  cancel <run_id|backfill_id>                 end what has not ended; what was committed stays
+  schedules [on|off <schedule|all>]           list, or switch on or off
+  ticks [schedule] [--limit N]                what schedules did when they were due; newest 20
 
-launch and backfill wait for the end and exit with 1 when a run failed; --no-wait returns at once.
+launch and backfill wait for the end, and --no-wait returns at once. The exit code is 0 when all
+went well, 1 when a run failed, came late or was canceled, or the stack refused or is not there,
+and 2 when the command was not understood. A partition is named by the day it begins on.
 `;
+
+const OPTIONS = {
+  partition: { type: "string" },
+  "partition-range": { type: "string" },
+  "retry-failed": { type: "string" },
+  job: { type: "string" },
+  state: { type: "string" },
+  backfill: { type: "string" },
+  limit: { type: "string" },
+  "no-wait": { type: "boolean", default: false },
+  help: { type: "boolean", default: false, short: "h" },
+} as const;
+
+type Values = ReturnType<typeof parseArgs<{ options: typeof OPTIONS }>>["values"];
+
+interface Command {
+  /** Options it reads. */
+  options: readonly (keyof typeof OPTIONS)[];
+  /** Words it takes after its name. */
+  wordsMax: number;
+  run: (operator: Operator, words: readonly string[], values: Values) => Promise<void>;
+}
+
+/** The command was not understood. */
+class UsageError extends Error {}
+
+const COMMANDS: Readonly<Record<string, Command>> = {
+  list: { options: [], wordsMax: 0, run: list },
+  launch: { options: ["partition", "no-wait"], wordsMax: 1, run: launch },
+  backfill: {
+    options: ["partition-range", "retry-failed", "no-wait"],
+    wordsMax: 1,
+    run: backfill,
+  },
+  partitions: { options: ["partition-range"], wordsMax: 1, run: partitions },
+  runs: { options: ["job", "state", "partition", "backfill", "limit"], wordsMax: 0, run: runs },
+  events: { options: [], wordsMax: 1, run: events },
+  cancel: { options: [], wordsMax: 1, run: cancel },
+  schedules: { options: [], wordsMax: 2, run: schedules },
+  ticks: { options: ["limit"], wordsMax: 1, run: ticks },
+};
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
 
 async function main() {
-  const { values, positionals } = parseArgs({
-    allowPositionals: true,
-    options: {
-      partition: { type: "string" },
-      "partition-range": { type: "string" },
-      limit: { type: "string", default: "20" },
-      "no-wait": { type: "boolean", default: false },
-      help: { type: "boolean", default: false },
-    },
-  });
-  const [command, job] = positionals;
-  const commands: Record<string, (operator: Operator) => Promise<void>> = {
-    list,
-    launch: (operator) => launch(operator, job, values.partition, !values["no-wait"]),
-    backfill: (operator) => backfill(operator, job, values["partition-range"], !values["no-wait"]),
-    runs: async (operator) =>
-      (await operator.runs({ limit: Number(values.limit) })).forEach(sayRun),
-  };
-  const chosen = commands[command ?? ""];
-  if (values.help || !chosen) {
+  const { values, positionals } = readArguments();
+  const [name = "", ...words] = positionals;
+  if (values.help) {
     say(USAGE);
-    process.exitCode = values.help ? 0 : 2;
     return;
   }
-  await chosen(operatorOf(stateAt()));
+  const command = COMMANDS[name];
+  if (!command) throw new UsageError(name ? `there is no command ${name}` : "no command was given");
+  const given = Object.entries(values).filter(([, value]) => value !== false);
+  const stray = given.find(([option]) => !command.options.includes(option as keyof typeof OPTIONS));
+  if (stray) throw new UsageError(`${name} takes no --${stray[0]}`);
+  if (words.length > command.wordsMax)
+    throw new UsageError(`${name} takes no ${JSON.stringify(words[command.wordsMax])}`);
+  await command.run(operatorOf(stateAt()), words, values);
+}
+
+function readArguments() {
+  try {
+    return parseArgs({ allowPositionals: true, options: OPTIONS });
+  } catch (thrown) {
+    throw new UsageError((thrown as Error).message);
+  }
+}
+
+function required(word: string | undefined, what: string): string {
+  if (word) return word;
+  throw new UsageError(`name ${what}`);
+}
+
+function limitOf(text: string | undefined, fallback: number): number {
+  if (text === undefined) return fallback;
+  if (/^[1-9]\d*$/.test(text)) return Number(text);
+  throw new UsageError(`--limit ${JSON.stringify(text)} is not a number above 0`);
+}
+
+function rangeOf(text: string): { first: string; last: string } {
+  const [, first, last] = /^(\d{4}-\d\d-\d\d):(\d{4}-\d\d-\d\d)$/.exec(text) ?? [];
+  if (first && last) return { first, last };
+  const example = "2026-01-01:2026-01-31";
+  throw new UsageError(
+    `--partition-range ${JSON.stringify(text)} is not <first>:<last>, such as ${example}`,
+  );
 }
 
 async function list(operator: Operator) {
-  for (const { job, libraries, schedules } of await operator.jobs()) {
+  for (const one of await operator.jobs()) {
+    const { job, libraries, partition_unit, first_partition, latest_partition } = one;
     say(`${job}  → ${libraries.join(" ")}`);
-    for (const { schedule, cron, time_zone, enabled, next_tick, last_tick } of schedules) {
+    say(`  ${one.provider}; a ${partition_unit}, ${first_partition} to ${latest_partition}`);
+    if (one.schedules.length === 0) say("  no schedule: run it by hand");
+    for (const { schedule, cron, time_zone, enabled, next_tick, last_tick } of one.schedules) {
       say(`  ${schedule}  ${cron} ${time_zone}${enabled ? "" : "  OFF"}`);
       const last = last_tick?.scheduled_at ?? "never";
       say(`    next tick ${next_tick ?? "never"}, last tick ${last}`);
@@ -56,55 +129,147 @@ async function list(operator: Operator) {
   }
 }
 
-async function launch(
-  operator: Operator,
-  job: string | undefined,
-  partition: string | undefined,
-  wait: boolean,
-) {
+async function launch(operator: Operator, [job]: readonly string[], values: Values) {
+  if (!job && values.partition) throw new UsageError("--partition needs a job");
   const jobs = job ? [job] : (await operator.jobs()).map((one) => one.job);
+  const launched: string[] = [];
   for (const name of jobs) {
-    const runId = await operator.launch(name, partition);
+    const runId = await operator.launch(name, values.partition);
     say(`launched ${name}: run ${runId}`);
-    if (!wait) continue;
+    launched.push(runId);
+  }
+  if (values["no-wait"]) return;
+  for (const runId of launched) {
     const run = await followRun(operator, runId);
-    sayRun(run);
-    if (run.state === "failed") process.exitCode = 1;
+    say(runLine(run));
+    if (run.state !== "succeeded") process.exitCode = 1;
   }
 }
 
-async function backfill(
-  operator: Operator,
-  job: string | undefined,
-  range: string | undefined,
-  wait: boolean,
-) {
-  const [, first, last] = /^([^:]+):([^:]+)$/.exec(range ?? "") ?? [];
-  if (!job || !first || !last)
-    throw new Error("usage: backfill <job_name> --partition-range <first>:<last>");
-  const started = await operator.startBackfill({ job, first, last });
-  say(`backfill ${started.backfill_id}`);
-  if (!wait) return;
-  const ended = await followBackfill(operator, started, (done, total, failed) => {
-    say(`${done}/${total} partitions${failed ? `, ${failed} failed` : ""}`);
+async function backfill(operator: Operator, [job]: readonly string[], values: Values) {
+  const { "partition-range": range, "retry-failed": retried } = values;
+  let started: Backfill;
+  if (retried !== undefined) {
+    if (job || range) throw new UsageError("--retry-failed stands alone");
+    started = await operator.retryBackfill(retried);
+  } else {
+    const named = required(job, "the job to backfill");
+    const bounds = rangeOf(required(range, "--partition-range <first>:<last>"));
+    started = await operator.startBackfill({ job: named, ...bounds });
+  }
+  const { backfill_id } = started;
+  const { total } = progressOf(started);
+  say(`backfill ${backfill_id}: ${started.job} ${started.first} to ${started.last}, ${total} runs`);
+  if (values["no-wait"]) return;
+  process.on("SIGINT", () => {
+    say(`\nThe backfill goes on. To end it: npm run job -- cancel ${backfill_id}`);
+    process.exit(130);
   });
-  if (ended.runs.failed === 0) return;
-  const runs = await operator.runs({ backfill_id: ended.backfill_id, limit: 500 });
-  runs.filter((run) => run.state === "failed").forEach(sayRun);
+  const ended = await followBackfill(
+    operator,
+    started,
+    backfillView(operator, {
+      isTerminal: process.stdout.isTTY,
+      write: (text) => process.stdout.write(text),
+    }),
+  );
+  sayBackfill(ended);
+  const { failed, late, canceled } = ended.runs;
+  if (failed + late + canceled === 0) return;
   process.exitCode = 1;
+  say(`Again: npm run job -- backfill --retry-failed ${backfill_id}`);
 }
 
-function sayRun(run: Run) {
-  const rows = run.metadata?.rows_written;
-  const written = rows === undefined ? "" : `  ${String(rows)} rows`;
-  const reason = run.error_code ? `  ${run.error_code}: ${run.error_detail}` : "";
-  const check = run.metadata?.check as { passed: boolean; reason: string | null } | undefined;
-  const warning = check && !check.passed ? `  CHECK FAILED ${check.reason}` : "";
-  const head = `${run.created_at}  ${run.job}  ${run.partition}  ${run.trigger}  ${run.state}`;
-  say(`${head}${written}${warning}${reason}  ${run.run_id}`);
+function sayBackfill({ job, runs: counts }: Backfill) {
+  const parts = Object.entries(counts).filter(([, count]) => count > 0);
+  say(`${job}: ${parts.map(([state, count]) => `${count} ${state}`).join(", ")}`);
 }
+
+async function partitions(operator: Operator, [job]: readonly string[], values: Values) {
+  const named = required(job, "the job whose partitions to list");
+  const range = values["partition-range"] ? rangeOf(values["partition-range"]) : {};
+  const rows = (await operator.partitions(named, range)).map((one) => {
+    const revised = one.revised_rows > 0 ? `${one.revised_rows} rows revised` : "";
+    return [one.partition, one.state, one.error_code ?? revised, one.run_id ?? ""];
+  });
+  table(rows).forEach(say);
+}
+
+async function runs(operator: Operator, _words: readonly string[], values: Values) {
+  const { job, partition, backfill: backfillId } = values;
+  const state = RunState.optional().safeParse(values.state);
+  if (!state.success)
+    throw new UsageError(`--state ${values.state} is none of ${RunState.options.join(", ")}`);
+  const filter = { job, partition, backfill_id: backfillId, state: state.data };
+  const found = await operator.runs({ ...filter, limit: limitOf(values.limit, 20) });
+  for (const run of found) say(runLine(run));
+}
+
+async function events(operator: Operator, [runId]: readonly string[]) {
+  const journal = await operator.events(required(runId, "the run whose journal to show"));
+  for (const event of journal) say(eventLine(event));
+}
+
+async function cancel(operator: Operator, [word]: readonly string[]) {
+  const id = required(word, "the run or backfill to cancel");
+  const run = await operator.cancelRun(id).catch((thrown: unknown) => {
+    if (thrown instanceof OperatorError && thrown.code === "unknown_run") return null;
+    throw thrown;
+  });
+  if (!run) {
+    const ended = await operator.cancelBackfill(id).catch((thrown: unknown) => {
+      const isUnknown = thrown instanceof OperatorError && thrown.code === "unknown_backfill";
+      throw isUnknown ? new Error(`no run and no backfill has the id ${id}`) : thrown;
+    });
+    return sayBackfill(ended);
+  }
+  say(runLine(run));
+  if (run.state === "canceled") return;
+  process.exitCode = 1;
+  say("It had ended before.");
+}
+
+async function schedules(operator: Operator, [verb, name]: readonly string[]) {
+  const known = (await operator.jobs()).flatMap((job) => job.schedules);
+  if (verb !== undefined) {
+    if (verb !== "on" && verb !== "off")
+      throw new UsageError(`schedules takes on or off, not ${JSON.stringify(verb)}`);
+    const wanted = required(name, "the schedule, or all");
+    const names = wanted === "all" ? known.map((one) => one.schedule) : [wanted];
+    for (const one of names) {
+      await operator.switchSchedule(one, verb === "on");
+      say(`${one}  ${verb}`);
+    }
+    return;
+  }
+  const rows = known.map((one) => [
+    ...[one.enabled ? "on" : "OFF", one.schedule, one.cron, one.time_zone, one.aim],
+    `next ${one.next_tick ?? "never"}`,
+  ]);
+  table(rows).forEach(say);
+}
+
+async function ticks(operator: Operator, [schedule]: readonly string[], values: Values) {
+  const filter = schedule ? { schedule } : {};
+  const found = await operator.ticks({ ...filter, limit: limitOf(values.limit, 20) });
+  const rows = found.map((tick) => [
+    ...[tick.scheduled_at, tick.schedule, tick.partition ?? "", tick.state ?? "skipped"],
+    tick.skip_reason ?? tick.run_id ?? "",
+  ]);
+  table(rows).forEach(say);
+}
+
+// Whoever reads the output may have seen enough of it, as `head` does.
+process.stdout.on("error", () => process.exit());
 
 main().catch((thrown: unknown) => {
-  process.stderr.write(`${(thrown as Error).message}\n`);
-  process.exit(1);
+  const isUsage = thrown instanceof UsageError;
+  const isUnreachable = thrown instanceof TypeError && thrown.message === "fetch failed";
+  const advice = isUsage
+    ? "\nWhat there is: npm run job -- --help"
+    : isUnreachable
+      ? ": the console does not answer; look at the stack, or start it with npm start"
+      : "";
+  process.stderr.write(`${(thrown as Error).message}${advice}\n`);
+  process.exit(isUsage ? 2 : 1);
 });

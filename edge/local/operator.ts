@@ -2,14 +2,40 @@
 
 import { existsSync, readFileSync } from "node:fs";
 import { z } from "zod";
-import { Backfill, Job, PartitionState, Run, RunEvent, Tick } from "../../shared/markets.ts";
+import {
+  Backfill,
+  Job,
+  PartitionState,
+  Run,
+  RunEvent,
+  type RunState,
+  Tick,
+} from "../../shared/markets.ts";
 import { lockHolder, type State } from "./state.ts";
+
+/** Which runs to list; what is undefined does not filter. */
+export interface RunFilter {
+  job?: string | undefined;
+  partition?: string | undefined;
+  state?: RunState | undefined;
+  backfill_id?: string | undefined;
+  limit?: number;
+}
+
+/** A refused request, in the console's words. */
+export class OperatorError extends Error {
+  readonly code: string;
+  constructor(code: string, detail: string) {
+    super(detail);
+    this.code = code;
+  }
+}
 
 export interface Operator {
   jobs(): Promise<Job[]>;
   launch(job: string, partition?: string): Promise<string>;
   run(runId: string): Promise<Run>;
-  runs(query: { limit?: number; backfill_id?: string }): Promise<Run[]>;
+  runs(filter: RunFilter): Promise<Run[]>;
   startBackfill(body: {
     job: string;
     first: string;
@@ -26,7 +52,7 @@ export interface Operator {
   switchSchedule(schedule: string, enabled: boolean): Promise<void>;
 }
 
-/** A client for a console at `url`. A refused request throws its `detail`. */
+/** A client for a console at `url`. A refused request throws an `OperatorError`. */
 export function operatorAt(url: string, token: string): Operator {
   const ask = async (method: string, path: string, body?: object): Promise<unknown> => {
     const response = await fetch(`${url}/api${path}`, {
@@ -36,8 +62,8 @@ export function operatorAt(url: string, token: string): Operator {
     });
     const answer = response.status === 204 ? {} : await response.json();
     if (!response.ok) {
-      const { detail } = answer as { detail?: string };
-      throw new Error(detail ?? `HTTP ${response.status}`);
+      const { code = "", detail } = answer as { code?: string; detail?: string };
+      throw new OperatorError(code, detail ?? `HTTP ${response.status}`);
     }
     return answer;
   };
@@ -46,7 +72,9 @@ export function operatorAt(url: string, token: string): Operator {
     shape.parse(await ask("POST", path, body));
   const query = (values: object) =>
     new URLSearchParams(
-      Object.entries(values).map(([name, value]): [string, string] => [name, `${value}`]),
+      Object.entries(values)
+        .filter(([, value]) => value !== undefined)
+        .map(([name, value]): [string, string] => [name, `${value}`]),
     );
   return {
     jobs: () => get(z.array(Job), "/jobs"),
@@ -54,16 +82,18 @@ export function operatorAt(url: string, token: string): Operator {
       const body = { job, ...(partition ? { partition } : {}) };
       return (await post(z.object({ run_id: z.string() }), "/runs", body)).run_id;
     },
-    run: (runId) => get(Run, `/runs/${runId}`),
+    run: (runId) => get(Run, `/runs/${encodeURIComponent(runId)}`),
     runs: (values) => get(z.array(Run), `/runs?${query(values)}`),
-    cancelRun: (runId) => post(Run, `/runs/${runId}/cancel`),
-    events: (runId) => get(z.array(RunEvent), `/runs/${runId}/events`),
+    cancelRun: (runId) => post(Run, `/runs/${encodeURIComponent(runId)}/cancel`),
+    events: (runId) => get(z.array(RunEvent), `/runs/${encodeURIComponent(runId)}/events`),
     startBackfill: (body) => post(Backfill, "/backfills", body),
-    backfill: (backfillId) => get(Backfill, `/backfills/${backfillId}`),
-    cancelBackfill: (backfillId) => post(Backfill, `/backfills/${backfillId}/cancel`),
-    retryBackfill: (backfillId) => post(Backfill, `/backfills/${backfillId}/retry`),
+    backfill: (backfillId) => get(Backfill, `/backfills/${encodeURIComponent(backfillId)}`),
+    cancelBackfill: (backfillId) =>
+      post(Backfill, `/backfills/${encodeURIComponent(backfillId)}/cancel`),
+    retryBackfill: (backfillId) =>
+      post(Backfill, `/backfills/${encodeURIComponent(backfillId)}/retry`),
     partitions: (job, range = {}) =>
-      get(z.array(PartitionState), `/jobs/${job}/partitions?${query(range)}`),
+      get(z.array(PartitionState), `/jobs/${encodeURIComponent(job)}/partitions?${query(range)}`),
     ticks: (values) => get(z.array(Tick), `/ticks?${query(values)}`),
     switchSchedule: async (schedule, enabled) => {
       await ask("PATCH", `/schedules/${encodeURIComponent(schedule)}`, { enabled });
@@ -85,11 +115,14 @@ const POLL_MS = 300;
 const SILENCE_MS_MAX = 30_000;
 
 /** Polls until `ended`; a console that is being restarted is waited for. */
-async function poll<T>(read: () => Promise<T>, ended: (value: T) => boolean): Promise<T> {
+async function poll<T>(
+  read: () => Promise<T>,
+  ended: (value: T) => boolean | Promise<boolean>,
+): Promise<T> {
   for (let silence = 0; ; silence += POLL_MS) {
     try {
       const value = await read();
-      if (ended(value)) return value;
+      if (await ended(value)) return value;
       silence = 0;
     } catch (thrown) {
       const unreachable = thrown instanceof TypeError;
@@ -102,16 +135,16 @@ async function poll<T>(read: () => Promise<T>, ended: (value: T) => boolean): Pr
 /** Follows a backfill to its end, telling of each change. */
 export async function followBackfill(
   operator: Operator,
-  backfill: Backfill,
-  onProgress: (done: number, total: number, failed: number) => void,
+  { backfill_id }: Pick<Backfill, "backfill_id">,
+  onChange: (backfill: Backfill) => void | Promise<void>,
 ): Promise<Backfill> {
   let told = -1;
   return poll(
-    () => operator.backfill(backfill.backfill_id),
-    ({ runs: { queued, running, succeeded, failed, late, canceled } }) => {
-      const done = succeeded + failed + late + canceled;
-      if (done !== told) onProgress(done, done + queued + running, failed);
-      told = done;
+    () => operator.backfill(backfill_id),
+    async (backfill) => {
+      const { queued, running } = backfill.runs;
+      if (queued + running !== told) await onChange(backfill);
+      told = queued + running;
       return queued + running === 0;
     },
   );

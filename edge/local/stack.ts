@@ -41,7 +41,7 @@ export interface StackOptions {
   onServicesRestarted: () => void;
 }
 
-/** Where the providers' data comes from; with `none`, runs fail until a credential is set. */
+/** Where the providers' data comes from; with `none`, those that need a credential fail. */
 export type Feed = "real" | "sandbox" | "none";
 
 export interface Stack {
@@ -55,10 +55,13 @@ export interface Stack {
   stop(): Promise<void>;
 }
 
+/** Credentials of providers: with any of them set, the real ones feed the store. */
+export const PROVIDER_KEYS: readonly string[] = ["EIA_API_KEY", "TWELVE_DATA_API_KEY"];
+
 /** Variables a user may set that reach a service. */
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
-  console: ["EIA_API_KEY", "INGEST_LEASE_SECONDS"],
+  console: [...PROVIDER_KEYS, "INGEST_LEASE_SECONDS"],
   vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
 };
 const WATCH_MS = 1_000;
@@ -216,10 +219,11 @@ function chooseFeed(
   { sandbox, environment, state }: StackOptions,
   held: "none" | "sandbox" | "real",
 ): Feed {
-  const wanted: Feed = environment.EIA_API_KEY ? "real" : sandbox ? "sandbox" : "none";
+  const key = PROVIDER_KEYS.find((name) => environment[name]);
+  const wanted: Feed = key ? "real" : sandbox ? "sandbox" : "none";
   if (wanted === "real" && held === "sandbox") {
     throw new Error(
-      `${state.dir} holds sandbox data and EIA_API_KEY selects the real EIA; they may not mix. ` +
+      `${state.dir} holds sandbox data and ${key} selects a real provider; they may not mix. ` +
         "Start over with npm start -- --reset, or use another folder: VANTAGE_STATE=…",
     );
   }

@@ -6,7 +6,7 @@ import { parseArgs } from "node:util";
 import { DAY, iso, isoDay, systemClock } from "../../shared/time.ts";
 import { followBaseline, requestBaseline } from "./baseline.ts";
 import { operatorOf } from "./operator.ts";
-import { type Stack, startStack } from "./stack.ts";
+import { PROVIDER_KEYS, type Stack, startStack } from "./stack.ts";
 import { lockState, removeState, type State, stateAt } from "./state.ts";
 import { SERVICES, type ServiceName } from "./workers.ts";
 
@@ -25,7 +25,8 @@ Sets up whatever is missing and runs everything on this machine.
   --no-apt           install no system package (as root on Debian: ffmpeg)
   --help             this text
 
-State lies in .vantage (VANTAGE_STATE). EIA_API_KEY in the environment selects the real EIA.
+State lies in .vantage (VANTAGE_STATE). A provider's key in the environment, such as EIA_API_KEY,
+selects the real providers; the README lists the keys.
 `;
 
 const DEFAULT_PORTS: Record<ServiceName, number> = { markets: 8000, console: 3000, vision: 8787 };
@@ -157,11 +158,12 @@ async function reset(state: State, yes: boolean): Promise<boolean> {
 function table(stack: Stack, state: State, options: { host: string }, ms: number): string {
   const host = options.host === "127.0.0.1" ? "localhost" : options.host;
   const at = (service: ServiceName) => stack.urls[service].replace("127.0.0.1", host);
+  const keys = PROVIDER_KEYS.filter((name) => process.env[name]);
   const upstream = {
-    real: "real EIA (EIA_API_KEY is set)",
+    real: `real providers (${keys.join(", ")} set); jobs of the others fail`,
     sandbox:
       "SANDBOX: generated data, not a market's. For the real EIA: EIA_API_KEY, new state folder",
-    none: "none: EIA_API_KEY is not set, EIA runs will fail",
+    none: "none: EIA_API_KEY is not set, EIA runs will fail; so with the other keys",
   }[stack.feed];
   const rows = [
     ["read API", at("markets"), "ready"],

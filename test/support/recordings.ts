@@ -6,12 +6,17 @@ import { existsSync, readFileSync } from "node:fs";
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { join, resolve } from "node:path";
+import { gunzipSync } from "node:zlib";
 import { onTestFinished } from "vitest";
 
 const FOLDER = resolve(import.meta.dirname, "../../../shared/data/markets");
 
 /** A recording's text; check `hasRecordings` first. */
 export const recording = (path: string) => readFileSync(join(FOLDER, path), "utf8");
+
+/** The text of a recording that is kept compressed. */
+export const gunzippedRecording = (path: string) =>
+  gunzipSync(readFileSync(join(FOLDER, path))).toString();
 
 /** Whether a folder of recordings is here; says so when it is not. */
 export function hasRecordings(folder: string): boolean {

@@ -53,7 +53,7 @@ export const AUTHORITIES: readonly Authority[] = Object.entries(BY_ZONE)
   .sort((left, right) => (left.code < right.code ? -1 : 1));
 
 /** A number in [0, 1) from a text and integers; the same on every machine. */
-function chance(...parts: (string | number)[]): number {
+export function chance(...parts: (string | number)[]): number {
   let hash = 2_166_136_261;
   for (const character of parts.join("|")) {
     hash = Math.imul(hash ^ character.charCodeAt(0), 16_777_619);

@@ -38,6 +38,7 @@ import {
   requirePipeline,
   type Upstreams,
 } from "./pipeline.ts";
+import { comparePublication } from "./publications.ts";
 
 export interface IngestParts extends WriterParts {
   pipelines: readonly Pipeline[];
@@ -172,11 +173,13 @@ async function materialize(parts: IngestParts, run: ClaimedRun, journal: Journal
   journal.note("info", "fetched", { series: fetched.series.length, rows: rowsFetched });
   await journal.flush();
   const context = { partition, window, now: parts.clock() };
-  const { accepted, findings } = judge(pipeline, fetched, context);
+  const compared = await comparePublication(parts.database, pipeline, fetched);
+  const { accepted, findings } = judge(pipeline, fetched, compared.findings, context);
   for (const { samples: _, ...found } of findings)
     journal.note(found.severity, "gate", { ...found });
   const commits = await commitAll(parts, { run, pipeline, window, heads }, fetched, accepted);
   findings.push(...commits.refused, ...missing(run, fetched.series, heads, window));
+  findings.push(...compared.ofChanges(commits.changedAt, context.now));
   const errors = findings.filter(({ severity }) => severity === "error");
   const nothingLeft = commits.refused.length === accepted.length && errors.length > 0;
   if (nothingLeft) throw rejected(errors, findings, fetched);
@@ -214,9 +217,14 @@ const instrumentsOf = (series: readonly FetchedSeries[]) => [
   ...new Set(series.flatMap(({ rows }) => rows.map(({ instrumentId }) => instrumentId))),
 ];
 
-/** The gate's report, unless the source itself found the answer wrong. */
-function judge(pipeline: Pipeline, fetched: Fetched, context: GateContext): GateReport {
-  const noticed = fetched.findings ?? [];
+/** The gate's report, unless the answer as a whole was found wrong. */
+function judge(
+  pipeline: Pipeline,
+  fetched: Fetched,
+  ofPublication: readonly Finding[],
+  context: GateContext,
+): GateReport {
+  const noticed = [...(fetched.findings ?? []), ...ofPublication];
   const report = pipeline.gate(fetched.series, context);
   const spoiled = noticed.some(({ severity }) => severity === "error");
   return {

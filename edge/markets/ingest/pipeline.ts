@@ -6,6 +6,8 @@ import type { FetchedSeries, Finding, GateContext, GateReport } from "./gate.ts"
 import type { Partitions } from "./partition.ts";
 import type { Schedule } from "./schedule.ts";
 import type { EiaAccess } from "./sources/eia.ts";
+import type { NoaaAccess } from "./sources/noaa.ts";
+import type { TwelveDataAccess } from "./sources/twelve-data.ts";
 import type { Fetcher } from "./sources/upstream.ts";
 
 /** A provider has a queue of its own, whose concurrency is our politeness. */
@@ -21,6 +23,8 @@ export interface Access {
  */
 export interface Upstreams {
   eia: () => EiaAccess & Access;
+  noaa: () => NoaaAccess & Access;
+  twelveData: () => TwelveDataAccess & Access;
   fetcher: Fetcher;
 }
 
@@ -48,6 +52,23 @@ export interface Fetched {
 export interface Freshness {
   warningMs: number;
   errorMs: number;
+}
+
+/** A dated publication of a provider. */
+export interface Publication {
+  publishedAt: number;
+  sourceUrl: string;
+}
+
+/** Rules of a provider that publishes everything anew: of an answer beside the last committed. */
+export interface PublicationRules {
+  /** Before the commit; an error refuses the whole answer. */
+  judge: (answer: Publication, last: Publication) => Finding[];
+  /** After it, of the valid times of the rows that were revised or retracted. */
+  judgeChanges: (
+    changedAt: readonly number[],
+    context: { answer: Publication; last: Publication | null; now: number },
+  ) => Finding[];
 }
 
 /** The time in which a scheduled run waits for a partition that is not published yet. */
@@ -87,6 +108,10 @@ export interface Pipeline {
    */
   complete?: (accepted: readonly FetchedSeries[], partition: Range) => boolean;
   gate: (fetched: readonly FetchedSeries[], context: GateContext) => GateReport;
+  /** Only of a pipeline whose fetch says when its answer was published. */
+  publications?: PublicationRules;
+  /** Whether a partition may well have no rows, such as a holiday's. Default: none may. */
+  mayBeEmpty?: (partition: Range, now: number) => boolean;
 }
 
 /** The pipeline of a job; fails with `unknown_job`, naming those there are. */

@@ -2,5 +2,7 @@
 
 import type { Pipeline } from "./pipeline.ts";
 import { gridRegion } from "./pipelines/grid.ts";
+import { intradayBars } from "./pipelines/intraday.ts";
+import { degreeDays } from "./pipelines/weather.ts";
 
-export const PIPELINES: readonly Pipeline[] = [gridRegion];
+export const PIPELINES: readonly Pipeline[] = [gridRegion, degreeDays, intradayBars];

@@ -46,6 +46,19 @@ export async function listHeads(
   return new Map(rows.map(({ name, ...head }) => [name, head]));
 }
 
+/** The newest dated publication that any series of some libraries was committed from, or null. */
+export async function lastPublication(
+  database: Database,
+  libraries: readonly string[],
+): Promise<{ publishedAt: number; sourceUrl: string } | null> {
+  const { rows } = await database.execute<{ publishedAt: number; sourceUrl: string }>(sql`
+    SELECT ${ms(sql`source_published_at`)} AS "publishedAt", source_url AS "sourceUrl"
+      FROM vintage JOIN series ON series.id = series_id
+     WHERE library IN ${jsonTexts(libraries)} AND source_published_at IS NOT NULL
+     ORDER BY source_published_at DESC LIMIT 1`);
+  return rows[0] ?? null;
+}
+
 /** What one run committed, over all its attempts. */
 export interface RunVintage {
   library: string;

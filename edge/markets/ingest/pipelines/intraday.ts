@@ -1,0 +1,114 @@
+// The intraday pipeline: five-minute bars of exchange-traded funds that follow energy. Its provider
+// is development-only, so it has no schedule and is run by hand.
+
+import { DAY, MINUTE } from "../../../../shared/time.ts";
+import { isTradingDay } from "../../../../shared/trading-days.ts";
+import type { Row } from "../../store/plan.ts";
+import {
+  acceptSound,
+  counted,
+  type FetchedSeries,
+  type Finding,
+  finding,
+  type GateContext,
+  type GateReport,
+  holesOf,
+  judgeStructure,
+  offending,
+} from "../gate.ts";
+import type { Fetched, FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
+import { BAR_MS, type Bar, fetchBars } from "../sources/twelve-data.ts";
+
+const LIBRARY = "prices.intraday";
+const SYMBOLS: readonly string[] = ["ung", "uso", "xle", "xlu"];
+/** By then, 21:30Z, the regular session is over in winter too, with its bars sent. */
+const SESSION_OVER_MS = 21 * 60 * MINUTE + 30 * MINUTE;
+
+export const intradayBars: Pipeline = {
+  job: "intraday_bars",
+  title: "Intraday bars",
+  provider: "twelve_data",
+  libraries: [LIBRARY],
+  partitions: { unit: "weekday", first: "2020-02-10" },
+  schedules: [],
+  timeZone: "America/New_York",
+  valueColumns: ["value", "open", "high", "low", "close", "volume"],
+  // What a run during the session missed comes with the next day's, over a long weekend too.
+  lookbackMs: 6 * DAY,
+  freshness: { warningMs: 4 * DAY, errorMs: 6 * DAY },
+  release: null,
+  fetch: fetchIntraday,
+  gate: gateIntraday,
+  mayBeEmpty: (partition, now) => !isSessionOver(partition.from, now),
+};
+
+async function fetchIntraday(
+  upstreams: Upstreams,
+  { window, now }: FetchRequest,
+): Promise<Fetched> {
+  const access = upstreams.twelveData();
+  const series: FetchedSeries[] = [];
+  let sourceUrl = "";
+  // One after the other: each costs a credit, of eight a minute.
+  for (const symbol of SYMBOLS) {
+    const query = { symbol: symbol.toUpperCase(), window, now };
+    const answer = await fetchBars(access, query, upstreams.fetcher);
+    sourceUrl ||= answer.sourceUrl;
+    series.push({ library: LIBRARY, symbol, rows: answer.bars.map((bar) => rowOf(symbol, bar)) });
+  }
+  return { series, sourceUrl, sandbox: access.sandbox };
+}
+
+const rowOf = (symbol: string, { datetime, open, high, low, close, volume }: Bar): Row => ({
+  datetime,
+  instrumentId: `${LIBRARY}.${symbol}`,
+  values: [close, open, high, low, close, volume],
+});
+
+/** Bars. No trading is no fault; a day on which there should have been some is told of. */
+export function gateIntraday(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
+  const structure = {
+    stepMs: BAR_MS,
+    horizonMs: 0,
+    isKnown: (symbol: string) => SYMBOLS.includes(symbol),
+  };
+  return acceptSound(fetched, (series) => [
+    ...judgeStructure(series, context, structure),
+    ...judgeBars(series, context),
+  ]);
+}
+
+function judgeBars({ rows, symbol }: FetchedSeries, { window, now }: GateContext): Finding[] {
+  const broken = (rule: string, holds: (row: Row) => boolean) =>
+    offending(
+      "error",
+      rule,
+      rows.filter((row) => !holds(row)),
+      symbol,
+    );
+  const sessions = Map.groupBy(rows, ({ datetime }) => Math.floor(datetime / DAY) * DAY);
+  const holes = [...sessions.values()].reduce((total, one) => total + holesOf(one, BAR_MS), 0);
+  const silent = daysOf(window).filter((day) => isSessionOver(day, now) && !sessions.has(day));
+  return counted([
+    broken("incoherent_bar", isCoherent),
+    broken("price_not_positive", ({ values: [, , , low = NaN] }) => low > 0),
+    broken("negative_volume", ({ values }) => (values[5] ?? NaN) >= 0),
+    finding("warning", "holes", holes, symbol),
+    finding("warning", "no_rows", silent.length, symbol),
+  ]);
+}
+
+const isCoherent = ({ values: [value, open = NaN, high = NaN, low = NaN, close = NaN] }: Row) =>
+  value === close && low <= Math.min(open, close) && Math.max(open, close) <= high;
+
+/** Whether the exchange traded on this day and has closed. */
+const isSessionOver = (day: number, now: number) =>
+  isTradingDay(day) && now >= day + SESSION_OVER_MS;
+
+function daysOf({ from, to }: GateContext["window"]): number[] {
+  const first = Math.ceil(from / DAY) * DAY;
+  return Array.from(
+    { length: Math.max(0, Math.floor((to - first) / DAY)) },
+    (_, day) => first + day * DAY,
+  );
+}

@@ -1,0 +1,124 @@
+// The weather pipeline: monthly heating and cooling degree days of the states, the Census divisions
+// and the nation, from NOAA's nClimDiv.
+
+import { DAY } from "../../../../shared/time.ts";
+import { addMonths } from "../../../../shared/trading-days.ts";
+import type { Row } from "../../store/plan.ts";
+import {
+  acceptSound,
+  counted,
+  type FetchedSeries,
+  type Finding,
+  finding,
+  type GateContext,
+  type GateReport,
+  judgeStructure,
+  nothingSent,
+  offending,
+} from "../gate.ts";
+import { latestPartition, type Partitions } from "../partition.ts";
+import type { Fetched, FetchRequest, Pipeline, Publication, Upstreams } from "../pipeline.ts";
+import { AREA_NAMES, type Element, fetchDegreeDays } from "../sources/noaa.ts";
+
+const NEW_YORK = "America/New_York";
+const LIBRARY = "weather";
+/** A month is published on the 4th to 9th of the next. */
+const MONTHS: Partitions = { unit: "month", first: "1895-01-01", offset: -1, lagMs: 5 * DAY };
+const ELEMENTS: readonly Element[] = ["hdd", "cdd"];
+/** A month's °F-days; the recorded extremes are 2,389 and about 800. */
+const VALUE_MAX: Readonly<Record<string, number>> = { hdd: 2_500, cdd: 1_500 };
+
+export const degreeDays: Pipeline = {
+  job: "degree_days",
+  title: "Degree days",
+  provider: "noaa",
+  libraries: [LIBRARY],
+  partitions: MONTHS,
+  schedules: [
+    { name: "degree_days", cron: "0 12 6 * *", timeZone: NEW_YORK, aim: "latest" },
+    { name: "degree_days_repair", cron: "13 */3 * * *", timeZone: NEW_YORK, aim: "unfinished" },
+  ],
+  timeZone: NEW_YORK,
+  valueColumns: ["value"],
+  // Twenty-four months, since two calendar years are revised.
+  lookbackMs: 731 * DAY,
+  freshness: { warningMs: 45 * DAY, errorMs: 45 * DAY },
+  release: { everyMs: DAY, windowMs: 14 * DAY },
+  fetch: fetchWeather,
+  complete: (accepted, partition) =>
+    ELEMENTS.every((element) =>
+      accepted.some(
+        ({ symbol, rows }) =>
+          symbol === element &&
+          rows.some(({ datetime }) => datetime >= partition.from && datetime < partition.to),
+      ),
+    ),
+  gate: gateWeather,
+  publications: { judge: judgeStamp, judgeChanges: judgeOldChanges },
+};
+
+async function fetchWeather(upstreams: Upstreams, { window }: FetchRequest): Promise<Fetched> {
+  const access = upstreams.noaa();
+  const { values, ...origin } = await fetchDegreeDays(access, window, upstreams.fetcher);
+  const series = ELEMENTS.map((element): FetchedSeries => {
+    const rows = values
+      .filter((one) => one.element === element)
+      .map(
+        ({ area, month, value }): Row => ({
+          datetime: month,
+          instrumentId: `${LIBRARY}.${element}.${area}`,
+          values: [value],
+        }),
+      );
+    rows.sort((left, right) => left.datetime - right.datetime);
+    return { library: LIBRARY, symbol: element, rows };
+  });
+  return { series, ...origin, sandbox: access.sandbox };
+}
+
+/** Monthly degree days, °F. Each element is judged by itself. */
+export function gateWeather(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
+  const structure = {
+    stepMs: null,
+    horizonMs: 0,
+    isKnown: (symbol: string) => symbol in VALUE_MAX,
+  };
+  const { accepted, findings } = acceptSound(fetched, (series) => [
+    ...judgeStructure(series, context, structure),
+    ...judgeMonths(series),
+  ]);
+  return { accepted, findings: [...nothingSent(fetched), ...findings] };
+}
+
+function judgeMonths({ rows, symbol }: FetchedSeries): Finding[] {
+  const max = VALUE_MAX[symbol] ?? Infinity;
+  const beginsNoMonth = rows.filter(({ datetime }) => addMonths(datetime, 0) !== datetime);
+  const unlikely = rows.filter(({ values: [value = NaN] }) => !(value >= 0 && value <= max));
+  const months = Map.groupBy(rows, ({ datetime }) => datetime);
+  const partial = [...months.values()].filter((one) => one.length < AREA_NAMES.length);
+  return counted([
+    offending("error", "off_grid", beginsNoMonth, symbol),
+    offending("error", "out_of_bounds", unlikely, symbol),
+    finding("warning", "areas_missing", partial.length, symbol),
+  ]);
+}
+
+/** A directory that was set back, or one mirror that lags another, must undo nothing. */
+function judgeStamp(answer: Publication, last: Publication): Finding[] {
+  const isOlder = answer.publishedAt < last.publishedAt;
+  return counted([finding("error", "older_than_last", Number(isOlder), answer.sourceUrl)]);
+}
+
+/** Only the last two calendar years are revised, unless all years are, in a new version. */
+function judgeOldChanges(
+  changedAt: readonly number[],
+  { answer, last, now }: { answer: Publication; last: Publication | null; now: number },
+): Finding[] {
+  if (last && versionOf(answer) !== versionOf(last)) return [];
+  const newest = new Date(latestPartition(MONTHS, now));
+  const settled = Date.UTC(newest.getUTCFullYear() - 1, 0, 1);
+  const old = changedAt.filter((instant) => instant < settled);
+  return counted([finding("warning", "settled_months_changed", old.length, answer.sourceUrl)]);
+}
+
+const versionOf = ({ sourceUrl }: Publication) => /-(v[\d.]+)-\d{8}$/.exec(sourceUrl)?.[1];
