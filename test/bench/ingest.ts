@@ -1,6 +1,6 @@
-// `npm run bench -- ingest`: what ingest costs through the whole stack in workerd, over the sandbox:
-// one full partition of every pipeline, and a backfill of years of one market. Takes some minutes;
-// set YEARS for a shorter one.
+// `npm run bench -- ingest`: what ingest costs through the whole stack in workerd, over the
+// sandbox: one full partition of every pipeline, and a backfill of years of one market. Takes some
+// minutes; set YEARS for a shorter one.
 
 import { sql } from "drizzle-orm";
 import { openDatabase } from "../../edge/http/database.ts";
@@ -46,10 +46,10 @@ async function rebuild(job: string, first: string, last: string) {
   const started = performance.now();
   const backfill = await operator.startBackfill({ job, first, last });
   let shown = 0;
-  const ended = await followBackfill(operator, backfill, (done, total) => {
-    if (done - shown < 100) return;
-    shown = done;
-    process.stderr.write(`  ${job}: ${done}/${total}\n`);
+  const ended = await followBackfill(operator, backfill, ({ runs }) => {
+    if (runs.succeeded - shown < 100) return;
+    shown = runs.succeeded;
+    process.stderr.write(`  ${job}: ${shown} done, ${runs.queued} to go\n`);
   });
   const seconds = (performance.now() - started) / 1_000;
   const { rows } = await database.execute<{ rows: number; vintages: number }>(sql`
