@@ -255,7 +255,9 @@ export const Run = z
     backfill_id: z.string().nullable(),
     scheduled_at: instant.nullable().meta({ description: "the tick that started it" }),
     created_at: instant,
-    available_at: instant.meta({ description: "a queued run begins no sooner" }),
+    available_at: instant.nullable().meta({
+      description: "a queued run begins no sooner; null: it waits for its turn in its backfill",
+    }),
     started_at: instant.nullable(),
     finished_at: instant.nullable(),
     error_code: z.string().nullable(),

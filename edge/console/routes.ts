@@ -348,11 +348,8 @@ function addBackfills(app: App<Console>) {
   });
   app.openapi(again, async (context) => {
     const { ingest } = context.var.service;
-    const { job, backfill_id } = await requireBackfill(
-      ingest,
-      context.req.valid("param").backfill_id,
-    );
-    await resumeBackfill(ingest, { job, backfillId: backfill_id });
+    const { backfill_id } = await requireBackfill(ingest, context.req.valid("param").backfill_id);
+    await resumeBackfill(ingest, backfill_id);
     return context.json(await requireBackfill(ingest, backfill_id), 202);
   });
 }

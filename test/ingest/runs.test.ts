@@ -306,11 +306,37 @@ describe("cancelling", () => {
       canceled_at: expect.any(String),
       runs: { succeeded: 1, canceled: 2, queued: 0 },
     });
-    await resumeBackfill(ingest.parts, { job: "daily", backfillId });
+    await resumeBackfill(ingest.parts, backfillId);
     expect(await ingest.consume()).toBe(2);
     expect(await findBackfill(database, backfillId)).toMatchObject({
       canceled_at: null,
       runs: { succeeded: 3, canceled: 0 },
+    });
+  });
+});
+
+describe("a long backfill", () => {
+  it("has few runs under way, so that a schedule's run comes soon, and goes on by itself", async () => {
+    await silence("weekly", "weekly_repair");
+    const { database } = ingest.parts;
+    const range = { first: "2026-05-01", last: "2026-05-31" };
+    const backfillId = await startBackfill(ingest.parts, { job: "daily", ...range });
+    expect(ingest.queue).toHaveLength(4);
+    await tickAt(THURSDAY);
+    expect(ingest.queue).toHaveLength(5);
+    await ingest.consume();
+    expect((await runs("daily")).find(({ trigger }) => trigger === "schedule")?.state).toBe(
+      "succeeded",
+    );
+    // A process that died took the messages along; the minute cron sends others in their place.
+    ingest.queue = [];
+    await ingest.client.query(`UPDATE run SET state = 'canceled', finished_at = now()
+      WHERE state = 'queued' AND available_at < '9999-01-01'`);
+    await tickAt(THURSDAY + MINUTE);
+    expect(ingest.queue).toHaveLength(4);
+    while ((await ingest.consume()) > 0);
+    expect(await findBackfill(database, backfillId)).toMatchObject({
+      runs: { succeeded: 27, canceled: 4, queued: 0, running: 0 },
     });
   });
 });

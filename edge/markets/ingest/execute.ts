@@ -26,6 +26,7 @@ import {
   claimRun,
   failRun,
   type RunError,
+  releaseHeldRuns,
   renewLease,
   requeueRun,
   succeedRun,
@@ -87,6 +88,19 @@ export async function executeRun(parts: IngestParts, runId: string): Promise<voi
     await recordFailure(parts, run, journal, asFailure(thrown));
   } finally {
     stopHeartbeat();
+  }
+  // Where this fails, the minute cron does it.
+  if (run.trigger === "backfill") await sendReleased(parts).catch(() => {});
+}
+
+/** Sends the backfills' runs whose turn it is. */
+export async function sendReleased(parts: IngestParts): Promise<void> {
+  const released = await releaseHeldRuns(parts.database, parts.clock());
+  for (const [job, runs] of Map.groupBy(released, (run) => run.job)) {
+    await parts.send(
+      job,
+      runs.map((run) => run.runId),
+    );
   }
 }
 

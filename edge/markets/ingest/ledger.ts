@@ -15,9 +15,16 @@ export const wire = (column: SQL): SQL =>
 const EARLY_MS = 1_000;
 export const ATTEMPTS_MAX = 5;
 
+/**
+ * A backfill's runs wait here for their turn: a few are sent at a time, so that a schedule's run of
+ * the same provider never queues up behind years of partitions.
+ */
+const HELD = sql`'9999-01-01Z'::timestamptz`;
+const RELEASED_MAX = 4;
+
 const RUN = sql`id::text AS run_id, job, partition::text, trigger, reconstructed, state, attempt,
   backfill_id::text, ${wire(sql`scheduled_at`)} AS scheduled_at,
-  ${wire(sql`created_at`)} AS created_at, ${wire(sql`available_at`)} AS available_at,
+  ${wire(sql`created_at`)} AS created_at, ${wire(sql`nullif(available_at, ${HELD})`)} AS available_at,
   ${wire(sql`started_at`)} AS started_at, ${wire(sql`finished_at`)} AS finished_at,
   error_code, error_detail, metadata`;
 
@@ -76,7 +83,7 @@ export async function createBackfill(
       INSERT INTO run (id, backfill_id, job, partition, trigger, reconstructed, state, created_at,
         available_at, attempts_max)
       SELECT x."runId", b.id, ${backfill.job}, x.partition, 'backfill', true, 'queued', ${at(now)},
-        ${at(now)}, ${ATTEMPTS_MAX}::int
+        ${HELD}, ${ATTEMPTS_MAX}::int
         FROM b, jsonb_to_recordset(${JSON.stringify(runs)}::jsonb) AS x("runId" uuid, partition date))
     SELECT id::text, true AS created FROM b
     UNION ALL
@@ -223,22 +230,40 @@ export async function rescueRuns(
 }
 
 /**
- * Queues a backfill's failed, late and canceled runs again, each with as many attempts as a new
- * one.
+ * Has a backfill's failed, late and canceled runs wait again, with as many attempts as new ones.
  */
-export async function retryFailedRuns(
-  database: Database,
-  backfillId: string,
-  now: number,
-): Promise<string[]> {
-  const { rows } = await database.execute<{ id: string }>(sql`
+export async function retryFailedRuns(database: Database, backfillId: string): Promise<void> {
+  await database.execute(sql`
     WITH reopened AS (
       UPDATE backfill SET canceled_at = NULL WHERE id = ${backfillId}::uuid)
-    UPDATE run SET state = 'queued', finished_at = NULL, available_at = ${at(now)},
+    UPDATE run SET state = 'queued', finished_at = NULL, available_at = ${HELD},
       attempts_max = attempt + ${ATTEMPTS_MAX}::int
-     WHERE backfill_id = ${backfillId}::uuid AND state IN ('failed', 'late', 'canceled')
-     RETURNING id::text`);
-  return rows.map((row) => row.id);
+     WHERE backfill_id = ${backfillId}::uuid AND state IN ('failed', 'late', 'canceled')`);
+}
+
+/**
+ * Lets the next runs of every backfill begin, newest partition first, so that a few of each are
+ * under way. Returns them; they are to be sent.
+ */
+export async function releaseHeldRuns(
+  database: Database,
+  now: number,
+): Promise<{ runId: string; job: string }[]> {
+  const { rows } = await database.execute<{ runId: string; job: string }>(sql`
+    WITH backfills AS (
+      SELECT backfill_id, count(*) FILTER (WHERE available_at < ${HELD}) AS under_way
+        FROM run WHERE state IN ('queued', 'running') AND backfill_id IS NOT NULL
+       GROUP BY backfill_id HAVING count(*) FILTER (WHERE available_at < ${HELD}) < ${RELEASED_MAX}::int),
+    waiting AS (
+      SELECT id, under_way,
+        row_number() OVER (PARTITION BY backfill_id ORDER BY partition DESC) AS place
+        FROM run JOIN backfills USING (backfill_id)
+       WHERE state = 'queued' AND available_at = ${HELD})
+    UPDATE run SET available_at = ${at(now)} FROM waiting w
+     WHERE run.id = w.id AND w.place + w.under_way <= ${RELEASED_MAX}::int
+       AND run.state = 'queued' AND run.available_at = ${HELD}
+     RETURNING run.id::text AS "runId", run.job`);
+  return rows;
 }
 
 export async function findRun(database: Database, runId: string): Promise<Run | null> {

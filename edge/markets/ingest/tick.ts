@@ -4,7 +4,7 @@
 
 import { Failure } from "../../../shared/errors.ts";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
-import { type IngestParts, isReconstruction } from "./execute.ts";
+import { type IngestParts, isReconstruction, sendReleased } from "./execute.ts";
 import { forgetEvents } from "./journal.ts";
 import { cancelRuns, createBackfill, createRun, rescueRuns, retryFailedRuns } from "./ledger.ts";
 import { latestPartition, partitionRange, partitionsBetween, shiftPartition } from "./partition.ts";
@@ -25,6 +25,7 @@ const REPAIRED_MAX = 31;
 
 export async function minuteTick(parts: IngestParts, now: number): Promise<void> {
   await rescue(parts, now);
+  await sendReleased(parts);
   const states = await scheduleStates(parts.database);
   for (const { pipeline, schedule } of schedulesOf(parts.pipelines)) {
     const state = states.get(schedule.name);
@@ -171,25 +172,18 @@ export async function startBackfill(parts: IngestParts, request: BackfillRequest
     runs,
     now,
   );
-  if (created)
-    await parts.send(
-      job,
-      runs.map((run) => run.runId),
-    );
-  else await resumeBackfill(parts, { job, backfillId });
+  if (created) await sendReleased(parts);
+  else await resumeBackfill(parts, backfillId);
   return backfillId;
 }
 
 /**
  * Runs what is left of a backfill: failed, late and canceled runs, and those whose process died.
  */
-export async function resumeBackfill(
-  parts: IngestParts,
-  { job, backfillId }: { job: string; backfillId: string },
-): Promise<void> {
-  const now = parts.clock();
-  await rescue(parts, now);
-  await parts.send(job, await retryFailedRuns(parts.database, backfillId, now));
+export async function resumeBackfill(parts: IngestParts, backfillId: string): Promise<void> {
+  await rescue(parts, parts.clock());
+  await retryFailedRuns(parts.database, backfillId);
+  await sendReleased(parts);
 }
 
 /** Ends queued and running runs at an operator's wish; what they committed stays. */
