@@ -58,9 +58,14 @@ export interface Stack {
 /** Variables a user may set that reach a service. */
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
-  console: ["EIA_API_KEY", "INGEST_LEASE_SECONDS"],
+  console: [
+    ...["EIA_API_KEY", "ERCOT_USERNAME", "ERCOT_PASSWORD", "ERCOT_SUBSCRIPTION_KEY"],
+    "INGEST_LEASE_SECONDS",
+  ],
   vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX"],
 };
+/** Any of these keys ends the sandbox. */
+const SELECTS_REAL = ["EIA_API_KEY", "ERCOT_USERNAME"];
 const WATCH_MS = 1_000;
 const LOG_BYTES_MAX = 64 * 1024 * 1024;
 
@@ -220,10 +225,11 @@ function chooseFeed(
   { sandbox, environment, state }: StackOptions,
   held: "none" | "sandbox" | "real",
 ): Feed {
-  const wanted: Feed = environment.EIA_API_KEY ? "real" : sandbox ? "sandbox" : "none";
+  const key = SELECTS_REAL.find((name) => environment[name]);
+  const wanted: Feed = key ? "real" : sandbox ? "sandbox" : "none";
   if (wanted === "real" && held === "sandbox") {
     throw new Error(
-      `${state.dir} holds sandbox data and EIA_API_KEY selects the real EIA; they may not mix. ` +
+      `${state.dir} holds sandbox data and ${key} selects real providers; they may not mix. ` +
         "Start over with npm start -- --reset, or use another folder: VANTAGE_STATE=…",
     );
   }

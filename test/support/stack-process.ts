@@ -29,7 +29,7 @@ export function startStackProcess(
     ...(flags as string[]),
     ...args,
   ];
-  const { EIA_API_KEY: _, ...inherited } = process.env;
+  const { EIA_API_KEY: _, ERCOT_USERNAME: __, ...inherited } = process.env;
   const child = spawn(process.execPath, command, {
     env: { ...inherited, ...more, VANTAGE_STATE: stateDir },
     stdio: ["ignore", "pipe", "pipe"],

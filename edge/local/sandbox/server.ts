@@ -14,6 +14,7 @@ import {
   type SandboxRequest,
 } from "./answers.ts";
 import { eiaSandbox } from "./eia.ts";
+import { ercotSandbox } from "./ercot.ts";
 
 export interface Sandbox {
   /** Base URL, without a slash at its end. */
@@ -32,7 +33,7 @@ export interface SandboxOptions {
   ) => SandboxAnswer | undefined | Promise<SandboxAnswer | undefined>;
 }
 
-const PROVIDERS: readonly SandboxProvider[] = [eiaSandbox];
+const PROVIDERS: readonly SandboxProvider[] = [eiaSandbox, ercotSandbox];
 const SILENCE_MS = 30_000;
 const Breaking = z.object({
   fault: z.enum(FAULTS).nullable(),

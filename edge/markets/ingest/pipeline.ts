@@ -5,6 +5,7 @@ import type { FetchedSeries, Finding, GateContext, GateReport } from "./gate.ts"
 import type { Partitions } from "./partition.ts";
 import type { Schedule } from "./schedule.ts";
 import type { EiaAccess } from "./sources/eia.ts";
+import type { ErcotAccess } from "./sources/ercot.ts";
 import type { Fetcher } from "./sources/upstream.ts";
 
 /** A provider has a queue of its own, whose concurrency is our politeness. */
@@ -20,6 +21,7 @@ export interface Access {
  */
 export interface Upstreams {
   eia: () => EiaAccess & Access;
+  ercot: () => ErcotAccess & Access;
   fetcher: Fetcher;
 }
 

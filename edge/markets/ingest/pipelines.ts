@@ -1,10 +1,16 @@
 // The pipelines: what is fetched, when, how it is checked. One entry is one unit of ingest.
 
 import type { Pipeline } from "./pipeline.ts";
+import { dayAheadPrices, realtimePrices, systemLoad } from "./pipelines/ercot.ts";
 import { gridRegion } from "./pipelines/grid.ts";
 import type { Schedule } from "./schedule.ts";
 
-export const PIPELINES: readonly Pipeline[] = [gridRegion];
+export const PIPELINES: readonly Pipeline[] = [
+  gridRegion,
+  realtimePrices,
+  dayAheadPrices,
+  systemLoad,
+];
 
 export const pipelineOf = (job: string): Pipeline | undefined =>
   PIPELINES.find((pipeline) => pipeline.job === job);
