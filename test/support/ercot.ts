@@ -1,7 +1,7 @@
 // ERCOT's pipelines over the sandbox or over what a test answers instead, without a store: fetch
 // and gate, at an instant that the test decides.
 
-import { onTestFinished } from "vitest";
+import { expect, onTestFinished } from "vitest";
 import { parseConfig } from "../../edge/console/config.ts";
 import { chooseUpstreams } from "../../edge/console/upstreams.ts";
 import type { SandboxAnswer, SandboxRequest } from "../../edge/local/sandbox/answers.ts";
@@ -12,6 +12,7 @@ import { pipelineOf } from "../../edge/markets/ingest/pipelines.ts";
 import type { ErcotApi } from "../../edge/markets/ingest/sources/ercot-api.ts";
 import type { ErcotSite } from "../../edge/markets/ingest/sources/ercot-mis.ts";
 import type { Range } from "../../edge/markets/store/plan.ts";
+import { Failure } from "../../shared/errors.ts";
 
 type Answerer = (request: SandboxRequest, count: number) => SandboxAnswer | undefined;
 
@@ -100,4 +101,14 @@ export function valuesOf({ fetched }: Materialized, symbol: string): Map<string,
   return new Map(
     rows.map(({ datetime, values }) => [new Date(datetime).toISOString(), values[0] ?? NaN]),
   );
+}
+
+/** The failure of a run; none of its text holds a secret. */
+export async function failureOf(ercot: Ercot, job = "realtime_prices", partition?: string) {
+  const thrown = await ercot.run(job, partition).catch((failure: unknown) => failure);
+  expect(thrown).toBeInstanceOf(Failure);
+  const failure = thrown as Failure;
+  const text = JSON.stringify([failure.message, failure.data, String(failure.cause)]);
+  expect(text).not.toMatch(/hunter2|sandbox-token/);
+  return failure;
 }

@@ -31,10 +31,14 @@ export interface ErcotRows<Row> {
   findings?: Finding[];
 }
 
+/** The rows inside a window, oldest first. */
 export const inside = <R extends { datetime: number }>(
   rows: readonly R[],
   { from, to }: Range,
-): R[] => rows.filter(({ datetime }) => datetime >= from && datetime < to);
+): R[] =>
+  rows
+    .filter(({ datetime }) => datetime >= from && datetime < to)
+    .sort((left, right) => left.datetime - right.datetime);
 
 export const lastOf = (documents: readonly { publishedAt: number }[]) =>
   documents.length === 0
@@ -108,7 +112,7 @@ export function pricesOf(placed: readonly Placed[], window: Range) {
     for (const row of rows) prices.set(`${row.datetime} ${row.point}`, row);
   }
   const dated = used.flatMap(({ publishedAt }) => (publishedAt ? [{ publishedAt }] : []));
-  return { rows: [...prices.values()], ...lastOf(dated) };
+  return { rows: inside([...prices.values()], window), ...lastOf(dated) };
 }
 
 /** The hours of load records; two for one hour are refused. */
