@@ -23,7 +23,7 @@ import {
 import type { Fetched, FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
 import { SETTLEMENT_SYMBOLS } from "../settlement-points.ts";
 import { fetchDayAheadPrices, fetchRealtimePrices, fetchSystemLoad } from "../sources/ercot.ts";
-import { daysOf, QUARTER } from "../sources/ercot-hours.ts";
+import { dayOfLabel, daysOf, QUARTER } from "../sources/ercot-hours.ts";
 import type { ErcotRows, LoadRow, PriceRow } from "../sources/ercot-rows.ts";
 
 const CENTRAL = "America/Chicago";
@@ -247,7 +247,7 @@ export function gatePrices(
 function judgePrices({ rows, symbol }: FetchedSeries, caps: Market["caps"]): Finding[] {
   const price = ({ values }: Row) => values[0] ?? NaN;
   const isPossible = (row: Row) => price(row) >= PRICE_MIN && price(row) <= PRICE_MAX;
-  const capOf = caps.map(([from, cap]) => [Date.parse(from), cap] as const);
+  const capOf = caps.map(([from, cap]) => [dayOfLabel(from).from, cap] as const);
   const cap = ({ datetime }: Row) => capOf.find(([from]) => datetime >= from)?.[1] ?? 0;
   const isUsual = (row: Row) => price(row) >= PRICE_MIN_USUAL && price(row) <= cap(row);
   const impossible = rows.filter((row) => !isPossible(row));
