@@ -80,9 +80,15 @@ describe("real-time prices", () => {
       ),
       context(day),
     );
-    expect(told(short.findings)).toEqual(["error incomplete_day 1"]);
+    expect(told(short.findings)).toEqual(["warning incomplete_day 1"]);
     expect(short.findings[0]?.where).toMatch(/^hb_west 2026-/);
-    expect(short.accepted).toHaveLength(14);
+    expect(short.accepted).toHaveLength(15);
+    const partial = made(
+      day,
+      changeOne((rows) => rows.slice(0, -11)),
+    );
+    expect(told(gate(partial, context(day)).findings)).toEqual(["error incomplete_day 11"]);
+    expect(gate(partial, context(day)).accepted).toHaveLength(14);
   });
 
   it("of the current day reach from its start to the newest, without a gap", () => {
@@ -96,15 +102,15 @@ describe("real-time prices", () => {
       ),
       context(PLAIN, now),
     );
-    expect(told(holed.findings)).toEqual(["error gap 2"]);
+    expect(told(holed.findings)).toEqual(["warning gap 2"]);
     const late = gate(
       made(
         part,
-        changeOne((rows) => rows.slice(4)),
+        changeOne((rows) => rows.slice(5)),
       ),
       context(PLAIN, now),
     );
-    expect(told(late.findings)).toEqual(["error gap 4"]);
+    expect(told(late.findings)).toEqual(["error gap 5"]);
     const lagging = made({ from: PLAIN.from, to: PLAIN.from + 9 * HOUR });
     const report = gate(lagging, context(PLAIN, now));
     expect(new Set(told(report.findings))).toEqual(new Set(["warning lagging 1"]));
@@ -119,11 +125,11 @@ describe("real-time prices", () => {
     const holed = gate(
       made(
         read,
-        changeOne((rows) => rows.toSpliced(95, 1)),
+        changeOne((rows) => rows.toSpliced(80, 16)),
       ),
       at,
     );
-    expect(told(holed.findings)).toEqual(["error incomplete_day 1"]);
+    expect(told(holed.findings)).toEqual(["error incomplete_day 16"]);
   });
 
   it("without one of the points are refused whole", () => {
@@ -234,7 +240,9 @@ describe("system load", () => {
     const short = load({ from: PLAIN.from, to: PLAIN.to - HOUR });
     expect(gateLoad(short, context(PLAIN, PLAIN.to + 35 * MINUTE)).findings).toEqual([]);
     const { findings } = gateLoad(short, context(PLAIN, PLAIN.to + 50 * MINUTE));
-    expect(told(findings)).toEqual(["error incomplete_day 1"]);
+    expect(told(findings)).toEqual(["warning incomplete_day 1"]);
+    const half = load({ from: PLAIN.from, to: PLAIN.to - 3 * HOUR });
+    expect(told(gateLoad(half, context(PLAIN)).findings)).toEqual(["error incomplete_day 3"]);
     expect(gateLoad([], context(PLAIN, PLAIN.from + 35 * MINUTE)).findings).toEqual([]);
     expect(told(gateLoad([], context(PLAIN, PLAIN.from + 3 * HOUR)).findings)).toEqual([
       "error no_rows 1",

@@ -41,7 +41,8 @@ export const realtimePrices: Pipeline = {
   ],
   timeZone: CENTRAL,
   valueColumns: ["value"],
-  lookbackMs: DAY,
+  // Prices are final two business days on; a weekend lies between at most.
+  lookbackMs: 4 * DAY,
   freshness: { warningMs: HOUR, errorMs: 3 * HOUR },
   release: null,
   fetch: async (upstreams, request) =>
@@ -62,7 +63,7 @@ export const dayAheadPrices: Pipeline = {
   ],
   timeZone: CENTRAL,
   valueColumns: ["value"],
-  lookbackMs: 2 * DAY,
+  lookbackMs: 5 * DAY,
   freshness: { warningMs: HOUR, errorMs: 3 * HOUR },
   release: { everyMs: 10 * MINUTE, windowMs: 3 * HOUR },
   fetch: async (upstreams, request) =>
@@ -300,6 +301,10 @@ const partsOf = (window: Range): Range[] =>
     to: Math.min(to, window.to),
   }));
 
+/** A provider may lose an interval for good; what lacks more is a partial answer. */
+const MISSING_SHARE_MAX = 0.1;
+const MISSING_MIN = 2;
+
 /**
  * A day that is over has all its intervals: 92, 96 or 100 quarters, 23, 24 or 25 hours. The current
  * one has them from its start on without a gap; a day ahead has all of them or none.
@@ -313,16 +318,20 @@ function judgeCoverage(
     const held = rows.filter(({ datetime }) => datetime >= part.from && datetime < part.to);
     const distinct = new Set(held.map(({ datetime }) => datetime)).size;
     const where = `${symbol} ${operatingDay(part.from).key}`;
+    const severity = (missing: number, of: number) =>
+      !grows || missing > Math.max(MISSING_MIN, of * MISSING_SHARE_MAX) ? "error" : "warning";
     const whole = (part.to - part.from) / stepMs;
     if (now >= dueAt(part) || (!grows && distinct > 0)) {
-      return [finding("error", "incomplete_day", Math.abs(whole - distinct), where)];
+      const missing = Math.abs(whole - distinct);
+      return [finding(severity(missing, whole), "incomplete_day", missing, where)];
     }
     if (distinct === 0) return [];
     const newest = held.reduce((last, { datetime }) => Math.max(last, datetime), -Infinity);
-    const gaps = (newest - part.from) / stepMs + 1 - distinct;
+    const expected = (newest - part.from) / stepMs + 1;
+    const missing = Math.abs(expected - distinct);
     const lags = stepMs === QUARTER && now - newest > LAG_MS_USUAL && newest + stepMs < part.to;
     return [
-      finding("error", "gap", Math.abs(gaps), where),
+      finding(severity(missing, expected), "gap", missing, where),
       finding("warning", "lagging", Number(lags), where),
     ];
   });

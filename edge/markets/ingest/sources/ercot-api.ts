@@ -60,7 +60,8 @@ export const ERCOT_TOKEN_URL =
 /** The client id that ERCOT publishes for everyone's use. */
 const CLIENT_ID = "fec253ea-0d06-4272-a5e6-b478baeecd70";
 const TOKEN_MS = 59 * MINUTE;
-const PAGE_ROWS = 100_000;
+/** A day of the largest report is 24,000 rows; more at once would fill the memory. */
+const PAGE_ROWS = 50_000;
 const PAGES_MAX = 100;
 const READINGS_MAX = 3;
 const LISTED_MAX = 1_000;
@@ -83,11 +84,19 @@ const Listing = z.object({
   ),
 });
 
+export interface RowQuery {
+  product: Product;
+  window: Range;
+  filters?: Readonly<Record<string, string>>;
+  /** The records that are wanted of those sent; default: all. */
+  kept?: (record: ErcotRecord) => boolean;
+}
+
 /** The rows of a product over the operating days of a window, and the first request's URL. */
 export async function fetchRows(
   api: ErcotApi,
   asking: Asking,
-  query: { product: Product; window: Range; filters?: Readonly<Record<string, string>> },
+  query: RowQuery,
 ): Promise<{ records: ErcotRecord[]; sourceUrl: string }> {
   for (let reading = 1; ; reading++) {
     const records = await readPages(api, asking, query);
@@ -97,8 +106,6 @@ export async function fetchRows(
     }
   }
 }
-
-type RowQuery = Parameters<typeof fetchRows>[2];
 
 function rowPath({ product, window, filters = {} }: RowQuery, page: number): string {
   const days = daysOf(window);
@@ -118,22 +125,25 @@ async function readPages(
   asking: Asking,
   query: RowQuery,
 ): Promise<ErcotRecord[] | null> {
+  const { product, kept = () => true } = query;
   const records: ErcotRecord[] = [];
+  let received = 0;
   let announced: number | undefined;
   for (let page = 1; page <= PAGES_MAX; page++) {
     const answer = await ask(api, asking, rowPath(query, page));
     const { _meta, fields, data } = parsed(Page, answer);
     const names = fields.map(({ name }) => name);
-    assertColumns(names, Object.keys(query.product.columns));
+    assertColumns(names, Object.keys(product.columns));
     announced ??= _meta.totalRecords;
     if (_meta.totalRecords !== announced) return null;
-    records.push(...recordsOfRows(names, data));
+    for (const record of recordsOfRows(names, data)) if (kept(record)) records.push(record);
+    received += data.length;
     if (page >= _meta.totalPages) {
-      if (records.length > announced) return null;
-      if (records.length === announced) return records;
+      if (received > announced) return null;
+      if (received === announced) return records;
     }
     if (page >= _meta.totalPages || data.length === 0) {
-      const detail = `ERCOT announced ${announced} rows and sent ${records.length}`;
+      const detail = `ERCOT announced ${announced} rows and sent ${received}`;
       throw new Failure("upstream_truncated", detail);
     }
   }

@@ -25,8 +25,8 @@ export interface ErcotSite {
 }
 
 export const ERCOT_SITE_URL = "https://www.ercot.com/";
-/** Some four days of 15-minute documents. */
-const KEPT_MAX = 400;
+/** Some six days of 15-minute documents. */
+const KEPT_MAX = 600;
 
 const Listing = z.object({
   ListDocsByRptTypeRes: z.object({

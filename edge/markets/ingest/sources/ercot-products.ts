@@ -134,16 +134,16 @@ export function assertColumns(sent: readonly string[], expected: readonly string
 }
 
 /** Positional rows as records, by the names that came along with them. */
-export function recordsOfRows(
+export function* recordsOfRows(
   names: readonly string[],
   rows: readonly (readonly Cell[])[],
-): ErcotRecord[] {
-  return rows.map((row) => {
+): Generator<ErcotRecord> {
+  for (const row of rows) {
     if (row.length !== names.length) {
       throw drift(`a row has ${row.length} cells for ${names.length} fields`);
     }
-    return Object.fromEntries(names.map((name, index) => [name, trimmed(row[index] ?? null)]));
-  });
+    yield Object.fromEntries(names.map((name, index) => [name, trimmed(row[index] ?? null)]));
+  }
 }
 
 const trimmed = (cell: Cell): Cell => (typeof cell === "string" ? cell.trim() : cell);
@@ -162,7 +162,7 @@ export function recordsOfCsv({ columns }: Pick<Product, "columns">, text: string
     const known = Object.entries(columns).find(([, name]) => name === sent);
     return known?.[0] ?? sent;
   });
-  return recordsOfRows(names, rows).map((record) =>
+  return Array.from(recordsOfRows(names, rows), (record) =>
     "DSTFlag" in record ? { ...record, DSTFlag: flagOf(record) } : record,
   );
 }

@@ -145,8 +145,9 @@ async function pricesOfRows(
   const records: ErcotRecord[] = [];
   let firstUrl = "";
   for (const filters of market.filters) {
-    const answer = await fetchRows(api, asking, { product: market.product, window, filters });
-    for (const record of answer.records) if (market.kept(record)) records.push(record);
+    const { product, kept } = market;
+    const answer = await fetchRows(api, asking, { product, window, filters, kept });
+    records.push(...answer.records);
     firstUrl ||= answer.sourceUrl;
   }
   return { ...pricesOf([placeOnce(records, market.place())], window), sourceUrl: firstUrl };
