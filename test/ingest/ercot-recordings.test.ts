@@ -195,6 +195,7 @@ describe.skipIf(!hasRecordings("ercot-archive"))("a recorded archive", () => {
     from: Date.parse("2024-11-05T06:00:00Z"),
     to: Date.parse("2024-11-06T06:00:00Z"),
   };
+  const query = { product, posted, kept: () => true };
 
   it("lists documents with Central posting times, each a zip of one file", async () => {
     const files = unpack(zip(), (name) => name === FILE);
@@ -205,7 +206,7 @@ describe.skipIf(!hasRecordings("ercot-archive"))("a recorded archive", () => {
       return { status: 200, body };
     });
     const asking = { fetcher: ercot.upstreams.fetcher, now: ercot.now };
-    const { documents } = await fetchArchive(ercot.api, asking, { product, posted });
+    const { documents } = await fetchArchive(ercot.api, asking, query);
     expect(documents.map(({ id, publishedAt }) => [id, iso(publishedAt)])).toEqual([
       [1_049_861_718, "2024-11-05T09:16:10.000Z"],
     ]);
@@ -224,7 +225,7 @@ describe.skipIf(!hasRecordings("ercot-archive"))("a recorded archive", () => {
       return { status: 200, body: url.searchParams.has("download") ? zip() : listing() };
     });
     const asking = { fetcher: ercot.upstreams.fetcher, now: ercot.now };
-    await expect(fetchArchive(ercot.api, asking, { product, posted })).rejects.toMatchObject({
+    await expect(fetchArchive(ercot.api, asking, query)).rejects.toMatchObject({
       code: "upstream_schema_drift",
       message: expect.stringContaining("26 CSV files"),
     });

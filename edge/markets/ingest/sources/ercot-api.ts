@@ -74,7 +74,7 @@ const Page = z.object({
     totalRecords: z.int().nonnegative(),
     totalPages: z.int().nonnegative(),
   }),
-  fields: z.array(z.looseObject({ name: z.string() })),
+  fields: z.array(z.looseObject({ name: z.string() })).default([]),
   data: z.array(z.array(Cell)),
 });
 const Listing = z.object({
@@ -133,13 +133,14 @@ async function readPages(
     const answer = await ask(api, asking, rowPath(query, page));
     const { _meta, fields, data } = parsed(Page, answer);
     const names = fields.map(({ name }) => name);
-    assertColumns(names, Object.keys(product.columns));
+    // A page without rows may leave its fields out.
+    if (names.length + data.length > 0) assertColumns(names, Object.keys(product.columns));
     announced ??= _meta.totalRecords;
     if (_meta.totalRecords !== announced) return null;
     for (const record of recordsOfRows(names, data)) if (kept(record)) records.push(record);
     received += data.length;
     if (page >= _meta.totalPages) {
-      if (received > announced) return null;
+      if (received > announced || (page > 1 && hasRepeated(records))) return null;
       if (received === announced) return records;
     }
     if (page >= _meta.totalPages || data.length === 0) {
@@ -150,10 +151,21 @@ async function readPages(
   throw new Failure("upstream_rejected", `ERCOT: the query needs more than ${PAGES_MAX} pages`);
 }
 
+/** Rows that come or go between two pages shift the later ones: one comes twice, one never. */
+const hasRepeated = (records: readonly ErcotRecord[]) =>
+  new Set(records.map((record) => Object.values(record).join("|"))).size < records.length;
+
 /** A document that an archive lists, not yet downloaded. */
 interface Listed {
   id: number;
   publishedAt: number;
+}
+
+interface ArchiveQuery {
+  product: Product;
+  posted: Range;
+  /** The records that are wanted; documents hold many more. */
+  kept: (record: ErcotRecord) => boolean;
 }
 
 /**
@@ -162,9 +174,9 @@ interface Listed {
 export async function fetchArchive(
   api: ErcotApi,
   asking: Asking,
-  { product, posted }: { product: Product; posted: Range },
+  query: ArchiveQuery,
 ): Promise<{ documents: ErcotDocument[]; sourceUrl: string }> {
-  const listed: Listed[] = [];
+  const { product, posted } = query;
   const path = (page: number) =>
     `archive/${product.emil.toUpperCase()}?${new URLSearchParams({
       postDatetimeFrom: wallOfInstant(posted.from),
@@ -186,13 +198,13 @@ export async function fetchArchive(
     .filter(({ friendlyName }) => !/xml$/i.test(friendlyName))
     .sort((left, right) => left.docId - right.docId);
   const instants = instantsInOrder(inOrder.map(({ postDatetime }) => postDatetime));
-  inOrder.forEach(({ docId }, index) => {
-    listed.push({ id: docId, publishedAt: instants[index] ?? posted.to });
+  const listed = inOrder.map(({ docId }, index): Listed => {
+    return { id: docId, publishedAt: instants[index] ?? posted.to };
   });
   const documents: ErcotDocument[] = [];
   for (let index = 0; index < listed.length; index += LISTED_MAX) {
     const batch = listed.slice(index, index + LISTED_MAX);
-    documents.push(...(await download(api, asking, product, batch)));
+    documents.push(...(await download(api, asking, query, batch)));
   }
   return { documents, sourceUrl: `${api.shownAs}${path(1)}` };
 }
@@ -201,7 +213,7 @@ export async function fetchArchive(
 async function download(
   api: ErcotApi,
   asking: Asking,
-  product: Product,
+  { product, kept }: ArchiveQuery,
   listed: readonly Listed[],
 ): Promise<ErcotDocument[]> {
   const [first] = listed;
@@ -210,7 +222,7 @@ async function download(
   const read = ({ id, publishedAt }: Listed, bytes: Uint8Array): ErcotDocument => ({
     id,
     publishedAt,
-    records: recordsOfCsv(product, csvOf(bytes)),
+    records: recordsOfCsv(product, csvOf(bytes)).filter(kept),
   });
   if (listed.length === 1) {
     return [read(first, await ask(api, asking, `${archive}?download=${first.id}`, DOWNLOAD))];

@@ -129,7 +129,10 @@ async function fetchPrices(
     return pricesOfDocuments(await fetchDocuments(site, asking, wanted), query);
   }
   const archived = isSettled(window, asking.now)
-    ? pricesOfDocuments(await fetchArchive(api, asking, { product, posted: posted(window) }), query)
+    ? pricesOfDocuments(
+        await fetchArchive(api, asking, { product, posted: posted(window), kept }),
+        query,
+      )
     : null;
   // The archive may not go back that far.
   const found = archived?.rows.length ? archived : await pricesOfRows(api, asking, query);
