@@ -1,6 +1,6 @@
 // Which upstream a provider is: the real one when its credential is set, else the sandbox when
-// there is one, else none. Nothing after this choice knows the difference, except that sandbox data
-// is marked.
+// there is one, else what needs no credential, or none. Nothing after this choice knows the
+// difference, except that sandbox data is marked.
 
 import { Failure } from "../../shared/errors.ts";
 import { Secret } from "../http/config.ts";

@@ -4,14 +4,17 @@
  * Settlement point → its type in the real-time report. Load zones come there a second time as type
  * LZEW, energy weighted, with other prices; those are left out.
  */
-export const SETTLEMENT_POINTS: ReadonlyMap<string, string> = new Map([
-  ...["HB_HOUSTON", "HB_NORTH", "HB_SOUTH", "HB_WEST", "HB_PAN"].map((hub) => [hub, "HU"] as const),
-  ["HB_BUSAVG", "SH"],
-  ["HB_HUBAVG", "AH"],
-  ...(
-    "LZ_AEN LZ_CPS LZ_HOUSTON LZ_LCRA LZ_NORTH LZ_RAYBN LZ_SOUTH LZ_WEST".split(" ") as string[]
-  ).map((zone) => [zone, "LZ"] as const),
-]);
+export const SETTLEMENT_POINTS: ReadonlyMap<string, string> = new Map(
+  Object.entries({
+    HU: ["HB_HOUSTON", "HB_NORTH", "HB_SOUTH", "HB_WEST", "HB_PAN"],
+    SH: ["HB_BUSAVG"],
+    AH: ["HB_HUBAVG"],
+    LZ: [
+      ...["LZ_AEN", "LZ_CPS", "LZ_HOUSTON", "LZ_LCRA"],
+      ...["LZ_NORTH", "LZ_RAYBN", "LZ_SOUTH", "LZ_WEST"],
+    ],
+  }).flatMap(([type, points]) => points.map((point) => [point, type] as const)),
+);
 
 /** The types to ask for, each once. */
 export const SETTLEMENT_POINT_TYPES = [...new Set(SETTLEMENT_POINTS.values())];

@@ -217,10 +217,10 @@ const LAG_MS_USUAL = HOUR;
  * Prices in $/MWh. A report without one of the settlement points is refused whole; every point is
  * judged by itself and left out when it has an error.
  */
-export function gatePrices(
+function gatePrices(
   fetched: readonly FetchedSeries[],
   context: GateContext,
-  market: Market = REALTIME,
+  market: Market,
 ): GateReport {
   const { stepMs, horizonMs } = market;
   const structure: Structure = {
