@@ -2,10 +2,12 @@
 // in which they fail. No secret ever gets out.
 
 import { describe, expect, it } from "vitest";
+import { REQUEST_INTERVALS_MS } from "../../edge/console/upstreams.ts";
 import type { SandboxAnswer, SandboxRequest } from "../../edge/local/sandbox/answers.ts";
 import { answerErcot } from "../../edge/local/sandbox/ercot.ts";
 import { correctionOf, loadAt, realtimePostedAt } from "../../edge/local/sandbox/ercot-market.ts";
 import { SETTLEMENT_SYMBOLS } from "../../edge/markets/ingest/settlement-points.ts";
+import { fetchRealtimePrices } from "../../edge/markets/ingest/sources/ercot.ts";
 import { dayOfLabel, QUARTER } from "../../edge/markets/ingest/sources/ercot-hours.ts";
 import { operatingDay } from "../../shared/operating-day.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
@@ -135,6 +137,14 @@ describe("choosing the upstream", () => {
     );
   });
 
+  it("asks each real host no faster than it allows", () => {
+    const { api, site } = upstreamsOf(all).ercot();
+    const intervals = [api?.baseUrl, site.baseUrl].map((url) =>
+      REQUEST_INTERVALS_MS.get(new URL(url ?? "").host),
+    );
+    expect(intervals).toEqual([2_000, 1_000]);
+  });
+
   it("takes the sandbox without any, and the public documents without a sandbox", () => {
     expect(upstreamsOf({ SANDBOX_URL: "http://localhost:1" }).ercot()).toMatchObject({
       sandbox: true,
@@ -215,6 +225,20 @@ describe("the sandbox, read as ERCOT is", () => {
     expect(rows.length).toBe(15 * ((from - window.from) / HOUR));
     ercot.now = Date.parse("2026-11-21T06:02:00Z");
     expect((await ercot.run("system_load")).report.findings).toEqual([]);
+  });
+
+  it("repairs a day that has settled from the archive, with the days it looks back on", async () => {
+    const ercot = await startErcot("2026-11-06T18:00:00Z");
+    const { from, to } = dayOfLabel("2026-11-02");
+    const window = { from: from - 4 * DAY, to };
+    const { rows, sourceUrl } = await fetchRealtimePrices(
+      ercot.upstreams.ercot(),
+      { fetcher: ercot.upstreams.fetcher, now: ercot.now },
+      window,
+    );
+    expect(sourceUrl).toContain("/archive/");
+    expect(rows).toHaveLength((15 * (to - window.from)) / QUARTER);
+    expect(ercot.requests).toHaveLength(4);
   });
 
   it("keeps to the same answer for the same question", async () => {
