@@ -44,6 +44,13 @@ const Environment = z.object({
   EIA_API_KEY: optionalSecret(),
   /** Twelve Data API key. With it the real one answers; else as with EIA's. */
   TWELVE_DATA_API_KEY: optionalSecret(),
+  /**
+   * Login and subscription key of ERCOT's public API: all three, or none. Without them the sandbox
+   * answers, and without a sandbox ERCOT's public document lists, which need no login.
+   */
+  ERCOT_USERNAME: optionalSecret(),
+  ERCOT_PASSWORD: optionalSecret(),
+  ERCOT_SUBSCRIPTION_KEY: optionalSecret(),
   /** Base URL of the sandbox upstream, for providers whose credential is not set. Unset: none. */
   SANDBOX_URL: z.url("must be a URL").optional(),
   /** How long a silent run stays its process's own before the minute cron frees it. */

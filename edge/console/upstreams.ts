@@ -6,6 +6,8 @@ import { Failure } from "../../shared/errors.ts";
 import { Secret } from "../../shared/secret.ts";
 import type { Upstreams } from "../markets/ingest/pipeline.ts";
 import { EIA_BASE_URL } from "../markets/ingest/sources/eia.ts";
+import { ERCOT_API_URL, ERCOT_TOKEN_URL } from "../markets/ingest/sources/ercot-api.ts";
+import { ERCOT_SITE_URL } from "../markets/ingest/sources/ercot-mis.ts";
 import { NOAA_BASE_URL } from "../markets/ingest/sources/noaa.ts";
 import { TWELVE_DATA_BASE_URL } from "../markets/ingest/sources/twelve-data.ts";
 import type { Fetcher } from "../markets/ingest/sources/upstream.ts";
@@ -19,10 +21,14 @@ export const REQUEST_INTERVALS_MS: ReadonlyMap<string, number> = new Map([
   ["www.ncei.noaa.gov", 1_000],
   // Eight credits a minute, one for each request.
   ["api.twelvedata.com", 7_500],
+  // Thirty requests a minute, and refusals within a handful of fast ones.
+  ["api.ercot.com", 2_000],
+  ["www.ercot.com", 1_000],
 ]);
 
 export const chooseUpstreams = (config: Config, fetcher: Fetcher): Upstreams => ({
   fetcher,
+  ercot: ercotUpstream(config),
   eia: () => {
     if (config.EIA_API_KEY) {
       const access = { baseUrl: EIA_BASE_URL, shownAs: EIA_BASE_URL, apiKey: config.EIA_API_KEY };
@@ -57,3 +63,46 @@ export const chooseUpstreams = (config: Config, fetcher: Fetcher): Upstreams => 
     };
   },
 });
+
+/**
+ * ERCOT: with credentials its public API, else the sandbox, else its public document lists. One
+ * login and one memory of documents serve all runs of the process.
+ */
+function ercotUpstream(config: Config): Upstreams["ercot"] {
+  const { ERCOT_USERNAME, ERCOT_PASSWORD, ERCOT_SUBSCRIPTION_KEY, SANDBOX_URL } = config;
+  const held = { ERCOT_USERNAME, ERCOT_PASSWORD, ERCOT_SUBSCRIPTION_KEY };
+  const missing = Object.entries(held).flatMap(([name, value]) => (value ? [] : [name]));
+  const [login, read] = [{ current: null }, new Map()];
+  if (ERCOT_USERNAME && ERCOT_PASSWORD && ERCOT_SUBSCRIPTION_KEY) {
+    const credentials = {
+      username: ERCOT_USERNAME,
+      password: ERCOT_PASSWORD,
+      subscriptionKey: ERCOT_SUBSCRIPTION_KEY,
+    };
+    const urls = { baseUrl: ERCOT_API_URL, tokenUrl: ERCOT_TOKEN_URL, shownAs: ERCOT_API_URL };
+    const api = { ...urls, ...credentials, login };
+    const site = { baseUrl: ERCOT_SITE_URL, shownAs: ERCOT_SITE_URL, read };
+    return () => ({ api, site, sandbox: false });
+  }
+  if (missing.length < Object.keys(held).length) {
+    const detail = `not set: ${missing.join(" and ")}; ERCOT needs all three credentials or none`;
+    return () => {
+      throw new Failure("credential_missing", detail);
+    };
+  }
+  if (!SANDBOX_URL) {
+    const site = { baseUrl: ERCOT_SITE_URL, shownAs: ERCOT_SITE_URL, read };
+    return () => ({ api: null, site, sandbox: false });
+  }
+  const [username, password, subscriptionKey] = ["sandbox", "sandbox", "sandbox"].map(
+    (word) => new Secret(word),
+  ) as [Secret, Secret, Secret];
+  const api = {
+    baseUrl: `${SANDBOX_URL}/ercot/api/public-reports/`,
+    tokenUrl: `${SANDBOX_URL}/ercot/oauth2/v2.0/token`,
+    shownAs: "sandbox://ercot/api/public-reports/",
+    ...{ username, password, subscriptionKey, login },
+  };
+  const site = { baseUrl: `${SANDBOX_URL}/ercot/www/`, shownAs: "sandbox://ercot/www/", read };
+  return () => ({ api, site, sandbox: true });
+}

@@ -56,7 +56,13 @@ export interface Stack {
 }
 
 /** Credentials of providers: with any of them set, the real ones feed the store. */
-export const PROVIDER_KEYS: readonly string[] = ["EIA_API_KEY", "TWELVE_DATA_API_KEY"];
+export const PROVIDER_KEYS: readonly string[] = [
+  "EIA_API_KEY",
+  "ERCOT_USERNAME",
+  "ERCOT_PASSWORD",
+  "ERCOT_SUBSCRIPTION_KEY",
+  "TWELVE_DATA_API_KEY",
+];
 
 /** Variables a user may set that reach a service. */
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {

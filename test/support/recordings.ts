@@ -17,6 +17,8 @@ export const recording = (path: string) => readFileSync(join(FOLDER, path), "utf
 /** The text of a recording that is kept compressed. */
 export const gunzippedRecording = (path: string) =>
   gunzipSync(readFileSync(join(FOLDER, path))).toString();
+/** A recording's bytes; check `hasRecordings` first. */
+export const recordedBytes = (path: string) => new Uint8Array(readFileSync(join(FOLDER, path)));
 
 /** Whether a folder of recordings is here; says so when it is not. */
 export function hasRecordings(folder: string): boolean {

@@ -3,6 +3,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
+import { PROVIDER_KEYS } from "../../edge/local/stack.ts";
 import { ROOT } from "../../edge/local/state.ts";
 
 export interface StackProcess {
@@ -29,7 +30,9 @@ export function startStackProcess(
     ...(flags as string[]),
     ...args,
   ];
-  const { EIA_API_KEY: _, TWELVE_DATA_API_KEY: __, ...inherited } = process.env;
+  const inherited = Object.fromEntries(
+    Object.entries(process.env).filter(([name]) => !PROVIDER_KEYS.includes(name)),
+  );
   const child = spawn(process.execPath, command, {
     env: { ...inherited, ...more, VANTAGE_STATE: stateDir },
     stdio: ["ignore", "pipe", "pipe"],

@@ -14,6 +14,7 @@ import {
   type SandboxRequest,
 } from "./answers.ts";
 import { eiaSandbox } from "./eia.ts";
+import { ercotSandbox } from "./ercot.ts";
 import { noaaSandbox } from "./noaa.ts";
 import { twelveDataSandbox } from "./twelve-data.ts";
 
@@ -34,7 +35,12 @@ export interface SandboxOptions {
   ) => SandboxAnswer | undefined | Promise<SandboxAnswer | undefined>;
 }
 
-const PROVIDERS: readonly SandboxProvider[] = [eiaSandbox, noaaSandbox, twelveDataSandbox];
+const PROVIDERS: readonly SandboxProvider[] = [
+  eiaSandbox,
+  ercotSandbox,
+  noaaSandbox,
+  twelveDataSandbox,
+];
 const SILENCE_MS = 30_000;
 const Breaking = z.object({
   fault: z.enum(FAULTS).nullable(),

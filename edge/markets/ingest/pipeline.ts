@@ -6,6 +6,7 @@ import type { FetchedSeries, Finding, GateContext, GateReport } from "./gate.ts"
 import type { Partitions } from "./partition.ts";
 import type { Schedule } from "./schedule.ts";
 import type { EiaAccess } from "./sources/eia.ts";
+import type { ErcotAccess } from "./sources/ercot.ts";
 import type { NoaaAccess } from "./sources/noaa.ts";
 import type { TwelveDataAccess } from "./sources/twelve-data.ts";
 import type { Fetcher } from "./sources/upstream.ts";
@@ -25,6 +26,7 @@ export interface Upstreams {
   eia: () => EiaAccess & Access;
   noaa: () => NoaaAccess & Access;
   twelveData: () => TwelveDataAccess & Access;
+  ercot: () => ErcotAccess & Access;
   fetcher: Fetcher;
 }
 

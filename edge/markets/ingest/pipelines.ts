@@ -1,8 +1,16 @@
 // The pipelines: what is fetched, when, how it is checked. One entry is one unit of ingest.
 
 import type { Pipeline } from "./pipeline.ts";
+import { dayAheadPrices, realtimePrices, systemLoad } from "./pipelines/ercot.ts";
 import { gridRegion } from "./pipelines/grid.ts";
 import { intradayBars } from "./pipelines/intraday.ts";
 import { degreeDays } from "./pipelines/weather.ts";
 
-export const PIPELINES: readonly Pipeline[] = [gridRegion, degreeDays, intradayBars];
+export const PIPELINES: readonly Pipeline[] = [
+  gridRegion,
+  realtimePrices,
+  dayAheadPrices,
+  systemLoad,
+  degreeDays,
+  intradayBars,
+];

@@ -1,0 +1,115 @@
+// ERCOT's pipelines over the sandbox or over what a test answers instead, without a store: fetch
+// and gate, at an instant that the test decides.
+
+import { expect, onTestFinished } from "vitest";
+import { parseConfig } from "../../edge/console/config.ts";
+import { chooseUpstreams } from "../../edge/console/upstreams.ts";
+import type { SandboxAnswer, SandboxRequest } from "../../edge/local/sandbox/answers.ts";
+import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
+import { latestPartition, partitionRange } from "../../edge/markets/ingest/partition.ts";
+import type { Fetched, Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
+import { requirePipeline } from "../../edge/markets/ingest/pipeline.ts";
+import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
+import type { ErcotApi } from "../../edge/markets/ingest/sources/ercot-api.ts";
+import type { ErcotSite } from "../../edge/markets/ingest/sources/ercot-mis.ts";
+import type { Range } from "../../edge/markets/store/plan.ts";
+import { Failure } from "../../shared/errors.ts";
+
+type Answerer = (request: SandboxRequest, count: number) => SandboxAnswer | undefined;
+
+export interface Ercot {
+  sandbox: Sandbox;
+  /** What was asked so far. */
+  requests: SandboxRequest[];
+  pauses: number[];
+  upstreams: Upstreams;
+  api: ErcotApi;
+  site: ErcotSite;
+  now: number;
+  /** Fetches a partition, the newest by default, and judges it, as a run would. */
+  run: (job: string, partition?: string) => Promise<Materialized>;
+  /** From now on there are no credentials: the public documents serve. */
+  withoutCredentials: () => void;
+}
+
+export interface Materialized {
+  fetched: Fetched;
+  window: Range;
+  report: ReturnType<Pipeline["gate"]>;
+}
+
+/** An environment's upstreams; what a Worker binds beside is of no matter here. */
+export function upstreamsOf(
+  environment: Record<string, string>,
+  fetcher: Partial<Upstreams["fetcher"]> = {},
+): Upstreams {
+  const queues = ["EIA", "ERCOT", "NOAA", "TWELVE_DATA"].map((name) => [`INGEST_${name}`, {}]);
+  const config = parseConfig({
+    ...Object.fromEntries(queues),
+    DATABASE_URL: "postgresql://writer:password@localhost/markets",
+    OPERATOR_TOKEN: "token",
+    STORE: {},
+    ...environment,
+  });
+  const pause = async () => {};
+  return chooseUpstreams(config, { fetch: (url, init) => fetch(url, init), pause, ...fetcher });
+}
+
+/** Starts ERCOT's sandbox for one test; `answer` may answer instead. */
+export async function startErcot(at: string, answer: Answerer = () => undefined): Promise<Ercot> {
+  const requests: SandboxRequest[] = [];
+  const pauses: number[] = [];
+  const sandbox = await startSandbox({
+    clock: () => ercot.now,
+    fault: (_, request) => {
+      requests.push(request);
+      return answer(request, requests.length);
+    },
+  });
+  onTestFinished(() => sandbox.close());
+  const pause = async (milliseconds: number) => void pauses.push(milliseconds);
+  const upstreams = upstreamsOf({ SANDBOX_URL: sandbox.url }, { pause });
+  const access = upstreams.ercot();
+  const ercot: Ercot = {
+    ...{ sandbox, requests, pauses, upstreams, now: Date.parse(at) },
+    api: access.api as ErcotApi,
+    site: access.site,
+    run: (job, partition) => run(ercot, job, partition),
+    withoutCredentials: () => {
+      ercot.upstreams = { ...upstreams, ercot: () => ({ ...access, api: null }) };
+    },
+  };
+  return ercot;
+}
+
+async function run(ercot: Ercot, job: string, key?: string): Promise<Materialized> {
+  const pipeline = requirePipeline(PIPELINES, job);
+  if (!pipeline) throw new Error(`no pipeline is named ${job}`);
+  const { now, upstreams } = ercot;
+  const newest = latestPartition(pipeline.partitions, now);
+  const partition = partitionRange(pipeline.partitions, key ?? newest, now);
+  const isForward = key === undefined || key === newest;
+  const from = partition.from - (isForward ? pipeline.lookbackMs : 0);
+  const window = { from, to: partition.to };
+  const fetched = await pipeline.fetch(upstreams, { partition, window, now });
+  const report = pipeline.gate(fetched.series, { partition, window, now });
+  return { fetched, window, report };
+}
+
+/** Rows of a symbol, by ISO instant. */
+export function valuesOf({ fetched }: Materialized, symbol: string): Map<string, number> {
+  const rows = fetched.series.find((series) => series.symbol === symbol)?.rows ?? [];
+  return new Map(
+    rows.map(({ datetime, values }) => [new Date(datetime).toISOString(), values[0] ?? NaN]),
+  );
+}
+
+/** The failure of a run; none of its text holds a secret. */
+export async function failureOf(ercot: Ercot, job = "realtime_prices", partition?: string) {
+  const thrown = await ercot.run(job, partition).catch((failure: unknown) => failure);
+  expect(thrown).toBeInstanceOf(Failure);
+  const failure = thrown as Failure;
+  const text = JSON.stringify([failure.message, failure.data, String(failure.cause)]);
+  expect(text).not.toMatch(/hunter2|sandbox-token/);
+  return failure;
+}
