@@ -12,6 +12,7 @@ const KEY = "hunter2-very-secret";
 const FROM = Date.UTC(2026, 0, 10);
 const query: EiaQuery = {
   route: "electricity/rto/region-data",
+  frequency: "hourly",
   facets: { type: ["D"] },
   keyFields: ["respondent", "type"],
   window: { from: FROM, to: FROM + 24 * HOUR },

@@ -1,6 +1,6 @@
 import { describe, expect, it } from "vitest";
 import { type FetchedSeries, mayRetract } from "../../edge/markets/ingest/gate.ts";
-import { gateDemand } from "../../edge/markets/ingest/pipelines/grid.ts";
+import { gateRegion } from "../../edge/markets/ingest/pipelines/grid-gates.ts";
 import { HOUR } from "../../shared/time.ts";
 
 const FROM = Date.UTC(2026, 0, 10);
@@ -18,7 +18,7 @@ function demand(values: (number | undefined)[], symbol = "erco"): FetchedSeries 
 
 const day = Array.from({ length: 24 }, (_, hour) => 1_000 + hour);
 const rules = (...series: FetchedSeries[]) =>
-  gateDemand(series, context).findings.map(({ severity, rule }) => `${severity} ${rule}`);
+  gateRegion(series, context).findings.map(({ severity, rule }) => `${severity} ${rule}`);
 
 describe("mayRetract", () => {
   it("lets single rows go, never the most of a window", () => {
@@ -37,7 +37,7 @@ describe("the demand gate", () => {
   });
 
   it("stores impossible demand as null and warns; beyond a fifth of all rows it rejects", () => {
-    const report = gateDemand([demand([0, -5, 200_001, NaN, ...day])], context);
+    const report = gateRegion([demand([0, -5, 200_001, NaN, ...day])], context);
     expect(report.accepted[0]?.rows.slice(0, 5).map((row) => row.values[0])).toEqual([
       NaN,
       NaN,
@@ -50,7 +50,7 @@ describe("the demand gate", () => {
     ]);
     const spoiled = [demand([0, 0, 0, 1, 2, 3]), demand(day, "pjm"), demand(day, "miso")];
     expect(rules(...spoiled)).toContain("error implausible_demand");
-    expect(gateDemand(spoiled, context).accepted.map(({ symbol }) => symbol)).toEqual([
+    expect(gateRegion(spoiled, context).accepted.map(({ symbol }) => symbol)).toEqual([
       "pjm",
       "miso",
     ]);
@@ -62,7 +62,7 @@ describe("the demand gate", () => {
     ]);
     const ends = demand([1, ...Array.from({ length: 10 }, () => undefined), 2]);
     expect(rules(ends, demand(day, "pjm"), demand(day, "miso"))).toEqual(["error holes"]);
-    expect(gateDemand([ends, demand(day, "pjm")], context).accepted).toHaveLength(1);
+    expect(gateRegion([ends, demand(day, "pjm")], context).accepted).toHaveLength(1);
   });
 
   it("rejects rows off the hour, outside the window, from the future, repeated or infinite", () => {
@@ -71,15 +71,15 @@ describe("the demand gate", () => {
     if (first) off.rows[0] = { ...first, datetime: FROM + 1 };
     expect(rules(off)).toContain("error off_grid");
     expect(
-      gateDemand([demand(day)], { ...context, window: { from: FROM, to: FROM + HOUR } }).findings,
+      gateRegion([demand(day)], { ...context, window: { from: FROM, to: FROM + HOUR } }).findings,
     ).toMatchObject([{ severity: "error", rule: "outside_window", count: 23 }]);
-    expect(gateDemand([demand(day)], { ...context, now: FROM }).findings).toMatchObject([
+    expect(gateRegion([demand(day)], { ...context, now: FROM }).findings).toMatchObject([
       { severity: "error", rule: "from_the_future", count: 23 },
     ]);
     const twice = demand(day);
     twice.rows.push(...demand(day).rows.slice(0, 1));
     expect(rules(twice)).toContain("error duplicate_key");
-    expect(gateDemand([off, demand(day, "pjm")], context).accepted).toMatchObject([
+    expect(gateRegion([off, demand(day, "pjm")], context).accepted).toMatchObject([
       { symbol: "pjm" },
     ]);
     expect(rules(demand([...day, Infinity]))).toContain("error infinite");
@@ -93,6 +93,6 @@ describe("the demand gate", () => {
     expect(rules(demand(day, "newba"))).toEqual(["warning unknown_symbol"]);
     expect(rules(demand([...day, 20_000]))).toEqual(["warning spike"]);
     expect(rules(demand([...day, 7, 7, 7, 7]))).toEqual(["warning flat"]);
-    expect(gateDemand([demand(day, "newba")], context).accepted[0]?.rows).toHaveLength(24);
+    expect(gateRegion([demand(day, "newba")], context).accepted[0]?.rows).toHaveLength(24);
   });
 });

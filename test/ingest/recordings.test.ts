@@ -2,7 +2,8 @@
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { Secret } from "../../edge/http/config.ts";
-import { gateDemand, gridSeries } from "../../edge/markets/ingest/pipelines/grid.ts";
+import { gridSeries } from "../../edge/markets/ingest/pipelines/grid.ts";
+import { gateRegion } from "../../edge/markets/ingest/pipelines/grid-gates.ts";
 import { type EiaQuery, fetchEia } from "../../edge/markets/ingest/sources/eia.ts";
 import { parseInstant } from "../../shared/time.ts";
 import {
@@ -35,6 +36,7 @@ describe.skipIf(!hasRecordings("eia-api"))("recorded EIA v2 pages", () => {
   it("joins the real page pair of 16 and 8 rows", async () => {
     const query = {
       route: "electricity/rto/fuel-type-data",
+      frequency: "hourly" as const,
       facets: { respondent: ["AECI"], fueltype: ["COL"] },
       keyFields: ["respondent", "fueltype"],
       window,
@@ -59,6 +61,7 @@ describe.skipIf(!hasRecordings("eia-api"))("recorded EIA v2 pages", () => {
   it("reads the recorded interchange page, 25 hours of a pair", async () => {
     const query = {
       route: "electricity/rto/interchange-data",
+      frequency: "hourly" as const,
       facets: { fromba: ["FPC"], toba: ["FPL"] },
       keyFields: ["fromba", "toba"],
       window: { from: Date.UTC(2020, 0, 6, 5), to: Date.UTC(2020, 0, 7, 6) },
@@ -73,6 +76,7 @@ describe.skipIf(!hasRecordings("eia-api"))("recorded EIA v2 pages", () => {
   it("keeps a recorded null as null, and refuses the page that lacks a row it announced", async () => {
     const query = {
       route: "electricity/rto/fuel-type-data",
+      frequency: "hourly" as const,
       facets: {},
       keyFields: ["respondent", "fueltype"],
       window,
@@ -120,6 +124,7 @@ describe.skipIf(!hasRecordings("eia-930"))("ten recorded days of the grid", () =
     const window = { from: start(periods[0]), to: start(periods.at(-1)) + HOUR };
     const query = {
       route: "electricity/rto/region-data",
+      frequency: "hourly" as const,
       facets: { type: ["D"] },
       keyFields: ["respondent", "type"],
       window,
@@ -128,7 +133,7 @@ describe.skipIf(!hasRecordings("eia-930"))("ten recorded days of the grid", () =
     const series = gridSeries(fetched.rows);
     expect([series.length, fetched.rows.length, periods.length]).toEqual([53, 53 * 241, 241]);
 
-    const report = gateDemand(series, { partition: window, window, now: window.to });
+    const report = gateRegion(series, { partition: window, window, now: window.to });
     expect(report.findings.filter(({ severity }) => severity === "error")).toEqual([]);
     const flat = report.findings.filter(({ rule }) => rule === "flat").map(({ where }) => where);
     expect(flat).toEqual(expect.arrayContaining(["hst", "wauw", "sec"]));
