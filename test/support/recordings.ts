@@ -13,6 +13,9 @@ const FOLDER = resolve(import.meta.dirname, "../../../shared/data/markets");
 /** A recording's text; check `hasRecordings` first. */
 export const recording = (path: string) => readFileSync(join(FOLDER, path), "utf8");
 
+/** A recording's bytes. */
+export const readRecording = (path: string) => readFileSync(join(FOLDER, path));
+
 /** Whether a folder of recordings is here; says so when it is not. */
 export function hasRecordings(folder: string): boolean {
   const present = existsSync(join(FOLDER, folder));

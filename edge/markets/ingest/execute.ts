@@ -202,7 +202,9 @@ async function materialize(parts: IngestParts, run: ClaimedRun, journal: Journal
   if (isAwaited(pipeline, run) && !isComplete(pipeline, accepted, partition)) {
     throw new Failure("not_released", `${run.partition} is not published yet`, { data: metadata });
   }
-  return { metadata, covered: window, revised: byPartition(pipeline, commits.changedAt) };
+  // What lies ahead of the partition is a forecast: it materializes no partition.
+  const covered = { from: window.from, to: partition.to };
+  return { metadata, covered, revised: byPartition(pipeline, commits.changedAt) };
 }
 
 const instrumentsOf = (series: readonly FetchedSeries[]) => [

@@ -54,7 +54,7 @@ export function gateStorage(fetched: readonly FetchedSeries[], context: GateCont
   const { accepted, findings } = acceptSound(fetched, (series) =>
     counted([
       ...judgeStructure(series, context, STORAGE_REPORT),
-      ...judgeWeeks(series),
+      ...judgeWeeks(series, "error"),
       ...judgeStorage(series),
     ]),
   );
@@ -76,8 +76,8 @@ function weeksOf(rows: readonly Row[]): Week[] {
   return weeks.sort((left, right) => left.datetime - right.datetime);
 }
 
-/** Fridays, one after the other. */
-function judgeWeeks({ rows, symbol }: FetchedSeries): Finding[] {
+/** Fridays, one after the other; `gap` is how bad it is when one is left out. */
+function judgeWeeks({ rows, symbol }: FetchedSeries, gap: Finding["severity"]): Finding[] {
   const weeks = weeksOf(rows);
   const first = weeks[0]?.datetime ?? 0;
   const last = weeks.at(-1)?.datetime ?? 0;
@@ -85,7 +85,7 @@ function judgeWeeks({ rows, symbol }: FetchedSeries): Finding[] {
   const strays = rows.filter((row) => !isFriday(row));
   return [
     offending("error", "not_a_friday", strays, symbol),
-    finding("error", "missing_weeks", rows.length === 0 ? 0 : Math.max(0, missing), symbol),
+    finding(gap, "missing_weeks", rows.length === 0 ? 0 : Math.max(0, missing), symbol),
   ];
 }
 
@@ -149,7 +149,7 @@ export function gatePetroleum(fetched: readonly FetchedSeries[], context: GateCo
     const jumps = [...byName.values()].flatMap((own) => jumpsOf(own));
     return counted([
       ...judgeStructure(series, context, PETROLEUM_REPORT),
-      ...judgeWeeks(series),
+      ...judgeWeeks(series, "warning"),
       finding("error", "missing_instruments", absent.length, absent.join(" ")),
       offending("warning", "missing_values", incomplete(rows), symbol),
       offending(

@@ -51,68 +51,74 @@ const HOURLY: Structure = {
   isKnown: (symbol) => BALANCING_AUTHORITIES.has(symbol.toUpperCase()),
 };
 
-type Judge = (series: FetchedSeries) => Finding[];
+interface Rules {
+  /** How far ahead of now it may lie. */
+  horizonMs: number;
+  /** Whether a value can be true. */
+  holds: (value: number) => boolean;
+  /** The rule's name when it cannot. */
+  implausible: string;
+  /** What else is looked at, once implausible values are gone. */
+  judge: (series: FetchedSeries) => Finding[];
+}
 
-/** By library: how far ahead it may lie, and what its values keep to. */
-const REGION_RULES: Readonly<Record<string, { horizonMs: number; judge: Judge }>> = {
-  "power.demand": { horizonMs: 0, judge: judgeDemand },
-  "power.demand_forecast": { horizonMs: FORECAST_HORIZON, judge: judgeLoad },
+const within = (most: number) => (value: number) => Math.abs(value) <= most;
+const isDemand = (value: number) => value > 0 && value <= DEMAND_MWH_MAX;
+
+const RULES: Readonly<Record<string, Rules>> = {
+  "power.demand": {
+    ...{ horizonMs: 0, holds: isDemand, implausible: "implausible_demand" },
+    judge: judgeDemand,
+  },
+  "power.demand_forecast": {
+    ...{ horizonMs: FORECAST_HORIZON, holds: isDemand, implausible: "implausible_demand" },
+    judge: () => [],
+  },
   "power.generation": {
-    horizonMs: 0,
-    judge: (series) => [
-      ...judgeBounds(series, "implausible_generation", () => GENERATION_MWH_MAX),
-      ...judgeLows(series, () => GENERATION_LOW),
-      ...judgeHoles(series),
-    ],
+    ...{ horizonMs: 0, holds: within(GENERATION_MWH_MAX), implausible: "implausible_generation" },
+    judge: (series) => judgeLows(series, () => GENERATION_LOW),
   },
   "power.interchange": {
-    horizonMs: 0,
+    ...{ horizonMs: 0, holds: within(INTERCHANGE_MWH_MAX), implausible: "implausible_interchange" },
+    judge: () => [],
+  },
+  "power.generation_by_fuel": {
+    ...{ horizonMs: 0, holds: within(GENERATION_MWH_MAX), implausible: "implausible_generation" },
     judge: (series) => [
-      ...judgeBounds(series, "implausible_interchange", () => INTERCHANGE_MWH_MAX),
-      ...judgeHoles(series),
+      ...judgeLows(series, (row) => FUEL_LOWS.get(fuelOf(row)) ?? GENERATION_LOW),
+      ...judgeFuels(series),
     ],
   },
 };
+const NO_RULES: Rules = { horizonMs: 0, holds: () => true, implausible: "", judge: () => [] };
+const rulesOf = ({ library }: FetchedSeries) => RULES[library] ?? NO_RULES;
 
 /**
- * Hourly demand, its forecast, generation and interchange, MWh. Every series is judged by itself
- * and left out when it has an error; implausible demand of the others becomes null and is counted.
- * What the series of one authority say of each other is only told of.
+ * Hourly demand, its forecast, generation and interchange, MWh; what the series of one authority
+ * say of each other is only told of.
  */
 export function gateRegion(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
+  const { accepted, findings } = gateHourly(fetched, context);
+  return { accepted, findings: [...findings, ...counted(judgeRelations(accepted))] };
+}
+
+/**
+ * Hourly series, MWh. Each is judged by itself and left out when it has an error. An implausible
+ * value becomes null and is counted: authorities report one now and then, and a series without it
+ * is worth more than none. A fuel that is not known yet is taken and told of.
+ */
+export function gateHourly(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
   const { accepted, findings } = acceptSound(fetched, (series) => {
-    const rules = REGION_RULES[series.library];
-    const horizonMs = rules?.horizonMs ?? 0;
+    const { horizonMs, judge } = rulesOf(series);
     return counted([
       ...judgeStructure(series, context, { ...HOURLY, horizonMs }),
-      ...(rules?.judge(series) ?? []),
+      ...judgePlausible(series),
+      ...judgeHoles(series),
+      ...judge(plausible(series)),
     ]);
   });
-  const kept = accepted.map((series) =>
-    isLoad(series) ? { ...series, rows: series.rows.map(plausible) } : series,
-  );
-  return {
-    accepted: kept,
-    findings: [...nothingSent(fetched), ...findings, ...counted(judgeRelations(kept))],
-  };
+  return { accepted: accepted.map(plausible), findings: [...nothingSent(fetched), ...findings] };
 }
-
-/** Hourly generation of every fuel, MWh. A fuel that is not known yet is taken and told of. */
-export function gateFuel(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
-  const { accepted, findings } = acceptSound(fetched, (series) =>
-    counted([
-      ...judgeStructure(series, context, HOURLY),
-      ...judgeBounds(series, "implausible_generation", () => GENERATION_MWH_MAX),
-      ...judgeLows(series, (row) => FUEL_LOWS.get(fuelOf(row)) ?? GENERATION_LOW),
-      ...judgeHoles(series),
-      ...judgeFuels(series),
-    ]),
-  );
-  return { accepted, findings: [...nothingSent(fetched), ...findings] };
-}
-
-const isLoad = ({ library }: FetchedSeries) =>
-  library === "power.demand" || library === "power.demand_forecast";
 
 const fuelOf = ({ instrumentId }: Row) => instrumentId.slice(instrumentId.lastIndexOf(".") + 1);
 
@@ -124,13 +130,26 @@ function judgeFuels({ rows, symbol }: FetchedSeries): Finding[] {
 
 const valueIn = ({ values }: Row) => values[0] ?? NaN;
 
-function judgeBounds(
-  { rows, symbol }: FetchedSeries,
-  rule: string,
-  boundOf: (row: Row) => number,
-): Finding[] {
-  const beyond = rows.filter((row) => Math.abs(valueIn(row)) > boundOf(row));
-  return [offending("error", rule, beyond, symbol)];
+const isPlausible = ({ values }: Row, { holds }: Rules) =>
+  values.every((value) => Number.isNaN(value) || holds(value));
+
+function judgePlausible(series: FetchedSeries): Finding[] {
+  const { rows, symbol } = series;
+  const rules = rulesOf(series);
+  const strange = rows.filter((row) => !isPlausible(row, rules));
+  const tooMany = strange.length > rows.length * IMPLAUSIBLE_SHARE_MAX;
+  return [offending(tooMany ? "error" : "warning", rules.implausible, strange, symbol)];
+}
+
+/** The series with null where a value cannot be true; its rows are the same where all can. */
+function plausible(series: FetchedSeries): FetchedSeries {
+  const rules = rulesOf(series);
+  if (series.rows.every((row) => isPlausible(row, rules))) return series;
+  const blanked = (row: Row) =>
+    isPlausible(row, rules)
+      ? row
+      : { ...row, values: row.values.map((value) => (rules.holds(value) ? value : NaN)) };
+  return { ...series, rows: series.rows.map(blanked) };
 }
 
 function judgeLows({ rows, symbol }: FetchedSeries, lowOf: (row: Row) => number): Finding[] {
@@ -146,34 +165,12 @@ function judgeHoles({ rows, symbol }: FetchedSeries): Finding[] {
   return [finding(holes > most ? "error" : "warning", "holes", holes, symbol)];
 }
 
-/** What demand and its forecast have in common. */
-function judgeLoad(series: FetchedSeries): Finding[] {
-  const { rows, symbol } = series;
-  const implausible = rows.filter((row) => row !== plausible(row));
-  const tooImplausible = implausible.length > rows.length * IMPLAUSIBLE_SHARE_MAX;
+function judgeDemand({ rows, symbol }: FetchedSeries): Finding[] {
   return [
-    offending(tooImplausible ? "error" : "warning", "implausible_demand", implausible, symbol),
-    ...judgeHoles(series),
+    finding("warning", "spike", spikesOf(rows), symbol),
+    finding("warning", "flat", flatRunsOf(rows), symbol),
+    offending("warning", "local_outlier", localOutliers(rows), symbol),
   ];
-}
-
-function judgeDemand(series: FetchedSeries): Finding[] {
-  const { rows, symbol } = series;
-  const kept = rows.map(plausible);
-  return [
-    ...judgeLoad(series),
-    finding("warning", "spike", spikesOf(kept), symbol),
-    finding("warning", "flat", flatRunsOf(kept), symbol),
-    offending("warning", "local_outlier", localOutliers(kept), symbol),
-  ];
-}
-
-/** The row itself, or a copy with null where its demand cannot be true. */
-function plausible(row: Row): Row {
-  const holds = (value: number) => Number.isNaN(value) || (value > 0 && value <= DEMAND_MWH_MAX);
-  return row.values.every(holds)
-    ? row
-    : { ...row, values: row.values.map((value) => (holds(value) ? value : NaN)) };
 }
 
 const ascending = (left: number, right: number) => left - right;

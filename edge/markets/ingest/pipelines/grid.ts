@@ -7,7 +7,7 @@ import { REGIONS } from "../authorities.ts";
 import type { FetchedSeries } from "../gate.ts";
 import type { Fetched, FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
 import { type EiaQuery, type EiaRow, fetchEia } from "../sources/eia.ts";
-import { gateFuel, gateRegion } from "./grid-gates.ts";
+import { gateHourly, gateRegion } from "./grid-gates.ts";
 
 const NEW_YORK = "America/New_York";
 
@@ -48,7 +48,7 @@ export const generationByFuel: Pipeline = {
     },
   ],
   fetch: fetchGenerationByFuel,
-  gate: gateFuel,
+  gate: gateHourly,
 };
 
 /** Of EIA's types; a positive interchange is an export, so demand = generation − interchange. */

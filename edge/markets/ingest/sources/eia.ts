@@ -282,6 +282,7 @@ function unitOf(record: PageRecord): string {
   const field = UNIT_FIELDS.find((name) => record[name] !== undefined);
   const unit = field === undefined ? undefined : record[field];
   if (typeof unit === "string") return unit;
+  if (unit === null) return "";
   throw fieldDrift(field ?? UNIT_FIELDS.join("` or `"), unit);
 }
 
