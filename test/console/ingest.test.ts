@@ -432,7 +432,7 @@ describe("a slow provider", () => {
       fault: () =>
         new Promise((done) => {
           answered++;
-          setTimeout(() => done(undefined), 900);
+          setTimeout(() => done(undefined), 300);
         }),
     });
     const environment = { SANDBOX_URL: slow.url, INGEST_LEASE_SECONDS: "1" };
