@@ -20,7 +20,7 @@ export interface CheckResult {
 }
 
 const STALE_DAYS = 3;
-const READS_AT_ONCE = 6;
+const READS_AT_ONCE = 24;
 
 /** Reads the committed window back and re-runs the pipeline's gate on it. */
 export async function readBack(
@@ -37,15 +37,13 @@ export async function readBack(
   const read: FetchedSeries[] = [];
   let asOf = 0;
   for (let index = 0; index < written.series.length; index += READS_AT_ONCE) {
-    const batch = written.series
-      .slice(index, index + READS_AT_ONCE)
-      .map(async ({ library, symbol }) => {
-        const bounds = { start: window.from, end: window.to - 1 };
-        const rows = await (await store.read({ library, symbol, ...bounds })).rows();
-        asOf = rows.reduce((newest, row) => Math.max(newest, row.asOf), asOf);
-        return { library, symbol, rows };
-      });
-    read.push(...(await Promise.all(batch)));
+    const batch = written.series.slice(index, index + READS_AT_ONCE);
+    const found = await store.readAll(batch, window);
+    for (const [place, { library, symbol }] of batch.entries()) {
+      const rows = found[place] ?? [];
+      asOf = rows.reduce((newest, row) => Math.max(newest, row.asOf), asOf);
+      read.push({ library, symbol, rows });
+    }
   }
   const newest = oldestNewest(read);
   const stale_symbols = await staleSymbols(store, pipeline, read);
