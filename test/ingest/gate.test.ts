@@ -198,6 +198,28 @@ describe("the gate of the grid's other series", () => {
     expect(report.accepted).toHaveLength(9);
   });
 
+  it("warns of a library that has half the rows it had the day before", () => {
+    const now = FROM + 9 * 24 * HOUR + 4 * HOUR;
+    const all = ["erco", "pjm", "miso"].map((symbol) =>
+      hourly("power.generation", tenDays(load).slice(0, 9 * 24), symbol),
+    );
+    // The day that ended 28 hours ago is settled; the one after it is not.
+    const settled = FROM + 7 * 24 * HOUR;
+    const lacking = all.map((series, index) => ({
+      ...series,
+      rows: index === 0 ? series.rows : series.rows.filter((row) => row.datetime < settled),
+    }));
+    const late = all.map((series) => ({
+      ...series,
+      rows: series.rows.filter((row) => row.datetime < settled + 24 * HOUR),
+    }));
+    const judge = (series: FetchedSeries[]) => gateRegion(series, { ...weekContext, now }).findings;
+    expect(judge(lacking)).toEqual([
+      { severity: "warning", rule: "fewer_rows", count: 48, where: "power.generation" },
+    ]);
+    expect([...judge(all), ...judge(late)]).toEqual([]);
+  });
+
   it("warns of days on which the forecast was off by a fifth", () => {
     const missed = tenDays((hour) => load(hour) * (hour >= 48 && hour < 96 ? 1.3 : 1.02));
     const series = [hourly("power.demand", tenDays(load)), hourly("power.demand_forecast", missed)];

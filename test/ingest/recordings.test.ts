@@ -281,6 +281,8 @@ describe.skipIf(!hasRecordings("vintages-henry-hub"))("the recorded Henry Hub fi
     });
     const rules = report.findings.map(({ severity, rule }) => `${severity} ${rule}`);
     expect(rules.filter((rule) => rule.startsWith("error"))).toEqual([]);
-    console.info(`Henry Hub through the spot gate: ${prices.length} prices, ${rules.join(", ")}`);
+    console.info(
+      `Henry Hub through the spot gate: ${prices.length} prices, warnings: ${rules.length}`,
+    );
   });
 });

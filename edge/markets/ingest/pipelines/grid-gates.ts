@@ -30,6 +30,9 @@ const HOLES_SHARE_MAX = 0.1;
  * Late hours are normal: no more holes than this never reject a series, however short the window.
  */
 const HOLES_MIN = 6;
+/** From the start of a day on: by then every authority has reported it. */
+const SETTLED_AFTER = 36 * HOUR;
+const ROWS_SHARE_MIN = 0.5;
 const SPIKE_MEDIANS = 10;
 const FLAT_HOURS = 3;
 /** Demand is compared with the median of this many hours around it. */
@@ -117,7 +120,28 @@ export function gateHourly(fetched: readonly FetchedSeries[], context: GateConte
       ...judge(plausible(series)),
     ]);
   });
-  return { accepted: accepted.map(plausible), findings: [...nothingSent(fetched), ...findings] };
+  return {
+    accepted: accepted.map(plausible),
+    findings: [...nothingSent(fetched), ...findings, ...counted(judgeCounts(fetched, context))],
+  };
+}
+
+/** Libraries whose newest settled day has less than half the rows of the day before it. */
+function judgeCounts(fetched: readonly FetchedSeries[], { window, now }: GateContext): Finding[] {
+  const day = Math.floor((Math.min(now, window.to) - SETTLED_AFTER) / DAY) * DAY;
+  if (day - DAY < window.from) return [];
+  const libraries = [...Map.groupBy(fetched, ({ library }) => library)];
+  return libraries.map(([library, series]) => {
+    const rowsOn = (from: number) =>
+      series.reduce(
+        (total, { rows }) =>
+          total + rows.filter(({ datetime }) => datetime >= from && datetime < from + DAY).length,
+        0,
+      );
+    const [newest, before] = [rowsOn(day), rowsOn(day - DAY)];
+    const lost = newest < before * ROWS_SHARE_MIN ? before - newest : 0;
+    return finding("warning", "fewer_rows", lost, library);
+  });
 }
 
 const fuelOf = ({ instrumentId }: Row) => instrumentId.slice(instrumentId.lastIndexOf(".") + 1);
