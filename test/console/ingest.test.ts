@@ -22,6 +22,8 @@ import {
   type World,
 } from "../support/world.ts";
 
+const LIBRARIES = "power.demand power.demand_forecast power.generation power.interchange";
+
 let world: World;
 let sandbox: Sandbox;
 /** The provider's clock: moving it forward brings late hours and revisions. */
@@ -88,9 +90,12 @@ describe("a cron tick", () => {
       source_url: expect.stringMatching(
         /^sandbox:\/\/eia\/v2\/electricity\/rto\/region-data\/data\/\?/,
       ),
-      store_version: expect.objectContaining({ "power.demand.erco": 1 }),
+      store_version: expect.objectContaining({
+        "power.demand.erco": 1,
+        "power.interchange.erco": 1,
+      }),
       instrument_ids: expect.arrayContaining(["power.demand.erco", "power.demand.pjm"]),
-      check: { passed: true, schema: "power.demand", failures: 0, stale_symbols: [] },
+      check: { passed: true, schema: LIBRARIES, failures: 0, stale_symbols: [] },
     });
     expect(metadata.rows_written).toBeGreaterThan(10_000);
     expect(Date.parse(String(metadata.as_of))).toBeGreaterThan(systemClock() - 5 * MINUTE);
@@ -253,13 +258,15 @@ describe("a faulty provider", () => {
     expect(await vintages()).toBe(before);
   });
 
+  const isErcoDemand = ({ respondent, type }: EiaRecord) => respondent === "ERCO" && type === "D";
+
   it("cannot blank a series, and does not pass over one it left out", async () => {
     const before = await series("");
-    distort((row) => (row.respondent === "ERCO" ? { ...row, value: null } : row));
+    distort((row) => (isErcoDemand(row) ? { ...row, value: null } : row));
     expect((await launch()).metadata).toMatchObject({
       check: { passed: false, reason: "mass_retraction: erco" },
     });
-    distort((row) => (row.respondent === "ERCO" ? undefined : row));
+    distort((row) => (isErcoDemand(row) ? undefined : row));
     expect((await launch()).metadata).toMatchObject({
       check: { passed: false, reason: "missing_series: erco" },
     });
@@ -269,7 +276,7 @@ describe("a faulty provider", () => {
   it("spoils only the series whose rows are bad, and the check says which", async () => {
     const before = await series("");
     providerNow += HOUR;
-    distort((row) => (row.respondent === "ERCO" ? { ...row, value: "0" } : row));
+    distort((row) => (isErcoDemand(row) ? { ...row, value: "0" } : row));
     const run = await launch();
     expect(run).toMatchObject({
       state: "succeeded",
@@ -425,7 +432,7 @@ describe("a slow provider", () => {
       fault: () =>
         new Promise((done) => {
           answered++;
-          setTimeout(() => done(undefined), 900);
+          setTimeout(() => done(undefined), 300);
         }),
     });
     const environment = { SANDBOX_URL: slow.url, INGEST_LEASE_SECONDS: "1" };

@@ -12,6 +12,7 @@ const KEY = "hunter2-very-secret";
 const FROM = Date.UTC(2026, 0, 10);
 const query: EiaQuery = {
   route: "electricity/rto/region-data",
+  frequency: "hourly",
   facets: { type: ["D"] },
   keyFields: ["respondent", "type"],
   window: { from: FROM, to: FROM + 24 * HOUR },
@@ -195,6 +196,56 @@ describe("the EIA source", () => {
     expect((outcome as { rows: unknown[] }).rows).toHaveLength(1);
     expect(upstream.requests).toHaveLength(4);
     expect(pauses).toEqual([7_000, 2_000, 4_000]);
+  });
+
+  it.each([
+    ["daily", "2026-01-10", "2026-01-10", "2026-01-12", Date.UTC(2026, 0, 10)],
+    ["weekly", "2026-01-10", "2026-01-10", "2026-01-12", Date.UTC(2026, 0, 10)],
+    ["monthly", "2026-02", "2026-02", "2026-03", Date.UTC(2026, 1, 1)],
+  ] as const)("asks for %s periods as they are written, both ends included", async (...asked) => {
+    const [frequency, period, start, end, datetime] = asked;
+    const series = { period, seriesId: "NGHHUUS", value: "3.1", unit: "dollars" };
+    const upstream = await startUpstream((url) => ({ body: eiaPage([series], url) }));
+    // From the middle of a month: three days, or to the start of April.
+    const to = frequency === "monthly" ? Date.UTC(2026, 3, 1) : FROM + 72 * HOUR;
+    const window = { from: FROM, to };
+    const outcome = await fetchEia(
+      { baseUrl: upstream.url, apiKey: new Secret(KEY), shownAs: "https://api.eia.gov/v2/" },
+      {
+        route: "steo",
+        frequency,
+        facets: { seriesId: ["NGHHUUS"] },
+        keyFields: ["seriesId"],
+        window,
+      },
+      { fetch: (url: string, init: object) => fetch(url, init), pause: async () => {} },
+    );
+    const { searchParams } = upstream.requests[0] as URL;
+    expect(searchParams.get("frequency")).toBe(frequency);
+    expect(searchParams.getAll("facets[seriesId][]")).toEqual(["NGHHUUS"]);
+    expect([searchParams.get("start"), searchParams.get("end")]).toEqual([start, end]);
+    expect(outcome.rows).toEqual([
+      { datetime, key: { seriesId: "NGHHUUS" }, value: 3.1, unit: "dollars" },
+    ]);
+  });
+
+  it("refuses a period of another frequency", async () => {
+    const failure = await failureOf((url) => ({
+      body: eiaPage([record(0, 1, { period: "2026-01-10" })], url),
+    }));
+    expect(failure.message).toContain("`period` is unexpected");
+  });
+
+  it.each([
+    [{ "value-units": "megawatthours" }, "megawatthours"],
+    [{ "value-units": undefined, units: "BCF" }, "BCF"],
+    [{ "value-units": undefined, unit: "dollars per barrel" }, "dollars per barrel"],
+    [{ "value-units": undefined, units: null }, ""],
+  ])("reads the unit by any of its names: %j", async (named, unit) => {
+    const { outcome } = await fetchFrom((url) => ({
+      body: eiaPage([{ ...record(0, 1), ...named }], url),
+    }));
+    expect(outcome).toMatchObject({ rows: [{ unit }] });
   });
 
   it("gives up after four attempts, naming the last status", async () => {

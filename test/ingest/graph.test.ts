@@ -58,6 +58,25 @@ describe("the catalog graph of a series", () => {
     ["prices.spot", "rngwhhd", "prices.spot.rngwhhd", "ABOUT Commodity natural_gas"],
     ["prices.intraday", "xle", "prices.intraday.xle", "ABOUT Commodity xle"],
     ["fundamentals.agency", "r48", "fundamentals.gas_storage.r48", "ABOUT Commodity natural_gas"],
+    ["prices.spot", "rclc2", "prices.spot.rclc2", "ABOUT Commodity crude_oil"],
+    [
+      "fundamentals.agency",
+      "nghhuus",
+      "fundamentals.agency_forecast.nghhuus",
+      "ABOUT Commodity natural_gas",
+    ],
+    [
+      "fundamentals.agency",
+      "petroleum_status",
+      "fundamentals.petroleum_status.wgtstus1",
+      "ABOUT Commodity gasoline",
+    ],
+    [
+      "fundamentals.agency",
+      "petroleum_status",
+      "fundamentals.petroleum_status.wrpupus2",
+      "ABOUT Commodity petroleum_products",
+    ],
     ["weather", "us", "weather.hdd.us", "LOCATED_AT Region us"],
   ])("says where or what an instrument of %s is", (library, symbol, instrumentId, topic) => {
     expect(graphOf(library, symbol, instrumentId).relations).toEqual([

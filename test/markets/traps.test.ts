@@ -182,6 +182,7 @@ describe("trap 2: canonical numbers", () => {
         { baseUrl: url, apiKey: new Secret("REDACTED"), shownAs: "https://api.eia.gov/v2/" },
         {
           route: "electricity/rto/region-data",
+          frequency: "hourly",
           facets: { type: ["D"] },
           keyFields: ["respondent", "type"],
           window: { from: FROM, to: FROM + values.length * HOUR },
@@ -345,7 +346,7 @@ describe("trap 6: partial upstream failure", () => {
     const [erco, pjm] = [await series("erco"), await series("pjm")];
     expect(Math.min(erco.length, pjm.length)).toBeGreaterThan(200);
     distort = (row) =>
-      row.respondent === "ERCO"
+      row.respondent === "ERCO" && row.type === "D"
         ? undefined
         : { ...row, value: row.respondent === "PJM" ? Number(row.value) + 1 : row.value };
     const partial = await launch();

@@ -5,7 +5,7 @@
 
 import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
 
-interface Authority {
+export interface Authority {
   code: string;
   /** Mean demand, MWh an hour. Means of June 2023 where the authority reported demand then. */
   mean: number;
@@ -72,11 +72,12 @@ function weather(code: string, localHour: number): number {
   return at(day) * (1 - smooth) + at(day + 1) * smooth;
 }
 
-const wave = (value: number, period: number, peak: number) =>
+/** A cosine of one period that is 1 at its peak. */
+export const wave = (value: number, period: number, peak: number) =>
   Math.cos(((value - peak) / period) * 2 * Math.PI);
 
 /** What the authority settles on for the hour that starts at `datetime`, MWh. */
-function settled({ code, mean, offset }: Authority, datetime: number): number {
+export function settled({ code, mean, offset }: Authority, datetime: number): number {
   const localHour = Math.floor(datetime / HOUR) + offset;
   const hour = ((localHour % 24) + 24) % 24;
   const day = Math.floor(localHour / 24);
@@ -99,7 +100,7 @@ function settled({ code, mean, offset }: Authority, datetime: number): number {
  * When the hour is first published: mostly 35 to 100 minutes after its end, one in twenty hours
  * late.
  */
-function publishedAt({ code }: Authority, datetime: number): number {
+export function publishedAt({ code }: Authority, datetime: number): number {
   const hour = datetime / HOUR;
   const usual = (35 + 65 * chance("lag", code)) * MINUTE;
   const late =

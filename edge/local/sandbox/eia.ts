@@ -1,25 +1,27 @@
-// EIA API v2's wire format over the sandbox's grid: facets, lexical periods, sorting, pages of at
-// most 5,000 rows with a warning, values as strings, error bodies, and the caller's key echoed
-// back, as the real one does.
+// EIA API v2's wire format over the sandbox's data: facets, periods compared as texts, sorting,
+// pages of at most 5,000 rows with a warning, values as strings, error bodies, and the caller's key
+// echoed back, as the real one does.
 
-import { HOUR, iso, parseInstant } from "../../../shared/time.ts";
+import { MINUTE } from "../../../shared/time.ts";
 import type { SandboxAnswer, SandboxProvider } from "./answers.ts";
-import { AUTHORITIES, demandAt, HISTORY_FROM } from "./demand.ts";
+import { type Listed, ROUTES, type Route } from "./eia-routes.ts";
 
-const ROUTE = "/eia/v2/electricity/rto/region-data/data/";
+const PATH = /^\/eia\/v2\/(.+?)\/data\/?$/;
 const PAGE_ROWS_MAX = 5_000;
-
-interface Record {
-  period: string;
-  respondent: string;
-  "respondent-name": string;
-  type: string;
-  "type-name": string;
-  value: string | null;
-  "value-units": string;
-}
+const PERIODS = {
+  hourly: /^\d{4}-\d\d-\d\dT\d\d$/,
+  daily: /^\d{4}-\d\d-\d\d$/,
+  weekly: /^\d{4}-\d\d-\d\d$/,
+  monthly: /^\d{4}-\d\d$/,
+} as const;
+/** Answers kept for their further pages. */
+const KEPT = 3;
 
 const refuse = (status: number, error: unknown): SandboxAnswer => ({ status, body: { error } });
+const invalid = (text: string): SandboxAnswer => ({
+  status: 400,
+  body: { error: text, code: 400 },
+});
 
 export const eiaSandbox: SandboxProvider = {
   prefix: "/eia/",
@@ -31,7 +33,7 @@ export const eiaSandbox: SandboxProvider = {
   refusal: { status: 403, body: { error: { code: "API_KEY_INVALID", message: "Invalid." } } },
 };
 
-/** Answers one request as EIA would at `now`. */
+/** Answers one request as EIA would at `now`; its files change once a minute. */
 export function answerEia(url: URL, now: number): SandboxAnswer {
   const query = url.searchParams;
   const key = query.get("api_key");
@@ -39,66 +41,84 @@ export function answerEia(url: URL, now: number): SandboxAnswer {
     return refuse(403, { code: "API_KEY_MISSING", message: "An API key was not supplied." });
   if (key !== "sandbox")
     return refuse(403, { code: "API_KEY_INVALID", message: "Invalid API key." });
-  if (`${url.pathname.replace(/\/$/, "")}/` !== ROUTE) return refuse(404, "Not found.");
-  const [start, end] = [periodOf(query.get("start")), periodOf(query.get("end"))];
-  if (start === null || end === null) {
-    return { status: 400, body: { error: "Invalid 'start' or 'end'.", code: 400 } };
+  const route = ROUTES.get(PATH.exec(url.pathname)?.[1] ?? "");
+  if (!route) return refuse(404, "Not found.");
+  const { frequency } = route;
+  if ((query.get("frequency") ?? frequency) !== frequency) return invalid("Invalid 'frequency'.");
+  const [start, end] = [query.get("start") ?? "", query.get("end") ?? ""];
+  if (!PERIODS[frequency].test(start) || !PERIODS[frequency].test(end)) {
+    return invalid("Invalid 'start' or 'end'.");
   }
-  const types = query.getAll("facets[type][]");
-  const wanted = new Set(query.getAll("facets[respondent][]"));
-  const withDemand = types.length === 0 || types.includes("D");
-  const all = withDemand ? demandRecords(start, end, wanted, now) : [];
+  const all = listAll(route, url, Math.floor(now / MINUTE) * MINUTE);
   const offset = Number(query.get("offset") ?? 0);
   const length = Math.min(Number(query.get("length") ?? PAGE_ROWS_MAX), PAGE_ROWS_MAX);
-  const data = all.slice(offset, offset + length);
-  return { status: 200, body: page(all.length, data, Object.fromEntries(query), url.pathname) };
+  const data = all.slice(offset, offset + length).map(recordOf);
+  return { status: 200, body: page(route, { total: all.length, data }, url) };
 }
 
-/** A period such as `2026-01-31T05` is the UTC hour that ENDS then. */
-const periodOf = (text: string | null) =>
-  text && /^\d{4}-\d\d-\d\dT\d\d$/.test(text) ? parseInstant(`${text}:00`) : null;
+const recordOf = ({ period, common, value }: Listed) => {
+  const [field, unit] = common.unit;
+  return { period, ...common.names, value, [field]: unit };
+};
 
-function demandRecords(
-  start: number,
-  end: number,
-  wanted: ReadonlySet<string>,
-  now: number,
-): Record[] {
-  const records: Record[] = [];
-  const first = Math.max(start, HISTORY_FROM + HOUR);
-  for (let ending = first; ending <= Math.min(end, now); ending += HOUR) {
-    for (const authority of AUTHORITIES) {
-      if (wanted.size > 0 && !wanted.has(authority.code)) continue;
-      const value = demandAt(authority, ending - HOUR, now);
-      if (value === undefined) continue;
-      records.push({
-        period: iso(ending).slice(0, 13),
-        respondent: authority.code,
-        "respondent-name": `${authority.code} (sandbox)`,
-        type: "D",
-        "type-name": "Demand",
-        value: value === null ? null : String(value),
-        "value-units": "megawatthours",
-      });
-    }
+const kept = new Map<string, Listed[]>();
+
+/** All rows of a query at a minute, kept while its pages are read. */
+function listAll(route: Route, { pathname, searchParams }: URL, now: number): Listed[] {
+  const asked = [...searchParams].filter(([name]) => name !== "offset" && name !== "length");
+  const key = JSON.stringify([pathname, asked, now]);
+  const known = kept.get(key);
+  if (known) return known;
+  const wanted = new Map(
+    route.facets.map((facet) => [facet, new Set(searchParams.getAll(`facets[${facet}][]`))]),
+  );
+  const wants = (facet: string, value: string) => {
+    const values = wanted.get(facet);
+    return !values || values.size === 0 || values.has(value);
+  };
+  const [start, end] = [searchParams.get("start") ?? "", searchParams.get("end") ?? ""];
+  const listed = sorted(route.list({ start, end, wants, now }), route, searchParams);
+  kept.set(key, listed);
+  for (const oldest of [...kept.keys()].slice(0, -KEPT)) kept.delete(oldest);
+  return listed;
+}
+
+/** Routes list by period and key, rising; a request may ask for another order. */
+function sorted(listed: Listed[], route: Route, query: URLSearchParams): Listed[] {
+  const columns: { column: string; sign: number }[] = [];
+  for (let index = 0; query.has(`sort[${index}][column]`); index++) {
+    const sign = query.get(`sort[${index}][direction]`) === "desc" ? -1 : 1;
+    columns.push({ column: query.get(`sort[${index}][column]`) ?? "", sign });
   }
-  return records;
+  const own = ["period", ...route.facets];
+  const isOwn = columns.every(({ column, sign }, index) => sign === 1 && column === own[index]);
+  if (isOwn) return listed;
+  const cell = ({ period, common, value }: Listed, column: string) =>
+    (column === "period" ? period : column === "value" ? value : common.names[column]) ?? "";
+  return listed.sort((left, right) => {
+    for (const { column, sign } of columns) {
+      const [one, other] = [cell(left, column), cell(right, column)];
+      if (one !== other) return one < other ? -sign : sign;
+    }
+    return 0;
+  });
 }
 
-function page(total: number, data: Record[], params: object, command: string) {
+function page(
+  { dateFormat, frequency }: Route,
+  { total, data }: { total: number; data: object[] },
+  url: URL,
+) {
   const description =
     "The API can only return 5000 rows in JSON format. Please consider constraining your request " +
     "with facet, start, or end, or using offset to paginate results.";
   return {
     response: {
       ...(data.length < total ? { warnings: [{ warning: "incomplete return", description }] } : {}),
-      total: String(total),
-      dateFormat: 'YYYY-MM-DD"T"HH24',
-      frequency: "hourly",
-      data,
-      description: "Sandbox data in the format of Form EIA-930. Not a market's.",
+      ...{ total: String(total), dateFormat, frequency, data },
+      description: "Sandbox data in the format of the agency's. Not a market's.",
     },
-    request: { command, params },
+    request: { command: url.pathname, params: Object.fromEntries(url.searchParams) },
     apiVersion: "2.1.12",
   };
 }

@@ -2,7 +2,6 @@
 // again. A symbol that lags the freshest by more than three days is listed; the list is a watch-
 // list only.
 
-import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { Store } from "../store/store.ts";
 import type { FetchedSeries, Finding, GateContext } from "./gate.ts";
@@ -21,7 +20,7 @@ export interface CheckResult {
 }
 
 const STALE_DAYS = 3;
-const READS_AT_ONCE = 6;
+const READS_AT_ONCE = 24;
 
 /** Reads the committed window back and re-runs the pipeline's gate on it. */
 export async function readBack(
@@ -73,23 +72,13 @@ async function readWindow(
   const read: FetchedSeries[] = [];
   let asOf = 0;
   for (let index = 0; index < series.length; index += READS_AT_ONCE) {
-    const batch = series
-      .slice(index, index + READS_AT_ONCE)
-      .map(async ({ library, symbol, rows: sent }) => {
-        const bounds = { start: window.from, end: window.to - 1 };
-        const rows = await store.read({ library, symbol, ...bounds }).then(
-          (reading) => reading.rows(),
-          (thrown: unknown) => {
-            // Of nothing, nothing was committed: there may be no such series yet.
-            const isUnknown = thrown instanceof Failure && thrown.code.startsWith("unknown_");
-            if (isUnknown && sent.length === 0) return [];
-            throw thrown;
-          },
-        );
-        asOf = rows.reduce((newest, row) => Math.max(newest, row.asOf), asOf);
-        return { library, symbol, rows };
-      });
-    read.push(...(await Promise.all(batch)));
+    const batch = series.slice(index, index + READS_AT_ONCE);
+    const found = await store.readAll(batch, window);
+    for (const [place, { library, symbol }] of batch.entries()) {
+      const rows = found[place] ?? [];
+      asOf = rows.reduce((newest, row) => Math.max(newest, row.asOf), asOf);
+      read.push({ library, symbol, rows });
+    }
   }
   return { read, asOf };
 }

@@ -6,7 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import { asFailure, type Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
-import { type CommitRequest, commit } from "../store/commit.ts";
+import { commitAll } from "../store/commit.ts";
 import { type Head, listHeads, listRunVintages } from "../store/listings.ts";
 import type { WriterParts } from "../store/objects.ts";
 import type { Range, Row } from "../store/plan.ts";
@@ -58,7 +58,7 @@ const BACKOFF_MS = 10_000;
 const BACKOFF_MS_MAX = 300_000;
 /** Queues hold a message at most this long. */
 const DELAY_MS_MAX = 12 * HOUR;
-const SERIES_AT_ONCE = 6;
+const SERIES_AT_ONCE = 24;
 
 const RETRYABLE: ReadonlySet<string> = new Set([
   "upstream_unavailable",
@@ -191,7 +191,7 @@ async function materialize(parts: IngestParts, run: ClaimedRun, journal: Journal
   const { accepted, findings } = judge(pipeline, fetched, compared.findings, context);
   for (const { samples: _, ...found } of findings)
     journal.note(found.severity, "gate", { ...found });
-  const commits = await commitAll(parts, { run, pipeline, window, heads }, fetched, accepted);
+  const commits = await commitSeries(parts, { run, pipeline, window, heads }, fetched, accepted);
   findings.push(...commits.refused, ...missing(run, fetched.series, heads, window));
   findings.push(...compared.ofChanges(commits.changedAt, context.now));
   const errors = findings.filter(({ severity }) => severity === "error");
@@ -224,7 +224,9 @@ async function materialize(parts: IngestParts, run: ClaimedRun, journal: Journal
   if (isAwaited(pipeline, run) && !isComplete(pipeline, accepted, partition)) {
     throw new Failure("not_released", `${run.partition} is not published yet`, { data: metadata });
   }
-  return { metadata, covered: window, revised: byPartition(pipeline, commits.changedAt) };
+  // What lies ahead of the partition is a forecast: it materializes no partition.
+  const covered = { from: window.from, to: partition.to };
+  return { metadata, covered, revised: byPartition(pipeline, commits.changedAt) };
 }
 
 const instrumentsOf = (series: readonly FetchedSeries[]) => [
@@ -343,7 +345,7 @@ interface Commits {
 }
 
 /** Commits every accepted series. */
-async function commitAll(
+async function commitSeries(
   parts: IngestParts,
   { run, pipeline, window, heads }: CommitContext,
   { sourceUrl, sandbox, publishedAt }: Fetched,
@@ -354,26 +356,30 @@ async function commitAll(
   for (let index = 0; index < accepted.length; index += SERIES_AT_ONCE) {
     await keepLease(parts, run);
     const batch = accepted.slice(index, index + SERIES_AT_ONCE);
-    const commits = batch.map(async ({ library, symbol, rows }) => {
-      const request: CommitRequest = {
-        ...{ library, symbol, rows, valueColumns: pipeline.valueColumns, covered: window },
-        ...{ runId, partition, sourceUrl, reconstructed, sandbox, mayRetract },
-        askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
-        sourcePublishedAt: publishedAt ?? null,
-      };
-      const vintage = await commit(parts, request).catch((thrown: unknown) => {
-        if (!(thrown instanceof Failure) || thrown.code !== "gate_rejected") throw thrown;
-        const count = Number(thrown.data.retracted);
-        done.refused.push({ severity: "error", rule: "mass_retraction", count, where: symbol });
-        return null;
-      });
-      if (!vintage) return;
-      done.vintages++;
-      done.changedAt.push(...vintage.changedAt);
-    });
-    await Promise.all(commits);
+    const requests = batch.map(({ library, symbol, rows }) => ({
+      ...{ library, symbol, rows, valueColumns: pipeline.valueColumns },
+      ...{ runId, sourceUrl, reconstructed, sandbox, mayRetract },
+      askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
+      sourcePublishedAt: publishedAt ?? null,
+    }));
+    const outcomes = await commitAll(parts, { covered: window, partition }, requests);
+    for (const [place, outcome] of outcomes.entries()) {
+      if (outcome.status === "rejected") {
+        done.refused.push(massRetraction(outcome.reason, batch[place]?.symbol ?? ""));
+      } else if (outcome.value) {
+        done.vintages++;
+        done.changedAt.push(...outcome.value.changedAt);
+      }
+    }
   }
   return done;
+}
+
+/** The finding of a commit refused for what it would retract; other failures are thrown. */
+function massRetraction(thrown: unknown, where: string): Finding {
+  if (!(thrown instanceof Failure) || thrown.code !== "gate_rejected") throw thrown;
+  const count = Number(thrown.data.retracted);
+  return { severity: "error", rule: "mass_retraction", count, where };
 }
 
 async function keepLease(parts: IngestParts, run: ClaimedRun) {

@@ -38,22 +38,34 @@ type TopicsOf = (symbol: string, instrumentId: string) => Topic[];
 
 const RECORD_MS_MAX = 2_000;
 
+/** The symbols of the four contracts that were carried of a future. */
+const contracts = (symbol: (contract: number) => string) => [1, 2, 3, 4].map(symbol);
+
 /** Names of series and groups by commodity; one that is not here stands for itself. */
 const COMMODITIES: ReadonlyMap<string, string> = new Map(
   Object.entries({
-    natural_gas: ["rngwhhd", "gas_storage", "ung"],
+    natural_gas: ["rngwhhd", ...contracts((n) => `rngc${n}`), "nghhuus", "gas_storage", "ung"],
     crude_oil: [
       "rwtc",
       "rbrte",
+      ...contracts((n) => `rclc${n}`),
+      "wtipuus",
+      "brepuus",
       "uso",
       "wcestus1",
       "wcsstus1",
       "wcrstus1",
       "wcrfpus2",
       "w_epc0_sax_ycuok_mbbl",
+      "wpuleus3",
     ],
-    gasoline: ["eer_epmru_pf4_y35ny_dpg", "wgtstus1"],
-    heating_oil: ["eer_epd2f_pf4_y35ny_dpg"],
+    gasoline: [
+      "eer_epmru_pf4_y35ny_dpg",
+      ...contracts((n) => `eer_epmrr_pe${n}_y35ny_dpg`),
+      "wgtstus1",
+    ],
+    heating_oil: ["eer_epd2f_pf4_y35ny_dpg", ...contracts((n) => `eer_epd2f_pe${n}_y35ny_dpg`)],
+    petroleum_products: ["wrpupus2"],
     distillate: ["wdistus1"],
     propane: ["eer_epllpa_pf4_y44mb_dpg"],
   }).flatMap(([commodity, names]) => names.map((name) => [name, commodity] as const)),

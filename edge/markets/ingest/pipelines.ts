@@ -2,15 +2,22 @@
 
 import type { Pipeline } from "./pipeline.ts";
 import { dayAheadPrices, realtimePrices, systemLoad } from "./pipelines/ercot.ts";
-import { gridRegion } from "./pipelines/grid.ts";
+import { agencyForecast, gasStorage, petroleumStatus } from "./pipelines/fundamentals.ts";
+import { generationByFuel, gridRegion } from "./pipelines/grid.ts";
 import { intradayBars } from "./pipelines/intraday.ts";
+import { spotPrices } from "./pipelines/spot.ts";
 import { degreeDays } from "./pipelines/weather.ts";
 
 export const PIPELINES: readonly Pipeline[] = [
   gridRegion,
+  generationByFuel,
   realtimePrices,
   dayAheadPrices,
   systemLoad,
+  spotPrices,
+  gasStorage,
+  petroleumStatus,
+  agencyForecast,
   degreeDays,
   intradayBars,
 ];

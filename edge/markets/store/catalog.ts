@@ -77,26 +77,91 @@ export interface PlanQuery {
 
 /** The plan of a read, or null when the library has no such symbol. */
 export async function planRead(database: Database, query: PlanQuery): Promise<Plan | null> {
-  const { library, symbol, asOf, range, rowsMax = Number.MAX_SAFE_INTEGER } = query;
+  const { library, symbol, range, memo, changedSince } = query;
+  const { rows } = await database.execute<{ plan: Plan }>(
+    planning(query, {
+      index: sql`0`,
+      from: sql`series s`,
+      where: sql`WHERE s.library = ${library} AND s.symbol = ${symbol}`,
+      changed:
+        changedSince === undefined ? sql`false` : touchedAfter(sql`${changedSince}::bigint`, range),
+      unchanged: memo
+        ? lastSeen({ ...memo, payload: bytea(memo.payloadSha256) }, range)
+        : sql`false`,
+    }),
+  );
+  return rows[0]?.plan ?? null;
+}
+
+/** A series among several whose reads are planned together. */
+export interface PlannedSeries {
+  library: string;
+  symbol: string;
+  /** As in `PlanQuery`. */
+  changedSince?: number | undefined;
+  payloadSha256?: Uint8Array;
+}
+
+export interface PlansQuery extends Pick<PlanQuery, "asOf" | "range"> {
+  series: readonly PlannedSeries[];
+  /** Whose payloads are compared, where they are given. */
+  partition?: string;
+}
+
+/** The plans of reads that differ in their series only, in one statement and in their order. */
+export async function planReads(database: Database, query: PlansQuery): Promise<(Plan | null)[]> {
+  const { series, range, partition = "" } = query;
+  const wanted = series.map(({ library, symbol, changedSince, payloadSha256 }, index) => ({
+    ...{ index, library, symbol, since: changedSince ?? null },
+    payload: payloadSha256 ? hex(payloadSha256) : null,
+  }));
+  const { rows } = await database.execute<{ index: number; plan: Plan }>(
+    planning(query, {
+      index: sql`x.index`,
+      from: sql`jsonb_to_recordset(${JSON.stringify(wanted)}::jsonb)
+        AS x(index int, library text, symbol text, since bigint, payload text)
+        JOIN series s ON s.library = x.library AND s.symbol = x.symbol`,
+      where: sql``,
+      changed: sql`(x.since IS NOT NULL AND ${touchedAfter(sql`x.since`, range)})`,
+      unchanged: lastSeen({ partition, payload: sql`decode(x.payload, 'hex')` }, range),
+    }),
+  );
+  const plans = new Map(rows.map(({ index, plan }) => [index, plan]));
+  return series.map((_, index) => plans.get(index) ?? null);
+}
+
+const touchedAfter = (seq: SQL, range: Range) =>
+  sql`EXISTS (SELECT FROM vintage d WHERE d.series_id = s.id AND d.seq > ${seq}
+        AND ${overlaps(sql`d`, range)})`;
+
+/** Whether a payload is the last one of its partition, and nothing touched its range since. */
+const lastSeen = ({ partition, payload }: { partition: string; payload: SQL }, range: Range) =>
+  sql`EXISTS (SELECT FROM ingest_memo m WHERE m.series_id = s.id
+        AND m.partition = ${partition} AND m.payload_sha256 = ${payload}
+        AND NOT ${touchedAfter(sql`m.seq`, range)})`;
+
+interface PlanningParts {
+  /** Which of the series wanted a row is of. */
+  index: SQL;
+  /** Names each series wanted `s`. */
+  from: SQL;
+  where: SQL;
+  changed: SQL;
+  unchanged: SQL;
+}
+
+/** The statement that plans reads: everything they must merge, at once. */
+function planning(
+  query: Pick<PlanQuery, "asOf" | "range" | "rowsMax" | "history">,
+  { index, from, where, changed, unchanged }: PlanningParts,
+): SQL {
+  const { asOf, range, rowsMax = Number.MAX_SAFE_INTEGER } = query;
   const versions = query.history
     ? sql`(SELECT sum(inserted + revised) FROM vintage WHERE series_id = s.id AND seq <= v.seq)`
     : sql`NULL::bigint`;
-  const touchedAfter = (seq: SQL) =>
-    sql`EXISTS (SELECT FROM vintage d WHERE d.series_id = s.id AND d.seq > ${seq}
-          AND ${overlaps(sql`d`, range)})`;
-  const changed =
-    query.changedSince === undefined
-      ? sql`false`
-      : touchedAfter(sql`${query.changedSince}::bigint`);
-  const unchanged = query.memo
-    ? sql`EXISTS (SELECT FROM ingest_memo m WHERE m.series_id = s.id
-          AND m.partition = ${query.memo.partition}
-          AND m.payload_sha256 = ${bytea(query.memo.payloadSha256)}
-          AND NOT ${touchedAfter(sql`m.seq`)})`
-    : sql`false`;
   const wanted = sql`coalesce(c.versions, v.live_rows) <= ${rowsMax}::bigint AND NOT c.unchanged`;
-  const { rows } = await database.execute<{ plan: Plan }>(sql`
-    SELECT json_build_object(
+  return sql`
+    SELECT ${index} AS index, json_build_object(
       'seriesId', s.id, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
       'headSeq', s.head_seq, 'headAsOf', ${ms(sql`s.head_as_of`)},
       'generation', s.generation, 'pendingObjects', s.pending_objects,
@@ -120,14 +185,13 @@ export async function planRead(database: Database, query: PlanQuery): Promise<Pl
          WHERE g.series_id = s.id AND g.retired_at IS NULL AND g.seq_min <= v.seq
            AND ${overlaps(sql`g`, range)}) ELSE '[]' END
     ) AS plan
-    FROM series s
+    FROM ${from}
     LEFT JOIN LATERAL (
       SELECT seq, as_of, live_rows FROM vintage
        WHERE series_id = s.id AND as_of <= ${at(asOf)} ORDER BY as_of DESC LIMIT 1
     ) v ON true
     CROSS JOIN LATERAL (SELECT ${versions} AS versions, ${unchanged} AS unchanged) c
-    WHERE s.library = ${library} AND s.symbol = ${symbol}`);
-  return rows[0]?.plan ?? null;
+    ${where}`;
 }
 
 export interface VintageInsert {

@@ -2,7 +2,15 @@
 // crash before the single SQL statement leaves at most an orphan object, after it a whole vintage.
 
 import { assert, Failure } from "../../../shared/errors.ts";
-import { EARLIEST, insertVintage, LATEST, planRead, remember } from "./catalog.ts";
+import {
+  EARLIEST,
+  insertVintage,
+  LATEST,
+  type Plan,
+  planRead,
+  planReads,
+  remember,
+} from "./catalog.ts";
 import { compact } from "./compact.ts";
 import { putObject, sha256, type WriterParts } from "./objects.ts";
 import {
@@ -64,15 +72,57 @@ const PAUSE_MS_MAX = 50;
  * Concurrent commits to one series serialise: a loser re-reads, compares again and retries.
  */
 export async function commit(parts: WriterParts, request: CommitRequest): Promise<Vintage | null> {
+  return commitPrepared(parts, await prepare(request));
+}
+
+/** What the requests of `commitAll` share. */
+type Shared = Pick<CommitRequest, "covered" | "partition">;
+
+/**
+ * Commits several series, each by itself as `commit` does; what they are compared with is asked for
+ * in one statement. Outcomes are in the order of the requests.
+ */
+export async function commitAll(
+  parts: WriterParts,
+  { covered, partition }: Shared,
+  requests: readonly Omit<CommitRequest, keyof Shared>[],
+): Promise<PromiseSettledResult<Vintage | null>[]> {
+  const prepared = await Promise.all(
+    requests.map((request) => prepare({ ...request, covered, partition })),
+  );
+  const plans = await planReads(parts.database, {
+    ...{ asOf: Infinity, range: covered, partition },
+    series: prepared.map(({ request: { library, symbol, askedAtSeq }, payloadSha256 }) => ({
+      ...{ library, symbol, changedSince: askedAtSeq, payloadSha256 },
+    })),
+  });
+  return Promise.allSettled(
+    prepared.map((one, index) => commitPrepared(parts, one, plans[index] ?? null)),
+  );
+}
+
+type Prepared = Pick<Attempt, "request" | "incoming" | "payloadSha256">;
+
+async function prepare(request: CommitRequest): Promise<Prepared> {
   checkRows(request);
   const incoming = sorted(request.rows);
   const payloadSha256 = await sha256(utf8(canonicalText(incoming, request.covered)));
+  return { request, incoming, payloadSha256 };
+}
+
+/** `known` is the plan of the first attempt, where there is one; null: the series is new. */
+async function commitPrepared(
+  parts: WriterParts,
+  prepared: Prepared,
+  known?: Plan | null,
+): Promise<Vintage | null> {
   for (let attempt = 1; attempt <= ATTEMPTS_MAX; attempt++) {
-    const outcome = await attemptCommit(parts, { request, incoming, payloadSha256, attempt });
+    const plan = attempt === 1 && known !== undefined ? known : await planCommit(parts, prepared);
+    const outcome = await attemptCommit(parts, { ...prepared, plan, attempt });
     if (outcome !== "conflict") return outcome;
     await parts.pause(Math.random() * Math.min(attempt * 8, PAUSE_MS_MAX));
   }
-  const { library, symbol } = request;
+  const { library, symbol } = prepared.request;
   throw new Failure(
     "commit_conflict",
     `${library}/${symbol}: ${ATTEMPTS_MAX} commits lost the race`,
@@ -83,18 +133,24 @@ interface Attempt {
   request: CommitRequest;
   incoming: Row[];
   payloadSha256: Uint8Array;
+  /** Where the series stands; null when there is none yet. */
+  plan: Plan | null;
   attempt: number;
+}
+
+function planCommit({ database }: WriterParts, { request, payloadSha256 }: Prepared) {
+  const { library, symbol, covered, partition, askedAtSeq } = request;
+  return planRead(database, {
+    ...{ library, symbol, asOf: Infinity, range: covered, memo: { partition, payloadSha256 } },
+    ...(askedAtSeq === undefined ? {} : { changedSince: askedAtSeq }),
+  });
 }
 
 async function attemptCommit(
   parts: WriterParts,
-  { request, incoming, payloadSha256, attempt }: Attempt,
+  { request, incoming, payloadSha256, plan, attempt }: Attempt,
 ): Promise<Vintage | null | "conflict"> {
-  const { library, symbol, covered, valueColumns, partition, askedAtSeq } = request;
-  const plan = await planRead(parts.database, {
-    ...{ library, symbol, asOf: Infinity, range: covered, memo: { partition, payloadSha256 } },
-    ...(askedAtSeq === undefined ? {} : { changedSince: askedAtSeq }),
-  });
+  const { library, symbol, covered, valueColumns, partition } = request;
   if (plan && plan.sandbox !== request.sandbox) throw sandboxMixed(request);
   assert(!plan || plan.valueColumns.join() === valueColumns.join(), "value columns never change");
   if (plan?.unchanged) return null;

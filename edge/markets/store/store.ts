@@ -5,7 +5,7 @@
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { Failure } from "../../../shared/errors.ts";
 import type { Database } from "../../http/database.ts";
-import { type Plan, type PlannedSegment, planRead } from "./catalog.ts";
+import { type Plan, type PlannedSegment, planRead, planReads } from "./catalog.ts";
 import { type Batch, lowerBound, sliceBatch, type WrittenBy } from "./columns.ts";
 import {
   type FeedPosition,
@@ -77,6 +77,11 @@ export interface Reading {
 const OBJECTS_AT_ONCE = 6;
 const OBJECTS_AHEAD = 4;
 
+export interface SeriesName {
+  library: string;
+  symbol: string;
+}
+
 /** The verbs of a reader. */
 export interface Store {
   libraries(): Promise<string[]>;
@@ -84,6 +89,11 @@ export interface Store {
   symbols(library: string): Promise<{ symbol: string; validMax: number }[]>;
   /** Fails with `unknown_library`, `unknown_symbol` or `row_cap_exceeded`. */
   read(request: ReadRequest): Promise<Reading>;
+  /**
+   * The rows of several series inside a range, in the order of the series; none of a series that
+   * was never committed.
+   */
+  readAll(series: readonly SeriesName[], range: Range): Promise<StoredRow[][]>;
   /** Fails with `unknown_library` or `unknown_symbol`. */
   vintages(query: VintageQuery): Promise<VintageEntry[]>;
   /** Vintages of all series; a series is unknown or has none alike. */
@@ -104,6 +114,7 @@ export const openStore = (parts: StoreParts): Store => ({
   libraries: () => listLibraries(parts.database),
   symbols: (library) => symbols(parts, library),
   read: (request) => read(parts, request),
+  readAll: (series, range) => readAll(parts, series, range),
   vintages: (query) => vintages(parts, query),
   changes: (query) => listChanges(parts.database, query),
   snapshots: () => listSnapshots(parts.database),
@@ -164,6 +175,15 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
     ...{ valueColumns, seq, asOf: plan.asOf, rowCount, sandbox },
     versionCount: versionsWithin(plan, range),
   };
+}
+
+async function readAll(
+  parts: StoreParts,
+  series: readonly SeriesName[],
+  range: Range,
+): Promise<StoredRow[][]> {
+  const plans = await planReads(parts.database, { asOf: Infinity, range, series });
+  return Promise.all(plans.map((plan) => (plan ? stateOf(parts, plan, range) : [])));
 }
 
 /** The versions of a plan inside a range, as if an object's were spread evenly over its time. */

@@ -1,143 +1,134 @@
-// The grid's pipelines: hourly series of every balancing authority from Form EIA-930.
-//
-// Bounds come from published screening rules for EIA-930 (Ruggles et al. 2020) and from recorded
-// data.
+// The grid's pipelines: hourly series of every balancing authority from Form EIA-930. Authorities
+// resubmit silently for days, so every run re-reads a trailing window. What is right for them is
+// said in `grid-gates.ts`.
 
 import { DAY, HOUR } from "../../../../shared/time.ts";
-import type { Row } from "../../store/plan.ts";
-import { BALANCING_AUTHORITIES, REGIONS } from "../authorities.ts";
-import {
-  acceptSound,
-  counted,
-  type FetchedSeries,
-  type Finding,
-  finding,
-  type GateContext,
-  type GateReport,
-  holesOf,
-  judgeStructure,
-  nothingSent,
-  offending,
-  type Structure,
-} from "../gate.ts";
+import { REGIONS } from "../authorities.ts";
+import type { FetchedSeries } from "../gate.ts";
 import type { Fetched, FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
-import { type EiaRow, fetchEia } from "../sources/eia.ts";
+import { type EiaQuery, type EiaRow, fetchEia } from "../sources/eia.ts";
+import { gateHourly, gateRegion } from "./grid-gates.ts";
 
 const NEW_YORK = "America/New_York";
 
+const HOURLY = {
+  ...{ timeZone: NEW_YORK, valueColumns: ["value"], release: null },
+  lookbackMs: 9 * DAY,
+  freshness: { warningMs: 6 * HOUR, errorMs: 48 * HOUR },
+};
+
 export const gridRegion: Pipeline = {
+  ...HOURLY,
   job: "grid_region",
-  title: "Grid region series",
   provider: "eia",
-  libraries: ["power.demand"],
+  title: "Grid region series",
+  libraries: ["power.demand", "power.demand_forecast", "power.generation", "power.interchange"],
   partitions: { unit: "day", first: "2015-07-01" },
   schedules: [
     { name: "grid_region", cron: "20 * * * *", timeZone: NEW_YORK, aim: "latest" },
     { name: "grid_region_repair", cron: "50 */3 * * *", timeZone: NEW_YORK, aim: "unfinished" },
   ],
-  timeZone: NEW_YORK,
-  valueColumns: ["value"],
-  lookbackMs: 9 * DAY,
-  freshness: { warningMs: 6 * HOUR, errorMs: 48 * HOUR },
-  release: null,
+  lookaheadMs: 2 * DAY,
   fetch: fetchGridRegion,
-  gate: gateDemand,
+  gate: gateRegion,
 };
 
-const REGION_LIBRARIES: Readonly<Record<string, string>> = { D: "power.demand" };
+export const generationByFuel: Pipeline = {
+  ...HOURLY,
+  job: "generation_by_fuel",
+  provider: "eia",
+  title: "Generation by fuel",
+  libraries: ["power.generation_by_fuel"],
+  partitions: { unit: "day", first: "2018-07-01" },
+  schedules: [
+    { name: "generation_by_fuel", cron: "20 * * * *", timeZone: NEW_YORK, aim: "latest" },
+    {
+      ...{ name: "generation_by_fuel_repair", cron: "53 */3 * * *", timeZone: NEW_YORK },
+      aim: "unfinished",
+    },
+  ],
+  fetch: fetchGenerationByFuel,
+  gate: gateHourly,
+};
 
-async function fetchGridRegion(upstreams: Upstreams, { window }: FetchRequest): Promise<Fetched> {
+/** Of EIA's types; a positive interchange is an export, so demand = generation − interchange. */
+const REGION_LIBRARIES: Readonly<Record<string, string>> = {
+  D: "power.demand",
+  DF: "power.demand_forecast",
+  NG: "power.generation",
+  TI: "power.interchange",
+};
+
+const REGION_QUERY = {
+  route: "electricity/rto/region-data",
+  frequency: "hourly",
+  facets: { type: Object.keys(REGION_LIBRARIES) },
+  keyFields: ["respondent", "type"],
+} as const;
+const FUEL_QUERY = {
+  route: "electricity/rto/fuel-type-data",
+  frequency: "hourly",
+  facets: {},
+  keyFields: ["respondent", "fueltype"],
+} as const;
+
+function fetchGridRegion(upstreams: Upstreams, { window }: FetchRequest): Promise<Fetched> {
+  return fetchGrid(upstreams, { ...REGION_QUERY, window }, gridSeries);
+}
+
+function fetchGenerationByFuel(upstreams: Upstreams, { window }: FetchRequest): Promise<Fetched> {
+  return fetchGrid(upstreams, { ...FUEL_QUERY, window }, fuelSeries);
+}
+
+async function fetchGrid(
+  upstreams: Upstreams,
+  query: EiaQuery,
+  seriesOf: (rows: readonly EiaRow[]) => FetchedSeries[],
+): Promise<Fetched> {
   const access = upstreams.eia();
-  const query = {
-    route: "electricity/rto/region-data",
-    facets: { type: Object.keys(REGION_LIBRARIES) },
-    keyFields: ["respondent", "type"],
-    window,
-  };
   const { rows, sourceUrl } = await fetchEia(access, query, upstreams.fetcher);
-  return { series: gridSeries(rows), sourceUrl, sandbox: access.sandbox };
+  return { series: seriesOf(rows), sourceUrl, sandbox: access.sandbox };
 }
 
 /** Rows of the region route as series; regional aggregates are left out. */
-export function gridSeries(rows: readonly EiaRow[]): FetchedSeries[] {
-  const series = new Map<string, FetchedSeries>();
-  for (const { key, datetime, value } of rows) {
+export const gridSeries = (rows: readonly EiaRow[]): FetchedSeries[] =>
+  byAuthority(rows, (key, symbol) => {
     const library = REGION_LIBRARIES[key.type ?? ""];
-    if (!library || !key.respondent || REGIONS.has(key.respondent)) continue;
-    const symbol = key.respondent.toLowerCase();
-    const instrumentId = `${library}.${symbol}`;
-    const known = series.get(instrumentId) ?? { library, symbol, rows: [] };
-    known.rows.push({ datetime, instrumentId, values: [value] });
-    series.set(instrumentId, known);
-  }
-  return [...series.values()];
-}
+    return library ? { library, instrumentId: `${library}.${symbol}` } : null;
+  });
 
-const DEMAND_MWH_MAX = 200_000;
-const IMPLAUSIBLE_SHARE_MAX = 0.2;
-const HOLES_SHARE_MAX = 0.1;
-/**
- * Late hours are normal: no more holes than this never reject a series, however short the window.
- */
-const HOLES_MIN = 6;
-const SPIKE_MEDIANS = 10;
-const FLAT_HOURS = 3;
-const HOURLY: Structure = {
-  stepMs: HOUR,
-  horizonMs: 0,
-  isKnown: (symbol) => BALANCING_AUTHORITIES.has(symbol.toUpperCase()),
-};
+/** Rows of the fuel route as series: one an authority, with an instrument for each fuel. */
+export const fuelSeries = (rows: readonly EiaRow[]): FetchedSeries[] =>
+  byAuthority(rows, (key, symbol) => {
+    const library = "power.generation_by_fuel";
+    const fuel = (key.fueltype ?? "").toLowerCase();
+    return { library, instrumentId: `${library}.${symbol}.${fuel}` };
+  });
 
-/**
- * Hourly demand, MWh. Every series is judged by itself and left out when it has an error;
- * implausible values of the others become null and are counted.
- */
-export function gateDemand(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
-  const { accepted, findings } = acceptSound(fetched, (series) => [
-    ...judgeStructure(series, context, HOURLY),
-    ...judgeDemand(series),
-  ]);
-  return {
-    accepted: accepted.map((series) => ({ ...series, rows: series.rows.map(plausible) })),
-    findings: [...nothingSent(fetched), ...findings],
+type Place = { library: string; instrumentId: string };
+
+function byAuthority(
+  rows: readonly EiaRow[],
+  placeOf: (key: EiaRow["key"], symbol: string) => Place | null,
+): FetchedSeries[] {
+  const all = new Map<string, FetchedSeries>();
+  // A key is one object for all its rows, so that what it means is worked out once.
+  const places = new Map<EiaRow["key"], { series: FetchedSeries; instrumentId: string } | null>();
+  const resolve = (key: EiaRow["key"]) => {
+    const symbol = (key.respondent ?? "").toLowerCase();
+    const place = REGIONS.has(key.respondent ?? "") ? null : placeOf(key, symbol);
+    if (!place) return null;
+    const { library, instrumentId } = place;
+    const name = `${library} ${symbol}`;
+    const series = all.get(name) ?? { library, symbol, rows: [] };
+    all.set(name, series);
+    return { series, instrumentId };
   };
-}
-
-function judgeDemand({ rows, symbol }: FetchedSeries): Finding[] {
-  const kept = rows.map(plausible);
-  const implausible = rows.filter((row, index) => row !== kept[index]);
-  const holes = holesOf(rows);
-  const tooImplausible = implausible.length > rows.length * IMPLAUSIBLE_SHARE_MAX;
-  const tooManyHoles = holes > Math.max(HOLES_MIN, (rows.length + holes) * HOLES_SHARE_MAX);
-  return counted([
-    offending(tooImplausible ? "error" : "warning", "implausible_demand", implausible, symbol),
-    finding(tooManyHoles ? "error" : "warning", "holes", holes, symbol),
-    finding("warning", "spike", spikesOf(kept), symbol),
-    finding("warning", "flat", flatRunsOf(kept), symbol),
-  ]);
-}
-
-/** The row itself, or a copy with null where its demand cannot be true. */
-function plausible(row: Row): Row {
-  const holds = (value: number) => Number.isNaN(value) || (value > 0 && value <= DEMAND_MWH_MAX);
-  return row.values.every(holds)
-    ? row
-    : { ...row, values: row.values.map((value) => (holds(value) ? value : NaN)) };
-}
-
-function spikesOf(rows: readonly Row[]): number {
-  const values = rows.map((row) => row.values[0] ?? NaN).filter((value) => !Number.isNaN(value));
-  const median = values.toSorted((left, right) => left - right)[values.length >> 1] ?? 0;
-  return values.filter((value) => value > median * SPIKE_MEDIANS).length;
-}
-
-/** Runs of at least three identical hours. */
-function flatRunsOf(rows: readonly Row[]): number {
-  let runs = 0;
-  let length = 1;
-  for (let index = 1; index < rows.length; index++) {
-    length = rows[index]?.values[0] === rows[index - 1]?.values[0] ? length + 1 : 1;
-    if (length === FLAT_HOURS) runs++;
+  for (const { key, datetime, value } of rows) {
+    const known = places.get(key);
+    const place = known === undefined ? resolve(key) : known;
+    if (known === undefined) places.set(key, place);
+    place?.series.rows.push({ datetime, instrumentId: place.instrumentId, values: [value] });
   }
-  return runs;
+  return [...all.values()];
 }

@@ -1,13 +1,16 @@
 // EIA API v2: partition → requests → rows. No store, no clock, no environment.
 //
-// Facts it relies on: hourly `period` is the UTC hour ENDING; pages hold at most 5,000 rows and a
-// short page is a warning, not an error; values are numbers, strings, null, "." or "NA"; the answer
-// echoes the caller's key; before v2.1.10 an error body could come with HTTP 200.
+// Facts it relies on: hourly `period` is the UTC hour ENDING, every other period is the day or
+// month itself; `start` and `end` are inclusive and compared as texts; pages hold at most 5,000
+// rows and a short page is a warning, not an error; values are numbers, strings, null, "." or "NA";
+// the field of the unit has three names; the answer echoes the caller's key; before v2.1.10 an
+// error body could come with HTTP 200.
 
 import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Secret } from "../../../../shared/secret.ts";
-import { HOUR, iso, parseInstant } from "../../../../shared/time.ts";
+import { DAY, HOUR, iso, parseInstant } from "../../../../shared/time.ts";
+import { addMonths } from "../../../../shared/trading-days.ts";
 import type { Range } from "../../store/plan.ts";
 import { type Answer, type Fetcher, get } from "./upstream.ts";
 
@@ -19,20 +22,24 @@ export interface EiaAccess {
   shownAs: string;
 }
 
-/** An hourly route of the API and how to ask it. */
+export type Frequency = "hourly" | "daily" | "weekly" | "monthly";
+
+/** A route of the API and how to ask it. */
 export interface EiaQuery {
   /** Such as `electricity/rto/region-data`. */
   route: string;
+  frequency: Frequency;
   facets: Readonly<Record<string, readonly string[]>>;
   /** Fields that, with `period`, identify a row; they also give pages a total order. */
   keyFields: readonly string[];
-  /** Valid time wanted, half-open, on the hour. */
+  /** Valid time wanted, half-open. */
   window: Range;
 }
 
 export interface EiaRow {
-  /** The interval's START, epoch milliseconds. */
+  /** The interval's START, or 00:00Z of a date, epoch milliseconds. */
   datetime: number;
+  /** Shared by all rows of one key. */
   key: Readonly<Record<string, string>>;
   /** NaN when the provider sent none. */
   value: number;
@@ -50,6 +57,38 @@ const PAGE_ROWS = 5_000;
 const PAGES_MAX = 1_000;
 const READINGS_MAX = 3;
 const MISSING = new Set(["", ".", "NA"]);
+/** Its name on the grid's routes, on those of gas and petroleum, and on the outlook's. */
+const UNIT_FIELDS = ["value-units", "units", "unit"] as const;
+
+interface Period {
+  pattern: RegExp;
+  /** Completes a period to what `parseInstant` reads. */
+  completion: string;
+  /** From the start of the interval to the instant its period names. */
+  shiftMs: number;
+  /** The first start of an interval at or after an instant. */
+  firstFrom: (instant: number) => number;
+}
+
+const upTo = (step: number) => (instant: number) => Math.ceil(instant / step) * step;
+const CALENDAR: Period = {
+  ...{ pattern: /^\d{4}-\d\d-\d\d$/, completion: "", shiftMs: 0, firstFrom: upTo(DAY) },
+};
+const PERIODS: Readonly<Record<Frequency, Period>> = {
+  hourly: {
+    ...{ pattern: /^\d{4}-\d\d-\d\dT\d\d$/, completion: ":00" },
+    ...{ shiftMs: HOUR, firstFrom: upTo(HOUR) },
+  },
+  daily: CALENDAR,
+  weekly: CALENDAR,
+  monthly: {
+    ...{ pattern: /^\d{4}-\d\d$/, completion: "-01", shiftMs: 0 },
+    firstFrom: (instant) => addMonths(instant - 1, 1),
+  },
+};
+const PERIOD_CHARACTERS: Readonly<Record<Frequency, number>> = {
+  ...{ hourly: 13, daily: 10, weekly: 10, monthly: 7 },
+};
 
 const Page = z.object({
   response: z.object({
@@ -58,7 +97,6 @@ const Page = z.object({
       z.looseObject({
         period: z.string(),
         value: z.union([z.number(), z.string(), z.null()]),
-        "value-units": z.string(),
       }),
     ),
   }),
@@ -89,7 +127,7 @@ export async function fetchEia(
 
 /** The rows of all pages, or null when they did not fit together. */
 async function readPages(access: EiaAccess, query: EiaQuery, fetcher: Fetcher) {
-  const unique = new Map<string, EiaRow>();
+  const collected = openCollection(query);
   let announced: number | undefined;
   let received = 0;
   for (let page = 0; page < PAGES_MAX; page++) {
@@ -97,13 +135,9 @@ async function readPages(access: EiaAccess, query: EiaQuery, fetcher: Fetcher) {
     const withKey = `${url}&api_key=${encodeURIComponent(access.apiKey.reveal())}`;
     const { total, data } = readPage(await get(fetcher, "EIA", withKey));
     announced ??= total;
-    if (total !== announced) return null;
-    for (const [key, row] of readRows(data, query.keyFields)) {
-      if (unique.has(key)) return null;
-      unique.set(key, row);
-    }
+    if (total !== announced || !collected.add(data)) return null;
     received += data.length;
-    if (received >= total) return received === total ? [...unique.values()] : null;
+    if (received >= total) return received === total ? collected.rows : null;
     if (data.length === 0) throw truncated(received, total);
   }
   throw new Failure("upstream_rejected", `EIA: the query needs more than ${PAGES_MAX} pages`);
@@ -112,20 +146,19 @@ async function readPages(access: EiaAccess, query: EiaQuery, fetcher: Fetcher) {
 const truncated = (received: number, total: number) =>
   new Failure("upstream_truncated", `EIA announced ${total} rows and sent ${received}`);
 
-/**
- * The request of one page, without the key. Periods are hour-ending, so the window moves by an
- * hour.
- */
+/** The request of one page, without the key. */
 function requestUrl(base: string, query: EiaQuery, offset: number): string {
-  const hourEnding = (start: number) => iso(start + HOUR).slice(0, 13);
+  const { shiftMs, firstFrom } = PERIODS[query.frequency];
+  const period = (start: number) =>
+    iso(start + shiftMs).slice(0, PERIOD_CHARACTERS[query.frequency]);
   const parameters = [
-    ["frequency", "hourly"],
+    ["frequency", query.frequency],
     ["data[0]", "value"],
     ...Object.entries(query.facets).flatMap(([facet, values]) =>
       values.map((value) => [`facets[${facet}][]`, value]),
     ),
-    ["start", hourEnding(query.window.from)],
-    ["end", hourEnding(query.window.to - HOUR)],
+    ["start", period(firstFrom(query.window.from))],
+    ["end", period(query.window.to - 1)],
     ...["period", ...query.keyFields].flatMap((column, index) => [
       [`sort[${index}][column]`, column],
       [`sort[${index}][direction]`, "asc"],
@@ -182,41 +215,83 @@ function drift(error: z.core.$ZodError): Failure {
   );
 }
 
-/** The rows of one page. A row sent twice is one row; sent with two values it is a fault. */
-function readRows(data: readonly PageRecord[], keyFields: readonly string[]): Map<string, EiaRow> {
-  const rows = new Map<string, EiaRow>();
-  for (const record of data) {
-    const row = readRow(record, keyFields);
-    const names = Object.values(row.key).join(" ");
-    const key = `${row.datetime} ${names}`;
-    const known = rows.get(key);
-    if (known && !Object.is(known.value, row.value)) {
-      const detail = `EIA sent two values for ${names} at ${record.period}`;
-      throw new Failure("upstream_schema_drift", detail);
-    }
-    rows.set(key, row);
-  }
-  return rows;
-}
-
 type PageRecord = z.output<typeof Page>["response"]["data"][number];
 
-function readRow(record: PageRecord, keyFields: readonly string[]): EiaRow {
-  const period = /^\d{4}-\d\d-\d\dT\d\d$/.test(record.period)
-    ? parseInstant(`${record.period}:00`)
-    : null;
-  if (period === null) throw fieldDrift("period", record.period);
-  const key = keyFields.map((field) => {
-    const value = record[field];
-    if (typeof value !== "string" || value === "") throw fieldDrift(field, value);
-    return [field, value] as const;
-  });
-  return {
-    datetime: period - HOUR,
-    key: Object.fromEntries(key),
-    value: readValue(record.value),
-    unit: record["value-units"],
+interface Keyed {
+  key: EiaRow["key"];
+  /** Where the row of a Datetime lies among all rows. */
+  indexes: Map<number, number>;
+}
+
+/**
+ * Collects rows page by page, keeping of a page no more than its rows: ten days of the grid are
+ * 150,000 of them, and the process is a small one.
+ */
+function openCollection({ frequency, keyFields }: EiaQuery) {
+  const rows: EiaRow[] = [];
+  const byNames = new Map<string, Keyed>();
+  const units = new Map<string, string>();
+  const keyedOf = (record: PageRecord): Keyed => {
+    const names = keyFields.map((field) => nameOf(record, field));
+    const joined = names.join(" ");
+    const known = byNames.get(joined);
+    if (known) return known;
+    const key = Object.fromEntries(keyFields.map((field, index) => [field, names[index] ?? ""]));
+    const keyed = { key, indexes: new Map<number, number>() };
+    byNames.set(joined, keyed);
+    return keyed;
   };
+  return {
+    rows,
+    /**
+     * Adds a page; false when it repeats a row of an earlier one. A row sent twice on one page is
+     * one row; sent with two values it is a fault.
+     */
+    add(data: readonly PageRecord[]): boolean {
+      const pageFrom = rows.length;
+      for (const record of data) {
+        const { key, indexes } = keyedOf(record);
+        const datetime = readPeriod(record.period, frequency);
+        const unit = unitOf(record);
+        const value = readValue(record.value);
+        const index = indexes.get(datetime);
+        if (index !== undefined && index < pageFrom) return false;
+        if (index === undefined) {
+          indexes.set(datetime, rows.length);
+          // One text for all rows, or each would hold on to its own.
+          if (!units.has(unit)) units.set(unit, unit);
+          rows.push({ datetime, key, value, unit: units.get(unit) ?? unit });
+        } else if (!Object.is(rows[index]?.value, value)) {
+          const names = Object.values(key).join(" ");
+          const detail = `EIA sent two values for ${names} at ${record.period}`;
+          throw new Failure("upstream_schema_drift", detail);
+        }
+      }
+      return true;
+    },
+  };
+}
+
+function nameOf(record: PageRecord, field: string): string {
+  const value = record[field];
+  if (typeof value !== "string" || value === "") throw fieldDrift(field, value);
+  return value;
+}
+
+function unitOf(record: PageRecord): string {
+  const field = UNIT_FIELDS.find((name) => record[name] !== undefined);
+  const unit = field === undefined ? undefined : record[field];
+  if (typeof unit === "string") return unit;
+  if (unit === null) return "";
+  throw fieldDrift(field ?? UNIT_FIELDS.join("` or `"), unit);
+}
+
+/** The start of the interval that a period names. */
+function readPeriod(text: string, frequency: Frequency): number {
+  const { pattern, completion, shiftMs } = PERIODS[frequency];
+  const instant = pattern.test(text) ? parseInstant(`${text}${completion}`) : null;
+  if (instant === null) throw fieldDrift("period", text);
+  return instant - shiftMs;
 }
 
 function readValue(raw: string | number | null): number {

@@ -1,0 +1,125 @@
+// Spot prices of fuels, one a trade date, and the futures that the agency carried until April
+// 2024. It prints about five days at a time, revises, and takes back what it printed for holidays.
+
+import { DAY } from "../../../../shared/time.ts";
+import type { Row } from "../../store/plan.ts";
+import {
+  acceptSound,
+  counted,
+  type FetchedSeries,
+  type Finding,
+  type GateContext,
+  type GateReport,
+  judgeStructure,
+  nothingSent,
+  offending,
+  type Structure,
+} from "../gate.ts";
+import type { FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
+import {
+  type AgencyRoute,
+  type AgencyRow,
+  type AgencySeries,
+  agencySeries,
+  asSymbols,
+  fetchAgency,
+} from "./agency-series.ts";
+
+const NEW_YORK = "America/New_York";
+const LIBRARY = "prices.spot";
+/** The last trade date of the agency's futures. */
+const FUTURES_LAST = Date.UTC(2024, 3, 5);
+/** A shorter window may hold nothing but a holiday. */
+const EMPTY_MS_MAX = 10 * DAY;
+
+const contracts = (name: (contract: number) => string, unit: string): AgencySeries[] =>
+  [1, 2, 3, 4].map((contract) => agencySeries(name(contract), unit));
+
+const GAS: AgencyRoute = {
+  ...{ route: "natural-gas/pri/fut", frequency: "daily", facet: "series" },
+  series: [
+    agencySeries("RNGWHHD", "$/mmbtu"),
+    ...contracts((contract) => `RNGC${contract}`, "$/mmbtu"),
+  ],
+};
+const PETROLEUM_SPOT: AgencyRoute = {
+  ...{ route: "petroleum/pri/spt", frequency: "daily", facet: "series" },
+  series: [
+    agencySeries("RWTC", "$/bbl"),
+    agencySeries("RBRTE", "$/bbl"),
+    agencySeries("EER_EPMRU_PF4_Y35NY_DPG", "$/gal"),
+    agencySeries("EER_EPD2F_PF4_Y35NY_DPG", "$/gal"),
+    agencySeries("EER_EPLLPA_PF4_Y44MB_DPG", "$/gal"),
+  ],
+};
+const PETROLEUM_FUTURES: AgencyRoute = {
+  ...{ route: "petroleum/pri/fut", frequency: "daily", facet: "series" },
+  series: [
+    ...contracts((contract) => `RCLC${contract}`, "$/bbl"),
+    ...contracts((contract) => `EER_EPMRR_PE${contract}_Y35NY_DPG`, "$/gal"),
+    ...contracts((contract) => `EER_EPD2F_PE${contract}_Y35NY_DPG`, "$/gal"),
+  ],
+};
+const UNITS: ReadonlyMap<string, string> = new Map(
+  [GAS, PETROLEUM_SPOT, PETROLEUM_FUTURES].flatMap(({ series }) =>
+    series.map(({ name, unit }) => [name, unit] as const),
+  ),
+);
+
+export const spotPrices: Pipeline = {
+  ...{ job: "spot_prices", title: "Spot prices", provider: "eia", libraries: [LIBRARY] },
+  partitions: { unit: "weekday", first: "1986-01-02", offset: -1 },
+  schedules: [
+    { name: "spot_prices", cron: "30 9 * * 1-5", timeZone: NEW_YORK, aim: "latest" },
+    { name: "spot_prices_repair", cron: "41 */3 * * *", timeZone: NEW_YORK, aim: "unfinished" },
+  ],
+  ...{ timeZone: NEW_YORK, valueColumns: ["value"] },
+  // What was printed for a holiday has been taken back after as long as a month.
+  lookbackMs: 44 * DAY,
+  freshness: { warningMs: 9 * DAY, errorMs: 16 * DAY },
+  release: null,
+  fetch: fetchSpot,
+  gate: gateSpot,
+};
+
+function fetchSpot(upstreams: Upstreams, { window }: FetchRequest) {
+  const routes = [GAS, PETROLEUM_SPOT];
+  if (window.from <= FUTURES_LAST) routes.push(PETROLEUM_FUTURES);
+  return fetchAgency(upstreams, routes, window, spotSeries);
+}
+
+export const spotSeries = (rows: readonly AgencyRow[]): FetchedSeries[] => asSymbols(rows, LIBRARY);
+
+/** Prices that are told of beyond these bounds. Oil has been sold for less than nothing. */
+const BOUNDS: ReadonlyMap<string, { least: number; most: number }> = new Map([
+  ["$/mmbtu", { least: 0.5, most: 100 }],
+  ["$/bbl", { least: 0, most: 300 }],
+  ["$/gal", { least: 0, most: 15 }],
+]);
+const PRICE_MIN = -100;
+
+const DAILY: Structure = { stepMs: DAY, horizonMs: 0, isKnown: (symbol) => UNITS.has(symbol) };
+
+/** Daily prices; a short window without any is a holiday, or not printed yet. */
+export function gateSpot(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
+  const { accepted, findings } = acceptSound(fetched, (series) =>
+    counted([...judgeStructure(series, context, DAILY), ...judgePrices(series)]),
+  );
+  const { from, to } = context.window;
+  const mayBeEmpty = to - from <= EMPTY_MS_MAX;
+  return { accepted, findings: [...(mayBeEmpty ? [] : nothingSent(fetched)), ...findings] };
+}
+
+function judgePrices({ rows, symbol }: FetchedSeries): Finding[] {
+  const bounds = BOUNDS.get(UNITS.get(symbol) ?? "") ?? { least: -Infinity, most: Infinity };
+  const price = ({ values }: Row) => values[0] ?? NaN;
+  const strange = rows.filter((row) => price(row) < bounds.least || price(row) > bounds.most);
+  const impossible = rows.filter((row) => price(row) < PRICE_MIN);
+  return [
+    offending("error", "impossible_price", impossible, symbol),
+    offending("warning", "implausible_price", strange, symbol),
+    offending("warning", "weekend", rows.filter(isWeekend), symbol),
+  ];
+}
+
+const isWeekend = ({ datetime }: Row) => [0, 6].includes(new Date(datetime).getUTCDay());
