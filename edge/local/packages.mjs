@@ -19,6 +19,12 @@ const WANTED = [
     loss: "datasets are not held against a foreign reader",
     commands: ["test"],
   },
+  {
+    program: "chromium",
+    package: "chromium",
+    loss: "the console's pages are not driven in a browser",
+    commands: ["test"],
+  },
 ];
 const INSTALL_MS_MAX = 300_000;
 
