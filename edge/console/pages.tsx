@@ -28,6 +28,7 @@ import {
   securePage,
   show,
   showBare,
+  showInstead,
   type View,
 } from "./pages/layout.tsx";
 import { Login, Trouble } from "./pages/login.tsx";
@@ -67,19 +68,9 @@ export const failuresAsPages: MiddlewareHandler = async (context, next) => {
   const { res } = context;
   if (res.status < 400 || isApi || !wantsPage) return;
   if (!res.headers.get("Content-Type")?.startsWith("application/json")) return;
-  const body = (await res.json()) as { detail?: string; request_id?: string };
-  context.res = undefined;
-  const page = await showBare(
-    context,
-    TITLES[res.status] ?? "It did not work",
-    <Trouble
-      title={TITLES[res.status] ?? "It did not work"}
-      detail={body.detail ?? ""}
-      requestId={body.request_id ?? ""}
-    />,
-    res.status,
-  );
-  context.res = page;
+  const { detail = "", request_id: requestId = "" } = (await res.json()) as Record<string, string>;
+  const title = TITLES[res.status] ?? "It did not work";
+  await showInstead(context as never, title, <Trouble {...{ title, detail, requestId }} />);
 };
 
 const TITLES: Readonly<Record<number, string>> = {

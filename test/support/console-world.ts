@@ -64,6 +64,9 @@ export async function seedConsole(world: ConsoleWorld) {
   world.spoil(undefined);
   const second = await launch();
   for (let back = 5; back > 0; back--) await world.tick(systemClock() - back * HOUR);
+  for (const { run_id } of await world.operator.runs({ limit: 10 })) {
+    await followRun(world.operator, run_id);
+  }
   world.spoil(impossible);
   const rejected = await launch(world.day(3));
   world.spoil(() => ({ status: 200, body: { response: { total: "1", data: [{}] } } }));
@@ -77,5 +80,12 @@ export async function seedConsole(world: ConsoleWorld) {
   await world.database.execute(sql`
     UPDATE run SET state = 'late', error_code = 'not_released', covered_from = NULL, metadata = NULL,
       error_detail = ${`${world.day(14)} is not published yet`} WHERE id = ${late.run_id}::uuid`);
-  return { first, second, rejected, drifted, late, backfillId: backfill.backfill_id };
+  const { rows } = await world.database.execute<{ symbol: string }>(sql`
+    SELECT symbol FROM vintage JOIN series ON id = series_id
+     WHERE library = 'power.demand' ORDER BY revised DESC, symbol LIMIT 1`);
+  return {
+    ...{ first, second, rejected, drifted, late, backfillId: backfill.backfill_id },
+    /** The symbol that was revised most. */
+    revised: rows[0]?.symbol ?? "",
+  };
 }

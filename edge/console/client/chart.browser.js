@@ -7,13 +7,23 @@ const Package = /** @type {any} */ (globalThis).uPlot;
 
 const HEIGHT = 320;
 const HEIGHT_NARROW = 260;
+const DAYS_WITH_HOURS = 40;
+
+/** A colour of the page's style, as the canvas understands it: dark or light already chosen. */
+function colour(/** @type {string} */ name) {
+  const probe = document.createElement("i");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const { color } = getComputedStyle(probe);
+  probe.remove();
+  return color;
+}
 
 /** @param {HTMLElement} holder */
 function draw(holder) {
-  const { times, lines, zone, column } = JSON.parse(holder.dataset.chart ?? "{}");
+  const { times, lines, zone } = JSON.parse(holder.dataset.chart ?? "{}");
   const narrow = holder.clientWidth < 600;
-  const style = getComputedStyle(document.documentElement);
-  const colour = (/** @type {string} */ name) => style.getPropertyValue(name).trim();
+  const days = (times.at(-1) - times[0]) / 86_400;
   const stroke = ["--line-a", "--line-b"].map(colour);
   const axis = {
     stroke: colour("--muted"),
@@ -27,13 +37,14 @@ function draw(holder) {
     scales: { x: { time: true } },
     legend: { live: true },
     axes: [
-      { ...axis, space: narrow ? 70 : 90 },
+      clockAxis(axis, "UTC", days, narrow),
       {
         ...axis,
-        size: narrow ? 52 : 68,
+        size: narrow ? 60 : 72,
         values: (/** @type {unknown} */ _, /** @type {number[]} */ marks) => marks.map(short),
       },
-      ...(zone === "UTC" ? [] : [marketAxis(axis, zone, narrow)]),
+      // Over months the hour of a day says nothing.
+      ...(zone === "UTC" || days > DAYS_WITH_HOURS ? [] : [clockAxis(axis, zone, days, narrow)]),
     ],
     series: [
       {
@@ -54,9 +65,7 @@ function draw(holder) {
   };
   holder.replaceChildren();
   const data = [times, ...lines.map((/** @type {{ values: unknown[] }} */ { values }) => values)];
-  const plot = new Package(options, data, holder);
-  // The newest state is drawn over the older one.
-  plot.root.dataset.column = column;
+  new Package(options, data, holder);
 }
 
 const short = (/** @type {number} */ value) =>
@@ -76,25 +85,36 @@ function both(/** @type {number} */ seconds, /** @type {string} */ zone) {
   return `${utc} · ${local} ${zone.split("/").at(-1)?.replace("_", " ")}`;
 }
 
-function marketAxis(
+/** A time axis as clocks of a zone show it: UTC below, a market's above. */
+function clockAxis(
   /** @type {object} */ axis,
   /** @type {string} */ zone,
+  /** @type {number} */ days,
   /** @type {boolean} */ narrow,
 ) {
+  const below = zone === "UTC";
   const time = clock(zone, { hour: "2-digit", minute: "2-digit" });
   const day = clock(zone, { day: "numeric", month: "short" });
+  const month = clock(zone, { month: "short", year: "numeric" });
+  const named = (/** @type {number} */ mark) => {
+    const date = new Date(mark * 1_000);
+    if (days > 300) return month.format(date);
+    const hour = time.format(date);
+    return days > DAYS_WITH_HOURS || (below && hour === "00:00")
+      ? day.format(date)
+      : `${day.format(date)} ${hour}`;
+  };
   return {
     ...axis,
     scale: "x",
-    side: 0,
-    space: narrow ? 80 : 110,
-    size: 40,
-    grid: { show: false },
-    label: `${zone.split("/").at(-1)?.replace("_", " ")} time`,
+    side: below ? 2 : 0,
+    space: narrow ? 85 : 110,
+    size: 34,
+    ...(below ? {} : { grid: { show: false } }),
+    label: below ? "UTC" : `${zone.split("/").at(-1)?.replace("_", " ")} time`,
     labelSize: 18,
     labelFont: "12px system-ui",
-    values: (/** @type {unknown} */ _, /** @type {number[]} */ marks) =>
-      marks.map((mark) => `${day.format(mark * 1_000)} ${time.format(mark * 1_000)}`),
+    values: (/** @type {unknown} */ _, /** @type {number[]} */ marks) => marks.map(named),
   };
 }
 

@@ -14,7 +14,9 @@ export interface Drawn {
   lines: { name: string; values: (number | null)[] }[];
   asOf: string | null;
   comparedAsOf: string | null;
-  /** Points whose values differ, and by how much at most. */
+  /** Points that the earlier state had not. */
+  added: number;
+  /** Points that both know and value differently, and by how much at most. */
   changed: number;
   most: number;
   /** Older points were left out. */
@@ -62,7 +64,8 @@ export function chartOf(asked: {
   const earlier = numbersOf(before?.records ?? [], instrument, column);
   const all = [...new Set([...latest.keys(), ...earlier.keys()])].toSorted((a, b) => a - b);
   const instants = all.slice(-POINTS_MAX);
-  const differences = instants.flatMap((instant) => {
+  const common = before ? instants.filter((instant) => earlier.has(instant)) : instants;
+  const differences = common.flatMap((instant) => {
     const [left, right] = [latest.get(instant), earlier.get(instant)];
     if (!before || left === right) return [];
     return [Math.abs((left ?? 0) - (right ?? 0))];
@@ -78,6 +81,7 @@ export function chartOf(asked: {
     lines: [line(named(now.asOf), latest), ...(before ? [line(named(before.asOf), earlier)] : [])],
     asOf: now.asOf,
     comparedAsOf: before?.asOf ?? null,
+    added: instants.length - common.length,
     changed: differences.length,
     most: differences.reduce((most, one) => Math.max(most, one), 0),
     cut: instants.length < all.length,

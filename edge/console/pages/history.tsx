@@ -2,11 +2,13 @@
 
 import type { FC } from "hono/jsx";
 import type { Revisions, Vintage } from "../../../shared/markets.ts";
+import { parseDuration } from "../../../shared/time.ts";
 import type { Drawn } from "./chart.ts";
 import { Cell, Empty, length, Moment, number } from "./parts.tsx";
 
 const VALUES_SHOWN = 48;
-const ROWS_SHOWN = 48;
+const ROWS_SHOWN = 24;
+const VINTAGES_SHOWN = 10;
 
 /** The newest values as a table: what the chart shows, for whoever cannot see it. */
 export const Values: FC<{ drawn: Drawn; zone: string }> = ({ drawn, zone }) => {
@@ -87,8 +89,10 @@ const lagName = (lag: string): string =>
 export const Triangle: FC<{
   rows: readonly TriangleRow[] | null;
   statistics: Revisions["statistics"] | null;
+  /** What is known ends here: later lags of a row are still to come. */
+  until: number;
   zone: string;
-}> = ({ rows, statistics, zone }) => {
+}> = ({ rows, statistics, until, zone }) => {
   const lags = Object.keys(statistics?.by_lag ?? {});
   const shown = (rows ?? []).slice(-ROWS_SHOWN).toReversed();
   return (
@@ -104,9 +108,9 @@ export const Triangle: FC<{
         <>
           <p class="soft">
             What was known so long after each Datetime, and how far it was from the latest print;
-            darker is further. “–”: not known by then. {number(statistics?.revised ?? 0)} of{" "}
-            {number(statistics?.rows ?? 0)} rows were revised, {number(statistics?.retracted ?? 0)}{" "}
-            retracted.
+            darker is further. “–”: not known by then; hatched: still to come.{" "}
+            {number(statistics?.revised ?? 0)} of {number(statistics?.rows ?? 0)} rows were revised,{" "}
+            {number(statistics?.retracted ?? 0)} retracted.
           </p>
           <div class="scroll">
             <table class="plain triangle">
@@ -137,9 +141,15 @@ export const Triangle: FC<{
                     </th>
                     <td class="number right">{number(row.prints.length)}</td>
                     <Print value={row.first.value} latest={row.latest?.value} />
-                    {lags.map((lag) => (
-                      <Print value={row.by_lag[lag] ?? undefined} latest={row.latest?.value} />
-                    ))}
+                    {lags.map((lag) =>
+                      Date.parse(row.Datetime) + (parseDuration(lag) ?? 0) > until ? (
+                        <td class="to-come">
+                          <span class="hidden">still to come</span>
+                        </td>
+                      ) : (
+                        <Print value={row.by_lag[lag] ?? undefined} latest={row.latest?.value} />
+                      ),
+                    )}
                     <td class="number right">
                       {row.latest ? shownLatest(row.latest) : "retracted"}
                     </td>
@@ -161,71 +171,83 @@ const shownLatest = (print: { value: number | null; lag_seconds: number }) => (
   </>
 );
 
-export const Vintages: FC<{
+interface VintagesProps {
   vintages: readonly Vintage[];
   zone: string;
   path: (asOf: string) => string;
-}> = ({ vintages, zone, path }) => (
+}
+
+export const Vintages: FC<VintagesProps> = ({ vintages, zone, path }) => (
   <section aria-labelledby="vintages">
     <h2 id="vintages">
       Vintages <small>the newest {number(vintages.length)}</small>
     </h2>
-    <table class="stack">
-      <thead>
-        <tr>
-          <th scope="col">as_of</th>
-          <th scope="col" class="right">
-            Version
-          </th>
-          <th scope="col" class="right">
-            Inserted
-          </th>
-          <th scope="col" class="right">
-            Revised
-          </th>
-          <th scope="col" class="right">
-            Retracted
-          </th>
-          <th scope="col">Changed from</th>
-          <th scope="col">Partition</th>
-          <th scope="col">
-            <span class="hidden">Compare</span>
-          </th>
-        </tr>
-      </thead>
-      <tbody>
-        {vintages.toReversed().map((vintage) => (
-          <tr>
-            <th scope="row">
-              <Moment at={vintage.as_of} zone={zone} seconds />
-              {vintage.vintage_reconstructed && <small>reconstructed</small>}
-            </th>
-            <Cell head="Version" class="number right">
-              {vintage.store_version}
-            </Cell>
-            <Cell head="Inserted" class="number right">
-              {number(vintage.inserted)}
-            </Cell>
-            <Cell head="Revised" class="number right">
-              {number(vintage.revised)}
-            </Cell>
-            <Cell head="Retracted" class="number right">
-              {number(vintage.retracted)}
-            </Cell>
-            <Cell head="Changed from">
-              <Moment at={vintage.first_datetime} />
-            </Cell>
-            <Cell head="Partition">
-              <RunLink vintage={vintage} />
-            </Cell>
-            <Cell head="Compare">
-              <a href={path(vintage.as_of)}>Compare</a>
-            </Cell>
-          </tr>
-        ))}
-      </tbody>
-    </table>
+    <VintageTable {...{ zone, path }} vintages={vintages.slice(-VINTAGES_SHOWN)} />
+    {vintages.length > VINTAGES_SHOWN && (
+      <details id="older-vintages">
+        <summary>{number(vintages.length - VINTAGES_SHOWN)} before these</summary>
+        <VintageTable {...{ zone, path }} vintages={vintages.slice(0, -VINTAGES_SHOWN)} />
+      </details>
+    )}
   </section>
+);
+
+const VintageTable: FC<VintagesProps> = ({ vintages, zone, path }) => (
+  <table class="stack">
+    <thead>
+      <tr>
+        <th scope="col">as_of</th>
+        <th scope="col" class="right">
+          Version
+        </th>
+        <th scope="col" class="right">
+          Inserted
+        </th>
+        <th scope="col" class="right">
+          Revised
+        </th>
+        <th scope="col" class="right">
+          Retracted
+        </th>
+        <th scope="col">Changed from</th>
+        <th scope="col">Partition</th>
+        <th scope="col">
+          <span class="hidden">Compare</span>
+        </th>
+      </tr>
+    </thead>
+    <tbody>
+      {vintages.toReversed().map((vintage) => (
+        <tr>
+          <th scope="row">
+            <Moment at={vintage.as_of} zone={zone} seconds />
+            {vintage.vintage_reconstructed && <small>reconstructed</small>}
+          </th>
+          <Cell head="Version" class="number right">
+            {vintage.store_version}
+          </Cell>
+          <Cell head="Inserted" class="number right">
+            {number(vintage.inserted)}
+          </Cell>
+          <Cell head="Revised" class="number right">
+            {number(vintage.revised)}
+          </Cell>
+          <Cell head="Retracted" class="number right">
+            {number(vintage.retracted)}
+          </Cell>
+          <Cell head="Changed from">
+            <Moment at={vintage.first_datetime} />
+          </Cell>
+          <Cell head="Partition">
+            <RunLink vintage={vintage} />
+          </Cell>
+          <Cell head="Compare">
+            <a href={path(vintage.as_of)}>Compare</a>
+          </Cell>
+        </tr>
+      ))}
+    </tbody>
+  </table>
 );
 
 const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/;

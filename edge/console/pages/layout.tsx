@@ -173,23 +173,28 @@ export async function show(context: PageContext, view: View): Promise<Response> 
   const { sandbox } = await ingest.store.overview();
   const notice = await takeNotice(context);
   const { title, section, charts = false } = view;
-  return context.html(
-    html`<!doctype html>${<Frame {...{ title, section, here, notice, sandbox, charts }}>{body}</Frame>}`,
-  );
+  return context.html(framed({ title, section, here, notice, sandbox, charts }, body));
 }
 
-/** A page for those who are not logged in, or in trouble. */
+/** A page for those who are not logged in. */
 export function showBare(context: Context, title: string, body: Child, status: number) {
   securePage(context);
-  return context.html(
-    html`<!doctype html>${(
-      <Frame title={title} here={null}>
-        {body}
-      </Frame>
-    )}`,
-    status as 200,
-  );
+  return context.html(framed({ title, here: null }, body), status as 200);
 }
+
+/** Puts a page in the place of an answer that failed. */
+export async function showInstead(context: PageContext, title: string, body: Child) {
+  securePage(context);
+  const { session, service } = context.var;
+  const token = session && (await formToken(service.config.OPERATOR_TOKEN, session));
+  const here = token ? { now: service.ingest.clock(), token } : null;
+  const page = await framed({ title, here }, body);
+  const headers = { "Content-Type": "text/html; charset=UTF-8" };
+  context.res = new Response(String(page), { status: context.res.status, headers });
+}
+
+const framed = (frame: Framed, body: Child) =>
+  html`<!doctype html>${<Frame {...frame}>{body}</Frame>}`;
 
 async function takeNotice(context: PageContext): Promise<Notice | null> {
   const cookie = getCookie(context, NOTICE_COOKIE);

@@ -149,7 +149,7 @@ const Total: FC<{ state: string; count: number; title: string; href: string }> =
 );
 
 const Pipelines: FC<{ glances: readonly PipelineGlance[]; here: Here }> = ({ glances, here }) => (
-  <table class="stack">
+  <table class="stack overview">
     <thead>
       <tr>
         <th scope="col">Pipeline</th>

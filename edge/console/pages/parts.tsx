@@ -16,7 +16,7 @@ const SIGNS: Readonly<Record<string, string>> = {
   running: "▸",
   canceled: "⊘",
   skipped: "–",
-  off: "⏸",
+  off: "○",
 };
 
 export const signOf = (state: string): string => SIGNS[state] ?? "?";
@@ -64,11 +64,16 @@ export const Moment: FC<{ at: string | number | null; zone?: string; seconds?: b
   const text = iso(typeof at === "number" ? at : Date.parse(at));
   return (
     <time class="moment" datetime={text}>
-      <span class="number">
+      <span>
         {text.slice(0, 10)} {text.slice(11, seconds ? 19 : 16)}
+        <small> UTC</small>
       </span>
-      <small> UTC</small>
-      {zone && <small class="local"> {localTime(Date.parse(text), zone)}</small>}
+      {zone && zone !== "UTC" && (
+        <>
+          {" "}
+          <small class="local">{localTime(Date.parse(text), zone)}</small>
+        </>
+      )}
     </time>
   );
 };
@@ -86,6 +91,7 @@ export function length(milliseconds: number): string {
 /** `3 min ago`, `in 2 h`. */
 export const distance = (at: string | number, now: number): string => {
   const difference = now - (typeof at === "number" ? at : Date.parse(at));
+  if (Math.abs(difference) < 2_000) return "just now";
   return difference >= 0 ? `${length(difference)} ago` : `in ${length(difference)}`;
 };
 

@@ -123,7 +123,8 @@ const About: FC<{ pipeline: Pipeline; newest: string; now: number }> = ({ pipeli
       [
         "Range",
         <span class="number">
-          {pipeline.partitions.first} to {newest}
+          <span class="whole">{pipeline.partitions.first}</span> to{" "}
+          <span class="whole">{newest}</span>
         </span>,
       ],
       ["Market's clock", pipeline.timeZone],

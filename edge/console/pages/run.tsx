@@ -3,19 +3,18 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { Failure } from "../../../shared/errors.ts";
-import type { Run, RunEvent } from "../../../shared/markets.ts";
+import type { Run } from "../../../shared/markets.ts";
 import type { IngestParts } from "../../markets/ingest/execute.ts";
 import { listEvents } from "../../markets/ingest/journal.ts";
 import { findRun } from "../../markets/ingest/ledger.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { StaleSymbols } from "./checks.tsx";
+import { Findings, Journal, RunFinding } from "./journal.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
 import { isOpen } from "./overview.tsx";
 import {
-  Cell,
   distance,
-  Empty,
   Facts,
   jobPath,
   Live,
@@ -27,7 +26,6 @@ import {
 } from "./parts.tsx";
 
 const SERIES_SHOWN = 12;
-const FINDINGS_SHOWN = 50;
 
 /** What runs record; a run that failed early recorded less. */
 const Metadata = z.object({
@@ -37,25 +35,7 @@ const Metadata = z.object({
   store_version: z.record(z.string(), z.number()).optional(),
   source_url: z.string().optional(),
   covered: z.object({ from: z.string(), to: z.string() }).optional(),
-  findings: z
-    .array(
-      z.object({
-        severity: z.enum(["error", "warning"]),
-        rule: z.string(),
-        count: z.number(),
-        where: z.string(),
-        samples: z
-          .array(
-            z.object({
-              Datetime: z.string(),
-              instrument_id: z.string(),
-              values: z.array(z.number().nullable()),
-            }),
-          )
-          .optional(),
-      }),
-    )
-    .optional(),
+  findings: z.array(RunFinding).optional(),
   check: z
     .object({
       passed: z.boolean(),
@@ -69,7 +49,6 @@ const Metadata = z.object({
     .optional(),
 });
 type Metadata = z.output<typeof Metadata>;
-type RunFinding = NonNullable<Metadata["findings"]>[number];
 
 export async function runView({ database }: IngestParts, runId: string): Promise<View> {
   const [run, events] = await Promise.all([findRun(database, runId), listEvents(database, runId)]);
@@ -86,7 +65,7 @@ export async function runView({ database }: IngestParts, runId: string): Promise
           <a href="/runs">Runs</a> <a href={jobPath(run.job)}>{title}</a>
         </p>
         <h1>
-          {title} <span class="number">{run.partition}</span>
+          {title} <span class="number whole">{run.partition}</span>
         </h1>
         <Live name="run" every={isOpen(run.state) ? 1 : 60}>
           <Summary run={run} here={here} pipeline={pipeline} />
@@ -180,24 +159,26 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
   return (
     <div class="columns">
       <section class="card" aria-labelledby="written">
-        <h2 id="written">What it wrote</h2>
-        <Facts
-          facts={[
-            ["Rows written", <span class="number">{number(rows_written ?? 0)}</span>],
-            ["Rows fetched", <span class="number">{number(rows_fetched ?? 0)}</span>],
-            ["as_of", <Moment at={as_of ?? null} zone={zone} seconds />],
-            [
-              "Covered",
-              covered ? (
-                <>
-                  <Moment at={covered.from} /> to <Moment at={covered.to} />
-                </>
-              ) : (
-                "–"
-              ),
-            ],
-          ]}
-        />
+        <h2 id="written">{rows_written === undefined ? "What it asked for" : "What it wrote"}</h2>
+        {rows_written !== undefined && (
+          <Facts
+            facts={[
+              ["Rows written", <span class="number">{number(rows_written ?? 0)}</span>],
+              ["Rows fetched", <span class="number">{number(rows_fetched ?? 0)}</span>],
+              ["as_of", <Moment at={as_of ?? null} zone={zone} seconds />],
+              [
+                "Covered",
+                covered ? (
+                  <>
+                    <Moment at={covered.from} /> to <Moment at={covered.to} />
+                  </>
+                ) : (
+                  "–"
+                ),
+              ],
+            ]}
+          />
+        )}
         {rows_written === 0 && (
           <p class="soft">Nothing was new: what the provider sent is stored already.</p>
         )}
@@ -255,150 +236,3 @@ const Versions: FC<{
     </details>
   );
 };
-
-const Findings: FC<{ findings: readonly RunFinding[]; pipeline: Pipeline | undefined }> = ({
-  findings,
-  pipeline,
-}) => {
-  if (findings.length === 0) return null;
-  const sorted = findings.toSorted((left, right) => left.severity.localeCompare(right.severity));
-  return (
-    <section aria-labelledby="findings">
-      <h2 id="findings">
-        What the gate found <small class="number">{number(findings.length)}</small>
-      </h2>
-      <table class="stack">
-        <thead>
-          <tr>
-            <th scope="col">Rule</th>
-            <th scope="col">Severity</th>
-            <th scope="col" class="right">
-              Count
-            </th>
-            <th scope="col">Where</th>
-          </tr>
-        </thead>
-        <tbody>
-          {sorted.slice(0, FINDINGS_SHOWN).map((finding, index) => (
-            <>
-              <tr>
-                <th scope="row">
-                  <code>{finding.rule}</code>
-                </th>
-                <Cell head="Severity">
-                  <State state={finding.severity === "error" ? "failed" : "warning"}>
-                    {finding.severity}
-                  </State>
-                </Cell>
-                <Cell head="Count" class="number right">
-                  {number(finding.count)}
-                </Cell>
-                <Cell head="Where">{finding.where}</Cell>
-              </tr>
-              <Samples finding={finding} index={index} pipeline={pipeline} />
-            </>
-          ))}
-        </tbody>
-      </table>
-      {sorted.length > FINDINGS_SHOWN && (
-        <p class="soft">and {number(sorted.length - FINDINGS_SHOWN)} more</p>
-      )}
-    </section>
-  );
-};
-
-/** The first of the offending rows. */
-const Samples: FC<{
-  finding: RunFinding;
-  index: number;
-  pipeline: Pipeline | undefined;
-}> = ({ finding: { samples = [], severity, rule, count }, index, pipeline }) => {
-  if (samples.length === 0) return null;
-  const columns = pipeline?.valueColumns ?? ["value"];
-  return (
-    <tr class="under">
-      <td colspan={4}>
-        <details open={severity === "error"} id={`rows-${index}`}>
-          <summary>
-            {samples.length < count ? `The first ${samples.length} of ${number(count)} ` : "The "}
-            offending rows
-          </summary>
-          <div class="scroll">
-            <table class="plain">
-              <caption class="hidden">Rows that break {rule}</caption>
-              <thead>
-                <tr>
-                  <th scope="col">Datetime</th>
-                  <th scope="col">Instrument</th>
-                  {columns.map((column) => (
-                    <th scope="col" class="right">
-                      {column}
-                    </th>
-                  ))}
-                </tr>
-              </thead>
-              <tbody>
-                {samples.map((sample) => (
-                  <tr>
-                    <td>
-                      <Moment at={sample.Datetime} zone={pipeline?.timeZone ?? "UTC"} />
-                    </td>
-                    <td>{sample.instrument_id}</td>
-                    {columns.map((_, column) => (
-                      <td class="number right">{sample.values[column] ?? "null"}</td>
-                    ))}
-                  </tr>
-                ))}
-              </tbody>
-            </table>
-          </div>
-        </details>
-      </td>
-    </tr>
-  );
-};
-
-const Journal: FC<{ events: readonly RunEvent[]; run: Run; zone: string }> = ({
-  events,
-  run,
-  zone,
-}) => (
-  <section aria-labelledby="journal">
-    <h2 id="journal">Journal</h2>
-    {events.length === 0 ? (
-      <Empty title={isOpen(run.state) ? "Not begun yet" : "No journal"}>
-        {isOpen(run.state)
-          ? "Runs of a provider go one at a time; its steps appear here as they end."
-          : "Journals are kept for four months; this run did nothing, or it is older."}
-      </Empty>
-    ) : (
-      <ol class="journal">
-        {events.map((event, index) => (
-          <li class={event.level}>
-            <Moment at={event.at} zone={zone} seconds />
-            <span class="what">
-              <strong>{event.event}</strong>
-              {event.level !== "info" && <span class="pill">{event.level}</span>}
-              {event.attempt !== events[index - 1]?.attempt && (
-                <span class="pill">attempt {event.attempt}</span>
-              )}
-              <Detail detail={event.detail} />
-            </span>
-          </li>
-        ))}
-      </ol>
-    )}
-  </section>
-);
-
-const Detail: FC<{ detail: RunEvent["detail"] }> = ({ detail }) => (
-  <span class="detail">
-    {Object.entries(detail)
-      .filter(([, value]) => value !== null && !(Array.isArray(value) && value.length === 0))
-      .map(([name, value]) => (
-        <span>
-          <i>{name}</i> {typeof value === "object" ? JSON.stringify(value) : String(value)}
-        </span>
-      ))}
-  </span>
-);

@@ -150,17 +150,18 @@ async function symbolView(api: ReadApi, readApiUrl: string, query: Named): Promi
   const after = String(Math.max(0, (head.storeVersion ?? 0) - VINTAGES));
   const vintages = await api.vintages({ library, symbol, after, limit: String(VINTAGES) });
   const range = rangeOf(query, vintages, SHOWN_DAYS[pipeline?.partitions.unit ?? "day"]);
-  const compare = query.compare === undefined ? vintages.at(-2)?.as_of : query.compare || undefined;
+  const compare =
+    query.compare === undefined ? before(vintages, range) : query.compare || undefined;
   const window = { library, symbol, start: range.start, end: range.end };
-  const [now, before] = await Promise.all([
+  const [now, earlier] = await Promise.all([
     api.series({ ...window, as_of: query.as_of }),
     compare ? api.series({ ...window, as_of: compare }) : null,
   ]);
-  const instruments = instrumentsOf([...now.records, ...(before?.records ?? [])]);
+  const instruments = instrumentsOf([...now.records, ...(earlier?.records ?? [])]);
   const instrument = pick(instruments, query.instrument, `${library}.${symbol}`);
   const columns = columnsOf(now.records, pipeline?.valueColumns ?? ["value"]);
   const column = pick(columns, query.column, columns[0] ?? "value");
-  const drawn = chartOf({ now, before, instrument, column });
+  const drawn = chartOf({ now, before: earlier, instrument, column });
   const revisions = await api
     .revisions({ ...window, as_of: query.as_of, column })
     .catch((thrown: unknown) => {
@@ -172,7 +173,7 @@ async function symbolView(api: ReadApi, readApiUrl: string, query: Named): Promi
     title: `${library} ${symbol}`,
     section: "series",
     charts: true,
-    body: () => (
+    body: (here) => (
       <>
         <p class="crumbs">
           <a href="/series">Series</a> <a href={seriesPath(library)}>{library}</a>
@@ -185,6 +186,7 @@ async function symbolView(api: ReadApi, readApiUrl: string, query: Named): Promi
         <Triangle
           rows={revisions?.rows.filter((row) => row.instrument_id === instrument) ?? null}
           statistics={revisions?.statistics ?? null}
+          until={parseInstant(query.as_of ?? "") ?? here.now}
           zone={zone}
         />
         <Vintages vintages={vintages} zone={zone} path={(asOf) => comparing(query, asOf)} />
@@ -216,6 +218,19 @@ function rangeOf({ start, end }: Named, vintages: readonly Vintage[], days: numb
   return { start: start ?? iso(to - days * DAY), end: end ?? iso(to) };
 }
 
+/** The knowledge time before the last vintage that changed the window; revisions come first. */
+function before(vintages: readonly Vintage[], { start, end }: { start: string; end: string }) {
+  const [from, to] = [parseInstant(start) ?? -Infinity, parseInstant(end) ?? Infinity];
+  const touches = ({ first_datetime, last_datetime }: Vintage) =>
+    Date.parse(first_datetime) <= to && Date.parse(last_datetime) >= from;
+  const moved = vintages.findLastIndex((one) => touches(one) && one.revised + one.retracted > 0);
+  const changed = moved > 0 ? moved : vintages.findLastIndex(touches);
+  return changed > 0 ? vintages[changed - 1]?.as_of : undefined;
+}
+
+/** Without what says nothing: seconds and milliseconds of zero. */
+const short = (instant: string) => instant.replace(/:00(\.000)?Z$/, "Z");
+
 interface ChoicesProps {
   query: Named;
   shown: { start: string; end: string; asOf: string | undefined; compare: string | undefined };
@@ -240,8 +255,8 @@ const Choices: FC<ChoicesProps & { shown: { instrument: string; column: string }
     {columns.length > 1 && (
       <Choice label="Column" name="column" options={columns} value={shown.column} />
     )}
-    <TextField label="From" name="start" value={shown.start} />
-    <TextField label="To" name="end" value={shown.end} />
+    <TextField label="From" name="start" value={short(shown.start)} />
+    <TextField label="To" name="end" value={short(shown.end)} />
     <TextField label="As of" name="as_of" value={shown.asOf} list hint="latest" />
     <TextField label="Compared with" name="compare" value={shown.compare} list hint="nothing" />
     <datalist id="known-at">
@@ -322,7 +337,7 @@ const Chart: FC<{ drawn: Drawn; instrument: string; column: string; zone: string
 };
 
 const Difference: FC<{ drawn: Drawn; compare: string | undefined }> = ({ drawn, compare }) => {
-  const { asOf, comparedAsOf, changed, most } = drawn;
+  const { asOf, comparedAsOf, added, changed, most } = drawn;
   return (
     <Facts
       facts={[
@@ -332,8 +347,9 @@ const Difference: FC<{ drawn: Drawn; compare: string | undefined }> = ({ drawn, 
           compare ? <Moment at={comparedAsOf ?? compare} seconds /> : "nothing older is known",
         ],
         ["Points", <span class="number">{number(drawn.times.length)}</span>],
-        ["Differ", <span class="number">{compare ? number(changed) : "–"}</span>],
-        ["Largest difference", <span class="number">{compare ? number(most) : "–"}</span>],
+        ["Not known then", <span class="number">{compare ? number(added) : "–"}</span>],
+        ["Changed since", <span class="number">{compare ? number(changed) : "–"}</span>],
+        ["Largest change", <span class="number">{compare ? number(most) : "–"}</span>],
       ]}
     />
   );

@@ -86,21 +86,31 @@ export interface CheckLine {
   run_id: string;
   partition: string;
   state: RunState;
+  reconstructed: boolean;
   finished_at: string | null;
   error_detail: string | null;
   check: CheckResult | null;
 }
 
-/** The newest checks of each job, newest first. */
+/**
+ * The newest checks of each job, newest first: of its forward runs, or of its reconstructions where
+ * it has none of the others.
+ */
 export async function newestChecks(database: Database, jobs: readonly string[], limit: number) {
+  const kept = (reconstructed: boolean) => sql`
+    (SELECT job, id::text AS run_id, partition::text, state, reconstructed,
+       ${wire(sql`finished_at`)} AS finished_at, error_detail, metadata->'check' AS "check"
+       FROM run WHERE run.job = n.name AND reconstructed = ${reconstructed}::boolean
+        AND (jsonb_exists(metadata, 'check') OR error_code = 'gate_rejected')
+      ORDER BY run.created_at DESC LIMIT ${limit}::int)`;
   const { rows } = await database.execute<CheckLine>(sql`
     SELECT one.* FROM ${each(jobs)} CROSS JOIN LATERAL (
-      SELECT job, id::text AS run_id, partition::text, state,
-        ${wire(sql`finished_at`)} AS finished_at, error_detail, metadata->'check' AS "check"
-        FROM run WHERE run.job = n.name
-         AND (jsonb_exists(metadata, 'check') OR error_code = 'gate_rejected')
-       ORDER BY run.created_at DESC LIMIT ${limit}::int) one`);
-  return Map.groupBy(rows, ({ job }) => job);
+      ${kept(false)} UNION ALL ${kept(true)}) one`);
+  const byJob = [...Map.groupBy(rows, ({ job }) => job)].map(([job, lines]) => {
+    const forward = lines.filter(({ reconstructed }) => !reconstructed);
+    return [job, forward.length > 0 ? forward : lines] as const;
+  });
+  return new Map(byJob);
 }
 
 /** The newest ticks of each schedule, newest first. */
