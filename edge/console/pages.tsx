@@ -6,9 +6,11 @@ import { bodyLimit } from "hono/body-limit";
 import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { z } from "zod";
 import { Failure } from "../../shared/errors.ts";
+import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
 import { sameSecret } from "../http/keys.ts";
 import { findBackfill, findRun } from "../markets/ingest/ledger.ts";
+import { holdingPartition, type Partitions } from "../markets/ingest/partition.ts";
 import {
   cancel,
   launch,
@@ -33,12 +35,12 @@ import {
 } from "./pages/layout.tsx";
 import { Login, Trouble } from "./pages/login.tsx";
 import { overviewView } from "./pages/overview.tsx";
-import { schedulePath } from "./pages/parts.tsx";
 import { pipelineView, requirePipeline } from "./pages/pipeline.tsx";
 import { runView } from "./pages/run.tsx";
 import { RunsQuery, runsView } from "./pages/runs.tsx";
 import { schedulesView, scheduleView } from "./pages/schedules.tsx";
 import { SeriesQuery, seriesView } from "./pages/series.tsx";
+import { schedulePath } from "./pages/words.ts";
 import { readApiOf } from "./read-api.ts";
 import type { Console } from "./routes.ts";
 import { beginSession, isFormToken, readSession, SESSION_MS } from "./session.ts";
@@ -228,10 +230,17 @@ function addViews(pages: Pages) {
   view(pages, "/backfills", (context) => backfillsView(ingestOf(context)));
   view(pages, "/backfills/:id", (context) => backfillView(ingestOf(context), idOf(context)));
   view(pages, "/series", (context) => {
-    const { config } = context.var.service;
-    const query = parsed(SeriesQuery, context.req.query());
-    return seriesView(readApiOf(config), config.READ_API_URL, query);
+    const { config, ingest } = context.var.service;
+    const asking = { api: readApiOf(config), url: config.READ_API_URL, now: ingest.clock() };
+    return seriesView(asking, parsed(SeriesQuery, context.req.query()));
   });
+}
+
+/** Any day of a week or month names it; what is no day is refused later, by name. */
+function partitionOfDay(partitions: Partitions, day: string): string {
+  const instant = parseInstant(day);
+  if (instant === null || partitions.unit === "operating_day") return day;
+  return holdingPartition(partitions, instant);
 }
 
 const LaunchForm = z.object({ partition: z.string().trim().optional() });
@@ -244,9 +253,10 @@ const SwitchForm = z.object({ enabled: z.enum(["true", "false"]) });
 
 function addForms(pages: Pages) {
   form(pages, "/pipelines/:job/launch", async (context, fields) => {
-    const { job } = requirePipeline(context.req.param("job") ?? "");
+    const { job, partitions } = requirePipeline(context.req.param("job") ?? "");
     const { partition } = parsed(LaunchForm, fields);
-    const runId = await launch(context.var.service.ingest, job, partition || undefined);
+    const key = partition ? partitionOfDay(partitions, partition) : undefined;
+    const runId = await launch(context.var.service.ingest, job, key);
     return goOn(context, `/runs/${runId}`, "The run is queued.");
   });
   form(pages, "/pipelines/:job/backfill", async (context, fields) => {

@@ -20,8 +20,8 @@ export const SESSION_MS = 12 * 3_600_000;
 
 const encoder = new TextEncoder();
 
-async function keyOf(token: Secret): Promise<CryptoKey> {
-  const use = (bytes: BufferSource) =>
+async function keyOf(token: Secret) {
+  const use = (bytes: Parameters<typeof crypto.subtle.importKey>[1] & (ArrayBuffer | Uint8Array)) =>
     crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, [
       "sign",
       "verify",

@@ -248,8 +248,8 @@ describe.skipIf(!hasChromium)("a form", () => {
   it("switches a schedule off and on", async () => {
     const { page } = await login();
     const isOn = async () => {
-      const [job] = await world.operator.jobs();
-      return job?.schedules.find(({ schedule }) => schedule === "grid_region")?.enabled;
+      const schedules = (await world.operator.jobs()).flatMap((job) => job.schedules);
+      return schedules.find(({ schedule }) => schedule === "grid_region")?.enabled;
     };
     await page.goto(at("/schedules"));
     await page.getByRole("button", { name: "Switch grid_region off" }).click();
@@ -263,7 +263,7 @@ describe.skipIf(!hasChromium)("a form", () => {
   it("that cannot be done says why on a page", async () => {
     const { page } = await login();
     await page.goto(at("/pipelines/grid_region"));
-    await page.locator("#backfill form").evaluate("form => { form.noValidate = true }");
+    await page.evaluate("document.querySelector('#backfill form').noValidate = true");
     await page.fill("#backfill input[name=first]", "2031-01-01");
     await page.fill("#backfill input[name=last]", "2031-01-02");
     await page.getByRole("button", { name: "Start backfill" }).click();

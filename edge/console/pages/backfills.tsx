@@ -9,19 +9,8 @@ import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { listRunLines, type RunLine } from "../../markets/ingest/summaries.ts";
 import { Grid, Legend } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import {
-  Cell,
-  distance,
-  Empty,
-  Facts,
-  jobPath,
-  Live,
-  length,
-  Moment,
-  number,
-  Progress,
-  State,
-} from "./parts.tsx";
+import { Cell, Empty, Facts, Live, Moment, Progress, State } from "./parts.tsx";
+import { distance, jobPath, length, number } from "./words.ts";
 
 const LISTED = 100;
 /** A backfill holds at most so many partitions. */

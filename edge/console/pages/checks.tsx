@@ -7,7 +7,8 @@ import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { type CheckLine, newestChecks } from "../../markets/ingest/summaries.ts";
 import { Strip } from "./grid.tsx";
 import type { View } from "./layout.tsx";
-import { distance, Empty, Facts, jobPath, Live, Moment, number, State } from "./parts.tsx";
+import { Empty, Facts, Live, Moment, State } from "./parts.tsx";
+import { distance, jobPath, number } from "./words.ts";
 
 const HISTORY = 24;
 const SYMBOLS = 12;

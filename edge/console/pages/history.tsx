@@ -4,11 +4,13 @@ import type { FC } from "hono/jsx";
 import type { Revisions, Vintage } from "../../../shared/markets.ts";
 import { parseDuration } from "../../../shared/time.ts";
 import type { Drawn } from "./chart.ts";
-import { Cell, Empty, length, Moment, number } from "./parts.tsx";
+import { Cell, Empty, Moment } from "./parts.tsx";
+import { length, number } from "./words.ts";
 
 const VALUES_SHOWN = 48;
 const ROWS_SHOWN = 24;
 const VINTAGES_SHOWN = 10;
+const VINTAGES_FOLDED = 60;
 
 /** The newest values as a table: what the chart shows, for whoever cannot see it. */
 export const Values: FC<{ drawn: Drawn; zone: string }> = ({ drawn, zone }) => {
@@ -177,20 +179,23 @@ interface VintagesProps {
   path: (asOf: string) => string;
 }
 
-export const Vintages: FC<VintagesProps> = ({ vintages, zone, path }) => (
-  <section aria-labelledby="vintages">
-    <h2 id="vintages">
-      Vintages <small>the newest {number(vintages.length)}</small>
-    </h2>
-    <VintageTable {...{ zone, path }} vintages={vintages.slice(-VINTAGES_SHOWN)} />
-    {vintages.length > VINTAGES_SHOWN && (
-      <details id="older-vintages">
-        <summary>{number(vintages.length - VINTAGES_SHOWN)} before these</summary>
-        <VintageTable {...{ zone, path }} vintages={vintages.slice(0, -VINTAGES_SHOWN)} />
-      </details>
-    )}
-  </section>
-);
+export const Vintages: FC<VintagesProps> = ({ vintages, zone, path }) => {
+  const older = vintages.slice(-VINTAGES_FOLDED, -VINTAGES_SHOWN);
+  return (
+    <section aria-labelledby="vintages">
+      <h2 id="vintages">
+        Vintages <small>the newest first</small>
+      </h2>
+      <VintageTable {...{ zone, path }} vintages={vintages.slice(-VINTAGES_SHOWN)} />
+      {older.length > 0 && (
+        <details id="older-vintages">
+          <summary>{number(older.length)} before these</summary>
+          <VintageTable {...{ zone, path }} vintages={older} />
+        </details>
+      )}
+    </section>
+  );
+};
 
 const VintageTable: FC<VintagesProps> = ({ vintages, zone, path }) => (
   <table class="stack">

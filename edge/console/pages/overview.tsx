@@ -20,10 +20,12 @@ import { BackfillLine } from "./backfills.tsx";
 import { checkState } from "./checks.tsx";
 import { Strip } from "./grid.tsx";
 import type { Here, View } from "./layout.tsx";
-import { Cell, distance, Empty, jobPath, Live, Moment, number, State } from "./parts.tsx";
+import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
+import { distance, jobPath, number } from "./words.ts";
 
 const RECENT = 14;
 const BACKFILLS = 20;
+const NEWEST = `of the newest ${RECENT} of each pipeline`;
 
 interface PipelineGlance {
   pipeline: Pipeline;
@@ -121,8 +123,15 @@ const Totals: FC<{ glances: readonly PipelineGlance[]; backfills: readonly Backf
         count={count("failed")}
         title="failed partitions"
         href="/runs?state=failed"
+        hint={NEWEST}
       />
-      <Total state="late" count={count("late")} title="late partitions" href="/runs?state=late" />
+      <Total
+        state="late"
+        count={count("late")}
+        title="late partitions"
+        href="/runs?state=late"
+        hint={NEWEST}
+      />
       <Total state="failed" count={failing} title="failing checks" href="/checks" />
       <Total
         state="running"
@@ -140,9 +149,19 @@ const Totals: FC<{ glances: readonly PipelineGlance[]; backfills: readonly Backf
   );
 };
 
-const Total: FC<{ state: string; count: number; title: string; href: string }> = (total) => (
+const Total: FC<{
+  state: string;
+  count: number;
+  title: string;
+  href: string;
+  hint?: string;
+}> = (total) => (
   <li>
-    <a href={total.href} class={total.count > 0 ? `total ${total.state}` : "total"}>
+    <a
+      href={total.href}
+      class={total.count > 0 ? `total ${total.state}` : "total"}
+      title={total.hint}
+    >
       <strong class="number">{number(total.count)}</strong> {total.title}
     </a>
   </li>

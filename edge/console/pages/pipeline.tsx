@@ -14,9 +14,10 @@ import { listRunLines, type RunLine } from "../../markets/ingest/summaries.ts";
 import { Grid, Legend } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
 import { isOpen } from "./overview.tsx";
-import { Empty, Facts, jobPath, Live, number, State, seriesPath } from "./parts.tsx";
+import { Empty, Facts, Live, State } from "./parts.tsx";
 import { AllRuns, RunTable } from "./runs.tsx";
 import { ScheduleTable } from "./schedules.tsx";
+import { jobPath, number, seriesPath } from "./words.ts";
 
 /** Partitions of a grid's page: some three months of days, two years of weeks, ten of months. */
 const SHOWN = { day: 92, operating_day: 92, weekday: 66, week: 104, month: 120 } as const;

@@ -13,17 +13,8 @@ import { StaleSymbols } from "./checks.tsx";
 import { Findings, Journal, RunFinding } from "./journal.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
 import { isOpen } from "./overview.tsx";
-import {
-  distance,
-  Facts,
-  jobPath,
-  Live,
-  length,
-  Moment,
-  number,
-  State,
-  seriesPath,
-} from "./parts.tsx";
+import { Facts, Live, Moment, State } from "./parts.tsx";
+import { distance, jobPath, length, number, seriesPath } from "./words.ts";
 
 const SERIES_SHOWN = 12;
 

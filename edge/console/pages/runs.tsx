@@ -8,7 +8,8 @@ import { PIPELINES, pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { listRunLines, type RunLine } from "../../markets/ingest/summaries.ts";
 import type { View } from "./layout.tsx";
 import { isOpen } from "./overview.tsx";
-import { Cell, distance, Empty, jobPath, Live, length, Moment, number, State } from "./parts.tsx";
+import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
+import { distance, jobPath, length, number } from "./words.ts";
 
 const PAGE = 50;
 

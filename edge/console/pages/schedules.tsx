@@ -9,18 +9,8 @@ import { PIPELINES, SCHEDULES } from "../../markets/ingest/pipelines.ts";
 import { recentTicks } from "../../markets/ingest/summaries.ts";
 import { listTicks } from "../../markets/ingest/ticks.ts";
 import { Form, type Here, type View } from "./layout.tsx";
-import {
-  Cell,
-  distance,
-  Empty,
-  Facts,
-  jobPath,
-  Live,
-  Moment,
-  State,
-  schedulePath,
-  signOf,
-} from "./parts.tsx";
+import { Cell, Empty, Facts, Live, Moment, State, signOf } from "./parts.tsx";
+import { distance, jobPath, schedulePath } from "./words.ts";
 
 const RECENT = 24;
 const PAGE = 100;

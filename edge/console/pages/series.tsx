@@ -4,7 +4,7 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { Failure } from "../../../shared/errors.ts";
-import type { Vintage } from "../../../shared/markets.ts";
+import type { SeriesRecord, Vintage } from "../../../shared/markets.ts";
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
@@ -12,7 +12,8 @@ import type { ReadApi } from "../read-api.ts";
 import { chartOf, columnsOf, type Drawn, instrumentsOf } from "./chart.ts";
 import { Snippets, Triangle, Values, Vintages } from "./history.tsx";
 import type { View } from "./layout.tsx";
-import { Empty, Facts, Moment, number, seriesPath } from "./parts.tsx";
+import { Empty, Facts, Moment } from "./parts.tsx";
+import { number, seriesPath } from "./words.ts";
 
 const text = z
   .string()
@@ -37,7 +38,7 @@ export type SeriesQuery = z.output<typeof SeriesQuery>;
 
 /** Valid time shown when none is asked for, by the pipeline's unit. */
 const SHOWN_DAYS = { day: 7, operating_day: 7, weekday: 120, week: 730, month: 1_825 } as const;
-const VINTAGES = 60;
+const VINTAGES = 500;
 /** Beyond all data: such a read returns no row and says which vintage answered. */
 const NOWHERE = "9999-12-31";
 
@@ -47,15 +48,14 @@ const pipelineFor = (library: string, symbol: string): Pipeline | undefined =>
   ) ?? PIPELINES.find(({ libraries }) => libraries.includes(library));
 
 export async function seriesView(
-  readApi: ReadApi | null,
-  readApiUrl: string,
+  { api, ...more }: Omit<Asking, "api"> & { api: ReadApi | null },
   query: SeriesQuery,
 ): Promise<View> {
-  if (!readApi) return unboundView();
+  if (!api) return unboundView();
   const { library, symbol } = query;
-  if (!library) return librariesView(await readApi.libraries());
-  if (!symbol) return symbolsView(library, await readApi.symbols(library), query.q);
-  return symbolView(readApi, readApiUrl, { ...query, library, symbol });
+  if (!library) return librariesView(await api.libraries());
+  if (!symbol) return symbolsView(library, await api.symbols(library), query.q);
+  return symbolView({ api, ...more }, { ...query, library, symbol });
 }
 
 const unboundView = (): View => ({
@@ -142,26 +142,36 @@ const symbolsView = (library: string, symbols: readonly string[], q = ""): View 
 
 type Named = SeriesQuery & { library: string; symbol: string };
 
-async function symbolView(api: ReadApi, readApiUrl: string, query: Named): Promise<View> {
+interface Asking {
+  api: ReadApi;
+  /** Where consumers reach it. */
+  url: string;
+  now: number;
+}
+
+async function symbolView({ api, url, now }: Asking, query: Named): Promise<View> {
   const { library, symbol } = query;
   const pipeline = pipelineFor(library, symbol);
   const zone = pipeline?.timeZone ?? "UTC";
-  const head = await api.series({ library, symbol, start: NOWHERE });
+  const days = SHOWN_DAYS[pipeline?.partitions.unit ?? "day"];
+  // Of what was learned lately by most series; an older one is found by its vintages.
+  const recently = query.start && query.end ? NOWHERE : iso(now - days * DAY);
+  const head = await api.series({ library, symbol, start: recently });
   const after = String(Math.max(0, (head.storeVersion ?? 0) - VINTAGES));
   const vintages = await api.vintages({ library, symbol, after, limit: String(VINTAGES) });
-  const range = rangeOf(query, vintages, SHOWN_DAYS[pipeline?.partitions.unit ?? "day"]);
+  const range = rangeOf(query, newestOf(head.records, vintages), days);
   const compare =
     query.compare === undefined ? before(vintages, range) : query.compare || undefined;
   const window = { library, symbol, start: range.start, end: range.end };
-  const [now, earlier] = await Promise.all([
+  const [latest, earlier] = await Promise.all([
     api.series({ ...window, as_of: query.as_of }),
     compare ? api.series({ ...window, as_of: compare }) : null,
   ]);
-  const instruments = instrumentsOf([...now.records, ...(earlier?.records ?? [])]);
+  const instruments = instrumentsOf([...latest.records, ...(earlier?.records ?? [])]);
   const instrument = pick(instruments, query.instrument, `${library}.${symbol}`);
-  const columns = columnsOf(now.records, pipeline?.valueColumns ?? ["value"]);
+  const columns = columnsOf(latest.records, pipeline?.valueColumns ?? ["value"]);
   const column = pick(columns, query.column, columns[0] ?? "value");
-  const drawn = chartOf({ now, before: earlier, instrument, column });
+  const drawn = chartOf({ now: latest, before: earlier, instrument, column });
   const revisions = await api
     .revisions({ ...window, as_of: query.as_of, column })
     .catch((thrown: unknown) => {
@@ -190,7 +200,7 @@ async function symbolView(api: ReadApi, readApiUrl: string, query: Named): Promi
           zone={zone}
         />
         <Vintages vintages={vintages} zone={zone} path={(asOf) => comparing(query, asOf)} />
-        <Snippets url={readApiUrl} library={library} symbol={symbol} asOf={head.asOf} />
+        <Snippets url={url} library={library} symbol={symbol} asOf={head.asOf} />
       </>
     ),
   };
@@ -209,13 +219,18 @@ const comparing = (query: Named, asOf: string) => {
 };
 
 /** The valid time asked for; by default what was newest, as long as the pipeline's unit asks. */
-function rangeOf({ start, end }: Named, vintages: readonly Vintage[], days: number) {
-  const newest = vintages.reduce(
-    (most, { last_datetime }) => Math.max(most, Date.parse(last_datetime)),
-    0,
-  );
+function rangeOf({ start, end }: Named, newest: number, days: number) {
   const to = parseInstant(end ?? "") ?? newest;
   return { start: start ?? iso(to - days * DAY), end: end ?? iso(to) };
+}
+
+/** The newest valid time: of the rows, or where there is none of what vintages changed. */
+function newestOf(records: readonly SeriesRecord[], vintages: readonly Vintage[]): number {
+  const instants = [
+    ...records.map(({ Datetime }) => Datetime),
+    ...vintages.map(({ last_datetime }) => last_datetime),
+  ];
+  return instants.reduce((most, instant) => Math.max(most, Date.parse(instant)), 0);
 }
 
 /** The knowledge time before the last vintage that changed the window; revisions come first. */
