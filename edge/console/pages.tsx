@@ -77,6 +77,7 @@ export const failuresAsPages: MiddlewareHandler = async (context, next) => {
 
 const TITLES: Readonly<Record<number, string>> = {
   400: "That was not understood",
+  401: "Not allowed",
   403: "Refused",
   404: "Not here",
   405: "Not like this",

@@ -121,7 +121,8 @@ export async function backfillView({ database }: IngestParts, backfillId: string
         <h1>
           {titleOf(backfill.job)}{" "}
           <span class="number">
-            {backfill.first} to {backfill.last}
+            <span class="whole">{backfill.first}</span> to{" "}
+            <span class="whole">{backfill.last}</span>
           </span>
         </h1>
         <Live name="backfill" every={openOf(backfill) > 0 ? 1 : 30}>

@@ -8,7 +8,8 @@ import { Cell, Empty, Moment } from "./parts.tsx";
 import { length, number } from "./words.ts";
 
 const VALUES_SHOWN = 48;
-const ROWS_SHOWN = 24;
+const NEWEST_SHOWN = 12;
+const REVISED_SHOWN = 24;
 const VINTAGES_SHOWN = 10;
 const VINTAGES_FOLDED = 60;
 
@@ -87,6 +88,15 @@ const lagName = (lag: string): string =>
     .replace(/^PT(\d+)H$/, "$1 h")
     .replace(/^PT(\d+)M$/, "$1 min");
 
+/** The newest rows and the newest of those that were revised, newest first. */
+function newestAndRevised(rows: readonly TriangleRow[]): TriangleRow[] {
+  const isRevised = ({ prints }: TriangleRow) => prints.length > 1;
+  const revised = new Set(rows.filter(isRevised).slice(-REVISED_SHOWN));
+  return rows
+    .filter((row, index) => index >= rows.length - NEWEST_SHOWN || revised.has(row))
+    .toReversed();
+}
+
 /** Valid time by lag: what was known of each row, and how it moved until now. */
 export const Triangle: FC<{
   rows: readonly TriangleRow[] | null;
@@ -96,7 +106,7 @@ export const Triangle: FC<{
   zone: string;
 }> = ({ rows, statistics, until, zone }) => {
   const lags = Object.keys(statistics?.by_lag ?? {});
-  const shown = (rows ?? []).slice(-ROWS_SHOWN).toReversed();
+  const shown = newestAndRevised(rows ?? []);
   return (
     <section aria-labelledby="triangle">
       <h2 id="triangle">Revision triangle</h2>
@@ -109,8 +119,9 @@ export const Triangle: FC<{
       {shown.length > 0 && (
         <>
           <p class="soft">
-            What was known so long after each Datetime, and how far it was from the latest print;
-            darker is further. “–”: not known by then; hatched: still to come.{" "}
+            The newest rows, and the newest that were revised: what was known so long after each
+            Datetime, and how far it was from the latest print; the stronger the colour, the
+            further. “–”: not known by then; hatched: still to come.{" "}
             {number(statistics?.revised ?? 0)} of {number(statistics?.rows ?? 0)} rows were revised,{" "}
             {number(statistics?.retracted ?? 0)} retracted.
           </p>

@@ -24,25 +24,28 @@ const outcomeOf = ({ state, skip_reason }: Tick): string =>
   skip_reason === null ? (state ?? "queued") : "skipped";
 
 /** Ticks as marks in a line, oldest first. */
-export const TickStrip: FC<{ ticks: readonly Tick[]; zone: string }> = ({ ticks }) => (
-  <ol class="strip" aria-label="Newest ticks">
-    {ticks.toReversed().map((tick) => {
-      const outcome = outcomeOf(tick);
-      const label = `${tick.scheduled_at.slice(0, 16).replace("T", " ")} UTC: ${
-        tick.skip_reason === null ? `${outcome}, partition ${tick.partition}` : tick.skip_reason
-      }`;
-      const href = tick.run_id ? `/runs/${tick.run_id}` : schedulePath(tick.schedule);
-      return (
-        <li>
-          <a class={`cell ${outcome}`} href={href} title={label}>
-            <b aria-hidden="true">{signOf(outcome)}</b>
-            <span class="hidden">{label}</span>
-          </a>
-        </li>
-      );
-    })}
-  </ol>
-);
+export const TickStrip: FC<{ ticks: readonly Tick[] }> = ({ ticks }) => {
+  if (ticks.length === 0) return <span class="soft">none yet</span>;
+  return (
+    <ol class="strip" aria-label="Newest ticks">
+      {ticks.toReversed().map((tick) => {
+        const outcome = outcomeOf(tick);
+        const label = `${tick.scheduled_at.slice(0, 16).replace("T", " ")} UTC: ${
+          tick.skip_reason === null ? `${outcome}, partition ${tick.partition}` : tick.skip_reason
+        }`;
+        const href = tick.run_id ? `/runs/${tick.run_id}` : schedulePath(tick.schedule);
+        return (
+          <li>
+            <a class={`cell ${outcome}`} href={href} title={label}>
+              <b aria-hidden="true">{signOf(outcome)}</b>
+              <span class="hidden">{label}</span>
+            </a>
+          </li>
+        );
+      })}
+    </ol>
+  );
+};
 
 const Switch: FC<{ schedule: Schedule; here: Here }> = ({ schedule, here }) => (
   <Form here={here} action={`${schedulePath(schedule.schedule)}/switch`} class="switch">
@@ -63,7 +66,7 @@ export const ScheduleTable: FC<{
   here: Here;
   ticks?: ReadonlyMap<string, readonly Tick[]>;
 }> = ({ schedules, here, ticks }) => (
-  <table class="stack">
+  <table class="stack quarters">
     <thead>
       <tr>
         <th scope="col">Schedule</th>
@@ -96,7 +99,7 @@ export const ScheduleTable: FC<{
           </Cell>
           <Cell head={ticks ? "Newest ticks" : "Last tick"}>
             {ticks ? (
-              <TickStrip ticks={ticks.get(schedule.schedule) ?? []} zone={schedule.time_zone} />
+              <TickStrip ticks={ticks.get(schedule.schedule) ?? []} />
             ) : (
               <LastTick schedule={schedule} now={here.now} />
             )}
@@ -219,7 +222,7 @@ export async function scheduleView(
             </Empty>
           ) : (
             <>
-              <TickStrip ticks={ticks.slice(0, RECENT * 2)} zone={schedule.time_zone} />
+              <TickStrip ticks={ticks.slice(0, RECENT * 2)} />
               <TickTable ticks={ticks} zone={schedule.time_zone} now={here.now} />
             </>
           )}

@@ -75,7 +75,8 @@ const each = (names: readonly string[]): SQL =>
 export async function newestRuns(database: Database, jobs: readonly string[]) {
   const { rows } = await database.execute<RunLine>(sql`
     SELECT one.* FROM ${each(jobs)} CROSS JOIN LATERAL (
-      SELECT ${LINE} FROM run WHERE run.job = n.name ORDER BY run.created_at DESC LIMIT 1) one`);
+      SELECT ${LINE} FROM run WHERE run.job = n.name
+       ORDER BY run.created_at DESC, run.partition DESC LIMIT 1) one`);
   return new Map(rows.map((line) => [line.job, line]));
 }
 
