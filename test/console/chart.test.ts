@@ -1,5 +1,5 @@
-// What the series page draws and writes, as pure functions: any library's columns and instruments,
-// and clocks across daylight-saving changes.
+// What the series page draws and writes, as pure functions, for the columns and instruments of any
+// library, and clocks across daylight-saving changes.
 
 import { describe, expect, it } from "vitest";
 import { chartOf, columnsOf, instrumentsOf } from "../../edge/console/pages/chart.ts";
