@@ -286,7 +286,8 @@ function addForms(pages: Pages) {
     const name = context.req.param("name") ?? "";
     const enabled = parsed(SwitchForm, fields).enabled === "true";
     await setSchedule(context.var.service.ingest, name, enabled);
-    return goOn(context, schedulePath(name), `${name} is ${enabled ? "on" : "off"}.`);
+    const back = typeof fields.back === "string" ? ownPath(fields.back) : schedulePath(name);
+    return goOn(context, back, `${name} is ${enabled ? "on" : "off"}.`);
   });
   addBackfillForms(pages);
 }

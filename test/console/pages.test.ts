@@ -106,6 +106,21 @@ describe.skipIf(!hasChromium)("the login", () => {
     }
   });
 
+  it("takes a form from whatever name the console is called by, and from no other", async () => {
+    const called = world.urls.console.replace("127.0.0.1", "localhost");
+    const status = async (origin: string) => {
+      const response = await fetch(`${called}/login`, {
+        method: "POST",
+        body: new URLSearchParams({ token: world.operatorToken }),
+        headers: { Origin: origin },
+        redirect: "manual",
+      });
+      return response.status;
+    };
+    expect(await status(called)).toBe(303);
+    expect(await status(world.urls.console)).toBe(403);
+  });
+
   it("answers 429 to whoever goes on guessing, and to nobody else", async () => {
     const guess = (token: string, address: string) =>
       fetch(at("/login"), {
@@ -254,6 +269,7 @@ describe.skipIf(!hasChromium)("a form", () => {
     await page.goto(at("/schedules"));
     await page.getByRole("button", { name: "Switch grid_region off" }).click();
     await page.getByText("grid_region is off.").waitFor();
+    expect(page.url()).toBe(at("/schedules"));
     expect(await isOn()).toBe(false);
     await page.getByRole("button", { name: "Switch grid_region on" }).click();
     await page.getByText("grid_region is on.").waitFor();

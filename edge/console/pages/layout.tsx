@@ -20,6 +20,8 @@ export interface Here {
   now: number;
   /** The session's token for forms. */
   token: string;
+  /** The page's own address, to come back to. */
+  path: string;
 }
 
 export type Section = "overview" | "runs" | "schedules" | "checks" | "backfills" | "series";
@@ -162,11 +164,18 @@ export function securePage(context: Context) {
   context.header("Cache-Control", "no-store");
 }
 
+function pathOf(context: Context): string {
+  const url = new URL(context.req.url);
+  url.searchParams.delete("fragment");
+  return url.pathname + url.search;
+}
+
 /** Answers with a page of the session; `?fragment=1` with its content alone, for live refresh. */
 export async function show(context: PageContext, view: View): Promise<Response> {
   const { config, ingest } = context.var.service;
   const session = context.var.session;
-  const here = { now: ingest.clock(), token: await formToken(config.OPERATOR_TOKEN, session) };
+  const token = await formToken(config.OPERATOR_TOKEN, session);
+  const here = { now: ingest.clock(), token, path: pathOf(context) };
   securePage(context);
   const body = view.body(here);
   if (context.req.query("fragment") !== undefined) return context.html(html`${body}`);
@@ -187,7 +196,7 @@ export async function showInstead(context: PageContext, title: string, body: Chi
   securePage(context);
   const { session, service } = context.var;
   const token = session && (await formToken(service.config.OPERATOR_TOKEN, session));
-  const here = token ? { now: service.ingest.clock(), token } : null;
+  const here = token ? { now: service.ingest.clock(), token, path: pathOf(context) } : null;
   const page = await framed({ title, here }, body);
   const headers = { "Content-Type": "text/html; charset=UTF-8" };
   context.res = new Response(String(page), { status: context.res.status, headers });

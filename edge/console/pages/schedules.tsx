@@ -50,6 +50,7 @@ export const TickStrip: FC<{ ticks: readonly Tick[] }> = ({ ticks }) => {
 const Switch: FC<{ schedule: Schedule; here: Here }> = ({ schedule, here }) => (
   <Form here={here} action={`${schedulePath(schedule.schedule)}/switch`} class="switch">
     <input type="hidden" name="enabled" value={schedule.enabled ? "false" : "true"} />
+    <input type="hidden" name="back" value={here.path} />
     <State state={schedule.enabled ? "succeeded" : "off"}>{schedule.enabled ? "on" : "off"}</State>
     <button
       type="submit"
