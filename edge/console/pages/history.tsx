@@ -24,7 +24,7 @@ export const Values: FC<{ drawn: Drawn; zone: string }> = ({ drawn, zone }) => {
   return (
     <details id="values">
       <summary>The newest {number(newest.length)} values as a table</summary>
-      <div class="scroll">
+      <div class="scroll" tabindex={0}>
         <table class="plain">
           <thead>
             <tr>
@@ -125,7 +125,7 @@ export const Triangle: FC<{
             {number(statistics?.revised ?? 0)} of {number(statistics?.rows ?? 0)} rows were revised,{" "}
             {number(statistics?.retracted ?? 0)} retracted.
           </p>
-          <div class="scroll">
+          <div class="scroll" tabindex={0}>
             <table class="plain triangle">
               <thead>
                 <tr>

@@ -125,7 +125,7 @@ const Samples: FC<{
             {samples.length < total ? `${samples.length} of ${number(total)} ` : "The "}
             offending rows
           </summary>
-          <div class="scroll">
+          <div class="scroll" tabindex={0}>
             <table class="plain">
               <caption class="hidden">Rows that break {ofRule[0]?.rule}</caption>
               <thead>
