@@ -11,7 +11,13 @@ import {
   impossible,
   seedConsole,
 } from "../support/console-world.ts";
-import { commitHours, createWorld, HOUR, type WorldOptions } from "../support/world.ts";
+import {
+  commitHours,
+  createWorld,
+  HOUR,
+  REFUSING_URL,
+  type WorldOptions,
+} from "../support/world.ts";
 
 let world: ConsoleWorld;
 let seeded: Awaited<ReturnType<typeof seedConsole>>;
@@ -423,24 +429,50 @@ describe.skipIf(!hasChromium)("every page", () => {
     });
   });
 
-  it("stops asking while nobody looks, and says so when the console is silent", async () => {
+  it("says so when the console is silent, and goes on when it is back", async () => {
     const { page, context } = await login();
     await page.goto(at("/runs"));
+    const look = () => page.evaluate("document.dispatchEvent(new Event('visibilitychange'))");
     await context.setOffline(true);
-    await page.evaluate("dispatchEvent(new Event('focus'))");
-    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))");
+    await look();
     await page.getByText("The console does not answer").waitFor();
     await context.setOffline(false);
-    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))");
+    await look();
     await expect.poll(() => page.locator("#live-state").textContent(), SLOWLY).toBe("");
-    const started = systemClock();
-    await page.evaluate(
-      "Object.defineProperty(document, 'hidden', { value: true, configurable: true }); document.dispatchEvent(new Event('visibilitychange'))",
-    );
-    const asked: number[] = [];
-    page.on("request", () => asked.push(systemClock()));
-    await page.evaluate("new Promise((done) => setTimeout(done, 2500))");
-    expect(asked.filter((at) => at > started)).toEqual([]);
+  });
+
+  it("asks for news while it is looked at, and not otherwise", async () => {
+    const { page } = await login();
+    await page.clock.install();
+    await page.goto(at("/runs"));
+    let asked = 0;
+    page.on("request", () => asked++);
+    await page.clock.runFor(30_000);
+    expect(asked).toBeGreaterThan(0);
+    await page.evaluate("Object.defineProperty(document, 'hidden', { value: true })");
+    await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))");
+    await page.waitForLoadState("networkidle");
+    asked = 0;
+    await page.clock.runFor(600_000);
+    expect(asked).toBe(0);
+  });
+});
+
+describe("a console whose database is gone", () => {
+  it("says on a page that it does not answer, and no more", async () => {
+    const gone = await createWorld({
+      services: ["console"],
+      environment: { console: { DATABASE_URL: REFUSING_URL } },
+    });
+    const response = await fetch(`${gone.urls.console}/login`, {
+      method: "POST",
+      body: new URLSearchParams({ token: gone.operatorToken }),
+      headers: { Accept: "text/html" },
+    });
+    expect([response.status, response.headers.get("Retry-After")]).toEqual([503, "5"]);
+    const text = await response.text();
+    expect(text).toContain("Not answering");
+    expect(text).not.toMatch(/hunter2|127\.0\.0\.1:1/);
   });
 });
 
