@@ -8,6 +8,7 @@ import chart from "./client/chart.browser.js";
 import style from "./client/console.browser.css";
 import script from "./client/console.browser.js";
 import parts from "./client/parts.browser.css";
+import series from "./client/series.browser.css";
 
 interface Asset {
   path: string;
@@ -22,7 +23,7 @@ const asset = (name: string, ending: "css" | "js", text: string): Asset => ({
 });
 
 export const ASSETS = {
-  style: asset("console", "css", `${style}\n${parts}`),
+  style: asset("console", "css", [style, parts, series].join("\n")),
   script: asset("console", "js", script),
   chart: asset("chart", "js", chart),
   chartPackage: asset("uplot", "js", chartPackage),
