@@ -9,6 +9,7 @@ export const ERRORS = {
   unauthorized: { status: 401, meaning: "a key or token is required and missing or invalid" },
   bad_credentials: { status: 401, meaning: "email and password do not match an account" },
   forbidden: { status: 403, meaning: "your role in this workspace does not allow it" },
+  form_refused: { status: 403, meaning: "a form of the console came from another session or site" },
   not_found: { status: 404, meaning: "nothing by this id in your workspaces" },
   route_not_found: { status: 404, meaning: "no such path" },
   unknown_library: { status: 404, meaning: "the store holds no such library" },

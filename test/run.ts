@@ -70,6 +70,7 @@ else {
     ...(await Promise.all([
       check("types: Workers", bin("tsc"), ["-p", "tsconfig.edge.json"]),
       check("types: Node", bin("tsc"), ["-p", "tsconfig.node.json"]),
+      check("types: browsers", bin("tsc"), ["-p", "tsconfig.client.json"]),
       check("lint", bin("biome"), ["check", "--error-on-warnings", "."]),
     ])),
   );

@@ -232,6 +232,7 @@ export const run = pgTable(
     index("run_newest").on(table.createdAt),
     index("run_backfill").on(table.backfillId),
     index("run_partition").on(table.job, table.partition),
+    index("run_job_newest").on(table.job, table.createdAt),
     check("run_finished", sql`(state IN ('queued', 'running')) = (finished_at IS NULL)`),
     check("run_leased", sql`(state = 'running') = (lease_until IS NOT NULL)`),
   ],
@@ -254,3 +255,13 @@ export const runEvent = pgTable(
   },
   (table) => [index("run_event_run").on(table.runId, table.id), index("run_event_at").on(table.at)],
 );
+
+/**
+ * Wrong operator tokens of the current minute, by a bucket of the caller's address; there are few
+ * thousand buckets, so nothing has to be forgotten.
+ */
+export const wrongToken = pgTable("wrong_token", {
+  bucket: integer("bucket").primaryKey(),
+  attempts: integer("attempts").notNull(),
+  windowEndsAt: instant("window_ends_at").notNull(),
+});

@@ -1,6 +1,6 @@
 // Configuration of the console: the Worker that owns everything that writes to the markets store.
 
-import type { Queue, R2Bucket } from "@cloudflare/workers-types";
+import type { Fetcher, Queue, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
 import {
   binding,
@@ -40,6 +40,12 @@ const Environment = z.object({
   INGEST_TWELVE_DATA: binding<Queue<RunMessage>>(),
   /** Bearer token of the operator API. Required, no default. */
   OPERATOR_TOKEN: secret(),
+  /** The read API's service, which the console shows series from. Unset: it shows none. */
+  MARKETS: binding<Fetcher>().optional(),
+  /** The read API's key, where it asks for one. */
+  SERVICE_READ_API_KEY: optionalSecret(),
+  /** Where consumers reach the read API: the address in the snippets that the console shows. */
+  READ_API_URL: z.url("must be a URL").default("http://localhost:8000"),
   /** EIA API key. With it the real EIA answers; without it and without a sandbox, EIA runs fail. */
   EIA_API_KEY: optionalSecret(),
   /** Twelve Data API key. With it the real one answers; else as with EIA's. */

@@ -15,6 +15,7 @@ import { minuteTick } from "../markets/ingest/tick.ts";
 import { keepHouse } from "../markets/store/compact.ts";
 import { openStore } from "../markets/store/store.ts";
 import { type Config, parseConfig, type RunMessage } from "./config.ts";
+import { addPages, failuresAsPages } from "./pages.tsx";
 import { addRoutes, type Console } from "./routes.ts";
 import { chooseUpstreams, REQUEST_INTERVALS_MS } from "./upstreams.ts";
 
@@ -28,6 +29,7 @@ const { app, open, log } = createService<Console>({
   description:
     "Pipelines, runs and backfills of the markets platform. Every route but /healthz needs " +
     "Authorization: Bearer with the operator token.",
+  home: "/overview",
   loggedQuery: ["limit", "backfill_id", "job", "partition", "state", "schedule"],
   open: (environment, log) => {
     const config = parseConfig(environment);
@@ -80,6 +82,7 @@ async function sendRuns(queue: Queue<RunMessage>, runIds: readonly string[], del
   }
 }
 
+app.use(failuresAsPages);
 app.openAPIRegistry.registerComponent("securitySchemes", "operatorToken", {
   type: "http",
   scheme: "bearer",
@@ -90,6 +93,7 @@ app.use(
   requireBearer((context) => (context.var as Var).service.config.OPERATOR_TOKEN),
 );
 addRoutes(app);
+addPages(app);
 
 export default {
   fetch: app.fetch as never,

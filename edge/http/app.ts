@@ -38,6 +38,8 @@ export interface ServiceOptions<Opened> {
   open: (environment: object, log: Log) => Opened;
   /** Names of query parameters whose values may be logged. */
   loggedQuery: readonly string[];
+  /** Where `/` leads; to the API page when omitted. */
+  home?: string;
 }
 
 export interface Service<Opened> {
@@ -134,7 +136,7 @@ function describe<Opened>(app: App<Opened>, options: ServiceOptions<Opened>) {
     context.header("Content-Security-Policy", PAGE_POLICY);
     return context.html(apiPage(description31(), new URL(context.req.url).origin));
   });
-  app.get("/", (context) => context.redirect("/docs"));
+  app.get("/", (context) => context.redirect(options.home ?? "/docs"));
 }
 
 /** Gives the request an id, logs its one line, and sets the headers every answer carries. */

@@ -10,6 +10,7 @@ const WANTED = [
   {
     program: "ffmpeg",
     package: "ffmpeg",
+    since: "5.1 or newer",
     loss: "no video can be read",
     commands: ["start", "test", "gpu-node", "demo", "bench"],
   },
@@ -17,6 +18,12 @@ const WANTED = [
     program: "unzip",
     package: "unzip",
     loss: "datasets are not held against a foreign reader",
+    commands: ["test"],
+  },
+  {
+    program: "chromium",
+    package: "chromium",
+    loss: "the console's pages are not driven in a browser",
     commands: ["test"],
   },
 ];
@@ -32,7 +39,9 @@ export async function ensurePackages(command, { apt }) {
     const isDebian = existsSync("/etc/debian_version") && isThere("apt-get");
     const line = `apt-get install -y --no-install-recommends ${wanted.package}`;
     if (!apt || !isDebian || process.getuid?.() !== 0) {
-      const how = isDebian ? `sudo ${line}` : `install ${wanted.package} 5.1 or newer`;
+      const how = isDebian
+        ? `sudo ${line}`
+        : `install ${wanted.package} ${wanted.since ?? ""}`.trim();
       process.stderr.write(`Without ${wanted.program}, ${wanted.loss}. To have it: ${how}\n`);
       continue;
     }

@@ -67,7 +67,7 @@ export const PROVIDER_KEYS: readonly string[] = [
 /** Variables a user may set that reach a service. */
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
-  console: [...PROVIDER_KEYS, "INGEST_LEASE_SECONDS"],
+  console: [...PROVIDER_KEYS, "INGEST_LEASE_SECONDS", "SERVICE_READ_API_KEY"],
   vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
 };
 const WATCH_MS = 1_000;
@@ -145,6 +145,7 @@ async function startParts(
         DATABASE_URL: urls.marketsWriter,
         GRAPH_DATABASE_URL: urls.graphWriter,
         OPERATOR_TOKEN: operatorToken,
+        READ_API_URL: `http://localhost:${options.ports.markets}`,
         ...(sandbox ? { SANDBOX_URL: sandbox.url } : {}),
       },
       vision: {

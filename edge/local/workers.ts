@@ -2,6 +2,7 @@
 // endpoint and queues. What they are comes from wrangler.toml, the file production is deployed
 // from.
 
+import { readFile } from "node:fs/promises";
 import { builtinModules, createRequire } from "node:module";
 import { join } from "node:path";
 import { build, type Plugin } from "esbuild";
@@ -26,6 +27,14 @@ export interface WorkersOptions {
   onLog: (line: string) => void;
   /** Further Workers beside the services, as Miniflare takes them. */
   further?: readonly Record<string, unknown>[];
+}
+
+/** What is read of a service's entry in wrangler.toml; the rest goes to Miniflare as it is. */
+interface Declared {
+  [option: string]: unknown;
+  modulesRules: { type: string; include: string[] }[];
+  r2Buckets?: unknown;
+  serviceBindings?: Record<string, { name: string }>;
 }
 
 /** The Node side of the object store, for tests and tools. */
@@ -70,17 +79,22 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
   const [{ unstable_getMiniflareWorkerOptions: readConfig }, miniflare] = await Promise.all([
     import("wrangler"),
     import("miniflare"),
-    ...options.services.map((service) => bundle(service, options.bundles)),
   ]);
+  const declared = options.services.map((service) => {
+    const { workerOptions } = readConfig(join(ROOT, "wrangler.toml"), service);
+    return { service, ...(workerOptions as unknown as Declared) };
+  });
+  await Promise.all(
+    declared.map(({ service, modulesRules }) => bundle(service, options.bundles, modulesRules)),
+  );
   const workersAt = ({ services, s3 }: Taken) =>
-    options.services.map((service) => {
-      const { workerOptions } = readConfig(join(ROOT, "wrangler.toml"), service);
-      const { modulesRules: _, ...worker } = workerOptions as unknown as Record<string, unknown>;
+    declared.map(({ service, modulesRules: _, ...worker }) => {
       const folder = join(options.bundles, service);
       const own = options.bindings[service];
       return {
         ...worker,
         ...buckets(worker.r2Buckets, options.s3),
+        serviceBindings: siblings(worker.serviceBindings, options.services),
         name: service,
         rootPath: ROOT,
         bindings: service === "vision" ? { S3_URL: mediaS3Url(s3), ...own } : own,
@@ -209,8 +223,17 @@ function buckets(declared: unknown, s3Credentials: WorkersOptions["s3"]) {
   };
 }
 
+/** Bindings to the services that run here, by the names they have here. */
+function siblings(declared: Declared["serviceBindings"], services: readonly ServiceName[]) {
+  const entries = Object.entries(declared ?? {}).map(([binding, { name }]) => [
+    binding,
+    name.replace(/^vantage-/, ""),
+  ]);
+  return Object.fromEntries(entries.filter(([, name]) => services.some((one) => one === name)));
+}
+
 /** One ES module a service, as `wrangler deploy` would build it. */
-async function bundle(service: ServiceName, folder: string) {
+async function bundle(service: ServiceName, folder: string, rules: Declared["modulesRules"]) {
   await build({
     entryPoints: [join(ROOT, "edge", service, "main.ts")],
     outfile: join(folder, service, "main.js"),
@@ -222,10 +245,29 @@ async function bundle(service: ServiceName, folder: string) {
     external: ["cloudflare:*", "node:*"],
     sourcemap: "linked",
     logLevel: "error",
-    plugins: [requiredBuiltins],
+    plugins: [requiredBuiltins, textModules(rules)],
     define: { "process.env.NODE_ENV": '"production"' },
   });
 }
+
+/** Files that wrangler.toml declares to be texts are imported as strings. */
+const textModules = (rules: Declared["modulesRules"]): Plugin => ({
+  name: "text-modules",
+  setup: ({ onLoad }) => {
+    const globs = rules.filter(({ type }) => type === "Text").flatMap(({ include }) => include);
+    const filter = new RegExp(`(${globs.map(patternOf).join("|")})$`);
+    onLoad({ filter }, async ({ path }) => ({
+      contents: await readFile(path, "utf8"),
+      loader: "text",
+    }));
+  },
+});
+
+const patternOf = (glob: string) =>
+  glob
+    .replace(/[.+^${}()|[\]\\?]/g, "\\$&")
+    .replace(/^\*\*/, "")
+    .replaceAll("*", "[^/]*");
 
 /** CommonJS packages `require` Node's modules by bare name; an ES module can only import them. */
 const requiredBuiltins: Plugin = {

@@ -5,7 +5,13 @@ import { sql } from "drizzle-orm";
 import type { PartitionState } from "../../../shared/markets.ts";
 import type { Database } from "../../http/database.ts";
 import { at, wire } from "./ledger.ts";
-import { partitionRange } from "./partition.ts";
+import {
+  latestPartition,
+  type Partitions,
+  partitionRange,
+  partitionsBetween,
+  shiftPartition,
+} from "./partition.ts";
 import type { Pipeline } from "./pipeline.ts";
 
 interface NewestRun {
@@ -77,6 +83,23 @@ function stateOf(run: NewestRun | undefined, coveredAt: number): PartitionState[
   if (coveredAt >= (run?.created_at ?? -Infinity) && coveredAt > -Infinity) return "materialized";
   if (run?.state === "failed" || run?.state === "late") return run.state;
   return coveredAt > -Infinity ? "materialized" : "missing";
+}
+
+/** The newest keys up to `last`, newest first; none while no partition is in range yet. */
+export function recentKeys(
+  partitions: Partitions,
+  count: number,
+  now: number,
+  last = latestPartition(partitions, now),
+): string[] {
+  if (last < partitions.first) return [];
+  const back = shiftPartition(partitions, last, 1 - count);
+  return partitionsBetween(
+    partitions,
+    back > partitions.first ? back : partitions.first,
+    last,
+    now,
+  );
 }
 
 /** The oldest partition that a schedule of the job ever aimed at, or null. */

@@ -21,3 +21,6 @@ export const PIPELINES: readonly Pipeline[] = [
   degreeDays,
   intradayBars,
 ];
+
+export const pipelineOf = (job: string): Pipeline | undefined =>
+  PIPELINES.find((pipeline) => pipeline.job === job);

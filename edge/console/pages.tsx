@@ -1,0 +1,313 @@
+// The pages' routes: who may see them, what forms do, and how failures look in a browser. They are
+// for people and no part of the operator API's description.
+
+import { type Context, Hono, type MiddlewareHandler } from "hono";
+import { bodyLimit } from "hono/body-limit";
+import { deleteCookie, getCookie, setCookie } from "hono/cookie";
+import { z } from "zod";
+import { Failure } from "../../shared/errors.ts";
+import { parseInstant } from "../../shared/time.ts";
+import type { App } from "../http/app.ts";
+import { sameSecret } from "../http/keys.ts";
+import { findBackfill, findRun } from "../markets/ingest/ledger.ts";
+import { holdingPartition, type Partitions } from "../markets/ingest/partition.ts";
+import {
+  cancel,
+  launch,
+  resumeBackfill,
+  setSchedule,
+  startBackfill,
+} from "../markets/ingest/tick.ts";
+import { assetAt } from "./assets.ts";
+import { backfillsView, backfillView } from "./pages/backfills.tsx";
+import { checksView } from "./pages/checks.tsx";
+import {
+  cookieOptions,
+  goOn,
+  type PageContext,
+  type PageEnv,
+  SESSION_COOKIE,
+  securePage,
+  show,
+  showBare,
+  showInstead,
+  type View,
+} from "./pages/layout.tsx";
+import { Login, Trouble } from "./pages/login.tsx";
+import { overviewView } from "./pages/overview.tsx";
+import { pipelineView, requirePipeline } from "./pages/pipeline.tsx";
+import { runView } from "./pages/run.tsx";
+import { RunsQuery, runsView } from "./pages/runs.tsx";
+import { schedulesView, scheduleView } from "./pages/schedules.tsx";
+import { SeriesQuery, seriesView } from "./pages/series.tsx";
+import { schedulePath } from "./pages/words.ts";
+import { readApiOf } from "./read-api.ts";
+import type { Console } from "./routes.ts";
+import { beginSession, isFormToken, readSession, SESSION_MS } from "./session.ts";
+import { countWrong, refuseGuessing } from "./throttle.ts";
+
+const FORM_BYTES_MAX = 16 * 1024;
+const YEAR_S = 31_536_000;
+
+type Pages = Hono<PageEnv>;
+type Fields = Readonly<Record<string, unknown>>;
+
+/** Registers the pages on the service. */
+export function addPages(app: App<Console>) {
+  const pages: Pages = new Hono<PageEnv>();
+  addAssets(pages);
+  addLogin(pages);
+  addViews(pages);
+  addForms(pages);
+  app.route("/", pages as never);
+}
+
+/** Shows failures as pages to those who ask for pages. Registered before any route. */
+export const failuresAsPages: MiddlewareHandler = async (context, next) => {
+  await next();
+  const wantsPage = (context.req.header("Accept") ?? "").includes("text/html");
+  const isApi = /^\/(api|docs|openapi\.json|healthz)(\/|$)/.test(context.req.path);
+  const { res } = context;
+  if (res.status < 400 || isApi || !wantsPage) return;
+  if (!res.headers.get("Content-Type")?.startsWith("application/json")) return;
+  const { detail = "", request_id: requestId = "" } = (await res.json()) as Record<string, string>;
+  const title = TITLES[res.status] ?? "It did not work";
+  await showInstead(context as never, title, <Trouble {...{ title, detail, requestId }} />);
+};
+
+const TITLES: Readonly<Record<number, string>> = {
+  400: "That was not understood",
+  401: "Not allowed",
+  403: "Refused",
+  404: "Not here",
+  405: "Not like this",
+  422: "That does not fit",
+  429: "Too many attempts",
+  500: "A fault of ours",
+  502: "It did not work",
+  503: "Not answering",
+};
+
+function addAssets(pages: Pages) {
+  pages.get("/assets/:file", (context) => {
+    const asset = assetAt(context.req.path);
+    if (!asset) throw new Failure("route_not_found", "no such file");
+    context.header("Content-Type", asset.type);
+    context.header("Cache-Control", `public, max-age=${YEAR_S}, immutable`);
+    return context.body(asset.text);
+  });
+}
+
+/** A path of our own to go to after the login; anything else leads to the overview. */
+const ownPath = (given: unknown): string =>
+  typeof given === "string" && /^\/(?![/\\])[\w\-./?=&%:+]*$/.test(given) ? given : "/overview";
+
+const sessionOf = (context: Context<PageEnv>) => {
+  const { config, ingest } = context.var.service;
+  return readSession(config.OPERATOR_TOKEN, getCookie(context, SESSION_COOKIE), ingest.clock());
+};
+
+/** Browsers say where a form came from; one from elsewhere is refused whatever it carries. */
+const fromHere: MiddlewareHandler = async (context, next) => {
+  const site = context.req.header("Sec-Fetch-Site") ?? "same-origin";
+  const origin = context.req.header("Origin");
+  const isOurs =
+    ["same-origin", "none"].includes(site) &&
+    (origin === undefined || origin === "null" || origin === new URL(context.req.url).origin);
+  if (!isOurs) throw new Failure("form_refused", "this form came from another site");
+  await next();
+};
+
+const small = bodyLimit({
+  maxSize: FORM_BYTES_MAX,
+  onError: () => {
+    throw new Failure("form_refused", "the form is too large");
+  },
+});
+
+function addLogin(pages: Pages) {
+  pages.get("/login", async (context) => {
+    const next = ownPath(context.req.query("next"));
+    if (await sessionOf(context)) return context.redirect(next, 303);
+    return showBare(context, "Log in", <Login next={next} />, 200);
+  });
+  pages.post("/login", fromHere, small, async (context) => {
+    const { config, ingest } = context.var.service;
+    const { token, next } = await context.req.parseBody();
+    // Cloudflare names the client's address; where it does not, all share one.
+    const address = context.req.header("CF-Connecting-IP") ?? "unknown";
+    const now = ingest.clock();
+    await refuseGuessing(ingest.database, address, now);
+    if (!(await sameSecret(String(token ?? "").trim(), config.OPERATOR_TOKEN))) {
+      await countWrong(ingest.database, address, now);
+      context.var.log.warning("console_login_refused", { address });
+      const problem = "This is not the operator token.";
+      return showBare(context, "Log in", <Login next={ownPath(next)} problem={problem} />, 401);
+    }
+    const session = await beginSession(config.OPERATOR_TOKEN, now);
+    const maxAge = SESSION_MS / 1_000;
+    setCookie(context, SESSION_COOKIE, session, { ...cookieOptions(context), maxAge });
+    securePage(context);
+    return context.redirect(ownPath(next), 303);
+  });
+  form(pages, "/logout", async (context) => {
+    deleteCookie(context, SESSION_COOKIE, cookieOptions(context));
+    return context.redirect("/login", 303);
+  });
+}
+
+/** Lets only a session pass; a browser without one is sent to the login. */
+const guarded: MiddlewareHandler<PageEnv> = async (context, next) => {
+  const session = await sessionOf(context);
+  if (!session) {
+    if (context.req.query("fragment") !== undefined) {
+      throw new Failure("unauthorized", "the session is over");
+    }
+    const { pathname, search } = new URL(context.req.url);
+    const back =
+      context.req.method === "GET" ? `?next=${encodeURIComponent(pathname + search)}` : "";
+    return context.redirect(`/login${back}`, 303);
+  }
+  context.set("session", session);
+  return next();
+};
+
+function view(pages: Pages, path: string, make: (context: PageContext) => Promise<View>) {
+  pages.get(path, guarded, async (context) => show(context, await make(context)));
+}
+
+/** A form's action: guarded, from our own pages, with the session's token. */
+function form(
+  pages: Pages,
+  path: string,
+  act: (context: PageContext, fields: Fields) => Promise<Response>,
+) {
+  pages.post(path, guarded, fromHere, small, async (context) => {
+    const { session, service } = context.var;
+    const fields = await context.req.parseBody();
+    const given = typeof fields.form_token === "string" ? fields.form_token : "";
+    if (!(await isFormToken(service.config.OPERATOR_TOKEN, session, given))) {
+      const detail = "this form is not of your session; go back, load the page again and repeat";
+      throw new Failure("form_refused", detail);
+    }
+    securePage(context);
+    return act(context, fields);
+  });
+}
+
+function parsed<Shape extends z.ZodType>(shape: Shape, values: unknown): z.output<Shape> {
+  const result = shape.safeParse(values);
+  if (result.success) return result.data;
+  const problems = result.error.issues.map(({ path, message }) => `${path.join(".")}: ${message}`);
+  throw new Failure("invalid_request", problems.join("; "));
+}
+
+const Id = z.uuid("must be a UUID");
+const idOf = (context: PageContext) => parsed(Id, context.req.param("id"));
+const Instant = z.iso.datetime("must be an instant in UTC").optional();
+
+function addViews(pages: Pages) {
+  const ingestOf = (context: PageContext) => context.var.service.ingest;
+  view(pages, "/overview", (context) => overviewView(ingestOf(context)));
+  view(pages, "/pipelines/:job", (context) =>
+    pipelineView(ingestOf(context), context.req.param("job") ?? "", {
+      last: context.req.query("last"),
+      partition: context.req.query("partition"),
+    }),
+  );
+  view(pages, "/runs", (context) =>
+    runsView(ingestOf(context), parsed(RunsQuery, context.req.query())),
+  );
+  view(pages, "/runs/:id", (context) => runView(ingestOf(context), idOf(context)));
+  view(pages, "/schedules", (context) => schedulesView(ingestOf(context)));
+  view(pages, "/schedules/:name", (context) =>
+    scheduleView(
+      ingestOf(context),
+      context.req.param("name") ?? "",
+      parsed(Instant, context.req.query("before")),
+    ),
+  );
+  view(pages, "/checks", (context) => checksView(ingestOf(context)));
+  view(pages, "/backfills", (context) => backfillsView(ingestOf(context)));
+  view(pages, "/backfills/:id", (context) => backfillView(ingestOf(context), idOf(context)));
+  view(pages, "/series", (context) => {
+    const { config, ingest } = context.var.service;
+    const asking = { api: readApiOf(config), url: config.READ_API_URL, now: ingest.clock() };
+    return seriesView(asking, parsed(SeriesQuery, context.req.query()));
+  });
+}
+
+/** Any day of a week or month names it; what is no day is refused later, by name. */
+function partitionOfDay(partitions: Partitions, day: string): string {
+  const instant = parseInstant(day);
+  if (instant === null || partitions.unit === "operating_day") return day;
+  return holdingPartition(partitions, instant);
+}
+
+const LaunchForm = z.object({ partition: z.string().trim().optional() });
+const BackfillForm = z.object({
+  first: z.string().trim(),
+  last: z.string().trim(),
+  key: z.uuid("must be a UUID"),
+});
+const SwitchForm = z.object({ enabled: z.enum(["true", "false"]) });
+
+function addForms(pages: Pages) {
+  form(pages, "/pipelines/:job/launch", async (context, fields) => {
+    const { job, partitions } = requirePipeline(context.req.param("job") ?? "");
+    const { partition } = parsed(LaunchForm, fields);
+    const key = partition ? partitionOfDay(partitions, partition) : undefined;
+    const runId = await launch(context.var.service.ingest, job, key);
+    return goOn(context, `/runs/${runId}`, "The run is queued.");
+  });
+  form(pages, "/pipelines/:job/backfill", async (context, fields) => {
+    const { job } = requirePipeline(context.req.param("job") ?? "");
+    const { key, first, last } = parsed(BackfillForm, fields);
+    // The same form sent twice is one backfill; another range is another.
+    const idempotencyKey = `console ${key} ${job} ${first} ${last}`;
+    const { ingest } = context.var.service;
+    const id = await startBackfill(ingest, { job, first, last, idempotencyKey });
+    return goOn(context, `/backfills/${id}`, "The backfill is under way.");
+  });
+  form(pages, "/runs/:id/cancel", async (context) => {
+    const runId = idOf(context);
+    const ended = await cancel(context.var.service.ingest, { runId });
+    const said = ended > 0 ? "Canceled. What it had committed stays." : "It had ended already.";
+    return goOn(context, `/runs/${runId}`, said);
+  });
+  form(pages, "/runs/:id/again", async (context) => {
+    const { ingest } = context.var.service;
+    const run = await findRun(ingest.database, idOf(context));
+    if (!run) throw new Failure("unknown_run", "no such run");
+    const runId = await launch(ingest, run.job, run.partition);
+    return goOn(context, `/runs/${runId}`, "A new run of the same partition is queued.");
+  });
+  form(pages, "/schedules/:name/switch", async (context, fields) => {
+    const name = context.req.param("name") ?? "";
+    const enabled = parsed(SwitchForm, fields).enabled === "true";
+    await setSchedule(context.var.service.ingest, name, enabled);
+    const back = typeof fields.back === "string" ? ownPath(fields.back) : schedulePath(name);
+    return goOn(context, back, `${name} is ${enabled ? "on" : "off"}.`);
+  });
+  addBackfillForms(pages);
+}
+
+function addBackfillForms(pages: Pages) {
+  const requireBackfill = async (context: PageContext) => {
+    const found = await findBackfill(context.var.service.ingest.database, idOf(context));
+    if (!found) throw new Failure("unknown_backfill", "no such backfill");
+    return found;
+  };
+  form(pages, "/backfills/:id/cancel", async (context) => {
+    const { backfill_id: backfillId } = await requireBackfill(context);
+    const ended = await cancel(context.var.service.ingest, { backfillId });
+    const said = ended === 1 ? "1 run was canceled." : `${ended} runs were canceled.`;
+    return goOn(context, `/backfills/${backfillId}`, `${said} What was committed stays.`);
+  });
+  form(pages, "/backfills/:id/retry", async (context) => {
+    const { backfill_id: backfillId } = await requireBackfill(context);
+    await resumeBackfill(context.var.service.ingest, backfillId);
+    const said = "What had failed or was canceled is queued again.";
+    return goOn(context, `/backfills/${backfillId}`, said);
+  });
+}

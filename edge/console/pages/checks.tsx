@@ -1,0 +1,151 @@
+// Checks: what the read-back after each write found, pipeline by pipeline.
+
+import type { FC } from "hono/jsx";
+import type { IngestParts } from "../../markets/ingest/execute.ts";
+import type { Pipeline } from "../../markets/ingest/pipeline.ts";
+import { PIPELINES } from "../../markets/ingest/pipelines.ts";
+import { type CheckLine, newestChecks } from "../../markets/ingest/summaries.ts";
+import { Strip } from "./grid.tsx";
+import type { View } from "./layout.tsx";
+import { Empty, Facts, Live, Moment, State } from "./parts.tsx";
+import { distance, jobPath, number } from "./words.ts";
+
+const HISTORY = 24;
+const SYMBOLS = 12;
+
+/** `passed`, `warning` or `failed`; a gate that refused everything has failed, too. */
+export function checkState({ check }: CheckLine): "passed" | "warning" | "failed" {
+  if (!check?.passed) return "failed";
+  return check.warnings.length + check.stale_symbols.length > 0 ? "warning" : "passed";
+}
+
+export async function checksView({ database }: IngestParts): Promise<View> {
+  const names = PIPELINES.map(({ job }) => job);
+  const checks = await newestChecks(database, names, HISTORY);
+  return {
+    title: "Checks",
+    section: "checks",
+    body: (here) => (
+      <>
+        <h1>Checks</h1>
+        <p class="lead">
+          After each write the committed rows are read back and the gate is run on them again. A
+          stale symbol lags the freshest of its library by more than three days; the list is for
+          watching only.
+        </p>
+        <Live name="checks" every={15}>
+          {checks.size === 0 && (
+            <Empty title="Nothing was checked yet">
+              A check follows every run that writes. Launch a pipeline from the{" "}
+              <a href="/overview">overview</a>.
+            </Empty>
+          )}
+          {PIPELINES.filter(({ job }) => checks.has(job)).map((pipeline) => (
+            <PipelineCheck
+              pipeline={pipeline}
+              history={checks.get(pipeline.job) ?? []}
+              now={here.now}
+            />
+          ))}
+          <Unchecked pipelines={PIPELINES.filter(({ job }) => !checks.has(job))} />
+        </Live>
+      </>
+    ),
+  };
+}
+
+const PipelineCheck: FC<{
+  pipeline: Pipeline;
+  history: readonly CheckLine[];
+  now: number;
+}> = ({ pipeline, history, now }) => {
+  const latest = history[0];
+  if (!latest) return null;
+  const cells = history.map((line) => ({
+    partition: line.partition,
+    state: checkState(line),
+    href: `/runs/${line.run_id}`,
+  }));
+  return (
+    <section class="card" id={pipeline.job} aria-labelledby={`${pipeline.job}-title`}>
+      <div class="head">
+        <h2 id={`${pipeline.job}-title`}>
+          <a href={jobPath(pipeline.job)}>{pipeline.title}</a>
+        </h2>
+        <State state={checkState(latest)} />
+      </div>
+      <Strip label={`Newest checks of ${pipeline.title}`} cells={cells} />
+      <CheckFacts line={latest} zone={pipeline.timeZone} now={now} />
+    </section>
+  );
+};
+
+const CheckFacts: FC<{ line: CheckLine; zone: string; now: number }> = ({ line, zone, now }) => {
+  const { check } = line;
+  const when = line.finished_at;
+  return (
+    <>
+      {!check?.passed && (
+        <p class="trouble">{check?.reason ?? line.error_detail ?? "the gate refused the rows"}</p>
+      )}
+      <Facts
+        facts={[
+          [
+            "Run",
+            <a href={`/runs/${line.run_id}`}>
+              {line.partition}
+              {when && `, ${distance(when, now)}`}
+            </a>,
+          ],
+          ["Failures", <span class="number">{number(check?.failures ?? 1)}</span>],
+          ["Warnings", check && check.warnings.length > 0 ? check.warnings.join(", ") : "none"],
+          ["Newest data", <Moment at={check?.newest ?? null} zone={zone} />],
+        ]}
+      />
+      <StaleSymbols symbols={check?.stale_symbols ?? []} />
+    </>
+  );
+};
+
+export const StaleSymbols: FC<{ symbols: readonly string[] }> = ({ symbols }) => {
+  if (symbols.length === 0) return null;
+  const [shown, more] = [symbols.slice(0, SYMBOLS), symbols.slice(SYMBOLS)];
+  return (
+    <div class="symbols">
+      <strong>
+        {number(symbols.length)} stale {symbols.length === 1 ? "symbol" : "symbols"}
+      </strong>
+      <ul class="tags">
+        {shown.map((symbol) => (
+          <li>{symbol}</li>
+        ))}
+      </ul>
+      {more.length > 0 && (
+        <details>
+          <summary>{number(more.length)} more</summary>
+          <ul class="tags">
+            {more.map((symbol) => (
+              <li>{symbol}</li>
+            ))}
+          </ul>
+        </details>
+      )}
+    </div>
+  );
+};
+
+const Unchecked: FC<{ pipelines: readonly Pipeline[] }> = ({ pipelines }) => {
+  if (pipelines.length === 0) return null;
+  return (
+    <p class="soft">
+      Not checked yet:{" "}
+      {pipelines.map(({ job, title }, index) => (
+        <>
+          {index > 0 && ", "}
+          <a href={jobPath(job)}>{title}</a>
+        </>
+      ))}
+      .
+    </p>
+  );
+};

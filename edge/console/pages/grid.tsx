@@ -1,0 +1,107 @@
+// Partitions as a grid: one cell each, by month or by year, with a sign and a colour for its state.
+
+import type { FC } from "hono/jsx";
+import type { Job } from "../../../shared/markets.ts";
+import { signOf } from "./parts.tsx";
+
+export interface GridCell {
+  partition: string;
+  state: string;
+  href: string;
+  /** Rows that runs revised or retracted later. */
+  revised?: number;
+}
+
+type Unit = Job["partition_unit"];
+
+const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
+const STATES = ["materialized", "running", "queued", "late", "failed", "missing"];
+
+const monthOf = (key: string) => MONTHS[Number(key.slice(5, 7)) - 1] ?? "";
+
+/** What a row of the grid holds, and a cell's name in it. */
+function place(unit: Unit, key: string): { row: string; label: string } {
+  const year = key.slice(0, 4);
+  if (unit === "month") return { row: year, label: monthOf(key) };
+  if (unit === "week") return { row: year, label: key.slice(5) };
+  return { row: `${monthOf(key)} ${year}`, label: key.slice(8) };
+}
+
+const described = ({ partition, state, revised = 0 }: GridCell) =>
+  `${partition}: ${state}${revised > 0 ? `, ${revised} rows revised since` : ""}`;
+
+/** Cells newest first; shown by month, oldest day first. */
+export const Grid: FC<{ name: string; unit: Unit; cells: readonly GridCell[] }> = ({
+  name,
+  unit,
+  cells,
+}) => {
+  const rows = Map.groupBy(cells.toReversed(), ({ partition }) => place(unit, partition).row);
+  return (
+    <div class={`grid ${unit}`} data-grid={name}>
+      {[...rows].toReversed().map(([row, inRow]) => (
+        <div class="grid-row">
+          <h3>{row}</h3>
+          <ol>
+            {inRow.map((cell) => (
+              <li>
+                <a
+                  id={`${name}-${cell.partition}`}
+                  class={`cell ${cell.state}${(cell.revised ?? 0) > 0 ? " revised" : ""}`}
+                  href={cell.href}
+                  title={described(cell)}
+                >
+                  <span aria-hidden="true">{place(unit, cell.partition).label}</span>
+                  <b aria-hidden="true">{signOf(cell.state)}</b>
+                  <span class="hidden">{described(cell)}</span>
+                </a>
+              </li>
+            ))}
+          </ol>
+        </div>
+      ))}
+    </div>
+  );
+};
+
+export const Legend: FC<{ states?: readonly string[]; revised?: boolean }> = ({
+  states = STATES,
+  revised = true,
+}) => (
+  <ul class="legend" aria-label="Legend">
+    {states.map((state) => (
+      <li>
+        <span class={`cell ${state}`} aria-hidden="true">
+          <b>{signOf(state)}</b>
+        </span>
+        {state}
+      </li>
+    ))}
+    {revised && (
+      <li>
+        <span class="cell materialized revised" aria-hidden="true">
+          <b>✓</b>
+        </span>
+        revised since
+      </li>
+    )}
+  </ul>
+);
+
+/** The newest states in one line, oldest first. */
+export const Strip: FC<{ label: string; cells: readonly GridCell[] }> = ({ label, cells }) => (
+  <ol class="strip" aria-label={label}>
+    {cells.toReversed().map((cell) => (
+      <li>
+        <a
+          class={`cell ${cell.state}${(cell.revised ?? 0) > 0 ? " revised" : ""}`}
+          href={cell.href}
+          title={described(cell)}
+        >
+          <b aria-hidden="true">{signOf(cell.state)}</b>
+          <span class="hidden">{described(cell)}</span>
+        </a>
+      </li>
+    ))}
+  </ol>
+);

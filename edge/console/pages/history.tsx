@@ -1,0 +1,338 @@
+// Parts of the series page under its chart: values, revision triangle, vintages, snippets.
+
+import type { FC } from "hono/jsx";
+import type { Revisions, Vintage } from "../../../shared/markets.ts";
+import { parseDuration } from "../../../shared/time.ts";
+import type { Drawn } from "./chart.ts";
+import { Cell, Empty, Moment } from "./parts.tsx";
+import { length, number } from "./words.ts";
+
+const VALUES_SHOWN = 48;
+const NEWEST_SHOWN = 12;
+const REVISED_SHOWN = 24;
+const VINTAGES_SHOWN = 10;
+const VINTAGES_FOLDED = 60;
+
+/** The newest values as a table: what the chart shows, for whoever cannot see it. */
+export const Values: FC<{ drawn: Drawn; zone: string }> = ({ drawn, zone }) => {
+  const newest = drawn.times
+    .map((_, index) => index)
+    .slice(-VALUES_SHOWN)
+    .toReversed();
+  if (newest.length === 0) return null;
+  const shown = (value: number | null | undefined) => (value == null ? "null" : number(value));
+  return (
+    <details id="values">
+      <summary>The newest {number(newest.length)} values as a table</summary>
+      <div class="scroll" tabindex={0}>
+        <table class="plain">
+          <thead>
+            <tr>
+              <th scope="col">Datetime</th>
+              {drawn.lines.map(({ name }) => (
+                <th scope="col" class="right">
+                  {name}
+                </th>
+              ))}
+            </tr>
+          </thead>
+          <tbody>
+            {newest.map((index) => (
+              <tr>
+                <th scope="row">
+                  <Moment at={(drawn.times[index] ?? 0) * 1_000} zone={zone} />
+                </th>
+                {drawn.lines.map(({ values }) => (
+                  <td class="number right">{shown(values[index])}</td>
+                ))}
+              </tr>
+            ))}
+          </tbody>
+        </table>
+      </div>
+    </details>
+  );
+};
+
+type TriangleRow = Revisions["rows"][number];
+
+/** How far a print lies from the latest one, as a share of it, in steps. */
+const HEAT = [0, 0.001, 0.01, 0.03, 0.1];
+
+function heatOf(value: number | null | undefined, latest: number | null | undefined): number {
+  if (value == null || latest == null) return 0;
+  const share = Math.abs(value - latest) / Math.max(Math.abs(latest), 1e-9);
+  return share === 0 ? 0 : HEAT.filter((step) => share > step).length;
+}
+
+const signed = (difference: number) =>
+  `${difference > 0 ? "+" : "−"}${number(Math.abs(Number(difference.toPrecision(4))))}`;
+
+const Print: FC<{ value: number | null | undefined; latest: number | null | undefined }> = ({
+  value,
+  latest,
+}) => {
+  if (value === undefined) return <td class="number right soft">–</td>;
+  const differs = value !== null && latest != null && value !== latest;
+  return (
+    <td class={`number right heat-${heatOf(value, latest)}`}>
+      {value === null ? "null" : number(value)}
+      {differs && <small>{signed(value - latest)}</small>}
+    </td>
+  );
+};
+
+const lagName = (lag: string): string =>
+  lag
+    .replace(/^P(\d+)D$/, "$1 d")
+    .replace(/^PT(\d+)H$/, "$1 h")
+    .replace(/^PT(\d+)M$/, "$1 min");
+
+/** The newest rows and the newest of those that were revised, newest first. */
+function newestAndRevised(rows: readonly TriangleRow[]): TriangleRow[] {
+  const isRevised = ({ prints }: TriangleRow) => prints.length > 1;
+  const revised = new Set(rows.filter(isRevised).slice(-REVISED_SHOWN));
+  return rows
+    .filter((row, index) => index >= rows.length - NEWEST_SHOWN || revised.has(row))
+    .toReversed();
+}
+
+/** Valid time by lag: what was known of each row, and how it moved until now. */
+export const Triangle: FC<{
+  rows: readonly TriangleRow[] | null;
+  statistics: Revisions["statistics"] | null;
+  /** What is known ends here: later lags of a row are still to come. */
+  until: number;
+  zone: string;
+}> = ({ rows, statistics, until, zone }) => {
+  const lags = Object.keys(statistics?.by_lag ?? {});
+  const shown = newestAndRevised(rows ?? []);
+  return (
+    <section aria-labelledby="triangle">
+      <h2 id="triangle">Revision triangle</h2>
+      {rows === null && (
+        <Empty title="Too many prints for one triangle">Take a shorter window.</Empty>
+      )}
+      {rows?.length === 0 && (
+        <Empty title="No row in this window">Take another window above.</Empty>
+      )}
+      {shown.length > 0 && (
+        <>
+          <p class="soft">
+            The newest rows, and the newest that were revised: what was known so long after each
+            Datetime, and how far it was from the latest print; the stronger the colour, the
+            further. “–”: not known by then; hatched: still to come.{" "}
+            {number(statistics?.revised ?? 0)} of {number(statistics?.rows ?? 0)} rows were revised,{" "}
+            {number(statistics?.retracted ?? 0)} retracted.
+          </p>
+          <div class="scroll" tabindex={0}>
+            <table class="plain triangle">
+              <thead>
+                <tr>
+                  <th scope="col">Datetime</th>
+                  <th scope="col" class="right">
+                    Prints
+                  </th>
+                  <th scope="col" class="right">
+                    First
+                  </th>
+                  {lags.map((lag) => (
+                    <th scope="col" class="right">
+                      {lagName(lag)}
+                    </th>
+                  ))}
+                  <th scope="col" class="right">
+                    Latest
+                  </th>
+                </tr>
+              </thead>
+              <tbody>
+                {shown.map((row) => (
+                  <tr>
+                    <th scope="row">
+                      <Moment at={row.Datetime} zone={zone} />
+                    </th>
+                    <td class="number right">{number(row.prints.length)}</td>
+                    <Print value={row.first.value} latest={row.latest?.value} />
+                    {lags.map((lag) =>
+                      Date.parse(row.Datetime) + (parseDuration(lag) ?? 0) > until ? (
+                        <td class="to-come">
+                          <span class="hidden">still to come</span>
+                        </td>
+                      ) : (
+                        <Print value={row.by_lag[lag] ?? undefined} latest={row.latest?.value} />
+                      ),
+                    )}
+                    <td class="number right">
+                      {row.latest ? shownLatest(row.latest) : "retracted"}
+                    </td>
+                  </tr>
+                ))}
+              </tbody>
+            </table>
+          </div>
+        </>
+      )}
+    </section>
+  );
+};
+
+const shownLatest = (print: { value: number | null; lag_seconds: number }) => (
+  <>
+    {print.value === null ? "null" : number(print.value)}
+    <small>{length(print.lag_seconds * 1_000)} after</small>
+  </>
+);
+
+interface VintagesProps {
+  vintages: readonly Vintage[];
+  zone: string;
+  path: (asOf: string) => string;
+}
+
+export const Vintages: FC<VintagesProps> = ({ vintages, zone, path }) => {
+  const older = vintages.slice(-VINTAGES_FOLDED, -VINTAGES_SHOWN);
+  return (
+    <section aria-labelledby="vintages">
+      <h2 id="vintages">
+        Vintages <small>the newest first</small>
+      </h2>
+      <VintageTable {...{ zone, path }} vintages={vintages.slice(-VINTAGES_SHOWN)} />
+      {older.length > 0 && (
+        <details id="older-vintages">
+          <summary>{number(older.length)} before these</summary>
+          <VintageTable {...{ zone, path }} vintages={older} />
+        </details>
+      )}
+    </section>
+  );
+};
+
+const VintageTable: FC<VintagesProps> = ({ vintages, zone, path }) => (
+  <table class="stack">
+    <thead>
+      <tr>
+        <th scope="col">as_of</th>
+        <th scope="col" class="right">
+          Version
+        </th>
+        <th scope="col" class="right">
+          Inserted
+        </th>
+        <th scope="col" class="right">
+          Revised
+        </th>
+        <th scope="col" class="right">
+          Retracted
+        </th>
+        <th scope="col">Changed from</th>
+        <th scope="col">Partition</th>
+        <th scope="col">
+          <span class="hidden">Compare</span>
+        </th>
+      </tr>
+    </thead>
+    <tbody>
+      {vintages.toReversed().map((vintage) => (
+        <tr>
+          <th scope="row">
+            <Moment at={vintage.as_of} zone={zone} seconds />
+            {vintage.vintage_reconstructed && <small>reconstructed</small>}
+          </th>
+          <Cell head="Version" class="number right">
+            {vintage.store_version}
+          </Cell>
+          <Cell head="Inserted" class="number right">
+            {number(vintage.inserted)}
+          </Cell>
+          <Cell head="Revised" class="number right">
+            {number(vintage.revised)}
+          </Cell>
+          <Cell head="Retracted" class="number right">
+            {number(vintage.retracted)}
+          </Cell>
+          <Cell head="Changed from">
+            <Moment at={vintage.first_datetime} />
+          </Cell>
+          <Cell head="Partition">
+            <RunLink vintage={vintage} />
+          </Cell>
+          <Cell head="Compare">
+            <a href={path(vintage.as_of)}>Compare</a>
+          </Cell>
+        </tr>
+      ))}
+    </tbody>
+  </table>
+);
+
+const UUID = /^[\da-f]{8}(-[\da-f]{4}){3}-[\da-f]{12}$/;
+
+const RunLink: FC<{ vintage: Vintage }> = ({ vintage: { run_id, partition } }) =>
+  UUID.test(run_id) ? (
+    <a class="number" href={`/runs/${run_id}`}>
+      {partition}
+    </a>
+  ) : (
+    <span class="number">{partition}</span>
+  );
+
+interface SnippetsProps {
+  url: string;
+  library: string;
+  symbol: string;
+  asOf: string | null;
+}
+
+/** Ready to paste; the pinned `as_of` makes each answer the same ever after. */
+export const Snippets: FC<SnippetsProps> = (props) => (
+  <section aria-labelledby="snippets">
+    <h2 id="snippets">Use it</h2>
+    <p class="soft">
+      With this <code>as_of</code> the answer is the same ever after. The key is needed only where
+      the read API asks for one.
+    </p>
+    {Object.entries(snippetsOf(props)).map(([language, code]) => (
+      <div class="snippet">
+        <div class="head">
+          <h3>{language}</h3>
+          <button type="button" class="quiet" data-copy={`snippet-${language}`} hidden>
+            Copy
+          </button>
+        </div>
+        <pre id={`snippet-${language}`} tabindex={0}>
+          <code>{code}</code>
+        </pre>
+      </div>
+    ))}
+  </section>
+);
+
+function snippetsOf({ url, library, symbol, asOf }: SnippetsProps) {
+  const base = url.replace(/\/$/, "");
+  const query = new URLSearchParams({ library, symbol, ...(asOf ? { as_of: asOf } : {}) });
+  const quoted = (text: string) => JSON.stringify(text);
+  const pinned = asOf ?? "";
+  return {
+    curl: `curl -fsS -H "X-API-Key: $KEY" \\\n  '${base}/series?${query}&format=csv'`,
+    Python: [
+      "import os, pandas as pd, requests",
+      "",
+      `answer = requests.get(${quoted(`${base}/series`)}, timeout=60,`,
+      `    params={"library": ${quoted(library)}, "symbol": ${quoted(symbol)}, "as_of": ${quoted(pinned)}},`,
+      '    headers={"X-API-Key": os.environ.get("KEY", "")})',
+      "answer.raise_for_status()",
+      "rows = pd.DataFrame(answer.json())",
+      'rows["Datetime"] = pd.to_datetime(rows["Datetime"])',
+    ].join("\n"),
+    R: [
+      "library(httr2)",
+      "",
+      `rows <- request(${quoted(`${base}/series`)}) |>`,
+      '  req_headers("X-API-Key" = Sys.getenv("KEY")) |>',
+      `  req_url_query(library = ${quoted(library)}, symbol = ${quoted(symbol)}, as_of = ${quoted(pinned)}) |>`,
+      "  req_perform() |>",
+      "  resp_body_json(simplifyVector = TRUE)",
+    ].join("\n"),
+  };
+}

@@ -1,0 +1,208 @@
+// Runs: the list with its filters.
+
+import type { FC } from "hono/jsx";
+import { z } from "zod";
+import { RunState, RunTrigger } from "../../../shared/markets.ts";
+import type { IngestParts } from "../../markets/ingest/execute.ts";
+import { PIPELINES, pipelineOf } from "../../markets/ingest/pipelines.ts";
+import { listRunLines, type RunLine } from "../../markets/ingest/summaries.ts";
+import type { View } from "./layout.tsx";
+import { isOpen } from "./overview.tsx";
+import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
+import { distance, jobPath, length, number } from "./words.ts";
+
+const PAGE = 50;
+
+/** An unset field of a form arrives as the empty text. */
+const field = <Shape extends z.ZodType>(shape: Shape) =>
+  z.preprocess((given) => (given === "" ? undefined : given), shape.optional());
+
+export const RunsQuery = z.object({
+  job: field(z.string()),
+  state: field(RunState),
+  trigger: field(RunTrigger),
+  partition: field(z.iso.date("must be a YYYY-MM-DD day")),
+  backfill: field(z.uuid("must be a backfill's id")),
+  after: field(z.uuid("must be a run's id")),
+});
+export type RunsQuery = z.output<typeof RunsQuery>;
+
+export async function runsView({ database }: IngestParts, query: RunsQuery): Promise<View> {
+  const { backfill: backfillId, ...filter } = query;
+  const found = await listRunLines(database, { ...filter, backfillId, limit: PAGE + 1 });
+  const runs = found.slice(0, PAGE);
+  const last = found.length > PAGE ? runs.at(-1) : undefined;
+  const isBusy = runs.some(({ state }) => isOpen(state));
+  const { after, ...asked } = query;
+  const isFiltered = Object.values(asked).some((value) => value !== undefined);
+  const hidden = after ? 60 : isBusy ? 2 : 10;
+  return {
+    title: "Runs",
+    section: "runs",
+    body: (here) => (
+      <>
+        <h1>Runs</h1>
+        <Filters query={query} />
+        <Live name="runs" every={hidden}>
+          {runs.length === 0 ? (
+            <Empty title={isFiltered ? "No run is like this" : "Nothing has run yet"}>
+              {isFiltered ? (
+                <>
+                  Take a filter away, or see <a href="/runs">all runs</a>.
+                </>
+              ) : (
+                <>
+                  Launch a pipeline from the <a href="/overview">overview</a>, or wait for its
+                  schedule.
+                </>
+              )}
+            </Empty>
+          ) : (
+            <RunTable runs={runs} now={here.now} />
+          )}
+          <p class="pages">
+            {after && <a href={`/runs?${queryText(asked)}`}>Newest</a>}
+            {last && (
+              <a href={`/runs?${queryText({ ...asked, after: last.run_id })}`} rel="next">
+                Older
+              </a>
+            )}
+          </p>
+        </Live>
+      </>
+    ),
+  };
+}
+
+const queryText = (values: object) =>
+  new URLSearchParams(
+    Object.entries(values).filter(([, value]) => value !== undefined) as [string, string][],
+  ).toString();
+
+const Filters: FC<{ query: RunsQuery }> = ({ query }) => (
+  <form class="filters" method="get" action="/runs" aria-label="Filter runs">
+    <label>
+      Pipeline
+      <select name="job">
+        <option value="">all</option>
+        {PIPELINES.map(({ job, title }) => (
+          <option value={job} selected={query.job === job}>
+            {title}
+          </option>
+        ))}
+      </select>
+    </label>
+    <label>
+      State
+      <select name="state">
+        <option value="">all</option>
+        {RunState.options.map((state) => (
+          <option value={state} selected={query.state === state}>
+            {state}
+          </option>
+        ))}
+      </select>
+    </label>
+    <label>
+      Started by
+      <select name="trigger">
+        <option value="">all</option>
+        {RunTrigger.options.map((trigger) => (
+          <option value={trigger} selected={query.trigger === trigger}>
+            {trigger}
+          </option>
+        ))}
+      </select>
+    </label>
+    <label>
+      Partition
+      <input type="date" name="partition" value={query.partition ?? ""} />
+    </label>
+    {query.backfill && <input type="hidden" name="backfill" value={query.backfill} />}
+    <button type="submit">Filter</button>
+    {Object.values(query).some(Boolean) && (
+      <a class="button quiet" href="/runs">
+        Clear
+      </a>
+    )}
+    {query.backfill && (
+      <p class="soft">
+        Only runs of one <a href={`/backfills/${query.backfill}`}>backfill</a>.
+      </p>
+    )}
+  </form>
+);
+
+/** How long a run took, or has been at it. */
+function duration({ started_at, finished_at }: RunLine, now: number): string {
+  if (!started_at) return "–";
+  return length((finished_at ? Date.parse(finished_at) : now) - Date.parse(started_at));
+}
+
+export const RunTable: FC<{ runs: readonly RunLine[]; now: number; withJob?: boolean }> = ({
+  runs,
+  now,
+  withJob = true,
+}) => (
+  <table class="stack">
+    <thead>
+      <tr>
+        <th scope="col">{withJob ? "Run" : "Partition"}</th>
+        <th scope="col">State</th>
+        <th scope="col">Started by</th>
+        <th scope="col">Created</th>
+        <th scope="col" class="right">
+          Took
+        </th>
+        <th scope="col" class="right">
+          Rows
+        </th>
+        <th scope="col">Check</th>
+      </tr>
+    </thead>
+    <tbody>
+      {runs.map((run) => (
+        <tr>
+          <th scope="row">
+            <a href={`/runs/${run.run_id}`}>
+              {withJob && `${pipelineOf(run.job)?.title ?? run.job} `}
+              <span class="number">{run.partition}</span>
+            </a>
+          </th>
+          <Cell head="State">
+            <State state={run.state} />
+            {run.error_code && <small>{run.error_code}</small>}
+          </Cell>
+          <Cell head="Started by">
+            {run.backfill_id ? <a href={`/backfills/${run.backfill_id}`}>backfill</a> : run.trigger}
+            {run.reconstructed && !run.backfill_id && <small>reconstruction</small>}
+          </Cell>
+          <Cell head="Created">
+            <Moment at={run.created_at} zone={pipelineOf(run.job)?.timeZone ?? "UTC"} />
+            <small>{distance(run.created_at, now)}</small>
+          </Cell>
+          <Cell head="Took" class="number right">
+            {duration(run, now)}
+          </Cell>
+          <Cell head="Rows" class="number right">
+            {run.rows_written === null ? "–" : number(run.rows_written)}
+          </Cell>
+          <Cell head="Check">
+            {run.check_passed === null ? (
+              <span class="soft">–</span>
+            ) : (
+              <State state={run.check_passed ? "passed" : "failed"} />
+            )}
+          </Cell>
+        </tr>
+      ))}
+    </tbody>
+  </table>
+);
+
+export const AllRuns: FC<{ job: string }> = ({ job }) => (
+  <p class="pages">
+    <a href={`/runs?job=${encodeURIComponent(job)}`}>All runs of this pipeline</a>
+    <a href={`${jobPath(job)}#launch`}>Launch</a>
+  </p>
+);

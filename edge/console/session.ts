@@ -1,0 +1,106 @@
+// The operator's session in a browser: a cookie that says how long it holds, signed with a key
+// derived from the operator token, so that a new token ends every session. Forms carry a token of
+// their session; notices travel to the next page in a signed cookie.
+
+import type { Secret } from "../../shared/secret.ts";
+
+export interface Session {
+  id: string;
+  /** Epoch milliseconds. */
+  until: number;
+}
+
+/** What the next page tells the operator. */
+export interface Notice {
+  kind: "done" | "problem";
+  text: string;
+}
+
+export const SESSION_MS = 12 * 3_600_000;
+
+const encoder = new TextEncoder();
+
+async function keyOf(token: Secret) {
+  const use = (bytes: Parameters<typeof crypto.subtle.importKey>[1] & (ArrayBuffer | Uint8Array)) =>
+    crypto.subtle.importKey("raw", bytes, { name: "HMAC", hash: "SHA-256" }, false, [
+      "sign",
+      "verify",
+    ]);
+  const root = await use(encoder.encode(token.reveal()));
+  const derived = await crypto.subtle.sign("HMAC", root, encoder.encode("console sessions, 1"));
+  return use(derived);
+}
+
+const toText = (bytes: Uint8Array): string =>
+  btoa(String.fromCharCode(...bytes))
+    .replaceAll("+", "-")
+    .replaceAll("/", "_")
+    .replaceAll("=", "");
+
+function toBytes(text: string): Uint8Array<ArrayBuffer> | null {
+  if (!/^[\w-]*$/.test(text)) return null;
+  try {
+    return Uint8Array.from(
+      atob(text.replaceAll("-", "+").replaceAll("_", "/")),
+      (letter) => letter.codePointAt(0) ?? 0,
+    );
+  } catch {
+    return null;
+  }
+}
+
+async function sign(token: Secret, text: string): Promise<string> {
+  const signature = await crypto.subtle.sign("HMAC", await keyOf(token), encoder.encode(text));
+  return toText(new Uint8Array(signature));
+}
+
+/** In constant time, as the platform's own verification is. */
+async function isSigned(token: Secret, text: string, signature: string): Promise<boolean> {
+  const bytes = toBytes(signature);
+  if (!bytes) return false;
+  return crypto.subtle.verify("HMAC", await keyOf(token), bytes, encoder.encode(text));
+}
+
+/** A new session, as the value of its cookie. */
+export async function beginSession(token: Secret, now: number): Promise<string> {
+  const claim = `${crypto.randomUUID()}.${now + SESSION_MS}`;
+  return `${claim}.${await sign(token, `session ${claim}`)}`;
+}
+
+/** The session of a cookie, or null when it is none of ours or over. */
+export async function readSession(
+  token: Secret,
+  cookie: string | undefined,
+  now: number,
+): Promise<Session | null> {
+  const [, claim, id, until, signature] =
+    /^(([\w-]{36})\.(\d{1,16}))\.([\w-]+)$/.exec(cookie ?? "") ?? [];
+  if (!claim || !id || !signature || Number(until) <= now) return null;
+  if (!(await isSigned(token, `session ${claim}`, signature))) return null;
+  return { id, until: Number(until) };
+}
+
+/** What the forms of a session carry. */
+export const formToken = (token: Secret, session: Session): Promise<string> =>
+  sign(token, `form ${session.id}`);
+
+export const isFormToken = (token: Secret, session: Session, given: string): Promise<boolean> =>
+  isSigned(token, `form ${session.id}`, given);
+
+/** A notice as the value of its cookie. */
+export async function writeNotice(token: Secret, session: Session, notice: Notice) {
+  const text = toText(encoder.encode(JSON.stringify(notice)));
+  return `${text}.${await sign(token, `notice ${session.id} ${text}`)}`;
+}
+
+/** The notice of a cookie, or null when this session was not given it. */
+export async function readNotice(
+  token: Secret,
+  session: Session,
+  cookie: string | undefined,
+): Promise<Notice | null> {
+  const [text = "", signature = ""] = (cookie ?? "").split(".");
+  const bytes = toBytes(text);
+  if (!bytes || !(await isSigned(token, `notice ${session.id} ${text}`, signature))) return null;
+  return JSON.parse(new TextDecoder().decode(bytes)) as Notice;
+}

@@ -1,0 +1,85 @@
+// What the series page draws and writes, as pure functions, for the columns and instruments of any
+// library, and clocks across daylight-saving changes.
+
+import { describe, expect, it } from "vitest";
+import { chartOf, columnsOf, instrumentsOf } from "../../edge/console/pages/chart.ts";
+import { distance, length, localTime } from "../../edge/console/pages/words.ts";
+import type { SeriesRecord } from "../../shared/markets.ts";
+import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
+
+const FROM = Date.UTC(2026, 0, 5);
+const record = (hour: number, instrument_id: string, values: object): SeriesRecord => ({
+  ...{ Datetime: iso(FROM + hour * HOUR), instrument_id, as_of: iso(FROM) },
+  ...{ vintage_reconstructed: false, ...values },
+});
+const sun = (hour: number, value: number | null) => record(hour, "power.fuel.erco.sun", { value });
+const wind = (hour: number, value: number) => record(hour, "power.fuel.erco.wnd", { value });
+
+describe("a chart", () => {
+  it("draws one instrument of several, at both knowledge times, on one axis", () => {
+    const drawn = chartOf({
+      now: { records: [sun(0, 1), wind(0, 9), sun(1, 2.5), sun(3, null)], asOf: iso(FROM + DAY) },
+      before: { records: [sun(0, 1), sun(1, 2), sun(2, 7)], asOf: iso(FROM) },
+      ...{ instrument: "power.fuel.erco.sun", column: "value" },
+    });
+    expect(drawn.times).toEqual([0, 1, 2, 3].map((hour) => (FROM + hour * HOUR) / 1_000));
+    expect(drawn.lines.map(({ values }) => values)).toEqual([
+      [1, 2.5, null, null],
+      [1, 2, 7, null],
+    ]);
+    expect(drawn).toMatchObject({ added: 1, changed: 2, most: 7, cut: false });
+  });
+
+  it("draws one line where nothing is compared, and any column", () => {
+    const bars = [record(0, "prices.intraday.ung", { value: 3, open: 1, volume: 900 })];
+    expect(columnsOf(bars, ["value"])).toEqual(["value", "open", "volume"]);
+    expect(columnsOf([], ["value", "open"])).toEqual(["value", "open"]);
+    expect(instrumentsOf([sun(0, 1), wind(0, 1), sun(1, 1)])).toHaveLength(2);
+    const drawn = chartOf({
+      now: { records: bars, asOf: null },
+      before: null,
+      ...{ instrument: "prices.intraday.ung", column: "volume" },
+    });
+    expect(drawn.lines).toEqual([{ name: "as of never", values: [900] }]);
+    expect(drawn).toMatchObject({ added: 0, changed: 0 });
+  });
+
+  it("keeps to the newest points of a window that holds more than a screen can show", () => {
+    const records = Array.from({ length: 6_000 }, (_, hour) => sun(hour, hour));
+    const drawn = chartOf({
+      now: { records, asOf: null },
+      before: null,
+      ...{ instrument: "power.fuel.erco.sun", column: "value" },
+    });
+    expect([drawn.times.length, drawn.cut, drawn.lines[0]?.values.at(-1)]).toEqual([
+      5_000,
+      true,
+      5_999,
+    ]);
+  });
+});
+
+describe("a market's clock", () => {
+  it("is told apart in the hour that comes twice, and skips the one that does not come", () => {
+    const at = (text: string) => localTime(Date.parse(text), "America/Chicago");
+    expect(at("2026-11-01T06:30Z")).toBe("01:30 CDT");
+    expect(at("2026-11-01T07:30Z")).toBe("01:30 CST");
+    expect(at("2026-03-08T07:59Z")).toBe("01:59 CST");
+    expect(at("2026-03-08T08:00Z")).toBe("03:00 CDT");
+  });
+
+  it("names its day where it is another than in UTC", () => {
+    expect(localTime(Date.parse("2026-01-01T03:00Z"), "America/New_York")).toBe(
+      "Dec 31, 22:00 EST",
+    );
+  });
+});
+
+it("says distances in their largest unit", () => {
+  expect([500, 5_000, 3 * MINUTE, 5 * HOUR, 3 * DAY].map(length)).toEqual([
+    ...["500 ms", "5 s", "3 min", "5 h", "3 d"],
+  ]);
+  expect(distance(FROM - HOUR, FROM)).toBe("60 min ago");
+  expect(distance(iso(FROM + 2 * HOUR), FROM)).toBe("in 2 h");
+  expect(distance(FROM, FROM)).toBe("just now");
+});

@@ -1,0 +1,52 @@
+// Chromium for tests that drive real pages. Whatever a page complains about is kept: refused by its
+// policy, thrown by a script, or not found.
+
+import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
+import { afterAll } from "vitest";
+import { hasProgram } from "./programs.ts";
+
+export const hasChromium = hasProgram("chromium");
+
+let browser: Browser | undefined;
+afterAll(() => browser?.close());
+
+export interface Window {
+  context: BrowserContext;
+  page: Page;
+  /** What pages of this window complained about so far. */
+  complaints: string[];
+}
+
+export interface WindowOptions {
+  width?: number;
+  dark?: boolean;
+  javaScript?: boolean;
+}
+
+/** A window of its own, with its own cookies; it is closed with the test file. */
+export async function openWindow({
+  width = 1280,
+  dark = false,
+  javaScript = true,
+}: WindowOptions = {}): Promise<Window> {
+  browser ??= await chromium.launch({
+    executablePath: "/usr/bin/chromium",
+    args: ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"],
+  });
+  const context = await browser.newContext({
+    viewport: { width, height: width < 600 ? 844 : 800 },
+    colorScheme: dark ? "dark" : "light",
+    javaScriptEnabled: javaScript,
+  });
+  const page = await context.newPage();
+  const complaints: string[] = [];
+  page.on("console", (message) => {
+    if (["error", "warning"].includes(message.type())) complaints.push(message.text());
+  });
+  page.on("pageerror", (error) => complaints.push(String(error)));
+  page.on("response", (response) => {
+    const { pathname } = new URL(response.url());
+    if (response.status() >= 400) complaints.push(`${response.status()} ${pathname}`);
+  });
+  return { context, page, complaints };
+}
