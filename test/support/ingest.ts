@@ -40,7 +40,11 @@ export async function scriptedIngest(options: {
   const url = new URL(urls.marketsWriter);
   url.port = String(port);
   // Straight to Postgres: thousands of statements go through here, and none needs Neon's batches.
-  const client = new pg.Pool({ connectionString: url.href, max: 4 });
+  const client = new pg.Pool({
+    ...{ connectionString: url.href, max: 4 },
+    // Nothing here outlives the test: no statement waits for the disk.
+    options: "-c synchronous_commit=off",
+  });
   const owner = new pg.Pool(superuser(port, credentials.superuser, url.pathname.slice(1)));
   const database = drizzle({ client }) as unknown as Database;
   const bucket = new Proxy({}, { get: () => () => Promise.reject(new Error("no object here")) });
