@@ -3,6 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import type { PartitionState } from "../../../shared/markets.ts";
+import { isoDay } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { at, wire } from "./ledger.ts";
 import {
@@ -31,7 +32,7 @@ interface NewestRun {
  */
 export async function partitionStates(
   database: Database,
-  { job, partitions }: Pipeline,
+  { job, partitions, lookbackMs }: Pipeline,
   keys: readonly string[],
   now: number,
 ): Promise<PartitionState[]> {
@@ -40,6 +41,10 @@ export async function partitionStates(
   const to = ranges.reduce((most, range) => Math.max(most, range.to), -Infinity);
   if (keys.length === 0) return [];
   const [first, last] = [keys.toSorted()[0], keys.toSorted().at(-1)];
+  // A run covers its own partition and what it looks back on: no other need be read.
+  const succeeded = sql`job = ${job} AND state = 'succeeded'
+    AND partition BETWEEN ${first}::date AND ${isoDay(to + lookbackMs)}::date
+    AND covered_from < ${at(to)} AND covered_to > ${at(from)}`;
   const [newest, covering, revisions] = await Promise.all([
     database.execute<NewestRun>(sql`
       SELECT DISTINCT ON (partition) partition::text, id::text AS run_id, state, error_code,
@@ -51,13 +56,10 @@ export async function partitionStates(
       SELECT (extract(epoch FROM covered_from) * 1000)::float8 AS "from",
         (extract(epoch FROM covered_to) * 1000)::float8 AS "to",
         (extract(epoch FROM max(created_at)) * 1000)::float8 AS created_at
-        FROM run WHERE job = ${job} AND state = 'succeeded'
-         AND covered_from < ${at(to)} AND covered_to > ${at(from)}
-       GROUP BY covered_from, covered_to`),
+        FROM run WHERE ${succeeded} GROUP BY covered_from, covered_to`),
     database.execute<{ partition: string; rows: number }>(sql`
       SELECT key AS partition, sum(value::int)::int AS rows FROM run, jsonb_each_text(revised)
-       WHERE job = ${job} AND state = 'succeeded' AND revised <> '{}'
-         AND covered_from < ${at(to)} AND covered_to > ${at(from)} GROUP BY key`),
+       WHERE ${succeeded} AND revised <> '{}' GROUP BY key`),
   ]);
   const byKey = new Map(newest.rows.map((run) => [run.partition, run]));
   const revised = new Map(revisions.rows.map(({ partition, rows }) => [partition, rows]));
@@ -104,8 +106,8 @@ export function recentKeys(
 
 /** The oldest partition that a schedule of the job ever aimed at, or null. */
 export async function firstExpected(database: Database, job: string): Promise<string | null> {
-  const { rows } = await database.execute<{ first: string | null }>(
-    sql`SELECT min(partition)::text AS first FROM run WHERE job = ${job} AND trigger = 'schedule'`,
-  );
+  const { rows } = await database.execute<{ first: string }>(sql`
+    SELECT partition::text AS first FROM run WHERE job = ${job} AND trigger = 'schedule'
+     ORDER BY run.partition LIMIT 1`);
   return rows[0]?.first ?? null;
 }
