@@ -27,8 +27,9 @@ interface Gap {
 const compiled = new Map<string, { cron: Cron; gap: Gap }>();
 
 /**
- * The instants around `now`. They are kept until `now` has left them: the minute cron asks for every
- * schedule every minute, and evaluating an expression in a time zone takes a tenth of a millisecond.
+ * The instants around `now`. They are kept until `now` has left them: the minute cron asks for
+ * every schedule every minute, and evaluating an expression in a time zone takes a tenth of a
+ * millisecond.
  */
 function gapAt({ cron, timeZone }: Expression, now: number): Gap {
   const key = `${cron} ${timeZone}`;
