@@ -56,6 +56,8 @@ export interface WorldOptions {
   environment?: Partial<Record<ServiceName, Record<string, string>>>;
   /** The Neon endpoint of the read API, when the test has one of its own. */
   endpointPort?: number;
+  /** The Neon endpoint of the console, likewise. */
+  writerPort?: number;
   /** Points the services at another catalog graph; null at none. */
   graphUrl?: string | null;
 }
@@ -122,7 +124,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         ...options.environment?.markets,
       },
       console: {
-        DATABASE_URL: urls.marketsWriter,
+        DATABASE_URL: atPort(urls.marketsWriter, options.writerPort),
         ...graph(urls.graphWriter),
         OPERATOR_TOKEN: operatorToken,
         ...options.environment?.console,
