@@ -9,7 +9,7 @@ import type { Log } from "../http/log.ts";
 import { executeRun, type IngestParts } from "../markets/ingest/execute.ts";
 import { openGraphWriter } from "../markets/ingest/graph.ts";
 import type { Provider } from "../markets/ingest/pipeline.ts";
-import { PIPELINES } from "../markets/ingest/pipelines.ts";
+import { PIPELINES, pipelineOf } from "../markets/ingest/pipelines.ts";
 import { politely } from "../markets/ingest/sources/upstream.ts";
 import { minuteTick } from "../markets/ingest/tick.ts";
 import { keepHouse } from "../markets/store/compact.ts";
@@ -67,7 +67,7 @@ function queueOf(config: Config, job: string): Queue<RunMessage> {
     twelve_data: config.INGEST_TWELVE_DATA,
   };
   // A job that is gone still has its runs taken, and failed by name.
-  return queues[PIPELINES.find((pipeline) => pipeline.job === job)?.provider ?? "eia"];
+  return queues[pipelineOf(job)?.provider ?? "eia"];
 }
 
 async function sendRuns(queue: Queue<RunMessage>, runIds: readonly string[], delaySeconds: number) {

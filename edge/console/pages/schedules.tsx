@@ -6,7 +6,7 @@ import type { Schedule, Tick } from "../../../shared/markets.ts";
 import type { IngestParts } from "../../markets/ingest/execute.ts";
 import { listJobs } from "../../markets/ingest/overview.ts";
 import { schedulesOf } from "../../markets/ingest/pipeline.ts";
-import { PIPELINES } from "../../markets/ingest/pipelines.ts";
+import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { recentTicks } from "../../markets/ingest/summaries.ts";
 import { listTicks } from "../../markets/ingest/ticks.ts";
 import { Form, type Here, type View } from "./layout.tsx";
@@ -186,7 +186,7 @@ export async function scheduleView(
     throw new Failure("unknown_schedule", detail);
   }
   const ticks = await listTicks(parts.database, { schedule: name, before, limit: PAGE });
-  const pipeline = PIPELINES.find(({ job }) => job === schedule.job);
+  const pipeline = pipelineOf(schedule.job);
   const last = ticks.length === PAGE ? ticks.at(-1) : undefined;
   return {
     title: `Schedule ${name}`,

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import type { RunEvent } from "../../../shared/markets.ts";
-import { iso } from "../../../shared/time.ts";
+import { DAY, iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
 import { at, type ClaimedRun, wire } from "./ledger.ts";
@@ -77,6 +77,6 @@ export async function listEvents(database: Database, runId: string): Promise<Run
 export async function forgetEvents(database: Database, now: number): Promise<void> {
   await database.execute(sql`
     DELETE FROM run_event WHERE id IN (
-      SELECT id FROM run_event WHERE at < ${at(now - EVENTS_DAYS * 86_400_000)}
+      SELECT id FROM run_event WHERE at < ${at(now - EVENTS_DAYS * DAY)}
        ORDER BY at LIMIT ${FORGOTTEN_AT_ONCE}::int)`);
 }

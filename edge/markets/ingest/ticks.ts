@@ -2,6 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import type { Tick } from "../../../shared/markets.ts";
+import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { ATTEMPTS_MAX, at, type NewRun, wire } from "./ledger.ts";
 
@@ -41,11 +42,11 @@ export async function recordTicks(
   const newest = firings.at(-1);
   if (!newest) return false;
   const ticks = firings.map(({ scheduledAt, outcome }) => ({
-    at: new Date(scheduledAt).toISOString(),
+    at: iso(scheduledAt),
     ...("runId" in outcome ? { run: outcome.runId } : { reason: outcome.skipReason }),
   }));
   const runs = firings.flatMap(({ scheduledAt, outcome }) =>
-    "runId" in outcome ? [{ ...outcome, at: new Date(scheduledAt).toISOString() }] : [],
+    "runId" in outcome ? [{ ...outcome, at: iso(scheduledAt) }] : [],
   );
   const { rows } = await database.execute(sql`
     WITH fired AS (
