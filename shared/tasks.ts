@@ -3,6 +3,14 @@
 // the claim's fence.
 
 import { z } from "zod";
+import { VARIANT_NAMES } from "./detector.ts";
+import {
+  ArtifactObject,
+  MetricMap,
+  ResolvedSettings,
+  RunEpoch,
+  TrainSettings,
+} from "./training.ts";
 
 /** A lease lasts this long without a heartbeat; nodes renew at a third of it. */
 export const LEASE_SECONDS = 60;
@@ -93,6 +101,63 @@ export const Mask = z
 export type Mask = z.infer<typeof Mask>;
 
 const videoSource = { video: ObjectSource, video_id: z.string() };
+
+/** A model of the registry, as a node opens it: its weights and what they are of. */
+export const ModelSource = z.object({
+  model_id: z.string(),
+  variant: z.enum(VARIANT_NAMES),
+  task: z.enum(["detection", "segmentation"]),
+  /** In index order. */
+  classes: z.array(z.string()),
+  image_size: z.number().int(),
+  sha256: z.string(),
+  weights: ObjectSource,
+});
+export type ModelSource = z.infer<typeof ModelSource>;
+
+/** One object that a detector found, in pixels of the picture. */
+export const Prediction = z
+  .object({ class: z.string(), confidence: z.number().min(0).max(1), bbox: Bbox })
+  .meta({ id: "Prediction" });
+export type Prediction = z.infer<typeof Prediction>;
+
+/** An object that a node wrote under a key that it asked for. */
+export const StoredObject = z.object({ key: z.string(), bytes: z.number().int() });
+
+/** Everything from which a run goes on. */
+export const Checkpoint = StoredObject.extend({
+  /** Epochs done, and batches of the one under way. */
+  epoch: z.number().int(),
+  batch: z.number().int(),
+});
+export type Checkpoint = z.infer<typeof Checkpoint>;
+
+/** A model as the registry takes it in. */
+export const TrainedModel = z.object({
+  weights: StoredObject.extend({ sha256: z.string() }),
+  parameters: z.number().int(),
+  epoch: z.number().int(),
+  metrics: MetricMap,
+});
+
+/** What a train task reports beside `done` and `total`, which are batches. */
+export const TrainDetail = z.object({
+  epoch: z.number().int(),
+  batch: z.number().int(),
+  batches: z.number().int(),
+  losses: RunEpoch.shape.losses.nullable(),
+  learning_rate: z.number().nullable(),
+  images_per_second: z.number().nullable(),
+  memory_bytes: z.number().nullable(),
+  eta_seconds: z.number().nullable(),
+  resolved: ResolvedSettings.nullable(),
+  /** The newest epochs, oldest first; the same one may come many times. */
+  recent: z.array(RunEpoch).max(20),
+  /** The newest lines, numbered from 1 through all attempts; the same one may come many times. */
+  log: z.array(z.object({ n: z.number().int(), line: z.string() })).max(50),
+  checkpoint: Checkpoint.nullable(),
+});
+export type TrainDetail = z.infer<typeof TrainDetail>;
 
 /** The payload and result of each kind of task. */
 export const TASK_KINDS = {
@@ -187,6 +252,63 @@ export const TASK_KINDS = {
       archive: ObjectTarget,
     }),
     result: z.object({ bytes: z.number().int(), summary: z.record(z.string(), z.unknown()) }),
+  },
+  /** Trains a detector on a dataset. A cancelled one gives the same result, with what it has. */
+  train: {
+    payload: z.object({
+      run_id: z.string(),
+      name: z.string(),
+      settings: TrainSettings,
+      /** An ExportManifest, and its videos by key. */
+      manifest: ObjectSource,
+      videos: z.array(ObjectSource),
+      /** Of the first weights, by the file's format. */
+      pretrained: z
+        .object({ weights: ObjectSource, format: z.enum(["safetensors", "onnx"]) })
+        .nullable(),
+      /** Where an earlier attempt got to. */
+      resume: z.object({ checkpoint: ObjectSource, at: Checkpoint }).nullable(),
+    }),
+    result: z.object({
+      stopped: z.boolean(),
+      history: z.array(RunEpoch),
+      resolved: ResolvedSettings.nullable(),
+      /** Null where no epoch was evaluated yet. */
+      model: TrainedModel.nullable(),
+      checkpoint: Checkpoint.nullable(),
+      artifacts: z.array(ArtifactObject),
+    }),
+  },
+  /** Opens a model and looks at a picture once, so that the next prediction is a fast one. */
+  warm: {
+    payload: z.object({ model: ModelSource }),
+    result: z.object({ seconds: z.number() }),
+  },
+  /** Predicts on frames of a video or image of the store. */
+  predict: {
+    payload: z.object({
+      model: ModelSource,
+      video: ObjectSource,
+      /** Frames a second to look at; null is every one. */
+      fps: z.number().positive().nullable(),
+      frames_max: z.number().int().positive(),
+      confidence: z.number().min(0).max(1),
+    }),
+    result: z.object({
+      width: z.number().int(),
+      height: z.number().int(),
+      frames: z.array(
+        z.object({
+          frame_index: z.number().int(),
+          /** Seconds from the first frame. */
+          time: z.number(),
+          predictions: z.array(Prediction),
+        }),
+      ),
+      /** Frames beyond `frames_max` that were left out. */
+      left_out: z.number().int(),
+      seconds: z.number(),
+    }),
   },
 } as const satisfies Record<string, { payload: z.ZodType; result: z.ZodType }>;
 

@@ -9,6 +9,7 @@ import { describe, expect, it } from "vitest";
 import * as graphSchema from "../db/markets/graph.ts";
 import * as marketsSchema from "../db/markets/schema.ts";
 import * as visionSchema from "../db/vision/schema.ts";
+import * as trainingSchema from "../db/vision/training.ts";
 import { ERRORS } from "../shared/errors.ts";
 
 const ROOT = resolve(import.meta.dirname, "..");
@@ -26,7 +27,7 @@ const LINES = [
 const ROOMS = [...new Set(LINES.flat()), "edge/local", "test"].sort((a, b) => b.length - a.length);
 /** `npm run models` is its users' word for what `gpu-node/models.ts` keeps. */
 const BANNED_NAMES =
-  /(^|\/)(utils?|helpers?|common|misc|types|(?<!^gpu-node\/)models|constants|manager|index)(\.|\/)/;
+  /(^|\/)(utils?|helpers?|common|misc|types|(?<!^gpu-node\/)models|constants|manager|(?<!^native\/)index)(\.|\/)/;
 const BANNED_TEXT: readonly [RegExp, string, RegExp][] = [
   [/\bconsole\.log\(/, "use the logger", /^edge\/http\/log\.ts$/],
   [
@@ -140,7 +141,7 @@ describe("tidy", () => {
   it.each([
     ["db/markets/migrations", marketsSchema],
     ["db/markets/graph-migrations", graphSchema],
-    ["db/vision/migrations", visionSchema],
+    ["db/vision/migrations", { ...visionSchema, ...trainingSchema }],
   ])("has a migration in %s for every change of its schema", async (folder, schema) => {
     const journal = JSON.parse(read(`${folder}/meta/_journal.json`));
     const last = String(journal.entries.at(-1).idx).padStart(4, "0");

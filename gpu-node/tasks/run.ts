@@ -14,9 +14,11 @@ import type { TaskContext } from "./context.ts";
 import { run as runExport } from "./export.ts";
 import { run as runFrames } from "./frames.ts";
 import { run as runLabel } from "./label.ts";
+import { run as runPredict, warm as runWarm } from "./predict.ts";
 import { run as runPreview } from "./preview.ts";
 import { run as runProbe } from "./probe.ts";
 import { run as runSegment } from "./segment.ts";
+import { run as runTrain } from "./train.ts";
 
 /** Nodes differ in their segmenters: one that lacks a task's leaves it so long to the others. */
 const ELSEWHERE_SECONDS = 10;
@@ -33,6 +35,9 @@ const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
   segment: runSegment,
   frames: runFrames,
   export: runExport,
+  train: runTrain,
+  warm: runWarm,
+  predict: runPredict,
 };
 
 const isKind = (kind: string): kind is TaskKind => Object.hasOwn(TASK_KINDS, kind);

@@ -1,0 +1,263 @@
+// The training engine as Node sees it. All work runs on one thread per engine; calls are done in
+// the order they were made. A failed call rejects with an EngineError that carries the caller's
+// stack; nothing here ever ends the process.
+
+import type { DetectorGraph } from "../shared/detector.ts";
+
+export type Device = "cpu" | "cuda";
+export type Precision = "fp32" | "bf16";
+
+/** `code` is one of `bad_argument`, `bad_weights`, `bad_dataset`, `gpu_unavailable`,
+ * `gpu_out_of_memory`, `out_of_memory`, `not_finite`, `io_failed`, `closed`, `internal`. */
+export interface EngineError extends Error {
+  code: string;
+}
+
+/** What this build can do on this machine. */
+export interface Description {
+  /** Version of libtorch. */
+  torch: string;
+  /** Our kernels for CUDA are compiled in. */
+  cudaKernels: boolean;
+  /** GPUs that torch sees; empty without a CUDA build of torch. */
+  gpus: { name: string; memoryBytes: number }[];
+  bf16: boolean;
+}
+export function describe(): Description;
+
+/** Engines, tensors and bytes of GPU memory that are alive in this process; for tests of leaks. */
+export function alive(): { engines: number; gpuBytes: number };
+
+export interface EngineOptions {
+  graph: DetectorGraph;
+  device: Device;
+  /** Of the first weights, the order of images and every augmentation. */
+  seed: number;
+  /** CPU threads of the engine. */
+  threads: number;
+  /** Default fp32. bf16 is CUDA's autocast; assignment and loss stay in fp32. */
+  precision?: Precision;
+  /** Without it the engine evaluates and predicts only. */
+  training?: TrainingOptions;
+}
+
+/** Everything a step needs to know; the loop over epochs is the caller's. */
+export interface TrainingOptions {
+  optimizer: "adamw" | "sgd" | "musgd";
+  epochs: number;
+  /** Images a step; fewer in an epoch's last one. */
+  batch: number;
+  /** Side of the square input in pixels, a multiple of 32. */
+  imageSize: number;
+  lr0: number;
+  /** Of `lr0`, at the last epoch. */
+  lrf: number;
+  cosine: boolean;
+  momentum: number;
+  weightDecay: number;
+  warmupEpochs: number;
+  warmupMomentum: number;
+  warmupBiasLr: number;
+  /** Gradients are accumulated until so many images; weight decay is scaled to it. */
+  nominalBatch: number;
+  /** Of the gradients' norm. */
+  clipNorm: number;
+  emaDecay: number;
+  emaUpdates: number;
+  gains: { box: number; cls: number; dfl: number };
+  augmentation: Augmentation;
+}
+
+export interface Augmentation {
+  /** Probabilities. */
+  mosaic: number;
+  mixup: number;
+  flipLeftRight: number;
+  flipUpDown: number;
+  /** Factor 1 ± scale; shift ± of the image's side; degrees ±. */
+  scale: number;
+  translate: number;
+  rotate: number;
+  shear: number;
+  /** Factors 1 ± of hue, saturation and value. */
+  hsv: [number, number, number];
+  /** Mosaic and mixup are off in so many last epochs. */
+  closeMosaic: number;
+}
+
+/** Images of a split: one file of RGB bytes, row by row, image after image; it is mapped. */
+export interface Dataset {
+  path: string;
+  images: DatasetImage[];
+}
+export interface DatasetImage {
+  /** Of its first byte in the file. */
+  offset: number;
+  /** In the file: longest side is the image size of the training. */
+  width: number;
+  height: number;
+  /** Five numbers a box: class index, x1, y1, x2, y2 in pixels of the image in the file. */
+  boxes: Float32Array;
+}
+
+/** Images and their boxes as a step takes them. */
+export interface Batch {
+  /** RGB in 0 to 1: [count, 3, height, width]. */
+  images: Float32Array;
+  count: number;
+  height: number;
+  width: number;
+  /** Six numbers a box: place of its image, class index, x1, y1, x2, y2 in pixels. */
+  boxes: Float32Array;
+}
+
+/** A map of the graph: [count, channels, height, width]. */
+export interface TensorMap {
+  shape: number[];
+  values: Float32Array;
+}
+export interface HeadMaps {
+  box: TensorMap[];
+  cls: TensorMap[];
+  mask?: TensorMap[];
+}
+export interface Maps {
+  o2m?: HeadMaps;
+  o2o: HeadMaps;
+  prototypes?: TensorMap;
+}
+
+/** The one-to-one branch's items and the weighted sum that is minimised, a mean over images. */
+export interface Losses {
+  total: number;
+  box: number;
+  cls: number;
+  dfl: number;
+}
+
+export interface StepProgress {
+  epoch: number;
+  /** Batches done of the epoch, and of how many. */
+  batch: number;
+  batches: number;
+  /** Means over the epoch so far. */
+  losses: Losses;
+  lr: number;
+  imagesPerSecond: number;
+  memoryBytes: number;
+}
+
+export interface EpochResult {
+  losses: Losses;
+  lr: number;
+  /** Batches done in all of the epoch; fewer than `batches` after `interrupt`. */
+  batch: number;
+  batches: number;
+  images: number;
+  /** Where the time went, in seconds. */
+  seconds: { data: number; forward: number; backward: number; optimizer: number };
+  /** Optimiser steps left out because gradients were not finite. */
+  skipped: number;
+}
+
+/** What a file of weights gave a graph. */
+export interface LoadReport {
+  matched: string[];
+  /** In the file and the graph under other shapes; left as they were. */
+  mismatched: { name: string; file: number[]; graph: number[] }[];
+  /** In the graph only. */
+  missing: string[];
+  /** In the file only. */
+  unused: string[];
+  metadata: Record<string, string>;
+}
+
+export interface ClassMetrics {
+  precision: number;
+  recall: number;
+  mAP50: number;
+  mAP50_95: number;
+  /** Objects of the class in the split. */
+  truths: number;
+}
+
+export interface Evaluation {
+  precision: number;
+  recall: number;
+  mAP50: number;
+  mAP50_95: number;
+  /** By class index; null for a class without an object. */
+  perClass: (ClassMetrics | null)[];
+  /** The confidence at which precision and recall are read. */
+  confidence: number;
+  /** Over 1,000 confidences from 0 to 1, means over classes. */
+  curves: { precision: Float32Array; recall: Float32Array; f1: Float32Array };
+  /** Mean precision over 1,000 recalls at IoU 0.5. */
+  precisionByRecall: Float32Array;
+  /** [classes + 1]², row = predicted, column = true, last = background; IoU 0.45, conf 0.25. */
+  confusion: Int32Array;
+  images: number;
+  seconds: number;
+}
+
+/** Six numbers a detection: x1, y1, x2, y2 in pixels of the input, confidence, class index. */
+export type Detections = Float32Array;
+
+export class Engine {
+  constructor(options: EngineOptions);
+  /** Makes the network; every other call waits for it. */
+  readonly ready: Promise<{ parameters: number }>;
+
+  /** Takes weights by name. Those of EMA where a checkpoint is given. */
+  load(path: string): Promise<LoadReport>;
+  /** Writes the EMA weights (the plain ones without training) as safetensors, all or nothing. */
+  save(path: string, metadata: Record<string, string>): Promise<{ bytes: number }>;
+  /** Writes everything that the next step depends on, all or nothing. */
+  checkpoint(path: string, metadata: Record<string, string>): Promise<{ bytes: number }>;
+  /** Goes on from a checkpoint as if nothing had happened. */
+  restore(path: string): Promise<{ metadata: Record<string, string> }>;
+
+  setDataset(split: "train" | "val", dataset: Dataset): Promise<void>;
+  /**
+   * Trains one epoch from its batch `from`. `interrupt` ends it after the step under way; it then
+   * resolves with what was done.
+   */
+  trainEpoch(
+    options: { epoch: number; from: number },
+    onProgress: (progress: StepProgress) => void,
+  ): Promise<EpochResult>;
+  /** Ends the epoch or evaluation under way within a step. */
+  interrupt(): void;
+  /** Metrics of the EMA weights on the split. */
+  evaluate(
+    options: { split: "train" | "val"; batch: number; imageSize: number },
+    onProgress?: (done: { images: number; of: number }) => void,
+  ): Promise<Evaluation>;
+  /** Detections of letterboxed images; at most 300 each, none below `confidence`. */
+  predict(batch: Omit<Batch, "boxes">, confidence: number): Promise<Detections[]>;
+  /** A training batch as the epoch would see it. */
+  render(options: { epoch: number; batch: number }): Promise<Batch>;
+  /** Time and memory that one step at this batch takes; weights stay as they are. */
+  probe(options: { batch: number; imageSize: number }): Promise<{ bytes: number; seconds: number }>;
+
+  /** The maps of a batch; with `training`, batch norm uses the batch's statistics. */
+  forward(batch: Omit<Batch, "boxes">, options: { training: boolean }): Promise<Maps>;
+  /** The losses of a batch, at `o2mShare` of the one-to-many branch. */
+  losses(batch: Batch, options: { o2mShare: number }): Promise<Losses>;
+  /** One optimiser step on a batch, as iteration `iteration` of `epoch` would do it. */
+  step(batch: Batch, options: { epoch: number; iteration: number }): Promise<Losses>;
+  /** A tensor of the state by its name: plain weights, or those of EMA. */
+  tensor(name: string, of: "model" | "ema" | "gradient"): Promise<TensorMap>;
+
+  /** Frees everything. Calls that wait reject with `closed`. */
+  close(): Promise<void>;
+}
+
+/** Average precision as evaluation does it, of detections and truths made elsewhere. */
+export function evaluateDetections(input: {
+  classes: number;
+  /** By image; boxes in one unit. */
+  detections: Detections[];
+  /** Five numbers a box: class index, x1, y1, x2, y2. */
+  truths: Float32Array[];
+}): Evaluation;

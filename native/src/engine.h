@@ -1,0 +1,132 @@
+// The engine behind native/index.d.ts: what the addon calls, on the engine's own thread. No torch
+// here, so that the addon's files compile fast and the engine can be a library of its own.
+#pragma once
+#include <atomic>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "error.h"
+#include "graph.h"
+#include "image.h"
+#include "metrics.h"
+#include "settings.h"
+
+namespace vantage {
+
+struct Gpu {
+  std::string name;
+  uint64_t memoryBytes = 0;
+};
+struct Description {
+  std::string torch;
+  bool cudaKernels = false, bf16 = false;
+  std::vector<Gpu> gpus;
+};
+Description describe();
+
+struct Alive {
+  int64_t engines = 0, gpuBytes = 0;
+};
+Alive alive();
+
+struct EngineOptions {
+  Graph graph;
+  std::string device = "cpu";
+  int64_t seed = 0;
+  int threads = 1;
+  bool bf16 = false, training = false;
+  TrainingSettings settings;
+};
+
+struct TensorValues {
+  std::vector<int64_t> shape;
+  std::vector<float> values;
+};
+struct HeadValues {
+  std::vector<TensorValues> box, cls, mask;
+};
+struct MapValues {
+  bool hasO2m = false, hasPrototypes = false;
+  HeadValues o2m, o2o;
+  TensorValues prototypes;
+};
+
+/** Views of the caller's memory; `boxes` are six numbers each: image, class, corners. */
+struct BatchView {
+  const float* images = nullptr;
+  int count = 0, height = 0, width = 0;
+  const float* boxes = nullptr;
+  size_t boxCount = 0;
+};
+struct RenderedBatch {
+  std::vector<float> images, boxes;
+  int count = 0, size = 0;
+};
+
+struct LoadReport {
+  struct Mismatch {
+    std::string name;
+    std::vector<int64_t> file, graph;
+  };
+  std::vector<std::string> matched, missing, unused;
+  std::vector<Mismatch> mismatched;
+  std::map<std::string, std::string> metadata;
+};
+
+struct StepProgress {
+  int epoch = 0, batch = 0, batches = 0;
+  LossItems losses;
+  double lr = 0, imagesPerSecond = 0;
+  uint64_t memoryBytes = 0;
+};
+struct EpochResult {
+  LossItems losses;
+  double lr = 0;
+  int batch = 0, batches = 0;
+  int64_t images = 0, skipped = 0;
+  double data = 0, forward = 0, backward = 0, optimizer = 0;
+};
+struct ProbeResult {
+  uint64_t bytes = 0;
+  double seconds = 0;
+};
+
+/** One engine; every method is called on one thread, but `interrupt`. */
+class Engine {
+ public:
+  explicit Engine(const EngineOptions& options);
+  ~Engine();
+
+  int64_t parameters() const;
+  LoadReport load(const std::string& path);
+  uint64_t save(const std::string& path, const std::map<std::string, std::string>& metadata);
+  uint64_t checkpoint(const std::string& path, const std::map<std::string, std::string>& metadata);
+  std::map<std::string, std::string> restore(const std::string& path);
+
+  void setDataset(const std::string& split, const std::string& path,
+                  std::vector<ImageEntry> images);
+  EpochResult trainEpoch(int epoch, int from,
+                         const std::function<void(const StepProgress&)>& progress);
+  Evaluation evaluate(const std::string& split, int batch, int imageSize,
+                      const std::function<void(int64_t, int64_t)>& progress, double* seconds);
+  std::vector<std::vector<Found>> predict(const BatchView& batch, double confidence);
+  RenderedBatch render(int epoch, int batch);
+  ProbeResult probe(int batch, int imageSize);
+
+  MapValues forward(const BatchView& batch, bool training);
+  LossItems losses(const BatchView& batch, double o2mShare);
+  LossItems step(const BatchView& batch, int epoch, int64_t iteration);
+  TensorValues tensor(const std::string& name, const std::string& of);
+
+  /** From any thread: ends the epoch or evaluation under way after its step. */
+  void interrupt();
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace vantage

@@ -1,0 +1,14 @@
+// Expected failures of the engine: a code of native/index.d.ts and a sentence.
+#pragma once
+#include <stdexcept>
+#include <string>
+
+namespace vantage {
+
+struct EngineError : std::runtime_error {
+  std::string code;
+  EngineError(std::string code, const std::string& detail)
+      : std::runtime_error(detail), code(std::move(code)) {}
+};
+
+}  // namespace vantage

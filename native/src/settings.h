@@ -1,0 +1,43 @@
+// Settings and reports that cross the engine's face, as plain values: the C++ side of
+// native/index.d.ts, with the same names and meanings. No torch here.
+#pragma once
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace vantage {
+
+struct Augmentation {
+  double mosaic = 0, mixup = 0, flipLeftRight = 0, flipUpDown = 0;
+  double scale = 0, translate = 0, rotate = 0, shear = 0;
+  std::array<double, 3> hsv{};
+  int closeMosaic = 0;
+};
+
+struct TrainingSettings {
+  enum class Optimizer { adamw, sgd, musgd } optimizer = Optimizer::adamw;
+  int epochs = 1, batch = 16, imageSize = 640, nominalBatch = 64;
+  double lr0 = 0.01, lrf = 0.01, momentum = 0.937, weightDecay = 5e-4;
+  bool cosine = false;
+  double warmupEpochs = 3, warmupMomentum = 0.8, warmupBiasLr = 0.1, clipNorm = 10;
+  double emaDecay = 0.9999, emaUpdates = 2000;
+  double boxGain = 7.5, clsGain = 0.5, dflGain = 1.5;
+  Augmentation augmentation;
+};
+
+struct LossItems {
+  double total = 0, box = 0, cls = 0, dfl = 0;
+};
+
+/** Box of a class in pixels of its image. */
+struct Truth {
+  float cls = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0;
+};
+
+/** A found box in pixels of the input. */
+struct Found {
+  float x1 = 0, y1 = 0, x2 = 0, y2 = 0, confidence = 0, cls = 0;
+};
+
+}  // namespace vantage

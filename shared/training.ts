@@ -1,0 +1,186 @@
+// Wire shapes of training runs, their dataset and the model registry. Field names are the
+// contract's; boxes are corners in pixels.
+
+import { z } from "zod";
+import { VARIANT_NAMES } from "./detector.ts";
+
+const instant = () => z.iso.datetime();
+
+export const AUGMENTATIONS = ["minimal", "standard", "aggressive"] as const;
+export const OPTIMIZERS = ["auto", "adamw", "sgd", "musgd"] as const;
+export const ALIASES = ["production", "staging", "canary"] as const;
+export type Alias = (typeof ALIASES)[number];
+
+export const EPOCHS_DEFAULT = 50;
+export const IMAGE_SIZE_DEFAULT = 640;
+export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
+
+/** Where the first weights come from; null is none. */
+export const Pretrained = z
+  .union([z.object({ model_id: z.uuid() }), z.object({ weights_id: z.uuid() })])
+  .nullable();
+
+/** What a run is asked to do. */
+export const TrainSettings = z
+  .object({
+    variant: z.enum(VARIANT_NAMES).default("det26n"),
+    task: z.enum(["detection", "segmentation"]).default("detection"),
+    epochs: z.number().int().min(1).max(10_000).default(EPOCHS_DEFAULT),
+    image_size: z
+      .number()
+      .int()
+      .min(32)
+      .max(2048)
+      .multipleOf(32)
+      .default(IMAGE_SIZE_DEFAULT)
+      .meta({ description: "side of the square input in pixels; 1280 for small objects" }),
+    batch_size: z
+      .number()
+      .int()
+      .min(1)
+      .max(1024)
+      .nullable()
+      .default(null)
+      .meta({ description: "images a step; null is what the device's memory allows, 64 at most" }),
+    augmentation: z.enum(AUGMENTATIONS).default("standard"),
+    learning_rate: z
+      .number()
+      .positive()
+      .max(1)
+      .nullable()
+      .default(null)
+      .meta({ description: "null is automatic" }),
+    optimizer: z.enum(OPTIMIZERS).default("auto"),
+    patience: z
+      .number()
+      .int()
+      .min(0)
+      .max(10_000)
+      .default(100)
+      .meta({ description: "epochs without a better mAP50-95 before it ends; 0 is never" }),
+    seed: z.number().int().min(0).max(4_294_967_295).default(0),
+    val_share: z.number().min(0.05).max(0.5).default(0.2),
+    pretrained: Pretrained.default(null),
+  })
+  .meta({ id: "TrainSettings" });
+export type TrainSettings = z.infer<typeof TrainSettings>;
+
+export const RUN_STATES = ["queued", "running", "completed", "failed", "stopped"] as const;
+
+/** One-to-one branch's items, means over the epoch. */
+export const RunLosses = z.object({ box: z.number(), cls: z.number(), dfl: z.number() });
+
+/** Keys of the contract: `per_class/{class}/{metric}`, a `/` of a class name as `%2F`. */
+export const CLASS_METRICS = ["precision", "recall", "mAP50", "mAP50-95"] as const;
+export const classMetricKey = (className: string, metric: (typeof CLASS_METRICS)[number]) =>
+  `per_class/${className.replaceAll("%", "%25").replaceAll("/", "%2F")}/${metric}`;
+
+/**
+ * Metrics by name: `mAP50`, `mAP50-95`, `precision`, `recall`, and `per_class/{class}/{metric}` for
+ * the classes with objects in the validation split.
+ */
+export const MetricMap = z.record(z.string(), z.number());
+export type MetricMap = z.infer<typeof MetricMap>;
+
+/** One epoch of a run. */
+export const RunEpoch = z
+  .object({
+    epoch: z.number().int().meta({ description: "from 1" }),
+    losses: RunLosses,
+    metrics: MetricMap,
+    learning_rate: z.number(),
+    seconds: z.number(),
+  })
+  .meta({ id: "RunEpoch" });
+export type RunEpoch = z.infer<typeof RunEpoch>;
+
+/** What the automatic settings came to on the node. */
+export const ResolvedSettings = z
+  .object({
+    device: z.string(),
+    precision: z.enum(["fp32", "bf16"]),
+    batch_size: z.number().int(),
+    optimizer: z.enum(["adamw", "sgd", "musgd"]),
+    learning_rate: z.number(),
+    train_images: z.number().int(),
+    val_images: z.number().int(),
+    /** Of the first weights, where there were any. */
+    pretrained: z
+      .object({
+        matched: z.number().int(),
+        of: z.number().int(),
+        mismatched: z.array(z.string()),
+        missing: z.array(z.string()),
+        unused: z.array(z.string()),
+      })
+      .nullable(),
+  })
+  .meta({ id: "ResolvedSettings" });
+export type ResolvedSettings = z.infer<typeof ResolvedSettings>;
+
+/** An object that a run left: a chart, a picture, a log. */
+export const ArtifactObject = z.object({
+  name: z.string().meta({ example: "results.png" }),
+  key: z.string(),
+  bytes: z.number().int(),
+  content_type: z.string(),
+});
+export type ArtifactObject = z.infer<typeof ArtifactObject>;
+
+export const TrainingRun = z
+  .object({
+    run_id: z.uuid(),
+    project_id: z.uuid(),
+    job_id: z.uuid().nullable().meta({ description: "null once the job was deleted" }),
+    name: z.string(),
+    notes: z.string(),
+    status: z.enum(RUN_STATES),
+    failure: z.string().nullable(),
+    stop_requested: z.boolean(),
+    settings: TrainSettings,
+    resolved: ResolvedSettings.nullable(),
+    classes: z.array(z.string()),
+    dataset_sha256: z.string().nullable(),
+    epoch: z.number().int().meta({ description: "epochs done" }),
+    epochs: z.number().int(),
+    loss: RunLosses.nullable(),
+    mAP: z
+      .object({ mAP50: z.number(), "mAP50-95": z.number() })
+      .nullable()
+      .meta({ description: "of the last epoch" }),
+    eta_seconds: z.number().nullable(),
+    best_metrics: MetricMap.nullable().meta({
+      description: "of the best epoch by mAP50-95; final once the run ended",
+    }),
+    best_epoch: z.number().int().nullable(),
+    model_id: z.uuid().nullable().meta({ description: "the newest model it registered" }),
+    topic: z.string(),
+    created_at: instant(),
+    started_at: instant().nullable(),
+    ended_at: instant().nullable(),
+  })
+  .meta({ id: "TrainingRun" });
+export type TrainingRun = z.infer<typeof TrainingRun>;
+
+export const Model = z
+  .object({
+    model_id: z.uuid(),
+    project_id: z.uuid().nullable(),
+    run_id: z.uuid().nullable().meta({ description: "null for an imported one" }),
+    name: z.string(),
+    version: z.number().int().meta({ description: "counts up within a name" }),
+    variant: z.enum(VARIANT_NAMES),
+    task: TrainSettings.shape.task,
+    classes: z.array(z.string()),
+    image_size: z.number().int(),
+    parameters: z.number().int(),
+    bytes: z.number().int(),
+    sha256: z.string(),
+    metrics: MetricMap,
+    aliases: z.array(z.enum(ALIASES)),
+    active: z.boolean(),
+    download_url: z.string().meta({ description: "its weights as safetensors" }),
+    created_at: instant(),
+  })
+  .meta({ id: "Model" });
+export type Model = z.infer<typeof Model>;
