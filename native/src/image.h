@@ -64,6 +64,8 @@ void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, floa
  */
 int renderCuda(const uint8_t* file, const Plan* plans, int count, int size, float* out,
                void* stream);
+/** Memory that is free on the current GPU. */
+int64_t gpuFreeBytes();
 #endif
 
 }  // namespace vantage

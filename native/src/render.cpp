@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <functional>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -130,19 +132,25 @@ void renderRow(const uint8_t* file, const Plan& plan, int size, int y, Rows& row
 void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out,
                int threads) {
   const int strips = (size + kRows - 1) / kRows;
-  const size_t bytes = size_t{3} * static_cast<size_t>(size) * static_cast<size_t>(size);
+  const size_t pixels = size_t{3} * static_cast<size_t>(size) * static_cast<size_t>(size);
+  const int jobs = count * strips, workers = std::clamp(threads, 1, std::max(jobs, 1));
   std::atomic<int> next{0};
-  const auto work = [&] {
-    Rows rows(size);
-    for (int job = next++; job < count * strips; job = next++) {
+  const auto work = [&](Rows& rows) {
+    for (int job = next++; job < jobs; job = next++) {
       const int image = job / strips, from = job % strips * kRows;
       for (int y = from; y < std::min(from + kRows, size); y++)
-        renderRow(file, plans[image], size, y, rows, out + image * bytes);
+        renderRow(file, plans[image], size, y, rows, out + image * pixels);
     }
   };
+  std::vector<Rows> scratch(static_cast<size_t>(workers), Rows(size));
   std::vector<std::thread> helpers;
-  for (int i = 1; i < std::min(threads, count * strips); i++) helpers.emplace_back(work);
-  work();
+  helpers.reserve(scratch.size());
+  try {
+    for (int i = 1; i < workers; i++) helpers.emplace_back(work, std::ref(scratch[i]));
+  } catch (const std::system_error&) {
+    // No more threads are to be had: those that are here do it all.
+  }
+  work(scratch[0]);
   for (std::thread& helper : helpers) helper.join();
 }
 

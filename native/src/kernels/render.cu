@@ -39,4 +39,9 @@ int renderCuda(const uint8_t* file, const Plan* plans, int count, int size, floa
   return cudaGetLastError();
 }
 
+int64_t gpuFreeBytes() {
+  size_t free = 0, all = 0;
+  return cudaMemGetInfo(&free, &all) == cudaSuccess ? static_cast<int64_t>(free) : 0;
+}
+
 }  // namespace vantage
