@@ -448,3 +448,24 @@ export const Outcome = z.discriminatedUnion("outcome", [
 ]);
 export type Outcome = z.infer<typeof Outcome>;
 export const FinishRequest = z.object({ fence: z.number().int(), outcome: Outcome });
+
+/** What a node may write beside its payload's targets: nothing that a browser would run. */
+export const TARGET_TYPES = [
+  "application/octet-stream",
+  "application/json",
+  "text/plain",
+  "text/csv",
+  "image/png",
+  "image/jpeg",
+] as const;
+export type TargetType = (typeof TARGET_TYPES)[number];
+
+/** Asks for a place for an object, of which there is a new one each time. */
+export const TargetRequest = z.object({
+  fence: z.number().int(),
+  name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
+  content_type: z.enum(TARGET_TYPES),
+});
+
+/** Asks for another address of an object that the payload names: the first one may have run out. */
+export const SourceRequest = z.object({ fence: z.number().int(), key: z.string() });

@@ -1,6 +1,6 @@
 // What a task works with, and what all kinds share: opening a video or image as numbered frames.
 
-import type { ObjectSource, TaskProgress } from "../../shared/tasks.ts";
+import type { ObjectSource, ObjectTarget, TargetType, TaskProgress } from "../../shared/tasks.ts";
 import type { Cache } from "../cache.ts";
 import { BrokenMedia, TaskFailure } from "../failure.ts";
 import type { Tools } from "../ffmpeg.ts";
@@ -19,10 +19,30 @@ export interface TaskContext {
   segmenter(name: string | null): Promise<Segmenter>;
   /** Frames that were clicked last, encoded; they live as long as the process. */
   encodings: Encodings;
-  progress(progress: TaskProgress): void;
+  /** Those that come too often are left out, but never the last frame's, nor one that `must`. */
+  progress(progress: TaskProgress, must?: boolean): void;
   /** Says to stop soon and keep what is done. */
   cancel: AbortSignal;
+  /** Says to put the work aside for another attempt: fail with `Paused` then. */
+  pause: AbortSignal;
+  /** Where an object that the payload has no place for is written; another place each time. */
+  target(name: string, contentType: TargetType): Promise<ObjectTarget>;
+  /** An object of the payload under a new address: the first one runs out after 12 hours. */
+  source(key: string): Promise<ObjectSource>;
+  machine: Machine;
   log: Log;
+}
+
+/** What a task that trains or predicts works on. */
+export interface Machine {
+  device: "cpu" | "cuda";
+  cpuThreads: number;
+  trainingDir: string;
+}
+
+/** The work was put aside, and what is needed to go on was handed in. */
+export class Paused extends Error {
+  override readonly name = "Paused";
 }
 
 /** Frames of one file by their place in display order. */

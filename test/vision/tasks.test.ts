@@ -83,6 +83,8 @@ describe("the door", () => {
     ["POST", "/node/heartbeat"],
     ["POST", `/node/tasks/${ABSENT}/progress`],
     ["POST", `/node/tasks/${ABSENT}/finish`],
+    ["POST", `/node/tasks/${ABSENT}/target`],
+    ["POST", `/node/tasks/${ABSENT}/source`],
     ["GET", "/node/socket"],
   ];
   const adminRoutes = [

@@ -21,6 +21,7 @@ import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { addTaskAdministration } from "./admin-routes.ts";
 import { doorbellOf, nextRing } from "./bell.ts";
+import { addNodeObjects } from "./node-objects.ts";
 import { authenticateNode, noteHeartbeat, registerNode } from "./nodes.ts";
 import { signReferences } from "./objects.ts";
 import { type Claimed, claim, findTask, finish, heartbeat, reportProgress } from "./queue.ts";
@@ -47,6 +48,7 @@ export function addNodeRoutes<Service extends Parts>(app: App<Service>, handlers
   addHeartbeat(routes);
   addProgress(routes, handlers);
   addFinish(routes, handlers);
+  addNodeObjects(routes);
   addSocket(routes);
   addTaskAdministration(routes, handlers);
 }

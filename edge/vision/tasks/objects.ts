@@ -105,17 +105,41 @@ interface Reference {
   url: "";
   key: string;
   content_type?: string;
+  bytes?: number;
 }
 
 const isReference = (value: object): value is Reference =>
   "url" in value && value.url === "" && "key" in value && typeof value.key === "string";
 
-/** The keys of all references in a payload. */
-export function referencedKeys(value: unknown): string[] {
+/** All references in a payload. */
+function referencesOf(value: unknown): Reference[] {
   if (typeof value !== "object" || value === null) return [];
-  if (isReference(value)) return [value.key];
-  return Object.values(value).flatMap(referencedKeys);
+  if (isReference(value)) return [value];
+  return Object.values(value).flatMap(referencesOf);
 }
+
+/** The keys of all references in a payload. */
+export const referencedKeys = (value: unknown): string[] =>
+  referencesOf(value).map(({ key }) => key);
+
+/** The reference by which a payload lets its node read an object, or null. */
+export function sourceIn(payload: unknown, key: string): ObjectSource | null {
+  const found = referencesOf(payload).find(
+    (one) => one.key === key && one.content_type === undefined,
+  );
+  return found ? source(found.key, found.bytes ?? 0) : null;
+}
+
+/** Where a running task's node puts an object of this name: another place each time. */
+export const freshTarget = (
+  task: { workspaceId: string; subject: string; fence: number },
+  name: string,
+  contentType: string,
+): ObjectTarget => {
+  const folder = `ws/${task.workspaceId}/${task.subject.replaceAll(":", "/")}`;
+  const unique = crypto.randomUUID().slice(0, 8);
+  return target(`${folder}/${task.fence}-${unique}/${name}`, contentType);
+};
 
 /** A copy of a payload in which every reference has its address: to write, or to read. */
 export async function signReferences(parts: SigningParts, value: unknown): Promise<unknown> {

@@ -243,7 +243,7 @@ export async function heartbeat(
 const VERDICT = sql`CASE WHEN revoke_requested_at IS NOT NULL THEN 'revoke'
   WHEN cancel_requested_at IS NOT NULL THEN 'cancel' ELSE 'go_on' END`;
 
-interface Report {
+export interface Report {
   nodeId: string;
   taskId: string;
   fence: number;
@@ -265,6 +265,25 @@ export async function reportProgress(
   if (!row) throw await refusal(database, { nodeId, taskId, fence });
   const { verdict, ...task } = row;
   return { task, verdict };
+}
+
+/**
+ * Replaces members of a running task's payload for later attempts. False when it does not run under
+ * this fence any more, or the patch names an object that is not its workspace's own.
+ */
+export async function amendPayload(
+  database: Database,
+  { taskId, fence }: { taskId: string; fence: number },
+  patch: Record<string, unknown>,
+): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    UPDATE task SET payload = payload || ${given(patch)}
+     WHERE id = ${taskId}::uuid AND state = 'running' AND fence = ${fence}::bigint
+       AND NOT EXISTS (
+         SELECT FROM jsonb_array_elements_text(${given(referencedKeys(patch))}) AS key
+          WHERE NOT starts_with(key, 'ws/' || task.workspace_id::text || '/'))
+    RETURNING id`);
+  return rows.length > 0;
 }
 
 /**
@@ -318,7 +337,10 @@ const errorEntries = (error: { code: string; detail: string } | null, now: SQL, 
         'at', ${wire(now)}))`;
 
 /** Why a node's write changed nothing. */
-async function refusal(database: Database, { nodeId, taskId, fence }: Report): Promise<Failure> {
+export async function refusal(
+  database: Database,
+  { nodeId, taskId, fence }: Report,
+): Promise<Failure> {
   const [one] = await heldBy(database, nodeId, taskId);
   if (!one) {
     const detail = "the task is not yours any more: end its process and report nothing";

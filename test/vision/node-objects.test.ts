@@ -1,0 +1,150 @@
+// Addresses that a node asks for while it works, in workerd, with the real Postgres and object
+// store. Goal: a node reads and writes only what its task may, only while the task is its own, and
+// a later attempt finds what an earlier one left.
+
+import { sql } from "drizzle-orm";
+import { beforeAll, describe, expect, it } from "vitest";
+import { source, target } from "../../edge/vision/tasks/objects.ts";
+import { amendPayload, findTask } from "../../edge/vision/tasks/queue.ts";
+import { type ClaimedTask, ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
+import { ABSENT, createTaskWorld, DONE, refusal, type TaskWorld } from "../support/task-world.ts";
+
+let world: TaskWorld;
+beforeAll(async () => {
+  world = await createTaskWorld();
+});
+
+const ask = (task: ClaimedTask, what: string, body: object, by = world.node) =>
+  by.post(`/node/tasks/${task.task_id}/${what}`, { fence: task.fence, ...body });
+const image = { name: "results.png", content_type: "image/png" };
+
+/** A claimed task of the subject run:1. */
+async function running(more: object = {}): Promise<ClaimedTask> {
+  await world.enqueued({ subject: "run:1", ...more });
+  return world.claimed();
+}
+
+async function refuses(task: ClaimedTask, status: [number, string], by = world.node, fence = 0) {
+  const body = { fence: task.fence + fence };
+  expect(await refusal(await ask(task, "target", { ...image, ...body }, by))).toEqual(status);
+  const key = (task.payload.video as { key: string }).key;
+  expect(await refusal(await ask(task, "source", { key, ...body }, by))).toEqual(status);
+}
+
+describe("POST /node/tasks/{task_id}/target", () => {
+  it("gives a new place in the subject's folder each time, to be written and read", async () => {
+    const task = await running();
+    const places: ObjectTarget[] = [];
+    for (const _ of [1, 2]) {
+      const response = await ask(task, "target", image);
+      expect(response.status).toBe(200);
+      places.push(ObjectTarget.parse(await response.json()));
+    }
+    const [one, other] = places as [ObjectTarget, ObjectTarget];
+    const folder = `ws/${world.workspace}/run/1/${task.fence}-`;
+    for (const { key, content_type } of places) {
+      expect(key.startsWith(folder) && key.endsWith("/results.png")).toBe(true);
+      expect(content_type).toBe("image/png");
+    }
+    expect(one.key).not.toBe(other.key);
+    const headers = { "Content-Type": "image/png" };
+    const put = await fetch(one.url, { method: "PUT", headers, body: "a picture" });
+    expect(put.status).toBe(200);
+    // Another type than the one that was asked for is not what was signed.
+    const wrong = { "Content-Type": "text/html" };
+    const refused = await fetch(other.url, { method: "PUT", headers: wrong, body: "x" });
+    expect(refused.status).toBe(403);
+    // A later attempt reads it, once the payload names it.
+    const patch = { resume: source(one.key, 9) };
+    expect(await amendPayload(world.visionDatabase, asQueue(task), patch)).toBe(true);
+    const again = await ask(task, "source", { key: one.key });
+    const read = ObjectSource.parse(await again.json());
+    expect(read).toMatchObject({ key: one.key, bytes: 9 });
+    expect(await (await fetch(read.url)).text()).toBe("a picture");
+    await world.finish(task, DONE);
+  });
+
+  it("takes plain file names and types that no browser runs, and refuses others", async () => {
+    const task = await running();
+    const names = ["../x", "a/b", "", ".hidden", "x".repeat(101), "a\0", "é"];
+    for (const name of names) {
+      const answer = await refusal(await ask(task, "target", { ...image, name }));
+      expect([name, ...answer]).toEqual([name, 422, "invalid_request"]);
+    }
+    const page = await ask(task, "target", { name: "x.html", content_type: "text/html" });
+    expect(await refusal(page)).toEqual([422, "invalid_request"]);
+    const { headers } = world.node;
+    for (const what of ["target", "source"]) {
+      const url = world.url(`/node/tasks/${task.task_id}/${what}`);
+      const broken = await fetch(url, { method: "POST", headers, body: "{" });
+      expect(await refusal(broken)).toEqual([400, "bad_body"]);
+    }
+    await world.finish(task, DONE);
+  });
+});
+
+describe("POST /node/tasks/{task_id}/source", () => {
+  it("gives addresses of what the payload lets the node read, and of nothing else", async () => {
+    const video = source(`ws/${world.workspace}/video`, 12);
+    const images = [target(`ws/${world.workspace}/image`, "image/jpeg")];
+    const payload = { video, video_id: "v", frames: [0], images };
+    const task = await running({ payload });
+    const answer = await ask(task, "source", { key: video.key });
+    expect(answer.status).toBe(200);
+    const given = ObjectSource.parse(await answer.json());
+    expect(given).toMatchObject({ key: video.key, bytes: 12 });
+    expect(new URL(given.url).searchParams.get("X-Amz-Expires")).toBe("43200");
+    for (const key of [images[0]?.key, `ws/${world.workspace}/other`, "ws/x/video", ""]) {
+      const other = await ask(task, "source", { key });
+      expect(await refusal(other)).toEqual([404, "not_found"]);
+    }
+    expect(await refusal(await ask(task, "source", {}))).toEqual([422, "invalid_request"]);
+    await world.finish(task, DONE);
+  });
+});
+
+describe("the fence", () => {
+  it("keeps out another node, an older claim, and whoever's task ended or was revoked", async () => {
+    const task = await running();
+    await refuses(task, [409, "lease_stale"], world.other);
+    await refuses(task, [409, "lease_stale"], world.node, -1);
+    await refuses({ ...task, task_id: ABSENT }, [409, "lease_stale"]);
+    await world.asAdmin(`/admin/tasks/${task.task_id}/revoke`, "POST");
+    const revoked = await ask(task, "target", image);
+    expect(await revoked.json()).toMatchObject({ code: "lease_stale", verdict: "revoke" });
+    await world.finish(task, { outcome: "revoked", exited: true });
+    await refuses(task, [409, "lease_stale"]);
+  });
+});
+
+describe("amendPayload", () => {
+  it("hands later attempts what an earlier one left, once and under its fence", async () => {
+    const database = world.visionDatabase;
+    const task = await running();
+    const key = `ws/${world.workspace}/run/1/checkpoint`;
+    const resume = { checkpoint: source(key, 5), at: { epoch: 2, batch: 7 } };
+    expect(await amendPayload(database, asQueue(task), { resume: null })).toBe(true);
+    expect(await amendPayload(database, asQueue(task), { resume })).toBe(true);
+    for (const fence of [task.fence - 1, task.fence + 1]) {
+      const other = { taskId: task.task_id, fence };
+      expect(await amendPayload(database, other, { resume: null })).toBe(false);
+    }
+    const foreign = { resume: { checkpoint: source("ws/another/run/1/checkpoint", 5) } };
+    expect(await amendPayload(database, asQueue(task), foreign)).toBe(false);
+    await world.finish(task, { outcome: "failed", code: "x", detail: "y", retryable: true });
+    expect(await amendPayload(database, asQueue(task), { resume: null })).toBe(false);
+    await database.execute(sql`
+      UPDATE task SET available_at = now() WHERE id = ${task.task_id}::uuid`);
+    const second = await world.claimed();
+    expect(second).toMatchObject({ task_id: task.task_id, attempt: 2 });
+    const { checkpoint, at } = second.payload.resume as typeof resume;
+    expect(at).toEqual({ epoch: 2, batch: 7 });
+    expect(checkpoint).toMatchObject({ key, bytes: 5, url: expect.stringMatching(/Signature/) });
+    expect(second.payload.video).toMatchObject({ key: `ws/${world.workspace}/a` });
+    const stored = await findTask(database, task.task_id);
+    expect(JSON.stringify(stored?.payload)).not.toContain("Signature");
+    await world.finish(second, DONE);
+  });
+});
+
+const asQueue = ({ task_id: taskId, fence }: ClaimedTask) => ({ taskId, fence });
