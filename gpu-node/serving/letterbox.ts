@@ -37,8 +37,8 @@ export async function letterbox(
   const { width, height } = fitSize(of, side);
   const fitted = await resize(picture, { width, height });
   // What is left over is split; an odd pixel goes to the right or the bottom.
-  const left = Math.round((side - width) / 2 - 0.1);
-  const top = Math.round((side - height) / 2 - 0.1);
+  const left = Math.max(0, Math.round((side - width) / 2 - 0.1));
+  const top = Math.max(0, Math.round((side - height) / 2 - 0.1));
   const plane = side * side;
   const pixels = new Float32Array(3 * plane).fill(UNIT[GREY] as number);
   const { data } = fitted;

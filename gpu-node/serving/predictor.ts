@@ -207,7 +207,7 @@ export class Predictors {
       const seconds = (performance.now() - started) / 1_000;
       const { model_id, variant, image_size } = model;
       log.info("model_opened", { model_id, variant, image_size, device, seconds });
-      this.#open.add(name);
+      if (this.#kept.has(name)) this.#open.add(name);
       this.#tell();
       return predictor;
     } catch (thrown) {
