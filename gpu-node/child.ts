@@ -10,6 +10,7 @@ import { TaskFailure } from "./failure.ts";
 import { createLog, toStandardOutput } from "./log.ts";
 import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";
 import type { OpenOptions, Segmenter } from "./segmenters/segmenter.ts";
+import { Predictors } from "./serving/predictor.ts";
 import { Encodings, type TaskContext } from "./tasks/context.ts";
 import { runTask } from "./tasks/run.ts";
 
@@ -80,7 +81,10 @@ async function ask(taskId: string, what: Ask) {
   throw new TaskFailure("store_unavailable", answer.problem, { retryable: true });
 }
 
-type Parts = Pick<TaskContext, "cache" | "tools" | "segmenter" | "encodings" | "machine" | "log">;
+type Parts = Pick<
+  TaskContext,
+  "cache" | "tools" | "segmenter" | "encodings" | "predictors" | "machine" | "log"
+>;
 
 async function openParts(
   settings: ChildSettings,
@@ -91,6 +95,9 @@ async function openParts(
   const machine = { device, cpuThreads, trainingDir: settings.trainingDir };
   const cache = await openCache({ dir: cacheDir, bytesMax: cacheBytesMax, log });
   const encodings = new Encodings();
+  const predictors = new Predictors(cache, { cpuThreads, device }, log, (models) =>
+    say({ type: "loaded", models }),
+  );
   let current: { name: string | null; segmenter: Promise<Segmenter> } | undefined;
   const segmenter = async (name: string | null) => {
     if (current?.name === name) return current.segmenter;
@@ -111,7 +118,7 @@ async function openParts(
     });
     return opening;
   };
-  return { cache, tools, segmenter, encodings, machine, log };
+  return { cache, tools, segmenter, encodings, predictors, machine, log };
 }
 
 async function work(

@@ -39,6 +39,8 @@ export type Answer = { object: ObjectTarget | ObjectSource } | { problem: string
 
 export type FromChild =
   | { type: "ready" }
+  /** The models that are open in it now. */
+  | { type: "loaded"; models: string[] }
   | { type: "progress"; taskId: string; progress: TaskProgress }
   | { type: "ask"; taskId: string; id: number; ask: Ask }
   | { type: "outcome"; taskId: string; outcome: Outcome };

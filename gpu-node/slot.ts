@@ -22,6 +22,8 @@ export interface SlotOptions {
   /** Where the child's own log lines go. Default: where the supervisor's go. */
   stdout?: "inherit" | "ignore";
   grace?: Partial<Grace>;
+  /** The models that are open in the child became others. */
+  onLoaded?: () => void;
 }
 
 /** How long each way of ending is tried before the next harder one. */
@@ -68,6 +70,9 @@ export class Slot {
     this.#grace = { ...GRACE, ...options.grace };
   }
 
+  /** Models that are open in the child. */
+  loaded: readonly string[] = [];
+
   get pid(): number | null {
     return this.#child?.group ?? null;
   }
@@ -85,7 +90,7 @@ export class Slot {
     }
     const said = new Promise<Outcome>((resolve) => {
       this.#onMessage = (message) => {
-        if (message.type === "ready" || message.taskId !== task.task_id) return;
+        if (!("taskId" in message) || message.taskId !== task.task_id) return;
         if (message.type === "progress") heard.progress(message.progress);
         else if (message.type === "ask") void this.#answer(message, heard);
         else resolve(message.outcome);
@@ -146,6 +151,12 @@ export class Slot {
     return this.#start();
   }
 
+  #setLoaded(models: readonly string[]) {
+    if (models.join() === this.loaded.join()) return;
+    this.loaded = models;
+    this.#options.onLoaded?.();
+  }
+
   async #answer({ id, ask }: Extract<FromChild, { type: "ask" }>, heard: Heard) {
     this.#tell({ type: "answer", id, answer: await heard.ask(ask) });
   }
@@ -174,7 +185,10 @@ export class Slot {
     spawned.stderr?.setEncoding("utf8").on("data", (text: string) => {
       child.stderr = (child.stderr + text).slice(-STDERR_CHARACTERS);
     });
-    spawned.on("message", (message: FromChild) => this.#onMessage?.(message));
+    spawned.on("message", (message: FromChild) => {
+      if (message.type === "loaded") this.#setLoaded(message.models);
+      else this.#onMessage?.(message);
+    });
     this.#child = child;
     this.#tell({ type: "settings", settings });
     log.info("child_started", { child: child.group });
@@ -195,6 +209,7 @@ export class Slot {
       }
     }
     if (this.#child?.process === spawned) this.#child = null;
+    this.#setLoaded([]);
     this.#options.log.info("child_ended", { child: spawned.pid, ...exit });
     return exit;
   }

@@ -15,7 +15,7 @@ import { pause } from "./transfer.ts";
 export interface WorkerOptions {
   service: Service;
   capabilities: Capabilities;
-  slot: Omit<SlotOptions, "log">;
+  slot: Omit<SlotOptions, "log" | "onLoaded">;
   log: Log;
   clock: Clock;
   /** For tests; the protocol's own otherwise. */
@@ -115,7 +115,7 @@ class Supervisor implements Worker {
     this.#options = options;
     this.#since = options.clock();
     const { capabilities, slot, log, service } = options;
-    const open = () => new Slot({ ...slot, log });
+    const open = () => new Slot({ ...slot, log, onLoaded: () => void this.#heartbeat() });
     this.#slots = Array.from({ length: capabilities.slots }, open);
     this.#counter = open();
     this.#trainer = open();
@@ -385,6 +385,7 @@ class Supervisor implements Worker {
       const verdicts = await this.#options.service.heartbeat({
         tasks: held.map(({ task }) => ({ task_id: task.task_id, fence: task.fence })),
         draining: this.#draining,
+        loaded: [...new Set(this.#slots.flatMap(({ loaded }) => loaded))],
         ...more,
       });
       this.#lastHeartbeat = this.#options.clock();
@@ -444,7 +445,7 @@ const STALLED: Outcome = {
   retryable: true,
 };
 
-const WAITED_FOR: readonly string[] = ["preview", "segment", "frames"];
+const WAITED_FOR: readonly string[] = ["preview", "segment", "frames", "warm", "predict"];
 const isWaitedFor = (kind: string) => WAITED_FOR.includes(kind);
 
 const HARDNESS: Readonly<Record<Verdict | "snooze", number>> = {

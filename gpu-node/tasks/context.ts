@@ -8,6 +8,7 @@ import { type ReadFrame, type ReadOptions, readFrames } from "../frames.ts";
 import type { Log } from "../log.ts";
 import { probeVideo, typeOf, type VideoIndex } from "../media.ts";
 import type { Encoded, Segmenter } from "../segmenters/segmenter.ts";
+import type { Predictors } from "../serving/predictor.ts";
 import { readStill } from "../stills.ts";
 import { decodeIndex, encodeIndex, INDEX_NAME } from "../video-index.ts";
 
@@ -19,6 +20,8 @@ export interface TaskContext {
   segmenter(name: string | null): Promise<Segmenter>;
   /** Frames that were clicked last, encoded; they live as long as the process. */
   encodings: Encodings;
+  /** Models that were used last, open; they live as long as the process. */
+  predictors: Predictors;
   /** Those that come too often are left out, but never the last frame's, nor one that `must`. */
   progress(progress: TaskProgress, must?: boolean): void;
   /** Says to stop soon and keep what is done. */
@@ -50,6 +53,9 @@ export interface Footage {
   width: number;
   height: number;
   frameCount: number;
+  /** Ticks of every frame in display order, and seconds of one tick, as a fraction. */
+  pts: Float64Array;
+  timeBase: readonly [number, number];
   /** The wanted frames, ascending; `wanted` is in any order and may repeat. */
   read(wanted: readonly number[], options?: ReadOptions): AsyncGenerator<ReadFrame>;
   close(): Promise<void>;
@@ -76,7 +82,7 @@ export async function openFootage(
     return {
       width: index.width,
       height: index.height,
-      frameCount: index.pts.length,
+      ...{ frameCount: index.pts.length, pts: index.pts, timeBase: index.timeBase },
       read: (wanted, options) =>
         readFrames(tools, held.path, index, ascending(wanted), {
           signal: context.cancel,
@@ -105,7 +111,9 @@ async function stillFootage(held: { path: string; release(): Promise<void> }): P
       yield { index, picture };
     }
   }
-  return { width: whole.width, height: whole.height, frameCount: 1, read, close: held.release };
+  const { width, height } = whole;
+  const times = { frameCount: 1, pts: Float64Array.of(0), timeBase: [1, 1] as const };
+  return { width, height, ...times, read, close: held.release };
 }
 
 /** The index that the probe left on this node, else one made now by decoding the video once. */

@@ -5,6 +5,7 @@ import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { openCache } from "../../gpu-node/cache.ts";
 import { createLog } from "../../gpu-node/log.ts";
+import { Predictors } from "../../gpu-node/serving/predictor.ts";
 import { Encodings, type TaskContext } from "../../gpu-node/tasks/context.ts";
 import { TOOLS } from "./clips.ts";
 import type { NodeService } from "./node-service.ts";
@@ -19,11 +20,13 @@ export async function taskContext(
   more: Partial<TaskContext> = {},
 ): Promise<TaskContext> {
   const segmenter = openRectangles();
+  const cache = await openCache({ dir: join(dir, "cache"), bytesMax: 1e9, log });
   return {
-    cache: await openCache({ dir: join(dir, "cache"), bytesMax: 1e9, log }),
+    cache,
     tools: TOOLS,
     segmenter: async () => segmenter,
     encodings: new Encodings(),
+    predictors: new Predictors(cache, { cpuThreads: 2, device: "cpu" }, log),
     progress: () => {},
     cancel: new AbortController().signal,
     pause: new AbortController().signal,
