@@ -6,7 +6,7 @@ import { describe, expect, it } from "vitest";
 import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";
 import type { Truth } from "./reference/assigner.ts";
-import { forward, tensorOf } from "./reference/forward.ts";
+import { forward } from "./reference/forward.ts";
 import { detectorLoss, GAINS, o2mShareAt } from "./reference/loss.ts";
 import { Average, Optimizer, type Recipe, ratesAt } from "./reference/optimizer.ts";
 import { endToEnd, type Found } from "./reference/prediction.ts";
@@ -18,7 +18,7 @@ Object.assign(process.env, ENGINE_ENVIRONMENT);
 const loaded = loadEngine();
 if ("missing" in loaded) console.warn(`SKIPPED: ${loaded.missing}`);
 const native = ("native" in loaded ? loaded.native : undefined) as Native;
-const DEBUG = process.env["GOLDEN_FIGURES"] !== undefined;
+const DEBUG = process.env.GOLDEN_FIGURES !== undefined;
 const figure = (name: string, value: unknown) => {
   if (DEBUG) console.warn(name, value);
 };
