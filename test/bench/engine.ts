@@ -1,0 +1,168 @@
+// `npm run bench -- engine`: what a training step costs, beside a plain PyTorch loop of the same
+// graph on the same torch, in one run. Each configuration runs in processes of its own, the two in
+// turn. Where a GPU is: also bf16, larger batches, and the larger variant.
+
+import { spawnSync } from "node:child_process";
+import { join } from "node:path";
+import { parseArgs } from "node:util";
+import { engineEnvironment, loadEngine } from "../../native/load.ts";
+import { detectorGraph, type Variant } from "../../shared/detector.ts";
+
+const { values } = parseArgs({
+  args: process.argv.slice(2).filter((argument) => argument !== "--"),
+  options: {
+    device: { type: "string", default: "cpu" },
+    threads: { type: "string", default: "2" },
+    steps: { type: "string" },
+    /** A Python that has torch. */
+    python: { type: "string", default: "/usr/bin/python3" },
+    /** Of the process that measures one configuration of the engine. */
+    one: { type: "string" },
+  },
+});
+
+interface Configuration {
+  variant: Variant;
+  imageSize: number;
+  batch: number;
+  precision: "fp32" | "bf16";
+  device: "cpu" | "cuda";
+  threads: number;
+  steps: number;
+  warmup: number;
+}
+
+interface Measured {
+  seconds: number;
+  losses: number[];
+  memoryBytes: number | null;
+  parts: Record<string, number>;
+}
+
+const CLASSES = 80;
+const OBJECTS = 8;
+
+/** Boxes of every image: class, corners in pixels. */
+function truthsOf({ batch, imageSize }: Configuration): number[][][] {
+  const side = imageSize / 8;
+  return Array.from({ length: batch }, (_, image) =>
+    Array.from({ length: OBJECTS }, (_, place) => {
+      const x = ((image + 3 * place) % 6) * side + place;
+      const y = ((2 * image + place) % 6) * side + place;
+      return [(image + place) % CLASSES, x, y, x + side * (1 + place / 8), y + side];
+    }),
+  );
+}
+
+async function measureEngine(configuration: Configuration): Promise<Measured> {
+  const { variant, imageSize, batch, precision, device, threads, steps, warmup } = configuration;
+  const loaded = loadEngine();
+  if ("reason" in loaded) throw new Error(loaded.reason);
+  const engine = new loaded.engine.Engine({
+    ...{ graph: detectorGraph(variant, CLASSES), device, seed: 0, threads, precision },
+    training: {
+      ...{ optimizer: "adamw", epochs: 100, batch, imageSize, lr0: 0.001, lrf: 1, cosine: false },
+      ...{ momentum: 0.9, weightDecay: 5e-4, warmupEpochs: 0, warmupMomentum: 0.9 },
+      ...{ warmupBiasLr: 0, nominalBatch: batch, clipNorm: 10, emaDecay: 0.9999 },
+      ...{ emaUpdates: 2000, gains: { box: 7.5, cls: 0.5, dfl: 1.5 } },
+      augmentation: {
+        ...{ mosaic: 0, mixup: 0, flipLeftRight: 0, flipUpDown: 0, scale: 0, translate: 0 },
+        ...{ rotate: 0, shear: 0, hsv: [0, 0, 0], closeMosaic: 0 },
+      },
+    },
+  });
+  await engine.ready;
+  const images = new Float32Array(batch * 3 * imageSize * imageSize);
+  for (let at = 0, state = 1; at < images.length; at++) {
+    state = (state * 48_271) % 2_147_483_647;
+    images[at] = state / 2_147_483_647;
+  }
+  const boxes = Float32Array.from(
+    truthsOf(configuration).flatMap((list, image) => list.flatMap((box) => [image, ...box])),
+  );
+  const given = { images, count: batch, height: imageSize, width: imageSize, boxes };
+  const losses: number[] = [];
+  let began = 0;
+  for (let step = 0; step < warmup + steps; step++) {
+    if (step === warmup) began = performance.now();
+    losses.push((await engine.step(given, { epoch: 0, iteration: step })).total);
+  }
+  const seconds = (performance.now() - began) / 1_000;
+  const memoryBytes =
+    device === "cuda"
+      ? loaded.engine.alive().gpuBytes
+      : process.resourceUsage().maxRSS * 1024;
+  await engine.close();
+  return { seconds, losses, memoryBytes, parts: {} };
+}
+
+const environment = { ...process.env, ...engineEnvironment() };
+
+function run(command: string, args: string[], input: string): Measured | null {
+  const child = spawnSync(command, args, {
+    ...{ input, encoding: "utf8", env: environment, maxBuffer: 1e8, timeout: 600_000 },
+  });
+  const line = child.stdout?.trim().split("\n").at(-1) ?? "";
+  if (child.status !== 0 || !line.startsWith("{")) {
+    process.stderr.write(`${command}: ${(child.stderr || String(child.error)).slice(-500)}\n`);
+    return null;
+  }
+  return JSON.parse(line) as Measured;
+}
+
+function plain(configuration: Configuration): Measured | null {
+  const { variant, imageSize, batch, ...rest } = configuration;
+  const graph = detectorGraph(variant, CLASSES);
+  const truths = truthsOf(configuration);
+  const asked = { graph, image_size: imageSize, batch, truths, lr: 0.001, weight_decay: 5e-4 };
+  const script = join(import.meta.dirname, "plain_torch.py");
+  return run(values.python, [script], JSON.stringify({ ...rest, ...asked }));
+}
+
+function configurations(): Configuration[] {
+  const threads = Number(values.threads);
+  if (values.device !== "cuda") {
+    const common = { device: "cpu", precision: "fp32", variant: "det26n", threads } as const;
+    const steps = Number(values.steps ?? 6);
+    return [
+      { ...common, imageSize: 320, batch: 8, steps, warmup: 2 },
+      { ...common, imageSize: 640, batch: 4, steps, warmup: 2 },
+    ];
+  }
+  const steps = Number(values.steps ?? 30);
+  return (["det26n", "det26m"] as const).flatMap((variant) =>
+    [16, 64, 128].flatMap((batch) =>
+      (["fp32", "bf16"] as const).map((precision) => ({
+        ...{ variant, batch, precision, imageSize: 640, device: "cuda" as const },
+        ...{ threads, steps, warmup: 8 },
+      })),
+    ),
+  );
+}
+
+function main() {
+  const say = (line: string) => process.stdout.write(`${line}\n`);
+  say("| variant | px | batch | precision | engine ms/image | plain ms/image | plain ÷ engine | engine memory |");
+  say("|---|---|---|---|---|---|---|---|");
+  for (const configuration of configurations()) {
+    const own = run(
+      process.execPath,
+      [import.meta.filename, "--one", JSON.stringify(configuration)],
+      "",
+    );
+    const other = plain(configuration);
+    const { variant, imageSize, batch, precision, steps } = configuration;
+    const each = (one: Measured | null) =>
+      one ? (one.seconds * 1_000) / (steps * batch) : Number.NaN;
+    const memory = own?.memoryBytes ? `${Math.round(own.memoryBytes / 1e6)} MB` : "";
+    const figures = [each(own), each(other)].map((value) => value.toFixed(2));
+    const ratio = (each(other) / each(own)).toFixed(2);
+    say(`| ${[variant, imageSize, batch, precision, ...figures, ratio, memory].join(" | ")} |`);
+    say(`<!-- first losses: engine ${own?.losses[0]}, plain ${other?.losses[0]} -->`);
+  }
+}
+
+if (values.one) {
+  const measured = await measureEngine(JSON.parse(values.one) as Configuration);
+  process.stdout.write(`${JSON.stringify(measured)}\n`);
+} else main();

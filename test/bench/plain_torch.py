@@ -1,0 +1,208 @@
+# A plain PyTorch training loop of the same graph: what the engine is measured against. Modules,
+# autograd and AdamW as PyTorch ships them, the loss written as one would. Reads a JSON object from
+# standard input (graph, image_size, batch, steps, warmup, device, precision, threads, boxes, lr,
+# weight_decay, images), and prints one. Needs a Python with torch (Debian: python3-torch).
+
+import json
+import math
+import sys
+import time
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Net(nn.Module):
+    """The graph's nodes in order; only convolutions have weights."""
+
+    def __init__(self, graph):
+        super().__init__()
+        self.graph = graph
+        self.parts = nn.ModuleDict()
+        nodes = graph["nodes"]
+        for at, node in enumerate(nodes):
+            if node["op"] == "conv":
+                inputs, kernel = nodes[node["input"]]["channels"], node["kernel"]
+                shape = dict(stride=node["step"], padding=kernel // 2, groups=node["groups"])
+                conv = nn.Conv2d(inputs, node["channels"], kernel, bias=not node["normalized"], **shape)
+                parts = [conv]
+                if node["normalized"]:
+                    parts.append(nn.BatchNorm2d(node["channels"], eps=1e-3, momentum=0.03))
+                if node["silu"]:
+                    parts.append(nn.SiLU(inplace=True))
+                self.parts[str(at)] = nn.Sequential(*parts)
+        classes = graph["classes"]
+        for branch in (graph["o2m"], graph["o2o"]):
+            for at, stride in zip(branch["cls"], (8, 16, 32)):
+                self.parts[str(at)][0].bias.data[:] = math.log(5 / classes / (640 / stride) ** 2)
+            for at in branch["box"]:
+                self.parts[str(at)][0].bias.data[:] = 2.0
+
+    def forward(self, images):
+        maps = []
+        for at, node in enumerate(self.graph["nodes"]):
+            op = node["op"]
+            source = maps[node["input"]] if "input" in node else None
+            if op == "input":
+                out = images
+            elif op == "conv":
+                out = self.parts[str(at)](source)
+            elif op == "add":
+                out = maps[node["inputs"][0]] + maps[node["inputs"][1]]
+            elif op == "concat":
+                out = torch.cat([maps[one] for one in node["inputs"]], 1)
+            elif op == "slice":
+                out = source[:, node["from"] : node["to"]]
+            elif op == "max_pool":
+                out = F.max_pool2d(source, node["kernel"], 1, node["kernel"] // 2)
+            elif op == "upsample":
+                out = F.interpolate(source, scale_factor=node["factor"])
+            elif op in ("attention", "values"):
+                out = attend(source, node, op == "values")
+            elif op == "detach":
+                out = source.detach()
+            maps.append(out)
+        take = lambda branch: [
+            torch.cat([maps[one].flatten(2) for one in branch[part]], 2).transpose(1, 2).float()
+            for part in ("box", "cls")
+        ]
+        sizes = [maps[one].shape[-2:] for one in self.graph["o2m"]["box"]]
+        return take(self.graph["o2m"]), take(self.graph["o2o"]), sizes
+
+
+def attend(source, node, only_values):
+    count, _, height, width = source.shape
+    heads, key, value = node["heads"], node["key"], node["value"]
+    parts = source.reshape(count, heads, 2 * key + value, height * width)
+    query, keys, values = parts.split([key, key, value], 2)
+    if not only_values:
+        weights = (query.transpose(-2, -1) @ keys * key**-0.5).softmax(-1)
+        values = values @ weights.transpose(-2, -1)
+    return values.reshape(count, heads * value, height, width)
+
+
+def anchors_of(sizes, device):
+    points, strides = [], []
+    for (height, width), stride in zip(sizes, (8, 16, 32)):
+        y, x = torch.meshgrid(
+            torch.arange(height, device=device) + 0.5,
+            torch.arange(width, device=device) + 0.5,
+            indexing="ij",
+        )
+        points.append(torch.stack([x, y], -1).reshape(-1, 2) * stride)
+        strides.append(torch.full((height * width, 1), float(stride), device=device))
+    return torch.cat(points), torch.cat(strides)
+
+
+def ciou(one, other):
+    eps = 1e-7
+    w1, h1 = one[..., 2] - one[..., 0], one[..., 3] - one[..., 1] + eps
+    w2, h2 = other[..., 2] - other[..., 0], other[..., 3] - other[..., 1] + eps
+    low, high = torch.minimum(one, other), torch.maximum(one, other)
+    inner = (low[..., 2:] - high[..., :2]).clamp(min=0)
+    inter = inner[..., 0] * inner[..., 1]
+    iou = inter / (w1 * h1 + w2 * h2 - inter + eps)
+    hull = high[..., 2:] - low[..., :2]
+    diagonal = (hull**2).sum(-1) + eps
+    shift = ((other[..., :2] + other[..., 2:] - one[..., :2] - one[..., 2:]) ** 2).sum(-1) / 4
+    skew = 4 / math.pi**2 * (torch.atan(w2 / h2) - torch.atan(w1 / h1)) ** 2
+    with torch.no_grad():
+        alpha = skew / (skew - iou + 1 + eps)
+    return iou - shift / diagonal - alpha * skew
+
+
+@torch.no_grad()
+def assign(boxes, scores, truths, points, first, last):
+    valid = truths[..., 0] >= 0
+    kinds, corners = truths[..., 0].clamp(min=0).long(), truths[..., 1:]
+    centres, sides = (corners[..., :2] + corners[..., 2:]) / 2, corners[..., 2:] - corners[..., :2]
+    sides = torch.where(sides < 8, torch.full_like(sides, 16), sides)
+    low, high = (centres - sides / 2).unsqueeze(2), (centres + sides / 2).unsqueeze(2)
+    inside = torch.minimum(points - low, high - points).amin(-1).gt(1e-9) & valid.unsqueeze(-1)
+    overlap = ciou(corners.unsqueeze(2), boxes.unsqueeze(1)).clamp(min=0) * inside
+    picked = scores.transpose(1, 2).gather(
+        1, kinds.unsqueeze(-1).expand(-1, -1, scores.shape[1])
+    )
+    metric = picked.sqrt() * overlap**6 * inside
+    best, places = metric.topk(min(first, metric.shape[-1]), -1)
+    chosen = torch.zeros_like(metric).scatter_(-1, places, (best > 1e-9).float())
+    contested = chosen.sum(1, keepdim=True) > 1
+    winner = torch.zeros_like(chosen).scatter_(1, overlap.argmax(1, keepdim=True), 1.0)
+    chosen = torch.where(contested, winner, chosen)
+    if last < first:
+        best, places = (metric * chosen).topk(last, -1)
+        chosen = torch.zeros_like(metric).scatter_(-1, places, (best > 1e-9).float()) * chosen
+    found, owner = chosen.sum(1) > 0, chosen.argmax(1)
+    metric = metric * chosen
+    weight = metric * (overlap * chosen).amax(-1, True) / (metric.amax(-1, True) + 1e-9)
+    target = torch.zeros_like(scores).scatter_(
+        2, kinds.gather(1, owner).unsqueeze(-1), (weight.amax(1) * found).unsqueeze(-1)
+    )
+    return corners.gather(1, owner.unsqueeze(-1).expand(-1, -1, 4)), target, found
+
+
+def branch_loss(maps, truths, sizes, side, first, last):
+    distances, logits = maps
+    points, strides = anchors_of(sizes, logits.device)
+    reach = distances * strides
+    boxes = torch.cat([points - reach[..., :2], points + reach[..., 2:]], -1)
+    goal, target, found = assign(boxes, logits.sigmoid(), truths, points, first, last)
+    total = target.sum().clamp(min=1)
+    cls = F.binary_cross_entropy_with_logits(logits, target, reduction="sum") / total
+    weight = target.sum(-1) * found
+    box = ((1 - ciou(boxes, goal)) * weight).sum() / total
+    wanted = torch.cat([points - goal[..., :2], goal[..., 2:] - points], -1)
+    dfl = ((reach - wanted).abs().mean(-1) / side * weight).sum() / total
+    return (7.5 * box + 0.5 * cls + 1.5 * dfl) * logits.shape[0]
+
+
+def main():
+    given = json.load(sys.stdin)
+    device = torch.device(given["device"])
+    torch.set_num_threads(given["threads"])
+    torch.manual_seed(0)
+    count, side = given["batch"], given["image_size"]
+    net = Net(given["graph"]).to(device).train()
+    if device.type == "cuda":
+        net = net.to(memory_format=torch.channels_last)
+        torch.backends.cudnn.benchmark = True
+    optimizer = torch.optim.AdamW(
+        net.parameters(), lr=given["lr"], betas=(0.9, 0.999), weight_decay=given["weight_decay"]
+    )
+    images = torch.rand(count, 3, side, side, generator=torch.Generator().manual_seed(1)).to(device)
+    truths = torch.tensor(given["truths"], dtype=torch.float32).to(device)
+    bf16 = given["precision"] == "bf16"
+    marks = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
+    sync = torch.cuda.synchronize if device.type == "cuda" else lambda: None
+    losses, began = [], 0.0
+    for step in range(given["warmup"] + given["steps"]):
+        if step == given["warmup"]:
+            sync()
+            began, marks = time.perf_counter(), dict.fromkeys(marks, 0.0)
+        at = [time.perf_counter()]
+        optimizer.zero_grad(set_to_none=True)
+        with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
+            o2m, o2o, sizes = net(images)
+        many = branch_loss(o2m, truths, sizes, side, 10, 10)
+        one = branch_loss(o2o, truths, sizes, side, 7, 1)
+        loss = 0.8 * many + 0.2 * one
+        sync()
+        at.append(time.perf_counter())
+        loss.backward()
+        sync()
+        at.append(time.perf_counter())
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 10.0)
+        optimizer.step()
+        sync()
+        at.append(time.perf_counter())
+        for name, start, end in zip(marks, at, at[1:]):
+            marks[name] += end - start
+        losses.append(loss.item() / count)
+    seconds = time.perf_counter() - began
+    memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
+    report = {"torch": torch.__version__, "seconds": seconds, "parts": marks, "losses": losses}
+    print(json.dumps({**report, "memory_bytes": memory}))
+
+
+main()

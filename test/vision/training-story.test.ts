@@ -1,0 +1,152 @@
+// The story goes on where a job's labels are done: a real node trains a detector on them, is
+// stopped, goes on, and the model that was registered finds what it was trained on.
+
+import { mkdtempSync, openAsBlob, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { basename, join, resolve } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
+import { AnnotationPage, JobStatus } from "../../shared/labeling.ts";
+import { ProgressEvent } from "../../shared/progress.ts";
+import type { Bbox, Prediction } from "../../shared/tasks.ts";
+import { iou } from "../../shared/tracks.ts";
+import { Model, TrainingRun } from "../../shared/training.ts";
+import { frameId, Video } from "../../shared/vision.ts";
+import { rectangles, toolsOrSay } from "../support/clips.ts";
+import { engineOrSay } from "../support/engine.ts";
+import { newProject, type Person, register } from "../support/scripted-node.ts";
+import { createWorld, type World } from "../support/world.ts";
+
+const READY_MS = 300_000;
+const EPOCHS = 60;
+
+let world: World;
+let admin: Person;
+let node: GpuNode;
+let folder: string;
+let video: Video;
+let jobId: string;
+
+async function until<Answer>(ask: () => Promise<Answer>, holds: (answer: Answer) => boolean) {
+  for (const patience = performance.now() + READY_MS; ; ) {
+    const answer = await ask();
+    if (holds(answer)) return answer;
+    if (performance.now() > patience) throw new Error(`still ${JSON.stringify(answer)}`);
+    await new Promise((next) => setTimeout(next, 200));
+  }
+}
+
+const runOf = async (id: string) => TrainingRun.parse(await admin.ok("GET", `/train/${id}`));
+const endedRun = (id: string) =>
+  until(
+    () => runOf(id),
+    ({ status }) => status !== "queued" && status !== "running",
+  );
+
+/** Everything that a run's topic says from now on, to its end. */
+async function heard(id: string): Promise<ProgressEvent[]> {
+  const { url } = await admin.ok<{ url: string }>("POST", `/train/${id}/ticket`, {});
+  const events: ProgressEvent[] = [];
+  const socket = new WebSocket(url);
+  await new Promise<void>((done, fail) => {
+    socket.onerror = () => fail(new Error("the progress socket failed"));
+    socket.onclose = () => done();
+    socket.onmessage = ({ data }) => {
+      events.push(ProgressEvent.parse(JSON.parse(String(data))));
+      if (events.at(-1)?.type === "end") socket.close();
+    };
+  });
+  return events;
+}
+
+describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", () => {
+  beforeAll(async () => {
+    world = await createWorld({ services: ["console", "vision"] });
+    admin = await register(world);
+    folder = mkdtempSync(join(tmpdir(), "vantage-training-story-"));
+    node = startGpuNode({
+      ...{ url: world.urls.vision, dir: join(folder, "node"), modelsDir: join(folder, "models") },
+      ...{ environment: process.env, onLine: () => {} },
+      entry: resolve(import.meta.dirname, "../support/node-main.ts"),
+      code: async () => (await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {})).code,
+    });
+    await node.ready;
+    const { project_id: projectId } = await newProject(admin);
+    const path = rectangles(8);
+    const form = new FormData();
+    form.append("project_id", projectId);
+    form.append("file", await openAsBlob(path), basename(path));
+    const { video_id: id } = await admin.ok<Video>("POST", "/upload", form);
+    const ask = async () => Video.parse(await admin.ok("GET", `/videos/${id}`));
+    video = await until(ask, ({ state }) => state !== "probing");
+    const label = { video_ids: [id], prompts: ["red", "green"], threshold: 0.3, fps: 5 };
+    const started = await admin.ok<{ job_id: string }>("POST", "/label", {
+      ...{ project_id: projectId, ...label },
+    });
+    jobId = started.job_id;
+    const status = async () => JobStatus.parse(await admin.ok("GET", `/status/${jobId}`));
+    const job = await until(status, ({ state }) => state !== "queued" && state !== "running");
+    expect(job.state).toBe("completed");
+  }, READY_MS);
+  afterAll(async () => {
+    await node?.stop();
+    rmSync(folder, { recursive: true, force: true });
+  });
+
+  it("trains, stops, goes on, registers, and finds what it was trained on", async () => {
+    const stats = await admin.ok<{ recommended: object }>("GET", `/train/dataset-stats/${jobId}`);
+    expect(stats.recommended).toMatchObject({ job_id: jobId, variant: "det26n" });
+    const { run_id: id } = await admin.ok<{ run_id: string }>("POST", "/train", {
+      ...{ job_id: jobId, variant: "det26n", epochs: EPOCHS, image_size: 128, batch_size: 8 },
+      ...{ name: "rectangles", augmentation: "minimal", learning_rate: 0.004, patience: 0 },
+    });
+    const listening = heard(id);
+    await until(
+      () => runOf(id),
+      ({ epoch }) => epoch >= 3,
+    );
+    await admin.ok("POST", `/train/${id}/stop`, {});
+    const stopped = await endedRun(id);
+    expect(stopped).toMatchObject({ status: "stopped", failure: null });
+    expect(stopped.epoch).toBeGreaterThanOrEqual(3);
+    expect(stopped.epoch).toBeLessThan(EPOCHS);
+    expect(stopped.model_id).not.toBeNull();
+    const events = await listening;
+    const types = new Set(events.map(({ type }) => type));
+    expect(types.isSupersetOf(new Set(["log", "epoch", "per_class", "end"]))).toBe(true);
+
+    await admin.ok("POST", `/train/${id}/resume`, {});
+    const completed = await endedRun(id);
+    expect(completed).toMatchObject({ status: "completed", epoch: EPOCHS, failure: null });
+    expect(completed.best_metrics?.mAP50).toBeGreaterThan(0.8);
+    expect(completed.best_metrics).toHaveProperty("per_class/red/mAP50-95");
+    const { items } = await admin.ok<{ items: unknown[] }>("GET", "/models");
+    const models = items.map((one) => Model.parse(one));
+    expect(models.filter(({ run_id: of }) => of === id)).toHaveLength(2);
+
+    await admin.ok("POST", `/models/${completed.model_id}/activate`, {});
+    const active = await admin.ok<{ items: unknown[] }>("GET", "/models");
+    const one = active.items.map((each) => Model.parse(each)).filter((each) => each.active);
+    expect(one.map(({ model_id: model }) => model)).toEqual([completed.model_id]);
+    await predicts();
+  }, 600_000);
+
+  /** Objects of a frame that was labeled are found again, in their places and by their names. */
+  async function predicts() {
+    const annotations = AnnotationPage.parse(
+      await admin.ok("GET", `/jobs/${jobId}/annotations?limit=1000`),
+    ).items;
+    const frame = frameId(video.video_id, 6);
+    const truths = annotations.filter(({ frame_id: of }) => of === frame);
+    expect(truths.length).toBeGreaterThan(0);
+    const image = await admin.send("GET", `/videos/${video.video_id}/frames/6.jpg`);
+    const form = new FormData();
+    form.append("file", new Blob([await image.arrayBuffer()]), "frame.jpg");
+    const found = await admin.ok<Prediction[]>("POST", "/predict/image", form);
+    for (const truth of truths) {
+      const same = found.filter((each) => each.class === truth.class);
+      const best = Math.max(0, ...same.map(({ bbox }) => iou(bbox, truth.bbox as Bbox)));
+      expect(best, `${truth.class} at ${truth.bbox}`).toBeGreaterThan(0.5);
+    }
+  }
+});
