@@ -207,19 +207,24 @@ MapValues Engine::forward(const BatchView& batch, bool training) {
   return values;
 }
 
-std::vector<std::vector<Found>> Engine::predict(const BatchView& batch, double confidence) {
-  const at::NoGradGuard guard;
-  Network network = parts_->network.deployed(parts_->evaluated());
-  const NetworkMaps maps = network.forward(parts_->images(batch), Pass{});
+std::vector<std::vector<Found>> detections(Network& network, const at::Tensor& images,
+                                           double confidence) {
+  const NetworkMaps maps = network.forward(images, Pass{});
   const auto [boxes, scores] = decode(maps.o2o);
   const at::Tensor rows = endToEnd(boxes, scores).to(at::kCPU, at::kFloat).contiguous();
   const float* row = rows.data_ptr<float>();
-  std::vector<std::vector<Found>> found(static_cast<size_t>(batch.count));
+  std::vector<std::vector<Found>> found(static_cast<size_t>(images.size(0)));
   for (auto& image : found) {
     for (int64_t at = 0; at < rows.size(1); ++at, row += 6)
       if (row[4] >= confidence) image.push_back({row[0], row[1], row[2], row[3], row[4], row[5]});
   }
   return found;
+}
+
+std::vector<std::vector<Found>> Engine::predict(const BatchView& batch, double confidence) {
+  const at::NoGradGuard guard;
+  Network network = parts_->network.deployed(parts_->evaluated());
+  return detections(network, parts_->images(batch), confidence);
 }
 
 TensorValues Engine::tensor(const std::string& name, const std::string& of) {

@@ -4,6 +4,7 @@
 #pragma once
 #include <memory>
 
+#include "batches.h"
 #include "device.h"
 #include "engine.h"
 #include "network.h"
@@ -21,7 +22,7 @@ struct Parts {
   std::unique_ptr<Optimizer> optimizer;
   std::unique_ptr<Ema> ema;
   /** Null until the split was set. */
-  std::unique_ptr<ImageFile> train, val;
+  std::unique_ptr<Split> train, val;
   /** Iterations done since the last optimiser step: gradients are still being gathered. */
   int64_t gathered = 0;
 
@@ -35,6 +36,10 @@ struct Parts {
   }
   void needsTraining() const;
 };
+
+/** Detections of each image, at most 300, none below `confidence`; of a deployed network. */
+std::vector<std::vector<Found>> detections(Network& network, const at::Tensor& images,
+                                           double confidence);
 
 /** Values of a tensor on the CPU, as the caller gets them. */
 TensorValues valuesOf(const at::Tensor& tensor);
