@@ -23,6 +23,14 @@ const figure = (name: string, value: unknown) => {
   if (DEBUG) console.warn(name, value);
 };
 
+/** Largest distance of a map with running statistics, measured 3.4e-7. */
+const MAP_MAX = 1e-6;
+/**
+ * With the batch's statistics. A noise of 1e-7 in the pixels alone moves the reference's own maps by
+ * 2e-6 with 16 values a channel at stride 32, and by 7e-4 with four: so every scene has 12 or more.
+ */
+const BATCH_MAP_MAX = 1e-4;
+
 const TRAINING: Recipe = {
   ...{ optimizer: "sgd", epochs: 5, batch: 2, lr0: 0.01, lrf: 0.1, cosine: false },
   ...{ momentum: 0.9, weightDecay: 5e-4, warmupEpochs: 0, warmupMomentum: 0.8 },
@@ -35,16 +43,16 @@ const truth = (classIndex: number, ...box: [number, number, number, number]): Tr
 
 describe.skipIf(!native)("forward", () => {
   it.each([
-    ["det26n", "detection", 3, 2, 64, 64],
-    ["det26n", "detection", 3, 1, 64, 96],
-    ["det26n", "detection", 1, 1, 96, 64],
+    ["det26n", "detection", 3, 4, 64, 64],
+    ["det26n", "detection", 3, 2, 64, 96],
+    ["det26n", "detection", 1, 3, 96, 64],
     ["det26n", "detection", 80, 1, 160, 160],
-    ["det26n", "segmentation", 2, 1, 64, 96],
-    ["det26s", "detection", 3, 1, 64, 64],
-    ["det26m", "detection", 2, 1, 64, 64],
-    ["det26l", "detection", 2, 1, 64, 64],
+    ["det26n", "segmentation", 2, 3, 64, 96],
+    ["det26s", "detection", 3, 4, 64, 64],
+    ["det26m", "detection", 2, 4, 64, 64],
+    ["det26l", "detection", 2, 4, 64, 64],
   ] as const)(
-    "%s for %s, %i classes, %i of %i × %i",
+    "of %s for %s of %i classes, %i pictures of %i × %i",
     { timeout: 60_000 },
     async (variant, task, classes, count, height, width) => {
       const graph = detectorGraph(variant, classes, task);
@@ -59,7 +67,7 @@ describe.skipIf(!native)("forward", () => {
           const expected = forward(graph, state, scene.images, { training });
           const distances = mapDistances(found, expected);
           figure(`${variant} ${task} ${height}×${width} training ${training}`, worst(distances));
-          expect(worst(distances)[1]).toBeLessThan(1e-4);
+          expect(worst(distances)[1]).toBeLessThan(training ? BATCH_MAP_MAX : MAP_MAX);
         }
       });
     },
