@@ -5,7 +5,7 @@
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { engineEnvironment, loadEngine } from "../../native/load.ts";
+import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { detectorGraph, type Variant } from "../../shared/detector.ts";
 
 const { values } = parseArgs({
@@ -57,8 +57,8 @@ function truthsOf({ batch, imageSize }: Configuration): number[][][] {
 async function measureEngine(configuration: Configuration): Promise<Measured> {
   const { variant, imageSize, batch, precision, device, threads, steps, warmup } = configuration;
   const loaded = loadEngine();
-  if ("reason" in loaded) throw new Error(loaded.reason);
-  const engine = new loaded.engine.Engine({
+  if ("missing" in loaded) throw new Error(loaded.missing);
+  const engine = new loaded.native.Engine({
     ...{ graph: detectorGraph(variant, CLASSES), device, seed: 0, threads, precision },
     training: {
       ...{ optimizer: "adamw", epochs: 100, batch, imageSize, lr0: 0.001, lrf: 1, cosine: false },
@@ -89,14 +89,12 @@ async function measureEngine(configuration: Configuration): Promise<Measured> {
   }
   const seconds = (performance.now() - began) / 1_000;
   const memoryBytes =
-    device === "cuda"
-      ? loaded.engine.alive().gpuBytes
-      : process.resourceUsage().maxRSS * 1024;
+    device === "cuda" ? loaded.native.alive().gpuBytes : process.resourceUsage().maxRSS * 1024;
   await engine.close();
   return { seconds, losses, memoryBytes, parts: {} };
 }
 
-const environment = { ...process.env, ...engineEnvironment() };
+const environment = { ...process.env, ...ENGINE_ENVIRONMENT };
 
 function run(command: string, args: string[], input: string): Measured | null {
   const child = spawnSync(command, args, {
@@ -142,7 +140,9 @@ function configurations(): Configuration[] {
 
 function main() {
   const say = (line: string) => process.stdout.write(`${line}\n`);
-  say("| variant | px | batch | precision | engine ms/image | plain ms/image | plain ÷ engine | engine memory |");
+  say(
+    "| variant | px | batch | precision | engine ms/image | plain ms/image | plain ÷ engine | engine memory |",
+  );
   say("|---|---|---|---|---|---|---|---|");
   for (const configuration of configurations()) {
     const own = run(
