@@ -11,6 +11,22 @@ export const OPTIMIZERS = ["auto", "adamw", "sgd", "musgd"] as const;
 export const ALIASES = ["production", "staging", "canary"] as const;
 export type Alias = (typeof ALIASES)[number];
 
+/** How far pictures are changed; the engine takes these values as they are. */
+export const AUGMENTATION_PRESETS = {
+  minimal: {
+    ...{ mosaic: 0, mixup: 0, flipLeftRight: 0.5, flipUpDown: 0, scale: 0.25, translate: 0.05 },
+    ...{ rotate: 0, shear: 0, hsv: [0.01, 0.3, 0.2], closeMosaic: 0 },
+  },
+  standard: {
+    ...{ mosaic: 1, mixup: 0, flipLeftRight: 0.5, flipUpDown: 0, scale: 0.5, translate: 0.1 },
+    ...{ rotate: 0, shear: 0, hsv: [0.015, 0.7, 0.4], closeMosaic: 10 },
+  },
+  aggressive: {
+    ...{ mosaic: 1, mixup: 0.15, flipLeftRight: 0.5, flipUpDown: 0, scale: 0.9, translate: 0.2 },
+    ...{ rotate: 10, shear: 2, hsv: [0.02, 0.8, 0.5], closeMosaic: 15 },
+  },
+} satisfies Record<(typeof AUGMENTATIONS)[number], object>;
+
 export const EPOCHS_DEFAULT = 50;
 export const IMAGE_SIZE_DEFAULT = 640;
 export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
@@ -184,3 +200,101 @@ export const Model = z
   })
   .meta({ id: "Model" });
 export type Model = z.infer<typeof Model>;
+
+/** What may name a model: an alias, or `active`, the one of the default prediction routes. */
+export const MODEL_NAMES = [...ALIASES, "active"] as const;
+export type ModelName = (typeof MODEL_NAMES)[number];
+
+/** Each time that a name came to mean another model. */
+export const ModelMove = z
+  .object({
+    move_id: z.number().int(),
+    name: z.enum(MODEL_NAMES),
+    from_model_id: z.uuid().nullable().meta({ description: "null where it named none before" }),
+    to_model_id: z.uuid().nullable().meta({ description: "null where it names none any more" }),
+    rollback_of: z
+      .number()
+      .int()
+      .nullable()
+      .meta({ description: "the oldest of the moves that this one took back" }),
+    actor_id: z.uuid().nullable(),
+    at: instant(),
+  })
+  .meta({ id: "ModelMove" });
+export type ModelMove = z.infer<typeof ModelMove>;
+
+/** Weights that somebody brought along, to start runs from. */
+export const WeightsFile = z
+  .object({
+    weights_id: z.uuid(),
+    name: z.string(),
+    dataset: z.string().meta({ description: "what they were trained on, in their owner's words" }),
+    format: z.enum(["safetensors", "onnx"]),
+    bytes: z.number().int(),
+    created_at: instant(),
+  })
+  .meta({ id: "WeightsFile" });
+export type WeightsFile = z.infer<typeof WeightsFile>;
+
+export const WARNING_CODES = [
+  "no_annotations",
+  "few_frames",
+  "class_imbalance",
+  "small_objects",
+  "rare_class",
+  "empty_class",
+] as const;
+
+/** How good a job's annotations are to train on. */
+export const DatasetReport = z
+  .object({
+    job_id: z.uuid(),
+    annotated_frames: z.number().int(),
+    total_frames: z.number().int().meta({ description: "with those that are background" }),
+    total_annotations: z.number().int(),
+    class_count: z.number().int(),
+    imbalance_ratio: z
+      .number()
+      .nullable()
+      .meta({
+        description:
+          "annotations of the most frequent class by those of the rarest that has any; null where " +
+          "none has",
+      }),
+    small_object_share: z.number().meta({
+      description: "of the boxes, those smaller than 1 % of their frame",
+    }),
+    class_balance: z
+      .array(
+        z.object({
+          class: z.string(),
+          count: z.number().int(),
+          share: z.number().meta({ description: "per cent of all annotations" }),
+          annotated_frames: z.number().int(),
+        }),
+      )
+      .meta({ description: "most frequent first" }),
+    warnings: z.array(
+      z.object({
+        code: z.enum(WARNING_CODES),
+        severity: z.enum(["advice", "warning", "severe"]),
+        message: z.string(),
+        data: z.record(z.string(), z.unknown()),
+      }),
+    ),
+    recommended: z
+      .object({
+        job_id: z.uuid(),
+        variant: z.enum(VARIANT_NAMES),
+        epochs: z.number().int(),
+        batch_size: z.number().int().nullable(),
+        image_size: z.number().int(),
+        augmentation: z.enum(AUGMENTATIONS),
+      })
+      .meta({ description: "a body of `POST /train` as it stands" }),
+    not_trainable: z.string().nullable().meta({
+      description: "why `POST /train` would refuse the job as it is; null where it would not",
+    }),
+  })
+  .meta({ id: "DatasetReport" });
+export type DatasetReport = z.infer<typeof DatasetReport>;
