@@ -88,7 +88,8 @@ async function readDataset(payload: Payload, context: TaskContext, report: Repor
       ...{ manifest, sha256, videos: payload.videos, imageSize },
       onProgress: (done, total) => {
         const now = Math.floor((10 * done) / total);
-        if (now > tenths && now < 10 && total > 20) report.say(`Preparing pictures: ${now * 10} %`);
+        if (now > tenths && now < 10 && total > 200)
+          report.say(`Preparing pictures: ${now * 10} %`);
         tenths = now;
         report.tell();
       },
