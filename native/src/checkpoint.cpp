@@ -12,7 +12,6 @@
 namespace vantage {
 namespace {
 
-constexpr const char* kPrefix = "trainer.";
 constexpr const char* kCounters = "trainer.counters";
 
 const char* dtypeOf(const at::Tensor& tensor) {
@@ -30,7 +29,7 @@ std::vector<NamedTensor> partsOf(const Network& network, const Training& trainin
   std::vector<NamedTensor> all = training.ema.state();
   const auto add = [&](const std::string& kind, const std::vector<NamedTensor>& tensors) {
     for (const NamedTensor& named : tensors)
-      all.push_back({kPrefix + kind + named.name, named.tensor.detach(), false});
+      all.push_back({kTrainerPrefix + kind + named.name, named.tensor.detach(), false});
   };
   add("model.", network.state());
   add("", training.optimizer.state());

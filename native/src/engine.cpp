@@ -117,21 +117,24 @@ Parts::Parts(const EngineOptions& given)
       network(options.graph, device, options.seed) {
   network.setBf16(options.bf16);
   if (!options.training) return;
-  optimizer = std::make_unique<Optimizer>(network.state(), options.settings);
-  ema = std::make_unique<Ema>(network.state(), options.settings);
+  training = std::make_unique<Training>(network.state(), options.settings);
 }
 
 void Parts::needsTraining() const {
-  if (!optimizer) refuse("this engine was made without `training`");
+  if (!training) refuse("this engine was made without `training`");
 }
 
-at::Tensor Parts::images(const BatchView& batch) const {
+void Parts::checkShape(const BatchView& batch) {
   const auto isSide = [](int side) {
     return side >= kStrideMax && side <= kSideMax && side % kStrideMax == 0;
   };
   if (batch.count < 1 || batch.count > kImagesMax) refuse("a batch is 1 to 4096 images");
   if (!isSide(batch.height) || !isSide(batch.width))
     refuse("width and height must be multiples of 32 up to 8192");
+}
+
+at::Tensor Parts::images(const BatchView& batch) const {
+  checkShape(batch);
   const at::Tensor view = at::from_blob(const_cast<float*>(batch.images),
                                         {batch.count, 3, batch.height, batch.width}, at::kFloat);
   return view.to(device);
@@ -156,6 +159,8 @@ LoadReport Engine::load(const std::string& path) {
   const auto& state = parts_->network.state();
   std::set<std::string> met;
   for (const StoredTensor& stored : file.tensors()) {
+    // Of a checkpoint, what only training needs.
+    if (stored.name.rfind(kTrainerPrefix, 0) == 0) continue;
     const NamedTensor* entry = find(state, stored.name);
     if (!entry) {
       report.unused.push_back(stored.name);
@@ -175,7 +180,7 @@ LoadReport Engine::load(const std::string& path) {
   for (const NamedTensor& entry : state)
     if (!met.count(entry.name)) report.missing.push_back(entry.name);
   // What is learned from here on is averaged from here on.
-  if (parts_->ema) parts_->ema = std::make_unique<Ema>(state, parts_->options.settings);
+  if (parts_->training) parts_->training->ema.reset();
   return report;
 }
 
@@ -231,7 +236,7 @@ TensorValues Engine::tensor(const std::string& name, const std::string& of) {
   const bool average = of == "ema";
   if (average) parts_->needsTraining();
   const NamedTensor* entry =
-      find(average ? parts_->ema->state() : parts_->network.state(), name);
+      find(average ? parts_->training->ema.state() : parts_->network.state(), name);
   if (!entry) refuse("there is no tensor " + name);
   if (of != "gradient") return valuesOf(entry->tensor);
   const at::Tensor gradient = entry->tensor.grad();

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 namespace vantage {
 namespace {
@@ -135,13 +134,16 @@ Targets assign(const at::Tensor& boxes, const at::Tensor& logits, const at::Tens
   }
   const auto metric = at::cat(metrics), iou = at::cat(ious), anchor = at::cat(places);
   const auto options = anchor.options();
-  // An anchor's winner is the claim of the largest key; a column more takes what is no claim.
+  // Claims in the order of their anchors, of one anchor the best first: that one wins. What is no
+  // claim is of an anchor more than there are.
   const auto object = at::arange(objects, options).view({1, objects, 1}).expand_as(anchor);
-  const auto key = ordered(iou, object).flatten(1);
   const auto column = at::where(metric.gt(0), anchor, at::full_like(anchor, anchors)).flatten(1);
-  const auto least = at::full({images, anchors + 1}, std::numeric_limits<int64_t>::min(), options);
-  const auto winner = least.scatter_reduce(1, column, key, "amax");
-  auto kept = winner.gather(1, column).eq(key).view_as(metric).logical_and_(metric.gt(0));
+  const auto byIou = ordered(iou, object).flatten(1).argsort(1, true);
+  const auto [sorted, byAnchor] = column.gather(1, byIou).sort(true, 1, false);
+  auto isFirst = at::ones_like(sorted, at::kBool);
+  isFirst.slice(1, 1).copy_(sorted.slice(1, 1).ne(sorted.slice(1, 0, -1)));
+  const auto wins = at::zeros_like(isFirst).scatter_(1, byIou.gather(1, byAnchor), isFirst);
+  auto kept = wins.view_as(metric).logical_and_(metric.gt(0));
   // Claims are best first, so an object's best ones are the first that are left.
   kept = kept.logical_and(kept.cumsum(2).le(settings.last));
   const auto left = metric * kept;

@@ -8,7 +8,7 @@
 #include "device.h"
 #include "engine.h"
 #include "network.h"
-#include "optimizer.h"
+#include "trainer.h"
 
 namespace vantage {
 
@@ -19,20 +19,19 @@ struct Parts {
   at::Device device;
   Network network;
   /** Only of an engine that trains. */
-  std::unique_ptr<Optimizer> optimizer;
-  std::unique_ptr<Ema> ema;
+  std::unique_ptr<Training> training;
   /** Null until the split was set. */
   std::unique_ptr<Split> train, val;
-  /** Iterations done since the last optimiser step: gradients are still being gathered. */
-  int64_t gathered = 0;
 
   /** To be looked at between steps. */
   bool isInterrupted() const { return options.interrupted && options.interrupted->load(); }
   /** The caller's pixels on the device; refuses a batch that the network cannot take. */
   at::Tensor images(const BatchView& batch) const;
+  /** Refuses a count or sides that the network cannot take. */
+  static void checkShape(const BatchView& batch);
   /** The weights that are evaluated, saved and served: those of EMA while training. */
   const std::vector<NamedTensor>& evaluated() const {
-    return ema ? ema->state() : network.state();
+    return training ? training->ema.state() : network.state();
   }
   void needsTraining() const;
 };

@@ -54,12 +54,11 @@ void clearGradients(const Network& network) {
     if (named.learned) named.tensor.mutable_grad().reset();
 }
 
-/** Forward and backward of a batch; the gradients are with the network's tensors. */
-struct Learned {
-  /** Total of an image, and the one-to-one branch's box, cls and dfl: [4] on the device. */
-  at::Tensor items;
-};
-Learned learn(Parts& parts, const at::Tensor& images, const at::Tensor& truths, double o2mShare,
+/**
+ * Forward and backward of a batch; the gradients are with the network's tensors. Returns the total
+ * of an image, and the one-to-one branch's box, cls and dfl: [4] on the device.
+ */
+at::Tensor learn(Parts& parts, const at::Tensor& images, const at::Tensor& truths, double o2mShare,
               bool moveStatistics, Stopwatch* watch = nullptr) {
   const NetworkMaps maps = parts.network.forward(images, Pass{true, moveStatistics, true});
   const TotalLoss loss = totalLoss(maps, truths, o2mShare, parts.options.settings);
@@ -67,7 +66,7 @@ Learned learn(Parts& parts, const at::Tensor& images, const at::Tensor& truths, 
   loss.total.backward();
   if (watch) watch->mark(Stopwatch::backward);
   const auto total = loss.total.detach() / static_cast<double>(images.size(0));
-  return {at::stack({total, loss.o2o.box.detach(), loss.o2o.cls.detach(), loss.o2o.dfl.detach()})};
+  return at::stack({total, loss.o2o.box.detach(), loss.o2o.cls.detach(), loss.o2o.dfl.detach()});
 }
 
 /** Keeps what a batch that is not finite would leave in the statistics out of them. */
@@ -116,7 +115,7 @@ class EpochRun {
     watch_.mark(Stopwatch::data);
     GuardedStatistics statistics(training_.packed);
     const double share = o2mShareAt(epoch_, settings.epochs);
-    const Learned learned = learn(parts_, batch.images, batch.truths, share, true, &watch_);
+    const auto items = learn(parts_, batch.images, batch.truths, share, true, &watch_);
     statistics.check();
     training_.optimizer.gather();
     ++training_.gathered;
@@ -128,7 +127,7 @@ class EpochRun {
       training_.gathered = 0;
     }
     const int64_t images = batch.images.size(0);
-    training_.sums.narrow(0, 0, 4).add_(learned.items, static_cast<double>(images));
+    training_.sums.narrow(0, 0, 4).add_(items, static_cast<double>(images));
     training_.sums.narrow(0, 4, 1).add_(static_cast<double>(images));
     watch_.mark(Stopwatch::optimizer);
     result_.images += images;
@@ -203,7 +202,7 @@ LossItems Engine::losses(const BatchView& batch, double o2mShare) {
   const at::Tensor images = parts.images(batch);
   const at::Tensor truths = truthsOf(batch, parts.network.graph().classes, parts.device);
   clearGradients(parts.network);
-  return itemsOf(learn(parts, images, truths, o2mShare, false).items);
+  return itemsOf(learn(parts, images, truths, o2mShare, false));
 }
 
 LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
@@ -218,7 +217,7 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   training.gathered = 0;
   GuardedStatistics statistics(training.packed);
   const auto items =
-      learn(parts, images, truths, o2mShareAt(epoch, settings.epochs), true).items;
+      learn(parts, images, truths, o2mShareAt(epoch, settings.epochs), true);
   statistics.check();
   // The step takes them away; they are shown as they were before clipping.
   const auto shown = training.packed.gradients();
@@ -233,7 +232,7 @@ ProbeResult Engine::probe(int batch, int imageSize) {
   Parts& parts = *parts_;
   parts.needsTraining();
   const BatchView shape{nullptr, batch, imageSize, imageSize, nullptr, 0};
-  parts.refuseShape(shape);
+  parts.checkShape(shape);
   struct Cleared {
     const Network& network;
     ~Cleared() { clearGradients(network); }

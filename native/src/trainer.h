@@ -9,6 +9,9 @@
 
 namespace vantage {
 
+/** Names of a checkpoint that no model has begin with it. */
+constexpr const char* kTrainerPrefix = "trainer.";
+
 /** Only of an engine that trains. Everything that the next step depends on is here. */
 struct Training {
   Training(const std::vector<NamedTensor>& state, const TrainingSettings& settings)
