@@ -464,12 +464,19 @@ Napi::Value evaluateDetectionsJs(const Napi::CallbackInfo& info) {
   });
 }
 
+Napi::Value assignTargetsJs(const Napi::CallbackInfo& info) {
+  return thrown(info, [&](Napi::Env env) {
+    return toJs(env, assignTargets(readAssignment(info[0])));
+  });
+}
+
 Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   exports["Engine"] = Handle::define(env);
   exports["describe"] = Napi::Function::New(env, describeJs, "describe");
   exports["alive"] = Napi::Function::New(env, aliveJs, "alive");
   exports["evaluateDetections"] =
       Napi::Function::New(env, evaluateDetectionsJs, "evaluateDetections");
+  exports["assignTargets"] = Napi::Function::New(env, assignTargetsJs, "assignTargets");
   return exports;
 }
 
