@@ -46,7 +46,9 @@ export async function trainEpochs(parts: LoopParts): Promise<void> {
     let lost = 0;
     while (state.epoch < settings.epochs && !stop.aborted) {
       if (ranOut(state, settings)) {
-        report.say(`Stopped early: nothing got better in ${settings.patience} epochs.`);
+        report.say(
+          `Stopped early: nothing got better in ${settings.patience} ${settings.patience === 1 ? "epoch" : "epochs"}.`,
+        );
         break;
       }
       pace.begin();
@@ -92,7 +94,7 @@ export function ranOut(
   { best, epoch }: Pick<RunState, "best" | "epoch">,
   { patience }: Pick<TrainSettings, "patience">,
 ): boolean {
-  return patience > 0 && epoch - (best?.epoch ?? 0) >= patience;
+  return patience > 0 && epoch - (best?.since ?? 0) >= patience;
 }
 
 /** Steps in a row that were left out, as far as an epoch's counts tell. */
@@ -135,7 +137,8 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Ended) {
       evaluation,
       metadata: bestMetadata(parts),
     });
-    state.best = { epoch, score };
+    const since = state.best?.score === score ? state.best.since : epoch;
+    state.best = { epoch, score, since };
   }
   state.history = [...state.history, row];
   state.epoch += 1;

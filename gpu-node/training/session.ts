@@ -250,7 +250,7 @@ async function handInModel(
     if (evaluation) {
       const epoch = state.epoch + 1;
       await saveBest(engine, folder, { epoch, evaluation, metadata: {} });
-      state.best = { epoch, score: evaluation.mAP50_95 };
+      state.best = { epoch, score: evaluation.mAP50_95, since: epoch };
       metrics = metricsOf(evaluation, data.classes);
     }
   }
