@@ -369,6 +369,8 @@ export const Capabilities = z
         licence: z.string(),
       }),
     ),
+    /** Models that are open on it, as its newest heartbeat said. */
+    loaded: z.array(z.string()).optional(),
     /** Tasks it works on at once. */
     slots: z.number().int(),
     /** What it cannot do and what to install, one sentence each. */

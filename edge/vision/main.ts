@@ -23,6 +23,8 @@ import { addUploadRoutes } from "./projects/upload-routes.ts";
 import { abandonUploads } from "./projects/uploads.ts";
 import { addVideoRoutes } from "./projects/video-routes.ts";
 import { enqueueMissingProbes } from "./projects/videos.ts";
+import { forgetPredictions, predictEnded } from "./serving/predictions.ts";
+import { addServingRoutes } from "./serving/routes.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
 
@@ -31,6 +33,7 @@ const handlers: HandlersByKind = {
   probe: { ended: probeEnded },
   label: { ended: labelEnded, progressed: labelProgressed },
   export: { ended: exportEnded },
+  predict: { ended: predictEnded },
 };
 
 /** What every minute brings, in this order. */
@@ -40,6 +43,7 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   jobs: resumeJobs,
   exports: failLostExports,
   uploads: abandonUploads,
+  predictions: forgetPredictions,
   expired: forgetExpired,
 };
 
@@ -85,6 +89,7 @@ addVideoRoutes(app);
 addUploadRoutes(app);
 addDirectRoutes(app);
 addLabelingRoutes(app);
+addServingRoutes(app);
 describeAudience(app);
 
 export { ProgressTopic } from "./progress/topic.ts";
