@@ -25,12 +25,16 @@ import { addVideoRoutes } from "./projects/video-routes.ts";
 import { enqueueMissingProbes } from "./projects/videos.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
+import { resumeRuns, trainEnded } from "./training/ended.ts";
+import { trainProgressed } from "./training/progressed.ts";
+import { addTrainingRoutes } from "./training/routes.ts";
 
 /** Which room takes the outcome of which kind of task. */
 const handlers: HandlersByKind = {
   probe: { ended: probeEnded },
   label: { ended: labelEnded, progressed: labelProgressed },
   export: { ended: exportEnded },
+  train: { ended: trainEnded, progressed: trainProgressed },
 };
 
 /** What every minute brings, in this order. */
@@ -39,6 +43,7 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   probes: enqueueMissingProbes,
   jobs: resumeJobs,
   exports: failLostExports,
+  runs: resumeRuns,
   uploads: abandonUploads,
   expired: forgetExpired,
 };
@@ -85,6 +90,7 @@ addVideoRoutes(app);
 addUploadRoutes(app);
 addDirectRoutes(app);
 addLabelingRoutes(app);
+addTrainingRoutes(app);
 describeAudience(app);
 
 export { ProgressTopic } from "./progress/topic.ts";

@@ -80,8 +80,9 @@ export const modelSource = (row: ModelRow): ModelSource => ({
 export interface ModelFilter {
   modelId?: string | undefined;
   name?: string | undefined;
-  /** An alias, or `active`. */
-  called?: ModelName | undefined;
+  alias?: Alias | undefined;
+  /** The active one alone. */
+  active?: boolean | undefined;
   projectId?: string | undefined;
   runId?: string | undefined;
 }
@@ -92,15 +93,13 @@ export async function listModels(
   workspaces: readonly string[],
   filter: ModelFilter = {},
 ): Promise<ModelRow[]> {
-  const { modelId, name, called, projectId, runId } = filter;
+  const { modelId, name, alias, active, projectId, runId } = filter;
   const conditions = [
     sql`m.workspace_id IN ${idList(workspaces)}`,
     modelId && sql`m.id = ${modelId}::uuid`,
     name !== undefined && sql`m.name = ${name}`,
-    called === "active" && sql`m.active`,
-    called &&
-      called !== "active" &&
-      sql`EXISTS (SELECT FROM model_alias WHERE model_id = m.id AND alias = ${called})`,
+    active && sql`m.active`,
+    alias && sql`EXISTS (SELECT FROM model_alias WHERE model_id = m.id AND alias = ${alias})`,
     projectId && sql`m.project_id = ${projectId}::uuid`,
     runId && sql`m.run_id = ${runId}::uuid`,
   ].filter((one): one is SQL => Boolean(one));
@@ -127,7 +126,8 @@ export async function namedModel(
   workspaceId: string,
   name: ModelName,
 ): Promise<ModelRow | null> {
-  const [row] = await listModels(database, [workspaceId], { called: name });
+  const wanted = name === "active" ? { active: true } : { alias: name };
+  const [row] = await listModels(database, [workspaceId], wanted);
   return row ?? null;
 }
 
