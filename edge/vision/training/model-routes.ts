@@ -62,8 +62,7 @@ function addListings(app: App<Parts>) {
     request: {
       query: z.object({
         name: z.string().optional(),
-        alias: z.enum(ALIASES).optional(),
-        active: z.enum(["true"]).optional().meta({ description: "the active one alone" }),
+        alias: z.enum(MODEL_NAMES).optional().meta({ description: "`active` is the active one" }),
         project_id: z.uuid().optional(),
         run_id: z.uuid().optional(),
       }),
@@ -71,9 +70,9 @@ function addListings(app: App<Parts>) {
     responses: { 200: json("models of the caller's workspaces", z.array(Model)), ...listErrors },
   });
   app.openapi(list, async (context) => {
-    const { project_id, run_id, alias, active, name } = context.req.valid("query");
+    const { project_id, run_id, alias: called, name } = context.req.valid("query");
     const models = await listModels(context.var.service.database, workspacesOf(callerOf(context)), {
-      ...{ name, projectId: project_id, runId: run_id, alias, active: active === "true" },
+      ...{ name, projectId: project_id, runId: run_id, called },
     });
     return context.json(
       models.map((one) => modelRecord(one, originOf(context))),
@@ -126,7 +125,8 @@ function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
     description:
       "Beyond the contract; for engineers. It takes back the newest move of the name that stands; a " +
       "second call takes back the one before it. A model that was deleted is passed over, and " +
-      "listed in `skipped`. The move is logged like any other.",
+      "listed in `skipped`. The move is logged like any other. Before `active` moves, a node opens " +
+      "the model, as for an activation.",
     security: bearer,
     request: jsonBody(z.object({ name: z.enum(MODEL_NAMES), workspace_id: z.uuid().optional() })),
     responses: {
@@ -136,6 +136,8 @@ function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
       ),
       ...bodyErrors,
       ...conflict,
+      ...errorResponses("task_failed"),
+      ...errorResponses("no_node", "store_unavailable"),
     },
   });
   app.openapi(rollback, async (context) => {

@@ -80,9 +80,8 @@ export const modelSource = (row: ModelRow): ModelSource => ({
 export interface ModelFilter {
   modelId?: string | undefined;
   name?: string | undefined;
-  alias?: Alias | undefined;
-  /** The active one alone. */
-  active?: boolean | undefined;
+  /** An alias, or `active`. */
+  called?: ModelName | undefined;
   projectId?: string | undefined;
   runId?: string | undefined;
 }
@@ -93,13 +92,15 @@ export async function listModels(
   workspaces: readonly string[],
   filter: ModelFilter = {},
 ): Promise<ModelRow[]> {
-  const { modelId, name, alias, active, projectId, runId } = filter;
+  const { modelId, name, called, projectId, runId } = filter;
   const conditions = [
     sql`m.workspace_id IN ${idList(workspaces)}`,
     modelId && sql`m.id = ${modelId}::uuid`,
     name !== undefined && sql`m.name = ${name}`,
-    active && sql`m.active`,
-    alias && sql`EXISTS (SELECT FROM model_alias WHERE model_id = m.id AND alias = ${alias})`,
+    called === "active" && sql`m.active`,
+    called &&
+      called !== "active" &&
+      sql`EXISTS (SELECT FROM model_alias WHERE model_id = m.id AND alias = ${called})`,
     projectId && sql`m.project_id = ${projectId}::uuid`,
     runId && sql`m.run_id = ${runId}::uuid`,
   ].filter((one): one is SQL => Boolean(one));
@@ -126,8 +127,7 @@ export async function namedModel(
   workspaceId: string,
   name: ModelName,
 ): Promise<ModelRow | null> {
-  const wanted = name === "active" ? { active: true } : { alias: name };
-  const [row] = await listModels(database, [workspaceId], wanted);
+  const [row] = await listModels(database, [workspaceId], { called: name });
   return row ?? null;
 }
 
