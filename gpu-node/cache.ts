@@ -21,6 +21,8 @@ export interface Held {
 export interface Cache {
   /** The object's bytes, fetched unless they are here. */
   open(source: ObjectSource, signal?: AbortSignal): Promise<Held>;
+  /** Drops an object that turned out to be spoilt; the next open fetches it again. */
+  forget(key: string): Promise<void>;
   /** What was derived from an object earlier and is still here, or null. */
   readDerived(key: string, name: string): Promise<Buffer | null>;
   writeDerived(key: string, name: string, bytes: Uint8Array): Promise<void>;
@@ -175,6 +177,9 @@ export async function openCache(options: CacheOptions): Promise<Cache> {
         fetching.set(hash, started);
         await started.finally(() => fetching.delete(hash));
       }
+    },
+    forget: async (key) => {
+      await ifThere(fs.unlink(join(objects, hashOf(key))));
     },
     readDerived: async (key, name) => {
       const hash = hashOf(`${key}\n${name}`);

@@ -4,10 +4,13 @@
 
 import { setPriority } from "node:os";
 import { Worker } from "node:worker_threads";
+import type { ObjectSource, ObjectTarget } from "../shared/tasks.ts";
 import { openCache } from "./cache.ts";
+import { TaskFailure } from "./failure.ts";
 import { createLog, toStandardOutput } from "./log.ts";
-import type { ChildSettings, FromChild, ToChild } from "./messages.ts";
+import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";
 import type { OpenOptions, Segmenter } from "./segmenters/segmenter.ts";
+import { Predictors } from "./serving/predictor.ts";
 import { Encodings, type TaskContext } from "./tasks/context.ts";
 import { runTask } from "./tasks/run.ts";
 
@@ -43,13 +46,16 @@ export function serve(open: Opener) {
   const log = createLog(toStandardOutput, { pid: process.pid });
   let parts: Promise<Parts> | undefined;
   let cancel: AbortController | undefined;
+  let pause: AbortController | undefined;
   process.on("message", (message: ToChild) => {
     if (message.type === "settings") parts = openParts(message.settings, open, log);
     if (message.type === "cancel") cancel?.abort();
+    if (message.type === "pause") pause?.abort();
+    if (message.type === "answer") asked.get(message.id)?.(message.answer);
     if (message.type !== "task") return;
-    const controller = new AbortController();
-    cancel = controller;
-    work(message, parts, controller.signal)
+    cancel = new AbortController();
+    pause = new AbortController();
+    work(message, parts, { cancel: cancel.signal, pause: pause.signal })
       .then((outcome) => say({ type: "outcome", taskId: message.taskId, outcome }))
       .catch((thrown: unknown) => {
         log.error("child_failed", { error: thrown });
@@ -59,7 +65,26 @@ export function serve(open: Opener) {
   say({ type: "ready" });
 }
 
-type Parts = Pick<TaskContext, "cache" | "tools" | "segmenter" | "encodings" | "log">;
+/** Who waits for an answer of the supervisor's. */
+const asked = new Map<number, (answer: Answer) => void>();
+let asks = 0;
+
+/** Asks the service, through the supervisor, which alone has the node's token. */
+async function ask(taskId: string, what: Ask) {
+  const id = ++asks;
+  const answer = await new Promise<Answer>((resolve) => {
+    asked.set(id, resolve);
+    say({ type: "ask", taskId, id, ask: what });
+  });
+  asked.delete(id);
+  if ("object" in answer) return answer.object;
+  throw new TaskFailure("store_unavailable", answer.problem, { retryable: true });
+}
+
+type Parts = Pick<
+  TaskContext,
+  "cache" | "tools" | "segmenter" | "encodings" | "predictors" | "machine" | "log"
+>;
 
 async function openParts(
   settings: ChildSettings,
@@ -67,8 +92,12 @@ async function openParts(
   log: TaskContext["log"],
 ): Promise<Parts> {
   const { cacheDir, cacheBytesMax, modelsDir, cpuThreads, device, tools } = settings;
+  const machine = { device, cpuThreads, trainingDir: settings.trainingDir };
   const cache = await openCache({ dir: cacheDir, bytesMax: cacheBytesMax, log });
   const encodings = new Encodings();
+  const predictors = new Predictors(cache, { cpuThreads, device }, log, (models) =>
+    say({ type: "loaded", models }),
+  );
   let current: { name: string | null; segmenter: Promise<Segmenter> } | undefined;
   const segmenter = async (name: string | null) => {
     if (current?.name === name) return current.segmenter;
@@ -89,13 +118,13 @@ async function openParts(
     });
     return opening;
   };
-  return { cache, tools, segmenter, encodings, log };
+  return { cache, tools, segmenter, encodings, predictors, machine, log };
 }
 
 async function work(
   { taskId, kind, payload }: Extract<ToChild, { type: "task" }>,
   parts: Promise<Parts> | undefined,
-  cancel: AbortSignal,
+  signals: Pick<TaskContext, "cancel" | "pause">,
 ) {
   if (!parts) throw new Error("a task came before the settings");
   const opened = await parts;
@@ -103,12 +132,14 @@ async function work(
   let saidAt = Number.NEGATIVE_INFINITY;
   return runTask(kind, payload, {
     ...opened,
+    ...signals,
     log,
-    cancel,
-    progress: (progress) => {
-      // The last frame is always told, those between only now and then.
+    target: async (name, contentType) =>
+      (await ask(taskId, { what: "target", name, contentType })) as ObjectTarget,
+    source: async (key) => (await ask(taskId, { what: "source", key })) as ObjectSource,
+    progress: (progress, must = progress.done === progress.total) => {
       const now = performance.now();
-      if (now - saidAt < PROGRESS_MS && progress.done !== progress.total) return;
+      if (now - saidAt < PROGRESS_MS && !must) return;
       saidAt = now;
       say({ type: "progress", taskId, progress });
     },

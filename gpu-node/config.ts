@@ -48,6 +48,9 @@ const Environment = z.object({
   PATH: z.string().default("/usr/local/bin:/usr/bin:/bin"),
 });
 
+/** The engine has threads of its own; those of the libraries below would only spin beside them. */
+const ENGINE_ENVIRONMENT = { OPENBLAS_NUM_THREADS: "1", GOMP_SPINCOUNT: "1000" };
+
 export interface Config {
   url: string;
   token: Secret | undefined;
@@ -98,8 +101,9 @@ export function parseConfig(
     statusPort: values.VANTAGE_NODE_STATUS_PORT,
     drainSeconds: values.VANTAGE_NODE_DRAIN_SECONDS,
     path: values.PATH,
-    childEnvironment: Object.fromEntries(
-      Object.entries(set).filter(([name]) => !name.startsWith("VANTAGE_")),
-    ),
+    childEnvironment: {
+      ...ENGINE_ENVIRONMENT,
+      ...Object.fromEntries(Object.entries(set).filter(([name]) => !name.startsWith("VANTAGE_"))),
+    },
   };
 }

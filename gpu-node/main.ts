@@ -150,6 +150,7 @@ function slotOptions(
       cacheDir: join(config.dir, "cache"),
       cacheBytesMax: config.cacheBytesMax,
       modelsDir: config.modelsDir,
+      trainingDir: join(config.dir, "training"),
       cpuThreads: Math.max(1, Math.floor(capabilities.cores / config.slots)),
       device: capabilities.device.kind,
       tools,

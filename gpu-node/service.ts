@@ -9,12 +9,15 @@ import {
   ClaimedTask,
   HeartbeatReply,
   type HeartbeatRequest,
+  ObjectSource,
+  ObjectTarget,
   type Outcome,
   RegisteredNode,
   type TaskProgress,
   Verdict,
 } from "../shared/tasks.ts";
 import type { Log } from "./log.ts";
+import type { Ask } from "./messages.ts";
 import { pause } from "./transfer.ts";
 
 /** The service does not know this node's token any more. */
@@ -82,6 +85,8 @@ export interface Service {
   progress(lease: Lease, progress: TaskProgress): Promise<Verdict>;
   /** Tried until it is answered, or `signal` says that nobody waits any more. */
   finish(lease: Lease, outcome: Outcome, signal: AbortSignal): Promise<void>;
+  /** Where a task writes or reads an object. Tried like `finish`. */
+  place(lease: Lease, ask: Ask, signal: AbortSignal): Promise<ObjectTarget | ObjectSource>;
   /** Keeps a socket on which the service says that there is work; returns the way to close it. */
   listen(onWork: () => void, onOpen: (open: boolean) => void): () => void;
 }
@@ -217,6 +222,17 @@ export function connect({ url, token, log }: ServiceOptions): Service {
       const address = at(url, `tasks/${taskId}/finish`);
       await persistently(log, "finish", signal, () =>
         post(address, { token, body, signal }, FinishReply),
+      );
+    },
+    place: async ({ taskId, fence }, ask, signal) => {
+      const address = at(url, `tasks/${taskId}/${ask.what}`);
+      const body =
+        ask.what === "target"
+          ? { fence, name: ask.name, content_type: ask.contentType }
+          : { fence, key: ask.key };
+      const schema = ask.what === "target" ? ObjectTarget : ObjectSource;
+      return persistently<ObjectTarget | ObjectSource>(log, ask.what, signal, () =>
+        post(address, { token, body, signal }, schema),
       );
     },
     listen: (onWork, onOpen) => listen({ url, token, log }, onWork, onOpen),

@@ -5,7 +5,7 @@
 import { type ChildProcess, spawn } from "node:child_process";
 import type { ClaimedTask, Outcome, TaskProgress } from "../shared/tasks.ts";
 import { type Log, scrub } from "./log.ts";
-import type { ChildSettings, FromChild, ToChild } from "./messages.ts";
+import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";
 import { groupLives } from "./processes.ts";
 
 /** How a task left its slot. `ended`: the process was told to end and is gone. */
@@ -22,15 +22,25 @@ export interface SlotOptions {
   /** Where the child's own log lines go. Default: where the supervisor's go. */
   stdout?: "inherit" | "ignore";
   grace?: Partial<Grace>;
+  /** The models that are open in the child became others. */
+  onLoaded?: () => void;
 }
 
 /** How long each way of ending is tried before the next harder one. */
 export interface Grace {
   cancelMs: number;
+  /** A training writes and uploads a checkpoint and a model first; both may be large. */
+  trainingCancelMs: number;
   termMs: number;
 }
 
-const GRACE: Grace = { cancelMs: 30_000, termMs: 3_000 };
+/** What a running task says of itself. */
+export interface Heard {
+  progress(progress: TaskProgress): void;
+  ask(ask: Ask): Promise<Answer>;
+}
+
+const GRACE: Grace = { cancelMs: 30_000, trainingCancelMs: 15 * 60_000, termMs: 3_000 };
 const STDERR_CHARACTERS = 2_000;
 const GONE_POLL_MS = 20;
 
@@ -49,6 +59,8 @@ export class Slot {
   /** What was wanted of the task, also before its process was there. */
   #ending = false;
   #cancelled = false;
+  #paused = false;
+  #kind = "";
   /** Ends a task that does not heed its cancel. */
   #threat: NodeJS.Timeout | null = null;
   #onMessage: ((message: FromChild) => void) | null = null;
@@ -58,14 +70,19 @@ export class Slot {
     this.#grace = { ...GRACE, ...options.grace };
   }
 
+  /** Models that are open in the child. */
+  loaded: readonly string[] = [];
+
   get pid(): number | null {
     return this.#child?.group ?? null;
   }
 
   /** Runs a task to where it leaves the slot. */
-  async run(task: ClaimedTask, onProgress: (progress: TaskProgress) => void): Promise<Left> {
+  async run(task: ClaimedTask, heard: Heard): Promise<Left> {
     this.#ending = false;
     this.#cancelled = false;
+    this.#paused = false;
+    this.#kind = task.kind;
     const child = await this.#healthyChild();
     if (this.#ending) {
       await this.end({ atOnce: true });
@@ -73,14 +90,16 @@ export class Slot {
     }
     const said = new Promise<Outcome>((resolve) => {
       this.#onMessage = (message) => {
-        if (message.type === "ready" || message.taskId !== task.task_id) return;
-        if (message.type === "progress") onProgress(message.progress);
+        if (!("taskId" in message) || message.taskId !== task.task_id) return;
+        if (message.type === "progress") heard.progress(message.progress);
+        else if (message.type === "ask") void this.#answer(message, heard);
         else resolve(message.outcome);
       };
     });
     const { task_id: taskId, kind, payload } = task;
     this.#tell({ type: "task", taskId, kind, payload });
     if (this.#cancelled) this.#tell({ type: "cancel" });
+    if (this.#paused) this.#tell({ type: "pause" });
     const first = await Promise.race([said, child.gone]);
     this.#onMessage = null;
     if (this.#threat) clearTimeout(this.#threat);
@@ -94,7 +113,15 @@ export class Slot {
   cancel(): void {
     this.#cancelled = true;
     this.#tell({ type: "cancel" });
-    this.#threat ??= setTimeout(() => void this.end(), this.#grace.cancelMs);
+    const { cancelMs, trainingCancelMs } = this.#grace;
+    const graceMs = this.#kind === "train" ? trainingCancelMs : cancelMs;
+    this.#threat ??= setTimeout(() => void this.end(), graceMs);
+  }
+
+  /** Asks a task that can to put its work aside; the others go on. */
+  pause(): void {
+    this.#paused = true;
+    this.#tell({ type: "pause" });
   }
 
   /** Ends the process and all it started: SIGTERM, later SIGKILL. Resolves when they are gone. */
@@ -124,6 +151,16 @@ export class Slot {
     return this.#start();
   }
 
+  #setLoaded(models: readonly string[]) {
+    if (models.join() === this.loaded.join()) return;
+    this.loaded = models;
+    this.#options.onLoaded?.();
+  }
+
+  async #answer({ id, ask }: Extract<FromChild, { type: "ask" }>, heard: Heard) {
+    this.#tell({ type: "answer", id, answer: await heard.ask(ask) });
+  }
+
   #tell(message: ToChild) {
     // A process that just died shows by its end, not by this.
     this.#child?.process.send(message, () => {});
@@ -148,7 +185,10 @@ export class Slot {
     spawned.stderr?.setEncoding("utf8").on("data", (text: string) => {
       child.stderr = (child.stderr + text).slice(-STDERR_CHARACTERS);
     });
-    spawned.on("message", (message: FromChild) => this.#onMessage?.(message));
+    spawned.on("message", (message: FromChild) => {
+      if (message.type === "loaded") this.#setLoaded(message.models);
+      else this.#onMessage?.(message);
+    });
     this.#child = child;
     this.#tell({ type: "settings", settings });
     log.info("child_started", { child: child.group });
@@ -169,6 +209,7 @@ export class Slot {
       }
     }
     if (this.#child?.process === spawned) this.#child = null;
+    this.#setLoaded([]);
     this.#options.log.info("child_ended", { child: spawned.pid, ...exit });
     return exit;
   }

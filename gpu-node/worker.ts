@@ -1,11 +1,13 @@
-// The supervisor: claims a task for each free slot, one of them kept for what people wait for,
-// renews the leases of what runs, and does with each task as the service says. It touches no video
-// and no model: a child process does, and may crash. It reports an end only when it saw it.
+// The supervisor: claims a task for each free slot, one of them kept for what people wait for and
+// one for training, renews the leases of what runs, and does with each task as the service says. It
+// touches no video and no model: a child process does, and may crash. It reports an end only when
+// it saw it.
 
 import type { Capabilities, ClaimedTask, Outcome, TaskProgress, Verdict } from "../shared/tasks.ts";
 import { HEARTBEAT_SECONDS } from "../shared/tasks.ts";
 import { type Clock, HOUR, iso } from "../shared/time.ts";
 import type { Log } from "./log.ts";
+import type { Answer, Ask } from "./messages.ts";
 import { backoffMs, LeaseStale, NodeRefused, type Service } from "./service.ts";
 import { type Left, Slot, type SlotOptions } from "./slot.ts";
 import { pause } from "./transfer.ts";
@@ -13,7 +15,7 @@ import { pause } from "./transfer.ts";
 export interface WorkerOptions {
   service: Service;
   capabilities: Capabilities;
-  slot: Omit<SlotOptions, "log">;
+  slot: Omit<SlotOptions, "log" | "onLoaded">;
   log: Log;
   clock: Clock;
   /** For tests; the protocol's own otherwise. */
@@ -37,6 +39,8 @@ interface Running {
   progress: TaskProgress | null;
   /** A report is under way; a newer one waits for its turn. */
   reporting: boolean;
+  /** Resolves when every report so far was answered or given up. */
+  reported: Promise<void>;
   next: TaskProgress | null;
   /** It came to an end here; what is left to do is to report it. */
   left: boolean;
@@ -91,6 +95,8 @@ class Supervisor implements Worker {
   readonly #slots: Slot[];
   /** For what somebody waits for: never behind a long task, its model and frames kept. */
   readonly #counter: Slot;
+  /** For training, one at a time: it takes days, and nothing else must wait for it. */
+  readonly #trainer: Slot;
   readonly #running = new Map<Slot, Running>();
   readonly #since: number;
   readonly #ended: Record<string, number> = {};
@@ -109,10 +115,12 @@ class Supervisor implements Worker {
     this.#options = options;
     this.#since = options.clock();
     const { capabilities, slot, log, service } = options;
-    const open = () => new Slot({ ...slot, log });
+    const open = () => new Slot({ ...slot, log, onLoaded: () => void this.#heartbeat() });
     this.#slots = Array.from({ length: capabilities.slots }, open);
     this.#counter = open();
+    this.#trainer = open();
     if (capabilities.kinds.some(isWaitedFor)) this.#slots.push(this.#counter);
+    if (capabilities.kinds.includes("train")) this.#slots.push(this.#trainer);
     this.stopped = new Promise((resolve) => {
       this.#stop = resolve;
     });
@@ -152,6 +160,7 @@ class Supervisor implements Worker {
     this.#options.log.info("draining", { tasks: this.#running.size, within_ms: withinMs });
     this.#wake();
     void this.#heartbeat();
+    for (const { slot, task } of this.#running.values()) if (task.kind === "train") slot.pause();
     setTimeout(() => {
       for (const running of this.#running.values()) this.#snooze(running);
     }, withinMs).unref();
@@ -195,24 +204,23 @@ class Supervisor implements Worker {
   async #claimOn() {
     const { log } = this.#options;
     for (let failures = 0; !this.#draining; ) {
-      // A node that can do nothing still says so by its heartbeats.
-      const able = this.#options.capabilities.kinds.length > 0;
-      const slot = able && this.#slots.find((one) => !this.#running.has(one));
+      const free = this.#slots.filter((one) => !this.#running.has(one));
+      const { kinds } = this.#options.capabilities;
+      const taken = kinds.filter((kind) => free.some((slot) => this.#takes(slot, kind)));
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
-      if (!slot) {
+      // A node that can do nothing still says so by its heartbeats.
+      if (taken.length === 0) {
         await woken;
         continue;
       }
       this.#claiming = true;
       let claimed: ClaimedTask | null = null;
       try {
-        const counter = slot === this.#counter;
+        const general = free.some((slot) => slot !== this.#counter && slot !== this.#trainer);
         // The other slots may get free meanwhile, and would wait for this claim's answer.
-        const wait = this.#socket ? 0 : counter ? COUNTER_WAIT_SECONDS : CLAIM_WAIT_SECONDS;
-        const { kinds } = this.#options.capabilities;
-        const taken = counter ? kinds.filter(isWaitedFor) : kinds;
+        const wait = this.#socket ? 0 : general ? CLAIM_WAIT_SECONDS : COUNTER_WAIT_SECONDS;
         claimed = await this.#options.service.claim(taken, wait);
         failures = 0;
       } catch (thrown) {
@@ -221,17 +229,24 @@ class Supervisor implements Worker {
       } finally {
         this.#claiming = false;
       }
-      if (claimed) this.#take(this.#slotFor(claimed, slot), claimed);
+      if (claimed) this.#take(this.#slotFor(claimed, free), claimed);
       else if (failures > 0) await this.#rest(woken, backoffMs(failures, null));
       else if (this.#socket) await this.#rest(woken, this.#options.idleMs ?? IDLE_MS);
     }
     this.#leaveWhenIdle();
   }
 
+  #takes(slot: Slot, kind: string): boolean {
+    if (slot === this.#trainer) return kind === "train";
+    return kind !== "train" && (slot !== this.#counter || isWaitedFor(kind));
+  }
+
   /** Clicks and previews go to the one child that is warm for them, when it is free. */
-  #slotFor({ kind }: ClaimedTask, free: Slot): Slot {
-    const warm = this.#slots.includes(this.#counter) && !this.#running.has(this.#counter);
-    return isWaitedFor(kind) && warm ? this.#counter : free;
+  #slotFor({ kind }: ClaimedTask, free: readonly Slot[]): Slot {
+    const fit = free.filter((slot) => this.#takes(slot, kind));
+    const warm = fit.includes(this.#counter) ? this.#counter : undefined;
+    // The service gives no other kinds than it was asked for.
+    return warm ?? (fit[0] as Slot);
   }
 
   #rest(woken: Promise<void>, milliseconds: number) {
@@ -250,6 +265,7 @@ class Supervisor implements Worker {
       wanted: "go_on",
       progress: null,
       reporting: false,
+      reported: Promise.resolve(),
       next: null,
       left: false,
       abandoned: new AbortController(),
@@ -276,7 +292,10 @@ class Supervisor implements Worker {
     // A claim that was answered while the node began to drain.
     const left: Left = draining
       ? { how: "outcome", outcome: { outcome: "snoozed", seconds: 0 } }
-      : await slot.run(task, (progress) => this.#report(running, progress));
+      : await slot.run(task, {
+          progress: (progress) => this.#report(running, progress),
+          ask: (ask) => this.#ask(running, ask),
+        });
     // Whatever was to be ended is reported only once it is gone, also where it ended by itself.
     if (HARDNESS[running.wanted] >= HARDNESS.snooze) await slot.end();
     running.left = true;
@@ -287,7 +306,10 @@ class Supervisor implements Worker {
     this.#ended[name] = (this.#ended[name] ?? 0) + 1;
     const { task_id, kind } = task;
     this.#options.log.info("task_ended", { task_id, kind, outcome: name, seconds });
-    if (outcome) await this.#finish(running, outcome);
+    if (!outcome) return;
+    // A later attempt goes on from what the last report said.
+    if (outcome.outcome === "failed" || outcome.outcome === "snoozed") await running.reported;
+    await this.#finish(running, outcome);
   }
 
   async #finish(running: Running, outcome: Outcome) {
@@ -332,7 +354,7 @@ class Supervisor implements Worker {
         this.#heed(running, await this.#options.service.progress(lease, next));
       }
     };
-    send()
+    running.reported = send()
       .catch((thrown: unknown) => {
         if (thrown instanceof NodeRefused) this.#fail(thrown);
         else if (thrown instanceof LeaseStale) this.#heed(running, thrown.verdict);
@@ -343,6 +365,19 @@ class Supervisor implements Worker {
       });
   }
 
+  /** Asks the service on a task's behalf. Why there is no answer is for the task to know. */
+  async #ask(running: Running, ask: Ask): Promise<Answer> {
+    const { task, abandoned } = running;
+    const lease = { taskId: task.task_id, fence: task.fence };
+    try {
+      return { object: await this.#options.service.place(lease, ask, abandoned.signal) };
+    } catch (thrown) {
+      if (thrown instanceof NodeRefused) this.#fail(thrown);
+      if (thrown instanceof LeaseStale) this.#heed(running, thrown.verdict);
+      return { problem: thrown instanceof Error ? thrown.message : String(thrown) };
+    }
+  }
+
   async #heartbeat(more: { capabilities?: Capabilities } = {}) {
     const held = [...this.#running.values()];
     for (const running of held) this.#endStalled(running);
@@ -350,6 +385,7 @@ class Supervisor implements Worker {
       const verdicts = await this.#options.service.heartbeat({
         tasks: held.map(({ task }) => ({ task_id: task.task_id, fence: task.fence })),
         draining: this.#draining,
+        loaded: [...new Set(this.#slots.flatMap(({ loaded }) => loaded))],
         ...more,
       });
       this.#lastHeartbeat = this.#options.clock();
@@ -409,7 +445,7 @@ const STALLED: Outcome = {
   retryable: true,
 };
 
-const WAITED_FOR: readonly string[] = ["preview", "segment", "frames"];
+const WAITED_FOR: readonly string[] = ["preview", "segment", "frames", "warm", "predict"];
 const isWaitedFor = (kind: string) => WAITED_FOR.includes(kind);
 
 const HARDNESS: Readonly<Record<Verdict | "snooze", number>> = {

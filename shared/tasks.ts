@@ -369,6 +369,8 @@ export const Capabilities = z
         licence: z.string(),
       }),
     ),
+    /** Models that are open on it, as its newest heartbeat said. */
+    loaded: z.array(z.string()).optional(),
     /** Tasks it works on at once. */
     slots: z.number().int(),
     /** What it cannot do and what to install, one sentence each. */
@@ -404,6 +406,8 @@ export type ClaimedTask = z.infer<typeof ClaimedTask>;
 export const HeartbeatRequest = z.object({
   tasks: z.array(z.object({ task_id: z.uuid(), fence: z.number().int() })),
   draining: z.boolean().default(false),
+  /** Models that are open on the node: the next prediction with one of them is a fast one. */
+  loaded: z.array(z.string().max(100)).max(64).optional(),
   capabilities: Capabilities.optional(),
 });
 /**

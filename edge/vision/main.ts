@@ -23,6 +23,9 @@ import { addUploadRoutes } from "./projects/upload-routes.ts";
 import { abandonUploads } from "./projects/uploads.ts";
 import { addVideoRoutes } from "./projects/video-routes.ts";
 import { enqueueMissingProbes } from "./projects/videos.ts";
+import { warmModel } from "./serving/activation.ts";
+import { forgetPredictions, predictEnded } from "./serving/predictions.ts";
+import { addServingRoutes } from "./serving/routes.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
 import { resumeRuns, trainEnded } from "./training/ended.ts";
@@ -35,6 +38,7 @@ const handlers: HandlersByKind = {
   label: { ended: labelEnded, progressed: labelProgressed },
   export: { ended: exportEnded },
   train: { ended: trainEnded, progressed: trainProgressed },
+  predict: { ended: predictEnded },
 };
 
 /** What every minute brings, in this order. */
@@ -45,6 +49,7 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   exports: failLostExports,
   runs: resumeRuns,
   uploads: abandonUploads,
+  predictions: forgetPredictions,
   expired: forgetExpired,
 };
 
@@ -90,7 +95,8 @@ addVideoRoutes(app);
 addUploadRoutes(app);
 addDirectRoutes(app);
 addLabelingRoutes(app);
-addTrainingRoutes(app);
+addTrainingRoutes(app, { beforeActive: warmModel });
+addServingRoutes(app);
 describeAudience(app);
 
 export { ProgressTopic } from "./progress/topic.ts";

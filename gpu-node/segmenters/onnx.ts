@@ -1,5 +1,5 @@
-// A small writer and reader of ONNX files: enough to convert the embedded models, and to refuse a
-// file that reaches outside itself.
+// A small writer and reader of ONNX files: enough to convert the embedded models and to write our
+// detectors, and to refuse a file that reaches outside itself.
 
 import onnxProto from "onnx-proto";
 
@@ -60,7 +60,12 @@ export class GraphWriter {
     return name;
   }
 
-  encode(name: string, inputs: ValueInfo[], outputs: ValueInfo[]): Uint8Array {
+  encode(
+    name: string,
+    inputs: ValueInfo[],
+    outputs: ValueInfo[],
+    { opset = 13, metadata = {} }: { opset?: number; metadata?: Record<string, string> } = {},
+  ): Uint8Array {
     const graph = onnx.GraphProto.create({
       name,
       node: this.nodes,
@@ -72,7 +77,8 @@ export class GraphWriter {
       onnx.ModelProto.create({
         irVersion: 8,
         producerName: "vantage",
-        opsetImport: [{ domain: "", version: 13 }],
+        opsetImport: [{ domain: "", version: opset }],
+        metadataProps: Object.entries(metadata).map(([key, value]) => ({ key, value })),
         graph,
       }),
     );

@@ -1,6 +1,6 @@
 // What a task works with, and what all kinds share: opening a video or image as numbered frames.
 
-import type { ObjectSource, TaskProgress } from "../../shared/tasks.ts";
+import type { ObjectSource, ObjectTarget, TargetType, TaskProgress } from "../../shared/tasks.ts";
 import type { Cache } from "../cache.ts";
 import { BrokenMedia, TaskFailure } from "../failure.ts";
 import type { Tools } from "../ffmpeg.ts";
@@ -8,6 +8,7 @@ import { type ReadFrame, type ReadOptions, readFrames } from "../frames.ts";
 import type { Log } from "../log.ts";
 import { probeVideo, typeOf, type VideoIndex } from "../media.ts";
 import type { Encoded, Segmenter } from "../segmenters/segmenter.ts";
+import type { Predictors } from "../serving/predictor.ts";
 import { readStill } from "../stills.ts";
 import { decodeIndex, encodeIndex, INDEX_NAME } from "../video-index.ts";
 
@@ -19,10 +20,32 @@ export interface TaskContext {
   segmenter(name: string | null): Promise<Segmenter>;
   /** Frames that were clicked last, encoded; they live as long as the process. */
   encodings: Encodings;
-  progress(progress: TaskProgress): void;
+  /** Models that were used last, open; they live as long as the process. */
+  predictors: Predictors;
+  /** Those that come too often are left out, but never the last frame's, nor one that `must`. */
+  progress(progress: TaskProgress, must?: boolean): void;
   /** Says to stop soon and keep what is done. */
   cancel: AbortSignal;
+  /** Says to put the work aside for another attempt: fail with `Paused` then. */
+  pause: AbortSignal;
+  /** Where an object that the payload has no place for is written; another place each time. */
+  target(name: string, contentType: TargetType): Promise<ObjectTarget>;
+  /** An object of the payload under a new address: the first one runs out after 12 hours. */
+  source(key: string): Promise<ObjectSource>;
+  machine: Machine;
   log: Log;
+}
+
+/** What a task that trains or predicts works on. */
+export interface Machine {
+  device: "cpu" | "cuda";
+  cpuThreads: number;
+  trainingDir: string;
+}
+
+/** The work was put aside, and what is needed to go on was handed in. */
+export class Paused extends Error {
+  override readonly name = "Paused";
 }
 
 /** Frames of one file by their place in display order. */
@@ -30,6 +53,9 @@ export interface Footage {
   width: number;
   height: number;
   frameCount: number;
+  /** Ticks of every frame in display order, and seconds of one tick, as a fraction. */
+  pts: Float64Array;
+  timeBase: readonly [number, number];
   /** The wanted frames, ascending; `wanted` is in any order and may repeat. */
   read(wanted: readonly number[], options?: ReadOptions): AsyncGenerator<ReadFrame>;
   close(): Promise<void>;
@@ -56,7 +82,7 @@ export async function openFootage(
     return {
       width: index.width,
       height: index.height,
-      frameCount: index.pts.length,
+      ...{ frameCount: index.pts.length, pts: index.pts, timeBase: index.timeBase },
       read: (wanted, options) =>
         readFrames(tools, held.path, index, ascending(wanted), {
           signal: context.cancel,
@@ -85,7 +111,9 @@ async function stillFootage(held: { path: string; release(): Promise<void> }): P
       yield { index, picture };
     }
   }
-  return { width: whole.width, height: whole.height, frameCount: 1, read, close: held.release };
+  const { width, height } = whole;
+  const times = { frameCount: 1, pts: Float64Array.of(0), timeBase: [1, 1] as const };
+  return { width, height, ...times, read, close: held.release };
 }
 
 /** The index that the probe left on this node, else one made now by decoding the video once. */

@@ -10,7 +10,7 @@ import {
 import { DISK_FULL, isDiskFull, TaskFailure } from "../failure.ts";
 import { scrub } from "../log.ts";
 import { BundleMissing } from "../segmenters/failures.ts";
-import type { TaskContext } from "./context.ts";
+import { Paused, type TaskContext } from "./context.ts";
 import { run as runExport } from "./export.ts";
 import { run as runFrames } from "./frames.ts";
 import { run as runLabel } from "./label.ts";
@@ -70,6 +70,7 @@ export async function runTask(
       : { outcome: "finished", result };
   } catch (thrown) {
     if (context.cancel.aborted) return { outcome: "cancelled", result: null };
+    if (thrown instanceof Paused) return { outcome: "snoozed", seconds: 0 };
     if (thrown instanceof BundleMissing) {
       context.log.info("segmenter_missing", { kind, detail: thrown.message });
       return { outcome: "snoozed", seconds: ELSEWHERE_SECONDS };

@@ -8,10 +8,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { type Cache, openCache } from "../../gpu-node/cache.ts";
+import type { Cache } from "../../gpu-node/cache.ts";
 import type { Tools } from "../../gpu-node/ffmpeg.ts";
-import { createLog } from "../../gpu-node/log.ts";
-import { Encodings, type TaskContext } from "../../gpu-node/tasks/context.ts";
+import type { TaskContext } from "../../gpu-node/tasks/context.ts";
 import { uniqueStems } from "../../gpu-node/tasks/export.ts";
 import { runTask } from "../../gpu-node/tasks/run.ts";
 import type { ObjectSource, TaskProgress, TaskResult } from "../../shared/tasks.ts";
@@ -19,12 +18,13 @@ import { longGop, rectangles, toolsOrSay } from "../support/clips.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";
 import { hasProgram } from "../support/programs.ts";
 import { openRectangles, type Rectangles } from "../support/rectangles.ts";
+import { taskContext } from "../support/task-context.ts";
 
 const found = toolsOrSay();
-const log = createLog(() => {});
 let service: NodeService;
 let dir: string;
 let cache: Cache;
+let context: TaskContext;
 let segmenter: Rectangles;
 let told: TaskProgress[];
 
@@ -34,20 +34,18 @@ beforeAll(async () => {
 afterAll(() => service.close());
 beforeEach(async () => {
   dir = mkdtempSync(join(tmpdir(), "vantage-tasks-"));
-  cache = await openCache({ dir, bytesMax: 1e9, log });
+  context = await taskContext(service, dir);
+  cache = context.cache;
   segmenter = openRectangles();
   told = [];
 });
 afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
 const contextOf = (more: Partial<TaskContext> = {}): TaskContext => ({
-  cache,
+  ...context,
   tools: found as Tools,
   segmenter: async () => segmenter,
-  encodings: new Encodings(),
   progress: (progress) => void told.push(progress),
-  cancel: new AbortController().signal,
-  log,
   ...more,
 });
 

@@ -9,6 +9,6 @@ const status = await runNode(process.env, {
   childEntry: join(import.meta.dirname, "node-child.ts"),
   listSegmenters: async () => [RECTANGLES],
   worker: { heartbeatMs: 100, idleMs: 200, ...(stallMs ? { stallMs: Number(stallMs) } : {}) },
-  grace: { cancelMs: 500, termMs: 300 },
+  grace: { cancelMs: 500, trainingCancelMs: 60_000, termMs: 300 },
 });
 process.exit(status);

@@ -14,7 +14,9 @@ import {
   type Outcome,
   ProgressReport,
   RegisterNode,
+  SourceRequest,
   TASK_KINDS,
+  TargetRequest,
   type TaskKind,
   type TaskProgress,
   type Verdict,
@@ -149,10 +151,29 @@ export async function startNodeService(): Promise<NodeService> {
       });
     }
     const [, id = "", verb] =
-      /^\/api\/v1\/node\/tasks\/([^/]+)\/(progress|finish)$/.exec(path) ?? [];
+      /^\/api\/v1\/node\/tasks\/([^/]+)\/(progress|finish|target|source)$/.exec(path) ?? [];
     const task = service.tasks.get(id);
     if (!task || !verb) return no(404, "not_found");
+    if (verb === "target") return target(task, body);
+    if (verb === "source") return source(task, body);
     return verb === "progress" ? report(task, body) : finish(task, body);
+
+    function target(of: ServedTask, said: unknown) {
+      const { fence, name, content_type } = TargetRequest.parse(said);
+      if (of.state !== "running" || fence !== of.fence) {
+        return no(409, "lease_stale", { verdict: "lost" });
+      }
+      return ok(service.target(`made/${of.id}/${crypto.randomUUID()}/${name}`, content_type));
+    }
+
+    function source(of: ServedTask, said: unknown) {
+      const { fence, key } = SourceRequest.parse(said);
+      if (of.state !== "running" || fence !== of.fence) {
+        return no(409, "lease_stale", { verdict: "lost" });
+      }
+      const bytes = service.objects.get(key);
+      return bytes ? ok(service.source(key, bytes)) : no(404, "not_found");
+    }
 
     function report(of: ServedTask, said: unknown) {
       const { fence, ...progress } = ProgressReport.parse(said);

@@ -34,6 +34,7 @@ export const ROLE_MATRIX: readonly { role: Role; may: readonly string[] }[] = [
       "edit classes of a job",
       "preview prompts and make masks from clicks",
       "export a job",
+      "predict with a model",
     ],
   },
   {

@@ -3,6 +3,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { Annotation, THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
+import { sampleFrames } from "../../../shared/sampling.ts";
 import { Bbox, Mask, Point, type Prompt, TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId, parseFrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
@@ -11,7 +12,7 @@ import { bearer } from "../auth/account-routes.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
-import { readPts, sampleFrames } from "../projects/frames.ts";
+import { readPts } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
 import { source } from "../tasks/objects.ts";
 import { runNow } from "../tasks/wait.ts";

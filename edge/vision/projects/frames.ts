@@ -7,8 +7,6 @@ import { runNow } from "../tasks/wait.ts";
 import { objectKeys, type VideoRow } from "./videos.ts";
 
 const PTS_BYTES = 4;
-/** A step is reached when the frame is no further before it: rounding of time bases. */
-const STEP_SLACK_SECONDS = 1e-6;
 /** A single frame is decoded within it, also from the end of a long clip. */
 const FRAME_TIMEOUT_MS = 30_000;
 
@@ -62,29 +60,6 @@ export async function readPtsRange(
   const pts = int32s(await object.arrayBuffer());
   assert(pts.length === count, "the pts object has a number for each frame");
   return pts;
-}
-
-/**
- * Indexes of the frames that show a video `fps` times a second: the first frame at or after each
- * step of 1/fps seconds, each once. Null is every frame. `timeBase` is seconds a tick, a fraction.
- */
-export function sampleFrames(
-  pts: Int32Array,
-  timeBase: readonly [number, number],
-  fps: number | null,
-): number[] {
-  if (fps === null) return Array.from(pts.keys());
-  assert(fps > 0 && timeBase[0] > 0 && timeBase[1] > 0, "a rate and a time base are positive");
-  const frames: number[] = [];
-  let nextStep = 0;
-  for (const [index, ticks] of pts.entries()) {
-    const seconds = (ticks * timeBase[0]) / timeBase[1] + STEP_SLACK_SECONDS;
-    if (seconds < nextStep / fps) continue;
-    frames.push(index);
-    // After a gap, the steps within it have no frame of their own.
-    nextStep = Math.floor(seconds * fps) + 1;
-  }
-  return frames;
 }
 
 /** A frame's JPEG; the first to ask for it has a node decode it, for all after him. */

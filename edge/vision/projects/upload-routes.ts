@@ -55,7 +55,7 @@ const multipart = (fields: Record<string, typeof file | typeof files>) => ({
 });
 
 /** Lets the work end in order also when the sender goes away and nobody reads its answer. */
-async function toItsEnd<Result>(context: Context, work: Promise<Result>): Promise<Result> {
+export async function toItsEnd<Result>(context: Context, work: Promise<Result>): Promise<Result> {
   context.executionCtx.waitUntil(work.catch(() => {}));
   return work;
 }

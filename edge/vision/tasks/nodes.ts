@@ -95,16 +95,23 @@ async function nodeOf(database: Database, token: string): Promise<NodeIdentity |
   return rows[0] ?? null;
 }
 
+interface Heard {
+  draining: boolean;
+  capabilities?: Capabilities | undefined;
+  loaded?: string[] | undefined;
+}
+
 /** Keeps what a heartbeat says of the node itself. */
 export async function noteHeartbeat(
   database: Database,
   nodeId: string,
-  { draining, capabilities }: { draining: boolean; capabilities?: Capabilities | undefined },
+  { draining, capabilities, loaded }: Heard,
 ): Promise<void> {
   const given = capabilities ? JSON.stringify(capabilities) : null;
   await database.execute(sql`
     UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,
-      capabilities = coalesce(${given}::jsonb, capabilities) WHERE id = ${nodeId}::uuid`);
+      capabilities = coalesce(${given}::jsonb, capabilities)
+        || ${JSON.stringify(loaded ? { loaded } : {})}::jsonb WHERE id = ${nodeId}::uuid`);
 }
 
 /**
@@ -124,6 +131,18 @@ export async function offeringNodes(database: Database, kind: string): Promise<n
     SELECT count(*)::int AS count FROM node
      WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind}`);
   return rows[0]?.count ?? 0;
+}
+
+/** Live nodes that predict, and how many of them have the model open. */
+export async function servingNodes(
+  database: Database,
+  modelId: string | null,
+): Promise<{ able: number; warm: number }> {
+  const { rows } = await database.execute<{ able: number; warm: number }>(sql`
+    SELECT count(*)::int AS able,
+      (count(*) FILTER (WHERE capabilities->'loaded' ? ${modelId ?? ""}))::int AS warm FROM node
+     WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? 'predict'`);
+  return rows[0] ?? { able: 0, warm: 0 };
 }
 
 /** A task in a node's hands. */

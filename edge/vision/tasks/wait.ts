@@ -44,7 +44,8 @@ export async function runNow<Kind extends TaskKind>(
   return resultOf<Kind>(ended);
 }
 
-async function waitFor(
+/** Waits until a task ended, or until an instant; null then. */
+export async function waitFor(
   { database, clock }: WaitParts,
   taskId: string,
   until: number,
@@ -70,7 +71,8 @@ async function giveUp<Kind extends TaskKind>(
   throw new Failure("task_failed", `the GPU node did not finish ${within}`);
 }
 
-function resultOf<Kind extends TaskKind>(task: Task): TaskResult<Kind> {
+/** What a task that ended came to; fails with `task_failed` in the node's own words. */
+export function resultOf<Kind extends TaskKind>(task: Task): TaskResult<Kind> {
   if (task.state === "finished") return task.result as TaskResult<Kind>;
   const last = task.errors.at(-1);
   throw new Failure("task_failed", last?.detail ?? `the task was ${task.state}`, {

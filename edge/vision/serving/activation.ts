@@ -1,0 +1,47 @@
+// Which model is active. A node opens a model and looks at a picture with it before the swap, so
+// that one that cannot be opened never becomes active, and the one before serves all the while.
+// Other nodes open it at their first prediction with it.
+
+import type { Parts } from "../auth/parts.ts";
+import { runNow } from "../tasks/wait.ts";
+import {
+  findModel,
+  type ModelRow,
+  type Move,
+  modelSource,
+  moveName,
+} from "../training/registry.ts";
+import { subjectOf } from "./chosen.ts";
+
+/** The largest variant is downloaded and opened on a slow machine by then. */
+const WARM_MS = 120_000;
+
+/** Has a node open a model; fails as `runNow` does, with the node's words. */
+export async function warmModel(parts: Parts, model: ModelRow): Promise<void> {
+  await runNow(
+    parts,
+    {
+      ...{ kind: "warm", workspaceId: model.workspaceId, subject: subjectOf(model.modelId) },
+      payload: { model: modelSource(model) },
+    },
+    { timeoutMs: WARM_MS },
+  );
+}
+
+/**
+ * Makes a model the active one of its workspace, once a node has it open. Of two at once both are
+ * logged, and the later one stands.
+ */
+export async function activate(
+  parts: Parts,
+  model: ModelRow,
+  move: Pick<Move, "actorId" | "from" | "rollbackOf">,
+): Promise<ModelRow> {
+  const { workspaceId, modelId } = model;
+  const started = parts.clock();
+  await warmModel(parts, model);
+  const moved = await moveName(parts, { workspaceId, name: "active", modelId, ...move });
+  const ms = parts.clock() - started;
+  parts.log.info("model_activated", { model_id: modelId, moved: moved !== null, ms });
+  return findModel(parts.database, [workspaceId], modelId);
+}

@@ -1,0 +1,232 @@
+// Predictions on an uploaded picture or video, with the active model or another one. A picture is
+// answered at once; a video within the wait that its sender grants, or later under its own id.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import type { Context } from "hono";
+import { Failure } from "../../../shared/errors.ts";
+import {
+  CONFIDENCE_DEFAULT,
+  PREDICT_FRAMES_DEFAULT,
+  PREDICT_FRAMES_MAX,
+  PREDICT_WAIT_SECONDS_MAX,
+  VideoPrediction,
+} from "../../../shared/serving.ts";
+import { Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
+import { type App, errorResponses, json } from "../../http/app.ts";
+import { bearer } from "../auth/account-routes.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { callerOf, workspacesOf } from "../auth/scope.ts";
+import { letPass } from "../projects/form.ts";
+import { IMAGE, type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../projects/media-types.ts";
+import { toItsEnd } from "../projects/upload-routes.ts";
+import { offeringNodes } from "../tasks/nodes.ts";
+import { resultOf, runNow, submit, waitFor } from "../tasks/wait.ts";
+import type { ModelRow } from "../training/registry.ts";
+import { type Choice, chooseModel, modelQuery } from "./chosen.ts";
+import { asRefusal, findPrediction, predictTask, receiveFile } from "./predictions.ts";
+
+const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
+const CLIP_BYTES_MAX = 1024 ** 3;
+const IMAGE_MS = 60_000;
+/** After pictures, on each of which somebody waits for less. */
+const CLIP_PRIORITY = 90;
+const CLIP_ATTEMPTS = 2;
+
+const tags = ["Serving"];
+const confidence = z.coerce.number().min(0).max(1).default(CONFIDENCE_DEFAULT).meta({
+  description: "detections of at least this confidence",
+});
+const whole = (least: number, most: number) => z.coerce.number().int().min(least).max(most);
+
+const errors = {
+  ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found", "state_conflict"),
+  ...errorResponses("file_too_large", "quota_exceeded", "unsupported_media", "invalid_request"),
+  ...errorResponses("task_failed", "no_node", "store_unavailable"),
+};
+
+/** Read by hand, as uploads are: a zod schema would have the body taken into memory whole. */
+const body = {
+  content: {
+    "multipart/form-data": {
+      schema: {
+        type: "object" as const,
+        properties: { file: { type: "string" as const, format: "binary" } },
+        required: ["file"],
+      },
+    },
+  },
+};
+
+const CLIP: MediaKind = {
+  source: "upload",
+  headBytes: VIDEO_HEAD_BYTES,
+  typeOf: (head) => {
+    const type = videoType(head);
+    if (type) return type;
+    throw new Failure("unsupported_media", "the file is no MP4, MOV, MKV, WebM or AVI");
+  },
+};
+
+export function addPredictions(app: App<Parts>) {
+  addImage(app);
+  addVideo(app);
+  addOne(app);
+}
+
+/** The model of a request, and a node that is there; a body that is refused is let pass first. */
+async function ready(context: Context, parts: Parts, choice: Choice): Promise<ModelRow> {
+  try {
+    const model = await chooseModel(parts, callerOf(context), choice, "annotator");
+    if ((await offeringNodes(parts.database, "predict")) > 0) return model;
+    throw new Failure("no_node", "no GPU node that predicts is there");
+  } catch (thrown) {
+    await letPass(context.req.raw);
+    throw thrown;
+  }
+}
+
+function addImage(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/predict/image`,
+    tags,
+    summary: "Detections on a picture",
+    description:
+      "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels. Needs " +
+      "the role annotator. Boxes are in pixels of the picture as people see it, turned as its EXIF " +
+      "says; surest first. The picture is deleted when the answer is there.",
+    security: bearer,
+    request: { query: z.object({ ...modelQuery, confidence }), body },
+    responses: { 200: json("detections", z.array(Prediction)), ...errors },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const { confidence: least, ...choice } = context.req.valid("query");
+    const model = await ready(context, parts, choice);
+    const work = predictImage(parts, context.req.raw, model, least);
+    return context.json(await toItsEnd(context, work), 200);
+  });
+}
+
+async function predictImage(
+  parts: Parts,
+  request: Request,
+  model: ModelRow,
+  confidenceMin: number,
+): Promise<Prediction[]> {
+  const { workspaceId, modelId } = model;
+  const bytesMax = Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax);
+  const received = await receiveFile(parts, request, { workspaceId, kind: IMAGE, bytesMax });
+  const started = parts.clock();
+  try {
+    const task = predictTask(model, received, {
+      ...{ fps: null, framesMax: 1, confidence: confidenceMin },
+    });
+    const done = await runNow<"predict">(parts, task, { timeoutMs: IMAGE_MS });
+    const found = TASK_KINDS.predict.result.parse(done).frames[0]?.predictions ?? [];
+    const ms = parts.clock() - started;
+    parts.log.info("predicted", { model_id: modelId, ms, objects: found.length });
+    return found;
+  } catch (thrown) {
+    throw asRefusal(thrown);
+  } finally {
+    // Whether it ended or was given up: nobody takes its result any more.
+    await parts.bucket.delete(received.key);
+  }
+}
+
+const clipQuery = z.object({
+  ...modelQuery,
+  confidence,
+  fps: z.coerce.number().positive().max(1_000).optional().meta({
+    description: "frames a second to look at, by the frames' true times; every frame when omitted",
+  }),
+  frames_max: whole(1, PREDICT_FRAMES_MAX).default(PREDICT_FRAMES_DEFAULT),
+  wait_seconds: whole(0, PREDICT_WAIT_SECONDS_MAX).default(60).meta({
+    description: "the answer is waited for as long, then it is 202 and comes under its id",
+  }),
+});
+
+function addVideo(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/predict/video`,
+    tags,
+    summary: "Detections on the frames of a video",
+    description:
+      "multipart/form-data with `file`: MP4, MOV, MKV, WebM or AVI, at most 1 GiB. Needs the role " +
+      "annotator. Looks at the first `frames_max` of the frames that `fps` names. A clip that takes " +
+      "longer than `wait_seconds` is answered with 202 and its `prediction_id`, for `GET " +
+      "/predict/video/{prediction_id}`. The file is deleted when the prediction ended; its result is " +
+      "kept for a day.",
+    security: bearer,
+    request: { query: clipQuery, body },
+    responses: {
+      200: json("the frames with what was found", VideoPrediction),
+      202: json("a node is at it, or will be", VideoPrediction),
+      ...errors,
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const query = context.req.valid("query");
+    const model = await ready(context, parts, query);
+    const { workspaceId } = model;
+    const predictionId = await toItsEnd(context, startClip(parts, context.req.raw, model, query));
+    const ended = await waitFor(parts, predictionId, parts.clock() + query.wait_seconds * 1_000);
+    if (ended && ended.state !== "finished") {
+      try {
+        resultOf<"predict">(ended);
+      } catch (thrown) {
+        throw asRefusal(thrown);
+      }
+    }
+    const found = await findPrediction(parts, [workspaceId], predictionId);
+    if (found.status === "completed") return context.json(found, 200);
+    context.header("Location", `${API}/predict/video/${predictionId}`);
+    return context.json(found, 202);
+  });
+}
+
+/** Stores a clip and enqueues its prediction; returns its id. */
+async function startClip(
+  parts: Parts,
+  request: Request,
+  model: ModelRow,
+  query: z.output<typeof clipQuery>,
+): Promise<string> {
+  const { workspaceId } = model;
+  const bytesMax = Math.min(CLIP_BYTES_MAX, parts.limits.uploadBytesMax);
+  const received = await receiveFile(parts, request, { workspaceId, kind: CLIP, bytesMax });
+  const wanted = { fps: query.fps ?? null, framesMax: query.frames_max };
+  const task = predictTask(model, received, { ...wanted, confidence: query.confidence });
+  try {
+    const urgency = { priority: CLIP_PRIORITY, attemptsMax: CLIP_ATTEMPTS };
+    const [enqueued] = await submit(parts, [{ ...task, ...urgency }]);
+    return enqueued?.taskId as string;
+  } catch (thrown) {
+    await parts.bucket.delete(received.key);
+    throw thrown;
+  }
+}
+
+function addOne(app: App<Parts>) {
+  const route = createRoute({
+    method: "get",
+    path: `${API}/predict/video/{prediction_id}`,
+    tags,
+    summary: "How a prediction on a video stands, and its result",
+    description: "Beyond the contract. Kept for a day.",
+    security: bearer,
+    request: { params: z.object({ prediction_id: z.uuid() }) },
+    responses: {
+      200: json("the prediction", VideoPrediction),
+      ...errorResponses("unauthorized", "not_found", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { prediction_id } = context.req.valid("param");
+    const workspaces = workspacesOf(callerOf(context));
+    return context.json(await findPrediction(context.var.service, workspaces, prediction_id), 200);
+  });
+}

@@ -1,0 +1,191 @@
+// Predictions on files that a request brings. The file lies in the store only while a node needs
+// it: it is deleted when the task ended, and what a crash left behind by the minute cron. The
+// task's row is the record of a prediction on a video, and keeps its result for a day.
+
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import type { VideoPrediction } from "../../../shared/serving.ts";
+import type { TaskPayload, TaskResult } from "../../../shared/tasks.ts";
+import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
+import { idList } from "../auth/accounts.ts";
+import type { Parts } from "../auth/parts.ts";
+import { formParts } from "../projects/form.ts";
+import type { MediaKind } from "../projects/media-types.ts";
+import { tooLarge, writeObject } from "../projects/object-writer.ts";
+import { checkQuota } from "../projects/videos.ts";
+import { source } from "../tasks/objects.ts";
+import type { NewTask, Task } from "../tasks/queue.ts";
+import { type ModelRow, modelSource, wireTime } from "../training/registry.ts";
+import { subjectOf } from "./chosen.ts";
+
+const folderOf = (workspaceId: string) => `ws/${workspaceId}/predictions/`;
+/** What a form weighs beyond its file. */
+const ENVELOPE_BYTES = 1024 * 1024;
+
+export interface Received {
+  key: string;
+  bytes: number;
+}
+
+/** Stores the one file of a form. Whatever fails, no object is left behind. */
+export async function receiveFile(
+  parts: Parts,
+  request: Request,
+  { workspaceId, kind, bytesMax }: { workspaceId: string; kind: MediaKind; bytesMax: number },
+): Promise<Received> {
+  const announced = Number(request.headers.get("Content-Length") ?? 0);
+  if (announced > bytesMax + ENVELOPE_BYTES) throw tooLarge(bytesMax);
+  await checkQuota(parts, workspaceId, 1);
+  let received: Received | null = null;
+  try {
+    const contentType = request.headers.get("Content-Type") ?? undefined;
+    for await (const part of formParts(request.body, contentType)) {
+      if (part.kind === "field") continue;
+      if (part.name !== "file") {
+        part.skip();
+        continue;
+      }
+      if (received) throw new Failure("invalid_request", "file: only one is taken");
+      const key = `${folderOf(workspaceId)}${crypto.randomUUID()}`;
+      const { headBytes, typeOf } = kind;
+      const { bytes } = await writeObject(parts.bucket, part.chunks, {
+        ...{ key, bytesMax, headBytes, typeOf },
+      });
+      received = { key, bytes };
+    }
+    if (!received) throw new Failure("invalid_request", "file: required");
+    await checkQuota(parts, workspaceId, received.bytes);
+    return received;
+  } catch (thrown) {
+    if (received) await parts.bucket.delete(received.key);
+    throw thrown;
+  }
+}
+
+export interface Wanted {
+  fps: number | null;
+  framesMax: number;
+  confidence: number;
+}
+
+/** The task of a prediction. */
+export const predictTask = (
+  model: ModelRow,
+  { key, bytes }: Received,
+  { fps, framesMax, confidence }: Wanted,
+) =>
+  ({
+    ...{ kind: "predict" as const, workspaceId: model.workspaceId },
+    subject: subjectOf(model.modelId),
+    payload: {
+      ...{ model: modelSource(model), video: source(key, bytes) },
+      ...{ fps, frames_max: framesMax, confidence },
+    },
+  }) satisfies NewTask;
+
+/** A node's words on a file that it cannot read are about the request, not about the node. */
+export function asRefusal(thrown: unknown): unknown {
+  if (!(thrown instanceof Failure) || thrown.data.node_code !== "unsupported_media") return thrown;
+  return new Failure("unsupported_media", thrown.message, { cause: thrown });
+}
+
+/** A predict task ended: its file is of no use any more. May be called again for the same task. */
+export async function predictEnded({ bucket }: Parts, task: Task): Promise<void> {
+  const { key } = (task.payload as TaskPayload<"predict">).video;
+  // Never what is somebody's, should a prediction on it be asked for.
+  if (key.startsWith(folderOf(task.workspaceId))) await bucket.delete(key);
+}
+
+interface PredictionRow extends Record<string, unknown> {
+  taskId: string;
+  state: Task["state"];
+  modelId: string;
+  progress: Task["progress"];
+  failure: string | null;
+  result: TaskResult<"predict"> | null;
+  createdAt: string;
+}
+
+const WIRE_STATES: Readonly<Record<Task["state"], VideoPrediction["status"]>> = {
+  ...{ queued: "queued", running: "running", finished: "completed" },
+  ...{ failed: "failed", cancelled: "failed", revoked: "failed" },
+};
+
+/** A prediction of the workspaces; fails with `not_found`, also for one that is over for a day. */
+export async function findPrediction(
+  { database }: Pick<Parts, "database">,
+  workspaces: readonly string[],
+  predictionId: string,
+): Promise<VideoPrediction> {
+  const { rows } = await database.execute<PredictionRow>(sql`
+    SELECT id::text AS "taskId", state, payload->'model'->>'model_id' AS "modelId", progress,
+      errors->-1->>'detail' AS failure, result, ${wireTime(sql`created_at`)} AS "createdAt"
+      FROM task WHERE id = ${predictionId}::uuid AND kind = 'predict'
+       AND workspace_id IN ${idList(workspaces)}`);
+  const [row] = rows;
+  if (!row || (row.state === "finished" && !row.result)) {
+    throw new Failure(
+      "not_found",
+      "no such prediction in your workspaces; they are kept for a day",
+    );
+  }
+  return predictionRecord(row);
+}
+
+function predictionRecord(row: PredictionRow): VideoPrediction {
+  const status = WIRE_STATES[row.state];
+  const result = row.state === "finished" ? row.result : null;
+  return {
+    prediction_id: row.taskId,
+    status,
+    failure: status === "failed" ? (row.failure ?? `the prediction was ${row.state}`) : null,
+    model_id: row.modelId,
+    frames_done: result?.frames.length ?? row.progress?.done ?? null,
+    frames_total: result?.frames.length ?? row.progress?.total ?? null,
+    width: result?.width ?? null,
+    height: result?.height ?? null,
+    frames:
+      result?.frames.map(({ frame_index, time, predictions }) => ({
+        ...{ frame_index, time, detections: predictions },
+      })) ?? null,
+    left_out: result?.left_out ?? null,
+    seconds: result?.seconds ?? null,
+    created_at: row.createdAt,
+  };
+}
+
+const KEPT_DAYS = 1;
+const FORGOTTEN_MAX = 5_000;
+/** A file that no task uses is this old: its request has ended, however it did. */
+const ORPHAN_MS = HOUR;
+const ROUNDS = 60;
+
+/**
+ * The minute's duty: forgets predictions of more than a day ago, and deletes files that no task
+ * will use, as after a crash between storing and enqueueing. Looking into a workspace costs a
+ * listing, so each has its minute of the hour.
+ */
+export async function forgetPredictions(parts: Parts): Promise<number> {
+  const { database, bucket, clock } = parts;
+  await database.execute(sql`
+    DELETE FROM task WHERE id IN (SELECT id FROM task WHERE kind = 'predict'
+       AND settled_at < ${iso(clock())}::timestamptz - ${KEPT_DAYS}::int * interval '1 day'
+      LIMIT ${FORGOTTEN_MAX}::int)`);
+  const round = Math.floor(clock() / MINUTE) % ROUNDS;
+  const { rows } = await database.execute<{ id: string; keys: string[] }>(sql`
+    SELECT w.id::text, coalesce((SELECT jsonb_agg(payload->'video'->>'key') FROM task
+        WHERE kind = 'predict' AND workspace_id = w.id AND state IN ('queued', 'running')), '[]')
+        AS keys
+      FROM workspace w WHERE abs(hashtext(w.id::text)::bigint) % ${ROUNDS}::int = ${round}::int`);
+  let deleted = 0;
+  for (const { id, keys } of rows) {
+    const { objects } = await bucket.list({ prefix: folderOf(id), limit: 1_000 });
+    const orphans = objects
+      .filter(({ uploaded }) => uploaded.getTime() < clock() - ORPHAN_MS)
+      .map(({ key }) => key)
+      .filter((key) => !keys.includes(key));
+    if (orphans.length > 0) await bucket.delete(orphans);
+    deleted += orphans.length;
+  }
+  return deleted;
+}

@@ -1,0 +1,124 @@
+// The active model: its classes, how serving stands, making another one active, and the way back.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { ServeStatus } from "../../../shared/serving.ts";
+import { Model } from "../../../shared/training.ts";
+import { type App, errorResponses, json } from "../../http/app.ts";
+import { bearer } from "../auth/account-routes.ts";
+import { API, type Parts } from "../auth/parts.ts";
+import { callerOf } from "../auth/scope.ts";
+import { listModels, modelRecord, stepBack } from "../training/registry.ts";
+import { activate } from "./activation.ts";
+import { chooseModel, workspaceQuery, workspacesFor } from "./chosen.ts";
+import { standing } from "./standing.ts";
+
+const tags = ["Serving"];
+const readErrors = errorResponses("unauthorized", "not_found", "invalid_request");
+const unavailable = errorResponses("store_unavailable");
+const moveErrors = {
+  ...errorResponses("unauthorized", "forbidden", "not_found", "state_conflict"),
+  ...errorResponses("invalid_request", "task_failed", "no_node", "store_unavailable"),
+};
+
+export function addServe(app: App<Parts>) {
+  addReads(app);
+  addActivate(app);
+  addRollback(app);
+}
+
+function addReads(app: App<Parts>) {
+  const classes = createRoute({
+    method: "get",
+    path: `${API}/serve/classes`,
+    tags,
+    summary: "Class names of the active model, in index order",
+    security: bearer,
+    request: { query: z.object(workspaceQuery) },
+    responses: {
+      200: json("class names", z.array(z.string())),
+      ...readErrors,
+      ...errorResponses("state_conflict"),
+      ...unavailable,
+    },
+  });
+  app.openapi(classes, async (context) => {
+    const choice = context.req.valid("query");
+    const caller = callerOf(context);
+    const model = await chooseModel(context.var.service, caller, choice, "viewer");
+    return context.json(model.classes, 200);
+  });
+
+  const status = createRoute({
+    method: "get",
+    path: `${API}/serve/status`,
+    tags,
+    summary: "Health, active model and warm-up state",
+    description: "Nodes say every 20 seconds, and whenever it changes, which models are open.",
+    security: bearer,
+    request: { query: z.object(workspaceQuery) },
+    responses: { 200: json("how serving stands", ServeStatus), ...readErrors, ...unavailable },
+  });
+  app.openapi(status, async (context) => {
+    const { database } = context.var.service;
+    const { workspace_id } = context.req.valid("query");
+    const workspaces = workspacesFor(callerOf(context), workspace_id, "viewer");
+    const active = await listModels(database, workspaces, { called: "active" });
+    const [model = null] = workspaces.flatMap(
+      (id) => active.find(({ workspaceId }) => workspaceId === id) ?? [],
+    );
+    const workspaceId = model?.workspaceId ?? (workspaces[0] as string);
+    return context.json(await standing(database, workspaceId, model), 200);
+  });
+}
+
+function addActivate(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/models/{model_id}/activate`,
+    tags,
+    summary: "Make a model the active one",
+    description:
+      "Needs the role engineer. A GPU node opens the model and looks at a picture with it first; " +
+      "where that fails (`task_failed`, `no_node`) the model that was active stays it, and it serves " +
+      "all the while. At most one model of a workspace is active. Other nodes open the model at " +
+      "their first prediction with it.",
+    security: bearer,
+    request: { params: z.object({ model_id: z.uuid() }) },
+    responses: { 200: json("the model, now active", Model), ...moveErrors },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const caller = callerOf(context);
+    const model = await chooseModel(parts, caller, context.req.valid("param"), "engineer");
+    const active = await activate(parts, model, { actorId: caller.accountId });
+    return context.json(modelRecord(active, new URL(context.req.url).origin), 200);
+  });
+}
+
+function addRollback(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/serve/rollback`,
+    tags,
+    summary: "Make the model active again that was it before",
+    description:
+      "Beyond the contract; needs the role engineer. Takes back the newest change of the active " +
+      "model that was not taken back yet, and as an activation does, it opens the model first. 409 " +
+      "when there was none before, or when somebody activated another one meanwhile.",
+    security: bearer,
+    request: { query: z.object(workspaceQuery) },
+    responses: { 200: json("the model, active again", Model), ...moveErrors },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const caller = callerOf(context);
+    const choice = context.req.valid("query");
+    const { workspaceId } = await chooseModel(parts, caller, choice, "engineer");
+    const back = await stepBack(parts.database, { workspaceId, name: "active" });
+    const { modelId: model_id, from, rollbackOf } = back;
+    const model = await chooseModel(parts, caller, { model_id }, "engineer");
+    const move = { actorId: caller.accountId, from, rollbackOf };
+    const active = await activate(parts, model, move);
+    return context.json(modelRecord(active, new URL(context.req.url).origin), 200);
+  });
+}

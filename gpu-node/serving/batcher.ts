@@ -1,0 +1,52 @@
+// Runs together what waits together. Nothing waits for company: a free model takes whatever is
+// there, and what comes while it runs is the next batch. Batches are powers of two, so that a GPU
+// meets few shapes; each shape costs it a search for the fastest kernels.
+
+interface Waiting<Item, Result> {
+  item: Item;
+  resolve(result: Result): void;
+  reject(reason: unknown): void;
+}
+
+export class Batcher<Item, Result> {
+  readonly sizeMax: number;
+  readonly #run: (items: readonly Item[]) => Promise<readonly Result[]>;
+  readonly #waiting: Waiting<Item, Result>[] = [];
+  #working = false;
+
+  /** `run` gives a result for each item, in order; its failure is that of all items of its batch. */
+  constructor(sizeMax: number, run: (items: readonly Item[]) => Promise<readonly Result[]>) {
+    this.sizeMax = sizeMax;
+    this.#run = run;
+  }
+
+  add(item: Item): Promise<Result> {
+    const result = new Promise<Result>((resolve, reject) => {
+      this.#waiting.push({ item, resolve, reject });
+    });
+    if (!this.#working) void this.#work();
+    return result;
+  }
+
+  async #work() {
+    this.#working = true;
+    // Whoever adds several at once adds them all before the first batch is closed.
+    await Promise.resolve();
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting.splice(0, powerOfTwo(this.#waiting.length, this.sizeMax));
+      try {
+        const results = await this.#run(batch.map(({ item }) => item));
+        batch.forEach(({ resolve }, place) => {
+          resolve(results[place] as Result);
+        });
+      } catch (thrown) {
+        for (const { reject } of batch) reject(thrown);
+      }
+    }
+    this.#working = false;
+  }
+}
+
+/** The largest power of two that is no more than either. */
+const powerOfTwo = (count: number, most: number) =>
+  2 ** Math.floor(Math.log2(Math.min(count, most)));

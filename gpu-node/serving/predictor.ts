@@ -1,0 +1,259 @@
+// A model of the registry, opened: weights → ONNX in memory → a session of the runtime. Takes
+// pictures and gives objects in pixels of the picture. A process keeps the two models that were
+// used last; serving needs no libtorch.
+
+import { createHash } from "node:crypto";
+import { readFile } from "node:fs/promises";
+import type { ModelSource, Prediction } from "../../shared/tasks.ts";
+import type { Cache } from "../cache.ts";
+import { deployedModel } from "../export/folded.ts";
+import { describeModel, INPUT, writeOnnx } from "../export/onnx.ts";
+import { readTensors } from "../export/safetensors.ts";
+import { TaskFailure } from "../failure.ts";
+import type { Log } from "../log.ts";
+import {
+  type Device,
+  float,
+  floats,
+  openSession,
+  run,
+  type Session,
+  usableDevice,
+} from "../segmenters/runtime.ts";
+import type { Picture } from "../segmenters/segmenter.ts";
+import { Batcher } from "./batcher.ts";
+import { type Letterboxed, letterbox, unletterbox } from "./letterbox.ts";
+
+/** Pictures of one run. More gain nothing on a CPU and take memory. */
+const BATCH_MAX: Readonly<Record<Device, number>> = { cpu: 4, cuda: 16 };
+
+export interface PredictorSettings {
+  cpuThreads: number;
+  device: Device;
+}
+
+/** Rows of one picture: x1, y1, x2, y2 in pixels of the square, score, class, by falling score. */
+interface Rows {
+  values: Float32Array;
+  /** Numbers of one row; those of a segmentation model have more. */
+  width: number;
+}
+
+export interface Looked {
+  /** Of the frame, where the picture was made smaller from a larger one. */
+  of?: { width: number; height: number };
+  confidence: number;
+}
+
+export class Predictor {
+  readonly model: ModelSource;
+  readonly device: Device;
+  readonly #session: Session;
+  readonly #batcher: Batcher<Letterboxed, Rows>;
+
+  constructor(model: ModelSource, device: Device, session: Session) {
+    this.model = model;
+    this.device = device;
+    this.#session = session;
+    this.#batcher = new Batcher(BATCH_MAX[device], (pictures) => this.#look(pictures));
+  }
+
+  /** Pictures that one run may take. */
+  get batchMax(): number {
+    return this.#batcher.sizeMax;
+  }
+
+  /** The objects on a picture, surest first. Pictures that wait together are looked at together. */
+  async predict(picture: Picture, { of, confidence }: Looked): Promise<Prediction[]> {
+    const laid = await letterbox(picture, this.model.image_size, of);
+    const { values, width } = await this.#batcher.add(laid);
+    const found: Prediction[] = [];
+    for (let at = 0; at < values.length; at += width) {
+      const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, score = 0, index = 0] = values.subarray(at, at + 6);
+      // By falling score: what follows is less sure still.
+      if (!(score >= confidence)) break;
+      const bbox = unletterbox([x1, y1, x2, y2], laid.placement);
+      const name = this.model.classes[index];
+      if (!bbox || name === undefined) continue;
+      found.push({ class: name, confidence: Math.round(score * 10_000) / 10_000, bbox });
+    }
+    return found;
+  }
+
+  /** Looks once at nothing in every size of batch, so that the first picture is a fast one. */
+  async warm(): Promise<void> {
+    const side = this.model.image_size;
+    const grey = { data: new Uint8Array(3 * side * side).fill(114), width: side, height: side };
+    const laid = await letterbox(grey, side);
+    // On a CPU one size is as fast as another at the first time.
+    for (let size = 1; size <= (this.device === "cuda" ? this.batchMax : 1); size *= 2) {
+      const looked = await this.#look(Array.from({ length: size }, () => laid));
+      if (looked.some(({ values }) => !values.every((value) => Number.isFinite(value)))) {
+        throw new TaskFailure("bad_weights", "the model computes what is no number");
+      }
+    }
+  }
+
+  dispose(): Promise<void> {
+    return this.#session.release();
+  }
+
+  async #look(pictures: readonly Letterboxed[]): Promise<Rows[]> {
+    const side = this.model.image_size;
+    const each = 3 * side * side;
+    const [first] = pictures;
+    let pixels = (first as Letterboxed).pixels;
+    if (pictures.length > 1) {
+      pixels = new Float32Array(pictures.length * each);
+      for (const [place, picture] of pictures.entries()) pixels.set(picture.pixels, place * each);
+    }
+    const shape = [pictures.length, 3, side, side];
+    const outputs = await run(this.#session, { [INPUT]: float(pixels, shape) });
+    const rows = floats(outputs, "output0");
+    const [, count = 0, width = 0] = outputs.output0?.dims ?? [];
+    return pictures.map((_, place) => ({
+      values: rows.subarray(place * count * width, (place + 1) * count * width),
+      width,
+    }));
+  }
+}
+
+/** Makes a predictor of a model's weights; fails with `bad_weights` where they are not its own. */
+export async function openPredictor(
+  model: ModelSource,
+  weights: Uint8Array,
+  { cpuThreads, device }: PredictorSettings,
+): Promise<Predictor> {
+  if (model.classes.length === 0) throw new TaskFailure("bad_weights", "the model has no classes");
+  const side = model.image_size;
+  const onnx = writeOnnx(deployedModel(model, readTensors(weights)), {
+    ...{ output: "detections", size: [side, side], batch: null },
+    metadata: describeModel(model),
+  });
+  return new Predictor(model, device, await openSession(onnx, { cpuThreads, device }));
+}
+
+interface Kept {
+  predictor: Promise<Predictor>;
+  users: number;
+  evicted: boolean;
+}
+
+/** The predictors of a process: those used last stay open, what is in use is never closed. */
+export class Predictors {
+  static readonly MODELS_MAX = 2;
+  readonly #cache: Cache;
+  readonly #settings: PredictorSettings;
+  readonly #log: Log;
+  readonly #onChange: (modelIds: string[]) => void;
+  /** The one used longest ago first. */
+  readonly #kept = new Map<string, Kept>();
+  readonly #open = new Set<string>();
+
+  constructor(
+    cache: Cache,
+    settings: PredictorSettings,
+    log: Log,
+    onChange: (modelIds: string[]) => void = () => {},
+  ) {
+    this.#cache = cache;
+    this.#settings = settings;
+    this.#log = log;
+    this.#onChange = onChange;
+  }
+
+  /** Works with a model, opened now or still open. */
+  async use<Result>(
+    model: ModelSource,
+    signal: AbortSignal,
+    work: (predictor: Predictor) => Promise<Result>,
+  ): Promise<Result> {
+    const name = `${model.model_id} ${model.sha256}`;
+    const kept = this.#kept.get(name) ?? {
+      ...{ predictor: this.#opened(model, name, signal), users: 0, evicted: false },
+    };
+    this.#kept.delete(name);
+    this.#kept.set(name, kept);
+    kept.users += 1;
+    try {
+      this.#makeRoom();
+      return await work(await kept.predictor);
+    } finally {
+      kept.users -= 1;
+      if (kept.evicted && kept.users === 0) this.#close(kept);
+    }
+  }
+
+  /** Closes all; for the end of a process that goes on without them. */
+  async clear(): Promise<void> {
+    const all = [...this.#kept.values()];
+    this.#kept.clear();
+    await Promise.all(
+      all.map(async ({ predictor }) => (await predictor.catch(() => null))?.dispose()),
+    );
+    this.#open.clear();
+    this.#onChange([]);
+  }
+
+  async #opened(model: ModelSource, name: string, signal: AbortSignal): Promise<Predictor> {
+    try {
+      const started = performance.now();
+      const log = this.#log;
+      const device = usableDevice(this.#settings.device, (level, event, fields) =>
+        log[level](event, fields),
+      );
+      const weights = await this.#weightsOf(model, signal);
+      const predictor = await openPredictor(model, weights, { ...this.#settings, device });
+      const seconds = (performance.now() - started) / 1_000;
+      const { model_id, variant, image_size } = model;
+      log.info("model_opened", { model_id, variant, image_size, device, seconds });
+      if (this.#kept.has(name)) this.#open.add(name);
+      this.#tell();
+      return predictor;
+    } catch (thrown) {
+      this.#kept.delete(name);
+      throw thrown;
+    }
+  }
+
+  /** The weights' bytes, which must be those that the registry knows. */
+  async #weightsOf({ model_id, weights, sha256 }: ModelSource, signal: AbortSignal) {
+    const held = await this.#cache.open(weights, signal);
+    try {
+      const bytes = await readFile(held.path);
+      const found = createHash("sha256").update(bytes).digest("hex");
+      if (found === sha256) return bytes;
+      this.#log.error("weights_refused", { model_id, expected: sha256, found });
+    } finally {
+      await held.release();
+    }
+    // A disk may have spoilt them: the next attempt fetches them again.
+    await this.#cache.forget(weights.key);
+    throw new TaskFailure(
+      "bad_weights",
+      "the weights are not those that the registry has: their sha256 differs",
+      { retryable: true },
+    );
+  }
+
+  #makeRoom() {
+    for (const [name, kept] of this.#kept) {
+      if (this.#kept.size <= Predictors.MODELS_MAX) return;
+      this.#kept.delete(name);
+      this.#open.delete(name);
+      kept.evicted = true;
+      if (kept.users === 0) this.#close(kept);
+      this.#tell();
+    }
+  }
+
+  #close({ predictor }: Kept) {
+    predictor
+      .then((opened) => opened.dispose())
+      .catch((error: unknown) => this.#log.warning("model_not_closed", { error }));
+  }
+
+  #tell() {
+    this.#onChange([...this.#open].map((name) => name.split(" ")[0] as string));
+  }
+}

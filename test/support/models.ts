@@ -1,0 +1,37 @@
+// Models in the registry of a vision world, with weights that tests generate.
+
+import { sql } from "drizzle-orm";
+import type { ModelSource } from "../../shared/tasks.ts";
+import { generatedModel } from "./weights.ts";
+import type { World } from "./world.ts";
+
+export interface RegisteredModel extends ModelSource {
+  name: string;
+}
+
+/** A model as a training would have registered it; nothing names it yet. */
+export async function registerModel(
+  world: Pick<World, "visionDatabase" | "media">,
+  workspaceId: string,
+  more: Parameters<typeof generatedModel>[1] & { name?: string } = {},
+): Promise<RegisteredModel> {
+  const { name = `model ${crypto.randomUUID().slice(0, 8)}`, ...given } = more;
+  const id = crypto.randomUUID();
+  const key = `ws/${workspaceId}/models/${id}/weights.safetensors`;
+  let file = Buffer.alloc(0);
+  const made = generatedModel(
+    (_, bytes) => {
+      file = bytes as Buffer<ArrayBuffer>;
+      return { url: "", key, bytes: bytes.length };
+    },
+    { model_id: id, ...given },
+  );
+  await world.media.put(key, file as never);
+  await world.visionDatabase.execute(sql`
+    INSERT INTO model (id, workspace_id, name, version, variant, task, classes, image_size,
+      parameters, storage_key, bytes, sha256)
+    SELECT ${made.model_id}::uuid, ${workspaceId}::uuid, ${name}, 1, ${made.variant}, ${made.task},
+      (SELECT array_agg(value) FROM jsonb_array_elements_text(${JSON.stringify(made.classes)}::jsonb)),
+      ${made.image_size}::int, 1, ${key}, ${file.length}::bigint, ${made.sha256}`);
+  return { ...made, name };
+}

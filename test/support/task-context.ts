@@ -1,0 +1,43 @@
+// What a task of the tests works with: a cache and folders of its own, and the store of a service
+// that speaks the node protocol.
+
+import { availableParallelism } from "node:os";
+import { join } from "node:path";
+import { openCache } from "../../gpu-node/cache.ts";
+import { createLog } from "../../gpu-node/log.ts";
+import { Predictors } from "../../gpu-node/serving/predictor.ts";
+import { Encodings, type TaskContext } from "../../gpu-node/tasks/context.ts";
+import { TOOLS } from "./clips.ts";
+import type { NodeService } from "./node-service.ts";
+import { openRectangles } from "./rectangles.ts";
+
+const log = createLog(() => {});
+
+/** A context whose files lie in the folder; targets are keys below `made/`. */
+export async function taskContext(
+  service: NodeService,
+  dir: string,
+  more: Partial<TaskContext> = {},
+): Promise<TaskContext> {
+  const segmenter = openRectangles();
+  const cache = await openCache({ dir: join(dir, "cache"), bytesMax: 1e9, log });
+  return {
+    cache,
+    tools: TOOLS,
+    segmenter: async () => segmenter,
+    encodings: new Encodings(),
+    predictors: new Predictors(cache, { cpuThreads: 2, device: "cpu" }, log),
+    progress: () => {},
+    cancel: new AbortController().signal,
+    pause: new AbortController().signal,
+    target: async (name, contentType) =>
+      service.target(`made/${crypto.randomUUID()}/${name}`, contentType),
+    source: async (key) => service.source(key, service.objects.get(key) as Buffer),
+    machine: {
+      ...{ device: "cpu", cpuThreads: availableParallelism() },
+      trainingDir: join(dir, "training"),
+    },
+    log,
+    ...more,
+  };
+}

@@ -1,0 +1,256 @@
+// Detectors with generated weights: files in the format of the registry, and a second, slow way to
+// compute what they give, in plain double-precision arithmetic from the weights as trained.
+
+import { createHash } from "node:crypto";
+import {
+  type DetectorGraph,
+  detectorGraph,
+  type GraphNode,
+  stateTensors,
+} from "../../shared/detector.ts";
+import type { ModelSource, ObjectSource } from "../../shared/tasks.ts";
+
+/** A small generator of evenly spread numbers in 0 to 1 (mulberry32). */
+export function seeded(seed: number): () => number {
+  let state = seed >>> 0;
+  return () => {
+    state = (state + 0x6d2b79f5) >>> 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+export type Tensors = Map<string, { shape: readonly number[]; values: Float32Array }>;
+
+/** Weights under which activations neither vanish nor explode, and boxes have some size. */
+export function randomWeights(graph: DetectorGraph, seed = 1): Tensors {
+  const random = seeded(seed);
+  const spread = (around: number, by: number) => around + (2 * random() - 1) * by;
+  return new Map(
+    stateTensors(graph).map(({ name, shape }) => {
+      const count = shape.reduce((product, side) => product * side, 1);
+      const taps = shape.slice(1).reduce((product, side) => product * side, 1);
+      const value = () => {
+        if (name.endsWith("norm.variance")) return spread(1, 0.5);
+        if (name.endsWith("norm.weight")) return spread(1, 0.3);
+        if (name.endsWith("norm.batches")) return 1;
+        if (shape.length === 4) return spread(0, 2 / Math.sqrt(taps));
+        if (/\.box\.\d\.2\.bias$/.test(name)) return spread(2, 0.5);
+        return spread(0, 0.3);
+      };
+      return [name, { shape, values: Float32Array.from({ length: count }, value) }];
+    }),
+  );
+}
+
+/** A safetensors file of these tensors. */
+export function tensorFile(tensors: Tensors, metadata: Record<string, string> = {}): Buffer {
+  const header: Record<string, unknown> = { __metadata__: metadata };
+  let at = 0;
+  for (const [name, { shape, values }] of tensors) {
+    header[name] = { dtype: "F32", shape, data_offsets: [at, at + values.byteLength] };
+    at += values.byteLength;
+  }
+  const text = Buffer.from(JSON.stringify(header));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  const bodies = [...tensors.values()].map(({ values }) =>
+    Buffer.from(values.buffer, values.byteOffset, values.byteLength),
+  );
+  return Buffer.concat([length, text, ...bodies]);
+}
+
+export const sha256 = (bytes: Uint8Array) => createHash("sha256").update(bytes).digest("hex");
+
+/** A model of the registry with generated weights, put where `store` puts objects. */
+export function generatedModel(
+  store: (key: string, bytes: Buffer) => ObjectSource,
+  more: Partial<ModelSource> & { seed?: number; file?: Buffer } = {},
+): ModelSource {
+  const { seed = 1, file, ...given } = more;
+  const model: Omit<ModelSource, "sha256" | "weights"> = {
+    ...{ model_id: crypto.randomUUID(), variant: "det26n", task: "detection", image_size: 96 },
+    classes: ["disc", "square", "star"],
+    ...given,
+  };
+  const graph = detectorGraph(model.variant, model.classes.length, model.task);
+  const bytes = file ?? tensorFile(randomWeights(graph, seed));
+  const weights = store(`ws/a/models/${model.model_id}/weights.safetensors`, bytes);
+  return { ...model, sha256: more.sha256 ?? sha256(bytes), weights };
+}
+
+export interface Plane {
+  channels: number;
+  height: number;
+  width: number;
+  values: Float64Array;
+}
+
+const plane = (channels: number, height: number, width: number): Plane => ({
+  ...{ channels, height, width },
+  values: new Float64Array(channels * height * width),
+});
+
+/** The maps of every node of a graph for one picture, as the operations are defined. */
+export function computeMaps(graph: DetectorGraph, tensors: Tensors, picture: Plane): Plane[] {
+  const maps: Plane[] = [];
+  const tensor = (name: string) => tensors.get(name)?.values as Float32Array;
+  for (const node of graph.nodes) maps.push(computeNode(node, maps, tensor, picture));
+  return maps;
+}
+
+type Read = (name: string) => Float32Array;
+
+function computeNode(node: GraphNode, maps: readonly Plane[], tensor: Read, picture: Plane): Plane {
+  const of = (place: number) => maps[place] as Plane;
+  switch (node.op) {
+    case "input":
+      return picture;
+    case "conv":
+      return convolve(node, of(node.input), tensor);
+    case "conv_transpose":
+      return spreadOut(node, of(node.input), tensor);
+    case "add": {
+      const [one, other] = node.inputs.map(of) as [Plane, Plane];
+      return { ...one, values: one.values.map((value, at) => value + (other.values[at] ?? 0)) };
+    }
+    case "concat": {
+      const parts = node.inputs.map(of);
+      const { height, width } = parts[0] as Plane;
+      const values = Float64Array.from(parts.flatMap((part) => [...part.values]));
+      return { channels: node.channels, height, width, values };
+    }
+    case "slice": {
+      const { height, width, values } = of(node.input);
+      const cells = height * width;
+      const taken = values.slice(node.from * cells, node.to * cells);
+      return { channels: node.channels, height, width, values: taken };
+    }
+    case "max_pool": {
+      const from = of(node.input);
+      const half = Math.floor(node.kernel / 2);
+      return each(from.channels, from.height, from.width, (channel, y, x) => {
+        let most = Number.NEGATIVE_INFINITY;
+        for (let row = y - half; row <= y + half; row++)
+          for (let column = x - half; column <= x + half; column++)
+            if (row >= 0 && row < from.height && column >= 0 && column < from.width)
+              most = Math.max(most, at(from, channel, row, column));
+        return most;
+      });
+    }
+    case "upsample": {
+      const { factor } = node;
+      const from = of(node.input);
+      return each(from.channels, from.height * factor, from.width * factor, (channel, y, x) =>
+        at(from, channel, Math.floor(y / factor), Math.floor(x / factor)),
+      );
+    }
+    case "attention":
+      return attend(node, of(node.input));
+    case "values": {
+      const { heads, key, value } = node;
+      const from = of(node.input);
+      return each(heads * value, from.height, from.width, (channel, y, x) => {
+        const head = Math.floor(channel / value);
+        return at(from, head * (2 * key + value) + 2 * key + (channel % value), y, x);
+      });
+    }
+    case "detach":
+      return of(node.input);
+  }
+}
+
+const at = ({ height, width, values }: Plane, channel: number, y: number, x: number) =>
+  values[(channel * height + y) * width + x] as number;
+
+function each(
+  channels: number,
+  height: number,
+  width: number,
+  value: (channel: number, y: number, x: number) => number,
+): Plane {
+  const made = plane(channels, height, width);
+  let place = 0;
+  for (let channel = 0; channel < channels; channel++)
+    for (let y = 0; y < height; y++)
+      for (let x = 0; x < width; x++) made.values[place++] = value(channel, y, x);
+  return made;
+}
+
+function convolve(
+  { name, kernel, step, groups, channels, normalized, silu }: Extract<GraphNode, { op: "conv" }>,
+  from: Plane,
+  tensor: Read,
+): Plane {
+  const weight = tensor(`${name}.weight`);
+  const part = (which: string, channel: number) => tensor(`${name}.${which}`)[channel] as number;
+  const inputs = from.channels / groups;
+  const half = Math.floor(kernel / 2);
+  return each(channels, from.height / step, from.width / step, (channel, y, x) => {
+    const first = Math.floor(channel / (channels / groups)) * inputs;
+    let sum = normalized ? 0 : part("bias", channel);
+    for (let input = 0; input < inputs; input++)
+      for (let row = 0; row < kernel; row++) {
+        const sourceY = y * step + row - half;
+        if (sourceY < 0 || sourceY >= from.height) continue;
+        for (let column = 0; column < kernel; column++) {
+          const sourceX = x * step + column - half;
+          if (sourceX < 0 || sourceX >= from.width) continue;
+          const tap = ((channel * inputs + input) * kernel + row) * kernel + column;
+          sum += (weight[tap] as number) * at(from, first + input, sourceY, sourceX);
+        }
+      }
+    if (normalized) {
+      const scale = part("norm.weight", channel) / Math.sqrt(part("norm.variance", channel) + 1e-3);
+      sum = (sum - part("norm.mean", channel)) * scale + part("norm.bias", channel);
+    }
+    return silu ? sum / (1 + Math.exp(-sum)) : sum;
+  });
+}
+
+function spreadOut(
+  { name, channels }: Extract<GraphNode, { op: "conv_transpose" }>,
+  from: Plane,
+  tensor: Read,
+): Plane {
+  const weight = tensor(`${name}.weight`);
+  return each(channels, from.height * 2, from.width * 2, (channel, y, x) => {
+    let sum = tensor(`${name}.bias`)[channel] as number;
+    for (let input = 0; input < from.channels; input++) {
+      const tap = ((input * channels + channel) * 2 + (y % 2)) * 2 + (x % 2);
+      sum += (weight[tap] as number) * at(from, input, Math.floor(y / 2), Math.floor(x / 2));
+    }
+    return sum;
+  });
+}
+
+/** out[:, i] = Σⱼ v[:, j] · softmaxⱼ(q[:, i] · k[:, j] / √key). */
+function attend(
+  { heads, key, value }: Extract<GraphNode, { op: "attention" }>,
+  from: Plane,
+): Plane {
+  const cells = from.height * from.width;
+  const made = plane(heads * value, from.height, from.width);
+  for (let head = 0; head < heads; head++) {
+    const row = (channel: number, cell: number) =>
+      from.values[(head * (2 * key + value) + channel) * cells + cell] as number;
+    for (let i = 0; i < cells; i++) {
+      const likeness = Array.from({ length: cells }, (_, j) => {
+        let sum = 0;
+        for (let channel = 0; channel < key; channel++)
+          sum += row(channel, i) * row(key + channel, j);
+        return sum / Math.sqrt(key);
+      });
+      const most = Math.max(...likeness);
+      const shares = likeness.map((one) => Math.exp(one - most));
+      const total = shares.reduce((sum, share) => sum + share, 0);
+      for (let channel = 0; channel < value; channel++) {
+        let sum = 0;
+        for (let j = 0; j < cells; j++) sum += (shares[j] as number) * row(2 * key + channel, j);
+        made.values[(head * value + channel) * cells + i] = sum / total;
+      }
+    }
+  }
+  return made;
+}
