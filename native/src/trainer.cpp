@@ -175,6 +175,19 @@ class EpochRun {
 
 }  // namespace
 
+Assignment assignTargets(const AssignmentInput& input) {
+  const auto view = [&](const float* values, at::IntArrayRef shape) {
+    return at::from_blob(const_cast<float*>(values), shape, at::kFloat);
+  };
+  const auto centres = anchorCentres(input.height, input.width, at::kCPU);
+  if (centres.size(1) != input.anchors) refuse("the boxes are of another number of anchors");
+  const auto targets = assign(view(input.boxes, {input.images, 4, input.anchors}),
+                              view(input.logits, {input.images, input.classes, input.anchors}),
+                              centres, view(input.truths, {input.images, input.objects, 5}),
+                              input.oneToOne ? kOneAnchor : kManyAnchors);
+  return {valuesOf(targets.score).values, valuesOf(targets.object).values};
+}
+
 EpochResult Engine::trainEpoch(int epoch, int from,
                                const std::function<void(const StepProgress&)>& progress) {
   Parts& parts = *parts_;
