@@ -7,6 +7,7 @@ import { createHash } from "node:crypto";
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { ensureEngine } from "./engine.mjs";
 import { ensurePackages } from "./packages.mjs";
 
 const root = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
@@ -32,6 +33,7 @@ if (!existsSync(node) || !existsSync(stamp) || readFileSync(stamp, "utf8") !== l
   await install();
 const args = process.argv.slice(3).filter((arg) => arg !== "--no-apt");
 await ensurePackages(process.argv[2], { apt: !process.argv.includes("--no-apt") });
+await ensureEngine(process.argv[2], { root });
 process.exitCode = await run(node, [join(root, entry), ...args], "inherit");
 
 async function install() {

@@ -4,8 +4,15 @@
 
 import { spawn } from "node:child_process";
 import { existsSync } from "node:fs";
+import { findTorch } from "./engine.mjs";
 
-/** Program, the package that has it, what is lost without it, and who wants it. */
+/** Left alone, apt takes the reference BLAS, which is several times slower. */
+const TORCH = "libtorch-dev libopenblas0-pthread";
+
+/**
+ * Program, the package that has it, what is lost without it, and who wants it. Where that is more
+ * than a program, `missing` names the packages.
+ */
 const WANTED = [
   {
     program: "ffmpeg",
@@ -19,6 +26,15 @@ const WANTED = [
     package: "unzip",
     loss: "datasets are not held against a foreign reader",
     commands: ["test"],
+  },
+  {
+    program: "libtorch and a C++ compiler",
+    missing: async () => [
+      ...["cmake", "make", "g++"].filter((program) => !isThere(program)),
+      ...((await findTorch(process.env)) ? [] : [TORCH]),
+    ],
+    loss: "the training engine is not built",
+    commands: ["start", "test", "gpu-node", "demo", "bench"],
   },
   {
     program: "chromium",
@@ -35,30 +51,33 @@ const isThere = (program) =>
 /** Installs what a command wants, where that is allowed and possible. */
 export async function ensurePackages(command, { apt }) {
   for (const wanted of WANTED) {
-    if (!wanted.commands.includes(command) || isThere(wanted.program)) continue;
+    if (!wanted.commands.includes(command)) continue;
+    const missing = await (wanted.missing?.() ?? (isThere(wanted.program) ? [] : [wanted.package]));
+    if (missing.length === 0) continue;
+    const packages = missing.join(" ");
     const isDebian = existsSync("/etc/debian_version") && isThere("apt-get");
-    const line = `apt-get install -y --no-install-recommends ${wanted.package}`;
+    const line = `apt-get install -y --no-install-recommends ${packages}`;
     if (!apt || !isDebian || process.getuid?.() !== 0) {
       const how = isDebian
         ? `sudo ${line}`
-        : `install ${wanted.package} ${wanted.since ?? ""}`.trim();
+        : `install ${packages} ${wanted.since ?? ""}`.trim();
       process.stderr.write(`Without ${wanted.program}, ${wanted.loss}. To have it: ${how}\n`);
       continue;
     }
-    process.stderr.write(`Installing ${wanted.package}: ${line} (--no-apt refuses) …\n`);
+    process.stderr.write(`Installing ${packages}: ${line} (--no-apt refuses) …\n`);
     const installed =
-      (await aptGet("install", wanted.package)) ||
+      (await aptGet("install", packages)) ||
       // A fresh machine has no package lists yet.
-      ((await aptGet("update")) && (await aptGet("install", wanted.package)));
+      ((await aptGet("update")) && (await aptGet("install", packages)));
     if (!installed) {
-      process.stderr.write(`${wanted.package} could not be installed: ${wanted.loss}.\n`);
+      process.stderr.write(`${packages} could not be installed: ${wanted.loss}.\n`);
     }
   }
 }
 
-function aptGet(verb, name) {
+function aptGet(verb, packages) {
   const args = verb === "update" ? ["-q", "update"] : ["-q", "install", "-y"];
-  if (name) args.push("--no-install-recommends", name);
+  if (packages) args.push("--no-install-recommends", ...packages.split(" "));
   return new Promise((resolve) => {
     const child = spawn("apt-get", args, {
       stdio: ["ignore", "ignore", "ignore"],

@@ -108,3 +108,23 @@ const READERS: Readonly<Record<string, (view: DataView, at: number) => number>> 
     return widened.getFloat32(0);
   },
 };
+
+/** A file of single-precision tensors, in the order given. */
+export function writeTensors(
+  tensors: ReadonlyMap<string, { shape: readonly number[]; values: Float32Array }>,
+  metadata: Readonly<Record<string, string>> = {},
+): Buffer {
+  const header: Record<string, unknown> = { __metadata__: metadata };
+  let at = 0;
+  for (const [name, { shape, values }] of tensors) {
+    header[name] = { dtype: "F32", shape, data_offsets: [at, at + values.byteLength] };
+    at += values.byteLength;
+  }
+  const text = Buffer.from(JSON.stringify(header));
+  const length = Buffer.alloc(8);
+  length.writeBigUInt64LE(BigInt(text.length));
+  const bodies = [...tensors.values()].map(({ values }) =>
+    Buffer.from(values.buffer, values.byteOffset, values.byteLength),
+  );
+  return Buffer.concat([length, text, ...bodies]);
+}

@@ -2,6 +2,7 @@
 // here, so that the addon's files compile fast and the engine can be a library of its own.
 #pragma once
 #include <atomic>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -32,6 +33,9 @@ struct Alive {
 };
 Alive alive();
 
+/** What an engine threw, with a code of native/index.d.ts: memory, the GPU, or `internal`. */
+EngineError errorOf(const std::exception_ptr& thrown);
+
 struct EngineOptions {
   Graph graph;
   std::string device = "cpu";
@@ -39,6 +43,8 @@ struct EngineOptions {
   int threads = 1;
   bool bf16 = false, training = false;
   TrainingSettings settings;
+  /** Set from any thread to end the epoch or evaluation under way after its step. */
+  std::shared_ptr<std::atomic<bool>> interrupted;
 };
 
 struct TensorValues {
@@ -94,7 +100,23 @@ struct ProbeResult {
   double seconds = 0;
 };
 
-/** One engine; every method is called on one thread, but `interrupt`. */
+/** Views of predictions made elsewhere: [images, 4 or classes, anchors], [images, objects, 5]. */
+struct AssignmentInput {
+  int classes = 0, height = 0, width = 0, images = 0;
+  int64_t anchors = 0, objects = 0;
+  bool oneToOne = false;
+  const float* boxes = nullptr;
+  const float* logits = nullptr;
+  const float* truths = nullptr;
+};
+struct Assignment {
+  std::vector<float> scores, objects;
+};
+Assignment assignTargets(const AssignmentInput& input);
+
+struct Parts;
+
+/** One engine; it is made, called and ended on one thread. */
 class Engine {
  public:
   explicit Engine(const EngineOptions& options);
@@ -121,11 +143,7 @@ class Engine {
   LossItems step(const BatchView& batch, int epoch, int64_t iteration);
   TensorValues tensor(const std::string& name, const std::string& of);
 
-  /** From any thread: ends the epoch or evaluation under way after its step. */
-  void interrupt();
-
  private:
-  struct Parts;
   std::unique_ptr<Parts> parts_;
 };
 

@@ -36,6 +36,9 @@ struct Graph {
   int prototypes = -1, semantic = -1;
 };
 
+/** Fails with `bad_argument` where the nodes do not fit together. */
+void check(const Graph& graph);
+
 /** Pixels of the input to a cell of each level. */
 constexpr int kStrides[3] = {8, 16, 32};
 

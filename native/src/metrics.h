@@ -1,4 +1,4 @@
-// Average precision and its curves, as facts 1.8. No torch here.
+// Average precision, its curves and the confusion matrix, as facts 1.8. No torch here.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -27,6 +27,7 @@ struct Evaluation {
 class Evaluator {
  public:
   explicit Evaluator(int classes);
+  /** Fails with `bad_argument` on a class that is none, or a confidence that is no number. */
   void add(const std::vector<Found>& found, const std::vector<Truth>& truths);
   Evaluation evaluate() const;
 
@@ -34,9 +35,15 @@ class Evaluator {
   struct Scored {
     float confidence;
     int cls;
-    /** Bit t: a truth was matched at IoU 0.5 + 0.05 t. */
-    uint16_t matched;
+    /** Thresholds at which it found a truth: the first so many of 0.5, 0.55, …, 0.95. */
+    int found;
   };
+  struct Curves;
+  static Curves measure(std::vector<Scored>& all, ClassMetrics& metrics);
+  void checkClass(float cls) const;
+  void match(const std::vector<Found>& found, const std::vector<Truth>& truths);
+  void confuse(const std::vector<Found>& found, const std::vector<Truth>& truths);
+
   int classes_;
   int64_t images_ = 0;
   std::vector<Scored> scored_;

@@ -1,8 +1,8 @@
 // The safetensors format, read with bounds checks and written all or nothing. No torch here.
 #pragma once
 #include <cstdint>
-#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -17,20 +17,17 @@ struct StoredTensor {
   uint64_t bytes = 0;
 };
 
-/** A mapped file; fails with `bad_weights` for whatever is not what it says it is. */
+/** A file in memory; fails with `bad_weights` for whatever is not what it says it is. */
 class TensorFile {
  public:
   explicit TensorFile(const std::string& path);
-  ~TensorFile();
-  TensorFile(const TensorFile&) = delete;
   const std::vector<StoredTensor>& tensors() const { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
 
  private:
   std::vector<StoredTensor> tensors_;
   std::map<std::string, std::string> metadata_;
-  const uint8_t* data_ = nullptr;
-  uint64_t bytes_ = 0;
+  std::unique_ptr<uint8_t[]> data_;
 };
 
 /**

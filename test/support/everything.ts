@@ -6,6 +6,7 @@ import { sql } from "drizzle-orm";
 import { API } from "../../edge/vision/auth/parts.ts";
 import { describeApi } from "./common-routes.ts";
 import { form, mp4 } from "./media.ts";
+import { registerModel } from "./registered.ts";
 import { trainedThings } from "./trained.ts";
 import type { Tenant } from "./vision.ts";
 import type { World } from "./world.ts";
@@ -35,6 +36,7 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /models/{model_id}/promote": () => ({ alias: "production" }),
   "PATCH /annotations/{annotation_id}": () => ({ accepted: true }),
   "POST /changes/{change_id}/undo": () => ({}),
+  "POST /models/{model_id}/activate": () => ({}),
 };
 
 /** Parameters that are no ids, with a value that exists. */
@@ -101,10 +103,20 @@ export async function everything(world: World, { workspaceId, member }: Tenant):
   await world.visionDatabase.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key)
     VALUES (${export_id}::uuid, ${workspaceId}::uuid, ${job_id}::uuid, 'yolo', '{}', 'none')`);
+  const { model_id } = await registerModel(world, workspaceId);
+  await world.visionDatabase.execute(
+    sql`UPDATE model SET active = true WHERE id = ${model_id}::uuid`,
+  );
+  const prediction_id = randomUUID();
+  await world.visionDatabase.execute(sql`
+    INSERT INTO task (id, kind, workspace_id, subject, payload)
+    VALUES (${prediction_id}::uuid, 'predict', ${workspaceId}::uuid, ${`model:${model_id}`},
+      jsonb_build_object('model', jsonb_build_object('model_id', ${model_id}::text)))`);
+  const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
-  const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
-  return { ...own, ...trained, job_id, annotation_id, change_id, export_id };
+  const labeled = { job_id, annotation_id, change_id, export_id };
+  return { ...own, ...labeled, ...trained, model_id, prediction_id };
 }
 
 /** Routes that name something by id, but for those of the installation. */

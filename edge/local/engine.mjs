@@ -1,0 +1,199 @@
+// Builds the training engine (native/) where torch is: once, and again when its sources or torch have
+// changed. Without torch, or where it does not build, the product runs without training: that is said
+// in a line, never an error. Plain JavaScript, no dependency.
+
+import { spawn } from "node:child_process";
+import { createHash } from "node:crypto";
+import {
+  copyFileSync,
+  existsSync,
+  linkSync,
+  mkdirSync,
+  openSync,
+  readdirSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from "node:fs";
+import { availableParallelism, totalmem } from "node:os";
+import { join } from "node:path";
+
+const COMMANDS = ["start", "test", "gpu-node", "demo", "bench"];
+const BUILD_MS_MAX = 900_000;
+const LOCK_MS_MAX = 960_000;
+const LOCK_POLL_MS = 200;
+/** What a compiler takes that reads torch's headers. */
+const COMPILER_BYTES = 1.5 * 1024 ** 3;
+const LOG_LINES = 15;
+const DEBIAN = "/usr/lib/x86_64-linux-gnu";
+const PYTHON_TORCH =
+  "import importlib.util as u, os; s = u.find_spec('torch'); " +
+  "print(os.path.dirname(s.origin) if s and s.origin else '')";
+
+/**
+ * The torch to build with, or null: a folder with include/ and lib/, and what tells it from others.
+ * The order is that of native/torch.cmake.
+ */
+export async function findTorch(environment) {
+  pythonTorch ??= execute("python3", ["-c", PYTHON_TORCH], { ms: 20_000 });
+  const root = environment.TORCH_ROOT || (await pythonTorch).output.trim();
+  for (const [folder, library] of [
+    [root, `${root}/lib/libtorch_cpu.so`],
+    [root, `${root}/lib/x86_64-linux-gnu/libtorch_cpu.so`],
+    ["/usr", `${DEBIAN}/libtorch_cpu.so`],
+  ]) {
+    if (!folder || !existsSync(library) || !existsSync(`${folder}/include/ATen/ATen.h`)) continue;
+    // Debian's torch is as slow as its BLAS: without this one it counts as incomplete.
+    if (folder === "/usr" && !existsSync(`${DEBIAN}/openblas-pthread`)) return null;
+    const { size, mtimeMs } = statSync(library);
+    return { root: folder, mark: `${folder} ${size} ${mtimeMs}` };
+  }
+  return null;
+}
+
+/** Asked once: the answer takes a moment, and packages of Debian do not change it. */
+let pythonTorch;
+
+const isThere = (program) =>
+  (process.env.PATH ?? "").split(":").some((folder) => existsSync(`${folder}/${program}`));
+
+/** Compiles with cmake-js into a folder; resolves to its exit code. */
+function compile({ root, torch, into, log }) {
+  const cores = Math.max(1, Math.min(availableParallelism(), totalmem() / COMPILER_BYTES));
+  const args = [
+    join(root, "node_modules/cmake-js/bin/cmake-js"),
+    ...["build", "--directory", join(root, "native"), "--out", into],
+    ...["--parallel", String(Math.floor(cores)), `--CDTORCH_ROOT=${torch.root}`],
+  ];
+  return execute(process.execPath, args, { ms: BUILD_MS_MAX, log }).then(({ code }) => code);
+}
+
+/**
+ * Leaves `native/build/vantage.node` as the sources say, or none. Several runs at once build once.
+ * Tests bring a `torch` and a `build` of their own.
+ */
+export async function ensureEngine(command, { root, torch, build = compile }) {
+  if (!COMMANDS.includes(command)) return;
+  if (build === compile && !["cmake", "make", "g++"].every(isThere)) return;
+  const found = torch === undefined ? await findTorch(process.env) : torch;
+  if (found === null) return;
+  const folder = join(root, "native/build");
+  const paths = {
+    addon: join(folder, "vantage.node"),
+    stamp: join(folder, "stamp"),
+    into: join(folder, "cmake"),
+    log: join(folder, "build.log"),
+  };
+  const stamp = stampOf(root, found);
+  const known = () => (existsSync(paths.stamp) ? readFileSync(paths.stamp, "utf8") : "");
+  if (known() === stamp && existsSync(paths.addon)) return;
+  mkdirSync(folder, { recursive: true });
+  const unlock = await lock(join(folder, "lock"));
+  if (unlock === null) return;
+  try {
+    if (known() === stamp && existsSync(paths.addon)) return;
+    if (known() === `${stamp} failed`) {
+      say(`The training engine does not build here (${paths.log}). Delete ${folder} to try again.`);
+      return;
+    }
+    const started = performance.now();
+    const seconds = () => Math.round((performance.now() - started) / 1000);
+    say("Building the training engine (once, about half a minute) …");
+    // Another torch would leave things of the last one.
+    if (known().split(" ")[0] !== stamp.split(" ")[0]) rmSync(paths.into, FOREVER);
+    rmSync(paths.addon, FOREVER);
+    const code = await build({ root, torch: found, into: paths.into, log: paths.log });
+    const built = join(paths.into, "vantage.node");
+    if (code !== 0 || !existsSync(built)) {
+      writeFileSync(paths.stamp, `${stamp} failed`);
+      const tail = existsSync(paths.log) ? readFileSync(paths.log, "utf8").trimEnd() : "";
+      say(tail.split("\n").slice(-LOG_LINES).join("\n"));
+      say(`The training engine did not build in ${seconds()} s: no training here (${paths.log}).`);
+      return;
+    }
+    // Whoever loads it meanwhile finds the whole file or none.
+    copyFileSync(built, `${paths.addon}.partial`);
+    renameSync(`${paths.addon}.partial`, paths.addon);
+    writeFileSync(paths.stamp, stamp);
+    say(`Built in ${seconds()} s.`);
+  } finally {
+    unlock();
+  }
+}
+
+const FOREVER = { recursive: true, force: true };
+const say = (line) => process.stderr.write(`${line}\n`);
+
+/** Two hashes: of the machine and its torch, and of the engine's sources. */
+export function stampOf(root, torch) {
+  const native = join(root, "native");
+  const sources = ["CMakeLists.txt", "torch.cmake", "package.json"].concat(
+    readdirSync(join(native, "src"), { recursive: true })
+      .filter((name) => /\.(cpp|h|cu|cuh)$/.test(name))
+      .sort()
+      .map((name) => `src/${name}`),
+  );
+  const hash = createHash("sha256");
+  for (const name of sources) hash.update(name).update(readFileSync(join(native, name)));
+  const machine = [process.platform, process.arch, torch.mark, isThere("nvcc")].join(" ");
+  return `${createHash("sha256").update(machine).digest("hex")} ${hash.digest("hex")}`;
+}
+
+/** Holds a lock file; resolves to what frees it, or to null when another held it for too long. */
+async function lock(path) {
+  const deadline = performance.now() + LOCK_MS_MAX;
+  const mine = `${path}.${process.pid}`;
+  writeFileSync(mine, `${process.pid} ${beginning(process.pid)}`);
+  try {
+    while (performance.now() < deadline) {
+      try {
+        linkSync(mine, path);
+        return () => rmSync(path, { force: true });
+      } catch (error) {
+        if (error.code !== "EEXIST") throw error;
+      }
+      const [pid, began] = holder(path);
+      // It was killed, or the machine was: numbers of processes come again, their beginnings do not.
+      if (pid && beginning(pid) !== began) rmSync(path, { force: true });
+      else await new Promise((resolve) => setTimeout(resolve, LOCK_POLL_MS));
+    }
+  } finally {
+    rmSync(mine, { force: true });
+  }
+  say(`Another build of the training engine holds ${path}: going on without.`);
+  return null;
+}
+
+function holder(path) {
+  try {
+    return readFileSync(path, "utf8").split(" ");
+  } catch {
+    return [];
+  }
+}
+
+/** When a process began, in ticks since the machine did; empty when it is gone. */
+function beginning(pid) {
+  try {
+    const line = readFileSync(`/proc/${pid}/stat`, "utf8");
+    // The second field is the program's name, with whatever it contains.
+    return line.slice(line.lastIndexOf(")") + 2).split(" ")[19] ?? "";
+  } catch {
+    return "";
+  }
+}
+
+/** Runs a program to its end; its output goes to a log or is kept. */
+function execute(program, args, { ms, log }) {
+  return new Promise((resolve) => {
+    const file = log ? openSync(log, "w") : "pipe";
+    const stdio = ["ignore", file, log ? file : "ignore"];
+    const child = spawn(program, args, { stdio, timeout: ms, killSignal: "SIGKILL" });
+    const output = [];
+    child.stdout?.on("data", (part) => output.push(part));
+    child.on("error", () => resolve({ code: 1, output: "" }));
+    child.on("close", (code) => resolve({ code: code ?? 1, output: output.join("") }));
+  });
+}

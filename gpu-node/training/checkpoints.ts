@@ -1,0 +1,151 @@
+// Checkpoints of a run on this node's disk. The newest and the one before it are kept, each naming
+// the best weights as of then, so that a kill at any moment leaves one from which the run goes on.
+
+import * as fs from "node:fs/promises";
+import { z } from "zod";
+import type { Engine, Evaluation } from "../../native/index.d.ts";
+import type { Checkpoint } from "../../shared/tasks.ts";
+import { ResolvedSettings, RunEpoch } from "../../shared/training.ts";
+import { type Scores, scoresOf } from "./figures.ts";
+import type { RunFolder } from "./run-folder.ts";
+
+/** Where a run is: epochs done, and batches of the one under way. */
+export type Place = Pick<Checkpoint, "epoch" | "batch">;
+
+/** What a run knows of itself; it travels in the checkpoint's metadata. */
+export const RunState = z.object({
+  run_id: z.string(),
+  dataset_sha256: z.string(),
+  classes: z.array(z.string()),
+  variant: z.string(),
+  epoch: z.number().int(),
+  batch: z.number().int(),
+  resolved: ResolvedSettings,
+  history: z.array(RunEpoch),
+  /** The best epoch by mAP50-95, counted from 1; its weights are a file named after it. */
+  best: z.object({ epoch: z.number().int(), score: z.number() }).nullable(),
+  /** Number of the newest line of the log. */
+  line: z.number().int(),
+});
+export type RunState = z.infer<typeof RunState>;
+
+/** A checkpoint on this node's disk. */
+export interface Found {
+  path: string;
+  state: RunState;
+}
+
+export const LAST = "weights/last.safetensors";
+export const PREVIOUS = "weights/previous.safetensors";
+export const FETCHED = "weights/fetched.safetensors";
+const METADATA = "run";
+const HEADER_BYTES_MAX = 100_000_000;
+
+export const bestWeights = (epoch: number) => `weights/best-${epoch}.safetensors`;
+export const bestScores = (epoch: number) => `weights/best-${epoch}.json`;
+
+/** Whether a place is further than another. */
+export const isFurther = (one: Place, other: Place): boolean =>
+  one.epoch > other.epoch || (one.epoch === other.epoch && one.batch > other.batch);
+
+/** Writes everything that the next step depends on; the one that was the newest is kept as well. */
+export async function saveCheckpoint(
+  engine: Pick<Engine, "checkpoint">,
+  folder: RunFolder,
+  state: RunState,
+): Promise<void> {
+  const [last, previous] = [folder.file(LAST), folder.file(PREVIOUS)];
+  const kept = await readState(last).catch(() => null);
+  if (kept) {
+    await fs.rm(`${previous}.part`, { force: true });
+    await fs.link(last, `${previous}.part`);
+    await fs.rename(`${previous}.part`, previous);
+  }
+  await engine.checkpoint(last, { [METADATA]: JSON.stringify(state) });
+  await pruneBest(folder, [state.best?.epoch, kept?.best?.epoch]);
+}
+
+/** Keeps the average's weights as the best, with what they scored. */
+export async function saveBest(
+  engine: Pick<Engine, "save">,
+  folder: RunFolder,
+  best: { epoch: number; evaluation: Evaluation; metadata: Record<string, string> },
+): Promise<void> {
+  await engine.save(folder.file(bestWeights(best.epoch)), best.metadata);
+  await folder.write(bestScores(best.epoch), JSON.stringify(scoresOf(best.evaluation)));
+}
+
+export async function readScores(folder: RunFolder, epoch: number): Promise<Scores | null> {
+  try {
+    return JSON.parse(await fs.readFile(folder.file(bestScores(epoch)), "utf8")) as Scores;
+  } catch {
+    return null;
+  }
+}
+
+async function pruneBest(folder: RunFolder, epochs: readonly (number | undefined)[]) {
+  for (const name of await fs.readdir(folder.file("weights"))) {
+    const [, epoch] = /^best-(\d+)\.(safetensors|json)$/.exec(name) ?? [];
+    if (epoch !== undefined && !epochs.includes(Number(epoch))) {
+      await fs.rm(folder.file(`weights/${name}`), { force: true });
+    }
+  }
+}
+
+/** Checkpoints of this folder that can be read so far, the furthest first. */
+export async function findCheckpoints(
+  folder: RunFolder,
+  fits: (state: RunState) => string | null,
+  onRefused: (why: string) => void,
+): Promise<Found[]> {
+  const found: Found[] = [];
+  for (const name of [LAST, PREVIOUS]) {
+    const one = await openCheckpoint(folder, name, fits).catch((thrown: unknown) => {
+      if ((thrown as { code?: string }).code !== "ENOENT") onRefused((thrown as Error).message);
+      return null;
+    });
+    if (one) found.push(one);
+  }
+  return found.sort((one, other) => (isFurther(one.state, other.state) ? -1 : 1));
+}
+
+/** A checkpoint that is of this run and has its best weights beside it, or why it is not used. */
+export async function openCheckpoint(
+  folder: RunFolder,
+  name: string,
+  fits: (state: RunState) => string | null,
+): Promise<Found> {
+  const path = folder.file(name);
+  const state = await readState(path);
+  const unfit = fits(state);
+  if (unfit) throw new Error(unfit);
+  if (state.best) {
+    await fs.stat(folder.file(bestWeights(state.best.epoch))).catch(() => {
+      throw new Error("the best weights of its run are not beside it");
+    });
+  }
+  return { path, state };
+}
+
+/** The run's state in a checkpoint's header; its tensors are not looked at. */
+async function readState(path: string): Promise<RunState> {
+  const file = await fs.open(path);
+  try {
+    const { size } = await file.stat();
+    const length = Buffer.alloc(8);
+    await file.read(length, 0, 8, 0);
+    const bytes = Number(length.readBigUInt64LE());
+    if (size < 8 || bytes > Math.min(HEADER_BYTES_MAX, size - 8))
+      throw new Error("it is cut short");
+    const text = Buffer.alloc(bytes);
+    await file.read(text, 0, bytes, 8);
+    const header = JSON.parse(text.toString("utf8")) as { __metadata__?: Record<string, string> };
+    return RunState.parse(JSON.parse(header.__metadata__?.[METADATA] ?? "null"));
+  } catch (thrown) {
+    if ((thrown as { code?: string }).code) throw thrown;
+    const reason = (thrown as Error).name === "Error" ? (thrown as Error).message : "it is damaged";
+    throw new Error(`the checkpoint cannot be read: ${reason}`, { cause: thrown });
+  } finally {
+    await file.close();
+  }
+}

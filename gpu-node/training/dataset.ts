@@ -1,0 +1,364 @@
+// A run's dataset as the engine maps it: two files of RGB bytes, one a split, every picture at the
+// run's image size, and the boxes scaled with it. Pixels are kept under the hash of what they were
+// made of, so that a resume, a second run or other boxes on the same frames decode nothing again.
+
+import { createHash } from "node:crypto";
+import * as fs from "node:fs/promises";
+import { join } from "node:path";
+import sharp from "sharp";
+import type { Dataset, DatasetImage } from "../../native/index.d.ts";
+import { ExportManifest, type ObjectSource } from "../../shared/tasks.ts";
+import { systemClock } from "../../shared/time.ts";
+import { DISK_FULL, isDiskFull, TaskFailure } from "../failure.ts";
+import { lives, ownName } from "../processes.ts";
+import type { Picture } from "../segmenters/segmenter.ts";
+import { openFootage, type TaskContext } from "../tasks/context.ts";
+
+export type Split = "train" | "val";
+const SPLITS: readonly Split[] = ["train", "val"];
+
+/** A picture of a split: where it came from, its box list for people, and its pixels' place. */
+export interface Entry extends DatasetImage {
+  /** Such as `clip.mp4 #12`. */
+  name: string;
+}
+
+export interface SplitData extends Dataset {
+  images: Entry[];
+}
+
+export interface Prepared {
+  classes: string[];
+  /** Of the manifest. */
+  sha256: string;
+  splits: Record<Split, SplitData>;
+  /** Boxes of the manifest that lie outside their pictures or are too thin to be seen. */
+  left: number;
+}
+
+type Frame = ExportManifest["videos"][number]["frames"][number];
+
+/** One picture to decode: from which video of the manifest, and which frame. */
+interface Wanted {
+  video: ExportManifest["videos"][number];
+  frame: Frame;
+}
+
+const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
+/** Datasets that no run used for so long make room for others first. */
+const KEPT_BYTES = 40 * 1024 ** 3;
+/** A side of a box that is shorter, in pixels of the training, is nothing to learn from. */
+const SIDE_MIN = 1;
+
+/** Reads a manifest and its hash. */
+export async function readManifest(
+  source: ObjectSource,
+  context: Pick<TaskContext, "cache" | "cancel">,
+): Promise<{ manifest: ExportManifest; sha256: string }> {
+  if (source.bytes > MANIFEST_BYTES_MAX) {
+    throw new TaskFailure("file_too_large", "the dataset has too many annotations for one run");
+  }
+  const held = await context.cache.open(source, context.cancel);
+  try {
+    const bytes = await fs.readFile(held.path);
+    const sha256 = createHash("sha256").update(bytes).digest("hex");
+    const parsed = ExportManifest.safeParse(parseJson(bytes));
+    if (!parsed.success) throw new TaskFailure("bad_dataset", "the dataset's list is not readable");
+    return { manifest: parsed.data, sha256 };
+  } finally {
+    await held.release();
+  }
+}
+
+function parseJson(bytes: Buffer): unknown {
+  try {
+    return JSON.parse(bytes.toString("utf8"));
+  } catch {
+    return null;
+  }
+}
+
+/** Why no run can learn from a dataset, as a sentence for the user; null when one can. */
+export function whyUnfit({ classes, videos }: ExportManifest): string | null {
+  const frames = videos.flatMap((video) => video.frames);
+  const of = (split: Split) => frames.filter((frame) => frame.split === split);
+  const boxes = (some: readonly Frame[]) => some.some((frame) => frame.annotations.length > 0);
+  if (classes.length === 0) return "the dataset has no class: label and accept something first";
+  if (!boxes(frames)) {
+    return "the dataset has no annotation: accept some of the job's annotations first";
+  }
+  if (of("train").length === 0) return "the dataset has no picture to train on: label more frames";
+  if (of("val").length === 0) {
+    return "the dataset has no picture to validate on: label more frames, or raise the share";
+  }
+  if (!boxes(of("train"))) return "no picture to train on has an annotation: accept more of them";
+  return null;
+}
+
+/** The pictures of a split in the order of their files. */
+const wantedOf = ({ videos }: ExportManifest, split: Split): Wanted[] =>
+  videos.flatMap((video) =>
+    video.frames
+      .filter((frame) => frame.split === split)
+      .sort((one, other) => one.index - other.index)
+      .map((frame) => ({ video, frame })),
+  );
+
+/** Names pixels by everything that they depend on. */
+function pixelsName(wanted: readonly Wanted[], imageSize: number): string {
+  const hash = createHash("sha256").update(`rgb 1 ${imageSize}\n`);
+  for (const { video, frame } of wanted) hash.update(`${video.key} ${frame.index}\n`);
+  return hash.digest("hex");
+}
+
+/** The size at which a picture is trained on: its longest side is the image size. */
+export function fitted({ width, height }: { width: number; height: number }, longest: number) {
+  const scale = longest / Math.max(width, height);
+  const side = (length: number) => Math.min(longest, Math.max(1, Math.round(length * scale)));
+  return { width: side(width), height: side(height) };
+}
+
+/** A frame's boxes in pixels of the picture that is trained on, cut to it; the rest is counted. */
+export function scaledBoxes(
+  { annotations }: Pick<Frame, "annotations">,
+  source: { width: number; height: number },
+  size: { width: number; height: number },
+): { boxes: Float32Array; left: number } {
+  const [across, down] = [size.width / source.width, size.height / source.height];
+  const kept = annotations.flatMap(({ class_index, bbox: [x1, y1, x2, y2] }) => {
+    const x = (value: number) => Math.min(size.width, Math.max(0, value * across));
+    const y = (value: number) => Math.min(size.height, Math.max(0, value * down));
+    const corners = [x(x1), y(y1), x(x2), y(y2)] as const;
+    const wide = corners[2] - corners[0];
+    const high = corners[3] - corners[1];
+    return wide >= SIDE_MIN && high >= SIDE_MIN ? [[class_index, ...corners]] : [];
+  });
+  return { boxes: Float32Array.from(kept.flat()), left: annotations.length - kept.length };
+}
+
+export interface PrepareOptions {
+  manifest: ExportManifest;
+  sha256: string;
+  videos: readonly ObjectSource[];
+  imageSize: number;
+  /** Pictures that are ready, of how many. */
+  onProgress(done: number, total: number): void;
+}
+
+type Means = Pick<TaskContext, "cache" | "tools" | "cancel" | "log" | "machine" | "source">;
+
+/** Makes a dataset ready, from what is here or by decoding its frames once. */
+export async function prepareDataset(options: PrepareOptions, context: Means): Promise<Prepared> {
+  const { manifest, sha256, imageSize } = options;
+  const unfit = whyUnfit(manifest);
+  if (unfit) throw new TaskFailure("bad_dataset", unfit);
+  const wanted = { train: wantedOf(manifest, "train"), val: wantedOf(manifest, "val") };
+  const total = wanted.train.length + wanted.val.length;
+  const folder = join(context.machine.trainingDir, "datasets");
+  await fs.mkdir(folder, { recursive: true, mode: 0o700 });
+  const names = SPLITS.map((split) => pixelsName(wanted[split], imageSize));
+  await sweepDatasets(folder, names);
+  const progress = new Counter(total, options.onProgress);
+  let left = 0;
+  const splits = {} as Record<Split, SplitData>;
+  for (const [place, split] of SPLITS.entries()) {
+    const path = join(folder, `${names[place]}.rgb`);
+    const sizes = await pixelsAt(path, wanted[split], { ...options, progress }, context);
+    const data = entriesOf(wanted[split], sizes);
+    splits[split] = { path, images: data.images };
+    left += data.left;
+  }
+  return { classes: manifest.classes, sha256, splits, left };
+}
+
+interface Size {
+  width: number;
+  height: number;
+  /** Of the frame that it was made of. */
+  source: { width: number; height: number };
+}
+
+function entriesOf(wanted: readonly Wanted[], sizes: readonly Size[]) {
+  let offset = 0;
+  let left = 0;
+  const images = wanted.map(({ video, frame }, place): Entry => {
+    const size = sizes[place] as Size;
+    const scaled = scaledBoxes(frame, size.source, size);
+    const { width, height } = size;
+    const name = `${video.filename} #${frame.index}`;
+    const entry = { offset, width, height, boxes: scaled.boxes, name };
+    offset += width * height * 3;
+    left += scaled.left;
+    return entry;
+  });
+  return { images, left };
+}
+
+type Work = Pick<PrepareOptions, "videos" | "imageSize"> & { progress: Counter };
+
+/** The sizes of the pictures in a file of pixels, which is made unless it is here. */
+async function pixelsAt(
+  path: string,
+  wanted: readonly Wanted[],
+  work: Work,
+  context: Means,
+): Promise<Size[]> {
+  const known = await readSizes(path, wanted.length);
+  if (known) {
+    const used = new Date(systemClock());
+    await fs.utimes(path, used, used);
+    work.progress.add(wanted.length);
+    return known;
+  }
+  await assertRoom(path, wanted, work.imageSize);
+  const part = `${path}.${ownName()}.part`;
+  const file = await fs.open(part, "w", 0o600);
+  try {
+    const sizes = await writePixels(file, wanted, work, context);
+    await file.sync();
+    await file.close();
+    // The sizes first: pixels that are there are whole and known.
+    await fs.writeFile(`${path}.${ownName()}.json.part`, JSON.stringify(sizes), { flush: true });
+    await fs.rename(`${path}.${ownName()}.json.part`, `${path}.json`);
+    await fs.rename(part, path);
+    return sizes;
+  } catch (thrown) {
+    await file.close().catch(() => {});
+    await fs.rm(part, { force: true });
+    if (isDiskFull(thrown)) {
+      throw new TaskFailure("node_disk_full", DISK_FULL, { retryable: true, cause: thrown });
+    }
+    throw thrown;
+  }
+}
+
+async function readSizes(path: string, count: number): Promise<Size[] | null> {
+  try {
+    const sizes = JSON.parse(await fs.readFile(`${path}.json`, "utf8")) as Size[];
+    const bytes = sizes.reduce((sum, { width, height }) => sum + width * height * 3, 0);
+    const { size } = await fs.stat(path);
+    return sizes.length === count && size === bytes ? sizes : null;
+  } catch (thrown) {
+    if ((thrown as { code?: string }).code === "ENOENT" || thrown instanceof SyntaxError)
+      return null;
+    throw thrown;
+  }
+}
+
+async function assertRoom(path: string, wanted: readonly Wanted[], imageSize: number) {
+  const bytes = wanted.reduce((sum, { video }) => {
+    const { width, height } = fitted(video, imageSize);
+    return sum + width * height * 3;
+  }, 0);
+  const { bavail, bsize } = await fs.statfs(join(path, ".."));
+  if (bytes <= bavail * bsize) return;
+  const gib = (count: number) => (count / 1024 ** 3).toFixed(1);
+  const detail = `${DISK_FULL}: the dataset needs ${gib(bytes)} GiB as pixels, ${gib(bavail * bsize)} are free`;
+  throw new TaskFailure("node_disk_full", detail, { retryable: true });
+}
+
+/** Decodes what is wanted, video by video, and writes the pixels in order. */
+async function writePixels(
+  file: fs.FileHandle,
+  wanted: readonly Wanted[],
+  { videos, imageSize, progress }: Work,
+  context: Means,
+): Promise<Size[]> {
+  const sources = new Map(videos.map((source) => [source.key, source]));
+  const sizes: Size[] = [];
+  for (let from = 0; from < wanted.length; ) {
+    const { video } = wanted[from] as Wanted;
+    let to = from;
+    while (wanted[to]?.video === video) to += 1;
+    const source = sources.get(video.key);
+    if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
+    const frames = wanted.slice(from, to).map(({ frame }) => frame.index);
+    const footage = await openFootage(context, await stillGood(source, context));
+    try {
+      for await (const { picture } of footage.read(frames)) {
+        const fit = await resized(picture, imageSize);
+        await file.write(fit.data);
+        const { width, height } = picture;
+        sizes.push({ width: fit.width, height: fit.height, source: { width, height } });
+        progress.add(1);
+        context.cancel.throwIfAborted();
+      }
+    } finally {
+      await footage.close();
+    }
+    from = to;
+  }
+  return sizes;
+}
+
+/** Decoding all that comes before may take longer than the first address holds. */
+const stillGood = (source: ObjectSource, context: Means): Promise<ObjectSource> =>
+  expiresSoon(source.url) ? context.source(source.key) : Promise.resolve(source);
+
+const SOON_MS = 30 * 60_000;
+
+/** Whether a presigned address ends within the half hour; one that says nothing of it does not. */
+export function expiresSoon(url: string, now = systemClock()): boolean {
+  const query = URL.parse(url)?.searchParams;
+  const date = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/.exec(query?.get("X-Amz-Date") ?? "");
+  if (!date) return false;
+  const [year = 0, month = 0, day = 0, hour = 0, minute = 0, second = 0] = date
+    .slice(1)
+    .map(Number);
+  const signed = Date.UTC(year, month - 1, day, hour, minute, second);
+  return now > signed + Number(query?.get("X-Amz-Expires")) * 1_000 - SOON_MS;
+}
+
+/** The picture at the size of the training, smaller or larger than it was. */
+async function resized(picture: Picture, imageSize: number): Promise<Picture> {
+  const size = fitted(picture, imageSize);
+  if (size.width === picture.width && size.height === picture.height) return picture;
+  const { data: given, width, height } = picture;
+  const data = await sharp(Buffer.from(given.buffer, given.byteOffset, given.byteLength), {
+    raw: { width, height, channels: 3 },
+  })
+    .resize(size.width, size.height, { fit: "fill" })
+    .raw()
+    .toBuffer();
+  return { data, ...size };
+}
+
+class Counter {
+  #done = 0;
+  readonly #total: number;
+  readonly #tell: (done: number, total: number) => void;
+
+  constructor(total: number, tell: (done: number, total: number) => void) {
+    this.#total = total;
+    this.#tell = tell;
+  }
+
+  add(count: number) {
+    this.#done += count;
+    this.#tell(this.#done, this.#total);
+  }
+}
+
+/** Removes what dead processes left, and the datasets used longest ago beyond what is kept. */
+async function sweepDatasets(folder: string, needed: readonly string[]) {
+  const files = await Promise.all(
+    (await fs.readdir(folder)).map(async (name) => {
+      const path = join(folder, name);
+      const stat = await fs.stat(path).catch(() => null);
+      return { name, path, bytes: stat?.size ?? 0, used: stat?.mtimeMs ?? 0 };
+    }),
+  );
+  for (const { name, path } of files) {
+    const [, owner] = /\.(\d+-\d+)\.(?:json\.)?part$/.exec(name) ?? [];
+    if (owner && !lives(owner)) await fs.rm(path, { force: true });
+  }
+  const pixels = files.filter(({ name }) => name.endsWith(".rgb"));
+  let total = pixels.reduce((sum, { bytes }) => sum + bytes, 0);
+  for (const { name, path, bytes } of pixels.sort((one, other) => one.used - other.used)) {
+    if (total <= KEPT_BYTES) return;
+    if (needed.some((one) => name.startsWith(one))) continue;
+    await fs.rm(path, { force: true });
+    await fs.rm(`${path}.json`, { force: true });
+    total -= bytes;
+  }
+}

@@ -1,0 +1,287 @@
+// A run's charts: curves over epochs, precision and recall, the confusion of classes, and what the
+// labels are like. Each is a PNG.
+
+import sharp from "sharp";
+import type { ClassMetrics, Evaluation } from "../../native/index.d.ts";
+import type { RunEpoch } from "../../shared/training.ts";
+import { cells, colourOf, drawing, Panel, rangeOf, shade, ticks } from "./charts.ts";
+import { type Lettering, lettering } from "./lettering.ts";
+
+/** What is kept of an evaluation: numbers that fit into JSON. */
+export interface Scores {
+  precision: number;
+  recall: number;
+  mAP50: number;
+  mAP50_95: number;
+  perClass: (ClassMetrics | null)[];
+  confidence: number;
+  curves: { precision: number[]; recall: number[]; f1: number[] };
+  precisionByRecall: number[];
+  confusion: number[];
+}
+
+/** An evaluation as it is kept; curves to four digits, which no eye tells apart. */
+export function scoresOf(evaluation: Evaluation): Scores {
+  const { precision, recall, mAP50, mAP50_95, perClass, confidence } = evaluation;
+  const list = (values: Float32Array) => Array.from(values, (value) => Number(value.toFixed(4)));
+  const { curves } = evaluation;
+  return {
+    ...{ precision, recall, mAP50, mAP50_95, perClass, confidence },
+    curves: {
+      precision: list(curves.precision),
+      recall: list(curves.recall),
+      f1: list(curves.f1),
+    },
+    precisionByRecall: list(evaluation.precisionByRecall),
+    confusion: Array.from(evaluation.confusion),
+  };
+}
+
+const toPng = (svg: string): Promise<Buffer> =>
+  sharp(Buffer.from(svg), { limitInputPixels: 100_000_000 })
+    .png({ compressionLevel: 9 })
+    .toBuffer();
+
+const PANEL = { width: 340, height: 270 };
+
+/** Losses, learning rate and metrics over the epochs. */
+export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer> {
+  const letters = await lettering();
+  const epochs = history.map(({ epoch }) => epoch);
+  const of = (read: (row: RunEpoch) => number) => history.map(read);
+  const curves: [string, number[]][] = [
+    ["Box loss", of(({ losses }) => losses.box)],
+    ["Class loss", of(({ losses }) => losses.cls)],
+    ["Distance (dfl) loss", of(({ losses }) => losses.dfl)],
+    ["Learning rate", of((row) => row.learning_rate)],
+    ["Precision", of(({ metrics }) => metrics.precision ?? Number.NaN)],
+    ["Recall", of(({ metrics }) => metrics.recall ?? Number.NaN)],
+    ["mAP50", of(({ metrics }) => metrics.mAP50 ?? Number.NaN)],
+    ["mAP50-95", of(({ metrics }) => metrics["mAP50-95"] ?? Number.NaN)],
+  ];
+  const x = { least: Math.min(1, ...epochs), most: Math.max(2, ...epochs) };
+  const parts = curves.map(([title, values], place) => {
+    const [column, row] = [place % 4, Math.floor(place / 4)];
+    const outer = { x: column * PANEL.width, y: row * PANEL.height, ...PANEL };
+    const xLabel = row === 1 ? "epoch" : undefined;
+    const options = { title, x, y: rangeOf([values]), wholeX: true };
+    const panel = new Panel(letters, outer, { ...options, ...(xLabel ? { xLabel } : {}) });
+    const colour = colourOf(row === 0 ? 0 : 2);
+    const smooth = smoothed(values);
+    const long = values.length > 12;
+    panel.line({ x: epochs, y: values, colour, faint: long }, { points: !long });
+    if (long) panel.line({ x: epochs, y: smooth, colour });
+    return panel.svg();
+  });
+  return toPng(drawing({ width: PANEL.width * 4, height: PANEL.height * 2 }, parts));
+}
+
+/** A mean about each value that follows the curve. */
+function smoothed(values: readonly number[]): number[] {
+  const reach = Math.max(1, Math.round(values.length / 20));
+  return values.map((_, at) => {
+    const near = values.slice(Math.max(0, at - reach), at + reach + 1).filter(Number.isFinite);
+    return near.reduce((sum, value) => sum + value, 0) / near.length;
+  });
+}
+
+const CURVE = { width: 720, height: 520 };
+const UNIT = { least: 0, most: 1 };
+const places = (count: number) => Array.from({ length: count }, (_, at) => at / (count - 1));
+
+/** Mean precision over recall at IoU 0.5. */
+export async function precisionRecallChart({ precisionByRecall, mAP50 }: Scores): Promise<Buffer> {
+  const letters = await lettering();
+  const panel = new Panel(
+    letters,
+    { x: 0, y: 0, ...CURVE },
+    {
+      ...{ title: "Precision and recall (IoU 0.5)", x: UNIT, y: { least: 0, most: 1.02 } },
+      ...{ xLabel: "recall", yLabel: "precision" },
+    },
+  );
+  const colour = colourOf(0);
+  panel.line({ x: places(precisionByRecall.length), y: precisionByRecall, colour });
+  panel.legend([{ name: `all classes, mAP50 ${mAP50.toFixed(3)}`, colour }]);
+  return toPng(drawing(CURVE, [panel.svg()]));
+}
+
+/** F1, precision and recall over the confidence at which detections are cut. */
+export async function confidenceChart({ curves, confidence }: Scores): Promise<Buffer> {
+  const letters = await lettering();
+  const panel = new Panel(
+    letters,
+    { x: 0, y: 0, ...CURVE },
+    {
+      ...{ title: "F1, precision and recall by confidence", x: UNIT, y: { least: 0, most: 1.02 } },
+      ...{ xLabel: "confidence", yLabel: "mean over classes" },
+    },
+  );
+  const f1 = curves.f1[Math.round(confidence * (curves.f1.length - 1))] ?? 0;
+  const { y, height } = panel.inner;
+  const at = panel.x(confidence).toFixed(1);
+  panel.draw(`<path d="M${at} ${y}v${height}" stroke="#6e7781" stroke-dasharray="5 4"/>`);
+  const x = places(curves.f1.length);
+  const series = [
+    { name: "precision", colour: colourOf(2), y: curves.precision },
+    { name: "recall", colour: colourOf(1), y: curves.recall },
+    { name: `F1, ${f1.toFixed(2)} at ${confidence.toFixed(2)}`, colour: colourOf(0), y: curves.f1 },
+  ];
+  for (const { colour, y: values } of series) panel.line({ x, y: values, colour });
+  panel.legend(series);
+  return toPng(drawing(CURVE, [panel.svg()]));
+}
+
+/** Numbers stand in the cells up to so many classes, names beside them up to so many. */
+const NUMBERED_MAX = 25;
+const NAMED_MAX = 60;
+const clipped = (name: string, most = 18) =>
+  name.length > most ? `${name.slice(0, most - 1)}…` : name;
+
+/** What each true object was taken for: rows are predictions, columns truths, shares of a column. */
+export async function confusionChart(
+  { confusion }: Scores,
+  classes: readonly string[],
+): Promise<Buffer> {
+  const letters = await lettering();
+  const names = [...classes, "background"];
+  const side = names.length;
+  const sums = names.map((_, column) =>
+    names.reduce((sum, _name, row) => sum + (confusion[row * side + column] ?? 0), 0),
+  );
+  const cell = Math.max(8, Math.min(92, 620 / side));
+  const every = Math.ceil(side / NAMED_MAX);
+  const widest = Math.max(...names.map((name) => letters.widthOf(clipped(name), 12)));
+  const [left, top] = [Math.max(90, widest + 44), 56];
+  const [right, below] = [70, Math.max(70, widest * 0.75 + 48)];
+  const edge = cell * side;
+  const parts: string[] = [];
+  const bold = { size: 15, bold: true, anchor: "middle" } as const;
+  parts.push(letters.write("Confusion matrix", { ...bold, x: left + edge / 2, y: 30 }));
+  names.forEach((_, row) => {
+    names.forEach((_name, column) => {
+      const count = confusion[row * side + column] ?? 0;
+      const share = count / (sums[column] || 1);
+      const [x, y] = [left + column * cell, top + row * cell];
+      const place = `x="${x}" y="${y}" width="${cell}" height="${cell}"`;
+      parts.push(`<rect ${place} fill="${shade(share)}" stroke="#e7eaee" stroke-width="0.5"/>`);
+      if (side > NUMBERED_MAX || count === 0) return;
+      const colour = share > 0.5 ? "#ffffff" : "#1f2328";
+      const size = Math.min(14, cell / 3.6);
+      const centre = { x: x + cell / 2, anchor: "middle", colour } as const;
+      parts.push(letters.write(share.toFixed(2), { ...centre, y: y + cell / 2, size }));
+      const note = { ...centre, y: y + cell / 2 + size * 1.05, size: size * 0.78 };
+      parts.push(letters.write(`(${count})`, note));
+    });
+  });
+  names.forEach((name, at) => {
+    if (at % every > 0) return;
+    const middle = (at + 0.5) * cell;
+    const label = { size: 12, colour: "#1f2328", anchor: "end" } as const;
+    parts.push(letters.write(clipped(name), { ...label, x: left - 8, y: top + middle + 4 }));
+    const down = { x: left + middle + 4, y: top + edge + 14, turn: -40 };
+    parts.push(letters.write(clipped(name), { ...label, ...down }));
+  });
+  const axis = { size: 13, colour: "#6e7781", anchor: "middle" } as const;
+  parts.push(letters.write("true", { ...axis, x: left + edge / 2, y: top + edge + below - 12 }));
+  const sideways = { x: 18, y: top + edge / 2, turn: -90 };
+  parts.push(
+    letters.write("predicted", { ...axis, ...sideways }),
+    scale(letters, { left, top, edge }),
+  );
+  return toPng(drawing({ width: left + edge + right, height: top + edge + below }, parts));
+}
+
+/** What the shades mean. */
+function scale(
+  letters: Lettering,
+  { left, top, edge }: { left: number; top: number; edge: number },
+) {
+  const [x, steps] = [left + edge + 16, 40];
+  const bar = Array.from({ length: steps }, (_, at) => {
+    const share = 1 - at / (steps - 1);
+    const place = `x="${x}" y="${top + (at * edge) / steps}" width="14" height="${edge / steps + 0.5}"`;
+    return `<rect ${place} fill="${shade(share)}"/>`;
+  });
+  const marks = ticks(0, 1, 5).map((value) =>
+    letters.write(value.toFixed(1), {
+      ...{ x: x + 20, y: top + (1 - value) * edge + 4, size: 11, colour: "#6e7781" },
+    }),
+  );
+  return [...bar, ...marks].join("");
+}
+
+/** A box of the dataset: its class, and its centre and sides as shares of its picture. */
+export interface LabelBox {
+  className: number;
+  split: "train" | "val";
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** How many boxes each class has, where they lie and how large they are. */
+export async function labelsChart(
+  boxes: readonly LabelBox[],
+  classes: readonly string[],
+): Promise<Buffer> {
+  const letters = await lettering();
+  const size = { width: 460, height: 400 };
+  const counts = classChart(letters, boxes, classes);
+  const map = (title: string, at: number, labels: { xLabel: string; yLabel: string }) =>
+    new Panel(
+      letters,
+      { x: at, y: counts.height, ...size },
+      { title, x: UNIT, y: UNIT, ...labels },
+    );
+  const centres = map("Where boxes lie", 0, { xLabel: "x of the centre", yLabel: "y, from below" });
+  cells(
+    centres,
+    boxes.map(({ x, y }) => [x, 1 - y] as const),
+  );
+  const sides = map("How large boxes are", size.width, { xLabel: "width", yLabel: "height" });
+  cells(
+    sides,
+    boxes.map(({ width, height }) => [width, height] as const),
+  );
+  const whole = { width: size.width * 2, height: counts.height + size.height };
+  return toPng(drawing(whole, [counts.svg, centres.svg(), sides.svg()]));
+}
+
+const BARS_MAX = 40;
+
+function classChart(letters: Lettering, boxes: readonly LabelBox[], classes: readonly string[]) {
+  const counts = classes.map((name, at) => {
+    const own = boxes.filter(({ className }) => className === at);
+    const train = own.filter(({ split }) => split === "train").length;
+    return { name, train, val: own.length - train };
+  });
+  counts.sort((one, other) => other.train + other.val - one.train - one.val);
+  const shown = counts.slice(0, BARS_MAX);
+  const most = Math.max(1, ...shown.map(({ train, val }) => train + val));
+  const widest = Math.max(...shown.map(({ name }) => letters.widthOf(clipped(name, 24), 12)));
+  const [left, row, full] = [Math.min(240, widest + 34), 24, 920];
+  const room = full - left - 120;
+  const title = `Boxes by class (${boxes.length} in all)`;
+  const bold = { size: 15, bold: true, anchor: "middle" } as const;
+  const parts = [letters.write(title, { ...bold, x: full / 2, y: 28 })];
+  const [trained, held] = [colourOf(0), colourOf(5)];
+  shown.forEach(({ name, train, val }, at) => {
+    const y = 48 + at * row;
+    const end = { x: left - 10, y: y + 13, size: 12, anchor: "end" } as const;
+    parts.push(letters.write(clipped(name, 24), end));
+    const [wide, more] = [(train / most) * room, (val / most) * room];
+    const bar = (x: number, width: number, fill: string) =>
+      `<rect x="${x}" y="${y}" width="${width.toFixed(1)}" height="17" fill="${fill}"/>`;
+    parts.push(bar(left, wide, trained), bar(left + wide, more, held));
+    const note = { x: left + wide + more + 8, y: y + 13, size: 12, colour: "#6e7781" };
+    parts.push(letters.write(`${train} + ${val}`, note));
+  });
+  const foot = 48 + shown.length * row + 14;
+  const hidden = counts.length - shown.length;
+  const legend =
+    hidden > 0 ? `train + validation; ${hidden} rarer classes are not shown` : "train + validation";
+  parts.push(letters.write(legend, { x: left, y: foot, size: 11, colour: "#6e7781" }));
+  return { svg: parts.join(""), height: foot + 14 };
+}

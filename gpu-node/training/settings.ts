@@ -1,0 +1,139 @@
+// What the settings of a run come to: optimiser, learning rate, augmentation and batch. Pure; the
+// figures are those of the detector family's description.
+
+import type { Augmentation, Device, TrainingOptions } from "../../native/index.d.ts";
+import { IMAGE_SIZE_DEFAULT, type TrainSettings } from "../../shared/training.ts";
+
+/** Beyond so many steps the strong optimiser is worth its cost. */
+const LONG_ITERATIONS = 10_000;
+const NOMINAL_BATCH = 64;
+export const BATCH_MAX = 64;
+const BATCH_MAX_CPU = 16;
+/** With fewer steps an epoch, a small set would hardly be learned from. */
+const STEPS_MIN = 4;
+const BATCH_SMALL = 4;
+/** Of free memory, what a step may take; the rest is for evaluation and whatever else runs. */
+const GPU_SHARE = 0.65;
+const CPU_SHARE = 0.5;
+const CLOSE_MOSAIC = { standard: 10, aggressive: 15 } as const;
+
+const NOTHING: Augmentation = {
+  ...{ mosaic: 0, mixup: 0, flipLeftRight: 0.5, flipUpDown: 0 },
+  ...{ scale: 0.25, translate: 0.05, rotate: 0, shear: 0 },
+  hsv: [0.01, 0.3, 0.2],
+  closeMosaic: 0,
+};
+
+const AUGMENTATIONS: Record<TrainSettings["augmentation"], Augmentation> = {
+  minimal: NOTHING,
+  standard: {
+    ...NOTHING,
+    ...{ mosaic: 1, scale: 0.5, translate: 0.1, hsv: [0.015, 0.7, 0.4] },
+    closeMosaic: CLOSE_MOSAIC.standard,
+  },
+  aggressive: {
+    ...NOTHING,
+    ...{ mosaic: 1, mixup: 0.15, scale: 0.9, translate: 0.2, rotate: 10, shear: 2 },
+    ...{ hsv: [0.02, 0.8, 0.5], closeMosaic: CLOSE_MOSAIC.aggressive },
+  },
+};
+
+/**
+ * A preset for a run of so many epochs. The last epochs see whole pictures; in a short run these
+ * are at most a third, or mosaic would never be.
+ */
+export function augmentationOf(preset: TrainSettings["augmentation"], epochs: number) {
+  const whole = AUGMENTATIONS[preset];
+  return { ...whole, closeMosaic: Math.min(whole.closeMosaic, Math.floor(epochs / 3)) };
+}
+
+/** Steps of the whole run. */
+export const iterationsOf = (images: number, batch: number, epochs: number): number =>
+  Math.ceil(images / batch) * epochs;
+
+export interface Shape {
+  classes: number;
+  trainImages: number;
+  batch: number;
+}
+
+/** What the engine trains by; a learning rate that was asked for holds for every optimiser. */
+export function trainingOptions(settings: TrainSettings, shape: Shape): TrainingOptions {
+  const { epochs } = settings;
+  const { classes, trainImages, batch } = shape;
+  const auto = settings.optimizer === "auto";
+  const long = iterationsOf(trainImages, batch, epochs) > LONG_ITERATIONS;
+  const optimizer = settings.optimizer === "auto" ? (long ? "musgd" : "adamw") : settings.optimizer;
+  const lr0 = settings.learning_rate ?? learningRate(optimizer, classes);
+  return {
+    ...{ optimizer, epochs, batch, imageSize: settings.image_size, lr0, lrf: 0.01, cosine: false },
+    momentum: auto || optimizer === "adamw" ? 0.9 : 0.937,
+    ...{ weightDecay: 5e-4, warmupEpochs: Math.min(3, epochs / 10), warmupMomentum: 0.8 },
+    // An adaptive optimiser's first steps are large enough without it.
+    warmupBiasLr: auto || optimizer === "adamw" ? 0 : 0.1,
+    ...{ nominalBatch: nominalBatch(batch, trainImages), clipNorm: 10 },
+    ...{ emaDecay: 0.9999, emaUpdates: 2_000 },
+    gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
+    augmentation: augmentationOf(settings.augmentation, epochs),
+  };
+}
+
+const learningRate = (optimizer: "adamw" | "sgd" | "musgd", classes: number): number =>
+  optimizer === "adamw" ? Math.round(((0.002 * 5) / (4 + classes)) * 1e6) / 1e6 : 0.01;
+
+/** Images between two steps of the optimiser; in a small set some steps an epoch are left. */
+const nominalBatch = (batch: number, trainImages: number): number =>
+  Math.max(batch, Math.min(NOMINAL_BATCH, Math.floor(trainImages / STEPS_MIN)));
+
+export interface Memory {
+  device: Device;
+  /** Free for the step, bytes. */
+  freeBytes: number;
+}
+
+/**
+ * The automatic batch: the largest power of two whose step fits into the share of memory that is
+ * for it. `probe` gives the bytes of a step, or null where it does not fit at all. Memory grows
+ * with the batch, so two small probes say where to begin.
+ */
+export async function automaticBatch(
+  trainImages: number,
+  memory: Memory,
+  probe: (batch: number) => Promise<number | null>,
+): Promise<number> {
+  const share = memory.device === "cuda" ? GPU_SHARE : CPU_SHARE;
+  const budget = memory.freeBytes * share;
+  const most = memory.device === "cuda" ? BATCH_MAX : BATCH_MAX_CPU;
+  const enough = Math.max(BATCH_SMALL, trainImages / STEPS_MIN);
+  const bound = powerOfTwo(Math.min(most, trainImages, enough));
+  const [one, two] = [await probe(1), bound > 1 ? await probe(2) : null];
+  if (one === null || two === null || two > budget) return 1;
+  const each = Math.max(1, two - one);
+  const guess = Math.min(bound, powerOfTwo(Math.max(2, (budget - one) / each + 1)));
+  if (memory.device === "cpu") return guess;
+  // A GPU's memory does not grow evenly: what was reckoned is tried before it is relied on.
+  for (let batch = guess; batch > 2; batch /= 2) {
+    const bytes = await probe(batch);
+    if (bytes !== null && bytes <= budget) return batch;
+  }
+  return 2;
+}
+
+/** The largest power of two that is not above. */
+const powerOfTwo = (value: number): number => 2 ** Math.floor(Math.log2(Math.max(1, value)));
+
+/** Of one picture of 640 pixels through the smallest variant, both ways, as measured on CPUs. */
+const PICTURE_BYTES = 3.2e8;
+const SMALLEST_PARAMETERS = 2.6e6;
+
+/** Bytes of a step, roughly, where they cannot be measured: what it holds of weights and maps. */
+export const stepBytes = (parameters: number, imageSize: number, batch: number): number =>
+  parameters * 16 +
+  batch *
+    (imageSize / IMAGE_SIZE_DEFAULT) ** 2 *
+    PICTURE_BYTES *
+    Math.max(1, parameters / SMALLEST_PARAMETERS) ** 0.7;
+
+/** An explicit batch, never above the images; null asks for the automatic one. */
+export const explicitBatch = (asked: number | null, trainImages: number): number | null =>
+  asked === null ? null : Math.max(1, Math.min(asked, trainImages));

@@ -1,0 +1,181 @@
+// Sheets of pictures with their boxes: what the trainer sees, and what the model finds.
+
+import * as fs from "node:fs/promises";
+import sharp from "sharp";
+import type { Batch, Detections } from "../../native/index.d.ts";
+import { colourOf } from "./charts.ts";
+import type { SplitData } from "./dataset.ts";
+import { type Lettering, lettering } from "./lettering.ts";
+
+/** Pictures of a sheet. */
+export const SHEET_MAX = 16;
+const SHEET_SIDE = 1_920;
+const FILL = 114;
+const JPEG_QUALITY = 88;
+
+export interface SheetBox {
+  classIndex: number;
+  /** Null of a truth. */
+  confidence: number | null;
+  box: readonly [number, number, number, number];
+}
+
+/** A square picture and its boxes, in its pixels. */
+export interface Sheet {
+  side: number;
+  rgb: Uint8Array;
+  boxes: SheetBox[];
+}
+
+/** The pictures of a training batch, as the engine rendered it. */
+export function sheetsOfBatch({ images, count, height, boxes }: Batch): Sheet[] {
+  const plane = height * height;
+  return Array.from({ length: Math.min(count, SHEET_MAX) }, (_, place) => {
+    const rgb = new Uint8Array(plane * 3);
+    for (let channel = 0; channel < 3; channel++) {
+      const from = (place * 3 + channel) * plane;
+      for (let at = 0; at < plane; at++) {
+        rgb[at * 3 + channel] = Math.round((images[from + at] ?? 0) * 255);
+      }
+    }
+    return { side: height, rgb, boxes: boxesOf(boxes, place) };
+  });
+}
+
+function boxesOf(boxes: Float32Array, place: number): SheetBox[] {
+  const own: SheetBox[] = [];
+  for (let at = 0; at + 5 < boxes.length; at += 6) {
+    if (boxes[at] !== place) continue;
+    const [, classIndex = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0] = boxes.subarray(at, at + 6);
+    own.push({ classIndex, confidence: null, box: [x1, y1, x2, y2] });
+  }
+  return own;
+}
+
+/** Pictures of a split, letterboxed to the square in which the model sees them, with their truths. */
+export async function sheetsOfSplit(split: SplitData, side: number): Promise<Sheet[]> {
+  const file = await fs.open(split.path);
+  try {
+    const sheets: Sheet[] = [];
+    for (const { offset, width, height, boxes } of split.images.slice(0, SHEET_MAX)) {
+      const pixels = Buffer.alloc(width * height * 3);
+      await file.read(pixels, 0, pixels.length, offset);
+      const rgb = new Uint8Array(side * side * 3).fill(FILL);
+      const [left, top] = [width, height].map((length) =>
+        Math.round((side - length) / 2 - 0.1),
+      ) as [number, number];
+      for (let row = 0; row < height; row++) {
+        const line = pixels.subarray(row * width * 3, (row + 1) * width * 3);
+        rgb.set(line, ((top + row) * side + left) * 3);
+      }
+      const truths: SheetBox[] = [];
+      for (let at = 0; at + 4 < boxes.length; at += 5) {
+        const [classIndex = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0] = boxes.subarray(at, at + 5);
+        const box = [x1 + left, y1 + top, x2 + left, y2 + top] as const;
+        truths.push({ classIndex, confidence: null, box });
+      }
+      sheets.push({ side, rgb, boxes: truths });
+    }
+    return sheets;
+  } finally {
+    await file.close();
+  }
+}
+
+/** The pictures as the engine takes them. */
+export function batchOf(sheets: readonly Sheet[]): Omit<Batch, "boxes"> {
+  const side = sheets[0]?.side ?? 0;
+  const plane = side * side;
+  const images = new Float32Array(sheets.length * 3 * plane);
+  for (const [place, { rgb }] of sheets.entries()) {
+    for (let channel = 0; channel < 3; channel++) {
+      const to = (place * 3 + channel) * plane;
+      for (let at = 0; at < plane; at++) images[to + at] = (rgb[at * 3 + channel] ?? 0) / 255;
+    }
+  }
+  return { images, count: sheets.length, height: side, width: side };
+}
+
+/** The same pictures with what was found on them. */
+export const withDetections = (sheets: readonly Sheet[], found: readonly Detections[]): Sheet[] =>
+  sheets.map((sheet, place) => {
+    const boxes: SheetBox[] = [];
+    const rows = found[place] ?? new Float32Array();
+    for (let at = 0; at + 5 < rows.length; at += 6) {
+      const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, confidence = 0, classIndex = 0] = rows.subarray(
+        at,
+        at + 6,
+      );
+      boxes.push({ classIndex, confidence, box: [x1, y1, x2, y2] });
+    }
+    return { ...sheet, boxes };
+  });
+
+/** All pictures on one sheet, as JPEG. */
+export async function drawSheet(
+  sheets: readonly Sheet[],
+  classes: readonly string[],
+): Promise<Buffer> {
+  const letters = await lettering();
+  const columns = Math.max(1, Math.ceil(Math.sqrt(sheets.length)));
+  const rows = Math.max(1, Math.ceil(sheets.length / columns));
+  const side = sheets[0]?.side ?? 1;
+  const tile = Math.max(96, Math.min(Math.floor(SHEET_SIDE / columns), Math.max(side, 320)));
+  const [width, height] = [columns * tile, rows * tile];
+  const placed = sheets.map((sheet, place) => ({
+    sheet,
+    left: (place % columns) * tile,
+    top: Math.floor(place / columns) * tile,
+  }));
+  const pictures = await Promise.all(
+    placed.map(async ({ sheet, left, top }) => {
+      const raw = { width: sheet.side, height: sheet.side, channels: 3 as const };
+      const input = await sharp(sheet.rgb, { raw }).resize(tile, tile).png().toBuffer();
+      return { input, left, top };
+    }),
+  );
+  const drawn = placed.map(({ sheet, left, top }, place) => {
+    const clip = `<clipPath id="t${place}"><rect width="${tile}" height="${tile}"/></clipPath>`;
+    const boxes = sheet.boxes.map((box) =>
+      boxSvg(letters, box, { tile, side: sheet.side, classes }),
+    );
+    const frame = `<rect width="${tile}" height="${tile}" fill="none" stroke="#ffffff"/>`;
+    const inner = `<g clip-path="url(#t${place})">${boxes.join("")}</g>`;
+    return `${clip}<g transform="translate(${left} ${top})">${inner}${frame}</g>`;
+  });
+  const open = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">`;
+  const over = { input: Buffer.from(`${open}${drawn.join("")}</svg>`), left: 0, top: 0 };
+  return sharp({ create: { width, height, channels: 3, background: "#ffffff" } })
+    .composite([...pictures, over])
+    .jpeg({ quality: JPEG_QUALITY })
+    .toBuffer();
+}
+
+function boxSvg(
+  letters: Lettering,
+  { classIndex, confidence, box }: SheetBox,
+  { tile, side, classes }: { tile: number; side: number; classes: readonly string[] },
+): string {
+  const [x1, y1, x2, y2] = box.map((corner) => Number(((corner * tile) / side).toFixed(1))) as [
+    number,
+    number,
+    number,
+    number,
+  ];
+  const colour = colourOf(classIndex);
+  const stroke = Math.max(1.5, tile / 220);
+  const frame =
+    `<rect x="${x1}" y="${y1}" width="${(x2 - x1).toFixed(1)}" height="${(y2 - y1).toFixed(1)}" ` +
+    `fill="none" stroke="${colour}" stroke-width="${stroke.toFixed(1)}"/>`;
+  const size = Math.max(9, Math.min(14, tile / 26));
+  const name = (classes[classIndex] ?? String(classIndex)).slice(0, 24);
+  const text = confidence === null ? name : `${name} ${confidence.toFixed(2)}`;
+  const wide = letters.widthOf(text, size) + size * 0.6;
+  const left = Math.max(0, Math.min(x1, tile - wide));
+  const top = Math.max(0, y1 - size * 1.3);
+  const tag =
+    `<rect x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${wide.toFixed(1)}" ` +
+    `height="${(size * 1.3).toFixed(1)}" fill="${colour}"/>`;
+  const style = { x: left + size * 0.3, y: top + size, size, colour: "#ffffff" };
+  return frame + tag + letters.write(text, style);
+}

@@ -1,0 +1,165 @@
+// The one place where Node's thread and an engine's meet. An engine has a thread of its own (OpenMP
+// keeps a team of workers for every thread that computes), which does calls in their order. V8 is
+// touched on Node's thread alone: a call leaves it with plain values and comes back as a message.
+#pragma once
+#include <napi.h>
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "engine.h"
+
+namespace vantage {
+
+/** A thread that does jobs in order. Ending it waits until all of them are done. */
+class Thread {
+ public:
+  Thread() : thread_([this] { run(); }) {}
+  ~Thread() {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      ending_ = true;
+    }
+    waiting_.notify_one();
+    thread_.join();
+  }
+  Thread(const Thread&) = delete;
+
+  void post(std::function<void()> job) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      jobs_.push_back(std::move(job));
+    }
+    waiting_.notify_one();
+  }
+
+ private:
+  void run() {
+    while (true) {
+      std::function<void()> job;
+      {
+        std::unique_lock<std::mutex> lock(mutex_);
+        waiting_.wait(lock, [this] { return ending_ || !jobs_.empty(); });
+        if (jobs_.empty()) return;
+        job = std::move(jobs_.front());
+        jobs_.pop_front();
+      }
+      job();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable waiting_;
+  std::deque<std::function<void()>> jobs_;
+  bool ending_ = false;
+  std::thread thread_;
+};
+
+/** A JS error of an engine. With `caller`, an error made where the call was, it has its stack. */
+inline Napi::Value errorValue(Napi::Env env, const EngineError& error,
+                              const Napi::Value& caller = Napi::Value()) {
+  Napi::Object value = Napi::Error::New(env, error.what()).Value();
+  value["name"] = "EngineError";
+  value["code"] = error.code;
+  const Napi::Value from = caller.IsEmpty() ? value : caller;
+  const Napi::Value stack = from.As<Napi::Object>().Get("stack");
+  if (stack.IsString()) {
+    const std::string text = stack.As<Napi::String>().Utf8Value();
+    const size_t frames = text.find("\n    at ");
+    value["stack"] = "EngineError: " + std::string(error.what()) +
+                     (frames == std::string::npos ? "" : text.substr(frames));
+  }
+  return value;
+}
+
+/** Messages from an engine's thread to Node's, done there in order. */
+class Mailbox {
+ public:
+  using Message = std::function<void(Napi::Env)>;
+
+  explicit Mailbox(Napi::Env env) {
+    napi_value name = Napi::String::New(env, "vantage engine");
+    const napi_status status =
+        napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr, nullptr,
+                                        &Mailbox::deliver, &function_);
+    if (status != napi_ok) throw EngineError("internal", "Node makes no thread-safe function");
+    napi_unref_threadsafe_function(env, function_);
+  }
+  ~Mailbox() { napi_release_threadsafe_function(function_, napi_tsfn_abort); }
+  Mailbox(const Mailbox&) = delete;
+
+  /** While a call waits, its answer keeps the process alive. */
+  void keepAlive(Napi::Env env, bool on) {
+    if (on) napi_ref_threadsafe_function(env, function_);
+    else napi_unref_threadsafe_function(env, function_);
+  }
+
+  /** From any thread; never waits. */
+  void send(Message message) {
+    // What a message holds may be freed on Node's thread only. Where that ends, it is not freed.
+    auto* held = new Message(std::move(message));
+    napi_call_threadsafe_function(function_, held, napi_tsfn_nonblocking);
+  }
+
+ private:
+  static void deliver(napi_env env, napi_value, void*, void* data) {
+    if (env == nullptr) return;
+    const std::unique_ptr<Message> message(static_cast<Message*>(data));
+    try {
+      (*message)(Napi::Env(env));
+    } catch (const Napi::Error& error) {
+      error.ThrowAsJavaScriptException();
+    }
+  }
+
+  napi_threadsafe_function function_ = nullptr;
+};
+
+/** A call that waits for its answer: everything of it that is JS. */
+struct Call {
+  Call(Napi::Env env, const std::vector<Napi::Object>& kept, const Napi::Value& onProgress)
+      : deferred(Napi::Promise::Deferred::New(env)),
+        caller(Napi::Persistent(Napi::Error::New(env, "").Value())) {
+    for (const Napi::Object& object : kept) arrays.push_back(Napi::Persistent(object));
+    if (onProgress.IsFunction())
+      progress = Napi::Persistent(onProgress.As<Napi::Function>());
+  }
+
+  Napi::Promise::Deferred deferred;
+  Napi::ObjectReference caller;
+  /** The caller's arrays, which the engine reads where they are. */
+  std::vector<Napi::ObjectReference> arrays;
+  Napi::FunctionReference progress;
+};
+
+/** Progress of a call. What the main thread does not get to in time is dropped, never waited for. */
+class Reporter {
+ public:
+  Reporter(Mailbox& mailbox, std::shared_ptr<Call> call)
+      : mailbox_(mailbox), call_(std::move(call)), pending_(std::make_shared<std::atomic<int>>(0)) {}
+
+  template <typename Value>
+  void operator()(Value value) {
+    if (pending_->load() >= kPendingMax) return;
+    ++*pending_;
+    mailbox_.send([call = call_, pending = pending_, value = std::move(value)](Napi::Env env) {
+      --*pending;
+      if (!call->progress.IsEmpty()) call->progress.Call({value(env)});
+    });
+  }
+
+ private:
+  static constexpr int kPendingMax = 16;
+  Mailbox& mailbox_;
+  std::shared_ptr<Call> call_;
+  std::shared_ptr<std::atomic<int>> pending_;
+};
+
+}  // namespace vantage

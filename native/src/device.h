@@ -1,0 +1,42 @@
+// Devices and their memory, and what differs between the generations of torch: the only file that
+// asks for its version.
+#pragma once
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <ATen/ATen.h>
+
+#include "engine.h"
+
+namespace vantage {
+
+/** `cpu` or `cuda`; fails with `gpu_unavailable`. */
+at::Device deviceOf(const std::string& name);
+std::vector<Gpu> gpus();
+std::string torchVersion();
+
+/** Bytes in use: of the GPU by tensors of this process, of the CPU by the whole process. */
+uint64_t memoryBytes(const at::Device& device);
+/** The most that `memoryBytes` was since `resetPeakMemory`. */
+uint64_t peakMemoryBytes(const at::Device& device);
+void resetPeakMemory(const at::Device& device);
+/** Bytes of GPU memory that tensors of this process hold. */
+int64_t gpuBytes();
+/** Waits until the device has done what it was given. */
+void synchronize(const at::Device& device);
+/** The cudaStream_t that torch is using; null on the CPU. */
+void* currentStream(const at::Device& device);
+
+/** bf16 autocast on the GPU while it lives; nothing where it is off. */
+class Autocast {
+ public:
+  Autocast(bool on, const at::Device& device);
+  ~Autocast();
+  Autocast(const Autocast&) = delete;
+
+ private:
+  bool on_, before_ = false, cache_ = false;
+};
+
+}  // namespace vantage

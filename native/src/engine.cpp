@@ -1,0 +1,246 @@
+// The engine's making, its weights and its forward passes. Training is in trainer.cpp, datasets and
+// evaluation are in evaluation.cpp.
+#include "engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <new>
+#include <set>
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include "parts.h"
+#include "safetensors.h"
+
+namespace vantage {
+namespace {
+
+std::atomic<int64_t> enginesAlive{0};
+constexpr int kStrideMax = kStrides[2], kSideMax = 8192, kImagesMax = 4096, kThreadsMax = 1024;
+
+[[noreturn]] void refuse(const std::string& why) { throw EngineError("bad_argument", why); }
+
+const EngineOptions& checked(const EngineOptions& options) {
+  check(options.graph);
+  if (options.threads < 1 || options.threads > kThreadsMax) refuse("threads must be 1 to 1024");
+  if (options.bf16 && options.device != "cuda") refuse("bf16 is for the GPU: on CPUs it is slower");
+  if (options.training && options.graph.o2m.box.empty()) refuse("a deployed graph does not train");
+  // OpenMP counts threads by the thread that asks: this is the engine's own.
+  at::set_num_threads(options.threads);
+  return options;
+}
+
+at::ScalarType scalarOf(const std::string& dtype) {
+  static const std::map<std::string, at::ScalarType> types = {
+      {"F32", at::kFloat}, {"F16", at::kHalf}, {"BF16", at::kBFloat16}, {"F64", at::kDouble},
+      {"I64", at::kLong},  {"I32", at::kInt},  {"I16", at::kShort},     {"U8", at::kByte},
+      {"I8", at::kChar},
+  };
+  const auto found = types.find(dtype);
+  if (found == types.end()) throw EngineError("bad_weights", "weights of type " + dtype + " are not read");
+  return found->second;
+}
+
+/** A copy as fp32: a file's tensors need not be aligned. */
+at::Tensor tensorOf(const StoredTensor& stored) {
+  at::Tensor tensor = at::empty(stored.shape, scalarOf(stored.dtype));
+  if (stored.bytes > 0) std::memcpy(tensor.data_ptr(), stored.data, stored.bytes);
+  return tensor.to(at::kFloat);
+}
+
+const NamedTensor* find(const std::vector<NamedTensor>& state, const std::string& name) {
+  const auto found = std::find_if(state.begin(), state.end(),
+                                  [&](const NamedTensor& entry) { return entry.name == name; });
+  return found == state.end() ? nullptr : &*found;
+}
+
+HeadValues headValues(const BranchMaps& maps) {
+  HeadValues values;
+  const auto copy = [](const std::vector<at::Tensor>& from, std::vector<TensorValues>& to) {
+    for (const at::Tensor& map : from) to.push_back(valuesOf(map));
+  };
+  copy(maps.box, values.box);
+  copy(maps.cls, values.cls);
+  copy(maps.mask, values.mask);
+  return values;
+}
+
+bool says(const std::string& text, const char* what) { return text.find(what) != std::string::npos; }
+
+}  // namespace
+
+Description describe() {
+  Description description;
+  description.torch = torchVersion();
+  description.gpus = gpus();
+#ifdef VANTAGE_CUDA
+  description.cudaKernels = true;
+#endif
+  description.bf16 = !description.gpus.empty();
+  return description;
+}
+
+Alive alive() { return {enginesAlive.load(), gpuBytes()}; }
+
+EngineError errorOf(const std::exception_ptr& thrown) {
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const EngineError& error) {
+    return error;
+  } catch (const std::bad_alloc&) {
+    return {"out_of_memory", "the machine's memory does not suffice"};
+  } catch (const c10::Error& error) {
+    const std::string text = error.what_without_backtrace();
+    const std::string line = text.substr(0, text.find('\n'));
+    if (says(text, "CUDA out of memory")) return {"gpu_out_of_memory", line};
+    if (says(text, "not enough memory") || says(text, "can't allocate memory"))
+      return {"out_of_memory", line};
+    return {"internal", line};
+  } catch (const std::exception& error) {
+    return {"internal", error.what()};
+  } catch (...) {
+    return {"internal", "something that is no exception was thrown"};
+  }
+}
+
+TensorValues valuesOf(const at::Tensor& tensor) {
+  const at::Tensor local = tensor.detach().to(at::kCPU, at::kFloat).contiguous();
+  const float* values = local.data_ptr<float>();
+  return {local.sizes().vec(), {values, values + local.numel()}};
+}
+
+Parts::Parts(const EngineOptions& given)
+    : options(checked(given)),
+      device(deviceOf(options.device)),
+      network(options.graph, device, options.seed) {
+  network.setBf16(options.bf16);
+  if (!options.training) return;
+  training = std::make_unique<Training>(network.state(), options.settings);
+}
+
+void Parts::needsTraining() const {
+  if (!training) refuse("this engine was made without `training`");
+}
+
+void Parts::checkShape(const BatchView& batch) {
+  const auto isSide = [](int side) {
+    return side >= kStrideMax && side <= kSideMax && side % kStrideMax == 0;
+  };
+  if (batch.count < 1 || batch.count > kImagesMax) refuse("a batch is 1 to 4096 images");
+  if (!isSide(batch.height) || !isSide(batch.width))
+    refuse("width and height must be multiples of 32 up to 8192");
+}
+
+at::Tensor Parts::images(const BatchView& batch) const {
+  checkShape(batch);
+  const at::Tensor view = at::from_blob(const_cast<float*>(batch.images),
+                                        {batch.count, 3, batch.height, batch.width}, at::kFloat);
+  return view.to(device);
+}
+
+Engine::Engine(const EngineOptions& options) : parts_(std::make_unique<Parts>(options)) {
+  ++enginesAlive;
+}
+
+Engine::~Engine() {
+  parts_.reset();
+  --enginesAlive;
+}
+
+int64_t Engine::parameters() const { return parts_->network.parameters(); }
+
+LoadReport Engine::load(const std::string& path) {
+  const at::NoGradGuard guard;
+  const TensorFile file(path);
+  LoadReport report;
+  report.metadata = file.metadata();
+  const auto& state = parts_->network.state();
+  std::set<std::string> met;
+  for (const StoredTensor& stored : file.tensors()) {
+    // Of a checkpoint, what only training needs.
+    if (stored.name.rfind(kTrainerPrefix, 0) == 0) continue;
+    const NamedTensor* entry = find(state, stored.name);
+    if (!entry) {
+      report.unused.push_back(stored.name);
+      continue;
+    }
+    met.insert(stored.name);
+    if (entry->tensor.sizes() != at::IntArrayRef(stored.shape)) {
+      report.mismatched.push_back({stored.name, stored.shape, entry->tensor.sizes().vec()});
+      continue;
+    }
+    const at::Tensor values = tensorOf(stored);
+    if (!at::isfinite(values).all().item<bool>())
+      throw EngineError("bad_weights", stored.name + " is not finite");
+    entry->tensor.copy_(values);
+    report.matched.push_back(stored.name);
+  }
+  for (const NamedTensor& entry : state)
+    if (!met.count(entry.name)) report.missing.push_back(entry.name);
+  // What is learned from here on is averaged from here on.
+  if (parts_->training) parts_->training->ema.reset();
+  return report;
+}
+
+uint64_t Engine::save(const std::string& path,
+                      const std::map<std::string, std::string>& metadata) {
+  const at::NoGradGuard guard;
+  std::vector<at::Tensor> kept;
+  std::vector<StoredTensor> stored;
+  for (const NamedTensor& entry : parts_->evaluated()) {
+    kept.push_back(entry.tensor.detach().to(at::kCPU, at::kFloat).contiguous());
+    const at::Tensor& values = kept.back();
+    stored.push_back({entry.name, "F32", values.sizes().vec(),
+                      static_cast<const uint8_t*>(values.data_ptr()), values.nbytes()});
+  }
+  return writeTensors(path, stored, metadata);
+}
+
+MapValues Engine::forward(const BatchView& batch, bool training) {
+  const at::NoGradGuard guard;
+  // A question, not a step: the statistics stay as they are.
+  const Pass pass{training, false, true};
+  const NetworkMaps maps = parts_->network.forward(parts_->images(batch), pass);
+  MapValues values;
+  values.hasO2m = !maps.o2m.box.empty();
+  if (values.hasO2m) values.o2m = headValues(maps.o2m);
+  values.o2o = headValues(maps.o2o);
+  values.hasPrototypes = maps.prototypes.defined();
+  if (values.hasPrototypes) values.prototypes = valuesOf(maps.prototypes);
+  return values;
+}
+
+std::vector<std::vector<Found>> detections(Network& network, const at::Tensor& images,
+                                           double confidence) {
+  const NetworkMaps maps = network.forward(images, Pass{});
+  const auto [boxes, scores] = decode(maps.o2o);
+  const at::Tensor rows = endToEnd(boxes, scores).to(at::kCPU, at::kFloat).contiguous();
+  const float* row = rows.data_ptr<float>();
+  std::vector<std::vector<Found>> found(static_cast<size_t>(images.size(0)));
+  for (auto& image : found) {
+    for (int64_t at = 0; at < rows.size(1); ++at, row += 6)
+      if (row[4] >= confidence) image.push_back({row[0], row[1], row[2], row[3], row[4], row[5]});
+  }
+  return found;
+}
+
+std::vector<std::vector<Found>> Engine::predict(const BatchView& batch, double confidence) {
+  const at::NoGradGuard guard;
+  Network network = parts_->network.deployed(parts_->evaluated());
+  return detections(network, parts_->images(batch), confidence);
+}
+
+TensorValues Engine::tensor(const std::string& name, const std::string& of) {
+  const bool average = of == "ema";
+  if (average) parts_->needsTraining();
+  const NamedTensor* entry =
+      find(average ? parts_->training->ema.state() : parts_->network.state(), name);
+  if (!entry) refuse("there is no tensor " + name);
+  if (of != "gradient") return valuesOf(entry->tensor);
+  const at::Tensor gradient = entry->tensor.grad();
+  return valuesOf(gradient.defined() ? gradient : at::zeros_like(entry->tensor));
+}
+
+}  // namespace vantage

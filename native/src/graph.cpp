@@ -1,0 +1,148 @@
+// Refuses a graph that the network could not run: whatever it gets past here has the shapes that its
+// nodes say. The limits are far beyond the family's.
+#include "graph.h"
+
+#include <set>
+
+#include "error.h"
+
+namespace vantage {
+namespace {
+
+constexpr size_t kNodesMax = 10'000;
+constexpr int kChannelsMax = 65'536, kClassesMax = 10'000, kKernelMax = 63, kPrototypes = 32;
+
+[[noreturn]] void refuse(const std::string& where, const std::string& why) {
+  throw EngineError("bad_argument", "graph: " + where + " " + why);
+}
+
+class Checker {
+ public:
+  Checker(const Graph& graph, size_t place)
+      : graph_(graph), node_(graph.nodes[place]), place_(static_cast<int>(place)) {}
+
+  void check() {
+    need(node_.channels >= 1 && node_.channels <= kChannelsMax, "has impossible channels");
+    need(node_.stride >= 1, "has an impossible stride");
+    for (int input : node_.inputs) need(input >= 0 && input < place_, "reads a node after it");
+    need(node_.op == Op::input ? node_.inputs.empty() : !node_.inputs.empty(), "lacks its input");
+    shapes();
+  }
+
+ private:
+  void shapes() {
+    if (node_.op == Op::input) {
+      need(place_ == 0 && node_.channels == 3 && node_.stride == 1, "is an input of its own kind");
+      return;
+    }
+    const int channels = of(0).channels, stride = of(0).stride;
+    need(node_.kernel >= 1 && node_.kernel % 2 == 1 && node_.kernel <= kKernelMax,
+         "needs an odd kernel");
+    switch (node_.op) {
+      case Op::conv:
+        need(node_.step >= 1 && node_.step <= kStrides[2], "has an impossible step");
+        need(node_.groups >= 1 && channels % node_.groups == 0 &&
+                 node_.channels % node_.groups == 0, "has groups that do not divide its channels");
+        return same(node_.channels, stride * node_.step);
+      case Op::conv_transpose:
+        need(stride % 2 == 0, "is finer than the image");
+        return same(node_.channels, stride / 2);
+      case Op::add:
+        need(node_.inputs.size() == 2 && of(1).channels == channels && of(1).stride == stride,
+             "adds unequal maps");
+        return same(channels, stride);
+      case Op::concat: {
+        int sum = 0;
+        for (size_t at = 0; at < node_.inputs.size(); ++at) {
+          need(of(at).stride == stride, "joins maps of unequal strides");
+          sum += of(at).channels;
+        }
+        return same(sum, stride);
+      }
+      case Op::slice:
+        need(node_.from >= 0 && node_.from < node_.to && node_.to <= channels,
+             "cuts outside of its input");
+        return same(node_.to - node_.from, stride);
+      case Op::max_pool:
+        return same(channels, stride);
+      case Op::upsample:
+        need(node_.factor >= 1 && stride % node_.factor == 0, "is finer than the image");
+        return same(channels, stride / node_.factor);
+      case Op::attention:
+      case Op::values:
+        need(node_.heads >= 1 && node_.key >= 1 && node_.value >= 1 &&
+                 node_.heads * (2 * node_.key + node_.value) == channels,
+             "has heads that are not its input's");
+        return same(node_.heads * node_.value, stride);
+      case Op::detach:
+        return same(channels, stride);
+      case Op::input:
+        return;
+    }
+  }
+
+  const Node& of(size_t input) const { return graph_.nodes[node_.inputs[input]]; }
+
+  void same(int channels, int stride) const {
+    need(node_.channels == channels, "does not have the channels that it gives");
+    need(node_.stride == stride, "does not have the stride that it gives");
+  }
+
+  void need(bool holds, const char* why) const {
+    if (!holds) refuse("node " + std::to_string(place_), why);
+  }
+
+  const Graph& graph_;
+  const Node& node_;
+  int place_;
+};
+
+void checkMaps(const Graph& graph, const std::string& name, const std::vector<int>& places,
+               int channels) {
+  if (places.size() != 3) refuse(name, "needs a node for each of three levels");
+  for (size_t level = 0; level < places.size(); ++level) {
+    const int place = places[level];
+    if (place < 0 || place >= static_cast<int>(graph.nodes.size()))
+      refuse(name, "names a node that is not there");
+    const Node& node = graph.nodes[place];
+    if (node.channels != channels || node.stride != kStrides[level])
+      refuse(name, "names a node of another shape");
+    if (node.op != Op::conv || node.normalized || node.silu)
+      refuse(name, "needs plain convolutions");
+  }
+}
+
+void checkBranch(const Graph& graph, const std::string& name, const Branch& branch) {
+  checkMaps(graph, name + ".box", branch.box, 4);
+  checkMaps(graph, name + ".cls", branch.cls, graph.classes);
+  if (!branch.mask.empty()) checkMaps(graph, name + ".mask", branch.mask, kPrototypes);
+}
+
+void checkMap(const Graph& graph, const std::string& name, int place, int channels, int stride) {
+  if (place < 0) return;
+  if (place >= static_cast<int>(graph.nodes.size())) refuse(name, "is a node that is not there");
+  const Node& node = graph.nodes[place];
+  if (node.channels != channels || node.stride != stride) refuse(name, "is of another shape");
+}
+
+}  // namespace
+
+void check(const Graph& graph) {
+  if (graph.nodes.empty() || graph.nodes.size() > kNodesMax) refuse("it", "has no or too many nodes");
+  if (graph.nodes[0].op != Op::input) refuse("node 0", "must be the input");
+  if (graph.classes < 1 || graph.classes > kClassesMax) refuse("it", "has impossible classes");
+  std::set<std::string> names;
+  for (size_t place = 0; place < graph.nodes.size(); ++place) {
+    const Node& node = graph.nodes[place];
+    Checker(graph, place).check();
+    if (node.op != Op::conv && node.op != Op::conv_transpose) continue;
+    if (node.name.empty() || !names.insert(node.name).second)
+      refuse("node " + std::to_string(place), "needs a name of its own");
+  }
+  checkBranch(graph, "o2o", graph.o2o);
+  if (!graph.o2m.box.empty()) checkBranch(graph, "o2m", graph.o2m);
+  checkMap(graph, "prototypes", graph.prototypes, kPrototypes, 4);
+  checkMap(graph, "semantic", graph.semantic, graph.classes, kStrides[0]);
+}
+
+}  // namespace vantage

@@ -1,0 +1,292 @@
+// The mapped file of a split, and plans: mosaic, affine map, mixup, HSV and flips come to one
+// affine map per layer, so that an output pixel is read from its source once and blurred once.
+#include "image.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <numeric>
+
+#include "draws.h"
+#include "error.h"
+
+namespace vantage {
+namespace {
+
+constexpr int kSideMax = 1 << 15;
+constexpr double kPi = 3.14159265358979323846;
+/** A box is kept while each side has more pixels, … */
+constexpr double kSideMin = 2;
+/** … more of its scaled area is visible than this share, … */
+constexpr double kVisibleMin = 0.1;
+/** … and it is less elongated. */
+constexpr double kAspectMax = 100;
+
+/** What a sequence of random numbers decides: part of its key. */
+enum Purpose : uint64_t { kOrder, kFirstLayer, kSecondLayer, kImage };
+
+void check(const ImageEntry& image, size_t place, int64_t bytes, int classes) {
+  const auto refuse = [place](const std::string& why) {
+    throw EngineError("bad_dataset", "image " + std::to_string(place) + " " + why);
+  };
+  if (image.width < 1 || image.height < 1 || image.width > kSideMax || image.height > kSideMax)
+    refuse("is " + std::to_string(image.width) + " × " + std::to_string(image.height) + " pixels");
+  const int64_t size = int64_t{3} * image.width * image.height;
+  if (image.offset < 0 || image.offset > bytes || size > bytes - image.offset)
+    refuse("does not lie within the file's " + std::to_string(bytes) + " bytes");
+  for (const Truth& truth : image.truths) {
+    if (!std::isfinite(truth.x1) || !std::isfinite(truth.y1) || !std::isfinite(truth.x2) ||
+        !std::isfinite(truth.y2))
+      refuse("has a box that is not finite");
+    if (truth.x2 < truth.x1 || truth.y2 < truth.y1) refuse("has a box that ends before it begins");
+    if (!(truth.cls >= 0 && truth.cls < static_cast<float>(classes)) ||
+        truth.cls != std::floor(truth.cls))
+      refuse("has a box whose class is none of the " + std::to_string(classes));
+  }
+}
+
+struct Descriptor {
+  int fd;
+  ~Descriptor() {
+    if (fd >= 0) close(fd);
+  }
+};
+
+[[noreturn]] void unreadable(const std::string& path) {
+  throw EngineError("io_failed", "cannot read " + path + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+ImageFile::ImageFile(const std::string& path, std::vector<ImageEntry> images, int classes)
+    : images_(std::move(images)) {
+  if (images_.empty()) throw EngineError("bad_dataset", "the split has no image");
+  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  struct stat status {};
+  if (file.fd < 0 || fstat(file.fd, &status) != 0) unreadable(path);
+  bytes_ = status.st_size;
+  for (size_t i = 0; i < images_.size(); i++) check(images_[i], i, bytes_, classes);
+  void* mapped = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_SHARED, file.fd, 0);
+  if (mapped == MAP_FAILED) unreadable(path);
+  data_ = static_cast<const uint8_t*>(mapped);
+}
+
+ImageFile::~ImageFile() {
+  if (data_) munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(bytes_));
+}
+
+namespace {
+
+/** An affine map of the plane: rows of three. */
+struct Affine {
+  double a = 1, b = 0, c = 0, d = 0, e = 1, f = 0;
+
+  /** First `before`, then this. */
+  Affine after(const Affine& before) const {
+    return {a * before.a + b * before.d, a * before.b + b * before.e,
+            a * before.c + b * before.f + c, d * before.a + e * before.d,
+            d * before.b + e * before.e, d * before.c + e * before.f + f};
+  }
+  Affine inverse() const {
+    const double det = a * e - b * d;
+    return {e / det, -b / det, (b * f - c * e) / det, -d / det, a / det, (c * d - a * f) / det};
+  }
+  /** The upright box around the image of a box. */
+  Truth of(const Truth& box) const {
+    const double x[4] = {box.x1, box.x2, box.x1, box.x2}, y[4] = {box.y1, box.y1, box.y2, box.y2};
+    double left = INFINITY, top = INFINITY, right = -INFINITY, bottom = -INFINITY;
+    for (int i = 0; i < 4; i++) {
+      const double u = a * x[i] + b * y[i] + c, v = d * x[i] + e * y[i] + f;
+      left = std::min(left, u), right = std::max(right, u);
+      top = std::min(top, v), bottom = std::max(bottom, v);
+    }
+    return {box.cls, static_cast<float>(left), static_cast<float>(top), static_cast<float>(right),
+            static_cast<float>(bottom)};
+  }
+};
+
+Truth clipped(const Truth& box, float left, float top, float right, float bottom) {
+  return {box.cls, std::clamp(box.x1, left, right), std::clamp(box.y1, top, bottom),
+          std::clamp(box.x2, left, right), std::clamp(box.y2, top, bottom)};
+}
+
+double areaOf(const Truth& box) {
+  return static_cast<double>(box.x2 - box.x1) * static_cast<double>(box.y2 - box.y1);
+}
+
+/** A canvas with images on it, and their boxes on the canvas. */
+struct Canvas {
+  int size = 0;
+  Layer layer{};
+  std::vector<Truth> truths;
+
+  explicit Canvas(int size) : size(size) {}
+
+  /** Lays an image, resized to `width` × `height`, with its corner at (x, y); crops it. */
+  void lay(const ImageEntry& image, int x, int y, int width, int height) {
+    Patch& patch = layer.patch[layer.patches++];
+    patch.offset = image.offset;
+    patch.width = image.width, patch.height = image.height;
+    const double scaleX = static_cast<double>(image.width) / width;
+    const double scaleY = static_cast<double>(image.height) / height;
+    patch.scaleX = static_cast<float>(scaleX), patch.shiftX = static_cast<float>(-x * scaleX);
+    patch.scaleY = static_cast<float>(scaleY), patch.shiftY = static_cast<float>(-y * scaleY);
+    patch.left = static_cast<float>(std::max(x, 0));
+    patch.top = static_cast<float>(std::max(y, 0));
+    patch.right = static_cast<float>(std::min(x + width, size));
+    patch.bottom = static_cast<float>(std::min(y + height, size));
+    const Affine onto{1 / scaleX, 0, static_cast<double>(x), 0, 1 / scaleY, static_cast<double>(y)};
+    for (const Truth& truth : image.truths) {
+      const Truth placed =
+          clipped(onto.of(truth), patch.left, patch.top, patch.right, patch.bottom);
+      if (areaOf(placed) > 0) truths.push_back(placed);
+    }
+  }
+
+  void letterbox(const ImageEntry& image) {
+    const double ratio = std::min(static_cast<double>(size) / image.width,
+                                  static_cast<double>(size) / image.height);
+    const int width = std::max(1, static_cast<int>(std::lround(image.width * ratio)));
+    const int height = std::max(1, static_cast<int>(std::lround(image.height * ratio)));
+    const int left = static_cast<int>(std::lround((size - width) / 2.0 - 0.1));
+    const int top = static_cast<int>(std::lround((size - height) / 2.0 - 0.1));
+    lay(image, left, top, width, height);
+  }
+};
+
+/** Four images around a point of a canvas of twice the side; the first is the place's own. */
+Canvas mosaic(const ImageFile& file, int first, int size, Draws& draws) {
+  Canvas canvas(2 * size);
+  const int centreX = static_cast<int>(draws.uniform(0.5 * size, 1.5 * size));
+  const int centreY = static_cast<int>(draws.uniform(0.5 * size, 1.5 * size));
+  for (int i = 0; i < 4; i++) {
+    const int index = i == 0 ? first : draws.below(static_cast<int>(file.images().size()));
+    const ImageEntry& image = file.images()[index];
+    const double ratio = static_cast<double>(size) / std::max(image.width, image.height);
+    const int width = std::max(1, static_cast<int>(std::lround(image.width * ratio)));
+    const int height = std::max(1, static_cast<int>(std::lround(image.height * ratio)));
+    canvas.lay(image, i % 2 ? centreX : centreX - width, i < 2 ? centreY - height : centreY, width,
+               height);
+  }
+  return canvas;
+}
+
+/** From the canvas to the output: about its centre, which lands near the output's. */
+struct RandomAffine {
+  Affine map;
+  double scale = 1;
+
+  RandomAffine(const Augmentation& how, int canvas, int size, Draws& draws) {
+    const double angle = draws.uniform(-how.rotate, how.rotate) * kPi / 180;
+    scale = std::max(0.01, draws.uniform(1 - how.scale, 1 + how.scale));
+    const double shearX = std::tan(draws.uniform(-how.shear, how.shear) * kPi / 180);
+    const double shearY = std::tan(draws.uniform(-how.shear, how.shear) * kPi / 180);
+    const double x = draws.uniform(0.5 - how.translate, 0.5 + how.translate) * size;
+    const double y = draws.uniform(0.5 - how.translate, 0.5 + how.translate) * size;
+    const double cosine = std::cos(angle) * scale, sine = std::sin(angle) * scale;
+    const Affine centred{1, 0, -canvas / 2.0, 0, 1, -canvas / 2.0};
+    const Affine turned{cosine, sine, 0, -sine, cosine, 0};
+    const Affine sheared{1, shearX, 0, shearY, 1, 0};
+    const Affine placed{1, 0, x, 0, 1, y};
+    map = placed.after(sheared.after(turned.after(centred)));
+  }
+};
+
+bool isKept(const Truth& box, double scaledArea) {
+  const double width = static_cast<double>(box.x2) - box.x1;
+  const double height = static_cast<double>(box.y2) - box.y1;
+  return width > kSideMin && height > kSideMin && width * height > kVisibleMin * scaledArea &&
+         std::max(width / height, height / width) < kAspectMax;
+}
+
+void addLayer(PlannedImage& to, const ImageFile& file, int index, bool closing,
+              const TrainingSettings& settings, Draws draws) {
+  const int size = settings.imageSize;
+  const bool tiled = draws.chance(settings.augmentation.mosaic) && !closing;
+  Canvas canvas = tiled ? mosaic(file, index, size, draws) : Canvas(size);
+  if (!tiled) canvas.letterbox(file.images()[index]);
+  const RandomAffine affine(settings.augmentation, canvas.size, size, draws);
+  const Affine back = affine.map.inverse();
+  const double rows[6] = {back.a, back.b, back.c, back.d, back.e, back.f};
+  std::copy(rows, rows + 6, canvas.layer.matrix);
+  to.plan.layer[to.plan.layers++] = canvas.layer;
+  const float side = static_cast<float>(size);
+  for (const Truth& truth : canvas.truths) {
+    const Truth moved = clipped(affine.map.of(truth), 0, 0, side, side);
+    if (isKept(moved, areaOf(truth) * affine.scale * affine.scale)) to.truths.push_back(moved);
+  }
+}
+
+/** Mirrors what a layer shows: output x (or y) becomes size − x (or y). */
+void flip(PlannedImage& image, bool leftRight, int size) {
+  const float side = static_cast<float>(size);
+  for (int i = 0; i < image.plan.layers; i++)
+    for (int row = 0; row < 2; row++) {
+      float* m = image.plan.layer[i].matrix + 3 * row;
+      float& factor = leftRight ? m[0] : m[1];
+      m[2] += factor * side;
+      factor = -factor;
+    }
+  for (Truth& truth : image.truths) {
+    float& low = leftRight ? truth.x1 : truth.y1;
+    float& high = leftRight ? truth.x2 : truth.y2;
+    const float mirrored = side - high;
+    high = side - low;
+    low = mirrored;
+  }
+}
+
+}  // namespace
+
+std::vector<int> shuffled(int count, uint64_t seed, int epoch) {
+  std::vector<int> order(static_cast<size_t>(count));
+  std::iota(order.begin(), order.end(), 0);
+  Draws draws{seed, static_cast<uint64_t>(epoch), kOrder};
+  for (int i = count - 1; i > 0; i--) std::swap(order[i], order[draws.below(i + 1)]);
+  return order;
+}
+
+PlannedImage planTraining(const ImageFile& file, const std::vector<int>& order, int place,
+                          int epoch, uint64_t seed, const TrainingSettings& settings) {
+  const Augmentation& how = settings.augmentation;
+  const bool closing = epoch >= settings.epochs - how.closeMosaic;
+  const auto drawsFor = [&](Purpose purpose) {
+    return Draws{seed, static_cast<uint64_t>(epoch), purpose, static_cast<uint64_t>(place)};
+  };
+  PlannedImage image;
+  addLayer(image, file, order[place], closing, settings, drawsFor(kFirstLayer));
+  Draws draws = drawsFor(kImage);
+  image.plan.mix = 1;
+  if (draws.chance(how.mixup) && !closing) {
+    const int other = draws.below(static_cast<int>(file.images().size()));
+    image.plan.mix = static_cast<float>(draws.beta32());
+    addLayer(image, file, other, closing, settings, drawsFor(kSecondLayer));
+  }
+  const double hue = draws.uniform(-1, 1) * how.hsv[0];
+  image.plan.hue = static_cast<float>(hue - std::round(hue));
+  image.plan.saturation = static_cast<float>(std::max(0.0, 1 + draws.uniform(-1, 1) * how.hsv[1]));
+  image.plan.value = static_cast<float>(std::max(0.0, 1 + draws.uniform(-1, 1) * how.hsv[2]));
+  if (draws.chance(how.flipUpDown)) flip(image, false, settings.imageSize);
+  if (draws.chance(how.flipLeftRight)) flip(image, true, settings.imageSize);
+  return image;
+}
+
+PlannedImage planLetterbox(const ImageEntry& image, int imageSize) {
+  Canvas canvas(imageSize);
+  canvas.letterbox(image);
+  canvas.layer.matrix[0] = canvas.layer.matrix[4] = 1;
+  PlannedImage planned;
+  planned.plan.layers = 1;
+  planned.plan.layer[0] = canvas.layer;
+  planned.plan.mix = planned.plan.saturation = planned.plan.value = 1;
+  planned.truths = std::move(canvas.truths);
+  return planned;
+}
+
+}  // namespace vantage

@@ -1,0 +1,47 @@
+// Rendering plans on the GPU: a thread per pixel, running the definition of sample.h. Raw pointers
+// and a stream, no torch.
+#include "../image.h"
+
+namespace vantage {
+namespace {
+
+constexpr int kWide = 32, kHigh = 8;
+
+// A plan is read by every thread of its block, so the block takes it into shared memory first.
+__global__ void renderPixels(const uint8_t* __restrict__ file, const Plan* __restrict__ plans,
+                             int size, float* __restrict__ out) {
+  static_assert(sizeof(Plan) % sizeof(uint32_t) == 0, "a plan is copied word by word");
+  __shared__ alignas(Plan) uint32_t words[sizeof(Plan) / sizeof(uint32_t)];
+  const uint32_t* source = reinterpret_cast<const uint32_t*>(plans + blockIdx.z);
+  for (unsigned i = threadIdx.y * kWide + threadIdx.x; i < sizeof(Plan) / sizeof(uint32_t);
+       i += kWide * kHigh)
+    words[i] = source[i];
+  __syncthreads();
+  const Plan& plan = *reinterpret_cast<const Plan*>(words);
+  const int x = blockIdx.x * kWide + threadIdx.x, y = blockIdx.y * kHigh + threadIdx.y;
+  if (x >= size || y >= size) return;
+  const Colour colour =
+      planColour(file, plan, static_cast<float>(x) + 0.5f, static_cast<float>(y) + 0.5f);
+  const int64_t plane = static_cast<int64_t>(size) * size;
+  float* pixel = out + 3 * plane * blockIdx.z + static_cast<int64_t>(y) * size + x;
+  pixel[0] = colour.r / 255;
+  pixel[plane] = colour.g / 255;
+  pixel[2 * plane] = colour.b / 255;
+}
+
+}  // namespace
+
+int renderCuda(const uint8_t* file, const Plan* plans, int count, int size, float* out,
+               void* stream) {
+  const dim3 blocks((size + kWide - 1) / kWide, (size + kHigh - 1) / kHigh, count);
+  renderPixels<<<blocks, dim3(kWide, kHigh), 0, static_cast<cudaStream_t>(stream)>>>(file, plans,
+                                                                                      size, out);
+  return cudaGetLastError();
+}
+
+int64_t gpuFreeBytes() {
+  size_t free = 0, all = 0;
+  return cudaMemGetInfo(&free, &all) == cudaSuccess ? static_cast<int64_t>(free) : 0;
+}
+
+}  // namespace vantage

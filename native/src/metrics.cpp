@@ -1,0 +1,285 @@
+// Matching by IoU, best pair first: what is matched at one threshold is then matched at every lower
+// one, so a single pass serves all ten. All sums are in double.
+#include "metrics.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "error.h"
+
+namespace vantage {
+namespace {
+
+constexpr int kThresholds = 10;
+constexpr int kPoints = 1000;
+constexpr int kRecalls = 101;
+/** Points of the box filter that the mean F1 is smoothed with before its peak is sought. */
+constexpr int kSmoothing = 101;
+constexpr double kConfusionIou = 0.45;
+constexpr float kConfusionConfidence = 0.25f;
+
+double thresholdAt(int place) { return 0.5 + 0.05 * place; }
+
+double iouOf(const Found& a, const Truth& b) {
+  const auto area = [](double x1, double y1, double x2, double y2) {
+    return std::max(0.0, x2 - x1) * std::max(0.0, y2 - y1);
+  };
+  const double shared = area(std::max(a.x1, b.x1), std::max(a.y1, b.y1), std::min(a.x2, b.x2),
+                             std::min(a.y2, b.y2));
+  const double all = area(a.x1, a.y1, a.x2, a.y2) + area(b.x1, b.y1, b.x2, b.y2) - shared;
+  return all > 0 ? shared / all : 0;
+}
+
+struct Pair {
+  double iou;
+  int found, truth;
+};
+
+/**
+ * The pairs of at least this IoU, best first, each detection and each truth in one of them at most.
+ * Of equal pairs the one of higher confidence counts, then the earlier.
+ */
+std::vector<Pair> matched(const std::vector<Found>& found, const std::vector<Truth>& truths,
+                          double iouMin, const std::function<bool(int, int)>& mayMatch) {
+  std::vector<Pair> candidates, chosen;
+  for (int i = 0; i < static_cast<int>(found.size()); i++)
+    for (int j = 0; j < static_cast<int>(truths.size()); j++) {
+      if (!mayMatch(i, j)) continue;
+      const double iou = iouOf(found[i], truths[j]);
+      if (iou >= iouMin) candidates.push_back({iou, i, j});
+    }
+  std::stable_sort(candidates.begin(), candidates.end(), [&](const Pair& a, const Pair& b) {
+    if (a.iou != b.iou) return a.iou > b.iou;
+    return found[a.found].confidence > found[b.found].confidence;
+  });
+  std::vector<char> foundUsed(found.size()), truthUsed(truths.size());
+  for (const Pair& pair : candidates) {
+    if (foundUsed[pair.found] || truthUsed[pair.truth]) continue;
+    foundUsed[pair.found] = truthUsed[pair.truth] = 1;
+    chosen.push_back(pair);
+  }
+  return chosen;
+}
+
+/** Precision and recall after each detection of a class, the most confident first. */
+struct Ranking {
+  std::vector<double> recall, precision;
+};
+
+/** Precision made to fall with recall, between the end points (0, 1) and (1, 0). */
+Ranking enveloped(const Ranking& ranking) {
+  Ranking all{{0}, {1}};
+  all.recall.insert(all.recall.end(), ranking.recall.begin(), ranking.recall.end());
+  all.precision.insert(all.precision.end(), ranking.precision.begin(), ranking.precision.end());
+  all.recall.push_back(1);
+  all.precision.push_back(0);
+  for (size_t i = all.precision.size() - 1; i > 0; i--)
+    all.precision[i - 1] = std::max(all.precision[i - 1], all.precision[i]);
+  return all;
+}
+
+/**
+ * The envelope at `points` recalls from 0 to 1. Where it falls at the very recall, the upper value
+ * counts: so faultless detections come to 1, also at recall 1, where the end point lies below.
+ */
+std::vector<double> precisionsByRecall(const Ranking& ranking, int points) {
+  const Ranking all = enveloped(ranking);
+  std::vector<double> values;
+  size_t at = 1;
+  for (int i = 0; i < points; i++) {
+    const double recall = static_cast<double>(i) / (points - 1);
+    while (all.recall[at] < recall) at++;
+    const double before = all.recall[at - 1], after = all.recall[at];
+    const double share = after > recall ? (recall - before) / (after - before) : 1;
+    values.push_back(all.precision[at - 1] + share * (all.precision[at] - all.precision[at - 1]));
+  }
+  return values;
+}
+
+double averagePrecision(const Ranking& ranking) {
+  const std::vector<double> precision = precisionsByRecall(ranking, kRecalls);
+  double sum = 0;
+  for (int i = 1; i < kRecalls; i++) sum += (precision[i - 1] + precision[i]) / 2;
+  return sum / (kRecalls - 1);
+}
+
+/** Values at confidences from 0 to 1, linear between detections; `above` the first of them. */
+std::vector<double> byConfidence(const std::vector<float>& confidences,
+                                 const std::vector<double>& values, double above) {
+  std::vector<double> points(kPoints);
+  size_t count = 0;  // detections of at least this confidence
+  for (int i = kPoints - 1; i >= 0; i--) {
+    const double confidence = static_cast<double>(i) / (kPoints - 1);
+    while (count < confidences.size() && confidences[count] >= confidence) count++;
+    if (count == 0) points[i] = above;
+    else if (count == confidences.size()) points[i] = values.back();
+    else {
+      const double high = confidences[count - 1], low = confidences[count];
+      const double share = (high - confidence) / (high - low);
+      points[i] = values[count - 1] + share * (values[count] - values[count - 1]);
+    }
+  }
+  return points;
+}
+
+/** Place of the highest value of a curve under a box filter that goes on with the end values. */
+int smoothedPeak(const std::vector<double>& curve) {
+  const int half = kSmoothing / 2, last = static_cast<int>(curve.size()) - 1;
+  int best = 0;
+  double highest = 0;
+  for (int i = 0; i <= last; i++) {
+    double sum = 0;
+    for (int j = i - half; j <= i + half; j++) sum += curve[std::clamp(j, 0, last)];
+    // The first of a plateau, whatever the last digits of its sums.
+    if (sum > highest + 1e-9) highest = sum, best = i;
+  }
+  return best;
+}
+
+std::vector<float> meanOf(const std::vector<double>& sums, int64_t count) {
+  std::vector<float> means;
+  for (double sum : sums) means.push_back(static_cast<float>(count ? sum / count : 0));
+  return means;
+}
+
+}  // namespace
+
+/** Curves of a class, or their sums over classes. */
+struct Evaluator::Curves {
+  std::vector<double> precision = std::vector<double>(kPoints);
+  std::vector<double> recall = precision, f1 = precision, byRecall = precision;
+
+  void add(const Curves& other) {
+    const auto sum = [](std::vector<double>& to, const std::vector<double>& from) {
+      for (int i = 0; i < kPoints; i++) to[i] += from[i];
+    };
+    sum(precision, other.precision);
+    sum(recall, other.recall);
+    sum(f1, other.f1);
+    sum(byRecall, other.byRecall);
+  }
+};
+
+Evaluator::Evaluator(int classes)
+    : classes_(classes),
+      truths_(static_cast<size_t>(classes)),
+      confusion_(static_cast<size_t>(classes + 1) * static_cast<size_t>(classes + 1)) {}
+
+void Evaluator::checkClass(float cls) const {
+  if (!(cls >= 0 && cls < static_cast<float>(classes_)) || cls != std::floor(cls))
+    throw EngineError("bad_argument",
+                      "a box is of none of the " + std::to_string(classes_) + " classes");
+}
+
+void Evaluator::add(const std::vector<Found>& found, const std::vector<Truth>& truths) {
+  for (const Truth& truth : truths) checkClass(truth.cls);
+  for (const Found& one : found) {
+    checkClass(one.cls);
+    if (std::isnan(one.confidence))
+      throw EngineError("bad_argument", "a detection's confidence is not a number");
+  }
+  images_++;
+  for (const Truth& truth : truths) truths_[static_cast<size_t>(truth.cls)]++;
+  match(found, truths);
+  confuse(found, truths);
+}
+
+void Evaluator::match(const std::vector<Found>& found, const std::vector<Truth>& truths) {
+  const size_t first = scored_.size();
+  for (const Found& one : found) scored_.push_back({one.confidence, static_cast<int>(one.cls), 0});
+  const auto sameClass = [&](int i, int j) { return found[i].cls == truths[j].cls; };
+  for (const Pair& pair : matched(found, truths, thresholdAt(0), sameClass)) {
+    int& thresholds = scored_[first + static_cast<size_t>(pair.found)].found;
+    while (thresholds < kThresholds && pair.iou >= thresholdAt(thresholds)) thresholds++;
+  }
+}
+
+void Evaluator::confuse(const std::vector<Found>& found, const std::vector<Truth>& truths) {
+  const auto sure = [&](int i, int) { return found[i].confidence >= kConfusionConfidence; };
+  const int background = classes_;
+  std::vector<int> predicted(truths.size(), background);
+  std::vector<char> used(found.size());
+  for (const Pair& pair : matched(found, truths, kConfusionIou, sure)) {
+    predicted[pair.truth] = static_cast<int>(found[pair.found].cls);
+    used[pair.found] = 1;
+  }
+  const auto count = [&](int row, int column) {
+    confusion_[static_cast<size_t>(row) * (classes_ + 1) + column]++;
+  };
+  for (size_t j = 0; j < truths.size(); j++) count(predicted[j], static_cast<int>(truths[j].cls));
+  for (size_t i = 0; i < found.size(); i++)
+    if (!used[i] && sure(static_cast<int>(i), 0)) count(static_cast<int>(found[i].cls), background);
+}
+
+/** Average precisions of a class at every threshold, and its curves at the first. */
+Evaluator::Curves Evaluator::measure(std::vector<Scored>& all, ClassMetrics& metrics) {
+  std::stable_sort(all.begin(), all.end(), [](const Scored& a, const Scored& b) {
+    return a.confidence > b.confidence;
+  });
+  const auto rankingAt = [&](int threshold) {
+    Ranking ranking;
+    double hits = 0, seen = 0;
+    for (const Scored& one : all) {
+      hits += one.found > threshold, seen++;
+      ranking.recall.push_back(hits / static_cast<double>(metrics.truths));
+      ranking.precision.push_back(hits / seen);
+    }
+    return ranking;
+  };
+  for (int threshold = 0; threshold < kThresholds; threshold++)
+    metrics.mAP50_95 += averagePrecision(rankingAt(threshold)) / kThresholds;
+  const Ranking ranking = rankingAt(0);
+  metrics.mAP50 = averagePrecision(ranking);
+  std::vector<float> confidences;
+  for (const Scored& one : all) confidences.push_back(one.confidence);
+  Curves curves;
+  curves.precision = byConfidence(confidences, ranking.precision, 1);
+  curves.recall = byConfidence(confidences, ranking.recall, 0);
+  curves.byRecall = precisionsByRecall(ranking, kPoints);
+  for (int i = 0; i < kPoints; i++) {
+    const double sum = curves.precision[i] + curves.recall[i];
+    curves.f1[i] = sum > 0 ? 2 * curves.precision[i] * curves.recall[i] / sum : 0;
+  }
+  return curves;
+}
+
+Evaluation Evaluator::evaluate() const {
+  std::vector<std::vector<Scored>> ranked(static_cast<size_t>(classes_));
+  for (const Scored& one : scored_) ranked[one.cls].push_back(one);
+  Evaluation result;
+  result.images = images_;
+  result.confusion = confusion_;
+  result.perClass.resize(static_cast<size_t>(classes_));
+  std::vector<Curves> curves(static_cast<size_t>(classes_));
+  Curves sums;
+  int64_t counted = 0;
+  for (int cls = 0; cls < classes_; cls++) {
+    if (truths_[cls] == 0) continue;
+    counted++;
+    ClassMetrics& metrics = result.perClass[cls].emplace();
+    metrics.truths = truths_[cls];
+    // A class that was never found has all zero, its precision included.
+    if (!ranked[cls].empty()) curves[cls] = measure(ranked[cls], metrics);
+    sums.add(curves[cls]);
+  }
+  const int peak = smoothedPeak(sums.f1);
+  result.confidence = static_cast<double>(peak) / (kPoints - 1);
+  for (int cls = 0; cls < classes_; cls++) {
+    if (!result.perClass[cls]) continue;
+    ClassMetrics& metrics = *result.perClass[cls];
+    metrics.precision = curves[cls].precision[peak];
+    metrics.recall = curves[cls].recall[peak];
+    result.precision += metrics.precision / static_cast<double>(counted);
+    result.recall += metrics.recall / static_cast<double>(counted);
+    result.mAP50 += metrics.mAP50 / static_cast<double>(counted);
+    result.mAP50_95 += metrics.mAP50_95 / static_cast<double>(counted);
+  }
+  result.precisionCurve = meanOf(sums.precision, counted);
+  result.recallCurve = meanOf(sums.recall, counted);
+  result.f1Curve = meanOf(sums.f1, counted);
+  result.precisionByRecall = meanOf(sums.byRecall, counted);
+  return result;
+}
+
+}  // namespace vantage

@@ -1,0 +1,318 @@
+// Weights of a graph and the pass through it. A map is let go of once its last reader has run, so an
+// evaluation holds a few maps instead of all of them; in training autograd keeps what it needs.
+#include "network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <random>
+
+#include "device.h"
+#include "error.h"
+
+namespace vantage {
+namespace {
+
+constexpr double kNormEpsilon = 1e-3, kNormMomentum = 0.03;
+/** A detector begins by expecting five objects of all classes in an image of this side. */
+constexpr double kFirstObjects = 5, kFirstSide = 640, kFirstDistance = 2;
+constexpr int kNormTensors = 6;
+
+/** Even in ±bound; of our own generator, so that every torch and device begins alike. */
+class FirstWeights {
+ public:
+  explicit FirstWeights(int64_t seed) : random_(static_cast<uint64_t>(seed)) {}
+
+  at::Tensor even(at::IntArrayRef shape, double bound) {
+    at::Tensor tensor = at::empty(shape, at::kFloat);
+    float* values = tensor.data_ptr<float>();
+    for (int64_t at = 0; at < tensor.numel(); ++at) {
+      const double share = static_cast<double>(random_() >> 11) * 0x1p-53;
+      values[at] = static_cast<float>((2 * share - 1) * bound);
+    }
+    return tensor;
+  }
+
+ private:
+  std::mt19937_64 random_;
+};
+
+bool hasWeights(const Node& node) { return node.op == Op::conv || node.op == Op::conv_transpose; }
+
+int tensorsOf(const Node& node) {
+  if (!hasWeights(node)) return 0;
+  return node.op == Op::conv && node.normalized ? kNormTensors : 2;
+}
+
+/** Which nodes the maps of a pass need. */
+std::vector<bool> neededBy(const Graph& graph, bool everything) {
+  std::vector<bool> needed(graph.nodes.size(), false);
+  const auto want = [&](const std::vector<int>& places) {
+    for (int place : places) needed[place] = true;
+  };
+  for (const auto* places : {&graph.o2o.box, &graph.o2o.cls, &graph.o2o.mask}) want(*places);
+  if (graph.prototypes >= 0) want({graph.prototypes});
+  if (everything) {
+    for (const auto* places : {&graph.o2m.box, &graph.o2m.cls, &graph.o2m.mask}) want(*places);
+    if (graph.semantic >= 0) want({graph.semantic});
+  }
+  for (size_t place = needed.size(); place-- > 0;)
+    if (needed[place]) want(graph.nodes[place].inputs);
+  return needed;
+}
+
+/** Query, key and value of an attention's input: [B, heads, channels of a head, cells]. */
+at::Tensor byHead(const Node& node, const at::Tensor& input) {
+  return input.reshape({input.size(0), node.heads, 2 * node.key + node.value, -1});
+}
+
+at::Tensor valuesOfHeads(const Node& node, const at::Tensor& input) {
+  return byHead(node, input).narrow(2, 2 * node.key, node.value);
+}
+
+at::Tensor asMap(const at::Tensor& heads, const at::Tensor& like) {
+  return heads.reshape({like.size(0), -1, like.size(2), like.size(3)});
+}
+
+/** Matmul and softmax: one code for every torch, and at stride 32 there are few cells. */
+at::Tensor attend(const Node& node, const at::Tensor& input) {
+  const at::Tensor all = byHead(node, input);
+  const at::Tensor query = all.narrow(2, 0, node.key), key = all.narrow(2, node.key, node.key);
+  const double scale = std::pow(static_cast<double>(node.key), -0.5);
+  const at::Tensor shares = at::softmax(at::matmul(query.transpose(2, 3), key) * scale, -1);
+  const at::Tensor value = all.narrow(2, 2 * node.key, node.value);
+  return asMap(at::matmul(value, shares.transpose(2, 3)), input);
+}
+
+}  // namespace
+
+Network::Network(const Graph& graph, at::Device device) : graph_(graph), device_(device) {
+  int next = 0;
+  for (const Node& node : graph_.nodes) {
+    first_.push_back(next);
+    next += tensorsOf(node);
+  }
+}
+
+Network::Network(const Graph& graph, at::Device device, std::vector<NamedTensor> state)
+    : Network(graph, device) {
+  state_ = std::move(state);
+}
+
+Network::Network(const Graph& graph, at::Device device, int64_t seed) : Network(graph, device) {
+  FirstWeights random(seed);
+  std::map<std::string, at::Tensor> byName;
+  const auto lay = [&](const std::string& name, at::Tensor tensor, bool learned) {
+    // The one-to-one branch begins as a copy of the one-to-many's.
+    const size_t branch = name.find(".o2o.");
+    if (branch != std::string::npos) {
+      const auto twin = byName.find(std::string(name).replace(branch, 5, ".o2m."));
+      if (twin != byName.end() && twin->second.sizes() == tensor.sizes()) tensor = twin->second;
+    }
+    byName[name] = tensor;
+    state_.push_back({name, tensor, learned});
+  };
+  for (const Node& node : graph_.nodes) {
+    if (!hasWeights(node)) continue;
+    const int64_t inputs = graph_.nodes[node.inputs[0]].channels, outputs = node.channels;
+    if (node.op == Op::conv_transpose) {
+      const double bound = 1 / std::sqrt(static_cast<double>(outputs) * 4);
+      lay(node.name + ".weight", random.even({inputs, outputs, 2, 2}, bound), true);
+      lay(node.name + ".bias", random.even({outputs}, bound), true);
+      continue;
+    }
+    const int64_t of = inputs / node.groups;
+    const double bound = 1 / std::sqrt(static_cast<double>(of * node.kernel * node.kernel));
+    lay(node.name + ".weight", random.even({outputs, of, node.kernel, node.kernel}, bound), true);
+    if (!node.normalized) {
+      lay(node.name + ".bias", random.even({outputs}, bound), true);
+      continue;
+    }
+    lay(node.name + ".norm.weight", at::ones({outputs}), true);
+    lay(node.name + ".norm.bias", at::zeros({outputs}), true);
+    lay(node.name + ".norm.mean", at::zeros({outputs}), false);
+    lay(node.name + ".norm.variance", at::ones({outputs}), false);
+    lay(node.name + ".norm.batches", at::zeros({}), false);
+  }
+  for (const Branch* branch : {&graph_.o2m, &graph_.o2o}) {
+    for (size_t level = 0; level < branch->box.size(); ++level) {
+      const double cells = std::pow(kFirstSide / kStrides[level], 2);
+      state_[first_[branch->box[level]] + 1].tensor.fill_(kFirstDistance);
+      state_[first_[branch->cls[level]] + 1].tensor.fill_(
+          std::log(kFirstObjects / graph_.classes / cells));
+    }
+  }
+  // A copy each: branches that begin alike do not share memory.
+  for (NamedTensor& entry : state_)
+    entry.tensor = entry.tensor.to(device_, at::kFloat, false, true).requires_grad_(entry.learned);
+}
+
+int64_t Network::parameters() const {
+  int64_t sum = 0;
+  for (const NamedTensor& entry : state_)
+    if (entry.learned) sum += entry.tensor.numel();
+  return sum;
+}
+
+NetworkMaps Network::forward(const at::Tensor& images, Pass pass) {
+  const Autocast autocast(bf16_, device_);
+  const std::vector<bool> needed = neededBy(graph_, pass.everything);
+  const size_t count = graph_.nodes.size();
+  std::vector<int> readers(count, 0);
+  for (size_t place = 0; place < count; ++place)
+    if (needed[place])
+      for (int input : graph_.nodes[place].inputs) ++readers[input];
+
+  NetworkMaps maps;
+  std::vector<at::Tensor> results(count);
+  std::map<int, at::Tensor*> wanted;
+  const auto give = [&](const std::vector<int>& places, std::vector<at::Tensor>& into) {
+    into.resize(places.size());
+    for (size_t level = 0; level < places.size(); ++level) wanted[places[level]] = &into[level];
+  };
+  const auto branch = [&](const Branch& of, BranchMaps& into) {
+    give(of.box, into.box);
+    give(of.cls, into.cls);
+    give(of.mask, into.mask);
+  };
+  branch(graph_.o2o, maps.o2o);
+  if (graph_.prototypes >= 0) wanted[graph_.prototypes] = &maps.prototypes;
+  if (pass.everything) {
+    branch(graph_.o2m, maps.o2m);
+    if (graph_.semantic >= 0) wanted[graph_.semantic] = &maps.semantic;
+  }
+
+  std::vector<at::Tensor> counters;
+  for (size_t place = 0; place < count; ++place) {
+    if (!needed[place]) continue;
+    const Node& node = graph_.nodes[place];
+    const int at = static_cast<int>(place);
+    results[place] = node.op == Op::input ? images : run(node, at, results, pass);
+    if (node.op == Op::conv && node.normalized)
+      counters.push_back(state_[first_[place] + kNormTensors - 1].tensor);
+    const auto want = wanted.find(at);
+    if (want != wanted.end()) *want->second = results[place].to(at::kFloat);
+    for (int input : node.inputs)
+      if (--readers[input] == 0) results[input] = at::Tensor();
+  }
+  if (pass.training && pass.moveStatistics && !counters.empty()) at::_foreach_add_(counters, 1);
+  return maps;
+}
+
+at::Tensor Network::run(const Node& node, int place, const std::vector<at::Tensor>& maps,
+                        Pass pass) {
+  const at::Tensor& input = maps[node.inputs[0]];
+  switch (node.op) {
+    case Op::conv:
+      return convolve(node, place, input, pass);
+    case Op::conv_transpose:
+      return at::conv_transpose2d(input, state_[first_[place]].tensor,
+                                  state_[first_[place] + 1].tensor, 2);
+    case Op::add:
+      return input + maps[node.inputs[1]];
+    case Op::concat: {
+      std::vector<at::Tensor> parts;
+      for (int part : node.inputs) parts.push_back(maps[part]);
+      return at::cat(parts, 1);
+    }
+    case Op::slice:
+      return input.narrow(1, node.from, node.to - node.from);
+    case Op::max_pool:
+      return at::max_pool2d(input, node.kernel, 1, node.kernel / 2);
+    case Op::upsample:
+      return at::upsample_nearest2d(
+          input, {input.size(2) * node.factor, input.size(3) * node.factor});
+    case Op::attention:
+      return attend(node, input);
+    case Op::values:
+      return asMap(valuesOfHeads(node, input), input);
+    case Op::detach:
+      return input.detach();
+    case Op::input:
+      break;
+  }
+  throw EngineError("internal", "a node that does nothing was run");
+}
+
+at::Tensor Network::convolve(const Node& node, int place, const at::Tensor& input, Pass pass) {
+  const NamedTensor* of = &state_[first_[place]];
+  const at::Tensor bias = node.normalized ? at::Tensor() : of[1].tensor;
+  at::Tensor map = at::conv2d(input, of[0].tensor, bias, node.step, node.kernel / 2, 1, node.groups);
+  if (node.normalized) {
+    const bool stored = !pass.training || pass.moveStatistics;
+    map = at::batch_norm(map, of[1].tensor, of[2].tensor, stored ? of[3].tensor : at::Tensor(),
+                         stored ? of[4].tensor : at::Tensor(), pass.training, kNormMomentum,
+                         kNormEpsilon, true);
+  }
+  if (!node.silu) return map;
+  // In place it would keep a copy for the gradient: no gain.
+  return at::GradMode::is_enabled() ? at::silu(map) : at::silu_(map);
+}
+
+Network Network::deployed(const std::vector<NamedTensor>& state) const {
+  const at::NoGradGuard guard;
+  Graph graph = graph_;
+  graph.o2m = {};
+  graph.semantic = -1;
+  const std::vector<bool> needed = neededBy(graph, false);
+  std::vector<NamedTensor> folded;
+  for (size_t place = 0; place < graph.nodes.size(); ++place) {
+    Node& node = graph.nodes[place];
+    const NamedTensor* of = state.data() + first_[place];
+    if (!needed[place]) {
+      // Nothing runs it; without an operation it has no tensors either.
+      node.op = Op::detach;
+      continue;
+    }
+    if (!hasWeights(node)) continue;
+    at::Tensor weight = of[0].tensor.detach(), bias = of[1].tensor.detach();
+    if (node.op == Op::conv && node.normalized) {
+      const at::Tensor factor = of[1].tensor / (of[4].tensor + kNormEpsilon).sqrt();
+      weight = weight * factor.view({-1, 1, 1, 1});
+      bias = of[2].tensor - of[3].tensor * factor;
+      node.normalized = false;
+    } else {
+      weight = weight.clone();
+      bias = bias.clone();
+    }
+    folded.push_back({node.name + ".weight", weight.detach(), false});
+    folded.push_back({node.name + ".bias", bias.detach(), false});
+  }
+  Network network(graph, device_, std::move(folded));
+  network.setBf16(bf16_);
+  return network;
+}
+
+std::pair<at::Tensor, at::Tensor> decode(const BranchMaps& maps) {
+  std::vector<at::Tensor> boxes, scores;
+  for (size_t level = 0; level < maps.box.size(); ++level) {
+    const at::Tensor& box = maps.box[level];
+    const int64_t height = box.size(2), width = box.size(3);
+    const auto options = box.options();
+    const at::Tensor xs = at::arange(width, options) + 0.5, ys = at::arange(height, options) + 0.5;
+    const at::Tensor centres = at::stack({xs.view({1, width}).expand({height, width}),
+                                          ys.view({height, 1}).expand({height, width})}, 2)
+                                   .view({1, height * width, 2});
+    const at::Tensor sides = box.flatten(2).transpose(1, 2);
+    const at::Tensor corners = at::cat({centres - sides.narrow(2, 0, 2),
+                                        centres + sides.narrow(2, 2, 2)}, 2);
+    boxes.push_back(corners * kStrides[level]);
+    scores.push_back(maps.cls[level].flatten(2).transpose(1, 2).sigmoid());
+  }
+  return {at::cat(boxes, 1), at::cat(scores, 1)};
+}
+
+at::Tensor endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t limit) {
+  const int64_t anchors = scores.size(1), classes = scores.size(2);
+  const int64_t kept = std::min(limit, anchors);
+  const at::Tensor best = std::get<1>(scores.amax(-1).topk(kept, 1)).unsqueeze(-1);
+  const at::Tensor candidates = scores.gather(1, best.expand({-1, -1, classes})).flatten(1);
+  const auto [score, place] = candidates.topk(kept, 1);
+  const at::Tensor cls = place.remainder(classes);
+  const at::Tensor anchor = place.div(classes, "floor").unsqueeze(-1);
+  const at::Tensor chosen = boxes.gather(1, best.expand({-1, -1, 4}))
+                                .gather(1, anchor.expand({-1, -1, 4}));
+  return at::cat({chosen, score.unsqueeze(-1), cls.to(scores.scalar_type()).unsqueeze(-1)}, 2);
+}
+
+}  // namespace vantage

@@ -1,0 +1,46 @@
+// What an engine holds, for the files that write its methods: engine.cpp (making, weights, forward),
+// trainer.cpp (steps, epochs, checkpoints), evaluation.cpp (datasets, evaluation, rendering). One
+// thread uses it, so nothing here is locked; `interrupted` alone is set from elsewhere.
+#pragma once
+#include <memory>
+
+#include "batches.h"
+#include "device.h"
+#include "engine.h"
+#include "network.h"
+#include "trainer.h"
+
+namespace vantage {
+
+struct Parts {
+  explicit Parts(const EngineOptions& options);
+
+  EngineOptions options;
+  at::Device device;
+  Network network;
+  /** Only of an engine that trains. */
+  std::unique_ptr<Training> training;
+  /** Null until the split was set. */
+  std::unique_ptr<Split> train, val;
+
+  /** To be looked at between steps. */
+  bool isInterrupted() const { return options.interrupted && options.interrupted->load(); }
+  /** The caller's pixels on the device; refuses a batch that the network cannot take. */
+  at::Tensor images(const BatchView& batch) const;
+  /** Refuses a count or sides that the network cannot take. */
+  static void checkShape(const BatchView& batch);
+  /** The weights that are evaluated, saved and served: those of EMA while training. */
+  const std::vector<NamedTensor>& evaluated() const {
+    return training ? training->ema.state() : network.state();
+  }
+  void needsTraining() const;
+};
+
+/** Detections of each image, at most 300, none below `confidence`; of a deployed network. */
+std::vector<std::vector<Found>> detections(Network& network, const at::Tensor& images,
+                                           double confidence);
+
+/** Values of a tensor on the CPU, as the caller gets them. */
+TensorValues valuesOf(const at::Tensor& tensor);
+
+}  // namespace vantage

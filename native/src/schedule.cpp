@@ -1,0 +1,56 @@
+// Schedules of facts 1.6.
+#include "schedule.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace vantage {
+namespace {
+
+constexpr double kWarmupIterationsMin = 100;
+
+/** Of `lr0` in an epoch. */
+double factorOf(const TrainingSettings& settings, int epoch) {
+  const double last = std::max(settings.epochs - 1, 1);
+  const double done = std::clamp(epoch / last, 0.0, 1.0);
+  if (settings.cosine) return settings.lrf + (1 - settings.lrf) * (1 + std::cos(M_PI * done)) / 2;
+  return 1 + (settings.lrf - 1) * done;
+}
+
+/** How far warm-up is, 0 to 1. */
+double warmth(const TrainingSettings& settings, int epoch, int64_t iteration, int64_t batches) {
+  if (settings.warmupEpochs <= 0) return 1;
+  const double all =
+      std::max(std::round(settings.warmupEpochs * static_cast<double>(batches)),
+               kWarmupIterationsMin);
+  return std::min(static_cast<double>(epoch * batches + iteration) / all, 1.0);
+}
+
+double between(double from, double to, double share) { return from + (to - from) * share; }
+
+double batchesOfStep(const TrainingSettings& settings) {
+  return static_cast<double>(settings.nominalBatch) / settings.batch;
+}
+
+}  // namespace
+
+Rates ratesAt(const TrainingSettings& settings, int epoch, int64_t iteration, int64_t batches) {
+  const double lr = settings.lr0 * factorOf(settings, epoch);
+  const double warm = warmth(settings, epoch, iteration, batches);
+  if (warm >= 1) return {lr, lr, settings.momentum};
+  return {lr * warm, between(settings.warmupBiasLr, lr, warm),
+          between(settings.warmupMomentum, settings.momentum, warm)};
+}
+
+int64_t accumulatedAt(const TrainingSettings& settings, int epoch, int64_t iteration,
+                      int64_t batches) {
+  const double warm = warmth(settings, epoch, iteration, batches);
+  return std::max<int64_t>(std::lround(between(1, batchesOfStep(settings), warm)), 1);
+}
+
+double scaledDecay(const TrainingSettings& settings) {
+  const double accumulated = std::max<double>(std::round(batchesOfStep(settings)), 1);
+  return settings.weightDecay * settings.batch * accumulated / settings.nominalBatch;
+}
+
+}  // namespace vantage

@@ -1,0 +1,259 @@
+// What evaluation measures. Goal: the engine's figures are those of the plain definitions, on any
+// detections, and what a person can work out on paper.
+
+import * as fc from "fast-check";
+import { describe, expect, it } from "vitest";
+import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
+import { type Input, plainEvaluation } from "./plain-metrics.ts";
+
+Object.assign(process.env, ENGINE_ENVIRONMENT);
+const loaded = loadEngine();
+if ("missing" in loaded) console.warn(`SKIPPED: ${loaded.missing}`);
+const native = ("native" in loaded ? loaded.native : undefined) as Native;
+
+const SEED = process.env.SEED ? Number(process.env.SEED) : undefined;
+
+const flat = (rows: number[][]) => Float32Array.from(rows.flat());
+/** One image: detections are x1, y1, x2, y2, confidence, class; truths class, x1, y1, x2, y2. */
+const evaluated = (classes: number, ...images: { found: number[][]; truths: number[][] }[]) =>
+  native.evaluateDetections({
+    classes,
+    detections: images.map(({ found }) => flat(found)),
+    truths: images.map(({ truths }) => flat(truths)),
+  });
+const codeOf = (call: () => unknown) => {
+  try {
+    call();
+    return "taken";
+  } catch (error) {
+    return (error as { code?: string }).code;
+  }
+};
+
+const side = fc.integer({ min: 1, max: 12 });
+const corner = fc.integer({ min: 0, max: 24 });
+const box = fc.tuple(corner, corner, side, side).map(([x, y, w, h]) => [x, y, x + w, y + h]);
+/** Half of them from a few values, so that many are equal. */
+const confidence = fc.oneof(
+  fc.constantFrom(0, 0.1, 0.25, 0.5, 0.75, 1),
+  fc.double({ min: 0, max: 1, noNaN: true }),
+);
+const scene = fc.integer({ min: 1, max: 4 }).chain((classes) => {
+  const classIndex = fc.integer({ min: 0, max: classes - 1 });
+  const truth = fc.tuple(classIndex, box).map(([cls, corners]) => [cls, ...corners]);
+  const image = fc.array(truth, { maxLength: 6 }).chain((truths) => {
+    const stray = fc
+      .tuple(box, confidence, classIndex)
+      .map(([corners, sure, cls]) => [...corners, sure, cls]);
+    const near = fc
+      .tuple(fc.nat(), fc.array(fc.constantFrom(-1, 0, 0, 0.5, 2), { minLength: 4, maxLength: 4 }))
+      .chain(([at, shift]) => {
+        const [cls = 0, ...corners] = truths[at % Math.max(truths.length, 1)] ?? [0, 1, 1, 5, 5];
+        const moved = corners.map((value, i) => value + (shift[i] ?? 0));
+        return fc
+          .tuple(confidence, fc.oneof({ weight: 4, arbitrary: fc.constant(cls) }, classIndex))
+          .map(([sure, own]) => [...moved, sure, own]);
+      });
+    return fc
+      .array(fc.oneof({ weight: 3, arbitrary: near }, stray), { maxLength: 12 })
+      .map((found) => ({ truths, found }));
+  });
+  return fc.array(image, { minLength: 1, maxLength: 4 }).map(
+    (images): Input => ({
+      classes,
+      detections: images.map(({ found }) => flat(found)),
+      truths: images.map(({ truths }) => flat(truths)),
+    }),
+  );
+});
+
+function expectClose(found: ArrayLike<number>, expected: ArrayLike<number>, what: string) {
+  expect(found.length, what).toBe(expected.length);
+  let worst = 0;
+  for (let at = 0; at < expected.length; at++) {
+    worst = Math.max(worst, Math.abs((found[at] as number) - (expected[at] as number)));
+  }
+  expect(worst, what).toBeLessThan(1e-6);
+}
+
+describe.skipIf(!native)("average precision", () => {
+  it("is that of the plain definitions on random detections", { timeout: 120_000 }, () => {
+    fc.assert(
+      fc.property(scene, (input) => {
+        const [found, expected] = [native.evaluateDetections(input), plainEvaluation(input)];
+        for (const name of ["precision", "recall", "mAP50", "mAP50_95", "confidence"] as const) {
+          expectClose([found[name]], [expected[name]], name);
+        }
+        for (const [at, own] of expected.perClass.entries()) {
+          const result = found.perClass[at];
+          expect(result === null).toBe(own === null);
+          if (!own || !result) continue;
+          for (const name of ["precision", "recall", "mAP50", "mAP50_95", "truths"] as const) {
+            expectClose([result[name]], [own[name]], `${name} of class ${at}`);
+          }
+        }
+        for (const name of ["precision", "recall", "f1"] as const) {
+          expectClose(found.curves[name], expected.curves[name], name);
+        }
+        expectClose(found.precisionByRecall, expected.precisionByRecall, "precision by recall");
+        expect([...found.confusion]).toEqual(expected.confusion);
+        expect(found.images).toBe(expected.images);
+      }),
+      { numRuns: 150, ...(SEED === undefined ? {} : { seed: SEED }) },
+    );
+  });
+
+  it("is 1 where every object was found exactly and nothing else was", () => {
+    const truths = Array.from({ length: 40 }, (_, at) => [at % 4, at, at, at + 10, at + 20]);
+    const images = [0, 1, 2].map((image) => ({
+      truths,
+      found: truths.map(([cls = 0, ...corners], at) => [
+        ...corners,
+        0.3 + at / 60 + image / 90,
+        cls,
+      ]),
+    }));
+    const result = evaluated(4, ...images);
+    expect(result.mAP50).toBe(1);
+    expect(result.mAP50_95).toBeCloseTo(1, 12);
+    expect([result.precision, result.recall]).toEqual([1, 1]);
+    expect(result.perClass.map((own) => own?.truths)).toEqual([30, 30, 30, 30]);
+    const confusion = Array.from({ length: 25 }, (_, at) => (at % 6 === 0 && at < 24 ? 30 : 0));
+    expect([...result.confusion]).toEqual(confusion);
+    expect(Math.min(...result.precisionByRecall)).toBe(1);
+  });
+
+  it("is 0 where nothing was found, or nothing right", () => {
+    const truths = [[0, 10, 10, 50, 50]];
+    const nothing = evaluated(1, { truths, found: [] });
+    const wrong = evaluated(1, { truths, found: [[60, 60, 90, 90, 0.9, 0]] });
+    for (const result of [nothing, wrong]) {
+      expect([result.mAP50, result.mAP50_95, result.recall]).toEqual([0, 0, 0]);
+      expect(result.perClass[0]?.truths).toBe(1);
+    }
+    expect([...nothing.confusion]).toEqual([0, 0, 1, 0]);
+    expect([...wrong.confusion]).toEqual([0, 1, 1, 0]);
+  });
+
+  it("is what one works out on paper", () => {
+    // Right, wrong, right of two objects: precision 1 up to recall ½, ⅔ from there to 1.
+    const result = evaluated(1, {
+      truths: [
+        [0, 0, 0, 10, 10],
+        [0, 50, 50, 60, 60],
+      ],
+      found: [
+        [0, 0, 10, 10, 0.9, 0],
+        [80, 80, 90, 90, 0.8, 0],
+        [50, 50, 60, 60, 0.7, 0],
+      ],
+    });
+    const area = 50 * 1 + (1 + 2 / 3) / 2 + (49 * 2) / 3;
+    expect(result.mAP50).toBeCloseTo(area / 100, 12);
+    expect(result.mAP50_95).toBeCloseTo(area / 100, 12);
+  });
+
+  it("counts a detection at the thresholds up to its IoU", () => {
+    // 10 × 10 against 10 × 7: IoU 0.7, thresholds 0.5 to 0.7 of the ten.
+    const found = [[0, 0, 10, 7, 0.9, 0]];
+    const result = evaluated(1, { truths: [[0, 0, 0, 10, 10]], found });
+    expect(result.mAP50).toBe(1);
+    expect(result.mAP50_95).toBeCloseTo(0.5, 12);
+  });
+
+  it("takes an object once, for the best overlap, whatever the confidence", () => {
+    const truths = [[0, 0, 0, 10, 10]];
+    const found = [
+      [0, 0, 10, 8, 0.9, 0],
+      [0, 0, 10, 10, 0.5, 0],
+    ];
+    const result = evaluated(1, { truths, found });
+    // The confident one is wrong: precision ½ when the object is found.
+    expect(result.mAP50).toBeCloseTo(0.5, 12);
+    expect(result.perClass[0]?.recall).toBe(1);
+  });
+
+  it("leaves classes without an object out of the means", () => {
+    const found = [
+      [0, 0, 10, 10, 0.9, 0],
+      [30, 30, 40, 40, 0.9, 1],
+    ];
+    const result = evaluated(3, { truths: [[0, 0, 0, 10, 10]], found });
+    expect([result.mAP50, result.precision]).toEqual([1, 1]);
+    expect(result.perClass.map((own) => own === null)).toEqual([false, true, true]);
+  });
+
+  it("matches within an image only", () => {
+    const result = evaluated(
+      1,
+      { truths: [[0, 0, 0, 10, 10]], found: [] },
+      { truths: [], found: [[0, 0, 10, 10, 0.9, 0]] },
+    );
+    expect([result.mAP50, result.images]).toEqual([0, 2]);
+  });
+
+  it("puts what was taken for another class in its row and column", () => {
+    const truths = [
+      [0, 0, 0, 10, 10],
+      [1, 50, 50, 60, 60],
+    ];
+    const found = [
+      [0, 0, 10, 10, 0.9, 1],
+      [50, 50, 60, 60, 0.2, 1],
+      [80, 80, 90, 90, 0.6, 0],
+    ];
+    const { confusion } = evaluated(2, { truths, found });
+    const rows = [0, 3, 6].map((from) => [...confusion.subarray(from, from + 3)]);
+    expect(rows).toEqual([
+      [0, 0, 1],
+      [1, 0, 0],
+      [0, 1, 0],
+    ]);
+  });
+
+  it("holds for no image and no object", () => {
+    const result = evaluated(2);
+    expect([result.mAP50, result.precision, result.confidence, result.images]).toEqual([
+      0, 0, 0, 0,
+    ]);
+    expect(result.curves.f1.length).toBe(1_000);
+  });
+
+  it("refuses a class that is none and a confidence that is no number", () => {
+    const truths = [[0, 0, 0, 10, 10]];
+    for (const cls of [-1, 2, 0.5, Number.NaN]) {
+      expect(codeOf(() => evaluated(2, { truths, found: [[0, 0, 1, 1, 0.5, cls]] }))).toBe(
+        "bad_argument",
+      );
+      expect(codeOf(() => evaluated(2, { truths: [[cls, 0, 0, 1, 1]], found: [] }))).toBe(
+        "bad_argument",
+      );
+    }
+    const found = [[0, 0, 1, 1, Number.NaN, 0]];
+    expect(codeOf(() => evaluated(2, { truths, found }))).toBe("bad_argument");
+  });
+
+  it("takes seconds for 5,000 images of 300 detections in 80 classes", () => {
+    const images = Array.from({ length: 5_000 }, (_, image) => {
+      const truths = Array.from({ length: 8 }, (_, at) => {
+        const x = (image * 37 + at * 71) % 500;
+        return [(image + at * 11) % 80, x, x / 2, x + 40, x / 2 + 60];
+      });
+      const found = Array.from({ length: 300 }, (_, at) => {
+        const [cls = 0, x = 0, y = 0] = truths[at % 8] ?? [];
+        const off = (at * 7) % 23;
+        return [x + off, y, x + 40, y + 60 - off, ((at * 131 + image) % 997) / 997, cls];
+      });
+      return { truths, found };
+    });
+    const input = {
+      classes: 80,
+      detections: images.map(({ found }) => flat(found)),
+      truths: images.map(({ truths }) => flat(truths)),
+    };
+    const start = performance.now();
+    const result = native.evaluateDetections(input);
+    expect(performance.now() - start).toBeLessThan(10_000);
+    expect(result.mAP50_95).toBeGreaterThan(0);
+  });
+});

@@ -1,0 +1,208 @@
+// Average precision as facts 1.8 says it, one sentence after the other, slow and from the
+// definitions: each threshold is matched anew, each point of a curve is looked up on its own.
+
+import type { Detections } from "../../native/index.d.ts";
+
+export interface Input {
+  classes: number;
+  detections: Detections[];
+  truths: Float32Array[];
+}
+
+interface Found {
+  image: number;
+  place: number;
+  box: number[];
+  confidence: number;
+  classIndex: number;
+}
+interface Truth {
+  image: number;
+  place: number;
+  box: number[];
+  classIndex: number;
+}
+type Point = [x: number, y: number];
+
+const rows = (values: Float32Array, width: number) =>
+  Array.from({ length: values.length / width }, (_, at) => [
+    ...values.subarray(at * width, (at + 1) * width),
+  ]);
+const foundOf = ({ detections }: Input): Found[] =>
+  detections.flatMap((values, image) =>
+    rows(values, 6).map((row, place) => ({
+      ...{ image, place, box: row.slice(0, 4) },
+      ...{ confidence: row[4] as number, classIndex: row[5] as number },
+    })),
+  );
+const truthsOf = ({ truths }: Input): Truth[] =>
+  truths.flatMap((values, image) =>
+    rows(values, 5).map((row, place) => ({
+      ...{ image, place, box: row.slice(1), classIndex: row[0] as number },
+    })),
+  );
+
+export function iou(a: number[], b: number[]): number {
+  const [ax1 = 0, ay1 = 0, ax2 = 0, ay2 = 0] = a;
+  const [bx1 = 0, by1 = 0, bx2 = 0, by2 = 0] = b;
+  const side = (low: number, high: number) => Math.max(0, high - low);
+  const shared =
+    side(Math.max(ax1, bx1), Math.min(ax2, bx2)) * side(Math.max(ay1, by1), Math.min(ay2, by2));
+  const all = side(ax1, ax2) * side(ay1, ay2) + side(bx1, bx2) * side(by1, by2) - shared;
+  return all > 0 ? shared / all : 0;
+}
+
+/** Pairs from the highest IoU down, each side used once; then by confidence, then by place. */
+function pairs(found: Found[], truths: Truth[], least: number): Map<Found, Truth> {
+  const all = found.flatMap((one) =>
+    truths
+      .filter(({ image }) => image === one.image)
+      .map((truth) => ({ one, truth, iou: iou(one.box, truth.box) }))
+      .filter((pair) => pair.iou >= least),
+  );
+  all.sort(
+    (a, b) =>
+      b.iou - a.iou ||
+      b.one.confidence - a.one.confidence ||
+      a.one.place - b.one.place ||
+      a.truth.place - b.truth.place,
+  );
+  const chosen = new Map<Found, Truth>();
+  const taken = new Set<Truth>();
+  for (const { one, truth } of all) {
+    if (chosen.has(one) || taken.has(truth)) continue;
+    chosen.set(one, truth);
+    taken.add(truth);
+  }
+  return chosen;
+}
+
+/** Precision by recall: end points, then each point as high as the highest at its right. */
+function envelope(recalls: number[], precisions: number[]): Point[] {
+  const points: Point[] = [
+    [0, 1],
+    ...recalls.map((recall, at): Point => [recall, precisions[at] as number]),
+    [1, 0],
+  ];
+  return points.map(([x], at) => [x, Math.max(...points.slice(at).map(([, y]) => y))]);
+}
+
+/** The curve's upper value at `x`; the end point at recall 0 gives way to a detection there. */
+function heightAt(points: Point[], x: number): number {
+  const own = points.slice(1).filter(([at]) => at === x);
+  if (own.length > 0) return Math.max(...own.map(([, y]) => y));
+  const left = points.filter(([at]) => at < x).at(-1) ?? (points[0] as Point);
+  const right = points.slice(1).find(([at]) => at > x) as Point;
+  return left[1] + ((x - left[0]) / (right[0] - left[0])) * (right[1] - left[1]);
+}
+
+const steps = (count: number) => Array.from({ length: count }, (_, at) => at / (count - 1));
+const mean = (values: number[]) =>
+  values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
+
+/** A value at a confidence, by those of the detections in falling order of theirs. */
+function atConfidence(ranked: Found[], values: number[], confidence: number, above: number) {
+  const sure = ranked.filter((one) => one.confidence >= confidence).length;
+  if (sure === 0) return above;
+  if (sure === ranked.length) return values.at(-1) as number;
+  const [high, low] = [ranked[sure - 1]?.confidence as number, ranked[sure]?.confidence as number];
+  const [from, to] = [values[sure - 1] as number, values[sure] as number];
+  return from + ((high - confidence) / (high - low)) * (to - from);
+}
+
+function classResult(found: Found[], truths: Truth[]) {
+  const ranked = [...found].sort((a, b) => b.confidence - a.confidence);
+  const measured = Array.from({ length: 10 }, (_, at) => {
+    const matched = pairs(found, truths, 0.5 + 0.05 * at);
+    const hits = ranked.map((_, last) =>
+      ranked.slice(0, last + 1).reduce((sum, one) => sum + Number(matched.has(one)), 0),
+    );
+    const recalls = hits.map((count) => count / truths.length);
+    const precisions = hits.map((count, last) => count / (last + 1));
+    const points = envelope(recalls, precisions);
+    const heights = steps(101).map((recall) => (ranked.length ? heightAt(points, recall) : 0));
+    const ap = mean(heights.slice(1).map((height, i) => (height + (heights[i] as number)) / 2));
+    return { ap, recalls, precisions, points };
+  });
+  const [first] = measured as [(typeof measured)[0]];
+  const curve = (values: number[], above: number) =>
+    steps(1_000).map((at) => (ranked.length ? atConfidence(ranked, values, at, above) : 0));
+  const [precision, recall] = [curve(first.precisions, 1), curve(first.recalls, 0)];
+  return {
+    ...{ mAP50: first.ap, mAP50_95: mean(measured.map(({ ap }) => ap)), precision, recall },
+    f1: precision.map((p, at) => {
+      const r = recall[at] as number;
+      return p + r > 0 ? (2 * p * r) / (p + r) : 0;
+    }),
+    byRecall: steps(1_000).map((at) => (ranked.length ? heightAt(first.points, at) : 0)),
+  };
+}
+
+/** The first highest place under a box filter of 101 points whose ends go on. */
+function peakOf(curve: number[]): number {
+  const smoothed = curve.map((_, at) =>
+    mean(
+      Array.from({ length: 101 }, (_, i) => {
+        const place = Math.min(Math.max(at + i - 50, 0), curve.length - 1);
+        return curve[place] as number;
+      }),
+    ),
+  );
+  let best = 0;
+  for (const [at, value] of smoothed.entries()) {
+    if (value > (smoothed[best] as number) + 1e-12) best = at;
+  }
+  return (smoothed[best] as number) > 1e-12 ? best : 0;
+}
+
+function confusionOf({ classes }: Input, found: Found[], truths: Truth[]): number[] {
+  const sure = found.filter(({ confidence }) => confidence >= 0.25);
+  const matched = pairs(sure, truths, 0.45);
+  const matrix = new Array<number>((classes + 1) ** 2).fill(0);
+  const count = (row: number, column: number) => {
+    matrix[row * (classes + 1) + column] = (matrix[row * (classes + 1) + column] as number) + 1;
+  };
+  const met = new Set(matched.values());
+  for (const [one, truth] of matched) count(one.classIndex, truth.classIndex);
+  for (const one of sure) if (!matched.has(one)) count(one.classIndex, classes);
+  for (const truth of truths) if (!met.has(truth)) count(classes, truth.classIndex);
+  return matrix;
+}
+
+export function plainEvaluation(input: Input) {
+  const [found, truths] = [foundOf(input), truthsOf(input)];
+  const byClass = Array.from({ length: input.classes }, (_, classIndex) => {
+    const own = truths.filter((truth) => truth.classIndex === classIndex);
+    const theirs = found.filter((one) => one.classIndex === classIndex);
+    return own.length ? { ...classResult(theirs, own), truths: own.length } : null;
+  });
+  const counted = byClass.filter((result) => result !== null);
+  const meanCurve = (pick: (result: (typeof counted)[0]) => number[]) =>
+    steps(1_000).map((_, at) => mean(counted.map((result) => pick(result)[at] as number)));
+  const f1 = meanCurve((result) => result.f1);
+  const peak = peakOf(f1);
+  const perClass = byClass.map(
+    (result) =>
+      result && {
+        ...{ precision: result.precision[peak] as number, recall: result.recall[peak] as number },
+        ...{ mAP50: result.mAP50, mAP50_95: result.mAP50_95, truths: result.truths },
+      },
+  );
+  const over = (pick: (result: NonNullable<(typeof perClass)[0]>) => number) =>
+    mean(perClass.filter((result) => result !== null).map(pick));
+  return {
+    precision: over((result) => result.precision),
+    recall: over((result) => result.recall),
+    mAP50: over((result) => result.mAP50),
+    mAP50_95: over((result) => result.mAP50_95),
+    ...{ perClass, confidence: peak / 999 },
+    curves: {
+      precision: meanCurve((result) => result.precision),
+      recall: meanCurve((result) => result.recall),
+      f1,
+    },
+    precisionByRecall: meanCurve((result) => result.byRecall),
+    confusion: confusionOf(input, found, truths),
+    images: input.truths.length,
+  };
+}
