@@ -49,7 +49,7 @@ export function writeOnnx(model: DeployedModel, options: OnnxOptions): Uint8Arra
   const { graph } = model;
   const images = batch ?? "batch";
   const [height, width] = size ?? ["height", "width"];
-  const rows = size ? rowsOf(size, graph.classes) : "rows";
+  const rows = size ? rowsOf(size) : "rows";
   const anchors = size ? anchorsOf(size) : "anchors";
   const masks = graph.o2o.mask ? PROTOTYPES : 0;
   const outputs =
@@ -76,8 +76,7 @@ export const anchorsOf = ([height, width]: readonly [number, number]): number =>
   LEVEL_STRIDES.reduce((sum, stride) => sum + (height / stride) * (width / stride), 0);
 
 /** Rows of the output: fewer than 300 only for a tiny input. */
-const rowsOf = (size: readonly [number, number], classes: number) =>
-  Math.min(DETECTIONS_MAX, Math.min(DETECTIONS_MAX, anchorsOf(size)) * classes);
+const rowsOf = (size: readonly [number, number]) => Math.min(DETECTIONS_MAX, anchorsOf(size));
 
 /** Left and top are subtracted from a cell's centre, right and bottom added, in pixels. */
 const OUTWARD = [-1, -1, 1, 1];
