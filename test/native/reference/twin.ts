@@ -10,7 +10,7 @@ import { type DetectorGraph, stateTensors } from "../../../shared/detector.ts";
 import { type BranchMaps, type DetectorMaps, type State, stateOf } from "./forward.ts";
 import type { Recipe } from "./optimizer.ts";
 import { distance } from "./scenes.ts";
-import { randomWeights, writeWeights } from "./weights.ts";
+import { randomWeights, type Weights, writeWeights } from "./weights.ts";
 
 export interface Twin {
   engine: Engine;
@@ -21,11 +21,11 @@ export interface Twin {
 /** Calls with an engine that has loaded seeded weights; frees it whatever happens. */
 export async function withTwin<Result>(
   native: Native,
-  options: { graph: DetectorGraph; seed: number; training?: TrainingOptions },
+  options: { graph: DetectorGraph; seed: number; weights?: Weights; training?: TrainingOptions },
   work: (twin: Twin) => Promise<Result>,
 ): Promise<Result> {
   const { graph, seed, training } = options;
-  const weights = randomWeights(graph, seed);
+  const weights = options.weights ?? randomWeights(graph, seed);
   const folder = mkdtempSync(join(tmpdir(), "vantage-golden-"));
   const settings = {
     graph,
