@@ -50,8 +50,7 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Value writes(Info info, Work work);
 
   void end();
-  /** The hook: Node finds it again, to remove it, by this very function. */
-  static void endOf(void* handle) { static_cast<Handle*>(handle)->end(); }
+  static void endAtExit(void* handle) { static_cast<Handle*>(handle)->end(); }
   void begin(int64_t serial);
   Engine& engine();
 
@@ -79,7 +78,7 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
     mailbox_ = std::make_unique<Mailbox>(env);
     thread_ = std::make_unique<Thread>();
     // Runs before Node frees what the thread sends to.
-    napi_add_env_cleanup_hook(env, &Handle::endOf, this);
+    napi_add_env_cleanup_hook(env, &Handle::endAtExit, this);
     const auto make = [this, options = std::move(options)](Reporter&) {
       try {
         engine_ = std::make_unique<Engine>(options);
@@ -104,7 +103,7 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
 
 Handle::~Handle() {
   if (!thread_) return;
-  napi_remove_env_cleanup_hook(env_, &Handle::endOf, this);
+  napi_remove_env_cleanup_hook(env_, &Handle::endAtExit, this);
   end();
 }
 
