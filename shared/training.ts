@@ -165,6 +165,10 @@ export const TrainingRun = z
       .nullable()
       .meta({ description: "of the last epoch" }),
     eta_seconds: z.number().nullable(),
+    waiting_for: z
+      .string()
+      .nullable()
+      .meta({ description: "what keeps it from going on, such as no node being there" }),
     best_metrics: MetricMap.nullable().meta({
       description: "of the best epoch by mAP50-95; final once the run ended",
     }),

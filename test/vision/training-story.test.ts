@@ -13,8 +13,8 @@ import { iou } from "../../shared/tracks.ts";
 import { Model, TrainingRun } from "../../shared/training.ts";
 import { frameId, Video } from "../../shared/vision.ts";
 import { rectangles, toolsOrSay } from "../support/clips.ts";
-import { engineOrSay } from "../support/engine.ts";
 import { newProject, type Person, register } from "../support/scripted-node.ts";
+import { engineOrSay } from "../support/training.ts";
 import { createWorld, type World } from "../support/world.ts";
 
 const READY_MS = 300_000;
@@ -66,7 +66,7 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     folder = mkdtempSync(join(tmpdir(), "vantage-training-story-"));
     node = startGpuNode({
       ...{ url: world.urls.vision, dir: join(folder, "node"), modelsDir: join(folder, "models") },
-      ...{ environment: process.env, onLine: () => {} },
+      ...{ environment: { ...process.env, TEST_TRAINING: "1" }, onLine: () => {} },
       entry: resolve(import.meta.dirname, "../support/node-main.ts"),
       code: async () => (await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {})).code,
     });
@@ -120,14 +120,12 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     expect(completed).toMatchObject({ status: "completed", epoch: EPOCHS, failure: null });
     expect(completed.best_metrics?.mAP50).toBeGreaterThan(0.8);
     expect(completed.best_metrics).toHaveProperty("per_class/red/mAP50-95");
-    const { items } = await admin.ok<{ items: unknown[] }>("GET", "/models");
-    const models = items.map((one) => Model.parse(one));
+    const models = (await admin.ok<unknown[]>("GET", "/models")).map((one) => Model.parse(one));
     expect(models.filter(({ run_id: of }) => of === id)).toHaveLength(2);
 
     await admin.ok("POST", `/models/${completed.model_id}/activate`, {});
-    const active = await admin.ok<{ items: unknown[] }>("GET", "/models");
-    const one = active.items.map((each) => Model.parse(each)).filter((each) => each.active);
-    expect(one.map(({ model_id: model }) => model)).toEqual([completed.model_id]);
+    const active = (await admin.ok<unknown[]>("GET", "/models?active=true")) as Model[];
+    expect(active.map(({ model_id: model }) => model)).toEqual([completed.model_id]);
     await predicts();
   }, 600_000);
 

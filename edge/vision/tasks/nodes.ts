@@ -1,7 +1,7 @@
 // GPU nodes: introduced by a one-time code, known by a token, both kept as hashes only. A node is
 // live while it was heard of within a minute.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import type { Capabilities } from "../../../shared/tasks.ts";
@@ -125,11 +125,15 @@ export async function revokeNode(database: Database, nodeId: string): Promise<bo
   return rows.length > 0;
 }
 
+/** How many live nodes take tasks of a kind, as a subselect. */
+export const offering = (kind: string): SQL => sql`(SELECT count(*)::int FROM node
+  WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind})`;
+
 /** Live nodes that take tasks of a kind. */
 export async function offeringNodes(database: Database, kind: string): Promise<number> {
-  const { rows } = await database.execute<{ count: number }>(sql`
-    SELECT count(*)::int AS count FROM node
-     WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind}`);
+  const { rows } = await database.execute<{ count: number }>(
+    sql`SELECT ${offering(kind)} AS count`,
+  );
   return rows[0]?.count ?? 0;
 }
 

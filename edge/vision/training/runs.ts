@@ -18,6 +18,7 @@ import { idList } from "../auth/accounts.ts";
 import type { Parts } from "../auth/parts.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import { breaksReference, workspacePrefix } from "../projects/videos.ts";
+import { offering } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
 import { requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
@@ -68,6 +69,8 @@ export interface RunRow extends Record<string, unknown> {
   /** The newest epoch that is done. */
   last: RunEpoch | null;
   modelId: string | null;
+  /** Live nodes that train. */
+  nodes: number;
 }
 
 const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
@@ -77,7 +80,7 @@ const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
   r.best_epoch AS "bestEpoch", r.artifacts, r.stop_requested_at IS NOT NULL AS "stopRequested",
   r.created_by::text AS "createdBy", ${wireTime(sql`r.created_at`)} AS "createdAt",
   ${wireTime(sql`r.started_at`)} AS "startedAt", ${wireTime(sql`r.ended_at`)} AS "endedAt",
-  (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
+  ${offering("train")} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
   (SELECT id::text FROM model WHERE run_id = r.id ORDER BY round DESC LIMIT 1) AS "modelId"`;
 
 /** What the tasks of a run are part of. */
@@ -93,6 +96,8 @@ export const topicOf = ({ runId, round }: Pick<RunRow, "runId" | "round">) =>
 /** Where all objects of a run lie: nodes are given places in it, by the subject of their task. */
 export const folderOf = ({ workspaceId, runId }: Pick<RunRow, "workspaceId" | "runId">) =>
   `${workspacePrefix(workspaceId)}${subjectOf(runId).replaceAll(":", "/")}/`;
+
+const NO_TRAINER = "no GPU node that trains is there: npm run gpu-node says what it lacks";
 
 /** A run as it goes over the wire. */
 export const runRecord = (row: RunRow): TrainingRun => {
@@ -116,6 +121,7 @@ export const runRecord = (row: RunRow): TrainingRun => {
     loss: (isLive ? row.live.losses : null) ?? row.last?.losses ?? null,
     mAP: mAP50 === undefined || mAP === undefined ? null : { mAP50, "mAP50-95": mAP },
     eta_seconds: (isLive ? row.live.eta_seconds : null) ?? null,
+    waiting_for: isLive && row.nodes === 0 ? NO_TRAINER : null,
     best_metrics: row.bestMetrics,
     best_epoch: row.bestEpoch,
     model_id: row.modelId,
