@@ -50,6 +50,7 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Value writes(Info info, Work work);
 
   void end();
+  static void endOfNode(void* handle) { static_cast<Handle*>(handle)->end(); }
   void begin(int64_t serial);
   Engine& engine();
 
@@ -77,7 +78,7 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
     mailbox_ = std::make_unique<Mailbox>(env);
     thread_ = std::make_unique<Thread>();
     // Runs before Node frees what the thread sends to.
-    napi_add_env_cleanup_hook(env, [](void* handle) { static_cast<Handle*>(handle)->end(); }, this);
+    napi_add_env_cleanup_hook(env, &Handle::endOfNode, this);
     const auto make = [this, options = std::move(options)](Reporter&) {
       try {
         engine_ = std::make_unique<Engine>(options);
@@ -102,8 +103,7 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
 
 Handle::~Handle() {
   if (!thread_) return;
-  napi_remove_env_cleanup_hook(
-      env_, [](void* handle) { static_cast<Handle*>(handle)->end(); }, this);
+  napi_remove_env_cleanup_hook(env_, &Handle::endOfNode, this);
   end();
 }
 
