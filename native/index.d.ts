@@ -261,3 +261,25 @@ export function evaluateDetections(input: {
   /** Five numbers a box: class index, x1, y1, x2, y2. */
   truths: Float32Array[];
 }): Evaluation;
+
+/** What anchors learn, as the loss decides it, of predictions made elsewhere. */
+export function assignTargets(input: {
+  classes: number;
+  /** Of the input in pixels, multiples of 32; anchors are those of its three levels in turn. */
+  height: number;
+  width: number;
+  /** The one-to-one branch's rules instead of the one-to-many's. */
+  oneToOne: boolean;
+  images: number;
+  /** Corners in pixels: [images, 4, anchors]. */
+  boxes: Float32Array;
+  /** [images, classes, anchors]. */
+  logits: Float32Array;
+  /** [images, any, 5]: class index, x1, y1, x2, y2; class −1 is padding. */
+  truths: Float32Array;
+}): {
+  /** Target score, [images, anchors]: 0 without an object. */
+  scores: Float32Array;
+  /** Place of the object among its image's truths where the score is above 0. */
+  objects: Float32Array;
+};

@@ -50,7 +50,7 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Value writes(Info info, Work work);
 
   void end();
-  static void endOfNode(void* handle) { static_cast<Handle*>(handle)->end(); }
+  static void endAtExit(void* handle) { static_cast<Handle*>(handle)->end(); }
   void begin(int64_t serial);
   Engine& engine();
 
@@ -78,7 +78,7 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
     mailbox_ = std::make_unique<Mailbox>(env);
     thread_ = std::make_unique<Thread>();
     // Runs before Node frees what the thread sends to.
-    napi_add_env_cleanup_hook(env, &Handle::endOfNode, this);
+    napi_add_env_cleanup_hook(env, &Handle::endAtExit, this);
     const auto make = [this, options = std::move(options)](Reporter&) {
       try {
         engine_ = std::make_unique<Engine>(options);
@@ -103,7 +103,7 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
 
 Handle::~Handle() {
   if (!thread_) return;
-  napi_remove_env_cleanup_hook(env_, &Handle::endOfNode, this);
+  napi_remove_env_cleanup_hook(env_, &Handle::endAtExit, this);
   end();
 }
 
@@ -464,12 +464,19 @@ Napi::Value evaluateDetectionsJs(const Napi::CallbackInfo& info) {
   });
 }
 
+Napi::Value assignTargetsJs(const Napi::CallbackInfo& info) {
+  return thrown(info, [&](Napi::Env env) {
+    return toJs(env, assignTargets(readAssignment(info[0])));
+  });
+}
+
 Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   exports["Engine"] = Handle::define(env);
   exports["describe"] = Napi::Function::New(env, describeJs, "describe");
   exports["alive"] = Napi::Function::New(env, aliveJs, "alive");
   exports["evaluateDetections"] =
       Napi::Function::New(env, evaluateDetectionsJs, "evaluateDetections");
+  exports["assignTargets"] = Napi::Function::New(env, assignTargetsJs, "assignTargets");
   return exports;
 }
 

@@ -45,6 +45,8 @@ struct EvaluationInput {
   std::vector<std::vector<Truth>> truths;
 };
 EvaluationInput readEvaluation(const Napi::Value& value);
+/** A view of the caller's arrays, for a call that is done at once. */
+AssignmentInput readAssignment(const Napi::Value& value);
 /** A view of the caller's arrays, which `kept` keeps alive. */
 BatchView readBatch(const Napi::Value& value, bool boxes, std::vector<Napi::Object>& kept);
 
@@ -58,6 +60,7 @@ Napi::Value toJs(Napi::Env env, const EpochResult& result);
 Napi::Value toJs(Napi::Env env, const Evaluation& evaluation, double seconds);
 Napi::Value toJs(Napi::Env env, const RenderedBatch& batch);
 Napi::Value toJs(Napi::Env env, const Description& description);
+Napi::Value toJs(Napi::Env env, const Assignment& assignment);
 Napi::Value toJs(Napi::Env env, const std::vector<std::vector<Found>>& detections);
 
 }  // namespace vantage

@@ -100,6 +100,20 @@ struct ProbeResult {
   double seconds = 0;
 };
 
+/** Views of predictions made elsewhere: [images, 4 or classes, anchors], [images, objects, 5]. */
+struct AssignmentInput {
+  int classes = 0, height = 0, width = 0, images = 0;
+  int64_t anchors = 0, objects = 0;
+  bool oneToOne = false;
+  const float* boxes = nullptr;
+  const float* logits = nullptr;
+  const float* truths = nullptr;
+};
+struct Assignment {
+  std::vector<float> scores, objects;
+};
+Assignment assignTargets(const AssignmentInput& input);
+
 struct Parts;
 
 /** One engine; it is made, called and ended on one thread. */

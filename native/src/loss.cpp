@@ -21,21 +21,16 @@ struct Predictions {
 };
 
 Predictions predictionsOf(const BranchMaps& maps) {
-  std::vector<at::Tensor> distances, logits, centres;
+  std::vector<at::Tensor> distances, logits;
   for (size_t level = 0; level < maps.box.size(); ++level) {
-    const at::Tensor& box = maps.box[level];
-    const int64_t height = box.size(2), width = box.size(3);
     const double stride = kStrides[level];
-    const auto options = box.options().dtype(at::kFloat).requires_grad(false);
-    const auto row = at::arange(width, options).add_(0.5).mul_(stride);
-    const auto column = at::arange(height, options).add_(0.5).mul_(stride);
-    centres.push_back(at::stack({row.view({1, width}).expand({height, width}),
-                                 column.view({height, 1}).expand({height, width})})
-                          .flatten(1));
-    distances.push_back(box.to(at::kFloat).flatten(2) * stride);
+    distances.push_back(maps.box[level].to(at::kFloat).flatten(2) * stride);
     logits.push_back(maps.cls[level].to(at::kFloat).flatten(2));
   }
-  Predictions all{at::cat(distances, 2), {}, at::cat(logits, 2), at::cat(centres, 1)};
+  const at::Tensor& finest = maps.box[0];
+  const auto centres = anchorCentres(finest.size(2) * kStrides[0], finest.size(3) * kStrides[0],
+                                     finest.device());
+  Predictions all{at::cat(distances, 2), {}, at::cat(logits, 2), centres};
   all.boxes = at::cat({all.centres - all.distances.narrow(1, 0, 2),
                        all.centres + all.distances.narrow(1, 2, 2)}, 1);
   return all;
@@ -96,6 +91,21 @@ Claims claimsOf(const at::Tensor& boxes, const at::Tensor& logits, const at::Ten
 }
 
 }  // namespace
+
+at::Tensor anchorCentres(int64_t height, int64_t width, const at::Device& device) {
+  std::vector<at::Tensor> levels;
+  const auto options = at::TensorOptions(device).dtype(at::kFloat);
+  for (const double stride : kStrides) {
+    const auto middles = [&](int64_t side) {
+      return at::arange(side / static_cast<int64_t>(stride), options).add_(0.5).mul_(stride);
+    };
+    const auto x = middles(width), y = middles(height);
+    const int64_t columns = x.size(0), rows = y.size(0);
+    levels.push_back(at::stack({x.view({1, columns}).expand({rows, columns}),
+                                y.view({rows, 1}).expand({rows, columns})}).flatten(1));
+  }
+  return at::cat(levels, 1);
+}
 
 at::Tensor completeIou(const Corners& predicted, const Corners& truth) {
   const auto side = [](const at::Tensor& low, const at::Tensor& high) {

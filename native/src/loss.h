@@ -51,6 +51,9 @@ struct Targets {
 Targets assign(const at::Tensor& boxes, const at::Tensor& logits, const at::Tensor& centres,
                const at::Tensor& truths, AssignerSettings settings);
 
+/** Centres of an input's anchors in pixels, level by level: [2, A]. */
+at::Tensor anchorCentres(int64_t height, int64_t width, const at::Device& device);
+
 /** Loss of a branch; `truths` as for `assign`, on the maps' device. */
 BranchLoss branchLoss(const BranchMaps& maps, const at::Tensor& truths, AssignerSettings assigner,
                       const TrainingSettings& settings);

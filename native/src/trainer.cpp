@@ -101,7 +101,7 @@ class EpochRun {
  public:
   EpochRun(Parts& parts, int epoch, int from, int batches)
       : parts_(parts), training_(*parts.training), epoch_(epoch), watch_(parts.device),
-        start_(std::chrono::steady_clock::now()), reported_(start_) {
+        start_(std::chrono::steady_clock::now()), reported_(start_ - kReportEvery) {
     result_.batch = from;
     result_.batches = batches;
     skippedBefore_ = training_.optimizer.skipped();
@@ -174,6 +174,19 @@ class EpochRun {
 };
 
 }  // namespace
+
+Assignment assignTargets(const AssignmentInput& input) {
+  const auto view = [&](const float* values, at::IntArrayRef shape) {
+    return at::from_blob(const_cast<float*>(values), shape, at::kFloat);
+  };
+  const auto centres = anchorCentres(input.height, input.width, at::kCPU);
+  if (centres.size(1) != input.anchors) refuse("the boxes are of another number of anchors");
+  const auto targets = assign(view(input.boxes, {input.images, 4, input.anchors}),
+                              view(input.logits, {input.images, input.classes, input.anchors}),
+                              centres, view(input.truths, {input.images, input.objects, 5}),
+                              input.oneToOne ? kOneAnchor : kManyAnchors);
+  return {valuesOf(targets.score).values, valuesOf(targets.object).values};
+}
 
 EpochResult Engine::trainEpoch(int epoch, int from,
                                const std::function<void(const StepProgress&)>& progress) {

@@ -107,7 +107,11 @@ describe.skipIf(!native)("average precision", () => {
     const truths = Array.from({ length: 40 }, (_, at) => [at % 4, at, at, at + 10, at + 20]);
     const images = [0, 1, 2].map((image) => ({
       truths,
-      found: truths.map(([cls = 0, ...corners], at) => [...corners, 0.3 + at / 60 + image / 90, cls]),
+      found: truths.map(([cls = 0, ...corners], at) => [
+        ...corners,
+        0.3 + at / 60 + image / 90,
+        cls,
+      ]),
     }));
     const result = evaluated(4, ...images);
     expect(result.mAP50).toBe(1);
@@ -209,7 +213,9 @@ describe.skipIf(!native)("average precision", () => {
 
   it("holds for no image and no object", () => {
     const result = evaluated(2);
-    expect([result.mAP50, result.precision, result.confidence, result.images]).toEqual([0, 0, 0, 0]);
+    expect([result.mAP50, result.precision, result.confidence, result.images]).toEqual([
+      0, 0, 0, 0,
+    ]);
     expect(result.curves.f1.length).toBe(1_000);
   });
 

@@ -1,0 +1,50 @@
+// A detector of a few plain convolutions, whose numbers hardly grow on their way: what is left
+// between engine and reference is the losses' and the optimisers' own rounding.
+
+import type { DetectorGraph, GraphNode, HeadBranch } from "../../../shared/detector.ts";
+
+/** Both branches on three levels; with `normalized`, batch norm in the trunk. */
+export function smallGraph(classes: number, { normalized = false } = {}): DetectorGraph {
+  const nodes: GraphNode[] = [{ op: "input", layer: 0, channels: 3, stride: 1 }];
+  const conv = (name: string, input: number, channels: number, shape: Partial<Shape> = {}) => {
+    const { stride, layer } = nodes[input] as GraphNode;
+    const { kernel = 1, step = 1, groups = 1, silu = true, norm = false } = shape;
+    const place = { layer: shape.layer ?? layer, channels, stride: stride * step };
+    const node = { op: "conv", name, input, kernel, step, groups, normalized: norm, silu } as const;
+    return nodes.push({ ...node, ...place }) - 1;
+  };
+  let newest = 0;
+  const trunk = [8, 12, 16, 16, 24].map((channels, layer) => {
+    const shape = { kernel: 3, step: 2, norm: normalized, layer };
+    newest = conv(`layers.${layer}`, newest, channels, shape);
+    return newest;
+  });
+  const detach = (input: number) =>
+    nodes.push({ ...(nodes[input] as GraphNode), op: "detach", input } as GraphNode) - 1;
+  const branch = (which: string, levels: number[]): HeadBranch => ({
+    box: levels.map((level, at) => {
+      const name = `layers.23.${which}.box.${at}`;
+      const first = conv(`${name}.0`, level, 8, { kernel: 3, layer: 23 });
+      return conv(`${name}.1`, first, 4, { silu: false });
+    }),
+    cls: levels.map((level, at) => {
+      const name = `layers.23.${which}.cls.${at}`;
+      const { channels } = nodes[level] as GraphNode;
+      const first = conv(`${name}.0`, level, channels, { kernel: 3, groups: channels, layer: 23 });
+      return conv(`${name}.1`, first, classes, { silu: false });
+    }),
+  });
+  const levels = trunk.slice(2);
+  const o2m = branch("o2m", levels);
+  const o2o = branch("o2o", levels.map(detach));
+  return { variant: "det26n", task: "detection", classes, nodes, o2m, o2o };
+}
+
+interface Shape {
+  kernel: number;
+  step: number;
+  groups: number;
+  silu: boolean;
+  norm: boolean;
+  layer: number;
+}
