@@ -87,7 +87,8 @@ async function steps(twin: Twin, recipe: Recipe, count: number) {
     const wanted = new Map([...copied(state)].filter(([name]) => !deaf.has(name)));
     const most = worst(stateDistances(found, wanted, start));
     if (!(most.distance <= figures.way.distance)) figures.way = most;
-    const all = (of: (name: string) => number) => Math.hypot(...heard.map(of));
+    const all = (of: (name: string) => number) => Math.hypot(...learned.map(of));
+    const learned = heard.filter((name) => state.get(name)?.learns);
     const list = (of: Lists, name: string) => of.get(name) ?? [];
     const off = all((name) => norm(list(found, name), list(wanted, name)));
     const way = all((name) => norm(list(wanted, name), list(start, name)));
@@ -149,8 +150,10 @@ describe.skipIf(!native)("steps of det26n", () => {
         measured(`${name} ${optimizer}`, { ...figures, deaf: [...figures.deaf] });
         expect(figures.deaf.size).toBeLessThan(10);
         expect(figures.way.distance).toBeLessThan(wayMax);
+        expect(figures.whole).toBeLessThan(wholeMax);
         expect(figures.average.distance).toBeLessThan(wayMax);
-        expect(figures.losses).toBeLessThan(1e-3);
+        // Measured 8.6e-5 (AdamW) and 1.3e-5.
+        expect(figures.losses).toBeLessThan(3e-4);
       });
     },
   );
