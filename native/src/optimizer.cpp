@@ -54,7 +54,8 @@ void Optimizer::step(const Rates& rates) {
   at::NoGradGuard none;
   const bool musgd = settings_.optimizer == TrainingSettings::Optimizer::musgd;
   const bool adamw = settings_.optimizer == TrainingSettings::Optimizer::adamw;
-  const auto norm = gradients_.norm();
+  // `norm` adds up in one number on the CPU, and is then wrong in the fourth place.
+  const auto norm = gradients_.square().sum().sqrt_();
   const auto finite = norm.isfinite();
   taken_ = finite.to(at::kFloat);
   made_.add_(taken_);

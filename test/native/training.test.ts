@@ -1,0 +1,274 @@
+// Steps and epochs of the engine: it learns, a resumed run repeats an uninterrupted one to the bit,
+// gathered gradients add up, and what is not finite leaves no trace.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import type { Engine, TrainingOptions } from "../../native/index.d.ts";
+import {
+  batchOf,
+  fingerprint,
+  LIVELY,
+  learned,
+  native,
+  picture,
+  splitOf,
+  tensors,
+  valuesOf,
+  withEngine,
+} from "./training-world.ts";
+
+const SIZE = 64;
+const two = batchOf([picture(1, SIZE), picture(2, SIZE)], SIZE);
+const everything = tensors.map(({ name }) => name);
+
+/** Names and places of a file of safetensors. */
+function headerOf(path: string): string[] {
+  const bytes = readFileSync(path);
+  const length = Number(bytes.readBigUInt64LE(0));
+  return Object.keys(JSON.parse(bytes.subarray(8, 8 + length).toString()));
+}
+
+/** Trains an epoch and interrupts it as soon as a batch is done. */
+function beginEpoch(engine: Engine, epoch: number) {
+  const began = { interruptedAt: 0 };
+  const ended = engine.trainEpoch({ epoch, from: 0 }, () => {
+    began.interruptedAt ||= performance.now();
+    engine.interrupt();
+  });
+  return ended.then((result) => ({
+    result,
+    seconds: (performance.now() - began.interruptedAt) / 1e3,
+  }));
+}
+
+describe.skipIf(!native)("training", () => {
+  // Measured: 0.04 of 8.6 at first.
+  it("brings the loss of one batch to nearly nothing", { timeout: 120_000 }, async () => {
+    const steps = 120;
+    await withEngine({ epochs: steps, lr0: 0.005, lrf: 0.01, clipNorm: 10 }, async (engine) => {
+      const first = await engine.step(two, { epoch: 0, iteration: 0 });
+      expect(first.total).toBeGreaterThan(5);
+      let last = first;
+      for (let epoch = 1; epoch < steps; epoch++) {
+        last = await engine.step(two, { epoch, iteration: 0 });
+      }
+      expect(last.total).toBeLessThan(0.15);
+      expect(last.box).toBeLessThan(0.02);
+    });
+  });
+
+  it.each(["adamw", "sgd", "musgd"] as const)(
+    "goes on from a checkpoint to the same bits, with %s",
+    { timeout: 120_000 },
+    async (optimizer) => {
+      // Three batches make a step, so an epoch of eight leaves gradients for the next one.
+      const settings = { ...LIVELY, optimizer, nominalBatch: 6, warmupEpochs: 0, lr0: 0.001 };
+      const until = (engine: Engine, epoch: number, from = 0) =>
+        engine.trainEpoch({ epoch, from }, () => {});
+      await withEngine(settings, async (straight, folder) => {
+        const dataset = splitOf(folder, 16, SIZE);
+        const paths = ["end", "middle", "again"].map((name) => join(folder, name));
+        const [end, middle, again] = paths as [string, string, string];
+        await straight.setDataset("train", dataset);
+        await until(straight, 0);
+        const whole = await until(straight, 1);
+        await straight.checkpoint(end, { run: "one" });
+        const batch = await withEngine(settings, async (stopped) => {
+          await stopped.setDataset("train", dataset);
+          await until(stopped, 0);
+          const { result } = await beginEpoch(stopped, 1);
+          await stopped.checkpoint(middle, { run: "half" });
+          return result.batch;
+        });
+        expect(batch).toBeGreaterThan(0);
+        expect(batch).toBeLessThan(8);
+        const gathers = headerOf(middle).some((name) => name.startsWith("trainer.gradient."));
+        expect(gathers).toBe((8 + batch) % 3 !== 0);
+        await withEngine(settings, async (resumed) => {
+          expect(await resumed.restore(middle)).toEqual({ metadata: { run: "half" } });
+          await resumed.setDataset("train", dataset);
+          const rest = await until(resumed, 1, batch);
+          expect(rest.losses).toEqual(whole.losses);
+          await resumed.checkpoint(again, { run: "one" });
+        });
+        expect(readFileSync(again).equals(readFileSync(end))).toBe(true);
+      });
+    },
+  );
+
+  it("ends an epoch within a second of the interrupt, and trains on after it", async () => {
+    await withEngine({}, async (engine, folder) => {
+      await engine.setDataset("train", splitOf(folder, 40, SIZE));
+      const { result, seconds } = await beginEpoch(engine, 0);
+      expect(seconds).toBeLessThan(1);
+      expect(result.batch).toBeLessThan(20);
+      expect(result).toMatchObject({ batches: 20, images: 2 * result.batch, skipped: 0 });
+      const rest = await engine.trainEpoch({ epoch: 0, from: 18 }, () => {});
+      expect(rest).toMatchObject({ batch: 20, images: 4 });
+    });
+  });
+
+  it("tells where the time went, and the means of an epoch's batches", async () => {
+    await withEngine({}, async (engine, folder) => {
+      await engine.setDataset("train", splitOf(folder, 5, SIZE));
+      const seen: number[] = [];
+      const started = performance.now();
+      const result = await engine.trainEpoch(
+        { epoch: 0, from: 0 },
+        ({ batch, batches, ...rest }) => {
+          expect(batches).toBe(3);
+          expect(rest.imagesPerSecond).toBeGreaterThan(0);
+          expect(rest.memoryBytes).toBeGreaterThan(50e6);
+          seen.push(batch);
+        },
+      );
+      const took = (performance.now() - started) / 1e3;
+      expect(seen[0]).toBe(1);
+      expect(seen.at(-1)).toBe(3);
+      const { data, forward, backward, optimizer } = result.seconds;
+      for (const part of [data, forward, backward, optimizer]) expect(part).toBeGreaterThan(0);
+      expect(data + forward + backward + optimizer).toBeLessThan(took);
+      expect(result).toMatchObject({ batch: 3, images: 5, skipped: 0, lr: 0.002 });
+      expect(result.losses.total).toBeGreaterThan(0);
+    });
+  });
+
+  it("adds up the gradients of the batches that make a step", async () => {
+    const settings: Partial<TrainingOptions> = { optimizer: "sgd", momentum: 0, lr0: 1e-4 };
+    await withEngine({ ...settings, nominalBatch: 4 }, async (engine, folder) => {
+      await engine.setDataset("train", splitOf(folder, 4, SIZE));
+      const before = await valuesOf(engine, "model");
+      const sums = new Map<string, Float32Array>();
+      for (const batch of [0, 1]) {
+        await engine.losses(await engine.render({ epoch: 0, batch }), { o2mShare: 0.8 });
+        for (const [name, gradient] of await valuesOf(engine, "gradient")) {
+          const sum = sums.get(name) ?? new Float32Array(gradient.length);
+          sums.set(
+            name,
+            sum.map((value, at) => value + (gradient[at] as number)),
+          );
+        }
+      }
+      await engine.trainEpoch({ epoch: 0, from: 0 }, () => {});
+      let [off, moved] = [0, 0];
+      for (const [name, after] of await valuesOf(engine, "model")) {
+        for (const [at, value] of after.entries()) {
+          const step = value - (before.get(name)?.[at] as number);
+          const wanted = -1e-4 * (sums.get(name)?.[at] as number);
+          off += (step - wanted) ** 2;
+          moved += wanted ** 2;
+        }
+      }
+      // Weights are near 1 and steps near 1e-3: fp32 leaves so much of them.
+      expect(Math.sqrt(off / moved)).toBeLessThan(1e-3);
+      expect(moved).toBeGreaterThan(0);
+    });
+  });
+
+  it("leaves out a step whose gradients are not finite, as if it had not been", async () => {
+    const bad = { ...two, images: two.images.slice() };
+    bad.images[SIZE * SIZE] = Number.POSITIVE_INFINITY;
+    const states = [];
+    for (const batches of [
+      [two, two],
+      [two, bad, two],
+    ]) {
+      states.push(
+        await withEngine({ optimizer: "adamw", weightDecay: 0.1 }, async (engine) => {
+          for (const batch of batches) {
+            const losses = await engine.step(batch, { epoch: 0, iteration: 0 });
+            expect(Number.isFinite(losses.total)).toBe(batch === two);
+          }
+          const names = everything.filter((name) => !name.endsWith(".batches"));
+          return fingerprint(engine, "model", names);
+        }),
+      );
+    }
+    expect(states[1]).toBe(states[0]);
+  });
+
+  it("counts the steps that it left out of an epoch", async () => {
+    // A rate beyond any use: the second step's maps overflow.
+    const settings = { optimizer: "sgd", lr0: 1e9, momentum: 0 } as const;
+    await withEngine(settings, async (engine, folder) => {
+      await engine.setDataset("train", splitOf(folder, 6, SIZE));
+      expect(await engine.trainEpoch({ epoch: 0, from: 0 }, () => {})).toMatchObject({
+        skipped: 2,
+      });
+    });
+  });
+
+  it("learns of pictures without an object what background is", async () => {
+    await withEngine({}, async (engine) => {
+      const empty = { ...two, boxes: new Float32Array() };
+      const losses = await engine.losses(empty, { o2mShare: 0.8 });
+      expect(losses).toMatchObject({ box: 0, dfl: 0 });
+      expect(losses.cls).toBeGreaterThan(0);
+      expect(losses.total).toBeCloseTo(0.5 * losses.cls, 4);
+      const gradients = await valuesOf(engine, "gradient");
+      const box = learned.filter(
+        (name) => name.includes(".o2m.box.") || name.includes(".o2o.box."),
+      );
+      for (const name of box) expect(gradients.get(name)?.every((value) => value === 0)).toBe(true);
+    });
+  });
+
+  it("asks for losses without leaving a trace", async () => {
+    await withEngine({}, async (engine) => {
+      const before = await fingerprint(engine, "model");
+      const first = await engine.losses(two, { o2mShare: 0.8 });
+      expect(await engine.losses(two, { o2mShare: 0.8 })).toEqual(first);
+      const { bytes, seconds } = await engine.probe({ batch: 2, imageSize: SIZE });
+      expect(bytes).toBeGreaterThan(50e6);
+      expect(seconds).toBeGreaterThan(0);
+      expect(await fingerprint(engine, "model")).toBe(before);
+      expect(await fingerprint(engine, "ema")).toBe(before);
+    });
+  });
+
+  it("refuses what it cannot train on", async () => {
+    await withEngine({}, async (engine, folder) => {
+      const refused = (call: Promise<unknown>, code: string) =>
+        expect(call).rejects.toMatchObject({ name: "EngineError", code });
+      const boxed = (...box: number[]) => ({ ...two, boxes: Float32Array.from(box) });
+      const step = (batch: typeof two) => engine.step(batch, { epoch: 0, iteration: 0 });
+      await refused(
+        engine.trainEpoch({ epoch: 0, from: 0 }, () => {}),
+        "bad_argument",
+      );
+      await refused(step(boxed(2, 0, 1, 1, 9, 9)), "bad_argument");
+      await refused(step(boxed(0, 3, 1, 1, 9, 9)), "bad_argument");
+      await refused(step(boxed(0, 0, Number.NaN, 1, 9, 9)), "bad_argument");
+      await refused(engine.probe({ batch: 2, imageSize: 65 }), "bad_argument");
+      await engine.setDataset("train", splitOf(folder, 4, SIZE));
+      await refused(
+        engine.trainEpoch({ epoch: 0, from: 3 }, () => {}),
+        "bad_argument",
+      );
+      const path = join(folder, "adamw");
+      await engine.checkpoint(path, {});
+      await withEngine({ optimizer: "sgd" }, async (other) => {
+        const before = await fingerprint(other, "model");
+        await refused(other.restore(path), "bad_weights");
+        expect(await fingerprint(other, "model")).toBe(before);
+      });
+      await engine.save(path, {});
+      await refused(engine.restore(path), "bad_weights");
+    });
+  });
+
+  it("gives a checkpoint's averaged weights to an engine that loads it", async () => {
+    await withEngine({ emaUpdates: 1 }, async (engine, folder) => {
+      await engine.step(two, { epoch: 0, iteration: 0 });
+      await engine.checkpoint(join(folder, "checkpoint"), { run: "one" });
+      const average = await fingerprint(engine, "ema");
+      expect(average).not.toBe(await fingerprint(engine, "model"));
+      await withEngine({}, async (other) => {
+        const report = await other.load(join(folder, "checkpoint"));
+        expect(report).toMatchObject({ missing: [], unused: [], metadata: { run: "one" } });
+        expect(await fingerprint(other, "model")).toBe(average);
+      });
+    });
+  });
+});
