@@ -87,7 +87,8 @@ async function steps(twin: Twin, recipe: Recipe, count: number) {
     const wanted = new Map([...copied(state)].filter(([name]) => !deaf.has(name)));
     const most = worst(stateDistances(found, wanted, start));
     if (!(most.distance <= figures.way.distance)) figures.way = most;
-    const all = (of: (name: string) => number) => Math.hypot(...heard.map(of));
+    const all = (of: (name: string) => number) => Math.hypot(...learned.map(of));
+    const learned = heard.filter((name) => state.get(name)?.learns);
     const list = (of: Lists, name: string) => of.get(name) ?? [];
     const off = all((name) => norm(list(found, name), list(wanted, name)));
     const way = all((name) => norm(list(wanted, name), list(start, name)));
@@ -128,11 +129,11 @@ describe.skipIf(!native)("ten steps of a small graph", () => {
 describe.skipIf(!native)("steps of det26n", () => {
   it.each([
     // A step of AdamW is nearly the gradient's sign: where it is about 0, rounding decides, and a
-    // short tensor shows it (measured 3.8e-2 of 32 values; WHOLE of all).
-    { name: "half of it", optimizer: "adamw", count: 10, lr0: 1e-4, wayMax: 0.3, wholeMax: 1e-2 },
-    // Measured 1.6e-4 and WSGD.
+    // short tensor shows it. Measured 3.8e-2 of one of 32 values, 6.4e-3 of all together.
+    { name: "half of it", optimizer: "adamw", count: 10, lr0: 1e-4, wayMax: 0.3, wholeMax: 2e-2 },
+    // Measured 1.6e-4 and 1.6e-4.
     { name: "half of it", optimizer: "sgd", count: 10, lr0: 1e-3, wayMax: 5e-4, wholeMax: 5e-4 },
-    // Measured 1.5e-4 and WMUSGD, and as much for two steps of the whole.
+    // Measured 1.5e-4 and 1.1e-4, and for two steps of all of it 1.5e-4 and 1.5e-4.
     { name: "half of it", optimizer: "musgd", count: 10, lr0: 1e-3, wayMax: 5e-4, wholeMax: 5e-4 },
     { name: "all of it", optimizer: "musgd", count: 2, lr0: 1e-3, wayMax: 5e-4, wholeMax: 5e-4 },
   ] as const)(
@@ -149,8 +150,10 @@ describe.skipIf(!native)("steps of det26n", () => {
         measured(`${name} ${optimizer}`, { ...figures, deaf: [...figures.deaf] });
         expect(figures.deaf.size).toBeLessThan(10);
         expect(figures.way.distance).toBeLessThan(wayMax);
+        expect(figures.whole).toBeLessThan(wholeMax);
         expect(figures.average.distance).toBeLessThan(wayMax);
-        expect(figures.losses).toBeLessThan(1e-3);
+        // Measured 8.6e-5 (AdamW) and 1.3e-5.
+        expect(figures.losses).toBeLessThan(3e-4);
       });
     },
   );
