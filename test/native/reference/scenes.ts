@@ -64,16 +64,49 @@ export function randomTruths(
   });
 }
 
-/** Norm of the difference, of the norm of what is expected. */
+/** Length of the difference, of the length of what is expected. */
 export function distance(found: ArrayLike<number>, expected: ArrayLike<number>): number {
-  if (found.length !== expected.length) return Number.POSITIVE_INFINITY;
-  let [apart, whole] = [0, 0];
-  for (let at = 0; at < expected.length; at++) {
-    const value = expected[at] as number;
-    apart += ((found[at] as number) - value) ** 2;
-    whole += value ** 2;
+  return norm(found, expected) / Math.max(norm(expected), Number.MIN_VALUE);
+}
+
+/** Length of a list of numbers, or of the difference of two. */
+export function norm(one: ArrayLike<number>, other?: ArrayLike<number>): number {
+  if (other && one.length !== other.length) return Number.NaN;
+  let squares = 0;
+  for (let at = 0; at < one.length; at++) {
+    squares += ((one[at] as number) - (other ? (other[at] as number) : 0)) ** 2;
   }
-  if (Number.isNaN(apart)) return Number.POSITIVE_INFINITY;
-  if (whole === 0) return apart === 0 ? 0 : Number.POSITIVE_INFINITY;
-  return Math.sqrt(apart / whole);
+  return Math.sqrt(squares);
+}
+
+export type Lists = ReadonlyMap<string, ArrayLike<number>>;
+
+/** Distances of gradients by name; what is nothing beside all the others cannot be far off. */
+export function gradientDistances(found: Lists, expected: Lists): Map<string, number> {
+  const whole = Math.hypot(...[...expected.values()].map((values) => norm(values)));
+  return new Map(
+    [...expected].map(
+      ([name, values]) =>
+        [
+          ...[
+            name,
+            norm(found.get(name) ?? [], values) / Math.max(norm(values), 1e-4 * whole, 1e-12),
+          ],
+        ] as [string, number],
+    ),
+  );
+}
+
+/**
+ * Of states by name: how far apart they are, of the way from the start. A thousandth of a tensor's
+ * own length is added to its way, as single precision cannot hold a shorter one exactly.
+ */
+export function stateDistances(found: Lists, expected: Lists, start: Lists): Map<string, number> {
+  return new Map(
+    [...expected].map(([name, values]) => {
+      const from = start.get(name) ?? [];
+      const way = norm(values, from) + 1e-3 * norm(from);
+      return [name, norm(found.get(name) ?? [], values) / Math.max(way, 1e-12)];
+    }),
+  );
 }

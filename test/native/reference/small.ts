@@ -1,5 +1,6 @@
-// A detector of a few plain convolutions, whose numbers hardly grow on their way: what is left
-// between engine and reference is the losses' and the optimisers' own rounding.
+// Graphs that cost less: a few plain convolutions, whose numbers hardly grow on their way, so that
+// what is left between engine and reference is the losses' and the optimisers' own rounding; and a
+// family member with half its channels.
 
 import type { DetectorGraph, GraphNode, HeadBranch } from "../../../shared/detector.ts";
 
@@ -47,4 +48,23 @@ interface Shape {
   silu: boolean;
   norm: boolean;
   layer: number;
+}
+
+/** The same graph with half the channels everywhere but where it begins and ends. */
+export function halved(graph: DetectorGraph): DetectorGraph {
+  const ends = [graph.o2m, graph.o2o].flatMap((branch) => [
+    ...(branch ? [...branch.box, ...branch.cls] : []),
+  ]);
+  const half = (count: number) => count / 2;
+  const nodes = graph.nodes.map((node, at): GraphNode => {
+    if (node.op === "input" || ends.includes(at)) return node;
+    const channels = half(node.channels);
+    if (node.op === "slice") return { ...node, channels, from: half(node.from), to: half(node.to) };
+    if (node.op === "conv") {
+      return { ...node, channels, groups: node.groups > 1 ? half(node.groups) : 1 };
+    }
+    if (node.op !== "attention" && node.op !== "values") return { ...node, channels };
+    return { ...node, channels, key: half(node.key), value: half(node.value) };
+  });
+  return { ...graph, nodes };
 }

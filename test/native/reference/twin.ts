@@ -5,12 +5,18 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Engine, HeadMaps, Maps, TrainingOptions } from "../../../native/index.d.ts";
-import type { Native } from "../../../native/load.ts";
+import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../../native/load.ts";
 import { type DetectorGraph, stateTensors } from "../../../shared/detector.ts";
 import { type BranchMaps, type DetectorMaps, type State, stateOf } from "./forward.ts";
 import type { Recipe } from "./optimizer.ts";
 import { distance } from "./scenes.ts";
 import { randomWeights, type Weights, writeWeights } from "./weights.ts";
+
+Object.assign(process.env, ENGINE_ENVIRONMENT);
+const loaded = loadEngine();
+if ("missing" in loaded) process.stderr.write(`SKIPPED: ${loaded.missing}\n`);
+/** Undefined where the engine is not built. */
+export const native = ("native" in loaded ? loaded.native : undefined) as Native;
 
 export interface Twin {
   engine: Engine;
@@ -20,7 +26,6 @@ export interface Twin {
 
 /** Calls with an engine that has loaded seeded weights; frees it whatever happens. */
 export async function withTwin<Result>(
-  native: Native,
   options: { graph: DetectorGraph; seed: number; weights?: Weights; training?: TrainingOptions },
   work: (twin: Twin) => Promise<Result>,
 ): Promise<Result> {
@@ -88,5 +93,26 @@ export function mapDistances(found: Maps, expected: DetectorMaps): Map<string, n
   return distances;
 }
 
-export const worst = (distances: ReadonlyMap<string, number>): [string, number] =>
-  [...distances].reduce((so, entry) => (entry[1] > so[1] ? entry : so), ["none", 0]);
+/** The largest of distances, and whose it is; NaN is the largest of all. */
+export function worst(distances: ReadonlyMap<string, number>): { name: string; distance: number } {
+  const order = ([, distance]: [string, number]) =>
+    Number.isNaN(distance) ? Number.POSITIVE_INFINITY : distance;
+  const [name, distance] = [...distances].sort((a, b) => order(b) - order(a))[0] ?? ["none", 0];
+  return { name, distance };
+}
+
+/** The engine's tensors of those names. */
+export async function tensorsOf(
+  engine: Engine,
+  of: "model" | "ema" | "gradient",
+  names: Iterable<string>,
+): Promise<Map<string, Float32Array>> {
+  const tensors = new Map<string, Float32Array>();
+  for (const name of names) tensors.set(name, (await engine.tensor(name, of)).values);
+  return tensors;
+}
+
+/** Prints what a tolerance is stated from, where GOLDEN_FIGURES is set. */
+export function measured(name: string, value: unknown): void {
+  if (process.env.GOLDEN_FIGURES) process.stderr.write(`${name}: ${JSON.stringify(value)}\n`);
+}

@@ -1,0 +1,264 @@
+// The engine's targets, losses and gradients against the reference's: on a small graph, where
+// rounding hardly grows, over many random scenes; and on det26n over scenes chosen to be hard.
+
+import { describe, expect, it } from "vitest";
+import { type DetectorGraph, detectorGraph } from "../../shared/detector.ts";
+import { assign, MANY, ONE, type Truth } from "./reference/assigner.ts";
+import { type Anchor, anchorsOf, type Corners } from "./reference/boxes.ts";
+import { forward } from "./reference/forward.ts";
+import { detectorLoss, GAINS } from "./reference/loss.ts";
+import type { Recipe } from "./reference/optimizer.ts";
+import { gradientDistances, pictures, randomTruths } from "./reference/scenes.ts";
+import { smallGraph } from "./reference/small.ts";
+import { backward, filled } from "./reference/tensor.ts";
+import {
+  measured,
+  native,
+  type Twin,
+  tensorsOf,
+  trainingOf,
+  withTwin,
+  worst,
+} from "./reference/twin.ts";
+import { type Random, randomWeights, seeded, uniform } from "./reference/weights.ts";
+
+const RECIPE: Recipe = {
+  ...{ optimizer: "sgd", epochs: 5, batch: 2, lr0: 0.01, lrf: 0.1, cosine: false },
+  ...{ momentum: 0.9, weightDecay: 5e-4, warmupEpochs: 0, warmupMomentum: 0.8 },
+  ...{ warmupBiasLr: 0.1, nominalBatch: 64, clipNorm: 10, emaDecay: 0.9999, emaUpdates: 2000 },
+};
+
+interface Scene {
+  height: number;
+  width: number;
+  truths: readonly (readonly Truth[])[];
+}
+
+/** Distances of the items, small ones beside one, and of the gradients. */
+async function compare({ engine, state, graph }: Twin, seed: number, scene: Scene, share: number) {
+  const { height, width, truths } = scene;
+  const made = pictures(seed, scene, truths);
+  const found = await engine.losses(made.batch, { o2mShare: share });
+  for (const tensor of state.values()) tensor.forget();
+  const maps = forward(graph, state, made.images, { training: true });
+  const loss = detectorLoss(maps, { truths: made.truths, height, width, gains: GAINS }, share);
+  backward(loss.total);
+  const expected = {
+    total: loss.total.item / truths.length,
+    ...{ box: loss.o2o.box.item, cls: loss.o2o.cls.item, dfl: loss.o2o.dfl.item },
+  };
+  const items = new Map(
+    (["total", "box", "cls", "dfl"] as const).map((item) => {
+      const apart = Math.abs(found[item] - expected[item]);
+      return [item, apart / Math.max(expected[item], 1)] as const;
+    }),
+  );
+  const slopes = new Map(
+    [...state].flatMap(([name, tensor]) => (tensor.learns ? [[name, tensor.gradient]] : [])),
+  ) as ReadonlyMap<string, Float64Array>;
+  const gradients = await tensorsOf(engine, "gradient", slopes.keys());
+  return { items: worst(items), gradients: worst(gradientDistances(gradients, slopes)) };
+}
+
+/** Objects of all sizes, thin ones and tiny ones, in and across the frame, at times on the grid. */
+function scattered(random: Random, { height, width }: Omit<Scene, "truths">): Truth[] {
+  const step = random() < 0.3 ? 4 : 0;
+  const laid = (value: number) => (step ? Math.round(value / step) * step : value);
+  return Array.from({ length: Math.floor(12 * random() * random()) }, () => {
+    const side = (of: number) => (random() < 0.3 ? 2 + 8 * random() : 4 + of * random());
+    const [w, h] = [laid(side(width)), laid(side(height))];
+    const x = laid((1.3 * random() - 0.15) * width - w / 2);
+    const y = laid((1.3 * random() - 0.15) * height - h / 2);
+    return { classIndex: Math.floor(3 * random()), box: [x, y, x + w, y + h] };
+  });
+}
+
+/** Weights under which a branch's boxes reach from `from` to `to` cells to each side. */
+function reaching(graph: DetectorGraph, seed: number, [from, to]: readonly [number, number]) {
+  const random = seeded(seed);
+  const weights = randomWeights(graph, seed);
+  for (const [name, values] of weights) {
+    if (/\.box\.\d\.1\.bias$/.test(name)) {
+      weights.set(
+        name,
+        values.map(() => uniform(random, from, to)),
+      );
+    }
+  }
+  return weights;
+}
+
+/** Of the items of a small graph: measured 8.5e-7; of its gradients 5.6e-5. */
+const SMALL_ITEMS_MAX = 3e-6;
+const SMALL_GRADIENTS_MAX = 2e-4;
+
+describe.skipIf(!native)("losses and gradients of a small graph", () => {
+  it.each([
+    ["about two cells to each side", 1, [1.5, 2.5]],
+    ["that may be turned over", 2, [-1, 2]],
+    ["smaller than a cell", 3, [0, 0.8]],
+    ["of all sizes", 4, [0, 6]],
+  ] as const)("whose boxes are %s, in 25 random scenes", async (_, seed, reach) => {
+    const graph = smallGraph(3);
+    const weights = reaching(graph, seed, reach);
+    const training = trainingOf(RECIPE, 64);
+    const random = seeded(seed);
+    const [items, gradients] = [new Map<string, number>(), new Map<string, number>()];
+    await withTwin({ graph, seed, weights, training }, async (twin) => {
+      for (let at = 0; at < 25; at++) {
+        const side = () => 32 * (1 + Math.floor(4 * random()));
+        const frame = { height: side(), width: side() };
+        const count = 1 + Math.floor(3 * random());
+        const truths = Array.from({ length: count }, () => scattered(random, frame));
+        const most = await compare(twin, at, { ...frame, truths }, random());
+        items.set(`${at} ${most.items.name}`, most.items.distance);
+        gradients.set(`${at} ${most.gradients.name}`, most.gradients.distance);
+      }
+    });
+    measured(`boxes ${reach}`, [worst(items), worst(gradients)]);
+    expect(worst(items).distance).toBeLessThan(SMALL_ITEMS_MAX);
+    expect(worst(gradients).distance).toBeLessThan(SMALL_GRADIENTS_MAX);
+  });
+});
+
+const truth = (classIndex: number, ...box: [number, number, number, number]): Truth => ({
+  ...{ classIndex, box },
+});
+const SQUARE = { height: 64, width: 64 };
+const several = (count: number) =>
+  [3, 4, 5, 6].map((seed) => randomTruths(seed, count, { ...SQUARE, classes: 3 }));
+const HARD: Record<string, Scene> = {
+  "several objects": { ...SQUARE, truths: several(3) },
+  "no object at all": { ...SQUARE, truths: [[], [], [], []] },
+  "objects in one picture of two": {
+    ...{ height: 64, width: 96 },
+    truths: [[], [truth(2, 10.5, 9.25, 70.1, 60.3)]],
+  },
+  "objects smaller than a cell": {
+    ...SQUARE,
+    truths: [
+      [truth(0, 10.1, 11.2, 15.3, 14.9), truth(1, 33.3, 35.1, 37.9, 60.2)],
+      [truth(2, 50.2, 1.3, 53.4, 4.1), truth(2, 20.3, 30.7, 21.1, 31.2)],
+      ...[[], []],
+    ],
+  },
+  "a crowd, twins among them": {
+    ...SQUARE,
+    truths: [
+      [0, 1, 2, 3, 4, 5].map((at) =>
+        truth(at % 3, 6.3 + 3.1 * at, 8.7 + 2.3 * at, 36.9 + 3.7 * at, 40.1 + 1.9 * at),
+      ),
+      [truth(0, 20, 20, 60, 50), truth(0, 20, 20, 60, 50), truth(1, 22, 21, 58, 52)],
+      ...several(4).slice(0, 2),
+    ],
+  },
+  "objects that leave the frame": {
+    ...SQUARE,
+    truths: [
+      [truth(1, -20.2, -10.4, 30.7, 25.3), truth(0, 50.3, 40.1, 90.2, 100.7)],
+      [truth(2, -5.5, 10.5, 70.5, 50.5)],
+      ...several(2).slice(2),
+    ],
+  },
+};
+
+/** Of det26n's items: measured 1.7e-5; of its gradients 1.6e-4. */
+const ITEMS_MAX = 5e-5;
+const GRADIENTS_MAX = 5e-4;
+
+describe.skipIf(!native)("losses and gradients of det26n", () => {
+  it.each(Object.keys(HARD))("with %s", async (name) => {
+    const graph = detectorGraph("det26n", 3);
+    await withTwin({ graph, seed: 1, training: trainingOf(RECIPE, 64) }, async (twin) => {
+      const most = await compare(twin, 5, HARD[name] as Scene, 0.6);
+      measured(name, most);
+      expect(most.items.distance).toBeLessThan(ITEMS_MAX);
+      expect(most.gradients.distance).toBeLessThan(GRADIENTS_MAX);
+    });
+  });
+});
+
+/** Of a target's score: measured 1.6e-6. */
+const TARGET_MAX = 5e-6;
+
+interface Predictions {
+  anchors: readonly Anchor[];
+  boxes: Corners[];
+  logits: number[][];
+  truths: Truth[];
+}
+
+function assigned(
+  { anchors, boxes, logits, truths }: Predictions,
+  oneToOne: boolean,
+  side: number,
+) {
+  const count = anchors.length;
+  const found = native.assignTargets({
+    ...{ classes: 3, height: side, width: side, oneToOne, images: 1 },
+    boxes: Float32Array.from({ length: 4 * count }, (_, at) => {
+      const box = boxes[at % count] as Corners;
+      return box[Math.floor(at / count)] as number;
+    }),
+    logits: Float32Array.from({ length: 3 * count }, (_, at) => {
+      const own = logits[at % count] as number[];
+      return own[Math.floor(at / count)] as number;
+    }),
+    truths: Float32Array.from([
+      ...truths.flatMap(({ classIndex, box }) => [classIndex, ...box]),
+      // Padding, which nothing may learn.
+      ...[-1, 0, 0, side, side],
+    ]),
+  });
+  const expected = assign(
+    {
+      anchors,
+      box: (anchor) => boxes[anchor] as Corners,
+      logit: (anchor, classIndex) => logits[anchor]?.[classIndex] as number,
+    },
+    truths,
+    oneToOne ? ONE : MANY,
+  );
+  return { found, expected };
+}
+
+describe.skipIf(!native)("targets", () => {
+  it.each([
+    ["the one-to-one", true, 0],
+    ["the one-to-many", false, 0],
+    ["the one-to-one", true, 8],
+    ["the one-to-many", false, 8],
+  ] as const)("of %s branch (%s) on a grid of %i px, in 100 random scenes", (_, oneToOne, grid) => {
+    const side = 96;
+    const maps = [8, 16, 32].map((stride) => filled([1, 4, side / stride, side / stride]));
+    const anchors = anchorsOf(maps);
+    let most = 0;
+    for (let seed = 0; seed < 100; seed++) {
+      const random = seeded(seed);
+      const laid = (value: number) => Math.fround(grid ? Math.round(value / grid) * grid : value);
+      const around = (x: number, y: number, reach: number): Corners => {
+        const far = () => laid(reach * (0.3 + random()));
+        return [x - far(), y - far(), x + far(), y + far()].map(Math.fround) as never as Corners;
+      };
+      const truths = Array.from({ length: Math.floor(8 * random()) }, () => ({
+        classIndex: Math.floor(3 * random()),
+        box: around(laid(side * random()), laid(side * random()), random() < 0.3 ? 6 : 40),
+      })).filter(({ box: [x1, y1, x2, y2] }) => x2 > x1 && y2 > y1);
+      // On a grid, boxes and scores repeat, so that anchors tie and the lower one has to win.
+      const boxes = anchors.map(({ x, y }) => around(x, y, 40));
+      const logits = anchors.map(() =>
+        [0, 1, 2].map(() => (grid ? Math.round(2 * random()) : uniform(random, -4, 2))),
+      );
+      const { found, expected } = assigned({ anchors, boxes, logits, truths }, oneToOne, side);
+      const wanted = new Map(expected.map((positive) => [positive.anchor, positive]));
+      for (const anchor of anchors.keys()) {
+        const { target, truth: object } = wanted.get(anchor) ?? { target: 0, truth: -1 };
+        const apart = Math.abs((found.scores[anchor] as number) - target);
+        most = Math.max(most, apart);
+        if (target > TARGET_MAX) expect([seed, found.objects[anchor]]).toEqual([seed, object]);
+      }
+    }
+    measured(`targets, one to one ${oneToOne}, grid ${grid}`, most);
+    expect(most).toBeLessThan(TARGET_MAX);
+  });
+});
