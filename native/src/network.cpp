@@ -182,12 +182,14 @@ NetworkMaps Network::forward(const at::Tensor& images, Pass pass) {
     if (graph_.semantic >= 0) wanted[graph_.semantic] = &maps.semantic;
   }
 
+  // Values of a pixel side by side: what convolutions like on every device.
+  const at::Tensor pixels = images.contiguous(at::MemoryFormat::ChannelsLast);
   std::vector<at::Tensor> counters;
   for (size_t place = 0; place < count; ++place) {
     if (!needed[place]) continue;
     const Node& node = graph_.nodes[place];
     const int at = static_cast<int>(place);
-    results[place] = node.op == Op::input ? images : run(node, at, results, pass);
+    results[place] = node.op == Op::input ? pixels : run(node, at, results, pass);
     if (node.op == Op::conv && node.normalized)
       counters.push_back(state_[first_[place] + kNormTensors - 1].tensor);
     const auto want = wanted.find(at);

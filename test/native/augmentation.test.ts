@@ -1,5 +1,5 @@
-// Augmented batches, looked at pixel by pixel. Goal: wherever a rectangle's colour went, its box went
-// with it; an image depends on seed, epoch and place alone; and each step is what its name says.
+// Augmented batches, looked at pixel by pixel. Goal: wherever a rectangle's colour went, its box
+// went too; an image depends on seed, epoch and place alone; and each step is what its name says.
 
 import { describe, expect, it } from "vitest";
 import type { Augmentation, Engine } from "../../native/index.d.ts";

@@ -1,5 +1,5 @@
-// From a dataset's file to pixels. Goal: letterboxed pixels are exact, an image is the same whatever
-// thread, batch or resume makes it, and the GPU's pixels are the CPU's.
+// From a dataset's file to pixels. Goal: letterboxed pixels are exact, an image is the same on
+// whatever thread, in whatever batch, and the GPU's pixels are the CPU's.
 
 import { describe, expect, it } from "vitest";
 import type { Augmentation, Batch } from "../../native/index.d.ts";
