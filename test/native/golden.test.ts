@@ -1,13 +1,17 @@
 // The engine against the reference: every map of the forward pass, and detections. Tolerances are a
 // small factor above what was measured with libtorch 1.13.1 on the CPU, which stands beside them.
 
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import { detectorGraph, VARIANTS } from "../../shared/detector.ts";
+import { detectorGraph, stateTensors, VARIANTS } from "../../shared/detector.ts";
 import { forward, tensorOf } from "./reference/forward.ts";
 import { endToEnd, type Found } from "./reference/prediction.ts";
 import { pictures } from "./reference/scenes.ts";
 import { halved } from "./reference/small.ts";
 import { mapDistances, measured, native, withTwin, worst } from "./reference/twin.ts";
+import { readSafetensors } from "./reference/weights.ts";
 
 /** With running statistics: measured 3.9e-7. */
 const MAP_MAX = 1e-6;
@@ -53,6 +57,41 @@ describe.skipIf(!native)("forward", () => {
       });
     },
   );
+});
+
+describe.skipIf(!native)("first weights", () => {
+  it.each([
+    // Facts 1.4's own figures.
+    [80, [-11.537, -10.15, -8.764]],
+    [1, [-7.155, -5.768, -4.382]],
+  ])("of %i classes: biases by level, equal branches, neutral norms", async (classes, biases) => {
+    const graph = detectorGraph("det26n", classes);
+    const folder = mkdtempSync(join(tmpdir(), "vantage-first-"));
+    const engine = new native.Engine({ graph, device: "cpu", seed: 3, threads: 1 });
+    try {
+      const path = join(folder, "first.safetensors");
+      await engine.save(path, {});
+      const weights = readSafetensors(path);
+      expect([...weights.keys()].toSorted()).toEqual(
+        stateTensors(graph)
+          .map(({ name }) => name)
+          .toSorted(),
+      );
+      for (const [name, values] of weights) {
+        const same = (value: number) => values.every((one) => Math.abs(one - value) < 1e-3);
+        const [, part, level] = name.match(/\.(box|cls)\.(\d)\.[24]\.bias$/) ?? [];
+        if (part === "box") expect([name, same(2)]).toEqual([name, true]);
+        if (part === "cls")
+          expect([name, same(biases[Number(level)] as number)]).toEqual([name, true]);
+        if (/norm\.(weight|variance)$/.test(name)) expect([name, same(1)]).toEqual([name, true]);
+        if (/norm\.(bias|mean|batches)$/.test(name)) expect([name, same(0)]).toEqual([name, true]);
+        if (name.includes(".o2m.")) expect(weights.get(name.replace("o2m", "o2o"))).toEqual(values);
+      }
+    } finally {
+      await engine.close();
+      rmSync(folder, { recursive: true });
+    }
+  });
 });
 
 /** Largest differences of a score, and of a corner in pixels: measured 1e-7 and 2.2e-5. */
