@@ -92,10 +92,12 @@ export function arrange(weights: readonly Weights[], graph: DetectorGraph): Arra
     const unused = weights.filter(({ name }) => !known.has(name)).map(({ name }) => name);
     return completed(named, graph, { how: ["Matched by name."], unused });
   }
+  // Counters have no shape, and not every file has them.
+  const shaped = weights.filter(({ shape }) => shape.length > 0);
   for (const [order, what] of ordersOf(graph)) {
-    const renamed = byOrder(weights, order);
+    const renamed = byOrder(shaped, order);
     if (!renamed) continue;
-    const how = [`Matched by order: all ${weights.length} shapes are ${what}, under other names.`];
+    const how = [`Matched by order: all ${shaped.length} shapes are ${what}, under other names.`];
     return completed(renamed, graph, { how, unused: [] });
   }
   return null;

@@ -88,22 +88,27 @@ export interface Begun {
 export async function begin(parts: StartParts, batchMax: number | null): Promise<Begun> {
   const { report, payload } = parts;
   const refused: string[] = [];
+  let told = 0;
+  const tell = () => {
+    for (; told < refused.length; told++) report.say(`A checkpoint is not used: ${refused[told]}.`);
+  };
   for await (const found of checkpointsOf(parts, refused)) {
+    tell();
     const begun = await resumed(parts, found, batchMax).catch((thrown: unknown) => {
       const code = engineCode(thrown);
       if (code !== "bad_weights" && code !== "io_failed") throw thrown;
       refused.push((thrown as Error).message);
       return null;
     });
-    for (const why of refused.splice(0)) report.say(`A checkpoint is not used: ${why}`);
     if (begun) return begun;
   }
+  tell();
   const reasons = refused.join("; ");
   if (payload.resume) {
     const detail = `the run cannot go on from where it was: ${reasons || "its checkpoint is lost"}`;
     throw new TaskFailure("bad_checkpoint", detail);
   }
-  if (reasons) report.say(`No checkpoint can be used (${reasons}): beginning anew.`);
+  if (reasons) report.say("No checkpoint can be used: beginning anew.");
   return fresh(parts, batchMax);
 }
 
