@@ -82,7 +82,7 @@ interface Arranged {
   unused: string[];
 }
 
-/** The weights under the graph's names, or null where neither names nor order say which is which. */
+/** The weights under the graph's names; null where neither names nor order say which is which. */
 export function arrange(weights: readonly Weights[], graph: DetectorGraph): Arranged | null {
   const convs = graph.nodes.filter(isConv);
   const known = new Set(stateTensors(graph).map(({ name }) => name));

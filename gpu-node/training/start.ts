@@ -112,7 +112,7 @@ export async function begin(parts: StartParts, batchMax: number | null): Promise
   return fresh(parts, batchMax);
 }
 
-/** Checkpoints to try, the furthest first; that of the store is fetched only when its turn comes. */
+/** Checkpoints to try, the furthest first; the store's is fetched only when its turn comes. */
 async function* checkpointsOf(parts: StartParts, refused: string[]): AsyncGenerator<Found> {
   const { folder, payload } = parts;
   const fits = fitsOf(parts);
@@ -217,7 +217,7 @@ async function fresh(parts: StartParts, batchMax: number | null): Promise<Begun>
     const state: RunState = {
       ...{ run_id: payload.run_id, dataset_sha256: data.sha256, classes: data.classes },
       ...{ variant: graph.variant, epoch: 0, batch: 0, resolved, history: [], best: null },
-      line: report.line,
+      ...{ learning_rate: options.lr0, line: report.line },
     };
     return { engine, options, parameters, state };
   } catch (thrown) {

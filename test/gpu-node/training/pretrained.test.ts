@@ -1,6 +1,6 @@
-// First weights from files of other makers. Goal: what fits is taken where it belongs, by name or by
-// an order that leaves no doubt; what does not is said; a file that lies is refused and nothing in
-// it is run.
+// First weights from files of other makers. Goal: what fits is taken where it belongs, by name or
+// by an order that leaves no doubt; what does not is said; a file that lies is refused and nothing
+// in it is run.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";

@@ -231,7 +231,7 @@ describe.skipIf(!native)("a stop", () => {
 
 describe.skipIf(!native)("weights that overflow", () => {
   it("end the run with the reason and advice", async () => {
-    const { payload } = await drawnDataset(service, { epochs: 30, batch_size: 1 }, few);
+    const { payload } = await drawnDataset(service, { epochs: 6, batch_size: 1 }, few);
     const graph = detectorGraph("det26n", 2);
     const engine = new (native as NonNullable<typeof native>).Engine({
       ...{ graph, device: "cpu", seed: 0, threads: 1 },
@@ -243,7 +243,7 @@ describe.skipIf(!native)("weights that overflow", () => {
     const bytes = readFileSync(path);
     const header = Number(bytes.readBigUInt64LE());
     for (let at = 8 + header; at + 4 <= bytes.length; at += 4) {
-      bytes.writeFloatLE(bytes.readFloatLE(at) * 1e36, at);
+      bytes.writeFloatLE(3e38, at);
     }
     const weights = service.source(`ws/a/weights/${crypto.randomUUID()}`, bytes);
     const pretrained = { weights, format: "safetensors" as const };
