@@ -180,10 +180,8 @@ async function resumed(
     // Another batch size counts the epoch's images in other steps.
     const done = Math.min(batches, Math.floor((state.batch * before.batch_size) / batch));
     const resolved = { ...before, ...deviceOf(parts.hardware), batch_size: batch };
-    report.say(
-      `Resumed at epoch ${state.epoch + 1}` +
-        (done > 0 ? `, step ${done + 1} of ${batches}.` : "."),
-    );
+    const after = done > 0 ? `, after ${done} of ${batches} steps.` : ".";
+    report.say(`Resumed at epoch ${state.epoch + 1}${after}`);
     return { engine, options, parameters, state: { ...state, batch: done, resolved } };
   } catch (thrown) {
     await engine.close();
