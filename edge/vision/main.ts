@@ -23,16 +23,22 @@ import { addUploadRoutes } from "./projects/upload-routes.ts";
 import { abandonUploads } from "./projects/uploads.ts";
 import { addVideoRoutes } from "./projects/video-routes.ts";
 import { enqueueMissingProbes } from "./projects/videos.ts";
+import { warmModel } from "./serving/activation.ts";
 import { forgetPredictions, predictEnded } from "./serving/predictions.ts";
 import { addServingRoutes } from "./serving/routes.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
+import { resumeRuns } from "./training/duty.ts";
+import { trainEnded } from "./training/ended.ts";
+import { trainProgressed } from "./training/progressed.ts";
+import { addTrainingRoutes } from "./training/routes.ts";
 
 /** Which room takes the outcome of which kind of task. */
 const handlers: HandlersByKind = {
   probe: { ended: probeEnded },
   label: { ended: labelEnded, progressed: labelProgressed },
   export: { ended: exportEnded },
+  train: { ended: trainEnded, progressed: trainProgressed },
   predict: { ended: predictEnded },
 };
 
@@ -42,6 +48,7 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   probes: enqueueMissingProbes,
   jobs: resumeJobs,
   exports: failLostExports,
+  runs: resumeRuns,
   uploads: abandonUploads,
   predictions: forgetPredictions,
   expired: forgetExpired,
@@ -89,6 +96,7 @@ addVideoRoutes(app);
 addUploadRoutes(app);
 addDirectRoutes(app);
 addLabelingRoutes(app);
+addTrainingRoutes(app, { beforeActive: warmModel });
 addServingRoutes(app);
 describeAudience(app);
 

@@ -14,7 +14,7 @@ export class Batcher<Item, Result> {
   readonly #waiting: Waiting<Item, Result>[] = [];
   #working = false;
 
-  /** `run` gives a result for each item, in order; its failure is that of all items of its batch. */
+  /** `run` gives a result for each item, in order; its failure is that of its whole batch. */
   constructor(sizeMax: number, run: (items: readonly Item[]) => Promise<readonly Result[]>) {
     this.sizeMax = sizeMax;
     this.#run = run;

@@ -2,6 +2,7 @@
 // annotations. A job may have more annotations than fit into memory, so they are read in pages and
 // written as they come.
 
+import { createHash, type Hash } from "node:crypto";
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { ExportManifest, ObjectSource } from "../../../shared/tasks.ts";
@@ -39,38 +40,91 @@ interface ManifestVideo extends Record<string, unknown> {
   counts: [number, number][];
 }
 
-/** Writes the manifest of a job's dataset under a key; returns it and the videos it names. */
-export async function writeManifest(
-  { database, bucket }: Pick<Parts, "database" | "bucket">,
+/** What a job's dataset consists of, before it is written down. */
+export interface DatasetPlan {
+  name: string;
+  /** In index order. */
+  classes: string[];
+  placed: readonly Placed[];
+  /** The condition on an annotation `a` to be part of it. */
+  wanted: SQL;
+  numbers: number[];
+}
+
+/** Looks up what a job's dataset consists of, and puts its frames on their sides. */
+export async function planDataset(
+  database: Database,
   job: JobRow,
-  { key, options }: { key: string; options: ManifestOptions },
-): Promise<{ manifest: ObjectSource; videos: ObjectSource[] }> {
+  options: ManifestOptions,
+): Promise<DatasetPlan> {
   const { rows: classes } = await database.execute<{ number: number; name: string }>(sql`
     SELECT number, name FROM job_class WHERE job_id = ${job.id}::uuid ORDER BY number`);
-  if (classes.length === 0) throw new Failure("state_conflict", "the job has no classes to export");
   const numbers = classes.map(({ number }) => number);
   const wanted = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)} AND ${
     options.include === "accepted" ? sql`a.review = 'accepted'` : sql`a.review <> 'rejected'`
   } AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
     ${JSON.stringify(numbers)}::jsonb) n)`;
   const videos = await listVideos(database, job, { wanted, background: options.background });
-  if (videos.every(({ frames }) => frames.length === 0)) {
-    throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
-  }
   const sides = splitFrames(
     videos.map(({ id, frames }) => ({ videoId: id, frames })),
     options,
   );
   const placed = videos.map((video) => ({ video, sides: sides.get(video.id) ?? new Map() }));
-  const head = { name: job.name, classes: classes.map(({ name }) => name) };
-  const chunks = manifestText(head, placed, annotationsOf(database, placed, { numbers, wanted }));
+  return { name: job.name, classes: classes.map(({ name }) => name), placed, wanted, numbers };
+}
+
+export interface WrittenManifest {
+  manifest: ObjectSource;
+  /** Of its bytes, in hex. */
+  sha256: string;
+  /** The objects that it names. */
+  videos: ObjectSource[];
+}
+
+/** Writes the manifest of a job's dataset under a key; returns it and the videos it names. */
+export async function writeManifest(
+  parts: Pick<Parts, "database" | "bucket">,
+  job: JobRow,
+  { key, options }: { key: string; options: ManifestOptions },
+): Promise<WrittenManifest> {
+  const plan = await planDataset(parts.database, job, options);
+  if (plan.classes.length === 0) {
+    throw new Failure("state_conflict", "the job has no classes to export");
+  }
+  if (plan.placed.every(({ video }) => video.frames.length === 0)) {
+    throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
+  }
+  return writePlan(parts, plan, key);
+}
+
+/** Writes a plan down, with the annotations as they are now. */
+export async function writePlan(
+  { database, bucket }: Pick<Parts, "database" | "bucket">,
+  { name, classes, placed, numbers, wanted }: DatasetPlan,
+  key: string,
+): Promise<WrittenManifest> {
+  const hash = createHash("sha256");
+  const annotations = annotationsOf(database, placed, { numbers, wanted });
+  const chunks = hashed(manifestText({ name, classes }, placed, annotations), hash);
   const { bytes } = await writeObject(bucket, chunks, {
     ...{ key, bytesMax: MANIFEST_BYTES_MAX, headBytes: 1, typeOf: () => "application/json" },
   });
   const sources = new Map(
-    videos.map((video) => [video.storage_key, source(video.storage_key, video.bytes)]),
+    placed.map(({ video }) => [video.storage_key, source(video.storage_key, video.bytes)]),
   );
-  return { manifest: source(key, bytes), videos: [...sources.values()] };
+  return {
+    manifest: source(key, bytes),
+    sha256: hash.digest("hex"),
+    videos: [...sources.values()],
+  };
+}
+
+/** The same chunks, seen by the hash. */
+async function* hashed(chunks: AsyncIterable<Uint8Array>, hash: Hash) {
+  for await (const chunk of chunks) {
+    hash.update(chunk);
+    yield chunk;
+  }
 }
 
 /** The job's videos with the frames that are part of its dataset. */

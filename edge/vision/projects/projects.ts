@@ -100,6 +100,8 @@ export async function deleteProject({ database, clock }: Parts, projectId: strin
         DELETE FROM project WHERE id = ${projectId}::uuid
           AND NOT EXISTS (SELECT FROM video WHERE project_id = ${projectId}::uuid)
           AND NOT EXISTS (SELECT FROM job WHERE project_id = ${projectId}::uuid)
+          AND NOT EXISTS (SELECT FROM training_run WHERE project_id = ${projectId}::uuid)
+          AND NOT EXISTS (SELECT FROM model WHERE project_id = ${projectId}::uuid)
           AND NOT EXISTS (SELECT FROM upload WHERE project_id = ${projectId}::uuid
             AND aborted_at IS NULL AND expires_at > ${iso(clock())}::timestamptz)
         RETURNING id),
@@ -111,7 +113,8 @@ export async function deleteProject({ database, clock }: Parts, projectId: strin
       throw thrown;
     });
   if (rows.length === 0) {
-    const detail = "the project is not empty; delete its jobs, videos and uploads first";
+    const detail =
+      "the project is not empty; delete its jobs, videos, uploads, runs and models first";
     throw new Failure("state_conflict", detail);
   }
 }

@@ -106,13 +106,15 @@ export async function listVideos(database: Database, projectId: string): Promise
   return rows;
 }
 
-/** What a workspace's videos and begun uploads take up. */
+/** What a workspace's videos, begun uploads and weights files take up. */
 const USED = (workspaceId: string, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
       WHERE p.workspace_id = ${workspaceId}::uuid), 0)
     + coalesce((SELECT sum(u.bytes) FROM upload u WHERE u.workspace_id = ${workspaceId}::uuid
       AND u.video_id IS NULL AND u.aborted_at IS NULL
-      AND u.expires_at > ${iso(now)}::timestamptz), 0))`;
+      AND u.expires_at > ${iso(now)}::timestamptz), 0)
+    + coalesce((SELECT sum(bytes) FROM weights_file
+      WHERE workspace_id = ${workspaceId}::uuid), 0))`;
 
 /** Whether so many more bytes have room. It holds within a batch that began with `lockRoom`. */
 export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: number) =>
@@ -227,13 +229,18 @@ export async function enqueueMissingProbes(parts: Parts): Promise<number> {
   return rows.length;
 }
 
-/** Deletes a video that no job uses, then its objects; otherwise fails with `state_conflict`. */
+/**
+ * Deletes a video that no job and no run that is not over uses, then its objects; otherwise fails
+ * with `state_conflict`.
+ */
 export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> {
   const { rows } = await parts.database
     .execute<{ shared: boolean }>(sql`
       WITH gone AS (
         DELETE FROM video WHERE id = ${video.videoId}::uuid
           AND NOT EXISTS (SELECT FROM job_video WHERE video_id = ${video.videoId}::uuid)
+          AND NOT EXISTS (SELECT FROM training_run WHERE state IN ('queued', 'running')
+            AND dataset->'videos' ? ${video.videoId})
         RETURNING id),
       uploads AS (DELETE FROM upload USING gone WHERE upload.video_id = gone.id)
       SELECT EXISTS (SELECT FROM video WHERE storage_key = ${video.storageKey}
@@ -244,7 +251,8 @@ export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> 
       throw thrown;
     });
   if (!rows[0]) {
-    throw new Failure("state_conflict", "a labeling job uses the video; delete the job first");
+    const detail = "a labeling job or a training run uses the video; delete that first";
+    throw new Failure("state_conflict", detail);
   }
   await requestCancel(parts.database, { subject: `video:${video.videoId}` });
   const { folder, source } = objectKeys(video.workspaceId, video.videoId);

@@ -1,0 +1,115 @@
+// What a run learns from: a job's annotations as they are when it starts, written down once. Later
+// edits of the job, and its end, change nothing of it.
+
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import type { ObjectSource } from "../../../shared/tasks.ts";
+import type { DatasetReport, TrainSettings } from "../../../shared/training.ts";
+import type { Database } from "../../http/database.ts";
+import type { Parts } from "../auth/parts.ts";
+import type { JobRow } from "../labeling/jobs.ts";
+import { type DatasetPlan, planDataset, writePlan } from "../labeling/manifest.ts";
+import { qualityReport, SMALL_AREA } from "./quality.ts";
+
+/** A dataset as its run's row keeps it. */
+export interface RunDataset {
+  manifest: Pick<ObjectSource, "key" | "bytes">;
+  sha256: string;
+  /** The objects that it is made of, and the videos whose they are. */
+  sources: Pick<ObjectSource, "key" | "bytes">[];
+  videos: string[];
+  train: number;
+  val: number;
+}
+
+type Split = Pick<TrainSettings, "seed" | "val_share">;
+
+const planOf = (database: Database, job: JobRow, { seed, val_share: valShare }: Split) =>
+  planDataset(database, job, { seed, valShare, include: "not_rejected", background: true });
+
+/** Why a job cannot be trained on as it stands, in a sentence for its owner; null when it can. */
+function refusalOf(plan: DatasetPlan): string | null {
+  const sides = { train: { frames: 0, annotated: 0 }, val: { frames: 0, annotated: 0 } };
+  for (const { video, sides: side } of plan.placed) {
+    const annotated = new Set(video.counts.map(([frame]) => frame));
+    for (const [frame, which] of side) {
+      sides[which].frames++;
+      if (annotated.has(frame)) sides[which].annotated++;
+    }
+  }
+  if (plan.placed.every(({ video }) => video.counts.length === 0)) {
+    return "the job has no annotation to learn from: label frames, or lower its threshold";
+  }
+  const bare = (["train", "val"] as const).find((side) => sides[side].annotated === 0);
+  if (!bare) return null;
+  const purpose = bare === "train" ? "learn from" : "measure on";
+  return (
+    `the split leaves no annotated frame to ${purpose}: ` +
+    "annotate more frames, or give another seed or val_share"
+  );
+}
+
+/**
+ * Writes a job's dataset down under a key. Fails with `invalid_request` when there is nothing to
+ * learn from, or nothing to measure on.
+ */
+export async function writeDataset(
+  parts: Pick<Parts, "database" | "bucket">,
+  job: JobRow,
+  { key, split }: { key: string; split: Split },
+): Promise<{ dataset: RunDataset; classes: string[] }> {
+  const plan = await planOf(parts.database, job, split);
+  const refusal = refusalOf(plan);
+  if (refusal) throw new Failure("invalid_request", `job_id: ${refusal}`);
+  // A video none of whose frames is used is not fetched either.
+  const placed = plan.placed.filter(({ sides }) => sides.size > 0);
+  const { manifest, sha256, videos } = await writePlan(parts, { ...plan, placed }, key);
+  const bare = ({ key: place, bytes }: ObjectSource) => ({ key: place, bytes });
+  const sides = placed.flatMap((one) => [...one.sides.values()]);
+  const train = sides.filter((side) => side === "train").length;
+  const dataset = {
+    ...{ manifest: bare(manifest), sha256, sources: videos.map(bare) },
+    ...{ videos: placed.map(({ video }) => video.id), train, val: sides.length - train },
+  };
+  return { dataset, classes: plan.classes };
+}
+
+interface CountedRow extends Record<string, unknown> {
+  annotated_frames: number;
+  small: number;
+  classes: { number: number; count: number; frames: number }[];
+}
+
+/** The quality report of a job's dataset, as the default split would have it. */
+export async function reportOf(
+  database: Database,
+  job: JobRow,
+  split: Split,
+): Promise<DatasetReport> {
+  const plan = await planOf(database, job, split);
+  const { rows } = await database.execute<CountedRow>(sql`
+    WITH own AS (
+      SELECT a.class_number, a.video_id, a.frame_index,
+        (a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height) < ${SMALL_AREA}::float8
+          AS small
+        FROM annotation a JOIN video v ON v.id = a.video_id WHERE ${plan.wanted})
+    SELECT (SELECT count(*) FROM (SELECT DISTINCT video_id, frame_index FROM own) f)::int
+        AS annotated_frames,
+      (SELECT count(*) FILTER (WHERE small) FROM own)::int AS small,
+      (SELECT coalesce(json_agg(json_build_object('number', class_number, 'count', n,
+          'frames', frames)), '[]') FROM (
+        SELECT class_number, count(*)::int AS n,
+          count(DISTINCT (video_id, frame_index))::int AS frames FROM own GROUP BY class_number) k)
+        AS classes`);
+  const [counted] = rows as [CountedRow];
+  const byNumber = new Map(counted.classes.map((one) => [one.number, one]));
+  const classes = plan.classes.map((name, index) => {
+    const { count = 0, frames = 0 } = byNumber.get(plan.numbers[index] as number) ?? {};
+    return { class: name, count, frames };
+  });
+  const totalFrames = plan.placed.reduce((sum, { video }) => sum + video.frames.length, 0);
+  const { annotated_frames: annotatedFrames, small } = counted;
+  const unfinished = job.state === "queued" || job.state === "running";
+  const refusal = unfinished ? `the job is ${job.state}; wait for its end` : refusalOf(plan);
+  return qualityReport(job.id, { annotatedFrames, totalFrames, small, classes }, refusal);
+}

@@ -1,0 +1,229 @@
+// What becomes of a run when its task ended: the run's end and its model come in one transaction,
+// so a result that is delivered twice registers nothing twice. The registry never holds a half
+// model: the weights are looked at in the store first.
+
+import { type SQL, sql } from "drizzle-orm";
+import { TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
+import type { ArtifactObject } from "../../../shared/training.ts";
+import type { Parts } from "../auth/parts.ts";
+import { publish } from "../progress/progress.ts";
+import type { Task } from "../tasks/queue.ts";
+import { endEvents, epochEvents } from "./events.ts";
+import { bestEpoch } from "./progressed.ts";
+import { lockRegistry } from "./registry.ts";
+import {
+  existingRun,
+  folderOf,
+  moveRun,
+  type RunRow,
+  runOfSubject,
+  runRecord,
+  statesFor,
+  topicOf,
+} from "./runs.ts";
+import { hasEnded, MOVES, type Move } from "./states.ts";
+
+type Result = TaskResult<"train">;
+
+/** A train task ended, however it did. May be called again for the same task. */
+export async function trainEnded(parts: Parts, task: Task): Promise<void> {
+  const { database } = parts;
+  const runId = runOfSubject(task.subject);
+  const { workspaceId } = task;
+  const run = await existingRun(database, workspaceId, runId);
+  // Deleted while a node was at it.
+  if (!run) return deleteFolder(parts, { workspaceId, runId });
+  const { round } = task.payload as { round: number };
+  if (run.round !== round) return;
+  if (!hasEnded(run.state)) await endRun(parts, run, task);
+  await announceEnd(parts, run);
+}
+
+/** Tells the topic of a run's round that it ended, and lets go of what nobody needs any more. */
+export async function announceEnd(parts: Parts, { runId, workspaceId, round }: RunRow) {
+  const run = await existingRun(parts.database, workspaceId, runId);
+  if (run?.round !== round || !hasEnded(run.state)) return;
+  await sweepFolder(parts, run);
+  await publish(parts, topicOf(run), endEvents(runRecord(run)));
+}
+
+interface End {
+  move: Move;
+  failure: string | null;
+  result: Result | null;
+  /** What the registry takes. */
+  model: Result["model"];
+}
+
+async function endRun(parts: Parts, run: RunRow, task: Task): Promise<void> {
+  const end = await endOf(parts, run, task);
+  const fresh = await store(parts, run, { end, begun: task.attempt > 0 });
+  const { epochs } = run.settings;
+  const events = (end.result?.history ?? [])
+    .filter(({ epoch }) => fresh.includes(epoch))
+    .flatMap((epoch) => epochEvents(epoch, { epochs }));
+  if (events.length > 0) await publish(parts, topicOf(run), events);
+}
+
+/** What the task's end means for the run. */
+async function endOf(parts: Parts, run: RunRow, task: Task): Promise<End> {
+  const failed = (failure: string, result: Result | null = null): End => ({
+    ...{ move: "fail", failure, result, model: null },
+  });
+  if (task.state === "failed") return failed(task.errors.at(-1)?.detail ?? "the training failed");
+  // A finished task's was checked when it was reported; a cancelled one's may be of any shape.
+  const found = TASK_KINDS.train.result.safeParse(task.result);
+  const told = (task.state === "finished" || task.state === "cancelled") && found.success;
+  const result = told ? await ownObjects(parts, run, found.data) : null;
+  const stopped = { move: "stop", failure: null, result, model: result?.model ?? null } as const;
+  if (!result) return stopped;
+  const lack = result.model && (await lackOf(parts, run, result.model.weights));
+  if (lack) return failed(lack, result);
+  if (task.state === "cancelled" || result.stopped) return stopped;
+  if (!result.model) return failed("the training ended before an epoch was evaluated", result);
+  return { ...stopped, move: "complete" };
+}
+
+/** The result without objects that are not the run's own, or a checkpoint that is not there. */
+async function ownObjects(parts: Parts, run: RunRow, result: Result): Promise<Result> {
+  const folder = folderOf(run);
+  const { checkpoint } = result;
+  return {
+    ...result,
+    artifacts: result.artifacts.filter(({ key }) => key.startsWith(folder)),
+    checkpoint: checkpoint && (await lackOf(parts, run, checkpoint)) ? null : checkpoint,
+  };
+}
+
+/** Why an object that a node reported cannot be taken, or null. */
+async function lackOf(
+  { bucket }: Parts,
+  run: RunRow,
+  { key, bytes }: { key: string; bytes: number },
+): Promise<string | null> {
+  if (!key.startsWith(folderOf(run))) return "the node named weights that are not the run's";
+  const object = await bucket.head(key);
+  if (!object) return "the weights that the node reported are not in the store";
+  if (object.size === bytes) return null;
+  return `the weights are ${object.size} bytes in the store; the node reported ${bytes}`;
+}
+
+/** Ends the run in one transaction; returns the epochs that were not known before. */
+async function store(
+  { database }: Parts,
+  run: RunRow,
+  { end, begun }: { end: End; begun: boolean },
+): Promise<number[]> {
+  const { move, failure, result, model } = end;
+  const { from, to } = { from: statesFor(move), to: MOVES[move].to };
+  const own = sql`id = ${run.runId}::uuid AND round = ${run.round}::int`;
+  const given = (value: unknown) => sql`${JSON.stringify(value)}::jsonb`;
+  const kept = (value: unknown, column: string) => (value ? given(value) : sql.raw(`r.${column}`));
+  const begin = sql`
+    UPDATE training_run SET state = 'running', started_at = coalesce(started_at, now())
+     WHERE ${own} AND ${begun}::boolean AND state IN ${statesFor("begin")}`;
+  const epochs = sql`
+    INSERT INTO training_epoch AS e (run_id, epoch, record)
+    SELECT r.id, (one->>'epoch')::int, one
+      FROM (SELECT id FROM training_run WHERE ${own} AND state IN ${from}) r,
+        jsonb_array_elements(${given(uniqueEpochs(result))}) one
+    ON CONFLICT (run_id, epoch) DO UPDATE SET record = excluded.record
+      WHERE e.record <> excluded.record RETURNING epoch`;
+  const moved = sql`
+    WITH held AS (
+      SELECT * FROM training_run WHERE ${own} AND state IN ${from} FOR UPDATE
+    ), registered AS (${model ? insertModel(model) : sql`SELECT`})
+    UPDATE training_run r SET state = ${to}, failure = ${failure}, ended_at = now(),
+      live = r.live - 'eta_seconds' - 'losses',
+      resolved = ${kept(result?.resolved, "resolved")},
+      artifacts = ${kept(result?.artifacts, "artifacts")},
+      checkpoint = ${move === "complete" ? sql`NULL` : kept(result?.checkpoint, "checkpoint")},
+      best_epoch = coalesce(best.epoch, ${model?.epoch ?? null}::int),
+      best_metrics = coalesce(best.metrics, ${model ? given(model.metrics) : null}::jsonb)
+      FROM held LEFT JOIN ${bestEpoch(run.runId)} best ON true WHERE r.id = held.id`;
+  const [, , stored] = (await database.batch([
+    lockRegistry(database, run.workspaceId),
+    database.execute(begin),
+    database.execute(epochs),
+    database.execute(moved),
+  ] as never)) as unknown as { rows: { epoch: number }[] }[];
+  return stored?.rows.map(({ epoch }) => epoch) ?? [];
+}
+
+const uniqueEpochs = (result: Result | null) => [
+  ...new Map((result?.history ?? []).map((one) => [one.epoch, one])).values(),
+];
+
+/** The next version of the run's name; a round registers one. */
+const insertModel = ({ weights, parameters, metrics }: NonNullable<Result["model"]>): SQL => sql`
+  INSERT INTO model (id, workspace_id, project_id, run_id, round, name, version, variant, task,
+    classes, image_size, parameters, storage_key, bytes, sha256, metrics, created_by)
+  SELECT ${crypto.randomUUID()}::uuid, workspace_id, project_id, id, round, name,
+    (SELECT coalesce(max(version), 0) + 1 FROM model m
+      WHERE m.workspace_id = held.workspace_id AND m.name = held.name),
+    settings->>'variant', settings->>'task', classes, (settings->>'image_size')::int,
+    ${parameters}::bigint, ${weights.key}, ${weights.bytes}::bigint, ${weights.sha256},
+    ${JSON.stringify(metrics)}::jsonb, created_by FROM held
+  ON CONFLICT (run_id, round) DO NOTHING`;
+
+/** Keys under a run's folder that models of the registry have, whatever became of the run. */
+async function modelKeys({ database }: Parts, folder: string): Promise<string[]> {
+  const { rows } = await database.execute<{ key: string }>(
+    sql`SELECT storage_key AS key FROM model WHERE starts_with(storage_key, ${folder})`,
+  );
+  return rows.map(({ key }) => key);
+}
+
+/** Deletes a run's objects but for the weights of its models. */
+export async function deleteFolder(
+  parts: Parts,
+  run: Pick<RunRow, "workspaceId" | "runId">,
+): Promise<void> {
+  const folder = folderOf(run);
+  const kept = new Set(await modelKeys(parts, folder));
+  await deleteObjects(parts, folder, ({ key }) => !kept.has(key));
+}
+
+/**
+ * Deletes what attempts left that nobody names: checkpoints before the last, pictures of an earlier
+ * round, uploads that a crash cut off. What came after the run's end is of a later round.
+ */
+async function sweepFolder(parts: Parts, run: RunRow): Promise<void> {
+  const folder = folderOf(run);
+  const ended = Date.parse(run.endedAt ?? "");
+  const kept = new Set([
+    ...[`${folder}manifest.json`, run.checkpoint?.key],
+    ...run.artifacts.map(({ key }: ArtifactObject) => key),
+    ...(await modelKeys(parts, folder)),
+  ]);
+  const left = ({ key, uploaded }: Listed) => !kept.has(key) && uploaded.getTime() < ended;
+  await deleteObjects(parts, folder, left).catch((error: unknown) =>
+    parts.log.warning("run_not_swept", { run_id: run.runId, error }),
+  );
+}
+
+interface Listed {
+  key: string;
+  uploaded: Date;
+}
+
+async function deleteObjects(
+  { bucket }: Parts,
+  prefix: string,
+  wanted: (object: Listed) => boolean,
+): Promise<void> {
+  let cursor: string | undefined;
+  do {
+    const listed = await bucket.list({ prefix, limit: 1000, ...(cursor ? { cursor } : {}) });
+    const keys = listed.objects.filter(wanted).map(({ key }) => key);
+    if (keys.length > 0) await bucket.delete(keys);
+    cursor = listed.truncated ? listed.cursor : undefined;
+  } while (cursor);
+}
+
+/** Stops a run of which no node was told. */
+export async function stopUntold(parts: Parts, run: RunRow): Promise<void> {
+  if (await moveRun(parts.database, run, "stop", sql`, ended_at = now()`)) {
+    await announceEnd(parts, run);
+  }
+}

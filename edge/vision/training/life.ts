@@ -1,0 +1,125 @@
+// A run's life after its start, as people decide it: stop, resume, delete, force-fail.
+
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import type { Parts } from "../auth/parts.ts";
+import { publish } from "../progress/progress.ts";
+import { requestCancel, requestRevoke } from "../tasks/queue.ts";
+import { settleEnded } from "../tasks/settling.ts";
+import { announceEnd, deleteFolder, stopUntold, trainEnded } from "./ended.ts";
+import {
+  enqueueRun,
+  findRun,
+  missingVideos,
+  moveRun,
+  type RunRow,
+  statesFor,
+  subjectOf,
+  topicOf,
+} from "./runs.ts";
+import { MOVES, mayMove } from "./states.ts";
+import { startingWeights } from "./weights.ts";
+
+/**
+ * Asks for a graceful stop: a node that is at it keeps what it has and registers it, within some
+ * heartbeats; a run that no node has is stopped at once. Asking again changes nothing.
+ */
+export async function stopRun(parts: Parts, run: RunRow): Promise<void> {
+  const { database } = parts;
+  const { rows } = await database.execute(sql`
+    UPDATE training_run SET stop_requested_at = coalesce(stop_requested_at, now())
+     WHERE id = ${run.runId}::uuid AND state IN ${statesFor("stop")} RETURNING id`);
+  if (rows.length === 0) {
+    const now = await findRun(database, [run.workspaceId], run.runId);
+    throw new Failure("state_conflict", `the run is ${now.state}: there is nothing to stop`);
+  }
+  const tasks = await requestCancel(database, { subject: subjectOf(run.runId) });
+  await settleEnded(parts, { train: { ended: trainEnded } }, tasks);
+  if (!(await hasTask(parts, run))) await stopUntold(parts, run);
+}
+
+async function hasTask({ database }: Parts, { runId, round }: RunRow): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    SELECT FROM task WHERE idempotency_key = ${`${subjectOf(runId)}:${round}`}`);
+  return rows.length > 0;
+}
+
+/**
+ * Goes on with a run that was stopped or failed: from its checkpoint, or from the beginning where
+ * it has none. `epochs` is how many it shall have in all.
+ */
+export async function resumeRun(
+  parts: Parts,
+  run: RunRow,
+  { epochs = run.settings.epochs }: { epochs?: number | undefined },
+): Promise<RunRow> {
+  const { database } = parts;
+  const { runId, workspaceId, round, checkpoint } = run;
+  if (!mayMove(run.state, "resume")) {
+    throw new Failure("state_conflict", `the run is ${run.state}: there is nothing to resume`);
+  }
+  const done = checkpoint?.epoch ?? 0;
+  if (epochs < done) {
+    throw new Failure("invalid_request", `epochs: the run has done ${done} of them already`);
+  }
+  const missing = await missingVideos(database, runId);
+  if (missing > 0) {
+    const videos = missing === 1 ? "a video" : `${missing} videos`;
+    throw new Failure("state_conflict", `${videos} of the run's dataset were deleted: start anew`);
+  }
+  if (!checkpoint) await refuseWithoutWeights(parts, run);
+  const { from, to } = { from: statesFor("resume"), to: MOVES.resume.to };
+  const [{ rows }] = (await database.batch([
+    database.execute(sql`
+      UPDATE training_run SET state = ${to}, round = round + 1, failure = NULL, ended_at = NULL,
+        stop_requested_at = NULL, live = '{}', checkpoint = checkpoint - 'fence',
+        best_epoch = CASE WHEN checkpoint IS NOT NULL THEN best_epoch END,
+        best_metrics = CASE WHEN checkpoint IS NOT NULL THEN best_metrics END,
+        settings = settings || jsonb_build_object('epochs', ${epochs}::int)
+       WHERE id = ${runId}::uuid AND round = ${round}::int AND state IN ${from} RETURNING id`),
+    // From the beginning: what was learned before is no part of it.
+    database.execute(sql`
+      DELETE FROM training_epoch WHERE run_id IN (SELECT id FROM training_run
+        WHERE id = ${runId}::uuid AND round = ${round + 1}::int AND state = ${to}
+          AND checkpoint IS NULL)`),
+  ] as never)) as unknown as [{ rows: unknown[] }];
+  if (rows.length === 0) {
+    throw new Failure("state_conflict", "the run is no more stopped or failed");
+  }
+  const resumed = await findRun(database, [workspaceId], runId);
+  await enqueueRun(parts, resumed);
+  return resumed;
+}
+
+async function refuseWithoutWeights({ database }: Parts, run: RunRow): Promise<void> {
+  try {
+    await startingWeights(database, run.workspaceId, run.settings.pretrained);
+  } catch (thrown) {
+    if (!(thrown instanceof Failure) || thrown.code !== "not_found") throw thrown;
+    const detail = "the weights that the run starts from were deleted: start anew";
+    throw new Failure("state_conflict", detail, { cause: thrown });
+  }
+}
+
+/** Deletes a run and what it left, ending its process; models that it registered stay. */
+export async function deleteRun(parts: Parts, run: RunRow): Promise<void> {
+  const { database } = parts;
+  await requestRevoke(database, { subject: subjectOf(run.runId) });
+  await database.execute(sql`DELETE FROM training_run WHERE id = ${run.runId}::uuid`);
+  // What its process still writes goes when its exit is known.
+  await deleteFolder(parts, run);
+  const data = { run_id: run.runId, deleted: true };
+  await publish(parts, topicOf(run), [{ type: "end", data }]);
+}
+
+/** Fails a run whatever its node does: nothing that comes of it later is taken. */
+export async function failRun(parts: Parts, run: RunRow, reason: string): Promise<void> {
+  const { database } = parts;
+  const ended = sql`, ended_at = now(), failure = ${reason}`;
+  if (!(await moveRun(database, run, "fail", ended))) {
+    const now = await findRun(database, [run.workspaceId], run.runId);
+    throw new Failure("state_conflict", `the run has ended: it is ${now.state}`);
+  }
+  await requestRevoke(database, { subject: subjectOf(run.runId) });
+  await announceEnd(parts, run);
+}

@@ -1,0 +1,279 @@
+// Training runs as rows: making one, handing it to the nodes, and where it stands. A run is done in
+// rounds, each with one task; a resume is a new round. What a node writes for a run lies in the
+// run's folder, and so does what the run is made of.
+
+import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import type { Checkpoint, TaskPayload } from "../../../shared/tasks.ts";
+import type {
+  ArtifactObject,
+  MetricMap,
+  ResolvedSettings,
+  RunEpoch,
+  TrainingRun,
+  TrainSettings,
+} from "../../../shared/training.ts";
+import type { Database } from "../../http/database.ts";
+import { idList } from "../auth/accounts.ts";
+import type { Parts } from "../auth/parts.ts";
+import type { JobRow } from "../labeling/jobs.ts";
+import { breaksReference, workspacePrefix } from "../projects/videos.ts";
+import { source } from "../tasks/objects.ts";
+import { requestCancel } from "../tasks/queue.ts";
+import { submit } from "../tasks/wait.ts";
+import { type RunDataset, writeDataset } from "./dataset.ts";
+import { wireTime } from "./registry.ts";
+import { MOVES, type Move, type RunState } from "./states.ts";
+import { startingWeights } from "./weights.ts";
+
+/** How far a node is, as it last said. */
+export interface Live {
+  /** Of the claim that said it. */
+  fence?: number;
+  /** Epochs done, and batches of the one under way. */
+  epoch?: number;
+  batch?: number;
+  batches?: number;
+  losses?: RunEpoch["losses"] | null;
+  eta_seconds?: number | null;
+  /** The newest line of the log that was told. */
+  log?: number;
+}
+
+export interface RunRow extends Record<string, unknown> {
+  runId: string;
+  workspaceId: string;
+  projectId: string;
+  jobId: string | null;
+  name: string;
+  notes: string;
+  state: RunState;
+  failure: string | null;
+  settings: TrainSettings;
+  resolved: ResolvedSettings | null;
+  /** In index order. */
+  classes: string[];
+  datasetSha256: string | null;
+  round: number;
+  checkpoint: Checkpoint | null;
+  live: Live;
+  bestMetrics: MetricMap | null;
+  bestEpoch: number | null;
+  artifacts: ArtifactObject[];
+  stopRequested: boolean;
+  createdBy: string | null;
+  createdAt: string;
+  startedAt: string | null;
+  endedAt: string | null;
+  /** The newest epoch that is done. */
+  last: RunEpoch | null;
+  modelId: string | null;
+}
+
+const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
+  r.project_id::text AS "projectId", r.job_id::text AS "jobId", r.name, r.notes, r.state, r.failure,
+  r.settings, r.resolved, to_jsonb(r.classes) AS classes, r.dataset->>'sha256' AS "datasetSha256",
+  r.round, r.checkpoint - 'fence' AS checkpoint, r.live, r.best_metrics AS "bestMetrics",
+  r.best_epoch AS "bestEpoch", r.artifacts, r.stop_requested_at IS NOT NULL AS "stopRequested",
+  r.created_by::text AS "createdBy", ${wireTime(sql`r.created_at`)} AS "createdAt",
+  ${wireTime(sql`r.started_at`)} AS "startedAt", ${wireTime(sql`r.ended_at`)} AS "endedAt",
+  (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
+  (SELECT id::text FROM model WHERE run_id = r.id ORDER BY round DESC LIMIT 1) AS "modelId"`;
+
+/** What the tasks of a run are part of. */
+export const subjectOf = (runId: string) => `run:${runId}`;
+export const runOfSubject = (subject: string) => subject.slice(subjectOf("").length);
+/** A second task of a round is its first one. */
+export const taskKey = (runId: SQL, round: SQL) =>
+  sql`${subjectOf("")} || ${runId}::text || ':' || ${round}::text`;
+/** Where a run's live progress is: each round has a topic of its own, with an end of its own. */
+export const topicOf = ({ runId, round }: Pick<RunRow, "runId" | "round">) =>
+  `train:${runId}:${round}`;
+
+/** Where all objects of a run lie: nodes are given places in it, by the subject of their task. */
+export const folderOf = ({ workspaceId, runId }: Pick<RunRow, "workspaceId" | "runId">) =>
+  `${workspacePrefix(workspaceId)}${subjectOf(runId).replaceAll(":", "/")}/`;
+
+/** A run as it goes over the wire. */
+export const runRecord = (row: RunRow): TrainingRun => {
+  const { mAP50, "mAP50-95": mAP } = row.last?.metrics ?? {};
+  const isLive = row.state === "queued" || row.state === "running";
+  return {
+    run_id: row.runId,
+    project_id: row.projectId,
+    job_id: row.jobId,
+    name: row.name,
+    notes: row.notes,
+    status: row.state,
+    failure: row.failure,
+    stop_requested: row.stopRequested,
+    settings: row.settings,
+    resolved: row.resolved,
+    classes: row.classes,
+    dataset_sha256: row.datasetSha256,
+    epoch: row.last?.epoch ?? 0,
+    epochs: row.settings.epochs,
+    loss: (isLive ? row.live.losses : null) ?? row.last?.losses ?? null,
+    mAP: mAP50 === undefined || mAP === undefined ? null : { mAP50, "mAP50-95": mAP },
+    eta_seconds: (isLive ? row.live.eta_seconds : null) ?? null,
+    best_metrics: row.bestMetrics,
+    best_epoch: row.bestEpoch,
+    model_id: row.modelId,
+    topic: topicOf(row),
+    created_at: row.createdAt,
+    started_at: row.startedAt,
+    ended_at: row.endedAt,
+  };
+};
+
+export interface RunFilter {
+  runId?: string | undefined;
+  projectId?: string | undefined;
+  jobId?: string | undefined;
+  state?: RunState | undefined;
+}
+
+/** Runs of the workspaces, newest first. */
+export async function listRuns(
+  database: Database,
+  workspaces: readonly string[],
+  { runId, projectId, jobId, state }: RunFilter = {},
+): Promise<RunRow[]> {
+  const conditions = [
+    sql`r.workspace_id IN ${idList(workspaces)}`,
+    runId && sql`r.id = ${runId}::uuid`,
+    projectId && sql`r.project_id = ${projectId}::uuid`,
+    jobId && sql`r.job_id = ${jobId}::uuid`,
+    state && sql`r.state = ${state}`,
+  ].filter((one): one is SQL => Boolean(one));
+  const { rows } = await database.execute<RunRow>(sql`
+    SELECT ${RUN} FROM training_run r WHERE ${sql.join(conditions, sql` AND `)}
+     ORDER BY r.created_at DESC, r.id`);
+  return rows;
+}
+
+/** One of them; fails with `not_found`. */
+export async function findRun(
+  database: Database,
+  workspaces: readonly string[],
+  runId: string,
+): Promise<RunRow> {
+  const [row] = await listRuns(database, workspaces, { runId });
+  if (!row) throw new Failure("not_found", "no such run in your workspaces");
+  return row;
+}
+
+/** A run that may be gone. What a database that is away hides must not be given up. */
+export async function existingRun(
+  database: Database,
+  workspaceId: string,
+  runId: string,
+): Promise<RunRow | null> {
+  return (await listRuns(database, [workspaceId], { runId }))[0] ?? null;
+}
+
+/** The run's epochs, oldest first. */
+export async function listEpochs(database: Database, runId: string): Promise<RunEpoch[]> {
+  const { rows } = await database.execute<{ record: RunEpoch }>(sql`
+    SELECT record FROM training_epoch WHERE run_id = ${runId}::uuid ORDER BY epoch`);
+  return rows.map(({ record }) => record);
+}
+
+/** The states that a move may be made from, for IN. */
+export const statesFor = (move: Move): SQL =>
+  sql`(SELECT jsonb_array_elements_text(${JSON.stringify(MOVES[move].from)}::jsonb))`;
+
+/** Makes a move of the table, where the run stands in a state that allows it; tells whether. */
+export async function moveRun(
+  database: Database,
+  { runId, round }: Pick<RunRow, "runId" | "round">,
+  move: Move,
+  set: SQL = sql``,
+): Promise<boolean> {
+  const { rows } = await database.execute(sql`
+    UPDATE training_run SET state = ${MOVES[move].to} ${set}
+     WHERE id = ${runId}::uuid AND round = ${round}::int AND state IN ${statesFor(move)}
+    RETURNING id`);
+  return rows.length > 0;
+}
+
+export interface NewRun {
+  name: string;
+  notes: string;
+  settings: TrainSettings;
+  createdBy: string;
+}
+
+/** Writes down what the run learns from, stores the run and hands it to the nodes. */
+export async function startRun(parts: Parts, job: JobRow, run: NewRun): Promise<string> {
+  const { settings } = run;
+  const { workspaceId } = job;
+  const runId = crypto.randomUUID();
+  await startingWeights(parts.database, workspaceId, settings.pretrained);
+  const key = `${folderOf({ workspaceId, runId })}manifest.json`;
+  const { dataset, classes } = await writeDataset(parts, job, { key, split: settings });
+  await parts.database
+    .execute(sql`
+      INSERT INTO training_run (id, workspace_id, project_id, job_id, name, notes, settings,
+        classes, dataset, created_by)
+      VALUES (${runId}::uuid, ${workspaceId}::uuid, ${job.projectId}::uuid, ${job.id}::uuid,
+        ${run.name}, ${run.notes}, ${JSON.stringify(settings)}::jsonb,
+        ARRAY(SELECT jsonb_array_elements_text(${JSON.stringify(classes)}::jsonb)),
+        ${JSON.stringify(dataset)}::jsonb, ${run.createdBy}::uuid)`)
+    .catch(async (thrown: unknown) => {
+      await parts.bucket.delete(key);
+      if (!breaksReference(thrown)) throw thrown;
+      throw new Failure("not_found", "the job was deleted meanwhile", { cause: thrown });
+    });
+  await enqueueRun(parts, await findRun(parts.database, [workspaceId], runId));
+  return runId;
+}
+
+/** Enqueues the task of a run's round. May be called again: a round has one task. */
+export async function enqueueRun(parts: Parts, run: RunRow): Promise<void> {
+  const { database } = parts;
+  const { runId, workspaceId, round, settings, checkpoint } = run;
+  const { manifest, sources } = await datasetOf(database, runId);
+  const pretrained = await startingWeights(database, workspaceId, settings.pretrained).catch(
+    (thrown: unknown) => {
+      // A checkpoint holds all that came of them.
+      if (checkpoint && thrown instanceof Failure && thrown.code === "not_found") return null;
+      throw thrown;
+    },
+  );
+  const payload: TaskPayload<"train"> & { round: number } = {
+    ...{ run_id: runId, name: run.name, round, settings, pretrained },
+    manifest: source(manifest.key, manifest.bytes),
+    videos: sources.map(({ key, bytes }) => source(key, bytes)),
+    resume: checkpoint && resumeFrom(checkpoint),
+  };
+  const task = { kind: "train" as const, workspaceId, subject: subjectOf(runId), payload };
+  await submit(parts, [{ ...task, idempotencyKey: `${subjectOf(runId)}:${round}` }]);
+  // Stopped before its task was there to be cancelled.
+  const now = await existingRun(database, workspaceId, runId);
+  const wanted = now?.round === round && (now.state === "queued" || now.state === "running");
+  if (!wanted) await requestCancel(database, { subject: subjectOf(runId) });
+}
+
+/** What a payload says of the checkpoint that its task goes on from. */
+export const resumeFrom = ({ key, bytes, epoch, batch }: Checkpoint) => ({
+  checkpoint: source(key, bytes),
+  at: { key, bytes, epoch, batch },
+});
+
+async function datasetOf(database: Database, runId: string): Promise<RunDataset> {
+  const { rows } = await database.execute<{ dataset: RunDataset }>(
+    sql`SELECT dataset FROM training_run WHERE id = ${runId}::uuid`,
+  );
+  if (!rows[0]) throw new Failure("not_found", "no such run in your workspaces");
+  return rows[0].dataset;
+}
+
+/** How many videos of a run's dataset were deleted: without them it cannot go on. */
+export async function missingVideos(database: Database, runId: string): Promise<number> {
+  const { videos } = await datasetOf(database, runId);
+  const { rows } = await database.execute<{ there: number }>(
+    sql`SELECT count(*)::int AS there FROM video WHERE id IN ${idList(videos)}`,
+  );
+  return videos.length - (rows[0]?.there ?? 0);
+}

@@ -1,0 +1,112 @@
+// What may be trained, and how: the detector family and every option, for whoever fills in a form.
+
+import { z } from "@hono/zod-openapi";
+import {
+  deployed,
+  detectorGraph,
+  flops,
+  parameterCount,
+  VARIANT_NAMES,
+  type Variant,
+} from "../../../shared/detector.ts";
+import {
+  AUGMENTATION_PRESETS,
+  AUGMENTATIONS,
+  OPTIMIZERS,
+  TrainSettings,
+} from "../../../shared/training.ts";
+
+/** Figures are told for so many classes; the last layers grow with their number. */
+const CLASSES = 80;
+const SIZE = 640;
+
+const GOOD_FOR: Record<Variant, string> = {
+  det26n: "the fastest: CPUs, edge devices, and fewer than 200 annotated frames",
+  det26s: "200 to 1,000 annotated frames, and small GPUs",
+  det26m: "1,000 annotated frames and more, on a server's GPU",
+  det26l: "large datasets on which det26m gets no better",
+  det26x: "the most accurate and the slowest: large datasets, offline work",
+};
+
+export const VariantRecord = z
+  .object({
+    variant: z.enum(VARIANT_NAMES),
+    parameters: z.number().int().meta({ description: "in training, both heads" }),
+    parameters_deployed: z.number().int(),
+    gflops_640: z.number().meta({ description: "of the deployed graph, an image of 640 px" }),
+    good_for: z.string(),
+  })
+  .meta({ id: "Variant" });
+
+let counted: z.infer<typeof VariantRecord>[] | null = null;
+
+/** The variants, smallest first; counted from their graphs. */
+export function variantRecords(): z.infer<typeof VariantRecord>[] {
+  counted ??= VARIANT_NAMES.map((variant) => {
+    const graph = detectorGraph(variant, CLASSES);
+    const lean = deployed(graph);
+    return {
+      variant,
+      parameters: parameterCount(graph),
+      parameters_deployed: parameterCount(lean),
+      gflops_640: Math.round(flops(lean, SIZE) / 1e7) / 100,
+      good_for: GOOD_FOR[variant],
+    };
+  });
+  return counted;
+}
+
+const range = z.number().meta({ description: "factor 1 ±, or shift ± of the side" });
+export const TrainOptions = z
+  .object({
+    tasks: z.array(
+      z.object({
+        task: TrainSettings.shape.task.unwrap(),
+        trainable: z.boolean(),
+        why: z.string(),
+      }),
+    ),
+    augmentations: z.record(
+      z.enum(AUGMENTATIONS),
+      z.object({
+        mosaic: z.number().meta({ description: "probability, as of mixup and the flips" }),
+        mixup: z.number(),
+        flip_left_right: z.number(),
+        flip_up_down: z.number(),
+        scale: range,
+        translate: range,
+        rotate: z.number().meta({ description: "degrees ±, as of shear" }),
+        shear: z.number(),
+        hsv: z.array(z.number()).meta({ description: "hue, saturation, value: factors 1 ±" }),
+        close_mosaic: z
+          .number()
+          .int()
+          .meta({ description: "last epochs without mosaic and mixup" }),
+      }),
+    ),
+    optimizers: z.array(z.enum(OPTIMIZERS)),
+    defaults: TrainSettings,
+  })
+  .meta({ id: "TrainOptions" });
+
+/** Why a task cannot be trained, for the people who ask for it; null where it can. */
+export const taskRefusal = (task: TrainSettings["task"]): string | null =>
+  task === "detection"
+    ? null
+    : "the trainer does detection today: the segmentation graph is there, its training is not";
+
+export const trainOptions = (): z.infer<typeof TrainOptions> => ({
+  tasks: (["detection", "segmentation"] as const).map((task) => {
+    const why = taskRefusal(task);
+    return { task, trainable: why === null, why: why ?? "" };
+  }),
+  augmentations: Object.fromEntries(
+    AUGMENTATIONS.map((name) => {
+      const { flipLeftRight, flipUpDown, closeMosaic, ...same } = AUGMENTATION_PRESETS[name];
+      const flips = { flip_left_right: flipLeftRight, flip_up_down: flipUpDown };
+      return [name, { ...same, ...flips, close_mosaic: closeMosaic }];
+    }),
+  ) as z.infer<typeof TrainOptions>["augmentations"],
+  optimizers: [...OPTIMIZERS],
+  defaults: TrainSettings.parse({}),
+});

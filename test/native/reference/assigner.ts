@@ -1,0 +1,90 @@
+// Which anchor learns which object: the metric, claims, small objects, conflicts, soft targets.
+
+import { type Anchor, type Corners, completeIou } from "./boxes.ts";
+import { logistic } from "./tensor.ts";
+
+export interface Truth {
+  classIndex: number;
+  box: Corners;
+}
+
+export interface Choice {
+  /** Anchors that an object claims, and that it keeps once conflicts are resolved. */
+  claims: number;
+  kept: number;
+}
+export const MANY: Choice = { claims: 10, kept: Number.POSITIVE_INFINITY };
+export const ONE: Choice = { claims: 7, kept: 1 };
+
+export interface Positive {
+  anchor: number;
+  truth: number;
+  /** Target of the class score, and weight of the box. */
+  target: number;
+}
+
+interface Candidate {
+  anchor: number;
+  truth: number;
+  metric: number;
+  overlap: number;
+}
+
+const SMALLEST = 8;
+const SMALL_BECOMES = 16;
+const EDGE = 1e-9;
+
+/** What an image's anchors say: boxes, and logits by class. */
+export interface Outlook {
+  anchors: readonly Anchor[];
+  box: (anchor: number) => Corners;
+  logit: (anchor: number, classIndex: number) => number;
+}
+
+/** The positives of one image, by anchor. */
+export function assign(outlook: Outlook, truths: readonly Truth[], choice: Choice): Positive[] {
+  const claims = truths.flatMap((truth, at) =>
+    candidates(outlook, truth, at)
+      .sort((a, b) => b.metric - a.metric || a.anchor - b.anchor)
+      .slice(0, choice.claims),
+  );
+  const owners = new Map<number, Candidate>();
+  for (const claim of claims) {
+    const owner = owners.get(claim.anchor);
+    if (!owner || claim.overlap > owner.overlap) owners.set(claim.anchor, claim);
+  }
+  return truths
+    .flatMap((_, truth) => {
+      const own = [...owners.values()]
+        .filter((claim) => claim.truth === truth)
+        .sort((a, b) => b.metric - a.metric || a.anchor - b.anchor)
+        .slice(0, choice.kept);
+      const most = (of: "metric" | "overlap") => Math.max(...own.map((claim) => claim[of]));
+      return own.map(({ anchor, metric }) => ({
+        ...{ anchor, truth },
+        target: (metric / (most("metric") + EDGE)) * most("overlap"),
+      }));
+    })
+    .sort((a, b) => a.anchor - b.anchor);
+}
+
+/** The anchors inside an object that see something of it. */
+function candidates(outlook: Outlook, { classIndex, box }: Truth, truth: number): Candidate[] {
+  const [x1, y1, x2, y2] = grown(box);
+  return outlook.anchors.flatMap(({ x, y }, anchor) => {
+    if (Math.min(x - x1, y - y1, x2 - x, y2 - y) <= EDGE) return [];
+    const overlap = Math.max(completeIou(outlook.box(anchor), box), 0);
+    const metric = Math.sqrt(logistic(outlook.logit(anchor, classIndex))) * overlap ** 6;
+    return metric > 0 ? [{ anchor, truth, metric, overlap }] : [];
+  });
+}
+
+/** A side too short to hold an anchor becomes longer about its middle. */
+function grown([x1, y1, x2, y2]: Corners): Corners {
+  const side = (from: number, to: number) => {
+    const half = (to - from < SMALLEST ? SMALL_BECOMES : to - from) / 2;
+    return [(from + to) / 2 - half, (from + to) / 2 + half] as const;
+  };
+  const [[left, right], [top, bottom]] = [side(x1, x2), side(y1, y2)];
+  return [left, top, right, bottom];
+}
