@@ -7,6 +7,7 @@ import { promisify } from "node:util";
 import { type Capabilities, TASK_KINDS, type TaskKind } from "../shared/tasks.ts";
 import type { Tools } from "./ffmpeg.ts";
 import type { SegmenterInfo } from "./segmenters/segmenter.ts";
+import type { EngineAnswer } from "./training/ask-engine.ts";
 
 const MIB = 1024 ** 2;
 
@@ -18,6 +19,9 @@ const NEEDS_FFMPEG: readonly TaskKind[] = [
   "segment",
   "frames",
   "export",
+  "train",
+  "warm",
+  "predict",
 ];
 const NEEDS_SEGMENTER: readonly TaskKind[] = ["label", "preview", "segment"];
 
@@ -64,6 +68,7 @@ export interface Found {
   environment: Readonly<Record<string, string>>;
   /** Whether the runtime of the models could use a GPU. */
   cuda: boolean;
+  engine: EngineAnswer;
 }
 
 /** The capability report of the node protocol. */
@@ -73,7 +78,8 @@ export async function describeNode(found: Found): Promise<Capabilities> {
   const kinds = (Object.keys(TASK_KINDS) as TaskKind[]).filter(
     (kind) =>
       (tools !== null || !NEEDS_FFMPEG.includes(kind)) &&
-      (segmenters.length > 0 || !NEEDS_SEGMENTER.includes(kind)),
+      (segmenters.length > 0 || !NEEDS_SEGMENTER.includes(kind)) &&
+      (kind !== "train" || "engine" in found.engine),
   );
   return {
     version,
@@ -93,11 +99,12 @@ export async function describeNode(found: Found): Promise<Capabilities> {
       licence: info.licence,
     })),
     slots,
-    missing: missing(found, gpus !== null && !found.cuda),
+    missing: missing(found, gpus !== null),
   };
 }
 
-function missing({ tools, segmenters, problem }: Found, idleGpu: boolean): string[] {
+function missing(found: Found, hasGpu: boolean): string[] {
+  const { tools, segmenters, problem, engine } = found;
   const sentences: string[] = [];
   if (!tools) {
     sentences.push(
@@ -113,9 +120,21 @@ function missing({ tools, segmenters, problem }: Found, idleGpu: boolean): strin
   else if (segmenters.length === 0) {
     sentences.push("Nothing can be labeled without a segmenter: npm run models -- install.");
   }
-  if (idleGpu) {
+  if ("missing" in engine) sentences.push(`Nothing can be trained: ${engine.missing}.`);
+  else if (hasGpu && engine.engine.gpus.length === 0) {
     sentences.push(
-      "The GPU is not used: install onnxruntime's CUDA libraries " +
+      "Training runs on the CPU: the engine was built with a torch without CUDA; install one " +
+        "(pip install torch), delete native/build and run npm run gpu-node again.",
+    );
+  } else if (hasGpu && !engine.engine.cudaKernels) {
+    sentences.push(
+      "Training prepares pictures on the CPU: the engine was built without nvcc; install CUDA's " +
+        "toolkit, delete native/build and run npm run gpu-node again.",
+    );
+  }
+  if (hasGpu && !found.cuda) {
+    sentences.push(
+      "The GPU is not used for labeling: install onnxruntime's CUDA libraries " +
         "(ONNXRUNTIME_NODE_INSTALL=cuda12 npm rebuild onnxruntime-node).",
     );
   }

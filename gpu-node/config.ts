@@ -3,6 +3,7 @@
 
 import { join, resolve } from "node:path";
 import { z } from "zod";
+import { ENGINE_ENVIRONMENT } from "../native/load.ts";
 import { Failure } from "../shared/errors.ts";
 import { Secret } from "../shared/secret.ts";
 
@@ -47,9 +48,6 @@ const Environment = z.object({
   /** Where ffmpeg and the like are looked for. The system's own. */
   PATH: z.string().default("/usr/local/bin:/usr/bin:/bin"),
 });
-
-/** The engine has threads of its own; those of the libraries below would only spin beside them. */
-const ENGINE_ENVIRONMENT = { OPENBLAS_NUM_THREADS: "1", GOMP_SPINCOUNT: "1000" };
 
 export interface Config {
   url: string;

@@ -15,6 +15,7 @@ import { cudaInstalled } from "./segmenters/cuda.ts";
 import { listSegmenters, type SegmenterInfo } from "./segmenters/segmenter.ts";
 import { connect, NodeRefused, register, type Service } from "./service.ts";
 import { type StatusPage, serveStatus } from "./status.ts";
+import { askEngine, type EngineAnswer } from "./training/ask-engine.ts";
 import { startWorker, type Worker, type WorkerOptions } from "./worker.ts";
 
 const USAGE = `npm run gpu-node
@@ -42,6 +43,8 @@ export interface NodeParts {
   /** Program of the child processes. */
   childEntry: string;
   listSegmenters(modelsDir: string): Promise<SegmenterInfo[]>;
+  /** What the training engine is here. */
+  askEngine(environment: Readonly<Record<string, string>>): Promise<EngineAnswer>;
   /** Shorter times, for tests. */
   worker?: Pick<WorkerOptions, "heartbeatMs" | "idleMs" | "stallMs">;
   grace?: WorkerOptions["slot"]["grace"];
@@ -50,6 +53,7 @@ export interface NodeParts {
 const REAL: NodeParts = {
   childEntry: join(import.meta.dirname, "child-main.ts"),
   listSegmenters,
+  askEngine,
 };
 
 /** Runs a node until it is stopped; returns the process's exit status. */
@@ -132,6 +136,7 @@ async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | n
     ...{ version, tools, segmenters, problem, slots },
     environment: childEnvironment,
     cuda: cudaInstalled(),
+    engine: await parts.askEngine(childEnvironment),
   });
 }
 

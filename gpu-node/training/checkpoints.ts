@@ -23,7 +23,14 @@ export const RunState = z.object({
   resolved: ResolvedSettings,
   history: z.array(RunEpoch),
   /** The best epoch by mAP50-95, counted from 1; its weights are a file named after it. */
-  best: z.object({ epoch: z.number().int(), score: z.number() }).nullable(),
+  best: z
+    .object({
+      epoch: z.number().int(),
+      score: z.number(),
+      /** The epoch that was the first with this score: patience counts from here. */
+      since: z.number().int(),
+    })
+    .nullable(),
   /** Number of the newest line of the log. */
   line: z.number().int(),
 });

@@ -91,6 +91,11 @@ export function whyUnfit({ classes, videos }: ExportManifest): string | null {
   if (of("val").length === 0) {
     return "the dataset has no picture to validate on: label more frames, or raise the share";
   }
+  const known = (index: number) => index >= 0 && index < classes.length;
+  const boxed = frames.flatMap(({ annotations }) => annotations);
+  if (!boxed.every(({ class_index }) => known(class_index))) {
+    return "the dataset has annotations of a class that it does not list";
+  }
   if (!boxes(of("train"))) return "no picture to train on has an annotation: accept more of them";
   return null;
 }
@@ -273,7 +278,7 @@ async function writePixels(
     const source = sources.get(video.key);
     if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
     const frames = wanted.slice(from, to).map(({ frame }) => frame.index);
-    const footage = await openFootage(context, await stillGood(source, context));
+    const footage = await openNamed(context, await stillGood(source, context), video.filename);
     try {
       for await (const { picture } of footage.read(frames)) {
         const fit = await resized(picture, imageSize);
@@ -286,9 +291,23 @@ async function writePixels(
     } finally {
       await footage.close();
     }
+    if (sizes.length !== to) {
+      throw new TaskFailure("bad_dataset", `${video.filename} is listed with a frame twice`);
+    }
     from = to;
   }
   return sizes;
+}
+
+/** What cannot be read is said with its name. */
+async function openNamed(context: Means, source: ObjectSource, filename: string) {
+  try {
+    return await openFootage(context, source);
+  } catch (thrown) {
+    if (!(thrown instanceof TaskFailure) || thrown.code !== "unsupported_media") throw thrown;
+    const { code, retryable, message } = thrown;
+    throw new TaskFailure(code, `${filename}: ${message}`, { retryable, cause: thrown });
+  }
 }
 
 /** Decoding all that comes before may take longer than the first address holds. */

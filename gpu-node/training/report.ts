@@ -2,7 +2,7 @@
 // detail of its progress. Lines are numbered through all attempts; the newest come with every
 // report, so that one that is lost costs nothing.
 
-import { appendFileSync } from "node:fs";
+import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import type { StepProgress } from "../../native/index.d.ts";
 import type { Checkpoint, TrainDetail } from "../../shared/tasks.ts";
 import { iso, systemClock } from "../../shared/time.ts";
@@ -12,6 +12,8 @@ import type { Place } from "./checkpoints.ts";
 
 const TELL_MS = 1_000;
 const LINES_MAX = 50;
+/** Lines that an attempt may have said after its last checkpoint. */
+const LINES_SKIPPED = 1_000;
 const LINE_MAX = 300;
 const EPOCHS_MAX = 20;
 /** Metrics in one report: a run with many classes repeats fewer epochs. */
@@ -26,7 +28,8 @@ export class Report {
   readonly #progress: TaskContext["progress"];
   readonly #logPath: string;
   readonly #lines: TrainDetail["log"] = [];
-  #line = 0;
+  #line: number;
+  #continued = false;
   #toldAt = Number.NEGATIVE_INFINITY;
   #place: Place = { epoch: 0, batch: 0 };
   #shape: RunShape = { epochs: 0, batches: 0 };
@@ -39,6 +42,8 @@ export class Report {
   constructor(progress: TaskContext["progress"], logPath: string) {
     this.#progress = progress;
     this.#logPath = logPath;
+    // Of an attempt that left no checkpoint.
+    this.#line = linesIn(logPath);
   }
 
   /** Number of the newest line. */
@@ -46,9 +51,13 @@ export class Report {
     return this.#line;
   }
 
-  /** Goes on after the lines of earlier attempts. */
+  /** Goes on after the lines of earlier attempts; what was said so far is numbered anew, once. */
   continueAfter(line: number) {
-    this.#line = Math.max(this.#line, line);
+    if (this.#continued) return;
+    this.#continued = true;
+    const shift = Math.max(0, line + LINES_SKIPPED - (this.#line - this.#lines.length));
+    for (const one of this.#lines) one.n += shift;
+    this.#line += shift;
   }
 
   /** A line of the log. */
@@ -112,6 +121,9 @@ export class Report {
     };
   }
 }
+
+const linesIn = (path: string): number =>
+  existsSync(path) ? readFileSync(path, "utf8").split("\n").length - 1 : 0;
 
 const finite = ({ box, cls, dfl }: StepProgress["losses"]) =>
   [box, cls, dfl].every(Number.isFinite) ? { box, cls, dfl } : null;

@@ -6,6 +6,7 @@ import { IMAGE_SIZE_DEFAULT, type TrainSettings } from "../../shared/training.ts
 
 /** Beyond so many steps the strong optimiser is worth its cost. */
 const LONG_ITERATIONS = 10_000;
+const SHORT_ITERATIONS = 200;
 const NOMINAL_BATCH = 64;
 export const BATCH_MAX = 64;
 const BATCH_MAX_CPU = 16;
@@ -62,13 +63,14 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
   const { epochs } = settings;
   const { classes, trainImages, batch } = shape;
   const auto = settings.optimizer === "auto";
-  const long = iterationsOf(trainImages, batch, epochs) > LONG_ITERATIONS;
+  const iterations = iterationsOf(trainImages, batch, epochs);
+  const long = iterations > LONG_ITERATIONS;
   const optimizer = settings.optimizer === "auto" ? (long ? "musgd" : "adamw") : settings.optimizer;
   const lr0 = settings.learning_rate ?? learningRate(optimizer, classes);
   return {
     ...{ optimizer, epochs, batch, imageSize: settings.image_size, lr0, lrf: 0.01, cosine: false },
     momentum: auto || optimizer === "adamw" ? 0.9 : 0.937,
-    ...{ weightDecay: 5e-4, warmupEpochs: Math.min(3, epochs / 10), warmupMomentum: 0.8 },
+    ...{ weightDecay: 5e-4, warmupEpochs: warmupEpochs(iterations, epochs), warmupMomentum: 0.8 },
     // An adaptive optimiser's first steps are large enough without it.
     warmupBiasLr: auto || optimizer === "adamw" ? 0 : 0.1,
     ...{ nominalBatch: nominalBatch(batch, trainImages), clipNorm: 10 },
@@ -80,6 +82,10 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
 
 const learningRate = (optimizer: "adamw" | "sgd" | "musgd", classes: number): number =>
   optimizer === "adamw" ? Math.round(((0.002 * 5) / (4 + classes)) * 1e6) / 1e6 : 0.01;
+
+/** The engine warms up for a hundred steps at least, which would be all of a short run. */
+const warmupEpochs = (iterations: number, epochs: number): number =>
+  iterations < SHORT_ITERATIONS ? 0 : Math.min(3, epochs / 10);
 
 /** Images between two steps of the optimiser; in a small set some steps an epoch are left. */
 const nominalBatch = (batch: number, trainImages: number): number =>

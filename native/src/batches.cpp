@@ -16,6 +16,8 @@ namespace {
 
 /** A split's file lies on the GPU as a whole up to this share of what is free there. */
 constexpr double kUploadShare = 0.3;
+/** Threads of a step on the CPU for each one that renders beside it. */
+constexpr int kStepThreads = 8;
 
 at::Tensor uploadable(const ImageFile& file, at::Device device) {
 #ifdef VANTAGE_CUDA
@@ -91,6 +93,8 @@ Split::Split(const std::string& path, std::vector<ImageEntry> images, int classe
 BatchSource::BatchSource(const Split& split, BatchRange range,
                          std::function<PlannedImage(int)> plan)
     : split_(split), range_(range), plan_(std::move(plan)), next_(range.from) {
+  // On the CPU the step has the cores; an image takes it some forty times as long as it takes us.
+  if (!split.device().is_cuda()) range_.threads = std::max(1, range_.threads / kStepThreads);
   begin();
 }
 

@@ -43,7 +43,9 @@ struct BatchRange {
   int images = 0, batch = 1;
   /** First batch that is given. */
   int from = 0;
-  int size = 640, threads = 1;
+  int size = 640;
+  /** Of the engine. */
+  int threads = 1;
 };
 
 /** Gives batch after batch; one is made ahead. Refers to its split, which has to outlive it. */

@@ -101,7 +101,7 @@ class EpochRun {
  public:
   EpochRun(Parts& parts, int epoch, int from, int batches)
       : parts_(parts), training_(*parts.training), epoch_(epoch), watch_(parts.device),
-        start_(std::chrono::steady_clock::now()), reported_(start_) {
+        start_(std::chrono::steady_clock::now()), reported_(start_ - kReportEvery) {
     result_.batch = from;
     result_.batches = batches;
     skippedBefore_ = training_.optimizer.skipped();

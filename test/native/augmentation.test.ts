@@ -22,7 +22,6 @@ if ("missing" in loaded) console.warn(`SKIPPED: ${loaded.missing}`);
 const native = ("native" in loaded ? loaded.native : undefined) as Native;
 
 const SIZE = 160;
-const FILL = 114 / 255;
 /** Half an output pixel, and what bilinear sampling blurs at the largest scale. */
 const BLUR = 1.5;
 
@@ -66,7 +65,7 @@ function expectBound(all: View[], boxesMin: number) {
   let [boxes, stray] = [0, 0];
   for (const view of all) {
     const { hollow, uncovered } = contradictions(view);
-    expect(hollow).toEqual([]);
+    expect(hollow.slice(0, 5)).toEqual([]);
     for (const [x, y] of uncovered) {
       const border = Math.min(x, y, view.width - 1 - x, view.height - 1 - y);
       expect(border).toBeLessThan(24);
@@ -216,24 +215,22 @@ describe.skipIf(!native)("mixup", () => {
       ),
     );
     const shares: number[] = [];
-    const seconds = (mixed as View[]).map((view, at): View => {
+    const seconds: View[] = [];
+    for (const [at, view] of (mixed as View[]).entries()) {
       const own = first?.[at] as View;
       expect(view.boxes.slice(0, own.boxes.length)).toEqual(own.boxes);
+      // Without any object in sight, the first picture does not tell its share.
+      if (own.boxes.length === 0) continue;
       const share = shareOf(own, view);
       shares.push(share);
-      return {
-        ...view,
-        at: (x, y) => {
-          const [a, both] = [own.at(x, y), view.at(x, y)];
-          return both.map((value, c) => (value - share * (a[c] as number)) / (1 - share)) as [
-            number,
-            number,
-            number,
-          ];
-        },
-        boxes: view.boxes.slice(own.boxes.length),
+      const unmixed = (x: number, y: number) => {
+        const [a, both] = [own.at(x, y), view.at(x, y)];
+        return both.map((value, c) => (value - share * (a[c] as number)) / (1 - share));
       };
-    });
+      const boxes = view.boxes.slice(own.boxes.length);
+      seconds.push({ ...view, at: (x, y) => unmixed(x, y) as [number, number, number], boxes });
+    }
+    expect(seconds.length).toBeGreaterThan(15);
     expectBound(seconds, 40);
     const mean = shares.reduce((sum, share) => sum + share, 0) / shares.length;
     const spread = shares.reduce((sum, share) => sum + (share - mean) ** 2, 0) / shares.length;
@@ -378,7 +375,6 @@ describe.skipIf(!native)("an epoch", () => {
         expect(all.flatMap(({ boxes }) => boxes).length).toBeGreaterThan(60);
         const { images } = await engine.render({ epoch: 0, batch: 0 });
         expect(images.every((value) => value >= 0 && value <= 1)).toBe(true);
-        expect(images.some((value) => Math.abs(value - FILL) < 1e-3)).toBe(true);
       });
     },
   );

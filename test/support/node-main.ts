@@ -2,12 +2,15 @@
 
 import { join } from "node:path";
 import { runNode } from "../../gpu-node/main.ts";
+import { askEngine } from "../../gpu-node/training/ask-engine.ts";
 import { RECTANGLES } from "./rectangles.ts";
 
-const { TEST_STALL_MS: stallMs } = process.env;
+const { TEST_STALL_MS: stallMs, TEST_TRAINING: training } = process.env;
 const status = await runNode(process.env, {
   childEntry: join(import.meta.dirname, "node-child.ts"),
   listSegmenters: async () => [RECTANGLES],
+  // Torch takes a second to load, which is of no use to most tests.
+  askEngine: training ? askEngine : async () => ({ missing: "no test asked for it" }),
   worker: { heartbeatMs: 100, idleMs: 200, ...(stallMs ? { stallMs: Number(stallMs) } : {}) },
   grace: { cancelMs: 500, trainingCancelMs: 60_000, termMs: 300 },
 });

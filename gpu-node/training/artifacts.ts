@@ -1,0 +1,153 @@
+// What a run leaves for people beside its model: settings, curves, pictures, the log. Each is a file
+// of the run's folder; one that cannot be made costs nothing but itself.
+
+import type { Engine, TrainingOptions } from "../../native/index.d.ts";
+import type { Native } from "../../native/load.ts";
+import type { DetectorGraph } from "../../shared/detector.ts";
+import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/training.ts";
+import type { TaskContext } from "../tasks/context.ts";
+import { bestWeights, type RunState, readScores } from "./checkpoints.ts";
+import type { Prepared, Split } from "./dataset.ts";
+import {
+  confidenceChart,
+  confusionChart,
+  type LabelBox,
+  labelsChart,
+  precisionRecallChart,
+  resultsChart,
+} from "./figures.ts";
+import type { RunFolder } from "./run-folder.ts";
+import { batchOf, drawSheet, sheetsOfBatch, sheetsOfSplit, withDetections } from "./sheets.ts";
+import type { Hardware } from "./start.ts";
+import { uploadArtifact } from "./uploads.ts";
+
+const PICTURED_CONFIDENCE = 0.25;
+
+export interface RunFiles {
+  context: Pick<TaskContext, "target" | "log">;
+  folder: RunFolder;
+  data: Prepared;
+  settings: TrainSettings;
+}
+
+/** Makes a file, or says in the log that it could not. */
+async function make(
+  { context, folder }: Pick<RunFiles, "context" | "folder">,
+  name: string,
+  content: () => Promise<string | Uint8Array | null>,
+) {
+  try {
+    const made = await content();
+    if (made !== null) await folder.write(name, made);
+  } catch (thrown) {
+    context.log.warning("artifact_not_made", { name, error: thrown });
+  }
+}
+
+/** What is known as the training begins. */
+export async function writeOpening(
+  files: RunFiles,
+  more: { engine: Engine; options: TrainingOptions; state: RunState; name: string },
+): Promise<void> {
+  const { data, settings } = files;
+  const { engine, options, state, name } = more;
+  const images = { train: state.resolved.train_images, val: state.resolved.val_images };
+  const dataset = { sha256: data.sha256, classes: data.classes, images };
+  const { resolved } = state;
+  const args = { run_id: state.run_id, name, settings, resolved, options, dataset };
+  await make(files, "args.json", async () => `${JSON.stringify(args, null, 2)}\n`);
+  await make(files, "labels.png", () => labelsChart(labelBoxes(data), data.classes));
+  await make(files, "train_batch0.jpg", async () =>
+    drawSheet(sheetsOfBatch(await engine.render({ epoch: 0, batch: 0 })), data.classes),
+  );
+}
+
+function labelBoxes({ splits }: Prepared): LabelBox[] {
+  return (["train", "val"] as const).flatMap((split: Split) =>
+    splits[split].images.flatMap(({ width, height, boxes }) => {
+      const found: LabelBox[] = [];
+      for (let at = 0; at + 4 < boxes.length; at += 5) {
+        const [className = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0] = boxes.subarray(at, at + 5);
+        const [x, y] = [(x1 + x2) / 2 / width, (y1 + y2) / 2 / height];
+        found.push({
+          className,
+          split,
+          x,
+          y,
+          width: (x2 - x1) / width,
+          height: (y2 - y1) / height,
+        });
+      }
+      return found;
+    }),
+  );
+}
+
+/** What the run came to. The best weights look at pictures that they were not trained on. */
+export async function writeClosing(
+  files: RunFiles,
+  more: { native: Native; graph: DetectorGraph; hardware: Hardware; state: RunState },
+): Promise<void> {
+  const { folder, data, settings } = files;
+  const { native, graph, hardware, state } = more;
+  const { history, best } = state;
+  await make(files, "results.csv", async () => (history.length > 0 ? csvOf(history) : null));
+  await make(files, "results.png", async () => (history.length > 0 ? resultsChart(history) : null));
+  const scores = best && (await readScores(folder, best.epoch));
+  if (scores) {
+    await make(files, "confusion_matrix.png", () => confusionChart(scores, data.classes));
+    await make(files, "pr_curve.png", () => precisionRecallChart(scores));
+    await make(files, "f1_curve.png", () => confidenceChart(scores));
+  }
+  const sheets = await sheetsOfSplit(data.splits.val, settings.image_size);
+  await make(files, "val_batch0_labels.jpg", () => drawSheet(sheets, data.classes));
+  if (!best) return;
+  await make(files, "val_batch0_pred.jpg", async () => {
+    const { device, precision, threads } = hardware;
+    const engine = new native.Engine({ graph, device, precision, threads, seed: 0 });
+    try {
+      await engine.load(folder.file(bestWeights(best.epoch)));
+      const found = await engine.predict(batchOf(sheets), PICTURED_CONFIDENCE);
+      return await drawSheet(withDetections(sheets, found), data.classes);
+    } finally {
+      await engine.close();
+    }
+  });
+}
+
+/** The epochs as a table; metrics that only some epochs have are columns of all. */
+export function csvOf(history: readonly RunEpoch[]): string {
+  const names = [...new Set(history.flatMap(({ metrics }) => Object.keys(metrics)))];
+  const cell = (text: string) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
+  const head = ["epoch", "seconds", "box_loss", "cls_loss", "dfl_loss", "learning_rate", ...names];
+  const rows = history.map(({ epoch, seconds, losses, learning_rate, metrics }) => [
+    ...[epoch, seconds, losses.box, losses.cls, losses.dfl, learning_rate],
+    ...names.map((name) => metrics[name] ?? ""),
+  ]);
+  return `${[head.map(cell), ...rows].map((row) => row.join(",")).join("\n")}\n`;
+}
+
+const NAMES = [
+  ...["args.json", "results.csv", "results.png", "confusion_matrix.png", "pr_curve.png"],
+  ...["f1_curve.png", "labels.png", "train_batch0.jpg", "val_batch0_labels.jpg"],
+  ...["val_batch0_pred.jpg", "train.log"],
+];
+
+/** Uploads the files that there are; `all` says whether each of them arrived. */
+export async function uploadArtifacts({
+  context,
+  folder,
+}: RunFiles): Promise<{ artifacts: ArtifactObject[]; all: boolean }> {
+  const artifacts: ArtifactObject[] = [];
+  let all = true;
+  for (const name of NAMES) {
+    try {
+      artifacts.push(await uploadArtifact(context, folder.file(name), name));
+    } catch (thrown) {
+      if ((thrown as { code?: string }).code === "ENOENT") continue;
+      all = false;
+      context.log.warning("artifact_not_uploaded", { name, error: thrown });
+    }
+  }
+  return { artifacts, all };
+}

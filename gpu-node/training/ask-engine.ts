@@ -1,0 +1,39 @@
+// Whether this machine can train, found out by a child process.
+
+import { execFile } from "node:child_process";
+import { join } from "node:path";
+import { promisify } from "node:util";
+import { z } from "zod";
+
+const Said = z.union([
+  z.object({
+    engine: z.object({
+      torch: z.string(),
+      cudaKernels: z.boolean(),
+      gpus: z.array(z.object({ name: z.string(), memoryBytes: z.number() })),
+      bf16: z.boolean(),
+    }),
+  }),
+  z.object({ missing: z.string() }),
+]);
+export type EngineAnswer = z.infer<typeof Said>;
+
+/** Torch's libraries are large: a cold disk takes its time. */
+const ANSWER_MS_MAX = 120_000;
+
+/** What the engine is on this machine, or why there is none. */
+export async function askEngine(
+  environment: Readonly<Record<string, string>>,
+  program = join(import.meta.dirname, "describe.ts"),
+): Promise<EngineAnswer> {
+  try {
+    const args = ["--disable-warning=ExperimentalWarning", program];
+    const options = { env: environment, timeout: ANSWER_MS_MAX };
+    const { stdout } = await promisify(execFile)(process.execPath, args, options);
+    return Said.parse(JSON.parse(stdout.trim().split("\n").at(-1) ?? ""));
+  } catch (thrown) {
+    const { signal, code } = thrown as { signal?: string; code?: unknown };
+    const how = signal ? `its process ended by ${signal}` : `its process failed (${code ?? "?"})`;
+    return { missing: `the training engine does not run here: ${how}` };
+  }
+}

@@ -1,0 +1,266 @@
+// A run's epochs: train, measure the average's weights, keep the best, checkpoint. It ends after the
+// last epoch, when nothing got better for long enough, or when somebody asks, within a step.
+
+import type { Engine, EpochResult, Evaluation } from "../../native/index.d.ts";
+import {
+  CLASS_METRICS,
+  classMetricKey,
+  type MetricMap,
+  type RunEpoch,
+  type TrainSettings,
+} from "../../shared/training.ts";
+import { TaskFailure } from "../failure.ts";
+import { type RunState, saveBest, saveCheckpoint } from "./checkpoints.ts";
+import { type Report, spoken } from "./report.ts";
+import type { RunFolder } from "./run-folder.ts";
+
+export interface LoopParts {
+  engine: Engine;
+  settings: TrainSettings;
+  classes: readonly string[];
+  valImages: number;
+  folder: RunFolder;
+  report: Report;
+  /** Where the run is; the loop moves it on. */
+  state: RunState;
+  /** Says to end within a step, whatever it is that ends. */
+  stop: AbortSignal;
+  /** A checkpoint was written here. */
+  onCheckpoint(state: RunState): Promise<void>;
+  /** What is written into the best weights' file. */
+  metadata: Readonly<Record<string, string>>;
+}
+
+/** Steps in a row without a finite gradient that end a run. */
+const LOST_STEPS_MAX = 20;
+/** A look at a stopped run's weights, where no epoch was measured yet, takes no longer. */
+const QUICK_LOOK_MS = 20_000;
+
+/** Trains from where the state is. Resolves when the run is at its end or was asked to stop. */
+export async function trainEpochs(parts: LoopParts): Promise<void> {
+  const { engine, settings, report, state, stop } = parts;
+  const interrupt = () => engine.interrupt();
+  stop.addEventListener("abort", interrupt);
+  try {
+    const pace = new Pace(state.history);
+    let lost = 0;
+    while (state.epoch < settings.epochs && !stop.aborted) {
+      if (ranOut(state, settings)) {
+        report.say(
+          `Stopped early: nothing got better in ${settings.patience} ${settings.patience === 1 ? "epoch" : "epochs"}.`,
+        );
+        break;
+      }
+      pace.begin();
+      const result = await trainOne(parts, pace);
+      lost = lostInARow(result, lost);
+      if (lost > LOST_STEPS_MAX) throw notFinite(lost);
+      if (result.skipped > 0) {
+        report.say(`${result.skipped} steps were left out: their gradients were not finite.`);
+      }
+      state.batch = result.batch;
+      if (result.batch < result.batches) break;
+      const evaluation = await evaluate(parts);
+      if (!evaluation) break;
+      await endEpoch(parts, { result, evaluation, pace });
+    }
+    if (stop.aborted) await checkpoint(parts);
+  } finally {
+    stop.removeEventListener("abort", interrupt);
+  }
+}
+
+function trainOne({ engine, report, state, settings }: LoopParts, pace: Pace) {
+  const { epoch, batch: from } = state;
+  return engine.trainEpoch({ epoch, from }, (progress) => {
+    const share = progress.batch / progress.batches;
+    report.step(progress, pace.etaSeconds(settings.epochs - epoch, share));
+  });
+}
+
+/** Metrics of the average's weights on the validation split; null where it was interrupted. */
+async function evaluate(parts: LoopParts): Promise<Evaluation | null> {
+  const { engine, settings, state, report, valImages, stop } = parts;
+  if (stop.aborted) return null;
+  const evaluation = await engine.evaluate(
+    { split: "val", batch: state.resolved.batch_size, imageSize: settings.image_size },
+    () => report.tell(),
+  );
+  return evaluation.images < valImages ? null : evaluation;
+}
+
+/** Whether the best epoch is longer ago than the patience lasts. */
+export function ranOut(
+  { best, epoch }: Pick<RunState, "best" | "epoch">,
+  { patience }: Pick<TrainSettings, "patience">,
+): boolean {
+  return patience > 0 && epoch - (best?.since ?? 0) >= patience;
+}
+
+/** Steps in a row that were left out, as far as an epoch's counts tell. */
+export function lostInARow({ skipped, batches }: EpochResult, before: number): number {
+  if (skipped === 0) return 0;
+  // A few among many are what a large learning rate or a half precision cost.
+  return skipped * 2 >= batches ? before + skipped : 0;
+}
+
+const notFinite = (steps: number) =>
+  new TaskFailure(
+    "not_finite",
+    `the loss or its gradients were not finite in ${steps} steps in a row: choose a smaller ` +
+      "learning rate (or leave it blank), and check the dataset for wrong boxes",
+  );
+
+interface Ended {
+  result: EpochResult;
+  evaluation: Evaluation;
+  pace: Pace;
+}
+
+async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Ended) {
+  const { state, settings, classes, report } = parts;
+  const metrics = metricsOf(evaluation, classes);
+  const row: RunEpoch = {
+    epoch: state.epoch + 1,
+    losses: lossesOf(result, state.history),
+    metrics,
+    learning_rate: digits(result.lr, 8),
+    seconds: digits(pace.end(), 2),
+  };
+  const score = evaluation.mAP50_95;
+  // While nothing is found yet, who learned longer is ahead.
+  const isBest = !state.best || score > state.best.score || (score === 0 && state.best.score === 0);
+  if (isBest) {
+    const epoch = row.epoch;
+    await saveBest(parts.engine, parts.folder, {
+      epoch,
+      evaluation,
+      metadata: bestMetadata(parts),
+    });
+    const since = state.best?.score === score ? state.best.since : epoch;
+    state.best = { epoch, score, since };
+  }
+  state.history = [...state.history, row];
+  state.epoch += 1;
+  state.batch = 0;
+  for (const line of linesOf(row, { epochs: settings.epochs, result, isBest })) report.say(line);
+  await checkpoint(parts);
+  const eta = pace.etaSeconds(settings.epochs - state.epoch, 0);
+  report.epochDone(state.history, state, eta);
+}
+
+const bestMetadata = ({ metadata, state }: LoopParts) => ({
+  ...metadata,
+  epoch: String(state.epoch + 1),
+});
+
+async function checkpoint(parts: LoopParts) {
+  const { engine, folder, state, report, onCheckpoint } = parts;
+  state.line = report.line;
+  await saveCheckpoint(engine, folder, state);
+  await onCheckpoint(state);
+}
+
+/**
+ * What a stopped run's weights are worth where no epoch was measured: a look that is given up when
+ * it takes too long.
+ */
+export async function quickLook(
+  parts: Pick<LoopParts, "engine" | "settings" | "state" | "valImages">,
+): Promise<Evaluation | null> {
+  const { engine, settings, state, valImages } = parts;
+  const limit = setTimeout(() => engine.interrupt(), QUICK_LOOK_MS);
+  try {
+    const evaluation = await engine.evaluate({
+      ...{ split: "val", batch: state.resolved.batch_size, imageSize: settings.image_size },
+    });
+    return evaluation.images < valImages ? null : evaluation;
+  } finally {
+    clearTimeout(limit);
+  }
+}
+
+/** Rounded; what is no number becomes 0, since JSON has none of these. */
+const digits = (value: number, count: number) =>
+  Number.isFinite(value) ? Number(value.toFixed(count)) : 0;
+
+/** The metrics under the contract's keys. */
+export function metricsOf(evaluation: Evaluation, classes: readonly string[]): MetricMap {
+  const metrics: MetricMap = {
+    mAP50: digits(evaluation.mAP50, 5),
+    "mAP50-95": digits(evaluation.mAP50_95, 5),
+    precision: digits(evaluation.precision, 5),
+    recall: digits(evaluation.recall, 5),
+  };
+  for (const [index, name] of classes.entries()) {
+    const own = evaluation.perClass[index];
+    if (!own) continue;
+    const values = {
+      ...{ precision: own.precision, recall: own.recall, mAP50: own.mAP50 },
+      "mAP50-95": own.mAP50_95,
+    };
+    for (const metric of CLASS_METRICS) {
+      metrics[classMetricKey(name, metric)] = digits(values[metric], 5);
+    }
+  }
+  return metrics;
+}
+
+/** The epoch's losses; where a step's was no number, those of the epoch before. */
+function lossesOf({ losses }: EpochResult, history: readonly RunEpoch[]): RunEpoch["losses"] {
+  const before = history.at(-1)?.losses ?? { box: 0, cls: 0, dfl: 0 };
+  const of = (name: "box" | "cls" | "dfl") =>
+    Number.isFinite(losses[name]) ? digits(losses[name], 5) : before[name];
+  return { box: of("box"), cls: of("cls"), dfl: of("dfl") };
+}
+
+/** An epoch as training consoles show it. */
+function linesOf(
+  { epoch, losses, metrics, learning_rate, seconds }: RunEpoch,
+  { epochs, result, isBest }: { epochs: number; result: EpochResult; isBest: boolean },
+): string[] {
+  const width = String(epochs).length;
+  const { data, forward, backward, optimizer } = result.seconds;
+  const spent = data + forward + backward + optimizer || 1;
+  const share = (part: number) => `${Math.round((100 * part) / spent)} %`;
+  const rate = spent > 0 ? result.images / spent : 0;
+  const at = (name: string) => (metrics[name] ?? 0).toFixed(3);
+  return [
+    `Epoch ${String(epoch).padStart(width)}/${epochs}  box ${losses.box.toFixed(3)}  ` +
+      `cls ${losses.cls.toFixed(3)}  dfl ${losses.dfl.toFixed(3)}  lr ${learning_rate.toPrecision(3)}  ` +
+      `${rate.toFixed(1)} images/s (data ${share(data)}, forward ${share(forward)}, ` +
+      `backward ${share(backward)})  ${spoken(seconds)}`,
+    `${" ".repeat(7 + width * 2)}  P ${at("precision")}  R ${at("recall")}  ` +
+      `mAP50 ${at("mAP50")}  mAP50-95 ${at("mAP50-95")}${isBest ? "  best so far" : ""}`,
+  ];
+}
+
+/** How long epochs take, and what is left. */
+class Pace {
+  #known: number[];
+  #began = 0;
+
+  constructor(history: readonly RunEpoch[]) {
+    this.#known = history.slice(-5).map(({ seconds }) => seconds);
+  }
+
+  begin() {
+    this.#began = performance.now();
+  }
+
+  end(): number {
+    const seconds = (performance.now() - this.#began) / 1_000;
+    this.#known = [...this.#known, seconds].slice(-5);
+    return seconds;
+  }
+
+  /** Of so many epochs, a share of the first of them done. */
+  etaSeconds(epochs: number, share: number): number | null {
+    const { length } = this.#known;
+    const spent = (performance.now() - this.#began) / 1_000;
+    if (length === 0 && share < 0.02) return null;
+    const each =
+      length > 0 ? this.#known.reduce((sum, one) => sum + one, 0) / length : spent / share;
+    return Math.max(0, Math.round(each * (epochs - share)));
+  }
+}

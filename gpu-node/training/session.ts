@@ -1,0 +1,264 @@
+// One attempt at a training run, from its payload to its result. What is done is never lost: a stop
+// and a pause end within a step and hand in a checkpoint; a crash costs at most one epoch here, and
+// some minutes on another node.
+
+import { loadEngine, type Native } from "../../native/load.ts";
+import { detectorGraph } from "../../shared/detector.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { TaskFailure } from "../failure.ts";
+import { Paused, type TaskContext } from "../tasks/context.ts";
+import { type RunFiles, uploadArtifacts, writeClosing, writeOpening } from "./artifacts.ts";
+import { hashOf } from "./bundle.ts";
+import { bestWeights, type RunState, saveBest } from "./checkpoints.ts";
+import { prepareDataset, readManifest } from "./dataset.ts";
+import { asTrainFailure, engineCode } from "./failures.ts";
+import { metricsOf, quickLook, trainEpochs } from "./loop.ts";
+import { Report, spoken } from "./report.ts";
+import { openRunFolder } from "./run-folder.ts";
+import { type Begun, begin, hardwareOf, type StartParts } from "./start.ts";
+import { CheckpointUploads, uploadArtifact } from "./uploads.ts";
+
+export interface SessionOptions {
+  /** Between two uploads of a checkpoint. */
+  uploadEveryMs?: number;
+}
+
+const UPLOAD_EVERY_MS = 5 * 60_000;
+
+type Payload = TaskPayload<"train">;
+type Result = TaskResult<"train">;
+
+/** Trains as the payload says. A stop gives the result that there is; a pause fails with `Paused`. */
+export async function train(
+  payload: Payload,
+  context: TaskContext,
+  options: SessionOptions = {},
+): Promise<Result> {
+  const started = performance.now();
+  if (payload.settings.task !== "detection") {
+    throw new TaskFailure("invalid_request", "only detectors can be trained: choose detection");
+  }
+  const native = engineHere();
+  const folder = await openRunFolder(context.machine.trainingDir, payload.run_id);
+  const report = new Report(context.progress, folder.file("train.log"));
+  const stop = AbortSignal.any([context.cancel, context.pause]);
+  const waiting = { ...context, cancel: stop };
+  try {
+    const data = await readDataset(payload, waiting, report);
+    const graph = detectorGraph(payload.settings.variant, data.classes.length);
+    const hardware = await hardwareOf(native, context.machine);
+    const parts: StartParts = {
+      ...{ native, payload, context: waiting, folder, report, graph, data, hardware },
+    };
+    const result = await withFittingBatch(parts, (begun) =>
+      runTo(parts, begun, { stop, options, pausing: () => isPausing(context) }),
+    );
+    context.log.info("run_ended", {
+      ...{ run_id: payload.run_id, stopped: result.stopped, epochs: result.history.length },
+      seconds: (performance.now() - started) / 1_000,
+    });
+    return result;
+  } catch (thrown) {
+    if (isPausing(context)) throw new Paused();
+    const failure = asTrainFailure(thrown);
+    if (failure instanceof TaskFailure && !context.cancel.aborted) {
+      report.say(`Failed: ${failure.message}`);
+      report.tell(true);
+    }
+    throw failure;
+  }
+}
+
+const isPausing = ({ cancel, pause }: Pick<TaskContext, "cancel" | "pause">) =>
+  pause.aborted && !cancel.aborted;
+
+function engineHere(): Native {
+  const loaded = loadEngine();
+  if ("native" in loaded) return loaded.native;
+  throw new TaskFailure("engine_missing", loaded.missing, { retryable: true });
+}
+
+/** The dataset as pixels; says how far it is, since a large one takes its time. */
+async function readDataset(payload: Payload, context: TaskContext, report: Report) {
+  const { manifest, sha256 } = await readManifest(payload.manifest, context);
+  const { image_size: imageSize } = payload.settings;
+  let tenths = 0;
+  const data = await prepareDataset(
+    {
+      ...{ manifest, sha256, videos: payload.videos, imageSize },
+      onProgress: (done, total) => {
+        const now = Math.floor((10 * done) / total);
+        if (now > tenths && now < 10 && total > 200)
+          report.say(`Preparing pictures: ${now * 10} %`);
+        tenths = now;
+        report.tell();
+      },
+    },
+    context,
+  );
+  const { train: trained, val } = data.splits;
+  const boxes = [...trained.images, ...val.images].reduce(
+    (sum, image) => sum + image.boxes.length / 5,
+    0,
+  );
+  report.say(
+    `Dataset: ${trained.images.length} pictures to train on, ${val.images.length} to validate on, ` +
+      `${boxes} boxes, longest side ${imageSize} px.`,
+  );
+  if (data.left > 0) {
+    report.say(`${data.left} boxes are left out: outside their picture, or under a pixel.`);
+  }
+  return data;
+}
+
+/** Begins and works; where an automatic batch does not fit into memory, again with half of it. */
+async function withFittingBatch(
+  parts: StartParts,
+  work: (begun: Begun) => Promise<Result>,
+): Promise<Result> {
+  const { payload, report } = parts;
+  for (let batchMax: number | null = null; ; ) {
+    let batch = batchMax;
+    try {
+      const begun = await begin(parts, batchMax);
+      batch = begun.state.resolved.batch_size;
+      try {
+        return await work(begun);
+      } finally {
+        await begun.engine.close();
+      }
+    } catch (thrown) {
+      const full = /^(gpu_)?out_of_memory$/.test(engineCode(thrown) ?? "");
+      if (!full || payload.settings.batch_size !== null || batch === null || batch < 2)
+        throw thrown;
+      batchMax = Math.floor(batch / 2);
+      report.say(`Out of memory at batch size ${batch}: trying again with ${batchMax}.`);
+    }
+  }
+}
+
+interface Attempt {
+  stop: AbortSignal;
+  options: SessionOptions;
+  pausing(): boolean;
+}
+
+/** From where the run begins to its result. */
+async function runTo(parts: StartParts, begun: Begun, attempt: Attempt): Promise<Result> {
+  const { payload, context, folder, report, data } = parts;
+  const { engine, state, options } = begun;
+  const { settings } = payload;
+  const files: RunFiles = { context, folder, data, settings };
+  const batches = Math.ceil(state.resolved.train_images / state.resolved.batch_size);
+  report.resolved = state.resolved;
+  report.checkpoint = payload.resume?.at ?? null;
+  report.begin({ epochs: settings.epochs, batches }, state, state.history);
+  say(report, begun);
+  report.tell(true);
+  await writeOpening(files, { engine, options, state, name: payload.name });
+  const uploads = new CheckpointUploads({
+    ...{ folder, context, everyMs: attempt.options.uploadEveryMs ?? UPLOAD_EVERY_MS },
+    onUploaded: (checkpoint) => {
+      report.checkpoint = checkpoint;
+      report.tell(true);
+    },
+  });
+  const began = performance.now();
+  await trainEpochs({
+    ...{ engine, settings, classes: data.classes, folder, report, state, stop: attempt.stop },
+    valImages: data.splits.val.images.length,
+    onCheckpoint: (at) => uploads.offer(at),
+    metadata: metadataOf(parts, state),
+  });
+  const stopped = attempt.stop.aborted && state.epoch < settings.epochs;
+  const spent = spoken((performance.now() - began) / 1_000);
+  report.say(`${attempt.stop.aborted ? "Stopped" : "Done"} after ${state.epoch} epochs, ${spent}.`);
+  if (attempt.pausing()) {
+    await uploads.finish(state);
+    throw new Paused();
+  }
+  return handIn(parts, begun, { files, uploads, stopped });
+}
+
+function say(report: Report, { options, state }: Begun) {
+  const { device, precision, batch_size } = state.resolved;
+  report.say(`Device: ${device}, ${precision}.`);
+  report.say(
+    `Optimiser ${options.optimizer}, learning rate ${options.lr0} to ${options.lr0 * options.lrf}, ` +
+      `batch ${batch_size}, ${options.epochs} epochs at ${options.imageSize} px.`,
+  );
+}
+
+/** What a file of weights says of itself. */
+const metadataOf = ({ payload, graph, data }: StartParts, { dataset_sha256 }: RunState) => ({
+  variant: graph.variant,
+  task: graph.task,
+  classes: JSON.stringify(data.classes),
+  image_size: String(payload.settings.image_size),
+  run_id: payload.run_id,
+  dataset_sha256,
+});
+
+interface Left {
+  files: RunFiles;
+  uploads: CheckpointUploads;
+  stopped: boolean;
+}
+
+/** Sends what the run came to, the checkpoint first, and lets go of its folder here. */
+async function handIn(parts: StartParts, begun: Begun, left: Left): Promise<Result> {
+  const { context, folder, report, native, graph, hardware } = parts;
+  const { state } = begun;
+  const { files, uploads, stopped } = left;
+  await uploads.settle();
+  const checkpoint = stopped ? await uploads.finish(state) : null;
+  const model = await handInModel(parts, begun, stopped);
+  // A GPU has room for one network at a time.
+  await begun.engine.close();
+  report.say(
+    model
+      ? `Model: epoch ${model.epoch}, mAP50 ${(model.metrics.mAP50 ?? 0).toFixed(3)}, ` +
+          `mAP50-95 ${(model.metrics["mAP50-95"] ?? 0).toFixed(3)}.`
+      : "No model: no epoch was measured.",
+  );
+  await writeClosing(files, { native, graph, hardware, state });
+  report.tell(true);
+  const { artifacts, all } = await uploadArtifacts(files);
+  if (model) {
+    const { key, bytes } = model.weights;
+    artifacts.push({ name: WEIGHTS, key, bytes, content_type: "application/octet-stream" });
+  }
+  if (all) await folder.remove();
+  else context.log.warning("run_folder_kept", { path: folder.path });
+  const { history, resolved } = state;
+  return { stopped, history, resolved, model, checkpoint, artifacts };
+}
+
+const WEIGHTS = "best.safetensors";
+
+async function handInModel(
+  { payload, context, folder, data, report }: StartParts,
+  { engine, state, parameters }: Begun,
+  stopped: boolean,
+): Promise<Result["model"]> {
+  const { settings } = payload;
+  let metrics = state.history.find(({ epoch }) => epoch === state.best?.epoch)?.metrics;
+  const hasLearned = state.epoch > 0 || state.batch > 0;
+  if (!state.best && stopped && hasLearned) {
+    const valImages = data.splits.val.images.length;
+    const evaluation = await quickLook({ engine, settings, state, valImages });
+    if (evaluation) {
+      const epoch = state.epoch + 1;
+      await saveBest(engine, folder, { epoch, evaluation, metadata: {} });
+      state.best = { epoch, score: evaluation.mAP50_95, since: epoch };
+      metrics = metricsOf(evaluation, data.classes);
+    }
+  }
+  if (!state.best || !metrics) return null;
+  const { epoch } = state.best;
+  const path = folder.file(bestWeights(epoch));
+  const sha256 = await hashOf(path);
+  report.tell(true);
+  const { key, bytes } = await uploadArtifact(context, path, WEIGHTS);
+  return { weights: { key, bytes, sha256 }, parameters, epoch, metrics };
+}

@@ -1,0 +1,300 @@
+// Where a run begins: from the furthest checkpoint that loads, of this node or of the store, else
+// from the first weights. Chooses what the settings leave open, and makes the engine.
+
+import { execFile } from "node:child_process";
+import * as fs from "node:fs/promises";
+import { promisify } from "node:util";
+import type { Description, Engine, TrainingOptions } from "../../native/index.d.ts";
+import type { Native } from "../../native/load.ts";
+import { type DetectorGraph, parameterCount } from "../../shared/detector.ts";
+import type { TaskPayload } from "../../shared/tasks.ts";
+import type { ResolvedSettings } from "../../shared/training.ts";
+import { TaskFailure } from "../failure.ts";
+import type { TaskContext } from "../tasks/context.ts";
+import { unpack } from "./bundle.ts";
+import {
+  FETCHED,
+  type Found,
+  findCheckpoints,
+  isFurther,
+  openCheckpoint,
+  type RunState,
+} from "./checkpoints.ts";
+import type { Prepared } from "./dataset.ts";
+import { engineCode } from "./failures.ts";
+import { loadPretrained } from "./pretrained.ts";
+import { gibibytes, type Report } from "./report.ts";
+import type { RunFolder } from "./run-folder.ts";
+import { automaticBatch, explicitBatch, stepBytes, trainingOptions } from "./settings.ts";
+
+export interface StartParts {
+  native: Native;
+  payload: TaskPayload<"train">;
+  context: TaskContext;
+  folder: RunFolder;
+  report: Report;
+  graph: DetectorGraph;
+  data: Prepared;
+  hardware: Hardware;
+}
+
+export interface Hardware {
+  device: "cpu" | "cuda";
+  precision: "fp32" | "bf16";
+  /** As people see it. */
+  title: string;
+  /** For a step. */
+  freeBytes: number;
+  threads: number;
+}
+
+/** What a run is trained on, here: the GPU where the engine can use it. */
+export async function hardwareOf(
+  native: Native,
+  machine: TaskContext["machine"],
+): Promise<Hardware> {
+  const description: Description = native.describe();
+  const [gpu] = description.gpus;
+  const threads = machine.cpuThreads;
+  if (machine.device === "cuda" && gpu) {
+    const precision = description.bf16 ? "bf16" : "fp32";
+    const freeBytes = (await freeGpuBytes()) ?? gpu.memoryBytes;
+    return { device: "cuda", precision, title: gpu.name, freeBytes, threads };
+  }
+  const title = `CPU, ${threads} ${threads === 1 ? "thread" : "threads"}`;
+  const freeBytes = process.availableMemory();
+  return { device: "cpu", precision: "fp32", title, freeBytes, threads };
+}
+
+/** What the first GPU has left, as its driver says, or null. */
+async function freeGpuBytes(): Promise<number | null> {
+  const query = ["--query-gpu=memory.free", "--format=csv,noheader,nounits", "--id=0"];
+  try {
+    const { stdout } = await promisify(execFile)("nvidia-smi", query, { timeout: 10_000 });
+    return Number(stdout.trim()) * 1024 ** 2 || null;
+  } catch {
+    return null;
+  }
+}
+
+export interface Begun {
+  engine: Engine;
+  state: RunState;
+  options: TrainingOptions;
+  parameters: number;
+}
+
+/** Begins, or goes on where an earlier attempt was. An automatic batch is at most `batchMax`. */
+export async function begin(parts: StartParts, batchMax: number | null): Promise<Begun> {
+  const { report, payload } = parts;
+  const refused: string[] = [];
+  for await (const found of checkpointsOf(parts, refused)) {
+    const begun = await resumed(parts, found, batchMax).catch((thrown: unknown) => {
+      const code = engineCode(thrown);
+      if (code !== "bad_weights" && code !== "io_failed") throw thrown;
+      refused.push((thrown as Error).message);
+      return null;
+    });
+    for (const why of refused.splice(0)) report.say(`A checkpoint is not used: ${why}`);
+    if (begun) return begun;
+  }
+  const reasons = refused.join("; ");
+  if (payload.resume) {
+    const detail = `the run cannot go on from where it was: ${reasons || "its checkpoint is lost"}`;
+    throw new TaskFailure("bad_checkpoint", detail);
+  }
+  if (reasons) report.say(`No checkpoint can be used (${reasons}): beginning anew.`);
+  return fresh(parts, batchMax);
+}
+
+/** Checkpoints to try, the furthest first; that of the store is fetched only when its turn comes. */
+async function* checkpointsOf(parts: StartParts, refused: string[]): AsyncGenerator<Found> {
+  const { folder, payload } = parts;
+  const fits = fitsOf(parts);
+  const local = await findCheckpoints(folder, fits, (why) => refused.push(why));
+  const { resume } = payload;
+  const isLocalFurther = local[0] && (!resume || !isFurther(resume.at, local[0].state));
+  if (isLocalFurther) yield* local;
+  if (resume) {
+    const found = await fetchCheckpoint(parts, fits).catch((thrown: unknown) => {
+      if (thrown instanceof TaskFailure && thrown.retryable) throw thrown;
+      refused.push((thrown as Error).message);
+      return null;
+    });
+    if (found) yield found;
+  }
+  if (!isLocalFurther) yield* local;
+}
+
+/** Why a checkpoint is not this run's, or null. */
+const fitsOf =
+  ({ payload, data, graph }: StartParts) =>
+  (state: RunState): string | null => {
+    if (state.run_id !== payload.run_id) return "it is of another run";
+    if (state.variant !== graph.variant) return `it is of ${state.variant}`;
+    if (state.dataset_sha256 !== data.sha256) return "it is of another dataset";
+    return null;
+  };
+
+async function fetchCheckpoint(
+  { folder, payload, context }: StartParts,
+  fits: (state: RunState) => string | null,
+): Promise<Found | null> {
+  if (!payload.resume) return null;
+  const held = await context.cache.open(payload.resume.checkpoint, context.cancel);
+  try {
+    const named = (name: string) =>
+      folder.file(name === "last.safetensors" ? FETCHED : `weights/${name}`);
+    await unpack(held.path, named);
+  } finally {
+    await held.release();
+  }
+  return openCheckpoint(folder, FETCHED, fits);
+}
+
+async function resumed(
+  parts: StartParts,
+  { path, state }: Found,
+  batchMax: number | null,
+): Promise<Begun> {
+  const { payload, report, data } = parts;
+  const before = state.resolved;
+  const batch = Math.min(before.batch_size, batchMax ?? before.batch_size);
+  const images = data.splits.train.images.length;
+  const shape = { classes: data.classes.length, trainImages: images, batch };
+  const options: TrainingOptions = {
+    ...trainingOptions(payload.settings, shape),
+    ...{ optimizer: before.optimizer, lr0: before.learning_rate },
+  };
+  const engine = await openEngine(parts, options);
+  try {
+    await engine.restore(path);
+    const { parameters } = await engine.ready;
+    report.continueAfter(state.line);
+    const batches = Math.ceil(images / batch);
+    // Another batch size counts the epoch's images in other steps.
+    const done = Math.min(batches, Math.floor((state.batch * before.batch_size) / batch));
+    const resolved = { ...before, ...deviceOf(parts.hardware), batch_size: batch };
+    report.say(
+      `Resumed at epoch ${state.epoch + 1}` +
+        (done > 0 ? `, step ${done + 1} of ${batches}.` : "."),
+    );
+    return { engine, options, parameters, state: { ...state, batch: done, resolved } };
+  } catch (thrown) {
+    await engine.close();
+    throw thrown;
+  }
+}
+
+const deviceOf = ({ title, precision }: Hardware) => ({ device: title, precision });
+
+async function fresh(parts: StartParts, batchMax: number | null): Promise<Begun> {
+  const { payload, report, data, graph } = parts;
+  const { settings } = payload;
+  const images = data.splits.train.images.length;
+  const chosen = explicitBatch(settings.batch_size, images) ?? (await chooseBatch(parts, images));
+  const batch = Math.min(chosen, batchMax ?? chosen);
+  const shape = { classes: data.classes.length, trainImages: images, batch };
+  const options = trainingOptions(settings, shape);
+  const engine = await openEngine(parts, options);
+  try {
+    const { parameters } = await engine.ready;
+    const pretrained = await firstWeights(parts, engine);
+    const resolved: ResolvedSettings = {
+      ...deviceOf(parts.hardware),
+      ...{ batch_size: batch, optimizer: options.optimizer, learning_rate: options.lr0 },
+      ...{ train_images: images, val_images: data.splits.val.images.length, pretrained },
+    };
+    report.say(
+      `${graph.variant}: ${(parameters / 1e6).toFixed(2)} million parameters, ` +
+        `${data.classes.length} ${data.classes.length === 1 ? "class" : "classes"}.`,
+    );
+    const state: RunState = {
+      ...{ run_id: payload.run_id, dataset_sha256: data.sha256, classes: data.classes },
+      ...{ variant: graph.variant, epoch: 0, batch: 0, resolved, history: [], best: null },
+      line: report.line,
+    };
+    return { engine, options, parameters, state };
+  } catch (thrown) {
+    await engine.close();
+    throw thrown;
+  }
+}
+
+async function firstWeights({ payload, context, graph, report }: StartParts, engine: Engine) {
+  const { pretrained } = payload;
+  if (!pretrained) {
+    report.say("First weights: none, training from scratch.");
+    return null;
+  }
+  const held = await context.cache.open(pretrained.weights, context.cancel);
+  const temporary = context.cache.temporary();
+  try {
+    const file = { path: held.path, format: pretrained.format, temporary };
+    const { report: matched, lines } = await loadPretrained(engine, graph, file);
+    for (const line of lines) report.say(line);
+    return matched;
+  } finally {
+    await held.release();
+    await fs.rm(temporary, { force: true });
+  }
+}
+
+/** The automatic batch: measured on a GPU, reckoned on a CPU. */
+async function chooseBatch(parts: StartParts, images: number): Promise<number> {
+  const { hardware, payload, data, graph, report } = parts;
+  const { image_size: imageSize } = payload.settings;
+  const parameters = parameterCount(graph);
+  const memory = { device: hardware.device, freeBytes: hardware.freeBytes };
+  if (hardware.device === "cpu") {
+    const reckon = async (batch: number) => stepBytes(parameters, imageSize, batch);
+    const batch = await automaticBatch(images, memory, reckon);
+    report.say(
+      `Batch size ${batch} (automatic: ${gibibytes(memory.freeBytes)} of memory are free).`,
+    );
+    return batch;
+  }
+  const shape = { classes: data.classes.length, trainImages: images, batch: 1 };
+  const engine = await openEngine(parts, trainingOptions(payload.settings, shape), false);
+  try {
+    const probe = async (batch: number): Promise<number | null> => {
+      try {
+        return (await engine.probe({ batch, imageSize })).bytes;
+      } catch (thrown) {
+        if (engineCode(thrown) === "gpu_out_of_memory") return null;
+        throw thrown;
+      }
+    };
+    const batch = await automaticBatch(images, memory, probe);
+    report.say(
+      `Batch size ${batch} (automatic: ${gibibytes(memory.freeBytes)} of ${hardware.title}).`,
+    );
+    return batch;
+  } finally {
+    await engine.close();
+  }
+}
+
+/** An engine with the run's pictures. */
+async function openEngine(
+  { native, payload, graph, data, hardware }: StartParts,
+  training: TrainingOptions,
+  withData = true,
+): Promise<Engine> {
+  const { device, precision, threads } = hardware;
+  const { seed } = payload.settings;
+  const engine = new native.Engine({ graph, device, precision, threads, seed, training });
+  try {
+    await engine.ready;
+    if (withData) {
+      for (const split of ["train", "val"] as const) {
+        const { path, images } = data.splits[split];
+        await engine.setDataset(split, { path, images });
+      }
+    }
+    return engine;
+  } catch (thrown) {
+    await engine.close();
+    throw thrown;
+  }
+}

@@ -1,0 +1,116 @@
+// What a run sends to the store: now and then a checkpoint, beside the training, and at its end the
+// model, pictures and the log. An upload that fails is tried again with the next checkpoint; the
+// last one must arrive.
+
+import * as fs from "node:fs/promises";
+import type { Checkpoint } from "../../shared/tasks.ts";
+import type { ArtifactObject } from "../../shared/training.ts";
+import type { TaskContext } from "../tasks/context.ts";
+import { uploadFile } from "../transfer.ts";
+import { pack } from "./bundle.ts";
+import { bestScores, bestWeights, LAST, type RunState } from "./checkpoints.ts";
+import type { RunFolder } from "./run-folder.ts";
+
+/** Uploads of checkpoints take at most this share of the time. */
+const SHARE = 0.1;
+
+export interface UploadOptions {
+  folder: RunFolder;
+  context: Pick<TaskContext, "target" | "log">;
+  /** Between two checkpoints. */
+  everyMs: number;
+  onUploaded(checkpoint: Checkpoint): void;
+}
+
+export class CheckpointUploads {
+  readonly #options: UploadOptions;
+  #running: Promise<void> | null = null;
+  #dueAt: number;
+  #last: Checkpoint | null = null;
+
+  constructor(options: UploadOptions) {
+    this.#options = options;
+    this.#dueAt = performance.now() + options.everyMs;
+  }
+
+  /** The newest that arrived. */
+  get last(): Checkpoint | null {
+    return this.#last;
+  }
+
+  /** Begins an upload where it is time for one; the training goes on meanwhile. */
+  async offer(state: RunState): Promise<void> {
+    if (this.#running || performance.now() < this.#dueAt) return;
+    const packed = await this.#pack(state);
+    this.#running = this.#send(packed)
+      .catch((thrown: unknown) => {
+        const { log } = this.#options.context;
+        log.warning("checkpoint_not_uploaded", { error: thrown });
+      })
+      .finally(() => {
+        this.#running = null;
+      });
+  }
+
+  /** Uploads the newest checkpoint, now. Fails where it does not arrive. */
+  async finish(state: RunState): Promise<Checkpoint> {
+    await this.#running;
+    const { epoch, batch } = state;
+    const last = this.#last;
+    if (last && last.epoch === epoch && last.batch === batch) return last;
+    await this.#send(await this.#pack(state));
+    return this.#last as unknown as Checkpoint;
+  }
+
+  /** Waits for what is under way. */
+  async settle(): Promise<void> {
+    await this.#running;
+  }
+
+  async #pack(state: RunState) {
+    const { folder } = this.#options;
+    const path = folder.file("checkpoint.bundle");
+    const best = state.best?.epoch;
+    const own = (name: string) => ({ name: name.replace("weights/", ""), path: folder.file(name) });
+    await pack(path, [
+      own(LAST),
+      ...(best === undefined ? [] : [own(bestWeights(best)), own(bestScores(best))]),
+    ]);
+    const { epoch, batch } = state;
+    return { path, epoch, batch };
+  }
+
+  async #send({ path, epoch, batch }: { path: string; epoch: number; batch: number }) {
+    const { context, everyMs, onUploaded } = this.#options;
+    const started = performance.now();
+    const { size: bytes } = await fs.stat(path);
+    const target = await context.target("checkpoint.bundle", "application/octet-stream");
+    await uploadFile(target, path);
+    const now = performance.now();
+    this.#dueAt = now + Math.max(everyMs, (now - started) / SHARE);
+    this.#last = { key: target.key, bytes, epoch, batch };
+    onUploaded(this.#last);
+  }
+}
+
+/** The type of a run's file by its name. */
+const typeOf = (name: string) => {
+  if (name.endsWith(".png")) return "image/png" as const;
+  if (name.endsWith(".jpg")) return "image/jpeg" as const;
+  if (name.endsWith(".csv")) return "text/csv" as const;
+  if (name.endsWith(".json")) return "application/json" as const;
+  return name.endsWith(".log") ? ("text/plain" as const) : ("application/octet-stream" as const);
+};
+
+/** Uploads a file of the run's under its own name. */
+export async function uploadArtifact(
+  context: Pick<TaskContext, "target">,
+  path: string,
+  name: string,
+): Promise<ArtifactObject> {
+  const content_type = typeOf(name);
+  const target = await context.target(name, content_type);
+  const { size: bytes } = await fs.stat(path);
+  await uploadFile(target, path);
+  return { name, key: target.key, bytes, content_type };
+}

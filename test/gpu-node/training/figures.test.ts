@@ -1,0 +1,192 @@
+// A run's pictures. Goal: each is a picture that shows something, whatever the figures are, and its
+// words can be read also on a machine without any font.
+
+import sharp from "sharp";
+import { describe, expect, it } from "vitest";
+import { csvOf } from "../../../gpu-node/training/artifacts.ts";
+import { numberText, rangeOf, ticks } from "../../../gpu-node/training/charts.ts";
+import {
+  confidenceChart,
+  confusionChart,
+  labelsChart,
+  precisionRecallChart,
+  resultsChart,
+  type Scores,
+} from "../../../gpu-node/training/figures.ts";
+import { DOTTED, SET, shows } from "../../../gpu-node/training/lettering.ts";
+import {
+  batchOf,
+  drawSheet,
+  type Sheet,
+  sheetsOfBatch,
+  withDetections,
+} from "../../../gpu-node/training/sheets.ts";
+import type { RunEpoch } from "../../../shared/training.ts";
+
+const epochs = (count: number): RunEpoch[] =>
+  Array.from({ length: count }, (_, at) => ({
+    epoch: at + 1,
+    losses: { box: 3 / (at + 1), cls: 8 / (at + 1), dfl: 1 / (at + 1) },
+    metrics: { mAP50: 1 - 1 / (at + 1), "mAP50-95": 0.5, precision: 0.6, recall: 0.7 },
+    learning_rate: 0.01,
+    seconds: 1.5,
+  }));
+
+const curve = (of: (at: number) => number) =>
+  Array.from({ length: 1_000 }, (_, at) => of(at / 999));
+const scores = (classes: number): Scores => ({
+  ...{ precision: 0.8, recall: 0.7, mAP50: 0.75, mAP50_95: 0.5, perClass: [], confidence: 0.4 },
+  curves: {
+    precision: curve((x) => x),
+    recall: curve((x) => 1 - x),
+    f1: curve((x) => x * (1 - x)),
+  },
+  precisionByRecall: curve((x) => 1 - x ** 3),
+  confusion: Array.from({ length: (classes + 1) ** 2 }, (_, at) => (at % (classes + 2) ? 1 : 40)),
+});
+
+/** How many different shades a picture has, and its size. */
+async function seen(picture: Buffer) {
+  const { data, info } = await sharp(picture)
+    .greyscale()
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  const dark = data.filter((value) => value < 128).length / data.length;
+  return { format: info, shades: new Set(data).size, dark, width: info.width, height: info.height };
+}
+
+async function expectShown(picture: Buffer) {
+  const { shades, dark } = await seen(picture);
+  expect(shades).toBeGreaterThan(20);
+  expect(dark).toBeGreaterThan(0.001);
+  expect(dark).toBeLessThan(0.9);
+}
+
+const names = (count: number) => Array.from({ length: count }, (_, at) => `class ${at}`);
+
+describe("charts", () => {
+  it("show a run of one epoch, of many, and of figures that are no numbers", async () => {
+    await expectShown(await resultsChart(epochs(1)));
+    await expectShown(await resultsChart(epochs(120)));
+    const bare = epochs(3).map((row) => ({ ...row, metrics: {} }));
+    await expectShown(await resultsChart(bare));
+  });
+
+  it.each([1, 3, 26, 100])("show the confusion of %d classes", async (classes) => {
+    await expectShown(await confusionChart(scores(classes), names(classes)));
+  });
+
+  it("show precision, recall and F1", async () => {
+    await expectShown(await precisionRecallChart(scores(2)));
+    await expectShown(await confidenceChart(scores(2)));
+  });
+
+  it("show labels, also of more classes than have room, and none at all", async () => {
+    const boxes = Array.from({ length: 300 }, (_, at) => ({
+      ...{ className: at % 50, split: at % 5 ? ("train" as const) : ("val" as const) },
+      ...{ x: (at % 17) / 17, y: (at % 13) / 13, width: 0.1, height: 0.2 },
+    }));
+    await expectShown(await labelsChart(boxes, names(50)));
+    expect((await seen(await labelsChart([], ["only"]))).shades).toBeGreaterThan(5);
+  });
+
+  it("take class names for text, whatever is in them", async () => {
+    const odd = ['<script>"&', "\u0000\ud800", "赤血球", "x".repeat(500), ""];
+    await expectShown(await confusionChart(scores(odd.length), odd));
+  });
+});
+
+describe("words", () => {
+  it("can be read without a font", async () => {
+    expect(await shows(DOTTED)).toBe(true);
+    // Every letter of the table leaves a trace of its own.
+    const drawn = [..."ABCxyz019&~"].map((letter) =>
+      DOTTED.write(letter, { x: 0, y: 10, size: 10 }),
+    );
+    expect(new Set(drawn).size).toBe(11);
+    expect(DOTTED.write("é", { x: 0, y: 0, size: 10 })).toBe(
+      DOTTED.write("e", { x: 0, y: 0, size: 10 }),
+    );
+    expect(DOTTED.write("赤", { x: 0, y: 0, size: 10 })).toBe(
+      DOTTED.write("?", { x: 0, y: 0, size: 10 }),
+    );
+  });
+
+  it("are escaped where they are set", () => {
+    expect(SET.write("<b>&\u0000", { x: 0, y: 0, size: 1 })).toContain("&#60;b&#62;&#38; ");
+  });
+});
+
+describe("axes", () => {
+  it("have round numbers within their range", () => {
+    expect(ticks(0, 1)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1].map((one) => expect.closeTo(one, 9)));
+    expect(ticks(3, 3).length).toBeGreaterThan(0);
+    expect(rangeOf([[Number.NaN, 2, 4]], 0)).toEqual({ least: 2, most: 4 });
+    expect(rangeOf([[]])).toEqual({ least: 0, most: 1 });
+    expect([0, 0.25, 1500, 1e6, 0.00012].map(numberText)).toEqual([
+      "0",
+      "0.25",
+      "1500",
+      "1.0e6",
+      "1.2e-4",
+    ]);
+  });
+});
+
+describe("sheets", () => {
+  const side = 64;
+  const sheet = (boxes: Sheet["boxes"] = []): Sheet => ({
+    ...{ side, boxes },
+    rgb: new Uint8Array(side * side * 3).fill(200),
+  });
+
+  it("show pictures as the engine has them, with their boxes", async () => {
+    const images = new Float32Array(2 * 3 * side * side).fill(0.5);
+    // The first picture's left half is red.
+    for (let row = 0; row < side; row++) images.fill(1, row * side, row * side + side / 2);
+    const boxes = Float32Array.of(1, 0, 10, 10, 50, 50, 0, 1, 2, 2, 20, 20);
+    const sheets = sheetsOfBatch({ images, count: 2, height: side, width: side, boxes });
+    expect(sheets.map(({ boxes: own }) => own)).toEqual([
+      [{ classIndex: 1, confidence: null, box: [2, 2, 20, 20] }],
+      [{ classIndex: 0, confidence: null, box: [10, 10, 50, 50] }],
+    ]);
+    expect([...(sheets[0]?.rgb.subarray(0, 3) ?? [])]).toEqual([255, 128, 128]);
+    const drawn = await drawSheet(sheets, ["a", "b"]);
+    expect(await sharp(drawn).metadata()).toMatchObject({
+      format: "jpeg",
+      width: 640,
+      height: 320,
+    });
+    await expectShownColour(drawn);
+  });
+
+  it("give the engine what they hold, and take what it found", () => {
+    const batch = batchOf([sheet(), sheet()]);
+    expect(batch).toMatchObject({ count: 2, width: side, height: side });
+    expect(batch.images[0]).toBeCloseTo(200 / 255);
+    const found = withDetections([sheet()], [Float32Array.of(1, 2, 3, 4, 0.5, 1)]);
+    expect(found[0]?.boxes).toEqual([{ classIndex: 1, confidence: 0.5, box: [1, 2, 3, 4] }]);
+  });
+
+  const expectShownColour = async (picture: Buffer) => {
+    const { channels } = await sharp(picture).stats();
+    expect(Math.max(...channels.map(({ stdev }) => stdev))).toBeGreaterThan(10);
+  };
+});
+
+describe("the table of epochs", () => {
+  it("has a column for every metric, and quotes what needs it", () => {
+    const [one, other] = epochs(2) as [RunEpoch, RunEpoch];
+    const history = [
+      one,
+      { ...other, metrics: { ...other.metrics, 'per_class/a,"b"/mAP50': 0.5 } },
+    ];
+    const [head, first, second] = csvOf(history).trimEnd().split("\n");
+    expect(head).toBe(
+      "epoch,seconds,box_loss,cls_loss,dfl_loss,learning_rate,mAP50,mAP50-95,precision,recall," +
+        '"per_class/a,""b""/mAP50"',
+    );
+    expect(first).toMatch(/^1,1\.5,3,8,1,0\.01,0,0\.5,0\.6,0\.7,$/);
+    expect(second).toMatch(/,0\.5$/);
+  });
+});

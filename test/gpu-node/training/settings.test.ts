@@ -1,0 +1,180 @@
+// What a run's settings come to. Goal: the automatic choices are those of the description, hold for
+// sets of any size, and never ask for more memory than there is.
+
+import { describe, expect, it } from "vitest";
+import { asTrainFailure, engineCode } from "../../../gpu-node/training/failures.ts";
+import { lostInARow, metricsOf, ranOut } from "../../../gpu-node/training/loop.ts";
+import {
+  augmentationOf,
+  automaticBatch,
+  explicitBatch,
+  iterationsOf,
+  stepBytes,
+  trainingOptions,
+} from "../../../gpu-node/training/settings.ts";
+import type { Evaluation } from "../../../native/index.d.ts";
+import { detectorGraph, parameterCount, type Variant } from "../../../shared/detector.ts";
+import { TrainSettings } from "../../../shared/training.ts";
+
+const settings = (more: Partial<TrainSettings> = {}) => TrainSettings.parse(more);
+const shape = { classes: 3, trainImages: 1_000, batch: 16 };
+const GIB = 1024 ** 3;
+
+describe("the optimiser", () => {
+  it.each([
+    // 63 steps an epoch: 158 epochs are under ten thousand, 159 are over.
+    [{ epochs: 158 }, shape, "adamw", 0.001429, 0.9, 0],
+    [{ epochs: 159 }, shape, "musgd", 0.01, 0.9, 0],
+    [{ epochs: 50 }, { ...shape, classes: 80 }, "adamw", 0.000119, 0.9, 0],
+    [{ epochs: 50 }, { ...shape, classes: 1 }, "adamw", 0.002, 0.9, 0],
+    [{ epochs: 50, optimizer: "sgd" }, shape, "sgd", 0.01, 0.937, 0.1],
+    [{ epochs: 50, optimizer: "musgd" }, shape, "musgd", 0.01, 0.937, 0.1],
+    [{ epochs: 500, optimizer: "adamw" }, shape, "adamw", 0.001429, 0.9, 0],
+    [{ epochs: 50, learning_rate: 0.004 }, shape, "adamw", 0.004, 0.9, 0],
+    [{ epochs: 500, learning_rate: 0.004 }, shape, "musgd", 0.004, 0.9, 0],
+  ] as const)("%j on %j is %s at %d", (asked, of, optimizer, lr0, momentum, warmupBiasLr) => {
+    const options = trainingOptions(settings(asked), of);
+    expect(options).toMatchObject({ optimizer, lr0, momentum, warmupBiasLr });
+  });
+
+  it("has the description's other defaults", () => {
+    expect(trainingOptions(settings({ epochs: 50 }), shape)).toMatchObject({
+      ...{ lrf: 0.01, cosine: false, weightDecay: 5e-4, warmupEpochs: 3, warmupMomentum: 0.8 },
+      ...{ nominalBatch: 64, clipNorm: 10, emaDecay: 0.9999, emaUpdates: 2_000, batch: 16 },
+      gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
+    });
+  });
+
+  it("steps often enough in a small set, and begins at full speed in a short run", () => {
+    const small = { classes: 2, trainImages: 24, batch: 4 };
+    expect(trainingOptions(settings({ epochs: 10 }), small)).toMatchObject({
+      nominalBatch: 6,
+      warmupEpochs: 0,
+    });
+    // Gradients are never gathered over less than a batch.
+    const tiny = { classes: 2, trainImages: 8, batch: 8 };
+    expect(trainingOptions(settings(), tiny).nominalBatch).toBe(8);
+    expect(iterationsOf(9, 8, 10)).toBe(20);
+  });
+});
+
+describe("augmentation", () => {
+  it.each([
+    ["minimal", { mosaic: 0, mixup: 0, scale: 0.25, translate: 0.05, rotate: 0, closeMosaic: 0 }],
+    ["standard", { mosaic: 1, mixup: 0, scale: 0.5, translate: 0.1, rotate: 0, closeMosaic: 10 }],
+    ["aggressive", { mosaic: 1, mixup: 0.15, scale: 0.9, rotate: 10, shear: 2, closeMosaic: 15 }],
+  ] as const)("%s is as described", (preset, values) => {
+    expect(augmentationOf(preset, 100)).toMatchObject({ ...values, flipLeftRight: 0.5 });
+  });
+
+  it("leaves mosaic two thirds of a short run", () => {
+    expect(augmentationOf("standard", 9).closeMosaic).toBe(3);
+    expect(augmentationOf("aggressive", 2).closeMosaic).toBe(0);
+  });
+});
+
+describe("the automatic batch", () => {
+  const memory = (device: "cpu" | "cuda", gib: number) => ({ device, freeBytes: gib * GIB });
+  /** A step of so many GiB and as much more for each picture. */
+  const steps = (base: number, each: number, most = Number.POSITIVE_INFINITY) => {
+    const asked: number[] = [];
+    const probe = async (batch: number) => {
+      asked.push(batch);
+      return batch > most ? null : (base + each * batch) * GIB;
+    };
+    return { probe, asked };
+  };
+
+  it.each([
+    // A GPU of 80 GiB takes the most there is, one of 8 what two thirds of it hold.
+    ["cuda", 80, 0.5, 0.3, 5_000, 64],
+    ["cuda", 8, 0.5, 0.3, 5_000, 8],
+    ["cuda", 8, 0.5, 0.3, 40, 8],
+    ["cuda", 1, 0.5, 0.3, 5_000, 1],
+    ["cuda", 80, 0.5, 0.3, 40, 8],
+    ["cuda", 80, 0.5, 0.3, 6, 4],
+    ["cuda", 80, 0.5, 0.3, 3, 2],
+    ["cuda", 80, 0.5, 0.3, 1, 1],
+    ["cpu", 64, 0.1, 0.3, 5_000, 16],
+    ["cpu", 4, 0.1, 0.3, 5_000, 4],
+  ] as const)("%s with %d GiB, steps of %d + %d a picture, %d pictures: %d", async (...row) => {
+    const [device, gib, base, each, images, wanted] = row;
+    const { probe, asked } = steps(base, each);
+    expect(await automaticBatch(images, memory(device, gib), probe)).toBe(wanted);
+    expect(asked.length).toBeLessThan(5);
+  });
+
+  it("takes a step that ran out of memory for one that is too large", async () => {
+    expect(await automaticBatch(5_000, memory("cuda", 80), steps(0.5, 0.3, 20).probe)).toBe(16);
+    expect(await automaticBatch(5_000, memory("cuda", 80), steps(0.5, 0.3, 0).probe)).toBe(1);
+  });
+
+  it("reckons with more for larger pictures and variants", () => {
+    const bytes = (variant: Variant, side: number, batch: number) =>
+      stepBytes(parameterCount(detectorGraph(variant, 3)), side, batch) / GIB;
+    // Measured: 0.7 GB at 320 px and batch 8, 1.25 GB at 640 px and batch 4.
+    expect(bytes("det26n", 320, 8)).toBeGreaterThan(0.5);
+    expect(bytes("det26n", 320, 8)).toBeLessThan(0.9);
+    expect(bytes("det26n", 640, 4)).toBeGreaterThan(1);
+    expect(bytes("det26n", 640, 4)).toBeLessThan(1.6);
+    expect(bytes("det26m", 640, 4)).toBeGreaterThan(3 * bytes("det26n", 640, 4));
+  });
+
+  it("leaves a batch that was asked for as it is, up to the pictures there are", () => {
+    expect([null, 8, 40].map((asked) => explicitBatch(asked, 20))).toEqual([null, 8, 20]);
+  });
+});
+
+describe("a run's end", () => {
+  it("comes when nothing got better for as long as the patience lasts", () => {
+    const best = { epoch: 12, score: 0.5, since: 10 };
+    expect(ranOut({ best, epoch: 109 }, { patience: 100 })).toBe(false);
+    expect(ranOut({ best, epoch: 110 }, { patience: 100 })).toBe(true);
+    expect(ranOut({ best, epoch: 5_000 }, { patience: 0 })).toBe(false);
+    expect(ranOut({ best: null, epoch: 3 }, { patience: 3 })).toBe(true);
+  });
+
+  it("counts steps that were lost in a row, and forgives the odd one", () => {
+    const epoch = (skipped: number, batches: number) => ({ skipped, batches }) as never;
+    expect(lostInARow(epoch(0, 10), 5)).toBe(0);
+    expect(lostInARow(epoch(2, 10), 5)).toBe(0);
+    expect(lostInARow(epoch(10, 10), 5)).toBe(15);
+  });
+});
+
+describe("metrics", () => {
+  it("stand under the contract's keys; classes without an object have none", () => {
+    const own = { precision: 0.5, recall: 0.25, mAP50: 0.75, mAP50_95: 0.123456, truths: 4 };
+    const whole = { precision: 0.1, recall: Number.NaN, mAP50: 0.3, mAP50_95: 0.4 };
+    const evaluation = { ...whole, perClass: [own, null] } as unknown as Evaluation;
+    expect(metricsOf(evaluation, ["a/b", "c"])).toEqual({
+      ...{ precision: 0.1, recall: 0, mAP50: 0.3, "mAP50-95": 0.4 },
+      "per_class/a%2Fb/precision": 0.5,
+      "per_class/a%2Fb/recall": 0.25,
+      "per_class/a%2Fb/mAP50": 0.75,
+      "per_class/a%2Fb/mAP50-95": 0.12346,
+    });
+  });
+});
+
+describe("the engine's failures", () => {
+  const failing = (code: string) => Object.assign(new Error("it went wrong"), { code });
+
+  it.each([
+    ["gpu_out_of_memory", false, /smaller batch/],
+    ["not_finite", false, /smaller learning rate/],
+    ["bad_weights", false, /^it went wrong$/],
+    ["gpu_unavailable", true, /GPU/],
+    ["io_failed", true, /^it went wrong$/],
+  ])("%s is tried again: %s", (code, retryable, said) => {
+    const failure = asTrainFailure(failing(code));
+    expect(failure).toMatchObject({ name: "TaskFailure", code, retryable });
+    expect((failure as Error).message).toMatch(said);
+  });
+
+  it("are told from others", () => {
+    const other = failing("ENOENT");
+    expect(engineCode(other)).toBeNull();
+    expect(asTrainFailure(other)).toBe(other);
+  });
+});

@@ -1,0 +1,254 @@
+// A training from its payload to its result, with the real engine, over drawn shapes and an object
+// store. Goal: the result is of the protocol's shape and true, what people look at is there, and a
+// dataset that cannot be learned from is refused in words.
+
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { join } from "node:path";
+import sharp from "sharp";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { deployedModel } from "../../../gpu-node/export/folded.ts";
+import { readTensors } from "../../../gpu-node/export/safetensors.ts";
+import { detectorGraph, parameterCount } from "../../../shared/detector.ts";
+import type { TaskPayload } from "../../../shared/tasks.ts";
+import { drawnDataset } from "../../support/drawn-dataset.ts";
+import { type NodeService, startNodeService } from "../../support/node-service.ts";
+import { engineOrSay, machine, resultOf } from "../../support/training.ts";
+
+const native = engineOrSay();
+let service: NodeService;
+beforeAll(async () => {
+  service = await startNodeService();
+});
+afterAll(() => service.close());
+
+const object = (key: string) => service.objects.get(key) as Buffer;
+const few = { train: 6, val: 3 };
+
+describe.skipIf(!native)("a training", () => {
+  it("gives a model with its metrics, and leaves what people look at", async () => {
+    const here = machine(service);
+    const { payload } = await drawnDataset(service, { epochs: 2 }, few);
+    const result = await here.finish(payload);
+    expect(result).toMatchObject({
+      ...{ stopped: false, checkpoint: null },
+      resolved: { batch_size: 4, optimizer: "adamw", train_images: 6, val_images: 3 },
+    });
+    expect(result.history.map(({ epoch }) => epoch)).toEqual([1, 2]);
+    expect(Object.keys(result.history[0]?.metrics ?? {})).toEqual(
+      expect.arrayContaining(["mAP50", "mAP50-95", "precision", "recall"]),
+    );
+    expect(Object.keys(result.history[0]?.metrics ?? {}).join()).toMatch(/per_class\/disc\/recall/);
+    const model = result.model as NonNullable<typeof result.model>;
+    const weights = object(model.weights.key);
+    expect(weights.length).toBe(model.weights.bytes);
+    expect(createHash("sha256").update(weights).digest("hex")).toBe(model.weights.sha256);
+    expect(model.parameters).toBe(parameterCount(detectorGraph("det26n", 2)));
+    expect(model.metrics).toEqual(result.history[model.epoch - 1]?.metrics);
+    const file = readTensors(weights);
+    expect(file.metadata).toMatchObject({ variant: "det26n", classes: '["disc","square"]' });
+    const shape = { variant: "det26n", task: "detection" } as const;
+    expect(
+      deployedModel({ ...shape, classes: ["disc", "square"] }, file).weights.size,
+    ).toBeGreaterThan(50);
+    expect(result.artifacts.map(({ name }) => name).sort()).toEqual([
+      ...["args.json", "best.safetensors", "confusion_matrix.png", "f1_curve.png", "labels.png"],
+      ...["pr_curve.png", "results.csv", "results.png", "train.log", "train_batch0.jpg"],
+      ...["val_batch0_labels.jpg", "val_batch0_pred.jpg"],
+    ]);
+    for (const { name, key, bytes, content_type } of result.artifacts) {
+      expect([name, object(key).length]).toEqual([name, bytes]);
+      if (!content_type.startsWith("image/")) continue;
+      const { channels } = await sharp(object(key)).stats();
+      expect([name, channels.some(({ stdev }) => stdev > 5)]).toEqual([name, true]);
+    }
+  });
+
+  it("says how far it is: lines in their order, steps, epochs, what was chosen", async () => {
+    const here = machine(service);
+    const { payload } = await drawnDataset(service, { epochs: 2, batch_size: null }, few);
+    const result = await here.finish(payload);
+    const last = here.told.at(-1);
+    expect(last).toMatchObject({ epoch: 2, batch: 0, batches: 2, resolved: result.resolved });
+    expect(last?.recent).toEqual(result.history);
+    expect(last?.losses).toEqual(expect.objectContaining({ box: expect.any(Number) }));
+    const places = here.told.map(({ epoch, batch }) => epoch * 100 + batch);
+    expect(places).toEqual(places.toSorted((one, other) => one - other));
+    const numbers = here.told.flatMap(({ log }) => log.map(({ n }) => n));
+    expect(Math.max(...numbers)).toBe(new Set(numbers).size);
+    const log = here.lines().join("\n");
+    for (const said of [
+      /Dataset: 6 pictures/,
+      /Batch size 4 \(automatic/,
+      /Epoch 2\/2 +box/,
+      /mAP50/,
+    ])
+      expect(log).toMatch(said);
+    const artifact = result.artifacts.find(({ name }) => name === "train.log");
+    expect(object(artifact?.key ?? "").toString()).toMatch(/Epoch 2\/2/);
+  });
+
+  it("keeps pixels for the next run on the same frames, and nothing of the run itself", async () => {
+    const here = machine(service);
+    const { payload, manifest } = await drawnDataset(service, { epochs: 1 }, { ...few, seed: 7 });
+    await here.finish(payload);
+    const runs = join(here.dir, "training/runs");
+    expect(readdirSync(runs)).toEqual([]);
+    const pixels = readdirSync(join(here.dir, "training/datasets"));
+    expect(pixels.filter((name) => name.endsWith(".rgb"))).toHaveLength(2);
+    // Other boxes on the same frames; the pictures themselves are gone.
+    for (const { frames } of manifest.videos) frames[0]?.annotations.splice(1);
+    for (const { key } of payload.videos) service.objects.delete(key);
+    const bytes = Buffer.from(JSON.stringify(manifest));
+    const again: TaskPayload<"train"> = {
+      ...payload,
+      run_id: crypto.randomUUID(),
+      videos: payload.videos.map((one) => ({ ...one, key: one.key })),
+      manifest: service.source(`ws/a/manifests/${crypto.randomUUID()}`, bytes),
+    };
+    expect((await here.finish(again)).history).toHaveLength(1);
+    expect(readdirSync(join(here.dir, "training/datasets")).sort()).toEqual(pixels.sort());
+  });
+
+  it("is the same again under the same seed, and another under another", async () => {
+    const losses = async (seed: number) => {
+      const { payload } = await drawnDataset(service, { epochs: 1, seed }, few);
+      return (await machine(service).finish(payload)).history[0]?.losses;
+    };
+    const first = await losses(1);
+    expect(await losses(1)).toEqual(first);
+    expect(await losses(2)).not.toEqual(first);
+  });
+
+  it("ends early when nothing gets better", async () => {
+    const settings = { epochs: 9, patience: 1, learning_rate: 1e-12 };
+    const { payload } = await drawnDataset(service, settings, few);
+    const here = machine(service);
+    const result = await here.finish(payload);
+    expect(result).toMatchObject({ stopped: false, checkpoint: null });
+    expect(result.history).toHaveLength(2);
+    // While nothing is found at all, who learned longer is the better one.
+    expect(result.model?.epoch).toBe(2);
+    expect(here.lines().join()).toMatch(/Stopped early: nothing got better in 1 epoch/);
+  });
+});
+
+describe.skipIf(!native)("a dataset", () => {
+  const refused = async (change: (given: Awaited<ReturnType<typeof drawnDataset>>) => void) => {
+    const drawn = await drawnDataset(service, {}, { ...few, seed: 3 });
+    change(drawn);
+    const { payload, manifest } = drawn;
+    const bytes = Buffer.from(JSON.stringify(manifest));
+    const source = service.source(`ws/a/manifests/${crypto.randomUUID()}`, bytes);
+    return machine(service).attempt({ ...payload, manifest: source });
+  };
+
+  it.each([
+    ["without a picture to validate on", "val", /no picture to validate on/],
+    ["without a picture to train on", "train", /no picture to train on/],
+  ] as const)("%s is refused in words", async (_, split, said) => {
+    const outcome = await refused(({ manifest }) => {
+      for (const { frames } of manifest.videos) {
+        for (const frame of frames) frame.split = split === "val" ? "train" : "val";
+      }
+    });
+    expect(outcome).toMatchObject({ outcome: "failed", code: "bad_dataset", retryable: false });
+    expect(outcome).toHaveProperty("detail", expect.stringMatching(said));
+  });
+
+  it("without an annotation, or with classes that it does not list, is refused too", async () => {
+    const bare = await refused(({ manifest }) => {
+      for (const { frames } of manifest.videos) for (const frame of frames) frame.annotations = [];
+    });
+    expect(bare).toMatchObject({ code: "bad_dataset", retryable: false });
+    const foreign = await refused(({ manifest }) => {
+      manifest.classes = ["disc"];
+    });
+    expect(foreign).toMatchObject({ code: "bad_dataset", retryable: false });
+    const torn = await drawnDataset(service, {}, few);
+    const manifest = service.source(`ws/a/manifests/${crypto.randomUUID()}`, Buffer.from("{"));
+    const outcome = await machine(service).attempt({ ...torn.payload, manifest });
+    expect(outcome).toMatchObject({ code: "bad_dataset", retryable: false });
+  });
+
+  it("with a picture that cannot be decoded names it", async () => {
+    const { payload } = await drawnDataset(service, {}, { ...few, seed: 4 });
+    const [first] = payload.videos;
+    const bytes = object(first?.key ?? "");
+    bytes.fill(0, 60);
+    const outcome = await machine(service).attempt(payload);
+    expect(outcome).toMatchObject({ outcome: "failed", code: "unsupported_media" });
+    expect(outcome).toHaveProperty("detail", expect.stringMatching(/^picture-0\.png: /));
+  });
+
+  it("of segments is refused, since only detectors are trained", async () => {
+    const { payload } = await drawnDataset(service, { task: "segmentation" }, few);
+    const outcome = await machine(service).attempt(payload);
+    expect(outcome).toMatchObject({ code: "invalid_request", retryable: false });
+  });
+});
+
+describe.skipIf(!native)("a stop", () => {
+  it("in the first epoch looks at what there is, and registers it", async () => {
+    const here = machine(service);
+    const { payload } = await drawnDataset(service, { epochs: 50 }, few);
+    const outcome = await here.attempt(payload, ({ detail, cancel }) => {
+      if (detail.batch > 0) cancel();
+    });
+    expect(outcome.outcome).toBe("cancelled");
+    const result = resultOf(outcome);
+    expect(result).toMatchObject({ stopped: true, history: [], model: { epoch: 1 } });
+    expect(object(result.model?.weights.key ?? "").length).toBeGreaterThan(1e6);
+    expect(result.checkpoint).toMatchObject({ epoch: 0, batch: expect.any(Number) });
+    expect(result.checkpoint?.batch).toBeGreaterThan(0);
+  });
+
+  it("before the first step leaves no model, and while pictures are made ready nothing", async () => {
+    const { payload } = await drawnDataset(service, { epochs: 50 }, few);
+    const early = await machine(service).attempt(payload, ({ detail, cancel }) => {
+      if (detail.resolved) cancel();
+    });
+    expect(resultOf(early)).toMatchObject({ stopped: true, model: null, history: [] });
+    const earlier = await machine(service).attempt(payload, ({ cancel }) => cancel());
+    expect(earlier).toEqual({ outcome: "cancelled", result: null });
+  });
+
+  it("keeps the best epoch so far", async () => {
+    const here = machine(service);
+    const { payload } = await drawnDataset(service, { epochs: 50 }, few);
+    const outcome = await here.attempt(payload, ({ detail, cancel }) => {
+      if (detail.epoch === 2) cancel();
+    });
+    const result = resultOf(outcome);
+    expect(result.stopped).toBe(true);
+    expect(result.history.map(({ epoch }) => epoch)).toEqual([1, 2]);
+    expect(result.model?.metrics).toEqual(result.history[(result.model?.epoch ?? 0) - 1]?.metrics);
+    const names = result.artifacts.map(({ name }) => name);
+    expect(names).toEqual(expect.arrayContaining(["results.png", "best.safetensors"]));
+    expect(existsSync(join(here.dir, "training/runs", payload.run_id))).toBe(false);
+  });
+});
+
+describe.skipIf(!native)("weights that overflow", () => {
+  it("end the run with the reason and advice", async () => {
+    const { payload } = await drawnDataset(service, { epochs: 30 }, few);
+    const graph = detectorGraph("det26n", 2);
+    const engine = new (native as NonNullable<typeof native>).Engine({
+      ...{ graph, device: "cpu", seed: 0, threads: 1 },
+    });
+    const here = machine(service);
+    const path = join(here.dir, "huge.safetensors");
+    await engine.save(path, {});
+    await engine.close();
+    const bytes = readFileSync(path);
+    const header = Number(bytes.readBigUInt64LE());
+    for (let at = 8 + header; at + 4 <= bytes.length; at += 4) {
+      bytes.writeFloatLE(bytes.readFloatLE(at) * 1e15, at);
+    }
+    const weights = service.source(`ws/a/weights/${crypto.randomUUID()}`, bytes);
+    const pretrained = { weights, format: "safetensors" as const };
+    const outcome = await here.attempt({ ...payload, pretrained });
+    expect(outcome).toMatchObject({ outcome: "failed", code: "not_finite", retryable: false });
+    expect(outcome).toHaveProperty("detail", expect.stringMatching(/smaller learning rate/));
+  });
+});

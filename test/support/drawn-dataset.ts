@@ -1,0 +1,81 @@
+// A small dataset of drawn shapes for the trainer's tests: red discs and blue squares on grey, each
+// picture an object of the store, and the payload of a train task over it.
+
+import sharp from "sharp";
+import { ExportManifest, type TaskPayload } from "../../shared/tasks.ts";
+import { TrainSettings } from "../../shared/training.ts";
+import type { NodeService } from "./node-service.ts";
+import { seeded } from "./weights.ts";
+
+export interface DrawnOptions {
+  train?: number;
+  val?: number;
+  /** Side of the pictures. */
+  side?: number;
+  seed?: number;
+  classes?: string[];
+}
+
+type Annotation = ExportManifest["videos"][number]["frames"][number]["annotations"][number];
+
+/** One picture: one or two shapes that do not overlap, and where they are. */
+async function draw(random: () => number, side: number) {
+  const annotations: Annotation[] = [];
+  const shapes: string[] = [];
+  const count = random() < 0.5 ? 1 : 2;
+  for (let at = 0; at < count; at++) {
+    const size = side * (0.22 + 0.14 * random());
+    const room = side / count - size;
+    const x = at * (side / count) + random() * Math.max(0, room);
+    const y = random() * (side - size);
+    const disc = random() < 0.5;
+    const half = size / 2;
+    shapes.push(
+      disc
+        ? `<circle cx="${x + half}" cy="${y + half}" r="${half}" fill="#d42020"/>`
+        : `<rect x="${x}" y="${y}" width="${size}" height="${size}" fill="#2040d0"/>`,
+    );
+    annotations.push({
+      ...{ id: crypto.randomUUID(), class_index: disc ? 0 : 1, polygon: null },
+      bbox: [x, y, x + size, y + size],
+    });
+  }
+  const svg = `<svg xmlns="http://www.w3.org/2000/svg" width="${side}" height="${side}">
+    <rect width="100%" height="100%" fill="#888888"/>${shapes.join("")}</svg>`;
+  return { png: await sharp(Buffer.from(svg)).png().toBuffer(), annotations };
+}
+
+export interface Drawn {
+  manifest: ExportManifest;
+  payload: TaskPayload<"train">;
+}
+
+/** Puts the pictures and their list into the store; gives a task's payload. */
+export async function drawnDataset(
+  service: NodeService,
+  settings: Partial<TrainSettings> = {},
+  options: DrawnOptions = {},
+): Promise<Drawn> {
+  const { train = 12, val = 4, side = 64, seed = 1, classes = ["disc", "square"] } = options;
+  const random = seeded(seed);
+  const videos: ExportManifest["videos"] = [];
+  const sources = [];
+  for (let at = 0; at < train + val; at++) {
+    const { png, annotations } = await draw(random, side);
+    const key = `ws/a/pictures/${seed}-${side}-${at}.png`;
+    sources.push(service.source(key, png));
+    const split: "train" | "val" = at < train ? "train" : "val";
+    const frames = [{ index: 0, split, annotations }];
+    const named = { video_id: crypto.randomUUID(), filename: `picture-${at}.png`, key };
+    videos.push({ ...named, width: side, height: side, frames });
+  }
+  const manifest = ExportManifest.parse({ name: "drawn", classes, videos });
+  const bytes = Buffer.from(JSON.stringify(manifest));
+  const run_id = crypto.randomUUID();
+  const whole = TrainSettings.parse({ image_size: 64, epochs: 2, batch_size: 4, ...settings });
+  const payload: TaskPayload<"train"> = {
+    ...{ run_id, name: "drawn", settings: whole, videos: sources, pretrained: null, resume: null },
+    manifest: service.source(`ws/a/manifests/${run_id}.json`, bytes),
+  };
+  return { manifest, payload };
+}
