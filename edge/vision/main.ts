@@ -28,7 +28,8 @@ import { forgetPredictions, predictEnded } from "./serving/predictions.ts";
 import { addServingRoutes } from "./serving/routes.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
-import { resumeRuns, trainEnded } from "./training/ended.ts";
+import { resumeRuns } from "./training/duty.ts";
+import { trainEnded } from "./training/ended.ts";
 import { trainProgressed } from "./training/progressed.ts";
 import { addTrainingRoutes } from "./training/routes.ts";
 

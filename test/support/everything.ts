@@ -7,6 +7,7 @@ import { API } from "../../edge/vision/auth/parts.ts";
 import { describeApi } from "./common-routes.ts";
 import { form, mp4 } from "./media.ts";
 import { registerModel } from "./registered.ts";
+import { trainedThings } from "./trained.ts";
 import type { Tenant } from "./vision.ts";
 import type { World } from "./world.ts";
 
@@ -27,13 +28,21 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /jobs/{job_id}/resume": () => ({}),
   "POST /jobs/{job_id}/export": () => ({}),
   "POST /jobs/{job_id}/annotations/review": () => ({ accepted: true }),
+  "POST /train/{run_id}/ticket": () => ({}),
+  "PATCH /train/{run_id}": () => ({ name: "mine now" }),
+  "POST /train/{run_id}/stop": () => ({}),
+  "POST /train/{run_id}/resume": () => ({}),
+  "POST /admin/training/{run_id}/mark-failed": () => ({}),
+  "POST /models/{model_id}/promote": () => ({ alias: "production" }),
   "PATCH /annotations/{annotation_id}": () => ({ accepted: true }),
   "POST /changes/{change_id}/undo": () => ({}),
   "POST /models/{model_id}/activate": () => ({}),
 };
 
 /** Parameters that are no ids, with a value that exists. */
-const PLAIN: Ids = { image: "0.jpg", class_name: "person" };
+const PLAIN: Ids = {
+  ...{ image: "0.jpg", class_name: "person", artifact: "results.png", alias: "production" },
+};
 
 /** Routes of no tenant: nodes and queues are the installation's, for its nodes and its admins. */
 const INSTALLATION = /^\/(node|admin\/(nodes|tasks|queue))\//;
@@ -65,6 +74,8 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
     ...{ job_id, frame_id: `${video_id}.0`, class: "person", bbox: [1, 1, 2, 2] },
   }),
   "POST /annotations/merge-classes": ({ job_id }) => ({ job_id, from: "person", into: "car" }),
+  "POST /train": ({ job_id }) => ({ job_id }),
+  "POST /models/rollback": ({ workspace_id }) => ({ name: "production", workspace_id }),
   "POST /import": ({ project_id }) => ({ project_id, yolo: LABELS }),
 };
 
@@ -102,7 +113,10 @@ export async function everything(world: World, { workspaceId, member }: Tenant):
     VALUES (${prediction_id}::uuid, 'predict', ${workspaceId}::uuid, ${`model:${model_id}`},
       jsonb_build_object('model', jsonb_build_object('model_id', ${model_id}::text)))`);
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
-  return { ...own, job_id, annotation_id, change_id, export_id, model_id, prediction_id };
+  const owner = { workspaceId, projectId: project_id, jobId: job_id };
+  const trained = await trainedThings(world, owner);
+  const labeled = { job_id, annotation_id, change_id, export_id };
+  return { ...own, ...labeled, ...trained, model_id, prediction_id };
 }
 
 /** Routes that name something by id, but for those of the installation. */

@@ -18,7 +18,10 @@ import { newTenant, type Person, register, type Tenant } from "../support/vision
 import { createWorld, type World } from "../support/world.ts";
 
 /** Routes that answer for their own caller's things only; read for leaks below. */
-const LISTS = ["/projects", "/jobs", "/admin/users", "/admin/workspaces", "/auth/me"];
+const LISTS = [
+  ...["/projects", "/jobs", "/admin/users", "/admin/workspaces", "/auth/me"],
+  ...["/train", "/train/variants", "/train/weights", "/models", "/models/moves"],
+];
 
 let world: World;
 let first: Tenant;

@@ -152,7 +152,7 @@ function addStatus(app: App<Parts>) {
     description:
       "Needs the role admin. A job is stuck when one of its running tasks has a lease that nobody " +
       "freed for three minutes, made no step for five times its mean step (and five minutes), or " +
-      "has run for over four hours.",
+      "has run for over four hours, a training for over a week.",
     ...adminOnly,
     responses: {
       200: json(

@@ -8,8 +8,9 @@ const RESCUE_LATE_SECONDS = 180;
 /** A running task is expected to come further within the larger of the two. */
 const SILENCE_SECONDS = 300;
 const SILENCE_STEPS = 5;
-/** No task is expected to run longer. */
+/** No task is expected to run longer, but for a training. */
 const RUN_SECONDS_MAX = 4 * 3_600;
+const TRAIN_SECONDS_MAX = 7 * 24 * 3_600;
 const STUCK_MAX = 1_000;
 
 export interface StuckTask extends Record<string, unknown> {
@@ -29,7 +30,8 @@ const seconds = (count: number) => sql.raw(`${count} * interval '1 second'`);
 
 /**
  * Running tasks that do not behave as their own history lets expect: the lease expired and nobody
- * freed it, no step for five times the mean one (and five minutes), or a run of over four hours.
+ * freed it, no step for five times the mean one (and five minutes), or a run of over four hours,
+ * a training's of over a week.
  */
 export async function stuckTasks(database: Database): Promise<StuckTask[]> {
   const { rows } = await database.execute<StuckTask>(sql`
@@ -38,7 +40,8 @@ export async function stuckTasks(database: Database): Promise<StuckTask[]> {
       ${wire("progress_at")} AS "progressAt", reason
       FROM task, LATERAL (SELECT CASE
         WHEN lease_until < now() - ${seconds(RESCUE_LATE_SECONDS)} THEN 'lease_expired'
-        WHEN started_at < now() - ${seconds(RUN_SECONDS_MAX)} THEN 'too_long'
+        WHEN started_at < now() - CASE kind WHEN 'train' THEN ${seconds(TRAIN_SECONDS_MAX)}
+          ELSE ${seconds(RUN_SECONDS_MAX)} END THEN 'too_long'
         WHEN coalesce(progress_at, started_at) < now() - greatest(${seconds(SILENCE_SECONDS)},
           ${sql.raw(String(SILENCE_STEPS))} * (progress_at - started_at)
             / greatest((progress->>'done')::float8, 1)) THEN 'no_progress'

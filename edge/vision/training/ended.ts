@@ -3,17 +3,15 @@
 // model: the weights are looked at in the store first.
 
 import { type SQL, sql } from "drizzle-orm";
-import { Failure } from "../../../shared/errors.ts";
 import { TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
 import type { ArtifactObject } from "../../../shared/training.ts";
 import type { Parts } from "../auth/parts.ts";
 import { publish } from "../progress/progress.ts";
-import { findTask, settle, type Task } from "../tasks/queue.ts";
+import type { Task } from "../tasks/queue.ts";
 import { endEvents, epochEvents } from "./events.ts";
 import { bestEpoch } from "./progressed.ts";
 import { lockRegistry } from "./registry.ts";
 import {
-  enqueueRun,
   existingRun,
   folderOf,
   moveRun,
@@ -21,7 +19,6 @@ import {
   runOfSubject,
   runRecord,
   statesFor,
-  taskKey,
   topicOf,
 } from "./runs.ts";
 import { hasEnded, MOVES, type Move } from "./states.ts";
@@ -222,47 +219,6 @@ async function deleteObjects(
     if (keys.length > 0) await bucket.delete(keys);
     cursor = listed.truncated ? listed.cursor : undefined;
   } while (cursor);
-}
-
-interface LeftRow extends Record<string, unknown> {
-  run: string;
-  workspace: string;
-  task: string | null;
-  stopRequested: boolean;
-}
-
-/**
- * Takes up what a crash left half done: runs that no node was told of, runs whose task ended and
- * that did not. One that cannot be taken up holds up no other.
- */
-export async function resumeRuns(parts: Parts): Promise<void> {
-  const { rows } = await parts.database.execute<LeftRow>(sql`
-    SELECT r.id::text AS run, r.workspace_id::text AS workspace, t.id::text AS task,
-      r.stop_requested_at IS NOT NULL AS "stopRequested"
-      FROM training_run r LEFT JOIN task t ON t.idempotency_key = ${taskKey(sql`r.id`, sql`r.round`)}
-     WHERE r.state IN ('queued', 'running') AND r.created_at < now() - interval '30 seconds'
-       AND (t.id IS NULL OR t.ended_at < now() - interval '2 minutes')
-     ORDER BY random() LIMIT 100`);
-  for (const { run: runId, workspace, task: taskId, stopRequested } of rows) {
-    try {
-      const run = await existingRun(parts.database, workspace, runId);
-      const task = taskId === null ? null : await findTask(parts.database, taskId);
-      if (task) {
-        await trainEnded(parts, task);
-        await settle(parts.database, [task.taskId]);
-      } else if (run && stopRequested) await stopUntold(parts, run);
-      else if (run) await enqueueRun(parts, run).catch((thrown) => failUntold(parts, run, thrown));
-    } catch (error) {
-      parts.log.error("run_not_taken_up", { run_id: runId, error });
-    }
-  }
-}
-
-/** What a run needs is there no more, and no minute will bring it back. */
-async function failUntold(parts: Parts, run: RunRow, thrown: unknown): Promise<void> {
-  if (!(thrown instanceof Failure) || thrown.code !== "not_found") throw thrown;
-  const failed = sql`, ended_at = now(), failure = ${thrown.message}`;
-  if (await moveRun(parts.database, run, "fail", failed)) await announceEnd(parts, run);
 }
 
 /** Stops a run of which no node was told. */

@@ -55,11 +55,14 @@ function perClass(metrics: readonly (readonly [string, number])[]): NewEvent[] {
 export const logEvents = (lines: TrainDetail["log"]): NewEvent[] =>
   lines.map(({ n, line }) => ({ type: "log", data: { n, line: line.slice(0, LINE_MAX) } }));
 
-/** Where the epoch under way is; may be left out for slow readers. */
-export const batchEvent = (detail: TrainDetail): NewEvent => ({
+/** Where the epoch under way is, the first one being 1; may be left out for slow readers. */
+export const batchEvent = (detail: TrainDetail, epochs: number): NewEvent => ({
   type: "batch",
   data: {
-    current: { epoch: detail.epoch, batch: detail.batch, batches: detail.batches },
+    current: {
+      epoch: Math.min(detail.epoch + 1, epochs),
+      ...{ batch: detail.batch, batches: detail.batches },
+    },
     batch_loss: detail.losses,
     learning_rate: detail.learning_rate,
     images_per_second: detail.images_per_second,

@@ -92,7 +92,11 @@ async function keep({ database }: Parts, task: TaskHead, told: Told): Promise<Ke
   const given = (value: unknown) => sql`${JSON.stringify(value)}::jsonb`;
   const statement = sql`
     WITH held AS (
-      SELECT r.id, r.state, r.round, coalesce((r.live->>'log')::int, 0) AS logged,
+      SELECT r.id, r.state, r.round,
+        -- An attempt from the beginning counts its lines from 1 again.
+        CASE WHEN ${task.fence}::bigint > (r.live->>'fence')::bigint
+            AND ${logged}::int < (r.live->>'log')::int THEN 0
+          ELSE coalesce((r.live->>'log')::int, 0) END AS logged,
         r.checkpoint AS before, t.payload->'resume'->'at'->>'key' AS resume,
         ${place(given(live))} >= ${place(sql`r.live`)} AS newer,
         ${mark === null ? sql`false` : sql`${place(given(mark))} > ${place(sql`r.checkpoint`)}`}
@@ -172,6 +176,6 @@ function eventsOf(
       .toSorted((one, other) => one.epoch - other.epoch)
       .flatMap((one) => epochEvents(one, { epochs: run.settings.epochs, eta_seconds })),
     ...(checkpoint && checkpoint.key !== before?.key ? [checkpointEvent(checkpoint)] : []),
-    ...(detail && kept.newer ? [batchEvent(detail)] : []),
+    ...(detail && kept.newer ? [batchEvent(detail, run.settings.epochs)] : []),
   ];
 }

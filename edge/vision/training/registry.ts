@@ -150,8 +150,8 @@ export interface Move {
 /**
  * Makes a name mean a model, at once and for good: there is no moment at which it means two, or
  * none. Returns the entry of the log, or null when the name meant the model already. Fails with
- * `not_found` when the workspace has no such model, and with `state_conflict` when the name does not
- * mean `from` any more.
+ * `not_found` when the workspace has no such model, and with `state_conflict` when the name does
+ * not mean `from` any more.
  */
 export async function moveName(
   { database }: Pick<Parts, "database">,

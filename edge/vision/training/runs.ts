@@ -30,7 +30,7 @@ import { startingWeights } from "./weights.ts";
 export interface Live {
   /** Of the claim that said it. */
   fence?: number;
-  /** The epoch under way and its batches. */
+  /** Epochs done, and batches of the one under way. */
   epoch?: number;
   batch?: number;
   batches?: number;

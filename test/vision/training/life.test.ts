@@ -273,6 +273,31 @@ describe("a crash of the service", () => {
     expect(await w.node.claim(["train"])).toBeNull();
   });
 
+  it("between a stop and its task: the cron tells the node", async () => {
+    const runId = await w.train();
+    const task = await w.claimed();
+    await w.report(task, {});
+    await execute(sql`UPDATE training_run SET created_at = now() - interval '1 hour',
+      stop_requested_at = now() - interval '1 minute' WHERE id = ${runId}::uuid`);
+    expect(await verdictOf(task)).toBe("go_on");
+    await w.world.tick(Date.now());
+    expect(await verdictOf(task)).toBe("cancel");
+    await w.finish(task, { outcome: "cancelled", result: null });
+    expect((await w.run(runId)).status).toBe("stopped");
+  });
+
+  it("after the weights that a run starts from went: it fails with the reason", async () => {
+    const { modelId } = await w.trained({ name: "Gone" });
+    const runId = await w.train({ pretrained: { model_id: modelId } });
+    await execute(sql`DELETE FROM task WHERE subject = ${`run:${runId}`}`);
+    await execute(sql`DELETE FROM model WHERE id = ${modelId}::uuid`);
+    await execute(sql`UPDATE training_run SET created_at = now() - interval '1 hour'
+      WHERE id = ${runId}::uuid`);
+    await w.world.tick(Date.now());
+    const run = await w.run(runId);
+    expect([run.status, run.failure]).toEqual(["failed", "no such model in your workspaces"]);
+  });
+
   it("between a node's report and the run's end: registers one model, a minute later", async () => {
     const runId = await w.train({ name: "Crash" });
     const task = await w.claimed();

@@ -83,6 +83,24 @@ describe("progress", () => {
     );
   });
 
+  it("tells the lines of an attempt that began anew, also where they count from 1", async () => {
+    const runId = await w.train();
+    const first = await w.claimed();
+    const heard = await w.listen(runId);
+    await told(first, { log: [line(1), line(2), line(3)] });
+    const killed = { code: "exit", detail: "signal 9", retryable: true };
+    await w.finish(first, { outcome: "failed", ...killed });
+    await w.world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+    const second = await w.claimed();
+    await told(second, { epoch: 0, batch: 1, log: [line(1)] });
+    await told(second, { epoch: 0, batch: 2, log: [line(1), line(2)] });
+    await end(runId, second);
+    await heard.closed;
+    const lines = heard.events.filter(({ type }) => type === "log").map(({ data }) => data.n);
+    expect(lines).toEqual([1, 2, 3, 1, 2]);
+    expect((await w.run(runId)).status).toBe("stopped");
+  });
+
   it("takes a report that it cannot read for a sign of life", async () => {
     const runId = await w.train();
     const task = await w.claimed();

@@ -2,7 +2,13 @@
 
 import { describe, expect, it } from "vitest";
 import { type DatasetCounts, qualityReport } from "../../../edge/vision/training/quality.ts";
-import { DatasetReport, TrainSettings } from "../../../shared/training.ts";
+import { augmentationOf } from "../../../gpu-node/training/settings.ts";
+import {
+  AUGMENTATION_PRESETS,
+  AUGMENTATIONS,
+  DatasetReport,
+  TrainSettings,
+} from "../../../shared/training.ts";
 
 const JOB = crypto.randomUUID();
 const classOf = (name: string, count: number, frames = count) => ({ class: name, count, frames });
@@ -45,6 +51,12 @@ describe("recommended settings", () => {
     expect(given.recommended.image_size).toBe(pixels);
     expect(codes(given).includes("small_objects")).toBe(pixels === 1280);
     expect(given.small_object_share).toBe(small / count);
+  });
+});
+
+describe("augmentation presets", () => {
+  it.each(AUGMENTATIONS)("%s is told as a node trains by it", (preset) => {
+    expect(augmentationOf(preset, 1_000)).toEqual(AUGMENTATION_PRESETS[preset]);
   });
 });
 
