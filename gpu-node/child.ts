@@ -1,7 +1,7 @@
-// A child process: works on the tasks that the supervisor gives it, predictions beside each other and
-// one of any other kind. Whatever it does to itself is the supervisor's to see: a crash costs an
-// attempt of what it worked on. It ends at once, with everything it started, when the supervisor is
-// gone.
+// A child process: works on the tasks that the supervisor gives it, predictions beside each other
+// and one of any other kind. Whatever it does to itself is the supervisor's to see: a crash costs
+// an attempt of what it worked on. It ends at once, with everything it started, when the supervisor
+// is gone.
 
 import { setPriority } from "node:os";
 import { Worker } from "node:worker_threads";

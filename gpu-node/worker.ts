@@ -1,7 +1,7 @@
-// The supervisor: claims a task for each free slot, one of them kept for what people wait for, where
-// predictions run beside each other, and one for training; renews the leases of what runs, and does
-// with each task as the service says. It touches no video and no model: a child process does, and
-// may crash. It reports an end only when it saw it.
+// The supervisor: claims a task for each free slot, one of them kept for what people wait for,
+// where predictions run beside each other, and one for training; renews the leases of what runs,
+// and does with each task as the service says. It touches no video and no model: a child process
+// does, and may crash. It reports an end only when it saw it.
 
 import type { Capabilities, ClaimedTask, Outcome, TaskProgress, Verdict } from "../shared/tasks.ts";
 import { HEARTBEAT_SECONDS } from "../shared/tasks.ts";
