@@ -1,7 +1,7 @@
 // A child process that is kept while it is healthy and replaced when it crashed or was ended, and
-// the tasks in it: one, or several where the supervisor says so, which then end with it. What a task
-// came to is known only when its process said so or was seen to be gone, together with everything
-// it started.
+// the tasks in it: one, or several where the supervisor says so, which then end with it. What a
+// task came to is known only when its process said so or was seen to be gone, together with
+// everything it started.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import type { ClaimedTask, Outcome, TaskProgress } from "../shared/tasks.ts";
