@@ -4,6 +4,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { WebSocketServer } from "ws";
+import type { z } from "zod";
 import {
   Capabilities,
   ClaimRequest,
@@ -51,7 +52,7 @@ export interface NodeService {
   /** Reads of each object. */
   reads: Map<string, number>;
   tasks: Map<string, ServedTask>;
-  heartbeats: { tasks: { task_id: string; fence: number }[]; draining: boolean }[];
+  heartbeats: Pick<z.infer<typeof HeartbeatRequest>, "tasks" | "draining" | "loaded">[];
   capabilities: Capabilities | null;
   registrations: number;
   /** Requests that were never answered. */

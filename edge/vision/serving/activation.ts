@@ -4,13 +4,7 @@
 
 import type { Parts } from "../auth/parts.ts";
 import { runNow } from "../tasks/wait.ts";
-import {
-  findModel,
-  type ModelRow,
-  type Move,
-  modelSource,
-  moveName,
-} from "../training/registry.ts";
+import { findModel, type ModelRow, modelSource, moveName } from "../training/registry.ts";
 import { subjectOf } from "./chosen.ts";
 
 /** The largest variant is downloaded and opened on a slow machine by then. */
@@ -32,15 +26,11 @@ export async function warmModel(parts: Parts, model: ModelRow): Promise<void> {
  * Makes a model the active one of its workspace, once a node has it open. Of two at once both are
  * logged, and the later one stands.
  */
-export async function activate(
-  parts: Parts,
-  model: ModelRow,
-  move: Pick<Move, "actorId" | "from" | "rollbackOf">,
-): Promise<ModelRow> {
+export async function activate(parts: Parts, model: ModelRow, actorId: string): Promise<ModelRow> {
   const { workspaceId, modelId } = model;
   const started = parts.clock();
   await warmModel(parts, model);
-  const moved = await moveName(parts, { workspaceId, name: "active", modelId, ...move });
+  const moved = await moveName(parts, { workspaceId, name: "active", modelId, actorId });
   const ms = parts.clock() - started;
   parts.log.info("model_activated", { model_id: modelId, moved: moved !== null, ms });
   return findModel(parts.database, [workspaceId], modelId);

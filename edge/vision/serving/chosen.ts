@@ -10,7 +10,7 @@ import { findModel, listModels, type ModelRow } from "../training/registry.ts";
 
 export const workspaceQuery = {
   workspace_id: z.uuid().optional().meta({
-    description: "whose; without it the first of yours that has such a model",
+    description: "whose; required where several of yours have such a model",
   }),
 };
 
@@ -64,10 +64,17 @@ export async function chooseModel(
   }
   const called = alias ?? "active";
   const found = await listModels(database, workspaces, { called });
-  const [model] = workspaces.flatMap((id) => found.find((one) => one.workspaceId === id) ?? []);
+  const model = onlyOne(found, called);
   if (model) return model;
   const what = alias ? `no model is called ${alias} yet: promote one` : "no model is active yet";
   throw new Failure("state_conflict", `${what}${alias ? "" : ": activate one"} first`);
+}
+
+/** The model of that name, or null; nobody is given one of several unasked. */
+export function onlyOne(models: readonly ModelRow[], called: ModelName): ModelRow | null {
+  if (models.length <= 1) return models[0] ?? null;
+  const detail = `workspace_id: required, since several of your workspaces have the model ${called}`;
+  throw new Failure("invalid_request", detail);
 }
 
 /** Tasks that open or use a model are of this subject. */

@@ -1,4 +1,4 @@
-// The active model: its classes, how serving stands, making another one active, and the way back.
+// The active model: its classes, how serving stands, and making another one active.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { ServeStatus } from "../../../shared/serving.ts";
@@ -7,15 +7,15 @@ import { type App, errorResponses, json } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { callerOf } from "../auth/scope.ts";
-import { listModels, modelRecord, stepBack } from "../training/registry.ts";
+import { listModels, modelRecord } from "../training/registry.ts";
 import { activate } from "./activation.ts";
-import { chooseModel, workspaceQuery, workspacesFor } from "./chosen.ts";
+import { chooseModel, onlyOne, workspaceQuery, workspacesFor } from "./chosen.ts";
 import { standing } from "./standing.ts";
 
 const tags = ["Serving"];
 const readErrors = errorResponses("unauthorized", "not_found", "invalid_request");
 const unavailable = errorResponses("store_unavailable");
-const moveErrors = {
+const activateErrors = {
   ...errorResponses("unauthorized", "forbidden", "not_found", "state_conflict"),
   ...errorResponses("invalid_request", "task_failed", "no_node", "store_unavailable"),
 };
@@ -23,7 +23,6 @@ const moveErrors = {
 export function addServe(app: App<Parts>) {
   addReads(app);
   addActivate(app);
-  addRollback(app);
 }
 
 function addReads(app: App<Parts>) {
@@ -63,9 +62,7 @@ function addReads(app: App<Parts>) {
     const { workspace_id } = context.req.valid("query");
     const workspaces = workspacesFor(callerOf(context), workspace_id, "viewer");
     const active = await listModels(database, workspaces, { called: "active" });
-    const [model = null] = workspaces.flatMap(
-      (id) => active.find(({ workspaceId }) => workspaceId === id) ?? [],
-    );
+    const model = onlyOne(active, "active");
     const workspaceId = model?.workspaceId ?? (workspaces[0] as string);
     return context.json(await standing(database, workspaceId, model), 200);
   });
@@ -84,41 +81,13 @@ function addActivate(app: App<Parts>) {
       "their first prediction with it.",
     security: bearer,
     request: { params: z.object({ model_id: z.uuid() }) },
-    responses: { 200: json("the model, now active", Model), ...moveErrors },
+    responses: { 200: json("the model, now active", Model), ...activateErrors },
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const caller = callerOf(context);
     const model = await chooseModel(parts, caller, context.req.valid("param"), "engineer");
-    const active = await activate(parts, model, { actorId: caller.accountId });
-    return context.json(modelRecord(active, new URL(context.req.url).origin), 200);
-  });
-}
-
-function addRollback(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/serve/rollback`,
-    tags,
-    summary: "Make the model active again that was it before",
-    description:
-      "Beyond the contract; needs the role engineer. Takes back the newest change of the active " +
-      "model that was not taken back yet, and as an activation does, it opens the model first. 409 " +
-      "when there was none before, or when somebody activated another one meanwhile.",
-    security: bearer,
-    request: { query: z.object(workspaceQuery) },
-    responses: { 200: json("the model, active again", Model), ...moveErrors },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const choice = context.req.valid("query");
-    const { workspaceId } = await chooseModel(parts, caller, choice, "engineer");
-    const back = await stepBack(parts.database, { workspaceId, name: "active" });
-    const { modelId: model_id, from, rollbackOf } = back;
-    const model = await chooseModel(parts, caller, { model_id }, "engineer");
-    const move = { actorId: caller.accountId, from, rollbackOf };
-    const active = await activate(parts, model, move);
+    const active = await activate(parts, model, caller.accountId);
     return context.json(modelRecord(active, new URL(context.req.url).origin), 200);
   });
 }

@@ -164,29 +164,14 @@ describe("activating", () => {
   it("is taken back in one call, which opens the model first too", async () => {
     const [now = ""] = await active();
     const before = (await moves()).at(-1)?.from;
-    expect(await viewer.refused("POST", "/serve/rollback")).toEqual([403, "forbidden"]);
-    const failed = await working(spoilt, () => engineer.send("POST", "/serve/rollback"));
-    expect(await code(failed)).toEqual([502, "task_failed"]);
+    const rollback = () => engineer.send("POST", "/models/rollback", { name: "active" });
+    expect(await code(await working(spoilt, rollback))).toEqual([502, "task_failed"]);
     expect(await active()).toEqual([now]);
-    await working(opened, () => engineer.ok("POST", "/serve/rollback"));
+    expect((await working(opened, rollback)).status).toBe(200);
     expect(await active()).toEqual([before]);
     expect((await moves()).at(-1)).toEqual({
       ...{ from: now, to: before, back: true, actor: engineer.id },
     });
-    // Step by step to the first one, before which there was none.
-    await working(opened, async () => {
-      for (const expected of [second.model_id, first.model_id]) {
-        if ((await active())[0] === expected) continue;
-        await engineer.ok("POST", "/serve/rollback");
-        expect(await active()).toEqual([expected]);
-      }
-    });
-    const none = await engineer.refused("POST", "/serve/rollback");
-    expect(none).toEqual([409, "state_conflict"]);
-    const foreign = await engineer.refused("POST", `/serve/rollback?workspace_id=${ABSENT}`);
-    expect(foreign).toEqual([404, "not_found"]);
-    const malformed = await engineer.refused("POST", "/serve/rollback?workspace_id=x");
-    expect(malformed).toEqual([422, "invalid_request"]);
   });
 });
 
@@ -232,5 +217,19 @@ describe("the status", () => {
       ]);
       expect((await viewer.send("GET", path)).status).toBe(200);
     }
+  });
+
+  it("is asked for by workspace where several have an active model", async () => {
+    const other = await admin.ok<{ workspace_id: string }>("POST", "/admin/workspaces", {
+      name: "another",
+    });
+    const { model_id } = await registerModel(world, other.workspace_id);
+    await world.visionDatabase.execute(
+      sql`UPDATE model SET active = true WHERE id = ${model_id}::uuid`,
+    );
+    expect(await admin.refused("GET", "/serve/status")).toEqual([422, "invalid_request"]);
+    expect(await admin.refused("GET", "/serve/classes")).toEqual([422, "invalid_request"]);
+    const own = await admin.ok("GET", `/serve/status?workspace_id=${other.workspace_id}`);
+    expect(own).toMatchObject({ active_model: { model_id } });
   });
 });
