@@ -1,6 +1,7 @@
-// A child process: works on one task at a time, as the supervisor says. Whatever it does to itself
-// is the supervisor's to see: a crash costs one task's attempt. It ends at once, with everything it
-// started, when the supervisor is gone.
+// A child process: works on the tasks that the supervisor gives it, predictions beside each other
+// and one of any other kind. Whatever it does to itself is the supervisor's to see: a crash costs
+// an attempt of what it worked on. It ends at once, with everything it started, when the supervisor
+// is gone.
 
 import { setPriority } from "node:os";
 import { Worker } from "node:worker_threads";
@@ -45,18 +46,21 @@ export function serve(open: Opener) {
   setPriority(PRIORITY);
   const log = createLog(toStandardOutput, { pid: process.pid });
   let parts: Promise<Parts> | undefined;
-  let cancel: AbortController | undefined;
-  let pause: AbortController | undefined;
+  const working = new Map<string, Record<"cancel" | "pause", AbortController>>();
   process.on("message", (message: ToChild) => {
     if (message.type === "settings") parts = openParts(message.settings, open, log);
-    if (message.type === "cancel") cancel?.abort();
-    if (message.type === "pause") pause?.abort();
+    if (message.type === "cancel" || message.type === "pause") {
+      working.get(message.taskId)?.[message.type].abort();
+    }
     if (message.type === "answer") asked.get(message.id)?.(message.answer);
     if (message.type !== "task") return;
-    cancel = new AbortController();
-    pause = new AbortController();
+    const [cancel, pause] = [new AbortController(), new AbortController()];
+    working.set(message.taskId, { cancel, pause });
     work(message, parts, { cancel: cancel.signal, pause: pause.signal })
-      .then((outcome) => say({ type: "outcome", taskId: message.taskId, outcome }))
+      .then((outcome) => {
+        working.delete(message.taskId);
+        say({ type: "outcome", taskId: message.taskId, outcome });
+      })
       .catch((thrown: unknown) => {
         log.error("child_failed", { error: thrown });
         process.exit(1);

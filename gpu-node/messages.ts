@@ -25,9 +25,9 @@ export type ToChild =
   | { type: "settings"; settings: ChildSettings }
   | { type: "task"; taskId: string; kind: string; payload: Record<string, unknown> }
   /** Stop soon and keep what is done. */
-  | { type: "cancel" }
+  | { type: "cancel"; taskId: string }
   /** Put the work aside, so that another attempt goes on with it: the node drains. */
-  | { type: "pause" }
+  | { type: "pause"; taskId: string }
   | { type: "answer"; id: number; answer: Answer };
 
 /** What a task wants to know of the service while it works. */

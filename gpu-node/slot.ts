@@ -1,6 +1,7 @@
-// One place for one task at a time: a child process that is kept while it is healthy and replaced
-// when it crashed or was ended. What a task came to is known only when its process said so or was
-// seen to be gone, together with everything it started.
+// A child process that is kept while it is healthy and replaced when it crashed or was ended, and
+// the tasks in it: one, or several where the supervisor says so, which then end with it. What a
+// task came to is known only when its process said so or was seen to be gone, together with
+// everything it started.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import type { ClaimedTask, Outcome, TaskProgress } from "../shared/tasks.ts";
@@ -46,24 +47,33 @@ const GONE_POLL_MS = 20;
 
 interface Child {
   process: ChildProcess;
+  /** It was told to end, and takes nothing any more. */
+  ending: boolean;
   group: number;
   stderr: string;
   /** Resolves when nothing of its group runs any more. */
   gone: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
 }
 
+/** A task in the slot, and what was wanted of it, also before its process was there. */
+interface Run {
+  kind: string;
+  ending: boolean;
+  cancelled: boolean;
+  paused: boolean;
+  /** Ends a task that does not heed its cancel. */
+  threat: NodeJS.Timeout | undefined;
+  onMessage: (message: FromTask) => void;
+}
+
+type FromTask = Extract<FromChild, { taskId: string }>;
+
 export class Slot {
   readonly #options: SlotOptions;
   readonly #grace: Grace;
   #child: Child | null = null;
-  /** What was wanted of the task, also before its process was there. */
-  #ending = false;
-  #cancelled = false;
-  #paused = false;
-  #kind = "";
-  /** Ends a task that does not heed its cancel. */
-  #threat: NodeJS.Timeout | null = null;
-  #onMessage: ((message: FromChild) => void) | null = null;
+  /** By the tasks' ids. */
+  readonly #runs = new Map<string, Run>();
 
   constructor(options: SlotOptions) {
     this.#options = options;
@@ -79,56 +89,60 @@ export class Slot {
 
   /** Runs a task to where it leaves the slot. */
   async run(task: ClaimedTask, heard: Heard): Promise<Left> {
-    this.#ending = false;
-    this.#cancelled = false;
-    this.#paused = false;
-    this.#kind = task.kind;
-    const child = await this.#healthyChild();
-    if (this.#ending) {
-      await this.end({ atOnce: true });
-      return { how: "ended" };
-    }
-    const said = new Promise<Outcome>((resolve) => {
-      this.#onMessage = (message) => {
-        if (!("taskId" in message) || message.taskId !== task.task_id) return;
-        if (message.type === "progress") heard.progress(message.progress);
-        else if (message.type === "ask") void this.#answer(message, heard);
-        else resolve(message.outcome);
-      };
-    });
     const { task_id: taskId, kind, payload } = task;
-    this.#tell({ type: "task", taskId, kind, payload });
-    if (this.#cancelled) this.#tell({ type: "cancel" });
-    if (this.#paused) this.#tell({ type: "pause" });
-    const first = await Promise.race([said, child.gone]);
-    this.#onMessage = null;
-    if (this.#threat) clearTimeout(this.#threat);
-    this.#threat = null;
-    if ("outcome" in first) return { how: "outcome", outcome: first };
-    if (this.#ending) return { how: "ended" };
-    return { how: "outcome", outcome: crashed(first, child.stderr) };
+    const wanted = { ending: false, cancelled: false, paused: false };
+    const run: Run = { kind, ...wanted, threat: undefined, onMessage: () => {} };
+    this.#runs.set(taskId, run);
+    try {
+      const child = await this.#healthyChild();
+      if (run.ending) {
+        await this.end({ atOnce: true });
+        return { how: "ended" };
+      }
+      const said = new Promise<Outcome>((resolve) => {
+        run.onMessage = (message) => {
+          if (message.type === "progress") heard.progress(message.progress);
+          else if (message.type === "ask") void this.#answer(message, heard);
+          else resolve(message.outcome);
+        };
+      });
+      this.#tell({ type: "task", taskId, kind, payload });
+      if (run.cancelled) this.#tell({ type: "cancel", taskId });
+      if (run.paused) this.#tell({ type: "pause", taskId });
+      const first = await Promise.race([said, child.gone]);
+      if ("outcome" in first) return { how: "outcome", outcome: first };
+      if (run.ending) return { how: "ended" };
+      return { how: "outcome", outcome: crashed(first, child.stderr) };
+    } finally {
+      clearTimeout(run.threat);
+      this.#runs.delete(taskId);
+    }
   }
 
-  /** Asks the task to stop and keep what is done; ends the process when it does not heed it. */
-  cancel(): void {
-    this.#cancelled = true;
-    this.#tell({ type: "cancel" });
+  /** Asks a task to stop and keep what is done; ends the process when it does not heed it. */
+  cancel(taskId: string): void {
+    const run = this.#runs.get(taskId);
+    if (!run) return;
+    run.cancelled = true;
+    this.#tell({ type: "cancel", taskId });
     const { cancelMs, trainingCancelMs } = this.#grace;
-    const graceMs = this.#kind === "train" ? trainingCancelMs : cancelMs;
-    this.#threat ??= setTimeout(() => void this.end(), graceMs);
+    const graceMs = run.kind === "train" ? trainingCancelMs : cancelMs;
+    run.threat ??= setTimeout(() => void this.end(), graceMs);
   }
 
   /** Asks a task that can to put its work aside; the others go on. */
-  pause(): void {
-    this.#paused = true;
-    this.#tell({ type: "pause" });
+  pause(taskId: string): void {
+    const run = this.#runs.get(taskId);
+    if (run) run.paused = true;
+    this.#tell({ type: "pause", taskId });
   }
 
   /** Ends the process and all it started: SIGTERM, later SIGKILL. Resolves when they are gone. */
   async end(options: { atOnce?: boolean } = {}): Promise<void> {
-    this.#ending = true;
+    for (const run of this.#runs.values()) run.ending = true;
     const child = this.#child;
     if (!child) return;
+    child.ending = true;
     if (!options.atOnce) {
       signalGroup(child.group, "SIGTERM");
       const timer = setTimeout(() => signalGroup(child.group, "SIGKILL"), this.#grace.termMs);
@@ -140,15 +154,18 @@ export class Slot {
     await child.gone;
   }
 
-  /** The child that is there, or a new one where it just died. */
+  /** The child that is there, or a new one where it just died or was told to end. */
   async #healthyChild(): Promise<Child> {
-    const child = this.#child;
-    if (!child) return this.#start();
-    const { exitCode, signalCode, connected } = child.process;
-    if (exitCode === null && signalCode === null && connected) return child;
-    signalGroup(child.group, "SIGKILL");
-    await child.gone;
-    return this.#start();
+    for (;;) {
+      const child = this.#child;
+      // Of two who wait for the old one, the second finds the first one's.
+      if (!child) return this.#start();
+      const { exitCode, signalCode, connected } = child.process;
+      const lives = exitCode === null && signalCode === null && connected;
+      if (lives && !child.ending) return child;
+      if (!lives) signalGroup(child.group, "SIGKILL");
+      await child.gone;
+    }
   }
 
   #setLoaded(models: readonly string[]) {
@@ -180,6 +197,7 @@ export class Slot {
       process: spawned,
       group: spawned.pid ?? 0,
       stderr: "",
+      ending: false,
       gone: this.#gone(spawned),
     };
     spawned.stderr?.setEncoding("utf8").on("data", (text: string) => {
@@ -187,7 +205,7 @@ export class Slot {
     });
     spawned.on("message", (message: FromChild) => {
       if (message.type === "loaded") this.#setLoaded(message.models);
-      else this.#onMessage?.(message);
+      else if ("taskId" in message) this.#runs.get(message.taskId)?.onMessage(message);
     });
     this.#child = child;
     this.#tell({ type: "settings", settings });

@@ -1,7 +1,7 @@
-// The supervisor: claims a task for each free slot, one of them kept for what people wait for and
-// one for training, renews the leases of what runs, and does with each task as the service says. It
-// touches no video and no model: a child process does, and may crash. It reports an end only when
-// it saw it.
+// The supervisor: claims a task for each free slot, one of them kept for what people wait for,
+// where predictions run beside each other, and one for training; renews the leases of what runs,
+// and does with each task as the service says. It touches no video and no model: a child process
+// does, and may crash. It reports an end only when it saw it.
 
 import type { Capabilities, ClaimedTask, Outcome, TaskProgress, Verdict } from "../shared/tasks.ts";
 import { HEARTBEAT_SECONDS } from "../shared/tasks.ts";
@@ -97,7 +97,7 @@ class Supervisor implements Worker {
   readonly #counter: Slot;
   /** For training, one at a time: it takes days, and nothing else must wait for it. */
   readonly #trainer: Slot;
-  readonly #running = new Map<Slot, Running>();
+  readonly #running = new Set<Running>();
   readonly #since: number;
   readonly #ended: Record<string, number> = {};
   readonly #stopClaiming = new AbortController();
@@ -144,12 +144,13 @@ class Supervisor implements Worker {
       socket: this.#socket,
       last_heartbeat_at: this.#lastHeartbeat === null ? null : iso(this.#lastHeartbeat),
       ended: { ...this.#ended },
-      slots: this.#slots.map((slot) => {
-        const running = this.#running.get(slot);
-        if (!running) return null;
-        const { task, since, wanted, progress } = running;
-        const { task_id, kind, attempt } = task;
-        return { task_id, kind, attempt, since: iso(since), wanted, progress, pid: slot.pid };
+      slots: this.#slots.flatMap((slot) => {
+        const held = this.#within(slot);
+        if (held.length === 0) return [null];
+        return held.map(({ task, since, wanted, progress }) => {
+          const { task_id, kind, attempt } = task;
+          return { task_id, kind, attempt, since: iso(since), wanted, progress, pid: slot.pid };
+        });
       }),
     };
   }
@@ -160,9 +161,11 @@ class Supervisor implements Worker {
     this.#options.log.info("draining", { tasks: this.#running.size, within_ms: withinMs });
     this.#wake();
     void this.#heartbeat();
-    for (const { slot, task } of this.#running.values()) if (task.kind === "train") slot.pause();
+    for (const { slot, task } of this.#running) {
+      if (task.kind === "train") slot.pause(task.task_id);
+    }
     setTimeout(() => {
-      for (const running of this.#running.values()) this.#snooze(running);
+      for (const running of this.#running) this.#snooze(running);
     }, withinMs).unref();
     this.#leaveWhenIdle();
   }
@@ -170,7 +173,7 @@ class Supervisor implements Worker {
   async kill() {
     this.#draining = true;
     this.#stopClaiming.abort();
-    for (const running of this.#running.values()) {
+    for (const running of this.#running) {
       running.wanted = "lost";
       running.abandoned.abort();
     }
@@ -204,9 +207,8 @@ class Supervisor implements Worker {
   async #claimOn() {
     const { log } = this.#options;
     for (let failures = 0; !this.#draining; ) {
-      const free = this.#slots.filter((one) => !this.#running.has(one));
       const { kinds } = this.#options.capabilities;
-      const taken = kinds.filter((kind) => free.some((slot) => this.#takes(slot, kind)));
+      const taken = kinds.filter((kind) => this.#slots.some((slot) => this.#takes(slot, kind)));
       const woken = new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
@@ -218,7 +220,7 @@ class Supervisor implements Worker {
       this.#claiming = true;
       let claimed: ClaimedTask | null = null;
       try {
-        const general = free.some((slot) => slot !== this.#counter && slot !== this.#trainer);
+        const general = this.#slots.some((slot) => this.#takes(slot, GENERAL));
         // The other slots may get free meanwhile, and would wait for this claim's answer.
         const wait = this.#socket ? 0 : general ? CLAIM_WAIT_SECONDS : COUNTER_WAIT_SECONDS;
         claimed = await this.#options.service.claim(taken, wait);
@@ -229,21 +231,32 @@ class Supervisor implements Worker {
       } finally {
         this.#claiming = false;
       }
-      if (claimed) this.#take(this.#slotFor(claimed, free), claimed);
+      if (claimed) this.#take(this.#slotFor(claimed), claimed);
       else if (failures > 0) await this.#rest(woken, backoffMs(failures, null));
       else if (this.#socket) await this.#rest(woken, this.#options.idleMs ?? IDLE_MS);
     }
     this.#leaveWhenIdle();
   }
 
+  #within = (slot: Slot) => [...this.#running].filter((running) => running.slot === slot);
+
+  /**
+   * Whether a slot has a place for a task of the kind. Predictions go beside each other, so that
+   * one model looks at all their pictures at once, and beside whatever else is in the counter.
+   */
   #takes(slot: Slot, kind: string): boolean {
-    if (slot === this.#trainer) return kind === "train";
-    return kind !== "train" && (slot !== this.#counter || isWaitedFor(kind));
+    const held = this.#within(slot).map(({ task }) => task.kind);
+    if (slot === this.#trainer) return kind === "train" && held.length === 0;
+    if (kind === "train") return false;
+    if (slot !== this.#counter) return held.length === 0;
+    if (!isWaitedFor(kind)) return false;
+    const alike = held.filter((one) => isShared(one) === isShared(kind));
+    return alike.length < (isShared(kind) ? SHARED_MAX : 1);
   }
 
   /** Clicks and previews go to the one child that is warm for them, when it is free. */
-  #slotFor({ kind }: ClaimedTask, free: readonly Slot[]): Slot {
-    const fit = free.filter((slot) => this.#takes(slot, kind));
+  #slotFor({ kind }: ClaimedTask): Slot {
+    const fit = this.#slots.filter((slot) => this.#takes(slot, kind));
     const warm = fit.includes(this.#counter) ? this.#counter : undefined;
     // The service gives no other kinds than it was asked for.
     return warm ?? (fit[0] as Slot);
@@ -270,7 +283,7 @@ class Supervisor implements Worker {
       left: false,
       abandoned: new AbortController(),
     };
-    this.#running.set(slot, running);
+    this.#running.add(running);
     const { task_id, kind, attempt } = task;
     this.#options.log.info("task_started", { task_id, kind, attempt });
     this.#work(running)
@@ -279,7 +292,7 @@ class Supervisor implements Worker {
         else this.#options.log.error("task_lost", { task_id, error: thrown });
       })
       .finally(() => {
-        this.#running.delete(slot);
+        this.#running.delete(running);
         this.#wake();
         this.#leaveWhenIdle();
       });
@@ -347,7 +360,7 @@ class Supervisor implements Worker {
     running.reporting = true;
     const { task } = running;
     const send = async () => {
-      while (running.next && this.#running.get(running.slot) === running) {
+      while (running.next && this.#running.has(running)) {
         const next = running.next;
         running.next = null;
         const lease = { taskId: task.task_id, fence: task.fence };
@@ -379,7 +392,7 @@ class Supervisor implements Worker {
   }
 
   async #heartbeat(more: { capabilities?: Capabilities } = {}) {
-    const held = [...this.#running.values()];
+    const held = [...this.#running];
     for (const running of held) this.#endStalled(running);
     try {
       const verdicts = await this.#options.service.heartbeat({
@@ -391,7 +404,7 @@ class Supervisor implements Worker {
       this.#lastHeartbeat = this.#options.clock();
       for (const running of held) {
         const said = verdicts.find(({ task_id }) => task_id === running.task.task_id);
-        if (said && this.#running.get(running.slot) === running) this.#heed(running, said.verdict);
+        if (said && this.#running.has(running)) this.#heed(running, said.verdict);
       }
     } catch (thrown) {
       if (thrown instanceof NodeRefused) this.#fail(thrown);
@@ -420,7 +433,7 @@ class Supervisor implements Worker {
     running.wanted = verdict;
     const { task_id } = running.task;
     this.#options.log.info("verdict", { task_id, verdict });
-    if (verdict === "cancel") running.slot.cancel();
+    if (verdict === "cancel") running.slot.cancel(task_id);
     if (verdict === "revoke") void running.slot.end();
     if (verdict === "lost") {
       running.abandoned.abort();
@@ -447,6 +460,11 @@ const STALLED: Outcome = {
 
 const WAITED_FOR: readonly string[] = ["preview", "segment", "frames", "warm", "predict"];
 const isWaitedFor = (kind: string) => WAITED_FOR.includes(kind);
+/** Any kind that is neither waited for nor training. */
+const GENERAL = "label";
+const isShared = (kind: string) => kind === "predict" || kind === "warm";
+/** As many pictures as a model takes at once on the largest machine. */
+const SHARED_MAX = 16;
 
 const HARDNESS: Readonly<Record<Verdict | "snooze", number>> = {
   go_on: 0,
@@ -461,6 +479,7 @@ export function outcomeOf(left: Left, wanted: Verdict | "snooze"): Outcome | nul
   if (wanted === "lost") return null;
   if (wanted === "revoke") return { outcome: "revoked", exited: true };
   if (left.how === "outcome") return left.outcome;
-  if (wanted === "snooze") return { outcome: "snoozed", seconds: 0 };
+  // Its process was ended for the sake of another task in it, or since the node drains.
+  if (wanted !== "cancel") return { outcome: "snoozed", seconds: 0 };
   return { outcome: "cancelled", result: null };
 }

@@ -329,12 +329,13 @@ class Walk {
     const boxes = this.boxes("boxes");
     const logits = this.#logits("logits");
     const best = writer.node("ReduceMax", [logits], "best", { axes: [2], keepdims: 0 });
-    const first = this.#best(best, "anchors");
+    const count = this.#countOf(best);
+    const first = this.#best(best, count, "anchors");
     const ofAnchors = (from: string, to: string) =>
       writer.node("GatherND", [from, first], to, { batch_dims: 1 });
     const taken = ofAnchors(logits, "taken/logits");
     const flat = writer.node("Reshape", [taken, this.#numbers([0, -1])], "taken/flat");
-    const second = this.#best(flat, "rows");
+    const second = this.#best(flat, count, "rows");
     const many = writer.initializer("classes", [], BigInt64Array.of(BigInt(classes)));
     const anchor = writer.node("Div", [second, many], "rows/anchor");
     const classIndex = writer.node("Mod", [second, many], "rows/class");
@@ -354,25 +355,19 @@ class Walk {
   }
 
   /** Places of the greatest along the second dimension: [batch, count, 1]; `/values` beside it. */
-  #best(of: string, name: string): string {
+  #best(of: string, count: string, name: string): string {
     const { writer } = this;
-    const count = this.#countOf(of, name);
     writer.node("TopK", [of, count], [`${name}/values`, `${name}/places`], { axis: 1 });
     return writer.node("Unsqueeze", [`${name}/places`, this.#whole(2)], `${name}/at`);
   }
 
   /** 300, or all there are. A constant wherever the size is, as compilers want it. */
-  #countOf(of: string, name: string): string {
+  #countOf(best: string): string {
     const { writer } = this;
-    if (this.#size) {
-      const anchors = Math.min(DETECTIONS_MAX, anchorsOf(this.#size));
-      return this.#whole(
-        name === "anchors" ? anchors : rowsOf(this.#size, this.#model.graph.classes),
-      );
-    }
-    const shape = writer.node("Shape", [of], `${name}/shape`);
-    const all = writer.node("Slice", [shape, this.#whole(1), this.#whole(2)], `${name}/all`);
-    return writer.node("Min", [this.#whole(DETECTIONS_MAX), all], `${name}/count`);
+    if (this.#size) return this.#whole(rowsOf(this.#size));
+    const shape = writer.node("Shape", [best], `${best}/shape`);
+    const all = writer.node("Slice", [shape, this.#whole(1), this.#whole(2)], `${best}/all`);
+    return writer.node("Min", [this.#whole(DETECTIONS_MAX), all], `${best}/count`);
   }
 
   #numbers(values: readonly number[]): string {

@@ -7,25 +7,18 @@ import { readFile } from "node:fs/promises";
 import type { ModelSource, Prediction } from "../../shared/tasks.ts";
 import type { Cache } from "../cache.ts";
 import { deployedModel } from "../export/folded.ts";
-import { describeModel, INPUT, writeOnnx } from "../export/onnx.ts";
+import { describeModel, writeOnnx } from "../export/onnx.ts";
 import { readTensors } from "../export/safetensors.ts";
 import { TaskFailure } from "../failure.ts";
 import type { Log } from "../log.ts";
-import {
-  type Device,
-  float,
-  floats,
-  openSession,
-  run,
-  type Session,
-  usableDevice,
-} from "../segmenters/runtime.ts";
+import { type Device, usableDevice } from "../segmenters/runtime.ts";
 import type { Picture } from "../segmenters/segmenter.ts";
 import { Batcher } from "./batcher.ts";
 import { type Letterboxed, letterbox, unletterbox } from "./letterbox.ts";
+import { Session } from "./session.ts";
 
-/** Pictures of one run. More gain nothing on a CPU and take memory. */
-const BATCH_MAX: Readonly<Record<Device, number>> = { cpu: 4, cuda: 16 };
+/** Pictures of one run. On a CPU more gain nothing, and who comes next waits for all of them. */
+const BATCH_MAX: Readonly<Record<Device, number>> = { cpu: 2, cuda: 16 };
 
 export interface PredictorSettings {
   cpuThreads: number;
@@ -56,6 +49,11 @@ export class Predictor {
     this.device = device;
     this.#session = session;
     this.#batcher = new Batcher(BATCH_MAX[device], (pictures) => this.#look(pictures));
+  }
+
+  /** It can be used no more. */
+  get ended(): boolean {
+    return this.#session.ended;
   }
 
   /** Pictures that one run may take. */
@@ -95,24 +93,18 @@ export class Predictor {
   }
 
   dispose(): Promise<void> {
-    return this.#session.release();
+    return this.#session.close();
   }
 
   async #look(pictures: readonly Letterboxed[]): Promise<Rows[]> {
     const side = this.model.image_size;
     const each = 3 * side * side;
-    const [first] = pictures;
-    let pixels = (first as Letterboxed).pixels;
-    if (pictures.length > 1) {
-      pixels = new Float32Array(pictures.length * each);
-      for (const [place, picture] of pictures.entries()) pixels.set(picture.pixels, place * each);
-    }
-    const shape = [pictures.length, 3, side, side];
-    const outputs = await run(this.#session, { [INPUT]: float(pixels, shape) });
-    const rows = floats(outputs, "output0");
-    const [, count = 0, width = 0] = outputs.output0?.dims ?? [];
+    const pixels = new Float32Array(pictures.length * each);
+    for (const [place, picture] of pictures.entries()) pixels.set(picture.pixels, place * each);
+    const { values, dims } = await this.#session.run(pixels, [pictures.length, 3, side, side]);
+    const [, count = 0, width = 0] = dims;
     return pictures.map((_, place) => ({
-      values: rows.subarray(place * count * width, (place + 1) * count * width),
+      values: values.subarray(place * count * width, (place + 1) * count * width),
       width,
     }));
   }
@@ -130,7 +122,7 @@ export async function openPredictor(
     ...{ output: "detections", size: [side, side], batch: null },
     metadata: describeModel(model),
   });
-  return new Predictor(model, device, await openSession(onnx, { cpuThreads, device }));
+  return new Predictor(model, device, await Session.open({ onnx, cpuThreads, device }));
 }
 
 interface Kept {
@@ -177,7 +169,12 @@ export class Predictors {
     kept.users += 1;
     try {
       this.#makeRoom();
-      return await work(await kept.predictor);
+      const predictor = await kept.predictor;
+      try {
+        return await work(predictor);
+      } finally {
+        if (predictor.ended) this.#drop(name, kept);
+      }
     } finally {
       kept.users -= 1;
       if (kept.evicted && kept.users === 0) this.#close(kept);
@@ -239,12 +236,16 @@ export class Predictors {
   #makeRoom() {
     for (const [name, kept] of this.#kept) {
       if (this.#kept.size <= Predictors.MODELS_MAX) return;
-      this.#kept.delete(name);
-      this.#open.delete(name);
-      kept.evicted = true;
+      this.#drop(name, kept);
       if (kept.users === 0) this.#close(kept);
-      this.#tell();
     }
+  }
+
+  #drop(name: string, kept: Kept) {
+    if (this.#kept.get(name) === kept) this.#kept.delete(name);
+    this.#open.delete(name);
+    kept.evicted = true;
+    this.#tell();
   }
 
   #close({ predictor }: Kept) {

@@ -76,7 +76,7 @@ async function predictFrames(
     progress({ done: frames.length, total: wanted.length, detail: { objects } });
   };
   for await (const { index, picture } of footage.read(wanted, { longestSide })) {
-    if (cancel.aborted) break;
+    if (cancel.aborted) return frames;
     const looking = look(picture).then((predictions) => ({ index, predictions }));
     // Whoever waits for it hears of its failure, also where that is later.
     looking.catch(() => {});

@@ -1,5 +1,5 @@
-// What a run leaves for people beside its model: settings, curves, pictures, the log. Each is a file
-// of the run's folder; one that cannot be made costs nothing but itself.
+// What a run leaves for people beside its model: settings, curves, pictures, the log. Each is a
+// file of the run's folder; one that cannot be made costs nothing but itself.
 
 import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";

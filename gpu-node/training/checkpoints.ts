@@ -20,6 +20,8 @@ export const RunState = z.object({
   variant: z.string(),
   epoch: z.number().int(),
   batch: z.number().int(),
+  /** Of the newest step. */
+  learning_rate: z.number(),
   resolved: ResolvedSettings,
   history: z.array(RunEpoch),
   /** The best epoch by mAP50-95, counted from 1; its weights are a file named after it. */

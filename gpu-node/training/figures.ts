@@ -138,7 +138,7 @@ const NAMED_MAX = 60;
 const clipped = (name: string, most = 18) =>
   name.length > most ? `${name.slice(0, most - 1)}…` : name;
 
-/** What each true object was taken for: rows are predictions, columns truths, shares of a column. */
+/** What each true object was taken for: a row a prediction, a column a truth, its shares. */
 export async function confusionChart(
   { confusion }: Scores,
   classes: readonly string[],

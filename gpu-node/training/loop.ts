@@ -1,5 +1,5 @@
-// A run's epochs: train, measure the average's weights, keep the best, checkpoint. It ends after the
-// last epoch, when nothing got better for long enough, or when somebody asks, within a step.
+// A run's epochs: train, measure the average's weights, keep the best, checkpoint. It ends after
+// the last epoch, when nothing got better for long enough, or when somebody asks, within a step.
 
 import type { Engine, EpochResult, Evaluation } from "../../native/index.d.ts";
 import {
@@ -10,7 +10,7 @@ import {
   type TrainSettings,
 } from "../../shared/training.ts";
 import { TaskFailure } from "../failure.ts";
-import { type RunState, saveBest, saveCheckpoint } from "./checkpoints.ts";
+import { type Place, type RunState, saveBest, saveCheckpoint } from "./checkpoints.ts";
 import { type Report, spoken } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
 
@@ -59,12 +59,14 @@ export async function trainEpochs(parts: LoopParts): Promise<void> {
         report.say(`${result.skipped} steps were left out: their gradients were not finite.`);
       }
       state.batch = result.batch;
+      // An epoch that went on after its last step has none of its own.
+      if (result.images > 0) state.learning_rate = result.lr;
       if (result.batch < result.batches) break;
       const evaluation = await evaluate(parts);
       if (!evaluation) break;
       await endEpoch(parts, { result, evaluation, pace });
     }
-    if (stop.aborted) await checkpoint(parts);
+    if (stop.aborted && !isSaved(parts)) await checkpoint(parts);
   } finally {
     stop.removeEventListener("abort", interrupt);
   }
@@ -124,7 +126,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Ended) {
     epoch: state.epoch + 1,
     losses: lossesOf(result, state.history),
     metrics,
-    learning_rate: digits(result.lr, 8),
+    learning_rate: digits(state.learning_rate, 8),
     seconds: digits(pace.end(), 2),
   };
   const score = evaluation.mAP50_95;
@@ -154,10 +156,19 @@ const bestMetadata = ({ metadata, state }: LoopParts) => ({
   epoch: String(state.epoch + 1),
 });
 
+/** The place of each state's newest checkpoint here. */
+const saved = new WeakMap<RunState, Place>();
+
+const isSaved = ({ state }: LoopParts): boolean => {
+  const place = saved.get(state);
+  return place?.epoch === state.epoch && place.batch === state.batch;
+};
+
 async function checkpoint(parts: LoopParts) {
   const { engine, folder, state, report, onCheckpoint } = parts;
   state.line = report.line;
   await saveCheckpoint(engine, folder, state);
+  saved.set(state, { epoch: state.epoch, batch: state.batch });
   await onCheckpoint(state);
 }
 

@@ -82,7 +82,7 @@ interface Arranged {
   unused: string[];
 }
 
-/** The weights under the graph's names, or null where neither names nor order say which is which. */
+/** The weights under the graph's names; null where neither names nor order say which is which. */
 export function arrange(weights: readonly Weights[], graph: DetectorGraph): Arranged | null {
   const convs = graph.nodes.filter(isConv);
   const known = new Set(stateTensors(graph).map(({ name }) => name));
@@ -92,10 +92,12 @@ export function arrange(weights: readonly Weights[], graph: DetectorGraph): Arra
     const unused = weights.filter(({ name }) => !known.has(name)).map(({ name }) => name);
     return completed(named, graph, { how: ["Matched by name."], unused });
   }
+  // Counters have no shape, and not every file has them.
+  const shaped = weights.filter(({ shape }) => shape.length > 0);
   for (const [order, what] of ordersOf(graph)) {
-    const renamed = byOrder(weights, order);
+    const renamed = byOrder(shaped, order);
     if (!renamed) continue;
-    const how = [`Matched by order: all ${weights.length} shapes are ${what}, under other names.`];
+    const how = [`Matched by order: all ${shaped.length} shapes are ${what}, under other names.`];
     return completed(renamed, graph, { how, unused: [] });
   }
   return null;

@@ -26,6 +26,10 @@ export async function openRunFolder(trainingDir: string, runId: string): Promise
   const path = join(runs, runId);
   await fs.mkdir(join(path, "weights"), { recursive: true, mode: 0o700 });
   await sweepRuns(runs, runId);
+  // What an attempt was writing when it was killed. One training at a time: nobody writes it now.
+  for (const name of await fs.readdir(join(path, "weights"))) {
+    if (name.includes(".part")) await fs.rm(join(path, "weights", name), { force: true });
+  }
   const file = (name: string) => join(path, name);
   return {
     path,

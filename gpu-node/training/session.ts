@@ -28,7 +28,7 @@ const UPLOAD_EVERY_MS = 5 * 60_000;
 type Payload = TaskPayload<"train">;
 type Result = TaskResult<"train">;
 
-/** Trains as the payload says. A stop gives the result that there is; a pause fails with `Paused`. */
+/** Trains as the payload says. A stop gives what result there is; a pause fails with `Paused`. */
 export async function train(
   payload: Payload,
   context: TaskContext,

@@ -52,7 +52,7 @@ function boxesOf(boxes: Float32Array, place: number): SheetBox[] {
   return own;
 }
 
-/** Pictures of a split, letterboxed to the square in which the model sees them, with their truths. */
+/** Pictures of a split, letterboxed to the square that the model sees, with their truths. */
 export async function sheetsOfSplit(split: SplitData, side: number): Promise<Sheet[]> {
   const file = await fs.open(split.path);
   try {

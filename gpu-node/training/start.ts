@@ -88,26 +88,31 @@ export interface Begun {
 export async function begin(parts: StartParts, batchMax: number | null): Promise<Begun> {
   const { report, payload } = parts;
   const refused: string[] = [];
+  let told = 0;
+  const tell = () => {
+    for (; told < refused.length; told++) report.say(`A checkpoint is not used: ${refused[told]}.`);
+  };
   for await (const found of checkpointsOf(parts, refused)) {
+    tell();
     const begun = await resumed(parts, found, batchMax).catch((thrown: unknown) => {
       const code = engineCode(thrown);
       if (code !== "bad_weights" && code !== "io_failed") throw thrown;
       refused.push((thrown as Error).message);
       return null;
     });
-    for (const why of refused.splice(0)) report.say(`A checkpoint is not used: ${why}`);
     if (begun) return begun;
   }
+  tell();
   const reasons = refused.join("; ");
   if (payload.resume) {
     const detail = `the run cannot go on from where it was: ${reasons || "its checkpoint is lost"}`;
     throw new TaskFailure("bad_checkpoint", detail);
   }
-  if (reasons) report.say(`No checkpoint can be used (${reasons}): beginning anew.`);
+  if (reasons) report.say("No checkpoint can be used: beginning anew.");
   return fresh(parts, batchMax);
 }
 
-/** Checkpoints to try, the furthest first; that of the store is fetched only when its turn comes. */
+/** Checkpoints to try, the furthest first; the store's is fetched only when its turn comes. */
 async function* checkpointsOf(parts: StartParts, refused: string[]): AsyncGenerator<Found> {
   const { folder, payload } = parts;
   const fits = fitsOf(parts);
@@ -175,10 +180,8 @@ async function resumed(
     // Another batch size counts the epoch's images in other steps.
     const done = Math.min(batches, Math.floor((state.batch * before.batch_size) / batch));
     const resolved = { ...before, ...deviceOf(parts.hardware), batch_size: batch };
-    report.say(
-      `Resumed at epoch ${state.epoch + 1}` +
-        (done > 0 ? `, step ${done + 1} of ${batches}.` : "."),
-    );
+    const after = done > 0 ? `, after ${done} of ${batches} steps.` : ".";
+    report.say(`Resumed at epoch ${state.epoch + 1}${after}`);
     return { engine, options, parameters, state: { ...state, batch: done, resolved } };
   } catch (thrown) {
     await engine.close();
@@ -212,7 +215,7 @@ async function fresh(parts: StartParts, batchMax: number | null): Promise<Begun>
     const state: RunState = {
       ...{ run_id: payload.run_id, dataset_sha256: data.sha256, classes: data.classes },
       ...{ variant: graph.variant, epoch: 0, batch: 0, resolved, history: [], best: null },
-      line: report.line,
+      ...{ learning_rate: options.lr0, line: report.line },
     };
     return { engine, options, parameters, state };
   } catch (thrown) {

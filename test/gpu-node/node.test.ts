@@ -485,6 +485,7 @@ describe("what is reported", () => {
     expect(outcomeOf(finished, "revoke")).toEqual({ outcome: "revoked", exited: true });
     expect(outcomeOf(gone, "cancel")).toEqual({ outcome: "cancelled", result: null });
     expect(outcomeOf(gone, "snooze")).toEqual({ outcome: "snoozed", seconds: 0 });
+    expect(outcomeOf(gone, "go_on")).toEqual({ outcome: "snoozed", seconds: 0 });
   });
 
   it("is told again after pauses that grow, differ, and heed what was asked", () => {

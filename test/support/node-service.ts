@@ -4,6 +4,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { WebSocketServer } from "ws";
+import type { z } from "zod";
 import {
   Capabilities,
   ClaimRequest,
@@ -24,9 +25,10 @@ import {
 
 /**
  * What a request meets in place of an answer. `drop_after`: it takes effect, its answer is lost.
- * `page`: something on the way answers for the service, as if all were well.
+ * `page`: something on the way answers for the service, as if all were well. `stall`: it is never
+ * answered.
  */
-export type Fault = "drop" | "drop_after" | "page" | 500 | 429 | 401;
+export type Fault = "drop" | "drop_after" | "page" | "stall" | 500 | 429 | 401;
 
 export interface ServedTask {
   id: string;
@@ -50,9 +52,11 @@ export interface NodeService {
   /** Reads of each object. */
   reads: Map<string, number>;
   tasks: Map<string, ServedTask>;
-  heartbeats: { tasks: { task_id: string; fence: number }[]; draining: boolean }[];
+  heartbeats: Pick<z.infer<typeof HeartbeatRequest>, "tasks" | "draining" | "loaded">[];
   capabilities: Capabilities | null;
   registrations: number;
+  /** Requests that were never answered. */
+  stalled: number;
   /** Whether sockets are refused. */
   deaf: boolean;
   enqueue<Kind extends TaskKind>(kind: Kind, payload: unknown): ServedTask;
@@ -90,6 +94,10 @@ export async function startNodeService(): Promise<NodeService> {
     const body = await bodyOf(request);
     const fault = faults.find((one) => one.path.test(path) && one.left.length > 0)?.left.shift();
     if (fault === "drop") return void request.socket.destroy();
+    if (fault === "stall") {
+      service.stalled += 1;
+      return;
+    }
     if (fault === "page") return void response.writeHead(200).end("<html>Sign in</html>");
     if (typeof fault === "number") {
       return void answer(response, fault, { code: "busy", detail: "come again" });
@@ -217,6 +225,7 @@ export async function startNodeService(): Promise<NodeService> {
     heartbeats: [],
     capabilities: null,
     registrations: 0,
+    stalled: 0,
     deaf: false,
     enqueue: (kind, payload) => {
       const task: ServedTask = {

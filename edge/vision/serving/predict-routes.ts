@@ -30,7 +30,8 @@ const CLIP_BYTES_MAX = 1024 ** 3;
 const IMAGE_MS = 60_000;
 /** After pictures, on each of which somebody waits for less. */
 const CLIP_PRIORITY = 90;
-const CLIP_ATTEMPTS = 2;
+/** A file that crashes a process takes an attempt of all predictions beside it. */
+const ATTEMPTS = 2;
 
 const tags = ["Serving"];
 const confidence = z.coerce.number().min(0).max(1).default(CONFIDENCE_DEFAULT).meta({
@@ -122,7 +123,8 @@ async function predictImage(
     const task = predictTask(model, received, {
       ...{ fps: null, framesMax: 1, confidence: confidenceMin },
     });
-    const done = await runNow<"predict">(parts, task, { timeoutMs: IMAGE_MS });
+    const twice = { ...task, attemptsMax: ATTEMPTS };
+    const done = await runNow<"predict">(parts, twice, { timeoutMs: IMAGE_MS });
     const found = TASK_KINDS.predict.result.parse(done).frames[0]?.predictions ?? [];
     const ms = parts.clock() - started;
     parts.log.info("predicted", { model_id: modelId, ms, objects: found.length });
@@ -201,7 +203,7 @@ async function startClip(
   const wanted = { fps: query.fps ?? null, framesMax: query.frames_max };
   const task = predictTask(model, received, { ...wanted, confidence: query.confidence });
   try {
-    const urgency = { priority: CLIP_PRIORITY, attemptsMax: CLIP_ATTEMPTS };
+    const urgency = { priority: CLIP_PRIORITY, attemptsMax: ATTEMPTS };
     const [enqueued] = await submit(parts, [{ ...task, ...urgency }]);
     return enqueued?.taskId as string;
   } catch (thrown) {

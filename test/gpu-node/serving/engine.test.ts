@@ -8,8 +8,11 @@ import { deployedModel } from "../../../gpu-node/export/folded.ts";
 import { writeOnnx } from "../../../gpu-node/export/onnx.ts";
 import { readTensors } from "../../../gpu-node/export/safetensors.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/segmenters/runtime.ts";
+import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
+import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
 import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../../native/load.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
+import type { ModelSource } from "../../../shared/tasks.ts";
 import { randomWeights, seeded, tensorFile } from "../../support/weights.ts";
 
 Object.assign(process.env, ENGINE_ENVIRONMENT);
@@ -20,11 +23,97 @@ const native = ("native" in loaded ? loaded.native : undefined) as Native;
 const dir = mkdtempSync(join(tmpdir(), "vantage-engine-"));
 afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
+const CLASSES = ["red thing", "green thing", "blue thing"];
+
+/** A rectangle of its class's colour on grey, in a picture that is twice as wide as high. */
+function drawn(classIndex: number, bbox: [number, number, number, number]) {
+  const [width, height] = [384, 192];
+  const [x1, y1, x2, y2] = bbox;
+  const data = new Uint8Array(width * height * 3).fill(110);
+  for (let y = y1; y < y2; y++)
+    for (let x = x1; x < x2; x++)
+      for (let channel = 0; channel < 3; channel++)
+        data[(y * width + x) * 3 + channel] = channel === classIndex ? 230 : 20;
+  return { picture: { data, width, height }, classIndex, bbox };
+}
+
+const iou = (one: readonly number[], other: readonly number[]) => {
+  const [a = 0, b = 0, c = 0, d = 0] = one;
+  const [e = 0, f = 0, g = 0, h = 0] = other;
+  const both =
+    Math.max(0, Math.min(c, g) - Math.max(a, e)) * Math.max(0, Math.min(d, h) - Math.max(b, f));
+  return both / ((c - a) * (d - b) + (g - e) * (h - f) - both);
+};
+
+describe.skipIf(!native)("a detector that was trained", () => {
+  it("finds on the pictures, as they are served, what it was trained on", async () => {
+    const side = 64;
+    const scenes = [
+      drawn(0, [20, 30, 140, 150]),
+      drawn(1, [200, 20, 340, 120]),
+      drawn(2, [100, 60, 260, 180]),
+    ];
+    const laid = await Promise.all(scenes.map(({ picture }) => letterbox(picture, side)));
+    const images = new Float32Array(scenes.length * 3 * side * side);
+    const boxes = scenes.flatMap(({ classIndex, bbox }, place) => {
+      const { pixels, placement } = laid[place] as (typeof laid)[number];
+      images.set(pixels, place * pixels.length);
+      const { scaleX, scaleY, left, top } = placement;
+      const corners = bbox.map((at, axis) => (axis % 2 ? at * scaleY + top : at * scaleX + left));
+      return [place, classIndex, ...corners];
+    });
+    const batch = { images, count: scenes.length, height: side, width: side };
+    // Long after the loss is small: the averages of batch norm follow the weights slowly.
+    const steps = 300;
+    const graph = detectorGraph("det26n", CLASSES.length);
+    const engine = new native.Engine({
+      ...{ graph, device: "cpu", seed: 3, threads: 1 },
+      training: {
+        ...{ optimizer: "adamw", epochs: steps, batch: 3, imageSize: side, lr0: 0.005, lrf: 0.01 },
+        ...{ cosine: false, momentum: 0.9, weightDecay: 0, warmupEpochs: 0, warmupMomentum: 0.8 },
+        ...{ warmupBiasLr: 0, nominalBatch: 3, clipNorm: 10, emaDecay: 0.9999, emaUpdates: 2000 },
+        gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
+        augmentation: {
+          ...{ mosaic: 0, mixup: 0, flipLeftRight: 0, flipUpDown: 0, scale: 0, translate: 0 },
+          ...{ rotate: 0, shear: 0, hsv: [0, 0, 0], closeMosaic: 0 },
+        },
+      },
+    });
+    const path = join(dir, "trained.safetensors");
+    try {
+      await engine.ready;
+      for (let epoch = 0; epoch < steps; epoch++) {
+        const given = { ...batch, boxes: Float32Array.from(boxes) };
+        await engine.step(given, { epoch, iteration: 0 });
+      }
+      await engine.save(path, {});
+    } finally {
+      await engine.close();
+    }
+    const model: ModelSource = {
+      ...{ model_id: "m", variant: "det26n", task: "detection", image_size: side, sha256: "" },
+      ...{ classes: CLASSES, weights: { url: "", key: "", bytes: 0 } },
+    };
+    const predictor = await openPredictor(model, readFileSync(path), {
+      ...{ cpuThreads: 2, device: "cpu" },
+    });
+    try {
+      for (const { picture, classIndex, bbox } of scenes) {
+        const found = await predictor.predict(picture, { confidence: 0.5 });
+        expect(found.map((one) => one.class)).toEqual([CLASSES[classIndex]]);
+        expect(iou(found[0]?.bbox ?? [], bbox)).toBeGreaterThan(0.8);
+      }
+    } finally {
+      await predictor.dispose();
+    }
+  }, 240_000);
+});
+
 describe.skipIf(!native)("an engine's weights under the runtime that serves", () => {
   it.each([
     ["det26n", 3, 2, 160],
     ["det26n", 80, 1, 320],
-    ["det26m", 2, 1, 160],
+    ["det26n", 2, 1, 96],
   ] as const)(
     "find what the engine finds: %s of %i classes, %i pictures of %i pixels",
     async (variant, classes, count, side) => {
@@ -54,8 +143,9 @@ describe.skipIf(!native)("an engine's weights under the runtime that serves", ()
       const rows = floats(outputs, "output0");
       await session.release();
       for (let image = 0; image < count; image++) {
-        const served = Array.from({ length: 300 }, (_, row) =>
-          rows.subarray((image * 300 + row) * 6, (image * 300 + row + 1) * 6),
+        const each = rows.length / 6 / count;
+        const served = Array.from({ length: each }, (_, row) =>
+          rows.subarray((image * each + row) * 6, (image * each + row + 1) * 6),
         ).filter((row) => (row[4] ?? 0) >= confidence);
         const trained = found[image] as Float32Array;
         // A score at the cut, or at the place of the last row, may fall to either side of it.

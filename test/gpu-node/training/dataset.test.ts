@@ -1,0 +1,210 @@
+// Datasets as the engine maps them. Goal: every box lies where its object is, at any size; frames of
+// videos and stills are decoded once; what cannot be made is said and leaves nothing behind.
+
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import type { TaskContext } from "../../../gpu-node/tasks/context.ts";
+import {
+  expiresSoon,
+  fitted,
+  prepareDataset,
+  scaledBoxes,
+  whyUnfit,
+} from "../../../gpu-node/training/dataset.ts";
+import { ExportManifest, type ObjectSource } from "../../../shared/tasks.ts";
+import { rectangles, toolsOrSay } from "../../support/clips.ts";
+import { drawnDataset } from "../../support/drawn-dataset.ts";
+import { type NodeService, startNodeService } from "../../support/node-service.ts";
+import { taskContext } from "../../support/task-context.ts";
+
+let service: NodeService;
+let dir: string;
+let context: TaskContext;
+beforeAll(async () => {
+  service = await startNodeService();
+});
+afterAll(() => service.close());
+beforeEach(async () => {
+  dir = mkdtempSync(join(tmpdir(), "vantage-dataset-"));
+  context = await taskContext(service, dir);
+});
+afterEach(() => rmSync(dir, { recursive: true, force: true }));
+
+const annotation = (bbox: [number, number, number, number], class_index = 0) => ({
+  ...{ id: crypto.randomUUID(), class_index, bbox, polygon: null },
+});
+
+describe("a picture's size", () => {
+  it.each([
+    [1920, 1080, 640, 640, 360],
+    [1080, 1920, 640, 360, 640],
+    [64, 64, 640, 640, 640],
+    [10_000, 3, 320, 320, 1],
+    [641, 480, 640, 640, 479],
+  ])("%d × %d at %d is %d × %d", (width, height, longest, wide, high) => {
+    expect(fitted({ width, height }, longest)).toEqual({ width: wide, height: high });
+  });
+});
+
+describe("boxes", () => {
+  const source = { width: 100, height: 50 };
+  const size = { width: 200, height: 100 };
+
+  it("are scaled with their picture and cut to it", () => {
+    const annotations = [annotation([10, 5, 20, 15], 1), annotation([-5, 40, 105, 60])];
+    const { boxes, left } = scaledBoxes({ annotations }, source, size);
+    expect([...boxes]).toEqual([1, 20, 10, 40, 30, 0, 0, 80, 200, 100]);
+    expect(left).toBe(0);
+  });
+
+  it("are left out and counted where nothing of them is to be seen", () => {
+    const annotations = [annotation([101, 5, 120, 15]), annotation([10, 10, 10.2, 30])];
+    expect(scaledBoxes({ annotations }, source, size)).toEqual({
+      boxes: new Float32Array(),
+      left: 2,
+    });
+  });
+});
+
+describe("an address", () => {
+  const url = (date: string, seconds: number) =>
+    `http://store/x?X-Amz-Date=${date}&X-Amz-Expires=${seconds}`;
+  it("is asked for again before it runs out", () => {
+    const now = Date.UTC(2026, 10, 21, 12);
+    expect(expiresSoon(url("20261121T110000Z", 43_200), now)).toBe(false);
+    expect(expiresSoon(url("20261121T003100Z", 43_200), now)).toBe(false);
+    expect(expiresSoon(url("20261121T002900Z", 43_200), now)).toBe(true);
+    expect(expiresSoon("http://store/x", now)).toBe(false);
+  });
+});
+
+describe("preparing", () => {
+  const prepare = (
+    manifest: ExportManifest,
+    videos: readonly ObjectSource[],
+    more: { imageSize?: number; context?: TaskContext } = {},
+  ) => {
+    const told: [number, number][] = [];
+    const options = { manifest, videos, sha256: "x", imageSize: more.imageSize ?? 96 };
+    const onProgress = (done: number, total: number) => void told.push([done, total]);
+    const made = prepareDataset({ ...options, onProgress }, more.context ?? context);
+    return made.then((prepared) => ({ ...prepared, told }));
+  };
+  const folder = () => join(dir, "training/datasets");
+
+  it("puts each picture where its entry says, smaller or larger than it was", async () => {
+    const drawn = await drawnDataset(service, {}, { train: 3, val: 2, side: 64 });
+    for (const imageSize of [32, 96]) {
+      const { splits, told } = await prepare(drawn.manifest, drawn.payload.videos, { imageSize });
+      expect(told.at(-1)).toEqual([5, 5]);
+      for (const split of ["train", "val"] as const) {
+        const { path, images } = splits[split];
+        const pixels = readFileSync(path);
+        expect(pixels.length).toBe(images.length * imageSize ** 2 * 3);
+        for (const { offset, width, boxes } of images) {
+          for (let at = 0; at < boxes.length; at += 5) {
+            const [cls = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0] = boxes.subarray(at, at + 5);
+            const [x, y] = [Math.floor((x1 + x2) / 2), Math.floor((y1 + y2) / 2)];
+            const pixel = [...pixels.subarray(offset + (y * width + x) * 3).subarray(0, 3)];
+            // Discs are red, squares blue.
+            expect(pixel.indexOf(Math.max(...pixel))).toBe(cls === 0 ? 0 : 2);
+          }
+        }
+      }
+    }
+  });
+
+  it.skipIf(!toolsOrSay())("takes frames of videos by their number, in any order", async () => {
+    const key = "ws/a/videos/clip";
+    const source = service.source(key, readFileSync(rectangles()));
+    const frame = (index: number, split: "train" | "val") => ({
+      ...{ index, split },
+      annotations: [annotation([10 + 2 * index, 20, 40 + 2 * index, 40])],
+    });
+    const video = { video_id: "v", filename: "clip.mp4", key, width: 160, height: 120 };
+    const frames = [frame(15, "train"), frame(0, "train"), frame(9, "val"), frame(3, "train")];
+    const manifest = { name: "clip", classes: ["red"], videos: [{ ...video, frames }] };
+    const { splits } = await prepare(ExportManifest.parse(manifest), [source], { imageSize: 160 });
+    expect(splits.train.images.map(({ name }) => name)).toEqual(
+      [0, 3, 15].map((index) => `clip.mp4 #${index}`),
+    );
+    const pixels = readFileSync(splits.train.path);
+    for (const { offset, width, boxes } of splits.train.images) {
+      const [, x1 = 0, y1 = 0, x2 = 0, y2 = 0] = boxes;
+      const at = offset + (((y1 + y2) / 2) * width + (x1 + x2) / 2) * 3;
+      expect(pixels[at]).toBeGreaterThan(200);
+      expect(pixels[offset + (((y1 + y2) / 2) * width + x1 - 4) * 3]).toBeLessThan(50);
+    }
+  });
+
+  it("decodes nothing again, and begins anew where the file is not what it was", async () => {
+    const { manifest, payload } = await drawnDataset(service, {}, { train: 2, val: 1, seed: 21 });
+    const first = await prepare(manifest, payload.videos);
+    const before = readFileSync(first.splits.train.path);
+    for (const { key } of payload.videos) service.objects.delete(key);
+    expect((await prepare(manifest, payload.videos)).told.at(-1)).toEqual([3, 3]);
+    writeFileSync(first.splits.train.path, before.subarray(1));
+    rmSync(join(dir, "cache"), { recursive: true });
+    const bare = await taskContext(service, dir);
+    await expect(prepare(manifest, payload.videos, { context: bare })).rejects.toMatchObject({
+      code: "store_unavailable",
+    });
+    expect(readdirSync(folder()).filter((name) => name.includes("part"))).toEqual([]);
+  });
+
+  it("ends when it is asked to, and leaves nothing half done", async () => {
+    const { manifest, payload } = await drawnDataset(service, {}, { train: 4, val: 1, seed: 22 });
+    const stop = new AbortController();
+    const options = { manifest, videos: payload.videos, sha256: "x", imageSize: 96 };
+    const made = prepareDataset(
+      { ...options, onProgress: () => stop.abort() },
+      { ...context, cancel: stop.signal },
+    );
+    await expect(made).rejects.toThrow();
+    expect(readdirSync(folder())).toEqual([]);
+  });
+
+  it("names a disk that is full", async () => {
+    const { manifest, payload } = await drawnDataset(service, {}, { train: 2, val: 1, seed: 23 });
+    // As many pixels as no disk has.
+    for (const video of manifest.videos) Object.assign(video, { width: 1, height: 1 });
+    await expect(prepare(manifest, payload.videos, { imageSize: 2 ** 30 })).rejects.toMatchObject({
+      code: "node_disk_full",
+      retryable: true,
+      message: expect.stringMatching(/disk is full: the dataset needs \d+\.\d GiB/),
+    });
+  });
+});
+
+describe("what nobody can learn from", () => {
+  const frame = (split: "train" | "val", boxes: number) => ({
+    ...{ index: 0, split },
+    annotations: Array.from({ length: boxes }, () => annotation([0, 0, 5, 5])),
+  });
+  const dataset = (frames: ReturnType<typeof frame>[], classes = ["a"]) => ({
+    ...{ name: "x", classes },
+    videos: frames.map((one) => ({
+      ...{ video_id: "v", filename: "f", key: "k", width: 9, height: 9 },
+      frames: [one],
+    })),
+  });
+
+  it.each([
+    [[frame("train", 1), frame("val", 1)], null],
+    [[frame("train", 1), frame("val", 0)], null],
+    [[frame("train", 1)], /validate on/],
+    [[frame("val", 1)], /train on/],
+    [[frame("train", 0), frame("val", 0)], /no annotation/],
+    [[frame("train", 0), frame("val", 1)], /to train on has an annotation/],
+  ] as const)("is told in a sentence (%#)", (frames, said) => {
+    const why = whyUnfit(dataset([...frames]));
+    if (said === null) expect(why).toBeNull();
+    else expect(why).toMatch(said);
+  });
+
+  it("has a class", () => {
+    expect(whyUnfit(dataset([frame("train", 0)], []))).toMatch(/no class/);
+  });
+});
