@@ -1,6 +1,6 @@
-// Builds the training engine (native/) where torch is: once, and again when its sources or torch have
-// changed. Without torch, or where it does not build, the product runs without training: that is said
-// in a line, never an error. Plain JavaScript, no dependency.
+// Builds the training engine (native/) where torch is: once, and again when its sources or torch
+// have changed. Without torch, or where it does not build, the product runs without training: that
+// is said in a line, never an error. Plain JavaScript, no dependency.
 
 import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
@@ -155,7 +155,8 @@ async function lock(path) {
         if (error.code !== "EEXIST") throw error;
       }
       const [pid, began] = holder(path);
-      // It was killed, or the machine was: numbers of processes come again, their beginnings do not.
+      // It was killed, or the machine was: numbers of processes come again, their beginnings do
+      // not.
       if (pid && beginning(pid) !== began) rmSync(path, { force: true });
       else await new Promise((resolve) => setTimeout(resolve, LOCK_POLL_MS));
     }

@@ -52,7 +52,8 @@ const copied = (state: State) =>
 
 /**
  * Learned tensors that no output depends on where batch norm uses the batch's statistics: constants
- * that the next norm takes away. Their gradient is rounding alone, which AdamW makes whole steps of.
+ * that the next norm takes away. Their gradient is rounding alone, which AdamW makes whole steps
+ * of.
  */
 function unheard(state: State): Set<string> {
   const learned = [...state].filter(([, { learns }]) => learns);
