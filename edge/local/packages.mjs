@@ -58,9 +58,7 @@ export async function ensurePackages(command, { apt }) {
     const isDebian = existsSync("/etc/debian_version") && isThere("apt-get");
     const line = `apt-get install -y --no-install-recommends ${packages}`;
     if (!apt || !isDebian || process.getuid?.() !== 0) {
-      const how = isDebian
-        ? `sudo ${line}`
-        : `install ${packages} ${wanted.since ?? ""}`.trim();
+      const how = isDebian ? `sudo ${line}` : `install ${packages} ${wanted.since ?? ""}`.trim();
       process.stderr.write(`Without ${wanted.program}, ${wanted.loss}. To have it: ${how}\n`);
       continue;
     }
