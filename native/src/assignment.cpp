@@ -1,4 +1,4 @@
-// Predictions made elsewhere, as `assignTargets` of native/index.d.ts takes them, and what it gives.
+// Predictions made elsewhere, as `assignTargets` takes them, and what it gives back.
 #include "convert.h"
 
 namespace vantage {
