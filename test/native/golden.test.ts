@@ -16,9 +16,9 @@ import { readSafetensors } from "./reference/weights.ts";
 /** With running statistics: measured 5.8e-7. */
 const MAP_MAX = 2e-6;
 /**
- * With the batch's statistics: measured 2.5e-4 (det26l), 7.0e-5 (others). The reference itself is off
- * by 1.7e-5 and 5e-6, whatever the pictures' size, when every result is rounded to single and sums
- * stay exact. The engine with planes instead of pixels side by side: 6.4e-5 and 1.6e-5.
+ * With the batch's statistics: measured 2.5e-4 (det26l), 7.0e-5 (others). The reference itself is
+ * off by 1.7e-5 and 5e-6, whatever the pictures' size, when every result is rounded to single and
+ * sums stay exact. The engine with planes instead of pixels side by side: 6.4e-5 and 1.6e-5.
  */
 const BATCH_MAP_MAX = 6e-4;
 
