@@ -32,7 +32,10 @@ interface Candidate {
 
 const SMALLEST = 8;
 const SMALL_BECOMES = 16;
-const EDGE = 1e-9;
+/** Nearer to a border than this is outside. */
+const BORDER = 1e-9;
+/** Keeps a metric of nothing from being divided by nothing. */
+const LEAST_METRIC = 1e-9;
 
 /** What an image's anchors say: boxes, and logits by class. */
 export interface Outlook {
@@ -62,7 +65,7 @@ export function assign(outlook: Outlook, truths: readonly Truth[], choice: Choic
       const most = (of: "metric" | "overlap") => Math.max(...own.map((claim) => claim[of]));
       return own.map(({ anchor, metric }) => ({
         ...{ anchor, truth },
-        target: (metric / (most("metric") + EDGE)) * most("overlap"),
+        target: (metric / (most("metric") + LEAST_METRIC)) * most("overlap"),
       }));
     })
     .sort((a, b) => a.anchor - b.anchor);
@@ -72,7 +75,7 @@ export function assign(outlook: Outlook, truths: readonly Truth[], choice: Choic
 function candidates(outlook: Outlook, { classIndex, box }: Truth, truth: number): Candidate[] {
   const [x1, y1, x2, y2] = grown(box);
   return outlook.anchors.flatMap(({ x, y }, anchor) => {
-    if (Math.min(x - x1, y - y1, x2 - x, y2 - y) <= EDGE) return [];
+    if (Math.min(x - x1, y - y1, x2 - x, y2 - y) <= BORDER) return [];
     const overlap = Math.max(completeIou(outlook.box(anchor), box), 0);
     const metric = Math.sqrt(logistic(outlook.logit(anchor, classIndex))) * overlap ** 6;
     return metric > 0 ? [{ anchor, truth, metric, overlap }] : [];
