@@ -191,10 +191,16 @@ function execute(program, args, { ms, log }) {
   return new Promise((resolve) => {
     const file = log ? openSync(log, "w") : "pipe";
     const stdio = ["ignore", file, log ? file : "ignore"];
-    const child = spawn(program, args, { stdio, timeout: ms, killSignal: "SIGKILL" });
+    const child = spawn(program, args, { stdio });
+    // Node's own limit would keep the process waiting for a program that is not there.
+    const limit = setTimeout(() => child.kill("SIGKILL"), ms);
     const output = [];
     child.stdout?.on("data", (part) => output.push(part));
-    child.on("error", () => resolve({ code: 1, output: "" }));
-    child.on("close", (code) => resolve({ code: code ?? 1, output: output.join("") }));
+    const end = (code) => {
+      clearTimeout(limit);
+      resolve({ code: code ?? 1, output: output.join("") });
+    };
+    child.on("error", () => end(1));
+    child.on("close", end);
   });
 }

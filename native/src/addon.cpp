@@ -2,7 +2,9 @@
 // settles promises. A failed call rejects; nothing here ends the process.
 #include <napi.h>
 
+#include <mutex>
 #include <optional>
+#include <set>
 
 #include "async.h"
 #include "convert.h"
@@ -16,6 +18,8 @@ class Handle : public Napi::ObjectWrap<Handle> {
   static Napi::Function define(Napi::Env env);
   explicit Handle(const Napi::CallbackInfo& info);
   ~Handle() override;
+  /** Ends every engine of a Node: one that computed on while torch is freed would crash. */
+  static void endAll(Napi::Env env);
 
  private:
   using Info = const Napi::CallbackInfo&;
@@ -43,6 +47,8 @@ class Handle : public Napi::ObjectWrap<Handle> {
   };
   template <typename Work, typename Answer>
   Napi::Promise call(Napi::Env env, const With& with, Work work, Answer answer);
+  template <typename Work>
+  auto reported(Work& work, const std::shared_ptr<Call>& waiting);
   /** Reads arguments and calls; a wrong argument rejects, like every failure. */
   template <typename Body>
   static Napi::Value promised(Info info, Body body);
@@ -50,8 +56,7 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Value writes(Info info, Work work);
 
   void end();
-  /** The hook: Node finds it again, to remove it, by this very function. */
-  static void endOf(void* handle) { static_cast<Handle*>(handle)->end(); }
+  static void endAtExit(void* handle) { static_cast<Handle*>(handle)->end(); }
   void begin(int64_t serial);
   Engine& engine();
 
@@ -70,6 +75,18 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Env env_;
 };
 
+/** Handles whose thread runs; of every Node in the process. */
+struct Running {
+  std::mutex mutex;
+  std::set<Handle*> handles;
+};
+
+Running& running() {
+  // Never freed: a handle may outlive every static.
+  static auto* const kept = new Running();
+  return *kept;
+}
+
 Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info), env_(info.Env()) {
   const Napi::Env env = info.Env();
   try {
@@ -78,8 +95,12 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
     options.interrupted = interrupted_;
     mailbox_ = std::make_unique<Mailbox>(env);
     thread_ = std::make_unique<Thread>();
-    // Runs before Node frees what the thread sends to.
-    napi_add_env_cleanup_hook(env, &Handle::endOf, this);
+    // Runs before Node frees what the thread sends to; `process.exit` runs `endAll` instead.
+    napi_add_env_cleanup_hook(env, &Handle::endAtExit, this);
+    {
+      const std::lock_guard<std::mutex> lock(running().mutex);
+      running().handles.insert(this);
+    }
     const auto make = [this, options = std::move(options)](Reporter&) {
       try {
         engine_ = std::make_unique<Engine>(options);
@@ -102,14 +123,31 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
   }
 }
 
+void Handle::endAll(Napi::Env env) {
+  std::vector<Handle*> ours;
+  {
+    const std::lock_guard<std::mutex> lock(running().mutex);
+    for (Handle* handle : running().handles)
+      if (static_cast<napi_env>(handle->env_) == env) ours.push_back(handle);
+  }
+  for (Handle* handle : ours) {
+    napi_remove_env_cleanup_hook(env, &Handle::endAtExit, handle);
+    handle->end();
+  }
+}
+
 Handle::~Handle() {
   if (!thread_) return;
-  napi_remove_env_cleanup_hook(env_, &Handle::endOf, this);
+  napi_remove_env_cleanup_hook(env_, &Handle::endAtExit, this);
   end();
 }
 
 /** Ends the thread within a step, and the engine with it. */
 void Handle::end() {
+  {
+    const std::lock_guard<std::mutex> lock(running().mutex);
+    running().handles.erase(this);
+  }
   closed_ = true;
   *interrupted_ = true;
   if (thread_) thread_->post([this] { engine_.reset(); });
@@ -155,8 +193,7 @@ Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer an
     try {
       if (closed_) throw EngineError("closed", "the engine was closed");
       begin(serial);
-      Reporter report(*mailbox_, waiting);
-      auto result = std::make_shared<decltype(work(report))>(work(report));
+      const auto result = reported(work, waiting);
       settle([waiting = std::move(waiting), result, answer](Napi::Env in) mutable {
         waiting->deferred.Resolve(answer(in, *result));
         waiting.reset();
@@ -170,6 +207,16 @@ Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer an
     }
   });
   return promise;
+}
+
+/**
+ * What a call's work gives. The reporter is gone before the answer is sent: the call's last holder
+ * frees what is JS of it, so that has to be Node's thread.
+ */
+template <typename Work>
+auto Handle::reported(Work& work, const std::shared_ptr<Call>& waiting) {
+  Reporter report(*mailbox_, waiting);
+  return std::make_shared<decltype(work(report))>(work(report));
 }
 
 template <typename Body>
@@ -473,6 +520,10 @@ Napi::Value assignTargetsJs(const Napi::CallbackInfo& info) {
 
 Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   exports["Engine"] = Handle::define(env);
+  const Napi::Object process = env.Global().Get("process").As<Napi::Object>();
+  const auto end = [](const Napi::CallbackInfo& info) { Handle::endAll(info.Env()); };
+  process.Get("once").As<Napi::Function>().Call(
+      process, {Napi::String::New(env, "exit"), Napi::Function::New(env, end, "endEngines")});
   exports["describe"] = Napi::Function::New(env, describeJs, "describe");
   exports["alive"] = Napi::Function::New(env, aliveJs, "alive");
   exports["evaluateDetections"] =

@@ -1,7 +1,8 @@
 // Devices as torch and CUDA show them; on the CPU, memory is the process's.
 #include "device.h"
 
-#include <cstdio>
+#include <malloc.h>
+
 #include <fstream>
 
 #include <ATen/Context.h>
@@ -104,6 +105,16 @@ void resetPeakMemory(const at::Device& device) {
 #endif
   // 5 sets the process's high water mark back to what it uses now.
   std::ofstream("/proc/self/clear_refs") << "5";
+}
+
+void releaseMemory(const at::Device& device) {
+#ifdef VANTAGE_GPU
+  if (device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
+#endif
+#ifdef __GLIBC__
+  // Every thread of an engine had a heap of its own.
+  malloc_trim(0);
+#endif
 }
 
 void synchronize(const at::Device& device) {

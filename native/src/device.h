@@ -23,6 +23,8 @@ uint64_t peakMemoryBytes(const at::Device& device);
 void resetPeakMemory(const at::Device& device);
 /** Bytes of GPU memory that tensors of this process hold. */
 int64_t gpuBytes();
+/** Gives memory that nothing uses back to the machine: allocators would keep it. */
+void releaseMemory(const at::Device& device);
 /** Waits until the device has done what it was given. */
 void synchronize(const at::Device& device);
 /** The cudaStream_t that torch is using; null on the CPU. */

@@ -145,7 +145,9 @@ Engine::Engine(const EngineOptions& options) : parts_(std::make_unique<Parts>(op
 }
 
 Engine::~Engine() {
+  const at::Device device = parts_->device;
   parts_.reset();
+  releaseMemory(device);
   --enginesAlive;
 }
 

@@ -162,9 +162,9 @@ const HARD: Record<string, Scene> = {
   },
 };
 
-/** Of det26n's items: measured 1.7e-5; of its gradients 1.6e-4. */
+/** Of det26n's items: measured 9.7e-6; of its gradients 3.3e-4. */
 const ITEMS_MAX = 5e-5;
-const GRADIENTS_MAX = 5e-4;
+const GRADIENTS_MAX = 1e-3;
 
 describe.skipIf(!native)("losses and gradients of det26n", () => {
   it.each(Object.keys(HARD))("with %s", async (name) => {

@@ -51,9 +51,8 @@ const copied = (state: State) =>
   new Map([...state].map(([name, { values }]) => [name, values.slice()] as const));
 
 /**
- * Learned tensors that no output depends on where batch norm uses the batch's statistics: constants
- * that the next norm takes away. Their gradient is rounding alone, which AdamW makes whole steps
- * of.
+ * Biases that no output depends on in training: constants that the next norm takes away. Their
+ * gradient is rounding alone, of which AdamW makes whole steps.
  */
 function unheard(state: State): Set<string> {
   const learned = [...state].filter(([, { learns }]) => learns);
@@ -100,7 +99,7 @@ async function steps(twin: Twin, recipe: Recipe, count: number) {
   return { ...figures, average: worst(stateDistances(averages, wanted, start)), deaf };
 }
 
-/** Of the way: measured 2.1e-4, the rounding of weights that hardly move; of losses 3.1e-6. */
+/** Of the way: measured 2.3e-4, the rounding of weights that hardly move; of losses 3.5e-6. */
 const SMALL_WAY_MAX = 6e-4;
 const SMALL_LOSS_MAX = 1e-5;
 
@@ -130,13 +129,13 @@ describe.skipIf(!native)("ten steps of a small graph", () => {
 describe.skipIf(!native)("steps of det26n", () => {
   it.each([
     // A step of AdamW is nearly the gradient's sign: where it is about 0, rounding decides, and a
-    // short tensor shows it. Measured 3.8e-2 of one of 32 values, 6.4e-3 of all together.
-    { name: "half of it", optimizer: "adamw", count: 10, lr0: 1e-4, wayMax: 0.3, wholeMax: 2e-2 },
-    // Measured 1.6e-4 and 1.6e-4.
-    { name: "half of it", optimizer: "sgd", count: 10, lr0: 1e-3, wayMax: 5e-4, wholeMax: 5e-4 },
-    // Measured 1.5e-4 and 1.1e-4, and for two steps of all of it 1.5e-4 and 1.5e-4.
-    { name: "half of it", optimizer: "musgd", count: 10, lr0: 1e-3, wayMax: 5e-4, wholeMax: 5e-4 },
-    { name: "all of it", optimizer: "musgd", count: 2, lr0: 1e-3, wayMax: 5e-4, wholeMax: 5e-4 },
+    // short tensor shows it. Measured 3.8e-2 of one of 32 values, 1.4e-2 of all together.
+    { name: "half of it", optimizer: "adamw", count: 10, lr0: 1e-4, wayMax: 0.3, wholeMax: 4e-2 },
+    // Measured 2.8e-4 and 2.2e-4.
+    { name: "half of it", optimizer: "sgd", count: 10, lr0: 1e-3, wayMax: 8e-4, wholeMax: 8e-4 },
+    // Measured 2.8e-4 and 2.0e-4, and for two steps of all of it 1.2e-4 and 2.0e-4.
+    { name: "half of it", optimizer: "musgd", count: 10, lr0: 1e-3, wayMax: 8e-4, wholeMax: 8e-4 },
+    { name: "all of it", optimizer: "musgd", count: 2, lr0: 1e-3, wayMax: 8e-4, wholeMax: 8e-4 },
   ] as const)(
     "$count of $name by $optimizer, within $wholeMax of the way",
     {
@@ -153,8 +152,8 @@ describe.skipIf(!native)("steps of det26n", () => {
         expect(figures.way.distance).toBeLessThan(wayMax);
         expect(figures.whole).toBeLessThan(wholeMax);
         expect(figures.average.distance).toBeLessThan(wayMax);
-        // Measured 8.6e-5 (AdamW) and 1.3e-5.
-        expect(figures.losses).toBeLessThan(3e-4);
+        // Measured 2.2e-4 (AdamW) and 2.1e-5.
+        expect(figures.losses).toBeLessThan(7e-4);
       });
     },
   );
