@@ -27,6 +27,9 @@ const EngineOptions& checked(const EngineOptions& options) {
   if (options.threads < 1 || options.threads > kThreadsMax) refuse("threads must be 1 to 1024");
   if (options.bf16 && options.device != "cuda") refuse("bf16 is for the GPU: on CPUs it is slower");
   if (options.training && options.graph.o2m.box.empty()) refuse("a deployed graph does not train");
+  // Masks would get no gradient at all, which nobody would see before the run has ended.
+  if (options.training && options.graph.prototypes >= 0)
+    refuse("a segmentation graph does not train: there is no loss of masks");
   // OpenMP counts threads by the thread that asks: this is the engine's own.
   at::set_num_threads(options.threads);
   return options;
