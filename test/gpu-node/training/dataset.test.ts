@@ -1,5 +1,5 @@
-// Datasets as the engine maps them. Goal: every box lies where its object is, at any size; frames of
-// videos and stills are decoded once; what cannot be made is said and leaves nothing behind.
+// Datasets as the engine maps them. Goal: every box lies where its object is, at any size; frames
+// of videos and stills are decoded once; what cannot be made is said and leaves nothing behind.
 
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
