@@ -25,7 +25,7 @@ export const AUGMENTATION_PRESETS = {
     ...{ mosaic: 1, mixup: 0.15, flipLeftRight: 0.5, flipUpDown: 0, scale: 0.9, translate: 0.2 },
     ...{ rotate: 10, shear: 2, hsv: [0.02, 0.8, 0.5], closeMosaic: 15 },
   },
-} satisfies Record<(typeof AUGMENTATIONS)[number], object>;
+} satisfies Record<(typeof AUGMENTATIONS)[number], { hsv: [number, number, number] }>;
 
 export const EPOCHS_DEFAULT = 50;
 export const IMAGE_SIZE_DEFAULT = 640;

@@ -1,8 +1,12 @@
 // What the settings of a run come to: optimiser, learning rate, augmentation and batch. Pure; the
 // figures are those of the detector family's description.
 
-import type { Augmentation, Device, TrainingOptions } from "../../native/index.d.ts";
-import { IMAGE_SIZE_DEFAULT, type TrainSettings } from "../../shared/training.ts";
+import type { Device, TrainingOptions } from "../../native/index.d.ts";
+import {
+  AUGMENTATION_PRESETS,
+  IMAGE_SIZE_DEFAULT,
+  type TrainSettings,
+} from "../../shared/training.ts";
 
 /** Beyond so many steps the strong optimiser is worth its cost. */
 const LONG_ITERATIONS = 10_000;
@@ -16,35 +20,12 @@ const BATCH_SMALL = 4;
 /** Of free memory, what a step may take; the rest is for evaluation and whatever else runs. */
 const GPU_SHARE = 0.65;
 const CPU_SHARE = 0.5;
-const CLOSE_MOSAIC = { standard: 10, aggressive: 15 } as const;
-
-const NOTHING: Augmentation = {
-  ...{ mosaic: 0, mixup: 0, flipLeftRight: 0.5, flipUpDown: 0 },
-  ...{ scale: 0.25, translate: 0.05, rotate: 0, shear: 0 },
-  hsv: [0.01, 0.3, 0.2],
-  closeMosaic: 0,
-};
-
-const AUGMENTATIONS: Record<TrainSettings["augmentation"], Augmentation> = {
-  minimal: NOTHING,
-  standard: {
-    ...NOTHING,
-    ...{ mosaic: 1, scale: 0.5, translate: 0.1, hsv: [0.015, 0.7, 0.4] },
-    closeMosaic: CLOSE_MOSAIC.standard,
-  },
-  aggressive: {
-    ...NOTHING,
-    ...{ mosaic: 1, mixup: 0.15, scale: 0.9, translate: 0.2, rotate: 10, shear: 2 },
-    ...{ hsv: [0.02, 0.8, 0.5], closeMosaic: CLOSE_MOSAIC.aggressive },
-  },
-};
-
 /**
  * A preset for a run of so many epochs. The last epochs see whole pictures; in a short run these
  * are at most a third, or mosaic would never be.
  */
 export function augmentationOf(preset: TrainSettings["augmentation"], epochs: number) {
-  const whole = AUGMENTATIONS[preset];
+  const whole = AUGMENTATION_PRESETS[preset];
   return { ...whole, closeMosaic: Math.min(whole.closeMosaic, Math.floor(epochs / 3)) };
 }
 

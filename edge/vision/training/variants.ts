@@ -95,18 +95,22 @@ export const taskRefusal = (task: TrainSettings["task"]): string | null =>
     ? null
     : "the trainer does detection today: the segmentation graph is there, its training is not";
 
+function presetRecord(name: (typeof AUGMENTATIONS)[number]) {
+  const { flipLeftRight, flipUpDown, closeMosaic, ...same } = AUGMENTATION_PRESETS[name];
+  const flips = { flip_left_right: flipLeftRight, flip_up_down: flipUpDown };
+  return { ...same, ...flips, close_mosaic: closeMosaic };
+}
+
 export const trainOptions = (): z.infer<typeof TrainOptions> => ({
   tasks: (["detection", "segmentation"] as const).map((task) => {
     const why = taskRefusal(task);
     return { task, trainable: why === null, why: why ?? "" };
   }),
-  augmentations: Object.fromEntries(
-    AUGMENTATIONS.map((name) => {
-      const { flipLeftRight, flipUpDown, closeMosaic, ...same } = AUGMENTATION_PRESETS[name];
-      const flips = { flip_left_right: flipLeftRight, flip_up_down: flipUpDown };
-      return [name, { ...same, ...flips, close_mosaic: closeMosaic }];
-    }),
-  ) as z.infer<typeof TrainOptions>["augmentations"],
+  augmentations: {
+    minimal: presetRecord("minimal"),
+    standard: presetRecord("standard"),
+    aggressive: presetRecord("aggressive"),
+  },
   optimizers: [...OPTIMIZERS],
   defaults: TrainSettings.parse({}),
 });
