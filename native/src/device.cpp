@@ -49,9 +49,13 @@ std::vector<Gpu> gpus() {
 at::Device deviceOf(const std::string& name) {
   if (name == "cpu") return at::Device(at::kCPU);
   if (name != "cuda") throw EngineError("bad_argument", "device is cpu or cuda, not " + name);
-  if (!torch::cuda::is_available())
-    throw EngineError("gpu_unavailable", at::hasCUDA() ? "torch sees no GPU on this machine"
-                                                       : "this build of torch is without CUDA");
+  if (!torch::cuda::is_available()) {
+#ifdef VANTAGE_GPU
+    throw EngineError("gpu_unavailable", "torch sees no GPU on this machine");
+#else
+    throw EngineError("gpu_unavailable", "the engine was built with a torch without CUDA");
+#endif
+  }
   return at::Device(at::kCUDA, 0);
 }
 

@@ -8,6 +8,7 @@
 #include <new>
 #include <set>
 
+#include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
@@ -119,6 +120,8 @@ Parts::Parts(const EngineOptions& given)
       device(deviceOf(options.device)),
       network(options.graph, device, options.seed) {
   network.setBf16(options.bf16);
+  // Batches of one shape: the fastest way to do each convolution is looked for once.
+  if (device.is_cuda()) at::globalContext().setBenchmarkCuDNN(true);
   if (!options.training) return;
   training = std::make_unique<Training>(network.state(), options.settings);
 }

@@ -297,11 +297,16 @@ std::string headerOf(const std::vector<StoredTensor>& tensors,
   for (const StoredTensor& tensor : tensors) {
     key(tensor.name);
     text += "{\"dtype\":" + quoted(tensor.dtype) + ",\"shape\":[";
-    for (size_t at = 0; at < tensor.shape.size(); ++at)
-      text += (at ? "," : "") + std::to_string(tensor.shape[at]);
-    text += "],\"data_offsets\":[" + std::to_string(offset);
+    for (size_t at = 0; at < tensor.shape.size(); ++at) {
+      if (at > 0) text += ',';
+      text += std::to_string(tensor.shape[at]);
+    }
+    text += "],\"data_offsets\":[";
+    text += std::to_string(offset);
+    text += ',';
     offset += tensor.bytes;
-    text += "," + std::to_string(offset) + "]}";
+    text += std::to_string(offset);
+    text += "]}";
   }
   text += '}';
   // Tensors begin at a multiple of eight bytes.
