@@ -36,13 +36,8 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Value tensor(Info info);
   Napi::Value close(Info info);
 
-  /** What a call takes besides its work. */
-  struct With {
-    std::vector<Napi::Object> kept;
-    Napi::Value onProgress;
-  };
   template <typename Work, typename Answer>
-  Napi::Promise call(Napi::Env env, const With& with, Work work, Answer answer);
+  Napi::Promise call(Napi::Env env, const Napi::Value& onProgress, Work work, Answer answer);
   /** Reads arguments and calls; a wrong argument rejects, like every failure. */
   template <typename Body>
   static Napi::Value promised(Info info, Body body);
@@ -50,15 +45,21 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Value writes(Info info, Work work);
 
   void end();
+  void abandon();
   /** The hook: Node finds it again, to remove it, by this very function. */
   static void endOf(void* handle) { static_cast<Handle*>(handle)->end(); }
   void begin(int64_t serial);
+  /** Ends the call while it is the one under way. */
+  void interruptOnly(int64_t serial);
+  EngineError failureOf(const std::exception_ptr& thrown) const;
   Engine& engine();
 
   std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
   std::atomic<bool> closed_{false};
-  /** Calls up to this one are interrupted. */
-  std::atomic<int64_t> interruptedThrough_{0};
+  /** Guards the two that follow, and `interrupted_` where it is set because of them. */
+  std::mutex interrupting_;
+  /** Calls up to this one are interrupted; and the one under way. */
+  int64_t interruptedThrough_ = 0, running_ = 0;
   /** Of Node's thread: calls made, and those that wait. */
   int64_t calls_ = 0, waiting_ = 0;
   std::unique_ptr<Mailbox> mailbox_;
@@ -97,16 +98,23 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
     const Napi::Function handled = Napi::Function::New(env, [](const Napi::CallbackInfo&) {});
     ready.Get("catch").As<Napi::Function>().Call(ready, {handled});
     Value().DefineProperty(Napi::PropertyDescriptor::Value("ready", ready, napi_enumerable));
-  } catch (const EngineError& error) {
-    throw Napi::Error(env, errorValue(env, error));
+  } catch (const Napi::Error&) {
+    abandon();
+    throw;
+  } catch (...) {
+    abandon();
+    throw Napi::Error(env, errorValue(env, errorOf(std::current_exception())));
   }
 }
 
-Handle::~Handle() {
+/** Of an object that is not to be: what was begun ends. */
+void Handle::abandon() {
   if (!thread_) return;
   napi_remove_env_cleanup_hook(env_, &Handle::endOf, this);
   end();
 }
+
+Handle::~Handle() { abandon(); }
 
 /** Ends the thread within a step, and the engine with it. */
 void Handle::end() {
@@ -119,8 +127,21 @@ void Handle::end() {
 
 /** On the engine's thread: an interrupt made after the call counts for it, one before does not. */
 void Handle::begin(int64_t serial) {
-  *interrupted_ = false;
-  if (closed_ || serial <= interruptedThrough_) *interrupted_ = true;
+  const std::lock_guard<std::mutex> lock(interrupting_);
+  running_ = serial;
+  *interrupted_ = closed_ || serial <= interruptedThrough_;
+}
+
+void Handle::interruptOnly(int64_t serial) {
+  const std::lock_guard<std::mutex> lock(interrupting_);
+  if (running_ == serial) *interrupted_ = true;
+}
+
+/** To end because of closing is to be closed. */
+EngineError Handle::failureOf(const std::exception_ptr& thrown) const {
+  const EngineError error = errorOf(thrown);
+  if (error.code == "interrupted" && closed_) return {"closed", "the engine was closed"};
+  return error;
 }
 
 Engine& Handle::engine() {
@@ -130,8 +151,8 @@ Engine& Handle::engine() {
 }
 
 template <typename Work, typename Answer>
-Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer answer) {
-  auto waiting = std::make_shared<Call>(env, with.kept, with.onProgress);
+Napi::Promise Handle::call(Napi::Env env, const Napi::Value& onProgress, Work work, Answer answer) {
+  auto waiting = std::make_shared<Call>(env, onProgress);
   const Napi::Promise promise = waiting->deferred.Promise();
   if (closed_) {
     waiting->deferred.Reject(
@@ -155,16 +176,20 @@ Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer an
     try {
       if (closed_) throw EngineError("closed", "the engine was closed");
       begin(serial);
-      Reporter report(*mailbox_, waiting);
-      auto result = std::make_shared<decltype(work(report))>(work(report));
+      // The reporter goes before the answer is sent: what is JS may be freed on Node's thread alone.
+      const auto done = [&] {
+        Reporter report(*mailbox_, waiting, [this, serial] { interruptOnly(serial); });
+        return std::make_shared<decltype(work(report))>(work(report));
+      };
+      auto result = done();
       settle([waiting = std::move(waiting), result, answer](Napi::Env in) mutable {
-        waiting->deferred.Resolve(answer(in, *result));
+        waiting->resolve(in, [&] { return answer(in, *result); });
         waiting.reset();
       });
     } catch (...) {
       settle([waiting = std::move(waiting),
-              error = errorOf(std::current_exception())](Napi::Env in) mutable {
-        waiting->deferred.Reject(errorValue(in, error, waiting->caller.Value()));
+              error = failureOf(std::current_exception())](Napi::Env in) mutable {
+        waiting->reject(in, error);
         waiting.reset();
       });
     }
@@ -175,12 +200,18 @@ Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer an
 template <typename Body>
 Napi::Value Handle::promised(Info info, Body body) {
   const Napi::Env env = info.Env();
+  const auto rejected = [&](const Napi::Value& error) {
+    const auto deferred = Napi::Promise::Deferred::New(env);
+    deferred.Reject(error);
+    return deferred.Promise();
+  };
   try {
     return body();
-  } catch (const EngineError& error) {
-    const auto deferred = Napi::Promise::Deferred::New(env);
-    deferred.Reject(errorValue(env, error));
-    return deferred.Promise();
+  } catch (const Napi::Error& error) {
+    // Thrown by the argument itself, by a getter for one.
+    return rejected(error.Value());
+  } catch (...) {
+    return rejected(errorValue(env, errorOf(std::current_exception())));
   }
 }
 
@@ -262,12 +293,13 @@ Napi::Value Handle::trainEpoch(Info info) {
         report([progress](Napi::Env in) { return toJs(in, progress); });
       });
     };
-    return call(info.Env(), {{}, info[1]}, work,
+    return call(info.Env(), info[1], work,
                 [](Napi::Env in, const EpochResult& result) { return toJs(in, result); });
   });
 }
 
 Napi::Value Handle::interrupt(Info info) {
+  const std::lock_guard<std::mutex> lock(interrupting_);
   interruptedThrough_ = calls_;
   *interrupted_ = true;
   return info.Env().Undefined();
@@ -293,7 +325,7 @@ Napi::Value Handle::evaluate(Info info) {
       done.first = engine().evaluate(split, batch, imageSize, progress, &done.second);
       return done;
     };
-    return call(info.Env(), {{}, info[1]}, work, [](Napi::Env in, const auto& done) {
+    return call(info.Env(), info[1], work, [](Napi::Env in, const auto& done) {
       return toJs(in, done.first, done.second);
     });
   });
@@ -301,14 +333,13 @@ Napi::Value Handle::evaluate(Info info) {
 
 Napi::Value Handle::predict(Info info) {
   return promised(info, [&] {
-    With with;
-    const BatchView batch = readBatch(info[0], false, with.kept);
+    const OwnedBatch batch = readBatch(info[0], false);
     if (!info[1].IsNumber()) refuseArgument("confidence", "must be a number");
     const double confidence = info[1].As<Napi::Number>().DoubleValue();
     const auto work = [this, batch, confidence](Reporter&) {
-      return engine().predict(batch, confidence);
+      return engine().predict(batch.view(), confidence);
     };
-    return call(info.Env(), with, work,
+    return call(info.Env(), {}, work,
                 [](Napi::Env in, const auto& detections) { return toJs(in, detections); });
   });
 }
@@ -343,39 +374,36 @@ Napi::Value Handle::probe(Info info) {
 
 Napi::Value Handle::forward(Info info) {
   return promised(info, [&] {
-    With with;
-    const BatchView batch = readBatch(info[0], false, with.kept);
+    const OwnedBatch batch = readBatch(info[0], false);
     const bool training = Fields(info[1], "options").flag("training");
     const auto work = [this, batch, training](Reporter&) {
-      return engine().forward(batch, training);
+      return engine().forward(batch.view(), training);
     };
-    return call(info.Env(), with, work,
+    return call(info.Env(), {}, work,
                 [](Napi::Env in, const MapValues& maps) { return toJs(in, maps); });
   });
 }
 
 Napi::Value Handle::losses(Info info) {
   return promised(info, [&] {
-    With with;
-    const BatchView batch = readBatch(info[0], true, with.kept);
+    const OwnedBatch batch = readBatch(info[0], true);
     const double share = Fields(info[1], "options").number("o2mShare", 0, 1);
-    const auto work = [this, batch, share](Reporter&) { return engine().losses(batch, share); };
-    return call(info.Env(), with, work,
+    const auto work = [this, batch, share](Reporter&) { return engine().losses(batch.view(), share); };
+    return call(info.Env(), {}, work,
                 [](Napi::Env in, const LossItems& items) { return toJs(in, items); });
   });
 }
 
 Napi::Value Handle::step(Info info) {
   return promised(info, [&] {
-    With with;
-    const BatchView batch = readBatch(info[0], true, with.kept);
+    const OwnedBatch batch = readBatch(info[0], true);
     const Fields options(info[1], "options");
     const int epoch = options.integer("epoch", 0, 1e6);
     const int iteration = options.integer("iteration", 0, 1e9);
     const auto work = [this, batch, epoch, iteration](Reporter&) {
-      return engine().step(batch, epoch, iteration);
+      return engine().step(batch.view(), epoch, iteration);
     };
-    return call(info.Env(), with, work,
+    return call(info.Env(), {}, work,
                 [](Napi::Env in, const LossItems& items) { return toJs(in, items); });
   });
 }
@@ -436,6 +464,8 @@ template <typename Body>
 Napi::Value thrown(const Napi::CallbackInfo& info, Body body) {
   try {
     return body(info.Env());
+  } catch (const Napi::Error&) {
+    throw;
   } catch (...) {
     throw Napi::Error(info.Env(), errorValue(info.Env(), errorOf(std::current_exception())));
   }
