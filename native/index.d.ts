@@ -8,7 +8,8 @@ export type Device = "cpu" | "cuda";
 export type Precision = "fp32" | "bf16";
 
 /** `code` is one of `bad_argument`, `bad_weights`, `bad_dataset`, `gpu_unavailable`,
- * `gpu_out_of_memory`, `out_of_memory`, `not_finite`, `io_failed`, `closed`, `internal`. */
+ * `gpu_out_of_memory`, `out_of_memory`, `not_finite`, `io_failed`, `interrupted`, `closed`,
+ * `internal`. */
 export interface EngineError extends Error {
   code: string;
 }
@@ -219,14 +220,19 @@ export class Engine {
 
   setDataset(split: "train" | "val", dataset: Dataset): Promise<void>;
   /**
-   * Trains one epoch from its batch `from`. `interrupt` ends it after the step under way; it then
-   * resolves with what was done.
+   * Trains one epoch from its batch `from`. `interrupt` abandons the step under way, of which nothing
+   * stays; the epoch resolves with what was done before it, and goes on from `batch` to the bits of
+   * one that nobody interrupted. What `onProgress` throws ends it and is what it rejects with.
    */
   trainEpoch(
     options: { epoch: number; from: number },
     onProgress: (progress: StepProgress) => void,
   ): Promise<EpochResult>;
-  /** Ends the epoch or evaluation under way within a step. */
+  /**
+   * Ends the call under way and those that wait, on a CPU in the middle of a step: epochs and
+   * evaluations resolve with what was done, other passes through the network reject with
+   * `interrupted`.
+   */
   interrupt(): void;
   /** Metrics of the EMA weights on the split. */
   evaluate(

@@ -40,15 +40,8 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Value tensor(Info info);
   Napi::Value close(Info info);
 
-  /** What a call takes besides its work. */
-  struct With {
-    std::vector<Napi::Object> kept;
-    Napi::Value onProgress;
-  };
   template <typename Work, typename Answer>
-  Napi::Promise call(Napi::Env env, const With& with, Work work, Answer answer);
-  template <typename Work>
-  auto reported(Work& work, const std::shared_ptr<Call>& waiting);
+  Napi::Promise call(Napi::Env env, const Napi::Value& onProgress, Work work, Answer answer);
   /** Reads arguments and calls; a wrong argument rejects, like every failure. */
   template <typename Body>
   static Napi::Value promised(Info info, Body body);
@@ -57,13 +50,19 @@ class Handle : public Napi::ObjectWrap<Handle> {
 
   void end();
   static void endAtExit(void* handle) { static_cast<Handle*>(handle)->end(); }
+  void abandon();
   void begin(int64_t serial);
+  /** Ends the call while it is the one under way. */
+  void interruptOnly(int64_t serial);
+  EngineError failureOf(const std::exception_ptr& thrown) const;
   Engine& engine();
 
   std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
   std::atomic<bool> closed_{false};
-  /** Calls up to this one are interrupted. */
-  std::atomic<int64_t> interruptedThrough_{0};
+  /** Guards the two that follow, and `interrupted_` where it is set because of them. */
+  std::mutex interrupting_;
+  /** Calls up to this one are interrupted; and the one under way. */
+  int64_t interruptedThrough_ = 0, running_ = 0;
   /** Of Node's thread: calls made, and those that wait. */
   int64_t calls_ = 0, waiting_ = 0;
   std::unique_ptr<Mailbox> mailbox_;
@@ -118,8 +117,12 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
     const Napi::Function handled = Napi::Function::New(env, [](const Napi::CallbackInfo&) {});
     ready.Get("catch").As<Napi::Function>().Call(ready, {handled});
     Value().DefineProperty(Napi::PropertyDescriptor::Value("ready", ready, napi_enumerable));
-  } catch (const EngineError& error) {
-    throw Napi::Error(env, errorValue(env, error));
+  } catch (const Napi::Error&) {
+    abandon();
+    throw;
+  } catch (...) {
+    abandon();
+    throw Napi::Error(env, errorValue(env, errorOf(std::current_exception())));
   }
 }
 
@@ -136,11 +139,14 @@ void Handle::endAll(Napi::Env env) {
   }
 }
 
-Handle::~Handle() {
+/** Of an object that is not to be: what was begun ends. */
+void Handle::abandon() {
   if (!thread_) return;
   napi_remove_env_cleanup_hook(env_, &Handle::endAtExit, this);
   end();
 }
+
+Handle::~Handle() { abandon(); }
 
 /** Ends the thread within a step, and the engine with it. */
 void Handle::end() {
@@ -157,8 +163,21 @@ void Handle::end() {
 
 /** On the engine's thread: an interrupt made after the call counts for it, one before does not. */
 void Handle::begin(int64_t serial) {
-  *interrupted_ = false;
-  if (closed_ || serial <= interruptedThrough_) *interrupted_ = true;
+  const std::lock_guard<std::mutex> lock(interrupting_);
+  running_ = serial;
+  *interrupted_ = closed_ || serial <= interruptedThrough_;
+}
+
+void Handle::interruptOnly(int64_t serial) {
+  const std::lock_guard<std::mutex> lock(interrupting_);
+  if (running_ == serial) *interrupted_ = true;
+}
+
+/** To end because of closing is to be closed. */
+EngineError Handle::failureOf(const std::exception_ptr& thrown) const {
+  const EngineError error = errorOf(thrown);
+  if (error.code == "interrupted" && closed_) return {"closed", "the engine was closed"};
+  return error;
 }
 
 Engine& Handle::engine() {
@@ -168,8 +187,8 @@ Engine& Handle::engine() {
 }
 
 template <typename Work, typename Answer>
-Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer answer) {
-  auto waiting = std::make_shared<Call>(env, with.kept, with.onProgress);
+Napi::Promise Handle::call(Napi::Env env, const Napi::Value& onProgress, Work work, Answer answer) {
+  auto waiting = std::make_shared<Call>(env, onProgress);
   const Napi::Promise promise = waiting->deferred.Promise();
   if (closed_) {
     waiting->deferred.Reject(
@@ -193,15 +212,20 @@ Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer an
     try {
       if (closed_) throw EngineError("closed", "the engine was closed");
       begin(serial);
-      const auto result = reported(work, waiting);
+      // The reporter goes before the answer is sent: what is JS may be freed on Node's thread alone.
+      const auto done = [&] {
+        Reporter report(*mailbox_, waiting, [this, serial] { interruptOnly(serial); });
+        return std::make_shared<decltype(work(report))>(work(report));
+      };
+      auto result = done();
       settle([waiting = std::move(waiting), result, answer](Napi::Env in) mutable {
-        waiting->deferred.Resolve(answer(in, *result));
+        waiting->resolve(in, [&] { return answer(in, *result); });
         waiting.reset();
       });
     } catch (...) {
       settle([waiting = std::move(waiting),
-              error = errorOf(std::current_exception())](Napi::Env in) mutable {
-        waiting->deferred.Reject(errorValue(in, error, waiting->caller.Value()));
+              error = failureOf(std::current_exception())](Napi::Env in) mutable {
+        waiting->reject(in, error);
         waiting.reset();
       });
     }
@@ -209,25 +233,21 @@ Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer an
   return promise;
 }
 
-/**
- * What a call's work gives. The reporter is gone before the answer is sent: the call's last holder
- * frees what is JS of it, so that has to be Node's thread.
- */
-template <typename Work>
-auto Handle::reported(Work& work, const std::shared_ptr<Call>& waiting) {
-  Reporter report(*mailbox_, waiting);
-  return std::make_shared<decltype(work(report))>(work(report));
-}
-
 template <typename Body>
 Napi::Value Handle::promised(Info info, Body body) {
   const Napi::Env env = info.Env();
+  const auto rejected = [&](const Napi::Value& error) {
+    const auto deferred = Napi::Promise::Deferred::New(env);
+    deferred.Reject(error);
+    return deferred.Promise();
+  };
   try {
     return body();
-  } catch (const EngineError& error) {
-    const auto deferred = Napi::Promise::Deferred::New(env);
-    deferred.Reject(errorValue(env, error));
-    return deferred.Promise();
+  } catch (const Napi::Error& error) {
+    // Thrown by the argument itself, by a getter for one.
+    return rejected(error.Value());
+  } catch (...) {
+    return rejected(errorValue(env, errorOf(std::current_exception())));
   }
 }
 
@@ -309,12 +329,13 @@ Napi::Value Handle::trainEpoch(Info info) {
         report([progress](Napi::Env in) { return toJs(in, progress); });
       });
     };
-    return call(info.Env(), {{}, info[1]}, work,
+    return call(info.Env(), info[1], work,
                 [](Napi::Env in, const EpochResult& result) { return toJs(in, result); });
   });
 }
 
 Napi::Value Handle::interrupt(Info info) {
+  const std::lock_guard<std::mutex> lock(interrupting_);
   interruptedThrough_ = calls_;
   *interrupted_ = true;
   return info.Env().Undefined();
@@ -340,7 +361,7 @@ Napi::Value Handle::evaluate(Info info) {
       done.first = engine().evaluate(split, batch, imageSize, progress, &done.second);
       return done;
     };
-    return call(info.Env(), {{}, info[1]}, work, [](Napi::Env in, const auto& done) {
+    return call(info.Env(), info[1], work, [](Napi::Env in, const auto& done) {
       return toJs(in, done.first, done.second);
     });
   });
@@ -348,14 +369,13 @@ Napi::Value Handle::evaluate(Info info) {
 
 Napi::Value Handle::predict(Info info) {
   return promised(info, [&] {
-    With with;
-    const BatchView batch = readBatch(info[0], false, with.kept);
+    const OwnedBatch batch = readBatch(info[0], false);
     if (!info[1].IsNumber()) refuseArgument("confidence", "must be a number");
     const double confidence = info[1].As<Napi::Number>().DoubleValue();
     const auto work = [this, batch, confidence](Reporter&) {
-      return engine().predict(batch, confidence);
+      return engine().predict(batch.view(), confidence);
     };
-    return call(info.Env(), with, work,
+    return call(info.Env(), {}, work,
                 [](Napi::Env in, const auto& detections) { return toJs(in, detections); });
   });
 }
@@ -390,39 +410,36 @@ Napi::Value Handle::probe(Info info) {
 
 Napi::Value Handle::forward(Info info) {
   return promised(info, [&] {
-    With with;
-    const BatchView batch = readBatch(info[0], false, with.kept);
+    const OwnedBatch batch = readBatch(info[0], false);
     const bool training = Fields(info[1], "options").flag("training");
     const auto work = [this, batch, training](Reporter&) {
-      return engine().forward(batch, training);
+      return engine().forward(batch.view(), training);
     };
-    return call(info.Env(), with, work,
+    return call(info.Env(), {}, work,
                 [](Napi::Env in, const MapValues& maps) { return toJs(in, maps); });
   });
 }
 
 Napi::Value Handle::losses(Info info) {
   return promised(info, [&] {
-    With with;
-    const BatchView batch = readBatch(info[0], true, with.kept);
+    const OwnedBatch batch = readBatch(info[0], true);
     const double share = Fields(info[1], "options").number("o2mShare", 0, 1);
-    const auto work = [this, batch, share](Reporter&) { return engine().losses(batch, share); };
-    return call(info.Env(), with, work,
+    const auto work = [this, batch, share](Reporter&) { return engine().losses(batch.view(), share); };
+    return call(info.Env(), {}, work,
                 [](Napi::Env in, const LossItems& items) { return toJs(in, items); });
   });
 }
 
 Napi::Value Handle::step(Info info) {
   return promised(info, [&] {
-    With with;
-    const BatchView batch = readBatch(info[0], true, with.kept);
+    const OwnedBatch batch = readBatch(info[0], true);
     const Fields options(info[1], "options");
     const int epoch = options.integer("epoch", 0, 1e6);
     const int iteration = options.integer("iteration", 0, 1e9);
     const auto work = [this, batch, epoch, iteration](Reporter&) {
-      return engine().step(batch, epoch, iteration);
+      return engine().step(batch.view(), epoch, iteration);
     };
-    return call(info.Env(), with, work,
+    return call(info.Env(), {}, work,
                 [](Napi::Env in, const LossItems& items) { return toJs(in, items); });
   });
 }
@@ -483,6 +500,8 @@ template <typename Body>
 Napi::Value thrown(const Napi::CallbackInfo& info, Body body) {
   try {
     return body(info.Env());
+  } catch (const Napi::Error&) {
+    throw;
   } catch (...) {
     throw Napi::Error(info.Env(), errorValue(info.Env(), errorOf(std::current_exception())));
   }

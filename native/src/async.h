@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -116,6 +117,8 @@ class Mailbox {
       (*message)(Napi::Env(env));
     } catch (const Napi::Error& error) {
       error.ThrowAsJavaScriptException();
+    } catch (const std::exception& error) {
+      Napi::Error::New(env, error.what()).ThrowAsJavaScriptException();
     }
   }
 
@@ -124,34 +127,59 @@ class Mailbox {
 
 /** A call that waits for its answer: everything of it that is JS. */
 struct Call {
-  Call(Napi::Env env, const std::vector<Napi::Object>& kept, const Napi::Value& onProgress)
+  Call(Napi::Env env, const Napi::Value& onProgress)
       : deferred(Napi::Promise::Deferred::New(env)),
         caller(Napi::Persistent(Napi::Error::New(env, "").Value())) {
-    for (const Napi::Object& object : kept) arrays.push_back(Napi::Persistent(object));
-    if (onProgress.IsFunction())
+    if (!onProgress.IsEmpty() && onProgress.IsFunction())
       progress = Napi::Persistent(onProgress.As<Napi::Function>());
+  }
+
+  /** With what `answer` makes; where it cannot be made, the call fails. */
+  template <typename Answer>
+  void resolve(Napi::Env env, Answer answer) {
+    if (failed) return deferred.Reject(failed->Value());
+    try {
+      deferred.Resolve(answer());
+    } catch (const Napi::Error& error) {
+      deferred.Reject(error.Value());
+    } catch (...) {
+      reject(env, errorOf(std::current_exception()));
+    }
+  }
+  void reject(Napi::Env env, const EngineError& error) {
+    deferred.Reject(failed ? failed->Value() : errorValue(env, error, caller.Value()));
   }
 
   Napi::Promise::Deferred deferred;
   Napi::ObjectReference caller;
-  /** The caller's arrays, which the engine reads where they are. */
-  std::vector<Napi::ObjectReference> arrays;
   Napi::FunctionReference progress;
+  /** What the caller's progress threw: the call fails with it. */
+  std::optional<Napi::Error> failed;
 };
 
 /** Progress of a call. What the main thread does not get to in time is dropped, never waited for. */
 class Reporter {
  public:
-  Reporter(Mailbox& mailbox, std::shared_ptr<Call> call)
-      : mailbox_(mailbox), call_(std::move(call)), pending_(std::make_shared<std::atomic<int>>(0)) {}
+  /** `stop` ends the call; it is called on Node's thread where the caller's progress throws. */
+  Reporter(Mailbox& mailbox, std::shared_ptr<Call> call, std::function<void()> stop)
+      : mailbox_(mailbox), call_(std::move(call)), stop_(std::move(stop)),
+        pending_(std::make_shared<std::atomic<int>>(0)) {}
 
   template <typename Value>
   void operator()(Value value) {
     if (pending_->load() >= kPendingMax) return;
     ++*pending_;
-    mailbox_.send([call = call_, pending = pending_, value = std::move(value)](Napi::Env env) {
+    mailbox_.send([call = call_, stop = stop_, pending = pending_,
+                   value = std::move(value)](Napi::Env env) {
       --*pending;
-      if (!call->progress.IsEmpty()) call->progress.Call({value(env)});
+      if (call->progress.IsEmpty() || call->failed) return;
+      const Napi::HandleScope scope(env);
+      try {
+        call->progress.Call({value(env)});
+      } catch (const Napi::Error& error) {
+        call->failed = error;
+        stop();
+      }
     });
   }
 
@@ -159,6 +187,7 @@ class Reporter {
   static constexpr int kPendingMax = 16;
   Mailbox& mailbox_;
   std::shared_ptr<Call> call_;
+  std::function<void()> stop_;
   std::shared_ptr<std::atomic<int>> pending_;
 };
 

@@ -4,6 +4,7 @@
 #include "batches.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <map>
 #include <memory>
@@ -18,6 +19,8 @@ namespace {
 constexpr double kUploadShare = 0.3;
 /** Threads of a step on the CPU for each one that renders beside it. */
 constexpr int kStepThreads = 8;
+/** Who waits for a batch looks so often whether it is still wanted. */
+constexpr std::chrono::milliseconds kLookEvery{20};
 
 at::Tensor uploadable(const ImageFile& file, at::Device device) {
 #ifdef VANTAGE_CUDA
@@ -71,15 +74,17 @@ at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
 at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device device) {
   size_t most = 1;
   for (const auto& image : boxes) most = std::max(most, image.size());
+  // From other memory than pinned the copy would wait for all that the GPU was given before it.
   at::Tensor truths =
-      at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(most), 5}, at::kFloat);
+      at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(most), 5},
+                at::TensorOptions(at::kFloat).pinned_memory(device.is_cuda()));
   truths.select(2, 0).fill_(-1);
   static_assert(sizeof(Truth) == 5 * sizeof(float), "a truth is a row of the tensor");
   for (size_t i = 0; i < boxes.size(); i++)
     if (!boxes[i].empty())
       std::memcpy(truths.data_ptr<float>() + i * most * 5, boxes[i].data(),
                   boxes[i].size() * sizeof(Truth));
-  return truths.to(device);
+  return truths.to(device, at::kFloat, device.is_cuda());
 }
 
 }  // namespace
@@ -112,6 +117,7 @@ BatchSource::Prepared BatchSource::prepare(int batch, at::Tensor pixels) const {
   const int first = batch * range_.batch;
   const int count = std::min(range_.batch, range_.images - first);
   Prepared prepared;
+  split_.file().checkLength();
   for (int i = 0; i < count; i++) {
     PlannedImage image = plan_(first + i);
     prepared.plans.push_back(image.plan);
@@ -120,15 +126,17 @@ BatchSource::Prepared BatchSource::prepare(int batch, at::Tensor pixels) const {
   if (pixels.defined()) {
     prepared.pixels = pixels.narrow(0, 0, count);
     renderCpu(split_.file().data(), prepared.plans.data(), count, range_.size,
-              pixels.data_ptr<float>(), range_.threads);
+              pixels.data_ptr<float>(), range_.threads, &abandoned_);
   } else if (!split_.uploaded().defined()) {
     prepared.gathered = gather(split_.file(), prepared.plans);
   }
   return prepared;
 }
 
-std::optional<DeviceBatch> BatchSource::next() {
+std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStopped) {
   if (next_ >= batches()) return std::nullopt;
+  while (pending_.wait_for(kLookEvery) != std::future_status::ready)
+    if (isStopped && isStopped()) return std::nullopt;
   Prepared prepared = pending_.get();
   next_++;
   begin();

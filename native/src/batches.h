@@ -1,6 +1,7 @@
 // Batches of a split on the engine's device: images rendered ahead on a background thread, on the
 // GPU by our kernel where there is one, and their boxes as one padded tensor.
 #pragma once
+#include <atomic>
 #include <functional>
 #include <future>
 #include <optional>
@@ -54,11 +55,16 @@ class BatchSource {
   /** `plan` gives the image at a place; it is called on another thread. */
   BatchSource(const Split& split, BatchRange range, std::function<PlannedImage(int)> plan);
   BatchSource(const BatchSource&) = delete;
+  /** Lets go of the batch that is being made. */
+  ~BatchSource() { abandoned_ = true; }
 
   /** Batches of the whole range, those before `from` included. */
   int batches() const { return (range_.images + range_.batch - 1) / range_.batch; }
-  /** None after the last. The images are overwritten by the next call. */
-  std::optional<DeviceBatch> next();
+  /**
+   * None after the last, and none once `isStopped` says so. The images are overwritten by the next
+   * call.
+   */
+  std::optional<DeviceBatch> next(const std::function<bool()>& isStopped = {});
 
  private:
   /** A batch as the background thread leaves it. */
@@ -79,6 +85,8 @@ class BatchSource {
   int next_;
   /** Pixels on the CPU: one is the caller's while the other is being filled. */
   at::Tensor pixels_[2];
+  std::atomic<bool> abandoned_{false};
+  /** Last: it is waited for before what it uses goes. */
   std::future<Prepared> pending_;
 };
 

@@ -8,6 +8,8 @@ namespace vantage {
 namespace {
 
 constexpr double kIntMax = std::numeric_limits<int>::max();
+/** Of an array: a sparse one of four thousand million would take all memory. */
+constexpr uint32_t kItemsMax = 10'000'000;
 constexpr int kBoxNumbers = 6, kTruthNumbers = 5, kFoundNumbers = 6;
 
 const std::map<std::string, Op> kOps = {
@@ -256,7 +258,9 @@ std::vector<Napi::Value> Fields::list(const char* name) const {
   if (!value.IsArray()) refuseArgument(at(name), "must be an array");
   const Napi::Array array = value.As<Napi::Array>();
   std::vector<Napi::Value> items;
-  for (uint32_t place = 0; place < array.Length(); ++place) items.push_back(array.Get(place));
+  const uint32_t length = array.Length();
+  if (length > kItemsMax) refuseArgument(at(name), "is too long");
+  for (uint32_t place = 0; place < length; ++place) items.push_back(array.Get(place));
   return items;
 }
 
@@ -283,6 +287,7 @@ std::string readText(const Napi::Value& value, const char* name) {
 std::map<std::string, std::string> readMetadata(const Napi::Value& value) {
   if (!value.IsObject()) refuseArgument("metadata", "must be an object");
   const Napi::Object object = value.As<Napi::Object>();
+  if (value.IsArray() || value.IsTypedArray()) refuseArgument("metadata", "must be an object");
   const Napi::Array names = object.GetPropertyNames();
   std::map<std::string, std::string> metadata;
   for (uint32_t at = 0; at < names.Length(); ++at) {
@@ -345,29 +350,35 @@ EvaluationInput readEvaluation(const Napi::Value& value) {
   return input;
 }
 
-BatchView readBatch(const Napi::Value& value, bool boxes, std::vector<Napi::Object>& kept) {
+BatchView OwnedBatch::view() const {
+  return {images->data(), count, height, width, boxes ? boxes->data() : nullptr,
+          boxes ? boxes->size() / kBoxNumbers : 0};
+}
+
+OwnedBatch readBatch(const Napi::Value& value, bool boxes) {
   const Fields from(value, "batch");
-  BatchView batch;
+  OwnedBatch batch;
   batch.count = from.integer("count", 1, 4096);
   batch.height = from.integer("height", 1, 8192);
   batch.width = from.integer("width", 1, 8192);
+  const auto copyOf = [](const Napi::Float32Array& array) {
+    const float* values = array.Data();
+    return std::make_shared<std::vector<float>>(values, values + array.ElementLength());
+  };
   const Napi::Float32Array images = from.floats("images");
   if (images.ElementLength() != size_t{3} * batch.count * batch.height * batch.width)
     refuseArgument(from.at("images"), "must be count * 3 * height * width numbers");
-  batch.images = images.Data();
-  kept.push_back(images);
+  batch.images = copyOf(images);
   if (!boxes) return batch;
   const Napi::Float32Array numbers = from.floats("boxes");
   if (numbers.ElementLength() % kBoxNumbers != 0)
     refuseArgument(from.at("boxes"), "must be six numbers a box");
-  batch.boxes = numbers.Data();
-  batch.boxCount = numbers.ElementLength() / kBoxNumbers;
-  for (size_t box = 0; box < batch.boxCount; ++box) {
-    const float image = batch.boxes[box * kBoxNumbers];
+  batch.boxes = copyOf(numbers);
+  for (size_t at = 0; at < batch.boxes->size(); at += kBoxNumbers) {
+    const float image = (*batch.boxes)[at];
     if (!(image >= 0 && image < static_cast<float>(batch.count)))
       refuseArgument(from.at("boxes"), "names an image that is not in the batch");
   }
-  kept.push_back(numbers);
   return batch;
 }
 

@@ -47,8 +47,13 @@ struct EvaluationInput {
 EvaluationInput readEvaluation(const Napi::Value& value);
 /** A view of the caller's arrays, for a call that is done at once. */
 AssignmentInput readAssignment(const Napi::Value& value);
-/** A view of the caller's arrays, which `kept` keeps alive. */
-BatchView readBatch(const Napi::Value& value, bool boxes, std::vector<Napi::Object>& kept);
+/** A copy of the caller's arrays, who may change or give them away while the engine reads. */
+struct OwnedBatch {
+  std::shared_ptr<std::vector<float>> images, boxes;
+  int count = 0, height = 0, width = 0;
+  BatchView view() const;
+};
+OwnedBatch readBatch(const Napi::Value& value, bool boxes);
 
 Napi::Value toJs(Napi::Env env, const TensorValues& tensor);
 Napi::Value toJs(Napi::Env env, const MapValues& maps);

@@ -19,6 +19,11 @@
 namespace vantage {
 namespace {
 
+#ifdef VANTAGE_GPU
+/** Compute capability from which there is bf16: Ampere's. */
+constexpr int kBf16Major = 8;
+#endif
+
 /** A figure of /proc/self/status in bytes. */
 uint64_t processBytes(const std::string& field) {
   std::ifstream status("/proc/self/status");
@@ -35,11 +40,11 @@ std::vector<Gpu> gpus() {
   std::vector<Gpu> found;
   const auto count = static_cast<int>(torch::cuda::device_count());
   for (int at = 0; at < count; ++at) {
-    Gpu gpu{"GPU " + std::to_string(at), 0};
+    Gpu gpu{"GPU " + std::to_string(at), 0, false};
 #ifdef VANTAGE_GPU
     cudaDeviceProp properties{};
     if (cudaGetDeviceProperties(&properties, at) == cudaSuccess)
-      gpu = {properties.name, properties.totalGlobalMem};
+      gpu = {properties.name, properties.totalGlobalMem, properties.major >= kBf16Major};
 #endif
     found.push_back(gpu);
   }
@@ -75,8 +80,13 @@ int64_t allocated(c10::DeviceIndex device, Pick pick) {
 int64_t gpuBytes() {
   int64_t sum = 0;
 #ifdef VANTAGE_GPU
-  for (int at = 0; at < static_cast<int>(torch::cuda::device_count()); ++at)
-    sum += allocated(static_cast<c10::DeviceIndex>(at), [](const auto& stat) { return stat.current; });
+  try {
+    for (int at = 0; at < static_cast<int>(torch::cuda::device_count()); ++at)
+      sum += allocated(static_cast<c10::DeviceIndex>(at),
+                       [](const auto& stat) { return stat.current; });
+  } catch (const c10::Error&) {
+    // Nobody used the GPU yet: the allocator has not begun.
+  }
 #endif
   return sum;
 }

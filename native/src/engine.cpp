@@ -7,6 +7,7 @@
 #include <cstring>
 #include <new>
 #include <set>
+#include <thread>
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
@@ -23,6 +24,8 @@ constexpr int kStrideMax = kStrides[2], kSideMax = 8192, kImagesMax = 4096, kThr
 
 [[noreturn]] void refuse(const std::string& why) { throw EngineError("bad_argument", why); }
 
+int coresOf() { return std::max(static_cast<int>(std::thread::hardware_concurrency()), 1); }
+
 const EngineOptions& checked(const EngineOptions& options) {
   check(options.graph);
   if (options.threads < 1 || options.threads > kThreadsMax) refuse("threads must be 1 to 1024");
@@ -32,7 +35,8 @@ const EngineOptions& checked(const EngineOptions& options) {
   if (options.training && options.graph.prototypes >= 0)
     refuse("a segmentation graph does not train: there is no loss of masks");
   // OpenMP counts threads by the thread that asks: this is the engine's own.
-  at::set_num_threads(options.threads);
+  // More than there are cores never pay, and where none more is to be had OpenMP ends the process.
+  at::set_num_threads(std::clamp(options.threads, 1, coresOf()));
   return options;
 }
 
@@ -82,7 +86,8 @@ Description describe() {
 #ifdef VANTAGE_CUDA
   description.cudaKernels = true;
 #endif
-  description.bf16 = !description.gpus.empty();
+  // The first is the one that engines take.
+  description.bf16 = !description.gpus.empty() && description.gpus[0].bf16;
   return description;
 }
 
@@ -98,7 +103,8 @@ EngineError errorOf(const std::exception_ptr& thrown) {
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     const std::string line = text.substr(0, text.find('\n'));
-    if (says(text, "CUDA out of memory")) return {"gpu_out_of_memory", line};
+    if ((says(text, "CUDA") && says(text, "out of memory")) || says(text, "_STATUS_ALLOC_FAILED"))
+      return {"gpu_out_of_memory", line};
     if (says(text, "not enough memory") || says(text, "can't allocate memory"))
       return {"out_of_memory", line};
     return {"internal", line};
@@ -122,6 +128,7 @@ Parts::Parts(const EngineOptions& given)
   network.setBf16(options.bf16);
   // Batches of one shape: the fastest way to do each convolution is looked for once.
   if (device.is_cuda()) at::globalContext().setBenchmarkCuDNN(true);
+  network.setStop(options.interrupted);
   if (!options.training) return;
   training = std::make_unique<Training>(network.state(), options.settings);
 }
@@ -166,6 +173,7 @@ LoadReport Engine::load(const std::string& path) {
   report.metadata = file.metadata();
   const auto& state = parts_->network.state();
   std::set<std::string> met;
+  std::vector<std::pair<at::Tensor, at::Tensor>> taken;
   for (const StoredTensor& stored : file.tensors()) {
     // Of a checkpoint, what only training needs.
     if (stored.name.rfind(kTrainerPrefix, 0) == 0) continue;
@@ -179,12 +187,13 @@ LoadReport Engine::load(const std::string& path) {
       report.mismatched.push_back({stored.name, stored.shape, entry->tensor.sizes().vec()});
       continue;
     }
-    const at::Tensor values = tensorOf(stored);
-    if (!at::isfinite(values).all().item<bool>())
+    taken.emplace_back(entry->tensor, tensorOf(stored));
+    if (!at::isfinite(taken.back().second).all().item<bool>())
       throw EngineError("bad_weights", stored.name + " is not finite");
-    entry->tensor.copy_(values);
     report.matched.push_back(stored.name);
   }
+  // All is read before anything is written over: a refusal leaves the engine as it was.
+  for (auto& [own, values] : taken) own.copy_(values);
   for (const NamedTensor& entry : state)
     if (!met.count(entry.name)) report.missing.push_back(entry.name);
   // What is learned from here on is averaged from here on.

@@ -20,6 +20,8 @@ namespace vantage {
 struct Gpu {
   std::string name;
   uint64_t memoryBytes = 0;
+  /** Its convolutions run in bf16. */
+  bool bf16 = false;
 };
 struct Description {
   std::string torch;
@@ -43,7 +45,7 @@ struct EngineOptions {
   int threads = 1;
   bool bf16 = false, training = false;
   TrainingSettings settings;
-  /** Set from any thread to end the epoch or evaluation under way after its step. */
+  /** Set from any thread to end the call under way, in the middle of a step. */
   std::shared_ptr<std::atomic<bool>> interrupted;
 };
 

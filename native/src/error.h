@@ -2,6 +2,7 @@
 #pragma once
 #include <stdexcept>
 #include <string>
+#include <utility>
 
 namespace vantage {
 
@@ -9,6 +10,11 @@ struct EngineError : std::runtime_error {
   std::string code;
   EngineError(std::string code, const std::string& detail)
       : std::runtime_error(detail), code(std::move(code)) {}
+};
+
+/** The call was told to end. Whoever catches it leaves all as it was before what was abandoned. */
+struct Interrupted : EngineError {
+  Interrupted() : EngineError("interrupted", "it was interrupted") {}
 };
 
 }  // namespace vantage

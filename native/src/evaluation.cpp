@@ -48,13 +48,18 @@ Evaluation Engine::evaluate(const std::string& split, int batch, int imageSize,
   Evaluator evaluator(parts_->options.graph.classes);
   BatchSource source = letterboxedBatches(images, batch, imageSize, parts_->options.threads);
   int64_t done = 0;
-  while (!parts_->isInterrupted()) {
-    const auto next = source.next();
-    if (!next) break;
-    const auto found = detections(network, next->images, kConfidenceMin);
-    for (size_t i = 0; i < found.size(); i++) evaluator.add(found[i], next->boxes[i]);
-    done += static_cast<int64_t>(found.size());
-    if (progress) progress(done, images.images());
+  const auto isStopped = [&] { return parts_->isInterrupted(); };
+  try {
+    while (!isStopped()) {
+      const auto next = source.next(isStopped);
+      if (!next) break;
+      const auto found = detections(network, next->images, kConfidenceMin);
+      for (size_t i = 0; i < found.size(); i++) evaluator.add(found[i], next->boxes[i]);
+      done += static_cast<int64_t>(found.size());
+      if (progress) progress(done, images.images());
+    }
+  } catch (const Interrupted&) {
+    // The batch under way does not count.
   }
   Evaluation evaluation = evaluator.evaluate();
   *seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

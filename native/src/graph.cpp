@@ -10,6 +10,7 @@ namespace vantage {
 namespace {
 
 constexpr size_t kNodesMax = 10'000;
+constexpr int kStrideMax = 4096;
 constexpr int kChannelsMax = 65'536, kClassesMax = 10'000, kKernelMax = 63, kPrototypes = 32;
 
 [[noreturn]] void refuse(const std::string& where, const std::string& why) {
@@ -23,7 +24,8 @@ class Checker {
 
   void check() {
     need(node_.channels >= 1 && node_.channels <= kChannelsMax, "has impossible channels");
-    need(node_.stride >= 1, "has an impossible stride");
+    need(node_.stride >= 1 && node_.stride <= kStrideMax, "has an impossible stride");
+    need(node_.inputs.size() <= kNodesMax, "has too many inputs");
     for (int input : node_.inputs) need(input >= 0 && input < place_, "reads a node after it");
     need(node_.op == Op::input ? node_.inputs.empty() : !node_.inputs.empty(), "lacks its input");
     shapes();
@@ -52,12 +54,13 @@ class Checker {
              "adds unequal maps");
         return same(channels, stride);
       case Op::concat: {
-        int sum = 0;
+        int64_t sum = 0;
         for (size_t at = 0; at < node_.inputs.size(); ++at) {
           need(of(at).stride == stride, "joins maps of unequal strides");
           sum += of(at).channels;
         }
-        return same(sum, stride);
+        need(sum <= kChannelsMax, "has impossible channels");
+        return same(static_cast<int>(sum), stride);
       }
       case Op::slice:
         need(node_.from >= 0 && node_.from < node_.to && node_.to <= channels,
@@ -71,7 +74,8 @@ class Checker {
       case Op::attention:
       case Op::values:
         need(node_.heads >= 1 && node_.key >= 1 && node_.value >= 1 &&
-                 node_.heads * (2 * node_.key + node_.value) == channels,
+                 node_.key <= channels && node_.value <= channels &&
+                 int64_t{node_.heads} * (2 * node_.key + node_.value) == channels,
              "has heads that are not its input's");
         return same(node_.heads * node_.value, stride);
       case Op::detach:

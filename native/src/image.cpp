@@ -67,18 +67,31 @@ struct Descriptor {
 ImageFile::ImageFile(const std::string& path, std::vector<ImageEntry> images, int classes)
     : images_(std::move(images)) {
   if (images_.empty()) throw EngineError("bad_dataset", "the split has no image");
-  const Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC)};
+  // To open a pipe would wait for its writer.
+  Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status {};
   if (file.fd < 0 || fstat(file.fd, &status) != 0) unreadable(path);
+  if (!S_ISREG(status.st_mode)) throw EngineError("io_failed", path + " is not a file");
   bytes_ = status.st_size;
   for (size_t i = 0; i < images_.size(); i++) check(images_[i], i, bytes_, classes);
   void* mapped = mmap(nullptr, static_cast<size_t>(bytes_), PROT_READ, MAP_SHARED, file.fd, 0);
   if (mapped == MAP_FAILED) unreadable(path);
   data_ = static_cast<const uint8_t*>(mapped);
+  std::swap(file_, file.fd);
 }
 
 ImageFile::~ImageFile() {
   if (data_) munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(bytes_));
+  if (file_ >= 0) close(file_);
+}
+
+void ImageFile::checkLength() const {
+  struct stat status {};
+  if (fstat(file_, &status) != 0) unreadable("the split's file");
+  if (status.st_size < bytes_)
+    throw EngineError("bad_dataset", "the split's file has become shorter: it had " +
+                                         std::to_string(bytes_) + " bytes and has " +
+                                         std::to_string(status.st_size));
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // seed, epoch and place alone), and rendering plans to pixels on the CPU or, by our kernel, on the
 // GPU. No torch here.
 #pragma once
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -30,11 +31,17 @@ class ImageFile {
   const std::vector<ImageEntry>& images() const { return images_; }
   const uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
+  /**
+   * Fails with `bad_dataset` where the file has become shorter: to read beyond its end would end the
+   * process. To be asked before a batch is read.
+   */
+  void checkLength() const;
 
  private:
   std::vector<ImageEntry> images_;
   const uint8_t* data_ = nullptr;
   int64_t bytes_ = 0;
+  int file_ = -1;
 };
 
 struct PlannedImage {
@@ -53,9 +60,12 @@ PlannedImage planTraining(const ImageFile& file, const std::vector<int>& order, 
 /** An image letterboxed as facts 1.7: centred, padded with 114, never augmented. */
 PlannedImage planLetterbox(const ImageEntry& image, int imageSize);
 
-/** Renders plans to [count, 3, size, size] RGB in 0 to 1, on `threads` threads. */
+/**
+ * Renders plans to [count, 3, size, size] RGB in 0 to 1, on `threads` threads; leaves it half done
+ * once `abandoned` is true.
+ */
 void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out,
-               int threads);
+               int threads, const std::atomic<bool>* abandoned = nullptr);
 
 #ifdef VANTAGE_CUDA
 /**

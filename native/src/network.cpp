@@ -191,7 +191,12 @@ NetworkMaps Network::forward(const at::Tensor& images, Pass pass) {
     if (!needed[place]) continue;
     const Node& node = graph_.nodes[place];
     const int at = static_cast<int>(place);
+    checkStop();
     results[place] = node.op == Op::input ? pixels : run(node, at, results, pass);
+    if (stop_ && results[place].requires_grad())
+      results[place].register_hook([stop = stop_](const at::TensorBase&) {
+        if (*stop) throw Interrupted();
+      });
     if (node.op == Op::conv && node.normalized)
       counters.push_back(state_[first_[place] + kNormTensors - 1].tensor);
     const auto want = wanted.find(at);
@@ -284,6 +289,7 @@ Network Network::deployed(const std::vector<NamedTensor>& state) const {
   }
   Network network(graph, device_, std::move(folded));
   network.setBf16(bf16_);
+  network.setStop(stop_);
   return network;
 }
 

@@ -1,6 +1,8 @@
 // The graph as a network of torch: parameters by the names of shared/detector.ts, and a forward
 // pass that runs the nodes in order.
 #pragma once
+#include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -8,6 +10,7 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
+#include "error.h"
 #include "graph.h"
 
 namespace vantage {
@@ -67,6 +70,15 @@ class Network {
   int64_t parameters() const;
   /** Convolutions and products in bf16; the GPU only. Maps are fp32 all the same. */
   void setBf16(bool on) { bf16_ = on; }
+  /**
+   * Looked at before every node, forward and backward: while it is true, both fail with
+   * `Interrupted`. A step takes seconds on a CPU, a node some hundredths of that.
+   */
+  void setStop(std::shared_ptr<const std::atomic<bool>> stop) { stop_ = std::move(stop); }
+  /** Fails with `Interrupted` where the pass under way is to end. */
+  void checkStop() const {
+    if (stop_ && *stop_) throw Interrupted();
+  }
 
  private:
   Network(const Graph& graph, at::Device device);
@@ -76,6 +88,7 @@ class Network {
   Graph graph_;
   at::Device device_;
   bool bf16_ = false;
+  std::shared_ptr<const std::atomic<bool>> stop_;
   std::vector<NamedTensor> state_;
   /** Place in `state_` of a node's first tensor. */
   std::vector<int> first_;

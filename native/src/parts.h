@@ -23,7 +23,7 @@ struct Parts {
   /** Null until the split was set. */
   std::unique_ptr<Split> train, val;
 
-  /** To be looked at between steps. */
+  /** To be looked at between steps; within one the network does. */
   bool isInterrupted() const { return options.interrupted && options.interrupted->load(); }
   /** The caller's pixels on the device; refuses a batch that the network cannot take. */
   at::Tensor images(const BatchView& batch) const;

@@ -130,13 +130,14 @@ void renderRow(const uint8_t* file, const Plan& plan, int size, int y, Rows& row
 }  // namespace
 
 void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out,
-               int threads) {
+               int threads, const std::atomic<bool>* abandoned) {
   const int strips = (size + kRows - 1) / kRows;
   const size_t pixels = size_t{3} * static_cast<size_t>(size) * static_cast<size_t>(size);
   const int jobs = count * strips, workers = std::clamp(threads, 1, std::max(jobs, 1));
   std::atomic<int> next{0};
   const auto work = [&](Rows& rows) {
     for (int job = next++; job < jobs; job = next++) {
+      if (abandoned && *abandoned) return;
       const int image = job / strips, from = job % strips * kRows;
       for (int y = from; y < std::min(from + kRows, size); y++)
         renderRow(file, plans[image], size, y, rows, out + image * pixels);

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <set>
@@ -337,7 +338,8 @@ void syncFolder(const std::string& path) {
 
 /** Read rather than mapped: a file that shrinks under a map would end the process. */
 TensorFile::TensorFile(const std::string& path) {
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  // To open a pipe would wait for its writer.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number < 0) fail("could not open", path);
   struct stat status {};
   if (::fstat(file.number, &status) != 0) fail("could not read", path);
@@ -361,7 +363,10 @@ uint64_t writeTensors(const std::string& path, const std::vector<StoredTensor>& 
                       const std::map<std::string, std::string>& metadata) {
   const std::string header = headerOf(tensors, metadata);
   const uint64_t length = header.size();
-  const std::string temporary = path + ".partial." + std::to_string(::getpid());
+  // Engines of one process may write to one place.
+  static std::atomic<uint64_t> written{0};
+  const std::string temporary =
+      path + ".partial." + std::to_string(::getpid()) + "." + std::to_string(++written);
   uint64_t bytes = kLengthBytes + length;
   try {
     const Descriptor file(

@@ -33,9 +33,29 @@ Stopwatch::~Stopwatch() {
   for (void* event : spare_)
     if (event) cudaEventDestroy(asEvent(event));
 }
+
+void Leash::stepped() {
+  if (!device_.is_cuda()) return;
+  cudaEvent_t now = nullptr;
+  if (cudaEventCreateWithFlags(&now, cudaEventDisableTiming | cudaEventBlockingSync) != cudaSuccess)
+    return synchronize(device_);
+  cudaEventRecord(now, static_cast<cudaStream_t>(currentStream(device_)));
+  if (before_) {
+    // What failed on the device is told by the next thing that torch asks of it.
+    cudaEventSynchronize(asEvent(before_));
+    cudaEventDestroy(asEvent(before_));
+  }
+  before_ = now;
+}
+
+Leash::~Leash() {
+  if (before_) cudaEventDestroy(asEvent(before_));
+}
 #else
 void* Stopwatch::event() { return nullptr; }
 Stopwatch::~Stopwatch() = default;
+void Leash::stepped() {}
+Leash::~Leash() = default;
 #endif
 
 Stopwatch::Stopwatch(const at::Device& device)

@@ -35,4 +35,23 @@ class Stopwatch {
   std::vector<void*> spare_;
 };
 
+/**
+ * Keeps whoever gives steps to a GPU one step ahead of it, no more: it never runs dry, and who ends
+ * an epoch waits for two steps instead of for as many as were given. On the CPU it does nothing.
+ */
+class Leash {
+ public:
+  explicit Leash(const at::Device& device) : device_(device) {}
+  ~Leash();
+  Leash(const Leash&) = delete;
+
+  /** A step was given: waits until the one before it is done. */
+  void stepped();
+
+ private:
+  at::Device device_;
+  /** The end of the step before. */
+  void* before_ = nullptr;
+};
+
 }  // namespace vantage

@@ -61,7 +61,9 @@ void clearGradients(const Network& network) {
 at::Tensor learn(Parts& parts, const at::Tensor& images, const at::Tensor& truths, double o2mShare,
               bool moveStatistics, Stopwatch* watch = nullptr) {
   const NetworkMaps maps = parts.network.forward(images, Pass{true, moveStatistics, true});
+  parts.network.checkStop();
   const TotalLoss loss = totalLoss(maps, truths, o2mShare, parts.options.settings);
+  parts.network.checkStop();
   if (watch) watch->mark(Stopwatch::forward);
   loss.total.backward();
   if (watch) watch->mark(Stopwatch::backward);
@@ -69,15 +71,44 @@ at::Tensor learn(Parts& parts, const at::Tensor& images, const at::Tensor& truth
   return at::stack({total, loss.o2o.box.detach(), loss.o2o.cls.detach(), loss.o2o.dfl.detach()});
 }
 
-/** Keeps what a batch that is not finite would leave in the statistics out of them. */
-class GuardedStatistics {
+/**
+ * What a pass leaves with the network: statistics of batch norm and gradients. A pass that ends
+ * halfway, interrupted or out of memory, leaves neither; one that is not finite no statistics.
+ */
+class GuardedPass {
  public:
-  explicit GuardedStatistics(const Packed& packed)
-      : now_(packed.statistics()), before_(now_.clone()) {}
-  void check() { now_.copy_(at::where(now_.isfinite(), now_, before_)); }
+  explicit GuardedPass(Parts& parts)
+      : parts_(parts), before_(parts.training->packed.statistics().clone()),
+        counted_(parts.training->packed.counters().clone()) {
+    clearGradients(parts.network);
+  }
+  ~GuardedPass() {
+    if (done_) return;
+    try {
+      const at::NoGradGuard none;
+      clearGradients(parts_.network);
+      packed().counters().copy_(counted_);
+      packed().statistics().copy_(before_);
+    } catch (...) {
+      // A device that does not even copy any more: no step follows.
+    }
+  }
+  GuardedPass(const GuardedPass&) = delete;
+
+  /** The pass went through. */
+  void keep() {
+    const at::NoGradGuard none;
+    at::Tensor now = packed().statistics();
+    now.copy_(at::where(now.isfinite(), now, before_));
+    done_ = true;
+  }
 
  private:
-  at::Tensor now_, before_;
+  const Packed& packed() const { return parts_.training->packed; }
+
+  Parts& parts_;
+  at::Tensor before_, counted_;
+  bool done_ = false;
 };
 
 LossItems itemsOf(const at::Tensor& items) {
@@ -101,7 +132,7 @@ class EpochRun {
  public:
   EpochRun(Parts& parts, int epoch, int from, int batches)
       : parts_(parts), training_(*parts.training), epoch_(epoch), watch_(parts.device),
-        start_(std::chrono::steady_clock::now()), reported_(start_ - kReportEvery) {
+        leash_(parts.device), start_(std::chrono::steady_clock::now()), reported_(start_ - kReportEvery) {
     result_.batch = from;
     result_.batches = batches;
     skippedBefore_ = training_.optimizer.skipped();
@@ -113,10 +144,10 @@ class EpochRun {
   void step(const DeviceBatch& batch) {
     const TrainingSettings& settings = parts_.options.settings;
     watch_.mark(Stopwatch::data);
-    GuardedStatistics statistics(training_.packed);
+    GuardedPass pass(parts_);
     const double share = o2mShareAt(epoch_, settings.epochs);
     const auto items = learn(parts_, batch.images, batch.truths, share, true, &watch_);
-    statistics.check();
+    pass.keep();
     training_.optimizer.gather();
     ++training_.gathered;
     const Rates rates = ratesAt(settings, epoch_, result_.batch, result_.batches);
@@ -130,6 +161,7 @@ class EpochRun {
     training_.sums.narrow(0, 0, 4).add_(items, static_cast<double>(images));
     training_.sums.narrow(0, 4, 1).add_(static_cast<double>(images));
     watch_.mark(Stopwatch::optimizer);
+    leash_.stepped();
     result_.images += images;
     result_.lr = rates.lr;
     ++result_.batch;
@@ -168,6 +200,7 @@ class EpochRun {
   Training& training_;
   int epoch_;
   Stopwatch watch_;
+  Leash leash_;
   std::chrono::steady_clock::time_point start_, reported_;
   int64_t skippedBefore_ = 0;
   EpochResult result_;
@@ -196,16 +229,20 @@ EpochResult Engine::trainEpoch(int epoch, int from,
   const auto batches = static_cast<int>(batchesOf(parts));
   if (epoch < 0) refuse("epochs count from 0");
   if (from < 0 || from > batches) refuse("the epoch has no such batch");
-  clearGradients(parts.network);
   EpochRun run(parts, epoch, from, batches);
   const auto seed = static_cast<uint64_t>(parts.options.seed);
   BatchSource source = trainingBatches(*parts.train, epoch, from, seed, parts.options.settings,
                                        parts.options.threads);
-  while (!run.isDone()) {
-    const auto batch = source.next();
-    if (!batch) break;
-    run.step(*batch);
-    run.report(progress);
+  const auto isStopped = [&] { return parts.isInterrupted(); };
+  try {
+    while (!run.isDone()) {
+      const auto batch = source.next(isStopped);
+      if (!batch) break;
+      run.step(*batch);
+      run.report(progress);
+    }
+  } catch (const Interrupted&) {
+    // The step under way was not made: the epoch goes on with its batch.
   }
   return run.result();
 }
@@ -225,13 +262,12 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   const at::Tensor images = parts.images(batch);
   const at::Tensor truths = truthsOf(batch, parts.network.graph().classes, parts.device);
   const TrainingSettings& settings = parts.options.settings;
-  clearGradients(parts.network);
-  training.optimizer.forget();
-  training.gathered = 0;
-  GuardedStatistics statistics(training.packed);
+  GuardedPass pass(parts);
   const auto items =
       learn(parts, images, truths, o2mShareAt(epoch, settings.epochs), true);
-  statistics.check();
+  pass.keep();
+  training.optimizer.forget();
+  training.gathered = 0;
   // The step takes them away; they are shown as they were before clipping.
   const auto shown = training.packed.gradients();
   training.optimizer.gather();
