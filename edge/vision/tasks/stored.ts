@@ -1,5 +1,5 @@
-// Values on their way into a jsonb column. Postgres stores neither NUL nor half a surrogate pair; what
-// a node reports may hold both, also as the name of a member.
+// Values on their way into a jsonb column. Postgres stores neither NUL nor half a surrogate pair;
+// what a node reports may hold both, also as the name of a member.
 
 import { type SQL, sql } from "drizzle-orm";
 

@@ -1,5 +1,5 @@
-// Objects that a node says it wrote. Nothing of it is believed: what the run keeps lies in the run's
-// folder, is there whole, and is nothing that somebody else relies on.
+// Objects that a node says it wrote. Nothing of it is believed: what a run keeps lies in the run's
+// own folder, is there whole, and is nothing that somebody else relies on.
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { sql } from "drizzle-orm";

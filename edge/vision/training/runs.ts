@@ -235,7 +235,12 @@ export async function startRun(parts: Parts, job: JobRow, run: NewRun): Promise<
       if (!breaksReference(thrown)) throw thrown;
       throw new Failure("not_found", "the job was deleted meanwhile", { cause: thrown });
     });
-  await enqueueRun(parts, await findRun(parts.database, [workspaceId], runId));
+  try {
+    await enqueueRun(parts, await findRun(parts.database, [workspaceId], runId));
+  } catch (error) {
+    // The run is there, so a repeated request must start no other: the next minute hands it over.
+    parts.log.error("run_not_enqueued", { run_id: runId, error });
+  }
   return runId;
 }
 

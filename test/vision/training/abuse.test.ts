@@ -1,5 +1,5 @@
-// A node that is broken, or bad: numbers, names and keys that no trainer of ours sends. Goal: a run
-// always gets to its end, and nothing that is somebody else's is named, read, deleted or registered.
+// A node that is broken, or bad: numbers, names and keys that no trainer of ours sends. Goal: each
+// run gets to its end, and what is somebody else's is not named, read, deleted or registered.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
