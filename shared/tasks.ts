@@ -6,6 +6,7 @@ import { z } from "zod";
 import { VARIANT_NAMES } from "./detector.ts";
 import {
   ArtifactObject,
+  EPOCHS_MAX,
   MetricMap,
   ResolvedSettings,
   RunEpoch,
@@ -122,29 +123,32 @@ export const Prediction = z
 export type Prediction = z.infer<typeof Prediction>;
 
 /** An object that a node wrote under a key that it asked for. */
-export const StoredObject = z.object({ key: z.string(), bytes: z.number().int() });
+export const StoredObject = z.object({ key: z.string(), bytes: z.number().int().min(0) });
+
+/** A number as the database holds it. */
+const int32 = () => z.number().int().min(0).max(2_147_483_647);
 
 /** Everything from which a run goes on. */
 export const Checkpoint = StoredObject.extend({
   /** Epochs done, and batches of the one under way. */
-  epoch: z.number().int(),
-  batch: z.number().int(),
+  epoch: z.number().int().min(0).max(EPOCHS_MAX),
+  batch: int32(),
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;
 
 /** A model as the registry takes it in. */
 export const TrainedModel = z.object({
-  weights: StoredObject.extend({ sha256: z.string() }),
-  parameters: z.number().int(),
-  epoch: z.number().int(),
+  weights: StoredObject.extend({ sha256: z.string().regex(/^[0-9a-f]{64}$/) }),
+  parameters: z.number().int().min(0),
+  epoch: RunEpoch.shape.epoch,
   metrics: MetricMap,
 });
 
 /** What a train task reports beside `done` and `total`, which are batches. */
 export const TrainDetail = z.object({
-  epoch: z.number().int(),
-  batch: z.number().int(),
-  batches: z.number().int(),
+  epoch: z.number().int().min(0).max(EPOCHS_MAX),
+  batch: int32(),
+  batches: int32(),
   losses: RunEpoch.shape.losses.nullable(),
   learning_rate: z.number().nullable(),
   images_per_second: z.number().nullable(),
@@ -154,7 +158,7 @@ export const TrainDetail = z.object({
   /** The newest epochs, oldest first; the same one may come many times. */
   recent: z.array(RunEpoch).max(20),
   /** The newest lines, numbered from 1 through all attempts; the same one may come many times. */
-  log: z.array(z.object({ n: z.number().int(), line: z.string() })).max(50),
+  log: z.array(z.object({ n: int32(), line: z.string() })).max(50),
   checkpoint: Checkpoint.nullable(),
 });
 export type TrainDetail = z.infer<typeof TrainDetail>;

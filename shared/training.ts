@@ -28,6 +28,7 @@ export const AUGMENTATION_PRESETS = {
 } satisfies Record<(typeof AUGMENTATIONS)[number], { hsv: [number, number, number] }>;
 
 export const EPOCHS_DEFAULT = 50;
+export const EPOCHS_MAX = 10_000;
 export const IMAGE_SIZE_DEFAULT = 640;
 export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
 
@@ -41,7 +42,7 @@ export const TrainSettings = z
   .object({
     variant: z.enum(VARIANT_NAMES).default("det26n"),
     task: z.enum(["detection", "segmentation"]).default("detection"),
-    epochs: z.number().int().min(1).max(10_000).default(EPOCHS_DEFAULT),
+    epochs: z.number().int().min(1).max(EPOCHS_MAX).default(EPOCHS_DEFAULT),
     image_size: z
       .number()
       .int()
@@ -101,7 +102,7 @@ export type MetricMap = z.infer<typeof MetricMap>;
 /** One epoch of a run. */
 export const RunEpoch = z
   .object({
-    epoch: z.number().int().meta({ description: "from 1" }),
+    epoch: z.number().int().min(1).max(EPOCHS_MAX).meta({ description: "from 1" }),
     losses: RunLosses,
     metrics: MetricMap,
     learning_rate: z.number(),

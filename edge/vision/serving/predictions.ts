@@ -5,7 +5,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { VideoPrediction } from "../../../shared/serving.ts";
-import type { TaskPayload, TaskResult } from "../../../shared/tasks.ts";
+import { Prediction, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import { idList } from "../auth/accounts.ts";
 import type { Parts } from "../auth/parts.ts";
@@ -146,7 +146,8 @@ function predictionRecord(row: PredictionRow): VideoPrediction {
     height: result?.height ?? null,
     frames:
       result?.frames.map(({ frame_index, time, predictions }) => ({
-        ...{ frame_index, time, detections: predictions },
+        ...{ frame_index, time },
+        detections: predictions.map((one) => Prediction.parse(one)),
       })) ?? null,
     left_out: result?.left_out ?? null,
     seconds: result?.seconds ?? null,

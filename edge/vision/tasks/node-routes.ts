@@ -78,7 +78,7 @@ function addClaim(app: App<Parts>) {
     summary: "Take the next task",
     description:
       "The task is the node's while its lease lasts; heartbeats renew it. The objects in `payload` " +
-      "have addresses that are valid for an hour.",
+      "have addresses that are valid for 12 hours.",
     ...guarded,
     request: jsonBody(ClaimRequest),
     responses: {

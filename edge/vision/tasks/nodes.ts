@@ -9,6 +9,7 @@ import { HOUR, iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import type { Parts } from "../auth/parts.ts";
+import { given, storable } from "./stored.ts";
 
 const CODE_PREFIX = "vnc_";
 const TOKEN_PREFIX = "vnt_";
@@ -53,11 +54,11 @@ export async function registerNode(
       RETURNING created_by),
     made AS (
       INSERT INTO node (id, name, token_hash, capabilities)
-      SELECT ${nodeId}::uuid, ${node.name}, decode(${await sha256(nodeToken)}, 'hex'),
-        ${JSON.stringify(node.capabilities)}::jsonb FROM used)
+      SELECT ${nodeId}::uuid, ${storable(node.name)}, decode(${await sha256(nodeToken)}, 'hex'),
+        ${given(node.capabilities)} FROM used)
     INSERT INTO audit_entry (actor_id, action, subject, detail)
     SELECT created_by, 'node.register', ${`node:${nodeId}`},
-      jsonb_build_object('name', ${node.name}::text) FROM used RETURNING id`);
+      jsonb_build_object('name', ${storable(node.name)}::text) FROM used RETURNING id`);
   if (rows.length === 0) {
     throw new Failure("unauthorized", "the code is unknown, used or expired; ask for a new one");
   }
@@ -107,11 +108,10 @@ export async function noteHeartbeat(
   nodeId: string,
   { draining, capabilities, loaded }: Heard,
 ): Promise<void> {
-  const given = capabilities ? JSON.stringify(capabilities) : null;
   await database.execute(sql`
     UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,
-      capabilities = coalesce(${given}::jsonb, capabilities)
-        || ${JSON.stringify(loaded ? { loaded } : {})}::jsonb WHERE id = ${nodeId}::uuid`);
+      capabilities = coalesce(${capabilities ? given(capabilities) : null}, capabilities)
+        || ${given(loaded ? { loaded } : {})} WHERE id = ${nodeId}::uuid`);
 }
 
 /**

@@ -2,6 +2,7 @@
 // may use them, are never stored with a task, and never reach the log.
 
 import { AwsV4Signer } from "aws4fetch";
+import { assert } from "../../../shared/errors.ts";
 import type { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Parts } from "../auth/parts.ts";
@@ -70,6 +71,9 @@ interface Unsigned {
 const signingKeys = new WeakMap<Parts["s3"], Map<string, ArrayBuffer>>();
 
 async function presign({ s3, clock }: SigningParts, one: Unsigned): Promise<string> {
+  // An address would be resolved: such a key begins in one folder and names an object of another.
+  const climbs = one.key.split("/").some((segment) => segment === "." || segment === "..");
+  assert(!climbs, "a key has no dot segments");
   const cache = signingKeys.get(s3) ?? new Map<string, ArrayBuffer>();
   signingKeys.set(s3, cache);
   const url = new URL(`${s3.url}/${one.key.split("/").map(encodeURIComponent).join("/")}`);

@@ -30,6 +30,7 @@ import {
   REVOKE_GRACE_SECONDS,
   type TaskState,
 } from "./states.ts";
+import { given, storable } from "./stored.ts";
 
 const ATTEMPTS_MAX = 3;
 /** What is kept of an attempt's last words. */
@@ -103,14 +104,6 @@ const clock = (now: number | undefined): SQL =>
 const seconds = (count: number): SQL => sql`${count}::float8 * interval '1 second'`;
 const wire = (column: SQL): SQL =>
   sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
-/** Postgres stores neither NUL nor half a surrogate pair; a node's report may hold both. */
-const storable = (text: string): string => text.replaceAll("\0", "").toWellFormed();
-const given = (value: unknown): SQL => {
-  const text = JSON.stringify(value, (_, one: unknown) =>
-    typeof one === "string" ? storable(one) : one,
-  );
-  return sql`${text}::jsonb`;
-};
 
 /** SQL's word for a choice of `states.ts`: the name of the move, or NULL when none is allowed. */
 function chosen(choice: Choice, { retryable = true }: { retryable?: boolean } = {}): SQL {

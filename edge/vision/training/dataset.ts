@@ -74,6 +74,12 @@ export async function writeDataset(
   return { dataset, classes: plan.classes };
 }
 
+/** Frames in the gap between two sides of a single video: no run learns from them. */
+const leftOut = ({ placed }: DatasetPlan) =>
+  placed.flatMap(({ video, sides }) =>
+    video.frames.filter((frame) => !sides.has(frame)).map((frame) => ({ video: video.id, frame })),
+  );
+
 interface CountedRow extends Record<string, unknown> {
   annotated_frames: number;
   small: number;
@@ -92,7 +98,9 @@ export async function reportOf(
       SELECT a.class_number, a.video_id, a.frame_index,
         (a.x2 - a.x1)::float8 * (a.y2 - a.y1) / (v.width::float8 * v.height) < ${SMALL_AREA}::float8
           AS small
-        FROM annotation a JOIN video v ON v.id = a.video_id WHERE ${plan.wanted})
+        FROM annotation a JOIN video v ON v.id = a.video_id WHERE ${plan.wanted}
+         AND (a.video_id, a.frame_index) NOT IN (SELECT video, frame
+           FROM jsonb_to_recordset(${JSON.stringify(leftOut(plan))}::jsonb) g(video uuid, frame int)))
     SELECT (SELECT count(*) FROM (SELECT DISTINCT video_id, frame_index FROM own) f)::int
         AS annotated_frames,
       (SELECT count(*) FILTER (WHERE small) FROM own)::int AS small,
@@ -107,7 +115,7 @@ export async function reportOf(
     const { count = 0, frames = 0 } = byNumber.get(plan.numbers[index] as number) ?? {};
     return { class: name, count, frames };
   });
-  const totalFrames = plan.placed.reduce((sum, { video }) => sum + video.frames.length, 0);
+  const totalFrames = plan.placed.reduce((sum, { sides }) => sum + sides.size, 0);
   const { annotated_frames: annotatedFrames, small } = counted;
   const unfinished = job.state === "queued" || job.state === "running";
   const refusal = unfinished ? `the job is ${job.state}; wait for its end` : refusalOf(plan);

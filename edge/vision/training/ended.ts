@@ -8,12 +8,15 @@ import type { ArtifactObject } from "../../../shared/training.ts";
 import type { Parts } from "../auth/parts.ts";
 import { publish } from "../progress/progress.ts";
 import type { Task } from "../tasks/queue.ts";
+import { given } from "../tasks/stored.ts";
 import { endEvents, epochEvents } from "./events.ts";
 import { bestEpoch } from "./progressed.ts";
 import { lockRegistry } from "./registry.ts";
+import { modelsIn, pagesOf, takenArtifacts, takenCheckpoint, weightsLack } from "./reported.ts";
 import {
   existingRun,
   folderOf,
+  manifestKey,
   moveRun,
   type RunRow,
   runOfSubject,
@@ -77,35 +80,21 @@ async function endOf(parts: Parts, run: RunRow, task: Task): Promise<End> {
   const result = told ? await ownObjects(parts, run, found.data) : null;
   const stopped = { move: "stop", failure: null, result, model: result?.model ?? null } as const;
   if (!result) return stopped;
-  const lack = result.model && (await lackOf(parts, run, result.model.weights));
+  const lack = result.model && (await weightsLack(parts, run, result.model.weights));
   if (lack) return failed(lack, result);
   if (task.state === "cancelled" || result.stopped) return stopped;
   if (!result.model) return failed("the training ended before an epoch was evaluated", result);
   return { ...stopped, move: "complete" };
 }
 
-/** The result without objects that are not the run's own, or a checkpoint that is not there. */
+/** The result without objects that are not the run's own, or are not there. */
 async function ownObjects(parts: Parts, run: RunRow, result: Result): Promise<Result> {
-  const folder = folderOf(run);
-  const { checkpoint } = result;
+  const { checkpoint, artifacts } = result;
   return {
     ...result,
-    artifacts: result.artifacts.filter(({ key }) => key.startsWith(folder)),
-    checkpoint: checkpoint && (await lackOf(parts, run, checkpoint)) ? null : checkpoint,
+    artifacts: await takenArtifacts(parts, run, artifacts),
+    checkpoint: checkpoint && (await takenCheckpoint(parts, run, checkpoint)),
   };
-}
-
-/** Why an object that a node reported cannot be taken, or null. */
-async function lackOf(
-  { bucket }: Parts,
-  run: RunRow,
-  { key, bytes }: { key: string; bytes: number },
-): Promise<string | null> {
-  if (!key.startsWith(folderOf(run))) return "the node named weights that are not the run's";
-  const object = await bucket.head(key);
-  if (!object) return "the weights that the node reported are not in the store";
-  if (object.size === bytes) return null;
-  return `the weights are ${object.size} bytes in the store; the node reported ${bytes}`;
 }
 
 /** Ends the run in one transaction; returns the epochs that were not known before. */
@@ -117,7 +106,6 @@ async function store(
   const { move, failure, result, model } = end;
   const { from, to } = { from: statesFor(move), to: MOVES[move].to };
   const own = sql`id = ${run.runId}::uuid AND round = ${run.round}::int`;
-  const given = (value: unknown) => sql`${JSON.stringify(value)}::jsonb`;
   const kept = (value: unknown, column: string) => (value ? given(value) : sql.raw(`r.${column}`));
   const begin = sql`
     UPDATE training_run SET state = 'running', started_at = coalesce(started_at, now())
@@ -129,6 +117,12 @@ async function store(
         jsonb_array_elements(${given(uniqueEpochs(result))}) one
     ON CONFLICT (run_id, epoch) DO UPDATE SET record = excluded.record
       WHERE e.record <> excluded.record RETURNING epoch`;
+  // The trainer tells them all: others are of an attempt that was lost, and of weights that are.
+  const lost = sql`
+    DELETE FROM training_epoch WHERE ${result !== null}::boolean
+      AND run_id IN (SELECT id FROM training_run WHERE ${own} AND state IN ${from})
+      AND epoch NOT IN (SELECT e::int FROM jsonb_array_elements_text(
+        ${given(uniqueEpochs(result).map(({ epoch }) => epoch))}) e)`;
   const moved = sql`
     WITH held AS (
       SELECT * FROM training_run WHERE ${own} AND state IN ${from} FOR UPDATE
@@ -145,6 +139,7 @@ async function store(
     lockRegistry(database, run.workspaceId),
     database.execute(begin),
     database.execute(epochs),
+    database.execute(lost),
     database.execute(moved),
   ] as never)) as unknown as { rows: { epoch: number }[] }[];
   return stored?.rows.map(({ epoch }) => epoch) ?? [];
@@ -163,16 +158,8 @@ const insertModel = ({ weights, parameters, metrics }: NonNullable<Result["model
       WHERE m.workspace_id = held.workspace_id AND m.name = held.name),
     settings->>'variant', settings->>'task', classes, (settings->>'image_size')::int,
     ${parameters}::bigint, ${weights.key}, ${weights.bytes}::bigint, ${weights.sha256},
-    ${JSON.stringify(metrics)}::jsonb, created_by FROM held
+    ${given(metrics)}, created_by FROM held
   ON CONFLICT (run_id, round) DO NOTHING`;
-
-/** Keys under a run's folder that models of the registry have, whatever became of the run. */
-async function modelKeys({ database }: Parts, folder: string): Promise<string[]> {
-  const { rows } = await database.execute<{ key: string }>(
-    sql`SELECT storage_key AS key FROM model WHERE starts_with(storage_key, ${folder})`,
-  );
-  return rows.map(({ key }) => key);
-}
 
 /** Deletes a run's objects but for the weights of its models. */
 export async function deleteFolder(
@@ -180,7 +167,7 @@ export async function deleteFolder(
   run: Pick<RunRow, "workspaceId" | "runId">,
 ): Promise<void> {
   const folder = folderOf(run);
-  const kept = new Set(await modelKeys(parts, folder));
+  const kept = new Set((await modelsIn(parts, folder)).map(({ key }) => key));
   await deleteObjects(parts, folder, ({ key }) => !kept.has(key));
 }
 
@@ -192,33 +179,26 @@ async function sweepFolder(parts: Parts, run: RunRow): Promise<void> {
   const folder = folderOf(run);
   const ended = Date.parse(run.endedAt ?? "");
   const kept = new Set([
-    ...[`${folder}manifest.json`, run.checkpoint?.key],
+    ...[manifestKey(run), run.checkpoint?.key],
     ...run.artifacts.map(({ key }: ArtifactObject) => key),
-    ...(await modelKeys(parts, folder)),
+    ...(await modelsIn(parts, folder)).map(({ key }) => key),
   ]);
-  const left = ({ key, uploaded }: Listed) => !kept.has(key) && uploaded.getTime() < ended;
+  const left = ({ key, uploaded }: { key: string; uploaded: Date }) =>
+    !kept.has(key) && uploaded.getTime() < ended;
   await deleteObjects(parts, folder, left).catch((error: unknown) =>
     parts.log.warning("run_not_swept", { run_id: run.runId, error }),
   );
 }
 
-interface Listed {
-  key: string;
-  uploaded: Date;
-}
-
 async function deleteObjects(
   { bucket }: Parts,
   prefix: string,
-  wanted: (object: Listed) => boolean,
+  wanted: (object: { key: string; uploaded: Date }) => boolean,
 ): Promise<void> {
-  let cursor: string | undefined;
-  do {
-    const listed = await bucket.list({ prefix, limit: 1000, ...(cursor ? { cursor } : {}) });
-    const keys = listed.objects.filter(wanted).map(({ key }) => key);
+  for await (const page of pagesOf(bucket, prefix)) {
+    const keys = page.filter(wanted).map(({ key }) => key);
     if (keys.length > 0) await bucket.delete(keys);
-    cursor = listed.truncated ? listed.cursor : undefined;
-  } while (cursor);
+  }
 }
 
 /** Stops a run of which no node was told. */

@@ -5,7 +5,7 @@ import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
@@ -61,7 +61,7 @@ function addListings(app: App<Parts>) {
     security: bearer,
     request: {
       query: z.object({
-        name: z.string().optional(),
+        name: text().optional(),
         alias: z.enum(MODEL_NAMES).optional().meta({ description: "`active` is the active one" }),
         project_id: z.uuid().optional(),
         run_id: z.uuid().optional(),
@@ -90,7 +90,7 @@ function addListings(app: App<Parts>) {
     request: {
       query: z.object({
         name: z.enum(MODEL_NAMES).optional(),
-        offset: z.coerce.number().int().min(0).default(0),
+        offset: z.coerce.number().int().min(0).max(2_147_483_647).default(0),
         limit: z.coerce.number().int().min(1).max(MOVES_MAX).default(100),
       }),
     },

@@ -8,10 +8,11 @@ import type { Parts } from "../auth/parts.ts";
 import type { NewEvent } from "../progress/progress.ts";
 import { publish } from "../progress/progress.ts";
 import { amendPayload, requestRevoke, type TaskHead } from "../tasks/queue.ts";
+import { given } from "../tasks/stored.ts";
 import { batchEvent, checkpointEvent, epochEvents, logEvents, stateEvent } from "./events.ts";
+import { takenCheckpoint } from "./reported.ts";
 import {
   existingRun,
-  folderOf,
   type Live,
   type RunRow,
   resumeFrom,
@@ -29,9 +30,8 @@ export async function trainProgressed(
   const parsed = TrainDetail.safeParse(given);
   const detail = parsed.success ? parsed.data : null;
   const runId = runOfSubject(task.subject);
-  const folder = folderOf({ workspaceId: task.workspaceId, runId });
-  // A node is given places in the run's folder, and names no other.
-  const checkpoint = detail?.checkpoint?.key.startsWith(folder) ? detail.checkpoint : null;
+  const named = detail?.checkpoint ?? null;
+  const checkpoint = named && (await checkpointOf(parts, { ...task, runId }, named));
   const epochs = newestOf(detail?.recent ?? []);
   const kept = await keep(parts, task, { runId, detail, checkpoint, epochs });
   if (!kept) {
@@ -45,6 +45,22 @@ export async function trainProgressed(
   if (given && Object.keys(given).length > 0 && !parsed.success) {
     parts.log.warning("train_progress_unread", { run_id: runId, issues: parsed.error.issues });
   }
+}
+
+/** The checkpoint that a report names, if it may be gone on from; it comes with every report. */
+async function checkpointOf(
+  parts: Parts,
+  run: { workspaceId: string; runId: string },
+  named: Checkpoint,
+): Promise<Checkpoint | null> {
+  const { rows } = await parts.database.execute<{ held: Checkpoint | null }>(
+    sql`SELECT checkpoint AS held FROM training_run WHERE id = ${run.runId}::uuid`,
+  );
+  const held = rows[0]?.held;
+  if (held?.key === named.key && held.bytes === named.bytes) return named;
+  const taken = await takenCheckpoint(parts, run, named);
+  if (!taken) parts.log.warning("checkpoint_not_taken", { run_id: run.runId, key: named.key });
+  return taken;
 }
 
 /** Each epoch once, by its number. */
@@ -89,7 +105,6 @@ async function keep({ database }: Parts, task: TaskHead, told: Told): Promise<Ke
   const place = (of: SQL) => sql`(coalesce((${of}->>'fence')::bigint, 0),
     coalesce((${of}->>'epoch')::int, 0), coalesce((${of}->>'batch')::int, 0))`;
   const mark = checkpoint && { ...checkpoint, fence: task.fence };
-  const given = (value: unknown) => sql`${JSON.stringify(value)}::jsonb`;
   const statement = sql`
     WITH held AS (
       SELECT r.id, r.state, r.round,

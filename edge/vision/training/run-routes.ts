@@ -5,7 +5,13 @@ import { sql } from "drizzle-orm";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { Ticket } from "../../../shared/progress.ts";
-import { ArtifactObject, RUN_STATES, RunEpoch, TrainingRun } from "../../../shared/training.ts";
+import {
+  ArtifactObject,
+  EPOCHS_MAX,
+  RUN_STATES,
+  RunEpoch,
+  TrainingRun,
+} from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
@@ -223,7 +229,7 @@ const Resume = z.object({
     .number()
     .int()
     .min(1)
-    .max(10_000)
+    .max(EPOCHS_MAX)
     .optional()
     .meta({ description: "how many it shall have in all; as before when omitted" }),
 });

@@ -97,6 +97,10 @@ export const topicOf = ({ runId, round }: Pick<RunRow, "runId" | "round">) =>
 export const folderOf = ({ workspaceId, runId }: Pick<RunRow, "workspaceId" | "runId">) =>
   `${workspacePrefix(workspaceId)}${subjectOf(runId).replaceAll(":", "/")}/`;
 
+/** Where the dataset of a run is written down. */
+export const manifestKey = (run: Pick<RunRow, "workspaceId" | "runId">) =>
+  `${folderOf(run)}manifest.json`;
+
 const NO_TRAINER = "no GPU node that trains is there: npm run gpu-node says what it lacks";
 
 /** A run as it goes over the wire. */
@@ -216,7 +220,7 @@ export async function startRun(parts: Parts, job: JobRow, run: NewRun): Promise<
   const { workspaceId } = job;
   const runId = crypto.randomUUID();
   await startingWeights(parts.database, workspaceId, settings.pretrained);
-  const key = `${folderOf({ workspaceId, runId })}manifest.json`;
+  const key = manifestKey({ workspaceId, runId });
   const { dataset, classes } = await writeDataset(parts, job, { key, split: settings });
   await parts.database
     .execute(sql`
@@ -231,7 +235,12 @@ export async function startRun(parts: Parts, job: JobRow, run: NewRun): Promise<
       if (!breaksReference(thrown)) throw thrown;
       throw new Failure("not_found", "the job was deleted meanwhile", { cause: thrown });
     });
-  await enqueueRun(parts, await findRun(parts.database, [workspaceId], runId));
+  try {
+    await enqueueRun(parts, await findRun(parts.database, [workspaceId], runId));
+  } catch (error) {
+    // The run is there, so a repeated request must start no other: the next minute hands it over.
+    parts.log.error("run_not_enqueued", { run_id: runId, error });
+  }
   return runId;
 }
 

@@ -93,7 +93,7 @@ function addReport(app: App<Parts>) {
     summary: "How good a job's annotations are to train on",
     description:
       "Counts what a run would learn from: annotations at or above the job's threshold that nobody " +
-      "rejected. Recommended by annotated frames: under 50 det26n, aggressive, 150 epochs; from 50 " +
+      "rejected, but for frames between the two sides of a single video's split. Recommended by annotated frames: under 50 det26n, aggressive, 150 epochs; from 50 " +
       "det26n, from 200 det26s, from 1,000 det26m, each standard and 100 epochs; 1280 px where 25 % " +
       "of the objects or more are smaller than 1 % of their frame. Warns of classes on fewer than " +
       "100 frames, of a ratio of 10 or more between the most frequent class and the rarest, of a " +

@@ -237,6 +237,19 @@ describe("POST /predict/video", () => {
     expect(Date.parse(status.last_prediction_at)).toBeGreaterThan(Date.now() - MINUTE);
   });
 
+  it("shows of a node's answer what the contract names, and no more", async () => {
+    const chatty: NonNullable<Script["predict"]> = (task) => {
+      const found = (finding(1)(task) as { frames: Record<string, unknown>[] }).frames;
+      const predictions = FOUND.map((one) => ({ ...one, debug: "x" }));
+      const frames = found.map((frame) => ({ ...frame, predictions }));
+      return { width: 640, height: 480, left_out: 0, seconds: 0.1, frames };
+    };
+    const answer = await working(chatty, () => annotator.ok("POST", "/predict/video", clip()));
+    expect((answer as VideoPrediction).frames?.[0]?.detections).toEqual(FOUND);
+    const path = "/predict/image";
+    expect(await working(chatty, () => annotator.ok("POST", path, picture()))).toEqual(FOUND);
+  });
+
   it("answers a long one with 202 and its id", async () => {
     const response = await annotator.send("POST", "/predict/video?wait_seconds=0", clip(avi()));
     expect(response.status).toBe(202);

@@ -273,6 +273,29 @@ describe("a crash of the service", () => {
     expect(await w.node.claim(["train"])).toBeNull();
   });
 
+  it("before its task is there: the request is answered, and its repetition starts no other", async () => {
+    await alterTables(
+      w.world.visionDatabase,
+      `CREATE FUNCTION no_task() RETURNS trigger LANGUAGE plpgsql
+        AS $$ BEGIN RAISE EXCEPTION 'refused by the test'; END $$`,
+      "CREATE TRIGGER no_task BEFORE INSERT ON task FOR EACH ROW EXECUTE FUNCTION no_task()",
+    );
+    const key = { "Idempotency-Key": crypto.randomUUID() };
+    const start = () =>
+      w.admin.send("POST", "/train", { job_id: w.jobId, name: "Cut off" }, key).catch(String);
+    await start();
+    await alterTables(w.world.visionDatabase, "DROP TRIGGER no_task ON task");
+    await start();
+    const runs = await w.admin.ok<TrainingRun[]>("GET", "/train?status=queued");
+    const [run, ...others] = runs.filter(({ name }) => name === "Cut off");
+    expect(others).toEqual([]);
+    await execute(sql`UPDATE training_run SET created_at = now() - interval '1 minute'
+      WHERE id = ${run?.run_id}::uuid`);
+    await w.world.tick(Date.now());
+    expect((await w.claimed()).train.run_id).toBe(run?.run_id);
+    await w.admin.send("DELETE", `/train/${run?.run_id}`);
+  });
+
   it("between a stop and its task: the cron tells the node", async () => {
     const runId = await w.train();
     const task = await w.claimed();

@@ -258,7 +258,12 @@ describe("a run that succeeds", () => {
     await Promise.all(
       results.map(async ({ weights, by, task }) => {
         const model = {
-          ...{ weights: { ...weights, sha256: "cd" }, parameters: 1, epoch: 1, metrics: {} },
+          ...{
+            weights: { ...weights, sha256: "cd".repeat(32) },
+            parameters: 1,
+            epoch: 1,
+            metrics: {},
+          },
         };
         const result = { stopped: false, history: [], resolved: null, model, checkpoint: null };
         const outcome = { outcome: "finished" as const, result: { ...result, artifacts: [] } };
