@@ -16,6 +16,8 @@ import { pack, unpack } from "../../../gpu-node/training/bundle.ts";
 import { findCheckpoints } from "../../../gpu-node/training/checkpoints.ts";
 import { openRunFolder, sweepRuns } from "../../../gpu-node/training/run-folder.ts";
 import { train } from "../../../gpu-node/training/session.ts";
+import type { EngineOptions } from "../../../native/index.d.ts";
+import type { Native } from "../../../native/load.ts";
 import type { Checkpoint, TaskPayload } from "../../../shared/tasks.ts";
 import type { RunEpoch } from "../../../shared/training.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
@@ -213,6 +215,54 @@ describe.skipIf(!native)("a checkpoint", { timeout: 120_000 }, () => {
     expect(seen.size).toBeGreaterThan(0);
     for (const { key, bytes } of seen.values())
       expect(service.objects.get(key)?.length).toBe(bytes);
+  });
+});
+
+describe.skipIf(!native)("memory that does not suffice", { timeout: 120_000 }, () => {
+  /** The engine on a machine where a step of more than so many pictures does not fit. */
+  function narrow(most: number): Native {
+    const { Engine, ...rest } = native as Native;
+    class Narrow extends Engine {
+      readonly #batch: number;
+      constructor(options: EngineOptions) {
+        super(options);
+        this.#batch = options.training?.batch ?? 0;
+      }
+      override trainEpoch(...args: Parameters<InstanceType<typeof Engine>["trainEpoch"]>) {
+        if (this.#batch <= most) return super.trainEpoch(...args);
+        const error = new Error("CUDA out of memory");
+        return Promise.reject(Object.assign(error, { code: "gpu_out_of_memory" }));
+      }
+    }
+    return { ...rest, Engine: Narrow };
+  }
+
+  it("halves an automatic batch until it does", async () => {
+    const asked = { epochs: 1, batch_size: null };
+    const { payload } = await drawnDataset(service, asked, { train: 6, val: 2 });
+    const lines = new Set<string>();
+    const here = machine(service);
+    const context = await taskContext(service, here.dir, {
+      progress: ({ detail }) => {
+        for (const { line } of (detail as { log: { line: string }[] }).log) lines.add(line);
+      },
+    });
+    const result = await train(payload, context, { native: narrow(1) });
+    expect(result).toMatchObject({ resolved: { batch_size: 1 }, history: [{ epoch: 1 }] });
+    expect([...lines].filter((line) => line.startsWith("Out of memory"))).toEqual([
+      "Out of memory at batch size 4: trying again with 2.",
+      "Out of memory at batch size 2: trying again with 1.",
+    ]);
+  });
+
+  it("fails a batch that was asked for, with advice", async () => {
+    const { payload } = await drawnDataset(service, settings, few);
+    const context = await taskContext(service, machine(service).dir);
+    await expect(train(payload, context, { native: narrow(1) })).rejects.toMatchObject({
+      code: "gpu_out_of_memory",
+      retryable: false,
+      message: expect.stringMatching(/leave the batch size blank/),
+    });
   });
 });
 
