@@ -163,7 +163,10 @@ export async function prepareDataset(options: PrepareOptions, context: Means): P
   await fs.mkdir(folder, { recursive: true, mode: 0o700 });
   const names = SPLITS.map((split) => pixelsName(wanted[split], imageSize));
   const { bavail, bsize } = await fs.statfs(folder);
-  await sweepDatasets(folder, names, { bytes: pixelBytes([...wanted.train, ...wanted.val], imageSize), free: bavail * bsize });
+  await sweepDatasets(folder, names, {
+    bytes: pixelBytes([...wanted.train, ...wanted.val], imageSize),
+    free: bavail * bsize,
+  });
   const progress = new Counter(total, options.onProgress);
   let left = 0;
   const splits = {} as Record<Split, SplitData>;

@@ -212,8 +212,14 @@ async function handIn(parts: StartParts, begun: Begun, left: Left): Promise<Resu
   const { context, folder, report, native, graph, hardware } = parts;
   const { state } = begun;
   const { files, uploads, stopped } = left;
+  const lost = (thrown: unknown) => {
+    context.log.warning("checkpoint_not_uploaded", { error: thrown });
+    report.say(`The checkpoint could not be handed in: ${(thrown as Error).message}.`);
+    return null;
+  };
   await uploads.settle();
-  const checkpoint = stopped ? await uploads.finish(state) : null;
+  // One that does not arrive costs the model nothing; it stays here.
+  const checkpoint = stopped ? await uploads.finish(state).catch(lost) : null;
   const model = await handInModel(parts, begun, stopped);
   // A GPU has room for one network at a time.
   await begun.engine.close();
@@ -230,7 +236,7 @@ async function handIn(parts: StartParts, begun: Begun, left: Left): Promise<Resu
     const { key, bytes } = model.weights;
     artifacts.push({ name: WEIGHTS, key, bytes, content_type: "application/octet-stream" });
   }
-  if (all) await folder.remove();
+  if (all && (checkpoint || !stopped)) await folder.remove();
   else context.log.warning("run_folder_kept", { path: folder.path });
   const { history, resolved } = state;
   return { stopped, history, resolved, model, checkpoint, artifacts };

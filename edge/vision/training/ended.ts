@@ -128,7 +128,8 @@ async function store(
       FROM (SELECT id FROM training_run WHERE ${own} AND state IN ${from}) r,
         jsonb_array_elements(${given(uniqueEpochs(result))}) one
     ON CONFLICT (run_id, epoch) DO UPDATE SET record = excluded.record
-      WHERE e.record <> excluded.record RETURNING epoch`;
+      -- Of a long run the result has less than what was told when an epoch was new.
+      WHERE NOT e.record @> excluded.record RETURNING epoch`;
   const moved = sql`
     WITH held AS (
       SELECT * FROM training_run WHERE ${own} AND state IN ${from} FOR UPDATE
