@@ -78,10 +78,12 @@ export class Report {
   }
 
   step(progress: StepProgress, etaSeconds: number | null) {
+    // The first one says that it goes.
+    const isFirst = this.#step === null;
     this.#step = progress;
     this.#place = { epoch: progress.epoch, batch: progress.batch };
     this.#etaSeconds = etaSeconds;
-    this.tell();
+    this.tell(isFirst);
   }
 
   epochDone(history: readonly RunEpoch[], place: Place, etaSeconds: number | null) {
