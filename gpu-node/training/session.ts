@@ -157,7 +157,8 @@ async function runTo(parts: StartParts, begun: Begun, attempt: Attempt): Promise
   report.begin({ epochs: settings.epochs, batches }, state, state.history);
   say(report, begun);
   report.tell(true);
-  await writeOpening(files, { engine, options, state, name: payload.name });
+  const machine = { torch: parts.native.describe().torch, threads: parts.hardware.threads };
+  await writeOpening(files, { engine, options, state, name: payload.name, machine });
   const uploads = new CheckpointUploads({
     ...{ folder, context, everyMs: attempt.options.uploadEveryMs ?? UPLOAD_EVERY_MS },
     onUploaded: (checkpoint) => {
