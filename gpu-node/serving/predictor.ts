@@ -125,6 +125,16 @@ export async function openPredictor(
   return new Predictor(model, device, await Session.open({ onnx, cpuThreads, device }));
 }
 
+/** What is promised, unless the signal comes first. */
+function unlessAborted<Result>(promised: Promise<Result>, signal: AbortSignal): Promise<Result> {
+  return new Promise((resolve, reject) => {
+    const end = () => reject(signal.reason);
+    if (signal.aborted) end();
+    signal.addEventListener("abort", end, { once: true });
+    promised.then(resolve, reject).finally(() => signal.removeEventListener("abort", end));
+  });
+}
+
 interface Kept {
   predictor: Promise<Predictor>;
   users: number;
@@ -162,14 +172,14 @@ export class Predictors {
   ): Promise<Result> {
     const name = `${model.model_id} ${model.sha256}`;
     const kept = this.#kept.get(name) ?? {
-      ...{ predictor: this.#opened(model, name, signal), users: 0, evicted: false },
+      ...{ predictor: this.#opened(model, name), users: 0, evicted: false },
     };
     this.#kept.delete(name);
     this.#kept.set(name, kept);
     kept.users += 1;
     try {
       this.#makeRoom();
-      const predictor = await kept.predictor;
+      const predictor = await unlessAborted(kept.predictor, signal);
       try {
         return await work(predictor);
       } finally {
@@ -192,14 +202,15 @@ export class Predictors {
     this.#onChange([]);
   }
 
-  async #opened(model: ModelSource, name: string, signal: AbortSignal): Promise<Predictor> {
+  /** Whoever gives up waiting leaves it to the others: it is opened for all of them. */
+  async #opened(model: ModelSource, name: string): Promise<Predictor> {
     try {
       const started = performance.now();
       const log = this.#log;
       const device = usableDevice(this.#settings.device, (level, event, fields) =>
         log[level](event, fields),
       );
-      const weights = await this.#weightsOf(model, signal);
+      const weights = await this.#weightsOf(model);
       const predictor = await openPredictor(model, weights, { ...this.#settings, device });
       const seconds = (performance.now() - started) / 1_000;
       const { model_id, variant, image_size } = model;
@@ -214,8 +225,8 @@ export class Predictors {
   }
 
   /** The weights' bytes, which must be those that the registry knows. */
-  async #weightsOf({ model_id, weights, sha256 }: ModelSource, signal: AbortSignal) {
-    const held = await this.#cache.open(weights, signal);
+  async #weightsOf({ model_id, weights, sha256 }: ModelSource) {
+    const held = await this.#cache.open(weights);
     try {
       const bytes = await readFile(held.path);
       const found = createHash("sha256").update(bytes).digest("hex");

@@ -47,14 +47,20 @@ async function make(
 /** What is known as the training begins. */
 export async function writeOpening(
   files: RunFiles,
-  more: { engine: Engine; options: TrainingOptions; state: RunState; name: string },
+  more: {
+    engine: Engine;
+    options: TrainingOptions;
+    state: RunState;
+    name: string;
+    machine: { torch: string; threads: number };
+  },
 ): Promise<void> {
   const { data, settings } = files;
-  const { engine, options, state, name } = more;
+  const { engine, options, state, name, machine } = more;
   const images = { train: state.resolved.train_images, val: state.resolved.val_images };
   const dataset = { sha256: data.sha256, classes: data.classes, images };
   const { resolved } = state;
-  const args = { run_id: state.run_id, name, settings, resolved, options, dataset };
+  const args = { run_id: state.run_id, name, settings, resolved, options, dataset, machine };
   await make(files, "args.json", async () => `${JSON.stringify(args, null, 2)}\n`);
   await make(files, "labels.png", () => labelsChart(labelBoxes(data), data.classes));
   await make(files, "train_batch0.jpg", async () =>

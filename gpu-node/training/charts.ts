@@ -50,13 +50,19 @@ export function numberText(value: number): string {
   return String(Number(value.toPrecision(4)));
 }
 
+export const PADDING = 0.05;
+
 export interface Range {
   least: number;
   most: number;
 }
 
-/** Of all values that are numbers; a little room above and below. */
-export function rangeOf(lists: readonly ArrayLike<number>[], padding = 0.05): Range {
+/** Of all values that are numbers; a little room above and below, as far as values may lie. */
+export function rangeOf(
+  lists: readonly ArrayLike<number>[],
+  padding = PADDING,
+  floor = Number.NEGATIVE_INFINITY,
+): Range {
   let [least, most] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   for (const list of lists) {
     for (let at = 0; at < list.length; at++) {
@@ -68,7 +74,7 @@ export function rangeOf(lists: readonly ArrayLike<number>[], padding = 0.05): Ra
   }
   if (least > most) return { least: 0, most: 1 };
   const room = (most - least || Math.abs(most) || 1) * padding;
-  return { least: least - room, most: most + room };
+  return { least: Math.max(floor, least - room), most: most + room };
 }
 
 export interface PanelOptions {

@@ -48,7 +48,28 @@ export const LAST = "weights/last.safetensors";
 export const PREVIOUS = "weights/previous.safetensors";
 export const FETCHED = "weights/fetched.safetensors";
 const METADATA = "run";
+const PER_CLASS = "per_class/";
 const HEADER_BYTES_MAX = 100_000_000;
+
+/** Metrics that a history holds: what a checkpoint, and the service, take of a run without strain. */
+const METRICS_MAX = 200_000;
+const EPOCHS_WHOLE = 20;
+
+/**
+ * A history of bounded size: in a long run with many classes older epochs keep the metrics over all
+ * classes alone. The service was told of the others when they were new.
+ */
+export function thinned(history: readonly RunEpoch[], bestEpoch: number | undefined): RunEpoch[] {
+  let count = history.reduce((sum, { metrics }) => sum + Object.keys(metrics).length, 0);
+  return history.map((row, at) => {
+    const isNew = at >= history.length - EPOCHS_WHOLE;
+    if (count <= METRICS_MAX || isNew || row.epoch === bestEpoch) return row;
+    const all = Object.entries(row.metrics);
+    const kept = all.filter(([name]) => !name.startsWith(PER_CLASS));
+    count -= all.length - kept.length;
+    return { ...row, metrics: Object.fromEntries(kept) };
+  });
+}
 
 export const bestWeights = (epoch: number) => `weights/best-${epoch}.safetensors`;
 export const bestScores = (epoch: number) => `weights/best-${epoch}.json`;

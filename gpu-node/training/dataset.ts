@@ -162,7 +162,11 @@ export async function prepareDataset(options: PrepareOptions, context: Means): P
   const folder = join(context.machine.trainingDir, "datasets");
   await fs.mkdir(folder, { recursive: true, mode: 0o700 });
   const names = SPLITS.map((split) => pixelsName(wanted[split], imageSize));
-  await sweepDatasets(folder, names);
+  const { bavail, bsize } = await fs.statfs(folder);
+  await sweepDatasets(folder, names, {
+    bytes: pixelBytes([...wanted.train, ...wanted.val], imageSize),
+    free: bavail * bsize,
+  });
   const progress = new Counter(total, options.onProgress);
   let left = 0;
   const splits = {} as Record<Split, SplitData>;
@@ -250,11 +254,15 @@ async function readSizes(path: string, count: number): Promise<Size[] | null> {
   }
 }
 
-async function assertRoom(path: string, wanted: readonly Wanted[], imageSize: number) {
-  const bytes = wanted.reduce((sum, { video }) => {
+/** What pictures take as pixels. */
+const pixelBytes = (wanted: readonly Wanted[], imageSize: number): number =>
+  wanted.reduce((sum, { video }) => {
     const { width, height } = fitted(video, imageSize);
     return sum + width * height * 3;
   }, 0);
+
+async function assertRoom(path: string, wanted: readonly Wanted[], imageSize: number) {
+  const bytes = pixelBytes(wanted, imageSize);
   const { bavail, bsize } = await fs.statfs(join(path, ".."));
   if (bytes <= bavail * bsize) return;
   const gib = (count: number) => (count / 1024 ** 3).toFixed(1);
@@ -282,7 +290,8 @@ async function writePixels(
     try {
       for await (const { picture } of footage.read(frames)) {
         const fit = await resized(picture, imageSize);
-        await file.write(fit.data);
+        // Whole: a single write may put down less than it was given.
+        await file.writeFile(fit.data);
         const { width, height } = picture;
         sizes.push({ width: fit.width, height: fit.height, source: { width, height } });
         progress.add(1);
@@ -358,8 +367,15 @@ class Counter {
   }
 }
 
-/** Removes what dead processes left, and the datasets used longest ago beyond what is kept. */
-async function sweepDatasets(folder: string, needed: readonly string[]) {
+/**
+ * Removes what dead processes left, and datasets beyond what is kept, or beyond what leaves room
+ * for so many bytes more; those used longest ago first. Whoever has one mapped keeps its pixels.
+ */
+export async function sweepDatasets(
+  folder: string,
+  needed: readonly string[],
+  room: { bytes: number; free: number },
+) {
   const files = await Promise.all(
     (await fs.readdir(folder)).map(async (name) => {
       const path = join(folder, name);
@@ -372,12 +388,19 @@ async function sweepDatasets(folder: string, needed: readonly string[]) {
     if (owner && !lives(owner)) await fs.rm(path, { force: true });
   }
   const pixels = files.filter(({ name }) => name.endsWith(".rgb"));
-  let total = pixels.reduce((sum, { bytes }) => sum + bytes, 0);
+  const isNeeded = (name: string) => needed.some((one) => name.startsWith(one));
+  const sum = (some: typeof pixels) => some.reduce((total, { bytes }) => total + bytes, 0);
+  let kept = sum(pixels);
+  let free = room.free;
+  // What is here already is not written again. What would not fit anyway costs nobody anything.
+  const mine = sum(pixels.filter(({ name }) => isNeeded(name)));
+  const more = room.bytes - mine > free + kept - mine ? 0 : room.bytes - mine;
   for (const { name, path, bytes } of pixels.sort((one, other) => one.used - other.used)) {
-    if (total <= KEPT_BYTES) return;
-    if (needed.some((one) => name.startsWith(one))) continue;
+    if (kept <= KEPT_BYTES && free >= more) return;
+    if (isNeeded(name)) continue;
     await fs.rm(path, { force: true });
     await fs.rm(`${path}.json`, { force: true });
-    total -= bytes;
+    kept -= bytes;
+    free += bytes;
   }
 }

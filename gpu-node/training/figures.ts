@@ -4,7 +4,7 @@
 import sharp from "sharp";
 import type { ClassMetrics, Evaluation } from "../../native/index.d.ts";
 import type { RunEpoch } from "../../shared/training.ts";
-import { cells, colourOf, drawing, Panel, rangeOf, shade, ticks } from "./charts.ts";
+import { cells, colourOf, drawing, PADDING, Panel, rangeOf, shade, ticks } from "./charts.ts";
 import { type Lettering, lettering } from "./lettering.ts";
 
 /** What is kept of an evaluation: numbers that fit into JSON. */
@@ -64,7 +64,7 @@ export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer
     const [column, row] = [place % 4, Math.floor(place / 4)];
     const outer = { x: column * PANEL.width, y: row * PANEL.height, ...PANEL };
     const xLabel = row === 1 ? "epoch" : undefined;
-    const options = { title, x, y: rangeOf([values]), wholeX: true };
+    const options = { title, x, y: rangeOf([values], PADDING, 0), wholeX: true };
     const panel = new Panel(letters, outer, { ...options, ...(xLabel ? { xLabel } : {}) });
     const colour = colourOf(row === 0 ? 0 : 2);
     const smooth = smoothed(values);
@@ -135,6 +135,8 @@ export async function confidenceChart({ curves, confidence }: Scores): Promise<B
 /** Numbers stand in the cells up to so many classes, names beside them up to so many. */
 const NUMBERED_MAX = 25;
 const NAMED_MAX = 60;
+/** Pixels between two names below, where they are slanted. */
+const SLANTED_MIN = 22;
 const clipped = (name: string, most = 18) =>
   name.length > most ? `${name.slice(0, most - 1)}…` : name;
 
@@ -179,7 +181,9 @@ export async function confusionChart(
     const middle = (at + 0.5) * cell;
     const label = { size: 12, colour: "#1f2328", anchor: "end" } as const;
     parts.push(letters.write(clipped(name), { ...label, x: left - 8, y: top + middle + 4 }));
-    const down = { x: left + middle + 4, y: top + edge + 14, turn: -40 };
+    // Where they stand close, slanted ones would lie on each other.
+    const turn = cell * every < SLANTED_MIN ? -90 : -40;
+    const down = { x: left + middle + 4, y: top + edge + (turn === -90 ? 8 : 14), turn };
     parts.push(letters.write(clipped(name), { ...label, ...down }));
   });
   const axis = { size: 13, colour: "#6e7781", anchor: "middle" } as const;

@@ -10,7 +10,7 @@ import {
   type TrainSettings,
 } from "../../shared/training.ts";
 import { TaskFailure } from "../failure.ts";
-import { type Place, type RunState, saveBest, saveCheckpoint } from "./checkpoints.ts";
+import { type Place, type RunState, saveBest, saveCheckpoint, thinned } from "./checkpoints.ts";
 import { type Report, spoken } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
 
@@ -142,7 +142,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Ended) {
     const since = state.best?.score === score ? state.best.since : epoch;
     state.best = { epoch, score, since };
   }
-  state.history = [...state.history, row];
+  state.history = thinned([...state.history, row], state.best?.epoch);
   state.epoch += 1;
   state.batch = 0;
   for (const line of linesOf(row, { epochs: settings.epochs, result, isBest })) report.say(line);

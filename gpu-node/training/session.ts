@@ -157,7 +157,8 @@ async function runTo(parts: StartParts, begun: Begun, attempt: Attempt): Promise
   report.begin({ epochs: settings.epochs, batches }, state, state.history);
   say(report, begun);
   report.tell(true);
-  await writeOpening(files, { engine, options, state, name: payload.name });
+  const machine = { torch: parts.native.describe().torch, threads: parts.hardware.threads };
+  await writeOpening(files, { engine, options, state, name: payload.name, machine });
   const uploads = new CheckpointUploads({
     ...{ folder, context, everyMs: attempt.options.uploadEveryMs ?? UPLOAD_EVERY_MS },
     onUploaded: (checkpoint) => {
@@ -212,8 +213,14 @@ async function handIn(parts: StartParts, begun: Begun, left: Left): Promise<Resu
   const { context, folder, report, native, graph, hardware } = parts;
   const { state } = begun;
   const { files, uploads, stopped } = left;
+  const lost = (thrown: unknown) => {
+    context.log.warning("checkpoint_not_uploaded", { error: thrown });
+    report.say(`The checkpoint could not be handed in: ${(thrown as Error).message}.`);
+    return null;
+  };
   await uploads.settle();
-  const checkpoint = stopped ? await uploads.finish(state) : null;
+  // One that does not arrive costs the model nothing; it stays here.
+  const checkpoint = stopped ? await uploads.finish(state).catch(lost) : null;
   const model = await handInModel(parts, begun, stopped);
   // A GPU has room for one network at a time.
   await begun.engine.close();
@@ -230,7 +237,7 @@ async function handIn(parts: StartParts, begun: Begun, left: Left): Promise<Resu
     const { key, bytes } = model.weights;
     artifacts.push({ name: WEIGHTS, key, bytes, content_type: "application/octet-stream" });
   }
-  if (all) await folder.remove();
+  if (all && (checkpoint || !stopped)) await folder.remove();
   else context.log.warning("run_folder_kept", { path: folder.path });
   const { history, resolved } = state;
   return { stopped, history, resolved, model, checkpoint, artifacts };

@@ -10,12 +10,17 @@ import {
 
 /** Beyond so many steps the strong optimiser is worth its cost. */
 const LONG_ITERATIONS = 10_000;
-const SHORT_ITERATIONS = 200;
+/** The engine warms up for a hundred iterations at least: in a shorter run, over a tenth of it. */
+const SHORT_ITERATIONS = 1_000;
 const NOMINAL_BATCH = 64;
 export const BATCH_MAX = 64;
 const BATCH_MAX_CPU = 16;
-/** With fewer steps an epoch, a small set would hardly be learned from. */
-const STEPS_MIN = 4;
+/**
+ * A detector that begins with nothing learns by steps, not by pictures. So a small set is gone
+ * through in small batches, and a short run gathers no gradients over more than one.
+ */
+const EPOCH_STEPS_MIN = 16;
+const RUN_STEPS_MIN = 750;
 const BATCH_SMALL = 4;
 /** Of free memory, what a step may take; the rest is for evaluation and whatever else runs. */
 const GPU_SHARE = 0.65;
@@ -54,7 +59,7 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
     ...{ weightDecay: 5e-4, warmupEpochs: warmupEpochs(iterations, epochs), warmupMomentum: 0.8 },
     // An adaptive optimiser's first steps are large enough without it.
     warmupBiasLr: auto || optimizer === "adamw" ? 0 : 0.1,
-    ...{ nominalBatch: nominalBatch(batch, trainImages), clipNorm: 10 },
+    ...{ nominalBatch: nominalBatch(batch, trainImages * epochs), clipNorm: 10 },
     ...{ emaDecay: 0.9999, emaUpdates: 2_000 },
     gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
     augmentation: augmentationOf(settings.augmentation, epochs),
@@ -64,13 +69,12 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
 const learningRate = (optimizer: "adamw" | "sgd" | "musgd", classes: number): number =>
   optimizer === "adamw" ? Math.round(((0.002 * 5) / (4 + classes)) * 1e6) / 1e6 : 0.01;
 
-/** The engine warms up for a hundred steps at least, which would be all of a short run. */
 const warmupEpochs = (iterations: number, epochs: number): number =>
   iterations < SHORT_ITERATIONS ? 0 : Math.min(3, epochs / 10);
 
-/** Images between two steps of the optimiser; in a small set some steps an epoch are left. */
-const nominalBatch = (batch: number, trainImages: number): number =>
-  Math.max(batch, Math.min(NOMINAL_BATCH, Math.floor(trainImages / STEPS_MIN)));
+/** Images between two steps of the optimiser, of so many that the run sees. */
+const nominalBatch = (batch: number, images: number): number =>
+  Math.max(batch, Math.min(NOMINAL_BATCH, Math.floor(images / RUN_STEPS_MIN)));
 
 export interface Memory {
   device: Device;
@@ -91,7 +95,7 @@ export async function automaticBatch(
   const share = memory.device === "cuda" ? GPU_SHARE : CPU_SHARE;
   const budget = memory.freeBytes * share;
   const most = memory.device === "cuda" ? BATCH_MAX : BATCH_MAX_CPU;
-  const enough = Math.max(BATCH_SMALL, trainImages / STEPS_MIN);
+  const enough = Math.max(BATCH_SMALL, trainImages / EPOCH_STEPS_MIN);
   const bound = powerOfTwo(Math.min(most, trainImages, enough));
   const [one, two] = [await probe(1), bound > 1 ? await probe(2) : null];
   if (one === null || two === null || two > budget) return 1;

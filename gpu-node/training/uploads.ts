@@ -13,6 +13,8 @@ import type { RunFolder } from "./run-folder.ts";
 
 /** Uploads of checkpoints take at most this share of the time. */
 const SHARE = 0.1;
+/** After one that did not arrive, not every short epoch is for another. */
+const AGAIN_MS = 30_000;
 
 export interface UploadOptions {
   folder: RunFolder;
@@ -38,18 +40,26 @@ export class CheckpointUploads {
     return this.#last;
   }
 
-  /** Begins an upload where it is time for one; the training goes on meanwhile. */
+  /**
+   * Begins an upload where it is time for one; the training goes on meanwhile, and also where it
+   * does not arrive.
+   */
   async offer(state: RunState): Promise<void> {
     if (this.#running || performance.now() < this.#dueAt) return;
-    const packed = await this.#pack(state);
-    this.#running = this.#send(packed)
-      .catch((thrown: unknown) => {
-        const { log } = this.#options.context;
-        log.warning("checkpoint_not_uploaded", { error: thrown });
-      })
-      .finally(() => {
-        this.#running = null;
-      });
+    const failed = (thrown: unknown) => {
+      this.#dueAt = performance.now() + Math.max(AGAIN_MS, this.#options.everyMs / 10);
+      this.#options.context.log.warning("checkpoint_not_uploaded", { error: thrown });
+    };
+    try {
+      const packed = await this.#pack(state);
+      this.#running = this.#send(packed)
+        .catch(failed)
+        .finally(() => {
+          this.#running = null;
+        });
+    } catch (thrown) {
+      failed(thrown);
+    }
   }
 
   /** Uploads the newest checkpoint, now. Fails where it does not arrive. */

@@ -28,7 +28,7 @@ import {
  * `page`: something on the way answers for the service, as if all were well. `stall`: it is never
  * answered.
  */
-export type Fault = "drop" | "drop_after" | "page" | "stall" | 500 | 429 | 401;
+export type Fault = "drop" | "drop_after" | "page" | "stall" | 500 | 429 | 401 | 403;
 
 export interface ServedTask {
   id: string;

@@ -116,7 +116,8 @@ async function store(
       FROM (SELECT id FROM training_run WHERE ${own} AND state IN ${from}) r,
         jsonb_array_elements(${given(uniqueEpochs(result))}) one
     ON CONFLICT (run_id, epoch) DO UPDATE SET record = excluded.record
-      WHERE e.record <> excluded.record RETURNING epoch`;
+      -- Of a long run the result has less than what was told when an epoch was new.
+      WHERE NOT e.record @> excluded.record RETURNING epoch`;
   // The trainer tells them all: others are of an attempt that was lost, and of weights that are.
   const lost = sql`
     DELETE FROM training_epoch WHERE ${result !== null}::boolean

@@ -297,6 +297,18 @@ describe("models in memory", () => {
     await predictors.clear();
   });
 
+  it("are there for the others when who asked first gives up", async () => {
+    const predictors = open(() => {});
+    const asked = model({ image_size: 32 });
+    const first = new AbortController();
+    const gone = predictors.use(asked, first.signal, async () => "first");
+    const stays = looked(predictors, asked);
+    first.abort();
+    await expect(gone).rejects.toThrow(/abort/);
+    expect(await stays).toBe(asked.model_id);
+    await predictors.clear();
+  });
+
   it("are warm after a look", async () => {
     const asked = model();
     const outcome = await runTask("warm", { model: asked }, context);

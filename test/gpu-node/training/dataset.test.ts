@@ -1,7 +1,15 @@
 // Datasets as the engine maps them. Goal: every box lies where its object is, at any size; frames
 // of videos and stills are decoded once; what cannot be made is said and leaves nothing behind.
 
-import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import {
+  mkdirSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  utimesSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
@@ -11,6 +19,7 @@ import {
   fitted,
   prepareDataset,
   scaledBoxes,
+  sweepDatasets,
   whyUnfit,
 } from "../../../gpu-node/training/dataset.ts";
 import { ExportManifest, type ObjectSource } from "../../../shared/tasks.ts";
@@ -175,6 +184,33 @@ describe("preparing", () => {
       retryable: true,
       message: expect.stringMatching(/disk is full: the dataset needs \d+\.\d GiB/),
     });
+  });
+});
+
+describe("datasets of before", () => {
+  const folder = () => join(dir, "training/datasets");
+  /** Three of a hundred bytes each: `a` was used longest ago. */
+  function three() {
+    mkdirSync(folder(), { recursive: true });
+    for (const [age, name] of ["c", "b", "a"].entries()) {
+      writeFileSync(join(folder(), `${name}.rgb`), Buffer.alloc(100));
+      writeFileSync(join(folder(), `${name}.rgb.json`), "[]");
+      utimesSync(join(folder(), `${name}.rgb`), 1_000_000, 1_000_000 - age);
+    }
+  }
+
+  it.each([
+    ["stay where there is room", ["d"], { bytes: 50, free: 50 }, ["a", "b", "c"]],
+    ["make room, the one used longest ago first", ["d"], { bytes: 50, free: 0 }, ["b", "c"]],
+    ["make room, as many as it takes", ["d"], { bytes: 150, free: 0 }, ["c"]],
+    ["that are needed stay", ["a"], { bytes: 150, free: 0 }, ["a", "c"]],
+    ["stay where even all of them would not do", ["d"], { bytes: 301, free: 0 }, ["a", "b", "c"]],
+  ])("%s", async (_name, needed, room, left) => {
+    three();
+    await sweepDatasets(folder(), needed, room);
+    expect(readdirSync(folder()).sort()).toEqual(
+      left.flatMap((name) => [`${name}.rgb`, `${name}.rgb.json`]),
+    );
   });
 });
 

@@ -72,6 +72,12 @@ describe("charts", () => {
     await expectShown(await resultsChart(bare));
   });
 
+  it("have no room below nothing for what is never less", () => {
+    expect(rangeOf([[0, 0]], 0.05, 0)).toEqual({ least: 0, most: 0.05 });
+    expect(rangeOf([[1, 3]], 0.05, 0)).toEqual({ least: 0.9, most: 3.1 });
+    expect(rangeOf([[Number.NaN], []], 0.05, 0)).toEqual({ least: 0, most: 1 });
+  });
+
   it.each([1, 3, 26, 100])("show the confusion of %d classes", async (classes) => {
     await expectShown(await confusionChart(scores(classes), names(classes)));
   });

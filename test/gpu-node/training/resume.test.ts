@@ -91,6 +91,25 @@ describe.skipIf(!native)("a run that was stopped", { timeout: 120_000 }, () => {
   });
 });
 
+describe.skipIf(!native)("a run that is stopped while the store takes no checkpoint", () => {
+  it("hands in its model, and stays on its node", { timeout: 60_000 }, async () => {
+    const { payload } = await drawnDataset(service, settings, few);
+    const here = machine(service);
+    service.fault(/checkpoint\.bundle$/, 403);
+    const outcome = await here.attempt(payload, ({ detail, cancel }) => {
+      if (detail.epoch === 1) cancel();
+    });
+    expect(resultOf(outcome)).toMatchObject({
+      ...{ stopped: true, checkpoint: null },
+      model: { weights: { key: expect.any(String) } },
+    });
+    expect(here.lines().join("\n")).toMatch(/checkpoint could not be handed in: .*403/);
+    const result = await here.finish(payload);
+    expect(result.history.map(({ epoch }) => epoch)).toEqual([1, 2, 3]);
+    expect(here.lines().join("\n")).toMatch(/Resumed at epoch/);
+  });
+});
+
 describe.skipIf(!native)("a node that drains", { timeout: 120_000 }, () => {
   it("hands in where the run is and gives the task back; here or elsewhere it goes on", async () => {
     const { payload } = await drawnDataset(service, settings, few);

@@ -48,9 +48,21 @@ describe("the optimiser", () => {
   it("steps often enough in a small set, and begins at full speed in a short run", () => {
     const small = { classes: 2, trainImages: 24, batch: 4 };
     expect(trainingOptions(settings({ epochs: 10 }), small)).toMatchObject({
-      nominalBatch: 6,
+      nominalBatch: 4,
       warmupEpochs: 0,
     });
+    // 50 epochs on 30 to 200 pictures: a step a batch, and the first one as large as the others.
+    for (const [trainImages, batch] of [
+      [30, 4],
+      [30, 8],
+      [100, 8],
+      [200, 16],
+    ] as const) {
+      const options = trainingOptions(settings(), { classes: 2, trainImages, batch });
+      expect(options).toMatchObject({ nominalBatch: batch, warmupEpochs: 0 });
+    }
+    // From a thousand steps on a warm-up is a small part of them.
+    expect(trainingOptions(settings(), { ...small, trainImages: 80 }).warmupEpochs).toBe(3);
     // Gradients are never gathered over less than a batch.
     const tiny = { classes: 2, trainImages: 8, batch: 8 };
     expect(trainingOptions(settings(), tiny).nominalBatch).toBe(8);
@@ -89,9 +101,11 @@ describe("the automatic batch", () => {
     // A GPU of 80 GiB takes the most there is, one of 8 what two thirds of it hold.
     ["cuda", 80, 0.5, 0.3, 5_000, 64],
     ["cuda", 8, 0.5, 0.3, 5_000, 8],
-    ["cuda", 8, 0.5, 0.3, 40, 8],
+    ["cuda", 8, 0.5, 0.3, 40, 4],
     ["cuda", 1, 0.5, 0.3, 5_000, 1],
-    ["cuda", 80, 0.5, 0.3, 40, 8],
+    ["cuda", 80, 0.5, 0.3, 40, 4],
+    ["cuda", 80, 0.5, 0.3, 200, 8],
+    ["cuda", 80, 0.5, 0.3, 1_000, 32],
     ["cuda", 80, 0.5, 0.3, 6, 4],
     ["cuda", 80, 0.5, 0.3, 3, 2],
     ["cuda", 80, 0.5, 0.3, 1, 1],

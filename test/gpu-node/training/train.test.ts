@@ -56,6 +56,13 @@ describe.skipIf(!native)("a training", { timeout: 120_000 }, () => {
       ...["pr_curve.png", "results.csv", "results.png", "train.log", "train_batch0.jpg"],
       ...["val_batch0_labels.jpg", "val_batch0_pred.jpg"],
     ]);
+    const written = result.artifacts.find(({ name }) => name === "args.json");
+    expect(JSON.parse(object(written?.key ?? "").toString())).toMatchObject({
+      ...{ run_id: payload.run_id, settings: payload.settings, resolved: result.resolved },
+      options: { optimizer: "adamw", augmentation: { mosaic: 1 } },
+      dataset: { classes: ["disc", "square"], images: { train: 6, val: 3 } },
+      machine: { torch: expect.stringMatching(/^\d/), threads: expect.any(Number) },
+    });
     for (const { name, key, bytes, content_type } of result.artifacts) {
       expect([name, object(key).length]).toEqual([name, bytes]);
       if (!content_type.startsWith("image/")) continue;

@@ -199,6 +199,18 @@ describe("POST /train", () => {
 });
 
 describe("a run that succeeds", () => {
+  it("keeps of its epochs what was told of them where the result has less", async () => {
+    const runId = await w.train({ name: "Long", epochs: 2 });
+    const task = await w.claimed();
+    const whole = [epoch(1, 0.3), epoch(2, 0.6)];
+    expect((await w.report(task, { epoch: 2, recent: whole })).status).toBe(200);
+    const [first, second] = whole as [RunEpoch, RunEpoch];
+    const thin = { ...first, metrics: { mAP50: 0.3, "mAP50-95": first.metrics["mAP50-95"] ?? 0 } };
+    const done = await w.result(task, [thin, second]);
+    await w.finish(task, { outcome: "finished", result: done });
+    expect(await w.admin.ok("GET", `/train/${runId}/epochs`)).toEqual(whole);
+  });
+
   it("registers its model with the metrics of its best epoch, once", async () => {
     const runId = await w.train({ name: "Best", epochs: 3 });
     const task = await w.claimed();
