@@ -51,7 +51,7 @@ const METADATA = "run";
 const PER_CLASS = "per_class/";
 const HEADER_BYTES_MAX = 100_000_000;
 
-/** Metrics that a history holds: what a checkpoint, and the service, take of a run without strain. */
+/** Metrics that a history holds: what checkpoints and the service take of a run without strain. */
 const METRICS_MAX = 200_000;
 const EPOCHS_WHOLE = 20;
 

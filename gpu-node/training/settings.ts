@@ -52,7 +52,7 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
   const iterations = iterationsOf(trainImages, batch, epochs);
   const long = iterations > LONG_ITERATIONS;
   const optimizer = settings.optimizer === "auto" ? (long ? "musgd" : "adamw") : settings.optimizer;
-  const lr0 = settings.learning_rate ?? learningRate(optimizer, classes);
+  const lr0 = settings.learning_rate ?? learningRate(optimizer, classes, settings);
   return {
     ...{ optimizer, epochs, batch, imageSize: settings.image_size, lr0, lrf: 0.01, cosine: false },
     momentum: auto || optimizer === "adamw" ? 0.9 : 0.937,
@@ -66,8 +66,23 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
   };
 }
 
-const learningRate = (optimizer: "adamw" | "sgd" | "musgd", classes: number): number =>
-  optimizer === "adamw" ? Math.round(((0.002 * 5) / (4 + classes)) * 1e6) / 1e6 : 0.01;
+/**
+ * AdamW's of the description is for weights that know something. From scratch a small variant takes
+ * more: on a hundred drawn pictures, 40 epochs of batch 8, mAP50 was 0.23 at 0.0014, 0.44 at 0.004.
+ */
+const SCRATCH = { factor: 3, most: 0.004, variants: ["det26n", "det26s"] as readonly string[] };
+
+function learningRate(
+  optimizer: "adamw" | "sgd" | "musgd",
+  classes: number,
+  { pretrained, variant }: Pick<TrainSettings, "pretrained" | "variant">,
+): number {
+  if (optimizer !== "adamw") return 0.01;
+  const tuning = (0.002 * 5) / (4 + classes);
+  const isBold = pretrained === null && SCRATCH.variants.includes(variant);
+  const rate = isBold ? Math.min(SCRATCH.most, SCRATCH.factor * tuning) : tuning;
+  return Math.round(rate * 1e6) / 1e6;
+}
 
 const warmupEpochs = (iterations: number, epochs: number): number =>
   iterations < SHORT_ITERATIONS ? 0 : Math.min(3, epochs / 10);

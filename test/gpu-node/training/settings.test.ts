@@ -33,8 +33,20 @@ describe("the optimiser", () => {
     [{ epochs: 50, learning_rate: 0.004 }, shape, "adamw", 0.004, 0.9, 0],
     [{ epochs: 500, learning_rate: 0.004 }, shape, "musgd", 0.004, 0.9, 0],
   ] as const)("%j on %j is %s at %d", (asked, of, optimizer, lr0, momentum, warmupBiasLr) => {
-    const options = trainingOptions(settings(asked), of);
+    const pretrained = { weights_id: "00000000-0000-4000-8000-000000000000" };
+    const options = trainingOptions(settings({ ...asked, pretrained }), of);
     expect(options).toMatchObject({ optimizer, lr0, momentum, warmupBiasLr });
+  });
+
+  it.each([
+    [{}, 3, 0.004],
+    [{}, 1, 0.004],
+    [{ variant: "det26s" }, 80, 0.000357],
+    [{ variant: "det26m" }, 3, 0.001429],
+    [{ learning_rate: 0.001 }, 3, 0.001],
+    [{ optimizer: "sgd" }, 3, 0.01],
+  ] as const)("%j from scratch, %d classes, begins at %d", (asked, classes, lr0) => {
+    expect(trainingOptions(settings(asked), { ...shape, classes }).lr0).toBe(lr0);
   });
 
   it("has the description's other defaults", () => {

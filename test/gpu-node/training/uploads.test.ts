@@ -1,5 +1,5 @@
-// What a run keeps and sends beside its training, without an engine. Goal: a store or a disk that is
-// away never ends a training nor slows it, and a run of any length stays of a size that travels.
+// What a run keeps and sends beside its training, without an engine. Goal: a store or a disk that
+// is away never ends a training nor slows it, and a run of any length is of a size that travels.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
