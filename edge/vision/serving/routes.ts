@@ -3,6 +3,7 @@
 import type { App } from "../../http/app.ts";
 import { API, type Parts } from "../auth/parts.ts";
 import { authenticate } from "../auth/scope.ts";
+import { letPass } from "../projects/form.ts";
 import { addPredictions } from "./predict-routes.ts";
 import { addServe } from "./serve-routes.ts";
 
@@ -11,6 +12,12 @@ const GUARDED = ["/predict/*", "/serve/*", "/models/:model_id/activate"];
 /** Registers the routes on the service. */
 export function addServingRoutes(app: App<Parts>) {
   for (const path of GUARDED) app.use(`${API}${path}`, authenticate());
+  // A query that is refused leaves its body unread, and its sender would not see why.
+  app.use(`${API}/predict/*`, async (context, next) => {
+    await next();
+    const { raw } = context.req;
+    if (context.error && !raw.bodyUsed) await letPass(raw);
+  });
   addPredictions(app);
   addServe(app);
 }
