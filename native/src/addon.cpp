@@ -2,6 +2,7 @@
 // settles promises. A failed call rejects; nothing here ends the process.
 #include <napi.h>
 
+#include <mutex>
 #include <optional>
 
 #include "async.h"
@@ -79,6 +80,7 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
     options.interrupted = interrupted_;
     mailbox_ = std::make_unique<Mailbox>(env);
     thread_ = std::make_unique<Thread>();
+    Endings::add(env, this, [this] { abandon(); });
     // Runs before Node frees what the thread sends to.
     napi_add_env_cleanup_hook(env, &Handle::endOf, this);
     const auto make = [this, options = std::move(options)](Reporter&) {
@@ -107,7 +109,7 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
   }
 }
 
-/** Of an object that is not to be: what was begun ends. */
+/** Of an object that is not to be, or no more: what was begun ends. */
 void Handle::abandon() {
   if (!thread_) return;
   napi_remove_env_cleanup_hook(env_, &Handle::endOf, this);
@@ -118,6 +120,7 @@ Handle::~Handle() { abandon(); }
 
 /** Ends the thread within a step, and the engine with it. */
 void Handle::end() {
+  Endings::remove(this);
   closed_ = true;
   *interrupted_ = true;
   if (thread_) thread_->post([this] { engine_.reset(); });
@@ -503,6 +506,7 @@ Napi::Value assignTargetsJs(const Napi::CallbackInfo& info) {
 
 Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   exports["Engine"] = Handle::define(env);
+  Endings::atExit(env);
   exports["describe"] = Napi::Function::New(env, describeJs, "describe");
   exports["alive"] = Napi::Function::New(env, aliveJs, "alive");
   exports["evaluateDetections"] =

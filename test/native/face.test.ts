@@ -297,8 +297,9 @@ describe.skipIf(!native)("the face of the engine", () => {
     }
   });
 
-  it("leaves the old file where the folder is not to be written to", async () => {
-    if (process.getuid?.() === 0) return; // Root may write anywhere.
+  // Root may write anywhere.
+  const isRoot = process.getuid?.() === 0;
+  it.skipIf(isRoot)("leaves nothing in a folder that is not to be written to", async () => {
     await withEngine({}, async (engine, folder) => {
       chmodSync(folder, 0o500);
       const saved = engine.save(join(folder, "model"), {});
@@ -321,7 +322,7 @@ describe.skipIf(!native)("the face of the engine", () => {
         for (const image of dataset.images) image.boxes = Float32Array.from(image.boxes);
         const begin = (onProgress) => {
           const engine = new native.Engine(options);
-          engine.setDataset("train", dataset);
+          engine.setDataset("train", dataset).catch(() => {});
           return { engine, epoch: engine.trainEpoch({ epoch: 0, from: 0 }, onProgress) };
         };`;
       const exits = `${open} begin(() => { console.log("under way"); process.exit(0); });`;
