@@ -220,9 +220,10 @@ export class Engine {
 
   setDataset(split: "train" | "val", dataset: Dataset): Promise<void>;
   /**
-   * Trains one epoch from its batch `from`. `interrupt` abandons the step under way, of which nothing
-   * stays; the epoch resolves with what was done before it, and goes on from `batch` to the bits of
-   * one that nobody interrupted. What `onProgress` throws ends it and is what it rejects with.
+   * Trains one epoch from its batch `from`. `interrupt` abandons the step under way, of which
+   * nothing stays; the epoch resolves with what was done before it, and goes on from `batch` to the
+   * bits of one that nobody interrupted. What `onProgress` throws ends it and is what it rejects
+   * with.
    */
   trainEpoch(
     options: { epoch: number; from: number },

@@ -4,7 +4,6 @@
 
 #include <mutex>
 #include <optional>
-#include <set>
 
 #include "async.h"
 #include "convert.h"
@@ -18,8 +17,6 @@ class Handle : public Napi::ObjectWrap<Handle> {
   static Napi::Function define(Napi::Env env);
   explicit Handle(const Napi::CallbackInfo& info);
   ~Handle() override;
-  /** Ends every engine of a Node: one that computed on while torch is freed would crash. */
-  static void endAll(Napi::Env env);
 
  private:
   using Info = const Napi::CallbackInfo&;
@@ -49,8 +46,9 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Value writes(Info info, Work work);
 
   void end();
-  static void endAtExit(void* handle) { static_cast<Handle*>(handle)->end(); }
   void abandon();
+  /** The hook: Node finds it again, to remove it, by this very function. */
+  static void endOf(void* handle) { static_cast<Handle*>(handle)->end(); }
   void begin(int64_t serial);
   /** Ends the call while it is the one under way. */
   void interruptOnly(int64_t serial);
@@ -74,18 +72,6 @@ class Handle : public Napi::ObjectWrap<Handle> {
   Napi::Env env_;
 };
 
-/** Handles whose thread runs; of every Node in the process. */
-struct Running {
-  std::mutex mutex;
-  std::set<Handle*> handles;
-};
-
-Running& running() {
-  // Never freed: a handle may outlive every static.
-  static auto* const kept = new Running();
-  return *kept;
-}
-
 Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info), env_(info.Env()) {
   const Napi::Env env = info.Env();
   try {
@@ -94,12 +80,9 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
     options.interrupted = interrupted_;
     mailbox_ = std::make_unique<Mailbox>(env);
     thread_ = std::make_unique<Thread>();
-    // Runs before Node frees what the thread sends to; `process.exit` runs `endAll` instead.
-    napi_add_env_cleanup_hook(env, &Handle::endAtExit, this);
-    {
-      const std::lock_guard<std::mutex> lock(running().mutex);
-      running().handles.insert(this);
-    }
+    Endings::add(env, this, [this] { abandon(); });
+    // Runs before Node frees what the thread sends to.
+    napi_add_env_cleanup_hook(env, &Handle::endOf, this);
     const auto make = [this, options = std::move(options)](Reporter&) {
       try {
         engine_ = std::make_unique<Engine>(options);
@@ -126,23 +109,10 @@ Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info),
   }
 }
 
-void Handle::endAll(Napi::Env env) {
-  std::vector<Handle*> ours;
-  {
-    const std::lock_guard<std::mutex> lock(running().mutex);
-    for (Handle* handle : running().handles)
-      if (static_cast<napi_env>(handle->env_) == env) ours.push_back(handle);
-  }
-  for (Handle* handle : ours) {
-    napi_remove_env_cleanup_hook(env, &Handle::endAtExit, handle);
-    handle->end();
-  }
-}
-
-/** Of an object that is not to be: what was begun ends. */
+/** Of an object that is not to be, or no more: what was begun ends. */
 void Handle::abandon() {
   if (!thread_) return;
-  napi_remove_env_cleanup_hook(env_, &Handle::endAtExit, this);
+  napi_remove_env_cleanup_hook(env_, &Handle::endOf, this);
   end();
 }
 
@@ -150,10 +120,7 @@ Handle::~Handle() { abandon(); }
 
 /** Ends the thread within a step, and the engine with it. */
 void Handle::end() {
-  {
-    const std::lock_guard<std::mutex> lock(running().mutex);
-    running().handles.erase(this);
-  }
+  Endings::remove(this);
   closed_ = true;
   *interrupted_ = true;
   if (thread_) thread_->post([this] { engine_.reset(); });
@@ -539,10 +506,7 @@ Napi::Value assignTargetsJs(const Napi::CallbackInfo& info) {
 
 Napi::Object initialize(Napi::Env env, Napi::Object exports) {
   exports["Engine"] = Handle::define(env);
-  const Napi::Object process = env.Global().Get("process").As<Napi::Object>();
-  const auto end = [](const Napi::CallbackInfo& info) { Handle::endAll(info.Env()); };
-  process.Get("once").As<Napi::Function>().Call(
-      process, {Napi::String::New(env, "exit"), Napi::Function::New(env, end, "endEngines")});
+  Endings::atExit(env);
   exports["describe"] = Napi::Function::New(env, describeJs, "describe");
   exports["alive"] = Napi::Function::New(env, aliveJs, "alive");
   exports["evaluateDetections"] =

@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -61,6 +62,45 @@ class Thread {
   std::deque<std::function<void()>> jobs_;
   bool ending_ = false;
   std::thread thread_;
+};
+
+/**
+ * What has to end before the process does: `process.exit` runs no cleanup hook, and would take
+ * torch's own things away under a thread that computes. By environment: a worker's exit is its own.
+ */
+class Endings {
+ public:
+  static void add(napi_env env, const void* owner, std::function<void()> end) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    all_[owner] = {env, std::move(end)};
+  }
+  static void remove(const void* owner) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    all_.erase(owner);
+  }
+  /** Has those of the environment end once JS says that the process does. */
+  static void atExit(Napi::Env env) {
+    const Napi::Value process = env.Global().Get("process");
+    if (!process.IsObject()) return;
+    const Napi::Value on = process.As<Napi::Object>().Get("on");
+    if (!on.IsFunction()) return;
+    const auto ended = Napi::Function::New(env, [](const Napi::CallbackInfo& info) {
+      for (const auto& end : of(info.Env())) end();
+    });
+    on.As<Napi::Function>().Call(process, {Napi::String::New(env, "exit"), ended});
+  }
+
+ private:
+  static std::vector<std::function<void()>> of(napi_env env) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<std::function<void()>> found;
+    for (const auto& [owner, ending] : all_)
+      if (ending.first == env) found.push_back(ending.second);
+    return found;
+  }
+
+  static inline std::mutex mutex_;
+  static inline std::map<const void*, std::pair<napi_env, std::function<void()>>> all_;
 };
 
 /** A JS error of an engine. With `caller`, an error made where the call was, it has its stack. */

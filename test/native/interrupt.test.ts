@@ -1,5 +1,5 @@
-// What an interrupt abandons. Goal: it does not wait for the step under way, which takes seconds on a
-// CPU, and leaves nothing of it: going on comes to the bits of a run that nobody interrupted.
+// What an interrupt abandons. Goal: it does not wait for the step under way, which takes seconds on
+// a CPU, and leaves nothing of it: going on comes to the bits of a run that nobody interrupted.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
