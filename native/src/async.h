@@ -87,8 +87,8 @@ class Mailbox {
   explicit Mailbox(Napi::Env env) {
     napi_value name = Napi::String::New(env, "vantage engine");
     const napi_status status =
-        napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr, nullptr,
-                                        &Mailbox::deliver, &function_);
+        napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr,
+                                        nullptr, &Mailbox::deliver, &function_);
     if (status != napi_ok) throw EngineError("internal", "Node makes no thread-safe function");
     napi_unref_threadsafe_function(env, function_);
   }
@@ -139,11 +139,13 @@ struct Call {
   Napi::FunctionReference progress;
 };
 
-/** Progress of a call. What the main thread does not get to in time is dropped, never waited for. */
+/** Progress of a call. What Node does not get to in time is dropped, never waited for. */
 class Reporter {
  public:
   Reporter(Mailbox& mailbox, std::shared_ptr<Call> call)
-      : mailbox_(mailbox), call_(std::move(call)), pending_(std::make_shared<std::atomic<int>>(0)) {}
+      : mailbox_(mailbox),
+        call_(std::move(call)),
+        pending_(std::make_shared<std::atomic<int>>(0)) {}
 
   template <typename Value>
   void operator()(Value value) {

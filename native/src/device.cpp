@@ -76,7 +76,8 @@ int64_t gpuBytes() {
   int64_t sum = 0;
 #ifdef VANTAGE_GPU
   for (int at = 0; at < static_cast<int>(torch::cuda::device_count()); ++at)
-    sum += allocated(static_cast<c10::DeviceIndex>(at), [](const auto& stat) { return stat.current; });
+    sum += allocated(static_cast<c10::DeviceIndex>(at),
+                     [](const auto& stat) { return stat.current; });
 #endif
   return sum;
 }
