@@ -1,6 +1,6 @@
 // The only way to the addon. To be called in child processes alone: torch brings another OpenSSL
-// than Node's, and a fault of CUDA must not take the supervisor down. Their environment sets
-// OPENBLAS_NUM_THREADS=1 and GOMP_SPINCOUNT=1000: the engine has threads of its own.
+// than Node's, and a fault of CUDA must not take the supervisor down. Their environment has
+// ENGINE_ENVIRONMENT: the engine has threads of its own.
 
 import { existsSync } from "node:fs";
 import { createRequire } from "node:module";

@@ -29,7 +29,8 @@ foreach(_folder "${_root}/lib" "${_root}/lib/${CMAKE_LIBRARY_ARCHITECTURE}")
 endforeach()
 if(NOT VANTAGE_TORCH_LIBRARIES OR NOT EXISTS "${_include}/ATen/ATen.h")
   message(FATAL_ERROR "No libtorch in ${_root}. To have it: apt-get install "
-                      "--no-install-recommends libtorch-dev libopenblas0-pthread, or set TORCH_ROOT.")
+                      "--no-install-recommends libtorch-dev libopenblas0-pthread, "
+                      "or set TORCH_ROOT.")
 endif()
 
 set(_api "${_include}/torch/csrc/api/include")

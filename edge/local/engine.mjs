@@ -100,7 +100,7 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
     }
     const started = performance.now();
     const seconds = () => Math.round((performance.now() - started) / 1000);
-    say("Building the training engine (once, about half a minute) …");
+    say("Building the training engine (once, about a minute) …");
     // Another torch would leave things of the last one.
     if (known().split(" ")[0] !== stamp.split(" ")[0]) rmSync(paths.into, FOREVER);
     rmSync(paths.addon, FOREVER);
@@ -155,7 +155,7 @@ async function lock(path) {
         if (error.code !== "EEXIST") throw error;
       }
       const [pid, began] = holder(path);
-      // It was killed, or the machine was: numbers of processes come again, their beginnings do
+      // It was killed, or the machine was. Numbers of processes come again, their beginnings do
       // not.
       if (pid && beginning(pid) !== began) rmSync(path, { force: true });
       else await new Promise((resolve) => setTimeout(resolve, LOCK_POLL_MS));

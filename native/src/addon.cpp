@@ -1,5 +1,5 @@
-// The face of native/index.d.ts: reads arguments on Node's thread, has the engine's do the work, and
-// settles promises. A failed call rejects; nothing here ends the process.
+// The face of native/index.d.ts: reads arguments on Node's thread, has the engine's do the work,
+// and settles promises. A failed call rejects; nothing here ends the process.
 #include <napi.h>
 
 #include <mutex>
@@ -167,7 +167,8 @@ Napi::Promise Handle::call(Napi::Env env, const Napi::Value& onProgress, Work wo
   if (waiting_++ == 0) mailbox_->keepAlive(env, true);
   Ref();
   const auto settle = [this](auto&& settled) {
-    mailbox_->send([this, settled = std::forward<decltype(settled)>(settled)](Napi::Env in) mutable {
+    mailbox_->send([this, settled = std::forward<decltype(settled)>(settled)](
+                       Napi::Env in) mutable {
       const Napi::HandleScope scope(in);
       if (--waiting_ == 0 && mailbox_) mailbox_->keepAlive(in, false);
       settled(in);

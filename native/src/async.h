@@ -128,8 +128,8 @@ class Mailbox {
   explicit Mailbox(Napi::Env env) {
     napi_value name = Napi::String::New(env, "vantage engine");
     const napi_status status =
-        napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr, nullptr,
-                                        &Mailbox::deliver, &function_);
+        napi_create_threadsafe_function(env, nullptr, nullptr, name, 0, 1, nullptr, nullptr,
+                                        nullptr, &Mailbox::deliver, &function_);
     if (status != napi_ok) throw EngineError("internal", "Node makes no thread-safe function");
     napi_unref_threadsafe_function(env, function_);
   }
@@ -197,7 +197,7 @@ struct Call {
   std::optional<Napi::Error> failed;
 };
 
-/** Progress of a call. What the main thread does not get to in time is dropped, never waited for. */
+/** Progress of a call. What Node does not get to in time is dropped, never waited for. */
 class Reporter {
  public:
   /** `stop` ends the call; it is called on Node's thread where the caller's progress throws. */

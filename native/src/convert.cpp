@@ -100,10 +100,12 @@ Augmentation readAugmentation(const Fields& from) {
   augmentation.shear = from.number("shear", 0, 89);
   augmentation.closeMosaic = from.integer("closeMosaic", 0, kIntMax);
   const std::vector<Napi::Value> hsv = from.list("hsv");
-  if (hsv.size() != augmentation.hsv.size()) refuseArgument(from.at("hsv"), "must be three numbers");
+  if (hsv.size() != augmentation.hsv.size())
+    refuseArgument(from.at("hsv"), "must be three numbers");
   for (size_t at = 0; at < hsv.size(); ++at) {
     const double value = hsv[at].IsNumber() ? hsv[at].ToNumber().DoubleValue() : -1;
-    if (!(value >= 0 && value <= 1)) refuseArgument(from.at("hsv"), "must be three numbers in 0 to 1");
+    if (!(value >= 0 && value <= 1))
+      refuseArgument(from.at("hsv"), "must be three numbers in 0 to 1");
     augmentation.hsv[at] = value;
   }
   return augmentation;
@@ -124,7 +126,8 @@ TrainingSettings readTraining(const Fields& from) {
   settings.epochs = from.integer("epochs", 1, 1e6);
   settings.batch = from.integer("batch", 1, 4096);
   settings.imageSize = from.integer("imageSize", 32, 8192);
-  if (settings.imageSize % 32 != 0) refuseArgument(from.at("imageSize"), "must be a multiple of 32");
+  if (settings.imageSize % 32 != 0)
+    refuseArgument(from.at("imageSize"), "must be a multiple of 32");
   settings.lr0 = positive("lr0");
   settings.lrf = positive("lrf");
   settings.cosine = from.flag("cosine");
@@ -221,7 +224,8 @@ void refuseArgument(const std::string& where, const std::string& why) {
 }
 
 Fields::Fields(const Napi::Value& value, std::string path) : path_(std::move(path)) {
-  if (!value.IsObject()) refuseArgument(path_.empty() ? "the argument" : path_, "must be an object");
+  if (!value.IsObject())
+    refuseArgument(path_.empty() ? "the argument" : path_, "must be an object");
   object_ = value.As<Napi::Object>();
 }
 
@@ -302,7 +306,8 @@ EngineOptions readOptions(const Napi::Value& value) {
   EngineOptions options;
   options.graph = readGraph(from.object("graph"));
   options.device = from.text("device");
-  if (options.device != "cpu" && options.device != "cuda") refuseArgument("device", "is cpu or cuda");
+  if (options.device != "cpu" && options.device != "cuda")
+    refuseArgument("device", "is cpu or cuda");
   options.seed = static_cast<int64_t>(from.number("seed", 0, 9007199254740991.0));
   options.threads = from.integer("threads", 1, 1024);
   if (from.has("precision")) {
@@ -340,7 +345,8 @@ EvaluationInput readEvaluation(const Napi::Value& value) {
     input.truths.push_back(readTruths(truths, from.at("truths")));
   if (input.detections.size() != input.truths.size())
     refuseArgument("truths", "must be as many as detections");
-  const auto isClass = [&](float cls) { return cls >= 0 && cls < static_cast<float>(input.classes); };
+  const auto classes = static_cast<float>(input.classes);
+  const auto isClass = [&](float cls) { return cls >= 0 && cls < classes; };
   for (const auto& image : input.detections)
     for (const Found& found : image)
       if (!isClass(found.cls)) refuseArgument("detections", "name a class that is not there");

@@ -1,5 +1,5 @@
-// JS values to the engine's plain ones and back, on the main thread. Whatever is read is checked here
-// first: a wrong value fails with `bad_argument` and says where it was.
+// JS values to the engine's plain ones and back, on the main thread. Whatever is read is checked
+// here first: a wrong value fails with `bad_argument` and says where it was.
 #pragma once
 #include <napi.h>
 

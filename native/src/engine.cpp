@@ -47,7 +47,8 @@ at::ScalarType scalarOf(const std::string& dtype) {
       {"I8", at::kChar},
   };
   const auto found = types.find(dtype);
-  if (found == types.end()) throw EngineError("bad_weights", "weights of type " + dtype + " are not read");
+  if (found == types.end())
+    throw EngineError("bad_weights", "weights of type " + dtype + " are not read");
   return found->second;
 }
 
@@ -75,7 +76,9 @@ HeadValues headValues(const BranchMaps& maps) {
   return values;
 }
 
-bool says(const std::string& text, const char* what) { return text.find(what) != std::string::npos; }
+bool says(const std::string& text, const char* what) {
+  return text.find(what) != std::string::npos;
+}
 
 }  // namespace
 

@@ -1,5 +1,5 @@
-// Refuses a graph that the network could not run: whatever it gets past here has the shapes that its
-// nodes say. The limits are far beyond the family's.
+// Refuses a graph that the network could not run: whatever it gets past here has the shapes that
+// its nodes say. The limits are far beyond the family's.
 #include "graph.h"
 
 #include <set>
@@ -132,7 +132,8 @@ void checkMap(const Graph& graph, const std::string& name, int place, int channe
 }  // namespace
 
 void check(const Graph& graph) {
-  if (graph.nodes.empty() || graph.nodes.size() > kNodesMax) refuse("it", "has no or too many nodes");
+  if (graph.nodes.empty() || graph.nodes.size() > kNodesMax)
+    refuse("it", "has no or too many nodes");
   if (graph.nodes[0].op != Op::input) refuse("node 0", "must be the input");
   if (graph.classes < 1 || graph.classes > kClassesMax) refuse("it", "has impossible classes");
   std::set<std::string> names;

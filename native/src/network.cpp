@@ -1,5 +1,5 @@
-// Weights of a graph and the pass through it. A map is let go of once its last reader has run, so an
-// evaluation holds a few maps instead of all of them; in training autograd keeps what it needs.
+// Weights of a graph and the pass through it. A map is let go of once its last reader has run, so
+// an evaluation holds a few maps instead of all of them; in training autograd keeps what it needs.
 #include "network.h"
 
 #include <algorithm>
@@ -246,7 +246,8 @@ at::Tensor Network::run(const Node& node, int place, const std::vector<at::Tenso
 at::Tensor Network::convolve(const Node& node, int place, const at::Tensor& input, Pass pass) {
   const NamedTensor* of = &state_[first_[place]];
   const at::Tensor bias = node.normalized ? at::Tensor() : of[1].tensor;
-  at::Tensor map = at::conv2d(input, of[0].tensor, bias, node.step, node.kernel / 2, 1, node.groups);
+  const int padding = node.kernel / 2;
+  at::Tensor map = at::conv2d(input, of[0].tensor, bias, node.step, padding, 1, node.groups);
   if (node.normalized) {
     const bool stored = !pass.training || pass.moveStatistics;
     map = at::batch_norm(map, of[1].tensor, of[2].tensor, stored ? of[3].tensor : at::Tensor(),

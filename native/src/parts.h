@@ -1,6 +1,7 @@
-// What an engine holds, for the files that write its methods: engine.cpp (making, weights, forward),
-// trainer.cpp (steps, epochs, checkpoints), evaluation.cpp (datasets, evaluation, rendering). One
-// thread uses it, so nothing here is locked; `interrupted` alone is set from elsewhere.
+// What an engine holds, for the files that write its methods: engine.cpp (making, weights,
+// forward), trainer.cpp (steps, epochs, checkpoints), evaluation.cpp (datasets, evaluation,
+// rendering). One thread uses it, so nothing here is locked; `interrupted` alone is set from
+// elsewhere.
 #pragma once
 #include <memory>
 

@@ -165,7 +165,9 @@ class HeaderReader {
   }
 
   static void encode(uint32_t code, std::string& text) {
-    const auto tail = [&](int shift) { text += static_cast<char>(0x80 | ((code >> shift) & 0x3F)); };
+    const auto tail = [&](int shift) {
+      text += static_cast<char>(0x80 | ((code >> shift) & 0x3F));
+    };
     if (code < 0x80) {
       text += static_cast<char>(code);
     } else if (code < 0x800) {
@@ -216,7 +218,8 @@ StoredTensor readTensor(HeaderReader& reader, const std::string& name, const uin
     bytes = isEmpty ? 0 : bytes * side;
     tensor.shape.push_back(static_cast<int64_t>(side));
   }
-  if (bytes != offsets[1] - offsets[0]) refuse("tensor " + name + " has not the bytes of its shape");
+  if (bytes != offsets[1] - offsets[0])
+    refuse("tensor " + name + " has not the bytes of its shape");
   tensor.data = body + offsets[0];
   tensor.bytes = bytes;
   return tensor;
@@ -318,7 +321,7 @@ std::string headerOf(const std::vector<StoredTensor>& tensors,
 void writeAll(int file, const void* data, uint64_t bytes, const std::string& path) {
   const char* at = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t written = ::write(file, at, static_cast<size_t>(std::min<uint64_t>(bytes, 1 << 30)));
+    const ssize_t written = ::write(file, at, std::min<uint64_t>(bytes, 1 << 30));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("could not write", path);
     at += written;

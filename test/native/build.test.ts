@@ -1,5 +1,5 @@
-// The engine's build. Goal: what is loaded is what the sources say and lacks nothing; it is built once
-// however many ask, again when something changed, and a failure costs the capability alone.
+// The engine's build. Goal: what is loaded is what the sources say and lacks nothing; it is built
+// once however many ask, again when something changed, and a failure costs the capability alone.
 
 import { spawnSync } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
