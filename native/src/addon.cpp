@@ -1,236 +1,11 @@
-// The face of native/index.d.ts: reads arguments on Node's thread, has the engine's do the work,
-// and settles promises. A failed call rejects; nothing here ends the process.
+// The face of native/index.d.ts: reads arguments on Node's thread, has the engine's do the work, and
+// settles promises. A failed call rejects; nothing here ends the process.
 #include <napi.h>
 
-#include <mutex>
-#include <optional>
-#include <set>
-
-#include "async.h"
 #include "convert.h"
+#include "handle.h"
 
 namespace vantage {
-namespace {
-
-/** Node's object of an engine. The engine itself is made, used and freed on its own thread. */
-class Handle : public Napi::ObjectWrap<Handle> {
- public:
-  static Napi::Function define(Napi::Env env);
-  explicit Handle(const Napi::CallbackInfo& info);
-  ~Handle() override;
-  /** Ends every engine of a Node: one that computed on while torch is freed would crash. */
-  static void endAll(Napi::Env env);
-
- private:
-  using Info = const Napi::CallbackInfo&;
-  Napi::Value load(Info info);
-  Napi::Value save(Info info);
-  Napi::Value checkpoint(Info info);
-  Napi::Value restore(Info info);
-  Napi::Value setDataset(Info info);
-  Napi::Value trainEpoch(Info info);
-  Napi::Value interrupt(Info info);
-  Napi::Value evaluate(Info info);
-  Napi::Value predict(Info info);
-  Napi::Value render(Info info);
-  Napi::Value probe(Info info);
-  Napi::Value forward(Info info);
-  Napi::Value losses(Info info);
-  Napi::Value step(Info info);
-  Napi::Value tensor(Info info);
-  Napi::Value close(Info info);
-
-  /** What a call takes besides its work. */
-  struct With {
-    std::vector<Napi::Object> kept;
-    Napi::Value onProgress;
-  };
-  template <typename Work, typename Answer>
-  Napi::Promise call(Napi::Env env, const With& with, Work work, Answer answer);
-  template <typename Work>
-  auto reported(Work& work, const std::shared_ptr<Call>& waiting);
-  /** Reads arguments and calls; a wrong argument rejects, like every failure. */
-  template <typename Body>
-  static Napi::Value promised(Info info, Body body);
-  template <typename Work>
-  Napi::Value writes(Info info, Work work);
-
-  void end();
-  static void endAtExit(void* handle) { static_cast<Handle*>(handle)->end(); }
-  void begin(int64_t serial);
-  Engine& engine();
-
-  std::shared_ptr<std::atomic<bool>> interrupted_ = std::make_shared<std::atomic<bool>>(false);
-  std::atomic<bool> closed_{false};
-  /** Calls up to this one are interrupted. */
-  std::atomic<int64_t> interruptedThrough_{0};
-  /** Of Node's thread: calls made, and those that wait. */
-  int64_t calls_ = 0, waiting_ = 0;
-  std::unique_ptr<Mailbox> mailbox_;
-  /** Of the engine's thread. */
-  std::unique_ptr<Engine> engine_;
-  std::optional<EngineError> failure_;
-  /** Last, so that it ends before what its jobs use. */
-  std::unique_ptr<Thread> thread_;
-  Napi::Env env_;
-};
-
-/** Handles whose thread runs; of every Node in the process. */
-struct Running {
-  std::mutex mutex;
-  std::set<Handle*> handles;
-};
-
-Running& running() {
-  // Never freed: a handle may outlive every static.
-  static auto* const kept = new Running();
-  return *kept;
-}
-
-Handle::Handle(const Napi::CallbackInfo& info) : Napi::ObjectWrap<Handle>(info), env_(info.Env()) {
-  const Napi::Env env = info.Env();
-  try {
-    EngineOptions options = readOptions(info[0]);
-    check(options.graph);
-    options.interrupted = interrupted_;
-    mailbox_ = std::make_unique<Mailbox>(env);
-    thread_ = std::make_unique<Thread>();
-    // Runs before Node frees what the thread sends to; `process.exit` runs `endAll` instead.
-    napi_add_env_cleanup_hook(env, &Handle::endAtExit, this);
-    {
-      const std::lock_guard<std::mutex> lock(running().mutex);
-      running().handles.insert(this);
-    }
-    const auto make = [this, options = std::move(options)](Reporter&) {
-      try {
-        engine_ = std::make_unique<Engine>(options);
-      } catch (...) {
-        failure_ = errorOf(std::current_exception());
-      }
-      return engine().parameters();
-    };
-    const Napi::Promise ready = call(env, {}, make, [](Napi::Env in, int64_t parameters) {
-      Napi::Object answer = Napi::Object::New(in);
-      answer["parameters"] = static_cast<double>(parameters);
-      return answer;
-    });
-    // Every other call fails for the same reason, so nobody has to await this one.
-    const Napi::Function handled = Napi::Function::New(env, [](const Napi::CallbackInfo&) {});
-    ready.Get("catch").As<Napi::Function>().Call(ready, {handled});
-    Value().DefineProperty(Napi::PropertyDescriptor::Value("ready", ready, napi_enumerable));
-  } catch (const EngineError& error) {
-    throw Napi::Error(env, errorValue(env, error));
-  }
-}
-
-void Handle::endAll(Napi::Env env) {
-  std::vector<Handle*> ours;
-  {
-    const std::lock_guard<std::mutex> lock(running().mutex);
-    for (Handle* handle : running().handles)
-      if (static_cast<napi_env>(handle->env_) == env) ours.push_back(handle);
-  }
-  for (Handle* handle : ours) {
-    napi_remove_env_cleanup_hook(env, &Handle::endAtExit, handle);
-    handle->end();
-  }
-}
-
-Handle::~Handle() {
-  if (!thread_) return;
-  napi_remove_env_cleanup_hook(env_, &Handle::endAtExit, this);
-  end();
-}
-
-/** Ends the thread within a step, and the engine with it. */
-void Handle::end() {
-  {
-    const std::lock_guard<std::mutex> lock(running().mutex);
-    running().handles.erase(this);
-  }
-  closed_ = true;
-  *interrupted_ = true;
-  if (thread_) thread_->post([this] { engine_.reset(); });
-  thread_.reset();
-  mailbox_.reset();
-}
-
-/** On the engine's thread: an interrupt made after the call counts for it, one before does not. */
-void Handle::begin(int64_t serial) {
-  *interrupted_ = false;
-  if (closed_ || serial <= interruptedThrough_) *interrupted_ = true;
-}
-
-Engine& Handle::engine() {
-  if (failure_) throw EngineError(*failure_);
-  if (!engine_) throw EngineError("closed", "the engine was closed");
-  return *engine_;
-}
-
-template <typename Work, typename Answer>
-Napi::Promise Handle::call(Napi::Env env, const With& with, Work work, Answer answer) {
-  auto waiting = std::make_shared<Call>(env, with.kept, with.onProgress);
-  const Napi::Promise promise = waiting->deferred.Promise();
-  if (closed_) {
-    waiting->deferred.Reject(
-        errorValue(env, {"closed", "the engine was closed"}, waiting->caller.Value()));
-    return promise;
-  }
-  const int64_t serial = ++calls_;
-  // Node keeps the object, and the process, for as long as a call waits.
-  if (waiting_++ == 0) mailbox_->keepAlive(env, true);
-  Ref();
-  const auto settle = [this](auto&& settled) {
-    mailbox_->send([this, settled = std::forward<decltype(settled)>(settled)](
-                       Napi::Env in) mutable {
-      const Napi::HandleScope scope(in);
-      if (--waiting_ == 0 && mailbox_) mailbox_->keepAlive(in, false);
-      settled(in);
-      Unref();
-    });
-  };
-  thread_->post([this, serial, settle, waiting = std::move(waiting), work = std::move(work),
-                 answer = std::move(answer)]() mutable {
-    try {
-      if (closed_) throw EngineError("closed", "the engine was closed");
-      begin(serial);
-      const auto result = reported(work, waiting);
-      settle([waiting = std::move(waiting), result, answer](Napi::Env in) mutable {
-        waiting->deferred.Resolve(answer(in, *result));
-        waiting.reset();
-      });
-    } catch (...) {
-      settle([waiting = std::move(waiting),
-              error = errorOf(std::current_exception())](Napi::Env in) mutable {
-        waiting->deferred.Reject(errorValue(in, error, waiting->caller.Value()));
-        waiting.reset();
-      });
-    }
-  });
-  return promise;
-}
-
-/**
- * What a call's work gives. The reporter is gone before the answer is sent: the call's last holder
- * frees what is JS of it, so that has to be Node's thread.
- */
-template <typename Work>
-auto Handle::reported(Work& work, const std::shared_ptr<Call>& waiting) {
-  Reporter report(*mailbox_, waiting);
-  return std::make_shared<decltype(work(report))>(work(report));
-}
-
-template <typename Body>
-Napi::Value Handle::promised(Info info, Body body) {
-  const Napi::Env env = info.Env();
-  try {
-    return body();
-  } catch (const EngineError& error) {
-    const auto deferred = Napi::Promise::Deferred::New(env);
-    deferred.Reject(errorValue(env, error));
-    return deferred.Promise();
-  }
-}
 
 Napi::Value Handle::load(Info info) {
   return promised(info, [&] {
@@ -283,10 +58,14 @@ Napi::Value Handle::restore(Info info) {
   });
 }
 
+namespace {
+
 std::string readSplit(const std::string& split) {
   if (split != "train" && split != "val") refuseArgument("split", "is train or val");
   return split;
 }
+
+}  // namespace
 
 Napi::Value Handle::setDataset(Info info) {
   return promised(info, [&] {
@@ -439,45 +218,7 @@ Napi::Value Handle::tensor(Info info) {
   });
 }
 
-Napi::Value Handle::close(Info info) {
-  const Napi::Env env = info.Env();
-  const auto deferred = Napi::Promise::Deferred::New(env);
-  if (closed_.exchange(true)) {
-    // Whoever closes twice gets the same: it is closed, or will be before anything else is done.
-    deferred.Resolve(env.Undefined());
-    return deferred.Promise();
-  }
-  *interrupted_ = true;
-  mailbox_->keepAlive(env, true);
-  ++waiting_;
-  Ref();
-  thread_->post([this, deferred] {
-    engine_.reset();
-    mailbox_->send([this, deferred](Napi::Env in) {
-      const Napi::HandleScope scope(in);
-      if (--waiting_ == 0 && mailbox_) mailbox_->keepAlive(in, false);
-      deferred.Resolve(in.Undefined());
-      Unref();
-    });
-  });
-  return deferred.Promise();
-}
-
-Napi::Function Handle::define(Napi::Env env) {
-  return DefineClass(
-      env, "Engine",
-      {InstanceMethod("load", &Handle::load), InstanceMethod("save", &Handle::save),
-       InstanceMethod("checkpoint", &Handle::checkpoint),
-       InstanceMethod("restore", &Handle::restore),
-       InstanceMethod("setDataset", &Handle::setDataset),
-       InstanceMethod("trainEpoch", &Handle::trainEpoch),
-       InstanceMethod("interrupt", &Handle::interrupt),
-       InstanceMethod("evaluate", &Handle::evaluate), InstanceMethod("predict", &Handle::predict),
-       InstanceMethod("render", &Handle::render), InstanceMethod("probe", &Handle::probe),
-       InstanceMethod("forward", &Handle::forward), InstanceMethod("losses", &Handle::losses),
-       InstanceMethod("step", &Handle::step), InstanceMethod("tensor", &Handle::tensor),
-       InstanceMethod("close", &Handle::close)});
-}
+namespace {
 
 /** Arguments of a plain function: what fails is thrown with its code. */
 template <typename Body>
