@@ -101,8 +101,11 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
     const started = performance.now();
     const seconds = () => Math.round((performance.now() - started) / 1000);
     say("Building the training engine (once, about a minute) …");
-    // Another torch would leave things of the last one.
-    if (known().split(" ")[0] !== stamp.split(" ")[0]) rmSync(paths.into, FOREVER);
+    // Another torch would leave things of the last one; half a configuration is never completed.
+    const isConfigured = ["build.ninja", "Makefile"].some((name) =>
+      existsSync(join(paths.into, name)),
+    );
+    if (!isConfigured || known().split(" ")[0] !== stamp.split(" ")[0]) rmSync(paths.into, FOREVER);
     rmSync(paths.addon, FOREVER);
     const code = await build({ root, torch: found, into: paths.into, log: paths.log });
     const built = join(paths.into, "vantage.node");

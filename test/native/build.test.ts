@@ -12,6 +12,11 @@ import { native } from "./training-world.ts";
 const ROOT = resolve(import.meta.dirname, "../..");
 const ENGINE = join(ROOT, "edge/local/engine.mjs");
 
+it("does not fail: without an engine here, the other tests of native/ would only be skipped", () => {
+  const stamp = join(ROOT, "native/build/stamp");
+  if (existsSync(stamp)) expect(readFileSync(stamp, "utf8")).not.toContain("failed");
+});
+
 describe.skipIf(!native)("the addon", () => {
   it("has everything that it calls, but what Node gives", () => {
     const { stdout, stderr } = spawnSync("ldd", ["-r", ADDON], { encoding: "utf8" });

@@ -140,11 +140,14 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     const image = await admin.send("GET", `/videos/${video.video_id}/frames/6.jpg`);
     const form = new FormData();
     form.append("file", new Blob([await image.arrayBuffer()]), "frame.jpg");
-    const found = await admin.ok<Prediction[]>("POST", "/predict/image", form);
+    // After a minute of training it is right, and modest: its surest of each class is looked at.
+    const found = await admin.ok<Prediction[]>("POST", "/predict/image?confidence=0.05", form);
     for (const truth of truths) {
-      const same = found.filter((each) => each.class === truth.class);
-      const best = Math.max(0, ...same.map(({ bbox }) => iou(bbox, truth.bbox as Bbox)));
-      expect(best, `${truth.class} at ${truth.bbox}`).toBeGreaterThan(0.5);
+      const surest = found
+        .filter((each) => each.class === truth.class)
+        .toSorted((one, other) => other.confidence - one.confidence)[0];
+      const overlap = surest ? iou(surest.bbox, truth.bbox as Bbox) : 0;
+      expect(overlap, `${truth.class} at ${truth.bbox}`).toBeGreaterThan(0.5);
     }
   }
 });
