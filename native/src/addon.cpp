@@ -1,19 +1,14 @@
-// The face of native/index.d.ts: reads arguments on Node's thread, has the engine's do the work, and
-// settles promises. A failed call rejects; nothing here ends the process.
+// The face of native/index.d.ts: reads arguments on Node's thread, has the engine's do the work,
+// and settles promises. A failed call rejects; nothing here ends the process.
 #include <napi.h>
 
-<<<<<<< HEAD
 #include <mutex>
 #include <optional>
 
 #include "async.h"
-=======
->>>>>>> 8d4355bbcfad79966762455f9001086992397f2d
 #include "convert.h"
-#include "handle.h"
 
 namespace vantage {
-<<<<<<< HEAD
 namespace {
 
 /** Node's object of an engine. The engine itself is made, used and freed on its own thread. */
@@ -223,8 +218,6 @@ Napi::Value Handle::promised(Info info, Body body) {
     return rejected(errorValue(env, errorOf(std::current_exception())));
   }
 }
-=======
->>>>>>> 8d4355bbcfad79966762455f9001086992397f2d
 
 Napi::Value Handle::load(Info info) {
   return promised(info, [&] {
@@ -277,14 +270,10 @@ Napi::Value Handle::restore(Info info) {
   });
 }
 
-namespace {
-
 std::string readSplit(const std::string& split) {
   if (split != "train" && split != "val") refuseArgument("split", "is train or val");
   return split;
 }
-
-}  // namespace
 
 Napi::Value Handle::setDataset(Info info) {
   return promised(info, [&] {
@@ -434,7 +423,45 @@ Napi::Value Handle::tensor(Info info) {
   });
 }
 
-namespace {
+Napi::Value Handle::close(Info info) {
+  const Napi::Env env = info.Env();
+  const auto deferred = Napi::Promise::Deferred::New(env);
+  if (closed_.exchange(true)) {
+    // Whoever closes twice gets the same: it is closed, or will be before anything else is done.
+    deferred.Resolve(env.Undefined());
+    return deferred.Promise();
+  }
+  *interrupted_ = true;
+  mailbox_->keepAlive(env, true);
+  ++waiting_;
+  Ref();
+  thread_->post([this, deferred] {
+    engine_.reset();
+    mailbox_->send([this, deferred](Napi::Env in) {
+      const Napi::HandleScope scope(in);
+      if (--waiting_ == 0 && mailbox_) mailbox_->keepAlive(in, false);
+      deferred.Resolve(in.Undefined());
+      Unref();
+    });
+  });
+  return deferred.Promise();
+}
+
+Napi::Function Handle::define(Napi::Env env) {
+  return DefineClass(
+      env, "Engine",
+      {InstanceMethod("load", &Handle::load), InstanceMethod("save", &Handle::save),
+       InstanceMethod("checkpoint", &Handle::checkpoint),
+       InstanceMethod("restore", &Handle::restore),
+       InstanceMethod("setDataset", &Handle::setDataset),
+       InstanceMethod("trainEpoch", &Handle::trainEpoch),
+       InstanceMethod("interrupt", &Handle::interrupt),
+       InstanceMethod("evaluate", &Handle::evaluate), InstanceMethod("predict", &Handle::predict),
+       InstanceMethod("render", &Handle::render), InstanceMethod("probe", &Handle::probe),
+       InstanceMethod("forward", &Handle::forward), InstanceMethod("losses", &Handle::losses),
+       InstanceMethod("step", &Handle::step), InstanceMethod("tensor", &Handle::tensor),
+       InstanceMethod("close", &Handle::close)});
+}
 
 /** Arguments of a plain function: what fails is thrown with its code. */
 template <typename Body>
