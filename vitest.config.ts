@@ -1,11 +1,13 @@
 import { defineConfig } from "vitest/config";
 import { BaseSequencer, type TestSpecification } from "vitest/node";
 
+const LONG =
+  /\/(sim\/schedules|vision\/(training-)?story|console\/pages|local\/stack|gpu-node\/training\/(kill|resume|train)|native\/(golden-steps|training))\.test\.ts$/;
+
 /** The longest files begin first, or the last of them would run alone at the end. */
 class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]) {
-    const isLong = ({ moduleId }: TestSpecification) =>
-      /\/(sim\/schedules|vision\/story|console\/pages|local\/stack)\.test\.ts$/.test(moduleId);
+    const isLong = ({ moduleId }: TestSpecification) => LONG.test(moduleId);
     const sorted = await super.sort(files);
     return [...sorted.filter(isLong), ...sorted.filter((file) => !isLong(file))];
   }
