@@ -24,12 +24,12 @@ import {
   uuid,
 } from "drizzle-orm/pg-core";
 
-const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3 });
-const count = (name: string) => bigint(name, { mode: "number" });
+export const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3 });
+export const count = (name: string) => bigint(name, { mode: "number" });
 const bytes = customType<{ data: Uint8Array }>({ dataType: () => "bytea" });
-const id = () => uuid("id").primaryKey();
-const createdAt = () => instant("created_at").notNull().defaultNow();
-const ownWorkspace = () =>
+export const id = () => uuid("id").primaryKey();
+export const createdAt = () => instant("created_at").notNull().defaultNow();
+export const ownWorkspace = () =>
   uuid("workspace_id")
     .notNull()
     .references(() => workspace.id);

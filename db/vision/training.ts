@@ -3,7 +3,6 @@
 
 import { sql } from "drizzle-orm";
 import {
-  bigint,
   bigserial,
   boolean,
   check,
@@ -13,21 +12,11 @@ import {
   pgTable,
   primaryKey,
   text,
-  timestamp,
   unique,
   uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
-import { job, project, workspace } from "./schema.ts";
-
-const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3 });
-const count = (name: string) => bigint(name, { mode: "number" });
-const id = () => uuid("id").primaryKey();
-const createdAt = () => instant("created_at").notNull().defaultNow();
-const ownWorkspace = () =>
-  uuid("workspace_id")
-    .notNull()
-    .references(() => workspace.id);
+import { count, createdAt, id, instant, job, ownWorkspace, project } from "./schema.ts";
 
 /** A training run. Moves of `state` are those of the table in `training/states.ts`. */
 export const trainingRun = pgTable(
