@@ -78,16 +78,17 @@ const weightsOf = (node: NodeProcess, task: ServedTask) =>
 describe.skipIf(!able)("a trainer that is killed", () => {
   it("in the middle of an epoch loses that epoch only", async () => {
     const node = start();
-    const task = await training(4);
-    await until("it is in its second epoch", () => {
+    const epochs = 12;
+    const task = await training(epochs);
+    await until("it is in an epoch after its first", () => {
       const at = newest(task);
-      return at?.epoch === 1 && at.batch > 0;
+      return at !== undefined && at.epoch >= 1 && at.batch > 0;
     });
     killTrainer(node);
     await again(task);
-    expectOneModel(task, 4);
+    expectOneModel(task, epochs);
     const log = details(task).flatMap((detail) => detail.log.map(({ line }) => line));
-    expect(log.some((line) => /^Resumed at epoch [23]/.test(line))).toBe(true);
+    expect(log.some((line) => /^Resumed at epoch (?!1\b)\d/.test(line))).toBe(true);
     // What was trained before was not trained again.
     expect(log.filter((line) => line.startsWith("First weights")).length).toBeGreaterThan(0);
   }, 120_000);
