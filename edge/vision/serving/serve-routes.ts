@@ -16,8 +16,8 @@ const tags = ["Serving"];
 const readErrors = errorResponses("unauthorized", "not_found", "invalid_request");
 const unavailable = errorResponses("store_unavailable");
 const activateErrors = {
-  ...errorResponses("unauthorized", "forbidden", "not_found", "state_conflict"),
-  ...errorResponses("invalid_request", "task_failed", "no_node", "store_unavailable"),
+  ...errorResponses("unauthorized", "forbidden", "not_found", "invalid_request"),
+  ...errorResponses("task_failed", "no_node", "store_unavailable"),
 };
 
 export function addServe(app: App<Parts>) {
