@@ -1,7 +1,7 @@
 // A drawn set that has to be learned well, from scratch, by the settings that nobody chose: reddish
-// discs, greenish squares and bluish triangles of any size on uneven grounds. It takes some ten minutes on two
-// idle cores: LARGE=1 asks for it; the small set of train.test.ts is what every run learns.
-// EPOCHS may be given; CURVES names a folder for the pictures.
+// discs, greenish squares and bluish triangles of any size on uneven grounds. It takes some ten
+// minutes on two idle cores: LARGE=1 asks for it; the small set of train.test.ts is what every run
+// learns. EPOCHS may be given; CURVES names a folder for the pictures.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
