@@ -3,10 +3,15 @@
 // turn. Where a GPU is: also bf16, larger batches, and the larger variant.
 
 import { spawnSync } from "node:child_process";
+import { randomFillSync } from "node:crypto";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import type { Engine } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { detectorGraph, type Variant } from "../../shared/detector.ts";
+import { AUGMENTATION_PRESETS } from "../../shared/training.ts";
 
 const { values } = parseArgs({
   args: process.argv.slice(2).filter((argument) => argument !== "--"),
@@ -35,8 +40,12 @@ interface Configuration {
 interface Measured {
   seconds: number;
   losses: number[];
+  /** At its peak: of the GPU, or of the process. */
   memoryBytes: number | null;
+  /** Seconds by part of a step. */
   parts: Record<string, number>;
+  /** Of an augmented epoch; the engine's alone. */
+  imagesPerSecond?: number;
 }
 
 const CLASSES = 80;
@@ -65,10 +74,7 @@ async function measureEngine(configuration: Configuration): Promise<Measured> {
       ...{ momentum: 0.9, weightDecay: 5e-4, warmupEpochs: 0, warmupMomentum: 0.9 },
       ...{ warmupBiasLr: 0, nominalBatch: batch, clipNorm: 10, emaDecay: 0.9999 },
       ...{ emaUpdates: 2000, gains: { box: 7.5, cls: 0.5, dfl: 1.5 } },
-      augmentation: {
-        ...{ mosaic: 0, mixup: 0, flipLeftRight: 0, flipUpDown: 0, scale: 0, translate: 0 },
-        ...{ rotate: 0, shear: 0, hsv: [0, 0, 0], closeMosaic: 0 },
-      },
+      augmentation: AUGMENTATION_PRESETS.standard,
     },
   });
   await engine.ready;
@@ -88,10 +94,33 @@ async function measureEngine(configuration: Configuration): Promise<Measured> {
     losses.push((await engine.step(given, { epoch: 0, iteration: step })).total);
   }
   const seconds = (performance.now() - began) / 1_000;
-  const memoryBytes =
-    device === "cuda" ? loaded.native.alive().gpuBytes : process.resourceUsage().maxRSS * 1024;
+  const { bytes: memoryBytes } = await engine.probe({ batch, imageSize });
+  const epoch = await augmentedEpoch(engine, configuration);
   await engine.close();
-  return { seconds, losses, memoryBytes, parts: {} };
+  return { seconds, losses, memoryBytes, ...epoch };
+}
+
+/** An epoch from a file of pictures, augmented, as runs are trained: where its time goes. */
+async function augmentedEpoch(engine: Engine, configuration: Configuration) {
+  const { batch, imageSize, steps } = configuration;
+  const folder = mkdtempSync(join(tmpdir(), "vantage-bench-engine-"));
+  try {
+    const path = join(folder, "pictures");
+    const bytes = 3 * imageSize * imageSize;
+    writeFileSync(path, randomFillSync(Buffer.alloc(batch * bytes)));
+    const pictures = truthsOf(configuration).map((list, at) => ({
+      ...{ offset: at * bytes, width: imageSize, height: imageSize },
+      boxes: Float32Array.from(list.flat()),
+    }));
+    const images = Array.from({ length: steps }, () => pictures).flat();
+    await engine.setDataset("train", { path, images });
+    const began = performance.now();
+    const done = await engine.trainEpoch({ epoch: 0, from: 0 }, () => {});
+    const wall = (performance.now() - began) / 1_000;
+    return { parts: { ...done.seconds }, imagesPerSecond: done.images / wall };
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
 }
 
 const environment = { ...process.env, ...ENGINE_ENVIRONMENT };
@@ -138,31 +167,43 @@ function configurations(): Configuration[] {
   );
 }
 
+const say = (line: string) => process.stdout.write(`${line}\n`);
+
+/** Shares of the parts, in percent. */
+function shares(measured: Measured | null): string {
+  const parts = Object.entries(measured?.parts ?? {});
+  const sum = parts.reduce((total, [, seconds]) => total + seconds, 0);
+  return parts.map(([name, part]) => `${name} ${Math.round((100 * part) / sum)} %`).join(", ");
+}
+
 function main() {
-  const say = (line: string) => process.stdout.write(`${line}\n`);
   say(
-    "| variant | px | batch | precision | engine ms/image | plain ms/image | plain ÷ engine | engine memory |",
+    "| variant, px, batch, precision | engine ms/image | plain ms/image | plain ÷ engine | memory |",
   );
-  say("|---|---|---|---|---|---|---|---|");
+  say("|---|---|---|---|---|");
+  const notes: string[] = [];
   for (const configuration of configurations()) {
-    const own = run(
-      process.execPath,
-      [import.meta.filename, "--one", JSON.stringify(configuration)],
-      "",
-    );
+    const one = JSON.stringify(configuration);
+    const own = run(process.execPath, [import.meta.filename, "--one", one], "");
     const other = plain(configuration);
     const { variant, imageSize, batch, precision, steps } = configuration;
-    const each = (one: Measured | null) =>
-      one ? (one.seconds * 1_000) / (steps * batch) : Number.NaN;
+    const each = (measured: Measured | null) =>
+      measured ? (measured.seconds * 1_000) / (steps * batch) : Number.NaN;
     const memory = own?.memoryBytes ? `${Math.round(own.memoryBytes / 1e6)} MB` : "";
     const figures = [each(own), each(other)].map((value) => value.toFixed(2));
     const ratio = (each(other) / each(own)).toFixed(2);
-    say(`| ${[variant, imageSize, batch, precision, ...figures, ratio, memory].join(" | ")} |`);
-    say(`<!-- first losses: engine ${own?.losses[0]}, plain ${other?.losses[0]} -->`);
+    const name = [variant, imageSize, batch, precision].join(", ");
+    say(`| ${[name, ...figures, ratio, memory].join(" | ")} |`);
+    const rate = own?.imagesPerSecond?.toFixed(1);
+    notes.push(
+      `${name}: ${rate} images/s augmented (${shares(own)}); plain without data: ` +
+        `${shares(other)}; first losses ${own?.losses[0]} and ${other?.losses[0]}`,
+    );
   }
+  say(`\n${notes.join("\n")}`);
 }
 
 if (values.one) {
   const measured = await measureEngine(JSON.parse(values.one) as Configuration);
-  process.stdout.write(`${JSON.stringify(measured)}\n`);
+  say(JSON.stringify(measured));
 } else main();

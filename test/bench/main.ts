@@ -3,6 +3,7 @@
 import { readdirSync } from "node:fs";
 
 const NAMES = readdirSync(import.meta.dirname)
+  .filter((file) => file.endsWith(".ts"))
   .map((file) => file.replace(/\.ts$/, ""))
   .filter((name) => !["main", "baseline", "vision-world"].includes(name));
 

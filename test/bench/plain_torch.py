@@ -202,7 +202,7 @@ def main():
     seconds = time.perf_counter() - began
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
     report = {"torch": torch.__version__, "seconds": seconds, "parts": marks, "losses": losses}
-    print(json.dumps({**report, "memory_bytes": memory}))
+    print(json.dumps({**report, "memoryBytes": memory}))
 
 
 main()
