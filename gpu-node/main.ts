@@ -6,17 +6,17 @@ import { join } from "node:path";
 import { Secret } from "../shared/secret.ts";
 import type { Capabilities } from "../shared/tasks.ts";
 import { systemClock } from "../shared/time.ts";
-import { describeNode } from "./capabilities.ts";
-import { type Config, parseConfig } from "./config.ts";
-import { findTools, type Tools } from "./ffmpeg.ts";
-import { type Identity, lockFolder, readIdentity, writeIdentity } from "./identity.ts";
-import { createLog, type Log, toStandardOutput } from "./log.ts";
-import { cudaInstalled } from "./segmenters/cuda.ts";
+import { createLog, type Log, toStandardOutput } from "./base/log.ts";
+import { findTools, type Tools } from "./media/ffmpeg.ts";
+import { describeNode } from "./node/capabilities.ts";
+import { type Config, parseConfig } from "./node/config.ts";
+import { type Identity, lockFolder, readIdentity, writeIdentity } from "./node/identity.ts";
+import { connect, NodeRefused, register, type Service } from "./node/service.ts";
+import { type StatusPage, serveStatus } from "./node/status.ts";
+import { startWorker, type Worker, type WorkerOptions } from "./node/worker.ts";
+import { cudaInstalled } from "./onnx/cuda.ts";
 import { listSegmenters, type SegmenterInfo } from "./segmenters/segmenter.ts";
-import { connect, NodeRefused, register, type Service } from "./service.ts";
-import { type StatusPage, serveStatus } from "./status.ts";
 import { askEngine, type EngineAnswer } from "./training/ask-engine.ts";
-import { startWorker, type Worker, type WorkerOptions } from "./worker.ts";
 
 const USAGE = `npm run gpu-node
 

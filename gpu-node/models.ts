@@ -2,7 +2,7 @@
 // operator, who accepts their licences; none is fetched unasked.
 
 import { parseArgs } from "node:util";
-import { modelsDirOf } from "./config.ts";
+import { modelsDirOf } from "./node/config.ts";
 import { BUNDLE_FILE, sizeOf } from "./segmenters/bundle.ts";
 import { describeBundle } from "./segmenters/describe.ts";
 import { BundleBroken, BundleMissing } from "./segmenters/failures.ts";

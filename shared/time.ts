@@ -59,3 +59,9 @@ export function parseDuration(text: string): number | null {
   if (!Number.isSafeInteger(milliseconds)) return null;
   return match[1] === "-" ? -milliseconds : milliseconds;
 }
+
+/** The start of the month that lies `count` months after the one holding `instant`. */
+export const addMonths = (instant: number, count: number): number => {
+  const from = new Date(instant);
+  return Date.UTC(from.getUTCFullYear(), from.getUTCMonth() + count, 1);
+};

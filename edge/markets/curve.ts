@@ -4,16 +4,15 @@
 
 import { Failure } from "../../shared/errors.ts";
 import type { CurveRecord } from "../../shared/markets.ts";
-import { operatingDay } from "../../shared/operating-day.ts";
-import { DAY, HOUR, iso, isoDay } from "../../shared/time.ts";
+import { addMonths, DAY, HOUR, iso, isoDay } from "../../shared/time.ts";
+import { operatingDay } from "./store/operating-day.ts";
 import {
-  addMonths,
   crudeOilExpiry,
   deliveryMonth,
   type Expiry,
   naturalGasExpiry,
   refinedProductExpiry,
-} from "../../shared/trading-days.ts";
+} from "./store/trading-days.ts";
 
 /** One row of a series; NaN is the wire's null. */
 export interface CurveRow {

@@ -9,18 +9,15 @@ import type { Log } from "../http/log.ts";
 import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
 import { describeAudience } from "./auth/audience.ts";
-import type { Parts } from "./auth/parts.ts";
 import { forgetExpired } from "./auth/sessions.ts";
+import type { Parts } from "./base/parts.ts";
 import { parseConfig } from "./config.ts";
-import { exportEnded, failLostExports } from "./labeling/exports.ts";
+import { exportEnded, failLostExports } from "./datasets/exports.ts";
+import { labelEnded, labelProgressed, resumeJobs } from "./labeling/ended.ts";
 import { addLabelingRoutes } from "./labeling/routes.ts";
-import { labelEnded, labelProgressed, resumeJobs } from "./labeling/settle.ts";
 import { addProgressRoutes } from "./progress/progress-routes.ts";
-import { addDirectRoutes } from "./projects/direct-routes.ts";
-import { probeEnded } from "./projects/probed.ts";
+import { probeEnded } from "./projects/ended.ts";
 import { addProjectRoutes } from "./projects/project-routes.ts";
-import { addUploadRoutes } from "./projects/upload-routes.ts";
-import { abandonUploads } from "./projects/uploads.ts";
 import { addVideoRoutes } from "./projects/video-routes.ts";
 import { enqueueMissingProbes } from "./projects/videos.ts";
 import { warmModel } from "./serving/activation.ts";
@@ -32,6 +29,9 @@ import { resumeRuns } from "./training/duty.ts";
 import { trainEnded } from "./training/ended.ts";
 import { trainProgressed } from "./training/progressed.ts";
 import { addTrainingRoutes } from "./training/routes.ts";
+import { addDirectRoutes } from "./uploads/direct-routes.ts";
+import { addUploadRoutes } from "./uploads/upload-routes.ts";
+import { abandonUploads } from "./uploads/uploads.ts";
 
 /** Which room takes the outcome of which kind of task. */
 const handlers: HandlersByKind = {

@@ -10,7 +10,7 @@ import {
   stateTensors,
 } from "../../shared/detector.ts";
 import type { ModelSource } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
+import { TaskFailure } from "../base/failure.ts";
 import { floatsOf, type TensorFile } from "./safetensors.ts";
 
 export const NORM_EPSILON = 1e-3;

@@ -2,8 +2,8 @@
 // within its bounds or refused with `bad_weights`; nothing in it is ever run.
 
 import { z } from "zod";
-import { TaskFailure } from "../failure.ts";
-import { halfToFloat } from "../segmenters/half.ts";
+import { TaskFailure } from "../base/failure.ts";
+import { halfToFloat } from "../onnx/half.ts";
 
 export interface StoredTensor {
   dtype: string;

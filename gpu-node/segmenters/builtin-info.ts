@@ -1,7 +1,7 @@
 // What the embedded default says about itself.
 
+import type { Device } from "../onnx/runtime.ts";
 import { COCO_WORDS } from "./coco.ts";
-import type { Device } from "./runtime.ts";
 import type { SegmenterInfo } from "./segmenter.ts";
 
 export const builtinInfo = (device: Device): SegmenterInfo => ({

@@ -5,6 +5,9 @@
 import type { Bbox, Point } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
 import { ground, nearestWords } from "../../shared/vocabulary.ts";
+import { clip, meanBox, suppress } from "../media/geometry.ts";
+import { borderColour, canvas, paste, resize } from "../media/image.ts";
+import { type Device, usableDevice } from "../onnx/runtime.ts";
 import { builtinInfo } from "./builtin-info.ts";
 import { CenterNet, readBoxes, type Scores } from "./centernet.ts";
 import { COCO_NAMES, COCO_WORDS } from "./coco.ts";
@@ -18,10 +21,7 @@ import {
 } from "./exemplar.ts";
 import { PromptUnknown, Unsupported } from "./failures.ts";
 import { Correlator } from "./feature-maps.ts";
-import { clip, meanBox, suppress } from "./geometry.ts";
 import { dropSpecks, type MaskWindow, maskFromLogits, polygon, spread, tightBox } from "./masks.ts";
-import { borderColour, canvas, paste, resize } from "./picture.ts";
-import { type Device, usableDevice } from "./runtime.ts";
 import {
   boxPrompt,
   maskGrid,

@@ -5,9 +5,9 @@
 import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
+import { readsOutside } from "../onnx/scan.ts";
 import { digestOf } from "./embedded.ts";
 import { BundleBroken } from "./failures.ts";
-import { readsOutside } from "./onnx-scan.ts";
 
 export const BUNDLE_FILE = "bundle.json";
 export const MANIFEST_BYTES_MAX = 1_000_000;

@@ -2,11 +2,11 @@
 // asked classes; and its backbone's features, for matching examples.
 
 import type { Bbox } from "../../shared/tasks.ts";
+import { clip, suppress } from "../media/geometry.ts";
+import { fitSize, type Normalisation, planes, resize } from "../media/image.ts";
+import { type Device, float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
 import { FEATURES, IMAGE, PEAKS, SIZES } from "./convert-centernet.ts";
 import type { EmbeddedFiles } from "./embedded.ts";
-import { clip, suppress } from "./geometry.ts";
-import { fitSize, type Normalisation, planes, resize } from "./picture.ts";
-import { type Device, float, floats, openSession, run, type Session } from "./runtime.ts";
 import type { Picture } from "./segmenter.ts";
 
 /** Longest side at which pictures are looked at, and pixels a cell of the score maps. */

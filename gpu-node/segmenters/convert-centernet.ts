@@ -3,8 +3,8 @@
 // same bytes every time.
 
 import { z } from "zod";
-import { halfToFloat } from "./half.ts";
-import { GraphWriter, tensorInfo } from "./onnx.ts";
+import { halfToFloat } from "../onnx/half.ts";
+import { GraphWriter, tensorInfo } from "../onnx/proto.ts";
 
 /** Names of the converted graphs' inputs and outputs. */
 export const IMAGE = "tower_0/images";

@@ -7,9 +7,9 @@ import { mkdir, open, readFile, rename, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
+import { decodeModel, encodeModel, keepOutputs, tensorInfo } from "../onnx/proto.ts";
 import { convertDetector, convertFeatures } from "./convert-centernet.ts";
 import { BundleBroken } from "./failures.ts";
-import { decodeModel, encodeModel, keepOutputs, tensorInfo } from "./onnx.ts";
 
 const require = createRequire(import.meta.url);
 

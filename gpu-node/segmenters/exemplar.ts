@@ -5,6 +5,8 @@
 
 import type { Bbox } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
+import { clip, suppress } from "../media/geometry.ts";
+import { resize } from "../media/image.ts";
 import type { CenterNet } from "./centernet.ts";
 import {
   type Correlator,
@@ -18,8 +20,6 @@ import {
   type Peak,
   pool,
 } from "./feature-maps.ts";
-import { clip, suppress } from "./geometry.ts";
-import { resize } from "./picture.ts";
 import {
   boxPrompt,
   GRID,

@@ -3,8 +3,8 @@
 // peaks are places that look like it.
 
 import type { Bbox } from "../../shared/tasks.ts";
-import { GraphWriter, tensorInfo } from "./onnx.ts";
-import { float, floats, openSession, run, type Session } from "./runtime.ts";
+import { GraphWriter, tensorInfo } from "../onnx/proto.ts";
+import { float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
 import { GRID, STRIDE } from "./sam.ts";
 
 const CELLS = GRID * GRID;

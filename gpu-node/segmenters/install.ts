@@ -5,7 +5,9 @@ import { createHash, randomUUID } from "node:crypto";
 import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
-import { lives, ownName } from "../processes.ts";
+import { lives, ownName } from "../base/processes.ts";
+import { ZipFile } from "../objects/zip-reader.ts";
+import type { Device, Log } from "../onnx/runtime.ts";
 import {
   BUNDLE_FILE,
   type Bundle,
@@ -16,9 +18,7 @@ import {
 } from "./bundle.ts";
 import { packageFolder } from "./embedded.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
-import type { Device, Log } from "./runtime.ts";
 import { openSegmenter, type Picture } from "./segmenter.ts";
-import { ZipFile } from "./zip.ts";
 
 /** `.installing-<process>-<any>`, and what it replaces for a moment. */
 const STAGING = ".installing-";

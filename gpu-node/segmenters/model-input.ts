@@ -2,10 +2,10 @@
 // the pictures made for it, and whether every tensor that will be spoken to is there.
 
 import type { Bbox } from "../../shared/tasks.ts";
+import { fitSize, planes, resize } from "../media/image.ts";
+import { float, type Session, shapes, type Tensor, type TensorShape } from "../onnx/runtime.ts";
 import type { Manifest } from "./bundle.ts";
 import { BundleBroken } from "./failures.ts";
-import { fitSize, planes, resize } from "./picture.ts";
-import { float, type Session, shapes, type Tensor, type TensorShape } from "./runtime.ts";
 import type { Picture } from "./segmenter.ts";
 
 /** A picture in the square: how far its pixels are stretched. */

@@ -2,8 +2,8 @@
 // in the picture that they search.
 
 import type { Bbox } from "../../shared/tasks.ts";
-import { clip } from "./geometry.ts";
-import { borderColour, canvas, cut, paste, resize } from "./picture.ts";
+import { clip } from "../media/geometry.ts";
+import { borderColour, canvas, cut, paste, resize } from "../media/image.ts";
 import type { Example, Picture } from "./segmenter.ts";
 
 /** The column takes at most this share of the frame's width, since it costs resolution. */

@@ -2,9 +2,7 @@
 // and box corners → four masks at a quarter of the working resolution, with a predicted IoU each.
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
-import type { EmbeddedFiles } from "./embedded.ts";
-import type { LogitGrid } from "./masks.ts";
-import { fitSize, type Normalisation, planes, resize } from "./picture.ts";
+import { fitSize, type Normalisation, planes, resize } from "../media/image.ts";
 import {
   type Device,
   float,
@@ -13,7 +11,9 @@ import {
   run,
   type Session,
   type Tensor,
-} from "./runtime.ts";
+} from "../onnx/runtime.ts";
+import type { EmbeddedFiles } from "./embedded.ts";
+import type { LogitGrid } from "./masks.ts";
 import type { Picture } from "./segmenter.ts";
 
 /** Longest side at which pictures are looked at, pixels a cell of the embedding, cells a side. */

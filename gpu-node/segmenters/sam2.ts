@@ -3,10 +3,6 @@
 
 import { join } from "node:path";
 import type { Bbox, Point } from "../../shared/tasks.ts";
-import { type Bundle, checkFile, type Sam2Manifest } from "./bundle.ts";
-import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
-import { dropSpecks, maskFromLogits, spread } from "./masks.ts";
-import { checkOutputs, imageInput, inputsOf, type Placed, place } from "./model-input.ts";
 import {
   float,
   floats,
@@ -17,7 +13,11 @@ import {
   type Tensor,
   type TensorShape,
   usableDevice,
-} from "./runtime.ts";
+} from "../onnx/runtime.ts";
+import { type Bundle, checkFile, type Sam2Manifest } from "./bundle.ts";
+import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
+import { dropSpecks, maskFromLogits, spread } from "./masks.ts";
+import { checkOutputs, imageInput, inputsOf, type Placed, place } from "./model-input.ts";
 import {
   bundleInfo,
   type Encoded,

@@ -6,10 +6,21 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
 import type { Bbox } from "../../shared/tasks.ts";
+import { clip, suppress } from "../media/geometry.ts";
+import { samePicture } from "../media/image.ts";
+import {
+  floats,
+  numbers,
+  type openSession,
+  run,
+  type Session,
+  type Tensor,
+  type TensorShape,
+  usableDevice,
+} from "../onnx/runtime.ts";
 import type { Bundle, Sam3Manifest } from "./bundle.ts";
 import { ClipTokenizer } from "./clip-tokenizer.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
-import { clip, suppress } from "./geometry.ts";
 import { dropSpecks, maskFromLogits, polygon, tightBox } from "./masks.ts";
 import {
   checkOutputs,
@@ -21,17 +32,6 @@ import {
   toCentre,
 } from "./model-input.ts";
 import { besidePicture } from "./paste-beside.ts";
-import { samePicture } from "./picture.ts";
-import {
-  floats,
-  numbers,
-  type openSession,
-  run,
-  type Session,
-  type Tensor,
-  type TensorShape,
-  usableDevice,
-} from "./runtime.ts";
 import { checkListed, openModel } from "./sam2.ts";
 import {
   bundleInfo,

@@ -5,9 +5,9 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import type { Bbox, Point } from "../../shared/tasks.ts";
+import type { Device, Log } from "../onnx/runtime.ts";
 import { BUNDLE_FILE, type Bundle, readBundle } from "./bundle.ts";
 import { BundleBroken, BundleMissing } from "./failures.ts";
-import type { Device, Log } from "./runtime.ts";
 
 /** RGB, three bytes a pixel, row by row. */
 export interface Picture {

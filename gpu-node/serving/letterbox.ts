@@ -2,8 +2,8 @@
 // picture. As training does it: sides in proportion, centred, the rest grey, RGB in 0 to 1.
 
 import type { Bbox } from "../../shared/tasks.ts";
-import { clip } from "../segmenters/geometry.ts";
-import { fitSize, resize } from "../segmenters/picture.ts";
+import { clip } from "../media/geometry.ts";
+import { fitSize, resize } from "../media/image.ts";
 import type { Picture } from "../segmenters/segmenter.ts";
 
 /** Of the padding, in 0 to 255. */

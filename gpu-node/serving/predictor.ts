@@ -5,17 +5,17 @@
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
 import type { ModelSource, Prediction } from "../../shared/tasks.ts";
-import type { Cache } from "../cache.ts";
+import { TaskFailure } from "../base/failure.ts";
+import type { Log } from "../base/log.ts";
+import { describeModel, writeOnnx } from "../export/detector-onnx.ts";
 import { deployedModel } from "../export/folded.ts";
-import { describeModel, writeOnnx } from "../export/onnx.ts";
 import { readTensors } from "../export/safetensors.ts";
-import { TaskFailure } from "../failure.ts";
-import type { Log } from "../log.ts";
-import { type Device, usableDevice } from "../segmenters/runtime.ts";
+import type { Cache } from "../objects/cache.ts";
+import { type Device, usableDevice } from "../onnx/runtime.ts";
 import type { Picture } from "../segmenters/segmenter.ts";
 import { Batcher } from "./batcher.ts";
+import { Session } from "./inference-session.ts";
 import { type Letterboxed, letterbox, unletterbox } from "./letterbox.ts";
-import { Session } from "./session.ts";
 
 /** Pictures of one run. On a CPU more gain nothing, and who comes next waits for all of them. */
 const BATCH_MAX: Readonly<Record<Device, number>> = { cpu: 2, cuda: 16 };

@@ -1,16 +1,16 @@
 // What a task works with, and what all kinds share: opening a video or image as numbered frames.
 
 import type { ObjectSource, ObjectTarget, TargetType, TaskProgress } from "../../shared/tasks.ts";
-import type { Cache } from "../cache.ts";
-import { BrokenMedia, TaskFailure } from "../failure.ts";
-import type { Tools } from "../ffmpeg.ts";
-import { type ReadFrame, type ReadOptions, readFrames } from "../frames.ts";
-import type { Log } from "../log.ts";
-import { probeVideo, typeOf, type VideoIndex } from "../media.ts";
+import { BrokenMedia, TaskFailure } from "../base/failure.ts";
+import type { Log } from "../base/log.ts";
+import type { Tools } from "../media/ffmpeg.ts";
+import { type ReadFrame, type ReadOptions, readFrames } from "../media/frame-reader.ts";
+import { readStill } from "../media/stills.ts";
+import { probeVideo, typeOf, type VideoIndex } from "../media/video.ts";
+import { decodeIndex, encodeIndex, INDEX_NAME } from "../media/video-index.ts";
+import type { Cache } from "../objects/cache.ts";
 import type { Encoded, Segmenter } from "../segmenters/segmenter.ts";
 import type { Predictors } from "../serving/predictor.ts";
-import { readStill } from "../stills.ts";
-import { decodeIndex, encodeIndex, INDEX_NAME } from "../video-index.ts";
 
 export interface TaskContext {
   cache: Cache;

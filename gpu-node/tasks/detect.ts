@@ -2,10 +2,10 @@
 
 import { STORED_CONFIDENCE_MIN } from "../../shared/labeling.ts";
 import type { Bbox, Detection } from "../../shared/tasks.ts";
+import { clip } from "../media/geometry.ts";
+import { shrink } from "../media/stills.ts";
 import { flagDuplicates } from "../segmenters/duplicates.ts";
-import { clip } from "../segmenters/geometry.ts";
 import type { Picture, Segmenter } from "../segmenters/segmenter.ts";
-import { shrink } from "../stills.ts";
 import type { ReadyPrompt } from "./prompts.ts";
 
 /** A detection and the place of the prompt that found it. */

@@ -4,10 +4,10 @@
 import { readFile, rm } from "node:fs/promises";
 import { exportStem } from "../../shared/labeling.ts";
 import { ExportManifest, type TaskPayload, type TaskResult } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
-import { toJpeg } from "../stills.ts";
-import { uploadFile } from "../transfer.ts";
-import { createZip, type ZipWriter } from "../zip.ts";
+import { TaskFailure } from "../base/failure.ts";
+import { toJpeg } from "../media/stills.ts";
+import { uploadFile } from "../objects/transfer.ts";
+import { createZip, type ZipWriter } from "../objects/zip-writer.ts";
 import { cocoLayout } from "./coco.ts";
 import { openFootage, type TaskContext } from "./context.ts";
 import { yoloLayout } from "./yolo.ts";

@@ -1,9 +1,9 @@
 // JPEGs of single frames, each written where it is wanted.
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
-import { toJpeg } from "../stills.ts";
-import { upload } from "../transfer.ts";
+import { TaskFailure } from "../base/failure.ts";
+import { toJpeg } from "../media/stills.ts";
+import { upload } from "../objects/transfer.ts";
 import { openFootage, type TaskContext } from "./context.ts";
 
 export async function run(

@@ -3,9 +3,9 @@
 // gives what was done until then.
 
 import type { FrameDetections, TaskPayload, TaskResult } from "../../shared/tasks.ts";
-import type { ReadFrame } from "../frames.ts";
-import { toJpeg } from "../stills.ts";
-import { upload } from "../transfer.ts";
+import type { ReadFrame } from "../media/frame-reader.ts";
+import { toJpeg } from "../media/stills.ts";
+import { upload } from "../objects/transfer.ts";
 import { ascending, openFootage, type TaskContext } from "./context.ts";
 import { detectAll } from "./detect.ts";
 import { asTaskFailure, readyPrompts } from "./prompts.ts";

@@ -3,7 +3,7 @@
 
 import { sampleFrames } from "../../shared/sampling.ts";
 import type { Prediction, TaskPayload, TaskResult } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
+import { TaskFailure } from "../base/failure.ts";
 import type { Picture } from "../segmenters/segmenter.ts";
 import { type Footage, openFootage, type TaskContext } from "./context.ts";
 

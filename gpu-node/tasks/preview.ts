@@ -1,7 +1,7 @@
 // Labels a few frames and draws what was found at or above the threshold, as base64 JPEGs.
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
-import { drawOver } from "../overlay.ts";
+import { drawOver } from "../media/overlay.ts";
 import { openFootage, type TaskContext } from "./context.ts";
 import { detectAll } from "./detect.ts";
 import { asTaskFailure, readyPrompts } from "./prompts.ts";

@@ -2,12 +2,12 @@
 // that we do not take is an answer, not a failure.
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
-import { BrokenMedia, TaskFailure } from "../failure.ts";
-import { readFrames } from "../frames.ts";
-import { type Probed, probeVideo, typeOf } from "../media.ts";
-import { readStill, toThumbnail } from "../stills.ts";
-import { upload } from "../transfer.ts";
-import { encodeIndex, INDEX_NAME, ptsTable } from "../video-index.ts";
+import { BrokenMedia, TaskFailure } from "../base/failure.ts";
+import { readFrames } from "../media/frame-reader.ts";
+import { readStill, toThumbnail } from "../media/stills.ts";
+import { type Probed, probeVideo, typeOf } from "../media/video.ts";
+import { encodeIndex, INDEX_NAME, ptsTable } from "../media/video-index.ts";
+import { upload } from "../objects/transfer.ts";
 import { NO_FFMPEG, type TaskContext } from "./context.ts";
 
 const THUMBNAIL_SIDE = 320;

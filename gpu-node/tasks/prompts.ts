@@ -1,10 +1,10 @@
 // Prompts made ready for a segmenter, before any frame is read: an unknown word fails at once.
 
 import type { Prompt } from "../../shared/tasks.ts";
-import { BrokenMedia, TaskFailure } from "../failure.ts";
+import { BrokenMedia, TaskFailure } from "../base/failure.ts";
+import { readStill } from "../media/stills.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "../segmenters/failures.ts";
 import type { Example, Exemplar, Resolved, Segmenter } from "../segmenters/segmenter.ts";
-import { readStill } from "../stills.ts";
 import { openFootage, type TaskContext } from "./context.ts";
 
 export interface ReadyPrompt {

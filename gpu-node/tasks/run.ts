@@ -7,8 +7,8 @@ import {
   type TaskPayload,
   type TaskResult,
 } from "../../shared/tasks.ts";
-import { DISK_FULL, isDiskFull, TaskFailure } from "../failure.ts";
-import { scrub } from "../log.ts";
+import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
+import { scrub } from "../base/log.ts";
 import { BundleMissing } from "../segmenters/failures.ts";
 import { Paused, type TaskContext } from "./context.ts";
 import { run as runExport } from "./export.ts";

@@ -7,7 +7,7 @@ import { createReadStream, createWriteStream } from "node:fs";
 import * as fs from "node:fs/promises";
 import { pipeline } from "node:stream/promises";
 import { z } from "zod";
-import { TaskFailure } from "../failure.ts";
+import { TaskFailure } from "../base/failure.ts";
 
 const FORMAT = "vantage-run-1";
 const HEADER_BYTES_MAX = 64 * 1024;

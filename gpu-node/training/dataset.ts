@@ -9,8 +9,8 @@ import sharp from "sharp";
 import type { Dataset, DatasetImage } from "../../native/index.d.ts";
 import { ExportManifest, type ObjectSource } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
-import { DISK_FULL, isDiskFull, TaskFailure } from "../failure.ts";
-import { lives, ownName } from "../processes.ts";
+import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
+import { lives, ownName } from "../base/processes.ts";
 import type { Picture } from "../segmenters/segmenter.ts";
 import { openFootage, type TaskContext } from "../tasks/context.ts";
 

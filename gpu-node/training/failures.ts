@@ -1,6 +1,6 @@
 // What the engine's failures mean for a task.
 
-import { TaskFailure } from "../failure.ts";
+import { TaskFailure } from "../base/failure.ts";
 
 /** By the code of the engine's error: whether to try again, and what the user can do. */
 const MEANINGS: Record<string, { retryable: boolean; advice: string }> = {

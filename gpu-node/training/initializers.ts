@@ -2,10 +2,10 @@
 // are taken only where they are as many as their shape says.
 
 import * as fs from "node:fs/promises";
-import { TaskFailure } from "../failure.ts";
-import { halfToFloat } from "../segmenters/half.ts";
-import { decodeModel, type OnnxModel } from "../segmenters/onnx.ts";
-import { readsOutside } from "../segmenters/onnx-scan.ts";
+import { TaskFailure } from "../base/failure.ts";
+import { halfToFloat } from "../onnx/half.ts";
+import { decodeModel, type OnnxModel } from "../onnx/proto.ts";
+import { readsOutside } from "../onnx/scan.ts";
 
 export interface Weights {
   name: string;

@@ -9,7 +9,7 @@ import {
   type RunEpoch,
   type TrainSettings,
 } from "../../shared/training.ts";
-import { TaskFailure } from "../failure.ts";
+import { TaskFailure } from "../base/failure.ts";
 import { type Place, type RunState, saveBest, saveCheckpoint, thinned } from "./checkpoints.ts";
 import { type Report, spoken } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";

@@ -13,9 +13,9 @@ import {
   stateTensors,
 } from "../../shared/detector.ts";
 import type { ResolvedSettings } from "../../shared/training.ts";
+import { TaskFailure } from "../base/failure.ts";
 import { NORM_EPSILON } from "../export/folded.ts";
 import { floatsOf, readTensors, writeTensors } from "../export/safetensors.ts";
-import { TaskFailure } from "../failure.ts";
 import { readInitializers, type Weights } from "./initializers.ts";
 
 const BYTES_MAX = 2 * 1024 ** 3;

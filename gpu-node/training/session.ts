@@ -5,7 +5,7 @@
 import { loadEngine, type Native } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
-import { TaskFailure } from "../failure.ts";
+import { TaskFailure } from "../base/failure.ts";
 import { Paused, type TaskContext } from "../tasks/context.ts";
 import { type RunFiles, uploadArtifacts, writeClosing, writeOpening } from "./artifacts.ts";
 import { hashOf } from "./bundle.ts";

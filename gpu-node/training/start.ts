@@ -9,7 +9,7 @@ import type { Native } from "../../native/load.ts";
 import { type DetectorGraph, parameterCount } from "../../shared/detector.ts";
 import type { TaskPayload } from "../../shared/tasks.ts";
 import type { ResolvedSettings } from "../../shared/training.ts";
-import { TaskFailure } from "../failure.ts";
+import { TaskFailure } from "../base/failure.ts";
 import type { TaskContext } from "../tasks/context.ts";
 import { unpack } from "./bundle.ts";
 import {

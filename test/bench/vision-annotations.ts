@@ -5,7 +5,7 @@ import { cpus } from "node:os";
 import { sql } from "drizzle-orm";
 import pg from "pg";
 import { superuser } from "../../edge/local/postgres.ts";
-import { API } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import type { TokenPair } from "../../shared/vision.ts";
 import { startVision } from "./vision-world.ts";
 

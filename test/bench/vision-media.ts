@@ -4,11 +4,11 @@
 import { mkdtempSync, rmSync, statSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Tools } from "../../gpu-node/ffmpeg.ts";
-import { readFrames } from "../../gpu-node/frames.ts";
-import { probeVideo, type VideoIndex } from "../../gpu-node/media.ts";
-import { toJpeg } from "../../gpu-node/stills.ts";
-import { createZip } from "../../gpu-node/zip.ts";
+import type { Tools } from "../../gpu-node/media/ffmpeg.ts";
+import { readFrames } from "../../gpu-node/media/frame-reader.ts";
+import { toJpeg } from "../../gpu-node/media/stills.ts";
+import { probeVideo, type VideoIndex } from "../../gpu-node/media/video.ts";
+import { createZip } from "../../gpu-node/objects/zip-writer.ts";
 import { clip, TOOLS } from "../support/clips.ts";
 
 const print = (line: string) => process.stdout.write(`${line}\n`);

@@ -8,7 +8,7 @@ import pg from "pg";
 import { WebSocket } from "ws";
 import { createLog } from "../../edge/http/log.ts";
 import { superuser } from "../../edge/local/postgres.ts";
-import { API } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import { publish } from "../../edge/vision/progress/progress.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { createCode } from "../../edge/vision/tasks/nodes.ts";

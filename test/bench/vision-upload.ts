@@ -2,7 +2,7 @@
 // stack: MB/s, and how far workerd grows above idle. BYTES sets the size; the default is 2 GB.
 
 import { availableParallelism, cpus } from "node:os";
-import { API } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import { streamedForm } from "../support/media.ts";
 import { peakGrowth } from "../support/memory.ts";
 import { startVision } from "./vision-world.ts";

@@ -6,7 +6,7 @@ import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { followRun } from "../../edge/local/operator.ts";
 import type { Fault } from "../../edge/local/sandbox/answers.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
-import { operatingDay } from "../../shared/operating-day.ts";
+import { operatingDay } from "../../edge/markets/store/operating-day.ts";
 import { HOUR, isoDay, systemClock } from "../../shared/time.ts";
 import { type Cuttable, cuttable } from "../support/cuttable.ts";
 import { createWorld, DAY, onlySchedules, type World } from "../support/world.ts";

@@ -10,8 +10,7 @@ import { degreeDays } from "../../edge/markets/ingest/pipelines/weather.ts";
 import { parseDegreeDays } from "../../edge/markets/ingest/sources/noaa.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { SeriesRecord } from "../../shared/markets.ts";
-import { iso, isoDay, systemClock } from "../../shared/time.ts";
-import { addMonths } from "../../shared/trading-days.ts";
+import { addMonths, iso, isoDay, systemClock } from "../../shared/time.ts";
 import { hasRecordings, recording } from "../support/recordings.ts";
 import { createWorld, onlySchedules, type World } from "../support/world.ts";
 

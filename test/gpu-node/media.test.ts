@@ -8,11 +8,11 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import sharp from "sharp";
 import { describe, expect, it } from "vitest";
-import { start, type Tools } from "../../gpu-node/ffmpeg.ts";
-import { planReads, readFrames, selection, sizeOf } from "../../gpu-node/frames.ts";
-import { type Probed, probeVideo, sniff, typeOf } from "../../gpu-node/media.ts";
-import { readStill } from "../../gpu-node/stills.ts";
-import { decodeIndex, encodeIndex, ptsTable } from "../../gpu-node/video-index.ts";
+import { start, type Tools } from "../../gpu-node/media/ffmpeg.ts";
+import { planReads, readFrames, selection, sizeOf } from "../../gpu-node/media/frame-reader.ts";
+import { readStill } from "../../gpu-node/media/stills.ts";
+import { type Probed, probeVideo, sniff, typeOf } from "../../gpu-node/media/video.ts";
+import { decodeIndex, encodeIndex, ptsTable } from "../../gpu-node/media/video-index.ts";
 import { clip, clipPath, longGop, toolsOrSay, variableRate } from "../support/clips.ts";
 
 const found = toolsOrSay();

@@ -16,12 +16,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { freePorts } from "../../edge/local/ports.ts";
-import { describeNode } from "../../gpu-node/capabilities.ts";
-import { modelsDirOf, parseConfig } from "../../gpu-node/config.ts";
-
-import { groupLives } from "../../gpu-node/processes.ts";
-import { backoffMs } from "../../gpu-node/service.ts";
-import { outcomeOf } from "../../gpu-node/worker.ts";
+import { groupLives } from "../../gpu-node/base/processes.ts";
+import { describeNode } from "../../gpu-node/node/capabilities.ts";
+import { modelsDirOf, parseConfig } from "../../gpu-node/node/config.ts";
+import { backoffMs } from "../../gpu-node/node/service.ts";
+import { outcomeOf } from "../../gpu-node/node/worker.ts";
 import type { TaskResult } from "../../shared/tasks.ts";
 import { longGop, rectangles, toolsOrSay } from "../support/clips.ts";
 import { type NodeProcess, processesOf, startNode } from "../support/gpu-node.ts";

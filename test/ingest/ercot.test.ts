@@ -9,7 +9,7 @@ import { correctionOf, loadAt, realtimePostedAt } from "../../edge/local/sandbox
 import { SETTLEMENT_SYMBOLS } from "../../edge/markets/ingest/settlement-points.ts";
 import { fetchRealtimePrices } from "../../edge/markets/ingest/sources/ercot.ts";
 import { dayOfLabel, QUARTER } from "../../edge/markets/ingest/sources/ercot-hours.ts";
-import { operatingDay } from "../../shared/operating-day.ts";
+import { operatingDay } from "../../edge/markets/store/operating-day.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
 import { type Ercot, failureOf, startErcot, upstreamsOf, valuesOf } from "../support/ercot.ts";
 

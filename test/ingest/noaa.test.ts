@@ -15,8 +15,7 @@ import {
   parseDegreeDays,
 } from "../../edge/markets/ingest/sources/noaa.ts";
 import type { Row } from "../../edge/markets/store/plan.ts";
-import { DAY, HOUR, iso, isoDay } from "../../shared/time.ts";
-import { addMonths } from "../../shared/trading-days.ts";
+import { addMonths, DAY, HOUR, iso, isoDay } from "../../shared/time.ts";
 import {
   gunzippedRecording,
   hasRecordings,

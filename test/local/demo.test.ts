@@ -7,8 +7,8 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { demoClip } from "../../edge/local/clip.ts";
 import { ROOT } from "../../edge/local/state.ts";
-import { readFrames } from "../../gpu-node/frames.ts";
-import { probeVideo } from "../../gpu-node/media.ts";
+import { readFrames } from "../../gpu-node/media/frame-reader.ts";
+import { probeVideo } from "../../gpu-node/media/video.ts";
 import { toolsOrSay } from "../support/clips.ts";
 
 const found = toolsOrSay();

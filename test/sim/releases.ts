@@ -2,9 +2,8 @@
 // hours, late weeks, holidays, and now and then a release that comes after everybody stopped
 // waiting.
 
-import { operatingDay } from "../../shared/operating-day.ts";
-import { DAY, HOUR, MINUTE } from "../../shared/time.ts";
-import { addMonths } from "../../shared/trading-days.ts";
+import { operatingDay } from "../../edge/markets/store/operating-day.ts";
+import { addMonths, DAY, HOUR, MINUTE } from "../../shared/time.ts";
 
 interface Step {
   /** The first valid time at or after an instant. */

@@ -4,7 +4,7 @@ import { execFileSync } from "node:child_process";
 import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { findTools, type Tools } from "../../gpu-node/ffmpeg.ts";
+import { findTools, type Tools } from "../../gpu-node/media/ffmpeg.ts";
 
 export const TOOLS: Tools | null = await findTools(process.env.PATH ?? "", 2);
 

@@ -3,7 +3,7 @@
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
-import { API } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import { describeApi } from "./common-routes.ts";
 import { form, mp4 } from "./media.ts";
 import { registerModel } from "./registered.ts";

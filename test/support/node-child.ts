@@ -1,6 +1,6 @@
 // The program of a test node's child processes: the real one, with the tests' segmenter.
 
-import { serve } from "../../gpu-node/child.ts";
+import { serve } from "../../gpu-node/node/child.ts";
 import { BundleMissing } from "../../gpu-node/segmenters/failures.ts";
 import { openRectangles } from "./rectangles.ts";
 

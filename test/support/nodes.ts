@@ -1,7 +1,7 @@
 // GPU nodes of a vision world, for tests: registered over HTTP as real ones are.
 
 import type { z } from "zod";
-import { API } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import { Secret } from "../../shared/secret.ts";
 import { type Capabilities, RegisteredNode, type TaskKind } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";

@@ -1,7 +1,7 @@
 // Durable Objects called by their methods from a test. A small Worker makes the calls, as a service
 // would: a stub held on Node's side keeps an object in memory and its closed sockets open.
 
-import type { Parts } from "../../edge/vision/auth/parts.ts";
+import type { Parts } from "../../edge/vision/base/parts.ts";
 
 const NAME = "caller";
 const SCRIPT = `export default {

@@ -4,7 +4,7 @@
 import { createHash } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { GraphWriter, tensorInfo } from "../../gpu-node/segmenters/onnx.ts";
+import { GraphWriter, tensorInfo } from "../../gpu-node/onnx/proto.ts";
 
 /** "disc" and "visual" become one token each: numbers 514 and 519 in CLIP's order. */
 export const MERGES = [

@@ -3,8 +3,8 @@
 
 import { availableParallelism } from "node:os";
 import { join } from "node:path";
-import { openCache } from "../../gpu-node/cache.ts";
-import { createLog } from "../../gpu-node/log.ts";
+import { createLog } from "../../gpu-node/base/log.ts";
+import { openCache } from "../../gpu-node/objects/cache.ts";
 import { Predictors } from "../../gpu-node/serving/predictor.ts";
 import { Encodings, type TaskContext } from "../../gpu-node/tasks/context.ts";
 import { TOOLS } from "./clips.ts";

@@ -3,7 +3,7 @@
 import { sql } from "drizzle-orm";
 import { expect } from "vitest";
 import { createLog } from "../../edge/http/log.ts";
-import { API, type Parts } from "../../edge/vision/auth/parts.ts";
+import { API, type Parts } from "../../edge/vision/base/parts.ts";
 import { source } from "../../edge/vision/tasks/objects.ts";
 import { enqueue, type NewTask } from "../../edge/vision/tasks/queue.ts";
 import { ErrorBody } from "../../shared/errors.ts";

@@ -2,7 +2,7 @@
 // test is throttled by another.
 
 import { expect } from "vitest";
-import { API } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import { type Role, TokenPair, User } from "../../shared/vision.ts";
 
 export const PASSWORD = "correct horse battery staple";

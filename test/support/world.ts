@@ -22,7 +22,7 @@ import { switchSchedule } from "../../edge/markets/ingest/ticks.ts";
 import { type CommitRequest, commit } from "../../edge/markets/store/commit.ts";
 import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { openStore, type Store } from "../../edge/markets/store/store.ts";
-import type { Parts } from "../../edge/vision/auth/parts.ts";
+import type { Parts } from "../../edge/vision/base/parts.ts";
 import { Secret } from "../../shared/secret.ts";
 import { callerWorker, objectsOf } from "./objects.ts";
 

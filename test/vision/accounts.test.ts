@@ -4,7 +4,7 @@ import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { SignJWT } from "jose";
 import { beforeAll, describe, expect, it } from "vitest";
-import { API } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { TokenPair, User } from "../../shared/vision.ts";
 import { commonRouteTests } from "../support/common-routes.ts";

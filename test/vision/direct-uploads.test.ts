@@ -4,7 +4,7 @@
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { partBytesFor } from "../../edge/vision/projects/uploads.ts";
+import { partBytesFor } from "../../edge/vision/uploads/uploads.ts";
 import { Video } from "../../shared/vision.ts";
 import { form, mp4, text } from "../support/media.ts";
 import {

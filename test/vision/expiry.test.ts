@@ -2,9 +2,9 @@
 
 import { sql } from "drizzle-orm";
 import { expect, it } from "vitest";
-import type { Parts } from "../../edge/vision/auth/parts.ts";
 import { forgetExpired } from "../../edge/vision/auth/sessions.ts";
-import { abandonUploads } from "../../edge/vision/projects/uploads.ts";
+import type { Parts } from "../../edge/vision/base/parts.ts";
+import { abandonUploads } from "../../edge/vision/uploads/uploads.ts";
 import { Secret } from "../../shared/secret.ts";
 import { systemClock } from "../../shared/time.ts";
 import { register } from "../support/vision.ts";

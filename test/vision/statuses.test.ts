@@ -5,8 +5,8 @@
 import { randomUUID } from "node:crypto";
 import { beforeAll, expect, it } from "vitest";
 import { WebSocket } from "ws";
-import { API } from "../../edge/vision/auth/parts.ts";
 import { signAccess } from "../../edge/vision/auth/tokens.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { describeApi } from "../support/common-routes.ts";

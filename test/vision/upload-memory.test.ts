@@ -3,7 +3,7 @@
 // it is idle again after two small ones before the large one is sent.
 
 import { expect, it } from "vitest";
-import { API } from "../../edge/vision/auth/parts.ts";
+import { API } from "../../edge/vision/base/parts.ts";
 import { streamedForm } from "../support/media.ts";
 import { peakGrowth } from "../support/memory.ts";
 import { register } from "../support/vision.ts";

@@ -7,9 +7,9 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { API } from "../../edge/vision/auth/parts.ts";
-import { isKeyUnder } from "../../edge/vision/projects/link.ts";
-import { imageHeader, videoType } from "../../edge/vision/projects/media-types.ts";
+import { API } from "../../edge/vision/base/parts.ts";
+import { isKeyUnder } from "../../edge/vision/uploads/link.ts";
+import { imageHeader, videoType } from "../../edge/vision/uploads/media-types.ts";
 import { Video, VideoBatch } from "../../shared/vision.ts";
 import { avi, form, jpeg, mp4, png, streamedForm, text, webm } from "../support/media.ts";
 import {

@@ -1,8 +1,7 @@
 // The routes of EIA's API that the sandbox serves: what each lists over a span of periods, in order
 // of period and key. A row is its period, its value, and what all rows of its key have in common.
 
-import { DAY, HOUR, iso } from "../../../shared/time.ts";
-import { addMonths } from "../../../shared/trading-days.ts";
+import { addMonths, DAY, HOUR, iso } from "../../../shared/time.ts";
 import { AUTHORITIES, type Authority, HISTORY_FROM } from "./demand.ts";
 import { outlookAt, petroleumAt, priceAt, type Shown, storageAt } from "./fundamentals.ts";
 import { fuelsAt, type RegionType, regionAt } from "./generation.ts";

@@ -4,10 +4,10 @@
 // that expect most of it, load that is restated the next morning, prices that are corrected days
 // later.
 
-import type { OperatingDay } from "../../../shared/operating-day.ts";
-import { operatingDay } from "../../../shared/operating-day.ts";
 import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
 import { dayOfLabel, instantsOfWall, QUARTER } from "../../markets/ingest/sources/ercot-hours.ts";
+import type { OperatingDay } from "../../markets/store/operating-day.ts";
+import { operatingDay } from "../../markets/store/operating-day.ts";
 
 /** Oldest day of the sandbox. */
 export const ERCOT_HISTORY_FROM = Date.UTC(2020, 0, 1, 6);

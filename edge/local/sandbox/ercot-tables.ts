@@ -1,7 +1,6 @@
 // The sandbox's ERCOT reports as tables: labels of hour and interval, flags of the repeated hour,
 // and the two spellings of the same rows, in the API and in a document's CSV.
 
-import type { OperatingDay } from "../../../shared/operating-day.ts";
 import { DAY, HOUR } from "../../../shared/time.ts";
 import {
   instantsOfWall,
@@ -18,6 +17,7 @@ import {
   REALTIME_PRICES,
   SYSTEM_LOAD,
 } from "../../markets/ingest/sources/ercot-products.ts";
+import type { OperatingDay } from "../../markets/store/operating-day.ts";
 import {
   correctionOf,
   dayAheadPostedAt,

@@ -2,13 +2,13 @@
 // lists and the display page of the day's load.
 
 import { zipSync } from "fflate";
-import { type OperatingDay, operatingDay } from "../../../shared/operating-day.ts";
 import { DAY, HOUR, iso } from "../../../shared/time.ts";
 import {
   dayOfLabel,
   instantsOfWall,
   wallOfInstant,
 } from "../../markets/ingest/sources/ercot-hours.ts";
+import { type OperatingDay, operatingDay } from "../../markets/store/operating-day.ts";
 import type { SandboxAnswer, SandboxProvider, SandboxRequest } from "./answers.ts";
 import { daysBetween, ERCOT_HISTORY_FROM } from "./ercot-market.ts";
 import { csvText, loadPage, type PostedDocument, REPORTS, type Report } from "./ercot-tables.ts";

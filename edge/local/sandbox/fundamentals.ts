@@ -2,8 +2,8 @@
 // functions of series, date and when they are asked. With what the real ones are known for: first
 // prints that are revised, and prices of holidays that are taken back.
 
-import { DAY, iso } from "../../../shared/time.ts";
-import { addMonths, isTradingDay } from "../../../shared/trading-days.ts";
+import { addMonths, DAY, iso } from "../../../shared/time.ts";
+import { isTradingDay } from "../../markets/store/trading-days.ts";
 import { chance, HISTORY_FROM, wave } from "./demand.ts";
 import { outlookShown, petroleumShown, priceShown, storageShown } from "./releases.ts";
 

@@ -2,8 +2,7 @@
 // appear on the 4th to 9th of a month, the second some time after the first. Values of the last two
 // calendar years move a little from file to file; older ones never do.
 
-import { DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
-import { addMonths } from "../../../shared/trading-days.ts";
+import { addMonths, DAY, HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import type { SandboxAnswer, SandboxProvider } from "./answers.ts";
 import { chance } from "./demand.ts";
 

@@ -1,8 +1,8 @@
 // When the sandbox's agency releases its reports: the real one's calendar, with holidays, and an
 // API that some weeks shows a report up to an hour after it is out.
 
-import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
-import { addMonths, isTradingDay } from "../../../shared/trading-days.ts";
+import { addMonths, DAY, HOUR, MINUTE } from "../../../shared/time.ts";
+import { isTradingDay } from "../../markets/store/trading-days.ts";
 import { chance } from "./demand.ts";
 
 const [SUNDAY, MONDAY, TUESDAY, WEDNESDAY, THURSDAY] = [0, 1, 2, 3, 4];

@@ -3,7 +3,7 @@
 // strings for numbers, and errors as a code in a body with HTTP 200.
 
 import { DAY, HOUR, iso, MINUTE, parseInstant } from "../../../shared/time.ts";
-import { isTradingDay } from "../../../shared/trading-days.ts";
+import { isTradingDay } from "../../markets/store/trading-days.ts";
 import type { SandboxAnswer, SandboxProvider, SandboxRequest } from "./answers.ts";
 import { chance } from "./demand.ts";
 

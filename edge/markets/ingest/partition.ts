@@ -2,9 +2,8 @@
 // by the calendar day it begins on, whatever its length.
 
 import { Failure } from "../../../shared/errors.ts";
-import { operatingDay } from "../../../shared/operating-day.ts";
-import { DAY, isoDay, parseInstant } from "../../../shared/time.ts";
-import { addMonths } from "../../../shared/trading-days.ts";
+import { addMonths, DAY, isoDay, parseInstant } from "../../../shared/time.ts";
+import { operatingDay } from "../store/operating-day.ts";
 import type { Range } from "../store/plan.ts";
 
 /** How a pipeline's valid time is cut, and which partition is the newest at an instant. */

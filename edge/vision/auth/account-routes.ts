@@ -8,6 +8,7 @@ import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { TokenPair, User } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { API, type Parts } from "../base/parts.ts";
 import {
   accountByEmail,
   accountById,
@@ -16,7 +17,6 @@ import {
   replaceHash,
   userRecord,
 } from "./accounts.ts";
-import { API, type Parts } from "./parts.ts";
 import {
   checkPassword,
   hashPassword,

@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Membership, Role, User } from "../../../shared/vision.ts";
-import type { Parts } from "./parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { forgetSessions } from "./scope.ts";
 
 /** Held while an account is made: only one can be the first. */

@@ -6,9 +6,9 @@ import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { Role, User } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { API, type Parts } from "../base/parts.ts";
 import { bearer } from "./account-routes.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
-import { API, type Parts } from "./parts.ts";
 import { allow, authenticate, callerOf, workspacesOf } from "./scope.ts";
 
 const Workspace = z

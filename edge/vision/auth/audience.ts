@@ -3,7 +3,7 @@
 // silent. A test reads every description.
 
 import type { App } from "../../http/app.ts";
-import { API, type Parts } from "./parts.ts";
+import { API, type Parts } from "../base/parts.ts";
 
 interface Route {
   path: string;

@@ -4,8 +4,8 @@ import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
+import type { Parts } from "../base/parts.ts";
 import { sha256 } from "./digest.ts";
-import type { Parts } from "./parts.ts";
 
 export interface Answer<Body> {
   status: number;

@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { ROLES, type Role } from "../../../shared/vision.ts";
-import type { Parts } from "./parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { type AccessClaims, verifyAccess } from "./tokens.ts";
 
 export interface Caller {

@@ -6,9 +6,9 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { TokenPair } from "../../../shared/vision.ts";
+import type { Parts } from "../base/parts.ts";
 import type { Account } from "./accounts.ts";
 import { sha256, toBase64url } from "./digest.ts";
-import type { Parts } from "./parts.ts";
 import { forgetSessions } from "./scope.ts";
 import { keyFor, signAccess } from "./tokens.ts";
 

@@ -4,7 +4,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
-import type { Parts } from "./parts.ts";
+import type { Parts } from "../base/parts.ts";
 
 export interface Limit {
   /** What is being throttled, such as `login 192.0.2.1`. */

@@ -4,8 +4,8 @@
 import { jwtVerify, SignJWT } from "jose";
 import type { Secret } from "../../../shared/secret.ts";
 import { DAY } from "../../../shared/time.ts";
+import type { Parts } from "../base/parts.ts";
 import { toHex } from "./digest.ts";
-import type { Parts } from "./parts.ts";
 
 export const ACCESS_TOKEN_MS = DAY;
 

@@ -10,13 +10,14 @@ import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
+import { API, type Parts } from "../base/parts.ts";
+import { releaseExports } from "../datasets/exports.ts";
 import { issueTicket } from "../progress/tickets.ts";
+import { inJob } from "../review/changes.ts";
+import { unusedNumber } from "../review/classes.ts";
 import { requestCancel } from "../tasks/queue.ts";
-import { inJob } from "./changes.ts";
-import { unusedNumber } from "./classes.ts";
-import { releaseExports } from "./exports.ts";
+import { advanceJob } from "./ended.ts";
 import { groundAll } from "./grounding.ts";
 import {
   findJob,
@@ -32,7 +33,6 @@ import {
   texts,
   topicOf,
 } from "./jobs.ts";
-import { advanceJob } from "./settle.ts";
 import { MOVES, type Move, mayMove } from "./states.ts";
 
 export const jobId = z.object({ job_id: z.uuid() });

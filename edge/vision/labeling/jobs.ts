@@ -10,7 +10,7 @@ import type { Prompt } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { idList } from "../auth/accounts.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { objectKeys } from "../projects/videos.ts";
 import { source, target } from "../tasks/objects.ts";
 import { submit } from "../tasks/wait.ts";

@@ -10,13 +10,13 @@ import { type App, errorResponses, json, jsonBody, name, text } from "../../http
 import type { Database } from "../../http/database.ts";
 import { bearer } from "../auth/account-routes.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
+import { API, type Parts } from "../base/parts.ts";
 import { readPts } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
+import { insideFrame } from "../review/annotations.ts";
 import { source } from "../tasks/objects.ts";
 import { runNow } from "../tasks/wait.ts";
-import { insideFrame } from "./annotations.ts";
 import { groundAll } from "./grounding.ts";
 import { findJob, insertJob, planJob } from "./jobs.ts";
 import { cutIntoChunks } from "./plan.ts";

@@ -1,13 +1,13 @@
 // Every route of labeling and review, behind the access token.
 
 import type { App } from "../../http/app.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { authenticate } from "../auth/scope.ts";
-import { addClasses } from "./class-routes.ts";
-import { addExports } from "./export-routes.ts";
+import { API, type Parts } from "../base/parts.ts";
+import { addExports } from "../datasets/export-routes.ts";
+import { addClasses } from "../review/class-routes.ts";
+import { addReview } from "../review/review-routes.ts";
 import { addJobs } from "./job-routes.ts";
 import { addLabel } from "./label-routes.ts";
-import { addReview } from "./review-routes.ts";
 
 const GUARDED = [
   ...["/label", "/label/*", "/status/*", "/jobs", "/jobs/*", "/import"],

@@ -2,7 +2,7 @@
 // reached is logged and never fails whoever reports.
 
 import type { EVENT_TYPES, ProgressEvent } from "../../../shared/progress.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 
 /**
  * An event to publish. Its data is laid over the topic's state, which is what snapshots show; only

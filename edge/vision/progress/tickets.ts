@@ -5,8 +5,8 @@ import type { z } from "@hono/zod-openapi";
 import { jwtVerify, SignJWT } from "jose";
 import type { Ticket } from "../../../shared/progress.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { keyFor } from "../auth/tokens.ts";
+import { API, type Parts } from "../base/parts.ts";
 
 const TICKET_MS = MINUTE;
 const ALGORITHM = "HS256";

@@ -1,7 +1,7 @@
 // Frames of a video by their true times: the pts that the probe decoded, never index over fps.
 
 import { assert, Failure } from "../../../shared/errors.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { source, target } from "../tasks/objects.ts";
 import { runNow } from "../tasks/wait.ts";
 import { objectKeys, type VideoRow } from "./videos.ts";

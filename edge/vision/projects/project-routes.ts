@@ -6,8 +6,8 @@ import { Project, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { allow, authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
+import { API, type Parts } from "../base/parts.ts";
 import {
   createProject,
   deleteProject,

@@ -5,8 +5,8 @@ import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Project, Role } from "../../../shared/vision.ts";
 import { idList } from "../auth/accounts.ts";
-import type { Parts } from "../auth/parts.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
+import type { Parts } from "../base/parts.ts";
 import { breaksReference } from "./videos.ts";
 
 export interface ProjectRow extends Record<string, unknown> {

@@ -7,7 +7,7 @@ import { iso, MINUTE } from "../../../shared/time.ts";
 import type { Video } from "../../../shared/vision.ts";
 import type { Database } from "../../http/database.ts";
 import { idList } from "../auth/accounts.ts";
-import { API, type Parts } from "../auth/parts.ts";
+import { API, type Parts } from "../base/parts.ts";
 import { source, target } from "../tasks/objects.ts";
 import { type NewTask, requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";

@@ -2,10 +2,10 @@
 // that one that cannot be opened never becomes active, and the one before serves all the while.
 // Other nodes open it at their first prediction with it.
 
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
+import { findModel, type ModelRow, modelSource, moveName } from "../registry/models.ts";
 import { runNow } from "../tasks/wait.ts";
-import { findModel, type ModelRow, modelSource, moveName } from "../training/registry.ts";
-import { subjectOf } from "./chosen.ts";
+import { subjectOf } from "./model-choice.ts";
 
 /** The largest variant is downloaded and opened on a slow machine by then. */
 const WARM_MS = 120_000;

@@ -14,15 +14,15 @@ import {
 import { Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { callerOf, workspacesOf } from "../auth/scope.ts";
-import { letPass } from "../projects/form.ts";
-import { IMAGE, type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../projects/media-types.ts";
-import { toItsEnd } from "../projects/upload-routes.ts";
+import { API, type Parts } from "../base/parts.ts";
+import type { ModelRow } from "../registry/models.ts";
 import { offeringNodes } from "../tasks/nodes.ts";
 import { resultOf, runNow, submit, waitFor } from "../tasks/wait.ts";
-import type { ModelRow } from "../training/registry.ts";
-import { type Choice, chooseModel, modelQuery } from "./chosen.ts";
+import { letPass } from "../uploads/form.ts";
+import { IMAGE, type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
+import { toItsEnd } from "../uploads/upload-routes.ts";
+import { type Choice, chooseModel, modelQuery } from "./model-choice.ts";
 import { asRefusal, findPrediction, predictTask, receiveFile } from "./predictions.ts";
 
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;

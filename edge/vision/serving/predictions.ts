@@ -8,15 +8,15 @@ import type { VideoPrediction } from "../../../shared/serving.ts";
 import { Prediction, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import { idList } from "../auth/accounts.ts";
-import type { Parts } from "../auth/parts.ts";
-import { formParts } from "../projects/form.ts";
-import type { MediaKind } from "../projects/media-types.ts";
-import { tooLarge, writeObject } from "../projects/object-writer.ts";
+import type { Parts } from "../base/parts.ts";
 import { checkQuota } from "../projects/videos.ts";
+import { type ModelRow, modelSource, wireTime } from "../registry/models.ts";
 import { source } from "../tasks/objects.ts";
 import type { NewTask, Task } from "../tasks/queue.ts";
-import { type ModelRow, modelSource, wireTime } from "../training/registry.ts";
-import { subjectOf } from "./chosen.ts";
+import { formParts } from "../uploads/form.ts";
+import type { MediaKind } from "../uploads/media-types.ts";
+import { tooLarge, writeObject } from "../uploads/object-writer.ts";
+import { subjectOf } from "./model-choice.ts";
 
 const folderOf = (workspaceId: string) => `ws/${workspaceId}/predictions/`;
 /** What a form weighs beyond its file. */

@@ -1,9 +1,9 @@
 // Every route of serving, behind the access token.
 
 import type { App } from "../../http/app.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { authenticate } from "../auth/scope.ts";
-import { letPass } from "../projects/form.ts";
+import { API, type Parts } from "../base/parts.ts";
+import { letPass } from "../uploads/form.ts";
 import { addPredictions } from "./predict-routes.ts";
 import { addServe } from "./serve-routes.ts";
 

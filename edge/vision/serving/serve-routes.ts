@@ -5,12 +5,12 @@ import { ServeStatus } from "../../../shared/serving.ts";
 import { Model } from "../../../shared/training.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { callerOf } from "../auth/scope.ts";
-import { listModels, modelRecord } from "../training/registry.ts";
+import { API, type Parts } from "../base/parts.ts";
+import { listModels, modelRecord } from "../registry/models.ts";
 import { activate } from "./activation.ts";
-import { chooseModel, onlyOne, workspaceQuery, workspacesFor } from "./chosen.ts";
-import { standing } from "./standing.ts";
+import { chooseModel, onlyOne, workspaceQuery, workspacesFor } from "./model-choice.ts";
+import { standing } from "./status.ts";
 
 const tags = ["Serving"];
 const readErrors = errorResponses("unauthorized", "not_found", "invalid_request");

@@ -1,7 +1,7 @@
 // The bell that wakes waiting nodes. It only saves them time: a bell that is lost, or not there,
 // costs at most one poll's pause.
 
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 
 /** What the Doorbell object answers to. */
 export interface DoorbellRpc {

@@ -7,7 +7,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { ObjectSource, ObjectTarget, SourceRequest, TargetRequest } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
-import { API, type Parts } from "../auth/parts.ts";
+import { API, type Parts } from "../base/parts.ts";
 import { authenticateNode } from "./nodes.ts";
 import { freshTarget, signReferences, sourceIn } from "./objects.ts";
 import { findTask, type Report, refusal, type Task } from "./queue.ts";

@@ -8,8 +8,8 @@ import type { Capabilities } from "../../../shared/tasks.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
-import type { Parts } from "../auth/parts.ts";
-import { given, storable } from "./stored.ts";
+import type { Parts } from "../base/parts.ts";
+import { given, storable } from "../base/sql.ts";
 
 const CODE_PREFIX = "vnc_";
 const TOKEN_PREFIX = "vnt_";

@@ -5,7 +5,7 @@ import { AwsV4Signer } from "aws4fetch";
 import { assert } from "../../../shared/errors.ts";
 import type { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 
 /** A user's download. */
 const USER_SECONDS = 900;

@@ -14,6 +14,7 @@ import {
 } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
+import { given, storable } from "../base/sql.ts";
 import { referencedKeys } from "./objects.ts";
 import {
   BACKOFF,
@@ -30,7 +31,6 @@ import {
   REVOKE_GRACE_SECONDS,
   type TaskState,
 } from "./states.ts";
-import { given, storable } from "./stored.ts";
 
 const ATTEMPTS_MAX = 3;
 /** What is kept of an attempt's last words. */

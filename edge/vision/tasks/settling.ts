@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import type { TaskKind, TaskProgress } from "../../../shared/tasks.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { listUnsettled, rescue, settle, type Task, type TaskHead } from "./queue.ts";
 import { hasEnded } from "./states.ts";
 

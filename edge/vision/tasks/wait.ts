@@ -2,7 +2,7 @@
 
 import { Failure } from "../../../shared/errors.ts";
 import type { TaskKind, TaskResult } from "../../../shared/tasks.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { ring } from "./bell.ts";
 import { offeringNodes } from "./nodes.ts";
 import { enqueue, type NewTask, requestCancel, type Task, taskOutcome } from "./queue.ts";

@@ -6,10 +6,10 @@ import { Failure } from "../../../shared/errors.ts";
 import type { ObjectSource } from "../../../shared/tasks.ts";
 import type { DatasetReport, TrainSettings } from "../../../shared/training.ts";
 import type { Database } from "../../http/database.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
+import { type DatasetPlan, planDataset, writePlan } from "../datasets/manifest.ts";
+import { qualityReport, SMALL_AREA } from "../datasets/quality.ts";
 import type { JobRow } from "../labeling/jobs.ts";
-import { type DatasetPlan, planDataset, writePlan } from "../labeling/manifest.ts";
-import { qualityReport, SMALL_AREA } from "./quality.ts";
 
 /** A dataset as its run's row keeps it. */
 export interface RunDataset {

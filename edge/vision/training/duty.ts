@@ -2,7 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { findTask, settle } from "../tasks/queue.ts";
 import { announceEnd, stopUntold, trainEnded } from "./ended.ts";
 import { stopRun } from "./life.ts";

@@ -5,13 +5,13 @@
 import { type SQL, sql } from "drizzle-orm";
 import { TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
 import type { ArtifactObject } from "../../../shared/training.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
+import { given } from "../base/sql.ts";
 import { publish } from "../progress/progress.ts";
+import { lockRegistry } from "../registry/models.ts";
 import type { Task } from "../tasks/queue.ts";
-import { given } from "../tasks/stored.ts";
 import { endEvents, epochEvents } from "./events.ts";
 import { bestEpoch } from "./progressed.ts";
-import { lockRegistry } from "./registry.ts";
 import { modelsIn, pagesOf, takenArtifacts, takenCheckpoint, weightsLack } from "./reported.ts";
 import {
   existingRun,

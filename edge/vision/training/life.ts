@@ -2,8 +2,9 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { publish } from "../progress/progress.ts";
+import { startingWeights } from "../registry/weights.ts";
 import { requestCancel, requestRevoke } from "../tasks/queue.ts";
 import { settleEnded } from "../tasks/settling.ts";
 import { announceEnd, deleteFolder, stopUntold, trainEnded } from "./ended.ts";
@@ -18,7 +19,6 @@ import {
   topicOf,
 } from "./runs.ts";
 import { MOVES, mayMove } from "./states.ts";
-import { startingWeights } from "./weights.ts";
 
 /**
  * Asks for a graceful stop: a node that is at it keeps what it has and registers it, within some

@@ -4,11 +4,11 @@
 import { type SQL, sql } from "drizzle-orm";
 import { type Checkpoint, type TaskProgress, TrainDetail } from "../../../shared/tasks.ts";
 import type { RunEpoch } from "../../../shared/training.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
+import { given } from "../base/sql.ts";
 import type { NewEvent } from "../progress/progress.ts";
 import { publish } from "../progress/progress.ts";
 import { amendPayload, requestRevoke, type TaskHead } from "../tasks/queue.ts";
-import { given } from "../tasks/stored.ts";
 import { batchEvent, checkpointEvent, epochEvents, logEvents, stateEvent } from "./events.ts";
 import { takenCheckpoint } from "./reported.ts";
 import {

@@ -5,7 +5,7 @@ import type { R2Bucket } from "@cloudflare/workers-types";
 import { sql } from "drizzle-orm";
 import type { Checkpoint } from "../../../shared/tasks.ts";
 import type { ArtifactObject } from "../../../shared/training.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 import { folderOf, manifestKey, type RunRow } from "./runs.ts";
 
 type Run = Pick<RunRow, "workspaceId" | "runId">;

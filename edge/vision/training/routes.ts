@@ -1,12 +1,12 @@
 // Every route of training and the model registry, behind the access token.
 
 import type { App } from "../../http/app.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { authenticate } from "../auth/scope.ts";
-import { addModels, type BeforeActive } from "./model-routes.ts";
+import { API, type Parts } from "../base/parts.ts";
+import { addModels, type BeforeActive } from "../registry/model-routes.ts";
+import { addWeights } from "../registry/weights-routes.ts";
 import { addRuns } from "./run-routes.ts";
 import { addTrain } from "./train-routes.ts";
-import { addWeights } from "./weights-routes.ts";
 
 const GUARDED = ["/train", "/train/*", "/models", "/models/*", "/admin/training/*"];
 

@@ -15,8 +15,8 @@ import {
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
+import { API, type Parts } from "../base/parts.ts";
 import { bodyErrors, conflict, readErrors, writeErrors } from "../labeling/job-routes.ts";
 import { issueTicket } from "../progress/tickets.ts";
 import { presignGet } from "../tasks/objects.ts";

@@ -15,17 +15,17 @@ import type {
 } from "../../../shared/training.ts";
 import type { Database } from "../../http/database.ts";
 import { idList } from "../auth/accounts.ts";
-import type { Parts } from "../auth/parts.ts";
+import type { Parts } from "../base/parts.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import { breaksReference, workspacePrefix } from "../projects/videos.ts";
+import { wireTime } from "../registry/models.ts";
+import { startingWeights } from "../registry/weights.ts";
 import { offering } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
 import { requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 import { type RunDataset, writeDataset } from "./dataset.ts";
-import { wireTime } from "./registry.ts";
 import { MOVES, type Move, type RunState } from "./states.ts";
-import { startingWeights } from "./weights.ts";
 
 /** How far a node is, as it last said. */
 export interface Live {

@@ -7,11 +7,12 @@ import { DatasetReport, TrainSettings, WeightsFile } from "../../../shared/train
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { bearer } from "../auth/account-routes.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { API, type Parts } from "../auth/parts.ts";
 import { callerOf, workspacesOf } from "../auth/scope.ts";
+import { API, type Parts } from "../base/parts.ts";
 import { bodyErrors, conflict, jobFor, jobId, readErrors } from "../labeling/job-routes.ts";
+import { listModels } from "../registry/models.ts";
+import { listWeights } from "../registry/weights.ts";
 import { reportOf } from "./dataset.ts";
-import { listModels } from "./registry.ts";
 import { startRun } from "./runs.ts";
 import {
   TrainOptions,
@@ -20,7 +21,6 @@ import {
   VariantRecord,
   variantRecords,
 } from "./variants.ts";
-import { listWeights } from "./weights.ts";
 
 export const tags = ["Training"];
 

@@ -19,17 +19,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { deflateRawSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { ownName } from "../../../gpu-node/base/processes.ts";
 import { models } from "../../../gpu-node/models.ts";
-import { ownName } from "../../../gpu-node/processes.ts";
+import { decodeModel, encodeModel, GraphWriter, tensorInfo } from "../../../gpu-node/onnx/proto.ts";
 import { parseManifest } from "../../../gpu-node/segmenters/bundle.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "../../../gpu-node/segmenters/install.ts";
-import {
-  decodeModel,
-  encodeModel,
-  GraphWriter,
-  tensorInfo,
-} from "../../../gpu-node/segmenters/onnx.ts";
 import { openSegmenter } from "../../../gpu-node/segmenters/segmenter.ts";
 import { sam2Encoder, sam2Files, sam2Manifest, writeBundle } from "../../support/stand-ins.ts";
 

@@ -6,6 +6,9 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
+import { floatToHalf, halfToFloat } from "../../../gpu-node/onnx/half.ts";
+import { decodeModel, encodeModel, GraphWriter, tensorInfo } from "../../../gpu-node/onnx/proto.ts";
+import { float, floats, openSession, run, type Tensor } from "../../../gpu-node/onnx/runtime.ts";
 import {
   convertDetector,
   IMAGE,
@@ -21,20 +24,6 @@ import {
   writeAtomically,
 } from "../../../gpu-node/segmenters/embedded.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
-import { floatToHalf, halfToFloat } from "../../../gpu-node/segmenters/half.ts";
-import {
-  decodeModel,
-  encodeModel,
-  GraphWriter,
-  tensorInfo,
-} from "../../../gpu-node/segmenters/onnx.ts";
-import {
-  float,
-  floats,
-  openSession,
-  run,
-  type Tensor,
-} from "../../../gpu-node/segmenters/runtime.ts";
 
 const root = mkdtempSync(join(tmpdir(), "vantage-convert-"));
 afterAll(() => rmSync(root, { recursive: true, force: true }));

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { createLog } from "../../../gpu-node/log.ts";
+import { createLog } from "../../../gpu-node/base/log.ts";
 import { Batcher } from "../../../gpu-node/serving/batcher.ts";
 import { letterbox, unletterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { Predictors } from "../../../gpu-node/serving/predictor.ts";

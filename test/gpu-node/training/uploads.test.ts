@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { createLog } from "../../../gpu-node/log.ts";
+import { createLog } from "../../../gpu-node/base/log.ts";
 import { LAST, RunState, thinned } from "../../../gpu-node/training/checkpoints.ts";
 import { openRunFolder, type RunFolder } from "../../../gpu-node/training/run-folder.ts";
 import { CheckpointUploads } from "../../../gpu-node/training/uploads.ts";

@@ -4,7 +4,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
-import type { Parts } from "../../../edge/vision/auth/parts.ts";
+import type { Parts } from "../../../edge/vision/base/parts.ts";
 import { forgetPredictions } from "../../../edge/vision/serving/predictions.ts";
 import { VideoPrediction } from "../../../shared/serving.ts";
 import { type ClaimedTask, TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";

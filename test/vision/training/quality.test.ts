@@ -1,7 +1,7 @@
 // The rules of the dataset quality report, at and around each of their thresholds.
 
 import { describe, expect, it } from "vitest";
-import { type DatasetCounts, qualityReport } from "../../../edge/vision/training/quality.ts";
+import { type DatasetCounts, qualityReport } from "../../../edge/vision/datasets/quality.ts";
 import { augmentationOf } from "../../../gpu-node/training/settings.ts";
 import {
   AUGMENTATION_PRESETS,

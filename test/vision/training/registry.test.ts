@@ -3,14 +3,14 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
-import type { Parts } from "../../../edge/vision/auth/parts.ts";
+import type { Parts } from "../../../edge/vision/base/parts.ts";
 import {
   effectiveMoves,
   listMoves,
   moveName,
   namedModel,
   stepBack,
-} from "../../../edge/vision/training/registry.ts";
+} from "../../../edge/vision/registry/models.ts";
 import type { Outcome } from "../../../shared/tasks.ts";
 import { ALIASES, Model, type ModelMove, type ModelName } from "../../../shared/training.ts";
 import {

@@ -1,7 +1,7 @@
 // Weights that people bring along: told by their first bytes, streamed, counted, never opened.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { weightsFormat } from "../../../edge/vision/training/weights.ts";
+import { weightsFormat } from "../../../edge/vision/registry/weights.ts";
 import { WeightsFile } from "../../../shared/training.ts";
 import { colleague } from "../../support/scripted-node.ts";
 import { createTrainingWorld, type TrainingWorld } from "../../support/training-world.ts";

@@ -4,8 +4,8 @@
 // The spec's hourly ticks take the current day only, so the last intervals of each day and its
 // settled load would never be read: the settle schedules read the day before in the early morning.
 
-import { operatingDay } from "../../../../shared/operating-day.ts";
 import { DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
+import { operatingDay } from "../../store/operating-day.ts";
 import type { Range, Row } from "../../store/plan.ts";
 import {
   acceptSound,

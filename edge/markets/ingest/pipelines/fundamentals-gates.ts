@@ -1,8 +1,7 @@
 // What is right for the agency's reports. A week of storage is one report: if one of its series is
 // missing, its identifier was changed, and nothing is taken.
 
-import { DAY } from "../../../../shared/time.ts";
-import { addMonths } from "../../../../shared/trading-days.ts";
+import { addMonths, DAY } from "../../../../shared/time.ts";
 import type { Row } from "../../store/plan.ts";
 import {
   acceptSound,

@@ -1,8 +1,7 @@
 // The agency's reports: weekly gas storage, weekly petroleum status, and the monthly short-term
 // outlook, which serves curves where no market's are free to use; the outlook is our addition.
 
-import { DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
-import { addMonths } from "../../../../shared/trading-days.ts";
+import { addMonths, DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
 import type { FetchedSeries } from "../gate.ts";
 import type { FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";

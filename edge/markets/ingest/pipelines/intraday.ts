@@ -2,8 +2,8 @@
 // is development-only, so it has no schedule and is run by hand.
 
 import { DAY, MINUTE } from "../../../../shared/time.ts";
-import { isTradingDay } from "../../../../shared/trading-days.ts";
 import type { Row } from "../../store/plan.ts";
+import { isTradingDay } from "../../store/trading-days.ts";
 import {
   acceptSound,
   counted,

@@ -1,8 +1,7 @@
 // The weather pipeline: monthly heating and cooling degree days of the states, the Census divisions
 // and the nation, from NOAA's nClimDiv.
 
-import { DAY } from "../../../../shared/time.ts";
-import { addMonths } from "../../../../shared/trading-days.ts";
+import { addMonths, DAY } from "../../../../shared/time.ts";
 import type { Row } from "../../store/plan.ts";
 import {
   acceptSound,

@@ -9,8 +9,7 @@
 import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
 import type { Secret } from "../../../../shared/secret.ts";
-import { DAY, HOUR, iso, parseInstant } from "../../../../shared/time.ts";
-import { addMonths } from "../../../../shared/trading-days.ts";
+import { addMonths, DAY, HOUR, iso, parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
 import { type Answer, type Fetcher, get } from "./upstream.ts";
 

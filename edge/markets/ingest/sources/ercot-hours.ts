@@ -6,8 +6,8 @@
 // second pass, in standard time.
 
 import { Failure } from "../../../../shared/errors.ts";
-import { type OperatingDay, operatingDay } from "../../../../shared/operating-day.ts";
 import { DAY, HOUR, MINUTE, parseInstant } from "../../../../shared/time.ts";
+import { type OperatingDay, operatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/plan.ts";
 
 export const QUARTER = 15 * MINUTE;

@@ -1,7 +1,7 @@
 // ERCOT's records → rows at their instants, pure: labels placed, duplicates refused, and of several
 // documents about one interval the last.
 
-import type { OperatingDay } from "../../../../shared/operating-day.ts";
+import type { OperatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/plan.ts";
 import type { Finding } from "../gate.ts";
 import { dayOfLabel, hourOfLabel, hourStart, intervalStart } from "./ercot-hours.ts";

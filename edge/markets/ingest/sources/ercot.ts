@@ -5,8 +5,8 @@
 // Facts it relies on: documents say when they were posted, rows do not, so settled days are read
 // from the archive; a day's settled load is posted at 05:50 of the next day and not before.
 
-import type { OperatingDay } from "../../../../shared/operating-day.ts";
 import { DAY, HOUR } from "../../../../shared/time.ts";
+import type { OperatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/plan.ts";
 import { SETTLEMENT_POINT_TYPES, SETTLEMENT_POINTS } from "../settlement-points.ts";
 import {

@@ -1,0 +1,152 @@
+// Exporting a job as a dataset, and importing annotations as a finished job.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { Failure } from "../../../shared/errors.ts";
+import { DatasetExport, Job } from "../../../shared/labeling.ts";
+import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { bearer } from "../auth/account-routes.ts";
+import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
+import { API, type Parts } from "../base/parts.ts";
+import { bodyErrors, conflict, jobFor, jobId, readErrors } from "../labeling/job-routes.ts";
+import { jobRecord } from "../labeling/jobs.ts";
+import { type ExportOptions, findExport, startExport } from "./exports.ts";
+import { Import, importJob } from "./imports.ts";
+
+const tags = ["Datasets"];
+/** A small dataset is done by then, and its address is of the archive itself. */
+const WAIT_MS = 20_000;
+const POLL_MS = 250;
+
+const Options = z.object({
+  format: z.enum(["yolo", "coco"]).default("yolo"),
+  val_share: z.number().min(0).max(0.9).default(0.2).meta({
+    description: "frames for validation; split by video, or a single video by blocks of time",
+  }),
+  seed: z.number().int().min(0).max(4_294_967_295).default(0),
+  include: z.enum(["not_rejected", "accepted"]).default("not_rejected"),
+  background: z.boolean().default(true).meta({
+    description: "frames without annotations are part of it, as background",
+  }),
+});
+
+/** Registers the routes of datasets. */
+export function addExports(app: App<Parts>) {
+  const start = createRoute({
+    method: "post",
+    path: `${API}/jobs/{job_id}/export`,
+    tags,
+    summary: "Make an object-detection dataset of a job",
+    description:
+      "For annotators. YOLO layout (images, labels, data.yaml) or COCO JSON, as a zip. The answer " +
+      "waits for a small one; `download_url` of a larger one answers 409 until it is made.",
+    security: bearer,
+    request: {
+      ...{ params: jobId },
+      body: { content: { "application/json": { schema: Options } }, required: false },
+    },
+    responses: {
+      200: json("the dataset is there", DatasetExport),
+      202: json("the dataset is being made", DatasetExport),
+      ...bodyErrors,
+      ...conflict,
+      ...errorResponses("task_failed"),
+    },
+  });
+  app.openapi(start, async (context) => {
+    const parts = context.var.service;
+    const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
+    if (job.state === "queued" || job.state === "running") {
+      throw new Failure("state_conflict", `the job is ${job.state}; wait for its end, or stop it`);
+    }
+    // Without a body there is nothing to validate: the defaults hold.
+    const given = Options.parse(context.req.valid("json") ?? {});
+    const { val_share: valShare, ...options } = given;
+    const wanted: ExportOptions = { ...options, valShare };
+    const exportId = await startExport(parts, job, wanted, callerOf(context).accountId);
+    const asked = { exportId, origin: new URL(context.req.url).origin };
+    for (let waited = 0; ; waited += POLL_MS) {
+      const found = await findExport(parts, [job.workspaceId], asked);
+      if (found.state === "completed") return context.json(found, 200);
+      if (found.state === "failed") throw new Failure("task_failed", found.failure ?? "");
+      if (waited >= WAIT_MS) return context.json(found, 202);
+      await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    }
+  });
+
+  const exportId = z.object({ export_id: z.uuid() });
+  const one = createRoute({
+    method: "get",
+    path: `${API}/exports/{export_id}`,
+    tags,
+    summary: "How an export stands",
+    security: bearer,
+    request: { params: exportId },
+    responses: { 200: json("the export", DatasetExport), ...readErrors },
+  });
+  app.openapi(one, async (context) => {
+    const asked = {
+      exportId: context.req.valid("param").export_id,
+      origin: new URL(context.req.url).origin,
+    };
+    const workspaces = workspacesOf(callerOf(context));
+    return context.json(await findExport(context.var.service, workspaces, asked), 200);
+  });
+
+  const download = createRoute({
+    method: "get",
+    path: `${API}/exports/{export_id}/download`,
+    tags,
+    summary: "The archive of an export",
+    security: bearer,
+    request: { params: exportId },
+    responses: {
+      302: { description: "to the archive, signed for 15 minutes" },
+      ...readErrors,
+      ...conflict,
+    },
+  });
+  app.openapi(download, async (context) => {
+    const asked = {
+      exportId: context.req.valid("param").export_id,
+      origin: new URL(context.req.url).origin,
+    };
+    const workspaces = workspacesOf(callerOf(context));
+    const found = await findExport(context.var.service, workspaces, asked);
+    if (found.state === "completed") return context.redirect(found.download_url, 302);
+    const why = found.state === "failed" ? `failed: ${found.failure}` : "is being made; try again";
+    if (found.state === "queued") context.header("Retry-After", "5");
+    throw new Failure("state_conflict", `the export ${why}`);
+  });
+  addImport(app);
+}
+
+function addImport(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/import`,
+    tags,
+    summary: "Import COCO or YOLO annotations as a finished job",
+    description:
+      "Beyond the contract; for engineers. An image is a still of the project by its file name, or " +
+      "`<video name>_<six digits>`, as exports name the frames of videos.",
+    security: bearer,
+    request: jsonBody(Import),
+    responses: {
+      201: json(
+        "the job, and what found no frame",
+        z.object({ job: Job, annotations: z.number().int(), unmatched: z.array(z.string()) }),
+      ),
+      ...bodyErrors,
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const caller = callerOf(context);
+    const body = context.req.valid("json");
+    const made = await importJob(parts, caller, body, (workspaceId) =>
+      allow(caller, workspaceId, "engineer"),
+    );
+    const job = await jobRecord(parts.database, workspacesOf(caller), made.jobId);
+    return context.json({ job, annotations: made.annotations, unmatched: made.unmatched }, 201);
+  });
+}

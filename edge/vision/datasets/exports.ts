@@ -1,0 +1,135 @@
+// Datasets made from jobs: what goes into one is written down as a manifest, a GPU node makes the
+// archive, and its end is taken here.
+
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import type { DatasetExport } from "../../../shared/labeling.ts";
+import { TASK_KINDS } from "../../../shared/tasks.ts";
+import { iso } from "../../../shared/time.ts";
+import { idList } from "../auth/accounts.ts";
+import { API, type Parts } from "../base/parts.ts";
+import type { JobRow } from "../labeling/jobs.ts";
+import { presignGet, target } from "../tasks/objects.ts";
+import { requestCancel, type Task } from "../tasks/queue.ts";
+import { submit } from "../tasks/wait.ts";
+import { type ManifestOptions, writeManifest } from "./manifest.ts";
+
+export interface ExportOptions extends ManifestOptions {
+  format: "yolo" | "coco";
+}
+
+const DOWNLOAD_SECONDS = 15 * 60;
+const subjectOf = (exportId: string) => `export:${exportId}`;
+const keysOf = (workspaceId: string, exportId: string) => {
+  const folder = `ws/${workspaceId}/exports/${exportId}`;
+  return { manifest: `${folder}/manifest.json`, archive: `${folder}/dataset.zip` };
+};
+
+/** Writes down the dataset and enqueues its making; returns the export's id. */
+export async function startExport(
+  parts: Parts,
+  job: JobRow,
+  options: ExportOptions,
+  createdBy: string,
+): Promise<string> {
+  const id = crypto.randomUUID();
+  const keys = keysOf(job.workspaceId, id);
+  const { manifest, videos } = await writeManifest(parts, job, { key: keys.manifest, options });
+  await parts.database.execute(sql`
+    INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key, created_by)
+    VALUES (${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, ${options.format},
+      ${JSON.stringify(options)}::jsonb, ${keys.archive}, ${createdBy}::uuid)`);
+  await submit(parts, [
+    {
+      kind: "export",
+      workspaceId: job.workspaceId,
+      subject: subjectOf(id),
+      idempotencyKey: subjectOf(id),
+      payload: {
+        ...{ export_id: id, format: options.format, manifest, videos },
+        archive: target(keys.archive, "application/zip"),
+      },
+    },
+  ]);
+  return id;
+}
+
+/** An export task ended. May be called again for the same task. */
+export async function exportEnded(parts: Parts, task: Task): Promise<void> {
+  const { database } = parts;
+  const id = task.subject.slice(subjectOf("").length);
+  const { rows } = await database.execute(
+    sql`SELECT id FROM dataset_export WHERE id = ${id}::uuid`,
+  );
+  // Its job was deleted while a node made it.
+  if (rows.length === 0) return deleteObjects(parts, keysOf(task.workspaceId, id));
+  if (task.state === "finished") {
+    const { bytes, summary } = TASK_KINDS.export.result.parse(task.result);
+    await database.execute(sql`
+      UPDATE dataset_export SET state = 'completed', bytes = ${bytes}::bigint, ended_at = now(),
+        summary = ${JSON.stringify(summary)}::jsonb WHERE id = ${id}::uuid AND state = 'queued'`);
+    return;
+  }
+  const failure = task.errors.at(-1)?.detail ?? `the export was ${task.state}`;
+  await database.execute(sql`
+    UPDATE dataset_export SET state = 'failed', failure = ${failure}, ended_at = now()
+     WHERE id = ${id}::uuid AND state = 'queued'`);
+}
+
+const deleteObjects = ({ bucket }: Parts, keys: ReturnType<typeof keysOf>) =>
+  bucket.delete(Object.values(keys));
+
+/** The exports of a job that is about to be deleted; what is returned deletes their objects. */
+export async function releaseExports(parts: Parts, job: JobRow): Promise<() => Promise<void>> {
+  const { rows } = await parts.database.execute<{ id: string }>(
+    sql`SELECT id::text FROM dataset_export WHERE job_id = ${job.id}::uuid`,
+  );
+  return async () => {
+    for (const { id } of rows) {
+      await requestCancel(parts.database, { subject: subjectOf(id) });
+      await deleteObjects(parts, keysOf(job.workspaceId, id));
+    }
+  };
+}
+
+/** Ends the exports that a crash kept from being enqueued: nobody would ever make them. */
+export async function failLostExports({ database }: Parts): Promise<void> {
+  await database.execute(sql`
+    UPDATE dataset_export e SET state = 'failed', ended_at = now(),
+      failure = 'the service was interrupted before the export began; ask for another'
+     WHERE state = 'queued' AND created_at < now() - interval '5 minutes'
+       AND NOT EXISTS (SELECT FROM task WHERE idempotency_key = ${subjectOf("")} || e.id)`);
+}
+
+/** An export of the workspaces, with its address; fails with `not_found`. */
+export async function findExport(
+  parts: Parts,
+  workspaces: readonly string[],
+  { exportId, origin }: { exportId: string; origin: string },
+): Promise<DatasetExport> {
+  const { rows } = await parts.database.execute<Record<string, unknown>>(sql`
+    SELECT e.*, e.bytes::float8 AS size, j.name FROM dataset_export e JOIN job j ON j.id = e.job_id
+     WHERE e.id = ${exportId}::uuid AND e.workspace_id IN ${idList(workspaces)}`);
+  const row = rows[0];
+  if (!row) throw new Failure("not_found", "no such export in your workspaces");
+  const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));
+  const filename = `${String(row.name)
+    .replace(/[^\w.-]+/g, "_")
+    .slice(0, 80)}.zip`;
+  const signed = { seconds: DOWNLOAD_SECONDS, filename };
+  return {
+    export_id: exportId,
+    job_id: row.job_id as string,
+    format: row.format as DatasetExport["format"],
+    state: row.state as DatasetExport["state"],
+    failure: row.failure as string | null,
+    bytes: row.size as number | null,
+    summary: row.summary as Record<string, unknown> | null,
+    download_url:
+      row.state === "completed"
+        ? await presignGet(parts, row.storage_key as string, signed)
+        : `${origin}${API}/exports/${exportId}/download`,
+    created_at: time(row.created_at) ?? "",
+    ended_at: time(row.ended_at),
+  };
+}

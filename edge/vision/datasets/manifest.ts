@@ -1,0 +1,249 @@
+// What a dataset is made of, written down for the node that makes it: frames with their sides and
+// annotations. A job may have more annotations than fit into memory, so they are read in pages and
+// written as they come.
+
+import { createHash, type Hash } from "node:crypto";
+import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import type { ExportManifest, ObjectSource } from "../../../shared/tasks.ts";
+import type { Database } from "../../http/database.ts";
+import type { Parts } from "../base/parts.ts";
+import { type JobRow, labeledFrames } from "../labeling/jobs.ts";
+import { shown } from "../review/annotations.ts";
+import { source } from "../tasks/objects.ts";
+import { writeObject } from "../uploads/object-writer.ts";
+import { type Side, splitFrames } from "./split.ts";
+
+export interface ManifestOptions {
+  valShare: number;
+  seed: number;
+  /** Which annotations: all that are shown but for the rejected, or the accepted alone. */
+  include: "not_rejected" | "accepted";
+  /** Frames without annotations are background examples. */
+  background: boolean;
+}
+
+/** Annotations read at once; with their masks some megabytes. */
+const ANNOTATIONS_PER_PAGE = 4_000;
+/** As much as a node takes. */
+const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
+
+interface ManifestVideo extends Record<string, unknown> {
+  id: string;
+  filename: string;
+  storage_key: string;
+  bytes: number;
+  width: number;
+  height: number;
+  frames: number[];
+  /** Frames with annotations of the dataset, and how many. */
+  counts: [number, number][];
+}
+
+/** What a job's dataset consists of, before it is written down. */
+export interface DatasetPlan {
+  name: string;
+  /** In index order. */
+  classes: string[];
+  placed: readonly Placed[];
+  /** The condition on an annotation `a` to be part of it. */
+  wanted: SQL;
+  numbers: number[];
+}
+
+/** Looks up what a job's dataset consists of, and puts its frames on their sides. */
+export async function planDataset(
+  database: Database,
+  job: JobRow,
+  options: ManifestOptions,
+): Promise<DatasetPlan> {
+  const { rows: classes } = await database.execute<{ number: number; name: string }>(sql`
+    SELECT number, name FROM job_class WHERE job_id = ${job.id}::uuid ORDER BY number`);
+  const numbers = classes.map(({ number }) => number);
+  const wanted = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)} AND ${
+    options.include === "accepted" ? sql`a.review = 'accepted'` : sql`a.review <> 'rejected'`
+  } AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
+    ${JSON.stringify(numbers)}::jsonb) n)`;
+  const videos = await listVideos(database, job, { wanted, background: options.background });
+  const sides = splitFrames(
+    videos.map(({ id, frames }) => ({ videoId: id, frames })),
+    options,
+  );
+  const placed = videos.map((video) => ({ video, sides: sides.get(video.id) ?? new Map() }));
+  return { name: job.name, classes: classes.map(({ name }) => name), placed, wanted, numbers };
+}
+
+export interface WrittenManifest {
+  manifest: ObjectSource;
+  /** Of its bytes, in hex. */
+  sha256: string;
+  /** The objects that it names. */
+  videos: ObjectSource[];
+}
+
+/** Writes the manifest of a job's dataset under a key; returns it and the videos it names. */
+export async function writeManifest(
+  parts: Pick<Parts, "database" | "bucket">,
+  job: JobRow,
+  { key, options }: { key: string; options: ManifestOptions },
+): Promise<WrittenManifest> {
+  const plan = await planDataset(parts.database, job, options);
+  if (plan.classes.length === 0) {
+    throw new Failure("state_conflict", "the job has no classes to export");
+  }
+  if (plan.placed.every(({ video }) => video.frames.length === 0)) {
+    throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
+  }
+  return writePlan(parts, plan, key);
+}
+
+/** Writes a plan down, with the annotations as they are now. */
+export async function writePlan(
+  { database, bucket }: Pick<Parts, "database" | "bucket">,
+  { name, classes, placed, numbers, wanted }: DatasetPlan,
+  key: string,
+): Promise<WrittenManifest> {
+  const hash = createHash("sha256");
+  const annotations = annotationsOf(database, placed, { numbers, wanted });
+  const chunks = hashed(manifestText({ name, classes }, placed, annotations), hash);
+  const { bytes } = await writeObject(bucket, chunks, {
+    ...{ key, bytesMax: MANIFEST_BYTES_MAX, headBytes: 1, typeOf: () => "application/json" },
+  });
+  const sources = new Map(
+    placed.map(({ video }) => [video.storage_key, source(video.storage_key, video.bytes)]),
+  );
+  return {
+    manifest: source(key, bytes),
+    sha256: hash.digest("hex"),
+    videos: [...sources.values()],
+  };
+}
+
+/** The same chunks, seen by the hash. */
+async function* hashed(chunks: AsyncIterable<Uint8Array>, hash: Hash) {
+  for await (const chunk of chunks) {
+    hash.update(chunk);
+    yield chunk;
+  }
+}
+
+/** The job's videos with the frames that are part of its dataset. */
+async function listVideos(
+  database: Database,
+  job: JobRow,
+  { wanted, background }: { wanted: SQL; background: boolean },
+): Promise<ManifestVideo[]> {
+  // Of a frame that nobody looked at, nobody knows that it is background.
+  const frames =
+    job.state === "completed"
+      ? sql`to_json(j.frames)`
+      : sql`coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]')`;
+  const { rows } = await database.execute<ManifestVideo>(sql`
+    WITH labeled AS (
+      SELECT video_id, json_agg(frame ORDER BY frame) AS frames FROM (${labeledFrames(job)}) f
+       GROUP BY video_id)
+    SELECT v.id, v.filename, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
+      ${frames} AS frames, (
+      SELECT coalesce(json_agg(json_build_array(frame_index, n) ORDER BY frame_index), '[]')
+        FROM (SELECT frame_index, count(*)::int AS n FROM annotation a
+               WHERE a.video_id = v.id AND ${wanted} GROUP BY frame_index) f) AS counts
+      FROM job_video j JOIN video v ON v.id = j.video_id
+     WHERE j.job_id = ${job.id}::uuid ORDER BY j.position`);
+  return rows.map((video) => {
+    const annotated = new Set(video.counts.map(([frame]) => frame));
+    const frames = video.frames.filter((frame) => background || annotated.has(frame));
+    return { ...video, frames };
+  });
+}
+
+interface Placed {
+  video: ManifestVideo;
+  sides: ReadonlyMap<number, Side>;
+}
+
+type AnnotationsOf = (videoId: string, frame: number) => Promise<string>;
+
+/** The manifest, an `ExportManifest` as JSON, frame by frame. */
+async function* manifestText(
+  head: Pick<ExportManifest, "name" | "classes">,
+  placed: readonly Placed[],
+  annotations: AnnotationsOf,
+): AsyncGenerator<Uint8Array> {
+  const encoder = new TextEncoder();
+  const opened = (fields: object) => JSON.stringify(fields).slice(0, -1);
+  yield encoder.encode(`${opened(head)},"videos":[`);
+  for (const [place, { video, sides }] of placed.entries()) {
+    const { id: video_id, filename, storage_key: key, width, height } = video;
+    const fields = { video_id, filename, key, width, height };
+    yield encoder.encode(`${place === 0 ? "" : ","}${opened(fields)},"frames":[`);
+    let comma = "";
+    for (const [index, split] of sides) {
+      const list = await annotations(video_id, index);
+      yield encoder.encode(`${comma}${opened({ index, split })},"annotations":${list}}`);
+      comma = ",";
+    }
+    yield encoder.encode("]}");
+  }
+  yield encoder.encode("]}");
+}
+
+interface Page {
+  annotations: number;
+  spans: { video: string; low: number; high: number }[];
+}
+
+/** Reads the annotations of frames as JSON lists; frames are asked for in the order of `placed`. */
+function annotationsOf(
+  database: Database,
+  placed: readonly Placed[],
+  { numbers, wanted }: { numbers: readonly number[]; wanted: SQL },
+): AnnotationsOf {
+  const pages: Page[] = [];
+  const pageOf = new Map<string, number>();
+  for (const { video, sides } of placed) {
+    for (const [frame, count] of video.counts) {
+      if (!sides.has(frame)) continue;
+      let page = pages.at(-1);
+      if (!page || page.annotations + count > ANNOTATIONS_PER_PAGE) {
+        page = { annotations: 0, spans: [] };
+        pages.push(page);
+      }
+      page.annotations += count;
+      const span = page.spans.at(-1);
+      if (span?.video === video.id) span.high = frame;
+      else page.spans.push({ video: video.id, low: frame, high: frame });
+      pageOf.set(`${video.id}.${frame}`, pages.length - 1);
+    }
+  }
+  let held: { page: number; lists: Map<string, string> } | null = null;
+  return async (videoId, frame) => {
+    const place = `${videoId}.${frame}`;
+    const page = pageOf.get(place);
+    if (page === undefined) return "[]";
+    if (held?.page !== page) {
+      held = null;
+      const { spans } = pages[page] as Page;
+      held = { page, lists: await readPage(database, spans, { numbers, wanted }) };
+    }
+    return held.lists.get(place) ?? "[]";
+  };
+}
+
+async function readPage(
+  database: Database,
+  spans: Page["spans"],
+  { numbers, wanted }: { numbers: readonly number[]; wanted: SQL },
+): Promise<Map<string, string>> {
+  const { rows } = await database.execute<{ place: string; list: string }>(sql`
+    WITH class AS (
+      SELECT n::int AS number, place - 1 AS index FROM jsonb_array_elements_text(
+        ${JSON.stringify(numbers)}::jsonb) WITH ORDINALITY x(n, place))
+    SELECT a.video_id || '.' || a.frame_index AS place, json_agg(json_build_object('id', a.id,
+        'class_index', k.index, 'bbox', json_build_array(a.x1, a.y1, a.x2, a.y2),
+        'polygon', a.polygon) ORDER BY a.id)::text AS list
+      FROM jsonb_to_recordset(${JSON.stringify(spans)}::jsonb) s(video uuid, low int, high int)
+      JOIN annotation a ON a.video_id = s.video AND a.frame_index BETWEEN s.low AND s.high
+      JOIN class k ON k.number = a.class_number
+     WHERE ${wanted} GROUP BY a.video_id, a.frame_index`);
+  return new Map(rows.map(({ place, list }) => [place, list]));
+}

@@ -1,0 +1,143 @@
+// Classes of a job, and its numbers.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
+import { type App, json, jsonBody, name } from "../../http/app.ts";
+import { bearer } from "../auth/account-routes.ts";
+import { callerOf } from "../auth/scope.ts";
+import { API, type Parts } from "../base/parts.ts";
+import {
+  bodyErrors,
+  conflict,
+  jobFor,
+  jobId,
+  readErrors,
+  writeErrors,
+} from "../labeling/job-routes.ts";
+import { type JobRow, statusOf } from "../labeling/jobs.ts";
+import { deleteAnnotations } from "./changes.ts";
+import { classOf, mergeClasses } from "./classes.ts";
+import { listClasses, overviewOf, statsOf } from "./stats.ts";
+
+const tags = ["Classes and statistics"];
+const EditedSchema = z.object({ change_id: z.uuid().nullable(), changed: z.number().int() });
+
+/** Registers the routes of classes and statistics. */
+export function addClasses(app: App<Parts>) {
+  addNumbers(app);
+  const merge = createRoute({
+    method: "post",
+    path: `${API}/annotations/merge-classes`,
+    tags,
+    summary: "Rename one class of a job into another",
+    description:
+      "For annotators. Annotations of `from` become those of `into`, and `from` is gone; an `into` " +
+      "that the job lacks is `from` under a new name. It can be undone. Not while the job runs.",
+    security: bearer,
+    request: jsonBody(z.object({ job_id: z.uuid(), from: name().max(200), into: name().max(200) })),
+    responses: { 200: json("what was changed", EditedSchema), ...bodyErrors, ...conflict },
+  });
+  app.openapi(merge, async (context) => {
+    const { database } = context.var.service;
+    const { job_id: id, from, into } = context.req.valid("json");
+    const job = await jobFor(context, id, "annotator");
+    if (from === into) throw new Failure("invalid_request", "into: is the same class");
+    assertStill(job);
+    const edit = { jobId: job.id, actorId: callerOf(context).accountId };
+    const merged = await mergeClasses(database, edit, { from, into });
+    if (!merged) throw unknownClass(from);
+    return context.json({ change_id: merged.changeId, changed: merged.changed }, 200);
+  });
+
+  const remove = createRoute({
+    method: "delete",
+    path: `${API}/jobs/{job_id}/classes/{class_name}`,
+    tags,
+    summary: "Remove a class of a job and all its annotations",
+    description: "For annotators. It can be undone. Not while the job runs.",
+    security: bearer,
+    request: { params: jobId.extend({ class_name: name().max(200) }) },
+    responses: { 200: json("what was changed", EditedSchema), ...writeErrors, ...conflict },
+  });
+  app.openapi(remove, async (context) => {
+    const { database } = context.var.service;
+    const { job_id: id, class_name: className } = context.req.valid("param");
+    const job = await jobFor(context, id, "annotator");
+    assertStill(job);
+    const found = await classOf(database, job.id, className);
+    if (!found) throw unknownClass(className);
+    const edit = {
+      ...{ jobId: job.id, actorId: callerOf(context).accountId, kind: "delete-class" },
+      summary: { class: className, classes: [found] },
+    };
+    const { changeId, changed } = await deleteAnnotations(database, edit, {
+      where: sql`a.class_number = ${found.number}::int`,
+      also: sql`, class AS (DELETE FROM job_class
+        WHERE job_id = ${job.id}::uuid AND number = ${found.number}::int)`,
+    });
+    return context.json({ change_id: changeId, changed }, 200);
+  });
+}
+
+/** Results that are still to come name their classes. */
+function assertStill(job: JobRow) {
+  if (job.state !== "queued" && job.state !== "running") return;
+  throw new Failure("state_conflict", `the job is ${job.state}; wait for its end, or stop it`);
+}
+
+const unknownClass = (className: string) =>
+  new Failure("not_found", `the job has no class ${JSON.stringify(className)}`);
+
+function addNumbers(app: App<Parts>) {
+  const classes = createRoute({
+    method: "get",
+    path: `${API}/jobs/{job_id}/classes`,
+    tags,
+    summary: "Classes present in a job's annotations",
+    description: "`all=true` also lists the job's classes that no annotation has yet.",
+    security: bearer,
+    request: { params: jobId, query: z.object({ all: z.stringbool().default(false) }) },
+    responses: { 200: json("classes, in the order of exports", z.array(JobClass)), ...readErrors },
+  });
+  app.openapi(classes, async (context) => {
+    const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
+    const classes = await listClasses(context.var.service.database, job);
+    const { all } = context.req.valid("query");
+    return context.json(all ? classes : classes.filter((one) => one.annotations > 0), 200);
+  });
+
+  const overview = createRoute({
+    method: "get",
+    path: `${API}/jobs/{job_id}/overview`,
+    tags,
+    summary: "A job at a glance",
+    security: bearer,
+    request: { params: jobId },
+    responses: { 200: json("frames, annotations, completion", Overview), ...readErrors },
+  });
+  app.openapi(overview, async (context) => {
+    const { database, clock } = context.var.service;
+    const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
+    const { frames_done: done } = await statusOf(database, job, clock());
+    return context.json(await overviewOf(database, job, done), 200);
+  });
+
+  const stats = createRoute({
+    method: "get",
+    path: `${API}/jobs/{job_id}/stats`,
+    tags,
+    summary: "Distributions of a job's annotations",
+    description:
+      "Of the annotations at or above the threshold. Accepted and rejected reviews are the ground " +
+      "truth of `precision`; objects that nobody found are not known of.",
+    security: bearer,
+    request: { params: jobId },
+    responses: { 200: json("statistics", Stats), ...readErrors },
+  });
+  app.openapi(stats, async (context) => {
+    const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
+    return context.json(await statsOf(context.var.service.database, job), 200);
+  });
+}

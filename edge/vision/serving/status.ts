@@ -1,0 +1,65 @@
+// How serving stands in a workspace: the active model, where it is open, and when it was last used.
+
+import { sql } from "drizzle-orm";
+import type { ServeStatus } from "../../../shared/serving.ts";
+import type { Database } from "../../http/database.ts";
+import { type ModelRow, wireTime } from "../registry/models.ts";
+import { servingNodes } from "../tasks/nodes.ts";
+import type { TaskState } from "../tasks/states.ts";
+import { subjectOf } from "./model-choice.ts";
+
+interface Used extends Record<string, unknown> {
+  lastPrediction: string | null;
+  warmState: TaskState | null;
+  warmFailure: string | null;
+}
+
+async function useOf(database: Database, modelId: string): Promise<Used> {
+  const { rows } = await database.execute<Used>(sql`
+    WITH warmed AS (
+      SELECT state, errors->-1->>'detail' AS detail FROM task
+       WHERE subject = ${subjectOf(modelId)} AND kind = 'warm' ORDER BY place DESC LIMIT 1)
+    SELECT (SELECT ${wireTime(sql`max(ended_at)`)} FROM task WHERE subject = ${subjectOf(modelId)}
+        AND kind = 'predict' AND state = 'finished') AS "lastPrediction",
+      (SELECT state FROM warmed) AS "warmState", (SELECT detail FROM warmed) AS "warmFailure"`);
+  return rows[0] as Used;
+}
+
+/** The status of a workspace whose active model this is. */
+export async function standing(
+  database: Database,
+  workspaceId: string,
+  model: ModelRow | null,
+): Promise<ServeStatus> {
+  const nodes = await servingNodes(database, model?.modelId ?? null);
+  const common = { workspace_id: workspaceId, nodes };
+  if (!model) {
+    const none = { active_model: null, failure: null, last_prediction_at: null };
+    return { ...common, ...none, health: "no_model", warm_up: "cold" };
+  }
+  const { lastPrediction, warmState, warmFailure } = await useOf(database, model.modelId);
+  const warm_up =
+    nodes.warm > 0
+      ? "warm"
+      : warmState === "queued" || warmState === "running"
+        ? "warming"
+        : warmState === "failed"
+          ? "failed"
+          : "cold";
+  return {
+    ...common,
+    health: nodes.able > 0 ? "ok" : "no_node",
+    active_model: {
+      model_id: model.modelId,
+      name: model.name,
+      version: model.version,
+      variant: model.variant,
+      task: model.task,
+      classes: model.classes,
+      image_size: model.imageSize,
+    },
+    warm_up,
+    failure: warm_up === "failed" ? warmFailure : null,
+    last_prediction_at: lastPrediction,
+  };
+}

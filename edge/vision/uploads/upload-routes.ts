@@ -1,0 +1,200 @@
+// Files through the Worker: a video, several, still images; and videos that are in the store
+// already. Bodies are streamed, so their size costs no memory.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import type { Context } from "hono";
+import { Failure } from "../../../shared/errors.ts";
+import { type RefusedFile, Video, VideoBatch } from "../../../shared/vision.ts";
+import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { bearer } from "../auth/account-routes.ts";
+import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
+import { authenticate, callerOf } from "../auth/scope.ts";
+import { API, type Parts } from "../base/parts.ts";
+import { findProjectFor } from "../projects/projects.ts";
+import { type VideoRow, videoRecord } from "../projects/videos.ts";
+import { linkVideo } from "./link.ts";
+import { IMAGE, VIDEO } from "./media-types.ts";
+import { type Receiving, receiveMany, receiveOne } from "./receive.ts";
+
+const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
+const LINKED_MAX = 100;
+
+const file = { type: "string", format: "binary" } as const;
+const files = { type: "array", items: file } as const;
+
+const formErrors = errorResponses(
+  ...(["bad_body", "unauthorized", "forbidden", "not_found", "invalid_request"] as const),
+  "store_unavailable",
+);
+const fileErrors = errorResponses("file_too_large", "quota_exceeded", "unsupported_media");
+
+export function addUploadRoutes(app: App<Parts>) {
+  for (const path of ["upload", "upload/*", "link-videos"]) {
+    app.use(`${API}/${path}`, authenticate());
+  }
+  addUpload(app);
+  addBatch(app);
+  addImages(app);
+  addLink(app);
+}
+
+/**
+ * The form is read by hand. Described without a zod schema: one would have the chassis take the
+ * whole body into memory to validate it.
+ */
+const multipart = (fields: Record<string, typeof file | typeof files>) => ({
+  content: {
+    "multipart/form-data": {
+      schema: {
+        type: "object" as const,
+        properties: { project_id: { type: "string" as const, format: "uuid" }, ...fields },
+        required: ["project_id", ...Object.keys(fields)],
+      },
+    },
+  },
+});
+
+/** Lets the work end in order also when the sender goes away and nobody reads its answer. */
+export async function toItsEnd<Result>(context: Context, work: Promise<Result>): Promise<Result> {
+  context.executionCtx.waitUntil(work.catch(() => {}));
+  return work;
+}
+
+const videos = ({ limits }: Parts, single: boolean): Receiving => ({
+  kind: VIDEO,
+  bytesMax: limits.uploadBytesMax,
+  fields: single ? ["file"] : ["files", "files[]", "file"],
+  single,
+});
+
+function addUpload(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/upload`,
+    summary: "Upload a video",
+    description:
+      "multipart/form-data with `project_id` and `file`, in any order. Needs the role engineer. MP4, " +
+      "MOV, MKV, WebM or AVI, told by its first bytes. Where a body may be no larger than about " +
+      "100 MB, and to resume after a break, use `POST /uploads`.",
+    security: bearer,
+    request: { body: multipart({ file }) },
+    responses: { 201: json("the new video, `probing`", Video), ...formErrors, ...fileErrors },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const receiving = videos(parts, true);
+    const work = receiveOne(parts, callerOf(context), context.req.raw, receiving);
+    return context.json(videoRecord(await toItsEnd(context, work)), 201);
+  });
+}
+
+const batchResponses = {
+  201: json("the new videos, and the files that were not taken", VideoBatch),
+  ...formErrors,
+};
+
+function addBatch(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/upload/batch`,
+    summary: "Upload several videos",
+    description:
+      "As `POST /upload`, with `files` several times. Needs the role engineer. Good files are kept and bad ones listed; 422 " +
+      "when none can be taken.",
+    security: bearer,
+    request: { body: multipart({ files }) },
+    responses: batchResponses,
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const receiving = videos(parts, false);
+    const work = receiveMany(parts, callerOf(context), context.req.raw, receiving);
+    return context.json(await toItsEnd(context, work), 201);
+  });
+}
+
+function addImages(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/upload/images`,
+    summary: "Upload still images; each becomes a video of one frame",
+    description:
+      "multipart/form-data with `project_id` and `files`. Needs the role engineer. JPEG, PNG or WebP, at most 64 MiB and 100 " +
+      "megapixels each. Good files are kept and bad ones listed; 422 when none can be taken.",
+    security: bearer,
+    request: { body: multipart({ files }) },
+    responses: batchResponses,
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const work = receiveMany(parts, callerOf(context), context.req.raw, {
+      kind: IMAGE,
+      bytesMax: Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax),
+      fields: ["files", "files[]", "file", "images"],
+      single: false,
+    });
+    return context.json(await toItsEnd(context, work), 201);
+  });
+}
+
+function addLink(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/link-videos`,
+    summary: "Register videos that are in the object store already",
+    description:
+      "Needs the role engineer. Keys must lie under the workspace's own prefix, `ws/<workspace_id>/`. " +
+      "Nothing is copied. Good objects are kept and bad ones listed; when none can be taken, the " +
+      "first one's error is the answer.",
+    security: bearer,
+    request: {
+      headers: IdempotencyKey,
+      ...jsonBody(
+        z.object({
+          project_id: z.uuid(),
+          objects: z
+            .array(z.object({ storage_key: z.string(), filename: z.string() }))
+            .min(1)
+            .max(LINKED_MAX),
+        }),
+      ),
+    },
+    responses: {
+      201: json("the new videos, and the objects that were not taken", VideoBatch),
+      ...formErrors,
+      ...fileErrors,
+      ...errorResponses("invalid_request", "storage_key_refused"),
+      ...errorResponses("idempotency_conflict"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const caller = callerOf(context);
+    const body = context.req.valid("json");
+    const project = await findProjectFor(parts, caller, body.project_id, "engineer");
+    const once = {
+      ...{ workspaceId: project.workspaceId, route: "POST /link-videos", body },
+      key: context.req.valid("header")["idempotency-key"],
+    };
+    const answer = await answerOnce(parts, once, async () => {
+      const linked: VideoRow[] = [];
+      const failures: Failure[] = [];
+      const failed: RefusedFile[] = [];
+      for (const object of body.objects) {
+        try {
+          linked.push(await linkVideo(parts, caller, project, object));
+        } catch (thrown) {
+          if (!(thrown instanceof Failure) || thrown.status >= 500) throw thrown;
+          failures.push(thrown);
+          failed.push({ filename: object.filename, code: thrown.code, detail: thrown.message });
+        }
+      }
+      if (linked.length === 0 && failures[0]) {
+        const { code, message, data } = failures[0];
+        throw new Failure(code, message, { data: { ...data, failed } });
+      }
+      return { status: 201, body: { videos: linked.map(videoRecord), failed } };
+    });
+    return context.json(answer.body, 201);
+  });
+}

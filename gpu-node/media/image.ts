@@ -1,0 +1,106 @@
+// Pixels: resizing, cutting, pasting, and the planes that models read.
+
+import sharp from "sharp";
+import type { Bbox } from "../../shared/tasks.ts";
+import type { Picture } from "../segmenters/segmenter.ts";
+
+export interface Normalisation {
+  mean: readonly [number, number, number];
+  std: readonly [number, number, number];
+}
+
+const wrap = ({ data, width, height }: Picture) =>
+  sharp(Buffer.from(data.buffer, data.byteOffset, data.byteLength), {
+    raw: { width, height, channels: 3 },
+  });
+
+/** The same picture at another size; sides are not kept in proportion. */
+export async function resize(
+  picture: Picture,
+  size: { width: number; height: number },
+  kernel: "linear" | "cubic" = "linear",
+): Promise<Picture> {
+  if (picture.width === size.width && picture.height === size.height) return picture;
+  const data = await wrap(picture)
+    .resize(size.width, size.height, { fit: "fill", kernel })
+    .raw()
+    .toBuffer();
+  return { data, ...size };
+}
+
+/** Writes the pixels as three planes of size x size, zero where the picture does not reach. */
+export function planes(picture: Picture, size: number, { mean, std }: Normalisation): Float32Array {
+  const { data, width, height } = picture;
+  const plane = size * size;
+  const out = new Float32Array(3 * plane);
+  for (let channel = 0; channel < 3; channel++) {
+    const shift = mean[channel] ?? 0;
+    const scale = 1 / (std[channel] ?? 1);
+    for (let y = 0; y < height; y++) {
+      let from = y * width * 3 + channel;
+      const row = channel * plane + y * size;
+      for (let x = 0; x < width; x++, from += 3)
+        out[row + x] = ((data[from] as number) - shift) * scale;
+    }
+  }
+  return out;
+}
+
+/** The size of a picture whose longest side becomes `longest`. */
+export function fitSize({ width, height }: { width: number; height: number }, longest: number) {
+  const scale = longest / Math.max(width, height);
+  return {
+    scale,
+    width: Math.max(1, Math.round(width * scale)),
+    height: Math.max(1, Math.round(height * scale)),
+  };
+}
+
+/** The pixels of a box, cut to the picture. */
+export function cut(picture: Picture, bbox: Bbox): Picture {
+  const left = Math.max(0, Math.floor(bbox[0]));
+  const top = Math.max(0, Math.floor(bbox[1]));
+  const width = Math.max(1, Math.min(picture.width, Math.ceil(bbox[2])) - left);
+  const height = Math.max(1, Math.min(picture.height, Math.ceil(bbox[3])) - top);
+  const data = new Uint8Array(width * height * 3);
+  for (let y = 0; y < height; y++) {
+    const from = ((top + y) * picture.width + left) * 3;
+    data.set(picture.data.subarray(from, from + width * 3), y * width * 3);
+  }
+  return { data, width, height };
+}
+
+/** A canvas of one colour. */
+export function canvas(width: number, height: number, [r, g, b]: readonly number[]): Picture {
+  const data = new Uint8Array(width * height * 3);
+  for (let at = 0; at < data.length; at += 3) {
+    data[at] = r as number;
+    data[at + 1] = g as number;
+    data[at + 2] = b as number;
+  }
+  return { data, width, height };
+}
+
+/** Writes a picture into a canvas that holds it whole. */
+export function paste(onto: Picture, picture: Picture, left: number, top: number): void {
+  for (let y = 0; y < picture.height; y++) {
+    const row = picture.data.subarray(y * picture.width * 3, (y + 1) * picture.width * 3);
+    onto.data.set(row, ((top + y) * onto.width + left) * 3);
+  }
+}
+
+/** The mean colour of a picture's border, which stands for what is around a crop. */
+export function borderColour({ data, width, height }: Picture): [number, number, number] {
+  const sum = [0, 0, 0];
+  let pixels = 0;
+  for (let y = 0; y < height; y++) {
+    const step = y === 0 || y === height - 1 ? 1 : Math.max(1, width - 1);
+    for (let x = 0; x < width; x += step, pixels++)
+      for (let c = 0; c < 3; c++) sum[c] = (sum[c] ?? 0) + (data[(y * width + x) * 3 + c] ?? 0);
+  }
+  return sum.map((value) => Math.round(value / pixels)) as [number, number, number];
+}
+
+export const samePicture = (a: Picture, b: Picture): boolean =>
+  a.data === b.data ||
+  (a.width === b.width && a.height === b.height && Buffer.compare(a.data, b.data) === 0);

@@ -1,0 +1,62 @@
+// Draws boxes, masks and names over a picture.
+
+import type { Detection } from "../../shared/tasks.ts";
+import type { Picture } from "../segmenters/segmenter.ts";
+import { toJpegUnder } from "./stills.ts";
+
+/** Told apart also by people who see fewer colours (Okabe and Ito). */
+const COLOURS = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"];
+
+// SVG is XML 1.0: it has no control characters, not even escaped.
+const escaped = (text: string) =>
+  text
+    .replace(/\p{Cc}|[\ud800-\udfff]|[\ufffe\uffff]/gu, " ")
+    .replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+
+const rounded = (value: number) => value.toFixed(1);
+
+/** The picture as JPEG with each detection's box, mask and name, one colour a class. */
+export function drawOver(
+  picture: Picture,
+  detections: readonly Detection[],
+  classes: readonly string[],
+): Promise<Buffer> {
+  const { width, height } = picture;
+  const longest = Math.max(width, height);
+  const stroke = Math.max(1.5, longest / 400);
+  const size = Math.max(11, Math.round(longest / 50));
+  const drawn = detections.map((detection) => {
+    const place = Math.max(0, classes.indexOf(detection.class_name));
+    const colour = COLOURS[place % COLOURS.length] ?? "#ffffff";
+    return drawing(detection, { colour, stroke, size, width });
+  });
+  const open = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">`;
+  return toJpegUnder(picture, `${open}${drawn.join("")}</svg>`);
+}
+
+function drawing(
+  { bbox, class_name, confidence, polygon }: Detection,
+  style: { colour: string; stroke: number; size: number; width: number },
+): string {
+  const { colour, stroke, size } = style;
+  const [x1, y1, x2, y2] = bbox;
+  const mask =
+    polygon && polygon.length >= 6
+      ? `<polygon points="${polygon.map(rounded).join(" ")}" fill="${colour}" fill-opacity="0.35"/>`
+      : "";
+  const corners = `x="${rounded(x1)}" y="${rounded(y1)}"`;
+  const sides = `width="${rounded(x2 - x1)}" height="${rounded(y2 - y1)}"`;
+  const box = `<rect ${corners} ${sides} fill="none" stroke="${colour}" stroke-width="${stroke}"/>`;
+  const name = `${class_name.slice(0, 60)} ${confidence.toFixed(2)}`;
+  // About the width of the letters; the tag stays within the picture.
+  const wide = Math.min(style.width, name.length * size * 0.6 + size * 0.5);
+  const left = Math.max(0, Math.min(x1, style.width - wide));
+  const top = Math.max(0, y1 - size * 1.3);
+  const tag =
+    `<rect x="${rounded(left)}" y="${rounded(top)}" width="${rounded(wide)}" ` +
+    `height="${rounded(size * 1.3)}" fill="${colour}"/>`;
+  const label =
+    `<text x="${rounded(left + size * 0.25)}" y="${rounded(top + size)}" fill="#000000" ` +
+    `font-family="sans-serif" font-size="${size}">${escaped(name)}</text>`;
+  return `${mask}${box}${tag}${label}`;
+}

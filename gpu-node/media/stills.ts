@@ -1,0 +1,76 @@
+// Still images in and out of pixels. What comes from a stranger is decoded within limits, turned as
+// its EXIF says, and never kept in its own bytes: what leaves here was encoded again.
+
+import sharp from "sharp";
+import { BrokenMedia } from "../base/failure.ts";
+import type { Picture } from "../segmenters/segmenter.ts";
+import { SNIFFED_BYTES, sniff } from "./video.ts";
+
+const PIXELS_MAX = 100_000_000;
+export const JPEG_QUALITY = 90;
+
+// Every file is read once; what libvips would keep of it is of no use.
+sharp.cache(false);
+
+const wrap = ({ data, width, height }: Picture) =>
+  sharp(Buffer.from(data.buffer, data.byteOffset, data.byteLength), {
+    raw: { width, height, channels: 3 },
+  });
+
+/** The pixels of an image file, or of its bytes; BrokenMedia when it cannot be decoded. */
+export async function readStill(
+  file: string | Buffer,
+  options: { longestSide?: number | null } = {},
+): Promise<Picture> {
+  // The decoder knows more kinds than we take, such as drawings that are programs.
+  if (Buffer.isBuffer(file) && sniff(file.subarray(0, SNIFFED_BYTES))?.kind !== "still")
+    throw new BrokenMedia("it is no image of a kind we take (JPEG, PNG, WebP, GIF, TIFF, AVIF)");
+  try {
+    const side = options.longestSide ?? null;
+    let image = sharp(file, { limitInputPixels: PIXELS_MAX, failOn: "truncated" })
+      .rotate()
+      .flatten({ background: "#ffffff" })
+      .toColourspace("srgb");
+    if (side !== null) {
+      image = image.resize(side, side, { fit: "inside", withoutEnlargement: true });
+    }
+    const { data, info } = await image.raw().toBuffer({ resolveWithObject: true });
+    if (info.channels === 3) return { data, width: info.width, height: info.height };
+    throw new BrokenMedia(`the image has ${info.channels} channels`);
+  } catch (thrown) {
+    if (thrown instanceof BrokenMedia) throw thrown;
+    const reason = (thrown as Error).message.split("\n")[0] ?? "";
+    throw new BrokenMedia(
+      /pixel limit/.test(reason)
+        ? "the image has more than 100 million pixels"
+        : `the image cannot be decoded: ${reason.slice(0, 200)}`,
+    );
+  }
+}
+
+export const toJpeg = (picture: Picture): Promise<Buffer> =>
+  wrap(picture).jpeg({ quality: JPEG_QUALITY }).toBuffer();
+
+/** A small JPEG whose longest side is at most `side`. */
+export const toThumbnail = (picture: Picture, side: number): Promise<Buffer> =>
+  wrap(picture)
+    .resize(side, side, { fit: "inside", withoutEnlargement: true })
+    .jpeg({ quality: 80 })
+    .toBuffer();
+
+/** The picture with its longest side at most `side`; itself when it is small enough. */
+export async function shrink(picture: Picture, side: number | null): Promise<Picture> {
+  if (side === null || Math.max(picture.width, picture.height) <= side) return picture;
+  const { data, info } = await wrap(picture)
+    .resize(side, side, { fit: "inside" })
+    .raw()
+    .toBuffer({ resolveWithObject: true });
+  return { data, width: info.width, height: info.height };
+}
+
+/** The picture as JPEG under a drawing of the same size. */
+export const toJpegUnder = (picture: Picture, svg: string): Promise<Buffer> =>
+  wrap(picture)
+    .composite([{ input: Buffer.from(svg) }])
+    .jpeg({ quality: JPEG_QUALITY })
+    .toBuffer();

@@ -1,0 +1,151 @@
+// A child process: works on the tasks that the supervisor gives it, predictions beside each other
+// and one of any other kind. Whatever it does to itself is the supervisor's to see: a crash costs
+// an attempt of what it worked on. It ends at once, with everything it started, when the supervisor
+// is gone.
+
+import { setPriority } from "node:os";
+import { Worker } from "node:worker_threads";
+import type { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
+import { TaskFailure } from "../base/failure.ts";
+import { createLog, toStandardOutput } from "../base/log.ts";
+import { openCache } from "../objects/cache.ts";
+import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
+import { Predictors } from "../serving/predictor.ts";
+import { Encodings, type TaskContext } from "../tasks/context.ts";
+import { runTask } from "../tasks/run.ts";
+import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";
+
+/** Opens a segmenter by name; null is the default. */
+export type Opener = (name: string | null, options: OpenOptions) => Promise<Segmenter>;
+
+/** Below whatever people do on the machine. */
+const PRIORITY = 10;
+const PROGRESS_MS = 250;
+
+const say = (message: FromChild) => {
+  process.send?.(message);
+};
+
+/** Kills this process's whole group, itself included. */
+function endGroup(): never {
+  try {
+    process.kill(-process.pid, "SIGKILL");
+  } catch {
+    // Not the group's leader: then it ends alone.
+  }
+  process.exit(1);
+}
+
+/** Serves the supervisor until one of both ends. */
+export function serve(open: Opener) {
+  process.on("disconnect", endGroup);
+  // A busy main thread would not hear that; a thread of its own sees the parent change.
+  new Worker(new URL("./watchdog.ts", import.meta.url), { workerData: process.ppid }).unref();
+  // Ctrl-C is the supervisor's to handle; it tells its children what it wants.
+  process.on("SIGINT", () => {});
+  setPriority(PRIORITY);
+  const log = createLog(toStandardOutput, { pid: process.pid });
+  let parts: Promise<Parts> | undefined;
+  const working = new Map<string, Record<"cancel" | "pause", AbortController>>();
+  process.on("message", (message: ToChild) => {
+    if (message.type === "settings") parts = openParts(message.settings, open, log);
+    if (message.type === "cancel" || message.type === "pause") {
+      working.get(message.taskId)?.[message.type].abort();
+    }
+    if (message.type === "answer") asked.get(message.id)?.(message.answer);
+    if (message.type !== "task") return;
+    const [cancel, pause] = [new AbortController(), new AbortController()];
+    working.set(message.taskId, { cancel, pause });
+    work(message, parts, { cancel: cancel.signal, pause: pause.signal })
+      .then((outcome) => {
+        working.delete(message.taskId);
+        say({ type: "outcome", taskId: message.taskId, outcome });
+      })
+      .catch((thrown: unknown) => {
+        log.error("child_failed", { error: thrown });
+        process.exit(1);
+      });
+  });
+  say({ type: "ready" });
+}
+
+/** Who waits for an answer of the supervisor's. */
+const asked = new Map<number, (answer: Answer) => void>();
+let asks = 0;
+
+/** Asks the service, through the supervisor, which alone has the node's token. */
+async function ask(taskId: string, what: Ask) {
+  const id = ++asks;
+  const answer = await new Promise<Answer>((resolve) => {
+    asked.set(id, resolve);
+    say({ type: "ask", taskId, id, ask: what });
+  });
+  asked.delete(id);
+  if ("object" in answer) return answer.object;
+  throw new TaskFailure("store_unavailable", answer.problem, { retryable: true });
+}
+
+type Parts = Pick<
+  TaskContext,
+  "cache" | "tools" | "segmenter" | "encodings" | "predictors" | "machine" | "log"
+>;
+
+async function openParts(
+  settings: ChildSettings,
+  open: Opener,
+  log: TaskContext["log"],
+): Promise<Parts> {
+  const { cacheDir, cacheBytesMax, modelsDir, cpuThreads, device, tools } = settings;
+  const machine = { device, cpuThreads, trainingDir: settings.trainingDir };
+  const cache = await openCache({ dir: cacheDir, bytesMax: cacheBytesMax, log });
+  const encodings = new Encodings();
+  const predictors = new Predictors(cache, { cpuThreads, device }, log, (models) =>
+    say({ type: "loaded", models }),
+  );
+  let current: { name: string | null; segmenter: Promise<Segmenter> } | undefined;
+  const segmenter = async (name: string | null) => {
+    if (current?.name === name) return current.segmenter;
+    // One at a time: each fills much of the memory.
+    const previous = current;
+    current = undefined;
+    encodings.clear();
+    if (previous) await (await previous.segmenter).dispose();
+    const opening = open(name, {
+      modelsDir,
+      cpuThreads,
+      device,
+      log: (level, event, fields) => log[level](event, fields),
+    });
+    current = { name, segmenter: opening };
+    opening.catch(() => {
+      current = undefined;
+    });
+    return opening;
+  };
+  return { cache, tools, segmenter, encodings, predictors, machine, log };
+}
+
+async function work(
+  { taskId, kind, payload }: Extract<ToChild, { type: "task" }>,
+  parts: Promise<Parts> | undefined,
+  signals: Pick<TaskContext, "cancel" | "pause">,
+) {
+  if (!parts) throw new Error("a task came before the settings");
+  const opened = await parts;
+  const log = createLog(toStandardOutput, { pid: process.pid, task_id: taskId });
+  let saidAt = Number.NEGATIVE_INFINITY;
+  return runTask(kind, payload, {
+    ...opened,
+    ...signals,
+    log,
+    target: async (name, contentType) =>
+      (await ask(taskId, { what: "target", name, contentType })) as ObjectTarget,
+    source: async (key) => (await ask(taskId, { what: "source", key })) as ObjectSource,
+    progress: (progress, must = progress.done === progress.total) => {
+      const now = performance.now();
+      if (now - saidAt < PROGRESS_MS && !must) return;
+      saidAt = now;
+      say({ type: "progress", taskId, progress });
+    },
+  });
+}

@@ -1,0 +1,46 @@
+// What the supervisor and its child processes say to each other.
+
+import type {
+  ObjectSource,
+  ObjectTarget,
+  Outcome,
+  TargetType,
+  TaskProgress,
+} from "../../shared/tasks.ts";
+import type { Tools } from "../media/ffmpeg.ts";
+
+/** Everything a child needs; it reads no environment of its own. */
+export interface ChildSettings {
+  cacheDir: string;
+  cacheBytesMax: number;
+  modelsDir: string;
+  /** What trainings keep: datasets as pixels, and a folder a run. */
+  trainingDir: string;
+  cpuThreads: number;
+  device: "cpu" | "cuda";
+  tools: Tools | null;
+}
+
+export type ToChild =
+  | { type: "settings"; settings: ChildSettings }
+  | { type: "task"; taskId: string; kind: string; payload: Record<string, unknown> }
+  /** Stop soon and keep what is done. */
+  | { type: "cancel"; taskId: string }
+  /** Put the work aside, so that another attempt goes on with it: the node drains. */
+  | { type: "pause"; taskId: string }
+  | { type: "answer"; id: number; answer: Answer };
+
+/** What a task wants to know of the service while it works. */
+export type Ask =
+  | { what: "target"; name: string; contentType: TargetType }
+  | { what: "source"; key: string };
+
+export type Answer = { object: ObjectTarget | ObjectSource } | { problem: string };
+
+export type FromChild =
+  | { type: "ready" }
+  /** The models that are open in it now. */
+  | { type: "loaded"; models: string[] }
+  | { type: "progress"; taskId: string; progress: TaskProgress }
+  | { type: "ask"; taskId: string; id: number; ask: Ask }
+  | { type: "outcome"; taskId: string; outcome: Outcome };

@@ -1,0 +1,302 @@
+// The node's side of the node protocol (shared/tasks.ts). Faults that may pass are tried again,
+// each time later; a refusal is final, and a refused token ends the node.
+
+import { WebSocket } from "ws";
+import { z } from "zod";
+import type { Secret } from "../../shared/secret.ts";
+import {
+  type Capabilities,
+  ClaimedTask,
+  HeartbeatReply,
+  type HeartbeatRequest,
+  ObjectSource,
+  ObjectTarget,
+  type Outcome,
+  RegisteredNode,
+  type TaskProgress,
+  Verdict,
+} from "../../shared/tasks.ts";
+import type { Log } from "../base/log.ts";
+import { pause } from "../objects/transfer.ts";
+import type { Ask } from "./messages.ts";
+
+/** The service does not know this node's token any more. */
+export class NodeRefused extends Error {
+  override readonly name = "NodeRefused";
+}
+
+/** The task is another's by now, or was revoked: `verdict` says what is still wanted. */
+export class LeaseStale extends Error {
+  override readonly name = "LeaseStale";
+  readonly verdict: Verdict;
+
+  constructor(verdict: Verdict) {
+    super("the task's lease is another's");
+    this.verdict = verdict;
+  }
+}
+
+/** The service understood and said no. */
+export class Refused extends Error {
+  override readonly name = "Refused";
+  readonly status: number;
+  readonly code: string;
+
+  constructor(status: number, code: string, detail: string) {
+    super(`the service answered ${status} ${code}: ${detail}`);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** No answer, or one that says to come again. */
+class Unavailable extends Error {
+  readonly afterMs: number | null;
+
+  constructor(reason: string, afterMs: number | null) {
+    super(reason);
+    this.afterMs = afterMs;
+  }
+}
+
+const Body = z.looseObject({ code: z.string(), detail: z.string() }).partial();
+const TaskReply = z.object({ verdict: Verdict });
+const FinishReply = z.object({ state: z.string() });
+
+const REQUEST_MS_MAX = 30_000;
+const BACKOFF_MS = 250;
+const BACKOFF_MS_MAX = 15_000;
+const PING_MS = 30_000;
+
+/** Names a task at a claim; each write carries the claim's fence. */
+export interface Lease {
+  taskId: string;
+  fence: number;
+}
+
+export interface Service {
+  /** The next task, or null when none came in time. */
+  claim(kinds: readonly string[], waitSeconds: number): Promise<ClaimedTask | null>;
+  /** One try: the next heartbeat comes soon enough. */
+  heartbeat(
+    request: z.input<typeof HeartbeatRequest>,
+  ): Promise<z.infer<typeof HeartbeatReply>["tasks"]>;
+  /** One try. What is wanted of the task now. */
+  progress(lease: Lease, progress: TaskProgress): Promise<Verdict>;
+  /** Tried until it is answered, or `signal` says that nobody waits any more. */
+  finish(lease: Lease, outcome: Outcome, signal: AbortSignal): Promise<void>;
+  /** Where a task writes or reads an object. Tried like `finish`. */
+  place(lease: Lease, ask: Ask, signal: AbortSignal): Promise<ObjectTarget | ObjectSource>;
+  /** Keeps a socket on which the service says that there is work; returns the way to close it. */
+  listen(onWork: () => void, onOpen: (open: boolean) => void): () => void;
+}
+
+export interface ServiceOptions {
+  url: string;
+  token: Secret;
+  log: Log;
+}
+
+const at = (url: string, path: string) => `${url}/api/v1/node/${path}`;
+
+/** One request and its parsed answer. */
+async function post<Schema extends z.ZodType>(
+  address: string,
+  request: { token?: Secret; body: unknown; timeoutMs?: number; signal?: AbortSignal },
+  schema: Schema,
+): Promise<z.output<Schema>> {
+  const limit = AbortSignal.timeout(request.timeoutMs ?? REQUEST_MS_MAX);
+  let response: Response;
+  let text: string;
+  try {
+    response = await fetch(address, {
+      method: "POST",
+      headers: {
+        "content-type": "application/json",
+        ...(request.token ? { authorization: `Bearer ${request.token.reveal()}` } : {}),
+      },
+      body: JSON.stringify(request.body),
+      redirect: "error",
+      signal: request.signal ? AbortSignal.any([limit, request.signal]) : limit,
+    });
+    text = await response.text();
+  } catch (thrown) {
+    request.signal?.throwIfAborted();
+    const cause = (thrown as Error).cause as { code?: string } | undefined;
+    throw new Unavailable(`no answer (${cause?.code ?? (thrown as Error).name})`, null);
+  }
+  if (!response.ok) throw failureOf(response, text);
+  const parsed = schema.safeParse(text === "" ? null : parseJson(text));
+  // Such as the page of a proxy that answers for the service.
+  if (!parsed.success) throw new Unavailable("an answer that is none of the service's", null);
+  return parsed.data;
+}
+
+function failureOf(response: Response, text: string): Error {
+  const { status } = response;
+  const body = Body.safeParse(parseJson(text)).data ?? {};
+  const { code = "", detail = "" } = body;
+  if (status === 401) return new NodeRefused(detail || "the node's token is not accepted");
+  if (status === 409 && code === "lease_stale") {
+    return new LeaseStale(Verdict.safeParse(body.verdict).data ?? "lost");
+  }
+  if (status >= 500 || status === 429 || status === 408) {
+    const after = Number(response.headers.get("retry-after"));
+    return new Unavailable(`status ${status} ${code}`, after > 0 ? after * 1_000 : null);
+  }
+  return new Refused(status, code, detail);
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/** Backoff with jitter: between half and all of a doubling pause, or as long as was asked for. */
+export function backoffMs(attempt: number, afterMs: number | null, random = Math.random): number {
+  const most = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** Math.min(attempt, 10));
+  return Math.min(60_000, Math.max(afterMs ?? 0, most * (0.5 + random() / 2)));
+}
+
+/** Tries until there is an answer. */
+async function persistently<Result>(
+  log: Log,
+  what: string,
+  signal: AbortSignal | undefined,
+  work: () => Promise<Result>,
+): Promise<Result> {
+  for (let attempt = 0; ; attempt++) {
+    try {
+      return await work();
+    } catch (thrown) {
+      if (!(thrown instanceof Unavailable)) throw thrown;
+      if (attempt % 10 === 0) {
+        log.warning("service_unavailable", { what, attempt, reason: thrown.message });
+      }
+      await pause(backoffMs(attempt, thrown.afterMs), signal);
+    }
+  }
+}
+
+/** Exchanges a one-time code for the node's identity. */
+export function register(
+  options: { url: string; code: Secret; name: string; capabilities: Capabilities; log: Log },
+  signal?: AbortSignal,
+): Promise<z.infer<typeof RegisteredNode>> {
+  const { url, code, name, capabilities, log } = options;
+  const body = { code: code.reveal(), name, capabilities };
+  return persistently(log, "register", signal, () =>
+    post(at(url, "register"), { body }, RegisteredNode),
+  ).catch((thrown: unknown) => {
+    if (!(thrown instanceof Refused) || thrown.status !== 404) throw thrown;
+    throw new Error(`there is no vision service at VANTAGE_URL, ${url}`, { cause: thrown });
+  });
+}
+
+export function connect({ url, token, log }: ServiceOptions): Service {
+  return {
+    claim: (kinds, waitSeconds) =>
+      post(
+        at(url, "claim"),
+        {
+          token,
+          body: { kinds, wait_seconds: waitSeconds },
+          timeoutMs: REQUEST_MS_MAX + waitSeconds * 1_000,
+        },
+        ClaimedTask.nullable(),
+      ),
+    heartbeat: async (request) => {
+      const reply = await post(at(url, "heartbeat"), { token, body: request }, HeartbeatReply);
+      return reply.tasks;
+    },
+    progress: async ({ taskId, fence }, progress) => {
+      const body = { ...progress, fence };
+      const address = at(url, `tasks/${taskId}/progress`);
+      return (await post(address, { token, body }, TaskReply)).verdict;
+    },
+    finish: async ({ taskId, fence }, outcome, signal) => {
+      const body = { fence, outcome };
+      const address = at(url, `tasks/${taskId}/finish`);
+      await persistently(log, "finish", signal, () =>
+        post(address, { token, body, signal }, FinishReply),
+      );
+    },
+    place: async ({ taskId, fence }, ask, signal) => {
+      const address = at(url, `tasks/${taskId}/${ask.what}`);
+      const body =
+        ask.what === "target"
+          ? { fence, name: ask.name, content_type: ask.contentType }
+          : { fence, key: ask.key };
+      const schema = ask.what === "target" ? ObjectTarget : ObjectSource;
+      return persistently<ObjectTarget | ObjectSource>(log, ask.what, signal, () =>
+        post(address, { token, body, signal }, schema),
+      );
+    },
+    listen: (onWork, onOpen) => listen({ url, token, log }, onWork, onOpen),
+  };
+}
+
+/** Opens the socket again whenever it closes. A refused token shows at the next heartbeat. */
+function listen(
+  { url, token, log }: ServiceOptions,
+  onWork: () => void,
+  onOpen: (open: boolean) => void,
+): () => void {
+  const end = new AbortController();
+  let socket: WebSocket | undefined;
+  const keep = async () => {
+    for (let attempt = 0; !end.signal.aborted; attempt++) {
+      socket = new WebSocket(at(url, "socket").replace(/^http/, "ws"), {
+        headers: { authorization: `Bearer ${token.reveal()}` },
+        handshakeTimeout: REQUEST_MS_MAX,
+        maxPayload: 64 * 1024,
+        followRedirects: false,
+      });
+      const opened = await untilClosed(socket, onWork, onOpen);
+      onOpen(false);
+      if (opened) attempt = 0;
+      else if (attempt % 10 === 0) log.info("socket_unavailable", { attempt });
+      await pause(backoffMs(attempt + 1, null), end.signal);
+    }
+  };
+  // It ends only by the abort that closing is.
+  keep().catch(() => {});
+  return () => {
+    end.abort();
+    socket?.terminate();
+  };
+}
+
+/** Resolves when the socket is gone, with whether it had been open. */
+function untilClosed(
+  socket: WebSocket,
+  onWork: () => void,
+  onOpen: (open: boolean) => void,
+): Promise<boolean> {
+  return new Promise((resolve) => {
+    let opened = false;
+    let answered = true;
+    const ping = setInterval(() => {
+      // A peer that went away without a word answers no ping.
+      if (!answered) socket.terminate();
+      else if (opened) socket.send("ping");
+      answered = !opened;
+    }, PING_MS);
+    socket.on("open", () => {
+      opened = true;
+      onOpen(true);
+    });
+    socket.on("message", (data) => {
+      answered = true;
+      if (data.toString() !== "pong") onWork();
+    });
+    socket.on("error", () => {});
+    socket.on("close", () => {
+      clearInterval(ping);
+      resolve(opened);
+    });
+  });
+}

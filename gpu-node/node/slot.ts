@@ -1,0 +1,257 @@
+// A child process that is kept while it is healthy and replaced when it crashed or was ended, and
+// the tasks in it: one, or several where the supervisor says so, which then end with it. What a
+// task came to is known only when its process said so or was seen to be gone, together with
+// everything it started.
+
+import { type ChildProcess, spawn } from "node:child_process";
+import type { ClaimedTask, Outcome, TaskProgress } from "../../shared/tasks.ts";
+import { type Log, scrub } from "../base/log.ts";
+import { groupLives } from "../base/processes.ts";
+import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";
+
+/** How a task left its slot. `ended`: the process was told to end and is gone. */
+export type Left = { how: "outcome"; outcome: Outcome } | { how: "ended" };
+
+export interface SlotOptions {
+  /** The child's program, and what it runs in. */
+  entry: string;
+  environment: Readonly<Record<string, string>>;
+  settings: ChildSettings;
+  /** `setpriv` where the machine has it: the kernel then ends a child with its parent. */
+  setpriv: string | null;
+  log: Log;
+  /** Where the child's own log lines go. Default: where the supervisor's go. */
+  stdout?: "inherit" | "ignore";
+  grace?: Partial<Grace>;
+  /** The models that are open in the child became others. */
+  onLoaded?: () => void;
+}
+
+/** How long each way of ending is tried before the next harder one. */
+export interface Grace {
+  cancelMs: number;
+  /** A training writes and uploads a checkpoint and a model first; both may be large. */
+  trainingCancelMs: number;
+  termMs: number;
+}
+
+/** What a running task says of itself. */
+export interface Heard {
+  progress(progress: TaskProgress): void;
+  ask(ask: Ask): Promise<Answer>;
+}
+
+const GRACE: Grace = { cancelMs: 30_000, trainingCancelMs: 15 * 60_000, termMs: 3_000 };
+const STDERR_CHARACTERS = 2_000;
+const GONE_POLL_MS = 20;
+
+interface Child {
+  process: ChildProcess;
+  /** It was told to end, and takes nothing any more. */
+  ending: boolean;
+  group: number;
+  stderr: string;
+  /** Resolves when nothing of its group runs any more. */
+  gone: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+}
+
+/** A task in the slot, and what was wanted of it, also before its process was there. */
+interface Run {
+  kind: string;
+  ending: boolean;
+  cancelled: boolean;
+  paused: boolean;
+  /** Ends a task that does not heed its cancel. */
+  threat: NodeJS.Timeout | undefined;
+  onMessage: (message: FromTask) => void;
+}
+
+type FromTask = Extract<FromChild, { taskId: string }>;
+
+export class Slot {
+  readonly #options: SlotOptions;
+  readonly #grace: Grace;
+  #child: Child | null = null;
+  /** By the tasks' ids. */
+  readonly #runs = new Map<string, Run>();
+
+  constructor(options: SlotOptions) {
+    this.#options = options;
+    this.#grace = { ...GRACE, ...options.grace };
+  }
+
+  /** Models that are open in the child. */
+  loaded: readonly string[] = [];
+
+  get pid(): number | null {
+    return this.#child?.group ?? null;
+  }
+
+  /** Runs a task to where it leaves the slot. */
+  async run(task: ClaimedTask, heard: Heard): Promise<Left> {
+    const { task_id: taskId, kind, payload } = task;
+    const wanted = { ending: false, cancelled: false, paused: false };
+    const run: Run = { kind, ...wanted, threat: undefined, onMessage: () => {} };
+    this.#runs.set(taskId, run);
+    try {
+      const child = await this.#healthyChild();
+      if (run.ending) {
+        await this.end({ atOnce: true });
+        return { how: "ended" };
+      }
+      const said = new Promise<Outcome>((resolve) => {
+        run.onMessage = (message) => {
+          if (message.type === "progress") heard.progress(message.progress);
+          else if (message.type === "ask") void this.#answer(message, heard);
+          else resolve(message.outcome);
+        };
+      });
+      this.#tell({ type: "task", taskId, kind, payload });
+      if (run.cancelled) this.#tell({ type: "cancel", taskId });
+      if (run.paused) this.#tell({ type: "pause", taskId });
+      const first = await Promise.race([said, child.gone]);
+      if ("outcome" in first) return { how: "outcome", outcome: first };
+      if (run.ending) return { how: "ended" };
+      return { how: "outcome", outcome: crashed(first, child.stderr) };
+    } finally {
+      clearTimeout(run.threat);
+      this.#runs.delete(taskId);
+    }
+  }
+
+  /** Asks a task to stop and keep what is done; ends the process when it does not heed it. */
+  cancel(taskId: string): void {
+    const run = this.#runs.get(taskId);
+    if (!run) return;
+    run.cancelled = true;
+    this.#tell({ type: "cancel", taskId });
+    const { cancelMs, trainingCancelMs } = this.#grace;
+    const graceMs = run.kind === "train" ? trainingCancelMs : cancelMs;
+    run.threat ??= setTimeout(() => void this.end(), graceMs);
+  }
+
+  /** Asks a task that can to put its work aside; the others go on. */
+  pause(taskId: string): void {
+    const run = this.#runs.get(taskId);
+    if (run) run.paused = true;
+    this.#tell({ type: "pause", taskId });
+  }
+
+  /** Ends the process and all it started: SIGTERM, later SIGKILL. Resolves when they are gone. */
+  async end(options: { atOnce?: boolean } = {}): Promise<void> {
+    for (const run of this.#runs.values()) run.ending = true;
+    const child = this.#child;
+    if (!child) return;
+    child.ending = true;
+    if (!options.atOnce) {
+      signalGroup(child.group, "SIGTERM");
+      const timer = setTimeout(() => signalGroup(child.group, "SIGKILL"), this.#grace.termMs);
+      await child.gone;
+      clearTimeout(timer);
+      return;
+    }
+    signalGroup(child.group, "SIGKILL");
+    await child.gone;
+  }
+
+  /** The child that is there, or a new one where it just died or was told to end. */
+  async #healthyChild(): Promise<Child> {
+    for (;;) {
+      const child = this.#child;
+      // Of two who wait for the old one, the second finds the first one's.
+      if (!child) return this.#start();
+      const { exitCode, signalCode, connected } = child.process;
+      const lives = exitCode === null && signalCode === null && connected;
+      if (lives && !child.ending) return child;
+      if (!lives) signalGroup(child.group, "SIGKILL");
+      await child.gone;
+    }
+  }
+
+  #setLoaded(models: readonly string[]) {
+    if (models.join() === this.loaded.join()) return;
+    this.loaded = models;
+    this.#options.onLoaded?.();
+  }
+
+  async #answer({ id, ask }: Extract<FromChild, { type: "ask" }>, heard: Heard) {
+    this.#tell({ type: "answer", id, answer: await heard.ask(ask) });
+  }
+
+  #tell(message: ToChild) {
+    // A process that just died shows by its end, not by this.
+    this.#child?.process.send(message, () => {});
+  }
+
+  #start(): Child {
+    const { entry, environment, settings, setpriv, log, stdout = "inherit" } = this.#options;
+    const node = [process.execPath, "--disable-warning=ExperimentalWarning", entry];
+    const [command = "", ...args] = setpriv ? [setpriv, "--pdeathsig=KILL", ...node] : node;
+    // A group of its own, so that all it starts can be ended with it.
+    const spawned = spawn(command, args, {
+      detached: true,
+      env: environment,
+      stdio: ["ignore", stdout, "pipe", "ipc"],
+    });
+    const child: Child = {
+      process: spawned,
+      group: spawned.pid ?? 0,
+      stderr: "",
+      ending: false,
+      gone: this.#gone(spawned),
+    };
+    spawned.stderr?.setEncoding("utf8").on("data", (text: string) => {
+      child.stderr = (child.stderr + text).slice(-STDERR_CHARACTERS);
+    });
+    spawned.on("message", (message: FromChild) => {
+      if (message.type === "loaded") this.#setLoaded(message.models);
+      else if ("taskId" in message) this.#runs.get(message.taskId)?.onMessage(message);
+    });
+    this.#child = child;
+    this.#tell({ type: "settings", settings });
+    log.info("child_started", { child: child.group });
+    return child;
+  }
+
+  async #gone(spawned: ChildProcess) {
+    const exit = await new Promise<{ code: number | null; signal: NodeJS.Signals | null }>(
+      (resolve) => {
+        spawned.once("error", () => resolve({ code: 127, signal: null }));
+        spawned.once("exit", (code, signal) => resolve({ code, signal }));
+      },
+    );
+    if (spawned.pid !== undefined) {
+      signalGroup(spawned.pid, "SIGKILL");
+      while (groupLives(spawned.pid)) {
+        await new Promise((resolve) => setTimeout(resolve, GONE_POLL_MS));
+      }
+    }
+    if (this.#child?.process === spawned) this.#child = null;
+    this.#setLoaded([]);
+    this.#options.log.info("child_ended", { child: spawned.pid, ...exit });
+    return exit;
+  }
+}
+
+function signalGroup(group: number, signal: NodeJS.Signals) {
+  try {
+    if (group > 0) process.kill(-group, signal);
+  } catch {
+    // All of it is gone.
+  }
+}
+
+function crashed(
+  { code, signal }: { code: number | null; signal: NodeJS.Signals | null },
+  stderr: string,
+): Outcome {
+  const how =
+    signal === "SIGKILL"
+      ? "was killed, most likely by the system for want of memory"
+      : signal
+        ? `was ended by ${signal}`
+        : `ended with exit status ${code}`;
+  const said = scrub(stderr.trim()).slice(-600);
+  const detail = `the task's process ${how}${said ? `: ${said}` : ""}`;
+  return { outcome: "failed", code: "node_crashed", detail, retryable: true };
+}

@@ -1,0 +1,100 @@
+// The status page: what the node is, what it lacks and what it works on, for whoever is on this
+// machine. It shows no secret and changes nothing.
+
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import type { Capabilities } from "../../shared/tasks.ts";
+import type { WorkerStatus } from "./worker.ts";
+
+export interface Status {
+  name: string;
+  node_id: string | null;
+  url: string;
+  capabilities: Capabilities;
+  worker: WorkerStatus;
+}
+
+export interface StatusPage {
+  port: number;
+  close(): void;
+}
+
+const escaped = (text: unknown) =>
+  String(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+
+/** Serves `/` for people and `/status.json` for programs, on this machine only. */
+export async function serveStatus(port: number, read: () => Status): Promise<StatusPage> {
+  const server = createServer((request, response) => {
+    // A foreign page that names this address by a host of its own gets nothing.
+    const host = (request.headers.host ?? "").replace(/:\d+$/, "");
+    const known = host === "127.0.0.1" || host === "localhost";
+    const path = (request.url ?? "").split("?")[0];
+    const headers = {
+      "cache-control": "no-store",
+      "x-content-type-options": "nosniff",
+      "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
+    };
+    if (!known || request.method !== "GET" || (path !== "/" && path !== "/status.json")) {
+      response.writeHead(known ? 404 : 403, headers).end();
+    } else if (path === "/") {
+      response.writeHead(200, { ...headers, "content-type": "text/html; charset=utf-8" });
+      response.end(page(read()));
+    } else {
+      response.writeHead(200, { ...headers, "content-type": "application/json" });
+      response.end(JSON.stringify(read()));
+    }
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", (error: { code?: string }) => {
+      const taken = `port ${port} of the status page is taken: set VANTAGE_NODE_STATUS_PORT`;
+      reject(error.code === "EADDRINUSE" ? new Error(taken) : error);
+    });
+    server.listen(port, "127.0.0.1", resolve);
+  });
+  server.unref();
+  return {
+    port: (server.address() as AddressInfo).port,
+    close: () => {
+      server.close();
+      server.closeAllConnections();
+    },
+  };
+}
+
+const row = (name: string, value: unknown) =>
+  `<tr><th>${escaped(name)}</th><td>${escaped(value)}</td></tr>`;
+
+function page({ name, url, node_id, capabilities, worker }: Status): string {
+  const { device, ffmpeg, segmenters, missing, version } = capabilities;
+  const ended = Object.entries(worker.ended).map(([how, count]) => `${count} ${how}`);
+  const state = worker.draining ? "draining" : worker.socket ? "connected" : "polling";
+  const slots = worker.slots.map((slot, place) =>
+    slot
+      ? row(
+          `slot ${place + 1}`,
+          `${slot.kind} ${slot.task_id}, attempt ${slot.attempt}, since ${slot.since}` +
+            (slot.progress ? `, ${slot.progress.done} of ${slot.progress.total || "?"}` : "") +
+            (slot.wanted === "go_on" ? "" : `, to ${slot.wanted}`),
+        )
+      : row(`slot ${place + 1}`, "free"),
+  );
+  const rows = [
+    row("service", url),
+    row("node", node_id ?? "known by its token"),
+    row("state", `${state} since ${worker.since}`),
+    row("last heartbeat", worker.last_heartbeat_at ?? "none was answered yet"),
+    row("version", version),
+    row("device", `${device.count} × ${device.name}`),
+    row("ffmpeg", ffmpeg ?? "none"),
+    row("segmenters", segmenters.map(({ title }) => title).join(", ") || "none"),
+    row("tasks ended", ended.join(", ") || "none"),
+    ...slots,
+  ];
+  const lacks = missing.map((sentence) => `<li>${escaped(sentence)}</li>`).join("");
+  const style = "body{font:16px sans-serif;margin:2rem}th{text-align:left;padding-right:1rem}";
+  return (
+    `<!doctype html><html lang="en"><meta charset="utf-8"><title>${escaped(name)}</title>` +
+    `<style>${style}</style><h1>GPU node ${escaped(name)}</h1><table>${rows.join("")}</table>` +
+    `${lacks ? `<h2>What it lacks</h2><ul>${lacks}</ul>` : ""}</html>`
+  );
+}
