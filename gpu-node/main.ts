@@ -86,7 +86,10 @@ export async function runNode(
     const node_id = identity.nodeId || null;
     // Nobody asks before the worker is there: it is started before anything else can happen.
     const read = () => ({
-      ...{ name, node_id, url, capabilities },
+      name,
+      node_id,
+      url,
+      capabilities,
       worker: (worker as Worker).status(),
     });
     page = config.statusPort ? await serveStatus(config.statusPort, read) : null;
@@ -133,7 +136,11 @@ async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | n
   const { slots, childEnvironment } = config;
   const version = versionOf();
   return describeNode({
-    ...{ version, tools, segmenters, problem, slots },
+    version,
+    tools,
+    segmenters,
+    problem,
+    slots,
     environment: childEnvironment,
     cuda: cudaInstalled(),
     engine: await parts.askEngine(childEnvironment),

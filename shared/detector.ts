@@ -408,7 +408,10 @@ export function stateTensors({ nodes }: Pick<DetectorGraph, "nodes">): StateTens
     if (node.op !== "conv" && node.op !== "conv_transpose") return [];
     const { name, layer, channels } = node;
     const tensor = (part: string, shape: number[], learned = true) => ({
-      ...{ name: `${name}.${part}`, shape, layer, learned },
+      name: `${name}.${part}`,
+      shape,
+      layer,
+      learned,
     });
     const inputs = (nodes[node.input] as GraphNode).channels;
     if (node.op === "conv_transpose") {
@@ -459,7 +462,10 @@ export function deployed(graph: DetectorGraph): DetectorGraph {
   }
   const { variant, task, classes, prototypes } = graph;
   return {
-    ...{ variant, task, classes, nodes },
+    variant,
+    task,
+    classes,
+    nodes,
     o2o: { box: box.map(place), cls: cls.map(place), ...(mask && { mask: mask.map(place) }) },
     ...(prototypes !== undefined && { prototypes: place(prototypes) }),
   };

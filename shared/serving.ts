@@ -48,8 +48,13 @@ export const ServeStatus = z
     }),
     workspace_id: z.uuid(),
     active_model: Model.pick({
-      ...{ model_id: true, name: true, version: true, variant: true, task: true },
-      ...{ classes: true, image_size: true },
+      model_id: true,
+      name: true,
+      version: true,
+      variant: true,
+      task: true,
+      classes: true,
+      image_size: true,
     }).nullable(),
     warm_up: z.enum(WARM_UP).meta({
       description:

@@ -11,21 +11,58 @@ export const OPTIMIZERS = ["auto", "adamw", "sgd", "musgd"] as const;
 export const ALIASES = ["production", "staging", "canary"] as const;
 export type Alias = (typeof ALIASES)[number];
 
-/** How far pictures are changed; the engine takes these values as they are. */
+/** How far images are changed; the engine takes these values as they are. */
+interface AugmentationPreset {
+  mosaic: number;
+  mixup: number;
+  flipLeftRight: number;
+  flipUpDown: number;
+  scale: number;
+  translate: number;
+  rotate: number;
+  shear: number;
+  hsv: [number, number, number];
+  closeMosaic: number;
+}
+
 export const AUGMENTATION_PRESETS = {
   minimal: {
-    ...{ mosaic: 0, mixup: 0, flipLeftRight: 0.5, flipUpDown: 0, scale: 0.25, translate: 0.05 },
-    ...{ rotate: 0, shear: 0, hsv: [0.01, 0.3, 0.2], closeMosaic: 0 },
+    mosaic: 0,
+    mixup: 0,
+    flipLeftRight: 0.5,
+    flipUpDown: 0,
+    scale: 0.25,
+    translate: 0.05,
+    rotate: 0,
+    shear: 0,
+    hsv: [0.01, 0.3, 0.2],
+    closeMosaic: 0,
   },
   standard: {
-    ...{ mosaic: 1, mixup: 0, flipLeftRight: 0.5, flipUpDown: 0, scale: 0.5, translate: 0.1 },
-    ...{ rotate: 0, shear: 0, hsv: [0.015, 0.7, 0.4], closeMosaic: 10 },
+    mosaic: 1,
+    mixup: 0,
+    flipLeftRight: 0.5,
+    flipUpDown: 0,
+    scale: 0.5,
+    translate: 0.1,
+    rotate: 0,
+    shear: 0,
+    hsv: [0.015, 0.7, 0.4],
+    closeMosaic: 10,
   },
   aggressive: {
-    ...{ mosaic: 1, mixup: 0.15, flipLeftRight: 0.5, flipUpDown: 0, scale: 0.9, translate: 0.2 },
-    ...{ rotate: 10, shear: 2, hsv: [0.02, 0.8, 0.5], closeMosaic: 15 },
+    mosaic: 1,
+    mixup: 0.15,
+    flipLeftRight: 0.5,
+    flipUpDown: 0,
+    scale: 0.9,
+    translate: 0.2,
+    rotate: 10,
+    shear: 2,
+    hsv: [0.02, 0.8, 0.5],
+    closeMosaic: 15,
   },
-} satisfies Record<(typeof AUGMENTATIONS)[number], { hsv: [number, number, number] }>;
+} satisfies Record<(typeof AUGMENTATIONS)[number], AugmentationPreset>;
 
 export const EPOCHS_DEFAULT = 50;
 export const EPOCHS_MAX = 10_000;

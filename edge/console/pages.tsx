@@ -72,7 +72,11 @@ export const failuresAsPages: MiddlewareHandler = async (context, next) => {
   if (!res.headers.get("Content-Type")?.startsWith("application/json")) return;
   const { detail = "", request_id: requestId = "" } = (await res.json()) as Record<string, string>;
   const title = TITLES[res.status] ?? "It did not work";
-  await showInstead(context as never, title, <Trouble {...{ title, detail, requestId }} />);
+  await showInstead(
+    context as never,
+    title,
+    <Trouble title={title} detail={detail} requestId={requestId} />,
+  );
 };
 
 const TITLES: Readonly<Record<number, string>> = {

@@ -101,7 +101,10 @@ function ercotUpstream(config: Config): Upstreams["ercot"] {
     baseUrl: `${SANDBOX_URL}/ercot/api/public-reports/`,
     tokenUrl: `${SANDBOX_URL}/ercot/oauth2/v2.0/token`,
     shownAs: "sandbox://ercot/api/public-reports/",
-    ...{ username, password, subscriptionKey, login },
+    username,
+    password,
+    subscriptionKey,
+    login,
   };
   const site = { baseUrl: `${SANDBOX_URL}/ercot/www/`, shownAs: "sandbox://ercot/www/", read };
   return () => ({ api, site, sandbox: true });

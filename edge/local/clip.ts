@@ -120,7 +120,8 @@ async function drawn(path: string): Promise<Clip> {
   const raw = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", size, "-r", "30", "-i", "pipe:0"];
   const encoded = ["-c:v", "mpeg4", "-q:v", "2", "-movflags", "+faststart", `${path}.new.mp4`];
   await command("ffmpeg", ["-nostdin", "-v", "error", "-y", ...raw, ...encoded], {
-    ...{ cwd: join(path, ".."), input: Buffer.concat(frames) },
+    cwd: join(path, ".."),
+    input: Buffer.concat(frames),
   });
   renameSync(`${path}.new.mp4`, path);
   return clip;

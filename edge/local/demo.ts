@@ -78,7 +78,9 @@ async function main() {
   const clip = await demoClip(join(state.dir, "clips"), positionals[0], say);
   const stack = await startStack({
     state,
-    ...{ host: "127.0.0.1", ports: { markets: 0, console: 0, vision: 0 }, sandbox: false },
+    host: "127.0.0.1",
+    ports: { markets: 0, console: 0, vision: 0 },
+    sandbox: false,
     gpuNode: true,
     environment: process.env,
     onStep: (step) => say(`Starting ${step} …`),
@@ -122,8 +124,12 @@ async function tour(api: VisionApi, clip: Clip, out: string) {
 
   say(`\nLabeling ${seconds} s by text: ${values.prompt}`);
   const byText = await api.post<{ job_id: string; warnings: string[] }>("/label", {
-    ...{ ...stretch, to_seconds: seconds, fps: Number(values.fps), prompts: [values.prompt] },
-    ...{ threshold: 0.35, name: `Demo: ${values.prompt}` },
+    ...stretch,
+    to_seconds: seconds,
+    fps: Number(values.fps),
+    prompts: [values.prompt],
+    threshold: 0.35,
+    name: `Demo: ${values.prompt}`,
   });
   for (const warning of byText.warnings) say(`  ${warning}`);
   const text = await follow(api, byText.job_id);
@@ -216,8 +222,12 @@ async function exemplar(
   const [x1, y1, x2, y2] = example.bbox.map(Math.round);
   say(`\nLabeling ${EXEMPLAR_FRAMES_SECONDS} s by example: the box ${x1},${y1} – ${x2},${y2}`);
   const { job_id: id } = await api.post<{ job_id: string }>("/label/exemplar", {
-    ...{ ...stretch, to_seconds: EXEMPLAR_FRAMES_SECONDS, fps, class: "like the example" },
-    ...{ threshold: 0.35, exemplars: [{ frame_id: example.frame_id, bbox: example.bbox }] },
+    ...stretch,
+    to_seconds: EXEMPLAR_FRAMES_SECONDS,
+    fps,
+    class: "like the example",
+    threshold: 0.35,
+    exemplars: [{ frame_id: example.frame_id, bbox: example.bbox }],
   });
   await follow(api, id);
   say(`  ${(await annotationsOf(api, id)).length} annotations shown`);
@@ -229,7 +239,8 @@ async function review(api: VisionApi, jobId: string, found: readonly Annotation[
   say("\nReviewing");
   const judge = (accepted: boolean, filter: object) =>
     api.post<{ changed: number; change_id: string | null }>(`/jobs/${jobId}/annotations/review`, {
-      ...{ accepted, filter },
+      accepted,
+      filter,
     });
   const sure = await judge(true, { min_confidence: 0.5 });
   const unsure = await judge(false, { max_confidence: 0.4 });

@@ -209,7 +209,9 @@ function startNode({ state, environment }: StackOptions, url: string, urls: Data
   const log = createWriteStream(rotated(join(state.logs, "gpu-node.log")), flags);
   const database = openDatabase(new Secret(urls.visionOwner));
   const node = startGpuNode({
-    ...{ url, environment, dir: join(state.dir, "gpu-node") },
+    url,
+    environment,
+    dir: join(state.dir, "gpu-node"),
     modelsDir: resolve(environment.VANTAGE_MODELS || join(state.dir, "models")),
     code: async () => (await createCode({ database, clock: systemClock }, null)).code,
     onLine: (line) => log.write(`${line}\n`),

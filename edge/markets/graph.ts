@@ -65,7 +65,10 @@ export function openGraph(url: Secret | undefined, clock: Clock = systemClock): 
       const [found] = await ask<Neighbourhood>(selectRelated(instrumentId, depth));
       const { entities = [], relations = [], siblings = [], beyond = false } = found ?? {};
       return {
-        ...{ instrument_id: instrumentId, depth, entities, relations },
+        instrument_id: instrumentId,
+        depth,
+        entities,
+        relations,
         siblings: siblings.slice(0, SIBLINGS_MAX),
         truncated: beyond || siblings.length > SIBLINGS_MAX,
       };

@@ -77,7 +77,9 @@ function addVintages(app: App<ReadApi>) {
     const { store, config } = context.var.service;
     const query = context.req.valid("query");
     const found = await store.vintages({
-      ...{ library: query.library, symbol: query.symbol, afterSeq: query.after },
+      library: query.library,
+      symbol: query.symbol,
+      afterSeq: query.after,
       since: instant("since", query.since) ?? -Infinity,
       asOf: instant("as_of", query.as_of) ?? Infinity,
       limit: query.limit,
@@ -143,7 +145,10 @@ function addDiff(app: App<ReadApi>) {
     const to = instant("to", query.to);
     if (to !== undefined && from > to) throw new Failure("invalid_request", "from: lies after to");
     const reading = await store.read({
-      ...{ library: query.library, symbol: query.symbol, asOf: to, ...bounds(query) },
+      library: query.library,
+      symbol: query.symbol,
+      asOf: to,
+      ...bounds(query),
       rowsMax: config.SERVICE_SERIES_MAX_ROWS,
     });
     const response = await send(context, {
@@ -205,7 +210,10 @@ function addRevisions(app: App<ReadApi>) {
     const lags = parseLags(query.lags);
     const { asOf, pinned } = await knowledgeTime(store, query);
     const reading = await store.read({
-      ...{ library: query.library, symbol: query.symbol, asOf, ...bounds(query) },
+      library: query.library,
+      symbol: query.symbol,
+      asOf,
+      ...bounds(query),
       rowsMax: PRINTS_MAX,
     });
     const column = columnOf(reading.valueColumns, query.column);

@@ -23,7 +23,10 @@ const LOGGED = (
 ).split(" ");
 /** Large reads at once per isolate, and how long one may wait or be silent. */
 const LARGE_READS = {
-  ...{ most: 2, largeRows: 100_000, waitMs: 10_000, leaseMs: 30_000 },
+  most: 2,
+  largeRows: 100_000,
+  waitMs: 10_000,
+  leaseMs: 30_000,
   clock: systemClock,
 };
 /** A statement that takes longer is given up; the health check's, long before its reader does. */

@@ -113,7 +113,12 @@ export function addSeries(app: App<ReadApi>) {
     const { asOf, pinned } = await knowledgeTime(store, query);
     const { includeHistory: history } = query;
     const reading = await store.read({
-      ...{ library: query.library, symbol: query.symbol, asOf, ...range, history, knownBy },
+      library: query.library,
+      symbol: query.symbol,
+      asOf,
+      ...range,
+      history,
+      knownBy,
       trueOnly: query.vintage === "true_only",
       rowsMax: config.SERVICE_SERIES_MAX_ROWS,
     });

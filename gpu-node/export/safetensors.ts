@@ -21,8 +21,21 @@ export interface TensorFile {
 const HEADER_BYTES_MAX = 100_000_000;
 
 const WIDTHS: Readonly<Record<string, number>> = {
-  ...{ BOOL: 1, U8: 1, I8: 1, F8_E5M2: 1, F8_E4M3: 1, I16: 2, U16: 2, F16: 2, BF16: 2 },
-  ...{ I32: 4, U32: 4, F32: 4, F64: 8, I64: 8, U64: 8 },
+  BOOL: 1,
+  U8: 1,
+  I8: 1,
+  F8_E5M2: 1,
+  F8_E4M3: 1,
+  I16: 2,
+  U16: 2,
+  F16: 2,
+  BF16: 2,
+  I32: 4,
+  U32: 4,
+  F32: 4,
+  F64: 8,
+  I64: 8,
+  U64: 8,
 };
 
 const whole = () => z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);

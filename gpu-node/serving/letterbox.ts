@@ -52,8 +52,12 @@ export async function letterbox(
     }
   }
   const placement = {
-    ...{ width: of.width, height: of.height, left, top },
-    ...{ scaleX: width / of.width, scaleY: height / of.height },
+    width: of.width,
+    height: of.height,
+    left,
+    top,
+    scaleX: width / of.width,
+    scaleY: height / of.height,
   };
   return { pixels, placement };
 }

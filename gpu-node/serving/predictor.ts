@@ -119,7 +119,9 @@ export async function openPredictor(
   if (model.classes.length === 0) throw new TaskFailure("bad_weights", "the model has no classes");
   const side = model.image_size;
   const onnx = writeOnnx(deployedModel(model, readTensors(weights)), {
-    ...{ output: "detections", size: [side, side], batch: null },
+    output: "detections",
+    size: [side, side],
+    batch: null,
     metadata: describeModel(model),
   });
   return new Predictor(model, device, await Session.open({ onnx, cpuThreads, device }));
@@ -172,7 +174,9 @@ export class Predictors {
   ): Promise<Result> {
     const name = `${model.model_id} ${model.sha256}`;
     const kept = this.#kept.get(name) ?? {
-      ...{ predictor: this.#opened(model, name), users: 0, evicted: false },
+      predictor: this.#opened(model, name),
+      users: 0,
+      evicted: false,
     };
     this.#kept.delete(name);
     this.#kept.set(name, kept);

@@ -82,7 +82,9 @@ export async function openFootage(
     return {
       width: index.width,
       height: index.height,
-      ...{ frameCount: index.pts.length, pts: index.pts, timeBase: index.timeBase },
+      frameCount: index.pts.length,
+      pts: index.pts,
+      timeBase: index.timeBase,
       read: (wanted, options) =>
         readFrames(tools, held.path, index, ascending(wanted), {
           signal: context.cancel,

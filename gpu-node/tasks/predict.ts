@@ -32,11 +32,16 @@ export async function run(
     );
     const seconds = (performance.now() - started) / 1_000;
     context.log.info("predicted", {
-      ...{ model_id: model.model_id, frames: frames.length, seconds },
+      model_id: model.model_id,
+      frames: frames.length,
+      seconds,
       objects: frames.reduce((sum, { predictions }) => sum + predictions.length, 0),
     });
     return {
-      ...{ width: footage.width, height: footage.height, frames, seconds },
+      width: footage.width,
+      height: footage.height,
+      frames,
+      seconds,
       left_out: sampled.length - wanted.length,
     };
   } finally {

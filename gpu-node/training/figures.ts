@@ -26,7 +26,12 @@ export function scoresOf(evaluation: Evaluation): Scores {
   const list = (values: Float32Array) => Array.from(values, (value) => Number(value.toFixed(4)));
   const { curves } = evaluation;
   return {
-    ...{ precision, recall, mAP50, mAP50_95, perClass, confidence },
+    precision,
+    recall,
+    mAP50,
+    mAP50_95,
+    perClass,
+    confidence,
     curves: {
       precision: list(curves.precision),
       recall: list(curves.recall),
@@ -96,8 +101,11 @@ export async function precisionRecallChart({ precisionByRecall, mAP50 }: Scores)
     letters,
     { x: 0, y: 0, ...CURVE },
     {
-      ...{ title: "Precision and recall (IoU 0.5)", x: UNIT, y: { least: 0, most: 1.02 } },
-      ...{ xLabel: "recall", yLabel: "precision" },
+      title: "Precision and recall (IoU 0.5)",
+      x: UNIT,
+      y: { least: 0, most: 1.02 },
+      xLabel: "recall",
+      yLabel: "precision",
     },
   );
   const colour = colourOf(0);
@@ -113,8 +121,11 @@ export async function confidenceChart({ curves, confidence }: Scores): Promise<B
     letters,
     { x: 0, y: 0, ...CURVE },
     {
-      ...{ title: "F1, precision and recall by confidence", x: UNIT, y: { least: 0, most: 1.02 } },
-      ...{ xLabel: "confidence", yLabel: "mean over classes" },
+      title: "F1, precision and recall by confidence",
+      x: UNIT,
+      y: { least: 0, most: 1.02 },
+      xLabel: "confidence",
+      yLabel: "mean over classes",
     },
   );
   const f1 = curves.f1[Math.round(confidence * (curves.f1.length - 1))] ?? 0;
@@ -209,7 +220,10 @@ function scale(
   });
   const marks = ticks(0, 1, 5).map((value) =>
     letters.write(value.toFixed(1), {
-      ...{ x: x + 20, y: top + (1 - value) * edge + 4, size: 11, colour: "#6e7781" },
+      x: x + 20,
+      y: top + (1 - value) * edge + 4,
+      size: 11,
+      colour: "#6e7781",
     }),
   );
   return [...bar, ...marks].join("");

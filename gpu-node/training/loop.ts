@@ -183,7 +183,9 @@ export async function quickLook(
   const limit = setTimeout(() => engine.interrupt(), QUICK_LOOK_MS);
   try {
     const evaluation = await engine.evaluate({
-      ...{ split: "val", batch: state.resolved.batch_size, imageSize: settings.image_size },
+      split: "val",
+      batch: state.resolved.batch_size,
+      imageSize: settings.image_size,
     });
     return evaluation.images < valImages ? null : evaluation;
   } finally {
@@ -207,7 +209,9 @@ export function metricsOf(evaluation: Evaluation, classes: readonly string[]): M
     const own = evaluation.perClass[index];
     if (!own) continue;
     const values = {
-      ...{ precision: own.precision, recall: own.recall, mAP50: own.mAP50 },
+      precision: own.precision,
+      recall: own.recall,
+      mAP50: own.mAP50,
       "mAP50-95": own.mAP50_95,
     };
     for (const metric of CLASS_METRICS) {

@@ -187,8 +187,11 @@ function described(
     ({ name, file, graph }) => `${name}: [${file}] in the file, [${graph}] here`,
   );
   const report = {
-    ...{ matched: matched.length, of, mismatched: few(shapes) },
-    ...{ missing: few(lacking), unused: few(lost) },
+    matched: matched.length,
+    of,
+    mismatched: few(shapes),
+    missing: few(lacking),
+    unused: few(lost),
   };
   const lines = [
     `First weights: ${matched.length} of ${of} tensors.`,

@@ -111,7 +111,10 @@ export class Report {
     const each = Object.keys(this.#recent.at(-1)?.metrics ?? {}).length + 1;
     const many = Math.max(2, Math.min(EPOCHS_MAX, Math.floor(METRICS_MAX / each)));
     return {
-      ...{ epoch: this.#place.epoch, batch: this.#place.batch, batches, losses },
+      epoch: this.#place.epoch,
+      batch: this.#place.batch,
+      batches,
+      losses,
       learning_rate: step?.lr ?? null,
       images_per_second: step?.imagesPerSecond ?? null,
       memory_bytes: step?.memoryBytes ?? null,

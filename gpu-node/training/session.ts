@@ -50,13 +50,22 @@ export async function train(
     const graph = detectorGraph(payload.settings.variant, data.classes.length);
     const hardware = await hardwareOf(native, context.machine);
     const parts: StartParts = {
-      ...{ native, payload, context: waiting, folder, report, graph, data, hardware },
+      native,
+      payload,
+      context: waiting,
+      folder,
+      report,
+      graph,
+      data,
+      hardware,
     };
     const result = await withFittingBatch(parts, (begun) =>
       runTo(parts, begun, { stop, options, pausing: () => isPausing(context) }),
     );
     context.log.info("run_ended", {
-      ...{ run_id: payload.run_id, stopped: result.stopped, epochs: result.history.length },
+      run_id: payload.run_id,
+      stopped: result.stopped,
+      epochs: result.history.length,
       seconds: (performance.now() - started) / 1_000,
     });
     return result;
@@ -87,7 +96,10 @@ async function readDataset(payload: Payload, context: TaskContext, report: Repor
   let tenths = 0;
   const data = await prepareDataset(
     {
-      ...{ manifest, sha256, videos: payload.videos, imageSize },
+      manifest,
+      sha256,
+      videos: payload.videos,
+      imageSize,
       onProgress: (done, total) => {
         const now = Math.floor((10 * done) / total);
         if (now > tenths && now < 10 && total > 200)
@@ -160,7 +172,9 @@ async function runTo(parts: StartParts, begun: Begun, attempt: Attempt): Promise
   const machine = { torch: parts.native.describe().torch, threads: parts.hardware.threads };
   await writeOpening(files, { engine, options, state, name: payload.name, machine });
   const uploads = new CheckpointUploads({
-    ...{ folder, context, everyMs: attempt.options.uploadEveryMs ?? UPLOAD_EVERY_MS },
+    folder,
+    context,
+    everyMs: attempt.options.uploadEveryMs ?? UPLOAD_EVERY_MS,
     onUploaded: (checkpoint) => {
       report.checkpoint = checkpoint;
       report.tell(true);
@@ -168,7 +182,13 @@ async function runTo(parts: StartParts, begun: Begun, attempt: Attempt): Promise
   });
   const began = performance.now();
   await trainEpochs({
-    ...{ engine, settings, classes: data.classes, folder, report, state, stop: attempt.stop },
+    engine,
+    settings,
+    classes: data.classes,
+    folder,
+    report,
+    state,
+    stop: attempt.stop,
     valImages: data.splits.val.images.length,
     onCheckpoint: (at) => uploads.offer(at),
     metadata: metadataOf(parts, state),

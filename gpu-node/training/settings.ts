@@ -54,13 +54,23 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
   const optimizer = settings.optimizer === "auto" ? (long ? "musgd" : "adamw") : settings.optimizer;
   const lr0 = settings.learning_rate ?? learningRate(optimizer, classes, settings);
   return {
-    ...{ optimizer, epochs, batch, imageSize: settings.image_size, lr0, lrf: 0.01, cosine: false },
+    optimizer,
+    epochs,
+    batch,
+    imageSize: settings.image_size,
+    lr0,
+    lrf: 0.01,
+    cosine: false,
     momentum: auto || optimizer === "adamw" ? 0.9 : 0.937,
-    ...{ weightDecay: 5e-4, warmupEpochs: warmupEpochs(iterations, epochs), warmupMomentum: 0.8 },
+    weightDecay: 5e-4,
+    warmupEpochs: warmupEpochs(iterations, epochs),
+    warmupMomentum: 0.8,
     // An adaptive optimiser's first steps are large enough without it.
     warmupBiasLr: auto || optimizer === "adamw" ? 0 : 0.1,
-    ...{ nominalBatch: nominalBatch(batch, trainImages * epochs), clipNorm: 10 },
-    ...{ emaDecay: 0.9999, emaUpdates: 2_000 },
+    nominalBatch: nominalBatch(batch, trainImages * epochs),
+    clipNorm: 10,
+    emaDecay: 0.9999,
+    emaUpdates: 2_000,
     gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
     augmentation: augmentationOf(settings.augmentation, epochs),
   };

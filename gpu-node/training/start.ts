@@ -169,7 +169,8 @@ async function resumed(
   const shape = { classes: data.classes.length, trainImages: images, batch };
   const options: TrainingOptions = {
     ...trainingOptions(payload.settings, shape),
-    ...{ optimizer: before.optimizer, lr0: before.learning_rate },
+    optimizer: before.optimizer,
+    lr0: before.learning_rate,
   };
   const engine = await openEngine(parts, options);
   try {
@@ -205,17 +206,29 @@ async function fresh(parts: StartParts, batchMax: number | null): Promise<Begun>
     const pretrained = await firstWeights(parts, engine);
     const resolved: ResolvedSettings = {
       ...deviceOf(parts.hardware),
-      ...{ batch_size: batch, optimizer: options.optimizer, learning_rate: options.lr0 },
-      ...{ train_images: images, val_images: data.splits.val.images.length, pretrained },
+      batch_size: batch,
+      optimizer: options.optimizer,
+      learning_rate: options.lr0,
+      train_images: images,
+      val_images: data.splits.val.images.length,
+      pretrained,
     };
     report.say(
       `${graph.variant}: ${(parameters / 1e6).toFixed(2)} million parameters, ` +
         `${data.classes.length} ${data.classes.length === 1 ? "class" : "classes"}.`,
     );
     const state: RunState = {
-      ...{ run_id: payload.run_id, dataset_sha256: data.sha256, classes: data.classes },
-      ...{ variant: graph.variant, epoch: 0, batch: 0, resolved, history: [], best: null },
-      ...{ learning_rate: options.lr0, line: report.line },
+      run_id: payload.run_id,
+      dataset_sha256: data.sha256,
+      classes: data.classes,
+      variant: graph.variant,
+      epoch: 0,
+      batch: 0,
+      resolved,
+      history: [],
+      best: null,
+      learning_rate: options.lr0,
+      line: report.line,
     };
     return { engine, options, parameters, state };
   } catch (thrown) {

@@ -68,12 +68,29 @@ async function measureEngine(configuration: Configuration): Promise<Measured> {
   const loaded = loadEngine();
   if ("missing" in loaded) throw new Error(loaded.missing);
   const engine = new loaded.native.Engine({
-    ...{ graph: detectorGraph(variant, CLASSES), device, seed: 0, threads, precision },
+    graph: detectorGraph(variant, CLASSES),
+    device,
+    seed: 0,
+    threads,
+    precision,
     training: {
-      ...{ optimizer: "adamw", epochs: 100, batch, imageSize, lr0: 0.001, lrf: 1, cosine: false },
-      ...{ momentum: 0.9, weightDecay: 5e-4, warmupEpochs: 0, warmupMomentum: 0.9 },
-      ...{ warmupBiasLr: 0, nominalBatch: batch, clipNorm: 10, emaDecay: 0.9999 },
-      ...{ emaUpdates: 2000, gains: { box: 7.5, cls: 0.5, dfl: 1.5 } },
+      optimizer: "adamw",
+      epochs: 100,
+      batch,
+      imageSize,
+      lr0: 0.001,
+      lrf: 1,
+      cosine: false,
+      momentum: 0.9,
+      weightDecay: 5e-4,
+      warmupEpochs: 0,
+      warmupMomentum: 0.9,
+      warmupBiasLr: 0,
+      nominalBatch: batch,
+      clipNorm: 10,
+      emaDecay: 0.9999,
+      emaUpdates: 2000,
+      gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
       augmentation: AUGMENTATION_PRESETS.standard,
     },
   });
@@ -109,7 +126,9 @@ async function augmentedEpoch(engine: Engine, configuration: Configuration) {
     const bytes = 3 * imageSize * imageSize;
     writeFileSync(path, randomFillSync(Buffer.alloc(batch * bytes)));
     const pictures = truthsOf(configuration).map((list, at) => ({
-      ...{ offset: at * bytes, width: imageSize, height: imageSize },
+      offset: at * bytes,
+      width: imageSize,
+      height: imageSize,
       boxes: Float32Array.from(list.flat()),
     }));
     const images = Array.from({ length: steps }, () => pictures).flat();
@@ -127,7 +146,11 @@ const environment = { ...process.env, ...ENGINE_ENVIRONMENT };
 
 function run(command: string, args: string[], input: string): Measured | null {
   const child = spawnSync(command, args, {
-    ...{ input, encoding: "utf8", env: environment, maxBuffer: 1e8, timeout: 600_000 },
+    input,
+    encoding: "utf8",
+    env: environment,
+    maxBuffer: 1e8,
+    timeout: 600_000,
   });
   const line = child.stdout?.trim().split("\n").at(-1) ?? "";
   if (child.status !== 0 || !line.startsWith("{")) {
@@ -160,8 +183,14 @@ function configurations(): Configuration[] {
   return (["det26n", "det26m"] as const).flatMap((variant) =>
     [16, 64, 128].flatMap((batch) =>
       (["fp32", "bf16"] as const).map((precision) => ({
-        ...{ variant, batch, precision, imageSize: 640, device: "cuda" as const },
-        ...{ threads, steps, warmup: 8 },
+        variant,
+        batch,
+        precision,
+        imageSize: 640,
+        device: "cuda" as const,
+        threads,
+        steps,
+        warmup: 8,
       })),
     ),
   );

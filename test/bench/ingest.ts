@@ -31,7 +31,9 @@ const workers = await startWorkers({
   bindings: {
     markets: { DATABASE_URL: urls.marketsReader },
     console: {
-      ...{ DATABASE_URL: urls.marketsWriter, OPERATOR_TOKEN: "bench", SANDBOX_URL: sandbox.url },
+      DATABASE_URL: urls.marketsWriter,
+      OPERATOR_TOKEN: "bench",
+      SANDBOX_URL: sandbox.url,
     },
     vision: {},
   },

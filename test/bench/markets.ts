@@ -77,8 +77,15 @@ async function commitRows(
     values: [price(first + index, shift)],
   }));
   return commit(writer, {
-    ...{ library: "power.lmp", symbol, valueColumns: ["value"], rows, covered },
-    ...{ reconstructed: false, sandbox: false, runId: "bench", partition: `${first}` },
+    library: "power.lmp",
+    symbol,
+    valueColumns: ["value"],
+    rows,
+    covered,
+    reconstructed: false,
+    sandbox: false,
+    runId: "bench",
+    partition: `${first}`,
     sourceUrl: "https://api.example.com/",
   });
 }

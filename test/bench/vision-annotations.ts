@@ -19,7 +19,8 @@ const base = workers.urls.vision + API;
 const json = { "Content-Type": "application/json" };
 const account = { email: "bench@example.com", password: "a password of the bench" };
 const registered = await fetch(`${base}/auth/register`, {
-  ...{ method: "POST", headers: json },
+  method: "POST",
+  headers: json,
   body: JSON.stringify({ ...account, display_name: "bench" }),
 });
 const { access_token: token } = (await registered.json()) as TokenPair;

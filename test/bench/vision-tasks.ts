@@ -24,8 +24,15 @@ const LISTENERS = Number(process.env.LISTENERS ?? 1_000);
 const CLAIMERS = 16;
 const EVENTS = 40;
 const CAPABILITIES: Capabilities = {
-  ...{ version: "bench", kinds: ["frames"], memory_bytes: 1, cores: 1, ffmpeg: null, slots: 1 },
-  ...{ device: { kind: "cpu", name: "bench", count: 1 }, segmenters: [], missing: [] },
+  version: "bench",
+  kinds: ["frames"],
+  memory_bytes: 1,
+  cores: 1,
+  ffmpeg: null,
+  slots: 1,
+  device: { kind: "cpu", name: "bench", count: 1 },
+  segmenters: [],
+  missing: [],
 };
 const { shared, workers, database, stop } = await startVision();
 const base = workers.urls.vision + API;

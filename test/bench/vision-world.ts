@@ -15,14 +15,20 @@ export async function startVision() {
   await prepareDatabases(shared.port, shared.credentials);
   const { visionOwner } = databaseUrls(shared.endpointPort, shared.credentials);
   const workers = await startWorkers({
-    ...{ services: ["vision"], host: "127.0.0.1", persistTo: state.workers },
-    ...{ ports: { markets: 0, console: 0, vision: 0 }, bundles: state.bundles },
+    services: ["vision"],
+    host: "127.0.0.1",
+    persistTo: state.workers,
+    ports: { markets: 0, console: 0, vision: 0 },
+    bundles: state.bundles,
     s3: { accessKeyId: "bench", secretAccessKey: "bench" },
     bindings: {
-      ...{ markets: {}, console: {} },
+      markets: {},
+      console: {},
       vision: {
-        ...{ DATABASE_URL: visionOwner, TOKEN_SECRET: SECRET },
-        ...{ S3_ACCESS_KEY_ID: "bench", S3_SECRET_ACCESS_KEY: "bench" },
+        DATABASE_URL: visionOwner,
+        TOKEN_SECRET: SECRET,
+        S3_ACCESS_KEY_ID: "bench",
+        S3_SECRET_ACCESS_KEY: "bench",
       },
     },
     onLog: () => {},

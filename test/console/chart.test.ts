@@ -9,8 +9,11 @@ import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
 
 const FROM = Date.UTC(2026, 0, 5);
 const record = (hour: number, instrument_id: string, values: object): SeriesRecord => ({
-  ...{ Datetime: iso(FROM + hour * HOUR), instrument_id, as_of: iso(FROM) },
-  ...{ vintage_reconstructed: false, ...values },
+  Datetime: iso(FROM + hour * HOUR),
+  instrument_id,
+  as_of: iso(FROM),
+  vintage_reconstructed: false,
+  ...values,
 });
 const sun = (hour: number, value: number | null) => record(hour, "power.fuel.erco.sun", { value });
 const wind = (hour: number, value: number) => record(hour, "power.fuel.erco.wnd", { value });
@@ -20,7 +23,8 @@ describe("a chart", () => {
     const drawn = chartOf({
       now: { records: [sun(0, 1), wind(0, 9), sun(1, 2.5), sun(3, null)], asOf: iso(FROM + DAY) },
       before: { records: [sun(0, 1), sun(1, 2), sun(2, 7)], asOf: iso(FROM) },
-      ...{ instrument: "power.fuel.erco.sun", column: "value" },
+      instrument: "power.fuel.erco.sun",
+      column: "value",
     });
     expect(drawn.times).toEqual([0, 1, 2, 3].map((hour) => (FROM + hour * HOUR) / 1_000));
     expect(drawn.lines.map(({ values }) => values)).toEqual([
@@ -38,7 +42,8 @@ describe("a chart", () => {
     const drawn = chartOf({
       now: { records: bars, asOf: null },
       before: null,
-      ...{ instrument: "prices.intraday.ung", column: "volume" },
+      instrument: "prices.intraday.ung",
+      column: "volume",
     });
     expect(drawn.lines).toEqual([{ name: "as of never", values: [900] }]);
     expect(drawn).toMatchObject({ added: 0, changed: 0 });
@@ -49,7 +54,8 @@ describe("a chart", () => {
     const drawn = chartOf({
       now: { records, asOf: null },
       before: null,
-      ...{ instrument: "power.fuel.erco.sun", column: "value" },
+      instrument: "power.fuel.erco.sun",
+      column: "value",
     });
     expect([drawn.times.length, drawn.cut, drawn.lines[0]?.values.at(-1)]).toEqual([
       5_000,

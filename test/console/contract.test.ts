@@ -43,8 +43,11 @@ describe("the operator API", () => {
       latest_partition: today,
       schedules: expect.arrayContaining([
         expect.objectContaining({
-          ...{ schedule: "grid_region", cron: "20 * * * *", time_zone: "America/New_York" },
-          ...{ aim: "latest", enabled: true },
+          schedule: "grid_region",
+          cron: "20 * * * *",
+          time_zone: "America/New_York",
+          aim: "latest",
+          enabled: true,
         }),
       ]),
     });
@@ -82,7 +85,7 @@ describe("the operator API", () => {
       body: new URLSearchParams({ job: "grid_region" }),
     });
     expect(await refusal(form)).toMatchObject({ status: 400, code: "bad_body" });
-    const key = { ...{ job: "grid_region", first: today, last: today }, idempotency_key: "a\0b" };
+    const key = { job: "grid_region", first: today, last: today, idempotency_key: "a\0b" };
     expect(await refusal(await call("/backfills", key))).toMatchObject({ status: 422 });
     expect(await refusal(await call("/runs", "{"))).toMatchObject({
       status: 400,

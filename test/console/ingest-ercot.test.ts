@@ -73,7 +73,10 @@ describe("a backfill", () => {
       for (const key of ["2025-03-09", "2025-11-02"]) {
         const idempotency_key = `${job} ${key}`;
         const id = await world.operator.startBackfill({
-          ...{ job, first: key, last: key, idempotency_key },
+          job,
+          first: key,
+          last: key,
+          idempotency_key,
         });
         const { runs } = await followBackfill(world.operator, id, () => {});
         expect(runs).toMatchObject({ succeeded: 1, failed: 0 });

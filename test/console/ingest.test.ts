@@ -209,7 +209,11 @@ describe("a faulty provider", () => {
   it("has its whole answer rejected when the gate finds an error, and the findings kept", async () => {
     const period = iso(systemClock() - 2 * HOUR).slice(0, 13);
     const zeros = ["ERCO", "PJM"].map((respondent) => ({
-      ...{ period, respondent, type: "D", value: "0", "value-units": "megawatthours" },
+      period,
+      respondent,
+      type: "D",
+      value: "0",
+      "value-units": "megawatthours",
     }));
     const run = await failing({ status: 200, body: { response: { total: "2", data: zeros } } });
     expect(run).toMatchObject({
@@ -304,7 +308,9 @@ describe("a lost process", () => {
   };
 
   const nothingDone = {
-    ...{ metadata: { rows_written: -1 }, covered: { from: 0, to: 1 }, revised: {} },
+    metadata: { rows_written: -1 },
+    covered: { from: 0, to: 1 },
+    revised: {},
   };
 
   /** A run whose message never arrives: only the cron can bring it back. */

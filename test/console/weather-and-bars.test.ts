@@ -116,9 +116,16 @@ describe("degree days", () => {
     const covered = { from: Date.UTC(2015, 0, 1), to: Date.UTC(2026, 6, 1) };
     const write = (path: string) =>
       commit(world.writer, {
-        ...{ library: "weather", symbol: "recorded", valueColumns: ["value"], covered },
-        ...{ rows: national(path), reconstructed: false, sandbox: true, partition: "2026-05-01" },
-        ...{ runId: crypto.randomUUID(), sourceUrl: `https://noaa.example/${path}` },
+        library: "weather",
+        symbol: "recorded",
+        valueColumns: ["value"],
+        covered,
+        rows: national(path),
+        reconstructed: false,
+        sandbox: true,
+        partition: "2026-05-01",
+        runId: crypto.randomUUID(),
+        sourceUrl: `https://noaa.example/${path}`,
       });
     expect(await write("20250905.trim")).toMatchObject({ inserted: 128, revised: 0 });
     const second = await write("20260604.national.trim");

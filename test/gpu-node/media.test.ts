@@ -258,7 +258,8 @@ describe.skipIf(!found)("a file that is not taken", () => {
 describe("a run of a program", () => {
   const silent = (script: string) =>
     start({ ...tools, ffmpeg: process.execPath, wrap: [] }, "ffmpeg", ["-e", script], {
-      ...{ wallSeconds: 30, stallMs: 600 },
+      wallSeconds: 30,
+      stallMs: 600,
     });
 
   it("lasts while its input is read, as on the way to a late frame, and ends where it is not", async () => {

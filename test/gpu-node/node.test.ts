@@ -50,14 +50,21 @@ const start = (more: Record<string, string> = {}) =>
   startNode({ VANTAGE_URL: service.url, VANTAGE_NODE_TOKEN: service.token, ...more });
 
 const text = (word: string, className = "thing") => ({
-  ...{ kind: "text", class_name: className, text: word },
+  kind: "text",
+  class_name: className,
+  text: word,
 });
 
 function label(prompts: unknown[], frames = [0, 5, 10], clip = rectangles()): ServedTask {
   return service.enqueue("label", {
     video: service.source(`v/${clip}`, readFileSync(clip)),
-    ...{ video_id: "v", job_id: "j", prompts, frames, resolution: null },
-    ...{ images: frames.map(() => null), segmenter: null },
+    video_id: "v",
+    job_id: "j",
+    prompts,
+    frames,
+    resolution: null,
+    images: frames.map(() => null),
+    segmenter: null,
   });
 }
 
@@ -84,7 +91,9 @@ describe.skipIf(!found)("a node", () => {
     const first = startNode({ VANTAGE_URL: service.url, VANTAGE_NODE_CODE: service.code });
     await until("it is registered", () => service.heartbeats.length > 0);
     expect(service.capabilities).toMatchObject({
-      ...{ ffmpeg: found?.version, slots: 1, device: { kind: "cpu" } },
+      ffmpeg: found?.version,
+      slots: 1,
+      device: { kind: "cpu" },
       segmenters: [{ name: "rectangles", text: "closed", vocabulary: ["red", "green", "blue"] }],
     });
     const kept = join(first.dir, "identity.json");

@@ -66,8 +66,12 @@ const label = (source: ObjectSource, more: Record<string, unknown> = {}) => {
   const frames = (more.frames as number[] | undefined) ?? [0, 5, 10, 15];
   return {
     ...video(source),
-    ...{ job_id: "j", prompts: [text("red"), text("green")], frames, resolution: null },
-    ...{ images: frames.map(() => null), segmenter: null },
+    job_id: "j",
+    prompts: [text("red"), text("green")],
+    frames,
+    resolution: null,
+    images: frames.map(() => null),
+    segmenter: null,
     ...more,
   };
 };
@@ -80,14 +84,20 @@ const pixelAt = async (jpeg: Buffer, x: number, y: number) => {
 describe.skipIf(!found)("probe", () => {
   const probe = (source: ObjectSource, still = false) => ({
     ...video(source),
-    ...{ filename: "name says nothing.jpg", still },
-    ...{ pts: service.target("pts"), thumbnail: service.target("thumbnail.jpg", "image/jpeg") },
+    filename: "name says nothing.jpg",
+    still,
+    pts: service.target("pts"),
+    thumbnail: service.target("thumbnail.jpg", "image/jpeg"),
   });
 
   it("says what a video is, stores its frames' times and a thumbnail", async () => {
     const result = await finish<TaskResult<"probe">>("probe", probe(stored(longGop())));
     expect(result).toMatchObject({
-      ...{ broken: null, content_type: "video/mp4", width: 320, height: 180, frame_count: 360 },
+      broken: null,
+      content_type: "video/mp4",
+      width: 320,
+      height: 180,
+      frame_count: 360,
       time_base: [1, 30_000],
       probe: { codec: "h264", rotation: 0, variable_frame_rate: false, warnings: [] },
     });
@@ -165,7 +175,8 @@ describe.skipIf(!found)("label", () => {
       .toBuffer();
     const prompts = [
       {
-        ...{ kind: "exemplar", class_name: "moving" },
+        kind: "exemplar",
+        class_name: "moving",
         exemplars: [{ video: source, frame_index: 0, bbox: [12, 22, 38, 38] }],
       },
       { kind: "exemplar", class_name: "standing", exemplars: [{ crop: crop.toString("base64") }] },
@@ -233,7 +244,9 @@ describe.skipIf(!found)("label", () => {
     expect(far).toMatchObject({ outcome: "failed", code: "invalid_request", retryable: false });
     const junk = service.source(crypto.randomUUID(), Buffer.from("junk"));
     expect(await runTask("label", label(junk), contextOf())).toMatchObject({
-      ...{ outcome: "failed", code: "unsupported_media", retryable: false },
+      outcome: "failed",
+      code: "unsupported_media",
+      retryable: false,
     });
   });
 
@@ -250,8 +263,11 @@ describe.skipIf(!found)("preview", () => {
   it("draws what it found at or above the threshold, and says what it did not understand", async () => {
     const payload = {
       ...video(stored(rectangles())),
-      ...{ prompts: [{ ...text("red car"), class_name: `<b>&"\u0001` }], frames: [0, 10] },
-      ...{ resolution: null, threshold: 0.5, segmenter: null },
+      prompts: [{ ...text("red car"), class_name: `<b>&"\u0001` }],
+      frames: [0, 10],
+      resolution: null,
+      threshold: 0.5,
+      segmenter: null,
     };
     const result = await finish<TaskResult<"preview">>("preview", payload);
     expect(result.warnings).toEqual(["car"]);
@@ -270,7 +286,10 @@ describe.skipIf(!found)("preview", () => {
 describe.skipIf(!found)("segment", () => {
   const click = (source: ObjectSource, more: Record<string, unknown> = {}) => ({
     ...video(source),
-    ...{ frame_index: 0, points: [{ x: 20, y: 30, label: 1 }], box: null, segmenter: null },
+    frame_index: 0,
+    points: [{ x: 20, y: 30, label: 1 }],
+    box: null,
+    segmenter: null,
     ...more,
   });
 
@@ -281,7 +300,10 @@ describe.skipIf(!found)("segment", () => {
     expect(mask?.rle.size).toEqual([120, 160]);
     expect(mask?.rle.counts.reduce((sum, run) => sum + run, 0)).toBe(120 * 160);
     expect(await sharp(Buffer.from(mask?.png ?? "", "base64")).metadata()).toMatchObject({
-      ...{ format: "png", width: 160, height: 120, channels: 1 },
+      format: "png",
+      width: 160,
+      height: 120,
+      channels: 1,
     });
   });
 
@@ -315,7 +337,10 @@ describe.skipIf(!found)("frames", () => {
 
 describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
   const annotation = (class_index: number, bbox: number[], polygon: number[] | null = null) => ({
-    ...{ id: crypto.randomUUID(), class_index, bbox, polygon },
+    id: crypto.randomUUID(),
+    class_index,
+    bbox,
+    polygon,
   });
 
   function manifest({ key }: ObjectSource) {
@@ -326,7 +351,8 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
       classes: ["red thing", 'say "hi"'],
       videos: [
         {
-          ...{ ...clip, filename: "a clip/../Früh 1.mp4" },
+          ...clip,
+          filename: "a clip/../Früh 1.mp4",
           frames: [
             { index: 0, split: "train", annotations: [annotation(0, [10, 20, 40, 40], ring)] },
             { index: 4, split: "train", annotations: [] },
@@ -334,7 +360,8 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
           ],
         },
         {
-          ...{ ...clip, filename: "früh 1.MOV" },
+          ...clip,
+          filename: "früh 1.MOV",
           frames: [{ index: 1, split: "train", annotations: [annotation(0, [500, 1, 600, 2])] }],
         },
       ],
@@ -347,12 +374,17 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
     const video = stored(rectangles());
     const bytes = Buffer.from(JSON.stringify(manifest(video)));
     const payload = {
-      ...{ export_id: "e", format: "yolo", archive: service.target("never.zip"), videos: [video] },
+      export_id: "e",
+      format: "yolo",
+      archive: service.target("never.zip"),
+      videos: [video],
       manifest: service.source(crypto.randomUUID(), bytes),
     };
     const context = contextOf({ cache: { ...cache, temporary: () => archive } });
     expect(await runTask("export", payload, context)).toMatchObject({
-      ...{ outcome: "failed", code: "node_disk_full", retryable: true },
+      outcome: "failed",
+      code: "node_disk_full",
+      retryable: true,
     });
     expect(service.objects.has("never.zip")).toBe(false);
   });
@@ -362,7 +394,9 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
     const bytes = Buffer.from(JSON.stringify(manifest(video)));
     const archive = service.target(`${crypto.randomUUID()}.zip`, "application/zip");
     const payload = {
-      ...{ export_id: "e", format, archive },
+      export_id: "e",
+      format,
+      archive,
       manifest: service.source(crypto.randomUUID(), bytes),
       videos: [video],
     };
@@ -422,7 +456,12 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
     expect(train.images).toHaveLength(3);
     expect(train.annotations).toEqual([
       {
-        ...{ id: 1, image_id: 1, category_id: 1, bbox: [10, 20, 30, 20], area: 600, iscrowd: 0 },
+        id: 1,
+        image_id: 1,
+        category_id: 1,
+        bbox: [10, 20, 30, 20],
+        area: 600,
+        iscrowd: 0,
         segmentation: [[10, 20, 40, 20, 40, 40, 10, 40]],
       },
     ]);
@@ -441,7 +480,8 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
 describe("a task", () => {
   it("of a kind that is not known goes to another node", async () => {
     expect(await runTask("train", {}, contextOf())).toMatchObject({
-      ...{ outcome: "failed", retryable: true },
+      outcome: "failed",
+      retryable: true,
     });
   });
 });

@@ -27,8 +27,12 @@ beforeAll(async () => {
     DATABASE_URL: "postgresql://writer:x@127.0.0.1:1/none",
     OPERATOR_TOKEN: SECRET,
     SANDBOX_URL: sandbox.url,
-    ...{ STORE: binding, INGEST_EIA: binding, INGEST_ERCOT: binding },
-    ...{ INGEST_NOAA: binding, INGEST_TWELVE_DATA: binding, MARKETS: binding },
+    STORE: binding,
+    INGEST_EIA: binding,
+    INGEST_ERCOT: binding,
+    INGEST_NOAA: binding,
+    INGEST_TWELVE_DATA: binding,
+    MARKETS: binding,
   });
   upstreams = chooseUpstreams(config, {
     pause: async () => {},

@@ -125,8 +125,10 @@ describe.skipIf(!hasRecordings("ercot-archive-csv"))("recorded CSVs of the archi
 
 /** The load report by forecast zones, whose documents were recorded. */
 const BY_FORECAST_ZONE: Product = {
-  ...{ emil: "np6-346-cd", path: "np6-346-cd/act_sys_load_by_fzn" },
-  ...{ reportTypeId: 14836, dayField: "operatingDay" },
+  emil: "np6-346-cd",
+  path: "np6-346-cd/act_sys_load_by_fzn",
+  reportTypeId: 14836,
+  dayField: "operatingDay",
   columns: {
     operatingDay: "OperDay",
     hourEnding: "HourEnding",
@@ -184,7 +186,10 @@ describe.skipIf(!hasRecordings("ercot-archive"))("a recorded archive", () => {
   const zip = () => recordedBytes("ercot-archive/np3-911-er_doc1049861718.zip");
   const FILE = "2d_Cleared_DAM_AS_RRSPFR-05-NOV-24.csv";
   const product: Product = {
-    ...{ emil: "np3-911-er", path: "", reportTypeId: 13057, dayField: "deliveryDate" },
+    emil: "np3-911-er",
+    path: "",
+    reportTypeId: 13057,
+    dayField: "deliveryDate",
     columns: {
       deliveryDate: "Delivery Date",
       hourEnding: "Hour Ending",

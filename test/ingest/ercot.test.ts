@@ -32,8 +32,11 @@ describe("logging in", () => {
     const [login, rows] = ercot.requests;
     expect(login?.method).toBe("POST");
     expect(Object.fromEntries(new URLSearchParams(login?.body))).toEqual({
-      ...{ grant_type: "password", username: "sandbox", password: "sandbox" },
-      ...{ response_type: "id_token", client_id: "fec253ea-0d06-4272-a5e6-b478baeecd70" },
+      grant_type: "password",
+      username: "sandbox",
+      password: "sandbox",
+      response_type: "id_token",
+      client_id: "fec253ea-0d06-4272-a5e6-b478baeecd70",
       scope: "openid fec253ea-0d06-4272-a5e6-b478baeecd70 offline_access",
     });
     expect(rows?.headers.authorization).toBe(`Bearer sandbox-token-${ercot.now}`);

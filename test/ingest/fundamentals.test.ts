@@ -28,12 +28,10 @@ const context = { partition: WINDOW, window: WINDOW, now: WINDOW.to };
 const upstreamsAt = (url: string) =>
   ({
     eia: () => ({
-      ...{
-        baseUrl: url,
-        apiKey: new Secret("sandbox"),
-        shownAs: "sandbox://eia/v2/",
-        sandbox: true,
-      },
+      baseUrl: url,
+      apiKey: new Secret("sandbox"),
+      shownAs: "sandbox://eia/v2/",
+      sandbox: true,
     }),
     fetcher: { fetch: (one: string, init: object) => fetch(one, init), pause: async () => {} },
   }) as unknown as Upstreams;
@@ -76,8 +74,14 @@ function report(
 }
 
 const STORAGE = {
-  ...{ r48: () => 3_000, r31: () => 700, r32: () => 800, r33: () => 1_000, r34: () => 200 },
-  ...{ r35: () => 300, r33_salt: () => 300, r33_nonsalt: () => 700 },
+  r48: () => 3_000,
+  r31: () => 700,
+  r32: () => 800,
+  r33: () => 1_000,
+  r34: () => 200,
+  r35: () => 300,
+  r33_salt: () => 300,
+  r33_nonsalt: () => 700,
 };
 const storage = (
   changed: Partial<Record<keyof typeof STORAGE, (week: number) => number | undefined>>,
@@ -183,9 +187,12 @@ describe("the petroleum gate", () => {
 describe("the spot gate", () => {
   const MONDAY = Date.UTC(2026, 0, 5);
   const prices = (symbol: string, values: readonly number[], from = MONDAY): FetchedSeries => ({
-    ...{ library: "prices.spot", symbol },
+    library: "prices.spot",
+    symbol,
     rows: values.map((value, day) => ({
-      ...{ datetime: from + day * DAY, instrumentId: `prices.spot.${symbol}`, values: [value] },
+      datetime: from + day * DAY,
+      instrumentId: `prices.spot.${symbol}`,
+      values: [value],
     })),
   });
   const judge = (...series: FetchedSeries[]) => shown(spotPrices.gate(series, context));
@@ -219,10 +226,12 @@ describe("the spot gate", () => {
 
 describe("the outlook gate", () => {
   const path = (months: readonly number[], price = 3): FetchedSeries => ({
-    ...{ library: "fundamentals.agency", symbol: "nghhuus" },
+    library: "fundamentals.agency",
+    symbol: "nghhuus",
     rows: months.map((month) => ({
       datetime: Date.UTC(2026, month, 1),
-      ...{ instrumentId: "fundamentals.agency_forecast.nghhuus", values: [price] },
+      instrumentId: "fundamentals.agency_forecast.nghhuus",
+      values: [price],
     })),
   });
   const window = { from: Date.UTC(2026, 0, 1), to: Date.UTC(2028, 0, 1) };

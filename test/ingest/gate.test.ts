@@ -103,7 +103,9 @@ const weekContext = { partition: WEEK, window: WEEK, now: WEEK.to };
 function hourly(library: string, values: readonly number[], symbol = "erco", fuel = "") {
   const instrumentId = `${library}.${symbol}${fuel && `.${fuel}`}`;
   const rows = values.map((value, hour) => ({
-    ...{ datetime: FROM + hour * HOUR, instrumentId, values: [value] },
+    datetime: FROM + hour * HOUR,
+    instrumentId,
+    values: [value],
   }));
   return { library, symbol, rows };
 }

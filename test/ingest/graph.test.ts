@@ -97,7 +97,8 @@ describe("the catalog graph of a series", () => {
 describe("recordSeen", () => {
   const NOON = Date.UTC(2026, 0, 10, 12);
   const series = ["erco", "pjm"].map((symbol) => ({
-    ...{ library: "power.demand", symbol },
+    library: "power.demand",
+    symbol,
     instrumentIds: [`power.demand.${symbol}`],
   }));
   let graph: Database;

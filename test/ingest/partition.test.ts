@@ -92,9 +92,14 @@ const vectors = hasRecordings("dst_vectors.json")
 
 /** The vectors' names of our jobs. */
 const JOBS: Readonly<Record<string, string>> = {
-  ...{ grid: "grid_region", rt_prices: "realtime_prices", load: "system_load" },
-  ...{ dam: "day_ahead_prices", spot: "spot_prices", gas_storage: "gas_storage" },
-  ...{ petroleum: "petroleum_status", degree_days: "degree_days" },
+  grid: "grid_region",
+  rt_prices: "realtime_prices",
+  load: "system_load",
+  dam: "day_ahead_prices",
+  spot: "spot_prices",
+  gas_storage: "gas_storage",
+  petroleum: "petroleum_status",
+  degree_days: "degree_days",
 };
 
 function scheduleOf(name: string) {

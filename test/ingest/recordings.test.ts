@@ -167,8 +167,15 @@ describe.skipIf(!hasRecordings("eia-930"))("ten recorded days of the grid", () =
   async function commitAll(series: readonly FetchedSeries[]) {
     for (const { library, symbol, rows } of series) {
       const vintage = await commit(world.writer, {
-        ...{ library, symbol, rows, covered: grid.window, valueColumns: ["value"] },
-        ...{ reconstructed: false, sandbox: false, runId: "recorded", partition: "2023-06-20" },
+        library,
+        symbol,
+        rows,
+        covered: grid.window,
+        valueColumns: ["value"],
+        reconstructed: false,
+        sandbox: false,
+        runId: "recorded",
+        partition: "2023-06-20",
         sourceUrl: "https://api.eia.gov/v2/",
       });
       expect(vintage).toMatchObject({ seq: 1, inserted: rows.length });
@@ -262,7 +269,10 @@ describe.skipIf(!hasRecordings("vintages-henry-hub"))("the recorded Henry Hub fi
       .slice(1)
       .map((line) => line.split(",") as [string, string]);
     const records = prices.map(([period, value]) => ({
-      ...{ period, series: "RNGWHHD", value: value || null, units: "$/MMBTU" },
+      period,
+      series: "RNGWHHD",
+      value: value || null,
+      units: "$/MMBTU",
     }));
     const window = { from: Date.UTC(1997, 0, 1), to: Date.UTC(2026, 7, 21) };
     const { fetched, report } = await runRecorded(spotPrices, window, (url) => ({

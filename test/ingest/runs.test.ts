@@ -32,7 +32,9 @@ let refuses: ReturnType<typeof finding>[];
 let published: Map<string, number>;
 
 const base = {
-  ...{ provider: "eia" as const, timeZone: "America/New_York", valueColumns: ["value"] },
+  provider: "eia" as const,
+  timeZone: "America/New_York",
+  valueColumns: ["value"],
   freshness: { warningMs: 10 * DAY, errorMs: 20 * DAY },
 };
 const fetchRows =
@@ -41,7 +43,9 @@ const fetchRows =
     const { window } = request;
     const rows = [...(await provider(request))]
       .map(([at, value]) => ({
-        ...{ datetime: Date.parse(at), instrumentId: `${library}.one`, values: [value] },
+        datetime: Date.parse(at),
+        instrumentId: `${library}.one`,
+        values: [value],
       }))
       .filter(({ datetime }) => datetime >= window.from && datetime < window.to);
     const series = rows.length > 0 ? [{ library, symbol: "one", rows }] : [];
@@ -54,7 +58,9 @@ const gate: Pipeline["gate"] = (fetched) => {
 
 const weekly: Pipeline = {
   ...base,
-  ...{ job: "weekly", title: "Weekly", libraries: ["fundamentals.weekly"] },
+  job: "weekly",
+  title: "Weekly",
+  libraries: ["fundamentals.weekly"],
   partitions: { unit: "week", first: "2020-01-03", lagMs: 6 * DAY + 14 * HOUR },
   schedules: [
     { name: "weekly", cron: "35 10 * * 4", timeZone: base.timeZone, aim: "latest" },
@@ -67,7 +73,9 @@ const weekly: Pipeline = {
 };
 const daily: Pipeline = {
   ...base,
-  ...{ job: "daily", title: "Daily", libraries: ["power.daily"] },
+  job: "daily",
+  title: "Daily",
+  libraries: ["power.daily"],
   partitions: { unit: "day", first: "2026-01-01" },
   schedules: [{ name: "daily", cron: "20 * * * *", timeZone: base.timeZone, aim: "latest" }],
   lookbackMs: 0,
@@ -123,7 +131,9 @@ describe("a scheduled run of a partition that is not published yet", () => {
     await ingest.consume();
     const waiting = await newest("weekly");
     expect(waiting).toMatchObject({
-      ...{ partition: FRIDAY_BEFORE, state: "queued", error_code: "not_released" },
+      partition: FRIDAY_BEFORE,
+      state: "queued",
+      error_code: "not_released",
       available_at: iso(THURSDAY + 10 * MINUTE),
     });
     const stored = await ingest.parts.store.read({ library: "fundamentals.weekly", symbol: "one" });
@@ -149,7 +159,8 @@ describe("a scheduled run of a partition that is not published yet", () => {
     expect(ingest.now).toBe(THURSDAY + 3 * HOUR);
     const late = await newest("weekly");
     expect(late).toMatchObject({
-      ...{ state: "late", error_code: "not_released" },
+      state: "late",
+      error_code: "not_released",
       error_detail: expect.stringContaining(FRIDAY_BEFORE),
       metadata: { rows_written: 1 },
     });
@@ -171,7 +182,8 @@ describe("a scheduled run of a partition that is not published yet", () => {
     await tickAt(THURSDAY);
     await drain(THURSDAY + 2 * HOUR);
     expect(await newest("weekly")).toMatchObject({
-      ...{ state: "queued", error_code: "upstream_unavailable" },
+      state: "queued",
+      error_code: "upstream_unavailable",
     });
     published.set(`${FRIDAY_BEFORE}T00:00:00Z`, 2);
     provider = () => published;
@@ -279,7 +291,9 @@ describe("cancelling", () => {
     await ingest.consume();
     const { database } = ingest.parts;
     expect(await findRun(database, waiting)).toMatchObject({
-      ...{ state: "canceled", attempt: 0, error_code: "run_canceled" },
+      state: "canceled",
+      attempt: 0,
+      error_code: "run_canceled",
     });
     const working = await launch(ingest.parts, "daily");
     provider = async () => {
@@ -380,7 +394,8 @@ describe("what a run leaves behind", () => {
     await launch(ingest.parts, "daily");
     await ingest.consume();
     expect(await newest("daily")).toMatchObject({
-      ...{ state: "failed", error_code: "gate_rejected" },
+      state: "failed",
+      error_code: "gate_rejected",
       metadata: {
         findings: [
           {

@@ -23,7 +23,12 @@ const bar = (index: number, change: object = {}) => ({
   datetime: iso(OPEN + index * BAR_MS)
     .slice(0, 19)
     .replace("T", " "),
-  ...{ open: "100.0", high: "101.50000", low: "99", close: "100.25", volume: "1000", ...change },
+  open: "100.0",
+  high: "101.50000",
+  low: "99",
+  close: "100.25",
+  volume: "1000",
+  ...change,
 });
 const page = (values: object[], meta: object = {}) => ({
   meta: { symbol: "UNG", interval: "5min", exchange_timezone: "America/New_York", ...meta },

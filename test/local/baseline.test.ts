@@ -9,16 +9,29 @@ import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import type { Backfill, Job } from "../../shared/markets.ts";
 
 const SCHEDULE = {
-  ...{ schedule: "x", job: "x", cron: "0 * * * *", time_zone: "UTC", aim: "latest" as const },
-  ...{ enabled: true, next_tick: null, last_tick: null },
+  schedule: "x",
+  job: "x",
+  cron: "0 * * * *",
+  time_zone: "UTC",
+  aim: "latest" as const,
+  enabled: true,
+  next_tick: null,
+  last_tick: null,
 };
 const jobOf = (
   partition_unit: Job["partition_unit"],
   latest_partition: string,
   more: Partial<Job> = {},
 ): Job => ({
-  ...{ job: partition_unit, title: "", provider: "eia", libraries: [], partition_unit },
-  ...{ first_partition: "2015-01-01", latest_partition, schedules: [SCHEDULE], ...more },
+  job: partition_unit,
+  title: "",
+  provider: "eia",
+  libraries: [],
+  partition_unit,
+  first_partition: "2015-01-01",
+  latest_partition,
+  schedules: [SCHEDULE],
+  ...more,
 });
 
 describe("a job's baseline", () => {
@@ -52,7 +65,8 @@ describe("a job's baseline", () => {
     expect(PIPELINES.length).toBeGreaterThan(2);
     for (const { job, partitions, schedules } of PIPELINES) {
       const described = jobOf(partitions.unit, "2026-10-01", {
-        ...{ job, first_partition: partitions.first },
+        job,
+        first_partition: partitions.first,
         schedules: schedules.map(() => SCHEDULE),
       });
       expect([job, baselineRange(described)?.last]).not.toEqual([job, undefined]);

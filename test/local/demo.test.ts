@@ -26,7 +26,9 @@ function demo(args: readonly string[], path = process.env.PATH) {
   const program = [join(ROOT, "edge/local/demo.ts"), ...args];
   const env = { PATH: path, VANTAGE_STATE: join(dir, "state") };
   const { status, stderr } = spawnSync(process.execPath, program, {
-    ...{ encoding: "utf8", env, timeout: 20_000 },
+    encoding: "utf8",
+    env,
+    timeout: 20_000,
   });
   return { status, stderr };
 }

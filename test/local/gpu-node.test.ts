@@ -78,7 +78,12 @@ it("is stopped only when nothing of it can say a word any more", async () => {
   const environment = { PATH: process.env.PATH };
   const onLine = (line: string) => lines.push(line);
   const talking = startGpuNode({
-    ...{ url: service.url, dir, code: async () => "code", entry, environment, onLine },
+    url: service.url,
+    dir,
+    code: async () => "code",
+    entry,
+    environment,
+    onLine,
   });
   await talking.ready;
   await talking.stop();
@@ -88,8 +93,12 @@ it("is stopped only when nothing of it can say a word any more", async () => {
 it("stops while it waits to come back", async () => {
   service.code = "another";
   const stuck = startGpuNode({
-    ...{ url: service.url, dir, code: async () => "wrong", drainSeconds: 1 },
-    ...{ environment: { PATH: process.env.PATH, HOME: dir }, onLine: (line) => lines.push(line) },
+    url: service.url,
+    dir,
+    code: async () => "wrong",
+    drainSeconds: 1,
+    environment: { PATH: process.env.PATH, HOME: dir },
+    onLine: (line) => lines.push(line),
     entry: join(import.meta.dirname, "../support/node-main.ts"),
   });
   await until("it was refused", () => lines.some((line) => line.includes("gpu_node_restarts")));

@@ -217,7 +217,9 @@ describe("a Parquet column chunk", () => {
     const groups = fc.oneof(groupsOf(wide), fc.array(walk, { minLength: 1, maxLength: 2 }));
     property(
       fc.tuple(groups, shape).map(([cells, more]) => ({
-        ...{ groups: cells, type: "INT64" as const, encoding: "DELTA_BINARY_PACKED" as const },
+        groups: cells,
+        type: "INT64" as const,
+        encoding: "DELTA_BINARY_PACKED" as const,
         ...more,
       })),
       120,
@@ -236,7 +238,9 @@ describe("a Parquet column chunk", () => {
       fc
         .tuple(groups, fc.constantFrom("RLE" as const, "PLAIN" as const), shape)
         .map(([cells, encoding, more]) => ({
-          ...{ groups: cells, type: "BOOLEAN" as const, encoding },
+          groups: cells,
+          type: "BOOLEAN" as const,
+          encoding,
           ...more,
         })),
       120,
@@ -246,19 +250,25 @@ describe("a Parquet column chunk", () => {
   it("of plain numbers decodes to what was written, bit by bit", () => {
     const doubles = fc.tuple(groupsOf(fc.double()), shape).map(
       ([groups, more]): Written => ({
-        ...{ groups, type: "DOUBLE", encoding: "PLAIN" },
+        groups,
+        type: "DOUBLE",
+        encoding: "PLAIN",
         ...more,
       }),
     );
     const longs = fc.tuple(groupsOf(wide), shape).map(
       ([groups, more]): Written => ({
-        ...{ groups, type: "INT64", encoding: "PLAIN" },
+        groups,
+        type: "INT64",
+        encoding: "PLAIN",
         ...more,
       }),
     );
     const ints = fc.tuple(groupsOf(fc.integer()), shape).map(
       ([groups, more]): Written => ({
-        ...{ groups, type: "INT32", encoding: "PLAIN" },
+        groups,
+        type: "INT32",
+        encoding: "PLAIN",
         ...more,
       }),
     );
@@ -281,7 +291,9 @@ describe("a Parquet column chunk", () => {
     );
     property(
       fc.tuple(fc.oneof(text, longs, doubles), shape).map(([[groups, type], more]) => ({
-        ...{ groups, type, encoding: "RLE_DICTIONARY" as const },
+        groups,
+        type,
+        encoding: "RLE_DICTIONARY" as const,
         ...more,
       })),
       120,
@@ -320,8 +332,11 @@ describe("a Parquet column chunk", () => {
     const cells = Array.from({ length: 5_000 }, (_, row) => BigInt(row) ** 3n - 60_000_000_000n);
     const sizes = [64, 1_000, 16 << 20].map((pageBytes) => {
       const column: Written = {
-        ...{ groups: [cells], type: "INT64", encoding: "DELTA_BINARY_PACKED" },
-        ...{ pageBytes, codec: "UNCOMPRESSED" },
+        groups: [cells],
+        type: "INT64",
+        encoding: "DELTA_BINARY_PACKED",
+        pageBytes,
+        codec: "UNCOMPRESSED",
       };
       expectSame(column);
       return roundTrip(column).bytes;
@@ -364,11 +379,15 @@ describe("objects of the first release", () => {
       rowGroupSize: 32_768,
       columnData: [
         {
-          ...{ name: "Datetime", type: "TIMESTAMP", nullable: false },
+          name: "Datetime",
+          type: "TIMESTAMP",
+          nullable: false,
           data: data((row) => new Date(from + row * 3_600_000)),
         },
         {
-          ...{ name: "instrument_id", type: "STRING", nullable: false },
+          name: "instrument_id",
+          type: "STRING",
+          nullable: false,
           data: data(() => "power.demand.erco"),
         },
         { name: "value", type: "DOUBLE", nullable: false, data: data((row) => row / 4) },

@@ -122,7 +122,9 @@ describe("a method", () => {
     expect(valuesOf(await reader().series(bounded))).toEqual([20]);
     expect(await reader().series({ ...ERCO, as_of: "2020-01-01" })).toEqual([]);
     const history = await reader().series({
-      ...{ ...ERCO, start: new Date(FROM), includeHistory: true },
+      ...ERCO,
+      start: new Date(FROM),
+      includeHistory: true,
       ...({ provenance: "full", vintage: "true_only" } as const),
     });
     expect(SeriesRecord.array().parse(history)).toMatchObject([
@@ -139,8 +141,12 @@ describe("a method", () => {
       [2, 41],
     ]);
     const panel = await reader().panel({
-      ...{ library: "power.demand", symbols: ["erco", "pjm"], as_of: new Date() },
-      ...{ start: new Date(FROM), end: new Date(FROM), time_zone: "America/Chicago" },
+      library: "power.demand",
+      symbols: ["erco", "pjm"],
+      as_of: new Date(),
+      start: new Date(FROM),
+      end: new Date(FROM),
+      time_zone: "America/Chicago",
     });
     expect(PanelRecord.array().parse(panel)).toEqual([
       {

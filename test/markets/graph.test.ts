@@ -40,7 +40,9 @@ describe("the catalog graph", () => {
   beforeAll(async () => {
     world = await createWorld({ services });
     const one = (library: string, symbol: string, ...instrumentIds: string[]) => ({
-      ...{ library, symbol, instrumentIds },
+      library,
+      symbol,
+      instrumentIds,
     });
     await recordSeen(
       world.graph,
@@ -171,7 +173,9 @@ describe("the catalog graph", () => {
   it("answers an instrument it does not know with nothing", async () => {
     const nothing = { entities: [], relations: [], siblings: [], truncated: false };
     expect(await related("power.demand.nope", "&depth=3")).toEqual({
-      ...{ instrument_id: "power.demand.nope", depth: 3, ...nothing },
+      instrument_id: "power.demand.nope",
+      depth: 3,
+      ...nothing,
     });
     // A key that is known, but not an instrument's.
     expect(await related("power.demand")).toMatchObject(nothing);

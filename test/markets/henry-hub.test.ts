@@ -216,8 +216,13 @@ describe.skipIf(!hasRecordings(FOLDER))("two recorded years of Henry Hub", () =>
     await compareAll("compacted", "2027-12-31");
     const last = states.at(-1) as Committed;
     const again = {
-      ...{ ...SERIES, valueColumns: ["value"], covered: COVERED, reconstructed: false },
-      ...{ sandbox: false, sourceUrl: "https://github.com/datasets/natural-gas", runId: "again" },
+      ...SERIES,
+      valueColumns: ["value"],
+      covered: COVERED,
+      reconstructed: false,
+      sandbox: false,
+      sourceUrl: "https://github.com/datasets/natural-gas",
+      runId: "again",
       partition: "again",
       rows: rowsOf(last),
     };

@@ -43,7 +43,11 @@ beforeAll(async () => {
       values: [value ?? NaN],
     }));
     const vintage = await commitHours(world, "erco", FROM, [], {
-      ...{ rows, covered, reconstructed, sourceUrl: "https://example.com/?a=1,2", runId: "run-1" },
+      rows,
+      covered,
+      reconstructed,
+      sourceUrl: "https://example.com/?a=1,2",
+      runId: "run-1",
       sourcePublishedAt: FROM,
     });
     known.push(new Date(vintage?.asOf ?? 0).toISOString());

@@ -36,8 +36,11 @@ it("writes Parquet whose instants DuckDB reads as instants, in whatever zone it 
   const instant = "TIMESTAMP WITH TIME ZONE";
   expect(reader.getRowObjects()).toEqual(
     [FROM, FROM + HOUR].map((datetime) => ({
-      ...{ datetime: BigInt(datetime), as_of: BigInt(known ?? 0) },
-      ...{ type: instant, known_type: instant, published_type: instant },
+      datetime: BigInt(datetime),
+      as_of: BigInt(known ?? 0),
+      type: instant,
+      known_type: instant,
+      published_type: instant,
     })),
   );
 });

@@ -79,9 +79,16 @@ async function play(
     const vintage = await commit(
       { ...world.writer, inlineRowsMax },
       {
-        ...{ library: LIBRARY, symbol, valueColumns, sandbox: false, reconstructed },
-        ...{ rows: step.rows, covered: step.covered, sourcePublishedAt },
-        ...{ runId: `run-${index}`, partition: String(index) },
+        library: LIBRARY,
+        symbol,
+        valueColumns,
+        sandbox: false,
+        reconstructed,
+        rows: step.rows,
+        covered: step.covered,
+        sourcePublishedAt,
+        runId: `run-${index}`,
+        partition: String(index),
         sourceUrl: `https://api.eia.gov/v2/?a=1,2&q="${index}"`,
       },
     );
@@ -230,7 +237,8 @@ describe.each(SCENARIOS)("the objects of $symbol", (scene) => {
     for (const [index, { bytes, rows: count }] of objects.entries()) {
       const { columns, rows } = await duck.parquet(bytes);
       expect(columns).toEqual({
-        ...{ Datetime: INSTANT, instrument_id: "VARCHAR" },
+        Datetime: INSTANT,
+        instrument_id: "VARCHAR",
         ...doubles(valueColumns),
         retracted: "BOOLEAN",
       });
@@ -265,9 +273,12 @@ describe.each(SCENARIOS)("the objects of $symbol", (scene) => {
     for (const { bytes } of objects) {
       const { columns } = await duck.parquet(bytes);
       expect(columns).toEqual({
-        ...{ Datetime: INSTANT, instrument_id: "VARCHAR" },
+        Datetime: INSTANT,
+        instrument_id: "VARCHAR",
         ...doubles(valueColumns),
-        ...{ retracted: "BOOLEAN", as_of: INSTANT, vintage_reconstructed: "BOOLEAN" },
+        retracted: "BOOLEAN",
+        as_of: INSTANT,
+        vintage_reconstructed: "BOOLEAN",
         store_version: "BIGINT",
       });
       files.push(`'${duck.file(bytes)}'`);
@@ -326,9 +337,11 @@ async function compareFormats(
   const full = query.includes("provenance=full");
   const history = query.includes("includeHistory=true");
   const columns = (names: Record<"instant" | "text" | "number" | "flag" | "count", string>) => ({
-    ...{ Datetime: names.instant, instrument_id: names.text },
+    Datetime: names.instant,
+    instrument_id: names.text,
     ...Object.fromEntries(valueColumns.map((name) => [name, names.number])),
-    ...{ as_of: names.instant, vintage_reconstructed: names.flag },
+    as_of: names.instant,
+    vintage_reconstructed: names.flag,
     ...(full && { store_version: names.count, source_url: names.text }),
     ...(full && { source_published_at: names.instant, run_id: names.text }),
     ...(history && { known_from: names.instant, known_to: names.instant }),
@@ -336,16 +349,18 @@ async function compareFormats(
   const types = {
     csv: columns({ instant: "text", text: "text", number: "text", flag: "text", count: "text" }),
     parquet: columns({
-      ...{ instant: INSTANT, text: "VARCHAR", number: "DOUBLE" },
-      ...{ flag: "BOOLEAN", count: "BIGINT" },
+      instant: INSTANT,
+      text: "VARCHAR",
+      number: "DOUBLE",
+      flag: "BOOLEAN",
+      count: "BIGINT",
     }),
     arrow: columns({
-      ...{
-        instant: "Timestamp<MILLISECOND, UTC>",
-        text: "Dictionary<Int32, Utf8>",
-        number: "Float64",
-      },
-      ...{ flag: "Bool", count: "Int64" },
+      instant: "Timestamp<MILLISECOND, UTC>",
+      text: "Dictionary<Int32, Utf8>",
+      number: "Float64",
+      flag: "Bool",
+      count: "Int64",
     }),
   };
   for (const [name, table] of Object.entries(tables)) {

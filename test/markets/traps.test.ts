@@ -174,7 +174,10 @@ describe("trap 2: canonical numbers", () => {
     const period = (hour: number) => iso(FROM + (hour + 1) * HOUR).slice(0, 13);
     const commitText = async (values: readonly unknown[]) => {
       const data = values.map((value, hour) => ({
-        ...{ period: period(hour), respondent: "ERCO", type: "D", value },
+        period: period(hour),
+        respondent: "ERCO",
+        type: "D",
+        value,
         "value-units": "megawatthours",
       }));
       const { url } = await startUpstream((asked) => ({ body: eiaPage(data, asked) }));
@@ -214,7 +217,9 @@ describe("trap 2: canonical numbers", () => {
       }
     });
     expect(await commitText(["29", "28.4", "3.82", "0", "1000", "0"])).toMatchObject({
-      ...{ seq: 3, inserted: 0, revised: 2 },
+      seq: 3,
+      inserted: 0,
+      revised: 2,
     });
   });
 });

@@ -49,7 +49,10 @@ function sceneOf(truths: Box[][], predict: Predict, more: Partial<Scene> = {}): 
     Array.from({ length: objects }, (_, at) => list[at] ?? PADDING),
   );
   return {
-    ...{ ...shape, images, boxes, truths: Float32Array.from(rows.flat()) },
+    ...shape,
+    images,
+    boxes,
+    truths: Float32Array.from(rows.flat()),
     logits: new Float32Array(images * shape.classes * anchors.length),
     ...more,
   };
@@ -60,7 +63,8 @@ function positives(scene: Scene, image = 0): { anchor: number; object: number; s
   const { scores, objects } = native.assignTargets(scene);
   const count = scores.length / scene.images;
   return Array.from({ length: count }, (_, anchor) => ({
-    ...{ anchor, object: objects[image * count + anchor] as number },
+    anchor,
+    object: objects[image * count + anchor] as number,
     score: scores[image * count + anchor] as number,
   })).filter(({ score }) => score > 0);
 }
@@ -137,7 +141,9 @@ describe.skipIf(!native)("the assigner", () => {
           const part = (values: Float32Array, each: number) =>
             values.slice(image * each * anchors, (image + 1) * each * anchors);
           const alone = native.assignTargets({
-            ...{ ...scene, images: 1, boxes: part(scene.boxes, 4) },
+            ...scene,
+            images: 1,
+            boxes: part(scene.boxes, 4),
             logits: part(scene.logits, scene.classes),
             truths: Float32Array.from([...boxes, PADDING, PADDING].flat()),
           });
@@ -173,7 +179,9 @@ describe.skipIf(!native)("the assigner", () => {
           // Below it, what is an object's best anchor differs by the rounding of fp32.
           const clear = ({ score }: { score: number }) => score > 1e-3;
           const wanted = expected.map(({ anchor, truth, target }) => ({
-            ...{ anchor, object: truth, score: target },
+            anchor,
+            object: truth,
+            score: target,
           }));
           compared += wanted.filter(clear).length;
           expect(positives(scene, image).filter(clear)).toEqual(

@@ -85,12 +85,23 @@ function expectBound(all: View[], boxesMin: number) {
 const PRESETS: Record<string, Partial<Augmentation>> = {
   minimal: { scale: 0.25, translate: 0.05, hsv: [0.01, 0.3, 0.2], flipLeftRight: 0.5 },
   standard: {
-    ...{ mosaic: 1, scale: 0.5, translate: 0.1, hsv: [0.015, 0.7, 0.4], flipLeftRight: 0.5 },
+    mosaic: 1,
+    scale: 0.5,
+    translate: 0.1,
+    hsv: [0.015, 0.7, 0.4],
+    flipLeftRight: 0.5,
     closeMosaic: 10,
   },
   aggressive: {
-    ...{ mosaic: 1, mixup: 0.15, scale: 0.9, translate: 0.2, rotate: 10, shear: 2 },
-    ...{ hsv: [0.02, 0.8, 0.5], flipLeftRight: 0.5, closeMosaic: 15 },
+    mosaic: 1,
+    mixup: 0.15,
+    scale: 0.9,
+    translate: 0.2,
+    rotate: 10,
+    shear: 2,
+    hsv: [0.02, 0.8, 0.5],
+    flipLeftRight: 0.5,
+    closeMosaic: 15,
   },
 };
 

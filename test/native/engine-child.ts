@@ -25,7 +25,10 @@ const ways: Record<string, () => Promise<void>> = {
   unheard: async () => {
     const engine = new Engine({
       graph: detectorGraph("det26n", 3),
-      ...{ device: "cpu", seed: 1, threads: 1, precision: "bf16" },
+      device: "cpu",
+      seed: 1,
+      threads: 1,
+      precision: "bf16",
     });
     await engine.forward(batch, { training: true }).catch(() => {});
   },

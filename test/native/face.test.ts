@@ -37,7 +37,11 @@ const CODES = [
 ];
 const two = batchOf([picture(1, SIZE), picture(2, SIZE)], SIZE);
 const options: EngineOptions = {
-  ...{ graph, device: "cpu", seed: 7, threads: 1, training: PLAIN },
+  graph,
+  device: "cpu",
+  seed: 7,
+  threads: 1,
+  training: PLAIN,
 };
 const hostile = (): never => {
   throw new RangeError("a getter's own");
@@ -189,13 +193,19 @@ describe.skipIf(!native)("the face of the engine", () => {
   it("refuses wrong detections and targets with a code", () => {
     const random = dice(7);
     const detections = {
-      ...{ classes: 3, detections: [new Float32Array([1, 2, 3, 4, 0.5, 1])] },
+      classes: 3,
+      detections: [new Float32Array([1, 2, 3, 4, 0.5, 1])],
       truths: [new Float32Array([1, 1, 2, 3, 4])],
     };
     const anchors = 21;
     const targets = {
-      ...{ classes: 3, height: 32, width: 32, oneToOne: false, images: 1 },
-      ...{ boxes: new Float32Array(4 * anchors), logits: new Float32Array(3 * anchors) },
+      classes: 3,
+      height: 32,
+      width: 32,
+      oneToOne: false,
+      images: 1,
+      boxes: new Float32Array(4 * anchors),
+      logits: new Float32Array(3 * anchors),
       truths: new Float32Array([0, 1, 1, 20, 20]),
     };
     native.assignTargets(targets);

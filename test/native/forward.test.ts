@@ -37,7 +37,9 @@ const picture = (count: number, height: number, width = height) => ({
     { length: count * 3 * height * width },
     (_, at) => ((at * 7919) % 1009) / 1009,
   ),
-  ...{ count, height, width },
+  count,
+  height,
+  width,
 });
 
 const shapes = (maps: TensorMap[] = []) => maps.map(({ shape }) => shape);
@@ -178,7 +180,8 @@ describe.skipIf(!native)("the network", () => {
         });
       }
       await expect(engine.tensor("layers.0.nothing", "model")).rejects.toMatchObject({
-        ...{ code: "bad_argument", message: expect.stringContaining("layers.0.nothing") },
+        code: "bad_argument",
+        message: expect.stringContaining("layers.0.nothing"),
       });
     });
   });

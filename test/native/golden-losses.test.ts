@@ -23,9 +23,21 @@ import {
 import { type Random, randomWeights, seeded, uniform } from "./reference/weights.ts";
 
 const RECIPE: Recipe = {
-  ...{ optimizer: "sgd", epochs: 5, batch: 2, lr0: 0.01, lrf: 0.1, cosine: false },
-  ...{ momentum: 0.9, weightDecay: 5e-4, warmupEpochs: 0, warmupMomentum: 0.8 },
-  ...{ warmupBiasLr: 0.1, nominalBatch: 64, clipNorm: 10, emaDecay: 0.9999, emaUpdates: 2000 },
+  optimizer: "sgd",
+  epochs: 5,
+  batch: 2,
+  lr0: 0.01,
+  lrf: 0.1,
+  cosine: false,
+  momentum: 0.9,
+  weightDecay: 5e-4,
+  warmupEpochs: 0,
+  warmupMomentum: 0.8,
+  warmupBiasLr: 0.1,
+  nominalBatch: 64,
+  clipNorm: 10,
+  emaDecay: 0.9999,
+  emaUpdates: 2000,
 };
 
 interface Scene {
@@ -45,7 +57,9 @@ async function compare({ engine, state, graph }: Twin, seed: number, scene: Scen
   backward(loss.total);
   const expected = {
     total: loss.total.item / truths.length,
-    ...{ box: loss.o2o.box.item, cls: loss.o2o.cls.item, dfl: loss.o2o.dfl.item },
+    box: loss.o2o.box.item,
+    cls: loss.o2o.cls.item,
+    dfl: loss.o2o.dfl.item,
   };
   const items = new Map(
     (["total", "box", "cls", "dfl"] as const).map((item) => {
@@ -122,7 +136,8 @@ describe.skipIf(!native)("losses and gradients of a small graph", () => {
 });
 
 const truth = (classIndex: number, ...box: [number, number, number, number]): Truth => ({
-  ...{ classIndex, box },
+  classIndex,
+  box,
 });
 const SQUARE = { height: 64, width: 64 };
 const several = (count: number) =>
@@ -131,7 +146,8 @@ const HARD: Record<string, Scene> = {
   "several objects": { ...SQUARE, truths: several(3) },
   "no object at all": { ...SQUARE, truths: [[], [], [], []] },
   "objects in one picture of two": {
-    ...{ height: 64, width: 96 },
+    height: 64,
+    width: 96,
     truths: [[], [truth(2, 10.5, 9.25, 70.1, 60.3)]],
   },
   "objects smaller than a cell": {
@@ -195,7 +211,11 @@ function assigned(
 ) {
   const count = anchors.length;
   const found = native.assignTargets({
-    ...{ classes: 3, height: side, width: side, oneToOne, images: 1 },
+    classes: 3,
+    height: side,
+    width: side,
+    oneToOne,
+    images: 1,
     boxes: Float32Array.from({ length: 4 * count }, (_, at) => {
       const box = boxes[at % count] as Corners;
       return box[Math.floor(at / count)] as number;

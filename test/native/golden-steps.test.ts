@@ -27,9 +27,21 @@ import {
 import { seeded } from "./reference/weights.ts";
 
 const RECIPE: Recipe = {
-  ...{ optimizer: "sgd", epochs: 5, batch: 4, lr0: 0.01, lrf: 0.1, cosine: false },
-  ...{ momentum: 0.9, weightDecay: 5e-4, warmupEpochs: 0, warmupMomentum: 0.8 },
-  ...{ warmupBiasLr: 0.1, nominalBatch: 64, clipNorm: 10, emaDecay: 0.9999, emaUpdates: 2000 },
+  optimizer: "sgd",
+  epochs: 5,
+  batch: 4,
+  lr0: 0.01,
+  lrf: 0.1,
+  cosine: false,
+  momentum: 0.9,
+  weightDecay: 5e-4,
+  warmupEpochs: 0,
+  warmupMomentum: 0.8,
+  warmupBiasLr: 0.1,
+  nominalBatch: 64,
+  clipNorm: 10,
+  emaDecay: 0.9999,
+  emaUpdates: 2000,
 };
 const FRAME = { height: 64, width: 64 };
 

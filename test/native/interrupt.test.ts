@@ -41,8 +41,12 @@ describe.skipIf(!native)("an interrupt", () => {
   it("abandons a step in forward and in backward, and continuing gives the same bits", async () => {
     // Two batches make a step: gathered gradients wait while the second is abandoned.
     const settings: Partial<TrainingOptions> = {
-      ...{ ...LIVELY, warmupEpochs: 0, lr0: 0.001 },
-      ...{ batch: BATCH, imageSize: SIZE, nominalBatch: 2 * BATCH },
+      ...LIVELY,
+      warmupEpochs: 0,
+      lr0: 0.001,
+      batch: BATCH,
+      imageSize: SIZE,
+      nominalBatch: 2 * BATCH,
     };
     await withEngine(settings, async (straight, folder) => {
       const dataset = splitOf(folder, 2 * BATCH, SIZE);

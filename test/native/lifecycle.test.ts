@@ -14,7 +14,9 @@ const graph = detectorGraph("det26n", 3);
 const make = () => new native.Engine({ graph, device: "cpu", seed: 1, threads: 1 });
 const batch = (side: number) => ({
   images: new Float32Array(3 * side * side),
-  ...{ count: 1, height: side, width: side },
+  count: 1,
+  height: side,
+  width: side,
 });
 const residentMiB = () =>
   Number(/^VmRSS:\s+(\d+)/m.exec(readFileSync("/proc/self/status", "utf8"))?.[1]) / 1024;
@@ -106,7 +108,9 @@ describe.skipIf(!native)("an engine", () => {
     child.stderr.on("data", (part) => errors.push(String(part)));
     const ended = await once(child, "close");
     expect({ ended, said: said.join(""), errors: errors.join("") }).toEqual({
-      ...{ ended: [code, null], said: output, errors: "" },
+      ended: [code, null],
+      said: output,
+      errors: "",
     });
   });
 });

@@ -25,8 +25,15 @@ const size = (name: string) => (shapes.get(name) ?? []).reduce((all, side) => al
 const sample = learned.filter((name) => size(name) < 3_000);
 
 const SETTINGS = {
-  ...{ lr0: 0.01, momentum: 0.9, weightDecay: 0.05, clipNorm: 10, nominalBatch: 2 },
-  ...{ warmupEpochs: 1, warmupMomentum: 0.8, warmupBiasLr: 0.1, epochs: 1 },
+  lr0: 0.01,
+  momentum: 0.9,
+  weightDecay: 0.05,
+  clipNorm: 10,
+  nominalBatch: 2,
+  warmupEpochs: 1,
+  warmupMomentum: 0.8,
+  warmupBiasLr: 0.1,
+  epochs: 1,
 } satisfies Partial<TrainingOptions>;
 
 interface Memory {

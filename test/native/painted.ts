@@ -80,8 +80,16 @@ export function writeDataset(path: string, pictures: readonly Picture[]): Datase
 }
 
 export const NOTHING: Augmentation = {
-  ...{ mosaic: 0, mixup: 0, flipLeftRight: 0, flipUpDown: 0, scale: 0, translate: 0 },
-  ...{ rotate: 0, shear: 0, hsv: [0, 0, 0], closeMosaic: 0 },
+  mosaic: 0,
+  mixup: 0,
+  flipLeftRight: 0,
+  flipUpDown: 0,
+  scale: 0,
+  translate: 0,
+  rotate: 0,
+  shear: 0,
+  hsv: [0, 0, 0],
+  closeMosaic: 0,
 };
 
 export interface Opened {
@@ -99,12 +107,28 @@ export async function withPictures<Result>(
 ): Promise<Result> {
   const folder = mkdtempSync(join(tmpdir(), "vantage-pictures-"));
   const engine = new native.Engine({
-    ...{ graph: detectorGraph("det26n", COLOURS.length), device: "cpu", seed: 7, threads: 1 },
+    graph: detectorGraph("det26n", COLOURS.length),
+    device: "cpu",
+    seed: 7,
+    threads: 1,
     training: {
-      ...{ optimizer: "sgd", epochs: 100, batch: 4, imageSize: 160, lr0: 0.01, lrf: 0.01 },
-      ...{ cosine: false, momentum: 0.9, weightDecay: 5e-4, warmupEpochs: 0, warmupMomentum: 0.8 },
-      ...{ warmupBiasLr: 0.1, nominalBatch: 64, clipNorm: 10, emaDecay: 0.9999 },
-      ...{ emaUpdates: 2000, gains: { box: 7.5, cls: 0.5, dfl: 1.5 } },
+      optimizer: "sgd",
+      epochs: 100,
+      batch: 4,
+      imageSize: 160,
+      lr0: 0.01,
+      lrf: 0.01,
+      cosine: false,
+      momentum: 0.9,
+      weightDecay: 5e-4,
+      warmupEpochs: 0,
+      warmupMomentum: 0.8,
+      warmupBiasLr: 0.1,
+      nominalBatch: 64,
+      clipNorm: 10,
+      emaDecay: 0.9999,
+      emaUpdates: 2000,
+      gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
       augmentation: { ...NOTHING, ...augmentation },
       ...training,
     },
@@ -131,7 +155,8 @@ export interface View {
 export function views({ images, count, height, width, boxes }: Batch): View[] {
   const plane = height * width;
   return Array.from({ length: count }, (_, image) => ({
-    ...{ width, height },
+    width,
+    height,
     at: (x, y) => {
       const pixel = image * 3 * plane + y * width + x;
       return [0, 1, 2].map((c) => images[pixel + c * plane] as number) as [number, number, number];

@@ -31,14 +31,20 @@ const rows = (values: Float32Array, width: number) =>
 const foundOf = ({ detections }: Input): Found[] =>
   detections.flatMap((values, image) =>
     rows(values, 6).map((row, place) => ({
-      ...{ image, place, box: row.slice(0, 4) },
-      ...{ confidence: row[4] as number, classIndex: row[5] as number },
+      image,
+      place,
+      box: row.slice(0, 4),
+      confidence: row[4] as number,
+      classIndex: row[5] as number,
     })),
   );
 const truthsOf = ({ truths }: Input): Truth[] =>
   truths.flatMap((values, image) =>
     rows(values, 5).map((row, place) => ({
-      ...{ image, place, box: row.slice(1), classIndex: row[0] as number },
+      image,
+      place,
+      box: row.slice(1),
+      classIndex: row[0] as number,
     })),
   );
 
@@ -129,7 +135,10 @@ function classResult(found: Found[], truths: Truth[]) {
     steps(1_000).map((at) => (ranked.length ? atConfidence(ranked, values, at, above) : 0));
   const [precision, recall] = [curve(first.precisions, 1), curve(first.recalls, 0)];
   return {
-    ...{ mAP50: first.ap, mAP50_95: mean(measured.map(({ ap }) => ap)), precision, recall },
+    mAP50: first.ap,
+    mAP50_95: mean(measured.map(({ ap }) => ap)),
+    precision,
+    recall,
     f1: precision.map((p, at) => {
       const r = recall[at] as number;
       return p + r > 0 ? (2 * p * r) / (p + r) : 0;
@@ -184,8 +193,11 @@ export function plainEvaluation(input: Input) {
   const perClass = byClass.map(
     (result) =>
       result && {
-        ...{ precision: result.precision[peak] as number, recall: result.recall[peak] as number },
-        ...{ mAP50: result.mAP50, mAP50_95: result.mAP50_95, truths: result.truths },
+        precision: result.precision[peak] as number,
+        recall: result.recall[peak] as number,
+        mAP50: result.mAP50,
+        mAP50_95: result.mAP50_95,
+        truths: result.truths,
       },
   );
   const over = (pick: (result: NonNullable<(typeof perClass)[0]>) => number) =>
@@ -195,7 +207,8 @@ export function plainEvaluation(input: Input) {
     recall: over((result) => result.recall),
     mAP50: over((result) => result.mAP50),
     mAP50_95: over((result) => result.mAP50_95),
-    ...{ perClass, confidence: peak / 999 },
+    perClass,
+    confidence: peak / 999,
     curves: {
       precision: meanCurve((result) => result.precision),
       recall: meanCurve((result) => result.recall),

@@ -358,9 +358,21 @@ describe("targets", () => {
 
 describe("steps", () => {
   const recipe: Recipe = {
-    ...{ optimizer: "sgd", epochs: 11, batch: 16, lr0: 0.01, lrf: 0.01, cosine: false },
-    ...{ momentum: 0.937, weightDecay: 5e-4, warmupEpochs: 3, warmupMomentum: 0.8 },
-    ...{ warmupBiasLr: 0.1, nominalBatch: 64, clipNorm: 10, emaDecay: 0.9999, emaUpdates: 2000 },
+    optimizer: "sgd",
+    epochs: 11,
+    batch: 16,
+    lr0: 0.01,
+    lrf: 0.01,
+    cosine: false,
+    momentum: 0.937,
+    weightDecay: 5e-4,
+    warmupEpochs: 3,
+    warmupMomentum: 0.8,
+    warmupBiasLr: 0.1,
+    nominalBatch: 64,
+    clipNorm: 10,
+    emaDecay: 0.9999,
+    emaUpdates: 2000,
   };
 
   it("follow the schedules from warm-up to the last epoch", () => {

@@ -18,8 +18,15 @@ if (native && !hasKernels) {
 const SIZE = 160;
 const FILL = 114 / 255;
 const EVERYTHING: Partial<Augmentation> = {
-  ...{ mosaic: 0.8, mixup: 0.4, scale: 0.5, translate: 0.1, rotate: 10, shear: 2 },
-  ...{ hsv: [0.02, 0.7, 0.4], flipLeftRight: 0.5, flipUpDown: 0.2 },
+  mosaic: 0.8,
+  mixup: 0.4,
+  scale: 0.5,
+  translate: 0.1,
+  rotate: 10,
+  shear: 2,
+  hsv: [0.02, 0.7, 0.4],
+  flipLeftRight: 0.5,
+  flipUpDown: 0.2,
 };
 
 const same = (a: Batch, b: Batch) =>

@@ -7,7 +7,9 @@ export interface Entry {
 }
 
 export const f32 = (shape: number[], values: number[]): Entry => ({
-  ...{ dtype: "F32", shape, bytes: new Uint8Array(Float32Array.from(values).buffer) },
+  dtype: "F32",
+  shape,
+  bytes: new Uint8Array(Float32Array.from(values).buffer),
 });
 
 /** A file of a header as it is given and a body. */

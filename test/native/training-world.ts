@@ -21,13 +21,34 @@ export const learned = tensors.filter((tensor) => tensor.learned).map(({ name })
 
 /** Plain steps: no warm-up, no decay, no augmentation, a step a batch. */
 export const PLAIN: TrainingOptions = {
-  ...{ optimizer: "adamw", epochs: 2, batch: 2, imageSize: 64, lr0: 0.002, lrf: 1 },
-  ...{ cosine: false, momentum: 0.9, weightDecay: 0, warmupEpochs: 0, warmupMomentum: 0.8 },
-  ...{ warmupBiasLr: 0, nominalBatch: 2, clipNorm: 0, emaDecay: 0.9999, emaUpdates: 2000 },
+  optimizer: "adamw",
+  epochs: 2,
+  batch: 2,
+  imageSize: 64,
+  lr0: 0.002,
+  lrf: 1,
+  cosine: false,
+  momentum: 0.9,
+  weightDecay: 0,
+  warmupEpochs: 0,
+  warmupMomentum: 0.8,
+  warmupBiasLr: 0,
+  nominalBatch: 2,
+  clipNorm: 0,
+  emaDecay: 0.9999,
+  emaUpdates: 2000,
   gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
   augmentation: {
-    ...{ mosaic: 0, mixup: 0, flipLeftRight: 0, flipUpDown: 0, scale: 0, translate: 0, rotate: 0 },
-    ...{ shear: 0, hsv: [0, 0, 0], closeMosaic: 0 },
+    mosaic: 0,
+    mixup: 0,
+    flipLeftRight: 0,
+    flipUpDown: 0,
+    scale: 0,
+    translate: 0,
+    rotate: 0,
+    shear: 0,
+    hsv: [0, 0, 0],
+    closeMosaic: 0,
   },
 };
 
@@ -37,8 +58,16 @@ export const LIVELY: Partial<TrainingOptions> = {
   weightDecay: 5e-4,
   clipNorm: 10,
   augmentation: {
-    ...{ mosaic: 0.7, mixup: 0.3, flipLeftRight: 0.5, flipUpDown: 0.2, scale: 0.4, rotate: 5 },
-    ...{ translate: 0.1, shear: 2, hsv: [0.02, 0.5, 0.4], closeMosaic: 0 },
+    mosaic: 0.7,
+    mixup: 0.3,
+    flipLeftRight: 0.5,
+    flipUpDown: 0.2,
+    scale: 0.4,
+    rotate: 5,
+    translate: 0.1,
+    shear: 2,
+    hsv: [0.02, 0.5, 0.4],
+    closeMosaic: 0,
   },
 };
 
@@ -49,7 +78,10 @@ export async function withEngine<Result>(
 ): Promise<Result> {
   const folder = mkdtempSync(join(tmpdir(), "vantage-training-"));
   const engine = new native.Engine({
-    ...{ graph, device: "cpu", seed: 7, threads: 1 },
+    graph,
+    device: "cpu",
+    seed: 7,
+    threads: 1,
     training: { ...PLAIN, ...training },
   });
   try {
@@ -116,7 +148,9 @@ export function splitOf(folder: string, count: number, size: number): Dataset {
   const path = join(folder, "images.bin");
   writeFileSync(path, Buffer.concat(pictures.map(({ pixels }) => pixels)));
   const images = pictures.map(({ boxes }, at) => ({
-    ...{ offset: at * size * size * 3, width: size, height: size },
+    offset: at * size * size * 3,
+    width: size,
+    height: size,
     boxes: Float32Array.from(boxes.flat()),
   }));
   return { path, images };

@@ -16,7 +16,9 @@ const sixteen = Array.from({ length: 16 }, (_, at) => at / 8 - 1);
 const make = (classes = 3, seed = 1) =>
   new native.Engine({
     graph: detectorGraph("det26n", classes),
-    ...{ device: "cpu", seed, threads: 1 },
+    device: "cpu",
+    seed,
+    threads: 1,
   });
 
 /** Of a seeded generator: a failing file can be made again. */
@@ -50,7 +52,9 @@ describe.skipIf(!native)("weights", () => {
   const values = async (name: string, of = engine) => [...(await of.tensor(name, "model")).values];
   const refused = (file: Uint8Array, why: RegExp) =>
     expect(load(file)).rejects.toMatchObject({
-      ...{ name: "EngineError", code: "bad_weights", message: expect.stringMatching(why) },
+      name: "EngineError",
+      code: "bad_weights",
+      message: expect.stringMatching(why),
     });
 
   it("come back as they were, with their metadata", async () => {
@@ -98,7 +102,9 @@ describe.skipIf(!native)("weights", () => {
 
   it("are taken by name from whatever type they have", async () => {
     const of = (dtype: string, array: { buffer: ArrayBufferLike }): Entry => ({
-      ...{ dtype, shape: [16], bytes: new Uint8Array(array.buffer as ArrayBuffer) },
+      dtype,
+      shape: [16],
+      bytes: new Uint8Array(array.buffer as ArrayBuffer),
     });
     const words = new Uint32Array(Float32Array.from(sixteen).buffer);
     const bf16 = Uint16Array.from(words, (word) => word >>> 16);

@@ -34,7 +34,10 @@ interface Span {
 }
 
 const span = (name: string, from: string, until: string, isWanted: Span["isWanted"]): Span => ({
-  ...{ name, from: Date.parse(from), until: Date.parse(until), isWanted },
+  name,
+  from: Date.parse(from),
+  until: Date.parse(until),
+  isWanted,
 });
 const isHourly = ({ schedules }: Pipeline) => /^\d+ \* /.test(schedules[0]?.cron ?? "");
 /** All of it takes a quarter of an hour: LARGE=1. Else hourly schedules run around the changes. */

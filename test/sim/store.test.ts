@@ -154,7 +154,11 @@ const wire = ({ datetime, instrument, value, asOf, reconstructed }: Version) => 
 
 async function answers(symbol: string, { range, asOf, ...view }: Question & { history?: boolean }) {
   const reading = await world.store.read({
-    ...{ library: "power.demand", symbol, start: range.from, end: range.to - 1, ...view },
+    library: "power.demand",
+    symbol,
+    start: range.from,
+    end: range.to - 1,
+    ...view,
     asOf: asOf === Infinity ? undefined : asOf,
   });
   const rows: unknown[] = [];

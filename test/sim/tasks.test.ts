@@ -135,8 +135,17 @@ const newTasks = fc.array(
 );
 
 const rowOf = (task: { kind: string; priority: number; attemptsMax: number }, id: string): Row => ({
-  ...{ ...task, id, state: "queued", attempt: 0, fence: 0, nodeId: null, leaseUntil: null },
-  ...{ availableAt: START, cancelRequested: false, revokeRequested: false, failedFences: [] },
+  ...task,
+  id,
+  state: "queued",
+  attempt: 0,
+  fence: 0,
+  nodeId: null,
+  leaseUntil: null,
+  availableAt: START,
+  cancelRequested: false,
+  revokeRequested: false,
+  failedFences: [],
 });
 
 /** Histories, steps and what they met, printed at the end. */

@@ -50,7 +50,11 @@ export async function createConsoleWorld(): Promise<ConsoleWorld> {
 export function impossible(): SandboxAnswer {
   const period = iso(systemClock() - 2 * HOUR).slice(0, 13);
   const data = ["ERCO", "PJM"].map((respondent) => ({
-    ...{ period, respondent, type: "D", value: "0", "value-units": "megawatthours" },
+    period,
+    respondent,
+    type: "D",
+    value: "0",
+    "value-units": "megawatthours",
   }));
   return { status: 200, body: { response: { total: "2", data } } };
 }
@@ -84,7 +88,12 @@ export async function seedConsole(world: ConsoleWorld) {
     SELECT symbol FROM vintage JOIN series ON id = series_id
      WHERE library = 'power.demand' ORDER BY revised DESC, symbol LIMIT 1`);
   return {
-    ...{ first, second, rejected, drifted, late, backfillId: backfill.backfill_id },
+    first,
+    second,
+    rejected,
+    drifted,
+    late,
+    backfillId: backfill.backfill_id,
     /** The symbol that was revised most. */
     revised: rows[0]?.symbol ?? "",
   };

@@ -36,7 +36,9 @@ async function draw(random: () => number, side: number) {
         : `<rect x="${x}" y="${y}" width="${size}" height="${size}" fill="#2040d0"/>`,
     );
     annotations.push({
-      ...{ id: crypto.randomUUID(), class_index: disc ? 0 : 1, polygon: null },
+      id: crypto.randomUUID(),
+      class_index: disc ? 0 : 1,
+      polygon: null,
       bbox: [x, y, x + size, y + size],
     });
   }
@@ -74,7 +76,12 @@ export async function drawnDataset(
   const run_id = crypto.randomUUID();
   const whole = TrainSettings.parse({ image_size: 64, epochs: 2, batch_size: 4, ...settings });
   const payload: TaskPayload<"train"> = {
-    ...{ run_id, name: "drawn", settings: whole, videos: sources, pretrained: null, resume: null },
+    run_id,
+    name: "drawn",
+    settings: whole,
+    videos: sources,
+    pretrained: null,
+    resume: null,
     manifest: service.source(`ws/a/manifests/${run_id}.json`, bytes),
   };
   return { manifest, payload };

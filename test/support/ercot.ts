@@ -71,7 +71,11 @@ export async function startErcot(at: string, answer: Answerer = () => undefined)
   const upstreams = upstreamsOf({ SANDBOX_URL: sandbox.url }, { pause });
   const access = upstreams.ercot();
   const ercot: Ercot = {
-    ...{ sandbox, requests, pauses, upstreams, now: Date.parse(at) },
+    sandbox,
+    requests,
+    pauses,
+    upstreams,
+    now: Date.parse(at),
     api: access.api as ErcotApi,
     site: access.site,
     run: (job, partition) => run(ercot, job, partition),

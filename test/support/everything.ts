@@ -41,7 +41,10 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
 
 /** Parameters that are no ids, with a value that exists. */
 const PLAIN: Ids = {
-  ...{ image: "0.jpg", class_name: "person", artifact: "results.png", alias: "production" },
+  image: "0.jpg",
+  class_name: "person",
+  artifact: "results.png",
+  alias: "production",
 };
 
 /** Routes of no tenant: nodes and queues are the installation's, for its nodes and its admins. */
@@ -60,18 +63,25 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
   }),
   "POST /uploads": ({ project_id }) => ({ project_id, filename: "x", bytes: 1 }),
   "POST /label": ({ project_id, video_id }) => ({
-    ...{ project_id, video_ids: [video_id], prompts: ["person"] },
+    project_id,
+    video_ids: [video_id],
+    prompts: ["person"],
   }),
   "POST /label/exemplar": ({ project_id, video_id }) => ({
-    ...{ project_id, video_ids: [video_id] },
+    project_id,
+    video_ids: [video_id],
     exemplars: [{ frame_id: `${video_id}.0`, bbox: [1, 1, 2, 2] }],
   }),
   "POST /label/preview": ({ video_id }) => ({ frame_ids: [`${video_id}.0`], prompts: ["person"] }),
   "POST /label/segment-points": ({ video_id }) => ({
-    ...{ frame_id: `${video_id}.0`, points: [{ x: 1, y: 1, label: 1 }] },
+    frame_id: `${video_id}.0`,
+    points: [{ x: 1, y: 1, label: 1 }],
   }),
   "POST /annotations": ({ job_id, video_id }) => ({
-    ...{ job_id, frame_id: `${video_id}.0`, class: "person", bbox: [1, 1, 2, 2] },
+    job_id,
+    frame_id: `${video_id}.0`,
+    class: "person",
+    bbox: [1, 1, 2, 2],
   }),
   "POST /annotations/merge-classes": ({ job_id }) => ({ job_id, from: "person", into: "car" }),
   "POST /train": ({ job_id }) => ({ job_id }),

@@ -41,7 +41,8 @@ export async function scriptedIngest(options: {
   url.port = String(port);
   // Straight to Postgres: thousands of statements go through here, and none needs Neon's batches.
   const client = new pg.Pool({
-    ...{ connectionString: url.href, max: 4 },
+    connectionString: url.href,
+    max: 4,
     // Nothing here outlives the test: no statement waits for the disk.
     options: "-c synchronous_commit=off",
   });
@@ -55,7 +56,10 @@ export async function scriptedIngest(options: {
     client,
     parts: {
       pipelines: options.pipelines,
-      ...{ database, bucket: bucket as IngestParts["bucket"], graph: null, log },
+      database,
+      bucket: bucket as IngestParts["bucket"],
+      graph: null,
+      log,
       store: openStore({ database, bucket: bucket as IngestParts["bucket"] }),
       upstreams: { fetcher: { pause: async () => {} } } as unknown as IngestParts["upstreams"],
       clock: () => ingest.now,

@@ -229,8 +229,14 @@ export async function startNodeService(): Promise<NodeService> {
     deaf: false,
     enqueue: (kind, payload) => {
       const task: ServedTask = {
-        ...{ id: crypto.randomUUID(), kind, payload: payload as Record<string, unknown> },
-        ...{ fence: 0, state: "queued", verdict: "go_on", progress: [], outcomes: [] },
+        id: crypto.randomUUID(),
+        kind,
+        payload: payload as Record<string, unknown>,
+        fence: 0,
+        state: "queued",
+        verdict: "go_on",
+        progress: [],
+        outcomes: [],
         duplicates: 0,
       };
       service.tasks.set(task.id, task);
@@ -242,7 +248,8 @@ export async function startNodeService(): Promise<NodeService> {
       return { url: at(key), key, bytes: bytes.length };
     },
     target: (key, contentType = "application/octet-stream") => ({
-      ...{ url: at(key), key },
+      url: at(key),
+      key,
       content_type: contentType,
     }),
     fault: (path, ...left) => void faults.push({ path, left }),

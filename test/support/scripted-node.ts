@@ -82,7 +82,8 @@ export interface Person extends Api {
 
 const personOf = (world: World, { id, email, tokens }: AnyPerson): Person => ({
   ...apiAs(world.urls.vision, tokens.access_token),
-  ...{ id, email },
+  id,
+  email,
 });
 
 /** A new account with its tokens; the first of a world is its administrator. */
@@ -105,8 +106,12 @@ const SCRIPTED: Capabilities = {
   kinds: Object.keys(TASK_KINDS),
   segmenters: [
     {
-      ...{ name: "scripted", title: "Scripted", text: "closed", exemplar: "any_image" },
-      ...{ vocabulary: ["person", "car", "dog"], licence: "none" },
+      name: "scripted",
+      title: "Scripted",
+      text: "closed",
+      exemplar: "any_image",
+      vocabulary: ["person", "car", "dog"],
+      licence: "none",
     },
   ],
 };
@@ -203,7 +208,12 @@ export const probeAs =
     expect((await put(payload.pts, new Uint8Array(pts.buffer))).status).toBe(200);
     expect((await put(payload.thumbnail, JPEG)).status).toBe(200);
     return {
-      ...{ broken: null, content_type: "video/mp4", width, height, fps, frame_count: frames },
+      broken: null,
+      content_type: "video/mp4",
+      width,
+      height,
+      fps,
+      frame_count: frames,
       duration_seconds: frames / fps,
       time_base: [1, 100 * fps],
       probe: { codec: "scripted" },

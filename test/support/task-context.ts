@@ -34,7 +34,8 @@ export async function taskContext(
       service.target(`made/${crypto.randomUUID()}/${name}`, contentType),
     source: async (key) => service.source(key, service.objects.get(key) as Buffer),
     machine: {
-      ...{ device: "cpu", cpuThreads: availableParallelism() },
+      device: "cpu",
+      cpuThreads: availableParallelism(),
       trainingDir: join(dir, "training"),
     },
     log,

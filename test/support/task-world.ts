@@ -67,7 +67,14 @@ export async function createTaskWorld(): Promise<TaskWorld> {
   };
   return {
     ...world,
-    ...{ parts, workspace, admin, engineer, node, other, url, plain },
+    parts,
+    workspace,
+    admin,
+    engineer,
+    node,
+    other,
+    url,
+    plain,
     asAdmin: (path, method = "GET") => fetch(url(path), { method, headers: bearer(admin) }),
     enqueued: async (more = {}) => {
       const [task] = await enqueue(world.visionDatabase, [plain(more)]);

@@ -77,14 +77,30 @@ export const epoch = (number: number, mAP = number / 10): RunEpoch => ({
 });
 
 export const RESOLVED = {
-  ...{ device: "cpu", precision: "fp32" as const, batch_size: 4, optimizer: "adamw" as const },
-  ...{ learning_rate: 0.01, train_images: 5, val_images: 5, pretrained: null },
+  device: "cpu",
+  precision: "fp32" as const,
+  batch_size: 4,
+  optimizer: "adamw" as const,
+  learning_rate: 0.01,
+  train_images: 5,
+  val_images: 5,
+  pretrained: null,
 };
 
 const detailOf = (more: Partial<TrainDetail>): TrainDetail => ({
-  ...{ epoch: 1, batch: 1, batches: 2, losses: null, learning_rate: null },
-  ...{ images_per_second: null, memory_bytes: null, eta_seconds: null, resolved: null },
-  ...{ recent: [], log: [], checkpoint: null, ...more },
+  epoch: 1,
+  batch: 1,
+  batches: 2,
+  losses: null,
+  learning_rate: null,
+  images_per_second: null,
+  memory_bytes: null,
+  eta_seconds: null,
+  resolved: null,
+  recent: [],
+  log: [],
+  checkpoint: null,
+  ...more,
 });
 
 /** A box in the middle of the frame, of this side as a share of the frame's. */
@@ -136,7 +152,10 @@ export async function createTrainingWorld(
     };
     const report: TrainingWorld["report"] = (task, detail, by = node) =>
       by.api.send("POST", `/node/tasks/${task.task_id}/progress`, {
-        ...{ fence: task.fence, done: detail.batch ?? 1, total: 10, detail: detailOf(detail) },
+        fence: task.fence,
+        done: detail.batch ?? 1,
+        total: 10,
+        detail: detailOf(detail),
       });
     const stored: TrainingWorld["stored"] = async (task, name, bytes = 8, by = node) => {
       const content_type = name.endsWith(".png") ? "image/png" : "application/octet-stream";
@@ -151,8 +170,10 @@ export async function createTrainingWorld(
       const weights = await stored(task, "weights.safetensors", 16);
       const best = history.toSorted((a, b) => mAPOf(b) - mAPOf(a))[0] ?? epoch(1);
       const model = {
-        ...{ weights: { ...weights, sha256: "ab".repeat(32) }, parameters: 7 },
-        ...{ epoch: best.epoch, metrics: best.metrics },
+        weights: { ...weights, sha256: "ab".repeat(32) },
+        parameters: 7,
+        epoch: best.epoch,
+        metrics: best.metrics,
       };
       const base = { stopped: false, history: [...history], resolved: RESOLVED, model };
       return { ...base, checkpoint: null, artifacts: [], ...more };

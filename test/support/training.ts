@@ -65,7 +65,8 @@ export function machine(service: NodeService, more: Partial<TaskContext> = {}): 
     attempt: async (payload, at) => {
       const [cancel, pause] = [new AbortController(), new AbortController()];
       const context = await taskContext(service, dir, {
-        ...{ cancel: cancel.signal, pause: pause.signal },
+        cancel: cancel.signal,
+        pause: pause.signal,
         progress: (progress) => {
           const detail = TrainDetail.parse(JSON.parse(JSON.stringify(progress.detail)));
           told.push(detail);

@@ -70,7 +70,10 @@ export function generatedModel(
 ): ModelSource {
   const { seed = 1, file, ...given } = more;
   const model: Omit<ModelSource, "sha256" | "weights"> = {
-    ...{ model_id: crypto.randomUUID(), variant: "det26n", task: "detection", image_size: 96 },
+    model_id: crypto.randomUUID(),
+    variant: "det26n",
+    task: "detection",
+    image_size: 96,
     classes: ["disc", "square", "star"],
     ...given,
   };
@@ -88,7 +91,9 @@ export interface Plane {
 }
 
 const plane = (channels: number, height: number, width: number): Plane => ({
-  ...{ channels, height, width },
+  channels,
+  height,
+  width,
   values: new Float64Array(channels * height * width),
 });
 

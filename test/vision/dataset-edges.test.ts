@@ -31,7 +31,10 @@ const found = (task: ClaimedTask, only: (frame: number) => boolean = () => true)
     frames: frames.filter(only).map((frame_index) => ({
       frame_index,
       detections: (frame_index % 2 === 0 ? prompts : []).map(({ class_name }) => ({
-        ...{ class_name, confidence: 0.7, polygon: null, duplicate_of: null },
+        class_name,
+        confidence: 0.7,
+        polygon: null,
+        duplicate_of: null,
         bbox: [frame_index, 10, frame_index + 50, 90] as [number, number, number, number],
       })),
     })),
@@ -170,7 +173,8 @@ describe("a job", () => {
     const elsewhere = (await uploadVideo(admin, there.project_id)).video_id;
     await node.work();
     const asked = {
-      ...{ project_id: projectId, video_ids: [videoId] },
+      project_id: projectId,
+      video_ids: [videoId],
       exemplars: [{ frame_id: frameId(elsewhere, 0), bbox: [1, 1, 9, 9] }],
     };
     expect(await admin.refused("POST", "/label/exemplar", asked)).toEqual([404, "not_found"]);
@@ -249,7 +253,8 @@ describe("a dataset", () => {
 describe("labels of other tools", () => {
   const importing = (more: object) =>
     admin.ok<{ job: Job; annotations: number; unmatched: string[] }>("POST", "/import", {
-      ...{ project_id: projectId, ...more },
+      project_id: projectId,
+      ...more,
     });
 
   it("are scaled from the size that COCO says a picture had", async () => {

@@ -26,7 +26,9 @@ beforeAll(async () => {
 describe("direct uploads", () => {
   const begin = (bytes: number, more: object = {}) =>
     engineer.ask("POST", "/uploads", {
-      ...{ project_id: projectId, filename: "big.mp4", bytes },
+      project_id: projectId,
+      filename: "big.mp4",
+      bytes,
       ...more,
     });
   interface Begun {

@@ -15,10 +15,13 @@ it("clears what has expired and nothing else", async () => {
   const database = world.visionDatabase;
   const secret = new Secret("test");
   const parts = {
-    ...{ database, bucket: world.media, clock: systemClock },
+    database,
+    bucket: world.media,
+    clock: systemClock,
     s3: {
       url: `${world.s3Url}/vantage-vision`,
-      ...{ accessKeyId: secret, secretAccessKey: secret },
+      accessKeyId: secret,
+      secretAccessKey: secret,
     },
   } as unknown as Parts;
   const person = await register(world.urls.vision);

@@ -40,7 +40,8 @@ const found = (task: ClaimedTask) => {
       frame_index,
       detections: seen(frame_index).map((one) => ({
         ...one,
-        ...{ polygon: null, duplicate_of: one.class_name === "car" ? 0 : null },
+        polygon: null,
+        duplicate_of: one.class_name === "car" ? 0 : null,
       })),
     })),
     segmenter: "scripted",
@@ -58,7 +59,11 @@ beforeAll(async () => {
 });
 
 const label = (more: object = {}) => ({
-  ...{ project_id: projectId, video_ids: [videoId], prompts: ["person"], threshold: 0.5, ...more },
+  project_id: projectId,
+  video_ids: [videoId],
+  prompts: ["person"],
+  threshold: 0.5,
+  ...more,
 });
 const start = async (api: Api = admin, more: object = {}) =>
   (await api.ok<{ job_id: string }>("POST", "/label", label(more))).job_id;
@@ -72,20 +77,31 @@ describe("POST /label", () => {
     expect(response.status).toBe(202);
     const { job_id: id } = (await response.json()) as { job_id: string };
     expect(await statusOf(id)).toMatchObject({
-      ...{ state: "queued", frames_done: 0, frames_total: FRAMES, progress: 0 },
+      state: "queued",
+      frames_done: 0,
+      frames_total: FRAMES,
+      progress: 0,
       tasks: { queued: 3, running: 0, finished: 0, failed: 0 },
     });
     const tasks = await node.work();
     expect(tasks.map(({ payload }) => (payload.frames as number[]).length)).toEqual([32, 32, 6]);
     expect(await statusOf(id)).toMatchObject({
-      ...{ state: "completed", frames_done: FRAMES, progress: 1, annotations: 2 * FRAMES },
-      ...{ waiting_for: null, eta_seconds: null },
+      state: "completed",
+      frames_done: FRAMES,
+      progress: 1,
+      annotations: 2 * FRAMES,
+      waiting_for: null,
+      eta_seconds: null,
     });
     const page = await annotationsOf(id);
     expect(page.total).toBe(FRAMES);
     expect(page.items[0]).toMatchObject({
-      ...{ frame_id: frameId(videoId, 0), class: "person", bbox: [0, 10, 50, 90] },
-      ...{ accepted: null, source: "model", revision: 1 },
+      frame_id: frameId(videoId, 0),
+      class: "person",
+      bbox: [0, 10, 50, 90],
+      accepted: null,
+      source: "model",
+      revision: 1,
     });
     expect(page.items[0]?.confidence).toBeCloseTo(0.9, 6);
     // One object that moves a pixel a frame is one track, across all three tasks.
@@ -124,7 +140,9 @@ describe("POST /label", () => {
     const response = await admin.send("POST", "/label", label({ prompts: ["person", "cat"] }));
     expect(response.status).toBe(422);
     expect(await response.json()).toMatchObject({
-      ...{ code: "prompt_unknown", prompt: "cat", nearest: ["car"] },
+      code: "prompt_unknown",
+      prompt: "cat",
+      nearest: ["car"],
       vocabulary: ["car", "dog", "person"],
       detail: expect.stringContaining("npm run models -- install"),
     });
@@ -154,7 +172,8 @@ describe("POST /label", () => {
     expect(await admin.refused("POST", "/label", asked)).toEqual([409, "state_conflict"]);
     const probe = await node.claim(["probe"]);
     await node.finish(probe as ClaimedTask, {
-      ...{ outcome: "finished", result: { broken: "no video stream" } },
+      outcome: "finished",
+      result: { broken: "no video stream" },
     });
     const response = await admin.send("POST", "/label", asked);
     expect(await response.json()).toMatchObject({
@@ -165,17 +184,26 @@ describe("POST /label", () => {
 
 describe("what asks a segmenter at once", () => {
   const failing = async () => ({
-    ...{ outcome: "failed" as const, code: "broken", detail: "the model broke", retryable: false },
+    outcome: "failed" as const,
+    code: "broken",
+    detail: "the model broke",
+    retryable: false,
   });
   const click = (more: object = {}) => ({
-    ...{ frame_id: frameId(videoId, 0), points: [{ x: 1, y: 1, label: 1 }], ...more },
+    frame_id: frameId(videoId, 0),
+    points: [{ x: 1, y: 1, label: 1 }],
+    ...more,
   });
   const look = (more: object = {}) => ({
-    ...{ frame_ids: [frameId(videoId, 0)], prompts: ["person"], ...more },
+    frame_ids: [frameId(videoId, 0)],
+    prompts: ["person"],
+    ...more,
   });
   const exemplar = (more: object = {}) => ({
-    ...{ project_id: projectId, video_ids: [videoId] },
-    ...{ exemplars: [{ frame_id: frameId(videoId, 0), bbox: [1, 1, 9, 9] }], ...more },
+    project_id: projectId,
+    video_ids: [videoId],
+    exemplars: [{ frame_id: frameId(videoId, 0), bbox: [1, 1, 9, 9] }],
+    ...more,
   });
 
   it("gives the node's words when it fails", async () => {
@@ -284,7 +312,9 @@ describe("a job's life", () => {
       await node.finish(task, { ...failure, retryable: false });
     }
     expect(await statusOf(id)).toMatchObject({
-      ...{ state: "failed", failure: "frame 40 is torn", frames_done: 32 },
+      state: "failed",
+      failure: "frame 40 is torn",
+      frames_done: 32,
       tasks: { finished: 1, failed: 2 },
     });
     await admin.ok("POST", `/jobs/${id}/resume`);

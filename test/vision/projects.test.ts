@@ -33,7 +33,10 @@ beforeAll(async () => {
   const quiet = { info: () => {}, warning: () => {}, error: () => {} };
   const bell = { idFromName: () => "bell", get: () => ({ ring: async () => {} }) };
   parts = {
-    ...{ database: world.visionDatabase, bucket: world.media, clock: systemClock, log: quiet },
+    database: world.visionDatabase,
+    bucket: world.media,
+    clock: systemClock,
+    log: quiet,
     doorbell: bell,
   } as unknown as Parts;
 });
@@ -53,14 +56,25 @@ const newVideo = async (projectId?: string) => {
 /** Ticks of 1/30000 s: 29.97 frames a second, with a gap of half a second after the tenth. */
 const PTS = Array.from({ length: 60 }, (_, index) => index * 1001 + (index > 9 ? 15_000 : 0));
 const FOUND = {
-  ...{ broken: null, content_type: "video/mp4", width: 640, height: 480, fps: 29.97 },
-  ...{ duration_seconds: 2.5, frame_count: PTS.length, time_base: [1, 30_000] },
+  broken: null,
+  content_type: "video/mp4",
+  width: 640,
+  height: 480,
+  fps: 29.97,
+  duration_seconds: 2.5,
+  frame_count: PTS.length,
+  time_base: [1, 30_000],
   probe: { codec: "h264" },
 };
 const probeTask = (video: Video, more: Partial<Task> = {}) =>
   ({
-    ...{ taskId: randomUUID(), kind: "probe", workspaceId: tenant.workspaceId },
-    ...{ subject: `video:${video.video_id}`, state: "finished", errors: [], result: FOUND },
+    taskId: randomUUID(),
+    kind: "probe",
+    workspaceId: tenant.workspaceId,
+    subject: `video:${video.video_id}`,
+    state: "finished",
+    errors: [],
+    result: FOUND,
     ...more,
   }) as Task;
 const read = async (video: Video) =>
@@ -80,7 +94,9 @@ describe("projects", () => {
   it("are made in the first workspace where the caller may, or in the named one", async () => {
     const project = await newProject({ name: " Crossing ", description: "two cameras" });
     expect(project).toMatchObject({
-      ...{ workspace_id: tenant.workspaceId, name: "Crossing", description: "two cameras" },
+      workspace_id: tenant.workspaceId,
+      name: "Crossing",
+      description: "two cameras",
       video_count: 0,
     });
     const named = await newProject({ name: "named", workspace_id: tenant.workspaceId });
@@ -194,7 +210,11 @@ describe("a probe's end", () => {
   it("makes the video ready, once", async () => {
     const video = await probed();
     expect(video).toMatchObject({
-      ...{ state: "ready", width: 640, height: 480, fps: 29.97, frame_count: 60 },
+      state: "ready",
+      width: 640,
+      height: 480,
+      fps: 29.97,
+      frame_count: 60,
       thumbnail_url: `/api/v1/videos/${video.video_id}/thumbnail.jpg`,
     });
     const { broken: _, ...late } = FOUND;
@@ -299,7 +319,9 @@ describe("frames", () => {
     expect(middle).toMatchObject({ total: 60, offset: 9, limit: 2 });
     expect(middle.items).toEqual(
       [9, 10].map((index) => ({
-        ...{ frame_id: `${video_id}.${index}`, video_id, index },
+        frame_id: `${video_id}.${index}`,
+        video_id,
+        index,
         pts_seconds: (PTS[index] as number) / 30_000,
         image_url: `/api/v1/videos/${video_id}/frames/${index}.jpg`,
       })),

@@ -39,7 +39,10 @@ const found = (task: ClaimedTask) => {
     frames: frames.map((frame_index) => ({
       frame_index,
       detections: prompts.map(({ class_name }, place) => ({
-        ...{ class_name, confidence: 0.7, polygon: null, duplicate_of: null },
+        class_name,
+        confidence: 0.7,
+        polygon: null,
+        duplicate_of: null,
         bbox: [100 * place, 10, 100 * place + 50, 90] as [number, number, number, number],
       })),
     })),
@@ -79,7 +82,11 @@ const newestChange = async (id: string) => {
 const undo = (change: { change_id: string }) =>
   admin.ok("POST", `/changes/${change.change_id}/undo`);
 const draw = (id: string, more: object = {}) => ({
-  ...{ job_id: id, frame_id: frameId(videoId, 0), class: "dog", bbox: [1, 1, 9, 9], ...more },
+  job_id: id,
+  frame_id: frameId(videoId, 0),
+  class: "dog",
+  bbox: [1, 1, 9, 9],
+  ...more,
 });
 const merge = (id: string, from: string, into: string) =>
   admin.ok("POST", "/annotations/merge-classes", { job_id: id, from, into });

@@ -38,12 +38,11 @@ let videoId: string;
 const found = (task: ClaimedTask) => {
   const { frames } = TASK_KINDS.label.payload.parse(task.payload);
   const detection = (class_name: string, x: number, confidence: number) => ({
-    ...{
-      class_name,
-      confidence,
-      bbox: [x, 20, x + 64, 20 + 36] as [number, number, number, number],
-    },
-    ...{ polygon: [x, 20, x + 64, 20, x + 64, 56], duplicate_of: null },
+    class_name,
+    confidence,
+    bbox: [x, 20, x + 64, 20 + 36] as [number, number, number, number],
+    polygon: [x, 20, x + 64, 20, x + 64, 56],
+    duplicate_of: null,
   });
   return {
     frames: frames.map((frame_index) => ({
@@ -124,7 +123,11 @@ describe("a job's annotations", () => {
       await annotator.ok("PATCH", path, { bbox: [1, 2, 3, 4], class: "cyclist", revision: 1 }),
     );
     expect(edited).toMatchObject({
-      ...{ bbox: [1, 2, 3, 4], class: "cyclist", revision: 2, polygon: null, accepted: null },
+      bbox: [1, 2, 3, 4],
+      class: "cyclist",
+      revision: 2,
+      polygon: null,
+      accepted: null,
     });
     const late = await annotator.send("PATCH", path, { accepted: true, revision: 1 });
     expect([late.status, await late.json()]).toMatchObject([
@@ -150,13 +153,19 @@ describe("a job's annotations", () => {
   it("are drawn by hand, inside a frame of the job, in an old class or a new one", async () => {
     const id = await labeled();
     const drawn = (more: object = {}) => ({
-      ...{ job_id: id, frame_id: frameId(videoId, 3), class: "dog", bbox: [600, 300, 700, 400] },
+      job_id: id,
+      frame_id: frameId(videoId, 3),
+      class: "dog",
+      bbox: [600, 300, 700, 400],
       ...more,
     });
     const response = await annotator.send("POST", "/annotations", drawn());
     expect(response.status).toBe(201);
     expect(Annotation.parse(await response.json())).toMatchObject({
-      ...{ class: "dog", bbox: [600, 300, 640, 360], source: "person", accepted: true },
+      class: "dog",
+      bbox: [600, 300, 640, 360],
+      source: "person",
+      accepted: true,
       confidence: null,
     });
     const classes = JobClass.array().parse(await viewer.ok("GET", `/jobs/${id}/classes`));
@@ -225,7 +234,8 @@ describe("undoing", () => {
     await annotator.ok("PATCH", `/annotations/${one.annotation_id}`, { accepted: false });
     const [, bulk] = await changes(id);
     expect(await annotator.ok("POST", `/changes/${bulk?.change_id}/undo`)).toEqual({
-      ...{ restored: 14, kept: 1 },
+      restored: 14,
+      kept: 1,
     });
     const states = (await page(id, "?limit=1000")).items.map(({ accepted }) => accepted);
     expect(states.filter((state) => state === false)).toHaveLength(1);
@@ -274,7 +284,9 @@ describe("numbers", () => {
     const sure = { class_name: "person", min_confidence: 0.9 };
     await annotator.ok("POST", `/jobs/${id}/annotations/review`, { accepted: true, filter: sure });
     expect(Overview.parse(await viewer.ok("GET", `/jobs/${id}/overview`))).toEqual({
-      ...{ frame_count: FRAMES, annotated_frames: FRAMES, annotation_count: 15 },
+      frame_count: FRAMES,
+      annotated_frames: FRAMES,
+      annotation_count: 15,
       per_class: [
         { class: "person", count: 10 },
         { class: "car", count: 5 },
@@ -284,11 +296,9 @@ describe("numbers", () => {
     });
     const stats = Stats.parse(await viewer.ok("GET", `/jobs/${id}/stats`));
     expect(stats).toMatchObject({
-      ...{
-        annotation_count: 15,
-        reviewed: { accepted: 6, rejected: 5, pending: 4 },
-        duplicates: 0,
-      },
+      annotation_count: 15,
+      reviewed: { accepted: 6, rejected: 5, pending: 4 },
+      duplicates: 0,
       per_class: [
         { class: "person", count: 10, share: 2 / 3, accepted: 6, rejected: 0, precision: 1 },
         { class: "car", count: 5, share: 1 / 3, accepted: 0, rejected: 5, precision: 0 },
@@ -337,7 +347,10 @@ describe("a dataset", () => {
   it("fails with the node's words", async () => {
     const id = await labeled();
     node.script.export = () => ({
-      ...{ outcome: "failed", code: "disk_full", detail: "the disk is full", retryable: false },
+      outcome: "failed",
+      code: "disk_full",
+      detail: "the disk is full",
+      retryable: false,
     });
     const stop = node.start();
     const response = await annotator.send("POST", `/jobs/${id}/export`, { format: "coco" });

@@ -70,7 +70,8 @@ describe("the split of a dataset", () => {
 
   it("never validates on most of a job because one video is long", () => {
     const given = [900, 50, 50].map((count, index) => ({
-      ...{ videoId: `v${index}`, frames: frames(count) },
+      videoId: `v${index}`,
+      frames: frames(count),
     }));
     for (let number = 0; number < 50; number++) {
       const sides = splitFrames(given, { valShare: 0.2, seed: number });

@@ -43,8 +43,12 @@ afterAll(() => rmSync(folder, { recursive: true, force: true }));
 /** A real node, with the embedded models or with the tests' own quick segmenter. */
 async function nodeOf(name: string, entry?: string) {
   const started = startGpuNode({
-    ...{ url: world.urls.vision, dir: join(folder, name), modelsDir: join(folder, "models") },
-    ...{ environment: process.env, onLine: () => {}, ...(entry ? { entry } : {}) },
+    url: world.urls.vision,
+    dir: join(folder, name),
+    modelsDir: join(folder, "models"),
+    environment: process.env,
+    onLine: () => {},
+    ...(entry ? { entry } : {}),
     code: async () => (await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {})).code,
   });
   await started.ready;
@@ -145,12 +149,17 @@ describe.skipIf(!tools)("from a clip to a dataset, with the embedded models", ()
     expect(clicked.mask.polygon.length).toBeGreaterThanOrEqual(6);
     const exemplars = [{ frame_id: first, bbox: clicked.mask.bbox }];
     const preview = await admin.ok<{ previews: { image: string }[] }>("POST", "/label/preview", {
-      ...{ frame_ids: [first], exemplars },
+      frame_ids: [first],
+      exemplars,
     });
     const jpeg = Buffer.from(preview.previews[0]?.image ?? "", "base64");
     expect(jpeg.subarray(0, 2)).toEqual(Buffer.from([0xff, 0xd8]));
     const id = await start("/label/exemplar", {
-      ...{ video_ids: [video.video_id], exemplars, fps: 1, to_seconds: 2, class: "it" },
+      video_ids: [video.video_id],
+      exemplars,
+      fps: 1,
+      to_seconds: 2,
+      class: "it",
     });
     expect(await ended(id)).toMatchObject({ state: "completed", frames_done: 2 });
     const edited = (await annotationsOf(id))[0];

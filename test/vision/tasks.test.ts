@@ -178,7 +178,10 @@ describe("POST /node/claim", () => {
     const prefix = `ws/${world.workspace}/videos/ä b+c`;
     const [video, pts] = [`${prefix}/source`, `${prefix}/pts`];
     const payload = {
-      ...{ video: source(video, 5), video_id: "v", filename: "f", still: false },
+      video: source(video, 5),
+      video_id: "v",
+      filename: "f",
+      still: false,
       pts: target(pts, "application/octet-stream"),
       thumbnail: target(video, "image/jpeg"),
     };
@@ -326,8 +329,12 @@ describe("POST /node/tasks/{task_id}/finish", () => {
       world.plain({
         kind: "segment",
         payload: {
-          ...{ video: source(`ws/${world.workspace}/a`, 1), video_id: "v", frame_index: 0 },
-          ...{ points: [], box: null, segmenter: null },
+          video: source(`ws/${world.workspace}/a`, 1),
+          video_id: "v",
+          frame_index: 0,
+          points: [],
+          box: null,
+          segmenter: null,
         },
       } as never),
     ]);

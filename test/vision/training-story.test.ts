@@ -65,8 +65,11 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     admin = await register(world);
     folder = mkdtempSync(join(tmpdir(), "vantage-training-story-"));
     node = startGpuNode({
-      ...{ url: world.urls.vision, dir: join(folder, "node"), modelsDir: join(folder, "models") },
-      ...{ environment: { ...process.env, TEST_TRAINING: "1" }, onLine: () => {} },
+      url: world.urls.vision,
+      dir: join(folder, "node"),
+      modelsDir: join(folder, "models"),
+      environment: { ...process.env, TEST_TRAINING: "1" },
+      onLine: () => {},
       entry: resolve(import.meta.dirname, "../support/node-main.ts"),
       code: async () => (await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {})).code,
     });
@@ -81,7 +84,8 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     video = await until(ask, ({ state }) => state !== "probing");
     const label = { video_ids: [id], prompts: ["red", "green"], threshold: 0.3, fps: 5 };
     const started = await admin.ok<{ job_id: string }>("POST", "/label", {
-      ...{ project_id: projectId, ...label },
+      project_id: projectId,
+      ...label,
     });
     jobId = started.job_id;
     const status = async () => JobStatus.parse(await admin.ok("GET", `/status/${jobId}`));
@@ -97,8 +101,15 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     const stats = await admin.ok<{ recommended: object }>("GET", `/train/dataset-stats/${jobId}`);
     expect(stats.recommended).toMatchObject({ job_id: jobId, variant: "det26n" });
     const { run_id: id } = await admin.ok<{ run_id: string }>("POST", "/train", {
-      ...{ job_id: jobId, variant: "det26n", epochs: EPOCHS, image_size: 128, batch_size: 8 },
-      ...{ name: "rectangles", augmentation: "minimal", learning_rate: 0.004, patience: 0 },
+      job_id: jobId,
+      variant: "det26n",
+      epochs: EPOCHS,
+      image_size: 128,
+      batch_size: 8,
+      name: "rectangles",
+      augmentation: "minimal",
+      learning_rate: 0.004,
+      patience: 0,
     });
     const listening = heard(id);
     await until(

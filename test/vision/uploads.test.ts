@@ -40,7 +40,10 @@ function send(
   return new Promise((resolve, reject) => {
     const { hostname, port } = new URL(world.urls.vision);
     const outgoing = request({
-      ...{ hostname, port, path: API + path, method: "POST" },
+      hostname,
+      port,
+      path: API + path,
+      method: "POST",
       headers: { Authorization: `Bearer ${engineer.tokens.access_token}`, ...headers },
     });
     outgoing.on("response", (response) => resolve(response.resume().statusCode ?? 0));
@@ -57,8 +60,13 @@ describe("POST /upload", () => {
     expect(reply.status).toBe(201);
     const video = Video.parse(reply.body);
     expect(video).toMatchObject({
-      ...{ project_id: projectId, filename: "Früh um 8.mp4", source: "upload", state: "probing" },
-      ...{ bytes: content.length, content_type: "video/mp4", frame_count: null },
+      project_id: projectId,
+      filename: "Früh um 8.mp4",
+      source: "upload",
+      state: "probing",
+      bytes: content.length,
+      content_type: "video/mp4",
+      frame_count: null,
     });
     const key = `ws/${tenant.workspaceId}/videos/${video.video_id}/source`;
     const object = await world.media.get(key);
@@ -192,7 +200,10 @@ describe("POST /upload", () => {
     const { chunks, headers } = streamedForm(projectId, 30_000_000);
     const { hostname, port } = new URL(world.urls.vision);
     const outgoing = request({
-      ...{ hostname, port, path: `${API}/upload`, method: "POST" },
+      hostname,
+      port,
+      path: `${API}/upload`,
+      method: "POST",
       headers: { Authorization: `Bearer ${engineer.tokens.access_token}`, ...headers },
     });
     outgoing.on("error", () => {});

@@ -137,7 +137,8 @@ export async function backfillView({ database }: IngestParts, backfillId: string
               name="backfill"
               unit={pipeline?.partitions.unit ?? "day"}
               cells={runs.map(({ partition, state, run_id }) => ({
-                ...{ partition, state },
+                partition,
+                state,
                 href: `/runs/${run_id}`,
               }))}
             />

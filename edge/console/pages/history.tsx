@@ -197,11 +197,11 @@ export const Vintages: FC<VintagesProps> = ({ vintages, zone, path }) => {
       <h2 id="vintages">
         Vintages <small>the newest first</small>
       </h2>
-      <VintageTable {...{ zone, path }} vintages={vintages.slice(-VINTAGES_SHOWN)} />
+      <VintageTable zone={zone} path={path} vintages={vintages.slice(-VINTAGES_SHOWN)} />
       {older.length > 0 && (
         <details id="older-vintages">
           <summary>{number(older.length)} before these</summary>
-          <VintageTable {...{ zone, path }} vintages={older} />
+          <VintageTable zone={zone} path={path} vintages={older} />
         </details>
       )}
     </section>

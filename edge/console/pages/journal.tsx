@@ -55,7 +55,7 @@ export const Findings: FC<FindingsProps> = ({ findings, pipeline }) => {
         </thead>
         <tbody>
           {[...byRule.values()].map((ofRule, index) => (
-            <Rule {...{ ofRule, index, pipeline }} />
+            <Rule ofRule={ofRule} index={index} pipeline={pipeline} />
           ))}
         </tbody>
       </table>
@@ -92,7 +92,7 @@ const Rule: FC<{
           )}
         </Cell>
       </tr>
-      <Samples {...{ ofRule, index, pipeline, total }} />
+      <Samples ofRule={ofRule} index={index} pipeline={pipeline} total={total} />
     </>
   );
 };
@@ -178,7 +178,7 @@ export const Journal: FC<JournalProps> = ({ events, run, zone }) => (
     ) : (
       <ol class="journal">
         {folded(events).map((alike, index) => (
-          <Entries {...{ alike, index, zone }} />
+          <Entries alike={alike} index={index} zone={zone} />
         ))}
       </ol>
     )}

@@ -193,7 +193,9 @@ const Row: FC<{ glance: PipelineGlance; now: number }> = ({ glance, now }) => {
   const next = ticks.filter((tick) => tick !== null).toSorted()[0];
   const newest = series.reduce((most, line) => Math.max(most, line.newest), -Infinity);
   const cells = partitions.map(({ partition, state, run_id, revised_rows: revised }) => ({
-    ...{ partition, state, revised },
+    partition,
+    state,
+    revised,
     href: run_id ? `/runs/${run_id}` : `${jobPath(job.job)}?partition=${partition}`,
   }));
   return (

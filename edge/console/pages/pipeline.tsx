@@ -102,7 +102,9 @@ export async function pipelineView(parts: IngestParts, name: string, asked: Aske
 
 const cellsOf = (job: string, states: readonly PartitionState[]) =>
   states.map(({ partition, state, run_id, revised_rows: revised }) => ({
-    ...{ partition, state, revised },
+    partition,
+    state,
+    revised,
     href: run_id ? `/runs/${run_id}` : `${jobPath(job)}?partition=${partition}#partition`,
   }));
 

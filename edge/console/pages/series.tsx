@@ -189,8 +189,14 @@ async function symbolView({ api, url, now }: Asking, query: Named): Promise<View
           <a href="/series">Series</a> <a href={seriesPath(library)}>{library}</a>
         </p>
         <h1>{symbol}</h1>
-        <Choices query={query} {...{ shown, instruments, columns, vintages }} />
-        <Chart drawn={drawn} {...{ instrument, column, zone }} />
+        <Choices
+          query={query}
+          shown={shown}
+          instruments={instruments}
+          columns={columns}
+          vintages={vintages}
+        />
+        <Chart drawn={drawn} instrument={instrument} column={column} zone={zone} />
         <Difference drawn={drawn} compare={compare} />
         <Values drawn={drawn} zone={zone} />
         <Triangle

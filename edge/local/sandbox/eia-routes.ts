@@ -44,9 +44,17 @@ const REGION_TYPES: Readonly<Record<RegionType, string>> = {
   TI: "Total interchange",
 };
 const FUEL_NAMES: Readonly<Record<string, string>> = {
-  ...{ BAT: "Battery storage", COL: "Coal", GEO: "Geothermal", NG: "Natural gas", NUC: "Nuclear" },
-  ...{ OIL: "Petroleum", OTH: "Other", PS: "Pumped storage", SUN: "Solar", WAT: "Hydro" },
-  ...{ WND: "Wind" },
+  BAT: "Battery storage",
+  COL: "Coal",
+  GEO: "Geothermal",
+  NG: "Natural gas",
+  NUC: "Nuclear",
+  OIL: "Petroleum",
+  OTH: "Other",
+  PS: "Pumped storage",
+  SUN: "Solar",
+  WAT: "Hydro",
+  WND: "Wind",
 };
 
 /** What the rows of an authority share, one object for each type or fuel. */
@@ -58,8 +66,10 @@ function gridCommon(facet: string, texts: Readonly<Record<string, string>>) {
     if (found) return found;
     const common: Common = {
       names: {
-        ...{ respondent: code, "respondent-name": `${code} (sandbox)` },
-        ...{ [facet]: kind, "type-name": texts[kind] ?? kind },
+        respondent: code,
+        "respondent-name": `${code} (sandbox)`,
+        [facet]: kind,
+        "type-name": texts[kind] ?? kind,
       },
       unit: ["value-units", "megawatthours"],
     };
@@ -126,17 +136,26 @@ interface Calendar {
 }
 
 const daily: Calendar = {
-  ...{ frequency: "daily", dateFormat: "YYYY-MM-DD", characters: 10 },
-  ...{ first: HISTORY_FROM, next: (day) => day + DAY },
+  frequency: "daily",
+  dateFormat: "YYYY-MM-DD",
+  characters: 10,
+  first: HISTORY_FROM,
+  next: (day) => day + DAY,
 };
 const weekly: Calendar = {
-  ...{ frequency: "weekly", dateFormat: "YYYY-MM-DD", characters: 10 },
+  frequency: "weekly",
+  dateFormat: "YYYY-MM-DD",
+  characters: 10,
   // The first Friday.
-  ...{ first: HISTORY_FROM + 5 * DAY, next: (friday) => friday + 7 * DAY },
+  first: HISTORY_FROM + 5 * DAY,
+  next: (friday) => friday + 7 * DAY,
 };
 const monthly: Calendar = {
-  ...{ frequency: "monthly", dateFormat: "YYYY-MM", characters: 7 },
-  ...{ first: HISTORY_FROM, next: (month) => addMonths(month, 1) },
+  frequency: "monthly",
+  dateFormat: "YYYY-MM",
+  characters: 7,
+  first: HISTORY_FROM,
+  next: (month) => addMonths(month, 1),
 };
 /** No report reaches further ahead. */
 const AHEAD_DAYS = 760;

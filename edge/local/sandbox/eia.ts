@@ -115,7 +115,10 @@ function page(
   return {
     response: {
       ...(data.length < total ? { warnings: [{ warning: "incomplete return", description }] } : {}),
-      ...{ total: String(total), dateFormat, frequency, data },
+      total: String(total),
+      dateFormat,
+      frequency,
+      data,
       description: "Sandbox data in the format of the agency's. Not a market's.",
     },
     request: { command: url.pathname, params: Object.fromEntries(url.searchParams) },

@@ -34,7 +34,11 @@ interface Point {
 }
 
 const point = (name: string, type: string, west = 0, houston = 0, south = 0): Point => ({
-  ...{ name, type, west, houston, south },
+  name,
+  type,
+  west,
+  houston,
+  south,
 });
 
 export const POINTS: readonly Point[] = [

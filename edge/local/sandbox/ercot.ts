@@ -116,7 +116,9 @@ function answerRows(report: Report, query: URLSearchParams, now: number): Sandbo
 }
 
 const pageMeta = (totalRecords: number, pageSize: number, currentPage: number, query: object) => ({
-  ...{ totalRecords, pageSize, currentPage },
+  totalRecords,
+  pageSize,
+  currentPage,
   totalPages: Math.ceil(totalRecords / pageSize),
   query: { parameterCount: Object.keys(query).length, parameters: query },
 });

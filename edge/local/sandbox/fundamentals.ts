@@ -70,7 +70,11 @@ interface Stock {
 }
 
 const stock = (mean: number, season: number, stray: number, peak: number, digits = 0): Stock => ({
-  ...{ mean, season, stray, peak, digits },
+  mean,
+  season,
+  stray,
+  peak,
+  digits,
 });
 const PETROLEUM: ReadonlyMap<string, Stock> = new Map([
   ["WCESTUS1", stock(431_000, 0.03, 0.03, 110)],

@@ -144,7 +144,9 @@ async function recordFailure(
   }
   const { waits, delayMs } = next;
   journal.note("warning", waits ? "waits" : "retries", {
-    ...{ code, reason: error.detail, delay_s: Math.round(delayMs / 1_000) },
+    code,
+    reason: error.detail,
+    delay_s: Math.round(delayMs / 1_000),
   });
   await journal.flush();
   parts.log.warning("run_retries", { ...run, delay_ms: delayMs, error: thrown });
@@ -357,8 +359,15 @@ async function commitSeries(
     await keepLease(parts, run);
     const batch = accepted.slice(index, index + SERIES_AT_ONCE);
     const requests = batch.map(({ library, symbol, rows }) => ({
-      ...{ library, symbol, rows, valueColumns: pipeline.valueColumns },
-      ...{ runId, sourceUrl, reconstructed, sandbox, mayRetract },
+      library,
+      symbol,
+      rows,
+      valueColumns: pipeline.valueColumns,
+      runId,
+      sourceUrl,
+      reconstructed,
+      sandbox,
+      mayRetract,
       askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
       sourcePublishedAt: publishedAt ?? null,
     }));

@@ -24,14 +24,22 @@ export async function listJobs({ pipelines, database, clock }: Seen): Promise<Jo
   const now = clock();
   const [states, ticks] = await Promise.all([scheduleStates(database), newestTicks(database)]);
   return pipelines.map(({ job, title, provider, libraries, partitions, schedules }) => ({
-    ...{ job, title, provider, libraries: [...libraries] },
-    ...{ partition_unit: partitions.unit, first_partition: partitions.first },
+    job,
+    title,
+    provider,
+    libraries: [...libraries],
+    partition_unit: partitions.unit,
+    first_partition: partitions.first,
     latest_partition: latestPartition(partitions, now),
     schedules: schedules.map((schedule) => {
       const { name, cron, timeZone, aim } = schedule;
       const next = nextTick(schedule, now);
       return {
-        ...{ schedule: name, job, cron, time_zone: timeZone, aim },
+        schedule: name,
+        job,
+        cron,
+        time_zone: timeZone,
+        aim,
         enabled: states.get(name)?.enabled ?? true,
         next_tick: next === null ? null : iso(next),
         last_tick: ticks.get(name) ?? null,

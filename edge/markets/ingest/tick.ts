@@ -90,8 +90,11 @@ async function fire(parts: IngestParts, { pipeline, schedule, due }: Due, now: n
 }
 
 const newRun = ({ job }: Pipeline, partition: string) => ({
-  ...{ runId: crypto.randomUUID(), job, partition },
-  ...{ trigger: "schedule" as const, reconstructed: false },
+  runId: crypto.randomUUID(),
+  job,
+  partition,
+  trigger: "schedule" as const,
+  reconstructed: false,
 });
 
 type Target = { partition: string } | { skipReason: string };

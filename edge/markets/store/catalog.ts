@@ -112,7 +112,10 @@ export interface PlansQuery extends Pick<PlanQuery, "asOf" | "range"> {
 export async function planReads(database: Database, query: PlansQuery): Promise<(Plan | null)[]> {
   const { series, range, partition = "" } = query;
   const wanted = series.map(({ library, symbol, changedSince, payloadSha256 }, index) => ({
-    ...{ index, library, symbol, since: changedSince ?? null },
+    index,
+    library,
+    symbol,
+    since: changedSince ?? null,
     payload: payloadSha256 ? hex(payloadSha256) : null,
   }));
   const { rows } = await database.execute<{ index: number; plan: Plan }>(

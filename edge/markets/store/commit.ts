@@ -91,9 +91,14 @@ export async function commitAll(
     requests.map((request) => prepare({ ...request, covered, partition })),
   );
   const plans = await planReads(parts.database, {
-    ...{ asOf: Infinity, range: covered, partition },
+    asOf: Infinity,
+    range: covered,
+    partition,
     series: prepared.map(({ request: { library, symbol, askedAtSeq }, payloadSha256 }) => ({
-      ...{ library, symbol, changedSince: askedAtSeq, payloadSha256 },
+      library,
+      symbol,
+      changedSince: askedAtSeq,
+      payloadSha256,
     })),
   });
   return Promise.allSettled(
@@ -141,7 +146,11 @@ interface Attempt {
 function planCommit({ database }: WriterParts, { request, payloadSha256 }: Prepared) {
   const { library, symbol, covered, partition, askedAtSeq } = request;
   return planRead(database, {
-    ...{ library, symbol, asOf: Infinity, range: covered, memo: { partition, payloadSha256 } },
+    library,
+    symbol,
+    asOf: Infinity,
+    range: covered,
+    memo: { partition, payloadSha256 },
     ...(askedAtSeq === undefined ? {} : { changedSince: askedAtSeq }),
   });
 }

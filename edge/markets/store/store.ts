@@ -172,7 +172,11 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
     versions: () => knownVersions(parts, plan, range),
     rows: () => rowsOf(batches()),
     provenance: () => listProvenance(parts.database, { seriesId, seq, ...range }),
-    ...{ valueColumns, seq, asOf: plan.asOf, rowCount, sandbox },
+    valueColumns,
+    seq,
+    asOf: plan.asOf,
+    rowCount,
+    sandbox,
     versionCount: versionsWithin(plan, range),
   };
 }

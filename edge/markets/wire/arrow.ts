@@ -66,7 +66,9 @@ export async function* encodeArrow(
 function arrowData(column: AnswerColumn, type: DataType, length: number): Data {
   if (column.kind === "text" && "codes" in column) {
     return makeData({
-      ...{ type: type as Dictionary<Utf8, Int32>, length, ...validity(column, length) },
+      type: type as Dictionary<Utf8, Int32>,
+      length,
+      ...validity(column, length),
       data: Int32Array.from(column.codes),
       dictionary: makeVector(textData(column.dictionary)),
     });

@@ -101,8 +101,11 @@ function addRoles(app: App<Parts>) {
     }
     allow(caller, workspaceId, "admin");
     const user = await setRole(context.var.service, {
-      ...{ actorId: caller.accountId, accountId: context.req.valid("param").user_id },
-      ...{ workspaceId, role: body.role, visibleIn },
+      actorId: caller.accountId,
+      accountId: context.req.valid("param").user_id,
+      workspaceId,
+      role: body.role,
+      visibleIn,
     });
     const shown = user.workspaces.filter((one) => visibleIn.includes(one.workspace_id));
     return context.json({ ...user, workspaces: shown }, 200);

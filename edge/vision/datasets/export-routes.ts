@@ -41,7 +41,7 @@ export function addExports(app: App<Parts>) {
       "waits for a small one; `download_url` of a larger one answers 409 until it is made.",
     security: bearer,
     request: {
-      ...{ params: jobId },
+      params: jobId,
       body: { content: { "application/json": { schema: Options } }, required: false },
     },
     responses: {

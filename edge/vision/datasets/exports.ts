@@ -46,7 +46,10 @@ export async function startExport(
       subject: subjectOf(id),
       idempotencyKey: subjectOf(id),
       payload: {
-        ...{ export_id: id, format: options.format, manifest, videos },
+        export_id: id,
+        format: options.format,
+        manifest,
+        videos,
         archive: target(keys.archive, "application/zip"),
       },
     },

@@ -130,8 +130,15 @@ export async function importJob(
     return (place && annotationRow(label, place)) ?? [];
   });
   const jobId = await insertJob(database, {
-    ...{ workspaceId, projectId: body.project_id, name: body.name, description: "" },
-    ...{ kind: "import", threshold: 0, resolution: null, fps: null, createdBy: caller.accountId },
+    workspaceId,
+    projectId: body.project_id,
+    name: body.name,
+    description: "",
+    kind: "import",
+    threshold: 0,
+    resolution: null,
+    fps: null,
+    createdBy: caller.accountId,
     settings: { segmenter: null },
     videos: [...frames].map(([videoId, own]) => ({
       videoId,
@@ -244,7 +251,13 @@ function annotationRow(label: Label, { video, frame }: FramePlace): AnnotationIn
   const polygon = label.polygon?.map(scaled) ?? null;
   return {
     id: crypto.randomUUID(),
-    ...{ video: video.id, frame, class: label.class, bbox, polygon },
-    ...{ confidence: null, track: null, duplicate: null },
+    video: video.id,
+    frame,
+    class: label.class,
+    bbox,
+    polygon,
+    confidence: null,
+    track: null,
+    duplicate: null,
   };
 }

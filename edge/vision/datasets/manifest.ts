@@ -107,7 +107,10 @@ export async function writePlan(
   const annotations = annotationsOf(database, placed, { numbers, wanted });
   const chunks = hashed(manifestText({ name, classes }, placed, annotations), hash);
   const { bytes } = await writeObject(bucket, chunks, {
-    ...{ key, bytesMax: MANIFEST_BYTES_MAX, headBytes: 1, typeOf: () => "application/json" },
+    key,
+    bytesMax: MANIFEST_BYTES_MAX,
+    headBytes: 1,
+    typeOf: () => "application/json",
   });
   const sources = new Map(
     placed.map(({ video }) => [video.storage_key, source(video.storage_key, video.bytes)]),

@@ -132,8 +132,13 @@ async function annotationRows(
     for (const [place, found] of detections.entries()) {
       rows.push({
         id: ids[place] as string,
-        ...{ video: videoId, frame, class: found.class_name, bbox: found.bbox },
-        ...{ confidence: found.confidence, track: null, polygon: found.polygon },
+        video: videoId,
+        frame,
+        class: found.class_name,
+        bbox: found.bbox,
+        confidence: found.confidence,
+        track: null,
+        polygon: found.polygon,
         duplicate: found.duplicate_of === null ? null : (ids[found.duplicate_of] ?? null),
       });
     }

@@ -144,7 +144,7 @@ function addEditing(app: App<Parts>) {
       "confidence of 0.05; nothing runs again.",
     security: bearer,
     request: {
-      ...{ params: jobId },
+      params: jobId,
       ...jsonBody(
         z.object({
           name: name().max(200).optional(),
@@ -258,7 +258,7 @@ function addLife(app: App<Parts>) {
       "the class's name when omitted.",
     security: bearer,
     request: {
-      ...{ params: jobId },
+      params: jobId,
       ...jsonBody(z.object({ class: name().max(200), prompt: name().max(200).optional() })),
     },
     responses: {

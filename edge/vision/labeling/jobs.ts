@@ -240,9 +240,15 @@ export async function planJob(parts: Parts, job: JobRow): Promise<void> {
       subject: subjectOf(job.id),
       idempotencyKey: `label:${job.id}:${pass}:${settings.round}:${videoId}:${frames[0]}`,
       payload: {
-        ...{ job_id: job.id, video_id: videoId, pass, round: settings.round },
+        job_id: job.id,
+        video_id: videoId,
+        pass,
+        round: settings.round,
         video: source(video.storage_key, video.bytes),
-        ...{ prompts, frames, resolution: job.resolution, segmenter: settings.segmenter },
+        prompts,
+        frames,
+        resolution: job.resolution,
+        segmenter: settings.segmenter,
         images: frames.map((index) =>
           pass === 0 ? target(keys.frame(index), "image/jpeg") : null,
         ),

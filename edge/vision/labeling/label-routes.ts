@@ -85,7 +85,9 @@ const PreviewBody = z.object({
   frame_ids: z.array(z.string()).min(1).max(PREVIEW_FRAMES_MAX),
   prompts: prompts.optional(),
   exemplars: exemplars.optional(),
-  ...{ threshold, resolution, segmenter: label.segmenter },
+  threshold,
+  resolution,
+  segmenter: label.segmenter,
 });
 const SegmentBody = z.object({
   frame_id: z.string(),
@@ -121,7 +123,7 @@ export function addLabel(app: App<Parts>) {
       "For engineers. Each prompt becomes a class. A prompt that the segmenter has no word for is " +
       "refused before anything starts. With an Idempotency-Key a repeated request starts one job.",
     security: bearer,
-    request: { ...{ body: jsonBody(LabelBody).body }, headers: IdempotencyKey },
+    request: { body: jsonBody(LabelBody).body, headers: IdempotencyKey },
     responses: { 202: accepted, ...labelErrors },
   });
   app.openapi(byText, async (context) => {
@@ -153,7 +155,7 @@ export function addLabel(app: App<Parts>) {
     description:
       "For engineers. The examples are boxes on frames of the workspace, or image crops.",
     security: bearer,
-    request: { ...{ body: jsonBody(ExemplarBody).body }, headers: IdempotencyKey },
+    request: { body: jsonBody(ExemplarBody).body, headers: IdempotencyKey },
     responses: { 202: accepted, ...labelErrors },
   });
   app.openapi(byExemplar, async (context) => {
@@ -222,7 +224,9 @@ function addInteractive(app: App<Parts>) {
     const { video, frames } = await framesOf(parts.database, workspaces, body.frame_ids);
     allow(callerOf(context), video.workspaceId, "annotator");
     const asked: Prompt[] = unique(body.prompts ?? []).map((prompt) => ({
-      ...{ kind: "text", class_name: prompt, text: prompt },
+      kind: "text",
+      class_name: prompt,
+      text: prompt,
     }));
     if (asked.length > 0) await groundAll(parts.database, body.prompts ?? [], body.segmenter);
     if (body.exemplars) {
@@ -232,9 +236,13 @@ function addInteractive(app: App<Parts>) {
     }
     if (asked.length === 0) throw new Failure("invalid_request", "prompts or exemplars: required");
     const payload = {
-      ...{ video_id: video.videoId, video: source(video.storageKey, video.bytes) },
-      ...{ prompts: asked, frames, threshold: body.threshold },
-      ...{ resolution: body.resolution ?? null, segmenter: body.segmenter ?? null },
+      video_id: video.videoId,
+      video: source(video.storageKey, video.bytes),
+      prompts: asked,
+      frames,
+      threshold: body.threshold,
+      resolution: body.resolution ?? null,
+      segmenter: body.segmenter ?? null,
     };
     const task = { kind: "preview" as const, workspaceId: video.workspaceId, payload };
     const found = TASK_KINDS.preview.result.parse(
@@ -248,7 +256,9 @@ function addInteractive(app: App<Parts>) {
       frame_id: frameId(video.videoId, frame_index),
       image,
       annotations: detections.map(({ class_name, bbox, confidence }) => ({
-        ...{ class: class_name, bbox, confidence },
+        class: class_name,
+        bbox,
+        confidence,
       })),
     }));
     return context.json({ previews, segmenter: found.segmenter, warnings: found.warnings }, 200);
@@ -289,8 +299,11 @@ function addInteractive(app: App<Parts>) {
       throw new Failure("invalid_request", `${what}: the frame is ${width} × ${height} pixels`);
     }
     const payload = {
-      ...{ video_id: video.videoId, video: source(video.storageKey, video.bytes) },
-      ...{ frame_index: frames[0] as number, points: body.points, box },
+      video_id: video.videoId,
+      video: source(video.storageKey, video.bytes),
+      frame_index: frames[0] as number,
+      points: body.points,
+      box,
       segmenter: body.segmenter ?? null,
     };
     const task = { kind: "segment" as const, workspaceId: video.workspaceId, payload };
@@ -370,7 +383,11 @@ async function start(parts: Parts, { videos, body, ...job }: Start): Promise<str
     );
   }
   const jobId = await insertJob(parts.database, {
-    ...{ workspaceId, createdBy, classes, kind, projectId: body.project_id },
+    workspaceId,
+    createdBy,
+    classes,
+    kind,
+    projectId: body.project_id,
     name:
       body.name ??
       classes
@@ -378,7 +395,9 @@ async function start(parts: Parts, { videos, body, ...job }: Start): Promise<str
         .join(", ")
         .slice(0, 200),
     description: body.description,
-    ...{ threshold: body.threshold, resolution: body.resolution ?? null, fps: body.fps ?? null },
+    threshold: body.threshold,
+    resolution: body.resolution ?? null,
+    fps: body.fps ?? null,
     settings: { segmenter: body.segmenter ?? null, ...(exemplars ? { exemplars } : {}) },
     videos: sampled,
   });
@@ -442,7 +461,8 @@ async function resolveExemplars(
       if (!bbox) throw new Failure("invalid_request", "exemplars.bbox: lies outside of the frame");
       resolved.push({
         video: source(video.storageKey, video.bytes),
-        ...{ frame_index: frames[0] as number, bbox },
+        frame_index: frames[0] as number,
+        bbox,
       });
     }
   }

@@ -36,7 +36,8 @@ export async function trackJob(
     const tracks: [string, number][] = [];
     for (const { boxes } of rows) {
       const frames = [...Map.groupBy(boxes, ({ frame }) => frame)].map(([frameIndex, own]) => ({
-        ...{ frameIndex, boxes: own },
+        frameIndex,
+        boxes: own,
       }));
       const found = track(frames, { firstId: used + 1 });
       for (const [place, ids] of found.entries()) {

@@ -72,7 +72,10 @@ function addListings(app: App<Parts>) {
   app.openapi(list, async (context) => {
     const { project_id, run_id, alias: called, name } = context.req.valid("query");
     const models = await listModels(context.var.service.database, workspacesOf(callerOf(context)), {
-      ...{ name, projectId: project_id, runId: run_id, called },
+      name,
+      projectId: project_id,
+      runId: run_id,
+      called,
     });
     return context.json(
       models.map((one) => modelRecord(one, originOf(context))),

@@ -111,7 +111,9 @@ export async function receiveWeights(
       else {
         await checkQuota(parts, workspaceId, 1);
         written = await writeObject(bucket, part.chunks, {
-          ...{ key, bytesMax: limits.uploadBytesMax, headBytes: HEAD_BYTES },
+          key,
+          bytesMax: limits.uploadBytesMax,
+          headBytes: HEAD_BYTES,
           typeOf: (head) => {
             format = weightsFormat(head);
             return "application/octet-stream";
@@ -124,7 +126,14 @@ export async function receiveWeights(
     const name = plain("name", told.name ?? filename, NAME_MAX) || filename;
     const dataset = plain("dataset", told.dataset ?? "", DATASET_MAX);
     return await insertWeights(parts, {
-      ...{ id, workspaceId, name, dataset, format, key, bytes: written.bytes, createdBy },
+      id,
+      workspaceId,
+      name,
+      dataset,
+      format,
+      key,
+      bytes: written.bytes,
+      createdBy,
     });
   } catch (thrown) {
     await bucket.delete(key);

@@ -69,7 +69,9 @@ export function addClasses(app: App<Parts>) {
     const found = await classOf(database, job.id, className);
     if (!found) throw unknownClass(className);
     const edit = {
-      ...{ jobId: job.id, actorId: callerOf(context).accountId, kind: "delete-class" },
+      jobId: job.id,
+      actorId: callerOf(context).accountId,
+      kind: "delete-class",
       summary: { class: className, classes: [found] },
     };
     const { changeId, changed } = await deleteAnnotations(database, edit, {

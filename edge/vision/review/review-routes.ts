@@ -303,7 +303,7 @@ function addBulk(app: App<Parts>) {
     description: "Beyond the contract; for annotators. It can be undone as one edit.",
     security: bearer,
     request: {
-      ...{ params: jobId },
+      params: jobId,
       // A filter that is misspelt would name every annotation.
       ...jsonBody(
         z.object({
@@ -320,7 +320,9 @@ function addBulk(app: App<Parts>) {
     const { accepted, filter } = context.req.valid("json");
     const state = REVIEWS.get(accepted) as string;
     const edit = {
-      ...{ jobId: job.id, actorId: callerOf(context).accountId, kind: "review" },
+      jobId: job.id,
+      actorId: callerOf(context).accountId,
+      kind: "review",
       summary: { accepted, filter },
     };
     const where = sql`${matching(filterOf(job, filter))} AND a.review <> ${state}`;

@@ -20,7 +20,9 @@ export async function listClasses(database: Database, job: JobRow): Promise<JobC
       FROM job_class c WHERE c.job_id = ${job.id}::uuid ORDER BY c.number`);
   return rows.map(({ class: name, index, prompt, annotations }) => ({
     class: name,
-    ...{ index, prompt, annotations },
+    index,
+    prompt,
+    annotations,
   }));
 }
 

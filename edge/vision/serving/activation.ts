@@ -15,7 +15,9 @@ export async function warmModel(parts: Parts, model: ModelRow): Promise<void> {
   await runNow(
     parts,
     {
-      ...{ kind: "warm", workspaceId: model.workspaceId, subject: subjectOf(model.modelId) },
+      kind: "warm",
+      workspaceId: model.workspaceId,
+      subject: subjectOf(model.modelId),
       payload: { model: modelSource(model) },
     },
     { timeoutMs: WARM_MS },

@@ -121,7 +121,9 @@ async function predictImage(
   const started = parts.clock();
   try {
     const task = predictTask(model, received, {
-      ...{ fps: null, framesMax: 1, confidence: confidenceMin },
+      fps: null,
+      framesMax: 1,
+      confidence: confidenceMin,
     });
     const twice = { ...task, attemptsMax: ATTEMPTS };
     const done = await runNow<"predict">(parts, twice, { timeoutMs: IMAGE_MS });

@@ -49,7 +49,10 @@ export async function receiveFile(
       const key = `${folderOf(workspaceId)}${crypto.randomUUID()}`;
       const { headBytes, typeOf } = kind;
       const { bytes } = await writeObject(parts.bucket, part.chunks, {
-        ...{ key, bytesMax, headBytes, typeOf },
+        key,
+        bytesMax,
+        headBytes,
+        typeOf,
       });
       received = { key, bytes };
     }
@@ -75,11 +78,15 @@ export const predictTask = (
   { fps, framesMax, confidence }: Wanted,
 ) =>
   ({
-    ...{ kind: "predict" as const, workspaceId: model.workspaceId },
+    kind: "predict" as const,
+    workspaceId: model.workspaceId,
     subject: subjectOf(model.modelId),
     payload: {
-      ...{ model: modelSource(model), video: source(key, bytes) },
-      ...{ fps, frames_max: framesMax, confidence },
+      model: modelSource(model),
+      video: source(key, bytes),
+      fps,
+      frames_max: framesMax,
+      confidence,
     },
   }) satisfies NewTask;
 
@@ -107,8 +114,12 @@ interface PredictionRow extends Record<string, unknown> {
 }
 
 const WIRE_STATES: Readonly<Record<Task["state"], VideoPrediction["status"]>> = {
-  ...{ queued: "queued", running: "running", finished: "completed" },
-  ...{ failed: "failed", cancelled: "failed", revoked: "failed" },
+  queued: "queued",
+  running: "running",
+  finished: "completed",
+  failed: "failed",
+  cancelled: "failed",
+  revoked: "failed",
 };
 
 /** A prediction of the workspaces; fails with `not_found`, also for one that is over for a day. */
@@ -146,7 +157,8 @@ function predictionRecord(row: PredictionRow): VideoPrediction {
     height: result?.height ?? null,
     frames:
       result?.frames.map(({ frame_index, time, predictions }) => ({
-        ...{ frame_index, time },
+        frame_index,
+        time,
         detections: predictions.map((one) => Prediction.parse(one)),
       })) ?? null,
     left_out: result?.left_out ?? null,

@@ -54,7 +54,9 @@ export const presignPart = (
   { uploadId, partNumber, bytes }: { uploadId: string; partNumber: number; bytes: number },
 ): Promise<string> =>
   presign(parts, {
-    ...{ method: "PUT", key, seconds: PART_SECONDS },
+    method: "PUT",
+    key,
+    seconds: PART_SECONDS,
     headers: { "Content-Length": String(bytes) },
     query: { partNumber: String(partNumber), uploadId },
   });

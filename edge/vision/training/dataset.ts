@@ -68,8 +68,12 @@ export async function writeDataset(
   const sides = placed.flatMap((one) => [...one.sides.values()]);
   const train = sides.filter((side) => side === "train").length;
   const dataset = {
-    ...{ manifest: bare(manifest), sha256, sources: videos.map(bare) },
-    ...{ videos: placed.map(({ video }) => video.id), train, val: sides.length - train },
+    manifest: bare(manifest),
+    sha256,
+    sources: videos.map(bare),
+    videos: placed.map(({ video }) => video.id),
+    train,
+    val: sides.length - train,
   };
   return { dataset, classes: plan.classes };
 }

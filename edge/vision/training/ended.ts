@@ -71,7 +71,10 @@ async function endRun(parts: Parts, run: RunRow, task: Task): Promise<void> {
 /** What the task's end means for the run. */
 async function endOf(parts: Parts, run: RunRow, task: Task): Promise<End> {
   const failed = (failure: string, result: Result | null = null): End => ({
-    ...{ move: "fail", failure, result, model: null },
+    move: "fail",
+    failure,
+    result,
+    model: null,
   });
   if (task.state === "failed") return failed(task.errors.at(-1)?.detail ?? "the training failed");
   // A finished task's was checked when it was reported; a cancelled one's may be of any shape.

@@ -17,8 +17,18 @@ export function runData(record: TrainingRun): Record<string, unknown> {
   const { eta_seconds, best_epoch, model_id, best_metrics } = record;
   const best = Object.entries(best_metrics ?? {}).filter(([key]) => !isPerClass(key));
   return {
-    ...{ run_id, status, failure, stop_requested, epoch, epochs, loss, mAP, eta_seconds },
-    ...{ best_epoch, model_id, best_metrics: best_metrics && Object.fromEntries(best) },
+    run_id,
+    status,
+    failure,
+    stop_requested,
+    epoch,
+    epochs,
+    loss,
+    mAP,
+    eta_seconds,
+    best_epoch,
+    model_id,
+    best_metrics: best_metrics && Object.fromEntries(best),
   };
 }
 
@@ -31,8 +41,13 @@ export function epochEvents(
   const whole = Object.fromEntries(all.filter(([key]) => !isPerClass(key)));
   const { mAP50 = null, "mAP50-95": mAP = null } = whole;
   const data = {
-    ...{ epoch, ...more, loss: losses, mAP: { mAP50, "mAP50-95": mAP }, metrics: whole },
-    ...{ learning_rate, seconds },
+    epoch,
+    ...more,
+    loss: losses,
+    mAP: { mAP50, "mAP50-95": mAP },
+    metrics: whole,
+    learning_rate,
+    seconds,
   };
   return [{ type: "epoch", data }, ...perClass(all.filter(([key]) => isPerClass(key)))];
 }
@@ -61,7 +76,8 @@ export const batchEvent = (detail: TrainDetail, epochs: number): NewEvent => ({
   data: {
     current: {
       epoch: Math.min(detail.epoch + 1, epochs),
-      ...{ batch: detail.batch, batches: detail.batches },
+      batch: detail.batch,
+      batches: detail.batches,
     },
     batch_loss: detail.losses,
     learning_rate: detail.learning_rate,

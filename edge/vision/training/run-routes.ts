@@ -296,7 +296,8 @@ function addMarkFailed(app: App<Parts>) {
     await failRun(parts, run, "an administrator marked the run as failed");
     await audit(parts.database, {
       actorId: callerOf(context).accountId,
-      ...{ action: "training.mark-failed", subject: `run:${run.runId}` },
+      action: "training.mark-failed",
+      subject: `run:${run.runId}`,
       detail: { from: run.state },
     });
     return context.json(await again(parts, run), 200);

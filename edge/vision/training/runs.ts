@@ -257,7 +257,11 @@ export async function enqueueRun(parts: Parts, run: RunRow): Promise<void> {
     },
   );
   const payload: TaskPayload<"train"> & { round: number } = {
-    ...{ run_id: runId, name: run.name, round, settings, pretrained },
+    run_id: runId,
+    name: run.name,
+    round,
+    settings,
+    pretrained,
     manifest: source(manifest.key, manifest.bytes),
     videos: sources.map(({ key, bytes }) => source(key, bytes)),
     resume: checkpoint && resumeFrom(checkpoint),

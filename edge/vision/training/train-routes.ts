@@ -78,7 +78,10 @@ function addVariants(app: App<Parts>) {
       listWeights(database, workspaces),
     ]);
     const starting = models.map((one) => ({
-      ...{ model_id: one.modelId, name: one.name, version: one.version, classes: one.classes },
+      model_id: one.modelId,
+      name: one.name,
+      version: one.version,
+      classes: one.classes,
     }));
     const options = { ...trainOptions(), pretrained: { models: starting, weights } };
     return context.json({ variants: variantRecords(), options }, 200);
@@ -121,7 +124,7 @@ function addStart(app: App<Parts>) {
       "nothing of the run. A stopped or failed job counts as finished with what it labeled. On " +
       "success a model is registered. With an Idempotency-Key a repeated request starts one run.",
     security: bearer,
-    request: { ...{ body: jsonBody(TrainBody).body }, headers: IdempotencyKey },
+    request: { body: jsonBody(TrainBody).body, headers: IdempotencyKey },
     responses: {
       202: json("the run; a GPU node does it", z.object({ run_id: z.uuid() })),
       ...bodyErrors,

@@ -140,7 +140,9 @@ function addBegin(app: App<Parts>) {
     const body = context.req.valid("json");
     const project = await findProjectFor(parts, caller, body.project_id, "engineer");
     const once = {
-      ...{ workspaceId: project.workspaceId, route: "POST /uploads", body },
+      workspaceId: project.workspaceId,
+      route: "POST /uploads",
+      body,
       key: context.req.valid("header")["idempotency-key"],
     };
     const answer = await answerOnce(parts, once, async () => {

@@ -169,7 +169,10 @@ async function store(
   const videoId = crypto.randomUUID();
   const key = objectKeys(workspaceId, videoId).source;
   const { bytes, contentType } = await writeObject(parts.bucket, chunks, {
-    ...{ key, bytesMax, headBytes: kind.headBytes, typeOf: kind.typeOf },
+    key,
+    bytesMax,
+    headBytes: kind.headBytes,
+    typeOf: kind.typeOf,
   });
   return { videoId, workspaceId, filename, bytes, contentType };
 }
@@ -191,7 +194,11 @@ async function become(
     placed = await move(parts, file, project.workspaceId, receiving);
     const { videoId, workspaceId, filename, bytes, contentType } = placed;
     return await addVideo(parts, {
-      ...{ videoId, workspaceId, filename, bytes, contentType },
+      videoId,
+      workspaceId,
+      filename,
+      bytes,
+      contentType,
       projectId: project.projectId,
       storageKey: objectKeys(workspaceId, videoId).source,
       source: receiving.kind.source,
@@ -215,7 +222,9 @@ async function move(
   if (!object) throw new Error("a file just stored is not there");
   await writeObject(parts.bucket, object.body as unknown as AsyncIterable<Uint8Array>, {
     key: objectKeys(workspaceId, file.videoId).source,
-    ...{ bytesMax, headBytes: kind.headBytes, typeOf: kind.typeOf },
+    bytesMax,
+    headBytes: kind.headBytes,
+    typeOf: kind.typeOf,
   });
   await discard(parts, file);
   return { ...file, workspaceId };

@@ -173,7 +173,9 @@ function addLink(app: App<Parts>) {
     const body = context.req.valid("json");
     const project = await findProjectFor(parts, caller, body.project_id, "engineer");
     const once = {
-      ...{ workspaceId: project.workspaceId, route: "POST /link-videos", body },
+      workspaceId: project.workspaceId,
+      route: "POST /link-videos",
+      body,
       key: context.req.valid("header")["idempotency-key"],
     };
     const answer = await answerOnce(parts, once, async () => {

@@ -361,7 +361,8 @@ describe("npm run models", () => {
   it("says what is wrong where it cannot go on, without a stack", async () => {
     const nowhere = join(root, "nowhere");
     expect(await run("describe", nowhere, "--kind", "sam2", "--licence", "x")).toMatchObject({
-      ...{ code: 1, text: expect.stringMatching(/no such file or directory/) },
+      code: 1,
+      text: expect.stringMatching(/no such file or directory/),
     });
     expect(await run("install", "http://")).toMatchObject({ code: 1 });
     expect(await run("verify", "--device", "gpu")).toMatchObject({ code: 2 });

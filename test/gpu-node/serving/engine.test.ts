@@ -67,15 +67,39 @@ describe.skipIf(!native)("a detector that was trained", () => {
     const steps = 300;
     const graph = detectorGraph("det26n", CLASSES.length);
     const engine = new native.Engine({
-      ...{ graph, device: "cpu", seed: 3, threads: 1 },
+      graph,
+      device: "cpu",
+      seed: 3,
+      threads: 1,
       training: {
-        ...{ optimizer: "adamw", epochs: steps, batch: 3, imageSize: side, lr0: 0.005, lrf: 0.01 },
-        ...{ cosine: false, momentum: 0.9, weightDecay: 0, warmupEpochs: 0, warmupMomentum: 0.8 },
-        ...{ warmupBiasLr: 0, nominalBatch: 3, clipNorm: 10, emaDecay: 0.9999, emaUpdates: 2000 },
+        optimizer: "adamw",
+        epochs: steps,
+        batch: 3,
+        imageSize: side,
+        lr0: 0.005,
+        lrf: 0.01,
+        cosine: false,
+        momentum: 0.9,
+        weightDecay: 0,
+        warmupEpochs: 0,
+        warmupMomentum: 0.8,
+        warmupBiasLr: 0,
+        nominalBatch: 3,
+        clipNorm: 10,
+        emaDecay: 0.9999,
+        emaUpdates: 2000,
         gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
         augmentation: {
-          ...{ mosaic: 0, mixup: 0, flipLeftRight: 0, flipUpDown: 0, scale: 0, translate: 0 },
-          ...{ rotate: 0, shear: 0, hsv: [0, 0, 0], closeMosaic: 0 },
+          mosaic: 0,
+          mixup: 0,
+          flipLeftRight: 0,
+          flipUpDown: 0,
+          scale: 0,
+          translate: 0,
+          rotate: 0,
+          shear: 0,
+          hsv: [0, 0, 0],
+          closeMosaic: 0,
         },
       },
     });
@@ -91,11 +115,17 @@ describe.skipIf(!native)("a detector that was trained", () => {
       await engine.close();
     }
     const model: ModelSource = {
-      ...{ model_id: "m", variant: "det26n", task: "detection", image_size: side, sha256: "" },
-      ...{ classes: CLASSES, weights: { url: "", key: "", bytes: 0 } },
+      model_id: "m",
+      variant: "det26n",
+      task: "detection",
+      image_size: side,
+      sha256: "",
+      classes: CLASSES,
+      weights: { url: "", key: "", bytes: 0 },
     };
     const predictor = await openPredictor(model, readFileSync(path), {
-      ...{ cpuThreads: 2, device: "cpu" },
+      cpuThreads: 2,
+      device: "cpu",
     });
     try {
       for (const { picture, classIndex, bbox } of scenes) {
@@ -136,7 +166,10 @@ describe.skipIf(!native)("an engine's weights under the runtime that serves", ()
       expect(file.metadata.note).toBe("from the engine");
       const model = deployedModel({ variant, classes: names, task: "detection" }, file);
       const onnx = writeOnnx(model, {
-        ...{ output: "detections", size: [side, side], batch: null, metadata: {} },
+        output: "detections",
+        size: [side, side],
+        batch: null,
+        metadata: {},
       });
       const session = await openSession(onnx, { cpuThreads: 2, device: "cpu" });
       const outputs = await run(session, { images: float(images, [count, 3, side, side]) });

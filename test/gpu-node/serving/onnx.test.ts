@@ -40,7 +40,10 @@ async function look(
   options: Partial<OnnxOptions> = {},
 ) {
   const file = writeOnnx(model, {
-    ...{ output: "raw", size: [height, width], batch: null, metadata: {} },
+    output: "raw",
+    size: [height, width],
+    batch: null,
+    metadata: {},
     ...options,
   });
   const session = await openSession(file, { cpuThreads: 2, device: "cpu" });
@@ -207,7 +210,10 @@ describe("a detector as ONNX", () => {
     const model = modelOf(tensors);
     const metadata = describeModel(
       {
-        ...{ model_id: "m", variant: "det26n", task: "detection", image_size: 320 },
+        model_id: "m",
+        variant: "det26n",
+        task: "detection",
+        image_size: 320,
         classes: CLASSES,
       },
       { run: "r", dataset_sha256: "d", version: "2" },
@@ -219,8 +225,15 @@ describe("a detector as ONNX", () => {
     expect(Number(irVersion)).toBe(8);
     expect(Object.fromEntries(metadataProps.map(({ key, value }) => [key, value]))).toEqual({
       names: '{"0":"disc","1":"square","2":"star"}',
-      ...{ stride: "32", imgsz: "[320,320]", task: "detection", variant: "det26n" },
-      ...{ end2end: "true", model: "m", run: "r", dataset_sha256: "d", version: "2" },
+      stride: "32",
+      imgsz: "[320,320]",
+      task: "detection",
+      variant: "det26n",
+      end2end: "true",
+      model: "m",
+      run: "r",
+      dataset_sha256: "d",
+      version: "2",
     });
     expect(graph?.input?.map(({ name }) => name)).toEqual(["images"]);
     expect(graph?.output?.map(({ name }) => name)).toEqual(["output0"]);
@@ -270,7 +283,9 @@ describe("a weights file", () => {
     return Buffer.concat([length, text, Buffer.alloc(bytes)]);
   }
   const entry = (from: number, to: number, more = {}) => ({
-    ...{ dtype: "F32", shape: [(to - from) / 4], data_offsets: [from, to] },
+    dtype: "F32",
+    shape: [(to - from) / 4],
+    data_offsets: [from, to],
     ...more,
   });
 

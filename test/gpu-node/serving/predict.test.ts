@@ -45,7 +45,10 @@ const model = (more: Parameters<typeof generatedModel>[1] = {}) =>
 const noisePicture = (width: number, height: number) =>
   sharp({
     create: {
-      ...{ width, height, channels: 3, background: "#000" },
+      width,
+      height,
+      channels: 3,
+      background: "#000",
       noise: { type: "gaussian", mean: 128, sigma: 60 },
     },
   });
@@ -181,7 +184,9 @@ describe("predicting on a picture", () => {
     const payload = { model: model(), fps: null, frames_max: 1, confidence: 0.5 };
     for (const junk of [Buffer.from("junk"), Buffer.from([0xff, 0xd8, 0xff, 0xe0, 1, 2, 3])]) {
       expect(await runTask("predict", { ...payload, video: store(junk) }, context)).toMatchObject({
-        ...{ outcome: "failed", code: "unsupported_media", retryable: false },
+        outcome: "failed",
+        code: "unsupported_media",
+        retryable: false,
       });
     }
   });
@@ -326,7 +331,9 @@ describe("weights", () => {
     spoilt.writeUInt8(spoilt.readUInt8(good.length - 1) ^ 1, good.length - 1);
     service.objects.set(asked.weights.key, spoilt);
     expect(await warmed(asked)).toMatchObject({
-      ...{ outcome: "failed", code: "bad_weights", retryable: true },
+      outcome: "failed",
+      code: "bad_weights",
+      retryable: true,
       detail: expect.stringMatching(/sha256 differs/),
     });
     service.objects.set(asked.weights.key, good);
@@ -355,7 +362,9 @@ describe("weights", () => {
     ],
   ])("that %s are refused for good", async (_, more, message) => {
     expect(await warmed(model(more()))).toMatchObject({
-      ...{ outcome: "failed", code: "bad_weights", retryable: false },
+      outcome: "failed",
+      code: "bad_weights",
+      retryable: false,
       detail: expect.stringMatching(message),
     });
   });

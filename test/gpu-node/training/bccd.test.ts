@@ -31,7 +31,10 @@ async function bloodCells(): Promise<TaskPayload<"train"> | null> {
       const key = `ws/a/blood/${id}.jpg`;
       sources.push(service.source(key, readFileSync(file)));
       const annotations = blood.truth.map(({ name, bbox }) => ({
-        ...{ id: crypto.randomUUID(), class_index: CLASSES.indexOf(name), bbox, polygon: null },
+        id: crypto.randomUUID(),
+        class_index: CLASSES.indexOf(name),
+        bbox,
+        polygon: null,
       }));
       const { width, height } = blood.picture;
       const frames = [{ index: 0, split, annotations }];
@@ -40,12 +43,18 @@ async function bloodCells(): Promise<TaskPayload<"train"> | null> {
   }
   const manifest = ExportManifest.parse({ name: "blood cells", classes: CLASSES, videos });
   const settings = TrainSettings.parse({
-    ...{ epochs: Number(EPOCHS), image_size: Number(IMAGE_SIZE), augmentation: "standard" },
+    epochs: Number(EPOCHS),
+    image_size: Number(IMAGE_SIZE),
+    augmentation: "standard",
   });
   return {
-    ...{ run_id: crypto.randomUUID(), name: "blood cells", settings, videos: sources },
+    run_id: crypto.randomUUID(),
+    name: "blood cells",
+    settings,
+    videos: sources,
     manifest: service.source("ws/a/blood.json", Buffer.from(JSON.stringify(manifest))),
-    ...{ pretrained: null, resume: null },
+    pretrained: null,
+    resume: null,
   };
 }
 

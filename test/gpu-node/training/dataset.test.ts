@@ -42,7 +42,10 @@ beforeEach(async () => {
 afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
 const annotation = (bbox: [number, number, number, number], class_index = 0) => ({
-  ...{ id: crypto.randomUUID(), class_index, bbox, polygon: null },
+  id: crypto.randomUUID(),
+  class_index,
+  bbox,
+  polygon: null,
 });
 
 describe("a picture's size", () => {
@@ -129,7 +132,8 @@ describe("preparing", () => {
     const key = "ws/a/videos/clip";
     const source = service.source(key, readFileSync(rectangles()));
     const frame = (index: number, split: "train" | "val") => ({
-      ...{ index, split },
+      index,
+      split,
       annotations: [annotation([10 + 2 * index, 20, 40 + 2 * index, 40])],
     });
     const video = { video_id: "v", filename: "clip.mp4", key, width: 160, height: 120 };
@@ -216,13 +220,19 @@ describe("datasets of before", () => {
 
 describe("what nobody can learn from", () => {
   const frame = (split: "train" | "val", boxes: number) => ({
-    ...{ index: 0, split },
+    index: 0,
+    split,
     annotations: Array.from({ length: boxes }, () => annotation([0, 0, 5, 5])),
   });
   const dataset = (frames: ReturnType<typeof frame>[], classes = ["a"]) => ({
-    ...{ name: "x", classes },
+    name: "x",
+    classes,
     videos: frames.map((one) => ({
-      ...{ video_id: "v", filename: "f", key: "k", width: 9, height: 9 },
+      video_id: "v",
+      filename: "f",
+      key: "k",
+      width: 9,
+      height: 9,
       frames: [one],
     })),
   });

@@ -35,7 +35,12 @@ const epochs = (count: number): RunEpoch[] =>
 const curve = (of: (at: number) => number) =>
   Array.from({ length: 1_000 }, (_, at) => of(at / 999));
 const scores = (classes: number): Scores => ({
-  ...{ precision: 0.8, recall: 0.7, mAP50: 0.75, mAP50_95: 0.5, perClass: [], confidence: 0.4 },
+  precision: 0.8,
+  recall: 0.7,
+  mAP50: 0.75,
+  mAP50_95: 0.5,
+  perClass: [],
+  confidence: 0.4,
   curves: {
     precision: curve((x) => x),
     recall: curve((x) => 1 - x),
@@ -89,8 +94,12 @@ describe("charts", () => {
 
   it("show labels, also of more classes than have room, and none at all", async () => {
     const boxes = Array.from({ length: 300 }, (_, at) => ({
-      ...{ className: at % 50, split: at % 5 ? ("train" as const) : ("val" as const) },
-      ...{ x: (at % 17) / 17, y: (at % 13) / 13, width: 0.1, height: 0.2 },
+      className: at % 50,
+      split: at % 5 ? ("train" as const) : ("val" as const),
+      x: (at % 17) / 17,
+      y: (at % 13) / 13,
+      width: 0.1,
+      height: 0.2,
     }));
     await expectShown(await labelsChart(boxes, names(50)));
     expect((await seen(await labelsChart([], ["only"]))).shades).toBeGreaterThan(5);
@@ -142,7 +151,8 @@ describe("axes", () => {
 describe("sheets", () => {
   const side = 64;
   const sheet = (boxes: Sheet["boxes"] = []): Sheet => ({
-    ...{ side, boxes },
+    side,
+    boxes,
     rgb: new Uint8Array(side * side * 3).fill(200),
   });
 

@@ -25,7 +25,9 @@ afterEach(() => service.close());
 
 const start = (more: Record<string, string> = {}) =>
   startNode({
-    ...{ VANTAGE_URL: service.url, VANTAGE_NODE_TOKEN: service.token, TEST_TRAINING: "1" },
+    VANTAGE_URL: service.url,
+    VANTAGE_NODE_TOKEN: service.token,
+    TEST_TRAINING: "1",
     ...more,
   });
 
@@ -137,8 +139,12 @@ describe.skipIf(!able)("a node that trains", () => {
     await until("it trains", () => (newest(task)?.batch ?? 0) > 0);
     const still = Buffer.from(service.objects.values().next().value as Buffer);
     const frames = service.enqueue("probe", {
-      ...{ video: service.source("p", still), video_id: "v", filename: "a.png", still: true },
-      ...{ pts: service.target("pts"), thumbnail: service.target("t.jpg", "image/jpeg") },
+      video: service.source("p", still),
+      video_id: "v",
+      filename: "a.png",
+      still: true,
+      pts: service.target("pts"),
+      thumbnail: service.target("t.jpg", "image/jpeg"),
     });
     await until("other work is done", () => frames.state === "ended");
     // One training at a time.

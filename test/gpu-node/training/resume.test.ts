@@ -44,7 +44,10 @@ const after = (payload: Payload, at: Checkpoint): Payload => {
 /** What of an epoch does not depend on the clock. */
 const told = (history: readonly RunEpoch[]) =>
   history.map(({ epoch, losses, metrics, learning_rate }) => ({
-    ...{ epoch, losses, metrics, learning_rate },
+    epoch,
+    losses,
+    metrics,
+    learning_rate,
   }));
 const fileOf = (dir: string, { run_id }: Payload, name: string) =>
   join(dir, "training/runs", run_id, "weights", name);
@@ -100,7 +103,8 @@ describe.skipIf(!native)("a run that is stopped while the store takes no checkpo
       if (detail.epoch === 1) cancel();
     });
     expect(resultOf(outcome)).toMatchObject({
-      ...{ stopped: true, checkpoint: null },
+      stopped: true,
+      checkpoint: null,
       model: { weights: { key: expect.any(String) } },
     });
     expect(here.lines().join("\n")).toMatch(/checkpoint could not be handed in: .*403/);

@@ -51,8 +51,16 @@ describe("the optimiser", () => {
 
   it("has the description's other defaults", () => {
     expect(trainingOptions(settings({ epochs: 50 }), shape)).toMatchObject({
-      ...{ lrf: 0.01, cosine: false, weightDecay: 5e-4, warmupEpochs: 3, warmupMomentum: 0.8 },
-      ...{ nominalBatch: 64, clipNorm: 10, emaDecay: 0.9999, emaUpdates: 2_000, batch: 16 },
+      lrf: 0.01,
+      cosine: false,
+      weightDecay: 5e-4,
+      warmupEpochs: 3,
+      warmupMomentum: 0.8,
+      nominalBatch: 64,
+      clipNorm: 10,
+      emaDecay: 0.9999,
+      emaUpdates: 2_000,
+      batch: 16,
       gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
     });
   });
@@ -174,7 +182,10 @@ describe("metrics", () => {
     const whole = { precision: 0.1, recall: Number.NaN, mAP50: 0.3, mAP50_95: 0.4 };
     const evaluation = { ...whole, perClass: [own, null] } as unknown as Evaluation;
     expect(metricsOf(evaluation, ["a/b", "c"])).toEqual({
-      ...{ precision: 0.1, recall: 0, mAP50: 0.3, "mAP50-95": 0.4 },
+      precision: 0.1,
+      recall: 0,
+      mAP50: 0.3,
+      "mAP50-95": 0.4,
       "per_class/a%2Fb/precision": 0.5,
       "per_class/a%2Fb/recall": 0.25,
       "per_class/a%2Fb/mAP50": 0.75,

@@ -74,9 +74,13 @@ async function payloadOf(service: NodeService): Promise<TaskPayload<"train">> {
   const manifest = ExportManifest.parse({ name: "shapes", classes: CLASSES, videos });
   const settings = TrainSettings.parse({ epochs: Number(EPOCHS), image_size: SIDE });
   return {
-    ...{ run_id: crypto.randomUUID(), name: "shapes", settings, videos: sources },
+    run_id: crypto.randomUUID(),
+    name: "shapes",
+    settings,
+    videos: sources,
     manifest: service.source("ws/a/shapes.json", Buffer.from(JSON.stringify(manifest))),
-    ...{ pretrained: null, resume: null },
+    pretrained: null,
+    resume: null,
   };
 }
 

@@ -31,7 +31,8 @@ describe.skipIf(!native)("a training", { timeout: 120_000 }, () => {
     const { payload } = await drawnDataset(service, { epochs: 2 }, few);
     const result = await here.finish(payload);
     expect(result).toMatchObject({
-      ...{ stopped: false, checkpoint: null },
+      stopped: false,
+      checkpoint: null,
       resolved: { batch_size: 4, optimizer: "adamw", train_images: 6, val_images: 3 },
     });
     expect(result.history.map(({ epoch }) => epoch)).toEqual([1, 2]);
@@ -58,7 +59,9 @@ describe.skipIf(!native)("a training", { timeout: 120_000 }, () => {
     ]);
     const written = result.artifacts.find(({ name }) => name === "args.json");
     expect(JSON.parse(object(written?.key ?? "").toString())).toMatchObject({
-      ...{ run_id: payload.run_id, settings: payload.settings, resolved: result.resolved },
+      run_id: payload.run_id,
+      settings: payload.settings,
+      resolved: result.resolved,
       options: { optimizer: "adamw", augmentation: { mosaic: 1 } },
       dataset: { classes: ["disc", "square"], images: { train: 6, val: 3 } },
       machine: { torch: expect.stringMatching(/^\d/), threads: expect.any(Number) },
@@ -241,7 +244,10 @@ describe.skipIf(!native)("weights that overflow", { timeout: 120_000 }, () => {
     const { payload } = await drawnDataset(service, { epochs: 6, batch_size: 1 }, few);
     const graph = detectorGraph("det26n", 2);
     const engine = new (native as NonNullable<typeof native>).Engine({
-      ...{ graph, device: "cpu", seed: 0, threads: 1 },
+      graph,
+      device: "cpu",
+      seed: 0,
+      threads: 1,
     });
     const here = machine(service);
     const path = join(here.dir, "huge.safetensors");

@@ -20,11 +20,25 @@ beforeEach(async () => {
 afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
 const state = RunState.parse({
-  ...{ run_id: "a-run", dataset_sha256: "x", classes: ["a"], variant: "det26n" },
-  ...{ epoch: 1, batch: 0, learning_rate: 0.01, history: [], best: null, line: 3 },
+  run_id: "a-run",
+  dataset_sha256: "x",
+  classes: ["a"],
+  variant: "det26n",
+  epoch: 1,
+  batch: 0,
+  learning_rate: 0.01,
+  history: [],
+  best: null,
+  line: 3,
   resolved: {
-    ...{ device: "CPU", precision: "fp32", batch_size: 2, optimizer: "adamw" },
-    ...{ learning_rate: 0.01, train_images: 4, val_images: 2, pretrained: null },
+    device: "CPU",
+    precision: "fp32",
+    batch_size: 2,
+    optimizer: "adamw",
+    learning_rate: 0.01,
+    train_images: 4,
+    val_images: 2,
+    pretrained: null,
   },
 });
 
@@ -65,7 +79,10 @@ describe("a checkpoint that does not arrive", () => {
 describe("a history", () => {
   const rows = (epochs: number, classes: number): RunEpoch[] =>
     Array.from({ length: epochs }, (_, at) => ({
-      ...{ epoch: at + 1, losses: { box: 1, cls: 1, dfl: 1 }, learning_rate: 0.01, seconds: 1 },
+      epoch: at + 1,
+      losses: { box: 1, cls: 1, dfl: 1 },
+      learning_rate: 0.01,
+      seconds: 1,
       metrics: Object.fromEntries([
         ["mAP50", 0.5],
         ...Array.from({ length: classes }, (_, own) => [`per_class/${own}/mAP50`, 0.5] as const),

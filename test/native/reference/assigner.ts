@@ -64,7 +64,8 @@ export function assign(outlook: Outlook, truths: readonly Truth[], choice: Choic
         .slice(0, choice.kept);
       const most = (of: "metric" | "overlap") => Math.max(...own.map((claim) => claim[of]));
       return own.map(({ anchor, metric }) => ({
-        ...{ anchor, truth },
+        anchor,
+        truth,
         target: (metric / (most("metric") + LEAST_METRIC)) * most("overlap"),
       }));
     })

@@ -31,7 +31,15 @@ export function convolution(
     Math.floor((side + 2 * Math.floor(kernel / 2) - kernel) / step) + 1;
   const [rows, columns] = [sized(height), sized(width)];
   const geometry: Geometry = {
-    ...{ batch, height, width, rows, columns, kernel, step, channels, channelsAll },
+    batch,
+    height,
+    width,
+    rows,
+    columns,
+    kernel,
+    step,
+    channels,
+    channelsAll,
   };
   const cells = batch * rows * columns;
   const taps = channels * kernel * kernel;

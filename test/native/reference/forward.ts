@@ -52,7 +52,9 @@ export function forward(
   const at = (node: number) => outputs[node] as Tensor;
   for (const node of graph.nodes) outputs.push(run(node, at, { state, images, training }));
   const branch = ({ box, cls, mask }: HeadBranch): BranchMaps => ({
-    ...{ box: box.map(at), cls: cls.map(at), ...(mask && { mask: mask.map(at) }) },
+    box: box.map(at),
+    cls: cls.map(at),
+    ...(mask && { mask: mask.map(at) }),
   });
   return {
     ...(graph.o2m && { o2m: branch(graph.o2m) }),
@@ -107,8 +109,10 @@ function convolve(
   let out = convolution(x, part("weight"), bias, { step, groups });
   if (normalized) {
     const norm = {
-      ...{ weight: part("norm.weight"), bias: part("norm.bias") },
-      ...{ mean: part("norm.mean"), variance: part("norm.variance") },
+      weight: part("norm.weight"),
+      bias: part("norm.bias"),
+      mean: part("norm.mean"),
+      variance: part("norm.variance"),
     };
     out = batchNorm(out, norm, training);
     const { values: batches } = part("norm.batches");

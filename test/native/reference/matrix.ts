@@ -17,10 +17,16 @@ export interface Extent {
 }
 
 export const rowMajor = (values: Float64Array, columns: number, at = 0): View => ({
-  ...{ values, at, row: columns, column: 1 },
+  values,
+  at,
+  row: columns,
+  column: 1,
 });
 export const transposed = ({ values, at, row, column }: View): View => ({
-  ...{ values, at, row: column, column: row },
+  values,
+  at,
+  row: column,
+  column: row,
 });
 
 /** Adds a · b to `out`. With `lower`, only panels that touch the lower triangle are worked out. */

@@ -70,7 +70,9 @@ export class Optimizer {
     this.#slots = [...state]
       .filter(([, { learns }]) => learns)
       .map(([name, tensor]) => ({
-        ...{ name, tensor, first: new Float64Array(tensor.values.length) },
+        name,
+        tensor,
+        first: new Float64Array(tensor.values.length),
         second: new Float64Array(tensor.values.length),
       }));
   }
@@ -177,7 +179,9 @@ export function orthogonal(matrix: Float64Array, rows: number, columns: number):
     const factor = gram.map((value, at) => b * value + c * (cubed[at] as number));
     const next = x.map((value) => a * value);
     multiplyAdd(rowMajor(factor, m), rowMajor(x, n), rowMajor(next, n), {
-      ...{ rows: m, inner: m, columns: n },
+      rows: m,
+      inner: m,
+      columns: n,
     });
     x = next;
   }

@@ -56,10 +56,20 @@ export async function withTwin<Result>(
 
 /** A recipe as the engine takes it: without any augmentation. */
 export const trainingOf = (recipe: Recipe, imageSize: number): TrainingOptions => ({
-  ...{ ...recipe, imageSize, gains: { box: 7.5, cls: 0.5, dfl: 1.5 } },
+  ...recipe,
+  imageSize,
+  gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
   augmentation: {
-    ...{ mosaic: 0, mixup: 0, flipLeftRight: 0, flipUpDown: 0, scale: 0, translate: 0, rotate: 0 },
-    ...{ shear: 0, hsv: [0, 0, 0], closeMosaic: 0 },
+    mosaic: 0,
+    mixup: 0,
+    flipLeftRight: 0,
+    flipUpDown: 0,
+    scale: 0,
+    translate: 0,
+    rotate: 0,
+    shear: 0,
+    hsv: [0, 0, 0],
+    closeMosaic: 0,
   },
 });
 

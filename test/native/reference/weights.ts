@@ -74,7 +74,9 @@ export function writeWeights(path: string, graph: DetectorGraph, weights: Weight
   writeSafetensors(
     path,
     stateTensors(graph).map(({ name, shape }) => ({
-      ...{ name, shape, values: weights.get(name) as Float32Array },
+      name,
+      shape,
+      values: weights.get(name) as Float32Array,
     })),
   );
 }

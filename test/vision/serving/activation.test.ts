@@ -74,7 +74,10 @@ const code = async (response: Response) => [
 const opened: Script = { warm: () => ({ seconds: 0.1 }) };
 const spoilt: Script = {
   warm: () => ({
-    ...{ outcome: "failed", code: "bad_weights", detail: "the weights lack a", retryable: false },
+    outcome: "failed",
+    code: "bad_weights",
+    detail: "the weights lack a",
+    retryable: false,
   }),
 };
 
@@ -90,7 +93,9 @@ describe("activating", () => {
     expect(await code(refused)).toEqual([503, "no_node"]);
     expect(await active()).toEqual([]);
     expect(await status()).toMatchObject({
-      ...{ health: "no_model", active_model: null, warm_up: "cold" },
+      health: "no_model",
+      active_model: null,
+      warm_up: "cold",
       nodes: { able: 0, warm: 0 },
     });
     expect(await viewer.refused("GET", "/serve/classes")).toEqual([409, "state_conflict"]);
@@ -130,7 +135,9 @@ describe("activating", () => {
     const refused = await working(spoilt, () => activate(first));
     expect(refused.status).toBe(502);
     expect(await refused.json()).toMatchObject({
-      ...{ code: "task_failed", detail: "the weights lack a", node_code: "bad_weights" },
+      code: "task_failed",
+      detail: "the weights lack a",
+      node_code: "bad_weights",
     });
     expect(await active()).toEqual([second.model_id]);
     expect(await moves()).toHaveLength(2);
@@ -170,7 +177,10 @@ describe("activating", () => {
     expect((await working(opened, rollback)).status).toBe(200);
     expect(await active()).toEqual([before]);
     expect((await moves()).at(-1)).toEqual({
-      ...{ from: now, to: before, back: true, actor: engineer.id },
+      from: now,
+      to: before,
+      back: true,
+      actor: engineer.id,
     });
   });
 });
@@ -183,7 +193,10 @@ describe("the status", () => {
     const [modelId = ""] = await active();
     await beat([]);
     expect(await status()).toMatchObject({
-      ...{ health: "ok", warm_up: "cold", failure: null, nodes: { able: 1, warm: 0 } },
+      health: "ok",
+      warm_up: "cold",
+      failure: null,
+      nodes: { able: 1, warm: 0 },
       active_model: { model_id: modelId, classes: ["disc", "square", "star"], image_size: 96 },
     });
     await beat([modelId, ABSENT]);

@@ -75,15 +75,23 @@ const finding =
   (task) => {
     asked.push(TASK_KINDS.predict.payload.parse(task.payload));
     return {
-      ...{ width: 640, height: 480, left_out: 2, seconds: 0.1 },
+      width: 640,
+      height: 480,
+      left_out: 2,
+      seconds: 0.1,
       frames: Array.from({ length: frames }, (_, index) => ({
-        ...{ frame_index: index, time: index / 2, predictions: index === 1 ? [] : FOUND },
+        frame_index: index,
+        time: index / 2,
+        predictions: index === 1 ? [] : FOUND,
       })),
     };
   };
 
 const failing = (code: string, detail: string) => () => ({
-  ...{ outcome: "failed" as const, code, detail, retryable: false },
+  outcome: "failed" as const,
+  code,
+  detail,
+  retryable: false,
 });
 
 /** Sends a request while the node works as the script says. */
@@ -120,7 +128,9 @@ describe("POST /predict/image", () => {
     expect(await working(script, () => predict("", picture(content)))).toEqual(FOUND);
     expect(bytes).toEqual(content);
     expect(asked[0]).toMatchObject({
-      ...{ confidence: 0.25, fps: null, frames_max: 1 },
+      confidence: 0.25,
+      fps: null,
+      frames_max: 1,
       model: {
         model_id: model.model_id,
         classes: model.classes,
@@ -220,8 +230,14 @@ describe("POST /predict/video", () => {
     );
     const predicted = VideoPrediction.parse(answer);
     expect(predicted).toMatchObject({
-      ...{ status: "completed", failure: null, model_id: model.model_id, width: 640, height: 480 },
-      ...{ frames_done: 3, frames_total: 3, left_out: 2 },
+      status: "completed",
+      failure: null,
+      model_id: model.model_id,
+      width: 640,
+      height: 480,
+      frames_done: 3,
+      frames_total: 3,
+      left_out: 2,
       frames: [
         { frame_index: 0, time: 0, detections: FOUND },
         { frame_index: 1, time: 0.5, detections: [] },
@@ -262,7 +278,10 @@ describe("POST /predict/video", () => {
     const progress = { fence: task.fence, done: 5, total: 300, detail: {} };
     await node.api.ok("POST", `/node/tasks/${task.task_id}/progress`, progress);
     expect(await viewer.ok("GET", path)).toMatchObject({
-      ...{ status: "running", frames_done: 5, frames_total: 300, frames: null },
+      status: "running",
+      frames_done: 5,
+      frames_total: 300,
+      frames: null,
     });
     expect((task.payload as TaskPayload<"predict">).frames_max).toBe(300);
     const result = (await finding(1)(task)) as Record<string, unknown>;
@@ -284,7 +303,9 @@ describe("POST /predict/video", () => {
     node.script = { predict: broken };
     await node.work();
     expect(await viewer.ok("GET", `/predict/video/${later.prediction_id}`)).toMatchObject({
-      ...{ status: "failed", failure: "the video cannot be decoded", frames: null },
+      status: "failed",
+      failure: "the video cannot be decoded",
+      frames: null,
     });
     expect(await stored()).toEqual([]);
   });

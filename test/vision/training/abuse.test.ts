@@ -218,7 +218,8 @@ describe("GET /train/dataset-stats/{job_id} of a single video", () => {
     const frames = manifest.videos.flatMap((video) => video.frames);
     expect(frames.length).toBeLessThan(60);
     expect(report).toMatchObject({
-      ...{ total_frames: frames.length, annotated_frames: frames.length },
+      total_frames: frames.length,
+      annotated_frames: frames.length,
       total_annotations: frames.flatMap(({ annotations }) => annotations).length,
       class_balance: [{ class: "cell", count: frames.length, annotated_frames: frames.length }],
     });

@@ -178,7 +178,8 @@ describe("resume", () => {
     await resume(runId);
     const next = await w.claimed(w.rival);
     const late = await w.node.api.send("POST", `/node/tasks/${task.task_id}/finish`, {
-      ...{ fence: task.fence, outcome: { outcome: "revoked", exited: true } },
+      fence: task.fence,
+      outcome: { outcome: "revoked", exited: true },
     });
     expect(late.status).toBe(200);
     expect((await w.run(runId)).status).toBe("queued");
@@ -214,7 +215,11 @@ describe("POST /admin/training/{run_id}/mark-failed", () => {
   });
 
   const lateResult = async () => ({
-    ...{ stopped: false, history: [], resolved: null, model: null, checkpoint: null },
+    stopped: false,
+    history: [],
+    resolved: null,
+    model: null,
+    checkpoint: null,
     artifacts: [],
   });
 

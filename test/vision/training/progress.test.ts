@@ -28,7 +28,8 @@ const end = async (runId: string, task: TrainTask) => {
 };
 const checkpoint = async (task: TrainTask, at: number, batch = 0) => ({
   ...(await w.stored(task, "checkpoint.bin")),
-  ...{ epoch: at, batch },
+  epoch: at,
+  batch,
 });
 
 describe("progress", () => {
@@ -40,14 +41,23 @@ describe("progress", () => {
     await told(task, { ...two, recent: [epoch(1)] });
     await told(task, { epoch: 1, batch: 1, eta_seconds: 999, losses: { ...losses, box: 9 } });
     expect(await w.run(runId)).toMatchObject({
-      ...{ status: "running", epoch: 1, epochs: 10, loss: losses, eta_seconds: 60 },
-      ...{ resolved: RESOLVED, mAP: { mAP50: 0.2, "mAP50-95": 0.1 }, best_epoch: 1 },
+      status: "running",
+      epoch: 1,
+      epochs: 10,
+      loss: losses,
+      eta_seconds: 60,
+      resolved: RESOLVED,
+      mAP: { mAP50: 0.2, "mAP50-95": 0.1 },
+      best_epoch: 1,
     });
     const started = (await w.run(runId)).started_at;
     await told(task, { epoch: 4, recent: [epoch(3, 0.1), epoch(2, 0.9)] });
     await told(task, { epoch: 4, recent: [epoch(2, 0.9), epoch(3, 0.1), epoch(3, 0.1)] });
     expect(await w.run(runId)).toMatchObject({
-      ...{ epoch: 3, best_epoch: 2, started_at: started, best_metrics: { "mAP50-95": 0.9 } },
+      epoch: 3,
+      best_epoch: 2,
+      started_at: started,
+      best_metrics: { "mAP50-95": 0.9 },
     });
     const epochs = await w.admin.ok<RunEpoch[]>("GET", `/train/${runId}/epochs`);
     expect(epochs.map((one) => one.epoch)).toEqual([1, 2, 3]);
@@ -147,7 +157,8 @@ describe("checkpoints", () => {
     await w.world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
     const again = await w.claimed(w.rival);
     expect(again.train.resume).toMatchObject({
-      ...{ at: two, checkpoint: { key: two.key, bytes: two.bytes } },
+      at: two,
+      checkpoint: { key: two.key, bytes: two.bytes },
     });
     expect((await fetch(again.train.resume?.checkpoint.url ?? "")).status).toBe(200);
     // The first node wakes late: nothing that it says is taken.

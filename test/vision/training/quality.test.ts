@@ -36,8 +36,12 @@ describe("recommended settings", () => {
   ])("of %i annotated frames: %s, %s, %i epochs", (annotatedFrames, variant, preset, epochs) => {
     const { recommended } = report({ annotatedFrames });
     expect(recommended).toEqual({
-      ...{ job_id: JOB, variant, epochs, augmentation: preset },
-      ...{ batch_size: null, image_size: 640 },
+      job_id: JOB,
+      variant,
+      epochs,
+      augmentation: preset,
+      batch_size: null,
+      image_size: 640,
     });
     expect(TrainSettings.parse(recommended)).toMatchObject({ variant, epochs });
   });
@@ -64,7 +68,10 @@ describe("class balance", () => {
   it("is sorted by frequency, with shares, and equals keep their order", () => {
     const given = report({ classes: [classOf("a", 10), classOf("b", 70), classOf("c", 10)] });
     expect(given).toMatchObject({
-      ...{ total_annotations: 90, class_count: 3, annotated_frames: 500, total_frames: 600 },
+      total_annotations: 90,
+      class_count: 3,
+      annotated_frames: 500,
+      total_frames: 600,
       imbalance_ratio: 7,
     });
     expect(given.class_balance.map((one) => [one.class, one.count])).toEqual([

@@ -68,7 +68,11 @@ const rollback = (name: ModelName = "production") =>
   });
 const move = (name: ModelName, index: number | null, more: object = {}) =>
   moveName(parts, {
-    ...{ workspaceId, name, modelId: index === null ? null : at(index), actorId: null, ...more },
+    workspaceId,
+    name,
+    modelId: index === null ? null : at(index),
+    actorId: null,
+    ...more,
   });
 const named = async (name: ModelName) =>
   (await namedModel(parts.database, workspaceId, name))?.modelId ?? null;
@@ -82,7 +86,10 @@ describe("promote", () => {
     await promote(0, "canary");
     const second = await promote(1);
     expect(second.move).toMatchObject({
-      ...{ name: "production", from_model_id: at(0), to_model_id: at(1), rollback_of: null },
+      name: "production",
+      from_model_id: at(0),
+      to_model_id: at(1),
+      rollback_of: null,
       actor_id: engineer.id,
     });
     expect((await promote(1)).move).toBeNull();
@@ -126,7 +133,9 @@ describe("rollback", () => {
     const moves = (await log("production")).toReversed();
     const back = await rollback();
     expect(back.move).toMatchObject({
-      ...{ from_model_id: at(3), to_model_id: at(2), rollback_of: moves[3]?.move_id },
+      from_model_id: at(3),
+      to_model_id: at(2),
+      rollback_of: moves[3]?.move_id,
     });
     expect((await rollback()).model.model_id).toBe(at(1));
     await promote(4);
@@ -177,11 +186,17 @@ describe("rollback", () => {
     await move("staging", 0);
     await move("staging", 1);
     const { modelId, from, rollbackOf } = await stepBack(parts.database, {
-      ...{ workspaceId, name: "staging" },
+      workspaceId,
+      name: "staging",
     });
     await move("staging", 2);
     const late = moveName(parts, {
-      ...{ workspaceId, name: "staging", modelId, from, rollbackOf, actorId: null },
+      workspaceId,
+      name: "staging",
+      modelId,
+      from,
+      rollbackOf,
+      actorId: null,
     });
     await expect(late).rejects.toMatchObject({ code: "state_conflict" });
     expect(await named("staging")).toBe(at(2));
@@ -247,7 +262,10 @@ describe("moves at once", () => {
 
   it("do not name a model of another workspace", async () => {
     const stranger = moveName(parts, {
-      ...{ workspaceId, name: "canary", modelId: crypto.randomUUID(), actorId: null },
+      workspaceId,
+      name: "canary",
+      modelId: crypto.randomUUID(),
+      actorId: null,
     });
     await expect(stranger).rejects.toMatchObject({ code: "not_found" });
     expect(await log("canary")).toEqual([]);

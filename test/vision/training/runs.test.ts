@@ -60,8 +60,13 @@ describe("GET /train/dataset-stats/{job_id}", () => {
   it("counts what a run learns from, and recommends what runs as it stands", async () => {
     const report = await reportOf(w.jobId);
     expect(report).toMatchObject({
-      ...{ annotated_frames: 10, total_frames: 10, total_annotations: 10, class_count: 1 },
-      ...{ imbalance_ratio: 1, small_object_share: 0, not_trainable: null },
+      annotated_frames: 10,
+      total_frames: 10,
+      total_annotations: 10,
+      class_count: 1,
+      imbalance_ratio: 1,
+      small_object_share: 0,
+      not_trainable: null,
       recommended: { variant: "det26n", augmentation: "aggressive", epochs: 150 },
     });
     const { run_id: id } = await w.admin.ok<{ run_id: string }>(
@@ -98,7 +103,8 @@ describe("GET /train/dataset-stats/{job_id}", () => {
       total_frames: frames.length,
       annotated_frames: frames.filter((frame) => frame.annotations.length > 0).length,
       total_annotations: annotations.length,
-      ...{ imbalance_ratio: 6 / 5, class_count: 3 },
+      imbalance_ratio: 6 / 5,
+      class_count: 3,
     });
     expect(report).toMatchObject({ total_frames: 6, annotated_frames: 5, total_annotations: 11 });
     // 5 % by 5 % of the frame is small, exactly 1 % is not.
@@ -125,15 +131,29 @@ describe("GET /train/dataset-stats/{job_id}", () => {
 describe("POST /train", () => {
   it("writes the dataset down, and no later edit of the job changes it", async () => {
     const response = await w.admin.send("POST", "/train", {
-      ...{ job_id: w.jobId, variant: "det26n", epochs: 3, image_size: 320, batch_size: 4 },
-      ...{ name: "Cells", val_share: 0.5, seed: 7 },
+      job_id: w.jobId,
+      variant: "det26n",
+      epochs: 3,
+      image_size: 320,
+      batch_size: 4,
+      name: "Cells",
+      val_share: 0.5,
+      seed: 7,
     });
     expect(response.status).toBe(202);
     const { run_id: runId } = (await response.json()) as { run_id: string };
     const run = await w.run(runId);
     expect(run).toMatchObject({
-      ...{ status: "queued", name: "Cells", epoch: 0, epochs: 3, loss: null, mAP: null },
-      ...{ classes: ["cell"], job_id: w.jobId, project_id: w.projectId, model_id: null },
+      status: "queued",
+      name: "Cells",
+      epoch: 0,
+      epochs: 3,
+      loss: null,
+      mAP: null,
+      classes: ["cell"],
+      job_id: w.jobId,
+      project_id: w.projectId,
+      model_id: null,
     });
     const { items } = await w.admin.ok<{ items: { annotation_id: string }[] }>(
       ...(["GET", `/jobs/${w.jobId}/annotations`] as const),
@@ -150,7 +170,10 @@ describe("POST /train", () => {
     const count = manifest.videos.flatMap(({ frames }) => frames.flatMap((one) => one.annotations));
     expect(count).toHaveLength(10);
     expect(task.train).toMatchObject({
-      ...{ run_id: runId, name: "Cells", pretrained: null, resume: null },
+      run_id: runId,
+      name: "Cells",
+      pretrained: null,
+      resume: null,
       settings: { epochs: 3, image_size: 320, batch_size: 4, seed: 7, optimizer: "auto" },
     });
     expect(task.train.videos).toHaveLength(2);
@@ -187,7 +210,10 @@ describe("POST /train", () => {
   it("waits for a job's end, and takes one that was stopped halfway", async () => {
     const id = await w.video("late.mp4");
     const { job_id: jobId } = await w.admin.ok<{ job_id: string }>("POST", "/label", {
-      ...{ project_id: w.projectId, video_ids: [id], prompts: ["person"], threshold: 0.5 },
+      project_id: w.projectId,
+      video_ids: [id],
+      prompts: ["person"],
+      threshold: 0.5,
     });
     const body = { job_id: jobId };
     expect(await w.admin.refused("POST", "/train", body)).toEqual([409, "state_conflict"]);
@@ -225,16 +251,28 @@ describe("a run that succeeds", () => {
     expect((await w.finish(task, outcome)).status).toBe(200);
     const run = await w.run(runId);
     expect(run).toMatchObject({
-      ...{ status: "completed", epoch: 3, best_epoch: 2, best_metrics: epoch(2, 0.6).metrics },
-      ...{ resolved: RESOLVED, eta_seconds: null, failure: null },
+      status: "completed",
+      epoch: 3,
+      best_epoch: 2,
+      best_metrics: epoch(2, 0.6).metrics,
+      resolved: RESOLVED,
+      eta_seconds: null,
+      failure: null,
       mAP: { mAP50: 0.6, "mAP50-95": 0.5 },
     });
     expect(run.best_metrics?.["per_class/cell/recall"]).toBe(0.6);
     const models = await w.admin.ok<Model[]>("GET", `/models?run_id=${runId}`);
     expect(models.map((one) => Model.parse(one))).toMatchObject([
       {
-        ...{ model_id: run.model_id, name: "Best", version: 1, variant: "det26n", parameters: 7 },
-        ...{ metrics: epoch(2, 0.6).metrics, classes: ["cell"], aliases: [], active: false },
+        model_id: run.model_id,
+        name: "Best",
+        version: 1,
+        variant: "det26n",
+        parameters: 7,
+        metrics: epoch(2, 0.6).metrics,
+        classes: ["cell"],
+        aliases: [],
+        active: false,
       },
     ]);
     const epochs = (await w.admin.ok<unknown[]>("GET", `/train/${runId}/epochs`)).map((one) =>
@@ -271,12 +309,10 @@ describe("a run that succeeds", () => {
     await Promise.all(
       results.map(async ({ weights, by, task }) => {
         const model = {
-          ...{
-            weights: { ...weights, sha256: "cd".repeat(32) },
-            parameters: 1,
-            epoch: 1,
-            metrics: {},
-          },
+          weights: { ...weights, sha256: "cd".repeat(32) },
+          parameters: 1,
+          epoch: 1,
+          metrics: {},
         };
         const result = { stopped: false, history: [], resolved: null, model, checkpoint: null };
         const outcome = { outcome: "finished" as const, result: { ...result, artifacts: [] } };

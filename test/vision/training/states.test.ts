@@ -13,7 +13,10 @@ const ALLOWED: Record<Move, readonly (typeof RUN_STATES)[number][]> = {
   resume: ["stopped", "failed"],
 };
 const LEADS: Record<Move, (typeof RUN_STATES)[number]> = {
-  ...{ begin: "running", complete: "completed", fail: "failed", stop: "stopped" },
+  begin: "running",
+  complete: "completed",
+  fail: "failed",
+  stop: "stopped",
   resume: "queued",
 };
 

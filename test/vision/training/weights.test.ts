@@ -45,7 +45,10 @@ describe("weights", () => {
     expect(sent.status).toBe(201);
     const weights = WeightsFile.parse(await sent.json());
     expect(weights).toMatchObject({
-      ...{ name: "Mine", dataset: "Cells of 2025", format: "safetensors", bytes: 100 },
+      name: "Mine",
+      dataset: "Cells of 2025",
+      format: "safetensors",
+      bytes: 100,
     });
     const path = `/train/weights/${weights.weights_id}`;
     expect(await w.admin.ok("GET", path)).toEqual(weights);

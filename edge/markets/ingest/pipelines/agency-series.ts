@@ -28,7 +28,9 @@ export interface AgencyRow extends EiaRow {
 }
 
 export const agencySeries = (id: string, unit: string, name = id.toLowerCase()): AgencySeries => ({
-  ...{ id, name, unit },
+  id,
+  name,
+  unit,
 });
 
 /** Reads routes one after the other; `seriesOf` makes series of all their rows. */
@@ -65,7 +67,8 @@ export const asSymbols = (
   group = library,
 ): FetchedSeries[] =>
   [...Map.groupBy(rows, ({ series }) => series.name)].map(([name, own]) => ({
-    ...{ library, symbol: name },
+    library,
+    symbol: name,
     rows: own.map((row) => rowOf(row, `${group}.${name}`)),
   }));
 
@@ -80,13 +83,16 @@ export const asReport = (
     ? []
     : [
         {
-          ...{ library, symbol },
+          library,
+          symbol,
           rows: rows.map((row) => rowOf(row, `${group}.${row.series.name}`)),
         },
       ];
 
 const rowOf = ({ datetime, value }: AgencyRow, instrumentId: string): Row => ({
-  ...{ datetime, instrumentId, values: [value] },
+  datetime,
+  instrumentId,
+  values: [value],
 });
 
 /** A unit that changed would change what the numbers mean. */

@@ -224,7 +224,8 @@ function gatePrices(
 ): GateReport {
   const { stepMs, horizonMs } = market;
   const structure: Structure = {
-    ...{ stepMs, horizonMs },
+    stepMs,
+    horizonMs,
     isKnown: (symbol) => SETTLEMENT_SYMBOLS.has(symbol),
   };
   const { accepted, findings } = acceptSound(fetched, (series) => [

@@ -33,12 +33,15 @@ const OUTLOOK_HORIZON = 3 * 366 * DAY;
 const OUTLOOK_PRICES = { least: 0.5, most: 500 };
 
 const weeklyReport = (name: string): Structure => ({
-  ...{ stepMs: DAY, horizonMs: 0, isKnown: (symbol) => symbol === name },
+  stepMs: DAY,
+  horizonMs: 0,
+  isKnown: (symbol) => symbol === name,
 });
 const STORAGE_REPORT = weeklyReport("gas_storage");
 const PETROLEUM_REPORT = weeklyReport("petroleum_status");
 const OUTLOOK_PATH: Structure = {
-  ...{ stepMs: DAY, horizonMs: OUTLOOK_HORIZON },
+  stepMs: DAY,
+  horizonMs: OUTLOOK_HORIZON,
   isKnown: (symbol) => OUTLOOK.series.some(({ name }) => name === symbol),
 };
 
@@ -69,7 +72,8 @@ interface Week {
 
 function weeksOf(rows: readonly Row[]): Week[] {
   const weeks = [...Map.groupBy(rows, ({ datetime }) => datetime)].map(([datetime, own]) => ({
-    ...{ datetime, rows: own },
+    datetime,
+    rows: own,
     values: new Map(own.map((row) => [nameOf(row), valueIn(row)])),
   }));
   return weeks.sort((left, right) => left.datetime - right.datetime);

@@ -4,7 +4,9 @@ import { type AgencyRoute, agencySeries } from "./agency-series.ts";
 
 /** Working gas: the Lower 48, its five regions, and the two kinds of the South Central. */
 export const STORAGE: AgencyRoute = {
-  ...{ route: "natural-gas/stor/wkly", frequency: "weekly", facet: "series" },
+  route: "natural-gas/stor/wkly",
+  frequency: "weekly",
+  facet: "series",
   series: [
     agencySeries("NW2_EPG0_SWO_R48_BCF", "bcf", "r48"),
     agencySeries("NW2_EPG0_SWO_R31_BCF", "bcf", "r31"),
@@ -20,7 +22,9 @@ export const STORAGE: AgencyRoute = {
 /** Stocks and flows, and how much of their capacity refineries use. */
 export const PETROLEUM: readonly AgencyRoute[] = [
   {
-    ...{ route: "petroleum/sum/sndw", frequency: "weekly", facet: "series" },
+    route: "petroleum/sum/sndw",
+    frequency: "weekly",
+    facet: "series",
     series: [
       agencySeries("WCESTUS1", "mbbl"),
       agencySeries("WCSSTUS1", "mbbl"),
@@ -33,13 +37,17 @@ export const PETROLEUM: readonly AgencyRoute[] = [
     ],
   },
   {
-    ...{ route: "petroleum/pnp/wiup", frequency: "weekly", facet: "series" },
+    route: "petroleum/pnp/wiup",
+    frequency: "weekly",
+    facet: "series",
     series: [agencySeries("WPULEUS3", "%")],
   },
 ];
 /** Monthly prices, past and forecast, of the short-term outlook. */
 export const OUTLOOK: AgencyRoute = {
-  ...{ route: "steo", frequency: "monthly", facet: "seriesId" },
+  route: "steo",
+  frequency: "monthly",
+  facet: "seriesId",
   series: [
     agencySeries("NGHHUUS", "dollars per million btu"),
     agencySeries("WTIPUUS", "dollars per barrel"),

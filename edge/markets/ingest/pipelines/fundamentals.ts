@@ -19,7 +19,8 @@ const RELEASED = 14.5 * HOUR;
 
 const AGENCY = {
   ...({ provider: "eia", libraries: [LIBRARY] } as const),
-  ...{ timeZone: NEW_YORK, valueColumns: ["value"] },
+  timeZone: NEW_YORK,
+  valueColumns: ["value"],
 };
 const WEEKLY = {
   ...AGENCY,
@@ -57,7 +58,9 @@ export const petroleumStatus: Pipeline = {
   schedules: [
     { name: "petroleum_status", cron: "35 10 * * 3", timeZone: NEW_YORK, aim: "latest" },
     {
-      ...{ name: "petroleum_status_repair", cron: "46 */3 * * *", timeZone: NEW_YORK },
+      name: "petroleum_status_repair",
+      cron: "46 */3 * * *",
+      timeZone: NEW_YORK,
       aim: "unfinished",
     },
   ],

@@ -70,23 +70,33 @@ const isDemand = (value: number) => value > 0 && value <= DEMAND_MWH_MAX;
 
 const RULES: Readonly<Record<string, Rules>> = {
   "power.demand": {
-    ...{ horizonMs: 0, holds: isDemand, implausible: "implausible_demand" },
+    horizonMs: 0,
+    holds: isDemand,
+    implausible: "implausible_demand",
     judge: judgeDemand,
   },
   "power.demand_forecast": {
-    ...{ horizonMs: FORECAST_HORIZON, holds: isDemand, implausible: "implausible_demand" },
+    horizonMs: FORECAST_HORIZON,
+    holds: isDemand,
+    implausible: "implausible_demand",
     judge: () => [],
   },
   "power.generation": {
-    ...{ horizonMs: 0, holds: within(GENERATION_MWH_MAX), implausible: "implausible_generation" },
+    horizonMs: 0,
+    holds: within(GENERATION_MWH_MAX),
+    implausible: "implausible_generation",
     judge: (series) => judgeLows(series, () => GENERATION_LOW),
   },
   "power.interchange": {
-    ...{ horizonMs: 0, holds: within(INTERCHANGE_MWH_MAX), implausible: "implausible_interchange" },
+    horizonMs: 0,
+    holds: within(INTERCHANGE_MWH_MAX),
+    implausible: "implausible_interchange",
     judge: () => [],
   },
   "power.generation_by_fuel": {
-    ...{ horizonMs: 0, holds: within(GENERATION_MWH_MAX), implausible: "implausible_generation" },
+    horizonMs: 0,
+    holds: within(GENERATION_MWH_MAX),
+    implausible: "implausible_generation",
     judge: (series) => [
       ...judgeLows(series, (row) => FUEL_LOWS.get(fuelOf(row)) ?? GENERATION_LOW),
       ...judgeFuels(series),

@@ -12,7 +12,9 @@ import { gateHourly, gateRegion } from "./grid-gates.ts";
 const NEW_YORK = "America/New_York";
 
 const HOURLY = {
-  ...{ timeZone: NEW_YORK, valueColumns: ["value"], release: null },
+  timeZone: NEW_YORK,
+  valueColumns: ["value"],
+  release: null,
   lookbackMs: 9 * DAY,
   freshness: { warningMs: 6 * HOUR, errorMs: 48 * HOUR },
 };
@@ -43,7 +45,9 @@ export const generationByFuel: Pipeline = {
   schedules: [
     { name: "generation_by_fuel", cron: "20 * * * *", timeZone: NEW_YORK, aim: "latest" },
     {
-      ...{ name: "generation_by_fuel_repair", cron: "53 */3 * * *", timeZone: NEW_YORK },
+      name: "generation_by_fuel_repair",
+      cron: "53 */3 * * *",
+      timeZone: NEW_YORK,
       aim: "unfinished",
     },
   ],

@@ -36,14 +36,18 @@ const contracts = (name: (contract: number) => string, unit: string): AgencySeri
   [1, 2, 3, 4].map((contract) => agencySeries(name(contract), unit));
 
 const GAS: AgencyRoute = {
-  ...{ route: "natural-gas/pri/fut", frequency: "daily", facet: "series" },
+  route: "natural-gas/pri/fut",
+  frequency: "daily",
+  facet: "series",
   series: [
     agencySeries("RNGWHHD", "$/mmbtu"),
     ...contracts((contract) => `RNGC${contract}`, "$/mmbtu"),
   ],
 };
 const PETROLEUM_SPOT: AgencyRoute = {
-  ...{ route: "petroleum/pri/spt", frequency: "daily", facet: "series" },
+  route: "petroleum/pri/spt",
+  frequency: "daily",
+  facet: "series",
   series: [
     agencySeries("RWTC", "$/bbl"),
     agencySeries("RBRTE", "$/bbl"),
@@ -53,7 +57,9 @@ const PETROLEUM_SPOT: AgencyRoute = {
   ],
 };
 const PETROLEUM_FUTURES: AgencyRoute = {
-  ...{ route: "petroleum/pri/fut", frequency: "daily", facet: "series" },
+  route: "petroleum/pri/fut",
+  frequency: "daily",
+  facet: "series",
   series: [
     ...contracts((contract) => `RCLC${contract}`, "$/bbl"),
     ...contracts((contract) => `EER_EPMRR_PE${contract}_Y35NY_DPG`, "$/gal"),
@@ -67,13 +73,17 @@ const UNITS: ReadonlyMap<string, string> = new Map(
 );
 
 export const spotPrices: Pipeline = {
-  ...{ job: "spot_prices", title: "Spot prices", provider: "eia", libraries: [LIBRARY] },
+  job: "spot_prices",
+  title: "Spot prices",
+  provider: "eia",
+  libraries: [LIBRARY],
   partitions: { unit: "weekday", first: "1986-01-02", offset: -1 },
   schedules: [
     { name: "spot_prices", cron: "30 9 * * 1-5", timeZone: NEW_YORK, aim: "latest" },
     { name: "spot_prices_repair", cron: "41 */3 * * *", timeZone: NEW_YORK, aim: "unfinished" },
   ],
-  ...{ timeZone: NEW_YORK, valueColumns: ["value"] },
+  timeZone: NEW_YORK,
+  valueColumns: ["value"],
   // What was printed for a holiday has been taken back after as long as a month.
   lookbackMs: 44 * DAY,
   freshness: { warningMs: 9 * DAY, errorMs: 16 * DAY },

@@ -71,22 +71,32 @@ interface Period {
 
 const upTo = (step: number) => (instant: number) => Math.ceil(instant / step) * step;
 const CALENDAR: Period = {
-  ...{ pattern: /^\d{4}-\d\d-\d\d$/, completion: "", shiftMs: 0, firstFrom: upTo(DAY) },
+  pattern: /^\d{4}-\d\d-\d\d$/,
+  completion: "",
+  shiftMs: 0,
+  firstFrom: upTo(DAY),
 };
 const PERIODS: Readonly<Record<Frequency, Period>> = {
   hourly: {
-    ...{ pattern: /^\d{4}-\d\d-\d\dT\d\d$/, completion: ":00" },
-    ...{ shiftMs: HOUR, firstFrom: upTo(HOUR) },
+    pattern: /^\d{4}-\d\d-\d\dT\d\d$/,
+    completion: ":00",
+    shiftMs: HOUR,
+    firstFrom: upTo(HOUR),
   },
   daily: CALENDAR,
   weekly: CALENDAR,
   monthly: {
-    ...{ pattern: /^\d{4}-\d\d$/, completion: "-01", shiftMs: 0 },
+    pattern: /^\d{4}-\d\d$/,
+    completion: "-01",
+    shiftMs: 0,
     firstFrom: (instant) => addMonths(instant - 1, 1),
   },
 };
 const PERIOD_CHARACTERS: Readonly<Record<Frequency, number>> = {
-  ...{ hourly: 13, daily: 10, weekly: 10, monthly: 7 },
+  hourly: 13,
+  daily: 10,
+  weekly: 10,
+  monthly: 7,
 };
 
 const Page = z.object({

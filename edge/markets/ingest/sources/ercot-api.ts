@@ -231,7 +231,9 @@ async function download(
   const headers = { "Content-Type": "application/json" };
   const bytes = await ask(api, asking, `${archive}/download`, {
     ...DOWNLOAD,
-    ...{ method: "POST", headers, body },
+    method: "POST",
+    headers,
+    body,
   });
   const zips = new Map(
     unpack(bytes, (name) => /\.zip$/i.test(name)).map(({ name, bytes: zip }) => [
