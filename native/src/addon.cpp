@@ -167,20 +167,21 @@ Napi::Promise Handle::call(Napi::Env env, const Napi::Value& onProgress, Work wo
   if (waiting_++ == 0) mailbox_->keepAlive(env, true);
   Ref();
   const auto settle = [this](auto&& settled) {
-    mailbox_->send([this, settled = std::forward<decltype(settled)>(settled)](
-                       Napi::Env in) mutable {
-      const Napi::HandleScope scope(in);
-      if (--waiting_ == 0 && mailbox_) mailbox_->keepAlive(in, false);
-      settled(in);
-      Unref();
-    });
+    mailbox_->send(
+        [this, settled = std::forward<decltype(settled)>(settled)](Napi::Env in) mutable {
+          const Napi::HandleScope scope(in);
+          if (--waiting_ == 0 && mailbox_) mailbox_->keepAlive(in, false);
+          settled(in);
+          Unref();
+        });
   };
   thread_->post([this, serial, settle, waiting = std::move(waiting), work = std::move(work),
                  answer = std::move(answer)]() mutable {
     try {
       if (closed_) throw EngineError("closed", "the engine was closed");
       begin(serial);
-      // The reporter goes before the answer is sent: what is JS may be freed on Node's thread alone.
+      // The reporter goes before the answer is sent: what is JS may be freed on Node's thread
+      // alone.
       const auto done = [&] {
         Reporter report(*mailbox_, waiting, [this, serial] { interruptOnly(serial); });
         return std::make_shared<decltype(work(report))>(work(report));
@@ -329,9 +330,8 @@ Napi::Value Handle::evaluate(Info info) {
       done.first = engine().evaluate(split, batch, imageSize, progress, &done.second);
       return done;
     };
-    return call(info.Env(), info[1], work, [](Napi::Env in, const auto& done) {
-      return toJs(in, done.first, done.second);
-    });
+    return call(info.Env(), info[1], work,
+                [](Napi::Env in, const auto& done) { return toJs(in, done.first, done.second); });
   });
 }
 
@@ -392,7 +392,9 @@ Napi::Value Handle::losses(Info info) {
   return promised(info, [&] {
     const OwnedBatch batch = readBatch(info[0], true);
     const double share = Fields(info[1], "options").number("o2mShare", 0, 1);
-    const auto work = [this, batch, share](Reporter&) { return engine().losses(batch.view(), share); };
+    const auto work = [this, batch, share](Reporter&) {
+      return engine().losses(batch.view(), share);
+    };
     return call(info.Env(), {}, work,
                 [](Napi::Env in, const LossItems& items) { return toJs(in, items); });
   });
@@ -500,9 +502,8 @@ Napi::Value evaluateDetectionsJs(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value assignTargetsJs(const Napi::CallbackInfo& info) {
-  return thrown(info, [&](Napi::Env env) {
-    return toJs(env, assignTargets(readAssignment(info[0])));
-  });
+  return thrown(info,
+                [&](Napi::Env env) { return toJs(env, assignTargets(readAssignment(info[0]))); });
 }
 
 Napi::Object initialize(Napi::Env env, Napi::Object exports) {

@@ -202,25 +202,27 @@ class Reporter {
  public:
   /** `stop` ends the call; it is called on Node's thread where the caller's progress throws. */
   Reporter(Mailbox& mailbox, std::shared_ptr<Call> call, std::function<void()> stop)
-      : mailbox_(mailbox), call_(std::move(call)), stop_(std::move(stop)),
+      : mailbox_(mailbox),
+        call_(std::move(call)),
+        stop_(std::move(stop)),
         pending_(std::make_shared<std::atomic<int>>(0)) {}
 
   template <typename Value>
   void operator()(Value value) {
     if (pending_->load() >= kPendingMax) return;
     ++*pending_;
-    mailbox_.send([call = call_, stop = stop_, pending = pending_,
-                   value = std::move(value)](Napi::Env env) {
-      --*pending;
-      if (call->progress.IsEmpty() || call->failed) return;
-      const Napi::HandleScope scope(env);
-      try {
-        call->progress.Call({value(env)});
-      } catch (const Napi::Error& error) {
-        call->failed = error;
-        stop();
-      }
-    });
+    mailbox_.send(
+        [call = call_, stop = stop_, pending = pending_, value = std::move(value)](Napi::Env env) {
+          --*pending;
+          if (call->progress.IsEmpty() || call->failed) return;
+          const Napi::HandleScope scope(env);
+          try {
+            call->progress.Call({value(env)});
+          } catch (const Napi::Error& error) {
+            call->failed = error;
+            stop();
+          }
+        });
   }
 
  private:

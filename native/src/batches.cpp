@@ -75,9 +75,8 @@ at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device devic
   size_t most = 1;
   for (const auto& image : boxes) most = std::max(most, image.size());
   // From other memory than pinned the copy would wait for all that the GPU was given before it.
-  at::Tensor truths =
-      at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(most), 5},
-                at::TensorOptions(at::kFloat).pinned_memory(device.is_cuda()));
+  at::Tensor truths = at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(most), 5},
+                                at::TensorOptions(at::kFloat).pinned_memory(device.is_cuda()));
   truths.select(2, 0).fill_(-1);
   static_assert(sizeof(Truth) == 5 * sizeof(float), "a truth is a row of the tensor");
   for (size_t i = 0; i < boxes.size(); i++)
@@ -155,13 +154,13 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
   const at::Tensor file = prepared.gathered.defined()
                               ? prepared.gathered.to(device, at::kByte, true)
                               : split_.uploaded();
-  batch.images = at::empty({count, 3, range_.size, range_.size},
-                           at::TensorOptions(device).dtype(at::kFloat));
+  batch.images =
+      at::empty({count, 3, range_.size, range_.size}, at::TensorOptions(device).dtype(at::kFloat));
   const int failed = renderCuda(
       file.data_ptr<uint8_t>(), reinterpret_cast<const Plan*>(onGpu.data_ptr<uint8_t>()),
       static_cast<int>(count), range_.size, batch.images.data_ptr<float>(), currentStream(device));
-  if (failed) throw EngineError("internal", "rendering failed: CUDA error " +
-                                                std::to_string(failed));
+  if (failed)
+    throw EngineError("internal", "rendering failed: CUDA error " + std::to_string(failed));
 #endif
   return batch;
 }

@@ -13,12 +13,10 @@ constexpr uint32_t kItemsMax = 10'000'000;
 constexpr int kBoxNumbers = 6, kTruthNumbers = 5, kFoundNumbers = 6;
 
 const std::map<std::string, Op> kOps = {
-    {"input", Op::input},       {"conv", Op::conv},
-    {"conv_transpose", Op::conv_transpose}, {"add", Op::add},
-    {"concat", Op::concat},     {"slice", Op::slice},
-    {"max_pool", Op::max_pool}, {"upsample", Op::upsample},
-    {"attention", Op::attention}, {"values", Op::values},
-    {"detach", Op::detach},
+    {"input", Op::input},       {"conv", Op::conv},         {"conv_transpose", Op::conv_transpose},
+    {"add", Op::add},           {"concat", Op::concat},     {"slice", Op::slice},
+    {"max_pool", Op::max_pool}, {"upsample", Op::upsample}, {"attention", Op::attention},
+    {"values", Op::values},     {"detach", Op::detach},
 };
 
 Node readNode(const Fields& from) {
@@ -41,27 +39,20 @@ Node readNode(const Fields& from) {
       node.normalized = from.flag("normalized");
       node.silu = from.flag("silu");
       [[fallthrough]];
-    case Op::conv_transpose:
-      node.name = from.text("name");
-      break;
+    case Op::conv_transpose: node.name = from.text("name"); break;
     case Op::slice:
       node.from = read("from");
       node.to = read("to");
       break;
-    case Op::max_pool:
-      node.kernel = read("kernel");
-      break;
-    case Op::upsample:
-      node.factor = read("factor");
-      break;
+    case Op::max_pool: node.kernel = read("kernel"); break;
+    case Op::upsample: node.factor = read("factor"); break;
     case Op::attention:
     case Op::values:
       node.heads = read("heads");
       node.key = read("key");
       node.value = read("value");
       break;
-    default:
-      break;
+    default: break;
   }
   return node;
 }
@@ -357,7 +348,11 @@ EvaluationInput readEvaluation(const Napi::Value& value) {
 }
 
 BatchView OwnedBatch::view() const {
-  return {images->data(), count, height, width, boxes ? boxes->data() : nullptr,
+  return {images->data(),
+          count,
+          height,
+          width,
+          boxes ? boxes->data() : nullptr,
           boxes ? boxes->size() / kBoxNumbers : 0};
 }
 

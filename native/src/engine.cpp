@@ -42,9 +42,9 @@ const EngineOptions& checked(const EngineOptions& options) {
 
 at::ScalarType scalarOf(const std::string& dtype) {
   static const std::map<std::string, at::ScalarType> types = {
-      {"F32", at::kFloat}, {"F16", at::kHalf}, {"BF16", at::kBFloat16}, {"F64", at::kDouble},
-      {"I64", at::kLong},  {"I32", at::kInt},  {"I16", at::kShort},     {"U8", at::kByte},
-      {"I8", at::kChar},
+      {"F32", at::kFloat},  {"F16", at::kHalf}, {"BF16", at::kBFloat16},
+      {"F64", at::kDouble}, {"I64", at::kLong}, {"I32", at::kInt},
+      {"I16", at::kShort},  {"U8", at::kByte},  {"I8", at::kChar},
   };
   const auto found = types.find(dtype);
   if (found == types.end())
@@ -204,8 +204,7 @@ LoadReport Engine::load(const std::string& path) {
   return report;
 }
 
-uint64_t Engine::save(const std::string& path,
-                      const std::map<std::string, std::string>& metadata) {
+uint64_t Engine::save(const std::string& path, const std::map<std::string, std::string>& metadata) {
   const at::NoGradGuard guard;
   std::vector<at::Tensor> kept;
   std::vector<StoredTensor> stored;

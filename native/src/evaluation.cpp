@@ -1,4 +1,5 @@
-// The engine's datasets, its metrics over a split, and its augmented batches for pictures and tests.
+// The engine's datasets, its metrics over a split, and its augmented batches for pictures and
+// tests.
 #include <chrono>
 #include <cstring>
 
@@ -38,7 +39,8 @@ void Engine::setDataset(const std::string& split, const std::string& path,
 Evaluation Engine::evaluate(const std::string& split, int batch, int imageSize,
                             const std::function<void(int64_t, int64_t)>& progress,
                             double* seconds) {
-  if (batch < 1 || batch > kBatchMax) throw EngineError("bad_argument", "a batch is 1 to 4096 images");
+  if (batch < 1 || batch > kBatchMax)
+    throw EngineError("bad_argument", "a batch is 1 to 4096 images");
   if (imageSize < kStrides[2] || imageSize > kSideMax || imageSize % kStrides[2] != 0)
     throw EngineError("bad_argument", "imageSize must be a multiple of 32 up to 8192");
   const at::NoGradGuard guard;

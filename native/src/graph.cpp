@@ -43,8 +43,9 @@ class Checker {
     switch (node_.op) {
       case Op::conv:
         need(node_.step >= 1 && node_.step <= kStrides[2], "has an impossible step");
-        need(node_.groups >= 1 && channels % node_.groups == 0 &&
-                 node_.channels % node_.groups == 0, "has groups that do not divide its channels");
+        need(
+            node_.groups >= 1 && channels % node_.groups == 0 && node_.channels % node_.groups == 0,
+            "has groups that do not divide its channels");
         return same(node_.channels, stride * node_.step);
       case Op::conv_transpose:
         need(stride % 2 == 0, "is finer than the image");
@@ -66,22 +67,19 @@ class Checker {
         need(node_.from >= 0 && node_.from < node_.to && node_.to <= channels,
              "cuts outside of its input");
         return same(node_.to - node_.from, stride);
-      case Op::max_pool:
-        return same(channels, stride);
+      case Op::max_pool: return same(channels, stride);
       case Op::upsample:
         need(node_.factor >= 1 && stride % node_.factor == 0, "is finer than the image");
         return same(channels, stride / node_.factor);
       case Op::attention:
       case Op::values:
-        need(node_.heads >= 1 && node_.key >= 1 && node_.value >= 1 &&
-                 node_.key <= channels && node_.value <= channels &&
+        need(node_.heads >= 1 && node_.key >= 1 && node_.value >= 1 && node_.key <= channels &&
+                 node_.value <= channels &&
                  int64_t{node_.heads} * (2 * node_.key + node_.value) == channels,
              "has heads that are not its input's");
         return same(node_.heads * node_.value, stride);
-      case Op::detach:
-        return same(channels, stride);
-      case Op::input:
-        return;
+      case Op::detach: return same(channels, stride);
+      case Op::input: return;
     }
   }
 

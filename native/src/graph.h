@@ -6,8 +6,19 @@
 
 namespace vantage {
 
-enum class Op { input, conv, conv_transpose, add, concat, slice, max_pool, upsample, attention,
-                values, detach };
+enum class Op {
+  input,
+  conv,
+  conv_transpose,
+  add,
+  concat,
+  slice,
+  max_pool,
+  upsample,
+  attention,
+  values,
+  detach
+};
 
 /** One operation; which fields count depends on `op`, as in shared/detector.ts. */
 struct Node {

@@ -69,7 +69,7 @@ ImageFile::ImageFile(const std::string& path, std::vector<ImageEntry> images, in
   if (images_.empty()) throw EngineError("bad_dataset", "the split has no image");
   // To open a pipe would wait for its writer.
   Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
-  struct stat status {};
+  struct stat status{};
   if (file.fd < 0 || fstat(file.fd, &status) != 0) unreadable(path);
   if (!S_ISREG(status.st_mode)) throw EngineError("io_failed", path + " is not a file");
   bytes_ = status.st_size;
@@ -86,7 +86,7 @@ ImageFile::~ImageFile() {
 }
 
 void ImageFile::checkLength() const {
-  struct stat status {};
+  struct stat status{};
   if (fstat(file_, &status) != 0) unreadable("the split's file");
   if (status.st_size < bytes_)
     throw EngineError("bad_dataset", "the split's file has become shorter: it had " +
@@ -102,9 +102,9 @@ struct Affine {
 
   /** First `before`, then this. */
   Affine after(const Affine& before) const {
-    return {a * before.a + b * before.d, a * before.b + b * before.e,
+    return {a * before.a + b * before.d,     a * before.b + b * before.e,
             a * before.c + b * before.f + c, d * before.a + e * before.d,
-            d * before.b + e * before.e, d * before.c + e * before.f + f};
+            d * before.b + e * before.e,     d * before.c + e * before.f + f};
   }
   Affine inverse() const {
     const double det = a * e - b * d;
@@ -163,8 +163,8 @@ struct Canvas {
   }
 
   void letterbox(const ImageEntry& image) {
-    const double ratio = std::min(static_cast<double>(size) / image.width,
-                                  static_cast<double>(size) / image.height);
+    const double ratio =
+        std::min(static_cast<double>(size) / image.width, static_cast<double>(size) / image.height);
     const int width = std::max(1, static_cast<int>(std::lround(image.width * ratio)));
     const int height = std::max(1, static_cast<int>(std::lround(image.height * ratio)));
     const int left = static_cast<int>(std::lround((size - width) / 2.0 - 0.1));

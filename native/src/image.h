@@ -32,8 +32,8 @@ class ImageFile {
   const uint8_t* data() const { return data_; }
   int64_t bytes() const { return bytes_; }
   /**
-   * Fails with `bad_dataset` where the file has become shorter: to read beyond its end would end the
-   * process. To be asked before a batch is read.
+   * Fails with `bad_dataset` where the file has become shorter: to read beyond its end would end
+   * the process. To be asked before a batch is read.
    */
   void checkLength() const;
 
@@ -64,8 +64,8 @@ PlannedImage planLetterbox(const ImageEntry& image, int imageSize);
  * Renders plans to [count, 3, size, size] RGB in 0 to 1, on `threads` threads; leaves it half done
  * once `abandoned` is true.
  */
-void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out,
-               int threads, const std::atomic<bool>* abandoned = nullptr);
+void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out, int threads,
+               const std::atomic<bool>* abandoned = nullptr);
 
 #ifdef VANTAGE_CUDA
 /**

@@ -28,11 +28,12 @@ Predictions predictionsOf(const BranchMaps& maps) {
     logits.push_back(maps.cls[level].to(at::kFloat).flatten(2));
   }
   const at::Tensor& finest = maps.box[0];
-  const auto centres = anchorCentres(finest.size(2) * kStrides[0], finest.size(3) * kStrides[0],
-                                     finest.device());
+  const auto centres =
+      anchorCentres(finest.size(2) * kStrides[0], finest.size(3) * kStrides[0], finest.device());
   Predictions all{at::cat(distances, 2), {}, at::cat(logits, 2), centres};
-  all.boxes = at::cat({all.centres - all.distances.narrow(1, 0, 2),
-                       all.centres + all.distances.narrow(1, 2, 2)}, 1);
+  all.boxes = at::cat(
+      {all.centres - all.distances.narrow(1, 0, 2), all.centres + all.distances.narrow(1, 2, 2)},
+      1);
   return all;
 }
 
@@ -57,8 +58,11 @@ at::Tensor insideOf(const Corners& truth, const at::Tensor& centres) {
   const auto [left, right] = grown(truth.x1, truth.x2);
   const auto [top, bottom] = grown(truth.y1, truth.y2);
   const at::Tensor x = centres[0], y = centres[1];
-  return (x - left).gt(kInsideEps).logical_and_((right - x).gt(kInsideEps))
-      .logical_and_((y - top).gt(kInsideEps)).logical_and_((bottom - y).gt(kInsideEps));
+  return (x - left)
+      .gt(kInsideEps)
+      .logical_and_((right - x).gt(kInsideEps))
+      .logical_and_((y - top).gt(kInsideEps))
+      .logical_and_((bottom - y).gt(kInsideEps));
 }
 
 /**
@@ -102,7 +106,8 @@ at::Tensor anchorCentres(int64_t height, int64_t width, const at::Device& device
     const auto x = middles(width), y = middles(height);
     const int64_t columns = x.size(0), rows = y.size(0);
     levels.push_back(at::stack({x.view({1, columns}).expand({rows, columns}),
-                                y.view({rows, 1}).expand({rows, columns})}).flatten(1));
+                                y.view({rows, 1}).expand({rows, columns})})
+                         .flatten(1));
   }
   return at::cat(levels, 1);
 }
@@ -119,7 +124,8 @@ at::Tensor completeIou(const Corners& predicted, const Corners& truth) {
   const auto iou = inter / (pw * ph + tw * th - inter + kIouEps);
   const auto diagonal = (at::maximum(px2, tx2) - at::minimum(px1, tx1)).square() +
                         (at::maximum(py2, ty2) - at::minimum(py1, ty1)).square() + kIouEps;
-  const auto apart = (((tx1 + tx2) - (px1 + px2)).square() + ((ty1 + ty2) - (py1 + py2)).square()) / 4;
+  const auto apart =
+      (((tx1 + tx2) - (px1 + px2)).square() + ((ty1 + ty2) - (py1 + py2)).square()) / 4;
   const auto angles = (tw / (th + kIouEps)).atan() - (pw / (ph + kIouEps)).atan();
   const auto aspect = angles.square() * (4 / (M_PI * M_PI));
   const auto weight = (aspect.detach() / (aspect.detach() - iou.detach() + (1 + kIouEps)));
@@ -171,10 +177,10 @@ BranchLoss branchLoss(const BranchMaps& maps, const at::Tensor& truths, Assigner
   const Predictions found = predictionsOf(maps);
   const int64_t images = found.boxes.size(0), anchors = found.boxes.size(2);
   // A batch without any object has one of padding: shapes stay, and nothing becomes positive.
-  const at::Tensor known = truths.size(1) > 0
-      ? truths : at::full({images, 1, 5}, -1, truths.options());
-  const Targets targets = assign(found.boxes.detach(), found.logits.detach(), found.centres, known,
-                                 assigner);
+  const at::Tensor known =
+      truths.size(1) > 0 ? truths : at::full({images, 1, 5}, -1, truths.options());
+  const Targets targets =
+      assign(found.boxes.detach(), found.logits.detach(), found.centres, known, assigner);
   const auto sum = targets.score.sum().clamp_min(1);
   const auto learned = known.gather(1, targets.object.unsqueeze(2).expand({images, anchors, 5}));
   const auto planes = learned.transpose(1, 2).contiguous();
@@ -189,14 +195,15 @@ BranchLoss branchLoss(const BranchMaps& maps, const at::Tensor& truths, Assigner
   loss.cls = (at::softplus(found.logits).sum() - matched.sum()) / sum;
   const double strides = kStrides[0];
   const double width = maps.box[0].size(3) * strides, height = maps.box[0].size(2) * strides;
-  const auto distances = at::cat({found.centres - wanted.narrow(1, 0, 2),
-                                  wanted.narrow(1, 2, 2) - found.centres}, 1);
+  const auto distances =
+      at::cat({found.centres - wanted.narrow(1, 0, 2), wanted.narrow(1, 2, 2) - found.centres}, 1);
   const auto off = (found.distances - distances).abs();
   const auto across = (off.select(1, 0) + off.select(1, 2)) / (4 * width);
   const auto down = (off.select(1, 1) + off.select(1, 3)) / (4 * height);
   loss.dfl = ((across + down) * targets.score).sum() / sum;
-  loss.total = (loss.box * settings.boxGain + loss.cls * settings.clsGain +
-                loss.dfl * settings.dflGain) * static_cast<double>(images);
+  loss.total =
+      (loss.box * settings.boxGain + loss.cls * settings.clsGain + loss.dfl * settings.dflGain) *
+      static_cast<double>(images);
   return loss;
 }
 

@@ -40,7 +40,8 @@ at::Tensor completeIou(const Corners& predicted, const Corners& truth);
 
 /** What anchors learn: each of at most one object. */
 struct Targets {
-  /** [B, A]: target score, 0 of an anchor without an object; and place of the object in `truths`. */
+  /** [B, A]: target score, 0 of an anchor without an object; and place of the object in `truths`.
+   */
   at::Tensor score, object;
 };
 

@@ -25,8 +25,8 @@ double iouOf(const Found& a, const Truth& b) {
   const auto area = [](double x1, double y1, double x2, double y2) {
     return std::max(0.0, x2 - x1) * std::max(0.0, y2 - y1);
   };
-  const double shared = area(std::max(a.x1, b.x1), std::max(a.y1, b.y1), std::min(a.x2, b.x2),
-                             std::min(a.y2, b.y2));
+  const double shared =
+      area(std::max(a.x1, b.x1), std::max(a.y1, b.y1), std::min(a.x2, b.x2), std::min(a.y2, b.y2));
   const double all = area(a.x1, a.y1, a.x2, a.y2) + area(b.x1, b.y1, b.x2, b.y2) - shared;
   return all > 0 ? shared / all : 0;
 }
@@ -214,9 +214,8 @@ void Evaluator::confuse(const std::vector<Found>& found, const std::vector<Truth
 
 /** Average precisions of a class at every threshold, and its curves at the first. */
 Evaluator::Curves Evaluator::measure(std::vector<Scored>& all, ClassMetrics& metrics) {
-  std::stable_sort(all.begin(), all.end(), [](const Scored& a, const Scored& b) {
-    return a.confidence > b.confidence;
-  });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Scored& a, const Scored& b) { return a.confidence > b.confidence; });
   const auto rankingAt = [&](int threshold) {
     Ranking ranking;
     double hits = 0, seen = 0;

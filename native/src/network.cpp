@@ -182,8 +182,8 @@ NetworkMaps Network::forward(const at::Tensor& images, Pass pass) {
     if (graph_.semantic >= 0) wanted[graph_.semantic] = &maps.semantic;
   }
 
-  // Values of a pixel side by side: what convolutions like. Training on a CPU gains 6 % at most from
-  // it, and pays with three times the rounding error (measured against the tests' reference).
+  // Values of a pixel side by side: what convolutions like. Training on a CPU gains 6 % at most
+  // from it, and pays with three times the rounding error (measured against the tests' reference).
   const bool beside = !pass.training || device_.is_cuda();
   const at::Tensor pixels = beside ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
   std::vector<at::Tensor> counters;
@@ -212,33 +212,25 @@ at::Tensor Network::run(const Node& node, int place, const std::vector<at::Tenso
                         Pass pass) {
   const at::Tensor& input = maps[node.inputs[0]];
   switch (node.op) {
-    case Op::conv:
-      return convolve(node, place, input, pass);
+    case Op::conv: return convolve(node, place, input, pass);
     case Op::conv_transpose:
       return at::conv_transpose2d(input, state_[first_[place]].tensor,
                                   state_[first_[place] + 1].tensor, 2);
-    case Op::add:
-      return input + maps[node.inputs[1]];
+    case Op::add: return input + maps[node.inputs[1]];
     case Op::concat: {
       std::vector<at::Tensor> parts;
       for (int part : node.inputs) parts.push_back(maps[part]);
       return at::cat(parts, 1);
     }
-    case Op::slice:
-      return input.narrow(1, node.from, node.to - node.from);
-    case Op::max_pool:
-      return at::max_pool2d(input, node.kernel, 1, node.kernel / 2);
+    case Op::slice: return input.narrow(1, node.from, node.to - node.from);
+    case Op::max_pool: return at::max_pool2d(input, node.kernel, 1, node.kernel / 2);
     case Op::upsample:
-      return at::upsample_nearest2d(
-          input, {input.size(2) * node.factor, input.size(3) * node.factor});
-    case Op::attention:
-      return attend(node, input);
-    case Op::values:
-      return asMap(valuesOfHeads(node, input), input);
-    case Op::detach:
-      return input.detach();
-    case Op::input:
-      break;
+      return at::upsample_nearest2d(input,
+                                    {input.size(2) * node.factor, input.size(3) * node.factor});
+    case Op::attention: return attend(node, input);
+    case Op::values: return asMap(valuesOfHeads(node, input), input);
+    case Op::detach: return input.detach();
+    case Op::input: break;
   }
   throw EngineError("internal", "a node that does nothing was run");
 }
@@ -302,11 +294,12 @@ std::pair<at::Tensor, at::Tensor> decode(const BranchMaps& maps) {
     const auto options = box.options();
     const at::Tensor xs = at::arange(width, options) + 0.5, ys = at::arange(height, options) + 0.5;
     const at::Tensor centres = at::stack({xs.view({1, width}).expand({height, width}),
-                                          ys.view({height, 1}).expand({height, width})}, 2)
+                                          ys.view({height, 1}).expand({height, width})},
+                                         2)
                                    .view({1, height * width, 2});
     const at::Tensor sides = box.flatten(2).transpose(1, 2);
-    const at::Tensor corners = at::cat({centres - sides.narrow(2, 0, 2),
-                                        centres + sides.narrow(2, 2, 2)}, 2);
+    const at::Tensor corners =
+        at::cat({centres - sides.narrow(2, 0, 2), centres + sides.narrow(2, 2, 2)}, 2);
     boxes.push_back(corners * kStrides[level]);
     scores.push_back(maps.cls[level].flatten(2).transpose(1, 2).sigmoid());
   }
@@ -321,8 +314,8 @@ at::Tensor endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t l
   const auto [score, place] = candidates.topk(kept, 1);
   const at::Tensor cls = place.remainder(classes);
   const at::Tensor anchor = place.div(classes, "floor").unsqueeze(-1);
-  const at::Tensor chosen = boxes.gather(1, best.expand({-1, -1, 4}))
-                                .gather(1, anchor.expand({-1, -1, 4}));
+  const at::Tensor chosen =
+      boxes.gather(1, best.expand({-1, -1, 4})).gather(1, anchor.expand({-1, -1, 4}));
   return at::cat({chosen, score.unsqueeze(-1), cls.to(scores.scalar_type()).unsqueeze(-1)}, 2);
 }
 

@@ -106,8 +106,7 @@ void Optimizer::sgd(const Stretch& stretch, const at::Tensor& gradient, const at
     return all.narrow(0, stretch.from, stretch.length);
   };
   auto values = part(packed_.values()), momentum = part(first_);
-  const auto slope = stretch.group.matrix
-      ? gradient.add(values * taken_, decay_) : gradient;
+  const auto slope = stretch.group.matrix ? gradient.add(values * taken_, decay_) : gradient;
   momentum.mul_(keeping(stretch.momentum)).add_(slope);
   auto way = slope.add(momentum, stretch.momentum);
   if (more.defined()) way.add_(more, kMuonShare);
@@ -148,7 +147,9 @@ std::vector<NamedTensor> Optimizer::state() const {
 }
 
 Ema::Ema(const Packed& packed, const TrainingSettings& settings)
-    : packed_(packed), average_(packed.copy()), decay_(settings.emaDecay),
+    : packed_(packed),
+      average_(packed.copy()),
+      decay_(settings.emaDecay),
       tau_(settings.emaUpdates) {}
 
 void Ema::update() {

@@ -3,10 +3,11 @@
 //
 // Where the facts leave a choice, this one was made:
 // - Only matrices (two dimensions and more) decay; "bias" is every bias, of convolutions and norms.
-// - AdamW's first beta is the momentum of the settings, not warmed up: its correction needs one beta.
+// - AdamW's first beta is the momentum of the settings, not warmed up: its correction needs one
+// beta.
 // - MuSGD makes both updates from the weights before the step; class branches learn at three times
-//   the rate under MuSGD alone. Newton-Schulz runs in bf16 on a GPU and in fp32 on a CPU, where bf16
-//   is slow.
+//   the rate under MuSGD alone. Newton-Schulz runs in bf16 on a GPU and in fp32 on a CPU, where
+//   bf16 is slow.
 #pragma once
 #include <string>
 #include <vector>

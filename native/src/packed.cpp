@@ -51,8 +51,8 @@ std::vector<SlotGroup> groupsOf(const std::vector<NamedTensor>& sorted,
     }
     const int64_t rows = sizes[0], columns = sorted[at].tensor.numel() / rows;
     const double across = static_cast<double>(sizes[sizes.size() - 2]) / sizes.back();
-    group.shapes.push_back({slots[at].start, 1, length, rows, columns,
-                            std::sqrt(std::max(1.0, across))});
+    group.shapes.push_back(
+        {slots[at].start, 1, length, rows, columns, std::sqrt(std::max(1.0, across))});
   }
   return groups;
 }
@@ -96,9 +96,9 @@ Packed::Packed(const std::vector<NamedTensor>& state) {
     if (named.learned) sorted.push_back(named);
     else (named.tensor.dim() > 0 ? averaged_ : counted_).push_back({named.name, named.tensor, 0});
   }
-  std::stable_sort(sorted.begin(), sorted.end(), [](const NamedTensor& one, const NamedTensor& other) {
-    return rankOf(one) < rankOf(other);
-  });
+  std::stable_sort(
+      sorted.begin(), sorted.end(),
+      [](const NamedTensor& one, const NamedTensor& other) { return rankOf(one) < rankOf(other); });
   for (const NamedTensor& named : sorted) learned_.push_back({named.name, named.tensor, 0});
   const auto options = state.at(0).tensor.options().requires_grad(false);
   values_ = moved(learned_, options);

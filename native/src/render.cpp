@@ -129,8 +129,8 @@ void renderRow(const uint8_t* file, const Plan& plan, int size, int y, Rows& row
 
 }  // namespace
 
-void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out,
-               int threads, const std::atomic<bool>* abandoned) {
+void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out, int threads,
+               const std::atomic<bool>* abandoned) {
   const int strips = (size + kRows - 1) / kRows;
   const size_t pixels = size_t{3} * static_cast<size_t>(size) * static_cast<size_t>(size);
   const int jobs = count * strips, workers = std::clamp(threads, 1, std::max(jobs, 1));

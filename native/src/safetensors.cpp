@@ -41,9 +41,9 @@ struct Descriptor {
 
 uint64_t bytesOf(const std::string& dtype) {
   static const std::map<std::string, uint64_t> sizes = {
-      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1}, {"I16", 2},
-      {"U16", 2},  {"F16", 2}, {"BF16", 2}, {"I32", 4},    {"U32", 4},     {"F32", 4},
-      {"I64", 8},  {"U64", 8}, {"F64", 8},
+      {"BOOL", 1}, {"U8", 1},  {"I8", 1},  {"F8_E4M3", 1}, {"F8_E5M2", 1},
+      {"I16", 2},  {"U16", 2}, {"F16", 2}, {"BF16", 2},    {"I32", 4},
+      {"U32", 4},  {"F32", 4}, {"I64", 8}, {"U64", 8},     {"F64", 8},
   };
   const auto found = sizes.find(dtype);
   if (found == sizes.end()) refuse("a tensor has the unknown type " + dtype);
@@ -331,8 +331,9 @@ void writeAll(int file, const void* data, uint64_t bytes, const std::string& pat
 
 void syncFolder(const std::string& path) {
   const size_t slash = path.rfind('/');
-  const std::string folder =
-      slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  const std::string folder = slash == std::string::npos ? "."
+                             : slash == 0               ? "/"
+                                                        : path.substr(0, slash);
   const Descriptor open(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (open.number < 0 || ::fsync(open.number) != 0) fail("could not sync", folder);
 }
@@ -344,7 +345,7 @@ TensorFile::TensorFile(const std::string& path) {
   // To open a pipe would wait for its writer.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number < 0) fail("could not open", path);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(file.number, &status) != 0) fail("could not read", path);
   if (!S_ISREG(status.st_mode)) refuse(path + " is not a file");
   const uint64_t bytes = static_cast<uint64_t>(status.st_size);

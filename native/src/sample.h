@@ -1,5 +1,6 @@
 // The colour of one pixel of an augmented image: what a plan says, and the one definition of how a
-// pixel is made from it, which the CPU and our kernel both compile. Plans go to the GPU as they are.
+// pixel is made from it, which the CPU and our kernel both compile. Plans go to the GPU as they
+// are.
 #pragma once
 #include <cstdint>
 

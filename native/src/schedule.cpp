@@ -20,9 +20,8 @@ double factorOf(const TrainingSettings& settings, int epoch) {
 /** How far warm-up is, 0 to 1. */
 double warmth(const TrainingSettings& settings, int epoch, int64_t iteration, int64_t batches) {
   if (settings.warmupEpochs <= 0) return 1;
-  const double all =
-      std::max(std::round(settings.warmupEpochs * static_cast<double>(batches)),
-               kWarmupIterationsMin);
+  const double all = std::max(std::round(settings.warmupEpochs * static_cast<double>(batches)),
+                              kWarmupIterationsMin);
   return std::min(static_cast<double>(epoch * batches + iteration) / all, 1.0);
 }
 

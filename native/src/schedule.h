@@ -1,8 +1,8 @@
 // What changes over a training run: rates of an iteration, and how many batches make a step. Pure.
 //
-// An iteration's place in the run is epoch · batches + iteration. The rate falls once an epoch, from
-// lr0 in the first to lr0 · lrf in the last. Warm-up is over so many iterations as its epochs have,
-// at least 100, and reaches the epoch's values at its end.
+// An iteration's place in the run is epoch · batches + iteration. The rate falls once an epoch,
+// from lr0 in the first to lr0 · lrf in the last. Warm-up is over so many iterations as its epochs
+// have, at least 100, and reaches the epoch's values at its end.
 #pragma once
 #include <cstdint>
 

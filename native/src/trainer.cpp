@@ -59,7 +59,7 @@ void clearGradients(const Network& network) {
  * of an image, and the one-to-one branch's box, cls and dfl: [4] on the device.
  */
 at::Tensor learn(Parts& parts, const at::Tensor& images, const at::Tensor& truths, double o2mShare,
-              bool moveStatistics, Stopwatch* watch = nullptr) {
+                 bool moveStatistics, Stopwatch* watch = nullptr) {
   const NetworkMaps maps = parts.network.forward(images, Pass{true, moveStatistics, true});
   parts.network.checkStop();
   const TotalLoss loss = totalLoss(maps, truths, o2mShare, parts.options.settings);
@@ -78,7 +78,8 @@ at::Tensor learn(Parts& parts, const at::Tensor& images, const at::Tensor& truth
 class GuardedPass {
  public:
   explicit GuardedPass(Parts& parts)
-      : parts_(parts), before_(parts.training->packed.statistics().clone()),
+      : parts_(parts),
+        before_(parts.training->packed.statistics().clone()),
         counted_(parts.training->packed.counters().clone()) {
     clearGradients(parts.network);
   }
@@ -131,8 +132,13 @@ double secondsSince(std::chrono::steady_clock::time_point start) {
 class EpochRun {
  public:
   EpochRun(Parts& parts, int epoch, int from, int batches)
-      : parts_(parts), training_(*parts.training), epoch_(epoch), watch_(parts.device),
-        leash_(parts.device), start_(std::chrono::steady_clock::now()), reported_(start_ - kReportEvery) {
+      : parts_(parts),
+        training_(*parts.training),
+        epoch_(epoch),
+        watch_(parts.device),
+        leash_(parts.device),
+        start_(std::chrono::steady_clock::now()),
+        reported_(start_ - kReportEvery) {
     result_.batch = from;
     result_.batches = batches;
     skippedBefore_ = training_.optimizer.skipped();
@@ -151,8 +157,7 @@ class EpochRun {
     training_.optimizer.gather();
     ++training_.gathered;
     const Rates rates = ratesAt(settings, epoch_, result_.batch, result_.batches);
-    if (training_.gathered >=
-        accumulatedAt(settings, epoch_, result_.batch, result_.batches)) {
+    if (training_.gathered >= accumulatedAt(settings, epoch_, result_.batch, result_.batches)) {
       training_.optimizer.step(rates);
       training_.ema.update();
       training_.gathered = 0;
@@ -263,8 +268,7 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   const at::Tensor truths = truthsOf(batch, parts.network.graph().classes, parts.device);
   const TrainingSettings& settings = parts.options.settings;
   GuardedPass pass(parts);
-  const auto items =
-      learn(parts, images, truths, o2mShareAt(epoch, settings.epochs), true);
+  const auto items = learn(parts, images, truths, o2mShareAt(epoch, settings.epochs), true);
   pass.keep();
   training.optimizer.forget();
   training.gathered = 0;

@@ -15,7 +15,9 @@ constexpr const char* kTrainerPrefix = "trainer.";
 /** Only of an engine that trains. Everything that the next step depends on is here. */
 struct Training {
   Training(const std::vector<NamedTensor>& state, const TrainingSettings& settings)
-      : packed(state), optimizer(packed, settings), ema(packed, settings),
+      : packed(state),
+        optimizer(packed, settings),
+        ema(packed, settings),
         sums(at::zeros({5}, packed.values().options().dtype(at::kDouble))) {}
   Training(const Training&) = delete;
 

@@ -35,7 +35,7 @@ int renderCuda(const uint8_t* file, const Plan* plans, int count, int size, floa
                void* stream) {
   const dim3 blocks((size + kWide - 1) / kWide, (size + kHigh - 1) / kHigh, count);
   renderPixels<<<blocks, dim3(kWide, kHigh), 0, static_cast<cudaStream_t>(stream)>>>(file, plans,
-                                                                                      size, out);
+                                                                                     size, out);
   return cudaGetLastError();
 }
 
