@@ -7,7 +7,7 @@ import { promisify } from "node:util";
 import { type Capabilities, TASK_KINDS, type TaskKind } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { SegmenterInfo } from "../segmenters/segmenter.ts";
-import type { EngineAnswer } from "../training/ask-engine.ts";
+import type { EngineAnswer } from "../training/engine-probe.ts";
 
 const MIB = 1024 ** 2;
 

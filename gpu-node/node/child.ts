@@ -11,8 +11,9 @@ import { createLog, toStandardOutput } from "../base/log.ts";
 import { openCache } from "../objects/cache.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
 import { Predictors } from "../serving/predictor.ts";
-import { Encodings, type TaskContext } from "../tasks/context.ts";
-import { runTask } from "../tasks/run.ts";
+import { Encodings } from "../tasks/encodings.ts";
+import type { RunnerContext } from "../tasks/runner-context.ts";
+import { runTask } from "../tasks/runners.ts";
 import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";
 
 /** Opens a segmenter by name; null is the default. */
@@ -86,14 +87,14 @@ async function ask(taskId: string, what: Ask) {
 }
 
 type Parts = Pick<
-  TaskContext,
+  RunnerContext,
   "cache" | "tools" | "segmenter" | "encodings" | "predictors" | "machine" | "log"
 >;
 
 async function openParts(
   settings: ChildSettings,
   open: Opener,
-  log: TaskContext["log"],
+  log: RunnerContext["log"],
 ): Promise<Parts> {
   const { cacheDir, cacheBytesMax, modelsDir, cpuThreads, device, tools } = settings;
   const machine = { device, cpuThreads, trainingDir: settings.trainingDir };
@@ -128,7 +129,7 @@ async function openParts(
 async function work(
   { taskId, kind, payload }: Extract<ToChild, { type: "task" }>,
   parts: Promise<Parts> | undefined,
-  signals: Pick<TaskContext, "cancel" | "pause">,
+  signals: Pick<RunnerContext, "cancel" | "pause">,
 ) {
   if (!parts) throw new Error("a task came before the settings");
   const opened = await parts;

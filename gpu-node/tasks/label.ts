@@ -3,19 +3,20 @@
 // gives what was done until then.
 
 import type { FrameDetections, TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { ascending, openFootage } from "../media/footage.ts";
 import type { ReadFrame } from "../media/frame-reader.ts";
 import { toJpeg } from "../media/stills.ts";
 import { upload } from "../objects/transfer.ts";
-import { ascending, openFootage, type TaskContext } from "./context.ts";
 import { detectAll } from "./detect.ts";
 import { asTaskFailure, readyPrompts } from "./prompts.ts";
+import type { RunnerContext } from "./runner-context.ts";
 
 /** JPEGs on their way to the store at once. */
 const UPLOADS_MAX = 3;
 
 export async function run(
   payload: TaskPayload<"label">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"label">> {
   const started = performance.now();
   try {
@@ -48,7 +49,7 @@ export async function run(
 /** The payload's frames; fewer after a cancel, which ends the decoding. */
 async function* frames(
   payload: TaskPayload<"label">,
-  context: TaskContext,
+  context: RunnerContext,
 ): AsyncGenerator<ReadFrame> {
   const footage = await openFootage(context, payload.video);
   try {
@@ -63,11 +64,11 @@ async function* frames(
 /** Writes the frames' JPEGs that the store lacks, a few at once, while frames are looked at. */
 class Uploads {
   readonly #payload: TaskPayload<"label">;
-  readonly #context: TaskContext;
+  readonly #context: RunnerContext;
   readonly #running = new Set<Promise<void>>();
   #failure: { thrown: unknown } | null = null;
 
-  constructor(payload: TaskPayload<"label">, context: TaskContext) {
+  constructor(payload: TaskPayload<"label">, context: RunnerContext) {
     this.#payload = payload;
     this.#context = context;
   }

@@ -4,8 +4,9 @@
 import { sampleFrames } from "../../shared/sampling.ts";
 import type { Prediction, TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
+import { type Footage, openFootage } from "../media/footage.ts";
 import type { Picture } from "../segmenters/segmenter.ts";
-import { type Footage, openFootage, type TaskContext } from "./context.ts";
+import type { RunnerContext } from "./runner-context.ts";
 
 /** Objects of one result: more are no answer that anybody reads. */
 const OBJECTS_MAX = 100_000;
@@ -14,7 +15,7 @@ type Result = TaskResult<"predict">;
 
 export async function run(
   { model, video, fps, frames_max, confidence }: TaskPayload<"predict">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<Result> {
   const started = performance.now();
   const footage = await openFootage(context, video);
@@ -59,7 +60,7 @@ interface Looking {
 async function predictFrames(
   footage: Footage,
   wanted: readonly number[],
-  { cancel, progress }: Pick<TaskContext, "cancel" | "progress">,
+  { cancel, progress }: Pick<RunnerContext, "cancel" | "progress">,
   { look, inFlightMax, longestSide }: Looking,
 ): Promise<Result["frames"]> {
   const { pts, timeBase } = footage;
@@ -94,7 +95,7 @@ async function predictFrames(
 
 export async function warm(
   { model }: TaskPayload<"warm">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"warm">> {
   const started = performance.now();
   await context.predictors.use(model, context.cancel, (predictor) => predictor.warm());

@@ -1,14 +1,15 @@
 // Labels a few frames and draws what was found at or above the threshold, as base64 JPEGs.
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { openFootage } from "../media/footage.ts";
 import { drawOver } from "../media/overlay.ts";
-import { openFootage, type TaskContext } from "./context.ts";
 import { detectAll } from "./detect.ts";
 import { asTaskFailure, readyPrompts } from "./prompts.ts";
+import type { RunnerContext } from "./runner-context.ts";
 
 export async function run(
   payload: TaskPayload<"preview">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"preview">> {
   try {
     const segmenter = await context.segmenter(payload.segmenter);

@@ -3,12 +3,13 @@
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
+import { NO_FFMPEG } from "../media/footage.ts";
 import { readFrames } from "../media/frame-reader.ts";
 import { readStill, toThumbnail } from "../media/stills.ts";
 import { type Probed, probeVideo, typeOf } from "../media/video.ts";
 import { encodeIndex, INDEX_NAME, ptsTable } from "../media/video-index.ts";
 import { upload } from "../objects/transfer.ts";
-import { NO_FFMPEG, type TaskContext } from "./context.ts";
+import type { RunnerContext } from "./runner-context.ts";
 
 const THUMBNAIL_SIDE = 320;
 /** The first frame is often black. */
@@ -16,7 +17,7 @@ const THUMBNAIL_AT = 0.1;
 
 export async function run(
   payload: TaskPayload<"probe">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"probe">> {
   const held = await context.cache.open(payload.video, context.cancel);
   try {
@@ -37,7 +38,7 @@ async function probeStill(
   payload: TaskPayload<"probe">,
   path: string,
   contentType: string,
-  { cancel }: TaskContext,
+  { cancel }: RunnerContext,
 ): Promise<TaskResult<"probe">> {
   const picture = await readStill(path);
   await upload(payload.pts, Buffer.alloc(4), cancel);
@@ -58,7 +59,7 @@ async function probeStill(
 async function probeFootage(
   payload: TaskPayload<"probe">,
   path: string,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"probe">> {
   const { tools, cache, cancel } = context;
   if (!tools) throw new TaskFailure("unsupported_media", NO_FFMPEG, { retryable: true });

@@ -2,10 +2,11 @@
 
 import type { Prompt } from "../../shared/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
+import { openFootage } from "../media/footage.ts";
 import { readStill } from "../media/stills.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "../segmenters/failures.ts";
 import type { Example, Exemplar, Resolved, Segmenter } from "../segmenters/segmenter.ts";
-import { openFootage, type TaskContext } from "./context.ts";
+import type { RunnerContext } from "./runner-context.ts";
 
 export interface ReadyPrompt {
   className: string;
@@ -33,7 +34,7 @@ export function asTaskFailure(thrown: unknown): unknown {
 
 /** Every prompt ready, and what was not understood of them. */
 export async function readyPrompts(
-  context: TaskContext,
+  context: RunnerContext,
   segmenter: Segmenter,
   prompts: readonly Prompt[],
 ): Promise<{ ready: ReadyPrompt[]; warnings: string[] }> {
@@ -52,7 +53,7 @@ export async function readyPrompts(
   return { ready, warnings };
 }
 
-async function examplesOf(context: TaskContext, prompt: Prompt): Promise<Example[]> {
+async function examplesOf(context: RunnerContext, prompt: Prompt): Promise<Example[]> {
   const examples: Example[] = [];
   for (const exemplar of prompt.kind === "exemplar" ? prompt.exemplars : []) {
     if ("crop" in exemplar) {

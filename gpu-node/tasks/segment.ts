@@ -2,13 +2,14 @@
 // next click on it is answered without reading or encoding it again.
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { openFootage } from "../media/footage.ts";
 import { maskForms } from "../segmenters/masks.ts";
-import { openFootage, type TaskContext } from "./context.ts";
 import { asTaskFailure } from "./prompts.ts";
+import type { RunnerContext } from "./runner-context.ts";
 
 export async function run(
   payload: TaskPayload<"segment">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"segment">> {
   try {
     const segmenter = await context.segmenter(payload.segmenter);

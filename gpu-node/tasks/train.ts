@@ -1,10 +1,10 @@
 // Trains a detector on a dataset.
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
-import { train } from "../training/session.ts";
-import type { TaskContext } from "./context.ts";
+import { train } from "../training/attempt.ts";
+import type { RunnerContext } from "./runner-context.ts";
 
 export const run = (
   payload: TaskPayload<"train">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"train">> => train(payload, context);

@@ -5,7 +5,7 @@ import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import type { DetectorGraph } from "../../shared/detector.ts";
 import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/training.ts";
-import type { TaskContext } from "../tasks/context.ts";
+import type { TaskContext } from "../objects/task-context.ts";
 import { bestWeights, type RunState, readScores } from "./checkpoints.ts";
 import type { Prepared, Split } from "./dataset.ts";
 import {

@@ -11,8 +11,9 @@ import { ExportManifest, type ObjectSource } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { lives, ownName } from "../base/processes.ts";
+import type { MediaContext } from "../media/footage.ts";
+import { openFootage } from "../media/footage.ts";
 import type { Picture } from "../segmenters/segmenter.ts";
-import { openFootage, type TaskContext } from "../tasks/context.ts";
 
 export type Split = "train" | "val";
 const SPLITS: readonly Split[] = ["train", "val"];
@@ -53,7 +54,7 @@ const SIDE_MIN = 1;
 /** Reads a manifest and its hash. */
 export async function readManifest(
   source: ObjectSource,
-  context: Pick<TaskContext, "cache" | "cancel">,
+  context: Pick<MediaContext, "cache" | "cancel">,
 ): Promise<{ manifest: ExportManifest; sha256: string }> {
   if (source.bytes > MANIFEST_BYTES_MAX) {
     throw new TaskFailure("file_too_large", "the dataset has too many annotations for one run");
@@ -150,7 +151,7 @@ export interface PrepareOptions {
   onProgress(done: number, total: number): void;
 }
 
-type Means = Pick<TaskContext, "cache" | "tools" | "cancel" | "log" | "machine" | "source">;
+type Means = Pick<MediaContext, "cache" | "tools" | "cancel" | "log" | "machine" | "source">;
 
 /** Makes a dataset ready, from what is here or by decoding its frames once. */
 export async function prepareDataset(options: PrepareOptions, context: Means): Promise<Prepared> {

@@ -7,7 +7,7 @@ import type { StepProgress } from "../../native/index.d.ts";
 import type { Checkpoint, TrainDetail } from "../../shared/tasks.ts";
 import { iso, systemClock } from "../../shared/time.ts";
 import type { ResolvedSettings, RunEpoch } from "../../shared/training.ts";
-import type { TaskContext } from "../tasks/context.ts";
+import type { TaskContext } from "../objects/task-context.ts";
 import type { Place } from "./checkpoints.ts";
 
 const TELL_MS = 1_000;

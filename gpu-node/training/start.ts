@@ -10,8 +10,8 @@ import { type DetectorGraph, parameterCount } from "../../shared/detector.ts";
 import type { TaskPayload } from "../../shared/tasks.ts";
 import type { ResolvedSettings } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
-import type { TaskContext } from "../tasks/context.ts";
-import { unpack } from "./bundle.ts";
+import type { MediaContext } from "../media/footage.ts";
+import { unpack } from "./checkpoint-archive.ts";
 import {
   FETCHED,
   type Found,
@@ -21,7 +21,7 @@ import {
   type RunState,
 } from "./checkpoints.ts";
 import type { Prepared } from "./dataset.ts";
-import { engineCode } from "./failures.ts";
+import { engineCode } from "./engine-failure.ts";
 import { loadPretrained } from "./pretrained.ts";
 import { gibibytes, type Report } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
@@ -30,7 +30,7 @@ import { automaticBatch, explicitBatch, stepBytes, trainingOptions } from "./set
 export interface StartParts {
   native: Native;
   payload: TaskPayload<"train">;
-  context: TaskContext;
+  context: MediaContext;
   folder: RunFolder;
   report: Report;
   graph: DetectorGraph;
@@ -51,7 +51,7 @@ export interface Hardware {
 /** What a run is trained on, here: the GPU where the engine can use it. */
 export async function hardwareOf(
   native: Native,
-  machine: TaskContext["machine"],
+  machine: MediaContext["machine"],
 ): Promise<Hardware> {
   const description: Description = native.describe();
   const [gpu] = description.gpus;

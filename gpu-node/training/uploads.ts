@@ -5,9 +5,9 @@
 import * as fs from "node:fs/promises";
 import type { Checkpoint } from "../../shared/tasks.ts";
 import type { ArtifactObject } from "../../shared/training.ts";
+import type { TaskContext } from "../objects/task-context.ts";
 import { uploadFile } from "../objects/transfer.ts";
-import type { TaskContext } from "../tasks/context.ts";
-import { pack } from "./bundle.ts";
+import { pack } from "./checkpoint-archive.ts";
 import { bestScores, bestWeights, LAST, type RunState } from "./checkpoints.ts";
 import type { RunFolder } from "./run-folder.ts";
 

@@ -10,9 +10,9 @@ import sharp from "sharp";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Tools } from "../../gpu-node/media/ffmpeg.ts";
 import type { Cache } from "../../gpu-node/objects/cache.ts";
-import type { TaskContext } from "../../gpu-node/tasks/context.ts";
-import { uniqueStems } from "../../gpu-node/tasks/export.ts";
-import { runTask } from "../../gpu-node/tasks/run.ts";
+import { uniqueStems } from "../../gpu-node/tasks/export-dataset.ts";
+import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
+import { runTask } from "../../gpu-node/tasks/runners.ts";
 import type { ObjectSource, TaskProgress, TaskResult } from "../../shared/tasks.ts";
 import { longGop, rectangles, toolsOrSay } from "../support/clips.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";
@@ -24,7 +24,7 @@ const found = toolsOrSay();
 let service: NodeService;
 let dir: string;
 let cache: Cache;
-let context: TaskContext;
+let context: RunnerContext;
 let segmenter: Rectangles;
 let told: TaskProgress[];
 
@@ -41,7 +41,7 @@ beforeEach(async () => {
 });
 afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
-const contextOf = (more: Partial<TaskContext> = {}): TaskContext => ({
+const contextOf = (more: Partial<RunnerContext> = {}): RunnerContext => ({
   ...context,
   tools: found as Tools,
   segmenter: async () => segmenter,
@@ -56,7 +56,7 @@ const text = (word: string) => ({ kind: "text", class_name: word, text: word });
 const jpegTarget = () => service.target(`frames/${crypto.randomUUID()}.jpg`, "image/jpeg");
 
 /** The result of a task that must finish. */
-async function finish<Result>(kind: string, payload: unknown, more?: Partial<TaskContext>) {
+async function finish<Result>(kind: string, payload: unknown, more?: Partial<RunnerContext>) {
   const outcome = await runTask(kind, payload, contextOf(more));
   if (outcome.outcome !== "finished") throw new Error(JSON.stringify(outcome));
   return outcome.result as Result;

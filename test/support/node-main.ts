@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { runNode } from "../../gpu-node/main.ts";
-import { askEngine } from "../../gpu-node/training/ask-engine.ts";
+import { askEngine } from "../../gpu-node/training/engine-probe.ts";
 import { RECTANGLES } from "./rectangles.ts";
 
 const { TEST_STALL_MS: stallMs, TEST_TRAINING: training } = process.env;

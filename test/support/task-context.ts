@@ -6,7 +6,8 @@ import { join } from "node:path";
 import { createLog } from "../../gpu-node/base/log.ts";
 import { openCache } from "../../gpu-node/objects/cache.ts";
 import { Predictors } from "../../gpu-node/serving/predictor.ts";
-import { Encodings, type TaskContext } from "../../gpu-node/tasks/context.ts";
+import { Encodings } from "../../gpu-node/tasks/encodings.ts";
+import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { TOOLS } from "./clips.ts";
 import type { NodeService } from "./node-service.ts";
 import { openRectangles } from "./rectangles.ts";
@@ -17,8 +18,8 @@ const log = createLog(() => {});
 export async function taskContext(
   service: NodeService,
   dir: string,
-  more: Partial<TaskContext> = {},
-): Promise<TaskContext> {
+  more: Partial<RunnerContext> = {},
+): Promise<RunnerContext> {
   const segmenter = openRectangles();
   const cache = await openCache({ dir: join(dir, "cache"), bytesMax: 1e9, log });
   return {

@@ -4,8 +4,8 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach } from "vitest";
-import type { TaskContext } from "../../gpu-node/tasks/context.ts";
-import { runTask } from "../../gpu-node/tasks/run.ts";
+import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
+import { runTask } from "../../gpu-node/tasks/runners.ts";
 import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
 import {
   type Outcome,
@@ -51,7 +51,7 @@ afterEach(() => {
   for (const dir of folders.splice(0)) rmSync(dir, { recursive: true, force: true });
 });
 
-export function machine(service: NodeService, more: Partial<TaskContext> = {}): Machine {
+export function machine(service: NodeService, more: Partial<RunnerContext> = {}): Machine {
   const dir = mkdtempSync(join(tmpdir(), "vantage-train-"));
   folders.push(dir);
   const told: TrainDetail[] = [];

@@ -11,8 +11,8 @@ import { createLog } from "../../../gpu-node/base/log.ts";
 import { Batcher } from "../../../gpu-node/serving/batcher.ts";
 import { letterbox, unletterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { Predictors } from "../../../gpu-node/serving/predictor.ts";
-import type { TaskContext } from "../../../gpu-node/tasks/context.ts";
-import { runTask } from "../../../gpu-node/tasks/run.ts";
+import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
+import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
 import type { ModelSource, ObjectSource, TaskResult } from "../../../shared/tasks.ts";
 import { toolsOrSay, variableRate } from "../../support/clips.ts";
@@ -23,7 +23,7 @@ import { generatedModel, randomWeights, tensorFile } from "../../support/weights
 const found = toolsOrSay();
 let service: NodeService;
 let dir: string;
-let context: TaskContext;
+let context: RunnerContext;
 
 beforeAll(async () => {
   service = await startNodeService();

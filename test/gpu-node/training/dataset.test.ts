@@ -13,7 +13,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import type { TaskContext } from "../../../gpu-node/tasks/context.ts";
+import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import {
   expiresSoon,
   fitted,
@@ -30,7 +30,7 @@ import { taskContext } from "../../support/task-context.ts";
 
 let service: NodeService;
 let dir: string;
-let context: TaskContext;
+let context: RunnerContext;
 beforeAll(async () => {
   service = await startNodeService();
 });
@@ -96,7 +96,7 @@ describe("preparing", () => {
   const prepare = (
     manifest: ExportManifest,
     videos: readonly ObjectSource[],
-    more: { imageSize?: number; context?: TaskContext } = {},
+    more: { imageSize?: number; context?: RunnerContext } = {},
   ) => {
     const told: [number, number][] = [];
     const options = { manifest, videos, sha256: "x", imageSize: more.imageSize ?? 96 };

@@ -2,7 +2,7 @@
 // sets of any size, and never ask for more memory than there is.
 
 import { describe, expect, it } from "vitest";
-import { asTrainFailure, engineCode } from "../../../gpu-node/training/failures.ts";
+import { asTrainFailure, engineCode } from "../../../gpu-node/training/engine-failure.ts";
 import { lostInARow, metricsOf, ranOut } from "../../../gpu-node/training/loop.ts";
 import {
   augmentationOf,

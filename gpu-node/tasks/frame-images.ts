@@ -2,13 +2,14 @@
 
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
+import { openFootage } from "../media/footage.ts";
 import { toJpeg } from "../media/stills.ts";
 import { upload } from "../objects/transfer.ts";
-import { openFootage, type TaskContext } from "./context.ts";
+import type { RunnerContext } from "./runner-context.ts";
 
 export async function run(
   payload: TaskPayload<"frames">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"frames">> {
   if (payload.images.length !== payload.frames.length) {
     throw new TaskFailure("invalid_request", "there must be one target for each frame");

@@ -1,10 +1,10 @@
 // The YOLO layout: images/<split>, labels/<split>, and data.yaml with the classes in index order.
 
 import type { ExportManifest } from "../../shared/tasks.ts";
-import type { Labeled, Layout, Placed } from "./export.ts";
+import type { Annotation, ExportedImage, Layout } from "./layout.ts";
 
 /** `class cx cy w h`, shares of the picture, six decimals. */
-function line({ class_index, bbox }: Labeled, { width, height }: Placed): string {
+function line({ class_index, bbox }: Annotation, { width, height }: ExportedImage): string {
   const [x1, y1, x2, y2] = bbox;
   const shares = [
     (x1 + x2) / 2 / width,
@@ -19,12 +19,12 @@ export function yoloLayout(manifest: ExportManifest): Layout {
   const splits = new Set<string>();
   return {
     imagePath: ({ split, name }) => `images/${split}/${name}`,
-    add: async (placed, zip) => {
-      splits.add(placed.split);
-      const lines = placed.annotations.map((one) => line(one, placed));
+    add: async (image, zip) => {
+      splits.add(image.split);
+      const lines = image.annotations.map((one) => line(one, image));
       // A picture without objects has an empty file: it is background, not unlabeled.
-      const name = placed.name.replace(/\.jpg$/, ".txt");
-      await zip.add(`labels/${placed.split}/${name}`, lines.join(""));
+      const name = image.name.replace(/\.jpg$/, ".txt");
+      await zip.add(`labels/${image.split}/${name}`, lines.join(""));
     },
     end: async (zip) => {
       const folder = (split: string, other: string) => (splits.has(split) ? split : other);

@@ -1,7 +1,7 @@
 // The COCO layout: images/<split> and annotations/instances_<split>.json. Ids count from 1.
 
 import type { ExportManifest } from "../../shared/tasks.ts";
-import type { Labeled, Layout, Placed } from "./export.ts";
+import type { Annotation, ExportedImage, Layout } from "./layout.ts";
 
 interface Instances {
   images: { id: number; file_name: string; width: number; height: number }[];
@@ -26,7 +26,7 @@ function ringArea(ring: readonly number[]): number {
   return Math.abs(twice) / 2;
 }
 
-function shapeOf({ bbox: [x1, y1, x2, y2], polygon }: Labeled) {
+function shapeOf({ bbox: [x1, y1, x2, y2], polygon }: Annotation) {
   const ring = polygon && polygon.length >= 6 ? polygon : null;
   const area = ring ? ringArea(ring) : 0;
   return {
@@ -40,12 +40,12 @@ export function cocoLayout(manifest: ExportManifest): Layout {
   const splits = { train: emptyInstances(), val: emptyInstances() };
   return {
     imagePath: ({ split, name }) => `images/${split}/${name}`,
-    add: async (placed: Placed) => {
-      const { images, annotations } = splits[placed.split];
-      const { name: file_name, width, height } = placed;
+    add: async (image: ExportedImage) => {
+      const { images, annotations } = splits[image.split];
+      const { name: file_name, width, height } = image;
       const image_id = images.length + 1;
       images.push({ id: image_id, file_name, width, height });
-      for (const one of placed.annotations) {
+      for (const one of image.annotations) {
         annotations.push({
           id: annotations.length + 1,
           image_id,

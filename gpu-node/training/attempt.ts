@@ -6,12 +6,13 @@ import { loadEngine, type Native } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { Paused, type TaskContext } from "../tasks/context.ts";
+import type { MediaContext } from "../media/footage.ts";
+import { Paused } from "../objects/task-context.ts";
 import { type RunFiles, uploadArtifacts, writeClosing, writeOpening } from "./artifacts.ts";
-import { hashOf } from "./bundle.ts";
+import { hashOf } from "./checkpoint-archive.ts";
 import { bestWeights, type RunState, saveBest } from "./checkpoints.ts";
 import { prepareDataset, readManifest } from "./dataset.ts";
-import { asTrainFailure, engineCode } from "./failures.ts";
+import { asTrainFailure, engineCode } from "./engine-failure.ts";
 import { metricsOf, quickLook, trainEpochs } from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
@@ -33,7 +34,7 @@ type Result = TaskResult<"train">;
 /** Trains as the payload says. A stop gives what result there is; a pause fails with `Paused`. */
 export async function train(
   payload: Payload,
-  context: TaskContext,
+  context: MediaContext,
   options: SessionOptions = {},
 ): Promise<Result> {
   const started = performance.now();
@@ -80,7 +81,7 @@ export async function train(
   }
 }
 
-const isPausing = ({ cancel, pause }: Pick<TaskContext, "cancel" | "pause">) =>
+const isPausing = ({ cancel, pause }: Pick<MediaContext, "cancel" | "pause">) =>
   pause.aborted && !cancel.aborted;
 
 function engineHere(): Native {
@@ -90,7 +91,7 @@ function engineHere(): Native {
 }
 
 /** The dataset as pixels; says how far it is, since a large one takes its time. */
-async function readDataset(payload: Payload, context: TaskContext, report: Report) {
+async function readDataset(payload: Payload, context: MediaContext, report: Report) {
   const { manifest, sha256 } = await readManifest(payload.manifest, context);
   const { image_size: imageSize } = payload.settings;
   let tenths = 0;

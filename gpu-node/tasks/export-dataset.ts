@@ -5,40 +5,20 @@ import { readFile, rm } from "node:fs/promises";
 import { exportStem } from "../../shared/labeling.ts";
 import { ExportManifest, type TaskPayload, type TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
+import { openFootage } from "../media/footage.ts";
 import { toJpeg } from "../media/stills.ts";
 import { uploadFile } from "../objects/transfer.ts";
 import { createZip, type ZipWriter } from "../objects/zip-writer.ts";
-import { cocoLayout } from "./coco.ts";
-import { openFootage, type TaskContext } from "./context.ts";
-import { yoloLayout } from "./yolo.ts";
-
-type Video = ExportManifest["videos"][number];
-type Frame = Video["frames"][number];
-export type Labeled = Frame["annotations"][number];
-
-/** A picture of the dataset as it was put into the archive. */
-export interface Placed {
-  /** File name without its folder, unique in the archive. */
-  name: string;
-  split: Frame["split"];
-  width: number;
-  height: number;
-  annotations: readonly Labeled[];
-}
-
-/** Where a format has its pictures and labels. */
-export interface Layout {
-  imagePath(placed: Placed): string;
-  /** Called once a picture. */
-  add(placed: Placed, zip: ZipWriter): Promise<void>;
-  end(zip: ZipWriter): Promise<void>;
-}
+import { cocoLayout } from "./coco-layout.ts";
+import type { Annotation, ExportedImage } from "./layout.ts";
+import type { RunnerContext } from "./runner-context.ts";
+import { yoloLayout } from "./yolo-layout.ts";
 
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
 export async function run(
   payload: TaskPayload<"export">,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"export">> {
   const manifest = await readManifest(payload, context);
   const path = context.cache.temporary();
@@ -56,7 +36,7 @@ export async function run(
   }
 }
 
-async function readManifest({ manifest }: TaskPayload<"export">, context: TaskContext) {
+async function readManifest({ manifest }: TaskPayload<"export">, context: RunnerContext) {
   if (manifest.bytes > MANIFEST_BYTES_MAX) {
     throw new TaskFailure("file_too_large", "the dataset has too many annotations for one export");
   }
@@ -72,7 +52,7 @@ async function writeDataset(
   { format, videos }: TaskPayload<"export">,
   manifest: ExportManifest,
   zip: ZipWriter,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<Record<string, unknown>> {
   const layout = format === "yolo" ? yoloLayout(manifest) : cocoLayout(manifest);
   const sources = new Map(videos.map((source) => [source.key, source]));
@@ -88,14 +68,15 @@ async function writeDataset(
     const footage = await openFootage(context, source);
     try {
       for await (const { index, picture } of footage.read([...wanted.keys()])) {
-        const frame = wanted.get(index) as Frame;
+        const frame = wanted.get(index);
+        if (!frame) continue;
         const { width, height } = picture;
         const annotations = frame.annotations.flatMap((one) => within(one, { width, height }));
         const name = `${stems[place]}_${String(index).padStart(6, "0")}.jpg`;
-        const placed = { name, split: frame.split, width, height, annotations };
-        await zip.add(layout.imagePath(placed), await toJpeg(picture));
-        await layout.add(placed, zip);
-        summary.add(placed, frame.annotations.length);
+        const image = { name, split: frame.split, width, height, annotations };
+        await zip.add(layout.imagePath(image), await toJpeg(picture));
+        await layout.add(image, zip);
+        summary.add(image, frame.annotations.length);
         done += 1;
         context.progress({ done, total, detail: {} });
       }
@@ -108,11 +89,14 @@ async function writeDataset(
 }
 
 /** The annotation cut to its picture; none when nothing of it is inside. */
-function within(one: Labeled, { width, height }: { width: number; height: number }): Labeled[] {
+function within(
+  one: Annotation,
+  { width, height }: { width: number; height: number },
+): Annotation[] {
   const [x1, y1, x2, y2] = one.bbox;
   const x = (value: number) => Math.min(width, Math.max(0, value));
   const y = (value: number) => Math.min(height, Math.max(0, value));
-  const bbox: Labeled["bbox"] = [x(x1), y(y1), x(x2), y(y2)];
+  const bbox: Annotation["bbox"] = [x(x1), y(y1), x(x2), y(y2)];
   if (bbox[2] <= bbox[0] || bbox[3] <= bbox[1]) return [];
   const polygon = one.polygon?.map((corner, at) => (at % 2 ? y(corner) : x(corner))) ?? null;
   return [{ ...one, bbox, polygon }];
@@ -143,12 +127,12 @@ class Summary {
     }
   }
 
-  add({ split, annotations }: Placed, given: number) {
+  add({ split, annotations }: ExportedImage, labeled: number) {
     const counted = this.#splits.get(split);
     if (!counted) return;
     counted.images += 1;
     if (annotations.length === 0) counted.background += 1;
-    this.#skipped += given - annotations.length;
+    this.#skipped += labeled - annotations.length;
     for (const { class_index } of annotations) {
       counted.counts[class_index] = (counted.counts[class_index] ?? 0) + 1;
     }

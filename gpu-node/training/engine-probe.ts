@@ -24,7 +24,7 @@ const ANSWER_MS_MAX = 120_000;
 /** What the engine is on this machine, or why there is none. */
 export async function askEngine(
   environment: Readonly<Record<string, string>>,
-  program = join(import.meta.dirname, "describe.ts"),
+  program = join(import.meta.dirname, "engine-probe-main.ts"),
 ): Promise<EngineAnswer> {
   try {
     const args = ["--disable-warning=ExperimentalWarning", program];

@@ -9,14 +9,15 @@ import {
 } from "../../shared/tasks.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { scrub } from "../base/log.ts";
+import { Paused } from "../objects/task-context.ts";
 import { BundleMissing } from "../segmenters/failures.ts";
-import { Paused, type TaskContext } from "./context.ts";
-import { run as runExport } from "./export.ts";
-import { run as runFrames } from "./frames.ts";
+import { run as runExport } from "./export-dataset.ts";
+import { run as runFrames } from "./frame-images.ts";
 import { run as runLabel } from "./label.ts";
 import { run as runPredict, warm as runWarm } from "./predict.ts";
 import { run as runPreview } from "./preview.ts";
 import { run as runProbe } from "./probe.ts";
+import type { RunnerContext } from "./runner-context.ts";
 import { run as runSegment } from "./segment.ts";
 import { run as runTrain } from "./train.ts";
 
@@ -25,7 +26,7 @@ const ELSEWHERE_SECONDS = 10;
 
 type Runner<Kind extends TaskKind> = (
   payload: TaskPayload<Kind>,
-  context: TaskContext,
+  context: RunnerContext,
 ) => Promise<TaskResult<Kind>>;
 
 const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
@@ -45,7 +46,7 @@ const isKind = (kind: string): kind is TaskKind => Object.hasOwn(TASK_KINDS, kin
 async function runAs<Kind extends TaskKind>(
   kind: Kind,
   payload: unknown,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<Record<string, unknown>> {
   const schema = TASK_KINDS[kind];
   const runner: Runner<Kind> = RUNNERS[kind];
@@ -57,7 +58,7 @@ async function runAs<Kind extends TaskKind>(
 export async function runTask(
   kind: string,
   payload: unknown,
-  context: TaskContext,
+  context: RunnerContext,
 ): Promise<Outcome> {
   if (!isKind(kind)) {
     const detail = `this node does not know tasks of the kind ${kind}`;

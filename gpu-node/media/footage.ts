@@ -1,0 +1,111 @@
+// A video or image of the store, opened as numbered frames.
+
+import type { ObjectSource } from "../../shared/tasks.ts";
+import { BrokenMedia, TaskFailure } from "../base/failure.ts";
+import type { TaskContext } from "../objects/task-context.ts";
+import type { Tools } from "./ffmpeg.ts";
+import { type ReadFrame, type ReadOptions, readFrames } from "./frame-reader.ts";
+import { readStill } from "./stills.ts";
+import { probeVideo, typeOf, type VideoIndex } from "./video.ts";
+import { decodeIndex, encodeIndex, INDEX_NAME } from "./video-index.ts";
+
+/** What a task that looks at videos gets. */
+export interface MediaContext extends TaskContext {
+  /** Null where ffmpeg is not installed: then there are stills only. */
+  tools: Tools | null;
+}
+
+/** A video or image of the store as frames, numbered from 0 in display order. */
+export interface Footage {
+  width: number;
+  height: number;
+  frameCount: number;
+  /** Ticks of every frame in display order. */
+  pts: Float64Array;
+  /** Seconds of one tick, as a fraction. */
+  timeBase: readonly [number, number];
+  /** Reads the wanted frames in ascending order; `wanted` is in any order and may repeat. */
+  read(wanted: readonly number[], options?: ReadOptions): AsyncGenerator<ReadFrame>;
+  close(): Promise<void>;
+}
+
+/** The frames once each, in ascending order. */
+export const ascending = (frames: readonly number[]): number[] =>
+  [...new Set(frames)].sort((one, other) => one - other);
+
+const noSuchFrame = (count: number, index: number) =>
+  new TaskFailure("invalid_request", `the video has ${count} frames; none is ${index}`);
+
+/** What opening a file of the store takes. */
+export type FootageContext = Pick<MediaContext, "cache" | "tools" | "cancel" | "log">;
+
+/** Opens a video or image of the store. Its index is made once and kept beside it. */
+export async function openFootage(context: FootageContext, source: ObjectSource): Promise<Footage> {
+  const held = await context.cache.open(source, context.cancel);
+  try {
+    const type = await typeOf(held.path);
+    if (type.kind === "still") return await stillFootage(held);
+    const { tools } = context;
+    if (!tools) throw new TaskFailure("unsupported_media", NO_FFMPEG, { retryable: true });
+    const index = await indexOf({ ...context, tools }, source, held.path);
+    return {
+      width: index.width,
+      height: index.height,
+      frameCount: index.pts.length,
+      pts: index.pts,
+      timeBase: index.timeBase,
+      read: (wanted, options) =>
+        readFrames(tools, held.path, index, ascending(wanted), {
+          signal: context.cancel,
+          ...options,
+        }),
+      close: held.release,
+    };
+  } catch (thrown) {
+    await held.release();
+    if (thrown instanceof BrokenMedia) {
+      throw new TaskFailure("unsupported_media", thrown.message, { cause: thrown });
+    }
+    throw thrown;
+  }
+}
+
+/** Why a node cannot open a video. */
+export const NO_FFMPEG = "this node has no ffmpeg: install it (apt-get install ffmpeg)";
+
+async function stillFootage(held: { path: string; release(): Promise<void> }): Promise<Footage> {
+  const whole = await readStill(held.path);
+  async function* read(wanted: readonly number[], options: ReadOptions = {}) {
+    for (const index of ascending(wanted)) {
+      if (index !== 0) throw noSuchFrame(1, index);
+      const { longestSide = null } = options;
+      const picture = longestSide === null ? whole : await readStill(held.path, { longestSide });
+      yield { index, picture };
+    }
+  }
+  const { width, height } = whole;
+  return {
+    width,
+    height,
+    frameCount: 1,
+    pts: Float64Array.of(0),
+    timeBase: [1, 1],
+    read,
+    close: held.release,
+  };
+}
+
+/** The index that the probe left on this node, else one made now by decoding the video once. */
+async function indexOf(
+  context: FootageContext & { tools: Tools },
+  source: ObjectSource,
+  path: string,
+): Promise<VideoIndex> {
+  const kept = await context.cache.readDerived(source.key, INDEX_NAME);
+  const index = kept && decodeIndex(kept);
+  if (index) return index;
+  context.log.info("video_indexed_again", { key: source.key });
+  const probed = await probeVideo(context.tools, path, { signal: context.cancel });
+  await context.cache.writeDerived(source.key, INDEX_NAME, encodeIndex(probed.index));
+  return probed.index;
+}

@@ -1,0 +1,15 @@
+// What a runner of this room works with: a task's context, and the models that its process has open.
+
+import type { MediaContext } from "../media/footage.ts";
+import type { Segmenter } from "../segmenters/segmenter.ts";
+import type { Predictors } from "../serving/predictor.ts";
+import type { Encodings } from "./encodings.ts";
+
+export interface RunnerContext extends MediaContext {
+  /** Opens a segmenter by name, or gives the one that is open; null names the default. */
+  segmenter(name: string | null): Promise<Segmenter>;
+  /** Frames that were clicked last, encoded; they live as long as the process. */
+  encodings: Encodings;
+  /** Models that were used last, open; they live as long as the process. */
+  predictors: Predictors;
+}
