@@ -1,9 +1,9 @@
-// Properties of the repository itself: who may import whom, names, sizes, leftovers, fresh
-// derivatives. Runs first: a failure here is cheaper to read than any other.
+// Properties of the repository itself: who may import whom, names, words, sizes, leftovers, docs and
+// fresh derivatives. Runs first: a failure here is cheaper to read than any other.
 
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { dirname, join, relative, resolve } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import { generateDrizzleJson, generateMigration } from "drizzle-kit/api";
 import { describe, expect, it } from "vitest";
 import * as graphSchema from "../db/markets/graph.ts";
@@ -11,36 +11,33 @@ import * as marketsSchema from "../db/markets/schema.ts";
 import * as visionSchema from "../db/vision/schema.ts";
 import * as trainingSchema from "../db/vision/training.ts";
 import { ERRORS } from "../shared/errors.ts";
+import { brokenImports, importCircles, roomOf } from "./tidy/imports.ts";
+import { isNameBanned, RULES, violationsOf } from "./tidy/rules.ts";
 
 const ROOT = resolve(import.meta.dirname, "..");
-
-/** A file may import from its own room and from rooms to its left on the same line. */
-const LINES = [
-  "shared · db/markets · edge/http · edge/markets/store · edge/markets",
-  "shared · db/markets · edge/http · edge/markets/store · edge/markets/ingest · edge/console",
-  "shared · db/vision · edge/http · edge/vision/auth · edge/vision/tasks · edge/vision/progress · " +
-    "edge/vision/projects · edge/vision/labeling · edge/vision/training · edge/vision/serving · " +
-    "edge/vision/workflows · edge/vision",
-  "shared · edge/studio",
-  "shared · native · gpu-node",
-].map((line) => line.split(" · "));
-const ROOMS = [...new Set(LINES.flat()), "edge/local", "test"].sort((a, b) => b.length - a.length);
-/** `npm run models` is its users' word for what `gpu-node/models.ts` keeps. */
-const BANNED_NAMES =
-  /(^|\/)(utils?|helpers?|common|misc|types|(?<!^gpu-node\/)models|constants|manager|(?<!^native\/)index)(\.|\/)/;
-const BANNED_TEXT: readonly [RegExp, string, RegExp][] = [
-  [/\bconsole\.log\(/, "use the logger", /^edge\/http\/log\.ts$/],
-  [
-    /\bDate\.now\(\)|new Date\(\)/,
-    "take the time from a clock",
-    /^(shared\/time\.ts|edge\/local|test)/,
-  ],
-  [/\bprocess\.env\b/, "parse it in config.ts", /^(edge\/local|test|gpu-node\/(main|models)\.ts)/],
-  [/\b(TODO|FIXME|XXX)\b/, "finish it before merge", /^test\/tidy/],
-  [/\bas any\b|: any\b/, "parse the value at the boundary", /^test\/tidy/],
+const README_WORDS_MAX = 1_200;
+/** Where a configuration key is documented, by the file that parses it. */
+const CONFIGURATIONS = {
+  "edge/markets/config.ts": "edge/local/README.md",
+  "edge/console/config.ts": "edge/local/README.md",
+  "edge/vision/config.ts": "edge/local/README.md",
+  "gpu-node/node/config.ts": "gpu-node/README.md",
+};
+/** Where an error code is documented: with the services that answer it. */
+const API_READMES = ["edge/markets/README.md", "edge/console/README.md", "edge/vision/README.md"];
+/** Rooms that people meet. */
+const DOCUMENTED_ROOMS = [
+  "edge/markets",
+  "edge/markets/store",
+  "edge/console",
+  "edge/vision",
+  "edge/vision/tasks",
+  "edge/local",
+  "gpu-node",
+  "native",
+  "test/bench",
+  "test/peers",
 ];
-const FILE_LINES_MAX = 500;
-const COLUMNS_MAX = 100;
 
 const tracked = execFileSync("git", ["ls-files", "--cached", "--others", "--exclude-standard"], {
   cwd: ROOT,
@@ -48,85 +45,104 @@ const tracked = execFileSync("git", ["ls-files", "--cached", "--others", "--excl
 })
   .split("\n")
   .filter((file) => file && existsSync(join(ROOT, file)));
-const sources = tracked.filter((file) => /\.(ts|tsx|mjs)$/.test(file) && file.includes("/"));
 const read = (file: string) => readFileSync(join(ROOT, file), "utf8");
-const roomOf = (file: string) => ROOMS.find((room) => file.startsWith(`${room}/`));
+const written = tracked.filter(
+  (file) =>
+    /\.(ts|tsx|mjs|js|cpp|h|cu|css|py)$/.test(file) && file.includes("/") && !isGenerated(file),
+);
+const sources = written.filter((file) => /\.(ts|tsx|mjs)$/.test(file));
+const texts = new Map(written.map((file) => [file, read(file)]));
+const textOf = (file: string) => texts.get(file) ?? "";
 
-function mayImport(from: string, to: string): boolean {
-  if (from === to || from === "test") return true;
-  if (to === "test" || to === "edge/local") return false;
-  if (from === "edge/local")
-    return to.startsWith("edge/") || to.startsWith("db/") || to === "shared";
-  return LINES.some((line) => line.includes(to) && line.indexOf(to) < line.indexOf(from));
+function isGenerated(file: string): boolean {
+  return file.startsWith("test/golden/") || file.includes("migrations/");
 }
 
-/** Static, dynamic and type-only imports: a type dependency is a dependency. */
-const importsOf = (text: string) =>
-  [...text.matchAll(/(?<!["'])\b(?:from\s*|import\s*\(?\s*)["']([^"']+)["']/g)].map(
-    (match) => match[1] ?? "",
+describe("rooms", () => {
+  it("let a file import only from its own room and from rooms to its left", () => {
+    expect(sources.length).toBeGreaterThan(30);
+    expect(sources.flatMap((file) => brokenImports(file, textOf(file)))).toEqual([]);
+  });
+
+  it.each([
+    ["edge/markets/main.ts", `import x from "../vision/config.ts"`],
+    ["edge/markets/store/plan.ts", `import type { A } from "../config.ts"`],
+    ["edge/http/app.ts", `await import("../markets/main.ts")`],
+    ["edge/console/main.ts", `import "../local/stack.ts"`],
+    ["edge/markets/routes.ts", `import "./ingest/tick.ts"`],
+    ["edge/vision/labeling/jobs.ts", `import type { Change } from "../review/changes.ts"`],
+    ["edge/vision/base/parts.ts", `import { allow } from "../auth/scope.ts"`],
+    ["gpu-node/media/frames.ts", `import { open } from "../segmenters/builtin.ts"`],
+    ["gpu-node/training/loop.ts", `import type { TaskContext } from "../tasks/context.ts"`],
+    ["shared/time.ts", `import { Hono } from "hono"`],
+  ])("refuse of %s the import %s", (file, text) => {
+    expect(brokenImports(file, text)).toHaveLength(1);
+  });
+
+  it("allow imports to the left, and texts that look like imports", () => {
+    const allowed = [
+      ["edge/console/main.ts", `import "../markets/ingest/tick.ts"`],
+      ["edge/vision/review/stats.ts", `import { findJob } from "../labeling/jobs.ts"`],
+      ["shared/time.ts", `const NAMES = ["from", "to"];`],
+    ] as const;
+    expect(allowed.flatMap(([file, text]) => brokenImports(file, text))).toEqual([]);
+  });
+
+  it("hold every source file", () => {
+    expect(sources.filter((file) => !roomOf(file))).toEqual([]);
+  });
+
+  it("know no circle of imports, of types neither", () => {
+    expect(importCircles(texts)).toEqual([]);
+  });
+
+  it("find a circle through types alone", () => {
+    const circle = new Map([
+      ["edge/http/a.ts", `import { b } from "./b.ts"; import "./d.ts"`],
+      ["edge/http/b.ts", `import { c } from "../http/c.ts"`],
+      ["edge/http/c.ts", `import type { A } from "./a.ts"`],
+      ["edge/http/d.ts", ""],
+    ]);
+    expect(importCircles(circle)).toEqual([["edge/http/a.ts", "edge/http/b.ts", "edge/http/c.ts"]]);
+  });
+});
+
+describe("names and lines", () => {
+  it("give every file a name that says something", () => {
+    expect(written.filter(isNameBanned)).toEqual([]);
+  });
+
+  it.each(["shared/utils.ts", "edge/vision/index.ts", "gpu-node/training/chosen.ts"])(
+    "refuse a file called %s",
+    (file) => expect(isNameBanned(file)).toBe(true),
   );
 
-function brokenImports(file: string, text: string): string[] {
-  const from = roomOf(file);
-  return importsOf(text).flatMap((target) => {
-    if (!target.startsWith(".")) {
-      const bare = from === "shared" && target !== "zod";
-      return bare ? [`${file}: shared may import zod only, not ${target}`] : [];
-    }
-    const to = roomOf(relative(ROOT, resolve(ROOT, dirname(file), target)));
-    if (from && to && !mayImport(from, to)) return [`${file}: ${from} may not import ${to}`];
-    return [];
-  });
-}
-
-describe("tidy", () => {
-  it("lets a file import only from its own room and from rooms to its left", () => {
-    expect(sources.length).toBeGreaterThan(30);
-    expect(sources.flatMap((file) => brokenImports(file, read(file)))).toEqual([]);
+  it("hold nothing that a rule refuses", () => {
+    const checked = written.filter((file) => !file.startsWith("test/tidy/rules."));
+    expect(checked.flatMap((file) => violationsOf(file, textOf(file)))).toEqual([]);
   });
 
-  it("sees cross-service, rightward, dynamic and type-only imports", () => {
-    const broken = (file: string, text: string) => brokenImports(file, text).length > 0;
-    expect(broken("edge/markets/main.ts", `import x from "../vision/config.ts"`)).toBe(true);
-    expect(broken("edge/markets/store/plan.ts", `import type { A } from "../config.ts"`)).toBe(
-      true,
-    );
-    expect(broken("edge/http/app.ts", `await import("../markets/main.ts")`)).toBe(true);
-    expect(broken("edge/console/main.ts", `import "../local/stack.ts"`)).toBe(true);
-    expect(broken("edge/markets/routes.ts", `import "./ingest/tick.ts"`)).toBe(true);
-    expect(broken("shared/time.ts", `import { Hono } from "hono"`)).toBe(true);
-    expect(broken("edge/console/main.ts", `import "../markets/ingest/tick.ts"`)).toBe(false);
-    expect(broken("shared/time.ts", `const NAMES = ["from", "to"];`)).toBe(false);
+  it.each(RULES)("refuse a planted violation of: $advice", ({ planted: [file, text], advice }) => {
+    expect(violationsOf(file, text).some((violation) => violation.endsWith(advice))).toBe(true);
   });
 
-  it("keeps every source file in a room, under a name that says something", () => {
-    expect(sources.filter((file) => !roomOf(file))).toEqual([]);
-    expect(sources.filter((file) => BANNED_NAMES.test(file))).toEqual([]);
+  it("bound functions and their parameters by the linter", () => {
+    const { linter } = JSON.parse(read("biome.json"));
+    expect(linter.rules.complexity).toEqual({
+      noExcessiveLinesPerFunction: { level: "error", options: { maxLines: 99 } },
+      useMaxParams: { level: "error", options: { max: 4 } },
+    });
   });
 
-  it("keeps files under 500 lines and prose within 100 columns", () => {
-    const long = sources.filter((file) => read(file).split("\n").length > FILE_LINES_MAX);
-    const wide = sources.flatMap((file) =>
-      read(file)
-        .split("\n")
-        .flatMap((line, index) =>
-          line.length > COLUMNS_MAX && /^\s*(\/\/|\*|\/\*\*)/.test(line)
-            ? [`${file}:${index + 1}`]
-            : [],
-        ),
-    );
-    expect([...long, ...wide]).toEqual([]);
+  it("give no two files of the node's rooms one name", () => {
+    const names = sources
+      .filter((file) => file.startsWith("gpu-node/"))
+      .map((file) => file.split("/").at(-1));
+    expect(names.filter((name, index) => names.indexOf(name) !== index)).toEqual([]);
   });
+});
 
-  it("finds no banned call, leftover or untyped value", () => {
-    const found = sources.flatMap((file) =>
-      BANNED_TEXT.filter(
-        ([pattern, , allowed]) => !allowed.test(file) && pattern.test(read(file)),
-      ).map(([, advice]) => `${file}: ${advice}`),
-    );
-    expect(found).toEqual([]);
-  });
-
+describe("derivatives", () => {
   it("pins every dependency exactly and locks it without hand-written addresses", () => {
     const { dependencies, devDependencies, optionalDependencies } = JSON.parse(
       read("package.json"),
@@ -149,15 +165,59 @@ describe("tidy", () => {
     const current = generateDrizzleJson({ ...schema }, snapshot.id);
     expect(await generateMigration(snapshot, current)).toEqual([]);
   });
+});
 
-  it("documents every error code and every configuration key in the README", () => {
-    const readme = read("README.md");
-    const codes = Object.entries(ERRORS).map(([code, { status }]) => [code, String(status)]);
-    expect(codes.filter(([code]) => !readme.includes(`\`${code}\``))).toEqual([]);
-    const keys = ["edge/markets", "edge/console", "edge/vision", "gpu-node"].flatMap((room) =>
-      [...read(`${room}/config.ts`).matchAll(/^ {2}([A-Z][A-Z0-9_]+):/gm)].map((match) => match[1]),
+describe("documents", () => {
+  it("document every error code beside the services that answer it", () => {
+    const documented = API_READMES.map(read).join("\n");
+    const undocumented = Object.keys(ERRORS).filter((code) => !documented.includes(`\`${code}\``));
+    expect(undocumented).toEqual([]);
+  });
+
+  it.each(Object.entries(CONFIGURATIONS))("document every key of %s in %s", (config, readme) => {
+    const keys = [...read(config).matchAll(/^ {2}([A-Z][A-Z0-9_]+):/gm)].map((match) => match[1]);
+    expect(keys.length).toBeGreaterThan(1);
+    expect(keys.filter((key) => !read(readme).includes(`\`${key}\``))).toEqual([]);
+  });
+
+  it.each(DOCUMENTED_ROOMS)("tell of %s in a README of its own", (room) => {
+    expect(read(`${room}/README.md`).split(/\s+/).length).toBeGreaterThan(100);
+    expect(read("README.md")).toContain(room);
+  });
+
+  it("keep the first README short", () => {
+    expect(wordsOf(read("README.md"))).toBeLessThanOrEqual(README_WORDS_MAX);
+    expect(wordsOf("one two\n")).toBe(2);
+  });
+
+  it("link to what is there", () => {
+    const documents = tracked.filter((file) => file.endsWith(".md"));
+    expect(documents.flatMap((file) => brokenLinks(file, read(file)))).toEqual([]);
+    expect(brokenLinks("README.md", "[x](edge/nowhere.md)")).toHaveLength(1);
+  });
+
+  it("name only commands that there are", () => {
+    const { scripts } = JSON.parse(read("package.json"));
+    const documents = tracked.filter((file) => file.endsWith(".md"));
+    const unknown = documents.flatMap((file) =>
+      [...read(file).matchAll(/npm run ([\w-]+)/g)]
+        .map((match) => match[1] ?? "")
+        .filter((name) => !(name in scripts))
+        .map((name) => `${file}: npm run ${name}`),
     );
-    expect(keys.length).toBeGreaterThan(8);
-    expect(keys.filter((key) => !readme.includes(`\`${key}\``))).toEqual([]);
+    expect(unknown).toEqual([]);
   });
 });
+
+/** Words as a reader counts them: what stands between white space. */
+function wordsOf(text: string): number {
+  return text.split(/\s+/).filter(Boolean).length;
+}
+
+/** Relative links of a document to files that are not there. */
+function brokenLinks(file: string, text: string): string[] {
+  return [...text.matchAll(/\]\((?!https?:|#|mailto:)([^)#\s]+)[^)]*\)/g)]
+    .map((match) => match[1] ?? "")
+    .filter((target) => !existsSync(join(ROOT, dirname(file), target)))
+    .map((target) => `${file}: ${target}`);
+}
