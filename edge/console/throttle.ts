@@ -2,12 +2,13 @@
 // Right ones count nothing, and nobody's own address is slowed by what others try.
 
 import { sql } from "drizzle-orm";
-import { Failure } from "../../shared/errors.ts";
-import { iso, MINUTE } from "../../shared/time.ts";
+import { iso } from "../../shared/time.ts";
 import type { Database } from "../http/database.ts";
+import { type AttemptTable, countAttempts, tooManyAttempts } from "../http/throttle.ts";
 
 const WRONG_MAX = 10;
 const BUCKETS = 4_096;
+const WRONG_TOKENS: AttemptTable = { name: "wrong_token", key: "bucket", type: "int" };
 
 async function bucketOf(address: string): Promise<number> {
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(address));
@@ -21,21 +22,10 @@ export async function refuseGuessing(database: Database, address: string, now: n
      WHERE bucket = ${await bucketOf(address)}::int AND attempts >= ${WRONG_MAX}::int
        AND window_ends_at > ${iso(now)}::timestamptz`);
   const ends = rows[0]?.ends;
-  if (ends === undefined) return;
-  const seconds = Math.max(1, Math.ceil((ends - now) / 1_000));
-  throw new Failure("too_many_attempts", `too many wrong tokens; try again in ${seconds} s`, {
-    data: { retry_after_seconds: seconds },
-  });
+  if (ends !== undefined) throw tooManyAttempts("wrong tokens", ends, now);
 }
 
 /** Counts a wrong token of an address. */
 export async function countWrong(database: Database, address: string, now: number) {
-  await database.execute(sql`
-    INSERT INTO wrong_token AS w (bucket, attempts, window_ends_at)
-    VALUES (${await bucketOf(address)}::int, 1, ${iso(now + MINUTE)}::timestamptz)
-    ON CONFLICT (bucket) DO UPDATE SET
-      attempts = CASE WHEN w.window_ends_at <= ${iso(now)}::timestamptz THEN 1
-        ELSE w.attempts + 1 END,
-      window_ends_at = CASE WHEN w.window_ends_at <= ${iso(now)}::timestamptz
-        THEN excluded.window_ends_at ELSE w.window_ends_at END`);
+  await countAttempts(database, WRONG_TOKENS, [String(await bucketOf(address))], now);
 }

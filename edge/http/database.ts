@@ -2,6 +2,7 @@
 // A connection string on the loopback points at the embedded stack's Neon-compatible endpoint.
 
 import { NeonDbError, neon, neonConfig } from "@neondatabase/serverless";
+import { type SQL, sql } from "drizzle-orm";
 import { drizzle, type NeonHttpDatabase } from "drizzle-orm/neon-http";
 import { Failure } from "../../shared/errors.ts";
 import type { Secret } from "../../shared/secret.ts";
@@ -28,6 +29,24 @@ export function openDatabase(url: Secret, { timeoutMs }: { timeoutMs?: number } 
   };
   return drizzle({ client: neon(url.reveal(), { fetchOptions }) });
 }
+
+/**
+ * Runs statements in one transaction, in order, all or none; returns the rows of each. `Rows` names
+ * what a row of each statement holds.
+ */
+export async function batch<Rows extends readonly unknown[] = Record<string, unknown>[]>(
+  database: Database,
+  statements: { readonly [Index in keyof Rows]: SQL },
+): Promise<{ [Index in keyof Rows]: Rows[Index][] }> {
+  const [first, ...rest] = (statements as readonly SQL[]).map((one) => database.execute(one));
+  const results = first ? await database.batch([first, ...rest]) : [];
+  // What a raw statement answers is known to its caller alone.
+  return results.map(({ rows }) => rows) as never;
+}
+
+/** An instant of a column as the wire shows it: UTC, to the millisecond. */
+export const wireTime = (column: SQL): SQL =>
+  sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 /**
  * True when the database could not be reached or is shutting down, as opposed to refusing a

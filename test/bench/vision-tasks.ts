@@ -8,7 +8,6 @@ import pg from "pg";
 import { WebSocket } from "ws";
 import { createLog } from "../../edge/http/log.ts";
 import { superuser } from "../../edge/local/postgres.ts";
-import { API } from "../../edge/vision/base/parts.ts";
 import { publish } from "../../edge/vision/progress/progress.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { createCode } from "../../edge/vision/tasks/nodes.ts";
@@ -18,6 +17,7 @@ import type { Capabilities } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { objectsOf } from "../support/objects.ts";
 import { SECRET, startVision } from "./vision-world.ts";
+import { API } from "../../edge/vision/base/api.ts";
 
 const TASKS = Number(process.env.TASKS ?? 10_000);
 const LISTENERS = Number(process.env.LISTENERS ?? 1_000);

@@ -3,7 +3,6 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { API } from "../../edge/vision/base/parts.ts";
 import { ring } from "../../edge/vision/tasks/bell.ts";
 import { source, target } from "../../edge/vision/tasks/objects.ts";
 import { enqueue, findTask, type NewTask } from "../../edge/vision/tasks/queue.ts";
@@ -19,6 +18,7 @@ import {
   refusal,
   type TaskWorld,
 } from "../support/task-world.ts";
+import { API } from "../../edge/vision/base/api.ts";
 
 let world: TaskWorld;
 beforeAll(async () => {

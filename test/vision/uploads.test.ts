@@ -7,7 +7,6 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { API } from "../../edge/vision/base/parts.ts";
 import { isKeyUnder } from "../../edge/vision/uploads/link.ts";
 import { imageHeader, videoType } from "../../edge/vision/uploads/media-types.ts";
 import { Video, VideoBatch } from "../../shared/vision.ts";
@@ -21,6 +20,7 @@ import {
   type UploadWorld,
 } from "../support/upload-world.ts";
 import { newMember, newTenant } from "../support/vision.ts";
+import { API } from "../../edge/vision/base/api.ts";
 
 let { world, admin, tenant, engineer, projectId, stored } = {} as UploadWorld;
 

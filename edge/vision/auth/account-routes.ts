@@ -8,7 +8,8 @@ import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { TokenPair, User } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API, bearer } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import {
   accountByEmail,
   accountById,
@@ -39,8 +40,6 @@ import { addressOf, countAttempt, forgiveAttempt, type Limit } from "./throttle.
 const PER_PAIR = 5;
 const PER_ADDRESS = 20;
 
-export const bearer = [{ accessToken: [] }];
-
 const email = z
   .string()
   .max(254)
@@ -69,8 +68,8 @@ async function throttled(context: RouteContext, limits: readonly Limit[]) {
 
 /** The limits of a password given for an email, from an address. */
 const guessLimits = (context: RouteContext, given: string): Limit[] => [
-  { key: `login ${addressOf(context.req)}`, most: PER_ADDRESS },
-  { key: `login ${addressOf(context.req)} ${given}`, most: PER_PAIR },
+  { key: `login ${addressOf(context.req)}`, attemptsMax: PER_ADDRESS },
+  { key: `login ${addressOf(context.req)} ${given}`, attemptsMax: PER_PAIR },
 ];
 
 export function addAccountRoutes(app: App<Parts>) {
@@ -110,8 +109,8 @@ function addRegister(app: App<Parts>) {
     const body = context.req.valid("json");
     checkPassword(body.password, body.email);
     await throttled(context, [
-      { key: `register ${addressOf(context.req)}`, most: PER_ADDRESS },
-      { key: `register ${addressOf(context.req)} ${body.email}`, most: PER_PAIR },
+      { key: `register ${addressOf(context.req)}`, attemptsMax: PER_ADDRESS },
+      { key: `register ${addressOf(context.req)} ${body.email}`, attemptsMax: PER_PAIR },
     ]);
     const account = await createAccount(parts, {
       email: body.email,

@@ -5,7 +5,9 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Membership, Role, User } from "../../../shared/vision.ts";
+import { batch, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
+import { idList } from "../base/sql.ts";
 import { forgetSessions } from "./scope.ts";
 
 /** Held while an account is made: only one can be the first. */
@@ -29,9 +31,9 @@ export async function createAccount(
   account: { email: string; displayName: string; passwordHash: string },
 ): Promise<Account> {
   const id = crypto.randomUUID();
-  const [, created] = await database.batch([
-    database.execute(sql`SELECT pg_advisory_xact_lock(${FIRST_ACCOUNT_LOCK}::int)`),
-    database.execute(sql`
+  const [, created] = await batch(database, [
+    sql`SELECT pg_advisory_xact_lock(${FIRST_ACCOUNT_LOCK}::int)`,
+    sql`
       WITH made AS (
         INSERT INTO account (id, email, display_name, password_hash)
         VALUES (${id}::uuid, ${account.email}, ${account.displayName}, ${account.passwordHash})
@@ -41,9 +43,9 @@ export async function createAccount(
         SELECT w.id, made.id,
           CASE WHEN EXISTS (SELECT FROM account) THEN 'viewer' ELSE 'admin' END
           FROM made, workspace w WHERE w.is_default)
-      SELECT id FROM made`),
+      SELECT id FROM made`,
   ]);
-  if (created.rows.length === 0) {
+  if (created?.length === 0) {
     throw new Failure("email_taken", "an account with this email exists; log in instead");
   }
   return {
@@ -81,7 +83,7 @@ export async function replaceHash(
 
 type UserRow = Omit<User, "workspaces"> & { workspaces: Membership[] } & Record<string, unknown>;
 
-const CREATED = sql`to_char(a.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
+const CREATED = wireTime(sql`a.created_at`);
 
 /** A user as the wire shows it; `visible` limits which of the memberships are shown. */
 const userFields = (visible = sql`true`) => sql`
@@ -100,10 +102,6 @@ export async function userRecord({ database }: Parts, accountId: string): Promis
   if (!user) throw new Failure("unauthorized", "the account is no more");
   return user;
 }
-
-/** Ids as a Postgres array: how every list of workspaces reaches a statement. */
-export const idList = (ids: readonly string[]) =>
-  sql`(SELECT value::uuid FROM jsonb_array_elements_text(${JSON.stringify(ids)}::jsonb))`;
 
 /** Users with a role in one of these workspaces, by email, with only those roles. */
 export async function listUsers(

@@ -6,8 +6,8 @@ import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { Role, User } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
-import { API, type Parts } from "../base/parts.ts";
-import { bearer } from "./account-routes.ts";
+import { API, bearer } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
 import { allow, authenticate, callerOf, workspacesOf } from "./scope.ts";
 

@@ -3,7 +3,8 @@
 // silent. A test reads every description.
 
 import type { App } from "../../http/app.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 
 interface Route {
   path: string;

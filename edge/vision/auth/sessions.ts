@@ -6,6 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { TokenPair } from "../../../shared/vision.ts";
+import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import type { Account } from "./accounts.ts";
 import { sha256, toBase64url } from "./digest.ts";
@@ -159,15 +160,15 @@ async function endAll(
   change: SQL,
 ): Promise<number | null> {
   const { database, clock } = parts;
-  const [{ rows }] = await database.batch([
-    database.execute<{ session_version: number }>(sql`
+  const [rows] = await batch<[{ session_version: number }, unknown]>(database, [
+    sql`
       UPDATE account SET session_version = session_version + 1${change}
-       WHERE id = ${accountId}::uuid AND ${condition} RETURNING session_version`),
+       WHERE id = ${accountId}::uuid AND ${condition} RETURNING session_version`,
     // Only when the first one changed the row, in this transaction.
-    database.execute(sql`
+    sql`
       UPDATE refresh_token SET revoked_at = ${at(clock())} FROM account
        WHERE account.id = ${accountId}::uuid AND account.xmin = pg_current_xact_id()::xid
-         AND refresh_token.account_id = account.id AND revoked_at IS NULL`),
+         AND refresh_token.account_id = account.id AND revoked_at IS NULL`,
   ]);
   forgetSessions(parts, accountId);
   return rows[0]?.session_version ?? null;
@@ -179,11 +180,11 @@ async function endAll(
  */
 export async function forgetExpired(parts: Parts): Promise<void> {
   const now = parts.clock();
-  await parts.database.batch([
-    parts.database.execute(sql`DELETE FROM refresh_token WHERE expires_at < ${at(now - DAY)}`),
-    parts.database.execute(sql`
+  await batch(parts.database, [
+    sql`DELETE FROM refresh_token WHERE expires_at < ${at(now - DAY)}`,
+    sql`
       DELETE FROM throttle WHERE key IN (SELECT key FROM throttle
-        WHERE window_ends_at < ${at(now)} ORDER BY key FOR UPDATE SKIP LOCKED)`),
-    parts.database.execute(sql`DELETE FROM idempotent_answer WHERE created_at < ${at(now - DAY)}`),
+        WHERE window_ends_at < ${at(now)} ORDER BY key FOR UPDATE SKIP LOCKED)`,
+    sql`DELETE FROM idempotent_answer WHERE created_at < ${at(now - DAY)}`,
   ]);
 }

@@ -2,22 +2,22 @@
 // address. Nobody's own address is slowed by what others try, so a victim is never locked out.
 
 import { sql } from "drizzle-orm";
-import { Failure } from "../../../shared/errors.ts";
-import { iso, MINUTE } from "../../../shared/time.ts";
+import { type AttemptTable, countAttempts, tooManyAttempts } from "../../http/throttle.ts";
 import type { Parts } from "../base/parts.ts";
 
 export interface Limit {
   /** What is being throttled, such as `login 192.0.2.1`. */
   key: string;
   /** Attempts in a window of a minute. */
-  most: number;
+  attemptsMax: number;
 }
 
-const WINDOW_MS = MINUTE;
+const ATTEMPTS: AttemptTable = { name: "throttle", key: "key", type: "text" };
 
 /**
- * Cloudflare names the client's address; where it does not, all share one. Of IPv6 it is the
- * network: whoever has one address of it has them all.
+ * The address that attempts are counted for. Cloudflare names the client's address; where it
+ * does not, all share one. Of IPv6 it is the /64 network: whoever has one address of it has them
+ * all.
  */
 export function addressOf(request: { header(name: string): string | undefined }): string {
   const address = request.header("CF-Connecting-IP") ?? "unknown";
@@ -35,36 +35,16 @@ export function addressOf(request: { header(name: string): string | undefined })
  * Counts an attempt against every limit, in one statement; fails with `too_many_attempts` when one
  * is passed. The failure names the seconds until the window ends.
  */
-export async function countAttempt(parts: Parts, limits: readonly Limit[]): Promise<void> {
-  const now = parts.clock();
-  // In one order everywhere, so that two statements cannot wait for each other.
-  const keys = limits.map(({ key }) => key).sort();
-  const { rows } = await parts.database.execute<{
-    key: string;
-    attempts: number;
-    ends: number;
-  }>(sql`
-    INSERT INTO throttle AS t (key, attempts, window_ends_at)
-    SELECT key, 1, ${iso(now + WINDOW_MS)}::timestamptz
-      FROM jsonb_array_elements_text(${JSON.stringify(keys)}::jsonb) WITH ORDINALITY AS k(key, n)
-      ORDER BY n
-    ON CONFLICT (key) DO UPDATE SET
-      attempts = CASE WHEN t.window_ends_at <= ${iso(now)}::timestamptz THEN 1
-        ELSE t.attempts + 1 END,
-      window_ends_at = CASE WHEN t.window_ends_at <= ${iso(now)}::timestamptz
-        THEN excluded.window_ends_at ELSE t.window_ends_at END
-    RETURNING key, attempts, (extract(epoch FROM window_ends_at) * 1000)::float8 AS ends`);
-  const passed = rows.filter(
-    (row) => row.attempts > (limits.find(({ key }) => key === row.key)?.most ?? 0),
-  );
+export async function countAttempt(
+  { database, clock }: Parts,
+  limits: readonly Limit[],
+): Promise<void> {
+  const now = clock();
+  const maxByKey = new Map(limits.map(({ key, attemptsMax }) => [key, attemptsMax]));
+  const counts = await countAttempts(database, ATTEMPTS, [...maxByKey.keys()], now);
+  const passed = counts.filter(({ key, attempts }) => attempts > (maxByKey.get(key) ?? 0));
   if (passed.length === 0) return;
-  const seconds = Math.max(
-    1,
-    Math.ceil((Math.max(...passed.map(({ ends }) => ends)) - now) / 1000),
-  );
-  throw new Failure("too_many_attempts", `too many attempts; try again in ${seconds} s`, {
-    data: { retry_after_seconds: seconds },
-  });
+  throw tooManyAttempts("attempts", Math.max(...passed.map(({ ends }) => ends)), now);
 }
 
 /** Takes an attempt back: it was no guess, for it succeeded. */

@@ -6,6 +6,7 @@ import type { Clock } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
 
+/** What the service opens once per environment. */
 export interface Parts {
   database: Database;
   /** Videos, frames and exports. */
@@ -21,6 +22,3 @@ export interface Parts {
   clock: Clock;
   log: Log;
 }
-
-/** Every path of the contract begins with it. */
-export const API = "/api/v1";

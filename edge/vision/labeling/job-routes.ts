@@ -9,9 +9,10 @@ import { Ticket } from "../../../shared/progress.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
+import { textList } from "../base/sql.ts";
 import { releaseExports } from "../datasets/exports.ts";
 import { issueTicket } from "../progress/tickets.ts";
 import { inJob } from "../review/changes.ts";
@@ -30,7 +31,6 @@ import {
   promptsOf,
   statusOf,
   subjectOf,
-  texts,
   topicOf,
 } from "./jobs.ts";
 import { MOVES, type Move, mayMove } from "./states.ts";
@@ -38,13 +38,6 @@ import { MOVES, type Move, mayMove } from "./states.ts";
 export const jobId = z.object({ job_id: z.uuid() });
 const tags = ["Jobs"];
 const listErrors = errorResponses("unauthorized", "invalid_request", "store_unavailable");
-const common = ["unauthorized", "not_found", "invalid_request", "store_unavailable"] as const;
-/** What routes of labeling may answer: those that read, that write, that take a body. */
-export const readErrors = errorResponses(...common);
-export const writeErrors = errorResponses(...common, "forbidden");
-export const bodyErrors = errorResponses(...common, "forbidden", "bad_body");
-export const conflict = errorResponses("state_conflict");
-
 /** The job of a path, if the caller has at least the role in its workspace. */
 export async function jobFor(
   context: Pick<Context, "get"> & { var: { service: Parts } },
@@ -378,7 +371,7 @@ async function addPass(
       UPDATE job SET state = ${to}, ended_at = NULL, settings = settings - 'since' ||
           jsonb_build_object('round', (settings->>'round')::int + 1, 'passes',
             settings->'passes' || jsonb_build_array(jsonb_build_array(next.number)))
-        FROM next WHERE id = ${jobId}::uuid AND state IN ${texts(from)}
+        FROM next WHERE id = ${jobId}::uuid AND state IN ${textList(from)}
          AND NOT EXISTS (SELECT FROM known) RETURNING id
     ), class AS (
       INSERT INTO job_class (job_id, number, name, prompt)

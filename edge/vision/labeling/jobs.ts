@@ -8,9 +8,9 @@ import { assert, Failure } from "../../../shared/errors.ts";
 import type { Job, JobStatus } from "../../../shared/labeling.ts";
 import type { Prompt } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
-import { idList } from "../auth/accounts.ts";
+import { batch, type Database } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
+import { idList, textList } from "../base/sql.ts";
 import { objectKeys } from "../projects/videos.ts";
 import { source, target } from "../tasks/objects.ts";
 import { submit } from "../tasks/wait.ts";
@@ -88,8 +88,7 @@ export async function insertJob(database: Database, job: NewJob): Promise<string
     INSERT INTO job_class (job_id, number, name, prompt)
     SELECT ${id}::uuid, place - 1, c->>'name', c->>'prompt'
       FROM jsonb_array_elements(${JSON.stringify(classes)}::jsonb) WITH ORDINALITY x(c, place)`;
-  const rest = (job.annotations?.(id) ?? []).map((insert) => database.execute(insert));
-  await database.batch([database.execute(statement), ...rest] as never);
+  await batch(database, [statement, ...(job.annotations?.(id) ?? [])]);
   return id;
 }
 
@@ -106,10 +105,6 @@ export async function findJob(
   if (!row) throw new Failure("not_found", "no such job in your workspaces");
   return jobRow(row);
 }
-
-/** Values as rows of a subquery, for IN. */
-export const texts = (values: readonly string[]): SQL =>
-  sql`(SELECT jsonb_array_elements_text(${JSON.stringify(values)}::jsonb))`;
 
 const moment = (value: unknown) => (value === null ? null : new Date(String(value)));
 
@@ -195,7 +190,7 @@ export async function moveJob(
   const { from, to } = MOVES[move];
   const { rows } = await database.execute(sql`
     UPDATE job SET state = ${to} ${set}
-     WHERE id = ${jobId}::uuid AND state IN ${texts(from)} RETURNING id`);
+     WHERE id = ${jobId}::uuid AND state IN ${textList(from)} RETURNING id`);
   return rows.length > 0;
 }
 

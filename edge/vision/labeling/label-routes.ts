@@ -8,10 +8,10 @@ import { Bbox, Mask, Point, type Prompt, TASK_KINDS } from "../../../shared/task
 import { frameId, parseFrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API, bearer } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { readPts } from "../projects/frames.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
 import { insideFrame } from "../review/annotations.ts";

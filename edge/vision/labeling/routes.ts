@@ -2,7 +2,8 @@
 
 import type { App } from "../../http/app.ts";
 import { authenticate } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { addExports } from "../datasets/export-routes.ts";
 import { addClasses } from "../review/class-routes.ts";
 import { addReview } from "../review/review-routes.ts";

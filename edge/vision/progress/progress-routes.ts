@@ -4,7 +4,8 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { ProgressEvent } from "../../../shared/progress.ts";
 import { type App, errorResponses } from "../../http/app.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { topicOf } from "./progress.ts";
 import { verifyTicket } from "./tickets.ts";
 

@@ -6,7 +6,8 @@ import { jwtVerify, SignJWT } from "jose";
 import type { Ticket } from "../../../shared/progress.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
 import { keyFor } from "../auth/tokens.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 
 const TICKET_MS = MINUTE;
 const ALGORITHM = "HS256";

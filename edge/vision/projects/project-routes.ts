@@ -4,10 +4,10 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { Project, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { allow, authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API, bearer } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import {
   createProject,
   deleteProject,

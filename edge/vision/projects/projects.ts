@@ -4,10 +4,10 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Project, Role } from "../../../shared/vision.ts";
-import { idList } from "../auth/accounts.ts";
+import { wireTime } from "../../http/database.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import { breaksReference } from "./videos.ts";
+import { breaksReference, idList } from "../base/sql.ts";
 
 export interface ProjectRow extends Record<string, unknown> {
   projectId: string;
@@ -20,7 +20,7 @@ export interface ProjectRow extends Record<string, unknown> {
 
 const PROJECT = sql`p.id::text AS "projectId", p.workspace_id::text AS "workspaceId", p.name,
   p.description, (SELECT count(*)::int FROM video WHERE project_id = p.id) AS "videoCount",
-  to_char(p.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "createdAt"`;
+  ${wireTime(sql`p.created_at`)} AS "createdAt"`;
 
 /** A project as the wire shows it. */
 export const projectRecord = (row: ProjectRow): Project => ({

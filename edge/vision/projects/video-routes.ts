@@ -6,9 +6,9 @@ import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { type Frame, FramePage, frameId, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { allow, authenticate, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API, bearer } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { assertReady, frameImage, readPtsRange } from "./frames.ts";
 import { deleteVideo, findVideo, videoRecord } from "./videos.ts";
 

@@ -1,13 +1,14 @@
 // Videos as rows: where their objects lie, how they are found within the caller's workspaces, how
 // they come to be and how they go.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
 import type { Video } from "../../../shared/vision.ts";
-import type { Database } from "../../http/database.ts";
-import { idList } from "../auth/accounts.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { batch, type Database, wireTime } from "../../http/database.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
+import { breaksReference, idList } from "../base/sql.ts";
 import { source, target } from "../tasks/objects.ts";
 import { type NewTask, requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
@@ -54,7 +55,7 @@ const VIDEO = sql`v.id::text AS "videoId", v.workspace_id::text AS "workspaceId"
   v.failure, v.bytes::float8 AS bytes, v.content_type AS "contentType", v.width, v.height, v.fps,
   v.duration_seconds AS "durationSeconds", v.frame_count AS "frameCount",
   to_jsonb(v.time_base) AS "timeBase", v.pts_key AS "ptsKey", v.thumbnail_key AS "thumbnailKey",
-  to_char(v.created_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "createdAt"`;
+  ${wireTime(sql`v.created_at`)} AS "createdAt"`;
 
 /** A video as the wire shows it. */
 export const videoRecord = (row: VideoRow): Video => ({
@@ -121,8 +122,8 @@ export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: nu
   sql`${USED(workspaceId, clock())} + ${bytes}::bigint <= ${limits.workspaceBytesMax}::bigint`;
 
 /** Of those who add to a workspace at once, each sees what the one before him added. */
-export const lockRoom = ({ database }: Parts, workspaceId: string) =>
-  database.execute(sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`);
+export const lockRoom = (workspaceId: string): SQL =>
+  sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`;
 
 /** Fails with `quota_exceeded` when so many more bytes have no room in the workspace. */
 export async function checkQuota(parts: Parts, workspaceId: string, bytes: number): Promise<void> {
@@ -165,7 +166,7 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
     ? sql`UPDATE upload SET video_id = ${video.videoId}::uuid
         WHERE id = ${video.uploadId}::uuid AND aborted_at IS NULL RETURNING 1`
     : sql`SELECT 1 WHERE ${hasRoom(parts, video.workspaceId, video.bytes)}`;
-  const insert = parts.database.execute<VideoRow>(sql`
+  const insert = sql`
     WITH origin AS (${origin}),
     v AS (
       INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, bytes,
@@ -175,10 +176,11 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
         ${video.contentType}, ${video.createdBy}::uuid, ${iso(parts.clock())}::timestamptz
         FROM origin
       ON CONFLICT (id) DO NOTHING RETURNING *)
-    SELECT ${VIDEO} FROM v`);
-  const [, { rows }] = await parts.database
-    .batch([lockRoom(parts, video.workspaceId), insert])
-    .catch(refuseGone);
+    SELECT ${VIDEO} FROM v`;
+  const [, rows] = await batch<[unknown, VideoRow]>(parts.database, [
+    lockRoom(video.workspaceId),
+    insert,
+  ]).catch(refuseGone);
   const row =
     rows[0] ?? (await findVideos(parts.database, [video.workspaceId], [video.videoId]))[0];
   if (!row) {
@@ -258,14 +260,6 @@ export async function deleteVideo(parts: Parts, video: VideoRow): Promise<void> 
   const { folder, source } = objectKeys(video.workspaceId, video.videoId);
   // Another row may be a link to this one's file.
   await deleteFolder(parts, folder, rows[0].shared ? [source] : []);
-}
-
-/** Whether a statement failed since rows refer to what it deletes, or to what is gone. */
-export function breaksReference(thrown: unknown): boolean {
-  for (let error = thrown; error instanceof Error; error = error.cause) {
-    if ("code" in error && error.code === "23503") return true;
-  }
-  return false;
 }
 
 async function deleteFolder({ bucket }: Parts, prefix: string, kept: readonly string[]) {

@@ -6,10 +6,17 @@ import { Failure } from "../../../shared/errors.ts";
 import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
-import { bodyErrors, conflict, readErrors, writeErrors } from "../labeling/job-routes.ts";
+import {
+  API,
+  bearer,
+  bodyErrors,
+  conflict,
+  originOf,
+  readErrors,
+  writeErrors,
+} from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { presignGet } from "../tasks/objects.ts";
 import {
   deleteModel,
@@ -41,8 +48,6 @@ export async function modelFor(
   allow(caller, model.workspaceId, role);
   return model;
 }
-
-const originOf = (context: { req: { url: string } }) => new URL(context.req.url).origin;
 
 /** Registers the routes of models. */
 export function addModels(app: App<Parts>, beforeActive: BeforeActive) {

@@ -3,13 +3,13 @@
 // active mark are made to say what its newest entry does, under the lock of the workspace.
 
 import { type SQL, sql } from "drizzle-orm";
-import { Failure } from "../../../shared/errors.ts";
+import { assert, Failure } from "../../../shared/errors.ts";
 import type { ModelSource } from "../../../shared/tasks.ts";
 import type { Alias, Model, ModelMove, ModelName } from "../../../shared/training.ts";
-import type { Database } from "../../http/database.ts";
-import { idList } from "../auth/accounts.ts";
-import { API, type Parts } from "../base/parts.ts";
-import { breaksReference } from "../projects/videos.ts";
+import { batch, type Database, wireTime } from "../../http/database.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
+import { breaksReference, idList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
 
 export interface ModelRow extends Record<string, unknown> {
@@ -33,9 +33,6 @@ export interface ModelRow extends Record<string, unknown> {
   active: boolean;
   createdAt: string;
 }
-
-export const wireTime = (column: SQL) =>
-  sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 const MODEL = sql`m.id::text AS "modelId", m.workspace_id::text AS "workspaceId",
   m.project_id::text AS "projectId", m.run_id::text AS "runId", m.name, m.version, m.variant,
@@ -132,8 +129,8 @@ export async function namedModel(
 }
 
 /** Of those who change a workspace's registry at once, each sees what the one before him did. */
-export const lockRegistry = (database: Database, workspaceId: string) =>
-  database.execute(sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`);
+export const lockRegistry = (workspaceId: string): SQL =>
+  sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`;
 
 export interface Move {
   workspaceId: string;
@@ -146,6 +143,9 @@ export interface Move {
   /** The oldest of the moves that this one takes back. */
   rollbackOf?: number;
 }
+
+/** The entry that a move made in the log, its fields null where it made none. */
+type NotedMove = ModelMove & { held: string | null };
 
 /**
  * Makes a name mean a model, at once and for good: there is no moment at which it means two, or
@@ -171,12 +171,13 @@ export async function moveName(
          OR EXISTS (SELECT FROM model WHERE id = ${modelId}::uuid AND ${own}))
       RETURNING *)
     SELECT held.id::text AS held, ${MOVE} FROM held LEFT JOIN e ON true`;
-  const [, noted] = (await database.batch([
-    lockRegistry(database, workspaceId),
-    database.execute(note),
-    ...applied(move).map((statement) => database.execute(statement)),
-  ] as never)) as [unknown, { rows: [ModelMove & { held: string | null }] }];
-  const [{ held, ...entry }] = noted.rows;
+  const [, [noted]] = await batch<[unknown, NotedMove, ...unknown[]]>(database, [
+    lockRegistry(workspaceId),
+    note,
+    ...applied(move),
+  ]);
+  assert(noted, "the statement answers one row");
+  const { held, ...entry } = noted;
   if (entry.move_id !== null) return entry;
   if (move.from !== undefined && held !== move.from) {
     throw new Failure("state_conflict", `${name} came to name another model meanwhile`);
@@ -298,13 +299,14 @@ export async function deleteModel(parts: Parts, row: ModelRow): Promise<void> {
       AND NOT EXISTS (SELECT FROM training_run WHERE state IN ('queued', 'running')
         AND settings->'pretrained'->>'model_id' = ${row.modelId})
     RETURNING id`;
-  const [, { rows }] = (await database
-    .batch([lockRegistry(database, row.workspaceId), database.execute(remove)] as never)
-    .catch((thrown: unknown) => {
+  const lock = lockRegistry(row.workspaceId);
+  const [, rows] = await batch<[unknown, unknown]>(database, [lock, remove]).catch(
+    (thrown: unknown) => {
       // A row of another room refers to it.
-      if (breaksReference(thrown)) return [null, { rows: [] }];
+      if (breaksReference(thrown)) return [[], []];
       throw thrown;
-    })) as [unknown, { rows: unknown[] }];
+    },
+  );
   if (rows.length === 0) {
     const [now] = await listModels(database, [row.workspaceId], { modelId: row.modelId });
     if (!now) throw new Failure("not_found", "no such model in your workspaces");

@@ -4,10 +4,9 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { WeightsFile } from "../../../shared/training.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
-import { bodyErrors, conflict, readErrors, writeErrors } from "../labeling/job-routes.ts";
+import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { tags } from "../training/train-routes.ts";
 import { letPass } from "../uploads/form.ts";
 import {

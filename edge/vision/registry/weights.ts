@@ -5,9 +5,9 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
 import type { TrainSettings, WeightsFile } from "../../../shared/training.ts";
-import type { Database } from "../../http/database.ts";
-import { idList } from "../auth/accounts.ts";
+import { batch, type Database, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
+import { idList } from "../base/sql.ts";
 import {
   checkQuota,
   hasRoom,
@@ -18,7 +18,7 @@ import {
 import { source } from "../tasks/objects.ts";
 import { formParts, letPass } from "../uploads/form.ts";
 import { tooLarge, type Written, writeObject } from "../uploads/object-writer.ts";
-import { findModel, wireTime } from "./models.ts";
+import { findModel } from "./models.ts";
 
 const HEAD_BYTES = 64;
 /** A header of safetensors is text of at most as many bytes. */
@@ -168,10 +168,8 @@ async function insertWeights(parts: Parts, one: NewWeights): Promise<WeightsFile
         ${one.key}, ${one.bytes}::bigint, ${one.createdBy}::uuid
        WHERE ${hasRoom(parts, one.workspaceId, one.bytes)} RETURNING *)
     SELECT ${WEIGHTS} FROM w`;
-  const [, { rows }] = (await database.batch([
-    lockRoom(parts, one.workspaceId),
-    database.execute(insert),
-  ] as never)) as [unknown, { rows: WeightsFile[] }];
+  const lock = lockRoom(one.workspaceId);
+  const [, rows] = await batch<[unknown, WeightsFile]>(database, [lock, insert]);
   if (!rows[0]) throw quotaExceeded(limits.workspaceBytesMax, one.bytes);
   return rows[0];
 }

@@ -5,7 +5,7 @@ import type { Annotation } from "../../../shared/labeling.ts";
 import type { Bbox } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { frameId } from "../../../shared/vision.ts";
-import type { Database } from "../../http/database.ts";
+import { batch, type Database } from "../../http/database.ts";
 
 /** Shown are annotations at or above the job's threshold, and all that people made. */
 export const shown = (threshold: number): SQL =>
@@ -72,20 +72,16 @@ export async function listAnnotations(
   { offset, limit }: { offset: number; limit: number },
 ): Promise<{ items: Annotation[]; total: number }> {
   const where = sql`a.job_id = ${filter.jobId}::uuid AND ${matching(filter)}`;
-  const [counted, page] = await database.batch([
-    database.execute<{ total: number }>(
-      sql`SELECT count(*)::int AS total FROM annotation a WHERE ${where}`,
-    ) as never,
-    database.execute<Record<string, unknown>>(sql`
+  const [[counted], page] = await batch<[{ total: number }, Record<string, unknown>]>(database, [
+    sql`SELECT count(*)::int AS total FROM annotation a WHERE ${where}`,
+    sql`
       SELECT ${columns} FROM (
         SELECT * FROM annotation a WHERE ${where} ORDER BY a.video_id, a.frame_index, a.id
          LIMIT ${limit}::int OFFSET ${offset}::int) a
         JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
-       ORDER BY a.video_id, a.frame_index, a.id`) as never,
+       ORDER BY a.video_id, a.frame_index, a.id`,
   ]);
-  const rows = (page as { rows: Record<string, unknown>[] }).rows;
-  const { total } = (counted as { rows: { total: number }[] }).rows[0] ?? { total: 0 };
-  return { items: rows.map(annotationRecord), total };
+  return { items: page.map(annotationRecord), total: counted?.total ?? 0 };
 }
 
 /** One annotation with its workspace and the size of its frame, or null. */

@@ -5,17 +5,15 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { Change } from "../../../shared/labeling.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
+import { batch, type Database } from "../../http/database.ts";
 
 /**
  * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
  * edits of many annotations do not wait for each other's.
  */
 export async function inJob<Row>(database: Database, jobId: string, statement: SQL) {
-  const [, { rows }] = (await database.batch([
-    database.execute(sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`) as never,
-    database.execute(statement) as never,
-  ])) as unknown as [unknown, { rows: Row[] }];
+  const lock = sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`;
+  const [, rows] = await batch<[unknown, Row]>(database, [lock, statement]);
   return rows;
 }
 

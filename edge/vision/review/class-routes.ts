@@ -5,17 +5,10 @@ import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
 import { type App, json, jsonBody, name } from "../../http/app.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { callerOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
-import {
-  bodyErrors,
-  conflict,
-  jobFor,
-  jobId,
-  readErrors,
-  writeErrors,
-} from "../labeling/job-routes.ts";
+import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
+import { jobFor, jobId } from "../labeling/job-routes.ts";
 import { type JobRow, statusOf } from "../labeling/jobs.ts";
 import { deleteAnnotations } from "./changes.ts";
 import { classOf, mergeClasses } from "./classes.ts";

@@ -8,17 +8,10 @@ import { Bbox } from "../../../shared/tasks.ts";
 import { parseFrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
-import {
-  bodyErrors,
-  conflict,
-  jobFor,
-  jobId,
-  readErrors,
-  writeErrors,
-} from "../labeling/job-routes.ts";
+import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
+import { jobFor, jobId } from "../labeling/job-routes.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import {
   type AnnotationFilter,

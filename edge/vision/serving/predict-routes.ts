@@ -13,9 +13,9 @@ import {
 } from "../../../shared/serving.ts";
 import { Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API, bearer } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
 import { offeringNodes } from "../tasks/nodes.ts";
 import { resultOf, runNow, submit, waitFor } from "../tasks/wait.ts";

@@ -2,7 +2,8 @@
 
 import type { App } from "../../http/app.ts";
 import { authenticate } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { letPass } from "../uploads/form.ts";
 import { addPredictions } from "./predict-routes.ts";
 import { addServe } from "./serve-routes.ts";

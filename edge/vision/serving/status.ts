@@ -2,8 +2,8 @@
 
 import { sql } from "drizzle-orm";
 import type { ServeStatus } from "../../../shared/serving.ts";
-import type { Database } from "../../http/database.ts";
-import { type ModelRow, wireTime } from "../registry/models.ts";
+import { type Database, wireTime } from "../../http/database.ts";
+import type { ModelRow } from "../registry/models.ts";
 import { servingNodes } from "../tasks/nodes.ts";
 import type { TaskState } from "../tasks/states.ts";
 import { subjectOf } from "./model-choice.ts";

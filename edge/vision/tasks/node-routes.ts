@@ -18,7 +18,8 @@ import {
   Verdict,
 } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { addTaskAdministration } from "./admin-routes.ts";
 import { doorbellOf, nextRing } from "./bell.ts";
 import { addNodeObjects } from "./node-objects.ts";

@@ -6,10 +6,10 @@ import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import type { Capabilities } from "../../../shared/tasks.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
+import { type Database, wireTime } from "../../http/database.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import type { Parts } from "../base/parts.ts";
-import { given, storable } from "../base/sql.ts";
+import { jsonb, storable } from "../base/sql.ts";
 
 const CODE_PREFIX = "vnc_";
 const TOKEN_PREFIX = "vnt_";
@@ -55,7 +55,7 @@ export async function registerNode(
     made AS (
       INSERT INTO node (id, name, token_hash, capabilities)
       SELECT ${nodeId}::uuid, ${storable(node.name)}, decode(${await sha256(nodeToken)}, 'hex'),
-        ${given(node.capabilities)} FROM used)
+        ${jsonb(node.capabilities)} FROM used)
     INSERT INTO audit_entry (actor_id, action, subject, detail)
     SELECT created_by, 'node.register', ${`node:${nodeId}`},
       jsonb_build_object('name', ${storable(node.name)}::text) FROM used RETURNING id`);
@@ -110,8 +110,8 @@ export async function noteHeartbeat(
 ): Promise<void> {
   await database.execute(sql`
     UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,
-      capabilities = coalesce(${capabilities ? given(capabilities) : null}, capabilities)
-        || ${given(loaded ? { loaded } : {})} WHERE id = ${nodeId}::uuid`);
+      capabilities = coalesce(${capabilities ? jsonb(capabilities) : null}, capabilities)
+        || ${jsonb(loaded ? { loaded } : {})} WHERE id = ${nodeId}::uuid`);
 }
 
 /**
@@ -170,18 +170,15 @@ export interface NodeRecord extends Record<string, unknown> {
   tasks: CurrentTask[];
 }
 
-const wire = (column: string) =>
-  sql.raw(`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`);
-
 /** All nodes with what they work on; the live ones first, then by name. */
 export async function listNodes(database: Database): Promise<NodeRecord[]> {
   const { rows } = await database.execute<NodeRecord>(sql`
     SELECT node.id::text AS node_id, name, ${LIVE} AS live, draining,
-      ${wire("last_heartbeat_at")} AS last_heartbeat_at, ${wire("node.created_at")} AS created_at,
-      ${wire("revoked_at")} AS revoked_at, capabilities, coalesce(held.tasks, '[]') AS tasks
+      ${wireTime(sql`last_heartbeat_at`)} AS last_heartbeat_at, ${wireTime(sql`node.created_at`)} AS created_at,
+      ${wireTime(sql`revoked_at`)} AS revoked_at, capabilities, coalesce(held.tasks, '[]') AS tasks
       FROM node LEFT JOIN LATERAL (
         SELECT jsonb_agg(jsonb_build_object('task_id', id, 'kind', kind, 'subject', subject,
-          'started_at', ${wire("started_at")}, 'lease_expired', lease_until < now())
+          'started_at', ${wireTime(sql`started_at`)}, 'lease_expired', lease_until < now())
           ORDER BY started_at, id) AS tasks
           FROM task WHERE state = 'running' AND node_id = node.id) held ON true
      ORDER BY live DESC, name, node.id`);

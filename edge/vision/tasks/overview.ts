@@ -1,7 +1,7 @@
 // What operators look at: queues, stuck tasks, the service's state, and the log of what they did.
 
 import { sql } from "drizzle-orm";
-import type { Database } from "../../http/database.ts";
+import { type Database, wireTime } from "../../http/database.ts";
 
 /** A lease that expired this long ago was missed by the rescue. */
 const RESCUE_LATE_SECONDS = 180;
@@ -24,8 +24,6 @@ export interface StuckTask extends Record<string, unknown> {
   reason: "lease_expired" | "no_progress" | "too_long";
 }
 
-const wire = (column: string) =>
-  sql.raw(`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`);
 const seconds = (count: number) => sql.raw(`${count} * interval '1 second'`);
 
 /**
@@ -36,8 +34,8 @@ const seconds = (count: number) => sql.raw(`${count} * interval '1 second'`);
 export async function stuckTasks(database: Database): Promise<StuckTask[]> {
   const { rows } = await database.execute<StuckTask>(sql`
     SELECT id::text AS "taskId", kind, subject, workspace_id::text AS "workspaceId",
-      node_id::text AS "nodeId", ${wire("started_at")} AS "startedAt",
-      ${wire("progress_at")} AS "progressAt", reason
+      node_id::text AS "nodeId", ${wireTime(sql`started_at`)} AS "startedAt",
+      ${wireTime(sql`progress_at`)} AS "progressAt", reason
       FROM task, LATERAL (SELECT CASE
         WHEN lease_until < now() - ${seconds(RESCUE_LATE_SECONDS)} THEN 'lease_expired'
         WHEN started_at < now() - CASE kind WHEN 'train' THEN ${seconds(TRAIN_SECONDS_MAX)}
@@ -76,7 +74,7 @@ export async function listQueues(database: Database): Promise<QueueRecord[]> {
        GROUP BY kind)
     SELECT kind AS name, coalesce(depth, 0) AS depth, coalesce(delayed, 0) AS delayed,
       coalesce(running, 0) AS running, coalesce(consumers, 0) AS consumers,
-      ${wire("oldest")} AS oldest_queued_at
+      ${wireTime(sql`oldest`)} AS oldest_queued_at
       FROM held FULL JOIN offered USING (kind) ORDER BY kind`);
   return rows;
 }

@@ -13,8 +13,8 @@ import {
   type Verdict,
 } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
-import { given, storable } from "../base/sql.ts";
+import { type Database, wireTime } from "../../http/database.ts";
+import { jsonb, storable } from "../base/sql.ts";
 import { referencedKeys } from "./objects.ts";
 import {
   BACKOFF,
@@ -102,9 +102,6 @@ const WHOLE = sql`${HEAD}, task.payload, task.result`;
 const clock = (now: number | undefined): SQL =>
   now === undefined ? sql`date_trunc('milliseconds', now())` : sql`${iso(now)}::timestamptz(3)`;
 const seconds = (count: number): SQL => sql`${count}::float8 * interval '1 second'`;
-const wire = (column: SQL): SQL =>
-  sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
-
 /** SQL's word for a choice of `states.ts`: the name of the move, or NULL when none is allowed. */
 function chosen(choice: Choice, { retryable = true }: { retryable?: boolean } = {}): SQL {
   const holds: Record<Circumstance, SQL> = {
@@ -167,7 +164,7 @@ export async function enqueue(
       idempotency_key, available_at, created_at)
     SELECT id, kind, workspace_id, subject, payload, priority, attempts_max, idempotency_key,
       ${clock(now)}, ${clock(now)}
-      FROM jsonb_to_recordset(${given(rows)}) AS new(id uuid, kind text, workspace_id uuid,
+      FROM jsonb_to_recordset(${jsonb(rows)}) AS new(id uuid, kind text, workspace_id uuid,
         subject text, payload jsonb, priority smallint, attempts_max int, idempotency_key text)
     ON CONFLICT (idempotency_key) DO NOTHING RETURNING id::text`);
   const created = new Set(inserted.rows.map(({ id }) => id));
@@ -203,7 +200,7 @@ export async function claim(
       lease_until = ${clock(now)} + ${seconds(LEASE_SECONDS)},
       started_at = coalesce(started_at, ${clock(now)})
       FROM next WHERE task.id = next.id
-    RETURNING ${HEAD}, task.payload, ${wire(sql`lease_until`)} AS "leaseUntil"`);
+    RETURNING ${HEAD}, task.payload, ${wireTime(sql`lease_until`)} AS "leaseUntil"`);
   return rows[0] ?? null;
 }
 
@@ -218,7 +215,7 @@ export async function heartbeat(
   const list = tasks.map(({ taskId, fence }) => ({ id: taskId, fence }));
   const { rows } = await database.execute<{ taskId: string; verdict: Verdict }>(sql`
     WITH given AS (
-      SELECT id, fence FROM jsonb_to_recordset(${given(list)}) AS given(id uuid, fence bigint)),
+      SELECT id, fence FROM jsonb_to_recordset(${jsonb(list)}) AS given(id uuid, fence bigint)),
     held AS (
       SELECT task.id FROM task JOIN given ON given.id = task.id
        WHERE state = 'running' AND node_id = ${nodeId}::uuid
@@ -250,7 +247,7 @@ export async function reportProgress(
   now?: number,
 ): Promise<{ task: TaskHead; verdict: Verdict }> {
   const { rows } = await database.execute<TaskHead & { verdict: Verdict }>(sql`
-    UPDATE task SET progress = ${given(progress)}, progress_at = ${clock(now)}
+    UPDATE task SET progress = ${jsonb(progress)}, progress_at = ${clock(now)}
      WHERE id = ${taskId}::uuid AND state = 'running' AND node_id = ${nodeId}::uuid
        AND fence = ${fence}::bigint
     RETURNING ${HEAD}, ${VERDICT} AS verdict`);
@@ -270,10 +267,10 @@ export async function amendPayload(
   patch: Record<string, unknown>,
 ): Promise<boolean> {
   const { rows } = await database.execute(sql`
-    UPDATE task SET payload = payload || ${given(patch)}
+    UPDATE task SET payload = payload || ${jsonb(patch)}
      WHERE id = ${taskId}::uuid AND state = 'running' AND fence = ${fence}::bigint
        AND NOT EXISTS (
-         SELECT FROM jsonb_array_elements_text(${given(referencedKeys(patch))}) AS key
+         SELECT FROM jsonb_array_elements_text(${jsonb(referencedKeys(patch))}) AS key
           WHERE NOT starts_with(key, 'ws/' || task.workspace_id::text || '/'))
     RETURNING id`);
   return rows.length > 0;
@@ -309,7 +306,7 @@ export async function finish(
       available_at = CASE held.move WHEN 'retry' THEN ${clock(now)} + ${BACKOFF_INTERVAL}
         WHEN 'snooze' THEN ${clock(now)} + ${seconds(name === "snoozed" ? outcome.seconds : 0)}
         ELSE available_at END,
-      result = ${result && given(result)},
+      result = ${result && jsonb(result)},
       errors = errors || ${errorEntries(error, clock(now), sql`${fence}::bigint`)}
       FROM held WHERE task.id = held.id AND held.move IS NOT NULL
     RETURNING ${WHOLE}`);
@@ -327,7 +324,7 @@ const errorEntries = (error: { code: string; detail: string } | null, now: SQL, 
     ? sql`'[]'::jsonb`
     : sql`jsonb_build_array(jsonb_build_object('attempt', task.attempt, 'fence', ${fence},
         'node_id', task.node_id, 'code', ${error.code}::text, 'detail', ${error.detail}::text,
-        'at', ${wire(now)}))`;
+        'at', ${wireTime(now)}))`;
 
 /** Why a node's write changed nothing. */
 export async function refusal(
@@ -363,7 +360,7 @@ export type Which = { taskIds: readonly string[] } | { subject: string };
 const matching = (which: Which): SQL =>
   "subject" in which
     ? sql`subject = ${which.subject}`
-    : sql`id IN (SELECT value::uuid FROM jsonb_array_elements_text(${given(which.taskIds)}))`;
+    : sql`id IN (SELECT value::uuid FROM jsonb_array_elements_text(${jsonb(which.taskIds)}))`;
 
 /**
  * Asks tasks to stop and keep what they did: a queued one is cancelled at once, a running one is

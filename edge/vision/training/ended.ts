@@ -5,8 +5,9 @@
 import { type SQL, sql } from "drizzle-orm";
 import { TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
 import type { ArtifactObject } from "../../../shared/training.ts";
+import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
-import { given } from "../base/sql.ts";
+import { jsonb } from "../base/sql.ts";
 import { publish } from "../progress/progress.ts";
 import { lockRegistry } from "../registry/models.ts";
 import type { Task } from "../tasks/queue.ts";
@@ -109,7 +110,7 @@ async function store(
   const { move, failure, result, model } = end;
   const { from, to } = { from: statesFor(move), to: MOVES[move].to };
   const own = sql`id = ${run.runId}::uuid AND round = ${run.round}::int`;
-  const kept = (value: unknown, column: string) => (value ? given(value) : sql.raw(`r.${column}`));
+  const kept = (value: unknown, column: string) => (value ? jsonb(value) : sql.raw(`r.${column}`));
   const begin = sql`
     UPDATE training_run SET state = 'running', started_at = coalesce(started_at, now())
      WHERE ${own} AND ${begun}::boolean AND state IN ${statesFor("begin")}`;
@@ -117,7 +118,7 @@ async function store(
     INSERT INTO training_epoch AS e (run_id, epoch, record)
     SELECT r.id, (one->>'epoch')::int, one
       FROM (SELECT id FROM training_run WHERE ${own} AND state IN ${from}) r,
-        jsonb_array_elements(${given(uniqueEpochs(result))}) one
+        jsonb_array_elements(${jsonb(uniqueEpochs(result))}) one
     ON CONFLICT (run_id, epoch) DO UPDATE SET record = excluded.record
       -- Of a long run the result has less than what was told when an epoch was new.
       WHERE NOT e.record @> excluded.record RETURNING epoch`;
@@ -126,7 +127,7 @@ async function store(
     DELETE FROM training_epoch WHERE ${result !== null}::boolean
       AND run_id IN (SELECT id FROM training_run WHERE ${own} AND state IN ${from})
       AND epoch NOT IN (SELECT e::int FROM jsonb_array_elements_text(
-        ${given(uniqueEpochs(result).map(({ epoch }) => epoch))}) e)`;
+        ${jsonb(uniqueEpochs(result).map(({ epoch }) => epoch))}) e)`;
   const moved = sql`
     WITH held AS (
       SELECT * FROM training_run WHERE ${own} AND state IN ${from} FOR UPDATE
@@ -137,16 +138,12 @@ async function store(
       artifacts = ${kept(result?.artifacts, "artifacts")},
       checkpoint = ${move === "complete" ? sql`NULL` : kept(result?.checkpoint, "checkpoint")},
       best_epoch = coalesce(best.epoch, ${model?.epoch ?? null}::int),
-      best_metrics = coalesce(best.metrics, ${model ? given(model.metrics) : null}::jsonb)
+      best_metrics = coalesce(best.metrics, ${model ? jsonb(model.metrics) : null}::jsonb)
       FROM held LEFT JOIN ${bestEpoch(run.runId)} best ON true WHERE r.id = held.id`;
-  const [, , stored] = (await database.batch([
-    lockRegistry(database, run.workspaceId),
-    database.execute(begin),
-    database.execute(epochs),
-    database.execute(lost),
-    database.execute(moved),
-  ] as never)) as unknown as { rows: { epoch: number }[] }[];
-  return stored?.rows.map(({ epoch }) => epoch) ?? [];
+  const statements = [lockRegistry(run.workspaceId), begin, epochs, lost, moved] as const;
+  type Rows = [unknown, unknown, { epoch: number }, unknown, unknown];
+  const [, , stored] = await batch<Rows>(database, statements);
+  return stored.map(({ epoch }) => epoch);
 }
 
 const uniqueEpochs = (result: Result | null) => [
@@ -162,7 +159,7 @@ const insertModel = ({ weights, parameters, metrics }: NonNullable<Result["model
       WHERE m.workspace_id = held.workspace_id AND m.name = held.name),
     settings->>'variant', settings->>'task', classes, (settings->>'image_size')::int,
     ${parameters}::bigint, ${weights.key}, ${weights.bytes}::bigint, ${weights.sha256},
-    ${given(metrics)}, created_by FROM held
+    ${jsonb(metrics)}, created_by FROM held
   ON CONFLICT (run_id, round) DO NOTHING`;
 
 /** Deletes a run's objects but for the weights of its models. */

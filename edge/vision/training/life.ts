@@ -2,6 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
+import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { publish } from "../progress/progress.ts";
 import { startingWeights } from "../registry/weights.ts";
@@ -69,20 +70,20 @@ export async function resumeRun(
   }
   if (!checkpoint) await refuseWithoutWeights(parts, run);
   const { from, to } = { from: statesFor("resume"), to: MOVES.resume.to };
-  const [{ rows }] = (await database.batch([
-    database.execute(sql`
+  const [rows] = await batch<[unknown, unknown]>(database, [
+    sql`
       UPDATE training_run SET state = ${to}, round = round + 1, failure = NULL, ended_at = NULL,
         stop_requested_at = NULL, live = '{}', checkpoint = checkpoint - 'fence',
         best_epoch = CASE WHEN checkpoint IS NOT NULL THEN best_epoch END,
         best_metrics = CASE WHEN checkpoint IS NOT NULL THEN best_metrics END,
         settings = settings || jsonb_build_object('epochs', ${epochs}::int)
-       WHERE id = ${runId}::uuid AND round = ${round}::int AND state IN ${from} RETURNING id`),
+       WHERE id = ${runId}::uuid AND round = ${round}::int AND state IN ${from} RETURNING id`,
     // From the beginning: what was learned before is no part of it.
-    database.execute(sql`
+    sql`
       DELETE FROM training_epoch WHERE run_id IN (SELECT id FROM training_run
         WHERE id = ${runId}::uuid AND round = ${round + 1}::int AND state = ${to}
-          AND checkpoint IS NULL)`),
-  ] as never)) as unknown as [{ rows: unknown[] }];
+          AND checkpoint IS NULL)`,
+  ]);
   if (rows.length === 0) {
     throw new Failure("state_conflict", "the run is no more stopped or failed");
   }

@@ -4,8 +4,9 @@
 import { type SQL, sql } from "drizzle-orm";
 import { type Checkpoint, type TaskProgress, TrainDetail } from "../../../shared/tasks.ts";
 import type { RunEpoch } from "../../../shared/training.ts";
+import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
-import { given } from "../base/sql.ts";
+import { jsonb } from "../base/sql.ts";
 import type { NewEvent } from "../progress/progress.ts";
 import { publish } from "../progress/progress.ts";
 import { amendPayload, requestRevoke, type TaskHead } from "../tasks/queue.ts";
@@ -113,33 +114,30 @@ async function keep({ database }: Parts, task: TaskHead, told: Told): Promise<Ke
             AND ${logged}::int < (r.live->>'log')::int THEN 0
           ELSE coalesce((r.live->>'log')::int, 0) END AS logged,
         r.checkpoint AS before, t.payload->'resume'->'at'->>'key' AS resume,
-        ${place(given(live))} >= ${place(sql`r.live`)} AS newer,
-        ${mark === null ? sql`false` : sql`${place(given(mark))} > ${place(sql`r.checkpoint`)}`}
+        ${place(jsonb(live))} >= ${place(sql`r.live`)} AS newer,
+        ${mark === null ? sql`false` : sql`${place(jsonb(mark))} > ${place(sql`r.checkpoint`)}`}
           AS further
         FROM training_run r JOIN task t ON t.id = ${task.taskId}::uuid
          AND t.fence = ${task.fence}::bigint AND (t.payload->>'round')::int = r.round
        WHERE r.id = ${run} AND r.state IN ('queued', 'running') FOR UPDATE OF r),
     stored AS (
       INSERT INTO training_epoch AS e (run_id, epoch, record)
-      SELECT held.id, (one->>'epoch')::int, one FROM held, jsonb_array_elements(${given(epochs)}) one
+      SELECT held.id, (one->>'epoch')::int, one FROM held, jsonb_array_elements(${jsonb(epochs)}) one
       ON CONFLICT (run_id, epoch) DO UPDATE SET record = excluded.record
         WHERE e.record <> excluded.record RETURNING epoch),
     now AS (
       UPDATE training_run r SET started_at = coalesce(r.started_at, now()),
         state = CASE WHEN r.state IN ${statesFor("begin")} THEN 'running' ELSE r.state END,
-        live = CASE WHEN newer THEN ${given(live)} ELSE r.live END
+        live = CASE WHEN newer THEN ${jsonb(live)} ELSE r.live END
           || jsonb_build_object('log', greatest(logged, ${logged}::int)),
-        resolved = coalesce(${detail?.resolved ? given(detail.resolved) : null}, r.resolved),
-        checkpoint = CASE WHEN further THEN ${given(mark)} ELSE r.checkpoint END
+        resolved = coalesce(${detail?.resolved ? jsonb(detail.resolved) : null}, r.resolved),
+        checkpoint = CASE WHEN further THEN ${jsonb(mark)} ELSE r.checkpoint END
         FROM held WHERE r.id = held.id RETURNING r.id, r.checkpoint)
     SELECT 'train:' || held.id || ':' || held.round AS topic, held.state, held.logged, held.before,
       now.checkpoint, held.resume, held.newer,
       (SELECT coalesce(json_agg(epoch ORDER BY epoch), '[]') FROM stored) AS epochs
       FROM held JOIN now ON now.id = held.id`;
-  const [{ rows }] = (await database.batch([
-    database.execute(statement),
-    database.execute(bestOf(runId)),
-  ] as never)) as unknown as [{ rows: Kept[] }];
+  const [rows] = await batch<[Kept, unknown]>(database, [statement, bestOf(runId)]);
   return rows[0] ?? null;
 }
 

@@ -2,7 +2,8 @@
 
 import type { App } from "../../http/app.ts";
 import { authenticate } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { addModels, type BeforeActive } from "../registry/model-routes.ts";
 import { addWeights } from "../registry/weights-routes.ts";
 import { addRuns } from "./run-routes.ts";

@@ -14,10 +14,9 @@ import {
 } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
-import { bodyErrors, conflict, readErrors, writeErrors } from "../labeling/job-routes.ts";
+import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { issueTicket } from "../progress/tickets.ts";
 import { presignGet } from "../tasks/objects.ts";
 import { audit } from "../tasks/overview.ts";

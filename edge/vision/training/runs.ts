@@ -13,12 +13,11 @@ import type {
   TrainingRun,
   TrainSettings,
 } from "../../../shared/training.ts";
-import type { Database } from "../../http/database.ts";
-import { idList } from "../auth/accounts.ts";
+import { type Database, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
+import { breaksReference, idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
-import { breaksReference, workspacePrefix } from "../projects/videos.ts";
-import { wireTime } from "../registry/models.ts";
+import { workspacePrefix } from "../projects/videos.ts";
 import { startingWeights } from "../registry/weights.ts";
 import { offering } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";

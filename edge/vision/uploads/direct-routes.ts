@@ -3,10 +3,10 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
-import { bearer } from "../auth/account-routes.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { allow, authenticate, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, type Parts } from "../base/parts.ts";
+import { API, bearer } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { videoRecord } from "../projects/videos.ts";
 import { presignPart } from "../tasks/objects.ts";

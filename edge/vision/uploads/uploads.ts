@@ -8,8 +8,9 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, iso } from "../../../shared/time.ts";
-import { idList } from "../auth/accounts.ts";
+import { batch, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
+import { idList } from "../base/sql.ts";
 import type { ProjectRow } from "../projects/projects.ts";
 import {
   addVideo,
@@ -54,7 +55,7 @@ const UPLOAD = sql`u.id::text AS "uploadId", u.workspace_id::text AS "workspaceI
   u.multipart_id AS "multipartId", u.bytes::float8 AS bytes, u.part_bytes AS "partBytes", u.parts,
   u.video_id::text AS "videoId", u.aborted_at IS NOT NULL AS aborted,
   u.created_by::text AS "createdBy",
-  to_char(u.expires_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"') AS "expiresAt"`;
+  ${wireTime(sql`u.expires_at`)} AS "expiresAt"`;
 
 /** Whole mebibytes, at least those of a streamed part, so that few enough parts do. */
 export const partBytesFor = (bytes: number): number =>
@@ -75,7 +76,7 @@ export async function beginUpload(
   const id = crypto.randomUUID();
   const key = objectKeys(project.workspaceId, id).source;
   const multipartId = await beginMultipart(parts, key);
-  const insert = database.execute<UploadRow>(sql`
+  const insert = sql`
     WITH u AS (
       INSERT INTO upload (id, workspace_id, project_id, filename, storage_key, multipart_id, bytes,
         part_bytes, created_by, created_at, expires_at)
@@ -85,9 +86,10 @@ export async function beginUpload(
         ${iso(clock())}::timestamptz, ${iso(clock() + UPLOAD_MS)}::timestamptz
        WHERE ${hasRoom(parts, project.workspaceId, upload.bytes)}
       RETURNING *)
-    SELECT ${UPLOAD} FROM u`);
+    SELECT ${UPLOAD} FROM u`;
   try {
-    const [, { rows }] = await database.batch([lockRoom(parts, project.workspaceId), insert]);
+    const lock = lockRoom(project.workspaceId);
+    const [, rows] = await batch<[unknown, UploadRow]>(database, [lock, insert]);
     if (rows[0]) return rows[0];
     throw quotaExceeded(limits.workspaceBytesMax, upload.bytes);
   } catch (thrown) {
