@@ -51,7 +51,7 @@ export interface NodeParts {
 }
 
 const REAL: NodeParts = {
-  childEntry: join(import.meta.dirname, "child-main.ts"),
+  childEntry: join(import.meta.dirname, "node/child-main.ts"),
   listSegmenters,
   askEngine,
 };

@@ -69,7 +69,7 @@ export interface Config {
 export const modelsDirOf = (environment: Readonly<Record<string, string | undefined>>): string =>
   environment.VANTAGE_MODELS
     ? resolve(environment.VANTAGE_MODELS)
-    : join(import.meta.dirname, "../.vantage/models");
+    : join(import.meta.dirname, "../../.vantage/models");
 
 /** Parses an environment, or fails with `bad_configuration` naming every bad key. */
 export function parseConfig(
