@@ -3,10 +3,12 @@
 
 import type { Cache } from "@cloudflare/workers-types";
 import type { Context } from "hono";
+import { iso } from "../../shared/time.ts";
 import type { AppEnv } from "../http/app.ts";
 import type { Config } from "./config.ts";
-import type { ReadApi } from "./routes.ts";
+import type { ReadApi } from "./service.ts";
 
+/** A 200 answer before it is sent: how it is named, cached and written. */
 export interface Answer {
   /** Names the answer, without quotes. */
   tag: string;
@@ -16,9 +18,13 @@ export interface Answer {
   /** Text is worth compressing where no edge does it. */
   compressible: boolean;
   /** No later commit can change it. */
-  settled: boolean;
-  /** Headers of this answer's own. */
-  headers: Readonly<Record<string, string>>;
+  immutable: boolean;
+  /** The knowledge time that answered, epoch milliseconds; null before the first vintage. */
+  asOf: number | null;
+  /** The store version that answered, where one series did. */
+  storeVersion?: number | null;
+  /** Whether any row of it is sandbox data. */
+  sandbox: boolean;
   /** Where the edge cache keeps it, when it does not change. */
   cacheKeys: readonly string[];
   /** Writes the body; not called for an answer the reader holds already. */
@@ -31,30 +37,28 @@ type Ctx = Context<AppEnv<ReadApi>>;
 const WHOLE_BYTES_MAX = 1024 * 1024;
 const NAMED_HEADERS = ["Content-Type", "ETag", "X-As-Of", "X-Store-Version", "X-Sandbox"];
 
-/**
- * A settled answer never changes; shared caches may hold it unless readers need a key.
- */
-export function cacheControl(settled: boolean, config: Config): string {
+/** The value of Cache-Control. Shared caches may hold an answer unless readers need a key. */
+export function cacheControl({ immutable }: { immutable: boolean }, config: Config): string {
   const scope = config.SERVICE_READ_API_KEY ? "private" : "public";
-  if (settled) return `${scope}, max-age=31536000, immutable`;
+  if (immutable) return `${scope}, max-age=31536000, immutable`;
   return config.SERVICE_READ_API_KEY
     ? "private, max-age=0"
     : "public, max-age=0, s-maxage=30, stale-while-revalidate=30";
 }
 
-/** Sends an answer. Only a body that is streamed can still fail after its status was sent. */
-export async function send(context: Ctx, answer: Answer): Promise<Response> {
-  const headers: Record<string, string> = {
-    ...answer.headers,
-    "Content-Type": answer.contentType,
-    ETag: `${answer.weak ? "W/" : ""}"${answer.tag}"`,
-  };
+/**
+ * Sends an answer. Only a body that is streamed can still fail after its status was sent. The type
+ * is `never`, which every declared response accepts: the declared records are in the bytes, where
+ * the type system cannot see them.
+ */
+export async function send(context: Ctx, answer: Answer): Promise<never> {
+  const headers = headersOf(answer);
   const reply = (body: BodyInit | null, status: 200 | 304) =>
     respond(context, { ...answer, headers }, body, status);
   if (isKnown(context, headers.ETag)) return reply(null, 304);
   if (context.req.raw.method === "HEAD") return reply(null, 200);
-  const kept = await fromCache(context, answer.cacheKeys);
-  if (kept) return reply(kept, 200);
+  const cached = await fromCache(context, answer.cacheKeys);
+  if (cached) return reply(cached, 200);
   const chunks = answer.body();
   const start: Uint8Array[] = [];
   let size = 0;
@@ -63,7 +67,7 @@ export async function send(context: Ctx, answer: Answer): Promise<Response> {
     if (done) {
       const whole = new Blob(start as Uint8Array<ArrayBuffer>[]);
       const bytes = await whole.arrayBuffer();
-      keep(context, answer.cacheKeys, headers, bytes);
+      store(context, answer.cacheKeys, headers, bytes);
       return reply(bytes, 200);
     }
     start.push(value);
@@ -72,32 +76,45 @@ export async function send(context: Ctx, answer: Answer): Promise<Response> {
   return reply(streamed(context, start, chunks), 200);
 }
 
-/** A settled answer that the edge cache holds, without a question to the database. */
+function headersOf(answer: Answer): Record<string, string> {
+  const headers: Record<string, string> = {};
+  if (answer.asOf !== null) headers["X-As-Of"] = iso(answer.asOf);
+  if (typeof answer.storeVersion === "number") {
+    headers["X-Store-Version"] = String(answer.storeVersion);
+  }
+  if (answer.sandbox) headers["X-Sandbox"] = "true";
+  headers["Content-Type"] = answer.contentType;
+  headers.ETag = `${answer.weak ? "W/" : ""}"${answer.tag}"`;
+  return headers;
+}
+
+/** Sends an immutable answer that the edge cache holds, without a question to the database. */
 export async function sendCached(
   context: Ctx,
   key: string,
-  compressible: boolean,
-): Promise<Response | null> {
-  const found = await lookUp(context, key);
-  if (!found) return null;
+  { compressible }: Pick<Answer, "compressible">,
+): Promise<never | null> {
+  const cached = await lookUp(context, key);
+  if (!cached) return null;
   const headers = Object.fromEntries(
     NAMED_HEADERS.flatMap((name) => {
-      const value = found.headers.get(name);
+      const value = cached.headers.get(name);
       return value === null ? [] : [[name, value]];
     }),
   );
-  const send = (body: BodyInit | null, status: 200 | 304) =>
-    respond(context, { settled: true, headers, compressible }, body, status);
+  const reply = (body: BodyInit | null, status: 200 | 304) =>
+    respond(context, { immutable: true, headers, compressible }, body, status);
   if (isKnown(context, headers.ETag)) {
-    await found.body?.cancel();
-    return send(null, 304);
+    await cached.body?.cancel();
+    return reply(null, 304);
   }
-  return send(await found.arrayBuffer(), 200);
+  return reply(await cached.arrayBuffer(), 200);
 }
 
+// `caches.default` is Cloudflare's own: the DOM's CacheStorage, which this file sees, lacks it.
 const edgeCache = () => (caches as unknown as { default: Cache }).default;
 
-/** A cache that fails has nothing. */
+/** The cached answer of a key; a cache that fails counts as one that holds nothing. */
 const lookUp = (context: Ctx, key: string) =>
   edgeCache()
     .match(key)
@@ -105,28 +122,32 @@ const lookUp = (context: Ctx, key: string) =>
 
 async function fromCache(context: Ctx, keys: readonly string[]): Promise<ArrayBuffer | null> {
   for (const key of keys) {
-    const found = await lookUp(context, key);
-    if (found) return found.arrayBuffer();
+    const cached = await lookUp(context, key);
+    if (cached) return cached.arrayBuffer();
   }
   return null;
 }
 
-function keep(
+/** Puts a whole body into the edge cache under each key, after the answer was sent. */
+function store(
   context: Ctx,
   keys: readonly string[],
   headers: Readonly<Record<string, string>>,
   bytes: ArrayBuffer,
 ) {
-  // Inside our own cache, behind the key check: always public, always settled.
-  const stored = { ...headers, "Cache-Control": "public, max-age=31536000, immutable" };
+  // Only our own cache sees this header, behind the check of the API key: always public, and given
+  // only keys whose answer is immutable.
+  const publicHeaders = { ...headers, "Cache-Control": "public, max-age=31536000, immutable" };
   for (const key of keys) {
-    const put = edgeCache().put(key, new Response(bytes, { headers: stored }) as never);
+    // The workers-types package declares a Response of its own beside the global one.
+    const put = edgeCache().put(key, new Response(bytes, { headers: publicHeaders }) as never);
     context.executionCtx.waitUntil(
       put.catch((error: unknown) => context.var.log.warning("cache_put", { error })),
     );
   }
 }
 
+/** Whether If-None-Match names the answer: the reader holds it already. */
 const isKnown = (context: Ctx, etag: string | undefined) => {
   const given = (context.req.header("If-None-Match") ?? "").split(",").map((one) => one.trim());
   const bare = (tag: string | undefined) => tag?.replace(/^W\//, "").replace(/-gz"$/, '"');
@@ -135,12 +156,13 @@ const isKnown = (context: Ctx, etag: string | undefined) => {
 
 function respond(
   context: Ctx,
-  { settled, headers, compressible }: Pick<Answer, "settled" | "headers" | "compressible">,
+  answer: Pick<Answer, "immutable" | "compressible"> & { headers: Record<string, string> },
   body: BodyInit | null,
   status: 200 | 304,
-): Response {
+): never {
+  const { immutable, headers, compressible } = answer;
   for (const [name, value] of Object.entries(headers)) context.header(name, value);
-  context.header("Cache-Control", cacheControl(settled, context.var.service.config));
+  context.header("Cache-Control", cacheControl({ immutable }, context.var.service.config));
   context.header("Vary", "Accept, Accept-Encoding", { append: true });
   // Cloudflare's edge compresses for its readers, and `cf` is there only behind it.
   const alone = !(context.req.raw as { cf?: unknown }).cf;
@@ -150,7 +172,8 @@ function respond(
   } else if (body instanceof ArrayBuffer) {
     context.header("Content-Length", String(body.byteLength));
   }
-  return context.body(body as never, status);
+  // Hono's body type lacks ArrayBuffer and streams of the Workers runtime; `never` as `send` says.
+  return context.body(body as never, status) as never;
 }
 
 const acceptsGzip = (context: Ctx) =>
@@ -178,5 +201,6 @@ function streamed(
     }
   };
   context.executionCtx.waitUntil(pump());
+  // The workers-types package declares a ReadableStream of its own beside the global one.
   return readable as unknown as ReadableStream;
 }

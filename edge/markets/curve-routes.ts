@@ -9,7 +9,7 @@ import { type App, errorResponses, json, name } from "../http/app.ts";
 import { cacheControl } from "./answer.ts";
 import { type CurveReader, curve } from "./curve.ts";
 import { apiKey, datetime, instant } from "./parameters.ts";
-import type { ReadApi } from "./routes.ts";
+import type { ReadApi } from "./service.ts";
 import type { ReadRequest, Store } from "./store/store.ts";
 
 /** Registers the forward curve on the service. */
@@ -58,7 +58,7 @@ export function addCurve(app: App<ReadApi>) {
     const records = await curve(reader, query.commodity, asOf);
     if (reader.newestAsOf !== null) context.header("X-As-Of", iso(reader.newestAsOf));
     if (reader.sandbox) context.header("X-Sandbox", "true");
-    context.header("Cache-Control", cacheControl(false, config));
+    context.header("Cache-Control", cacheControl({ immutable: false }, config));
     return context.json(records, 200);
   });
 }

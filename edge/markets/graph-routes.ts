@@ -5,7 +5,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { GraphEntity, GraphRelated } from "../../shared/markets.ts";
 import { type App, errorResponses, json, name } from "../http/app.ts";
 import { apiKey } from "./parameters.ts";
-import type { ReadApi } from "./routes.ts";
+import type { ReadApi } from "./service.ts";
 
 const depth = z.coerce
   .number({ error: "must be an integer from 1 to 3" })

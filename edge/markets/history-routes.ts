@@ -21,7 +21,7 @@ import {
   window,
 } from "./parameters.ts";
 import { diffRecords, type Lag, revisionRows, revisionStatistics } from "./revisions.ts";
-import type { ReadApi } from "./routes.ts";
+import type { ReadApi } from "./service.ts";
 import type { FeedPosition, VintageEntry } from "./store/listings.ts";
 import { overCap, type Reading } from "./store/store.ts";
 
@@ -85,7 +85,7 @@ function addVintages(app: App<ReadApi>) {
       limit: query.limit,
     });
     if (found.some(({ sandbox }) => sandbox)) context.header("X-Sandbox", "true");
-    context.header("Cache-Control", cacheControl(false, config));
+    context.header("Cache-Control", cacheControl({ immutable: false }, config));
     if (found.length === query.limit) {
       const next = new URL(context.req.url);
       next.searchParams.set("after", String(found.at(-1)?.seq));
@@ -151,19 +151,16 @@ function addDiff(app: App<ReadApi>) {
       ...bounds(query),
       rowsMax: config.SERVICE_SERIES_MAX_ROWS,
     });
-    const response = await send(context, {
+    return send(context, {
       tag: `${reading.identity}-d${from}`,
       contentType: "application/json",
       compressible: true,
-      settled: reading.settled,
-      headers: {
-        ...(reading.asOf === null ? {} : { "X-As-Of": iso(reading.asOf) }),
-        ...(reading.sandbox ? { "X-Sandbox": "true" } : {}),
-      },
+      immutable: reading.immutable,
+      asOf: reading.asOf,
+      sandbox: reading.sandbox,
       cacheKeys: [],
       body: () => largeReads.hold(differences(reading, from), reading.versionCount),
     });
-    return response as never;
   });
 }
 
@@ -221,11 +218,14 @@ function addRevisions(app: App<ReadApi>) {
     let prints = 0;
     for await (const batch of reading.versions()) {
       prints += batch.length;
-      if (prints > PRINTS_MAX) throw overCap(prints, PRINTS_MAX, true);
+      if (prints > PRINTS_MAX) throw overCap({ rows: prints, cap: PRINTS_MAX, history: true });
       rows.push(...revisionRows(batch, column, lags));
     }
     if (reading.sandbox) context.header("X-Sandbox", "true");
-    context.header("Cache-Control", cacheControl(reading.settled || pinned, config));
+    context.header(
+      "Cache-Control",
+      cacheControl({ immutable: reading.immutable || pinned }, config),
+    );
     const known = reading.asOf === null ? null : iso(reading.asOf);
     return context.json(
       {

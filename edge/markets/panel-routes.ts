@@ -3,26 +3,23 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { PanelRecord } from "../../shared/markets.ts";
-import { iso } from "../../shared/time.ts";
 import { type App, errorResponses, name } from "../http/app.ts";
 import { send } from "./answer.ts";
-import { encodePanel, instrumentsOf, localClock, type PanelSeries, panelRows } from "./panel.ts";
+import { encodePanel, instrumentsOf, localClock, panelRows } from "./panel.ts";
+import { readPanel } from "./panel-reading.ts";
 import {
   apiKey,
   bounds,
-  columnOf,
+  encoded,
   knowledge,
   knowledgeTime,
   library,
   window,
 } from "./parameters.ts";
-import type { ReadApi } from "./routes.ts";
-import type { Batch } from "./store/columns.ts";
-import type { Reading } from "./store/store.ts";
+import type { ReadApi } from "./service.ts";
 import { FORMATS, preferredFormat } from "./wire/formats.ts";
 
 const SERIES_MAX = 100;
-const READS_AT_ONCE = 6;
 
 const Query = z.object({
   library: library.optional().meta({ description: "library of the symbols that name none" }),
@@ -58,8 +55,8 @@ export function addPanel(app: App<ReadApi>) {
         description: "the panel, as JSON, NDJSON or CSV",
         content: {
           "application/json": { schema: z.array(PanelRecord) },
-          [FORMATS.ndjson.type]: { schema: { type: "string" } as never },
-          [FORMATS.csv.type]: { schema: { type: "string" } as never },
+          [FORMATS.ndjson.type]: encoded,
+          [FORMATS.csv.type]: encoded,
         },
       },
       304: { description: "the answer named by If-None-Match is still the answer" },
@@ -85,49 +82,36 @@ export function addPanel(app: App<ReadApi>) {
     const names = seriesNames(query);
     const local = query.time_zone === undefined ? null : clockOf(query.time_zone);
     const range = bounds(query);
-    const known = await knowledgeTime(store, query);
-    const asOf = known.asOf ?? (await store.overview()).latestAsOf ?? 0;
-    const bounded = range.start !== undefined || range.end !== undefined;
-    const rowsMax = config.SERVICE_SERIES_MAX_ROWS;
-    const readings: Reading[] = [];
-    for (let index = 0; index < names.length; index += READS_AT_ONCE) {
-      const batch = names.slice(index, index + READS_AT_ONCE);
-      const reads = batch.map((series) => store.read({ ...series, asOf, ...range, rowsMax }));
-      readings.push(...(await Promise.all(reads)));
-    }
-    const columns = readings.map(({ valueColumns }) => columnOf(valueColumns, query.column));
-    const rowCount = readings.reduce((sum, reading) => sum + reading.rowCount, 0);
-    if (!bounded && rowCount > rowsMax) throw overCap(rowCount, rowsMax);
-    const collected = () => collectAll(readings, columns, rowsMax);
+    const { asOf, pinned } = await knowledgeTime(store, query);
+    const panel = await readPanel(store, {
+      names,
+      ...range,
+      asOf: asOf ?? (await store.overview()).latestAsOf ?? 0,
+      column: query.column,
+      rowsMax: config.SERVICE_SERIES_MAX_ROWS,
+    });
     // How many rows lie within bounds shows only when they are read.
-    if (context.req.raw.method === "HEAD" && rowCount > rowsMax) await collected();
-    const versions = readings.reduce((sum, reading) => sum + reading.versionCount, 0);
-    const tag = await panelTag(readings, { ...query, format });
-    const response = await send(context, {
-      tag,
+    if (context.req.raw.method === "HEAD") await panel.requireWithinCap();
+    const rows = async function* () {
+      const series = await panel.series();
+      const instruments = instrumentsOf(series);
+      yield* encodePanel(panelRows(series, instruments), instruments, { format, local });
+    };
+    return send(context, {
+      tag: await panel.tag({ ...query, format }),
       contentType: FORMATS[format].type,
       compressible: true,
       // Without a time in the address, the same one asks for a newer state tomorrow.
-      settled:
-        known.pinned || (known.asOf !== undefined && readings.every(({ settled }) => settled)),
-      headers: {
-        "X-As-Of": iso(asOf),
-        ...(readings.some(({ sandbox }) => sandbox) ? { "X-Sandbox": "true" } : {}),
-      },
+      immutable: pinned || (asOf !== undefined && panel.immutable),
+      asOf: panel.asOf,
+      sandbox: panel.sandbox,
       cacheKeys: [],
-      body: () => {
-        const panel = async function* () {
-          const series = await collected();
-          const instruments = instrumentsOf(series);
-          yield* encodePanel(panelRows(series, instruments), instruments, { format, local });
-        };
-        return largeReads.hold(panel(), versions);
-      },
+      body: () => largeReads.hold(rows(), panel.versionCount),
     });
-    return response as never;
   });
 }
 
+/** The series that `symbols` names, each once; fails with `invalid_request`. */
 function seriesNames({ library, symbols }: z.output<typeof Query>) {
   const entries = [...new Set(symbols.split(",").map((entry) => entry.trim()))].filter(Boolean);
   if (entries.length === 0 || entries.length > SERIES_MAX) {
@@ -142,6 +126,7 @@ function seriesNames({ library, symbols }: z.output<typeof Query>) {
   });
 }
 
+/** Instants as a zone shows them; fails with `invalid_request` for a name that is no zone. */
 function clockOf(timeZone: string) {
   try {
     return localClock(timeZone);
@@ -149,39 +134,4 @@ function clockOf(timeZone: string) {
     const given = JSON.stringify(timeZone.slice(0, 64));
     throw new Failure("invalid_request", `time_zone: ${given} is not an IANA time zone`);
   }
-}
-
-/** A panel's bytes follow from its series' identities and how they are shown. */
-async function panelTag(readings: readonly Reading[], shown: object): Promise<string> {
-  const text = JSON.stringify([readings.map(({ identity }) => identity), shown]);
-  const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
-  return Array.from(new Uint8Array(digest, 0, 16), (b) => b.toString(16).padStart(2, "0")).join("");
-}
-
-const overCap = (rows: number, cap: number) =>
-  new Failure(
-    "row_cap_exceeded",
-    `the panel has ${rows} rows or more over all its series, over the cap of ${cap}; ` +
-      "ask for fewer symbols, or a narrower start and end",
-    { data: { rows, cap } },
-  );
-
-/** The rows of every series, within the cap of them all. */
-async function collectAll(
-  readings: readonly Reading[],
-  columns: readonly number[],
-  rowsMax: number,
-): Promise<PanelSeries[]> {
-  const series: PanelSeries[] = [];
-  let rows = 0;
-  for (const [index, reading] of readings.entries()) {
-    const batches: Batch[] = [];
-    for await (const batch of reading.batches()) {
-      rows += batch.length;
-      if (rows > rowsMax) throw overCap(rows, rowsMax);
-      batches.push(batch);
-    }
-    series.push({ batches, column: columns[index] ?? 0 });
-  }
-  return series;
 }

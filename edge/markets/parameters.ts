@@ -6,7 +6,11 @@ import { parseInstant } from "../../shared/time.ts";
 import { name } from "../http/app.ts";
 import type { Store } from "./store/store.ts";
 
+/** The security requirement of every data route. */
 export const apiKey = [{ apiKey: [] }];
+
+/** A body of encoded rows. The library takes zod schemas only in its types, not in its documents. */
+export const encoded = { schema: { type: "string" } as never };
 
 export const library = name().meta({
   description: "library name, as GET /libraries lists it",
@@ -14,6 +18,7 @@ export const library = name().meta({
 });
 export const symbol = name().meta({ description: "lowercase symbol", example: "erco" });
 
+/** An optional parameter that `instant` parses. */
 export const datetime = (description: string, example: string) =>
   z.string().optional().meta({ description, example });
 
@@ -31,10 +36,11 @@ export const knowledge = {
   }),
 };
 
-export const limit = (fallback: number, most: number) =>
-  z.coerce.number().int().min(1).max(most).default(fallback).meta({ description: "page size" });
+/** A page size with its default and its maximum. */
+export const limit = (fallback: number, max: number) =>
+  z.coerce.number().int().min(1).max(max).default(fallback).meta({ description: "page size" });
 
-/** The instant a parameter names; fails with `bad_datetime`. */
+/** The instant that a parameter names, epoch milliseconds; fails with `bad_datetime`. */
 export function instant(name: string, text: string | undefined): number | undefined {
   if (text === undefined) return undefined;
   const parsed = parseInstant(text);
@@ -45,7 +51,10 @@ export function instant(name: string, text: string | undefined): number | undefi
   return parsed;
 }
 
-/** The window of a read; fails when it ends before it starts. */
+/**
+ * The window of a read, epoch milliseconds, both ends inclusive. Fails with `bad_datetime`, or with
+ * `invalid_request` when it ends before it starts.
+ */
 export function bounds(query: { start?: string | undefined; end?: string | undefined }) {
   const start = instant("start", query.start);
   const end = instant("end", query.end);
@@ -56,8 +65,9 @@ export function bounds(query: { start?: string | undefined; end?: string | undef
 }
 
 /**
- * The knowledge time of a read. At a snapshot's nothing can become known any more, so its answers
- * are settled.
+ * The knowledge time of a read, epoch milliseconds. `pinned` says that a snapshot named it: nothing
+ * can become known at a snapshot's time any more, so its answers are immutable. Fails with
+ * `bad_datetime`, `unknown_snapshot`, or `invalid_request` when both names are given.
  */
 export async function knowledgeTime(
   store: Store,
@@ -70,7 +80,7 @@ export async function knowledgeTime(
   return { asOf: (await store.snapshot(query.snapshot)).asOf, pinned: true };
 }
 
-/** The index of a value column; the first when none is named. */
+/** The index of a value column; the first when none is named. Fails with `invalid_request`. */
 export function columnOf(valueColumns: readonly string[], column: string | undefined): number {
   if (column === undefined) return 0;
   const index = valueColumns.indexOf(column);

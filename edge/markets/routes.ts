@@ -6,29 +6,13 @@ import { iso } from "../../shared/time.ts";
 import { type App, errorResponses, json } from "../http/app.ts";
 import { isUnavailable } from "../http/database.ts";
 import { cacheControl } from "./answer.ts";
-import type { Config } from "./config.ts";
 import { addCurve } from "./curve-routes.ts";
-import type { CatalogGraph } from "./graph.ts";
 import { addGraph } from "./graph-routes.ts";
 import { addHistory } from "./history-routes.ts";
 import { addPanel } from "./panel-routes.ts";
 import { apiKey, library } from "./parameters.ts";
 import { addSeries } from "./series-routes.ts";
-import type { Slots } from "./slots.ts";
-import type { Store } from "./store/store.ts";
-
-/** What the routes need, opened once per environment. */
-export interface ReadApi {
-  config: Config;
-  store: Store;
-  /** The store at a glance, soon or not at all. */
-  overview: Store["overview"];
-  graph: CatalogGraph;
-  /** Bounds the reads of many rows that the isolate works on at once. */
-  largeReads: Slots;
-  /** Tells this database's answers from another's in the edge cache. */
-  cacheScope: string;
-}
+import type { ReadApi } from "./service.ts";
 
 /** Registers every route on the service. */
 export function addRoutes(app: App<ReadApi>) {
@@ -87,7 +71,7 @@ function addCatalog(app: App<ReadApi>) {
   app.openapi(libraries, async (context) => {
     const { store, config } = context.var.service;
     const found = await store.libraries();
-    context.header("Cache-Control", cacheControl(false, config));
+    context.header("Cache-Control", cacheControl({ immutable: false }, config));
     return context.json(found, 200);
   });
 
@@ -105,7 +89,7 @@ function addCatalog(app: App<ReadApi>) {
   app.openapi(symbols, async (context) => {
     const { store, config } = context.var.service;
     const found = await store.symbols(context.req.valid("query").library);
-    context.header("Cache-Control", cacheControl(false, config));
+    context.header("Cache-Control", cacheControl({ immutable: false }, config));
     return context.json(
       found.map(({ symbol }) => symbol),
       200,

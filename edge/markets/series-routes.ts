@@ -3,12 +3,13 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { SeriesRecord } from "../../shared/markets.ts";
-import { iso, parseDuration } from "../../shared/time.ts";
+import { parseDuration } from "../../shared/time.ts";
 import { type App, errorResponses } from "../http/app.ts";
 import { send, sendCached } from "./answer.ts";
 import {
   apiKey,
   bounds,
+  encoded,
   instant,
   knowledge,
   knowledgeTime,
@@ -16,10 +17,11 @@ import {
   symbol,
   window,
 } from "./parameters.ts";
-import type { ReadApi } from "./routes.ts";
-import { encodeRows, FORMAT_NAMES, FORMATS, preferredFormat } from "./wire/formats.ts";
+import type { ReadApi } from "./service.ts";
+import type { Reading } from "./store/store.ts";
+import { encodeRows, FORMAT_NAMES, FORMATS, type Format, preferredFormat } from "./wire/formats.ts";
 
-/** Raised when the bytes of an answer change: what caches and readers hold is then another's. */
+/** Part of every tag and cache key: raised when a release changes the bytes of equal answers. */
 const ENCODING = 1;
 
 const Query = z.object({
@@ -56,9 +58,7 @@ const Query = z.object({
 type Query = z.output<typeof Query>;
 
 const content = {
-  ...Object.fromEntries(
-    Object.values(FORMATS).map(({ type }) => [type, { schema: { type: "string" } as never }]),
-  ),
+  ...Object.fromEntries(Object.values(FORMATS).map(({ type }) => [type, encoded])),
   "application/json": { schema: z.array(SeriesRecord) },
 };
 
@@ -105,52 +105,52 @@ export function addSeries(app: App<ReadApi>) {
     const range = bounds(query);
     const keyAt = (asOf: number) =>
       cacheKey(cacheScope, query, { ...range, asOf, knownBy, format });
-    const asked = instant("as_of", query.as_of);
-    if (asked !== undefined && query.snapshot === undefined) {
-      const cached = await sendCached(context, keyAt(asked), text);
-      if (cached) return cached as never;
+    const named = instant("as_of", query.as_of);
+    if (named !== undefined && query.snapshot === undefined) {
+      const cached = await sendCached(context, keyAt(named), { compressible: text });
+      if (cached) return cached;
     }
     const { asOf, pinned } = await knowledgeTime(store, query);
-    const { includeHistory: history } = query;
     const reading = await store.read({
       library: query.library,
       symbol: query.symbol,
       asOf,
       ...range,
-      history,
+      history: query.includeHistory,
       knownBy,
       trueOnly: query.vintage === "true_only",
       rowsMax: config.SERVICE_SERIES_MAX_ROWS,
     });
-    const settled = reading.settled || pinned;
-    const response = await send(context, {
+    const immutable = reading.immutable || pinned;
+    // The answer is the vintage's for ever, and `as_of`'s once nothing can be learned before it.
+    const keyTimes = [reading.asOf, immutable ? asOf : undefined];
+    return send(context, {
       tag: `${ENCODING}-${reading.identity}${query.provenance === "full" ? "-p" : ""}.${format}`,
       // Row groups and record batches follow the store's objects, which compaction replaces.
       weak: !text,
       contentType: type,
       compressible: text,
-      settled,
-      headers: {
-        ...(reading.asOf === null
-          ? {}
-          : { "X-As-Of": iso(reading.asOf), "X-Store-Version": String(reading.seq) }),
-        ...(reading.sandbox ? { "X-Sandbox": "true" } : {}),
-      },
-      // The answer is the vintage's for ever, and the asked time's once nothing can come before it.
-      cacheKeys: [reading.asOf, settled ? asOf : undefined].flatMap((known) =>
-        typeof known === "number" ? [keyAt(known)] : [],
-      ),
-      body: async function* () {
-        const provenance = query.provenance === "full" ? await reading.provenance() : null;
-        const shape = { valueColumns: reading.valueColumns, history, provenance };
-        yield* largeReads.hold(encodeRows(format, reading.batches(), shape), reading.versionCount);
-      },
+      immutable,
+      asOf: reading.asOf,
+      storeVersion: reading.asOf === null ? null : reading.seq,
+      sandbox: reading.sandbox,
+      cacheKeys: keyTimes.flatMap((time) => (typeof time === "number" ? [keyAt(time)] : [])),
+      body: () => largeReads.hold(encodedRows(reading, query, format), reading.versionCount),
     });
-    // The body is exactly the declared records; the type system cannot see into its bytes.
-    return response as never;
   });
 }
 
+async function* encodedRows(
+  reading: Reading,
+  { includeHistory: history, provenance: detail }: Query,
+  format: Format,
+) {
+  const provenance = detail === "full" ? await reading.provenance() : null;
+  const shape = { valueColumns: reading.valueColumns, history, provenance };
+  yield* encodeRows(format, reading.batches(), shape);
+}
+
+/** The `as_of_offset` of a query in milliseconds; fails with `invalid_request`. */
 function offset({ as_of_offset: text, includeHistory }: Query): number | undefined {
   if (text === undefined) return undefined;
   const parsed = parseDuration(text);
@@ -164,7 +164,7 @@ function offset({ as_of_offset: text, includeHistory }: Query): number | undefin
   return parsed;
 }
 
-/** The name of a settled answer: every parameter that its bytes depend on, in one order. */
+/** The key of an answer in the edge cache: every parameter its bytes depend on, in one order. */
 function cacheKey(
   scope: string,
   { library, symbol, vintage, provenance, includeHistory }: Query,

@@ -12,7 +12,7 @@ const SIZE = { largeRows: LARGE - 1 };
 it("lets so many at once, makes others wait, and refuses who waited in vain", async () => {
   const slots = new Slots({
     ...SIZE,
-    most: 2,
+    slotsMax: 2,
     leaseMs: 60_000,
     waitMs: 60,
     clock: () => performance.now(),
@@ -29,7 +29,7 @@ it("lets so many at once, makes others wait, and refuses who waited in vain", as
 
 it("frees a slot when its holder ends, fails, or is never heard of again", async () => {
   let now = 0;
-  const slots = new Slots({ ...SIZE, most: 1, leaseMs: 1_000, waitMs: 0, clock: () => now });
+  const slots = new Slots({ ...SIZE, slotsMax: 1, leaseMs: 1_000, waitMs: 0, clock: () => now });
   const items: number[] = [];
   for await (const item of slots.hold(counting(), LARGE)) items.push(item);
   expect(items).toEqual([0, 1, 2]);

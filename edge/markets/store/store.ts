@@ -54,7 +54,7 @@ export interface Reading {
   /** Names the answer: equal for equal rows, whatever the `as_of` that asked for it. */
   identity: string;
   /** True when no later commit can change the answer: its `as_of` is not after the head's. */
-  settled: boolean;
+  immutable: boolean;
   /** The rows asked for. Opens the objects; not called for an answer the reader holds already. */
   batches: () => AsyncGenerator<Batch>;
   /** Every version up to `seq` in the range, retractions too. */
@@ -157,7 +157,7 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   const plan = await planRead(parts.database, { library, symbol, asOf, range, history, ...cap });
   if (!plan) throw await unknownSeries(parts, library, symbol);
   const rowCount = plan.versions ?? plan.liveRows;
-  if (!bounded && rowCount > rowsMax) throw overCap(rowCount, rowsMax, history);
+  if (!bounded && rowCount > rowsMax) throw overCap({ rows: rowCount, cap: rowsMax, history });
   const { valueColumns, seq, sandbox, seriesId } = plan;
   const view: View = { seq, history, trueOnly, knownBy };
   const batches = () => viewed(parts, plan, range, view);
@@ -167,7 +167,7 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
       ...[seriesId, seq, plan.asOf ?? 0, start ?? "", end ?? ""],
       `${history ? "h" : ""}${trueOnly ? "t" : ""}${knownBy ?? ""}`,
     ].join("-"),
-    settled: asOf <= plan.headAsOf,
+    immutable: asOf <= plan.headAsOf,
     batches,
     versions: () => knownVersions(parts, plan, range),
     rows: () => rowsOf(batches()),
@@ -318,8 +318,8 @@ async function unknownSeries({ database }: StoreParts, library: string, symbol: 
   return new Failure("unknown_symbol", detail);
 }
 
-/** The refusal of a read that is too large to be answered in one piece. */
-export const overCap = (rows: number, cap: number, history = false) =>
+/** The failure `row_cap_exceeded` of one series; `history` says that row versions were counted. */
+export const overCap = ({ rows, cap, history }: { rows: number; cap: number; history: boolean }) =>
   new Failure(
     "row_cap_exceeded",
     `the full history has ${rows} ${history ? "row versions" : "rows"}, over the cap of ${cap}; ` +

@@ -1,0 +1,55 @@
+// The opened read API: what its routes ask, built once per environment.
+
+import { systemClock } from "../../shared/time.ts";
+import { openDatabase } from "../http/database.ts";
+import type { Log } from "../http/log.ts";
+import { type Config, parseConfig } from "./config.ts";
+import { type CatalogGraph, openGraph } from "./graph.ts";
+import { Slots } from "./slots.ts";
+import { overview } from "./store/listings.ts";
+import { openStore, type Store } from "./store/store.ts";
+
+/** What the routes need, opened once per environment. */
+export interface ReadApi {
+  config: Config;
+  store: Store;
+  /** The store's overview over a connection that gives up early, for the health route. */
+  overview: Store["overview"];
+  graph: CatalogGraph;
+  /** Bounds how many large reads the isolate works on at once. */
+  largeReads: Slots;
+  /** Tells this database's answers from another's in the edge cache. */
+  cacheScope: string;
+}
+
+/** Large reads at once per isolate, and how long one may wait or be silent, milliseconds. */
+const LARGE_READS = {
+  slotsMax: 2,
+  largeRows: 100_000,
+  waitMs: 10_000,
+  leaseMs: 30_000,
+  clock: systemClock,
+};
+/** A statement that takes longer is given up. */
+const STATEMENT_MS = 15_000;
+/** The health route's statement is given up long before whoever asks for the health gives up. */
+const HEALTH_MS = 1_500;
+
+/** Opens the read API from its environment; fails with `bad_configuration`. */
+export function openReadApi(environment: object, log: Log): ReadApi {
+  const config = parseConfig(environment);
+  if (!config.SERVICE_READ_API_KEY) {
+    log.warning("open_api", { detail: "SERVICE_READ_API_KEY is unset: the read API is open" });
+  }
+  const database = openDatabase(config.DATABASE_URL, { timeoutMs: STATEMENT_MS });
+  const healthDatabase = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS });
+  const { host, pathname } = new URL(config.DATABASE_URL.reveal());
+  return {
+    config,
+    graph: openGraph(config.GRAPH_DATABASE_URL),
+    store: openStore({ database, bucket: config.STORE }),
+    overview: () => overview(healthDatabase),
+    largeReads: new Slots(LARGE_READS),
+    cacheScope: `${host}${pathname}`,
+  };
+}
