@@ -6,8 +6,9 @@ import { createService } from "../http/app.ts";
 import { openDatabase } from "../http/database.ts";
 import { requireBearer } from "../http/keys.ts";
 import type { Log } from "../http/log.ts";
-import { executeRun, type IngestParts } from "../markets/ingest/execute.ts";
+import { executeQueued } from "../markets/ingest/execute.ts";
 import { openGraphWriter } from "../markets/ingest/graph.ts";
+import type { IngestParts } from "../markets/ingest/parts.ts";
 import type { Provider } from "../markets/ingest/pipeline.ts";
 import { PIPELINES, pipelineOf } from "../markets/ingest/pipelines.ts";
 import { politely } from "../markets/ingest/sources/upstream.ts";
@@ -108,7 +109,7 @@ export default {
     const { ingest } = open(environment);
     for (const message of batch.messages) {
       try {
-        await executeRun(ingest, message.body.run_id);
+        await executeQueued(ingest, message.body.run_id);
         message.ack();
       } catch (thrown) {
         // The ledger could not be written: the message comes again, or the cron frees the lease.

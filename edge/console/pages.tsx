@@ -9,15 +9,16 @@ import { Failure } from "../../shared/errors.ts";
 import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
 import { sameSecret } from "../http/keys.ts";
-import { findBackfill, findRun } from "../markets/ingest/ledger.ts";
-import { holdingPartition, type Partitions } from "../markets/ingest/partition.ts";
+import { findBackfill, findExecution } from "../markets/ingest/ledger.ts";
 import {
   cancel,
   launch,
   resumeBackfill,
   setSchedule,
   startBackfill,
-} from "../markets/ingest/tick.ts";
+} from "../markets/ingest/operate.ts";
+import { holdingPartition, type Partitions } from "../markets/ingest/partition.ts";
+import { requirePipeline } from "../markets/ingest/pipeline.ts";
 import { assetAt } from "./assets.ts";
 import { backfillsView, backfillView } from "./pages/backfills.tsx";
 import { checksView } from "./pages/checks.tsx";
@@ -35,7 +36,7 @@ import {
 } from "./pages/layout.tsx";
 import { Login, Trouble } from "./pages/login.tsx";
 import { overviewView } from "./pages/overview.tsx";
-import { pipelineView, requirePipeline } from "./pages/pipeline.tsx";
+import { pipelineView } from "./pages/pipeline.tsx";
 import { runView } from "./pages/run.tsx";
 import { RunsQuery, runsView } from "./pages/runs.tsx";
 import { schedulesView, scheduleView } from "./pages/schedules.tsx";
@@ -258,18 +259,19 @@ const SwitchForm = z.object({ enabled: z.enum(["true", "false"]) });
 
 function addForms(pages: Pages) {
   form(pages, "/pipelines/:job/launch", async (context, fields) => {
-    const { job, partitions } = requirePipeline(context.req.param("job") ?? "");
+    const { ingest } = context.var.service;
+    const { job, partitions } = requirePipeline(ingest.pipelines, context.req.param("job") ?? "");
     const { partition } = parsed(LaunchForm, fields);
     const key = partition ? partitionOfDay(partitions, partition) : undefined;
-    const runId = await launch(context.var.service.ingest, job, key);
+    const runId = await launch(ingest, job, key);
     return goOn(context, `/runs/${runId}`, "The run is queued.");
   });
   form(pages, "/pipelines/:job/backfill", async (context, fields) => {
-    const { job } = requirePipeline(context.req.param("job") ?? "");
+    const { ingest } = context.var.service;
+    const { job } = requirePipeline(ingest.pipelines, context.req.param("job") ?? "");
     const { key, first, last } = parsed(BackfillForm, fields);
     // The same form sent twice is one backfill; another range is another.
     const idempotencyKey = `console ${key} ${job} ${first} ${last}`;
-    const { ingest } = context.var.service;
     const id = await startBackfill(ingest, { job, first, last, idempotencyKey });
     return goOn(context, `/backfills/${id}`, "The backfill is under way.");
   });
@@ -281,7 +283,7 @@ function addForms(pages: Pages) {
   });
   form(pages, "/runs/:id/again", async (context) => {
     const { ingest } = context.var.service;
-    const run = await findRun(ingest.database, idOf(context));
+    const run = await findExecution(ingest.database, idOf(context));
     if (!run) throw new Failure("unknown_run", "no such run");
     const runId = await launch(ingest, run.job, run.partition);
     return goOn(context, `/runs/${runId}`, "A new run of the same partition is queued.");
@@ -289,7 +291,7 @@ function addForms(pages: Pages) {
   form(pages, "/schedules/:name/switch", async (context, fields) => {
     const name = context.req.param("name") ?? "";
     const enabled = parsed(SwitchForm, fields).enabled === "true";
-    await setSchedule(context.var.service.ingest, name, enabled);
+    await setSchedule(context.var.service.ingest, name, { enabled });
     const back = typeof fields.back === "string" ? ownPath(fields.back) : schedulePath(name);
     return goOn(context, back, `${name} is ${enabled ? "on" : "off"}.`);
   });

@@ -15,17 +15,22 @@ import {
 } from "../../shared/markets.ts";
 import { iso, parseInstant } from "../../shared/time.ts";
 import { type App, addLiveness, errorResponses, json, jsonBody, name } from "../http/app.ts";
-import type { IngestParts } from "../markets/ingest/execute.ts";
 import { listEvents } from "../markets/ingest/journal.ts";
-import { findBackfill, findRun, listBackfills, listRuns } from "../markets/ingest/ledger.ts";
-import { listJobs, listPartitions } from "../markets/ingest/overview.ts";
+import {
+  findBackfill,
+  findExecution,
+  listBackfills,
+  listExecutions,
+} from "../markets/ingest/ledger.ts";
 import {
   cancel,
   launch,
   resumeBackfill,
   setSchedule,
   startBackfill,
-} from "../markets/ingest/tick.ts";
+} from "../markets/ingest/operate.ts";
+import { listJobs, listPartitions } from "../markets/ingest/overview.ts";
+import type { IngestParts } from "../markets/ingest/parts.ts";
 import { listTicks } from "../markets/ingest/ticks.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
 import type { Config } from "./config.ts";
@@ -133,7 +138,8 @@ function addSchedules(app: App<Console>) {
   });
   app.openapi(change, async (context) => {
     const { enabled } = context.req.valid("json");
-    await setSchedule(context.var.service.ingest, context.req.valid("param").schedule, enabled);
+    const { schedule } = context.req.valid("param");
+    await setSchedule(context.var.service.ingest, schedule, { enabled });
     return context.body(null, 204);
   });
 }
@@ -187,7 +193,10 @@ function addRuns(app: App<Console>) {
   });
   app.openapi(list, async (context) => {
     const { backfill_id: backfillId, ...filter } = context.req.valid("query");
-    const runs = await listRuns(context.var.service.ingest.database, { ...filter, backfillId });
+    const runs = await listExecutions(context.var.service.ingest.database, {
+      ...filter,
+      backfillId,
+    });
     return context.json(runs, 200);
   });
 
@@ -355,7 +364,7 @@ function addBackfills(app: App<Console>) {
 }
 
 async function requireRun({ database }: IngestParts, runId: string): Promise<Run> {
-  const run = await findRun(database, runId);
+  const run = await findExecution(database, runId);
   if (!run) throw new Failure("unknown_run", "no such run");
   return run;
 }

@@ -7,7 +7,11 @@ import { followBackfill, followRun } from "../../edge/local/operator.ts";
 import type { SandboxAnswer } from "../../edge/local/sandbox/answers.ts";
 import { answerEia } from "../../edge/local/sandbox/eia.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
-import { claimRun, createRun, succeedRun } from "../../edge/markets/ingest/ledger.ts";
+import {
+  claimExecution,
+  createExecution,
+  succeedExecution,
+} from "../../edge/markets/ingest/ledger.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { latestTick } from "../../edge/markets/ingest/schedule.ts";
 import { GraphEntity, GraphRelated, SeriesRecord } from "../../shared/markets.ts";
@@ -302,7 +306,7 @@ describe("a lost process", () => {
   const leaseMs = 1_000;
   const lose = async () => {
     const id = await createQueued();
-    const claimed = await claimRun(world.database, id, systemClock() - HOUR, leaseMs);
+    const claimed = await claimExecution(world.database, id, systemClock() - HOUR, leaseMs);
     expect(claimed).toMatchObject({ attempt: 1 });
     return claimed as NonNullable<typeof claimed>;
   };
@@ -318,7 +322,7 @@ describe("a lost process", () => {
     const runId = crypto.randomUUID();
     const partition = isoDay(systemClock());
     const run = { runId, job: "grid_region", partition, reconstructed: false };
-    await createRun(world.database, { ...run, trigger: "manual" }, systemClock() - HOUR);
+    await createExecution(world.database, { ...run, trigger: "manual" }, systemClock() - HOUR);
     return runId;
   }
 
@@ -335,7 +339,7 @@ describe("a lost process", () => {
     const lost = await lose();
     await world.tick(systemClock());
     const finished = await followRun(world.operator, lost.run_id);
-    await succeedRun(world.database, lost, nothingDone, systemClock());
+    await succeedExecution(world.database, lost, nothingDone, systemClock());
     expect(await world.operator.run(lost.run_id)).toEqual(finished);
   });
 
@@ -344,9 +348,9 @@ describe("a lost process", () => {
     await world.database.execute(
       sql`UPDATE run SET state = 'queued', lease_until = NULL WHERE id = ${lost.run_id}::uuid`,
     );
-    const successor = await claimRun(world.database, lost.run_id, systemClock(), leaseMs);
+    const successor = await claimExecution(world.database, lost.run_id, systemClock(), leaseMs);
     expect(successor).toMatchObject({ attempt: 2 });
-    await succeedRun(world.database, lost, nothingDone, systemClock());
+    await succeedExecution(world.database, lost, nothingDone, systemClock());
     expect(await world.operator.run(lost.run_id)).toMatchObject({ state: "running", attempt: 2 });
   });
 
@@ -385,7 +389,7 @@ describe("a lost process", () => {
 
   it("lets one of two deliveries of a message take the run", async () => {
     const id = await createQueued();
-    const claims = [1, 2, 3].map(() => claimRun(world.database, id, systemClock(), leaseMs));
+    const claims = [1, 2, 3].map(() => claimExecution(world.database, id, systemClock(), leaseMs));
     expect((await Promise.all(claims)).filter((claim) => claim !== null)).toHaveLength(1);
   });
 });

@@ -2,20 +2,20 @@
 // waiting for a release, coming late, catching up, repairing, cancelling, and what is kept of it.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { executeRun } from "../../edge/markets/ingest/execute.ts";
+import { executeQueued } from "../../edge/markets/ingest/execute.ts";
 import { type finding, offending } from "../../edge/markets/ingest/gate.ts";
 import { listEvents } from "../../edge/markets/ingest/journal.ts";
-import { findBackfill, findRun, listRuns } from "../../edge/markets/ingest/ledger.ts";
-import { listPartitions } from "../../edge/markets/ingest/overview.ts";
-import type { FetchRequest, Pipeline } from "../../edge/markets/ingest/pipeline.ts";
+import { findBackfill, findExecution, listExecutions } from "../../edge/markets/ingest/ledger.ts";
 import {
   cancel,
   launch,
-  minuteTick,
   resumeBackfill,
   setSchedule,
   startBackfill,
-} from "../../edge/markets/ingest/tick.ts";
+} from "../../edge/markets/ingest/operate.ts";
+import { listPartitions } from "../../edge/markets/ingest/overview.ts";
+import type { FetchRequest, Pipeline } from "../../edge/markets/ingest/pipeline.ts";
+import { minuteTick } from "../../edge/markets/ingest/tick.ts";
 import { listTicks } from "../../edge/markets/ingest/ticks.ts";
 import { Failure } from "../../shared/errors.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
@@ -111,8 +111,8 @@ const nextMessage = () => ingest.queue.map(({ at }) => at).toSorted((a, b) => a 
 
 /** Only one schedule is of interest. */
 const silence = (...names: string[]) =>
-  Promise.all(names.map((name) => setSchedule(ingest.parts, name, false)));
-const runs = (job: string) => listRuns(ingest.parts.database, { job, limit: 100 });
+  Promise.all(names.map((name) => setSchedule(ingest.parts, name, { enabled: false })));
+const runs = (job: string) => listExecutions(ingest.parts.database, { job, limit: 100 });
 const newest = async (job: string) => {
   const [run] = await runs(job);
   if (!run) throw new Error("no run");
@@ -228,12 +228,12 @@ describe("a schedule", () => {
     await silence("weekly", "weekly_repair", "daily");
     await tickAt(THURSDAY);
     ingest.now = THURSDAY + 30 * HOUR;
-    await setSchedule(ingest.parts, "daily", true);
+    await setSchedule(ingest.parts, "daily", { enabled: true });
     await tickAt(ingest.now);
     expect(await runs("daily")).toEqual([]);
     await tickAt(THURSDAY + 31 * HOUR);
     expect(await runs("daily")).toHaveLength(1);
-    await expect(setSchedule(ingest.parts, "nope", true)).rejects.toMatchObject({
+    await expect(setSchedule(ingest.parts, "nope", { enabled: true })).rejects.toMatchObject({
       code: "unknown_schedule",
     });
   });
@@ -290,7 +290,7 @@ describe("cancelling", () => {
     await cancel(ingest.parts, { runId: waiting });
     await ingest.consume();
     const { database } = ingest.parts;
-    expect(await findRun(database, waiting)).toMatchObject({
+    expect(await findExecution(database, waiting)).toMatchObject({
       state: "canceled",
       attempt: 0,
       error_code: "run_canceled",
@@ -301,7 +301,10 @@ describe("cancelling", () => {
       return new Map([["2026-06-18T00:00:00Z", 1]]);
     };
     await ingest.consume();
-    expect(await findRun(database, working)).toMatchObject({ state: "canceled", metadata: null });
+    expect(await findExecution(database, working)).toMatchObject({
+      state: "canceled",
+      metadata: null,
+    });
     const read = await ingest.parts.store.libraries();
     expect(read).toEqual([]);
   });
@@ -313,7 +316,7 @@ describe("cancelling", () => {
     const request = { job: "daily", first: "2026-06-10", last: "2026-06-12" };
     const backfillId = await startBackfill(ingest.parts, request);
     const [first] = ingest.queue.splice(0);
-    await executeRun(ingest.parts, first?.runId ?? "");
+    await executeQueued(ingest.parts, first?.runId ?? "");
     expect(await cancel(ingest.parts, { backfillId })).toBe(2);
     const { database } = ingest.parts;
     expect(await findBackfill(database, backfillId)).toMatchObject({
@@ -374,7 +377,7 @@ describe("what a run leaves behind", () => {
     published = new Map([["2026-06-18T00:00:00Z", 1]]);
     const runId = await launch(parts, "daily");
     ingest.queue = [];
-    await executeRun(parts, runId);
+    await executeQueued(parts, runId);
     const events = await listEvents(parts.database, runId);
     expect(events.map(({ event }) => event)).toEqual([
       ...["started", "request", "fetched", "committed", "checked", "succeeded"],

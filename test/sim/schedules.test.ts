@@ -8,8 +8,8 @@
 // series.
 
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { executeRun } from "../../edge/markets/ingest/execute.ts";
-import { claimRun } from "../../edge/markets/ingest/ledger.ts";
+import { executeQueued } from "../../edge/markets/ingest/execute.ts";
+import { claimExecution } from "../../edge/markets/ingest/ledger.ts";
 import {
   latestPartition,
   partitionRange,
@@ -151,10 +151,10 @@ async function consume() {
   for (const { runId } of due) {
     if (chance(0.004)) {
       // Killed right after it took the run: nothing but its lease is left.
-      await claimRun(sim.parts.database, runId, sim.now, LEASE_MS);
+      await claimExecution(sim.parts.database, runId, sim.now, LEASE_MS);
       count("processes killed");
       rescues.push(minuteAfter(sim.now + LEASE_MS), minuteAfter(sim.now + 17 * MINUTE));
-    } else await executeRun(sim.parts, runId);
+    } else await executeQueued(sim.parts, runId);
   }
 }
 

@@ -7,7 +7,7 @@ import { chooseUpstreams } from "../../edge/console/upstreams.ts";
 import type { SandboxAnswer, SandboxRequest } from "../../edge/local/sandbox/answers.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { latestPartition, partitionRange } from "../../edge/markets/ingest/partition.ts";
-import type { Fetched, Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
+import type { FetchResult, Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
 import { requirePipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import type { ErcotApi } from "../../edge/markets/ingest/sources/ercot-api.ts";
@@ -33,7 +33,7 @@ export interface Ercot {
 }
 
 export interface Materialized {
-  fetched: Fetched;
+  fetched: FetchResult;
   window: Range;
   report: ReturnType<Pipeline["gate"]>;
 }

@@ -7,7 +7,8 @@ import { inject } from "vitest";
 import type { Database } from "../../edge/http/database.ts";
 import { createLog } from "../../edge/http/log.ts";
 import { superuser } from "../../edge/local/postgres.ts";
-import { executeRun, type IngestParts } from "../../edge/markets/ingest/execute.ts";
+import { executeQueued } from "../../edge/markets/ingest/execute.ts";
+import type { IngestParts } from "../../edge/markets/ingest/parts.ts";
 import type { Pipeline } from "../../edge/markets/ingest/pipeline.ts";
 import { openStore } from "../../edge/markets/store/store.ts";
 import { createDatabases } from "./world.ts";
@@ -74,7 +75,7 @@ export async function scriptedIngest(options: {
     consume: async () => {
       const due = ingest.queue.filter(({ at }) => at <= ingest.now);
       ingest.queue = ingest.queue.filter(({ at }) => at > ingest.now);
-      for (const { runId } of due) await executeRun(ingest.parts, runId);
+      for (const { runId } of due) await executeQueued(ingest.parts, runId);
       return due.length;
     },
     reset: async () => {

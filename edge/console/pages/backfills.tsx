@@ -3,10 +3,10 @@
 import type { FC } from "hono/jsx";
 import { Failure } from "../../../shared/errors.ts";
 import type { Backfill } from "../../../shared/markets.ts";
-import type { IngestParts } from "../../markets/ingest/execute.ts";
 import { findBackfill, listBackfills } from "../../markets/ingest/ledger.ts";
+import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
-import { listRunLines, type RunLine } from "../../markets/ingest/summaries.ts";
+import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
 import { Grid, Legend } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
 import { Cell, Empty, Facts, Live, Moment, Progress, State } from "./parts.tsx";
@@ -108,7 +108,7 @@ export async function backfillsView({ database }: IngestParts): Promise<View> {
 export async function backfillView({ database }: IngestParts, backfillId: string): Promise<View> {
   const backfill = await findBackfill(database, backfillId);
   if (!backfill) throw new Failure("unknown_backfill", "no such backfill");
-  const runs = await listRunLines(database, { backfillId, limit: RUNS_MAX });
+  const runs = await listExecutionSummaries(database, { backfillId, limit: RUNS_MAX });
   const pipeline = pipelineOf(backfill.job);
   return {
     title: `Backfill of ${titleOf(backfill.job)}`,
@@ -150,12 +150,12 @@ export async function backfillView({ database }: IngestParts, backfillId: string
   };
 }
 
-const Summary: FC<{ backfill: Backfill; runs: readonly RunLine[]; here: Here; zone: string }> = ({
-  backfill,
-  runs,
-  here,
-  zone,
-}) => {
+const Summary: FC<{
+  backfill: Backfill;
+  runs: readonly ExecutionSummary[];
+  here: Here;
+  zone: string;
+}> = ({ backfill, runs, here, zone }) => {
   const { failed, late, canceled } = backfill.runs;
   const again = failed + late + canceled;
   const rows = runs.reduce((sum, { rows_written }) => sum + (rows_written ?? 0), 0);
@@ -193,7 +193,7 @@ const Summary: FC<{ backfill: Backfill; runs: readonly RunLine[]; here: Here; zo
 };
 
 /** From the pace so far: partitions that ended, over the time they took. */
-const Remaining: FC<{ backfill: Backfill; runs: readonly RunLine[]; now: number }> = ({
+const Remaining: FC<{ backfill: Backfill; runs: readonly ExecutionSummary[]; now: number }> = ({
   backfill,
   runs,
   now,
@@ -213,7 +213,7 @@ const Remaining: FC<{ backfill: Backfill; runs: readonly RunLine[]; now: number 
 };
 
 /** Runs that did not end well, with the reason. */
-const Troubles: FC<{ runs: readonly RunLine[] }> = ({ runs }) => {
+const Troubles: FC<{ runs: readonly ExecutionSummary[] }> = ({ runs }) => {
   const troubles = runs.filter(({ error_code }) => error_code !== null);
   if (troubles.length === 0) return null;
   return (

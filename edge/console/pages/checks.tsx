@@ -1,10 +1,10 @@
 // Checks: what the read-back after each write found, pipeline by pipeline.
 
 import type { FC } from "hono/jsx";
-import type { IngestParts } from "../../markets/ingest/execute.ts";
+import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
-import { type CheckLine, newestChecks } from "../../markets/ingest/summaries.ts";
+import { type CheckSummary, newestChecks } from "../../markets/ingest/summaries.ts";
 import { Strip } from "./grid.tsx";
 import type { View } from "./layout.tsx";
 import { Empty, Facts, Live, Moment, State } from "./parts.tsx";
@@ -14,7 +14,7 @@ const HISTORY = 24;
 const SYMBOLS = 12;
 
 /** `passed`, `warning` or `failed`; a gate that refused everything has failed, too. */
-export function checkState({ check }: CheckLine): "passed" | "warning" | "failed" {
+export function checkState({ check }: CheckSummary): "passed" | "warning" | "failed" {
   if (!check?.passed) return "failed";
   return check.warnings.length + check.stale_symbols.length > 0 ? "warning" : "passed";
 }
@@ -56,7 +56,7 @@ export async function checksView({ database }: IngestParts): Promise<View> {
 
 const PipelineCheck: FC<{
   pipeline: Pipeline;
-  history: readonly CheckLine[];
+  history: readonly CheckSummary[];
   now: number;
 }> = ({ pipeline, history, now }) => {
   const latest = history[0];
@@ -80,7 +80,7 @@ const PipelineCheck: FC<{
   );
 };
 
-const CheckFacts: FC<{ line: CheckLine; zone: string; now: number }> = ({ line, zone, now }) => {
+const CheckFacts: FC<{ line: CheckSummary; zone: string; now: number }> = ({ line, zone, now }) => {
   const { check } = line;
   const when = line.finished_at;
   return (

@@ -2,19 +2,19 @@
 
 import type { FC } from "hono/jsx";
 import type { Backfill, Job, PartitionState } from "../../../shared/markets.ts";
-import type { IngestParts } from "../../markets/ingest/execute.ts";
 import { listBackfills } from "../../markets/ingest/ledger.ts";
 import { listJobs } from "../../markets/ingest/overview.ts";
 import { partitionStates, recentKeys } from "../../markets/ingest/partition-states.ts";
+import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import {
-  type CheckLine,
-  listSeriesLines,
+  type CheckSummary,
+  type ExecutionSummary,
+  listSeriesSummaries,
   newestChecks,
-  newestRuns,
-  type RunLine,
-  type SeriesLine,
+  newestExecutions,
+  type SeriesSummary,
 } from "../../markets/ingest/summaries.ts";
 import { BackfillLine } from "./backfills.tsx";
 import { checkState } from "./checks.tsx";
@@ -30,10 +30,10 @@ const NEWEST = `of the newest ${RECENT} of each pipeline`;
 interface PipelineGlance {
   pipeline: Pipeline;
   job: Job;
-  run: RunLine | undefined;
-  check: CheckLine | undefined;
+  run: ExecutionSummary | undefined;
+  check: CheckSummary | undefined;
   partitions: PartitionState[];
-  series: SeriesLine[];
+  series: SeriesSummary[];
 }
 
 export async function overviewView(ingest: IngestParts): Promise<View> {
@@ -42,9 +42,9 @@ export async function overviewView(ingest: IngestParts): Promise<View> {
   const names = PIPELINES.map(({ job }) => job);
   const [jobs, runs, checks, series, backfills, { sandbox }, partitions] = await Promise.all([
     listJobs(ingest),
-    newestRuns(database, names),
+    newestExecutions(database, names),
     newestChecks(database, names, 1),
-    listSeriesLines(database),
+    listSeriesSummaries(database),
     listBackfills(database, BACKFILLS),
     ingest.store.overview(),
     Promise.all(
@@ -106,7 +106,7 @@ export async function overviewView(ingest: IngestParts): Promise<View> {
 
 export const isOpen = (state: string | undefined) => state === "queued" || state === "running";
 
-const isOf = ({ libraries, owns }: Pipeline, { library, symbol }: SeriesLine) =>
+const isOf = ({ libraries, owns }: Pipeline, { library, symbol }: SeriesSummary) =>
   libraries.includes(library) && (owns?.(symbol) ?? true);
 
 const Totals: FC<{ glances: readonly PipelineGlance[]; backfills: readonly Backfill[] }> = ({

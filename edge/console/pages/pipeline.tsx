@@ -2,15 +2,13 @@
 // a run or a backfill.
 
 import type { FC } from "hono/jsx";
-import { Failure } from "../../../shared/errors.ts";
 import type { Job, PartitionState } from "../../../shared/markets.ts";
-import type { IngestParts } from "../../markets/ingest/execute.ts";
 import { listJobs } from "../../markets/ingest/overview.ts";
 import { latestPartition, partitionRange, shiftPartition } from "../../markets/ingest/partition.ts";
 import { partitionStates, recentKeys } from "../../markets/ingest/partition-states.ts";
-import type { Pipeline } from "../../markets/ingest/pipeline.ts";
-import { pipelineOf } from "../../markets/ingest/pipelines.ts";
-import { listRunLines, type RunLine } from "../../markets/ingest/summaries.ts";
+import type { IngestParts } from "../../markets/ingest/parts.ts";
+import { type Pipeline, requirePipeline } from "../../markets/ingest/pipeline.ts";
+import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
 import { Grid, Legend } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
 import { isOpen } from "./overview.tsx";
@@ -32,12 +30,6 @@ const UNITS = {
   month: "month, named by its first day",
 } as const;
 
-export const requirePipeline = (job: string): Pipeline => {
-  const pipeline = pipelineOf(job);
-  if (pipeline) return pipeline;
-  throw new Failure("unknown_job", `no job is named ${JSON.stringify(job.slice(0, 64))}`);
-};
-
 interface Asked {
   /** Newest partition of the grid. */
   last?: string | undefined;
@@ -46,7 +38,7 @@ interface Asked {
 }
 
 export async function pipelineView(parts: IngestParts, name: string, asked: Asked): Promise<View> {
-  const pipeline = requirePipeline(name);
+  const pipeline = requirePipeline(parts.pipelines, name);
   const { database, clock } = parts;
   const { partitions, job } = pipeline;
   const now = clock();
@@ -56,7 +48,7 @@ export async function pipelineView(parts: IngestParts, name: string, asked: Aske
   const [jobs, states, runs, chosen] = await Promise.all([
     listJobs(parts),
     partitionStates(database, pipeline, keys, now),
-    listRunLines(database, { job, limit: RUNS }),
+    listExecutionSummaries(database, { job, limit: RUNS }),
     asked.partition ? lookAt(parts, pipeline, asked.partition) : null,
   ]);
   const schedules = jobs.find((one) => one.job === job)?.schedules ?? [];
@@ -138,7 +130,7 @@ const About: FC<{ pipeline: Pipeline; newest: string; now: number }> = ({ pipeli
 interface ChosenPartition {
   partition: string;
   state: PartitionState | undefined;
-  runs: RunLine[];
+  runs: ExecutionSummary[];
 }
 
 async function lookAt(
@@ -149,7 +141,7 @@ async function lookAt(
   const { job } = pipeline;
   const [states, runs] = await Promise.all([
     partitionStates(database, pipeline, [partition], clock()),
-    listRunLines(database, { job, partition, limit: RUNS }),
+    listExecutionSummaries(database, { job, partition, limit: RUNS }),
   ]);
   return { partition, state: states[0], runs };
 }
@@ -273,7 +265,11 @@ const Schedules: FC<{ schedules: Job["schedules"]; here: Here }> = ({ schedules,
   </section>
 );
 
-const Newest: FC<{ runs: readonly RunLine[]; job: string; now: number }> = ({ runs, job, now }) => (
+const Newest: FC<{ runs: readonly ExecutionSummary[]; job: string; now: number }> = ({
+  runs,
+  job,
+  now,
+}) => (
   <section aria-labelledby="newest-runs">
     <h2 id="newest-runs">Newest runs</h2>
     {runs.length === 0 ? (

@@ -4,9 +4,9 @@ import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { Failure } from "../../../shared/errors.ts";
 import type { Run } from "../../../shared/markets.ts";
-import type { IngestParts } from "../../markets/ingest/execute.ts";
 import { listEvents } from "../../markets/ingest/journal.ts";
-import { findRun } from "../../markets/ingest/ledger.ts";
+import { findExecution } from "../../markets/ingest/ledger.ts";
+import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { StaleSymbols } from "./checks.tsx";
@@ -42,7 +42,10 @@ const Metadata = z.object({
 type Metadata = z.output<typeof Metadata>;
 
 export async function runView({ database }: IngestParts, runId: string): Promise<View> {
-  const [run, events] = await Promise.all([findRun(database, runId), listEvents(database, runId)]);
+  const [run, events] = await Promise.all([
+    findExecution(database, runId),
+    listEvents(database, runId),
+  ]);
   if (!run) throw new Failure("unknown_run", "no such run");
   const pipeline = pipelineOf(run.job);
   const title = pipeline?.title ?? run.job;

@@ -3,9 +3,9 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { RunState, RunTrigger } from "../../../shared/markets.ts";
-import type { IngestParts } from "../../markets/ingest/execute.ts";
+import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { PIPELINES, pipelineOf } from "../../markets/ingest/pipelines.ts";
-import { listRunLines, type RunLine } from "../../markets/ingest/summaries.ts";
+import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
 import type { View } from "./layout.tsx";
 import { isOpen } from "./overview.tsx";
 import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
@@ -29,7 +29,7 @@ export type RunsQuery = z.output<typeof RunsQuery>;
 
 export async function runsView({ database }: IngestParts, query: RunsQuery): Promise<View> {
   const { backfill: backfillId, ...filter } = query;
-  const found = await listRunLines(database, { ...filter, backfillId, limit: PAGE + 1 });
+  const found = await listExecutionSummaries(database, { ...filter, backfillId, limit: PAGE + 1 });
   const runs = found.slice(0, PAGE);
   const last = found.length > PAGE ? runs.at(-1) : undefined;
   const isBusy = runs.some(({ state }) => isOpen(state));
@@ -134,16 +134,16 @@ const Filters: FC<{ query: RunsQuery }> = ({ query }) => (
 );
 
 /** How long a run took, or has been at it. */
-function duration({ started_at, finished_at }: RunLine, now: number): string {
+function duration({ started_at, finished_at }: ExecutionSummary, now: number): string {
   if (!started_at) return "–";
   return length((finished_at ? Date.parse(finished_at) : now) - Date.parse(started_at));
 }
 
-export const RunTable: FC<{ runs: readonly RunLine[]; now: number; withJob?: boolean }> = ({
-  runs,
-  now,
-  withJob = true,
-}) => (
+export const RunTable: FC<{
+  runs: readonly ExecutionSummary[];
+  now: number;
+  withJob?: boolean;
+}> = ({ runs, now, withJob = true }) => (
   <table class="stack">
     <thead>
       <tr>

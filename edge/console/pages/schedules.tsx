@@ -1,12 +1,11 @@
 // Schedules: on or off, when they fire next, and what every tick led to.
 
 import type { FC } from "hono/jsx";
-import { Failure } from "../../../shared/errors.ts";
+import { assert } from "../../../shared/errors.ts";
 import type { Schedule, Tick } from "../../../shared/markets.ts";
-import type { IngestParts } from "../../markets/ingest/execute.ts";
 import { listJobs } from "../../markets/ingest/overview.ts";
-import { schedulesOf } from "../../markets/ingest/pipeline.ts";
-import { pipelineOf } from "../../markets/ingest/pipelines.ts";
+import type { IngestParts } from "../../markets/ingest/parts.ts";
+import { requireSchedule, schedulesOf } from "../../markets/ingest/pipeline.ts";
 import { recentTicks } from "../../markets/ingest/summaries.ts";
 import { listTicks } from "../../markets/ingest/ticks.ts";
 import { Form, type Here, type View } from "./layout.tsx";
@@ -179,14 +178,11 @@ export async function scheduleView(
   name: string,
   before: string | undefined,
 ): Promise<View> {
+  const { pipeline } = requireSchedule(parts.pipelines, name);
   const jobs = await listJobs(parts);
   const schedule = jobs.flatMap(({ schedules }) => schedules).find((one) => one.schedule === name);
-  if (!schedule) {
-    const detail = `no schedule is named ${JSON.stringify(name.slice(0, 64))}`;
-    throw new Failure("unknown_schedule", detail);
-  }
+  assert(schedule, "the list of jobs holds every schedule");
   const ticks = await listTicks(parts.database, { schedule: name, before, limit: PAGE });
-  const pipeline = pipelineOf(schedule.job);
   const last = ticks.length === PAGE ? ticks.at(-1) : undefined;
   return {
     title: `Schedule ${name}`,

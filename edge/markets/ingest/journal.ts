@@ -1,43 +1,46 @@
-// A run's journal: what it did, step by step, kept where an operator reads it. Entries are written
-// at the end of a step; a process that dies takes at most its last step's along.
+// An execution's journal: what it did, step by step, kept where an operator reads it. Entries are
+// written at the end of a step; a process that dies loses at most the entries of its last step.
 
 import { sql } from "drizzle-orm";
 import type { RunEvent } from "../../../shared/markets.ts";
 import { DAY, iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
-import { at, type ClaimedRun, wire } from "./ledger.ts";
+import { at, type ClaimedExecution, wire } from "./ledger.ts";
 import type { Fetcher } from "./sources/upstream.ts";
 
 type Level = RunEvent["level"];
 
+/** The journal of one attempt. */
 export interface Journal {
+  /** Adds an entry, which `flush` writes. */
   note(level: Level, event: string, detail?: object): void;
-  /** Writes what was noted since; a database that does not answer loses it, never the run. */
+  /** Writes the entries so far; where the database does not answer, they are lost and no more. */
   flush(): Promise<void>;
 }
 
 const EVENTS_DAYS = 120;
-const FORGOTTEN_AT_ONCE = 5_000;
+const FORGET_AT_ONCE = 5_000;
 
+/** The journal of a claimed execution's attempt. */
 export function openJournal(
   { database, clock, log }: { database: Database; clock: () => number; log: Log },
-  run: ClaimedRun,
+  execution: ClaimedExecution,
 ): Journal {
-  const noted: { at: string; level: Level; event: string; detail: object }[] = [];
+  const pending: { at: string; level: Level; event: string; detail: object }[] = [];
   return {
-    note: (level, event, detail = {}) => noted.push({ at: iso(clock()), level, event, detail }),
+    note: (level, event, detail = {}) => pending.push({ at: iso(clock()), level, event, detail }),
     flush: async () => {
-      const entries = noted.splice(0);
+      const entries = pending.splice(0);
       if (entries.length === 0) return;
       await database
         .execute(sql`
           INSERT INTO run_event (run_id, attempt, at, level, event, detail)
-          SELECT ${run.run_id}::uuid, ${run.attempt}::int, x.at, x.level, x.event, x.detail
+          SELECT ${execution.run_id}::uuid, ${execution.attempt}::int, x.at, x.level, x.event, x.detail
             FROM ROWS FROM (jsonb_to_recordset(${JSON.stringify(entries)}::jsonb)
               AS (at timestamptz, level text, event text, detail jsonb))
               WITH ORDINALITY AS x(at, level, event, detail, n) ORDER BY x.n`)
-        .catch((error: unknown) => log.warning("journal_not_written", { ...run, error }));
+        .catch((error: unknown) => log.warning("journal_not_written", { ...execution, error }));
     },
   };
 }
@@ -65,7 +68,7 @@ export const notingFetcher = (
   },
 });
 
-/** The journal of a run, over all its attempts, oldest first. */
+/** The journal of an execution, over all its attempts, oldest first. */
 export async function listEvents(database: Database, runId: string): Promise<RunEvent[]> {
   const { rows } = await database.execute<RunEvent>(sql`
     SELECT attempt, ${wire(sql`run_event.at`)} AS at, level, event, detail FROM run_event
@@ -73,10 +76,10 @@ export async function listEvents(database: Database, runId: string): Promise<Run
   return rows;
 }
 
-/** Forgets old entries, some at a time. */
+/** Deletes entries older than 120 days, some at a time; `now` in epoch milliseconds. */
 export async function forgetEvents(database: Database, now: number): Promise<void> {
   await database.execute(sql`
     DELETE FROM run_event WHERE id IN (
       SELECT id FROM run_event WHERE at < ${at(now - EVENTS_DAYS * DAY)}
-       ORDER BY at LIMIT ${FORGOTTEN_AT_ONCE}::int)`);
+       ORDER BY at LIMIT ${FORGET_AT_ONCE}::int)`);
 }

@@ -1,5 +1,6 @@
-// The ingest ledger: runs and backfills as rows. Each move of a run is one conditional statement,
-// so a message delivered twice, a late process and the cron that rescues it cannot both win.
+// The ingest ledger: executions and backfills as rows. Each move of an execution is one conditional
+// statement, so that of a message delivered twice, or of a late process and the cron that rescues
+// its execution, only one wins. The table of executions is called `run`, as the wire calls them.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Backfill, Run, RunTrigger } from "../../../shared/markets.ts";
@@ -7,17 +8,20 @@ import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { Range } from "../store/plan.ts";
 
+/** An instant, epoch milliseconds, as SQL. */
 export const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;
+/** A timestamp column as the wire writes it: ISO 8601 in UTC, milliseconds. */
 export const wire = (column: SQL): SQL =>
   sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 /** A delayed message may come this much before its time. */
 const EARLY_MS = 1_000;
+/** Attempts of an execution whose failures are worth another. */
 export const ATTEMPTS_MAX = 5;
 
 /**
- * A backfill's runs wait here for their turn: a few are sent at a time, so that a schedule's run of
- * the same provider never queues up behind years of partitions.
+ * The `available_at` of a backfill's executions that wait for their turn. A few are sent at a time,
+ * so that a schedule's execution with the same provider never queues up behind years of partitions.
  */
 const HELD = sql`'9999-01-01Z'::timestamptz`;
 const RELEASED_MAX = 4;
@@ -28,7 +32,8 @@ const RUN = sql`id::text AS run_id, job, partition::text, trigger, reconstructed
   ${wire(sql`started_at`)} AS started_at, ${wire(sql`finished_at`)} AS finished_at,
   error_code, error_detail, metadata`;
 
-export interface NewRun {
+/** An execution that is to be queued. */
+export interface NewExecution {
   runId: string;
   job: string;
   partition: string;
@@ -36,8 +41,11 @@ export interface NewRun {
   reconstructed: boolean;
 }
 
-/** A claimed run. `attempt` is its fence: once another attempt began, its writes change nothing. */
-export interface ClaimedRun {
+/**
+ * An execution that this process holds. `attempt` is its fence: once another attempt began, the
+ * writes of this one change nothing.
+ */
+export interface ClaimedExecution {
   run_id: string;
   job: string;
   partition: string;
@@ -49,16 +57,21 @@ export interface ClaimedRun {
   scheduled_at: number | null;
 }
 
-export async function createRun(database: Database, run: NewRun, now: number): Promise<void> {
+/** Queues an execution. */
+export async function createExecution(
+  database: Database,
+  execution: NewExecution,
+  now: number,
+): Promise<void> {
   await database.execute(sql`
     INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at,
       attempts_max)
-    VALUES (${run.runId}::uuid, ${run.job}, ${run.partition}::date, ${run.trigger},
-      ${run.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)}, ${ATTEMPTS_MAX}::int)`);
+    VALUES (${execution.runId}::uuid, ${execution.job}, ${execution.partition}::date,
+      ${execution.trigger}, ${execution.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)}, ${ATTEMPTS_MAX}::int)`);
 }
 
 /**
- * Creates a backfill and its runs, newest partition first, in one statement. A repeated idempotency
+ * Creates a backfill and its executions, newest partition first, in one statement. A repeated idempotency
  * key returns the first backfill and creates nothing.
  */
 export async function createBackfill(
@@ -70,7 +83,7 @@ export async function createBackfill(
     last: string;
     idempotencyKey: string | null;
   },
-  runs: readonly { runId: string; partition: string }[],
+  executions: readonly { runId: string; partition: string }[],
   now: number,
 ): Promise<{ backfillId: string; created: boolean }> {
   const { rows } = await database.execute<{ id: string; created: boolean }>(sql`
@@ -84,24 +97,28 @@ export async function createBackfill(
         available_at, attempts_max)
       SELECT x."runId", b.id, ${backfill.job}, x.partition, 'backfill', true, 'queued', ${at(now)},
         ${HELD}, ${ATTEMPTS_MAX}::int
-        FROM b, jsonb_to_recordset(${JSON.stringify(runs)}::jsonb) AS x("runId" uuid, partition date))
+        FROM b, jsonb_to_recordset(${JSON.stringify(executions)}::jsonb)
+          AS x("runId" uuid, partition date))
     SELECT id::text, true AS created FROM b
     UNION ALL
     SELECT id::text, false FROM backfill WHERE idempotency_key = ${backfill.idempotencyKey}`);
   const row = rows[0];
   // Nothing inserted and nothing seen: the same key committed in between, and is visible by now.
-  if (!row) return createBackfill(database, backfill, runs, now);
+  if (!row) return createBackfill(database, backfill, executions, now);
   return { backfillId: row.id, created: row.created };
 }
 
-/** Takes a queued run, or null when it is not to be run now: a late, early or repeated message. */
-export async function claimRun(
+/**
+ * Takes a queued execution, or returns null when it is not to be executed now: its message came
+ * late, early or again.
+ */
+export async function claimExecution(
   database: Database,
   runId: string,
   now: number,
   leaseMs: number,
-): Promise<ClaimedRun | null> {
-  const { rows } = await database.execute<ClaimedRun & Record<string, unknown>>(sql`
+): Promise<ClaimedExecution | null> {
+  const { rows } = await database.execute<ClaimedExecution & Record<string, unknown>>(sql`
     UPDATE run SET state = 'running', attempt = attempt + 1, lease_until = ${at(now + leaseMs)},
       started_at = coalesce(started_at, ${at(now)}), error_code = NULL, error_detail = NULL
      WHERE id = ${runId}::uuid AND state = 'queued' AND available_at <= ${at(now + EARLY_MS)}
@@ -110,106 +127,113 @@ export async function claimRun(
   return rows[0] ?? null;
 }
 
-const held = (run: ClaimedRun): SQL =>
-  sql`id = ${run.run_id}::uuid AND state = 'running' AND attempt = ${run.attempt}::int`;
+const isHeld = ({ run_id, attempt }: ClaimedExecution): SQL =>
+  sql`id = ${run_id}::uuid AND state = 'running' AND attempt = ${attempt}::int`;
 
-/** False when the lease was lost: the run was canceled, or belongs to somebody else now. */
+/**
+ * Moves the end of a lease to `until`. False when the lease was lost: the execution was canceled, or
+ * another process holds it now.
+ */
 export async function renewLease(
   database: Database,
-  run: ClaimedRun,
+  execution: ClaimedExecution,
   until: number,
 ): Promise<boolean> {
   const { rows } = await database.execute(
-    sql`UPDATE run SET lease_until = ${at(until)} WHERE ${held(run)} RETURNING id`,
+    sql`UPDATE run SET lease_until = ${at(until)} WHERE ${isHeld(execution)} RETURNING id`,
   );
   return rows.length > 0;
 }
 
-export interface RunError {
+/** Why an attempt failed. */
+export interface ExecutionError {
   code: string;
   detail: string;
   metadata: object | null;
 }
 
-/** What a run that ended had done. */
-export interface Materialized {
+/** The outcome of an execution that succeeded. */
+export interface Materialization {
   metadata: object;
+  /** Valid time whose partitions it materialized. */
   covered: Range;
   /** Rows it revised or retracted, by partition. */
   revised: Readonly<Record<string, number>>;
 }
 
-export async function succeedRun(
+/** Ends an execution as succeeded. */
+export async function succeedExecution(
   database: Database,
-  run: ClaimedRun,
-  { metadata, covered, revised }: Materialized,
+  execution: ClaimedExecution,
+  { metadata, covered, revised }: Materialization,
   now: number,
 ) {
   await database.execute(sql`
     UPDATE run SET state = 'succeeded', finished_at = ${at(now)}, lease_until = NULL,
       covered_from = ${at(covered.from)}, covered_to = ${at(covered.to)},
       revised = ${JSON.stringify(revised)}::jsonb,
-      metadata = ${JSON.stringify(metadata)}::jsonb WHERE ${held(run)}`);
+      metadata = ${JSON.stringify(metadata)}::jsonb WHERE ${isHeld(execution)}`);
 }
 
-/** Ends a run for good: `failed`, or `late` when what it waited for never came. */
-export async function failRun(
+/** Ends an execution for good: `failed`, or `late` when what it waited for never came. */
+export async function failExecution(
   database: Database,
-  run: ClaimedRun,
-  { state, error }: { state: "failed" | "late"; error: RunError },
+  execution: ClaimedExecution,
+  { state, error }: { state: "failed" | "late"; error: ExecutionError },
   now: number,
 ) {
   await database.execute(sql`
     UPDATE run SET state = ${state}, finished_at = ${at(now)}, lease_until = NULL,
       error_code = ${error.code}, error_detail = ${error.detail},
-      metadata = ${error.metadata && JSON.stringify(error.metadata)}::jsonb WHERE ${held(run)}`);
+      metadata = ${error.metadata && JSON.stringify(error.metadata)}::jsonb WHERE ${isHeld(execution)}`);
 }
 
 /**
- * Puts a run back for a later attempt. One that waits for its provider gets the attempt back: only
- * failures use them up.
+ * Puts an execution back for a later attempt. An execution that waits for its provider gets the
+ * attempt back: only failures use attempts up.
  */
-export async function requeueRun(
+export async function requeueExecution(
   database: Database,
-  run: ClaimedRun,
-  { error, availableAt, waits }: { error: RunError; availableAt: number; waits: boolean },
+  execution: ClaimedExecution,
+  { error, availableAt, waits }: { error: ExecutionError; availableAt: number; waits: boolean },
 ) {
   await database.execute(sql`
     UPDATE run SET state = 'queued', lease_until = NULL, available_at = ${at(availableAt)},
       attempts_max = attempts_max + ${waits ? 1 : 0}::int, error_code = ${error.code},
-      error_detail = ${error.detail} WHERE ${held(run)}`);
+      error_detail = ${error.detail} WHERE ${isHeld(execution)}`);
 }
 
 /**
- * Ends queued and running runs at an operator's wish; a process that works on one loses its lease.
+ * Ends queued and running executions at an operator's wish; a process that works on one loses its
+ * lease.
  * What was committed stays. Returns how many ended.
  */
-export async function cancelRuns(
+export async function cancelExecutions(
   database: Database,
   which: { runId: string } | { backfillId: string },
   now: number,
 ): Promise<number> {
-  const chosen =
+  const isMeant =
     "runId" in which
       ? sql`id = ${which.runId}::uuid`
       : sql`backfill_id = (SELECT id FROM ended) OR backfill_id = ${which.backfillId}::uuid`;
-  const ended =
+  const endedBackfill =
     "backfillId" in which
       ? sql`WITH ended AS (UPDATE backfill SET canceled_at = coalesce(canceled_at, ${at(now)})
           WHERE id = ${which.backfillId}::uuid RETURNING id)`
       : sql``;
-  const { rows } = await database.execute(sql`${ended}
+  const { rows } = await database.execute(sql`${endedBackfill}
     UPDATE run SET state = 'canceled', finished_at = ${at(now)}, lease_until = NULL,
       error_code = 'run_canceled', error_detail = 'an operator canceled it'
-     WHERE (${chosen}) AND state IN ('queued', 'running') RETURNING id`);
+     WHERE (${isMeant}) AND state IN ('queued', 'running') RETURNING id`);
   return rows.length;
 }
 
 /**
- * Frees runs whose lease expired, fails those out of attempts, and returns the queued runs whose
- * message seems lost: not available for long, or just freed. They are to be sent again.
+ * Frees executions whose lease expired, fails those out of attempts, and returns the queued ones
+ * whose message seems lost: available for long, or just freed. They are to be sent again.
  */
-export async function rescueRuns(
+export async function rescueExecutions(
   database: Database,
   limits: { resendAfterMs: number; resendMax: number },
   now: number,
@@ -230,9 +254,10 @@ export async function rescueRuns(
 }
 
 /**
- * Has a backfill's failed, late and canceled runs wait again, with as many attempts as new ones.
+ * Has a backfill's failed, late and canceled executions wait again, with as many attempts as new
+ * ones.
  */
-export async function retryFailedRuns(database: Database, backfillId: string): Promise<void> {
+export async function retryFailedExecutions(database: Database, backfillId: string): Promise<void> {
   await database.execute(sql`
     WITH reopened AS (
       UPDATE backfill SET canceled_at = NULL WHERE id = ${backfillId}::uuid)
@@ -242,10 +267,10 @@ export async function retryFailedRuns(database: Database, backfillId: string): P
 }
 
 /**
- * Lets the next runs of every backfill begin, newest partition first, so that a few of each are
- * under way. Returns them; they are to be sent.
+ * Lets the next executions of every backfill begin, newest partition first, so that a few of each
+ * backfill are under way. Returns those executions; they are to be sent.
  */
-export async function releaseHeldRuns(
+export async function releaseHeldExecutions(
   database: Database,
   now: number,
 ): Promise<{ runId: string; job: string }[]> {
@@ -256,24 +281,26 @@ export async function releaseHeldRuns(
        GROUP BY backfill_id HAVING count(*) FILTER (WHERE available_at < ${HELD}) < ${RELEASED_MAX}::int),
     waiting AS (
       SELECT id, under_way,
-        row_number() OVER (PARTITION BY backfill_id ORDER BY partition DESC) AS place
+        row_number() OVER (PARTITION BY backfill_id ORDER BY partition DESC) AS position
         FROM run JOIN backfills USING (backfill_id)
        WHERE state = 'queued' AND available_at = ${HELD})
     UPDATE run SET available_at = ${at(now)} FROM waiting w
-     WHERE run.id = w.id AND w.place + w.under_way <= ${RELEASED_MAX}::int
+     WHERE run.id = w.id AND w.position + w.under_way <= ${RELEASED_MAX}::int
        AND run.state = 'queued' AND run.available_at = ${HELD}
      RETURNING run.id::text AS "runId", run.job`);
   return rows;
 }
 
-export async function findRun(database: Database, runId: string): Promise<Run | null> {
+/** An execution as the wire shows it, or null. */
+export async function findExecution(database: Database, runId: string): Promise<Run | null> {
   const { rows } = await database.execute<Run>(
     sql`SELECT ${RUN} FROM run WHERE id = ${runId}::uuid`,
   );
   return rows[0] ?? null;
 }
 
-export interface RunFilter {
+/** Which executions are listed; a field left out filters nothing. */
+export interface ExecutionFilter {
   limit: number;
   backfillId?: string | undefined;
   job?: string | undefined;
@@ -281,8 +308,8 @@ export interface RunFilter {
   state?: string | undefined;
 }
 
-/** The newest runs first. */
-export async function listRuns(database: Database, filter: RunFilter): Promise<Run[]> {
+/** The newest executions first. */
+export async function listExecutions(database: Database, filter: ExecutionFilter): Promise<Run[]> {
   const { backfillId, job, partition, state } = filter;
   const conditions = [
     ...(backfillId ? [sql`backfill_id = ${backfillId}::uuid`] : []),
@@ -304,6 +331,7 @@ const BACKFILL = sql`b.id::text AS backfill_id, b.job, b.first::text, b.last::te
     'succeeded', ${count("succeeded")}, 'failed', ${count("failed")}, 'late', ${count("late")},
     'canceled', ${count("canceled")}) AS runs`;
 
+/** A backfill with the counts of its executions, or null. */
 export async function findBackfill(
   database: Database,
   backfillId: string,

@@ -1,26 +1,23 @@
-// What there is to see of the pipelines: jobs with their schedules, and partitions.
+// The pipelines as the operator API lists them: jobs with their schedules, and partitions.
 
 import { Failure } from "../../../shared/errors.ts";
 import type { Job, PartitionState } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
 import { latestPartition, partitionsBetween, shiftPartition } from "./partition.ts";
 import { partitionStates } from "./partition-states.ts";
-import { type Pipeline, requirePipeline } from "./pipeline.ts";
+import type { IngestParts } from "./parts.ts";
+import { requirePipeline } from "./pipeline.ts";
 import { nextTick } from "./schedule.ts";
 import { newestTicks, scheduleStates } from "./ticks.ts";
 
-interface Seen {
-  pipelines: readonly Pipeline[];
-  database: Database;
-  clock: () => number;
-}
+type OverviewParts = Pick<IngestParts, "pipelines" | "database" | "clock">;
 
-const LISTED = 60;
-const LISTED_MAX = 1_000;
+/** Partitions listed when no range is given, and at most. */
+const PARTITIONS_DEFAULT = 60;
+const PARTITIONS_MAX = 1_000;
 
 /** Every pipeline with its schedules and their newest ticks. */
-export async function listJobs({ pipelines, database, clock }: Seen): Promise<Job[]> {
+export async function listJobs({ pipelines, database, clock }: OverviewParts): Promise<Job[]> {
   const now = clock();
   const [states, ticks] = await Promise.all([scheduleStates(database), newestTicks(database)]);
   return pipelines.map(({ job, title, provider, libraries, partitions, schedules }) => ({
@@ -50,7 +47,7 @@ export async function listJobs({ pipelines, database, clock }: Seen): Promise<Jo
 
 /** The partitions of a range, newest first; fails with `unknown_job` or `bad_partition`. */
 export async function listPartitions(
-  { pipelines, database, clock }: Seen,
+  { pipelines, database, clock }: OverviewParts,
   job: string,
   { first, last }: { first?: string | undefined; last?: string | undefined },
 ): Promise<PartitionState[]> {
@@ -58,11 +55,11 @@ export async function listPartitions(
   const { partitions } = pipeline;
   const now = clock();
   const newest = last ?? latestPartition(partitions, now);
-  const back = shiftPartition(partitions, newest, 1 - LISTED);
+  const back = shiftPartition(partitions, newest, 1 - PARTITIONS_DEFAULT);
   const oldest = first ?? (back > partitions.first ? back : partitions.first);
   const keys = partitionsBetween(partitions, oldest, newest, now);
-  if (keys.length > LISTED_MAX) {
-    const detail = `${keys.length} partitions, at most ${LISTED_MAX} are listed`;
+  if (keys.length > PARTITIONS_MAX) {
+    const detail = `${keys.length} partitions, at most ${PARTITIONS_MAX} are listed`;
     throw new Failure("bad_partition", detail);
   }
   return partitionStates(database, pipeline, keys, now);

@@ -1,5 +1,5 @@
-// Where every partition of a pipeline stands: read off the runs, for the repair schedule and the
-// console's grid.
+// The state of every partition of a pipeline, read off its executions, for the repair schedule and
+// the console's grid.
 
 import { sql } from "drizzle-orm";
 import type { PartitionState } from "../../../shared/markets.ts";
@@ -15,7 +15,7 @@ import {
 } from "./partition.ts";
 import type { Pipeline } from "./pipeline.ts";
 
-interface NewestRun {
+interface NewestExecution {
   [field: string]: unknown;
   partition: string;
   run_id: string;
@@ -26,9 +26,9 @@ interface NewestRun {
 }
 
 /**
- * The state of each key, in the order given. A partition is materialized when a run that covered it
- * whole succeeded, unless a later run of its own failed or came late; a run in progress is told of
- * whatever was before.
+ * The state of each key, in the order given. A partition is materialized when an execution that
+ * covered all of it succeeded, unless a later execution of its own failed or came late. While an
+ * execution of the partition is queued or running, that is its state, whatever was before.
  */
 export async function partitionStates(
   database: Database,
@@ -37,16 +37,16 @@ export async function partitionStates(
   now: number,
 ): Promise<PartitionState[]> {
   const ranges = keys.map((key) => partitionRange(partitions, key, now));
-  const from = ranges.reduce((least, range) => Math.min(least, range.from), Infinity);
-  const to = ranges.reduce((most, range) => Math.max(most, range.to), -Infinity);
+  const from = ranges.reduce((min, range) => Math.min(min, range.from), Infinity);
+  const to = ranges.reduce((max, range) => Math.max(max, range.to), -Infinity);
   if (keys.length === 0) return [];
   const [first, last] = [keys.toSorted()[0], keys.toSorted().at(-1)];
-  // A run covers its own partition and what it looks back on: no other need be read.
+  // An execution covers its own partition and what it looks back on: no other need be read.
   const succeeded = sql`job = ${job} AND state = 'succeeded'
     AND partition BETWEEN ${first}::date AND ${isoDay(to + lookbackMs)}::date
     AND covered_from < ${at(to)} AND covered_to > ${at(from)}`;
   const [newest, covering, revisions] = await Promise.all([
-    database.execute<NewestRun>(sql`
+    database.execute<NewestExecution>(sql`
       SELECT DISTINCT ON (partition) partition::text, id::text AS run_id, state, error_code,
         ${wire(sql`finished_at`)} AS finished_at,
         (extract(epoch FROM created_at) * 1000)::float8 AS created_at
@@ -61,29 +61,33 @@ export async function partitionStates(
       SELECT key AS partition, sum(value::int)::int AS rows FROM run, jsonb_each_text(revised)
        WHERE ${succeeded} AND revised <> '{}' GROUP BY key`),
   ]);
-  const byKey = new Map(newest.rows.map((run) => [run.partition, run]));
+  const byKey = new Map(newest.rows.map((execution) => [execution.partition, execution]));
   const revised = new Map(revisions.rows.map(({ partition, rows }) => [partition, rows]));
   return keys.map((partition, index) => {
     const range = ranges[index] ?? { from: 0, to: 0 };
-    const run = byKey.get(partition);
+    const execution = byKey.get(partition);
     const coveredAt = covering.rows
       .filter((one) => one.from <= range.from && one.to >= range.to)
       .reduce((latest, one) => Math.max(latest, one.created_at), -Infinity);
     return {
       partition,
-      state: stateOf(run, coveredAt),
-      run_id: run?.run_id ?? null,
-      finished_at: run?.finished_at ?? null,
-      error_code: run?.error_code ?? null,
+      state: stateOf(execution, coveredAt),
+      run_id: execution?.run_id ?? null,
+      finished_at: execution?.finished_at ?? null,
+      error_code: execution?.error_code ?? null,
       revised_rows: revised.get(partition) ?? 0,
     };
   });
 }
 
-function stateOf(run: NewestRun | undefined, coveredAt: number): PartitionState["state"] {
-  if (run?.state === "queued" || run?.state === "running") return run.state;
-  if (coveredAt >= (run?.created_at ?? -Infinity) && coveredAt > -Infinity) return "materialized";
-  if (run?.state === "failed" || run?.state === "late") return run.state;
+function stateOf(
+  execution: NewestExecution | undefined,
+  coveredAt: number,
+): PartitionState["state"] {
+  if (execution?.state === "queued" || execution?.state === "running") return execution.state;
+  if (coveredAt >= (execution?.created_at ?? -Infinity) && coveredAt > -Infinity)
+    return "materialized";
+  if (execution?.state === "failed" || execution?.state === "late") return execution.state;
   return coveredAt > -Infinity ? "materialized" : "missing";
 }
 

@@ -39,7 +39,7 @@ export interface FetchRequest {
   now: number;
 }
 
-export interface Fetched {
+export interface FetchResult {
   series: FetchedSeries[];
   /** Of the first request, without credentials; a sandbox's begins with `sandbox://`. */
   sourceUrl: string;
@@ -103,7 +103,7 @@ export interface Pipeline {
   freshness: Freshness;
   /** Null: an answer without the partition's values is no reason to wait. */
   release: Release | null;
-  fetch: (upstreams: Upstreams, request: FetchRequest) => Promise<Fetched>;
+  fetch: (upstreams: Upstreams, request: FetchRequest) => Promise<FetchResult>;
   /**
    * Whether the partition's values are there, of those with a release. By default one row in it
    * will do.
@@ -116,14 +116,31 @@ export interface Pipeline {
   mayBeEmpty?: (partition: Range, now: number) => boolean;
 }
 
+/** The pipeline of a job; undefined when it is gone, as an old execution's may be. */
+export const findPipeline = (pipelines: readonly Pipeline[], job: string): Pipeline | undefined =>
+  pipelines.find((pipeline) => pipeline.job === job);
+
 /** The pipeline of a job; fails with `unknown_job`, naming those there are. */
 export function requirePipeline(pipelines: readonly Pipeline[], job: string): Pipeline {
-  const found = pipelines.find((pipeline) => pipeline.job === job);
-  if (found) return found;
+  const pipeline = findPipeline(pipelines, job);
+  if (pipeline) return pipeline;
   const known = pipelines.map((one) => one.job).join(", ");
   throw new Failure("unknown_job", `no job is named ${JSON.stringify(job)}; there are: ${known}`);
 }
 
+/** A schedule with the pipeline it fires. */
+export interface PipelineSchedule {
+  pipeline: Pipeline;
+  schedule: Schedule;
+}
+
 /** Every schedule with its pipeline. */
-export const schedulesOf = (pipelines: readonly Pipeline[]) =>
+export const schedulesOf = (pipelines: readonly Pipeline[]): PipelineSchedule[] =>
   pipelines.flatMap((pipeline) => pipeline.schedules.map((schedule) => ({ pipeline, schedule })));
+
+/** The schedule of a name with its pipeline; fails with `unknown_schedule`. */
+export function requireSchedule(pipelines: readonly Pipeline[], name: string): PipelineSchedule {
+  const entry = schedulesOf(pipelines).find(({ schedule }) => schedule.name === name);
+  if (entry) return entry;
+  throw new Failure("unknown_schedule", `no schedule is named ${JSON.stringify(name)}`);
+}

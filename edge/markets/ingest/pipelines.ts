@@ -1,6 +1,6 @@
 // The pipelines: what is fetched, when, how it is checked. One entry is one unit of ingest.
 
-import type { Pipeline } from "./pipeline.ts";
+import { findPipeline, type Pipeline } from "./pipeline.ts";
 import { dayAheadPrices, realtimePrices, systemLoad } from "./pipelines/ercot.ts";
 import { agencyForecast, gasStorage, petroleumStatus } from "./pipelines/fundamentals.ts";
 import { generationByFuel, gridRegion } from "./pipelines/grid.ts";
@@ -8,6 +8,7 @@ import { intradayBars } from "./pipelines/intraday.ts";
 import { spotPrices } from "./pipelines/spot.ts";
 import { degreeDays } from "./pipelines/weather.ts";
 
+/** Every pipeline, in the order in which pages and lists show them. */
 export const PIPELINES: readonly Pipeline[] = [
   gridRegion,
   generationByFuel,
@@ -22,5 +23,5 @@ export const PIPELINES: readonly Pipeline[] = [
   intradayBars,
 ];
 
-export const pipelineOf = (job: string): Pipeline | undefined =>
-  PIPELINES.find((pipeline) => pipeline.job === job);
+/** The pipeline of a job; undefined when it is gone, as an old execution's may be. */
+export const pipelineOf = (job: string): Pipeline | undefined => findPipeline(PIPELINES, job);

@@ -3,12 +3,13 @@
 import type { Database } from "../../http/database.ts";
 import { lastPublication } from "../store/listings.ts";
 import type { Finding } from "./gate.ts";
-import type { Fetched, Pipeline } from "./pipeline.ts";
+import type { FetchResult, Pipeline } from "./pipeline.ts";
 
-export interface Compared {
-  /** Of the answer as a whole. */
+/** The findings of an answer beside the newest publication committed before it. */
+export interface PublicationComparison {
+  /** About the answer as a whole. */
   findings: Finding[];
-  /** Of the valid times of the rows that its commits revised or retracted. */
+  /** About the valid times of the rows that its commits revised or retracted. */
   ofChanges: (changedAt: readonly number[], now: number) => Finding[];
 }
 
@@ -16,8 +17,8 @@ export interface Compared {
 export async function comparePublication(
   database: Database,
   { publications, libraries }: Pipeline,
-  { publishedAt, sourceUrl }: Fetched,
-): Promise<Compared> {
+  { publishedAt, sourceUrl }: FetchResult,
+): Promise<PublicationComparison> {
   if (!publications || publishedAt === undefined) return { findings: [], ofChanges: () => [] };
   const answer = { publishedAt, sourceUrl };
   const last = await lastPublication(database, libraries);

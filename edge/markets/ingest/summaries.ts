@@ -1,4 +1,4 @@
-// What the console's pages show of the ledger: short forms of runs, checks, ticks and series, each
+// What the console's pages show of the ledger: short forms of executions, checks, ticks and series, each
 // in one statement however many there are.
 
 import { type SQL, sql } from "drizzle-orm";
@@ -7,8 +7,8 @@ import type { Database } from "../../http/database.ts";
 import type { CheckResult } from "./check.ts";
 import { wire } from "./ledger.ts";
 
-/** A run without its metadata. */
-export interface RunLine {
+/** An execution without its metadata. */
+export interface ExecutionSummary {
   [field: string]: unknown;
   run_id: string;
   job: string;
@@ -27,25 +27,29 @@ export interface RunLine {
   check_passed: boolean | null;
 }
 
-const LINE = sql`id::text AS run_id, job, partition::text, trigger, reconstructed, state, attempt,
+const SUMMARY = sql`id::text AS run_id, job, partition::text, trigger, reconstructed, state, attempt,
   backfill_id::text, ${wire(sql`created_at`)} AS created_at,
   ${wire(sql`started_at`)} AS started_at, ${wire(sql`finished_at`)} AS finished_at,
   error_code, error_detail, (metadata->>'rows_written')::int AS rows_written,
   (metadata->'check'->>'passed')::boolean AS check_passed`;
 
-export interface LineFilter {
+/** Which executions are summed up; a field left out filters nothing. */
+export interface SummaryFilter {
   limit: number;
   job?: string | undefined;
   state?: string | undefined;
   trigger?: string | undefined;
   partition?: string | undefined;
   backfillId?: string | undefined;
-  /** The last run of the page before. */
+  /** Id of the last execution of the page before. */
   after?: string | undefined;
 }
 
-/** The newest runs first. */
-export async function listRunLines(database: Database, filter: LineFilter): Promise<RunLine[]> {
+/** The newest executions first. */
+export async function listExecutionSummaries(
+  database: Database,
+  filter: SummaryFilter,
+): Promise<ExecutionSummary[]> {
   const { job, state, trigger, partition, backfillId, after } = filter;
   const conditions = [
     ...(job ? [sql`job = ${job}`] : []),
@@ -62,8 +66,8 @@ export async function listRunLines(database: Database, filter: LineFilter): Prom
       : []),
   ];
   const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
-  const { rows } = await database.execute<RunLine>(sql`
-    SELECT ${LINE} FROM run ${where}
+  const { rows } = await database.execute<ExecutionSummary>(sql`
+    SELECT ${SUMMARY} FROM run ${where}
      ORDER BY run.created_at DESC, run.partition DESC, run.id DESC LIMIT ${filter.limit}::int`);
   return rows;
 }
@@ -71,17 +75,17 @@ export async function listRunLines(database: Database, filter: LineFilter): Prom
 const each = (names: readonly string[]): SQL =>
   sql`jsonb_array_elements_text(${JSON.stringify(names)}::jsonb) AS n(name)`;
 
-/** The newest run of each job. */
-export async function newestRuns(database: Database, jobs: readonly string[]) {
-  const { rows } = await database.execute<RunLine>(sql`
+/** The newest execution of each job. */
+export async function newestExecutions(database: Database, jobs: readonly string[]) {
+  const { rows } = await database.execute<ExecutionSummary>(sql`
     SELECT one.* FROM ${each(jobs)} CROSS JOIN LATERAL (
-      SELECT ${LINE} FROM run WHERE run.job = n.name
+      SELECT ${SUMMARY} FROM run WHERE run.job = n.name
        ORDER BY run.created_at DESC, run.partition DESC LIMIT 1) one`);
   return new Map(rows.map((line) => [line.job, line]));
 }
 
-/** The outcome of a run's read-back check, or that its gate let nothing be written. */
-export interface CheckLine {
+/** The outcome of an execution's read-back check, or that its gate let nothing be written. */
+export interface CheckSummary {
   [field: string]: unknown;
   job: string;
   run_id: string;
@@ -94,19 +98,19 @@ export interface CheckLine {
 }
 
 /**
- * The newest checks of each job, newest first: of its forward runs, or of its reconstructions where
- * it has none of the others.
+ * The newest checks of each job, newest first: those of its forward executions, or those of its
+ * reconstructions where it has no forward ones.
  */
 export async function newestChecks(database: Database, jobs: readonly string[], limit: number) {
-  const kept = (reconstructed: boolean) => sql`
+  const newest = ({ reconstructed }: { reconstructed: boolean }) => sql`
     (SELECT job, id::text AS run_id, partition::text, state, reconstructed,
        ${wire(sql`finished_at`)} AS finished_at, error_detail, metadata->'check' AS "check"
        FROM run WHERE run.job = n.name AND reconstructed = ${reconstructed}::boolean
         AND (jsonb_exists(metadata, 'check') OR error_code = 'gate_rejected')
       ORDER BY run.created_at DESC LIMIT ${limit}::int)`;
-  const { rows } = await database.execute<CheckLine>(sql`
+  const { rows } = await database.execute<CheckSummary>(sql`
     SELECT one.* FROM ${each(jobs)} CROSS JOIN LATERAL (
-      ${kept(false)} UNION ALL ${kept(true)}) one`);
+      ${newest({ reconstructed: false })} UNION ALL ${newest({ reconstructed: true })}) one`);
   const byJob = [...Map.groupBy(rows, ({ job }) => job)].map(([job, lines]) => {
     const forward = lines.filter(({ reconstructed }) => !reconstructed);
     return [job, forward.length > 0 ? forward : lines] as const;
@@ -126,8 +130,8 @@ export async function recentTicks(database: Database, names: readonly string[], 
   return Map.groupBy(rows, ({ schedule }) => schedule);
 }
 
-/** How far a series goes, in valid time and in knowledge. */
-export interface SeriesLine {
+/** The newest valid time and the newest knowledge time of a series, epoch milliseconds. */
+export interface SeriesSummary {
   [field: string]: unknown;
   library: string;
   symbol: string;
@@ -135,8 +139,9 @@ export interface SeriesLine {
   as_of: number;
 }
 
-export async function listSeriesLines(database: Database): Promise<SeriesLine[]> {
-  const { rows } = await database.execute<SeriesLine>(sql`
+/** Every series that holds a vintage. */
+export async function listSeriesSummaries(database: Database): Promise<SeriesSummary[]> {
+  const { rows } = await database.execute<SeriesSummary>(sql`
     SELECT library, symbol, (extract(epoch FROM valid_max) * 1000)::float8 AS newest,
       (extract(epoch FROM head_as_of) * 1000)::float8 AS as_of FROM series WHERE head_seq > 0`);
   return rows;

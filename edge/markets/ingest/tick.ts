@@ -1,28 +1,24 @@
-// What happens every minute: rescue runs whose process died, then fire the schedules that are due.
+// What happens every minute: rescue executions whose process died, then fire the schedules that are
+// due.
 // Delivered late, twice or after an outage, it fires each instant at most once, and after an outage
 // each partition that was missed.
 
-import { Failure } from "../../../shared/errors.ts";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
-import { type IngestParts, isReconstruction, sendReleased } from "./execute.ts";
+import { rescue, sendReleased } from "./dispatch.ts";
 import { forgetEvents } from "./journal.ts";
-import { cancelRuns, createBackfill, createRun, rescueRuns, retryFailedRuns } from "./ledger.ts";
-import { latestPartition, partitionRange, partitionsBetween, shiftPartition } from "./partition.ts";
+import { latestPartition, partitionsBetween, shiftPartition } from "./partition.ts";
 import { firstExpected, partitionStates } from "./partition-states.ts";
-import { type Pipeline, requirePipeline, schedulesOf } from "./pipeline.ts";
-import { latestTick, type Schedule, ticksSince } from "./schedule.ts";
-import { type Firing, recordTicks, scheduleStates, switchSchedule } from "./ticks.ts";
+import type { IngestParts } from "./parts.ts";
+import { type Pipeline, type PipelineSchedule, schedulesOf } from "./pipeline.ts";
+import { latestTick, ticksSince } from "./schedule.ts";
+import { type Firing, recordTicks, scheduleStates } from "./ticks.ts";
 
-const RESEND_AFTER_MS = 15 * MINUTE;
-/** A long backlog waits its turn; only so many of its messages are sent again each minute. */
-const RESEND_MAX = 200;
-/**
- * Instants missed in an outage are recorded, the newest of them; six weeks of an hourly schedule.
- */
+/** Of the instants missed in an outage, the newest so many are recorded: six weeks of hours. */
 const MISSED_MAX = 1_000;
-/** Partitions before the newest that a repair looks at. */
+/** How many partitions before the newest one a repair looks at. */
 const REPAIRED_MAX = 31;
 
+/** Does what is due at `now`, epoch milliseconds, the scheduled instant of the minute cron. */
 export async function minuteTick(parts: IngestParts, now: number): Promise<void> {
   await rescue(parts, now);
   await sendReleased(parts);
@@ -39,23 +35,8 @@ export async function minuteTick(parts: IngestParts, now: number): Promise<void>
   if (now % HOUR < MINUTE) await forgetEvents(parts.database, now);
 }
 
-async function rescue(parts: IngestParts, now: number) {
-  const limits = { resendAfterMs: RESEND_AFTER_MS, resendMax: RESEND_MAX };
-  const { rescued, resend } = await rescueRuns(parts.database, limits, now);
-  if (rescued + resend.length === 0) return;
-  parts.log.warning("runs_rescued", { leases_expired: rescued, sent_again: resend.length });
-  for (const [job, runs] of Map.groupBy(resend, (run) => run.job)) {
-    await parts.send(
-      job,
-      runs.map((run) => run.runId),
-    );
-  }
-}
-
-interface Due {
-  pipeline: Pipeline;
-  schedule: Schedule;
-  /** Oldest first; all but the last were missed. */
+interface DueSchedule extends PipelineSchedule {
+  /** The instants that are due, oldest first; all but the last were missed. */
   due: readonly number[];
 }
 
@@ -63,13 +44,13 @@ interface Due {
  * A tick materializes the partition it aims at, resolved against its scheduled instant, not the
  * clock. Of missed ticks that aim at one partition, the last does.
  */
-async function fire(parts: IngestParts, { pipeline, schedule, due }: Due, now: number) {
+async function fire(parts: IngestParts, { pipeline, schedule, due }: DueSchedule, now: number) {
   const newest = due.at(-1) ?? now;
   const targets = new Map<string, number>();
   const firings: Firing[] = [];
   for (const scheduledAt of due.toReversed()) {
-    const isNewest = scheduledAt === newest;
-    const target = await targetOf(parts, { pipeline, schedule }, scheduledAt, isNewest);
+    const instant = { scheduledAt, isNewest: scheduledAt === newest };
+    const target = await targetOf(parts, { pipeline, schedule }, instant);
     const takenAt = "partition" in target ? targets.get(target.partition) : undefined;
     if ("skipReason" in target) firings.unshift({ scheduledAt, outcome: target });
     else if (takenAt !== undefined) {
@@ -77,7 +58,7 @@ async function fire(parts: IngestParts, { pipeline, schedule, due }: Due, now: n
       firings.unshift({ scheduledAt, outcome: { skipReason } });
     } else {
       targets.set(target.partition, scheduledAt);
-      firings.unshift({ scheduledAt, outcome: newRun(pipeline, target.partition) });
+      firings.unshift({ scheduledAt, outcome: newExecution(pipeline, target.partition) });
     }
   }
   if (!(await recordTicks(parts.database, schedule.name, firings, now))) return;
@@ -89,7 +70,7 @@ async function fire(parts: IngestParts, { pipeline, schedule, due }: Due, now: n
   if (runIds.length > 0) await parts.send(pipeline.job, runIds);
 }
 
-const newRun = ({ job }: Pipeline, partition: string) => ({
+const newExecution = ({ job }: Pipeline, partition: string) => ({
   runId: crypto.randomUUID(),
   job,
   partition,
@@ -101,9 +82,8 @@ type Target = { partition: string } | { skipReason: string };
 
 async function targetOf(
   parts: IngestParts,
-  { pipeline, schedule }: Omit<Due, "due">,
-  scheduledAt: number,
-  isNewest: boolean,
+  { pipeline, schedule }: PipelineSchedule,
+  { scheduledAt, isNewest }: { scheduledAt: number; isNewest: boolean },
 ): Promise<Target> {
   const { partitions } = pipeline;
   const latest = latestPartition(partitions, scheduledAt);
@@ -116,7 +96,7 @@ async function targetOf(
   return { skipReason: `partition ${partition} is not in range yet` };
 }
 
-/** The oldest recent partition that a schedule once aimed at and no run materialized. */
+/** The oldest recent partition that a schedule once aimed at and no execution materialized. */
 async function unfinished(
   { database }: IngestParts,
   pipeline: Pipeline,
@@ -134,71 +114,4 @@ async function unfinished(
   const states = await partitionStates(database, pipeline, keys, now);
   const open = states.find(({ state }) => ["missing", "failed", "late"].includes(state));
   return open ? { partition: open.partition } : nothing;
-}
-
-/** Starts a run by hand; the newest partition when none is named. Returns the run's id. */
-export async function launch(parts: IngestParts, job: string, partition?: string): Promise<string> {
-  const pipeline = requirePipeline(parts.pipelines, job);
-  const now = parts.clock();
-  const key = partition ?? latestPartition(pipeline.partitions, now);
-  partitionRange(pipeline.partitions, key, now);
-  const runId = crypto.randomUUID();
-  const reconstructed = isReconstruction(pipeline, key, now);
-  const run = { runId, job, partition: key, trigger: "manual" as const, reconstructed };
-  await createRun(parts.database, run, now);
-  await parts.send(job, [runId]);
-  return runId;
-}
-
-export interface BackfillRequest {
-  job: string;
-  first: string;
-  last: string;
-  idempotencyKey?: string | undefined;
-}
-
-/**
- * Starts one run a partition, newest first. Repeating an idempotency key resumes the first
- * backfill.
- */
-export async function startBackfill(parts: IngestParts, request: BackfillRequest): Promise<string> {
-  const { job, first, last } = request;
-  const now = parts.clock();
-  const { partitions } = requirePipeline(parts.pipelines, job);
-  const keys = partitionsBetween(partitions, first, last, now);
-  const runs = keys.map((partition) => ({ runId: crypto.randomUUID(), partition }));
-  const backfill = { job, first, last, backfillId: crypto.randomUUID() };
-  const idempotencyKey = request.idempotencyKey ?? null;
-  const { backfillId, created } = await createBackfill(
-    parts.database,
-    { ...backfill, idempotencyKey },
-    runs,
-    now,
-  );
-  if (created) await sendReleased(parts);
-  else await resumeBackfill(parts, backfillId);
-  return backfillId;
-}
-
-/**
- * Runs what is left of a backfill: failed, late and canceled runs, and those whose process died.
- */
-export async function resumeBackfill(parts: IngestParts, backfillId: string): Promise<void> {
-  await rescue(parts, parts.clock());
-  await retryFailedRuns(parts.database, backfillId);
-  await sendReleased(parts);
-}
-
-/** Ends queued and running runs at an operator's wish; what they committed stays. */
-export const cancel = (
-  { database, clock }: IngestParts,
-  which: { runId: string } | { backfillId: string },
-): Promise<number> => cancelRuns(database, which, clock());
-
-/** Switches a schedule on or off; fails with `unknown_schedule`. */
-export async function setSchedule(parts: IngestParts, name: string, enabled: boolean) {
-  const known = schedulesOf(parts.pipelines).find(({ schedule }) => schedule.name === name);
-  if (!known) throw new Failure("unknown_schedule", `no schedule is named ${JSON.stringify(name)}`);
-  const lastTick = latestTick(known.schedule, parts.clock()) ?? parts.clock();
-  await switchSchedule(parts.database, name, { enabled, lastTick });
 }

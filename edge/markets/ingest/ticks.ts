@@ -4,20 +4,22 @@ import { sql } from "drizzle-orm";
 import type { Tick } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
-import { ATTEMPTS_MAX, at, type NewRun, wire } from "./ledger.ts";
+import { ATTEMPTS_MAX, at, type NewExecution, wire } from "./ledger.ts";
 
-/** What a due instant led to: a run, or the reason why none. */
+/** What a due instant led to: an execution, or the reason why none. */
 export interface Firing {
   scheduledAt: number;
-  outcome: NewRun | { skipReason: string };
+  outcome: NewExecution | { skipReason: string };
 }
 
-/** Where a schedule stands; one that never fired is not in the ledger. */
+/** The state of a schedule that fired at least once; others are not in the ledger. */
 export interface ScheduleState {
+  /** Epoch milliseconds. */
   lastTick: number;
   enabled: boolean;
 }
 
+/** The schedules in the ledger, by name. */
 export async function scheduleStates(database: Database): Promise<Map<string, ScheduleState>> {
   const { rows } = await database.execute<{ name: string; last_tick: number; enabled: boolean }>(
     sql`SELECT name, enabled, (extract(epoch FROM last_tick) * 1000)::float8 AS last_tick
@@ -29,7 +31,7 @@ export async function scheduleStates(database: Database): Promise<Map<string, Sc
 }
 
 /**
- * Records the due instants of a schedule, oldest first, and starts their runs, all or nothing. When
+ * Records the due instants of a schedule, oldest first, and starts their executions, all or nothing. When
  * the newest is not newer than the schedule's last one, or the schedule is off, nothing changes and
  * it returns false.
  */
@@ -45,7 +47,7 @@ export async function recordTicks(
     at: iso(scheduledAt),
     ...("runId" in outcome ? { run: outcome.runId } : { reason: outcome.skipReason }),
   }));
-  const runs = firings.flatMap(({ scheduledAt, outcome }) =>
+  const executions = firings.flatMap(({ scheduledAt, outcome }) =>
     "runId" in outcome ? [{ ...outcome, at: iso(scheduledAt) }] : [],
   );
   const { rows } = await database.execute(sql`
@@ -59,7 +61,7 @@ export async function recordTicks(
         attempts_max, scheduled_at)
       SELECT x."runId", x.job, x.partition, x.trigger, x.reconstructed, 'queued', ${at(now)},
         ${at(now)}, ${ATTEMPTS_MAX}::int, x.at
-        FROM fired, jsonb_to_recordset(${JSON.stringify(runs)}::jsonb)
+        FROM fired, jsonb_to_recordset(${JSON.stringify(executions)}::jsonb)
           AS x("runId" uuid, job text, partition date, trigger text, reconstructed boolean, at timestamptz))
     INSERT INTO tick (schedule, scheduled_at, run_id, skip_reason)
     SELECT name, x.at, x.run, x.reason
@@ -87,7 +89,7 @@ export async function switchSchedule(
         THEN greatest(s.last_tick, excluded.last_tick) ELSE s.last_tick END`);
 }
 
-/** The newest ticks first, of one schedule or all, with the state of the runs they started. */
+/** The newest ticks first, of one schedule or all, with the state of the executions they started. */
 export async function listTicks(
   database: Database,
   filter: { schedule?: string | undefined; before?: string | undefined; limit: number },

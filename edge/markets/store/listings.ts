@@ -60,7 +60,7 @@ export async function lastPublication(
 }
 
 /** What one run committed, over all its attempts. */
-export interface RunVintage {
+export interface ExecutionVintage {
   library: string;
   symbol: string;
   seq: number;
@@ -69,8 +69,11 @@ export interface RunVintage {
   rows: number;
 }
 
-export async function listRunVintages(database: Database, runId: string): Promise<RunVintage[]> {
-  const { rows } = await database.execute<RunVintage & Record<string, unknown>>(sql`
+export async function listExecutionVintages(
+  database: Database,
+  runId: string,
+): Promise<ExecutionVintage[]> {
+  const { rows } = await database.execute<ExecutionVintage & Record<string, unknown>>(sql`
     SELECT library, symbol, seq::float8 AS seq, ${ms(sql`as_of`)} AS "asOf",
       (inserted + revised + retracted)::float8 AS rows
       FROM vintage JOIN series ON series.id = series_id

@@ -55,7 +55,7 @@ export function decodeDictionary(file: Uint8Array, meta: ColumnMetaData): Float6
   const plain = meta.codec === "UNCOMPRESSED";
   const page = plain ? raw : unpack(meta.codec, raw, header.uncompressed_page_size);
   const dictionary = new Float64Array(count);
-  decodePlain(page, meta.type, dictionary, 0, count);
+  decodePlain(page, meta.type, { out: dictionary, from: 0, count });
   return dictionary;
 }
 
@@ -85,8 +85,9 @@ class Sink {
       this.#dictionary = decodeStrings(page, count);
       return;
     }
-    this.#dictionary = new Float64Array(count);
-    decodePlain(page, this.#type, this.#dictionary, 0, count);
+    const dictionary = new Float64Array(count);
+    decodePlain(page, this.#type, { out: dictionary, from: 0, count });
+    this.#dictionary = dictionary;
   }
 
   addPage(page: Uint8Array, encoding: string, count: number) {
@@ -108,7 +109,7 @@ class Sink {
     this.#values ??=
       this.#type === "BOOLEAN" ? new Uint8Array(this.#rows) : new Float64Array(this.#rows);
     const target = { out: this.#values, from: this.length, count };
-    if (encoding === "PLAIN") decodePlain(page, this.#type, this.#values, this.length, count);
+    if (encoding === "PLAIN") decodePlain(page, this.#type, target);
     else if (encoding === "DELTA_BINARY_PACKED") decodeDelta(page, target);
     else if (encoding === "RLE") {
       const bytes = new DataView(page.buffer, page.byteOffset).getUint32(0, true);
@@ -141,13 +142,8 @@ function decodeStrings(page: Uint8Array, count: number): string[] {
   return strings;
 }
 
-function decodePlain(
-  page: Uint8Array,
-  type: string,
-  out: Float64Array | Uint8Array,
-  from: number,
-  count: number,
-) {
+/** Fixed-width values of a physical type, as they are. */
+function decodePlain(page: Uint8Array, type: string, { out, from, count }: Target) {
   const view = new DataView(page.buffer, page.byteOffset, page.byteLength);
   if (type === "BOOLEAN") {
     for (let index = 0; index < count; index++) {
@@ -168,6 +164,7 @@ function decodePlain(
   } else throw new Error(`unexpected Parquet type ${type}`);
 }
 
+/** Where decoded values go: `count` of them, from index `from` on. */
 interface Target {
   out: Codes | Float64Array;
   from: number;
@@ -217,7 +214,7 @@ function decodeDelta(page: Uint8Array, { out, from, count }: Target) {
   const perMiniblock = blockSize / miniblocks;
   if (count > 0) out[from] = value;
   for (let done = 1; done < count; ) {
-    const least = readZigzag(page, cursor);
+    const minDelta = readZigzag(page, cursor);
     const widths = cursor.at;
     cursor.at += miniblocks;
     for (let block = 0; block < miniblocks && done < count; block++) {
@@ -225,7 +222,7 @@ function decodeDelta(page: Uint8Array, { out, from, count }: Target) {
       const take = Math.min(perMiniblock, count - done);
       unpackBits(page, cursor.at, width, { out, from: from + done, count: take });
       for (let index = from + done; index < from + done + take; index++) {
-        value += least + (out[index] as number);
+        value += minDelta + (out[index] as number);
         out[index] = value;
       }
       cursor.at += (perMiniblock * width) / 8;

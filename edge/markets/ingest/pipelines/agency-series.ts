@@ -3,7 +3,7 @@
 
 import type { Row } from "../../store/plan.ts";
 import { type FetchedSeries, type Finding, finding } from "../gate.ts";
-import type { Fetched, Upstreams } from "../pipeline.ts";
+import type { FetchResult, Upstreams } from "../pipeline.ts";
 import { type EiaQuery, type EiaRow, fetchEia } from "../sources/eia.ts";
 
 /** A series of the agency by its identifier. */
@@ -39,7 +39,7 @@ export async function fetchAgency(
   routes: readonly AgencyRoute[],
   window: EiaQuery["window"],
   seriesOf: (rows: readonly AgencyRow[]) => FetchedSeries[],
-): Promise<Fetched> {
+): Promise<FetchResult> {
   const access = upstreams.eia();
   const all: AgencyRow[] = [];
   let sourceUrl = "";

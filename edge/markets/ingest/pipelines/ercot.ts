@@ -20,7 +20,7 @@ import {
   offending,
   type Structure,
 } from "../gate.ts";
-import type { Fetched, FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, FetchResult, Pipeline, Upstreams } from "../pipeline.ts";
 import { SETTLEMENT_SYMBOLS } from "../settlement-points.ts";
 import { fetchDayAheadPrices, fetchRealtimePrices, fetchSystemLoad } from "../sources/ercot.ts";
 import { dayOfLabel, daysOf, QUARTER } from "../sources/ercot-hours.ts";
@@ -107,7 +107,7 @@ function priceSeries(
   library: string,
   { ercot }: Upstreams,
   { rows, ...origin }: ErcotRows<PriceRow>,
-): Fetched {
+): FetchResult {
   const series = new Map<string, FetchedSeries>();
   for (const { datetime, point, value } of rows) {
     const symbol = point.toLowerCase();
@@ -121,7 +121,7 @@ function priceSeries(
 async function fetchLoad(
   { ercot, fetcher }: Upstreams,
   { window, now }: FetchRequest,
-): Promise<Fetched> {
+): Promise<FetchResult> {
   const access = ercot();
   const { rows, ...origin } = await fetchSystemLoad(access, { fetcher, now }, window);
   const total = rows.map(

@@ -5,7 +5,7 @@
 import { DAY, HOUR } from "../../../../shared/time.ts";
 import { REGIONS } from "../authorities.ts";
 import type { FetchedSeries } from "../gate.ts";
-import type { Fetched, FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, FetchResult, Pipeline, Upstreams } from "../pipeline.ts";
 import { type EiaQuery, type EiaRow, fetchEia } from "../sources/eia.ts";
 import { gateHourly, gateRegion } from "./grid-gates.ts";
 
@@ -76,11 +76,14 @@ const FUEL_QUERY = {
   keyFields: ["respondent", "fueltype"],
 } as const;
 
-function fetchGridRegion(upstreams: Upstreams, { window }: FetchRequest): Promise<Fetched> {
+function fetchGridRegion(upstreams: Upstreams, { window }: FetchRequest): Promise<FetchResult> {
   return fetchGrid(upstreams, { ...REGION_QUERY, window }, gridSeries);
 }
 
-function fetchGenerationByFuel(upstreams: Upstreams, { window }: FetchRequest): Promise<Fetched> {
+function fetchGenerationByFuel(
+  upstreams: Upstreams,
+  { window }: FetchRequest,
+): Promise<FetchResult> {
   return fetchGrid(upstreams, { ...FUEL_QUERY, window }, fuelSeries);
 }
 
@@ -88,7 +91,7 @@ async function fetchGrid(
   upstreams: Upstreams,
   query: EiaQuery,
   seriesOf: (rows: readonly EiaRow[]) => FetchedSeries[],
-): Promise<Fetched> {
+): Promise<FetchResult> {
   const access = upstreams.eia();
   const { rows, sourceUrl } = await fetchEia(access, query, upstreams.fetcher);
   return { series: seriesOf(rows), sourceUrl, sandbox: access.sandbox };

@@ -16,7 +16,7 @@ import {
   judgeStructure,
   offending,
 } from "../gate.ts";
-import type { Fetched, FetchRequest, Pipeline, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, FetchResult, Pipeline, Upstreams } from "../pipeline.ts";
 import { BAR_MS, type Bar, fetchBars } from "../sources/twelve-data.ts";
 
 const LIBRARY = "prices.intraday";
@@ -45,7 +45,7 @@ export const intradayBars: Pipeline = {
 async function fetchIntraday(
   upstreams: Upstreams,
   { window, now }: FetchRequest,
-): Promise<Fetched> {
+): Promise<FetchResult> {
   const access = upstreams.twelveData();
   const series: FetchedSeries[] = [];
   let sourceUrl = "";

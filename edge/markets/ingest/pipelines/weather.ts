@@ -16,7 +16,7 @@ import {
   offending,
 } from "../gate.ts";
 import { latestPartition, type Partitions } from "../partition.ts";
-import type { Fetched, FetchRequest, Pipeline, Publication, Upstreams } from "../pipeline.ts";
+import type { FetchRequest, FetchResult, Pipeline, Publication, Upstreams } from "../pipeline.ts";
 import { AREA_NAMES, type Element, fetchDegreeDays } from "../sources/noaa.ts";
 
 const NEW_YORK = "America/New_York";
@@ -56,7 +56,7 @@ export const degreeDays: Pipeline = {
   publications: { judge: judgeStamp, judgeChanges: judgeOldChanges },
 };
 
-async function fetchWeather(upstreams: Upstreams, { window }: FetchRequest): Promise<Fetched> {
+async function fetchWeather(upstreams: Upstreams, { window }: FetchRequest): Promise<FetchResult> {
   const access = upstreams.noaa();
   const { values, ...origin } = await fetchDegreeDays(access, window, upstreams.fetcher);
   const series = ELEMENTS.map((element): FetchedSeries => {

@@ -1,0 +1,301 @@
+// What an execution does with its partition: fetch → gate → commit each series → read back and
+// check → say what was materialized.
+
+import { Failure } from "../../../shared/errors.ts";
+import { iso } from "../../../shared/time.ts";
+import type { Database } from "../../http/database.ts";
+import { commitAll } from "../store/commit.ts";
+import { type Head, listExecutionVintages, listHeads } from "../store/listings.ts";
+import type { Range, Row } from "../store/plan.ts";
+import { type CheckResult, readBack } from "./check.ts";
+import {
+  type FetchedSeries,
+  type Finding,
+  type GateContext,
+  type GateReport,
+  mayRetract,
+} from "./gate.ts";
+import { recordSeen } from "./graph.ts";
+import { type Journal, notingFetcher } from "./journal.ts";
+import { type ClaimedExecution, type Materialization, renewLease } from "./ledger.ts";
+import { holdingPartition, partitionRange } from "./partition.ts";
+import type { IngestParts } from "./parts.ts";
+import { type FetchResult, type Pipeline, requirePipeline } from "./pipeline.ts";
+import { comparePublication } from "./publications.ts";
+
+const SERIES_AT_ONCE = 24;
+
+/** What an execution wrote, as its `metadata` tells the operator; instants as ISO 8601. */
+export interface MaterializationMetadata {
+  rows_written: number;
+  rows_fetched: number;
+  instrument_ids: string[];
+  as_of: string | null;
+  store_version: Record<string, number>;
+  source_url: string;
+  vintage_reconstructed: boolean;
+  sandbox: boolean;
+  covered: { from: string; to: string };
+  findings: Finding[];
+  check: CheckResult;
+}
+
+/**
+ * Materializes a claimed execution's partition. Fails with `gate_rejected` when nothing may be
+ * written, with `not_released` when a scheduled partition is not published yet, with `lease_lost`
+ * when another process took over, and as the provider's source and the store do.
+ */
+export async function materialize(
+  parts: IngestParts,
+  execution: ClaimedExecution,
+  journal: Journal,
+): Promise<Materialization & { metadata: MaterializationMetadata }> {
+  const pipeline = requirePipeline(parts.pipelines, execution.job);
+  const now = parts.clock();
+  const partition = partitionRange(pipeline.partitions, execution.partition, now);
+  const window = executionWindow(pipeline, execution, partition);
+  const heads = await ownHeads(parts.database, pipeline);
+  const upstreams = {
+    ...parts.upstreams,
+    fetcher: notingFetcher(parts.upstreams.fetcher, journal, parts.clock),
+  };
+  const fetched = await pipeline.fetch(upstreams, { partition, window, now });
+  journal.note("info", "fetched", { series: fetched.series.length, rows: rowsOf(fetched.series) });
+  await journal.flush();
+  const context = { partition, window, now: parts.clock() };
+  const comparison = await comparePublication(parts.database, pipeline, fetched);
+  const { accepted, findings } = judge(pipeline, fetched, comparison.findings, context);
+  for (const { samples: _, ...finding } of findings) {
+    journal.note(finding.severity, "gate", finding);
+  }
+  const commits = await commitSeries(
+    parts,
+    { execution, pipeline, window, heads },
+    fetched,
+    accepted,
+  );
+  findings.push(...commits.refused, ...missing(execution, fetched.series, heads, window));
+  findings.push(...comparison.ofChanges(commits.changedAt, context.now));
+  const errors = findings.filter(({ severity }) => severity === "error");
+  const nothingLeft = commits.refused.length === accepted.length && errors.length > 0;
+  if (nothingLeft) throw rejected(errors, findings, fetched);
+  journal.note("info", "committed", { series: accepted.length, vintages: commits.vintages });
+  await journal.flush();
+  await recordInGraph(parts, execution, accepted);
+  const check = await readBack(parts.store, pipeline, { ...context, series: accepted, errors });
+  journal.note(check.passed ? "info" : "error", "checked", check);
+  const metadata: MaterializationMetadata = {
+    ...(await writtenBy(parts.database, execution, accepted)),
+    rows_fetched: rowsOf(fetched.series),
+    source_url: fetched.sourceUrl,
+    vintage_reconstructed: execution.reconstructed,
+    sandbox: fetched.sandbox,
+    covered: { from: iso(window.from), to: iso(window.to) },
+    findings,
+    check,
+  };
+  if (isAwaited(pipeline, execution) && !isComplete(pipeline, accepted, partition)) {
+    const detail = `${execution.partition} is not published yet`;
+    throw new Failure("not_released", detail, { data: { ...metadata } });
+  }
+  // What lies ahead of the partition is a forecast: it materializes no partition.
+  const covered = { from: window.from, to: partition.to };
+  return { metadata, covered, revised: byPartition(pipeline, commits.changedAt) };
+}
+
+const rowsOf = (series: readonly FetchedSeries[]) =>
+  series.reduce((total, { rows }) => total + rows.length, 0);
+
+/**
+ * What an execution wrote over all its attempts: from the store, since an earlier attempt may have
+ * committed before it was lost.
+ */
+async function writtenBy(
+  database: Database,
+  execution: ClaimedExecution,
+  accepted: readonly FetchedSeries[],
+): Promise<
+  Pick<MaterializationMetadata, "rows_written" | "instrument_ids" | "as_of" | "store_version">
+> {
+  const vintages = await listExecutionVintages(database, execution.run_id);
+  const names = vintages.map(({ library, symbol }) => `${library}.${symbol}`);
+  const newest = vintages.reduce((latest, { asOf }) => Math.max(latest, asOf), 0);
+  const changed = accepted.filter(({ library, symbol }) => names.includes(`${library}.${symbol}`));
+  return {
+    rows_written: vintages.reduce((total, { rows }) => total + rows, 0),
+    instrument_ids: instrumentsOf(changed),
+    as_of: vintages.length > 0 ? iso(newest) : null,
+    store_version: Object.fromEntries(vintages.map(({ seq }, index) => [names[index], seq])),
+  };
+}
+
+const instrumentsOf = (series: readonly FetchedSeries[]) => [
+  ...new Set(series.flatMap(({ rows }) => rows.map(({ instrumentId }) => instrumentId))),
+];
+
+/** The gate's report, unless the answer as a whole was found wrong. */
+function judge(
+  pipeline: Pipeline,
+  fetched: FetchResult,
+  ofPublication: readonly Finding[],
+  context: GateContext,
+): GateReport {
+  const noticed = [...(fetched.findings ?? []), ...ofPublication];
+  const report = pipeline.gate(fetched.series, context);
+  const spoiled = noticed.some(({ severity }) => severity === "error");
+  return {
+    accepted: spoiled ? [] : report.accepted,
+    findings: [...noticed, ...report.findings],
+  };
+}
+
+/** Heads of the series that are the pipeline's own. */
+async function ownHeads(database: Database, { libraries, owns }: Pipeline) {
+  const heads = await listHeads(database, libraries);
+  if (!owns) return heads;
+  return new Map([...heads].filter(([name]) => owns(name.split(" ")[1] ?? "")));
+}
+
+/** Only a schedule expects a partition to be published; who asks by hand is told what there is. */
+const isAwaited = ({ release }: Pipeline, { trigger }: ClaimedExecution) =>
+  release !== null && trigger === "schedule";
+
+function isComplete(
+  { complete }: Pipeline,
+  accepted: readonly FetchedSeries[],
+  partition: Range,
+): boolean {
+  if (complete) return complete(accepted, partition);
+  const isInside = ({ datetime }: Row) => datetime >= partition.from && datetime < partition.to;
+  return accepted.some(({ rows }) => rows.some(isInside));
+}
+
+function byPartition({ partitions }: Pipeline, instants: readonly number[]) {
+  const counts: Record<string, number> = {};
+  for (const instant of instants) {
+    const key = holdingPartition(partitions, instant);
+    counts[key] = (counts[key] ?? 0) + 1;
+  }
+  return counts;
+}
+
+/** The catalog graph is optional: whatever is wrong with it, the execution goes on. */
+async function recordInGraph(
+  { graph, log, clock }: IngestParts,
+  execution: ClaimedExecution,
+  accepted: readonly FetchedSeries[],
+) {
+  if (!graph) return;
+  const seen = accepted.map(({ library, symbol, rows }) => ({
+    library,
+    symbol,
+    instrumentIds: [...new Set(rows.map(({ instrumentId }) => instrumentId))],
+  }));
+  await recordSeen(graph, seen, clock()).catch((error: unknown) =>
+    log.warning("graph_not_recorded", { ...execution, error }),
+  );
+}
+
+/** A forward execution's window looks back and ahead; a reconstruction's is its partition. */
+function executionWindow(pipeline: Pipeline, execution: ClaimedExecution, partition: Range): Range {
+  if (execution.reconstructed) return partition;
+  const { lookbackMs, lookaheadMs = 0 } = pipeline;
+  return { from: partition.from - lookbackMs, to: partition.to + lookaheadMs };
+}
+
+/**
+ * The finding that names series with rows in a forward execution's window and none in the
+ * provider's answer. Nothing is committed for them, and above all no retraction; the check fails,
+ * so that somebody looks.
+ */
+function missing(
+  execution: ClaimedExecution,
+  fetched: readonly FetchedSeries[],
+  heads: ReadonlyMap<string, Head>,
+  window: Range,
+): Finding[] {
+  if (execution.reconstructed) return [];
+  const sent = new Set(fetched.map(({ library, symbol }) => `${library} ${symbol}`));
+  const absent = [...heads].filter(
+    ([name, head]) => !sent.has(name) && head.validMax >= window.from,
+  );
+  if (absent.length === 0) return [];
+  const symbols = absent.map(([name]) => name.split(" ")[1]);
+  const where = symbols.toSorted().join(" ");
+  return [{ severity: "error", rule: "missing_series", count: absent.length, where }];
+}
+
+interface CommitContext {
+  execution: ClaimedExecution;
+  pipeline: Pipeline;
+  window: Range;
+  /** Heads of the series when the provider was asked. */
+  heads: ReadonlyMap<string, Head>;
+}
+
+interface Commits {
+  /** A finding for each series whose commit was refused. */
+  refused: Finding[];
+  vintages: number;
+  /** Valid times of the rows revised or retracted. */
+  changedAt: number[];
+}
+
+/** Commits every accepted series. */
+async function commitSeries(
+  parts: IngestParts,
+  { execution, pipeline, window, heads }: CommitContext,
+  { sourceUrl, sandbox, publishedAt }: FetchResult,
+  accepted: readonly FetchedSeries[],
+): Promise<Commits> {
+  const { reconstructed, partition, run_id: runId } = execution;
+  const commits: Commits = { refused: [], vintages: 0, changedAt: [] };
+  for (let index = 0; index < accepted.length; index += SERIES_AT_ONCE) {
+    await keepLease(parts, execution);
+    const batch = accepted.slice(index, index + SERIES_AT_ONCE);
+    const requests = batch.map(({ library, symbol, rows }) => ({
+      library,
+      symbol,
+      rows,
+      valueColumns: pipeline.valueColumns,
+      runId,
+      sourceUrl,
+      reconstructed,
+      sandbox,
+      mayRetract,
+      askedAtSeq: heads.get(`${library} ${symbol}`)?.seq ?? 0,
+      sourcePublishedAt: publishedAt ?? null,
+    }));
+    const outcomes = await commitAll(parts, { covered: window, partition }, requests);
+    for (const [position, outcome] of outcomes.entries()) {
+      if (outcome.status === "rejected") {
+        commits.refused.push(massRetraction(outcome.reason, batch[position]?.symbol ?? ""));
+      } else if (outcome.value) {
+        commits.vintages++;
+        commits.changedAt.push(...outcome.value.changedAt);
+      }
+    }
+  }
+  return commits;
+}
+
+/** The finding of a commit refused for what it would retract; other failures are thrown. */
+function massRetraction(thrown: unknown, where: string): Finding {
+  if (!(thrown instanceof Failure) || thrown.code !== "gate_rejected") throw thrown;
+  const count = Number(thrown.data.retracted);
+  return { severity: "error", rule: "mass_retraction", count, where };
+}
+
+async function keepLease(parts: IngestParts, execution: ClaimedExecution) {
+  if (await renewLease(parts.database, execution, parts.clock() + parts.leaseMs)) return;
+  throw new Failure("lease_lost", "another process took this run over, or it was canceled");
+}
+
+const rejected = (errors: readonly Finding[], findings: readonly Finding[], fetched: FetchResult) =>
+  new Failure(
+    "gate_rejected",
+    `the quality gate refused the rows: ${errors
+      .map(({ rule, count, where }) => `${rule} (${count}: ${where})`)
+      .join("; ")}`,
+    { data: { findings, source_url: fetched.sourceUrl } },
+  );

@@ -1,0 +1,99 @@
+// What operators ask of ingest: start, cancel and resume executions and backfills, switch schedules.
+
+import { rescue, sendReleased } from "./dispatch.ts";
+import {
+  cancelExecutions,
+  createBackfill,
+  createExecution,
+  retryFailedExecutions,
+} from "./ledger.ts";
+import { latestPartition, partitionRange, partitionsBetween } from "./partition.ts";
+import type { IngestParts } from "./parts.ts";
+import { type Pipeline, requirePipeline, requireSchedule } from "./pipeline.ts";
+import { latestTick } from "./schedule.ts";
+import { switchSchedule } from "./ticks.ts";
+
+/**
+ * Starts an execution by hand, of the newest partition when none is named. Returns its id. Fails
+ * with `unknown_job` or `bad_partition`.
+ */
+export async function launch(parts: IngestParts, job: string, partition?: string): Promise<string> {
+  const pipeline = requirePipeline(parts.pipelines, job);
+  const now = parts.clock();
+  const key = partition ?? latestPartition(pipeline.partitions, now);
+  partitionRange(pipeline.partitions, key, now);
+  const runId = crypto.randomUUID();
+  const reconstructed = isReconstruction(pipeline, key, now);
+  const execution = { runId, job, partition: key, trigger: "manual" as const, reconstructed };
+  await createExecution(parts.database, execution, now);
+  await parts.send(job, [runId]);
+  return runId;
+}
+
+/** By hand, only the newest partition is written as forward vintages. */
+const isReconstruction = ({ partitions }: Pipeline, partition: string, now: number) =>
+  partition !== latestPartition(partitions, now);
+
+/** The partitions of a job from `first` to `last`, both included. */
+export interface BackfillRequest {
+  job: string;
+  first: string;
+  last: string;
+  /** A repeated key names the backfill that the first request started. */
+  idempotencyKey?: string | undefined;
+}
+
+/**
+ * Starts one execution a partition, newest first, and returns the backfill's id. Repeating an
+ * idempotency key resumes the first backfill. Fails with `unknown_job` or `bad_partition`.
+ */
+export async function startBackfill(parts: IngestParts, request: BackfillRequest): Promise<string> {
+  const { job, first, last } = request;
+  const now = parts.clock();
+  const { partitions } = requirePipeline(parts.pipelines, job);
+  const keys = partitionsBetween(partitions, first, last, now);
+  const executions = keys.map((partition) => ({ runId: crypto.randomUUID(), partition }));
+  const idempotencyKey = request.idempotencyKey ?? null;
+  const { backfillId, created } = await createBackfill(
+    parts.database,
+    { job, first, last, backfillId: crypto.randomUUID(), idempotencyKey },
+    executions,
+    now,
+  );
+  if (created) await sendReleased(parts);
+  else await resumeBackfill(parts, backfillId);
+  return backfillId;
+}
+
+/**
+ * Executes what is left of a backfill: failed, late and canceled partitions, and those whose
+ * process died.
+ */
+export async function resumeBackfill(parts: IngestParts, backfillId: string): Promise<void> {
+  await rescue(parts, parts.clock());
+  await retryFailedExecutions(parts.database, backfillId);
+  await sendReleased(parts);
+}
+
+/**
+ * Ends queued and running executions at an operator's wish; what they committed stays. Returns how
+ * many ended.
+ */
+export const cancel = (
+  { database, clock }: IngestParts,
+  which: { runId: string } | { backfillId: string },
+): Promise<number> => cancelExecutions(database, which, clock());
+
+/**
+ * Switches a schedule on or off. What was due while it was off stays undone. Fails with
+ * `unknown_schedule`.
+ */
+export async function setSchedule(
+  parts: IngestParts,
+  name: string,
+  { enabled }: { enabled: boolean },
+): Promise<void> {
+  const { schedule } = requireSchedule(parts.pipelines, name);
+  const lastTick = latestTick(schedule, parts.clock()) ?? parts.clock();
+  await switchSchedule(parts.database, name, { enabled, lastTick });
+}
