@@ -15,7 +15,8 @@ import { connect, NodeRefused, register, type Service } from "./node/service.ts"
 import { type StatusPage, serveStatus } from "./node/status.ts";
 import { startWorker, type Worker, type WorkerOptions } from "./node/worker.ts";
 import { cudaInstalled } from "./onnx/cuda.ts";
-import { listSegmenters, type SegmenterInfo } from "./segmenters/segmenter.ts";
+import { listSegmenters } from "./segmenters/registry.ts";
+import type { SegmenterInfo } from "./segmenters/segmenter.ts";
 import { askEngine, type EngineAnswer } from "./training/engine-probe.ts";
 
 const USAGE = `npm run gpu-node

@@ -3,11 +3,12 @@
 
 import { parseArgs } from "node:util";
 import { modelsDirOf } from "./node/config.ts";
+import { BUILTIN } from "./segmenters/builtin-info.ts";
 import { BUNDLE_FILE, sizeOf } from "./segmenters/bundle.ts";
-import { describeBundle } from "./segmenters/describe.ts";
 import { BundleBroken, BundleMissing } from "./segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "./segmenters/install.ts";
-import { BUILTIN, listBundles, listSegmenters } from "./segmenters/segmenter.ts";
+import { describeBundle } from "./segmenters/manifest-draft.ts";
+import { listBundles, listSegmenters } from "./segmenters/registry.ts";
 
 const USAGE = `npm run models -- <command>
 

@@ -6,8 +6,8 @@
 
 import { type GraphNode, LEVEL_STRIDES, PROTOTYPES, STRIDE_MAX } from "../../shared/detector.ts";
 import type { ModelSource } from "../../shared/tasks.ts";
-import { GraphWriter, tensorInfo } from "../onnx/proto.ts";
-import type { DeployedModel } from "./folded.ts";
+import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
+import type { DeployedModel } from "./deployed-model.ts";
 
 /** Together with IR version 8 what most runtimes read. */
 export const OPSET = 17;

@@ -23,7 +23,7 @@ export interface Tools {
 
 export type Demuxer = "mov" | "matroska" | "avi";
 
-/** Address space of one run; no picture that is taken needs more. */
+/** Address space of one run; no image that is taken needs more. */
 const MEMORY_BYTES_MAX = 6 * 1024 ** 3;
 export const PIXELS_MAX = 8192 * 8192;
 /** No run is idle for longer. */

@@ -79,8 +79,8 @@ async function stillFootage(held: { path: string; release(): Promise<void> }): P
     for (const index of ascending(wanted)) {
       if (index !== 0) throw noSuchFrame(1, index);
       const { longestSide = null } = options;
-      const picture = longestSide === null ? whole : await readStill(held.path, { longestSide });
-      yield { index, picture };
+      const image = longestSide === null ? whole : await readStill(held.path, { longestSide });
+      yield { index, image };
     }
   }
   const { width, height } = whole;

@@ -3,17 +3,17 @@
 // with the index, and what differs is read again from the video's start.
 
 import { TaskFailure } from "../base/failure.ts";
-import type { Picture } from "../segmenters/segmenter.ts";
 import { countRead, type Run, start, type Tools } from "./ffmpeg.ts";
+import type { RgbImage } from "./image.ts";
 import { inputOf, sizeFilter, type VideoIndex } from "./video.ts";
 
 export interface ReadFrame {
   index: number;
-  picture: Picture;
+  image: RgbImage;
 }
 
 export interface ReadOptions {
-  /** Pictures larger than this are made smaller; none is made larger. */
+  /** Images larger than this are made smaller; none is made larger. */
   longestSide?: number | null;
   signal?: AbortSignal | undefined;
   /** Decodes from the first frame on, whatever it costs. */
@@ -36,7 +36,7 @@ const SELECTED_MAX = 300;
 const SELECTED_MAX_UNSOUGHT = 4_000;
 const READ_SECONDS_MAX = 6 * 3600;
 
-/** The size of pictures that are read. */
+/** The size of images that are read. */
 export function sizeOf(
   { width, height }: { width: number; height: number },
   longestSide: number | null = null,
@@ -165,11 +165,11 @@ async function* readStretch(
   run.ended.then(() => shown.close());
   try {
     let place = 0;
-    for await (const data of picturesOf(run, width * height * 3)) {
+    for await (const data of imagesOf(run, width * height * 3)) {
       const frame = stretch.wanted[place] ?? 0;
       const seen = await shown.take();
       if (sought && !isFrame(index, frame, seen)) throw new Drift();
-      yield { index: frame, picture: { data, width, height } };
+      yield { index: frame, image: { data, width, height } };
       place += 1;
     }
     const problem = await run.ended;
@@ -201,20 +201,20 @@ function isFrame(index: VideoIndex, frame: number, seen: Seen | undefined): bool
   );
 }
 
-/** Cuts a run's output into pictures of a size; what is left over at the end is none. */
-async function* picturesOf(run: Run, bytes: number): AsyncGenerator<Buffer> {
-  let picture = Buffer.allocUnsafeSlow(bytes);
+/** Cuts a run's output into images of a size; what is left over at the end is none. */
+async function* imagesOf(run: Run, bytes: number): AsyncGenerator<Buffer> {
+  let image = Buffer.allocUnsafeSlow(bytes);
   let filled = 0;
   for await (const part of run.stdout) {
     const chunk = part as Buffer;
     countRead(run.stdout, chunk.length);
     for (let taken = 0; taken < chunk.length; ) {
-      const copied = chunk.copy(picture, filled, taken);
+      const copied = chunk.copy(image, filled, taken);
       taken += copied;
       filled += copied;
       if (filled < bytes) continue;
-      yield picture;
-      picture = Buffer.allocUnsafeSlow(bytes);
+      yield image;
+      image = Buffer.allocUnsafeSlow(bytes);
       filled = 0;
     }
   }

@@ -17,7 +17,7 @@ export function containment(a: Bbox, b: Bbox): number {
   return smaller === 0 ? 0 : intersection(a, b) / smaller;
 }
 
-/** The box within a picture, or null when nothing of it is left. */
+/** The box within an image, or null when nothing of it is left. */
 export function clip(
   bbox: Bbox,
   { width, height }: { width: number; height: number },

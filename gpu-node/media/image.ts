@@ -2,35 +2,41 @@
 
 import sharp from "sharp";
 import type { Bbox } from "../../shared/tasks.ts";
-import type { Picture } from "../segmenters/segmenter.ts";
+
+/** RGB, three bytes a pixel, row by row. */
+export interface RgbImage {
+  data: Uint8Array;
+  width: number;
+  height: number;
+}
 
 export interface Normalisation {
   mean: readonly [number, number, number];
   std: readonly [number, number, number];
 }
 
-const wrap = ({ data, width, height }: Picture) =>
+const wrap = ({ data, width, height }: RgbImage) =>
   sharp(Buffer.from(data.buffer, data.byteOffset, data.byteLength), {
     raw: { width, height, channels: 3 },
   });
 
-/** The same picture at another size; sides are not kept in proportion. */
+/** The same image at another size; sides are not kept in proportion. */
 export async function resize(
-  picture: Picture,
+  image: RgbImage,
   size: { width: number; height: number },
   kernel: "linear" | "cubic" = "linear",
-): Promise<Picture> {
-  if (picture.width === size.width && picture.height === size.height) return picture;
-  const data = await wrap(picture)
+): Promise<RgbImage> {
+  if (image.width === size.width && image.height === size.height) return image;
+  const data = await wrap(image)
     .resize(size.width, size.height, { fit: "fill", kernel })
     .raw()
     .toBuffer();
   return { data, ...size };
 }
 
-/** Writes the pixels as three planes of size x size, zero where the picture does not reach. */
-export function planes(picture: Picture, size: number, { mean, std }: Normalisation): Float32Array {
-  const { data, width, height } = picture;
+/** Writes the pixels as three planes of size x size, zero where the image does not reach. */
+export function planes(image: RgbImage, size: number, { mean, std }: Normalisation): Float32Array {
+  const { data, width, height } = image;
   const plane = size * size;
   const out = new Float32Array(3 * plane);
   for (let channel = 0; channel < 3; channel++) {
@@ -46,7 +52,7 @@ export function planes(picture: Picture, size: number, { mean, std }: Normalisat
   return out;
 }
 
-/** The size of a picture whose longest side becomes `longest`. */
+/** The size of an image whose longest side becomes `longest`. */
 export function fitSize({ width, height }: { width: number; height: number }, longest: number) {
   const scale = longest / Math.max(width, height);
   return {
@@ -56,22 +62,22 @@ export function fitSize({ width, height }: { width: number; height: number }, lo
   };
 }
 
-/** The pixels of a box, cut to the picture. */
-export function cut(picture: Picture, bbox: Bbox): Picture {
+/** The pixels of a box, cut to the image. */
+export function cut(image: RgbImage, bbox: Bbox): RgbImage {
   const left = Math.max(0, Math.floor(bbox[0]));
   const top = Math.max(0, Math.floor(bbox[1]));
-  const width = Math.max(1, Math.min(picture.width, Math.ceil(bbox[2])) - left);
-  const height = Math.max(1, Math.min(picture.height, Math.ceil(bbox[3])) - top);
+  const width = Math.max(1, Math.min(image.width, Math.ceil(bbox[2])) - left);
+  const height = Math.max(1, Math.min(image.height, Math.ceil(bbox[3])) - top);
   const data = new Uint8Array(width * height * 3);
   for (let y = 0; y < height; y++) {
-    const from = ((top + y) * picture.width + left) * 3;
-    data.set(picture.data.subarray(from, from + width * 3), y * width * 3);
+    const from = ((top + y) * image.width + left) * 3;
+    data.set(image.data.subarray(from, from + width * 3), y * width * 3);
   }
   return { data, width, height };
 }
 
 /** A canvas of one colour. */
-export function canvas(width: number, height: number, [r, g, b]: readonly number[]): Picture {
+export function canvas(width: number, height: number, [r, g, b]: readonly number[]): RgbImage {
   const data = new Uint8Array(width * height * 3);
   for (let at = 0; at < data.length; at += 3) {
     data[at] = r as number;
@@ -81,16 +87,16 @@ export function canvas(width: number, height: number, [r, g, b]: readonly number
   return { data, width, height };
 }
 
-/** Writes a picture into a canvas that holds it whole. */
-export function paste(onto: Picture, picture: Picture, left: number, top: number): void {
-  for (let y = 0; y < picture.height; y++) {
-    const row = picture.data.subarray(y * picture.width * 3, (y + 1) * picture.width * 3);
+/** Writes an image into a canvas that holds it whole. */
+export function paste(onto: RgbImage, image: RgbImage, left: number, top: number): void {
+  for (let y = 0; y < image.height; y++) {
+    const row = image.data.subarray(y * image.width * 3, (y + 1) * image.width * 3);
     onto.data.set(row, ((top + y) * onto.width + left) * 3);
   }
 }
 
-/** The mean colour of a picture's border, which stands for what is around a crop. */
-export function borderColour({ data, width, height }: Picture): [number, number, number] {
+/** The mean colour of an image's border, which stands for what is around a crop. */
+export function borderColour({ data, width, height }: RgbImage): [number, number, number] {
   const sum = [0, 0, 0];
   let pixels = 0;
   for (let y = 0; y < height; y++) {
@@ -101,6 +107,6 @@ export function borderColour({ data, width, height }: Picture): [number, number,
   return sum.map((value) => Math.round(value / pixels)) as [number, number, number];
 }
 
-export const samePicture = (a: Picture, b: Picture): boolean =>
+export const sameImage = (a: RgbImage, b: RgbImage): boolean =>
   a.data === b.data ||
   (a.width === b.width && a.height === b.height && Buffer.compare(a.data, b.data) === 0);

@@ -1,7 +1,7 @@
-// Draws boxes, masks and names over a picture.
+// Draws boxes, masks and names over an image.
 
 import type { Detection } from "../../shared/tasks.ts";
-import type { Picture } from "../segmenters/segmenter.ts";
+import type { RgbImage } from "./image.ts";
 import { toJpegUnder } from "./stills.ts";
 
 /** Told apart also by people who see fewer colours (Okabe and Ito). */
@@ -15,13 +15,13 @@ const escaped = (text: string) =>
 
 const rounded = (value: number) => value.toFixed(1);
 
-/** The picture as JPEG with each detection's box, mask and name, one colour a class. */
+/** The image as JPEG with each detection's box, mask and name, one colour a class. */
 export function drawOver(
-  picture: Picture,
+  image: RgbImage,
   detections: readonly Detection[],
   classes: readonly string[],
 ): Promise<Buffer> {
-  const { width, height } = picture;
+  const { width, height } = image;
   const longest = Math.max(width, height);
   const stroke = Math.max(1.5, longest / 400);
   const size = Math.max(11, Math.round(longest / 50));
@@ -31,7 +31,7 @@ export function drawOver(
     return drawing(detection, { colour, stroke, size, width });
   });
   const open = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">`;
-  return toJpegUnder(picture, `${open}${drawn.join("")}</svg>`);
+  return toJpegUnder(image, `${open}${drawn.join("")}</svg>`);
 }
 
 function drawing(
@@ -48,7 +48,7 @@ function drawing(
   const sides = `width="${rounded(x2 - x1)}" height="${rounded(y2 - y1)}"`;
   const box = `<rect ${corners} ${sides} fill="none" stroke="${colour}" stroke-width="${stroke}"/>`;
   const name = `${class_name.slice(0, 60)} ${confidence.toFixed(2)}`;
-  // About the width of the letters; the tag stays within the picture.
+  // About the width of the letters; the tag stays within the image.
   const wide = Math.min(style.width, name.length * size * 0.6 + size * 0.5);
   const left = Math.max(0, Math.min(x1, style.width - wide));
   const top = Math.max(0, y1 - size * 1.3);

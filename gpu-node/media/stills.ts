@@ -3,7 +3,7 @@
 
 import sharp from "sharp";
 import { BrokenMedia } from "../base/failure.ts";
-import type { Picture } from "../segmenters/segmenter.ts";
+import type { RgbImage } from "./image.ts";
 import { SNIFFED_BYTES, sniff } from "./video.ts";
 
 const PIXELS_MAX = 100_000_000;
@@ -12,7 +12,7 @@ export const JPEG_QUALITY = 90;
 // Every file is read once; what libvips would keep of it is of no use.
 sharp.cache(false);
 
-const wrap = ({ data, width, height }: Picture) =>
+const wrap = ({ data, width, height }: RgbImage) =>
   sharp(Buffer.from(data.buffer, data.byteOffset, data.byteLength), {
     raw: { width, height, channels: 3 },
   });
@@ -21,7 +21,7 @@ const wrap = ({ data, width, height }: Picture) =>
 export async function readStill(
   file: string | Buffer,
   options: { longestSide?: number | null } = {},
-): Promise<Picture> {
+): Promise<RgbImage> {
   // The decoder knows more kinds than we take, such as drawings that are programs.
   if (Buffer.isBuffer(file) && sniff(file.subarray(0, SNIFFED_BYTES))?.kind !== "still")
     throw new BrokenMedia("it is no image of a kind we take (JPEG, PNG, WebP, GIF, TIFF, AVIF)");
@@ -48,29 +48,29 @@ export async function readStill(
   }
 }
 
-export const toJpeg = (picture: Picture): Promise<Buffer> =>
-  wrap(picture).jpeg({ quality: JPEG_QUALITY }).toBuffer();
+export const toJpeg = (image: RgbImage): Promise<Buffer> =>
+  wrap(image).jpeg({ quality: JPEG_QUALITY }).toBuffer();
 
 /** A small JPEG whose longest side is at most `side`. */
-export const toThumbnail = (picture: Picture, side: number): Promise<Buffer> =>
-  wrap(picture)
+export const toThumbnail = (image: RgbImage, side: number): Promise<Buffer> =>
+  wrap(image)
     .resize(side, side, { fit: "inside", withoutEnlargement: true })
     .jpeg({ quality: 80 })
     .toBuffer();
 
-/** The picture with its longest side at most `side`; itself when it is small enough. */
-export async function shrink(picture: Picture, side: number | null): Promise<Picture> {
-  if (side === null || Math.max(picture.width, picture.height) <= side) return picture;
-  const { data, info } = await wrap(picture)
+/** The image with its longest side at most `side`; itself when it is small enough. */
+export async function shrink(image: RgbImage, side: number | null): Promise<RgbImage> {
+  if (side === null || Math.max(image.width, image.height) <= side) return image;
+  const { data, info } = await wrap(image)
     .resize(side, side, { fit: "inside" })
     .raw()
     .toBuffer({ resolveWithObject: true });
   return { data, width: info.width, height: info.height };
 }
 
-/** The picture as JPEG under a drawing of the same size. */
-export const toJpegUnder = (picture: Picture, svg: string): Promise<Buffer> =>
-  wrap(picture)
+/** The image as JPEG under a drawing of the same size. */
+export const toJpegUnder = (image: RgbImage, svg: string): Promise<Buffer> =>
+  wrap(image)
     .composite([{ input: Buffer.from(svg) }])
     .jpeg({ quality: JPEG_QUALITY })
     .toBuffer();

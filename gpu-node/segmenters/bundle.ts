@@ -5,13 +5,15 @@
 import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
-import { readsOutside } from "../onnx/scan.ts";
-import { digestOf } from "./embedded.ts";
+import { readsOutside } from "../onnx/external-data.ts";
+import type { Device } from "../onnx/runtime.ts";
+import { BUILTIN } from "./builtin-info.ts";
+import { digestOf } from "./embedded-files.ts";
 import { BundleBroken } from "./failures.ts";
+import type { SegmenterInfo } from "./segmenter.ts";
 
 export const BUNDLE_FILE = "bundle.json";
 export const MANIFEST_BYTES_MAX = 1_000_000;
-const RESERVED = ["builtin"];
 
 /** A path below the bundle's folder, in one spelling: no "..", no ".", nothing absolute. */
 const FilePath = z
@@ -36,13 +38,13 @@ const common = {
   name: z
     .string()
     .regex(/^[a-z0-9][a-z0-9._-]{0,62}$/, "must be lower-case letters, digits, '.', '_' or '-'")
-    .refine((name) => !RESERVED.includes(name), "is the embedded default's name"),
+    .refine((name) => name !== BUILTIN, "is the embedded default's name"),
   title: z.string().min(1).max(100),
   licence: z.string().min(1).max(200),
   files: z.array(BundleFile).min(1).max(50),
 };
 
-/** How pictures are made into the first model's input. */
+/** How images are made into the first model's input. */
 const inputOf = (defaults: {
   size: number;
   mean: z.infer<typeof Triple>;
@@ -211,3 +213,26 @@ async function checkModel(folder: string, path: string): Promise<void> {
 
 export const sizeOf = ({ files }: Manifest): number =>
   files.reduce((sum, { bytes }) => sum + bytes, 0);
+
+/** What a bundle can do, from its manifest alone. */
+export function bundleInfo({ manifest }: Bundle, device: Device): SegmenterInfo {
+  const { name, title, licence } = manifest;
+  const sam3 = manifest.kind === "sam3";
+  return {
+    name,
+    title,
+    licence,
+    device,
+    text: sam3 ? "open" : "none",
+    vocabulary: [],
+    exemplar: sam3 ? "any_image" : "none",
+    points: !sam3,
+    limits: sam3
+      ? [
+          "Clicks need a tracker bundle.",
+          "An example from another picture is pasted beside each frame, which costs one more " +
+            "encoding a frame and a part of the resolution.",
+        ]
+      : ["It segments what clicks and boxes point at; it understands no words and no examples."],
+  };
+}

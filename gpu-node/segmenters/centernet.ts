@@ -1,15 +1,15 @@
-// The embedded detector (CenterNet over MobileNetV3, COCO's 80 classes): a picture → boxes of the
+// The embedded detector (CenterNet over MobileNetV3, COCO's 80 classes): an image → boxes of the
 // asked classes; and its backbone's features, for matching examples.
 
 import type { Bbox } from "../../shared/tasks.ts";
 import { clip, suppress } from "../media/geometry.ts";
+import type { RgbImage } from "../media/image.ts";
 import { fitSize, type Normalisation, planes, resize } from "../media/image.ts";
 import { type Device, float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
-import { FEATURES, IMAGE, PEAKS, SIZES } from "./convert-centernet.ts";
-import type { EmbeddedFiles } from "./embedded.ts";
-import type { Picture } from "./segmenter.ts";
+import { FEATURES, IMAGE, PEAKS, SIZES } from "./centernet-conversion.ts";
+import type { EmbeddedFiles } from "./embedded-files.ts";
 
-/** Longest side at which pictures are looked at, and pixels a cell of the score maps. */
+/** Longest side at which images are looked at, and pixels a cell of the score maps. */
 const SIDE = 512;
 const STRIDE = 4;
 const AS_THEY_ARE: Normalisation = { mean: [0, 0, 0], std: [1, 1, 1] };
@@ -26,7 +26,7 @@ export interface Detected {
   confidence: number;
 }
 
-/** The score maps of one picture. */
+/** The score maps of one image. */
 export interface Scores {
   peaks: Float32Array;
   sizes: Float32Array;
@@ -66,9 +66,9 @@ export class CenterNet {
     return new CenterNet(detector, () => openSession(files.features, options));
   }
 
-  async look(picture: Picture): Promise<Scores> {
-    const { scale, width, height } = fitSize(picture, SIDE);
-    const resized = await resize(picture, { width, height });
+  async look(image: RgbImage): Promise<Scores> {
+    const { scale, width, height } = fitSize(image, SIDE);
+    const resized = await resize(image, { width, height });
     const input = float(planes(resized, SIDE, AS_THEY_ARE), [1, 3, SIDE, SIDE]);
     const output = await run(this.#detector, { [IMAGE]: input });
     return {
@@ -76,16 +76,16 @@ export class CenterNet {
       sizes: floats(output, SIZES),
       cells: SIDE / STRIDE,
       scale,
-      width: picture.width,
-      height: picture.height,
+      width: image.width,
+      height: image.height,
     };
   }
 
-  /** The backbone's map at a cell per 16 pixels of the picture at `side`, channel by channel. */
-  async features(picture: Picture, side: number): Promise<Float32Array> {
+  /** The backbone's map at a cell per 16 pixels of the image at `side`, channel by channel. */
+  async features(image: RgbImage, side: number): Promise<Float32Array> {
     this.#backbone ??= this.#openBackbone();
-    const { width, height } = fitSize(picture, side);
-    const resized = await resize(picture, { width, height });
+    const { width, height } = fitSize(image, side);
+    const resized = await resize(image, { width, height });
     const input = float(planes(resized, side, AS_THEY_ARE), [1, 3, side, side]);
     return floats(await run(await this.#backbone, { [IMAGE]: input }), FEATURES);
   }

@@ -6,6 +6,7 @@
 import type { Bbox } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
 import { clip, suppress } from "../media/geometry.ts";
+import type { RgbImage } from "../media/image.ts";
 import { resize } from "../media/image.ts";
 import type { CenterNet } from "./centernet.ts";
 import {
@@ -31,7 +32,6 @@ import {
   STRIDE,
   TOKENS,
 } from "./sam.ts";
-import type { Picture } from "./segmenter.ts";
 
 /** What part of the likeness comes from each map, when places are searched. */
 const SEARCH_WEIGHTS = { sam: 0.35, net: 0.65 };
@@ -46,13 +46,13 @@ const AREA_MIN = 64;
 const LOW_STRIDE = SIDE / LOW;
 const LOW_PER_CELL = STRIDE / LOW_STRIDE;
 
-/** All that the search reads of one picture. */
+/** All that the search reads of one image. */
 export interface Looked {
   embedding: SamEmbedding;
   sam: FeatureMap;
   net: FeatureMap;
-  /** The picture at a mask's resolution. */
-  small: Picture;
+  /** The image at a mask's resolution. */
+  small: RgbImage;
 }
 
 interface Colour {
@@ -83,7 +83,7 @@ export interface Candidate {
   place: Peak;
   masks: SamMasks;
   token: number;
-  /** Pixels of the picture. */
+  /** Pixels of the image. */
   bbox: Bbox;
   measures: Measures;
   confidence: number;
@@ -107,27 +107,27 @@ export interface Models {
 
 export async function lookFor(
   models: Models,
-  picture: Picture,
+  image: RgbImage,
   embedding: SamEmbedding,
 ): Promise<Looked> {
   const columns = Math.min(GRID, Math.ceil(embedding.width / STRIDE));
   const rows = Math.min(GRID, Math.ceil(embedding.height / STRIDE));
   const samValues = embedding.tensor.data as Float32Array;
-  const netValues = await models.net.features(picture, SIDE);
+  const netValues = await models.net.features(image, SIDE);
   const map = (values: Float32Array) => ({
     values,
     channels: values.length / (GRID * GRID),
     columns,
     rows,
   });
-  const small = await resize(picture, {
+  const small = await resize(image, {
     width: Math.max(1, Math.round(embedding.width / LOW_STRIDE)),
     height: Math.max(1, Math.round(embedding.height / LOW_STRIDE)),
   });
   return { embedding, sam: map(samValues), net: map(netValues), small };
 }
 
-/** Learns an example from its picture; the box is in the picture's pixels. */
+/** Learns an example from its image; the box is in the image's pixels. */
 export async function prepareExample(
   models: Models,
   looked: Looked,
@@ -161,7 +161,7 @@ export async function prepareExample(
   };
 }
 
-/** Everything in the picture that may be like the examples, most alike first. */
+/** Everything in the image that may be like the examples, most alike first. */
 export async function findAlike(
   models: Models,
   looked: Looked,
@@ -290,7 +290,7 @@ function boxShape(bbox: Bbox): Shape {
   return { bbox, area, coverage, stability: 0 };
 }
 
-function colourOf({ data, width, height }: Picture, coverage: Float32Array): Colour {
+function colourOf({ data, width, height }: RgbImage, coverage: Float32Array): Colour {
   const sums = [0, 0, 0];
   const squares = [0, 0, 0];
   let weights = 0;

@@ -1,15 +1,15 @@
-// Dense features of a picture, and the search for a patch of one in another: a map is centred and
+// Dense features of an image, and the search for a patch of one in another: a map is centred and
 // normalised cell by cell, a patch becomes the kernel of a one-node convolution, and the answer's
 // peaks are places that look like it.
 
 import type { Bbox } from "../../shared/tasks.ts";
-import { GraphWriter, tensorInfo } from "../onnx/proto.ts";
+import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
 import { float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
 import { GRID, STRIDE } from "./sam.ts";
 
 const CELLS = GRID * GRID;
 
-/** Channels of GRID x GRID cells; only the first columns and rows lie on the picture. */
+/** Channels of GRID x GRID cells; only the first columns and rows lie on the image. */
 export interface FeatureMap {
   values: Float32Array;
   channels: number;
@@ -44,7 +44,7 @@ export function channelMeans({ values, channels, columns, rows }: FeatureMap): F
   return means;
 }
 
-/** Each cell less the means, at unit length; zero off the picture. */
+/** Each cell less the means, at unit length; zero off the image. */
 export function normalise(map: FeatureMap, means: Float32Array): FeatureMap {
   const { values, channels, columns, rows } = map;
   const out = new Float32Array(channels * CELLS);

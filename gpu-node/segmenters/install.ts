@@ -6,6 +6,7 @@ import { createReadStream } from "node:fs";
 import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { lives, ownName } from "../base/processes.ts";
+import type { RgbImage } from "../media/image.ts";
 import { ZipFile } from "../objects/zip-reader.ts";
 import type { Device, Log } from "../onnx/runtime.ts";
 import {
@@ -16,9 +17,9 @@ import {
   MANIFEST_BYTES_MAX,
   parseManifest,
 } from "./bundle.ts";
-import { packageFolder } from "./embedded.ts";
+import { packageFolder } from "./embedded-files.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
-import { openSegmenter, type Picture } from "./segmenter.ts";
+import { openSegmenter } from "./registry.ts";
 
 /** `.installing-<process>-<any>`, and what it replaces for a moment. */
 const STAGING = ".installing-";
@@ -223,7 +224,7 @@ export interface Verified {
   lookSeconds: number;
 }
 
-/** Checks a bundle's files, opens its models, and looks at a drawn picture once. */
+/** Checks a bundle's files, opens its models, and looks at a drawn image once. */
 export async function verifySegmenter(
   name: string,
   options: { modelsDir: string; cpuThreads: number; device?: Device; log: Log },
@@ -256,7 +257,7 @@ export async function verifySegmenter(
 }
 
 /** A bright disc on grey. */
-function disc(): Picture {
+function disc(): RgbImage {
   const [width, height] = [320, 240];
   const data = new Uint8Array(width * height * 3).fill(90);
   for (let y = 0; y < height; y++)

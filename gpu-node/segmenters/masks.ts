@@ -1,5 +1,5 @@
 // Masks and their forms: from a model's coarse logits to pixels, run lengths, PNG, the outer ring
-// as a polygon, the tight box. A window is the part of a picture that holds the object, so that
+// as a polygon, the tight box. A window is the part of an image that holds the object, so that
 // small objects in big frames stay cheap.
 
 import sharp from "sharp";
@@ -21,7 +21,7 @@ export interface MaskWindow {
   data: Uint8Array;
 }
 
-/** A square grid of logits over a picture; positive is on the object. */
+/** A square grid of logits over an image; positive is on the object. */
 export interface LogitGrid {
   logits: Float32Array;
   size: number;
@@ -30,10 +30,10 @@ export interface LogitGrid {
   cellsPerPixelY: number;
 }
 
-/** The mask at the picture's resolution, cut at logit 0; null when nothing is on the object. */
+/** The mask at the image's resolution, cut at logit 0; null when nothing is on the object. */
 export function maskFromLogits(
   grid: LogitGrid,
-  picture: { width: number; height: number },
+  image: { width: number; height: number },
 ): MaskWindow | null {
   const { logits, size, cellsPerPixelX, cellsPerPixelY } = grid;
   const cells = positiveCells(logits, size);
@@ -41,8 +41,8 @@ export function maskFromLogits(
   // One cell around, since interpolation carries a positive cell half a cell further.
   const left = Math.max(0, Math.floor((cells[0] - 1) / cellsPerPixelX));
   const top = Math.max(0, Math.floor((cells[1] - 1) / cellsPerPixelY));
-  const right = Math.min(picture.width, Math.ceil((cells[2] + 1) / cellsPerPixelX));
-  const bottom = Math.min(picture.height, Math.ceil((cells[3] + 1) / cellsPerPixelY));
+  const right = Math.min(image.width, Math.ceil((cells[2] + 1) / cellsPerPixelX));
+  const bottom = Math.min(image.height, Math.ceil((cells[3] + 1) / cellsPerPixelY));
   const width = right - left;
   const height = bottom - top;
   if (width <= 0 || height <= 0) return null;
@@ -94,12 +94,12 @@ export const wholeWindow = (data: Uint8Array, width: number, height: number): Ma
   data,
 });
 
-/** The mask over the whole picture. */
-export function spread(window: MaskWindow, picture: { width: number; height: number }): Uint8Array {
-  const out = new Uint8Array(picture.width * picture.height);
+/** The mask over the whole image. */
+export function spread(window: MaskWindow, image: { width: number; height: number }): Uint8Array {
+  const out = new Uint8Array(image.width * image.height);
   for (let y = 0; y < window.height; y++) {
     const row = window.data.subarray(y * window.width, (y + 1) * window.width);
-    out.set(row, (window.top + y) * picture.width + window.left);
+    out.set(row, (window.top + y) * image.width + window.left);
   }
   return out;
 }
@@ -147,7 +147,7 @@ function pieces({ data, width, height }: MaskWindow): { labels: Int32Array; area
   return { labels, areas };
 }
 
-/** The smallest box around the mask, in pixels of the picture; null for an empty one. */
+/** The smallest box around the mask, in pixels of the image; null for an empty one. */
 export function tightBox({ left, top, width, height, data }: MaskWindow): Bbox | null {
   let [x1, y1, x2, y2] = [width, height, 0, 0];
   for (let y = 0; y < height; y++)
@@ -309,7 +309,7 @@ export function encodePng(mask: Uint8Array, width: number, height: number): Prom
     .toBuffer();
 }
 
-/** All forms of a mask over the whole picture; null for an empty one. */
+/** All forms of a mask over the whole image; null for an empty one. */
 export async function maskForms(
   mask: Uint8Array,
   width: number,

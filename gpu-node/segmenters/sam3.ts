@@ -1,5 +1,5 @@
 // SAM 3 from an installed bundle of three models: vision, text, decoder. Noun phrases of any kind,
-// and examples as boxes. Its example boxes lie in the picture that is searched, so an example from
+// and examples as boxes. Its example boxes lie in the image that is searched, so an example from
 // elsewhere is pasted beside it, and what is found there is discarded.
 
 import { readFile } from "node:fs/promises";
@@ -7,7 +7,8 @@ import { join } from "node:path";
 import { z } from "zod";
 import type { Bbox } from "../../shared/tasks.ts";
 import { clip, suppress } from "../media/geometry.ts";
-import { samePicture } from "../media/image.ts";
+import type { RgbImage } from "../media/image.ts";
+import { sameImage } from "../media/image.ts";
 import {
   floats,
   numbers,
@@ -19,33 +20,33 @@ import {
   usableDevice,
 } from "../onnx/runtime.ts";
 import type { Bundle, Sam3Manifest } from "./bundle.ts";
+import { bundleInfo } from "./bundle.ts";
 import { ClipTokenizer } from "./clip-tokenizer.ts";
+import { besideImage } from "./example-column.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
 import { dropSpecks, maskFromLogits, polygon, tightBox } from "./masks.ts";
 import {
   checkOutputs,
   fromCentre,
+  type ImageTensor,
   imageInput,
+  imageTensor,
   inputsOf,
-  type Placed,
-  place,
+  type SquareInput,
   toCentre,
 } from "./model-input.ts";
-import { besidePicture } from "./paste-beside.ts";
 import { checkListed, openModel } from "./sam2.ts";
-import {
-  bundleInfo,
-  type DetectOptions,
-  type Encoded,
-  type Example,
-  type Exemplar,
-  type Found,
-  type OpenOptions,
-  type Picture,
-  type Resolved,
-  type ScoredMask,
-  type Segmenter,
-  type SegmenterInfo,
+import type {
+  Detection,
+  DetectOptions,
+  EncodedImage,
+  Example,
+  Exemplar,
+  OpenOptions,
+  ScoredMask,
+  Segmenter,
+  SegmenterInfo,
+  TextPrompt,
 } from "./segmenter.ts";
 
 /** Texts whose features are kept. */
@@ -88,24 +89,24 @@ async function openTokenizer(folder: string, { tokenizer }: Sam3Manifest): Promi
   }
 }
 
-/** One look at one picture: the frame itself, or the frame with examples beside it. */
+/** One look at one image: the frame itself, or the frame with examples beside it. */
 interface Look {
-  picture: Picture;
-  placed: Placed;
+  image: RgbImage;
+  fitted: ImageTensor;
   features: Record<string, Tensor>;
 }
 
-class Sam3Encoded implements Encoded {
-  readonly picture: Picture;
+class Sam3Encoded implements EncodedImage {
+  readonly image: RgbImage;
   readonly width: number;
   readonly height: number;
   look: Promise<Look> | null = null;
   disposed = false;
 
-  constructor(picture: Picture) {
-    this.picture = picture;
-    this.width = picture.width;
-    this.height = picture.height;
+  constructor(image: RgbImage) {
+    this.image = image;
+    this.width = image.width;
+    this.height = image.height;
   }
 
   dispose(): void {
@@ -120,7 +121,7 @@ class Sam3 implements Segmenter {
   readonly #sessions: { vision: Session; text: Session; decoder: Session };
   readonly #tokenizer: ClipTokenizer;
   readonly #types: { ids: string; attention: string; boxes: string; labels: string };
-  readonly #image: { size: number; type: string };
+  readonly #image: SquareInput;
   readonly #texts = new Map<string, Promise<Record<string, Tensor>>>();
 
   constructor(
@@ -159,7 +160,7 @@ class Sam3 implements Segmenter {
     };
   }
 
-  resolve(text: string): Resolved {
+  resolve(text: string): TextPrompt {
     const asked = text.trim();
     if (asked === "") throw new PromptUnknown(text, { title: this.info.title, nearest: [] });
     const { cut } = this.#tokenizer.encode(asked);
@@ -171,8 +172,8 @@ class Sam3 implements Segmenter {
     return { kind: "text", text: asked, ids: [asked], warning };
   }
 
-  async encode(picture: Picture): Promise<Sam3Encoded> {
-    return new Sam3Encoded(picture);
+  async encode(image: RgbImage): Promise<Sam3Encoded> {
+    return new Sam3Encoded(image);
   }
 
   async prepareExemplar(examples: readonly Example[]): Promise<Exemplar> {
@@ -182,13 +183,13 @@ class Sam3 implements Segmenter {
   }
 
   async detect(
-    encoded: Encoded,
-    prompts: readonly (Resolved | Exemplar)[],
+    encoded: EncodedImage,
+    prompts: readonly (TextPrompt | Exemplar)[],
     options: DetectOptions,
-  ): Promise<Found[][]> {
+  ): Promise<Detection[][]> {
     if (!(encoded instanceof Sam3Encoded)) throw new Error("prepared by another segmenter");
     if (encoded.disposed) throw new Error("the encoded picture was disposed of");
-    const found: Found[][] = [];
+    const found: Detection[][] = [];
     for (const prompt of prompts)
       found.push(
         prompt.kind === "text"
@@ -202,10 +203,10 @@ class Sam3 implements Segmenter {
     encoded: Sam3Encoded,
     examples: readonly Example[],
     options: DetectOptions,
-  ): Promise<Found[]> {
+  ): Promise<Detection[]> {
     const text = this.#manifest.exemplar_text;
     const elsewhere = examples.filter(
-      ({ picture, bbox }) => bbox === null || !samePicture(picture, encoded.picture),
+      ({ image, bbox }) => bbox === null || !sameImage(image, encoded.image),
     );
     const here = examples.flatMap((example) =>
       example.bbox && !elsewhere.includes(example)
@@ -214,8 +215,8 @@ class Sam3 implements Segmenter {
     );
     if (elsewhere.length === 0)
       return this.#decode(await this.#lookAt(encoded), text, here, encoded, options);
-    const beside = await besidePicture(encoded.picture, elsewhere);
-    const look = await this.#look(beside.picture);
+    const beside = await besideImage(encoded.image, elsewhere);
+    const look = await this.#look(beside.image);
     return this.#decode(look, text, [...here, ...beside.boxes], encoded, options);
   }
 
@@ -226,7 +227,7 @@ class Sam3 implements Segmenter {
     boxes: readonly { bbox: Bbox; label: 0 | 1 }[],
     frame: { width: number; height: number },
     { confidenceMin, masks }: DetectOptions,
-  ): Promise<Found[]> {
+  ): Promise<Detection[]> {
     const { tensors, thresholds } = this.#manifest;
     const output = await run(this.#sessions.decoder, {
       ...look.features,
@@ -238,13 +239,13 @@ class Sam3 implements Segmenter {
     const coordinates = floats(output, tensors.boxes);
     const grids = floats(output, tensors.masks);
     const side = output[tensors.masks]?.dims.at(-1) ?? 0;
-    const found: (Found & { query: number })[] = [];
+    const found: (Detection & { query: number })[] = [];
     for (let query = 0; query < logits.length; query++) {
       const confidence = sigmoid(logits[query] as number) * presence;
       if (confidence < confidenceMin) continue;
       const shares = [...coordinates.subarray(query * 4, query * 4 + 4)];
       const corners = this.#manifest.boxes_out === "xyxy" ? (shares as Bbox) : fromCentre(shares);
-      const whole = this.#toPicture(corners, look.placed);
+      const whole = this.#toImage(corners, look.fitted);
       const bbox = clip(whole, frame);
       const [x, y] = [(whole[0] + whole[2]) / 2, (whole[1] + whole[3]) / 2];
       if (!bbox || x >= frame.width || y >= frame.height) continue;
@@ -257,8 +258,8 @@ class Sam3 implements Segmenter {
       const grid = {
         logits: grids.subarray(query * side * side, (query + 1) * side * side),
         size: side,
-        cellsPerPixelX: look.placed.scaleX * cellsPerInputPixel,
-        cellsPerPixelY: look.placed.scaleY * cellsPerInputPixel,
+        cellsPerPixelX: look.fitted.scaleX * cellsPerInputPixel,
+        cellsPerPixelY: look.fitted.scaleY * cellsPerInputPixel,
       };
       const window = maskFromLogits(grid, frame);
       const mask = window && dropSpecks(window);
@@ -267,17 +268,17 @@ class Sam3 implements Segmenter {
     });
   }
 
-  #toPicture(shares: Bbox, { scaleX, scaleY }: Placed): Bbox {
+  #toImage(shares: Bbox, { scaleX, scaleY }: ImageTensor): Bbox {
     const [x, y] = [this.#image.size / scaleX, this.#image.size / scaleY];
     return [shares[0] * x, shares[1] * y, shares[2] * x, shares[3] * y];
   }
 
   #boxFeeds(
-    { placed }: Look,
+    { fitted }: Look,
     boxes: readonly { bbox: Bbox; label: 0 | 1 }[],
   ): Record<string, Tensor> {
     const { tensors, boxes_in } = this.#manifest;
-    const [x, y] = [placed.scaleX / this.#image.size, placed.scaleY / this.#image.size];
+    const [x, y] = [fitted.scaleX / this.#image.size, fitted.scaleY / this.#image.size];
     const shares = boxes.map(
       ({ bbox }): Bbox => [bbox[0] * x, bbox[1] * y, bbox[2] * x, bbox[3] * y],
     );
@@ -292,16 +293,16 @@ class Sam3 implements Segmenter {
   }
 
   #lookAt(encoded: Sam3Encoded): Promise<Look> {
-    encoded.look ??= this.#look(encoded.picture);
+    encoded.look ??= this.#look(encoded.image);
     return encoded.look;
   }
 
-  async #look(picture: Picture): Promise<Look> {
+  async #look(image: RgbImage): Promise<Look> {
     const { tensors, input } = this.#manifest;
-    const placed = await place(picture, this.#image, input);
-    const output = await run(this.#sessions.vision, { [tensors.image]: placed.tensor });
+    const fitted = await imageTensor(image, this.#image, input);
+    const output = await run(this.#sessions.vision, { [tensors.image]: fitted.tensor });
     const features = Object.entries(tensors.features).map(([from, to]) => [to, output[from]]);
-    return { picture, placed, features: Object.fromEntries(features) };
+    return { image, fitted, features: Object.fromEntries(features) };
   }
 
   #textFeatures(text: string): Promise<Record<string, Tensor>> {

@@ -1,21 +1,21 @@
-// A picture laid into the square that a detector reads, and boxes found there laid back onto the
-// picture. As training does it: sides in proportion, centred, the rest grey, RGB in 0 to 1.
+// An image laid into the square that a detector reads, and boxes found there laid back onto the
+// image. As training does it: sides in proportion, centred, the rest grey, RGB in 0 to 1.
 
 import type { Bbox } from "../../shared/tasks.ts";
 import { clip } from "../media/geometry.ts";
+import type { RgbImage } from "../media/image.ts";
 import { fitSize, resize } from "../media/image.ts";
-import type { Picture } from "../segmenters/segmenter.ts";
 
 /** Of the padding, in 0 to 255. */
 const GREY = 114;
 const UNIT = Float32Array.from({ length: 256 }, (_, value) => value / 255);
 
-/** Where a picture lies in the square. */
+/** Where an image lies in the square. */
 export interface Placement {
-  /** Of the picture that boxes are wanted on, which may be larger than the one that was laid. */
+  /** Of the image that boxes are wanted on, which may be larger than the one that was laid. */
   width: number;
   height: number;
-  /** Pixels of the square a pixel of the picture. */
+  /** Pixels of the square a pixel of the image. */
   scaleX: number;
   scaleY: number;
   left: number;
@@ -28,14 +28,14 @@ export interface Letterboxed {
   placement: Placement;
 }
 
-/** Lays a picture into a square; `of` is the size of the frame that it was made smaller from. */
+/** Lays an image into a square; `of` is the size of the frame that it was made smaller from. */
 export async function letterbox(
-  picture: Picture,
+  image: RgbImage,
   side: number,
-  of: { width: number; height: number } = picture,
+  of: { width: number; height: number } = image,
 ): Promise<Letterboxed> {
   const { width, height } = fitSize(of, side);
-  const fitted = await resize(picture, { width, height });
+  const fitted = await resize(image, { width, height });
   // What is left over is split; an odd pixel goes to the right or the bottom.
   const left = Math.max(0, Math.round((side - width) / 2 - 0.1));
   const top = Math.max(0, Math.round((side - height) / 2 - 0.1));
@@ -64,7 +64,7 @@ export async function letterbox(
 
 const hundredths = (value: number) => Math.round(value * 100) / 100;
 
-/** A box of the square on the picture, cut to it; null where nothing of it is on the picture. */
+/** A box of the square on the image, cut to it; null where nothing of it is on the image. */
 export function unletterbox(
   [x1, y1, x2, y2]: readonly [number, number, number, number],
   placement: Placement,

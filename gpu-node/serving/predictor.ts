@@ -1,5 +1,5 @@
 // A model of the registry, opened: weights → ONNX in memory → a session of the runtime. Takes
-// pictures and gives objects in pixels of the picture. A process keeps the two models that were
+// images and gives objects in pixels of the image. A process keeps the two models that were
 // used last; serving needs no libtorch.
 
 import { createHash } from "node:crypto";
@@ -7,17 +7,17 @@ import { readFile } from "node:fs/promises";
 import type { ModelSource, Prediction } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
+import { deployedModel } from "../export/deployed-model.ts";
 import { describeModel, writeOnnx } from "../export/detector-onnx.ts";
-import { deployedModel } from "../export/folded.ts";
 import { readTensors } from "../export/safetensors.ts";
+import type { RgbImage } from "../media/image.ts";
 import type { Cache } from "../objects/cache.ts";
 import { type Device, usableDevice } from "../onnx/runtime.ts";
-import type { Picture } from "../segmenters/segmenter.ts";
 import { Batcher } from "./batcher.ts";
-import { Session } from "./inference-session.ts";
 import { type Letterboxed, letterbox, unletterbox } from "./letterbox.ts";
+import { Session } from "./model-thread.ts";
 
-/** Pictures of one run. On a CPU more gain nothing, and who comes next waits for all of them. */
+/** Images of one run. On a CPU more gain nothing, and who comes next waits for all of them. */
 const BATCH_MAX: Readonly<Record<Device, number>> = { cpu: 2, cuda: 16 };
 
 export interface PredictorSettings {
@@ -25,7 +25,7 @@ export interface PredictorSettings {
   device: Device;
 }
 
-/** Rows of one picture: x1, y1, x2, y2 in pixels of the square, score, class, by falling score. */
+/** Rows of one image: x1, y1, x2, y2 in pixels of the square, score, class, by falling score. */
 interface Rows {
   values: Float32Array;
   /** Numbers of one row; those of a segmentation model have more. */
@@ -33,7 +33,7 @@ interface Rows {
 }
 
 export interface Looked {
-  /** Of the frame, where the picture was made smaller from a larger one. */
+  /** Of the frame, where the image was made smaller from a larger one. */
   of?: { width: number; height: number };
   confidence: number;
 }
@@ -48,7 +48,7 @@ export class Predictor {
     this.model = model;
     this.device = device;
     this.#session = session;
-    this.#batcher = new Batcher(BATCH_MAX[device], (pictures) => this.#look(pictures));
+    this.#batcher = new Batcher(BATCH_MAX[device], (images) => this.#look(images));
   }
 
   /** It can be used no more. */
@@ -56,14 +56,14 @@ export class Predictor {
     return this.#session.ended;
   }
 
-  /** Pictures that one run may take. */
+  /** Images that one run may take. */
   get batchMax(): number {
     return this.#batcher.sizeMax;
   }
 
-  /** The objects on a picture, surest first. Pictures that wait together are looked at together. */
-  async predict(picture: Picture, { of, confidence }: Looked): Promise<Prediction[]> {
-    const laid = await letterbox(picture, this.model.image_size, of);
+  /** The objects on an image, surest first. Images that wait together are looked at together. */
+  async predict(image: RgbImage, { of, confidence }: Looked): Promise<Prediction[]> {
+    const laid = await letterbox(image, this.model.image_size, of);
     const { values, width } = await this.#batcher.add(laid);
     const found: Prediction[] = [];
     for (let at = 0; at < values.length; at += width) {
@@ -78,7 +78,7 @@ export class Predictor {
     return found;
   }
 
-  /** Looks once at nothing in every size of batch, so that the first picture is a fast one. */
+  /** Looks once at nothing in every size of batch, so that the first image is a fast one. */
   async warm(): Promise<void> {
     const side = this.model.image_size;
     const grey = { data: new Uint8Array(3 * side * side).fill(114), width: side, height: side };
@@ -96,14 +96,14 @@ export class Predictor {
     return this.#session.close();
   }
 
-  async #look(pictures: readonly Letterboxed[]): Promise<Rows[]> {
+  async #look(images: readonly Letterboxed[]): Promise<Rows[]> {
     const side = this.model.image_size;
     const each = 3 * side * side;
-    const pixels = new Float32Array(pictures.length * each);
-    for (const [place, picture] of pictures.entries()) pixels.set(picture.pixels, place * each);
-    const { values, dims } = await this.#session.run(pixels, [pictures.length, 3, side, side]);
+    const pixels = new Float32Array(images.length * each);
+    for (const [place, image] of images.entries()) pixels.set(image.pixels, place * each);
+    const { values, dims } = await this.#session.run(pixels, [images.length, 3, side, side]);
     const [, count = 0, width = 0] = dims;
-    return pictures.map((_, place) => ({
+    return images.map((_, place) => ({
       values: values.subarray(place * count * width, (place + 1) * count * width),
       width,
     }));

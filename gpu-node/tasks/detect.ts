@@ -1,11 +1,12 @@
-// All prompts on one picture: encoded once, found objects in pixels of the source frame.
+// All prompts on one image: encoded once, found objects in pixels of the source frame.
 
 import { STORED_CONFIDENCE_MIN } from "../../shared/labeling.ts";
 import type { Bbox, Detection } from "../../shared/tasks.ts";
 import { clip } from "../media/geometry.ts";
+import type { RgbImage } from "../media/image.ts";
 import { shrink } from "../media/stills.ts";
 import { flagDuplicates } from "../segmenters/duplicates.ts";
-import type { Picture, Segmenter } from "../segmenters/segmenter.ts";
+import type { Segmenter } from "../segmenters/segmenter.ts";
 import type { ReadyPrompt } from "./prompts.ts";
 
 /** A detection and the place of the prompt that found it. */
@@ -16,23 +17,23 @@ export interface Sighting {
 
 const hundredths = (value: number) => Math.round(value * 100) / 100;
 
-/** What all prompts find on a picture, by prompt and falling confidence, duplicates flagged. */
+/** What all prompts find on an image, by prompt and falling confidence, duplicates flagged. */
 export async function detectAll(
   segmenter: Segmenter,
-  whole: Picture,
+  whole: RgbImage,
   prompts: readonly ReadyPrompt[],
   resolution: number | null,
 ): Promise<Sighting[]> {
-  const picture = await shrink(whole, resolution);
-  const encoded = await segmenter.encode(picture);
+  const image = await shrink(whole, resolution);
+  const encoded = await segmenter.encode(image);
   try {
     const found = await segmenter.detect(
       encoded,
       prompts.map(({ prompt }) => prompt),
       { confidenceMin: STORED_CONFIDENCE_MIN, masks: true },
     );
-    const x = whole.width / picture.width;
-    const y = whole.height / picture.height;
+    const x = whole.width / image.width;
+    const y = whole.height / image.height;
     const sightings = prompts.flatMap(({ className }, prompt) =>
       (found[prompt] ?? []).flatMap(({ bbox, confidence, polygon }): Sighting[] => {
         const scaled = bbox.map((corner, at) => hundredths(corner * (at % 2 ? y : x))) as Bbox;

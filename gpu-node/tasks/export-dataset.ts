@@ -1,4 +1,4 @@
-// Writes a labeled dataset as one zip: pictures decoded from their videos and, beside them, labels
+// Writes a labeled dataset as one zip: images decoded from their videos and, beside them, labels
 // in the YOLO or COCO layout. The archive is made on disk, then streamed to the store.
 
 import { readFile, rm } from "node:fs/promises";
@@ -67,14 +67,14 @@ async function writeDataset(
     if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
     const footage = await openFootage(context, source);
     try {
-      for await (const { index, picture } of footage.read([...wanted.keys()])) {
+      for await (const { index, image: pixels } of footage.read([...wanted.keys()])) {
         const frame = wanted.get(index);
         if (!frame) continue;
-        const { width, height } = picture;
+        const { width, height } = pixels;
         const annotations = frame.annotations.flatMap((one) => within(one, { width, height }));
         const name = `${stems[place]}_${String(index).padStart(6, "0")}.jpg`;
         const image = { name, split: frame.split, width, height, annotations };
-        await zip.add(layout.imagePath(image), await toJpeg(picture));
+        await zip.add(layout.imagePath(image), await toJpeg(pixels));
         await layout.add(image, zip);
         summary.add(image, frame.annotations.length);
         done += 1;
@@ -88,7 +88,7 @@ async function writeDataset(
   return summary.result();
 }
 
-/** The annotation cut to its picture; none when nothing of it is inside. */
+/** The annotation cut to its image; none when nothing of it is inside. */
 function within(
   one: Annotation,
   { width, height }: { width: number; height: number },

@@ -18,8 +18,8 @@ export async function run(
   const total = payload.frames.length;
   let done = 0;
   try {
-    for await (const { index, picture } of footage.read(payload.frames)) {
-      const jpeg = await toJpeg(picture);
+    for await (const { index, image } of footage.read(payload.frames)) {
+      const jpeg = await toJpeg(image);
       for (const [place, frame] of payload.frames.entries()) {
         const target = payload.images[place];
         if (frame !== index || !target) continue;

@@ -26,9 +26,9 @@ export async function run(
     const total = ascending(payload.frames).length;
     let annotations = 0;
     const uploads = new Uploads(payload, context);
-    for await (const { index, picture } of frames(payload, context)) {
-      await uploads.add(index, picture);
-      const sightings = await detectAll(segmenter, picture, ready, payload.resolution);
+    for await (const { index, image } of frames(payload, context)) {
+      await uploads.add(index, image);
+      const sightings = await detectAll(segmenter, image, ready, payload.resolution);
       const detections = sightings.map(({ detection }) => detection);
       looked.push({ frame_index: index, detections });
       annotations += sightings.length;
@@ -73,12 +73,12 @@ class Uploads {
     this.#context = context;
   }
 
-  async add(index: number, picture: ReadFrame["picture"]) {
+  async add(index: number, image: ReadFrame["image"]) {
     const target = this.#payload.images[this.#payload.frames.indexOf(index)];
     if (!target) return;
     while (this.#running.size >= UPLOADS_MAX) await Promise.race(this.#running);
     this.#rethrow();
-    const jpeg = await toJpeg(picture);
+    const jpeg = await toJpeg(image);
     // A cancel keeps what is done, so a JPEG under way still arrives.
     const work: Promise<void> = upload(target, jpeg).then(
       () => void this.#running.delete(work),

@@ -1,11 +1,11 @@
-// Predicts with a model of the registry on a picture or on frames of a video, in pixels of the
+// Predicts with a model of the registry on an image or on frames of a video, in pixels of the
 // source. Frames are read while others are looked at, so that a batch fills while one runs.
 
 import { sampleFrames } from "../../shared/sampling.ts";
 import type { Prediction, TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { type Footage, openFootage } from "../media/footage.ts";
-import type { Picture } from "../segmenters/segmenter.ts";
+import type { RgbImage } from "../media/image.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
 /** Objects of one result: more are no answer that anybody reads. */
@@ -24,10 +24,10 @@ export async function run(
     const wanted = sampled.slice(0, frames_max);
     const frames = await context.predictors.use(model, context.cancel, (predictor) =>
       predictFrames(footage, wanted, context, {
-        look: (picture) => predictor.predict(picture, { of: footage, confidence }),
+        look: (image) => predictor.predict(image, { of: footage, confidence }),
         // Some more than one run takes, so that the next batch is there when it ends.
         inFlightMax: 2 * predictor.batchMax,
-        // Stills are decoded already; of a video no larger pictures than are looked at are read.
+        // Stills are decoded already; of a video no larger images than are looked at are read.
         longestSide: footage.frameCount === 1 ? null : model.image_size,
       }),
     );
@@ -51,7 +51,7 @@ export async function run(
 }
 
 interface Looking {
-  look(picture: Picture): Promise<Prediction[]>;
+  look(image: RgbImage): Promise<Prediction[]>;
   inFlightMax: number;
   longestSide: number | null;
 }
@@ -81,9 +81,9 @@ async function predictFrames(
     frames.push({ frame_index: index, time: Math.round(time * 1e6) / 1e6, predictions });
     progress({ done: frames.length, total: wanted.length, detail: { objects } });
   };
-  for await (const { index, picture } of footage.read(wanted, { longestSide })) {
+  for await (const { index, image } of footage.read(wanted, { longestSide })) {
     if (cancel.aborted) return frames;
-    const looking = look(picture).then((predictions) => ({ index, predictions }));
+    const looking = look(image).then((predictions) => ({ index, predictions }));
     // Whoever waits for it hears of its failure, also where that is later.
     looking.catch(() => {});
     inFlight.push(looking);

@@ -18,12 +18,12 @@ export async function run(
     const footage = await openFootage(context, payload.video);
     const frames: TaskResult<"preview">["frames"] = [];
     try {
-      for await (const { index, picture } of footage.read(payload.frames)) {
-        const sightings = await detectAll(segmenter, picture, ready, payload.resolution);
+      for await (const { index, image } of footage.read(payload.frames)) {
+        const sightings = await detectAll(segmenter, image, ready, payload.resolution);
         const detections = sightings.map(({ detection }) => detection);
         const shown = detections.filter(({ confidence }) => confidence >= payload.threshold);
-        const image = await drawOver(picture, shown, classes);
-        frames.push({ frame_index: index, detections, image: image.toString("base64") });
+        const jpeg = await drawOver(image, shown, classes);
+        frames.push({ frame_index: index, detections, image: jpeg.toString("base64") });
         context.progress({ done: frames.length, total: payload.frames.length, detail: {} });
       }
     } finally {

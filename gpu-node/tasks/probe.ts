@@ -40,14 +40,14 @@ async function probeStill(
   contentType: string,
   { cancel }: RunnerContext,
 ): Promise<TaskResult<"probe">> {
-  const picture = await readStill(path);
+  const image = await readStill(path);
   await upload(payload.pts, Buffer.alloc(4), cancel);
-  await upload(payload.thumbnail, await toThumbnail(picture, THUMBNAIL_SIDE), cancel);
+  await upload(payload.thumbnail, await toThumbnail(image, THUMBNAIL_SIDE), cancel);
   return {
     broken: null,
     content_type: contentType,
-    width: picture.width,
-    height: picture.height,
+    width: image.width,
+    height: image.height,
     fps: 1,
     duration_seconds: 0,
     frame_count: 1,
@@ -72,8 +72,8 @@ async function probeFootage(
   const at = Math.min(count - 1, Math.floor(count * THUMBNAIL_AT));
   const table = ptsTable(index);
   await upload(payload.pts, table.bytes, cancel);
-  for await (const { picture } of readFrames(tools, path, index, [at], { signal: cancel })) {
-    await upload(payload.thumbnail, await toThumbnail(picture, THUMBNAIL_SIDE), cancel);
+  for await (const { image } of readFrames(tools, path, index, [at], { signal: cancel })) {
+    await upload(payload.thumbnail, await toThumbnail(image, THUMBNAIL_SIDE), cancel);
   }
   await cache.writeDerived(payload.video.key, INDEX_NAME, encodeIndex(index));
   return { broken: null, ...described(probed), frame_count: count, time_base: table.timeBase };

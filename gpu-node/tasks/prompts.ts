@@ -5,12 +5,12 @@ import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
 import { readStill } from "../media/stills.ts";
 import { BundleBroken, PromptUnknown, Unsupported } from "../segmenters/failures.ts";
-import type { Example, Exemplar, Resolved, Segmenter } from "../segmenters/segmenter.ts";
+import type { Example, Exemplar, Segmenter, TextPrompt } from "../segmenters/segmenter.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
 export interface ReadyPrompt {
   className: string;
-  prompt: Resolved | Exemplar;
+  prompt: TextPrompt | Exemplar;
 }
 
 /** A segmenter's own failures as a task's. */
@@ -58,13 +58,13 @@ async function examplesOf(context: RunnerContext, prompt: Prompt): Promise<Examp
   for (const exemplar of prompt.kind === "exemplar" ? prompt.exemplars : []) {
     if ("crop" in exemplar) {
       const bytes = Buffer.from(exemplar.crop.replace(/^data:[^,]*,/, ""), "base64");
-      examples.push({ picture: await readStill(bytes), bbox: null });
+      examples.push({ image: await readStill(bytes), bbox: null });
       continue;
     }
     const footage = await openFootage(context, exemplar.video);
     try {
-      for await (const { picture } of footage.read([exemplar.frame_index])) {
-        examples.push({ picture, bbox: exemplar.bbox });
+      for await (const { image } of footage.read([exemplar.frame_index])) {
+        examples.push({ image, bbox: exemplar.bbox });
       }
     } finally {
       await footage.close();

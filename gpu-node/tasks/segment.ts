@@ -20,7 +20,7 @@ export async function run(
       try {
         const [frame] = await Array.fromAsync(footage.read([frame_index]));
         if (!frame) throw new Error(`frame ${frame_index} was not read`);
-        return await segmenter.encode(frame.picture);
+        return await segmenter.encode(frame.image);
       } finally {
         await footage.close();
       }

@@ -3,7 +3,7 @@
 import type { ExportManifest } from "../../shared/tasks.ts";
 import type { Annotation, ExportedImage, Layout } from "./layout.ts";
 
-/** `class cx cy w h`, shares of the picture, six decimals. */
+/** `class cx cy w h`, shares of the image, six decimals. */
 function line({ class_index, bbox }: Annotation, { width, height }: ExportedImage): string {
   const [x1, y1, x2, y2] = bbox;
   const shares = [
@@ -22,7 +22,7 @@ export function yoloLayout(manifest: ExportManifest): Layout {
     add: async (image, zip) => {
       splits.add(image.split);
       const lines = image.annotations.map((one) => line(one, image));
-      // A picture without objects has an empty file: it is background, not unlabeled.
+      // An image without objects has an empty file: it is background, not unlabeled.
       const name = image.name.replace(/\.jpg$/, ".txt");
       await zip.add(`labels/${image.split}/${name}`, lines.join(""));
     },

@@ -1,4 +1,4 @@
-// What a run leaves for people beside its model: settings, curves, pictures, the log. Each is a
+// What a run leaves for people beside its model: settings, curves, images, the log. Each is a
 // file of the run's folder; one that cannot be made costs nothing but itself.
 
 import type { Engine, TrainingOptions } from "../../native/index.d.ts";
@@ -89,7 +89,7 @@ function labelBoxes({ splits }: Prepared): LabelBox[] {
   );
 }
 
-/** What the run came to. The best weights look at pictures that they were not trained on. */
+/** What the run came to. The best weights look at images that they were not trained on. */
 export async function writeClosing(
   files: RunFiles,
   more: { native: Native; graph: DetectorGraph; hardware: Hardware; state: RunState },

@@ -1,4 +1,4 @@
-// A run's dataset as the engine maps it: two files of RGB bytes, one a split, every picture at the
+// A run's dataset as the engine maps it: two files of RGB bytes, one a split, every image at the
 // run's image size, and the boxes scaled with it. Pixels are kept under the hash of what they were
 // made of, so that a resume, a second run or other boxes on the same frames decode nothing again.
 
@@ -13,12 +13,12 @@ import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { lives, ownName } from "../base/processes.ts";
 import type { MediaContext } from "../media/footage.ts";
 import { openFootage } from "../media/footage.ts";
-import type { Picture } from "../segmenters/segmenter.ts";
+import type { RgbImage } from "../media/image.ts";
 
 export type Split = "train" | "val";
 const SPLITS: readonly Split[] = ["train", "val"];
 
-/** A picture of a split: where it came from, its box list for people, and its pixels' place. */
+/** An image of a split: where it came from, its box list for people, and its pixels' place. */
 export interface Entry extends DatasetImage {
   /** Such as `clip.mp4 #12`. */
   name: string;
@@ -33,13 +33,13 @@ export interface Prepared {
   /** Of the manifest. */
   sha256: string;
   splits: Record<Split, SplitData>;
-  /** Boxes of the manifest that lie outside their pictures or are too thin to be seen. */
+  /** Boxes of the manifest that lie outside their images or are too thin to be seen. */
   left: number;
 }
 
 type Frame = ExportManifest["videos"][number]["frames"][number];
 
-/** One picture to decode: from which video of the manifest, and which frame. */
+/** One image to decode: from which video of the manifest, and which frame. */
 interface Wanted {
   video: ExportManifest["videos"][number];
   frame: Frame;
@@ -101,7 +101,7 @@ export function whyUnfit({ classes, videos }: ExportManifest): string | null {
   return null;
 }
 
-/** The pictures of a split in the order of their files. */
+/** The images of a split in the order of their files. */
 const wantedOf = ({ videos }: ExportManifest, split: Split): Wanted[] =>
   videos.flatMap((video) =>
     video.frames
@@ -117,14 +117,14 @@ function pixelsName(wanted: readonly Wanted[], imageSize: number): string {
   return hash.digest("hex");
 }
 
-/** The size at which a picture is trained on: its longest side is the image size. */
+/** The size at which an image is trained on: its longest side is the image size. */
 export function fitted({ width, height }: { width: number; height: number }, longest: number) {
   const scale = longest / Math.max(width, height);
   const side = (length: number) => Math.min(longest, Math.max(1, Math.round(length * scale)));
   return { width: side(width), height: side(height) };
 }
 
-/** A frame's boxes in pixels of the picture that is trained on, cut to it; the rest is counted. */
+/** A frame's boxes in pixels of the image that is trained on, cut to it; the rest is counted. */
 export function scaledBoxes(
   { annotations }: Pick<Frame, "annotations">,
   source: { width: number; height: number },
@@ -147,7 +147,7 @@ export interface PrepareOptions {
   sha256: string;
   videos: readonly ObjectSource[];
   imageSize: number;
-  /** Pictures that are ready, of how many. */
+  /** Images that are ready, of how many. */
   onProgress(done: number, total: number): void;
 }
 
@@ -206,7 +206,7 @@ function entriesOf(wanted: readonly Wanted[], sizes: readonly Size[]) {
 
 type Work = Pick<PrepareOptions, "videos" | "imageSize"> & { progress: Counter };
 
-/** The sizes of the pictures in a file of pixels, which is made unless it is here. */
+/** The sizes of the images in a file of pixels, which is made unless it is here. */
 async function pixelsAt(
   path: string,
   wanted: readonly Wanted[],
@@ -255,7 +255,7 @@ async function readSizes(path: string, count: number): Promise<Size[] | null> {
   }
 }
 
-/** What pictures take as pixels. */
+/** What images take as pixels. */
 const pixelBytes = (wanted: readonly Wanted[], imageSize: number): number =>
   wanted.reduce((sum, { video }) => {
     const { width, height } = fitted(video, imageSize);
@@ -289,11 +289,11 @@ async function writePixels(
     const frames = wanted.slice(from, to).map(({ frame }) => frame.index);
     const footage = await openNamed(context, await stillGood(source, context), video.filename);
     try {
-      for await (const { picture } of footage.read(frames)) {
-        const fit = await resized(picture, imageSize);
+      for await (const { image } of footage.read(frames)) {
+        const fit = await resized(image, imageSize);
         // Whole: a single write may put down less than it was given.
         await file.writeFile(fit.data);
-        const { width, height } = picture;
+        const { width, height } = image;
         sizes.push({ width: fit.width, height: fit.height, source: { width, height } });
         progress.add(1);
         context.cancel.throwIfAborted();
@@ -338,11 +338,11 @@ export function expiresSoon(url: string, now = systemClock()): boolean {
   return now > signed + Number(query?.get("X-Amz-Expires")) * 1_000 - SOON_MS;
 }
 
-/** The picture at the size of the training, smaller or larger than it was. */
-async function resized(picture: Picture, imageSize: number): Promise<Picture> {
-  const size = fitted(picture, imageSize);
-  if (size.width === picture.width && size.height === picture.height) return picture;
-  const { data: given, width, height } = picture;
+/** The image at the size of the training, smaller or larger than it was. */
+async function resized(image: RgbImage, imageSize: number): Promise<RgbImage> {
+  const size = fitted(image, imageSize);
+  if (size.width === image.width && size.height === image.height) return image;
+  const { data: given, width, height } = image;
   const data = await sharp(Buffer.from(given.buffer, given.byteOffset, given.byteLength), {
     raw: { width, height, channels: 3 },
   })

@@ -229,7 +229,7 @@ function scale(
   return [...bar, ...marks].join("");
 }
 
-/** A box of the dataset: its class, and its centre and sides as shares of its picture. */
+/** A box of the dataset: its class, and its centre and sides as shares of its image. */
 export interface LabelBox {
   className: number;
   split: "train" | "val";

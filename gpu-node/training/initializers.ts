@@ -3,9 +3,9 @@
 
 import * as fs from "node:fs/promises";
 import { TaskFailure } from "../base/failure.ts";
+import { readsOutside } from "../onnx/external-data.ts";
 import { halfToFloat } from "../onnx/half.ts";
-import { decodeModel, type OnnxModel } from "../onnx/proto.ts";
-import { readsOutside } from "../onnx/scan.ts";
+import { decodeModel, type OnnxModel } from "../onnx/model-file.ts";
 
 export interface Weights {
   name: string;

@@ -14,7 +14,7 @@ import {
 } from "../../shared/detector.ts";
 import type { ResolvedSettings } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { NORM_EPSILON } from "../export/folded.ts";
+import { NORM_EPSILON } from "../export/deployed-model.ts";
 import { floatsOf, readTensors, writeTensors } from "../export/safetensors.ts";
 import { readInitializers, type Weights } from "./initializers.ts";
 

@@ -1,4 +1,4 @@
-// What a run keeps on its node: checkpoints, the best weights so far, pictures and the log. It lies
+// What a run keeps on its node: checkpoints, the best weights so far, images and the log. It lies
 // under the run's id, so that a later attempt on this node goes on from here; folders that nobody
 // touched for a week are removed.
 

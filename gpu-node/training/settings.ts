@@ -16,7 +16,7 @@ const NOMINAL_BATCH = 64;
 export const BATCH_MAX = 64;
 const BATCH_MAX_CPU = 16;
 /**
- * A detector that begins with nothing learns by steps, not by pictures. So a small set is gone
+ * A detector that begins with nothing learns by steps, not by images. So a small set is gone
  * through in small batches, and a short run gathers no gradients over more than one.
  */
 const EPOCH_STEPS_MIN = 16;
@@ -26,7 +26,7 @@ const BATCH_SMALL = 4;
 const GPU_SHARE = 0.65;
 const CPU_SHARE = 0.5;
 /**
- * A preset for a run of so many epochs. The last epochs see whole pictures; in a short run these
+ * A preset for a run of so many epochs. The last epochs see whole images; in a short run these
  * are at most a third, or mosaic would never be.
  */
 export function augmentationOf(preset: TrainSettings["augmentation"], epochs: number) {
@@ -78,7 +78,7 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
 
 /**
  * AdamW's of the description is for weights that know something. From scratch a small variant takes
- * more: on a hundred drawn pictures, 40 epochs of batch 8, mAP50 was 0.23 at 0.0014, 0.44 at 0.004.
+ * more: on a hundred drawn images, 40 epochs of batch 8, mAP50 was 0.23 at 0.0014, 0.44 at 0.004.
  */
 const SCRATCH = { factor: 3, most: 0.004, variants: ["det26n", "det26s"] as readonly string[] };
 
@@ -138,7 +138,7 @@ export async function automaticBatch(
 /** The largest power of two that is not above. */
 const powerOfTwo = (value: number): number => 2 ** Math.floor(Math.log2(Math.max(1, value)));
 
-/** Of one picture of 640 pixels through the smallest variant, both ways, as measured on CPUs. */
+/** Of one image of 640 pixels through the smallest variant, both ways, as measured on CPUs. */
 const PICTURE_BYTES = 3.2e8;
 const SMALLEST_PARAMETERS = 2.6e6;
 

@@ -1,4 +1,4 @@
-// Sheets of pictures with their boxes: what the trainer sees, and what the model finds.
+// Sheets of images with their boxes: what the trainer sees, and what the model finds.
 
 import * as fs from "node:fs/promises";
 import sharp from "sharp";
@@ -7,7 +7,7 @@ import { colourOf } from "./charts.ts";
 import type { SplitData } from "./dataset.ts";
 import { type Lettering, lettering } from "./lettering.ts";
 
-/** Pictures of a sheet. */
+/** Images of a sheet. */
 export const SHEET_MAX = 16;
 const SHEET_SIDE = 1_920;
 const FILL = 114;
@@ -20,14 +20,14 @@ export interface SheetBox {
   box: readonly [number, number, number, number];
 }
 
-/** A square picture and its boxes, in its pixels. */
+/** A square image and its boxes, in its pixels. */
 export interface Sheet {
   side: number;
   rgb: Uint8Array;
   boxes: SheetBox[];
 }
 
-/** The pictures of a training batch, as the engine rendered it. */
+/** The images of a training batch, as the engine rendered it. */
 export function sheetsOfBatch({ images, count, height, boxes }: Batch): Sheet[] {
   const plane = height * height;
   return Array.from({ length: Math.min(count, SHEET_MAX) }, (_, place) => {
@@ -52,7 +52,7 @@ function boxesOf(boxes: Float32Array, place: number): SheetBox[] {
   return own;
 }
 
-/** Pictures of a split, letterboxed to the square that the model sees, with their truths. */
+/** Images of a split, letterboxed to the square that the model sees, with their truths. */
 export async function sheetsOfSplit(split: SplitData, side: number): Promise<Sheet[]> {
   const file = await fs.open(split.path);
   try {
@@ -82,7 +82,7 @@ export async function sheetsOfSplit(split: SplitData, side: number): Promise<She
   }
 }
 
-/** The pictures as the engine takes them. */
+/** The images as the engine takes them. */
 export function batchOf(sheets: readonly Sheet[]): Omit<Batch, "boxes"> {
   const side = sheets[0]?.side ?? 0;
   const plane = side * side;
@@ -96,7 +96,7 @@ export function batchOf(sheets: readonly Sheet[]): Omit<Batch, "boxes"> {
   return { images, count: sheets.length, height: side, width: side };
 }
 
-/** The same pictures with what was found on them. */
+/** The same images with what was found on them. */
 export const withDetections = (sheets: readonly Sheet[], found: readonly Detections[]): Sheet[] =>
   sheets.map((sheet, place) => {
     const boxes: SheetBox[] = [];
@@ -111,7 +111,7 @@ export const withDetections = (sheets: readonly Sheet[], found: readonly Detecti
     return { ...sheet, boxes };
   });
 
-/** All pictures on one sheet, as JPEG. */
+/** All images on one sheet, as JPEG. */
 export async function drawSheet(
   sheets: readonly Sheet[],
   classes: readonly string[],
@@ -127,7 +127,7 @@ export async function drawSheet(
     left: (place % columns) * tile,
     top: Math.floor(place / columns) * tile,
   }));
-  const pictures = await Promise.all(
+  const images = await Promise.all(
     placed.map(async ({ sheet, left, top }) => {
       const raw = { width: sheet.side, height: sheet.side, channels: 3 as const };
       const input = await sharp(sheet.rgb, { raw }).resize(tile, tile).png().toBuffer();
@@ -146,7 +146,7 @@ export async function drawSheet(
   const open = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">`;
   const over = { input: Buffer.from(`${open}${drawn.join("")}</svg>`), left: 0, top: 0 };
   return sharp({ create: { width, height, channels: 3, background: "#ffffff" } })
-    .composite([...pictures, over])
+    .composite([...images, over])
     .jpeg({ quality: JPEG_QUALITY })
     .toBuffer();
 }

@@ -291,7 +291,7 @@ async function chooseBatch(parts: StartParts, images: number): Promise<number> {
   }
 }
 
-/** An engine with the run's pictures. */
+/** An engine with the run's images. */
 async function openEngine(
   { native, payload, graph, data, hardware }: StartParts,
   training: TrainingOptions,

@@ -1,5 +1,5 @@
 // What a run sends to the store: now and then a checkpoint, beside the training, and at its end the
-// model, pictures and the log. An upload that fails is tried again with the next checkpoint; the
+// model, images and the log. An upload that fails is tried again with the next checkpoint; the
 // last one must arrive.
 
 import * as fs from "node:fs/promises";

@@ -1,22 +1,18 @@
 // `node test/bench/segmenters.ts --segmenter NAME --threads N`: what a segmenter is worth on real
-// pictures, and what it costs. Blood cells by example against their boxes; the street by text,
+// images, and what it costs. Blood cells by example against their boxes; the street by text,
 // where nothing but agreement can be said; seconds and memory. The tables are for the README of
 // gpu-node/segmenters. VANTAGE_MODELS names the models' folder.
 
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import type { RgbImage } from "../../gpu-node/media/image.ts";
 import { dropSpecks, tightBox, wholeWindow } from "../../gpu-node/segmenters/masks.ts";
-import {
-  type Exemplar,
-  type Found,
-  openSegmenter,
-  type Picture,
-  type Segmenter,
-} from "../../gpu-node/segmenters/segmenter.ts";
+import { openSegmenter } from "../../gpu-node/segmenters/registry.ts";
+import type { Detection, Exemplar, Segmenter } from "../../gpu-node/segmenters/segmenter.ts";
 import type { Bbox } from "../../shared/tasks.ts";
 import { iou, track } from "../../shared/tracks.ts";
-import { type BloodPicture, bloodPicture, bloodSplit, videoFrames } from "../support/pictures.ts";
+import { type BloodImage, bloodImage, bloodSplit, videoFrames } from "../support/images.ts";
 
 const { values } = parseArgs({
   // What npm would have taken away.
@@ -26,7 +22,7 @@ const { values } = parseArgs({
     segmenter: { type: "string", default: "builtin" },
     threads: { type: "string", default: "2" },
     device: { type: "string", default: "cpu" },
-    /** Every so-manyth picture of BCCD's val split. */
+    /** Every so-manyth image of BCCD's val split. */
     every: { type: "string", default: "4" },
     only: { type: "string" },
   },
@@ -53,7 +49,7 @@ say(`peak memory of the process ${megabytes(process.resourceUsage().maxRSS * 102
 await segmenter.dispose();
 
 interface Scored {
-  picture: number;
+  image: number;
   bbox: Bbox;
   confidence: number;
 }
@@ -70,11 +66,11 @@ function score(found: readonly Scored[], truth: readonly Bbox[][], cut: number) 
   let right = 0;
   for (const [index, one] of [...found].sort((a, b) => b.confidence - a.confidence).entries()) {
     let [best, at] = [0.5, -1];
-    for (const [place, bbox] of (truth[one.picture] ?? []).entries()) {
+    for (const [place, bbox] of (truth[one.image] ?? []).entries()) {
       const overlap = iou(bbox, one.bbox);
-      if (overlap >= best && !used[one.picture]?.[place]) [best, at] = [overlap, place];
+      if (overlap >= best && !used[one.image]?.[place]) [best, at] = [overlap, place];
     }
-    const seen = used[one.picture];
+    const seen = used[one.image];
     if (at >= 0 && seen) seen[at] = true;
     right += Number(at >= 0);
     if (one.confidence >= cut) Object.assign(atCut, { right, all: index + 1 });
@@ -94,23 +90,23 @@ function score(found: readonly Scored[], truth: readonly Bbox[][], cut: number) 
   };
 }
 
-/** Examples from the train split, never measured; pictures of the val split, never tuned on. */
+/** Examples from the train split, never measured; images of the val split, never tuned on. */
 async function blood({ info }: Segmenter): Promise<void> {
   if (info.exemplar === "none") return say("blood cells: it takes no examples");
-  const whole = ({ picture }: BloodPicture, [x1, y1, x2, y2]: Bbox) =>
-    x1 > 5 && y1 > 5 && x2 < picture.width - 5 && y2 < picture.height - 5;
-  const sources: BloodPicture[] = [];
+  const whole = ({ image }: BloodImage, [x1, y1, x2, y2]: Bbox) =>
+    x1 > 5 && y1 > 5 && x2 < image.width - 5 && y2 < image.height - 5;
+  const sources: BloodImage[] = [];
   for (const id of bloodSplit("train")) {
-    const one = await bloodPicture(id);
+    const one = await bloodImage(id);
     const has = (name: string) =>
       one?.truth.some((object) => object.name === name && whole(one, object.bbox));
     if (one && has("RBC") && has("WBC")) sources.push(one);
     if (sources.length === 3) break;
   }
   const every = Number(values.every);
-  const targets: BloodPicture[] = [];
+  const targets: BloodImage[] = [];
   for (const id of bloodSplit("val").filter((_, index) => index % every === 0)) {
-    const one = await bloodPicture(id);
+    const one = await bloodImage(id);
     if (one) targets.push(one);
   }
   if (targets.length === 0) return;
@@ -123,7 +119,7 @@ async function blood({ info }: Segmenter): Promise<void> {
       const examples = picked.flatMap((index) => {
         const one = sources[index];
         const object = one?.truth.find((each) => each.name === name && whole(one, each.bbox));
-        return one && object ? [{ picture: one.picture, bbox: object.bbox }] : [];
+        return one && object ? [{ image: one.image, bbox: object.bbox }] : [];
       });
       const from = picked.length === 1 ? `1 (no. ${picked[0]})` : String(picked.length);
       exemplars.push({ name, from, exemplar: await segmenter.prepareExemplar(examples) });
@@ -131,8 +127,8 @@ async function blood({ info }: Segmenter): Promise<void> {
   const found: Scored[][] = exemplars.map(() => []);
   const seconds: number[] = exemplars.map(() => 0);
   const encodeSeconds: number[] = [];
-  for (const [index, { picture }] of targets.entries()) {
-    const encoded = await segmenter.encode(picture);
+  for (const [index, { image }] of targets.entries()) {
+    const encoded = await segmenter.encode(image);
     const ask = async (exemplar: Exemplar) => {
       const started = performance.now();
       const options = { confidenceMin: 0.05, masks: true };
@@ -145,7 +141,7 @@ async function blood({ info }: Segmenter): Promise<void> {
       const asked = await ask(exemplar);
       if (which === 0) encodeSeconds.push(first.seconds - asked.seconds);
       seconds[which] = (seconds[which] ?? 0) + asked.seconds;
-      found[which]?.push(...asked.answer.map((one) => ({ ...one, picture: index })));
+      found[which]?.push(...asked.answer.map((one) => ({ ...one, image: index })));
     }
     encoded.dispose();
   }
@@ -178,12 +174,12 @@ async function street({ info }: Segmenter): Promise<void> {
     );
     if (!frames) return;
     const prompt = segmenter.resolve(text);
-    const plain: Found[][] = [];
+    const plain: Detection[][] = [];
     const agreement: number[] = [];
     const seconds = { boxes: [] as number[], masks: [] as number[] };
-    for (const picture of frames) {
-      const boxes = await timed(picture, [prompt], false);
-      const masks = await timed(picture, [prompt], true);
+    for (const image of frames) {
+      const boxes = await timed(image, [prompt], false);
+      const masks = await timed(image, [prompt], true);
       plain.push(boxes.found);
       seconds.boxes.push(boxes.seconds);
       seconds.masks.push(masks.seconds);
@@ -209,13 +205,9 @@ async function street({ info }: Segmenter): Promise<void> {
   }
 }
 
-async function timed(
-  picture: Picture,
-  prompts: Parameters<Segmenter["detect"]>[1],
-  masks: boolean,
-) {
+async function timed(image: RgbImage, prompts: Parameters<Segmenter["detect"]>[1], masks: boolean) {
   const started = performance.now();
-  const encoded = await segmenter.encode(picture);
+  const encoded = await segmenter.encode(image);
   const [found = []] = await segmenter.detect(encoded, prompts, { confidenceMin: 0.25, masks });
   encoded.dispose();
   return { found, seconds: (performance.now() - started) / 1000 };
@@ -227,10 +219,10 @@ async function clicks({ info }: Segmenter): Promise<void> {
   const fits: Record<string, number[]> = { box: [], click: [], "best of click": [] };
   const seconds: number[] = [];
   for (const id of bloodSplit("val").filter((_, index) => index % Number(values.every) === 0)) {
-    const one = await bloodPicture(id);
+    const one = await bloodImage(id);
     if (!one) return;
-    const { width, height } = one.picture;
-    const encoded = await segmenter.encode(one.picture);
+    const { width, height } = one.image;
+    const encoded = await segmenter.encode(one.image);
     // Pays for the encoding, which is no part of a prompt's time.
     await segmenter.segment(encoded, { points: [], box: [0, 0, width, height] });
     for (const { bbox } of one.truth.filter(({ name }) => name === "WBC")) {

@@ -75,12 +75,12 @@ try {
   const size = { width: 1920, height: 1080 };
   const data = Buffer.alloc(size.width * size.height * 3);
   for (let at = 0; at < data.length; at++) data[at] = (at * 7 + (at >> 9)) & 0xff;
-  const pictures = 10;
+  const images = 10;
   let jpeg: Buffer = Buffer.alloc(0);
   const encode = await seconds(async () => {
-    for (let one = 0; one < pictures; one++) jpeg = await toJpeg({ data, ...size });
+    for (let one = 0; one < images; one++) jpeg = await toJpeg({ data, ...size });
   });
-  report("1920×1080 to JPEG, quality 90", pictures / encode, "pictures/s");
+  report("1920×1080 to JPEG, quality 90", images / encode, "pictures/s");
   const path = join(dir, "bench.zip");
   const write = await seconds(async () => {
     const zip = await createZip(path);

@@ -428,7 +428,7 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
       "0 0.156250 0.250000 0.187500 0.166667\n",
     );
     expect(String(entry("labels/train/Früh_1_000004.txt"))).toBe("");
-    // Cut to the picture's right side.
+    // Cut to the image's right side.
     expect(String(entry("labels/val/Früh_1_000009.txt"))).toBe(
       "1 0.968750 0.666667 0.062500 0.166667\n",
     );

@@ -1,5 +1,5 @@
 // A small dataset of drawn shapes for the trainer's tests: red discs and blue squares on grey, each
-// picture an object of the store, and the payload of a train task over it.
+// image an object of the store, and the payload of a train task over it.
 
 import sharp from "sharp";
 import { ExportManifest, type TaskPayload } from "../../shared/tasks.ts";
@@ -10,7 +10,7 @@ import { seeded } from "./weights.ts";
 export interface DrawnOptions {
   train?: number;
   val?: number;
-  /** Side of the pictures. */
+  /** Side of the images. */
   side?: number;
   seed?: number;
   classes?: string[];
@@ -18,7 +18,7 @@ export interface DrawnOptions {
 
 type Annotation = ExportManifest["videos"][number]["frames"][number]["annotations"][number];
 
-/** One picture: one or two shapes that do not overlap, and where they are. */
+/** One image: one or two shapes that do not overlap, and where they are. */
 async function draw(random: () => number, side: number) {
   const annotations: Annotation[] = [];
   const shapes: string[] = [];
@@ -52,7 +52,7 @@ export interface Drawn {
   payload: TaskPayload<"train">;
 }
 
-/** Puts the pictures and their list into the store; gives a task's payload. */
+/** Puts the images and their list into the store; gives a task's payload. */
 export async function drawnDataset(
   service: NodeService,
   settings: Partial<TrainSettings> = {},

@@ -2,15 +2,15 @@
 // Other words make its process wait, crash or hang, as a test wants.
 
 import { existsSync, writeFileSync } from "node:fs";
+import type { RgbImage } from "../../gpu-node/media/image.ts";
 import { PromptUnknown } from "../../gpu-node/segmenters/failures.ts";
 import type {
-  Encoded,
+  Detection,
+  EncodedImage,
   Exemplar,
-  Found,
-  Picture,
-  Resolved,
   Segmenter,
   SegmenterInfo,
+  TextPrompt,
 } from "../../gpu-node/segmenters/segmenter.ts";
 import type { Bbox } from "../../shared/tasks.ts";
 
@@ -28,12 +28,12 @@ export const RECTANGLES: SegmenterInfo = {
   limits: [],
 };
 
-interface Held extends Encoded {
-  picture: Picture;
+interface Held extends EncodedImage {
+  image: RgbImage;
 }
 
 /** Which pixels are of a colour: its channel is high, the others are low. */
-function maskOf({ data, width, height }: Picture, channel: number): Uint8Array {
+function maskOf({ data, width, height }: RgbImage, channel: number): Uint8Array {
   const mask = new Uint8Array(width * height);
   for (let pixel = 0; pixel < mask.length; pixel++) {
     const [own = 0, one = 0, other = 0] = [0, 1, 2].map(
@@ -54,8 +54,8 @@ function boxOf(mask: Uint8Array, width: number): Bbox | null {
   return x2 > x1 ? [x1, y1, x2, y2] : null;
 }
 
-function find(picture: Picture, channel: number): Found[] {
-  const bbox = boxOf(maskOf(picture, channel), picture.width);
+function find(image: RgbImage, channel: number): Detection[] {
+  const bbox = boxOf(maskOf(image, channel), image.width);
   if (!bbox) return [];
   const [x1, y1, x2, y2] = bbox;
   return [{ bbox, confidence: 0.9, polygon: [x1, y1, x2, y1, x2, y2, x1, y2] }];
@@ -88,42 +88,42 @@ export function openRectangles(): Rectangles {
     info: RECTANGLES,
     encoded: 0,
     disposed: 0,
-    resolve: (text): Resolved => {
+    resolve: (text): TextPrompt => {
       const word = text.split(" ")[0] ?? "";
       const known = [...COLOURS, "crash", "exit", "hang", "hold"].includes(word as "red");
       if (!known) throw new PromptUnknown(text, { title: RECTANGLES.title, nearest: ["red"] });
       return { kind: "text", text, ids: [text], warning: text === "red car" ? "car" : null };
     },
-    encode: async (picture): Promise<Held> => {
+    encode: async (image): Promise<Held> => {
       segmenter.encoded += 1;
-      const { width, height } = picture;
+      const { width, height } = image;
       const dispose = () => {
         segmenter.disposed += 1;
       };
-      return { picture, width, height, dispose };
+      return { image, width, height, dispose };
     },
     prepareExemplar: async (examples): Promise<Exemplar> => ({ kind: "exemplar", examples }),
     detect: async (encoded, prompts) => {
-      const { picture } = encoded as Held;
-      const found: Found[][] = [];
+      const { image } = encoded as Held;
+      const found: Detection[][] = [];
       for (const prompt of prompts) {
         if (prompt.kind === "exemplar") {
-          found.push(find(picture, colourOf(prompt)));
+          found.push(find(image, colourOf(prompt)));
           continue;
         }
         await obey(prompt.text);
-        found.push(find(picture, COLOURS.indexOf(prompt.text.split(" ")[0] as "red")));
+        found.push(find(image, COLOURS.indexOf(prompt.text.split(" ")[0] as "red")));
       }
       return found;
     },
     segment: async (encoded, { points, box }) => {
-      const { picture } = encoded as Held;
+      const { image } = encoded as Held;
       const [x, y] = box
         ? [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
         : [points[0]?.x, points[0]?.y];
-      const at = Math.floor(y ?? 0) * picture.width + Math.floor(x ?? 0);
+      const at = Math.floor(y ?? 0) * image.width + Math.floor(x ?? 0);
       return [0, 1, 2]
-        .map((channel) => maskOf(picture, channel))
+        .map((channel) => maskOf(image, channel))
         .filter((mask) => mask[at] === 1)
         .map((mask) => ({ mask, score: 0.8 }));
     },
@@ -136,9 +136,9 @@ export function openRectangles(): Rectangles {
 function colourOf({ examples }: Exemplar): number {
   const [example] = examples;
   if (!example) return -1;
-  const { picture, bbox } = example;
-  const [x1, y1, x2, y2] = bbox ?? [0, 0, picture.width, picture.height];
-  const at = (Math.floor((y1 + y2) / 2) * picture.width + Math.floor((x1 + x2) / 2)) * 3;
-  const pixel = [...picture.data.subarray(at, at + 3)];
+  const { image, bbox } = example;
+  const [x1, y1, x2, y2] = bbox ?? [0, 0, image.width, image.height];
+  const at = (Math.floor((y1 + y2) / 2) * image.width + Math.floor((x1 + x2) / 2)) * 3;
+  const pixel = [...image.data.subarray(at, at + 3)];
   return pixel.indexOf(Math.max(...pixel));
 }

@@ -1,10 +1,10 @@
 // Stand-ins for models that we may not carry: tiny graphs with the exact names and shapes of the
-// exports, that truly look at the picture: "on the object" is where red outweighs blue.
+// exports, that truly look at the image: "on the object" is where red outweighs blue.
 
 import { createHash } from "node:crypto";
 import { mkdirSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
-import { GraphWriter, tensorInfo } from "../../gpu-node/onnx/proto.ts";
+import { GraphWriter, tensorInfo } from "../../gpu-node/onnx/model-file.ts";
 
 /** "disc" and "visual" become one token each: numbers 514 and 519 in CLIP's order. */
 export const MERGES = [
@@ -17,14 +17,14 @@ const VISUAL = 519;
 const floats = (...values: number[]) => Float32Array.from(values);
 const longs = (...values: number[]) => BigInt64Array.from(values.map(BigInt));
 
-/** A 1x1 kernel whose first channel is red less blue, and the others the picture's mean. */
+/** A 1x1 kernel whose first channel is red less blue, and the others the image's mean. */
 function redness(writer: GraphWriter, name: string, channels: number): string {
   const kernel = new Float32Array(channels * 3).fill(1 / 3);
   kernel.set([1, 0, -1]);
   return writer.initializer(name, [channels, 3, 1, 1], kernel);
 }
 
-/** Scales the picture and turns it into so many channels. */
+/** Scales the image and turns it into so many channels. */
 function map(
   writer: GraphWriter,
   options: { image: string; output: string; channels: number; side: number },
@@ -146,7 +146,7 @@ export function sam3Text(): Uint8Array {
   );
 }
 
-/** Where the stand-in cuts a picture in two: its first two queries are what is red on each side. */
+/** Where the stand-in cuts an image in two: its first two queries are what is red on each side. */
 export const SPLIT = 213;
 export const SAM3_LOGIT = 3;
 export const PRESENCE = { text: 2, example: 1 };

@@ -97,21 +97,21 @@ const plane = (channels: number, height: number, width: number): Plane => ({
   values: new Float64Array(channels * height * width),
 });
 
-/** The maps of every node of a graph for one picture, as the operations are defined. */
-export function computeMaps(graph: DetectorGraph, tensors: Tensors, picture: Plane): Plane[] {
+/** The maps of every node of a graph for one image, as the operations are defined. */
+export function computeMaps(graph: DetectorGraph, tensors: Tensors, image: Plane): Plane[] {
   const maps: Plane[] = [];
   const tensor = (name: string) => tensors.get(name)?.values as Float32Array;
-  for (const node of graph.nodes) maps.push(computeNode(node, maps, tensor, picture));
+  for (const node of graph.nodes) maps.push(computeNode(node, maps, tensor, image));
   return maps;
 }
 
 type Read = (name: string) => Float32Array;
 
-function computeNode(node: GraphNode, maps: readonly Plane[], tensor: Read, picture: Plane): Plane {
+function computeNode(node: GraphNode, maps: readonly Plane[], tensor: Read, image: Plane): Plane {
   const of = (place: number) => maps[place] as Plane;
   switch (node.op) {
     case "input":
-      return picture;
+      return image;
     case "conv":
       return convolve(node, of(node.input), tensor);
     case "conv_transpose":

@@ -21,11 +21,16 @@ import { deflateRawSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { ownName } from "../../../gpu-node/base/processes.ts";
 import { models } from "../../../gpu-node/models.ts";
-import { decodeModel, encodeModel, GraphWriter, tensorInfo } from "../../../gpu-node/onnx/proto.ts";
+import {
+  decodeModel,
+  encodeModel,
+  GraphWriter,
+  tensorInfo,
+} from "../../../gpu-node/onnx/model-file.ts";
 import { parseManifest } from "../../../gpu-node/segmenters/bundle.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "../../../gpu-node/segmenters/install.ts";
-import { openSegmenter } from "../../../gpu-node/segmenters/segmenter.ts";
+import { openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
 import { sam2Encoder, sam2Files, sam2Manifest, writeBundle } from "../../support/stand-ins.ts";
 
 const root = mkdtempSync(join(tmpdir(), "vantage-bundles-"));

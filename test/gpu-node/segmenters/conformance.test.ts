@@ -5,19 +5,18 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import type { RgbImage } from "../../../gpu-node/media/image.ts";
 import { PromptUnknown, Unsupported } from "../../../gpu-node/segmenters/failures.ts";
 import { tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
-import {
-  type Encoded,
-  type Exemplar,
-  type Found,
-  listSegmenters,
-  openSegmenter,
-  type Picture,
-  type Segmenter,
+import { listSegmenters, openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
+import type {
+  Detection,
+  EncodedImage,
+  Exemplar,
+  Segmenter,
 } from "../../../gpu-node/segmenters/segmenter.ts";
 import { iou } from "../../../shared/tracks.ts";
-import { boxOf, discs, videoFrames } from "../../support/pictures.ts";
+import { boxOf, discs, videoFrames } from "../../support/images.ts";
 import {
   sam2Files,
   sam2Manifest,
@@ -47,7 +46,7 @@ afterAll(() => rmSync(modelsDir, { recursive: true, force: true }));
 /** A word that the segmenter finds the disc, or nothing, by. */
 const WORDS: Record<string, string> = { builtin: "sports ball", "sam3-stand-in": "disc" };
 
-function checkFound(found: readonly Found[], picture: Picture, options: typeof WITH_MASKS) {
+function checkFound(found: readonly Detection[], image: RgbImage, options: typeof WITH_MASKS) {
   const confidences = found.map(({ confidence }) => confidence);
   expect(confidences).toEqual([...confidences].sort((a, b) => b - a));
   for (const { bbox, confidence, polygon } of found) {
@@ -57,8 +56,8 @@ function checkFound(found: readonly Found[], picture: Picture, options: typeof W
     expect(x2).toBeGreaterThan(x1);
     expect(y2).toBeGreaterThan(y1);
     expect(Math.min(x1, y1)).toBeGreaterThanOrEqual(0);
-    expect(x2).toBeLessThanOrEqual(picture.width);
-    expect(y2).toBeLessThanOrEqual(picture.height);
+    expect(x2).toBeLessThanOrEqual(image.width);
+    expect(y2).toBeLessThanOrEqual(image.height);
     if (!options.masks) expect(polygon).toBeNull();
     if (!polygon) continue;
     expect(polygon.length % 2).toBe(0);
@@ -66,14 +65,14 @@ function checkFound(found: readonly Found[], picture: Picture, options: typeof W
     const xs = polygon.filter((_, index) => index % 2 === 0);
     const ys = polygon.filter((_, index) => index % 2 === 1);
     expect(Math.min(...xs, ...ys)).toBeGreaterThanOrEqual(0);
-    expect(Math.max(...xs)).toBeLessThanOrEqual(picture.width);
-    expect(Math.max(...ys)).toBeLessThanOrEqual(picture.height);
+    expect(Math.max(...xs)).toBeLessThanOrEqual(image.width);
+    expect(Math.max(...ys)).toBeLessThanOrEqual(image.height);
   }
 }
 
 describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s", (name) => {
   let segmenter: Segmenter;
-  let encoded: Encoded;
+  let encoded: EncodedImage;
   beforeAll(async () => {
     segmenter = await open(name);
     encoded = await segmenter.encode(PICTURE);
@@ -83,7 +82,7 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
   const textOf = () => segmenter.resolve(WORDS[name] ?? "disc");
   let prepared: Promise<Exemplar> | null = null;
   const exemplarOf = () => {
-    prepared ??= segmenter.prepareExemplar([{ picture: PICTURE, bbox: boxOf(DISC) }]);
+    prepared ??= segmenter.prepareExemplar([{ image: PICTURE, bbox: boxOf(DISC) }]);
     return prepared;
   };
   const reads = () => segmenter.info.text !== "none";
@@ -151,14 +150,14 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
     const elsewhere = discs(SIZE, [other], 7);
     const looked = await segmenter.encode(elsewhere);
     const crop = discs({ width: 64, height: 64 }, [{ x: 32, y: 32, radius: 30 }], 3);
-    const byCrop = await segmenter.prepareExemplar([{ picture: crop, bbox: null }]);
+    const byCrop = await segmenter.prepareExemplar([{ image: crop, bbox: null }]);
     const options = { confidenceMin: 0.3, masks: true };
-    for (const [picture, exemplar, disc] of [
+    for (const [image, exemplar, disc] of [
       [encoded, await exemplarOf(), DISC],
       [looked, await exemplarOf(), other],
       [looked, byCrop, other],
     ] as const) {
-      const [found] = await segmenter.detect(picture, [exemplar], options);
+      const [found] = await segmenter.detect(image, [exemplar], options);
       expect(found?.map(({ bbox }) => iou(bbox, boxOf(disc)) > 0.8)).toEqual([true]);
     }
     looked.dispose();
@@ -200,11 +199,11 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
       { width: 640, height: 31 },
       { width: 1, height: 1 },
     ]) {
-      const picture = discs(size, [{ x: 8, y: 8, radius: 6 }]);
-      const other = await segmenter.encode(picture);
+      const image = discs(size, [{ x: 8, y: 8, radius: 6 }]);
+      const other = await segmenter.encode(image);
       if (reads()) {
         const [found] = await segmenter.detect(other, [textOf()], WITH_MASKS);
-        checkFound(found ?? [], picture, WITH_MASKS);
+        checkFound(found ?? [], image, WITH_MASKS);
       }
       if (segmenter.info.points) {
         const box = [0, 0, size.width, size.height] as [number, number, number, number];
@@ -223,11 +222,10 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
     gone.dispose();
     const foreign = { ...SIZE, dispose: () => {} };
     const box = boxOf(DISC);
-    for (const picture of [gone, foreign]) {
-      if (reads())
-        await expect(segmenter.detect(picture, [textOf()], WITH_MASKS)).rejects.toThrow();
+    for (const image of [gone, foreign]) {
+      if (reads()) await expect(segmenter.detect(image, [textOf()], WITH_MASKS)).rejects.toThrow();
       if (segmenter.info.points)
-        await expect(segmenter.segment(picture, { points: [], box })).rejects.toThrow();
+        await expect(segmenter.segment(image, { points: [], box })).rejects.toThrow();
     }
   });
 });
@@ -271,12 +269,12 @@ describe("the registry", () => {
 describe("the embedded default on a real street", () => {
   it("boxes cars by text without waking the mask model, and masks them when asked", async (test) => {
     const frames = await videoFrames("video/car-detection.mp4", [8]);
-    const [picture] = frames ?? [];
-    if (!picture) return test.skip();
+    const [image] = frames ?? [];
+    if (!image) return test.skip();
     const opened: string[] = [];
     const note = (_level: string, event: string) => opened.push(event);
     const segmenter = await openSegmenter(null, { modelsDir, cpuThreads: 2, log: note });
-    const encoded = await segmenter.encode(picture);
+    const encoded = await segmenter.encode(image);
     const prompts = [segmenter.resolve("cars"), segmenter.resolve("toothbrush")];
     const [cars = [], none] = await segmenter.detect(encoded, prompts, {
       confidenceMin: 0.4,

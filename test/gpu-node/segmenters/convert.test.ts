@@ -7,14 +7,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { floatToHalf, halfToFloat } from "../../../gpu-node/onnx/half.ts";
-import { decodeModel, encodeModel, GraphWriter, tensorInfo } from "../../../gpu-node/onnx/proto.ts";
+import {
+  decodeModel,
+  encodeModel,
+  GraphWriter,
+  tensorInfo,
+} from "../../../gpu-node/onnx/model-file.ts";
 import { float, floats, openSession, run, type Tensor } from "../../../gpu-node/onnx/runtime.ts";
 import {
   convertDetector,
   IMAGE,
   PEAKS,
   SIZES,
-} from "../../../gpu-node/segmenters/convert-centernet.ts";
+} from "../../../gpu-node/segmenters/centernet-conversion.ts";
 import {
   CONVERTED,
   digestOf,
@@ -22,7 +27,7 @@ import {
   exposeMasks,
   packageFolder,
   writeAtomically,
-} from "../../../gpu-node/segmenters/embedded.ts";
+} from "../../../gpu-node/segmenters/embedded-files.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
 
 const root = mkdtempSync(join(tmpdir(), "vantage-convert-"));

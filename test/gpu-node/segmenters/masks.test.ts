@@ -243,7 +243,7 @@ describe("logits", () => {
             { logits, size, cellsPerPixelX, cellsPerPixelY },
             { width, height },
           );
-          // One certain cell in each corner makes the window the whole picture.
+          // One certain cell in each corner makes the window the whole image.
           const cornered = logits.slice();
           for (const at of [0, size - 1, size * (size - 1), size * size - 1]) cornered[at] = 1e-6;
           const whole = maskFromLogits(

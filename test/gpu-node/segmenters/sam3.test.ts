@@ -6,11 +6,12 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ClipTokenizer } from "../../../gpu-node/segmenters/clip-tokenizer.ts";
+import { besideImage } from "../../../gpu-node/segmenters/example-column.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
-import { besidePicture } from "../../../gpu-node/segmenters/paste-beside.ts";
-import { openSegmenter, type Segmenter } from "../../../gpu-node/segmenters/segmenter.ts";
+import { openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
+import type { Segmenter } from "../../../gpu-node/segmenters/segmenter.ts";
 import { iou } from "../../../shared/tracks.ts";
-import { boxOf, discs } from "../../support/pictures.ts";
+import { boxOf, discs } from "../../support/images.ts";
 import {
   MERGES,
   PRESENCE,
@@ -42,7 +43,7 @@ afterAll(async () => {
 describe("SAM 3", () => {
   it("is as sure as its logit times its presence", async () => {
     const encoded = await segmenter.encode(PICTURE);
-    const exemplar = await segmenter.prepareExemplar([{ picture: PICTURE, bbox: boxOf(DISC) }]);
+    const exemplar = await segmenter.prepareExemplar([{ image: PICTURE, bbox: boxOf(DISC) }]);
     const [byText, byExample, none] = await segmenter.detect(
       encoded,
       [segmenter.resolve("disc"), exemplar, segmenter.resolve("square")],
@@ -70,10 +71,10 @@ describe("SAM 3", () => {
 
   it("hears negative examples as such, and wants a positive one", async () => {
     const encoded = await segmenter.encode(PICTURE);
-    const negative = { picture: PICTURE, bbox: boxOf(DISC), label: 0 as const };
+    const negative = { image: PICTURE, bbox: boxOf(DISC), label: 0 as const };
     await expect(segmenter.prepareExemplar([negative])).rejects.toThrow(/at least one/);
     const both = await segmenter.prepareExemplar([
-      { picture: PICTURE, bbox: boxOf(DISC) },
+      { image: PICTURE, bbox: boxOf(DISC) },
       { ...negative, bbox: [0, 0, 40, 40] },
     ]);
     const [found] = await segmenter.detect(encoded, [both], ALL);
@@ -101,36 +102,36 @@ describe("a picture with examples beside it", () => {
   it("keeps the frame as it is and puts each example's box on its object", async () => {
     const other = discs({ width: 400, height: 300 }, [{ x: 200, y: 150, radius: 50 }], 5);
     const crop = discs({ width: 60, height: 50 }, [{ x: 30, y: 25, radius: 20 }], 6);
-    const { picture, boxes } = await besidePicture(PICTURE, [
-      { picture: other, bbox: [150, 100, 250, 200] },
-      { picture: crop, bbox: null, label: 0 },
+    const { image, boxes } = await besideImage(PICTURE, [
+      { image: other, bbox: [150, 100, 250, 200] },
+      { image: crop, bbox: null, label: 0 },
     ]);
-    expect(picture.height).toBe(SIZE.height);
+    expect(image.height).toBe(SIZE.height);
     for (const y of [0, 90, 199])
       expect(
         Buffer.compare(
-          picture.data.subarray(y * picture.width * 3, y * picture.width * 3 + SIZE.width * 3),
+          image.data.subarray(y * image.width * 3, y * image.width * 3 + SIZE.width * 3),
           PICTURE.data.subarray(y * SIZE.width * 3, (y + 1) * SIZE.width * 3),
         ),
       ).toBe(0);
     expect(boxes.map(({ label }) => label)).toEqual([1, 0]);
     for (const { bbox } of boxes) {
       expect(bbox[0]).toBeGreaterThanOrEqual(SIZE.width);
-      expect(bbox[2]).toBeLessThanOrEqual(picture.width);
-      expect(bbox[3]).toBeLessThanOrEqual(picture.height);
+      expect(bbox[2]).toBeLessThanOrEqual(image.width);
+      expect(bbox[3]).toBeLessThanOrEqual(image.height);
       const at = [(bbox[0] + bbox[2]) / 2, (bbox[1] + bbox[3]) / 2].map(Math.floor);
-      const pixel = ((at[1] ?? 0) * picture.width + (at[0] ?? 0)) * 3;
-      expect(picture.data[pixel]).toBeGreaterThan(200);
+      const pixel = ((at[1] ?? 0) * image.width + (at[0] ?? 0)) * 3;
+      expect(image.data[pixel]).toBeGreaterThan(200);
     }
-    expect(picture.width).toBeLessThan(SIZE.width * 1.4);
+    expect(image.width).toBeLessThan(SIZE.width * 1.4);
   });
 
   it("bears frames and examples of any size", async () => {
     const tiny = discs({ width: 1, height: 1 }, []);
     const tall = discs({ width: 3, height: 500 }, []);
     for (const frame of [tiny, tall, PICTURE])
-      for (const picture of [tiny, tall, PICTURE]) {
-        const beside = await besidePicture(frame, Array(5).fill({ picture, bbox: null }));
+      for (const image of [tiny, tall, PICTURE]) {
+        const beside = await besideImage(frame, Array(5).fill({ image, bbox: null }));
         expect(beside.boxes).toHaveLength(5);
       }
   });

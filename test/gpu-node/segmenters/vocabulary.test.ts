@@ -2,7 +2,7 @@
 // what is refused.
 
 import { describe, expect, it } from "vitest";
-import { COCO_NAMES, COCO_WORDS } from "../../../gpu-node/segmenters/coco.ts";
+import { COCO_NAMES, COCO_WORDS } from "../../../gpu-node/segmenters/coco-words.ts";
 import { editDistance, ground, nearestWords, plain } from "../../../shared/vocabulary.ts";
 
 const ids = (text: string) => {

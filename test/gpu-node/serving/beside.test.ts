@@ -1,4 +1,4 @@
-// Predictions beside each other in one process of a node: a picture waits for no video, whoever is
+// Predictions beside each other in one process of a node: an image waits for no video, whoever is
 // ended takes only his neighbours' time, and the service hears which models are open.
 
 import { readFileSync } from "node:fs";
@@ -18,19 +18,19 @@ import { generatedModel } from "../../support/weights.ts";
 const found = toolsOrSay();
 let service: NodeService;
 let model: ModelSource;
-let picture: Buffer;
+let image: Buffer;
 
 beforeEach(async () => {
   service = await startNodeService();
   model = generatedModel((key, bytes) => service.source(key, bytes), { image_size: 160 });
   const size = { width: 64, height: 48, channels: 3, background: "#a52" } as const;
-  picture = await sharp({ create: size }).png().toBuffer();
+  image = await sharp({ create: size }).png().toBuffer();
 });
 afterEach(() => service.close());
 
 const start = () => startNode({ VANTAGE_URL: service.url, VANTAGE_NODE_TOKEN: service.token });
 
-const predict = (video = service.source(crypto.randomUUID(), picture)): ServedTask =>
+const predict = (video = service.source(crypto.randomUUID(), image)): ServedTask =>
   service.enqueue("predict", { model, video, fps: null, frames_max: 3_000, confidence: 0.9 });
 const longOne = () => predict(service.source(crypto.randomUUID(), readFileSync(variableRate())));
 
@@ -43,11 +43,11 @@ describe.skipIf(!found)("a node", () => {
     const node = start();
     const video = longOne();
     await begun(video);
-    const pictures = Array.from({ length: 5 }, () => predict());
-    await Promise.all(pictures.map(ended));
+    const images = Array.from({ length: 5 }, () => predict());
+    await Promise.all(images.map(ended));
     expect(video.state).toBe("running");
     await ended(video);
-    expect([video, ...pictures].flatMap(outcomes)).toEqual(Array(6).fill("finished"));
+    expect([video, ...images].flatMap(outcomes)).toEqual(Array(6).fill("finished"));
     expect(node.lines().filter(({ event }) => event === "child_started")).toHaveLength(1);
     expect(node.lines().filter(({ event }) => event === "model_opened")).toHaveLength(1);
     expect(service.heartbeats.at(-1)).toMatchObject({ loaded: [model.model_id] });

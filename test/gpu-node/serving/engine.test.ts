@@ -4,8 +4,8 @@ import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
+import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { writeOnnx } from "../../../gpu-node/export/detector-onnx.ts";
-import { deployedModel } from "../../../gpu-node/export/folded.ts";
 import { readTensors } from "../../../gpu-node/export/safetensors.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
 import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
@@ -25,7 +25,7 @@ afterAll(() => rmSync(dir, { recursive: true, force: true }));
 
 const CLASSES = ["red thing", "green thing", "blue thing"];
 
-/** A rectangle of its class's colour on grey, in a picture that is twice as wide as high. */
+/** A rectangle of its class's colour on grey, in an image that is twice as wide as high. */
 function drawn(classIndex: number, bbox: [number, number, number, number]) {
   const [width, height] = [384, 192];
   const [x1, y1, x2, y2] = bbox;
@@ -34,7 +34,7 @@ function drawn(classIndex: number, bbox: [number, number, number, number]) {
     for (let x = x1; x < x2; x++)
       for (let channel = 0; channel < 3; channel++)
         data[(y * width + x) * 3 + channel] = channel === classIndex ? 230 : 20;
-  return { picture: { data, width, height }, classIndex, bbox };
+  return { image: { data, width, height }, classIndex, bbox };
 }
 
 const iou = (one: readonly number[], other: readonly number[]) => {
@@ -53,7 +53,7 @@ describe.skipIf(!native)("a detector that was trained", () => {
       drawn(1, [200, 20, 340, 120]),
       drawn(2, [100, 60, 260, 180]),
     ];
-    const laid = await Promise.all(scenes.map(({ picture }) => letterbox(picture, side)));
+    const laid = await Promise.all(scenes.map(({ image }) => letterbox(image, side)));
     const images = new Float32Array(scenes.length * 3 * side * side);
     const boxes = scenes.flatMap(({ classIndex, bbox }, place) => {
       const { pixels, placement } = laid[place] as (typeof laid)[number];
@@ -128,8 +128,8 @@ describe.skipIf(!native)("a detector that was trained", () => {
       device: "cpu",
     });
     try {
-      for (const { picture, classIndex, bbox } of scenes) {
-        const found = await predictor.predict(picture, { confidence: 0.5 });
+      for (const { image, classIndex, bbox } of scenes) {
+        const found = await predictor.predict(image, { confidence: 0.5 });
         expect(found.map((one) => one.class)).toEqual([CLASSES[classIndex]]);
         expect(iou(found[0]?.bbox ?? [], bbox)).toBeGreaterThan(0.8);
       }

@@ -1,4 +1,4 @@
-// Predictions on a node, with generated weights. Goal: what is looked at is the picture as people
+// Predictions on a node, with generated weights. Goal: what is looked at is the image as people
 // see it, boxes come back in its pixels, frames are those of their true times, models come and go,
 // and weights that are not the registry's are refused.
 
@@ -41,8 +41,8 @@ afterEach(async () => {
 const model = (more: Parameters<typeof generatedModel>[1] = {}) =>
   generatedModel((key, bytes) => service.source(key, bytes), more);
 
-/** A picture of coloured noise, as a file. */
-const noisePicture = (width: number, height: number) =>
+/** An image of coloured noise, as a file. */
+const noiseImage = (width: number, height: number) =>
   sharp({
     create: {
       width,
@@ -97,8 +97,8 @@ describe("a letterbox", () => {
       [20, 31],
       [1_920, 1_081],
     ] as const) {
-      const picture = { data: new Uint8Array(width * height * 3), width, height };
-      const { placement } = await letterbox(picture, 320);
+      const image = { data: new Uint8Array(width * height * 3), width, height };
+      const { placement } = await letterbox(image, 320);
       const { left, top, scaleX, scaleY } = placement;
       const box = [width * 0.1, height * 0.2, width * 0.7, height * 0.9];
       const there = box.map((corner, at) =>
@@ -155,7 +155,7 @@ describe("a batcher", () => {
 
 describe("predicting on a picture", () => {
   it("gives classes of the model, surest first, within the picture as people see it", async () => {
-    const upright = await noisePicture(120, 80).jpeg().toBuffer();
+    const upright = await noiseImage(120, 80).jpeg().toBuffer();
     // Turned by its EXIF: what people see is 80 wide and 120 high.
     const turned = await sharp(upright).withMetadata({ orientation: 6 }).toBuffer();
     const asked = model();
@@ -192,9 +192,9 @@ describe("predicting on a picture", () => {
   });
 
   it("predicts boxes with a segmentation model too", async () => {
-    const picture = store(await noisePicture(64, 64).png().toBuffer());
+    const image = store(await noiseImage(64, 64).png().toBuffer());
     const asked = model({ task: "segmentation", image_size: 64 });
-    const { frames } = await predict(asked, picture, { confidence: 0 });
+    const { frames } = await predict(asked, image, { confidence: 0 });
     expect(frames[0]?.predictions.length).toBeGreaterThan(10);
   });
 });
@@ -276,12 +276,12 @@ describe("models in memory", () => {
       ModelSource,
       ModelSource,
     ];
-    const picture = { data: new Uint8Array(32 * 32 * 3), width: 32, height: 32 };
+    const image = { data: new Uint8Array(32 * 32 * 3), width: 32, height: 32 };
     const result = await predictors.use(one, new AbortController().signal, async (predictor) => {
       await looked(predictors, two);
       await looked(predictors, three);
       expect(told.at(-1)).toEqual([two.model_id, three.model_id]);
-      return predictor.predict(picture, { confidence: 0 });
+      return predictor.predict(image, { confidence: 0 });
     });
     expect(result.length).toBeGreaterThan(0);
     await looked(predictors, two);

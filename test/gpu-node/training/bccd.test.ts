@@ -1,14 +1,14 @@
-// Real pictures: a detector of blood cells from scratch, where the pictures are on this machine and
+// Real images: a detector of blood cells from scratch, where the images are on this machine and
 // somebody asked for a test that takes its time: LARGE=1. Goal: it learns, and says so in figures.
-// EPOCHS and IMAGE_SIZE may be given; CURVES names a folder for the pictures.
+// EPOCHS and IMAGE_SIZE may be given; CURVES names a folder for the images.
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ExportManifest, type TaskPayload } from "../../../shared/tasks.ts";
 import { TrainSettings } from "../../../shared/training.ts";
+import { bloodImage, bloodSplit, realData } from "../../support/images.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
-import { bloodPicture, bloodSplit, realData } from "../../support/pictures.ts";
 import { engineOrSay, machine } from "../../support/training.ts";
 
 const { LARGE, EPOCHS = "12", IMAGE_SIZE = "320", CURVES } = process.env;
@@ -25,7 +25,7 @@ async function bloodCells(): Promise<TaskPayload<"train"> | null> {
   const sources = [];
   for (const split of ["train", "val"] as const) {
     for (const id of bloodSplit(split)) {
-      const blood = await bloodPicture(id);
+      const blood = await bloodImage(id);
       const file = realData(`bccd/images/${id}.jpg`);
       if (!blood || !file) return null;
       const key = `ws/a/blood/${id}.jpg`;
@@ -36,7 +36,7 @@ async function bloodCells(): Promise<TaskPayload<"train"> | null> {
         bbox,
         polygon: null,
       }));
-      const { width, height } = blood.picture;
+      const { width, height } = blood.image;
       const frames = [{ index: 0, split, annotations }];
       videos.push({ video_id: id, filename: `${id}.jpg`, key, width, height, frames });
     }

@@ -1,4 +1,4 @@
-// A run's pictures. Goal: each is a picture that shows something, whatever the figures are, and its
+// A run's images. Goal: each is an image that shows something, whatever the figures are, and its
 // words can be read also on a machine without any font.
 
 import sharp from "sharp";
@@ -50,18 +50,15 @@ const scores = (classes: number): Scores => ({
   confusion: Array.from({ length: (classes + 1) ** 2 }, (_, at) => (at % (classes + 2) ? 1 : 40)),
 });
 
-/** How many different shades a picture has, and its size. */
-async function seen(picture: Buffer) {
-  const { data, info } = await sharp(picture)
-    .greyscale()
-    .raw()
-    .toBuffer({ resolveWithObject: true });
+/** How many different shades an image has, and its size. */
+async function seen(image: Buffer) {
+  const { data, info } = await sharp(image).greyscale().raw().toBuffer({ resolveWithObject: true });
   const dark = data.filter((value) => value < 128).length / data.length;
   return { format: info, shades: new Set(data).size, dark, width: info.width, height: info.height };
 }
 
-async function expectShown(picture: Buffer) {
-  const { shades, dark } = await seen(picture);
+async function expectShown(image: Buffer) {
+  const { shades, dark } = await seen(image);
   expect(shades).toBeGreaterThan(20);
   expect(dark).toBeGreaterThan(0.001);
   expect(dark).toBeLessThan(0.9);
@@ -158,7 +155,7 @@ describe("sheets", () => {
 
   it("show pictures as the engine has them, with their boxes", async () => {
     const images = new Float32Array(2 * 3 * side * side).fill(0.5);
-    // The first picture's left half is red.
+    // The first image's left half is red.
     for (let row = 0; row < side; row++) images.fill(1, row * side, row * side + side / 2);
     const boxes = Float32Array.of(1, 0, 10, 10, 50, 50, 0, 1, 2, 2, 20, 20);
     const sheets = sheetsOfBatch({ images, count: 2, height: side, width: side, boxes });
@@ -184,8 +181,8 @@ describe("sheets", () => {
     expect(found[0]?.boxes).toEqual([{ classIndex: 1, confidence: 0.5, box: [1, 2, 3, 4] }]);
   });
 
-  const expectShownColour = async (picture: Buffer) => {
-    const { channels } = await sharp(picture).stats();
+  const expectShownColour = async (image: Buffer) => {
+    const { channels } = await sharp(image).stats();
     expect(Math.max(...channels.map(({ stdev }) => stdev))).toBeGreaterThan(10);
   };
 });

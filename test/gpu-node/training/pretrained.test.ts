@@ -6,10 +6,10 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
+import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { describeModel, writeOnnx } from "../../../gpu-node/export/detector-onnx.ts";
-import { deployedModel } from "../../../gpu-node/export/folded.ts";
 import { readTensors, writeTensors } from "../../../gpu-node/export/safetensors.ts";
-import { decodeModel, encodeModel } from "../../../gpu-node/onnx/proto.ts";
+import { decodeModel, encodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { loadPretrained } from "../../../gpu-node/training/pretrained.ts";
 import type { Engine } from "../../../native/index.d.ts";
 import { detectorGraph, stateTensors } from "../../../shared/detector.ts";
@@ -121,7 +121,7 @@ describe.skipIf(!native)("first weights", () => {
     expect(await valuesOf(engine, HEAD.replace("o2o", "o2m"))).toEqual(
       await valuesOf(engine, HEAD),
     );
-    // What the engine computes of a picture is what the weights as trained give.
+    // What the engine computes of an image is what the weights as trained give.
     const trained = engineOf();
     const path = join(dir, "trained");
     writeFileSync(path, tensorFile(weights));

@@ -242,7 +242,7 @@ describe.skipIf(!native)("a checkpoint", { timeout: 120_000 }, () => {
 });
 
 describe.skipIf(!native)("memory that does not suffice", { timeout: 120_000 }, () => {
-  /** The engine on a machine where a step of more than so many pictures does not fit. */
+  /** The engine on a machine where a step of more than so many images does not fit. */
   function narrow(most: number): Native {
     const { Engine, ...rest } = native as Native;
     class Narrow extends Engine {

@@ -71,7 +71,7 @@ describe("the optimiser", () => {
       nominalBatch: 4,
       warmupEpochs: 0,
     });
-    // 50 epochs on 30 to 200 pictures: a step a batch, and the first one as large as the others.
+    // 50 epochs on 30 to 200 images: a step a batch, and the first one as large as the others.
     for (const [trainImages, batch] of [
       [30, 4],
       [30, 8],
@@ -107,7 +107,7 @@ describe("augmentation", () => {
 
 describe("the automatic batch", () => {
   const memory = (device: "cpu" | "cuda", gib: number) => ({ device, freeBytes: gib * GIB });
-  /** A step of so many GiB and as much more for each picture. */
+  /** A step of so many GiB and as much more for each image. */
   const steps = (base: number, each: number, most = Number.POSITIVE_INFINITY) => {
     const asked: number[] = [];
     const probe = async (batch: number) => {

@@ -1,7 +1,7 @@
 // A drawn set that has to be learned well, from scratch, by the settings that nobody chose: reddish
 // discs, greenish squares and bluish triangles of any size on uneven grounds. It takes some ten
 // minutes on two idle cores: LARGE=1 asks for it; the small set of train.test.ts is what every run
-// learns. EPOCHS may be given; CURVES names a folder for the pictures.
+// learns. EPOCHS may be given; CURVES names a folder for the images.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -28,7 +28,7 @@ const ofClass = (random: () => number, classIndex: number) => {
   return `rgb(${[0, 1, 2].map((at) => Math.round(channel(at))).join()})`;
 };
 
-/** One to four shapes in the quarters of a picture, and where they are. */
+/** One to four shapes in the quarters of an image, and where they are. */
 async function draw(random: () => number) {
   const annotations: Annotation[] = [];
   const quarters = [0, 1, 2, 3].filter(() => random() < 0.6);

@@ -7,7 +7,7 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import sharp from "sharp";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { deployedModel } from "../../../gpu-node/export/folded.ts";
+import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { readTensors } from "../../../gpu-node/export/safetensors.ts";
 import { detectorGraph, parameterCount } from "../../../shared/detector.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
@@ -106,7 +106,7 @@ describe.skipIf(!native)("a training", { timeout: 120_000 }, () => {
     expect(readdirSync(runs)).toEqual([]);
     const pixels = readdirSync(join(here.dir, "training/datasets"));
     expect(pixels.filter((name) => name.endsWith(".rgb"))).toHaveLength(2);
-    // Other boxes on the same frames; the pictures themselves are gone.
+    // Other boxes on the same frames; the images themselves are gone.
     for (const { frames } of manifest.videos) frames[0]?.annotations.splice(1);
     for (const { key } of payload.videos) service.objects.delete(key);
     const bytes = Buffer.from(JSON.stringify(manifest));

@@ -17,10 +17,10 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { createLog } from "../../gpu-node/base/log.ts";
-import { type Cache, openCache } from "../../gpu-node/objects/cache.ts";
-import { download } from "../../gpu-node/objects/transfer.ts";
-import { type NodeService, startNodeService } from "../support/node-service.ts";
+import { createLog } from "../../../gpu-node/base/log.ts";
+import { type Cache, openCache } from "../../../gpu-node/objects/cache.ts";
+import { download } from "../../../gpu-node/objects/transfer.ts";
+import { type NodeService, startNodeService } from "../../support/node-service.ts";
 
 let service: NodeService;
 let dir: string;
@@ -62,7 +62,7 @@ describe("a cached object", () => {
   it("is fetched once by several processes", async () => {
     const source = object("y".repeat(300_000));
     const script = `
-      import { openCache } from ${JSON.stringify(join(import.meta.dirname, "../../gpu-node/objects/cache.ts"))};
+      import { openCache } from ${JSON.stringify(join(import.meta.dirname, "../../../gpu-node/objects/cache.ts"))};
       const log = { info() {}, warning() {}, error() {} };
       const cache = await openCache({ dir: ${JSON.stringify(dir)}, bytesMax: 1e6, log });
       const held = await cache.open(${JSON.stringify(source)});

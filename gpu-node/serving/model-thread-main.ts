@@ -1,10 +1,10 @@
-// The thread in which a model runs: the runtime works through a picture without giving its thread
+// The thread in which a model runs: the runtime works through an image without giving its thread
 // back, and whoever else has business in the process would wait for it.
 
 import { parentPort, workerData } from "node:worker_threads";
 import { INPUT } from "../export/detector-onnx.ts";
 import { float, floats, openSession, run } from "../onnx/runtime.ts";
-import type { FromThread, Opening, ToThread } from "./inference-session.ts";
+import type { FromThread, Opening, ToThread } from "./model-thread.ts";
 
 const port = parentPort;
 if (!port) throw new Error("this is the program of a thread");

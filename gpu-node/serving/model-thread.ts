@@ -50,7 +50,7 @@ export class Session {
 
   /** Opens a model; fails with what the runtime says of it. */
   static open(opening: Opening): Promise<Session> {
-    const thread = new Worker(new URL("./inference-thread.ts", import.meta.url), {
+    const thread = new Worker(new URL("./model-thread-main.ts", import.meta.url), {
       workerData: opening,
     });
     return new Promise((resolve, reject) => {

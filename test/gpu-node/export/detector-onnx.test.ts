@@ -3,15 +3,15 @@
 // a file that is not what it says is refused.
 
 import { beforeAll, describe, expect, it } from "vitest";
+import { deployedModel, foldNorm } from "../../../gpu-node/export/deployed-model.ts";
 import {
   anchorsOf,
   describeModel,
   type OnnxOptions,
   writeOnnx,
 } from "../../../gpu-node/export/detector-onnx.ts";
-import { deployedModel, foldNorm } from "../../../gpu-node/export/folded.ts";
 import { floatsOf, readTensors } from "../../../gpu-node/export/safetensors.ts";
-import { decodeModel } from "../../../gpu-node/onnx/proto.ts";
+import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
 import { type DetectorTask, detectorGraph, LEVEL_STRIDES } from "../../../shared/detector.ts";
 import {

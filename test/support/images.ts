@@ -1,11 +1,11 @@
-// Pictures for the tests of the segmenters: drawn ones, whose truth is known, and real ones where
+// Images for the tests of the segmenters: drawn ones, whose truth is known, and real ones where
 // this machine has them.
 
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import sharp from "sharp";
-import type { Picture } from "../../gpu-node/segmenters/segmenter.ts";
+import type { RgbImage } from "../../gpu-node/media/image.ts";
 import type { Bbox } from "../../shared/tasks.ts";
 
 const DATA = resolve(import.meta.dirname, "../../../shared/data");
@@ -18,7 +18,7 @@ export function realData(path: string): string | null {
   return null;
 }
 
-export async function decodePicture(source: string | Buffer): Promise<Picture> {
+export async function decodeImage(source: string | Buffer): Promise<RgbImage> {
   const { data, info } = await sharp(source)
     .removeAlpha()
     .toColourspace("srgb")
@@ -31,17 +31,17 @@ export async function decodePicture(source: string | Buffer): Promise<Picture> {
 export async function videoFrames(
   path: string,
   seconds: readonly number[],
-): Promise<Picture[] | null> {
+): Promise<RgbImage[] | null> {
   const file = realData(path);
   if (!file) return null;
-  const frames: Picture[] = [];
+  const frames: RgbImage[] = [];
   for (const second of seconds) {
     const place = ["-ss", String(second), "-i", file, "-frames:v", "1"];
     const output = ["-f", "image2pipe", "-c:v", "png", "-"];
     try {
       const options = { maxBuffer: 64_000_000 };
       const png = execFileSync("ffmpeg", ["-v", "error", ...place, ...output], options);
-      frames.push(await decodePicture(png));
+      frames.push(await decodeImage(png));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;
       process.stderr.write("SKIPPED: the test needs ffmpeg, which is not here\n");
@@ -69,7 +69,7 @@ export function discs(
   size: { width: number; height: number },
   shapes: readonly Disc[],
   seed = 1,
-): Picture {
+): RgbImage {
   const { width, height } = size;
   const data = new Uint8Array(width * height * 3);
   let state = seed;
@@ -88,14 +88,14 @@ export function discs(
   return { data, width, height };
 }
 
-export interface BloodPicture {
+export interface BloodImage {
   id: string;
-  picture: Picture;
+  image: RgbImage;
   truth: { name: string; bbox: Bbox }[];
 }
 
-/** One picture of the blood cells with its boxes. */
-export async function bloodPicture(id: string): Promise<BloodPicture | null> {
+/** One image of the blood cells with its boxes. */
+export async function bloodImage(id: string): Promise<BloodImage | null> {
   const image = realData(`bccd/images/${id}.jpg`);
   const annotation = realData(`bccd/annotations/${id}.xml`);
   if (!image || !annotation) return null;
@@ -106,7 +106,7 @@ export async function bloodPicture(id: string): Promise<BloodPicture | null> {
     const [x1 = 0, y1 = 0, x2 = 0, y2 = 0] = sides;
     return x2 > x1 && y2 > y1 ? [{ name: text("name"), bbox: [x1, y1, x2, y2] as Bbox }] : [];
   });
-  return { id, picture: await decodePicture(image), truth };
+  return { id, image: await decodeImage(image), truth };
 }
 
 export const bloodSplit = (split: "train" | "val"): string[] => {

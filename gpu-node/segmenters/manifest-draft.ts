@@ -4,7 +4,7 @@
 import { readdir, stat } from "node:fs/promises";
 import { join, relative, sep } from "node:path";
 import { BUNDLE_FILE, Manifest } from "./bundle.ts";
-import { digestOf } from "./embedded.ts";
+import { digestOf } from "./embedded-files.ts";
 import { BundleBroken } from "./failures.ts";
 
 const PARTS = {

@@ -8,12 +8,12 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import sharp from "sharp";
 import { describe, expect, it } from "vitest";
-import { start, type Tools } from "../../gpu-node/media/ffmpeg.ts";
-import { planReads, readFrames, selection, sizeOf } from "../../gpu-node/media/frame-reader.ts";
-import { readStill } from "../../gpu-node/media/stills.ts";
-import { type Probed, probeVideo, sniff, typeOf } from "../../gpu-node/media/video.ts";
-import { decodeIndex, encodeIndex, ptsTable } from "../../gpu-node/media/video-index.ts";
-import { clip, clipPath, longGop, toolsOrSay, variableRate } from "../support/clips.ts";
+import { start, type Tools } from "../../../gpu-node/media/ffmpeg.ts";
+import { planReads, readFrames, selection, sizeOf } from "../../../gpu-node/media/frame-reader.ts";
+import { readStill } from "../../../gpu-node/media/stills.ts";
+import { type Probed, probeVideo, sniff, typeOf } from "../../../gpu-node/media/video.ts";
+import { decodeIndex, encodeIndex, ptsTable } from "../../../gpu-node/media/video-index.ts";
+import { clip, clipPath, longGop, toolsOrSay, variableRate } from "../../support/clips.ts";
 
 const found = toolsOrSay();
 const tools = found as Tools;
@@ -23,10 +23,10 @@ const digest = (data: Uint8Array) => createHash("sha256").update(data).digest("h
 
 async function hashes(path: string, { index }: Probed, wanted: number[], neverSeek = false) {
   const read = new Map<number, string>();
-  for await (const { index: at, picture } of readFrames(tools, path, index, wanted, {
+  for await (const { index: at, image } of readFrames(tools, path, index, wanted, {
     neverSeek,
   })) {
-    read.set(at, digest(picture.data));
+    read.set(at, digest(image.data));
   }
   return read;
 }
@@ -169,7 +169,7 @@ describe.skipIf(!found)("frames of a video", () => {
     const kept = decodeIndex(encodeIndex(probed.index));
     expect(kept).toEqual(probed.index);
     expect(decodeIndex(Buffer.from("{}"))).toBeNull();
-    // Were seeking to give another picture, its checksum would show, and all is decoded instead.
+    // Were seeking to give another image, its checksum would show, and all is decoded instead.
     const pts = probed.index.pts.map((time, at) => (at > 200 ? time + 400 : time));
     const off = { ...probed, index: { ...probed.index, pts } };
     const dense = await hashes(path, probed, [300], true);

@@ -6,8 +6,8 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
-import { createZip } from "../../gpu-node/objects/zip-writer.ts";
-import { hasProgram } from "../support/programs.ts";
+import { createZip } from "../../../gpu-node/objects/zip-writer.ts";
+import { hasProgram } from "../../support/programs.ts";
 
 const foreign = hasProgram("python3");
 

@@ -1,10 +1,11 @@
 // A frame with examples from elsewhere in a column beside it, for models whose examples must lie
-// in the picture that they search.
+// in the image that they search.
 
 import type { Bbox } from "../../shared/tasks.ts";
 import { clip } from "../media/geometry.ts";
+import type { RgbImage } from "../media/image.ts";
 import { borderColour, canvas, cut, paste, resize } from "../media/image.ts";
-import type { Example, Picture } from "./segmenter.ts";
+import type { Example } from "./segmenter.ts";
 
 /** The column takes at most this share of the frame's width, since it costs resolution. */
 const COLUMN_SHARE_MAX = 0.35;
@@ -13,12 +14,12 @@ const SURROUNDINGS = 0.2;
 const GAP = 8;
 
 export interface Beside {
-  picture: Picture;
+  image: RgbImage;
   /** Where the examples lie now. */
   boxes: { bbox: Bbox; label: 0 | 1 }[];
 }
 
-export async function besidePicture(frame: Picture, examples: readonly Example[]): Promise<Beside> {
+export async function besideImage(frame: RgbImage, examples: readonly Example[]): Promise<Beside> {
   const crops = examples.map(cropOf);
   const widthMax = Math.max(16, Math.floor(frame.width * COLUMN_SHARE_MAX) - 2 * GAP);
   const share = Math.floor(frame.height / crops.length);
@@ -27,17 +28,17 @@ export async function besidePicture(frame: Picture, examples: readonly Example[]
   // One factor for all, so that the examples keep their sizes to each other.
   const shrink = Math.min(
     1,
-    ...crops.map(({ picture }) => Math.min(widthMax / picture.width, heightMax / picture.height)),
+    ...crops.map(({ image }) => Math.min(widthMax / image.width, heightMax / image.height)),
   );
   const width = Math.max(
-    ...crops.map(({ picture }) => Math.max(1, Math.round(picture.width * shrink))),
+    ...crops.map(({ image }) => Math.max(1, Math.round(image.width * shrink))),
   );
-  const picture = canvas(frame.width + width + 2 * GAP, frame.height, borderColour(frame));
-  paste(picture, frame, 0, 0);
+  const image = canvas(frame.width + width + 2 * GAP, frame.height, borderColour(frame));
+  paste(image, frame, 0, 0);
   const boxes: Beside["boxes"] = [];
   const left = frame.width + GAP;
   let top = gap;
-  for (const { picture: crop, bbox, label } of crops) {
+  for (const { image: crop, bbox, label } of crops) {
     const size = {
       width: Math.max(1, Math.round(crop.width * shrink)),
       height: Math.max(1, Math.round(crop.height * shrink)),
@@ -45,7 +46,7 @@ export async function besidePicture(frame: Picture, examples: readonly Example[]
     const placed = await resize(crop, size);
     // Frames of a few pixels leave no room for a gap.
     const at = Math.max(0, Math.min(top, frame.height - size.height));
-    paste(picture, placed, left, at);
+    paste(image, placed, left, at);
     const [x, y] = [size.width / crop.width, size.height / crop.height];
     boxes.push({
       bbox: [left + bbox[0] * x, at + bbox[1] * y, left + bbox[2] * x, at + bbox[3] * y],
@@ -53,16 +54,16 @@ export async function besidePicture(frame: Picture, examples: readonly Example[]
     });
     top += size.height + 2 * gap;
   }
-  return { picture, boxes };
+  return { image, boxes };
 }
 
 /** An example cut out with a little of what is around it, and its box in the cut. */
-function cropOf({ picture, bbox, label = 1 }: Example): {
-  picture: Picture;
+function cropOf({ image, bbox, label = 1 }: Example): {
+  image: RgbImage;
   bbox: Bbox;
   label: 0 | 1;
 } {
-  if (!bbox) return { picture, bbox: [0, 0, picture.width, picture.height], label };
+  if (!bbox) return { image, bbox: [0, 0, image.width, image.height], label };
   const margin = Math.round(SURROUNDINGS * Math.max(bbox[2] - bbox[0], bbox[3] - bbox[1]));
   const around = clip(
     [
@@ -71,11 +72,11 @@ function cropOf({ picture, bbox, label = 1 }: Example): {
       Math.ceil(bbox[2] + margin),
       Math.ceil(bbox[3] + margin),
     ],
-    picture,
+    image,
   );
-  const [left, top, right, bottom] = around ?? [0, 0, picture.width, picture.height];
+  const [left, top, right, bottom] = around ?? [0, 0, image.width, image.height];
   return {
-    picture: cut(picture, [left, top, right, bottom]),
+    image: cut(image, [left, top, right, bottom]),
     bbox: [
       Math.max(0, bbox[0] - left),
       Math.max(0, bbox[1] - top),

@@ -7,8 +7,9 @@ import { mkdir, open, readFile, rename, rm } from "node:fs/promises";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
 import { pipeline } from "node:stream/promises";
-import { decodeModel, encodeModel, keepOutputs, tensorInfo } from "../onnx/proto.ts";
-import { convertDetector, convertFeatures } from "./convert-centernet.ts";
+import { decodeModel, encodeModel, keepOutputs, tensorInfo } from "../onnx/model-file.ts";
+import { BUILTIN } from "./builtin-info.ts";
+import { convertDetector, convertFeatures } from "./centernet-conversion.ts";
 import { BundleBroken } from "./failures.ts";
 
 const require = createRequire(import.meta.url);
@@ -53,7 +54,7 @@ export const CONVERTED = {
   },
 } as const;
 
-const FOLDER = "builtin";
+const FOLDER = BUILTIN;
 
 export interface EmbeddedFiles {
   encoder: string;

@@ -1,10 +1,10 @@
 // CenterNet as its package has it (a TensorFlow.js graph, half-precision weights, channels last)
-// → ONNX (single precision, channels first, any size of picture). Pure: bytes in, bytes out, the
+// → ONNX (single precision, channels first, any size of image). Pure: bytes in, bytes out, the
 // same bytes every time.
 
 import { z } from "zod";
 import { halfToFloat } from "../onnx/half.ts";
-import { GraphWriter, tensorInfo } from "../onnx/proto.ts";
+import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
 
 /** Names of the converted graphs' inputs and outputs. */
 export const IMAGE = "tower_0/images";
@@ -46,7 +46,7 @@ interface Weights {
   values: Float32Array;
 }
 
-/** The detector: a picture → class peaks (other places are 0) and distances to the four sides. */
+/** The detector: an image → class peaks (other places are 0) and distances to the four sides. */
 export function convertDetector(json: string, weights: Uint8Array): Uint8Array {
   const conversion = new Conversion(json, weights);
   conversion.emit(SCORES);
