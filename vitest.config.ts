@@ -1,28 +1,40 @@
+import { availableParallelism } from "node:os";
 import { defineConfig } from "vitest/config";
-import { BaseSequencer, type TestSpecification } from "vitest/node";
+import { LongestFirst } from "./test/support/durations.ts";
+import { PROJECTS } from "./test/support/projects.ts";
 
-const LONG =
-  /\/(sim\/schedules|vision\/(training-)?story|console\/pages|local\/stack|gpu-node\/training\/(kill|resume|train)|native\/(golden-steps|training))\.test\.ts$/;
+const { programs, worlds, pure } = PROJECTS;
 
-/** The longest files begin first, or the last of them would run alone at the end. */
-class LongestFirst extends BaseSequencer {
-  override async sort(files: TestSpecification[]) {
-    const isLong = ({ moduleId }: TestSpecification) => LONG.test(moduleId);
-    const sorted = await super.sort(files);
-    return [...sorted.filter(isLong), ...sorted.filter((file) => !isLong(file))];
-  }
-}
-
-// Two databases' worth of real services run beside the tests, so files share the cores two at a
-// time.
 export default defineConfig({
   test: {
-    include: ["test/**/*.test.ts"],
     pool: "forks",
-    maxWorkers: 2,
+    maxWorkers: Math.max(2, availableParallelism()),
     sequence: { sequencer: LongestFirst },
-    testTimeout: 60_000,
-    hookTimeout: 60_000,
-    globalSetup: ["test/support/postgres.ts"],
+    // Limits are against hanging. They are ten times what the slowest test takes on idle cores.
+    testTimeout: 300_000,
+    hookTimeout: 300_000,
+    teardownTimeout: 60_000,
+    projects: [
+      { extends: true, test: { name: "programs", include: programs } },
+      {
+        extends: true,
+        test: {
+          name: "worlds",
+          include: worlds,
+          isolate: false,
+          globalSetup: ["test/support/global-setup.ts"],
+          setupFiles: ["test/support/fresh-modules.ts"],
+        },
+      },
+      {
+        extends: true,
+        test: {
+          name: "pure",
+          include: pure,
+          isolate: false,
+          setupFiles: ["test/support/fresh-modules.ts"],
+        },
+      },
+    ],
   },
 });

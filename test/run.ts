@@ -44,7 +44,12 @@ async function check(name: string, command: string, args: string[]): Promise<Cou
  */
 async function vitest(name: string, args: string[]): Promise<Counts> {
   const report = join(reports, `${name}.json`);
-  const reporters = ["--reporter=default", "--reporter=json", `--outputFile.json=${report}`];
+  const reporters = [
+    "--reporter=default",
+    "--reporter=test/support/durations.ts",
+    "--reporter=json",
+    `--outputFile.json=${report}`,
+  ];
   const passed = await run(process.execPath, [bin("vitest"), "run", ...args, ...reporters], true);
   try {
     const { numPassedTests, numFailedTests, numPendingTests, numTodoTests } = JSON.parse(
@@ -60,6 +65,9 @@ async function vitest(name: string, args: string[]): Promise<Counts> {
     return { passed: 0, failed: 1, skipped: 0 };
   }
 }
+
+// Hundreds of processes load the same packages and our own sources: each is compiled once.
+process.env.NODE_COMPILE_CACHE ??= join(ROOT, ".vantage/compile-cache");
 
 const only = process.argv.slice(2);
 const results: Counts[] = [];

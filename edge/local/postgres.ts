@@ -21,6 +21,8 @@ export interface PostgresOptions {
   logFile: string;
   /** Password of the superuser; it takes effect when the data folder is created. */
   password: string;
+  /** Further settings of the server, each `name=value`, after its own. */
+  settings?: readonly string[];
 }
 
 export const SUPERUSER = "vantage";
@@ -69,12 +71,14 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
   }
 }
 
-function launch(bin: string, { dataDir, logFile }: PostgresOptions, port: number): Postgres {
+function launch(bin: string, options: PostgresOptions, port: number): Postgres {
+  const { dataDir, logFile } = options;
   const log = fs.openSync(logFile, "a", 0o600);
   const settings = [
     ...["timezone=UTC", "max_connections=80", "jit=off", "unix_socket_directories="],
     // A failed statement is reported to its caller; in the log its text could show a password.
     "log_min_error_statement=panic",
+    ...(options.settings ?? []),
   ];
   const [command, args] = unprivileged(join(bin, "postgres"), [
     ...["-D", dataDir, "-p", String(port), "-h", "127.0.0.1"],

@@ -21,7 +21,8 @@ export interface WorkersOptions {
   host: string;
   /** Where R2 and queues keep their state. */
   persistTo: string;
-  bundles: string;
+  /** A folder to bundle the services into, or what `buildServices` made of them before. */
+  bundles: string | readonly BuiltService[];
   s3: { accessKeyId: string; secretAccessKey: string };
   /** Every line a Worker logs. */
   onLog: (line: string) => void;
@@ -35,6 +36,15 @@ interface Declared {
   modulesRules: { type: string; include: string[] }[];
   r2Buckets?: unknown;
   serviceBindings?: Record<string, { name: string }>;
+}
+
+/** A service ready to be started any number of times; survives being passed on as JSON. */
+export interface BuiltService {
+  service: ServiceName;
+  /** Its entry in wrangler.toml, as wrangler reads it for Miniflare. */
+  declared: Declared;
+  /** Holds its one module, `main.js`. */
+  folder: string;
 }
 
 /** The Node side of the object store, for tests and tools. */
@@ -61,35 +71,53 @@ const mediaS3Url = (port: number) => `http://127.0.0.1:${port}${S3_PATH}/vantage
 
 const STARTS_MAX = 5;
 
+/** Keeps wrangler and Miniflare from the network and from printing. */
+const TOOLS_ENVIRONMENT = {
+  CLOUDFLARE_CF_FETCH_ENABLED: "false",
+  DO_NOT_TRACK: "1",
+  WRANGLER_HIDE_BANNER: "true",
+  WRANGLER_LOG: "error",
+  WRANGLER_SEND_METRICS: "false",
+};
+
 const CRON = "* * * * *";
 /** The services that have it. */
 const TICKED: readonly ServiceName[] = ["console", "vision"];
 
-/** Bundles and starts the Workers; resolves when every one answers. */
+/** Bundles services into a folder, each beside its entry in wrangler.toml. */
+export async function buildServices(
+  services: readonly ServiceName[],
+  bundles: string,
+): Promise<BuiltService[]> {
+  Object.assign(process.env, TOOLS_ENVIRONMENT);
+  const { unstable_getMiniflareWorkerOptions: readConfig } = await import("wrangler");
+  return Promise.all(
+    services.map(async (service) => {
+      const { workerOptions } = readConfig(join(ROOT, "wrangler.toml"), service);
+      // Wrangler types the options for Miniflare's own input, which differs from what it reads.
+      const declared = workerOptions as unknown as Declared;
+      const folder = join(bundles, service);
+      await bundle(service, folder, declared.modulesRules);
+      return { service, declared, folder };
+    }),
+  );
+}
+
+/** Starts the Workers, bundled first where they are not; resolves when every one answers. */
 export async function startWorkers(options: WorkersOptions): Promise<Workers> {
-  Object.assign(process.env, {
-    CLOUDFLARE_CF_FETCH_ENABLED: "false",
-    DO_NOT_TRACK: "1",
-    WRANGLER_HIDE_BANNER: "true",
-    WRANGLER_LOG: "error",
-    WRANGLER_SEND_METRICS: "false",
+  Object.assign(process.env, TOOLS_ENVIRONMENT, {
     VANTAGE_WORKERD: workerdPath(),
     MINIFLARE_WORKERD_PATH: join(ROOT, "edge/local/workerd.sh"),
   });
-  const [{ unstable_getMiniflareWorkerOptions: readConfig }, miniflare] = await Promise.all([
-    import("wrangler"),
-    import("miniflare"),
-  ]);
-  const declared = options.services.map((service) => {
-    const { workerOptions } = readConfig(join(ROOT, "wrangler.toml"), service);
-    return { service, ...(workerOptions as unknown as Declared) };
-  });
-  await Promise.all(
-    declared.map(({ service, modulesRules }) => bundle(service, options.bundles, modulesRules)),
-  );
+  const { services, bundles } = options;
+  const built =
+    typeof bundles === "string"
+      ? await buildServices(services, bundles)
+      : services.flatMap((name) => bundles.filter(({ service }) => service === name));
+  const miniflare = await import("miniflare");
   const workersAt = ({ services, s3 }: Taken) =>
-    declared.map(({ service, modulesRules: _, ...worker }) => {
-      const folder = join(options.bundles, service);
+    built.map(({ service, folder, declared }) => {
+      const { modulesRules: _, ...worker } = declared;
       const own = options.bindings[service];
       return {
         ...worker,
@@ -236,7 +264,7 @@ function siblings(declared: Declared["serviceBindings"], services: readonly Serv
 async function bundle(service: ServiceName, folder: string, rules: Declared["modulesRules"]) {
   await build({
     entryPoints: [join(ROOT, "edge", service, "main.ts")],
-    outfile: join(folder, service, "main.js"),
+    outfile: join(folder, "main.js"),
     bundle: true,
     format: "esm",
     target: "es2024",

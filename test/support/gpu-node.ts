@@ -55,8 +55,15 @@ export function processesOf(dir: string): number[] {
 /** Starts the node's program, with the tests' segmenter and shorter times. */
 export function startNode(environment: Readonly<Record<string, string>>): NodeProcess {
   const dir = environment.VANTAGE_NODE_DIR ?? mkdtempSync(join(tmpdir(), "vantage-node-"));
+  const { PATH, NODE_COMPILE_CACHE } = process.env;
   const child = spawn(process.execPath, [join(import.meta.dirname, "node-main.ts")], {
-    env: { PATH: process.env.PATH, HOME: dir, VANTAGE_NODE_DIR: dir, ...environment },
+    env: {
+      PATH,
+      ...(NODE_COMPILE_CACHE ? { NODE_COMPILE_CACHE } : {}),
+      HOME: dir,
+      VANTAGE_NODE_DIR: dir,
+      ...environment,
+    },
     stdio: ["ignore", "pipe", "pipe"],
   });
   let output = "";

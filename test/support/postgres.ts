@@ -4,22 +4,16 @@
 import { chmodSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { TestProject } from "vitest/node";
-import { prepareRoles } from "../../edge/local/databases.ts";
+import pg from "pg";
+import { type DatabaseNames, prepareDatabases, prepareRoles } from "../../edge/local/databases.ts";
 import { startNeonEndpoint } from "../../edge/local/neon.ts";
-import { startPostgres } from "../../edge/local/postgres.ts";
+import { startPostgres, superuser } from "../../edge/local/postgres.ts";
 import { type Credentials, prepareState, stateAt } from "../../edge/local/state.ts";
 
 export interface SharedPostgres {
   port: number;
   endpointPort: number;
   credentials: Credentials;
-}
-
-declare module "vitest" {
-  interface ProvidedContext {
-    postgres: SharedPostgres;
-  }
 }
 
 /** A new folder that the database's own user may pass through, which it must where root runs it. */
@@ -30,13 +24,14 @@ export function temporaryFolder(): string {
 }
 
 /** Starts it in a folder of its own; `stop` leaves nothing behind. */
-export async function startSharedPostgres() {
+export async function startSharedPostgres(settings: readonly string[] = []) {
   const state = stateAt(temporaryFolder());
   const { credentials } = prepareState(state);
   const postgres = await startPostgres({
     dataDir: state.postgres,
     logFile: join(state.logs, "postgres.log"),
     password: credentials.superuser,
+    settings,
   });
   await prepareRoles(postgres.port, credentials);
   const endpoint = await startNeonEndpoint(postgres.port);
@@ -53,8 +48,27 @@ export async function startSharedPostgres() {
   return { shared, state, stop };
 }
 
-export default async function setup(project: TestProject) {
-  const { shared, stop } = await startSharedPostgres();
-  project.provide("postgres", shared);
-  return stop;
+const TEMPLATES: DatabaseNames = {
+  markets: "template_markets",
+  vision: "template_vision",
+  graph: "template_graph",
+};
+
+/** Migrates a database of each service, for `copyDatabases` to copy. */
+export const prepareTemplates = ({ port, credentials }: SharedPostgres) =>
+  prepareDatabases(port, credentials, TEMPLATES);
+
+/** New databases of these names: migrated, empty, with the rights of the services' roles. */
+export async function copyDatabases({ port, credentials }: SharedPostgres, names: DatabaseNames) {
+  const client = new pg.Client(superuser(port, credentials.superuser));
+  await client.connect();
+  try {
+    for (const [service, template] of Object.entries(TEMPLATES)) {
+      const name = names[service as keyof DatabaseNames];
+      const owner = service === "vision" ? "OWNER vision_owner" : "";
+      await client.query(`CREATE DATABASE ${name} TEMPLATE ${template} ${owner}`);
+    }
+  } finally {
+    await client.end();
+  }
 }

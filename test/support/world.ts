@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, inject } from "vitest";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
-import { type DatabaseUrls, databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
+import { type DatabaseUrls, databaseUrls } from "../../edge/local/databases.ts";
 import { type Operator, operatorAt } from "../../edge/local/operator.ts";
 import {
   type Bucket,
@@ -25,6 +25,7 @@ import { openStore, type Store } from "../../edge/markets/store/store.ts";
 import type { Parts } from "../../edge/vision/base/parts.ts";
 import { Secret } from "../../shared/secret.ts";
 import { callerWorker, objectsOf } from "./objects.ts";
+import { copyDatabases } from "./postgres.ts";
 
 export interface World {
   urls: Workers["urls"];
@@ -95,11 +96,11 @@ function atPort(url: string, port: number | undefined): string {
 
 /** New databases of every service, migrated and empty. */
 export async function createDatabases(): Promise<DatabaseUrls> {
-  const { port, endpointPort, credentials } = inject("postgres");
+  const postgres = inject("postgres");
   const id = crypto.randomUUID().slice(0, 8);
   const names = { markets: `markets_${id}`, vision: `vision_${id}`, graph: `graph_${id}` };
-  await prepareDatabases(port, credentials, names);
-  return databaseUrls(endpointPort, credentials, names);
+  await copyDatabases(postgres, names);
+  return databaseUrls(postgres.endpointPort, postgres.credentials, names);
 }
 
 /** Builds a world; it is taken down after the test file. */
@@ -115,7 +116,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     host: "127.0.0.1",
     ports: { markets: 0, console: 0, vision: 0 },
     persistTo: join(folder, "workers"),
-    bundles: join(folder, "bundles"),
+    bundles: inject("services"),
     s3: { accessKeyId: "test", secretAccessKey: "test" },
     bindings: {
       markets: {

@@ -1,0 +1,44 @@
+// What all test files with a world share, made once a run: a Postgres with a migrated template of
+// each database, and the bundles of the services.
+
+import { mkdtempSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import type { TestProject } from "vitest/node";
+import { type BuiltService, buildServices, SERVICES } from "../../edge/local/workers.ts";
+import { prepareTemplates, type SharedPostgres, startSharedPostgres } from "./postgres.ts";
+
+declare module "vitest" {
+  interface ProvidedContext {
+    postgres: SharedPostgres;
+    services: readonly BuiltService[];
+  }
+}
+
+/** Nothing in this Postgres outlives the run, so no write waits for the disk. */
+const NOT_DURABLE = [
+  "fsync=off",
+  "synchronous_commit=off",
+  "full_page_writes=off",
+  "wal_level=minimal",
+  "max_wal_senders=0",
+  "max_wal_size=4GB",
+  "checkpoint_timeout=1h",
+];
+
+export default async function setup(project: TestProject) {
+  const bundles = mkdtempSync(join(tmpdir(), "vantage-bundles-"));
+  const [postgres, services] = await Promise.all([
+    startSharedPostgres(NOT_DURABLE).then(async (started) => {
+      await prepareTemplates(started.shared);
+      return started;
+    }),
+    buildServices(SERVICES, bundles),
+  ]);
+  project.provide("postgres", postgres.shared);
+  project.provide("services", JSON.parse(JSON.stringify(services)));
+  return async () => {
+    await postgres.stop();
+    rmSync(bundles, { recursive: true, force: true });
+  };
+}
