@@ -3,8 +3,8 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, hostname } from "node:os";
 import { join } from "node:path";
+import type { Capabilities } from "../shared/node-protocol.ts";
 import { Secret } from "../shared/secret.ts";
-import type { Capabilities } from "../shared/tasks.ts";
 import { systemClock } from "../shared/time.ts";
 import { createLog, type Log, toStandardOutput } from "./base/log.ts";
 import { findTools, type Tools } from "./media/ffmpeg.ts";
@@ -17,7 +17,7 @@ import { startWorker, type Worker, type WorkerOptions } from "./node/worker.ts";
 import { cudaInstalled } from "./onnx/cuda.ts";
 import { listSegmenters } from "./segmenters/registry.ts";
 import type { SegmenterInfo } from "./segmenters/segmenter.ts";
-import { askEngine, type EngineAnswer } from "./training/engine-probe.ts";
+import { type EngineDescription, probeEngine } from "./training/engine-probe.ts";
 
 const USAGE = `npm run gpu-node
 
@@ -45,7 +45,7 @@ export interface NodeParts {
   childEntry: string;
   listSegmenters(modelsDir: string): Promise<SegmenterInfo[]>;
   /** What the training engine is here. */
-  askEngine(environment: Readonly<Record<string, string>>): Promise<EngineAnswer>;
+  probeEngine(environment: Readonly<Record<string, string>>): Promise<EngineDescription>;
   /** Shorter times, for tests. */
   worker?: Pick<WorkerOptions, "heartbeatMs" | "idleMs" | "stallMs">;
   grace?: WorkerOptions["slot"]["grace"];
@@ -54,7 +54,7 @@ export interface NodeParts {
 const REAL: NodeParts = {
   childEntry: join(import.meta.dirname, "node/child-main.ts"),
   listSegmenters,
-  askEngine,
+  probeEngine,
 };
 
 /** Runs a node until it is stopped; returns the process's exit status. */
@@ -128,11 +128,11 @@ function versionOf(): string {
 
 async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | null) {
   let segmenters: SegmenterInfo[] = [];
-  let problem: string | null = null;
+  let segmenterProblem: string | null = null;
   try {
     segmenters = await parts.listSegmenters(config.modelsDir);
   } catch (thrown) {
-    problem = (thrown as Error).message;
+    segmenterProblem = (thrown as Error).message;
   }
   const { slots, childEnvironment } = config;
   const version = versionOf();
@@ -140,11 +140,11 @@ async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | n
     version,
     tools,
     segmenters,
-    problem,
+    segmenterProblem,
     slots,
     environment: childEnvironment,
     cuda: cudaInstalled(),
-    engine: await parts.askEngine(childEnvironment),
+    engine: await parts.probeEngine(childEnvironment),
   });
 }
 

@@ -1,6 +1,6 @@
-// What crosses between the vision service and GPU nodes: claims, leases, and the payload and result
-// of each kind of task. A node acts only on what a claim handed it, and each of its writes carries
-// the claim's fence.
+// The kinds of task that the vision service gives to GPU nodes: what each carries and comes to, and
+// what the queue and a node have to know of it. A new kind is one entry in `TASK_KINDS` and one
+// runner in `gpu-node/tasks`.
 
 import { z } from "zod";
 import { VARIANT_NAMES } from "./detector.ts";
@@ -12,10 +12,6 @@ import {
   RunEpoch,
   TrainSettings,
 } from "./training.ts";
-
-/** A lease lasts this long without a heartbeat; nodes renew at a third of it. */
-export const LEASE_SECONDS = 60;
-export const HEARTBEAT_SECONDS = 20;
 
 /** Corners in pixels of the source frame: x1, y1, x2, y2. */
 export const Bbox = z
@@ -66,14 +62,14 @@ export const Prompt = z.discriminatedUnion("kind", [
 ]);
 export type Prompt = z.infer<typeof Prompt>;
 
-/** One found object. */
+/** One object that a segmenter detected on a frame. */
 export const Detection = z.object({
   class_name: z.string(),
   bbox: Bbox,
   confidence: z.number().min(0).max(1),
   /** Outer ring of the mask, x and y in turn, pixels of the source frame; null without a mask. */
   polygon: z.array(z.number()).nullable(),
-  /** Place in the frame's list of another class's detection of the same object. */
+  /** Index in the frame's list of another class's detection of the same object. */
   duplicate_of: z.number().int().nullable(),
 });
 export type Detection = z.infer<typeof Detection>;
@@ -103,7 +99,7 @@ export type Mask = z.infer<typeof Mask>;
 
 const videoSource = { video: ObjectSource, video_id: z.string() };
 
-/** A model of the registry, as a node opens it: its weights and what they are of. */
+/** A model of the registry, as a node opens it: its weights, and the detector that they fit. */
 export const ModelSource = z.object({
   model_id: z.string(),
   variant: z.enum(VARIANT_NAMES),
@@ -116,7 +112,7 @@ export const ModelSource = z.object({
 });
 export type ModelSource = z.infer<typeof ModelSource>;
 
-/** One object that a detector found, in pixels of the picture. */
+/** One object that a detector found, in pixels of the image. */
 export const Prediction = z
   .object({ class: z.string(), confidence: z.number().min(0).max(1), bbox: Bbox })
   .meta({ id: "Prediction" });
@@ -125,13 +121,14 @@ export type Prediction = z.infer<typeof Prediction>;
 /** An object that a node wrote under a key that it asked for. */
 export const StoredObject = z.object({ key: z.string(), bytes: z.number().int().min(0) });
 
-/** A number as the database holds it. */
+/** A whole number that fits into the database's `int`. */
 const int32 = () => z.number().int().min(0).max(2_147_483_647);
 
-/** Everything from which a run goes on. */
+/** The object from which a training run goes on. */
 export const Checkpoint = StoredObject.extend({
-  /** Epochs done, and batches of the one under way. */
+  /** Epochs done. */
   epoch: z.number().int().min(0).max(EPOCHS_MAX),
+  /** Batches done of the epoch under way. */
   batch: int32(),
 });
 export type Checkpoint = z.infer<typeof Checkpoint>;
@@ -163,10 +160,39 @@ export const TrainDetail = z.object({
 });
 export type TrainDetail = z.infer<typeof TrainDetail>;
 
-/** The payload and result of each kind of task. */
+/**
+ * Where a node has room for a task: `interactive` work never waits behind a long task, `training`
+ * has a process of its own for days, `batch` is everything else.
+ */
+export type TaskLane = "interactive" | "batch" | "training";
+
+/** What a node must have to do a task: `engine` is the training engine, with its torch. */
+export type TaskNeed = "ffmpeg" | "segmenter" | "engine";
+
+const PRIORITY_DEFAULT = 0;
+/** Claimed before all that nobody waits for. */
+const PRIORITY_INTERACTIVE = 100;
+
+/** What a kind of task is to the queue and to a node. */
+interface TaskKindEntry {
+  payload: z.ZodType;
+  result: z.ZodType;
+  lane: TaskLane;
+  /** Higher is claimed first; an enqueued task may have its own. */
+  priority: number;
+  needs: readonly TaskNeed[];
+  /** Whether tasks of the kind run beside each other in one process, such as in one batch. */
+  shared: boolean;
+}
+
+/** Every kind of task: all that the service and the nodes know of kinds derives from here. */
 export const TASK_KINDS = {
   /** What a file is: decoded once, its frames' pts stored, a thumbnail made. */
   probe: {
+    lane: "batch",
+    priority: PRIORITY_DEFAULT,
+    needs: ["ffmpeg"],
+    shared: false,
     payload: z.object({
       ...videoSource,
       filename: z.string(),
@@ -192,14 +218,18 @@ export const TASK_KINDS = {
   },
   /** Labels some frames of one video. */
   label: {
+    lane: "batch",
+    priority: PRIORITY_DEFAULT,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
     payload: z.object({
       ...videoSource,
       job_id: z.string(),
       prompts: z.array(Prompt).min(1),
       frames: z.array(z.number().int()).min(1),
-      /** Longest side at which frames are looked at; null is the segmenter's own. */
+      /** Pixels of a frame's longest side for the segmenter; null is the segmenter's own. */
       resolution: z.number().int().nullable(),
-      /** JPEGs of the frames, by place in `frames`; those that the store lacks. */
+      /** Where the JPEG of each of `frames` goes, in their order; null where the store has it. */
       images: z.array(ObjectTarget.nullable()),
       segmenter: z.string().nullable(),
     }),
@@ -209,8 +239,12 @@ export const TASK_KINDS = {
       seconds: z.number(),
     }),
   },
-  /** Labels a few frames and draws what it found. */
+  /** Labels a few frames and draws the detections. */
   preview: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
     payload: z.object({
       ...videoSource,
       prompts: z.array(Prompt).min(1),
@@ -227,6 +261,10 @@ export const TASK_KINDS = {
   },
   /** A mask from clicks and, where given, a box on one frame; alternatives best first. */
   segment: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
     payload: z.object({
       ...videoSource,
       frame_index: z.number().int(),
@@ -238,6 +276,10 @@ export const TASK_KINDS = {
   },
   /** JPEGs of single frames. */
   frames: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: false,
     payload: z.object({
       ...videoSource,
       frames: z.array(z.number().int()).min(1),
@@ -247,6 +289,10 @@ export const TASK_KINDS = {
   },
   /** A dataset as a zip. The annotations come as one JSON object of the store. */
   export: {
+    lane: "batch",
+    priority: PRIORITY_DEFAULT,
+    needs: ["ffmpeg"],
+    shared: false,
     payload: z.object({
       export_id: z.string(),
       format: z.enum(["yolo", "coco"]),
@@ -257,8 +303,12 @@ export const TASK_KINDS = {
     }),
     result: z.object({ bytes: z.number().int(), summary: z.record(z.string(), z.unknown()) }),
   },
-  /** Trains a detector on a dataset. A cancelled one gives the same result, with what it has. */
+  /** Trains a detector on a dataset. A canceled one gives the same result, with what it has. */
   train: {
+    lane: "training",
+    priority: PRIORITY_DEFAULT,
+    needs: ["ffmpeg", "engine"],
+    shared: false,
     payload: z.object({
       run_id: z.string(),
       name: z.string(),
@@ -266,11 +316,11 @@ export const TASK_KINDS = {
       /** An ExportManifest, and its videos by key. */
       manifest: ObjectSource,
       videos: z.array(ObjectSource),
-      /** Of the first weights, by the file's format. */
+      /** The weights to begin with, and their file's format; null trains from scratch. */
       pretrained: z
         .object({ weights: ObjectSource, format: z.enum(["safetensors", "onnx"]) })
         .nullable(),
-      /** Where an earlier attempt got to. */
+      /** How far an earlier attempt got; null for the first. */
       resume: z.object({ checkpoint: ObjectSource, at: Checkpoint }).nullable(),
     }),
     result: z.object({
@@ -283,17 +333,25 @@ export const TASK_KINDS = {
       artifacts: z.array(ArtifactObject),
     }),
   },
-  /** Opens a model and looks at a picture once, so that the next prediction is a fast one. */
+  /** Opens a model and predicts once, so that the next prediction is a fast one. */
   warm: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: true,
     payload: z.object({ model: ModelSource }),
     result: z.object({ seconds: z.number() }),
   },
   /** Predicts on frames of a video or image of the store. */
   predict: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: true,
     payload: z.object({
       model: ModelSource,
       video: ObjectSource,
-      /** Frames a second to look at; null is every one. */
+      /** Frames a second to predict on; null is every frame. */
       fps: z.number().positive().nullable(),
       frames_max: z.number().int().positive(),
       confidence: z.number().min(0).max(1),
@@ -309,14 +367,24 @@ export const TASK_KINDS = {
           predictions: z.array(Prediction),
         }),
       ),
-      /** Frames beyond `frames_max` that were left out. */
+      /** How many frames beyond `frames_max` were left out. */
       left_out: z.number().int(),
       seconds: z.number(),
     }),
   },
-} as const satisfies Record<string, { payload: z.ZodType; result: z.ZodType }>;
+} as const satisfies Record<string, TaskKindEntry>;
 
 export type TaskKind = keyof typeof TASK_KINDS;
+/** In the table's order. */
+export const TASK_KIND_NAMES = Object.keys(TASK_KINDS) as TaskKind[];
+
+/** Whether a kind is one that this build knows. */
+export const isTaskKind = (kind: string): kind is TaskKind => Object.hasOwn(TASK_KINDS, kind);
+
+/** What the table says of a kind by its name; null of one that this build does not know. */
+export const taskKind = (kind: string): TaskKindEntry | null =>
+  isTaskKind(kind) ? TASK_KINDS[kind] : null;
+
 export type TaskPayload<Kind extends TaskKind> = z.infer<(typeof TASK_KINDS)[Kind]["payload"]>;
 export type TaskResult<Kind extends TaskKind> = z.infer<(typeof TASK_KINDS)[Kind]["result"]>;
 
@@ -351,129 +419,3 @@ export const ExportManifest = z.object({
   ),
 });
 export type ExportManifest = z.infer<typeof ExportManifest>;
-
-/** What a node says it is and can do. */
-export const Capabilities = z
-  .object({
-    version: z.string(),
-    kinds: z.array(z.string()),
-    device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: z.number().int() }),
-    memory_bytes: z.number().int(),
-    cores: z.number().int(),
-    ffmpeg: z.string().nullable(),
-    /** Installed segmenters, the default first. */
-    segmenters: z.array(
-      z.object({
-        name: z.string(),
-        title: z.string(),
-        text: z.enum(["none", "closed", "open"]),
-        /** The words a closed one knows; empty for the others. */
-        vocabulary: z.array(z.string()),
-        exemplar: z.enum(["none", "same_image", "any_image"]),
-        licence: z.string(),
-      }),
-    ),
-    /** Models that are open on it, as its newest heartbeat said. */
-    loaded: z.array(z.string()).optional(),
-    /** Tasks it works on at once. */
-    slots: z.number().int(),
-    /** What it cannot do and what to install, one sentence each. */
-    missing: z.array(z.string()),
-  })
-  .meta({ id: "Capabilities" });
-export type Capabilities = z.infer<typeof Capabilities>;
-
-export const RegisterNode = z.object({
-  code: z.string(),
-  name: z.string().min(1).max(100),
-  capabilities: Capabilities,
-});
-export const RegisteredNode = z.object({ node_id: z.uuid(), node_token: z.string() });
-
-export const ClaimRequest = z.object({
-  kinds: z.array(z.string()).min(1),
-  /** How long an empty queue is waited on; 0 answers at once. */
-  wait_seconds: z.number().int().min(0).max(30).default(0),
-});
-export const ClaimedTask = z
-  .object({
-    task_id: z.uuid(),
-    kind: z.string(),
-    fence: z.number().int(),
-    attempt: z.number().int(),
-    lease_until: z.iso.datetime(),
-    payload: z.record(z.string(), z.unknown()),
-  })
-  .meta({ id: "ClaimedTask" });
-export type ClaimedTask = z.infer<typeof ClaimedTask>;
-
-export const HeartbeatRequest = z.object({
-  tasks: z.array(z.object({ task_id: z.uuid(), fence: z.number().int() })),
-  draining: z.boolean().default(false),
-  /** Models that are open on the node: the next prediction with one of them is a fast one. */
-  loaded: z.array(z.string().max(100)).max(64).optional(),
-  capabilities: Capabilities.optional(),
-});
-/**
- * `cancel`: finish soon and keep what is done. `revoke`: end the process now, then report its
- * exit. `lost`: the lease is another's; end the process and report nothing.
- */
-export const Verdict = z.enum(["go_on", "cancel", "revoke", "lost"]);
-export type Verdict = z.infer<typeof Verdict>;
-export const HeartbeatReply = z.object({
-  tasks: z.array(z.object({ task_id: z.uuid(), verdict: Verdict })),
-});
-
-/** How far a task is. */
-export const TaskProgress = z.object({
-  done: z.number().min(0),
-  total: z.number().min(0),
-  /** What the task's subject shows beside it, such as annotations found so far. */
-  detail: z.record(z.string(), z.unknown()).default({}),
-});
-export type TaskProgress = z.infer<typeof TaskProgress>;
-
-export const ProgressReport = TaskProgress.extend({ fence: z.number().int() });
-
-/** How a task's attempt ended. `exited` says that its process was seen to be gone. */
-export const Outcome = z.discriminatedUnion("outcome", [
-  z.object({ outcome: z.literal("finished"), result: z.record(z.string(), z.unknown()) }),
-  z.object({
-    outcome: z.literal("failed"),
-    code: z.string(),
-    detail: z.string(),
-    retryable: z.boolean(),
-  }),
-  /** After `cancel`, with what was done until then. */
-  z.object({
-    outcome: z.literal("cancelled"),
-    result: z.record(z.string(), z.unknown()).nullable(),
-  }),
-  /** After `revoke`. */
-  z.object({ outcome: z.literal("revoked"), exited: z.literal(true) }),
-  /** Not now: the node drains, or lacks what the task needs. */
-  z.object({ outcome: z.literal("snoozed"), seconds: z.number().int().min(0).max(3600) }),
-]);
-export type Outcome = z.infer<typeof Outcome>;
-export const FinishRequest = z.object({ fence: z.number().int(), outcome: Outcome });
-
-/** What a node may write beside its payload's targets: nothing that a browser would run. */
-export const TARGET_TYPES = [
-  "application/octet-stream",
-  "application/json",
-  "text/plain",
-  "text/csv",
-  "image/png",
-  "image/jpeg",
-] as const;
-export type TargetType = (typeof TARGET_TYPES)[number];
-
-/** Asks for a place for an object, of which there is a new one each time. */
-export const TargetRequest = z.object({
-  fence: z.number().int(),
-  name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
-  content_type: z.enum(TARGET_TYPES),
-});
-
-/** Asks for another address of an object that the payload names: the first one may have run out. */
-export const SourceRequest = z.object({ fence: z.number().int(), key: z.string() });

@@ -4,26 +4,13 @@ import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { availableParallelism, cpus, totalmem } from "node:os";
 import { promisify } from "node:util";
-import { type Capabilities, TASK_KINDS, type TaskKind } from "../../shared/tasks.ts";
+import type { Capabilities } from "../../shared/node-protocol.ts";
+import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { SegmenterInfo } from "../segmenters/segmenter.ts";
-import type { EngineAnswer } from "../training/engine-probe.ts";
+import type { EngineDescription } from "../training/engine-probe.ts";
 
 const MIB = 1024 ** 2;
-
-/** Kinds that cannot be done without decoding videos or without a segmenter. */
-const NEEDS_FFMPEG: readonly TaskKind[] = [
-  "probe",
-  "label",
-  "preview",
-  "segment",
-  "frames",
-  "export",
-  "train",
-  "warm",
-  "predict",
-];
-const NEEDS_SEGMENTER: readonly TaskKind[] = ["label", "preview", "segment"];
 
 interface Gpu {
   name: string;
@@ -58,29 +45,30 @@ function memoryBytes(): number {
   }
 }
 
-export interface Found {
+/** What was found out about this machine before the node began. */
+export interface Machinery {
   version: string;
   tools: Tools | null;
   segmenters: readonly SegmenterInfo[];
-  /** Why segmenters could not be listed. */
-  problem: string | null;
+  /** Why segmenters could not be listed; null where they were. */
+  segmenterProblem: string | null;
   slots: number;
   environment: Readonly<Record<string, string>>;
   /** Whether the runtime of the models could use a GPU. */
   cuda: boolean;
-  engine: EngineAnswer;
+  engine: EngineDescription;
 }
 
 /** The capability report of the node protocol. */
-export async function describeNode(found: Found): Promise<Capabilities> {
-  const { version, tools, segmenters, slots } = found;
-  const gpus = await findGpus(found.environment);
-  const kinds = (Object.keys(TASK_KINDS) as TaskKind[]).filter(
-    (kind) =>
-      (tools !== null || !NEEDS_FFMPEG.includes(kind)) &&
-      (segmenters.length > 0 || !NEEDS_SEGMENTER.includes(kind)) &&
-      (kind !== "train" || "engine" in found.engine),
-  );
+export async function describeNode(machinery: Machinery): Promise<Capabilities> {
+  const { version, tools, segmenters, slots } = machinery;
+  const gpus = await findGpus(machinery.environment);
+  const has: Readonly<Record<TaskNeed, boolean>> = {
+    ffmpeg: tools !== null,
+    segmenter: segmenters.length > 0,
+    engine: "engine" in machinery.engine,
+  };
+  const kinds = TASK_KIND_NAMES.filter((kind) => TASK_KINDS[kind].needs.every((need) => has[need]));
   return {
     version,
     kinds,
@@ -99,12 +87,13 @@ export async function describeNode(found: Found): Promise<Capabilities> {
       licence: info.licence,
     })),
     slots,
-    missing: missing(found, gpus !== null),
+    missing: missing(machinery, { hasGpu: gpus !== null }),
   };
 }
 
-function missing(found: Found, hasGpu: boolean): string[] {
-  const { tools, segmenters, problem, engine } = found;
+/** What the node lacks and what to install, one sentence each. */
+function missing(machinery: Machinery, { hasGpu }: { hasGpu: boolean }): string[] {
+  const { tools, segmenters, segmenterProblem, engine } = machinery;
   const sentences: string[] = [];
   if (!tools) {
     sentences.push(
@@ -116,7 +105,7 @@ function missing(found: Found, hasGpu: boolean): string[] {
         "(unshare --net); only files are opened all the same.",
     );
   }
-  if (problem) sentences.push(`Segmenters cannot be listed: ${problem}`);
+  if (segmenterProblem) sentences.push(`Segmenters cannot be listed: ${segmenterProblem}`);
   else if (segmenters.length === 0) {
     sentences.push("Nothing can be labeled without a segmenter: npm run models -- install.");
   }
@@ -132,7 +121,7 @@ function missing(found: Found, hasGpu: boolean): string[] {
         "toolkit, delete native/build and run npm run gpu-node again.",
     );
   }
-  if (hasGpu && !found.cuda) {
+  if (hasGpu && !machinery.cuda) {
     sentences.push(
       "The GPU is not used for labeling: install onnxruntime's CUDA libraries " +
         "(ONNXRUNTIME_NODE_INSTALL=cuda12 npm rebuild onnxruntime-node).",

@@ -1,12 +1,7 @@
 // What the supervisor and its child processes say to each other.
 
-import type {
-  ObjectSource,
-  ObjectTarget,
-  Outcome,
-  TargetType,
-  TaskProgress,
-} from "../../shared/tasks.ts";
+import type { Outcome, TargetType, TaskProgress } from "../../shared/node-protocol.ts";
+import type { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 
 /** Everything a child needs; it reads no environment of its own. */

@@ -3,19 +3,18 @@
 
 import { WebSocket } from "ws";
 import { z } from "zod";
-import type { Secret } from "../../shared/secret.ts";
 import {
   type Capabilities,
   ClaimedTask,
   HeartbeatReply,
   type HeartbeatRequest,
-  ObjectSource,
-  ObjectTarget,
   type Outcome,
   RegisteredNode,
   type TaskProgress,
   Verdict,
-} from "../../shared/tasks.ts";
+} from "../../shared/node-protocol.ts";
+import type { Secret } from "../../shared/secret.ts";
+import { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
 import type { Log } from "../base/log.ts";
 import { pause } from "../objects/transfer.ts";
 import type { Ask } from "./messages.ts";

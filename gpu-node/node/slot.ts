@@ -4,7 +4,7 @@
 // everything it started.
 
 import { type ChildProcess, spawn } from "node:child_process";
-import type { ClaimedTask, Outcome, TaskProgress } from "../../shared/tasks.ts";
+import type { ClaimedTask, Outcome, TaskProgress } from "../../shared/node-protocol.ts";
 import { type Log, scrub } from "../base/log.ts";
 import { groupLives } from "../base/processes.ts";
 import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";

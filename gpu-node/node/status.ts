@@ -3,7 +3,7 @@
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import type { Capabilities } from "../../shared/tasks.ts";
+import type { Capabilities } from "../../shared/node-protocol.ts";
 import type { WorkerStatus } from "./worker.ts";
 
 export interface Status {

@@ -9,8 +9,8 @@ import type {
   Outcome,
   TaskProgress,
   Verdict,
-} from "../../shared/tasks.ts";
-import { HEARTBEAT_SECONDS } from "../../shared/tasks.ts";
+} from "../../shared/node-protocol.ts";
+import { HEARTBEAT_SECONDS } from "../../shared/node-protocol.ts";
 import { type Clock, HOUR, iso } from "../../shared/time.ts";
 import type { Log } from "../base/log.ts";
 import { pause } from "../objects/transfer.ts";

@@ -1,7 +1,8 @@
 // What any task gets to work with: the store by way of the cache, its progress, the signals that
 // end it, and the service's answers. Rooms to the right add what only their tasks need.
 
-import type { ObjectSource, ObjectTarget, TargetType, TaskProgress } from "../../shared/tasks.ts";
+import type { TargetType, TaskProgress } from "../../shared/node-protocol.ts";
+import type { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
 import type { Log } from "../base/log.ts";
 import type { Cache } from "./cache.ts";
 

@@ -1,7 +1,8 @@
 // The kinds of task that this node knows, and one task from its payload to its outcome.
 
+import type { Outcome } from "../../shared/node-protocol.ts";
 import {
-  type Outcome,
+  isTaskKind,
   TASK_KINDS,
   type TaskKind,
   type TaskPayload,
@@ -29,6 +30,7 @@ type Runner<Kind extends TaskKind> = (
   context: RunnerContext,
 ) => Promise<TaskResult<Kind>>;
 
+/** A kind of `TASK_KINDS` without a runner does not compile. */
 const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
   probe: runProbe,
   label: runLabel,
@@ -40,8 +42,6 @@ const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
   warm: runWarm,
   predict: runPredict,
 };
-
-const isKind = (kind: string): kind is TaskKind => Object.hasOwn(TASK_KINDS, kind);
 
 async function runAs<Kind extends TaskKind>(
   kind: Kind,
@@ -60,7 +60,7 @@ export async function runTask(
   payload: unknown,
   context: RunnerContext,
 ): Promise<Outcome> {
-  if (!isKind(kind)) {
+  if (!isTaskKind(kind)) {
     const detail = `this node does not know tasks of the kind ${kind}`;
     return { outcome: "failed", code: "invalid_request", detail, retryable: true };
   }

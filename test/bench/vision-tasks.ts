@@ -12,8 +12,8 @@ import { publish } from "../../edge/vision/progress/progress.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { createCode } from "../../edge/vision/tasks/nodes.ts";
 import { claim, enqueue, finish, type NewTask } from "../../edge/vision/tasks/queue.ts";
+import type { Capabilities } from "../../shared/node-protocol.ts";
 import { Secret } from "../../shared/secret.ts";
-import type { Capabilities } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { objectsOf } from "../support/objects.ts";
 import { SECRET, startVision } from "./vision-world.ts";
@@ -54,7 +54,13 @@ const { rows: workspaces } = await database.execute<{ id: string }>(
 );
 const workspaceId = workspaces[0]?.id as string;
 const newTask = (): NewTask =>
-  ({ kind: "frames", workspaceId, subject: "bench", payload: { frames: [1, 2, 3] } }) as never;
+  ({
+    kind: "frames",
+    priority: 0,
+    workspaceId,
+    subject: "bench",
+    payload: { frames: [1, 2, 3] },
+  }) as never;
 
 /** Runs workers at once until each says it is done; returns what they did a second. */
 async function rate(count: number, work: () => Promise<number>): Promise<number> {

@@ -464,7 +464,14 @@ describe("a machine with a GPU", () => {
     writeFileSync(smi, "#!/bin/sh\necho 'NVIDIA L4, 23034'\n", { mode: 0o755 });
     const gpus = [{ name: "NVIDIA L4", memoryBytes: 1 }];
     const engine = { engine: { torch: "2", cudaKernels: true, gpus, bf16: true } };
-    const found = { version: "1", tools: null, segmenters: [], problem: null, slots: 1, engine };
+    const found = {
+      version: "1",
+      tools: null,
+      segmenters: [],
+      segmenterProblem: null,
+      slots: 1,
+      engine,
+    };
     const environment = { PATH: folder };
     const told = async (cuda: boolean) =>
       (await describeNode({ ...found, environment, cuda })).missing.join(" ");

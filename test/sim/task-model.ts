@@ -15,7 +15,7 @@ import {
   REVOKE_GRACE_SECONDS,
   type TaskState,
 } from "../../edge/vision/tasks/states.ts";
-import { LEASE_SECONDS } from "../../shared/tasks.ts";
+import { LEASE_SECONDS } from "../../shared/node-protocol.ts";
 
 /** What can be seen of a task; times in epoch milliseconds. */
 export interface Row {

@@ -19,8 +19,8 @@ import {
   TASK_STATES,
 } from "../../edge/vision/tasks/states.ts";
 import { Failure } from "../../shared/errors.ts";
+import type { Outcome } from "../../shared/node-protocol.ts";
 import { Secret } from "../../shared/secret.ts";
-import type { Outcome } from "../../shared/tasks.ts";
 import { createDatabases } from "../support/world.ts";
 import {
   type Attempt,

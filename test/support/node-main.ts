@@ -2,7 +2,7 @@
 
 import { join } from "node:path";
 import { runNode } from "../../gpu-node/main.ts";
-import { askEngine } from "../../gpu-node/training/engine-probe.ts";
+import { probeEngine } from "../../gpu-node/training/engine-probe.ts";
 import { RECTANGLES } from "./rectangles.ts";
 
 const { TEST_STALL_MS: stallMs, TEST_TRAINING: training } = process.env;
@@ -10,7 +10,7 @@ const status = await runNode(process.env, {
   childEntry: join(import.meta.dirname, "node-child.ts"),
   listSegmenters: async () => [RECTANGLES],
   // Torch takes a second to load, which is of no use to most tests.
-  askEngine: training ? askEngine : async () => ({ missing: "no test asked for it" }),
+  probeEngine: training ? probeEngine : async () => ({ missing: "no test asked for it" }),
   worker: { heartbeatMs: 100, idleMs: 200, ...(stallMs ? { stallMs: Number(stallMs) } : {}) },
   grace: { cancelMs: 500, trainingCancelMs: 60_000, termMs: 300 },
 });

@@ -10,17 +10,19 @@ import {
   ClaimRequest,
   FinishRequest,
   HeartbeatRequest,
-  type ObjectSource,
-  type ObjectTarget,
   type Outcome,
   ProgressReport,
   RegisterNode,
   SourceRequest,
-  TASK_KINDS,
   TargetRequest,
-  type TaskKind,
   type TaskProgress,
   type Verdict,
+} from "../../shared/node-protocol.ts";
+import {
+  type ObjectSource,
+  type ObjectTarget,
+  TASK_KINDS,
+  type TaskKind,
 } from "../../shared/tasks.ts";
 
 /**

@@ -1,12 +1,13 @@
 // GPU nodes of a vision world, for tests: registered over HTTP as real ones are.
 
 import type { z } from "zod";
+import { API } from "../../edge/vision/base/api.ts";
+import { type Capabilities, RegisteredNode } from "../../shared/node-protocol.ts";
 import { Secret } from "../../shared/secret.ts";
-import { type Capabilities, RegisteredNode, type TaskKind } from "../../shared/tasks.ts";
+import type { TaskKind } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { ask, type Person } from "./vision.ts";
 import { VISION_TOKEN_SECRET } from "./world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 export const CAPABILITIES: Capabilities = {
   version: "0.1.0",

@@ -2,13 +2,8 @@
 // speaks the real protocol over HTTP with answers that the test decides.
 
 import { expect } from "vitest";
-import {
-  type Capabilities,
-  type ClaimedTask,
-  type Outcome,
-  TASK_KINDS,
-  type TaskKind,
-} from "../../shared/tasks.ts";
+import type { Capabilities, ClaimedTask, Outcome } from "../../shared/node-protocol.ts";
+import { TASK_KINDS, type TaskKind } from "../../shared/tasks.ts";
 import type { Project, Role, Video } from "../../shared/vision.ts";
 import { CAPABILITIES, introduce } from "./nodes.ts";
 import { type Person as AnyPerson, register as registerPerson } from "./vision.ts";

@@ -7,7 +7,7 @@ import { type Parts } from "../../edge/vision/base/parts.ts";
 import { source } from "../../edge/vision/tasks/objects.ts";
 import { enqueue, type NewTask } from "../../edge/vision/tasks/queue.ts";
 import { ErrorBody } from "../../shared/errors.ts";
-import { ClaimedTask, HeartbeatReply } from "../../shared/tasks.ts";
+import { ClaimedTask, HeartbeatReply } from "../../shared/node-protocol.ts";
 import { systemClock } from "../../shared/time.ts";
 import { registerTestNode, type TestNode } from "./nodes.ts";
 import { newTenant, type Person, register } from "./vision.ts";
@@ -78,7 +78,8 @@ export async function createTaskWorld(): Promise<TaskWorld> {
     plain,
     asAdmin: (path, method = "GET") => fetch(url(path), { method, headers: bearer(admin) }),
     enqueued: async (more = {}) => {
-      const [task] = await enqueue(world.visionDatabase, [plain(more)]);
+      // Nobody waits for it, unless the test says so.
+      const [task] = await enqueue(world.visionDatabase, [plain({ priority: 0, ...more })]);
       return task?.taskId as string;
     },
     claimed: async (by = node, kind = "frames") => {

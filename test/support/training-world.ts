@@ -3,12 +3,11 @@
 
 import { expect } from "vitest";
 import { WebSocket } from "ws";
+import type { ClaimedTask, Outcome } from "../../shared/node-protocol.ts";
 import { ProgressEvent } from "../../shared/progress.ts";
 import {
   type Checkpoint,
-  type ClaimedTask,
   ObjectTarget,
-  type Outcome,
   TASK_KINDS,
   type TaskPayload,
   type TaskResult,

@@ -4,7 +4,8 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { AnnotationPage, type Job, JobStatus } from "../../shared/labeling.ts";
-import { type ClaimedTask, ExportManifest, TASK_KINDS } from "../../shared/tasks.ts";
+import type { ClaimedTask } from "../../shared/node-protocol.ts";
+import { ExportManifest, TASK_KINDS } from "../../shared/tasks.ts";
 import { frameId, type Project } from "../../shared/vision.ts";
 import {
   newProject,

@@ -4,7 +4,8 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { AnnotationPage, Job, JobStatus } from "../../shared/labeling.ts";
-import { type ClaimedTask, TASK_KINDS } from "../../shared/tasks.ts";
+import type { ClaimedTask } from "../../shared/node-protocol.ts";
+import { TASK_KINDS } from "../../shared/tasks.ts";
 import { frameId } from "../../shared/vision.ts";
 import {
   type Api,

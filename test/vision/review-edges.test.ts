@@ -12,7 +12,8 @@ import {
   Overview,
   Stats,
 } from "../../shared/labeling.ts";
-import { type ClaimedTask, TASK_KINDS } from "../../shared/tasks.ts";
+import type { ClaimedTask } from "../../shared/node-protocol.ts";
+import { TASK_KINDS } from "../../shared/tasks.ts";
 import { frameId } from "../../shared/vision.ts";
 import {
   newProject,

@@ -11,7 +11,8 @@ import {
   Overview,
   Stats,
 } from "../../shared/labeling.ts";
-import { type ClaimedTask, ExportManifest, TASK_KINDS } from "../../shared/tasks.ts";
+import type { ClaimedTask } from "../../shared/node-protocol.ts";
+import { ExportManifest, TASK_KINDS } from "../../shared/tasks.ts";
 import { frameId } from "../../shared/vision.ts";
 import {
   colleague,

@@ -8,7 +8,7 @@ import { source, target } from "../../edge/vision/tasks/objects.ts";
 import { enqueue, findTask, type NewTask } from "../../edge/vision/tasks/queue.ts";
 import { type HandlersByKind, minuteTasks } from "../../edge/vision/tasks/settling.ts";
 import { runNow, submit } from "../../edge/vision/tasks/wait.ts";
-import { ClaimedTask, RegisteredNode, type TaskProgress } from "../../shared/tasks.ts";
+import { ClaimedTask, RegisteredNode, type TaskProgress } from "../../shared/node-protocol.ts";
 import { CAPABILITIES } from "../support/nodes.ts";
 import {
   ABSENT,

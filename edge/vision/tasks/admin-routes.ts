@@ -3,7 +3,8 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import { Capabilities, TASK_KINDS } from "../../../shared/tasks.ts";
+import { Capabilities } from "../../../shared/node-protocol.ts";
+import { isTaskKind, TASK_KIND_NAMES } from "../../../shared/tasks.ts";
 import { systemClock } from "../../../shared/time.ts";
 import { type App, errorResponses, json, name } from "../../http/app.ts";
 import { authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
@@ -292,8 +293,8 @@ function addPurge(app: App<Parts>, handlers: HandlersByKind) {
     const { accountId } = adminOf(context);
     const { service } = context.var;
     const { queue_name } = context.req.valid("param");
-    if (!Object.hasOwn(TASK_KINDS, queue_name)) {
-      const known = Object.keys(TASK_KINDS).join(", ");
+    if (!isTaskKind(queue_name)) {
+      const known = TASK_KIND_NAMES.join(", ");
       throw new Failure("not_found", `no queue has this name; there are: ${known}`);
     }
     const { purged, running } = await purge(service.database, queue_name);

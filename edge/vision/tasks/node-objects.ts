@@ -4,7 +4,8 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
-import { ObjectSource, ObjectTarget, SourceRequest, TargetRequest } from "../../../shared/tasks.ts";
+import { SourceRequest, TargetRequest } from "../../../shared/node-protocol.ts";
+import { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { API } from "../base/api.ts";

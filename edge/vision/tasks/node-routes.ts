@@ -13,10 +13,9 @@ import {
   ProgressReport,
   RegisteredNode,
   RegisterNode,
-  TASK_KINDS,
-  type TaskKind,
   Verdict,
-} from "../../../shared/tasks.ts";
+} from "../../../shared/node-protocol.ts";
+import { taskKind } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -211,7 +210,7 @@ async function checkedOutcome(
   if (outcome.outcome !== "finished") return outcome;
   const task = await findTask(database, taskId);
   if (!task) throw new Failure("not_found", "no task has this id");
-  const shape = TASK_KINDS[task.kind as TaskKind]?.result as z.ZodType | undefined;
+  const shape = taskKind(task.kind)?.result;
   const parsed = shape?.safeParse(outcome.result);
   if (parsed?.success === false) {
     const [issue] = parsed.error.issues;

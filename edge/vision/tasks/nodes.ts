@@ -4,7 +4,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import type { Capabilities } from "../../../shared/tasks.ts";
+import type { Capabilities } from "../../../shared/node-protocol.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";

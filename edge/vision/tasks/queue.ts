@@ -7,11 +7,10 @@ import { assert, Failure } from "../../../shared/errors.ts";
 import {
   LEASE_SECONDS,
   type Outcome,
-  type TaskKind,
-  type TaskPayload,
   type TaskProgress,
   type Verdict,
-} from "../../../shared/tasks.ts";
+} from "../../../shared/node-protocol.ts";
+import { TASK_KINDS, type TaskKind, type TaskPayload } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { jsonb, storable } from "../base/sql.ts";
@@ -45,7 +44,7 @@ export type NewTask = {
   workspaceId: string;
   /** What it is part of, such as `job:<id>` or `video:<id>`. */
   subject: string;
-  /** Higher is claimed first. Default 0; somebody waits for 100. */
+  /** Higher is claimed first. Default: the kind's own. */
   priority?: number;
   /** Attempts before it fails. Default 3. */
   attemptsMax?: number;
@@ -153,7 +152,7 @@ export async function enqueue(
       workspace_id: task.workspaceId,
       subject: task.subject,
       payload: task.payload,
-      priority: task.priority ?? 0,
+      priority: task.priority ?? TASK_KINDS[task.kind].priority,
       attempts_max: task.attemptsMax ?? ATTEMPTS_MAX,
       idempotency_key: task.idempotencyKey ?? null,
     };

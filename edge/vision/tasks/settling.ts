@@ -2,7 +2,8 @@
 // the minute cron until its room took it; so a handler may be called twice and must not mind.
 
 import { sql } from "drizzle-orm";
-import type { TaskKind, TaskProgress } from "../../../shared/tasks.ts";
+import type { TaskProgress } from "../../../shared/node-protocol.ts";
+import type { TaskKind } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { listUnsettled, rescue, settle, type Task, type TaskHead } from "./queue.ts";
 import { hasEnded } from "./states.ts";

@@ -7,7 +7,6 @@ import { ring } from "./bell.ts";
 import { offeringNodes } from "./nodes.ts";
 import { enqueue, type NewTask, requestCancel, type Task, taskOutcome } from "./queue.ts";
 
-const INTERACTIVE = 100;
 const TIMEOUT_MS = 60_000;
 const POLL_MS = 20;
 const POLL_MS_MAX = 250;
@@ -36,8 +35,8 @@ export async function runNow<Kind extends TaskKind>(
   if ((await offeringNodes(parts.database, task.kind)) === 0) {
     throw new Failure("no_node", `no GPU node that does ${task.kind} is there`);
   }
-  const interactive = { priority: INTERACTIVE, attemptsMax: 1, ...task };
-  const [enqueued] = await submit(parts, [interactive as NewTask]);
+  const once = { attemptsMax: 1, ...task };
+  const [enqueued] = await submit(parts, [once as NewTask]);
   const taskId = enqueued?.taskId as string;
   const ended = await waitFor(parts, taskId, parts.clock() + timeoutMs);
   if (!ended) return giveUp(parts, taskId, timeoutMs);

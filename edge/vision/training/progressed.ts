@@ -2,7 +2,8 @@
 // says of an epoch is stored once, and what it says of the present only while nothing newer did.
 
 import { type SQL, sql } from "drizzle-orm";
-import { type Checkpoint, type TaskProgress, TrainDetail } from "../../../shared/tasks.ts";
+import type { TaskProgress } from "../../../shared/node-protocol.ts";
+import { type Checkpoint, TrainDetail } from "../../../shared/tasks.ts";
 import type { RunEpoch } from "../../../shared/training.ts";
 import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";

@@ -3,7 +3,8 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { ExportManifest, type Outcome, type TrainDetail } from "../../../shared/tasks.ts";
+import type { Outcome } from "../../../shared/node-protocol.ts";
+import { ExportManifest, type TrainDetail } from "../../../shared/tasks.ts";
 import type { DatasetReport, RunEpoch } from "../../../shared/training.ts";
 import {
   createTrainingWorld,

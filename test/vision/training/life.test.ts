@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import type { Outcome } from "../../../shared/tasks.ts";
+import type { Outcome } from "../../../shared/node-protocol.ts";
 import type { Model, RunEpoch, TrainingRun } from "../../../shared/training.ts";
 import { colleague } from "../../support/scripted-node.ts";
 import {

@@ -11,7 +11,7 @@ import {
   namedModel,
   stepBack,
 } from "../../../edge/vision/registry/models.ts";
-import type { Outcome } from "../../../shared/tasks.ts";
+import type { Outcome } from "../../../shared/node-protocol.ts";
 import { ALIASES, Model, type ModelMove, type ModelName } from "../../../shared/training.ts";
 import {
   colleague,

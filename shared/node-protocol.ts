@@ -1,0 +1,135 @@
+// What crosses between the vision service and GPU nodes beside the tasks themselves: who a node is,
+// claims, leases, heartbeats, progress and outcomes. A node acts only on what a claim handed it, and
+// each of its writes carries the claim's fence.
+
+import { z } from "zod";
+
+/** A lease lasts this long without a heartbeat; nodes renew at a third of it. */
+export const LEASE_SECONDS = 60;
+export const HEARTBEAT_SECONDS = 20;
+
+/** What a node says it is and can do. */
+export const Capabilities = z
+  .object({
+    version: z.string(),
+    kinds: z.array(z.string()),
+    device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: z.number().int() }),
+    memory_bytes: z.number().int(),
+    cores: z.number().int(),
+    ffmpeg: z.string().nullable(),
+    /** Installed segmenters, the default first. */
+    segmenters: z.array(
+      z.object({
+        name: z.string(),
+        title: z.string(),
+        text: z.enum(["none", "closed", "open"]),
+        /** The words a closed one knows; empty for the others. */
+        vocabulary: z.array(z.string()),
+        exemplar: z.enum(["none", "same_image", "any_image"]),
+        licence: z.string(),
+      }),
+    ),
+    /** Models that are open on it, as its newest heartbeat said. */
+    loaded: z.array(z.string()).optional(),
+    /** Tasks it works on at once. */
+    slots: z.number().int(),
+    /** What it cannot do and what to install, one sentence each. */
+    missing: z.array(z.string()),
+  })
+  .meta({ id: "Capabilities" });
+export type Capabilities = z.infer<typeof Capabilities>;
+
+export const RegisterNode = z.object({
+  code: z.string(),
+  name: z.string().min(1).max(100),
+  capabilities: Capabilities,
+});
+export const RegisteredNode = z.object({ node_id: z.uuid(), node_token: z.string() });
+
+export const ClaimRequest = z.object({
+  kinds: z.array(z.string()).min(1),
+  /** How long an empty queue is waited on; 0 answers at once. */
+  wait_seconds: z.number().int().min(0).max(30).default(0),
+});
+export const ClaimedTask = z
+  .object({
+    task_id: z.uuid(),
+    kind: z.string(),
+    fence: z.number().int(),
+    attempt: z.number().int(),
+    lease_until: z.iso.datetime(),
+    payload: z.record(z.string(), z.unknown()),
+  })
+  .meta({ id: "ClaimedTask" });
+export type ClaimedTask = z.infer<typeof ClaimedTask>;
+
+export const HeartbeatRequest = z.object({
+  tasks: z.array(z.object({ task_id: z.uuid(), fence: z.number().int() })),
+  draining: z.boolean().default(false),
+  /** Models that are open on the node: the next prediction with one of them is a fast one. */
+  loaded: z.array(z.string().max(100)).max(64).optional(),
+  capabilities: Capabilities.optional(),
+});
+/**
+ * `cancel`: finish soon and keep what is done. `revoke`: end the process now, then report its
+ * exit. `lost`: the lease is another's; end the process and report nothing.
+ */
+export const Verdict = z.enum(["go_on", "cancel", "revoke", "lost"]);
+export type Verdict = z.infer<typeof Verdict>;
+export const HeartbeatReply = z.object({
+  tasks: z.array(z.object({ task_id: z.uuid(), verdict: Verdict })),
+});
+
+/** How far a task is, in the units of its kind: frames, images, batches. */
+export const TaskProgress = z.object({
+  done: z.number().min(0),
+  total: z.number().min(0),
+  /** What the task's subject shows beside it, such as the number of annotations so far. */
+  detail: z.record(z.string(), z.unknown()).default({}),
+});
+export type TaskProgress = z.infer<typeof TaskProgress>;
+
+export const ProgressReport = TaskProgress.extend({ fence: z.number().int() });
+
+/** How a task's attempt ended. `exited` says that its process was seen to be gone. */
+export const Outcome = z.discriminatedUnion("outcome", [
+  z.object({ outcome: z.literal("finished"), result: z.record(z.string(), z.unknown()) }),
+  z.object({
+    outcome: z.literal("failed"),
+    code: z.string(),
+    detail: z.string(),
+    retryable: z.boolean(),
+  }),
+  /** After the verdict `cancel`, with what was done until then. */
+  z.object({
+    outcome: z.literal("cancelled"),
+    result: z.record(z.string(), z.unknown()).nullable(),
+  }),
+  /** After the verdict `revoke`. */
+  z.object({ outcome: z.literal("revoked"), exited: z.literal(true) }),
+  /** Not now: the node drains, or lacks what the task needs. */
+  z.object({ outcome: z.literal("snoozed"), seconds: z.number().int().min(0).max(3600) }),
+]);
+export type Outcome = z.infer<typeof Outcome>;
+export const FinishRequest = z.object({ fence: z.number().int(), outcome: Outcome });
+
+/** Types of objects that a node may write beside its payload's targets: none that browsers run. */
+export const TARGET_TYPES = [
+  "application/octet-stream",
+  "application/json",
+  "text/plain",
+  "text/csv",
+  "image/png",
+  "image/jpeg",
+] as const;
+export type TargetType = (typeof TARGET_TYPES)[number];
+
+/** Asks where to write an object: a new key each time. */
+export const TargetRequest = z.object({
+  fence: z.number().int(),
+  name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
+  content_type: z.enum(TARGET_TYPES),
+});
+
+/** Asks for a new address of an object that the payload names: the first may have run out. */
+export const SourceRequest = z.object({ fence: z.number().int(), key: z.string() });
