@@ -104,7 +104,7 @@ async function indexOf(
   const kept = await context.cache.readDerived(source.key, INDEX_NAME);
   const index = kept && decodeIndex(kept);
   if (index) return index;
-  context.log.info("video_indexed_again", { key: source.key });
+  context.log.info("video_indexed_again", { object: source.key });
   const probed = await probeVideo(context.tools, path, { signal: context.cancel });
   await context.cache.writeDerived(source.key, INDEX_NAME, encodeIndex(probed.index));
   return probed.index;
