@@ -12,23 +12,36 @@ import { describeAudience } from "./auth/audience.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
 import { parseConfig } from "./config.ts";
-import { exportEnded, failLostExports } from "./datasets/exports.ts";
-import { labelEnded, labelProgressed, resumeJobs } from "./labeling/ended.ts";
-import { addLabelingRoutes } from "./labeling/routes.ts";
+import { exportEnded } from "./datasets/ended.ts";
+import { addExportRoutes } from "./datasets/export-routes.ts";
+import { failLostExports, releaseExports } from "./datasets/exports.ts";
+import { labelEnded } from "./labeling/ended.ts";
+import { addJobRoutes } from "./labeling/job-routes.ts";
+import { addLabelRoutes } from "./labeling/label-routes.ts";
+import { addPreviewRoutes } from "./labeling/preview-routes.ts";
+import { resumeJobs } from "./labeling/recovery.ts";
+import { labelReported } from "./labeling/reports.ts";
 import { addProgressRoutes } from "./progress/progress-routes.ts";
 import { probeEnded } from "./projects/ended.ts";
 import { addProjectRoutes } from "./projects/project-routes.ts";
 import { addVideoRoutes } from "./projects/video-routes.ts";
 import { enqueueMissingProbes } from "./projects/videos.ts";
+import { addModelRoutes } from "./registry/model-routes.ts";
+import { addWeightsRoutes } from "./registry/weights-routes.ts";
+import { addClassRoutes } from "./review/class-routes.ts";
+import { addReviewRoutes } from "./review/review-routes.ts";
 import { warmModel } from "./serving/activation.ts";
-import { forgetPredictions, predictEnded } from "./serving/predictions.ts";
-import { addServingRoutes } from "./serving/routes.ts";
+import { predictEnded } from "./serving/ended.ts";
+import { addPredictionRoutes } from "./serving/predict-routes.ts";
+import { forgetPredictions } from "./serving/predictions.ts";
+import { addServeRoutes } from "./serving/serve-routes.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
-import { resumeRuns } from "./training/duty.ts";
 import { trainEnded } from "./training/ended.ts";
-import { trainProgressed } from "./training/progressed.ts";
-import { addTrainingRoutes } from "./training/routes.ts";
+import { resumeRuns } from "./training/recovery.ts";
+import { trainReported } from "./training/reports.ts";
+import { addRunRoutes } from "./training/run-routes.ts";
+import { addTrainRoutes } from "./training/train-routes.ts";
 import { addDirectRoutes } from "./uploads/direct-routes.ts";
 import { addUploadRoutes } from "./uploads/upload-routes.ts";
 import { abandonUploads } from "./uploads/uploads.ts";
@@ -36,9 +49,9 @@ import { abandonUploads } from "./uploads/uploads.ts";
 /** Which room takes the outcome of which kind of task. */
 const handlers: HandlersByKind = {
   probe: { ended: probeEnded },
-  label: { ended: labelEnded, progressed: labelProgressed },
+  label: { ended: labelEnded, progressed: labelReported },
   export: { ended: exportEnded },
-  train: { ended: trainEnded, progressed: trainProgressed },
+  train: { ended: trainEnded, progressed: trainReported },
   predict: { ended: predictEnded },
 };
 
@@ -95,15 +108,27 @@ addProjectRoutes(app);
 addVideoRoutes(app);
 addUploadRoutes(app);
 addDirectRoutes(app);
-addLabelingRoutes(app);
-addTrainingRoutes(app, { beforeActive: warmModel });
-addServingRoutes(app);
+addLabelRoutes(app);
+addPreviewRoutes(app);
+addJobRoutes(app, releaseExports);
+// Before the routes of single annotations: its path would be one of their ids.
+addClassRoutes(app);
+addReviewRoutes(app);
+addExportRoutes(app);
+// Paths under /train with a name of their own come before those with the id of a run.
+addTrainRoutes(app);
+addWeightsRoutes(app);
+addRunRoutes(app);
+addModelRoutes(app, warmModel);
+addPredictionRoutes(app);
+addServeRoutes(app);
 describeAudience(app);
 
 export { ProgressTopic } from "./progress/topic.ts";
 export { Doorbell } from "./tasks/doorbell.ts";
 
 export default {
+  // Hono types its handler by the DOM's Request, the platform by its own.
   fetch: app.fetch as never,
 
   async scheduled(_controller, environment) {

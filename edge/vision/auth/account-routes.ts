@@ -26,7 +26,7 @@ import {
   verifyNothing,
   verifyPassword,
 } from "./passwords.ts";
-import { authenticate, callerOf } from "./scope.ts";
+import { callerOf, guard } from "./scope.ts";
 import {
   changePassword,
   endAllSessions,
@@ -78,7 +78,7 @@ export function addAccountRoutes(app: App<Parts>) {
     scheme: "bearer",
     bearerFormat: "JWT",
   });
-  for (const path of ["me", "logout", "password"]) app.use(`${API}/auth/${path}`, authenticate());
+  guard(app, "/auth/me", "/auth/logout", "/auth/password");
   addRegister(app);
   addLogin(app);
   addRefresh(app);

@@ -5,6 +5,8 @@ import { sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { ROLES, type Role } from "../../../shared/vision.ts";
+import type { App } from "../../http/app.ts";
+import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { type AccessClaims, verifyAccess } from "./tokens.ts";
 
@@ -91,6 +93,11 @@ export function authenticate(): MiddlewareHandler {
     context.set("caller", caller);
     await next();
   };
+}
+
+/** Lets requests to paths of the contract pass only with a valid access token. */
+export function guard(app: App<Parts>, ...paths: readonly string[]): void {
+  for (const path of paths) app.use(`${API}${path}`, authenticate());
 }
 
 /** Who called a route that `authenticate` guards: its `context.var.caller`, with its type. */

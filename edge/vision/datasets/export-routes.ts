@@ -4,12 +4,12 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { DatasetExport, Job } from "../../../shared/labeling.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
-import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, bearer, bodyErrors, conflict, readErrors } from "../base/api.ts";
+import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import { API, bearer, bodyErrors, conflict, originOf, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { jobFor, jobId } from "../labeling/job-routes.ts";
-import { jobRecord } from "../labeling/jobs.ts";
-import { type ExportOptions, findExport, startExport } from "./exports.ts";
+import { jobFor, jobId } from "../labeling/job-access.ts";
+import { isLive, jobRecord, stillRuns } from "../labeling/jobs.ts";
+import { findExport, startExport } from "./exports.ts";
 import { Import, importJob } from "./imports.ts";
 
 const tags = ["Datasets"];
@@ -30,7 +30,8 @@ const Options = z.object({
 });
 
 /** Registers the routes of datasets. */
-export function addExports(app: App<Parts>) {
+export function addExportRoutes(app: App<Parts>) {
+  guard(app, "/jobs/*", "/exports/*", "/import");
   const start = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/export`,
@@ -55,17 +56,17 @@ export function addExports(app: App<Parts>) {
   app.openapi(start, async (context) => {
     const parts = context.var.service;
     const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
-    if (job.state === "queued" || job.state === "running") {
-      throw new Failure("state_conflict", `the job is ${job.state}; wait for its end, or stop it`);
-    }
+    if (isLive(job)) throw stillRuns(job);
     // Without a body there is nothing to validate: the defaults hold.
-    const given = Options.parse(context.req.valid("json") ?? {});
-    const { val_share: valShare, ...options } = given;
-    const wanted: ExportOptions = { ...options, valShare };
-    const exportId = await startExport(parts, job, wanted, callerOf(context).accountId);
-    const asked = { exportId, origin: new URL(context.req.url).origin };
+    const body = Options.parse(context.req.valid("json") ?? {});
+    const { val_share: valShare, ...options } = body;
+    const exportId = await startExport(parts, job, {
+      options: { ...options, valShare },
+      createdBy: callerOf(context).accountId,
+    });
+    const wanted = { exportId, origin: originOf(context) };
     for (let waited = 0; ; waited += POLL_MS) {
-      const found = await findExport(parts, [job.workspaceId], asked);
+      const found = await findExport(parts, [job.workspaceId], wanted);
       if (found.state === "completed") return context.json(found, 200);
       if (found.state === "failed") throw new Failure("task_failed", found.failure ?? "");
       if (waited >= WAIT_MS) return context.json(found, 202);
@@ -84,12 +85,12 @@ export function addExports(app: App<Parts>) {
     responses: { 200: json("the export", DatasetExport), ...readErrors },
   });
   app.openapi(one, async (context) => {
-    const asked = {
+    const wanted = {
       exportId: context.req.valid("param").export_id,
-      origin: new URL(context.req.url).origin,
+      origin: originOf(context),
     };
     const workspaces = workspacesOf(callerOf(context));
-    return context.json(await findExport(context.var.service, workspaces, asked), 200);
+    return context.json(await findExport(context.var.service, workspaces, wanted), 200);
   });
 
   const download = createRoute({
@@ -106,12 +107,12 @@ export function addExports(app: App<Parts>) {
     },
   });
   app.openapi(download, async (context) => {
-    const asked = {
+    const wanted = {
       exportId: context.req.valid("param").export_id,
-      origin: new URL(context.req.url).origin,
+      origin: originOf(context),
     };
     const workspaces = workspacesOf(callerOf(context));
-    const found = await findExport(context.var.service, workspaces, asked);
+    const found = await findExport(context.var.service, workspaces, wanted);
     if (found.state === "completed") return context.redirect(found.download_url, 302);
     const why = found.state === "failed" ? `failed: ${found.failure}` : "is being made; try again";
     if (found.state === "queued") context.header("Retry-After", "5");
@@ -143,10 +144,8 @@ function addImport(app: App<Parts>) {
     const parts = context.var.service;
     const caller = callerOf(context);
     const body = context.req.valid("json");
-    const made = await importJob(parts, caller, body, (workspaceId) =>
-      allow(caller, workspaceId, "engineer"),
-    );
-    const job = await jobRecord(parts.database, workspacesOf(caller), made.jobId);
-    return context.json({ job, annotations: made.annotations, unmatched: made.unmatched }, 201);
+    const { jobId: id, ...counts } = await importJob(parts, caller, body);
+    const job = await jobRecord(parts.database, workspacesOf(caller), id);
+    return context.json({ job, ...counts }, 201);
   });
 }

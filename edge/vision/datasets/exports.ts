@@ -1,27 +1,29 @@
-// Datasets made from jobs: what goes into one is written down as a manifest, a GPU node makes the
-// archive, and its end is taken here.
+// Datasets made from jobs: what goes into one is written down as a manifest, and a GPU node makes
+// the archive.
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { DatasetExport } from "../../../shared/labeling.ts";
-import { TASK_KINDS } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import { presignGet, target } from "../tasks/objects.ts";
-import { requestCancel, type Task } from "../tasks/queue.ts";
+import { requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 import { type ManifestOptions, writeManifest } from "./manifest.ts";
 
+/** What an archive is made of, and its layout. */
 export interface ExportOptions extends ManifestOptions {
   format: "yolo" | "coco";
 }
 
 const DOWNLOAD_SECONDS = 15 * 60;
-const subjectOf = (exportId: string) => `export:${exportId}`;
-const keysOf = (workspaceId: string, exportId: string) => {
+/** What the task of an export is part of. */
+export const subjectOf = (exportId: string) => `export:${exportId}`;
+/** Keys of the objects of an export. */
+export const keysOf = (workspaceId: string, exportId: string) => {
   const folder = `ws/${workspaceId}/exports/${exportId}`;
   return { manifest: `${folder}/manifest.json`, archive: `${folder}/dataset.zip` };
 };
@@ -30,8 +32,7 @@ const keysOf = (workspaceId: string, exportId: string) => {
 export async function startExport(
   parts: Parts,
   job: JobRow,
-  options: ExportOptions,
-  createdBy: string,
+  { options, createdBy }: { options: ExportOptions; createdBy: string },
 ): Promise<string> {
   const id = crypto.randomUUID();
   const keys = keysOf(job.workspaceId, id);
@@ -58,32 +59,11 @@ export async function startExport(
   return id;
 }
 
-/** An export task ended. May be called again for the same task. */
-export async function exportEnded(parts: Parts, task: Task): Promise<void> {
-  const { database } = parts;
-  const id = task.subject.slice(subjectOf("").length);
-  const { rows } = await database.execute(
-    sql`SELECT id FROM dataset_export WHERE id = ${id}::uuid`,
-  );
-  // Its job was deleted while a node made it.
-  if (rows.length === 0) return deleteObjects(parts, keysOf(task.workspaceId, id));
-  if (task.state === "finished") {
-    const { bytes, summary } = TASK_KINDS.export.result.parse(task.result);
-    await database.execute(sql`
-      UPDATE dataset_export SET state = 'completed', bytes = ${bytes}::bigint, ended_at = now(),
-        summary = ${JSON.stringify(summary)}::jsonb WHERE id = ${id}::uuid AND state = 'queued'`);
-    return;
-  }
-  const failure = task.errors.at(-1)?.detail ?? `the export was ${task.state}`;
-  await database.execute(sql`
-    UPDATE dataset_export SET state = 'failed', failure = ${failure}, ended_at = now()
-     WHERE id = ${id}::uuid AND state = 'queued'`);
-}
-
-const deleteObjects = ({ bucket }: Parts, keys: ReturnType<typeof keysOf>) =>
+/** Deletes the objects of an export. */
+export const deleteObjects = ({ bucket }: Parts, keys: ReturnType<typeof keysOf>) =>
   bucket.delete(Object.values(keys));
 
-/** The exports of a job that is about to be deleted; what is returned deletes their objects. */
+/** The exports of a job that is about to be deleted; what is returned deletes their objects then. */
 export async function releaseExports(parts: Parts, job: JobRow): Promise<() => Promise<void>> {
   const { rows } = await parts.database.execute<{ id: string }>(
     sql`SELECT id::text FROM dataset_export WHERE job_id = ${job.id}::uuid`,

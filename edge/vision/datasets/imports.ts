@@ -1,18 +1,19 @@
 // Annotations made elsewhere, as a finished job: COCO JSON or YOLO label texts.
 
 import { z } from "@hono/zod-openapi";
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { exportStem, withoutExtension } from "../../../shared/labeling.ts";
 import type { Bbox } from "../../../shared/tasks.ts";
 import { name } from "../../http/app.ts";
-import { type Caller, workspacesOf } from "../auth/scope.ts";
+import type { Database } from "../../http/database.ts";
+import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import { type AnnotationInsert, insertAnnotations } from "../labeling/ended.ts";
+import { insertAnnotations, type NewAnnotation } from "../labeling/annotation-rows.ts";
+import { insideFrame } from "../labeling/boxes.ts";
 import { insertJob } from "../labeling/jobs.ts";
-import { insideFrame } from "../review/annotations.ts";
 
-/** They are stored in one go, out of the memory of a Worker. */
+/** Labels of one import: they are stored in one go, out of the memory of a Worker. */
 const IMPORT_LABELS_MAX = 100_000;
 const IMPORT_FILES_MAX = 100_000;
 const YOLO_CHARACTERS_MAX = 16 * 1024 * 1024;
@@ -52,7 +53,7 @@ const Yolo = z.object({
     }, `at most ${IMPORT_FILES_MAX} files of ${YOLO_CHARACTERS_MAX} characters in all`)
     .meta({ description: "label file texts by image file name, without folders or extensions" }),
 });
-/** What is imported: one of the two forms. */
+/** A request to import: its labels in one of the two forms. */
 export const Import = z.object({
   project_id: z.uuid(),
   name: name().max(200).default("Import"),
@@ -78,56 +79,57 @@ interface Label {
   /** x1, y1, x2, y2, in units of `unit`. */
   box: Bbox;
   polygon: number[] | null;
-  /** What is 1 of `box` and `polygon`, as shares of the frame; null is a pixel. */
+  /** The length 1 of `box` and `polygon`, as shares of the frame's sides; null: pixels. */
   unit: { x: number; y: number } | null;
 }
 
 const ROWS_PER_STATEMENT = 5_000;
 
-/** The name of a label or an image without folders and extension; other dots are the name's. */
+/** The file name of a label or an image, without folders and extension. */
 const stem = (file: string) =>
   file.replace(/^.*[\\/]/s, "").replace(/\.(?:txt|jpe?g|png|webp|bmp|tiff?|gif)$/i, "");
 
-/** Stores the labels as a job; those whose image the project lacks are named. */
+/** What came of an import. */
+export interface ImportSummary {
+  jobId: string;
+  annotations: number;
+  /** Files of which the project has no image. */
+  unmatched: string[];
+}
+
+/**
+ * Stores labels as a finished job; files whose image the project lacks are named. Fails with
+ * `not_found` where it has none of them or is not the caller's, and with `forbidden` for whoever is
+ * no engineer.
+ */
 export async function importJob(
-  parts: Parts,
+  { database }: Parts,
   caller: Caller,
   body: ImportBody,
-  authorize: (workspaceId: string) => void,
-): Promise<{ jobId: string; annotations: number; unmatched: string[] }> {
-  const { database } = parts;
+): Promise<ImportSummary> {
   if ((body.coco === undefined) === (body.yolo === undefined)) {
     throw new Failure("invalid_request", "coco or yolo: one of them is required");
   }
-  const { rows: projects } = await database.execute<{ workspace_id: string }>(sql`
-    SELECT workspace_id FROM project WHERE id = ${body.project_id}::uuid`);
-  const workspaceId = projects[0]?.workspace_id;
-  if (!workspaceId || !workspacesOf(caller).includes(workspaceId)) {
-    throw new Failure("not_found", "no such project in your workspaces");
-  }
-  authorize(workspaceId);
+  const workspaceId = await workspaceOf(database, caller, body.project_id);
   const { files, labels, classes } = body.coco ? fromCoco(body.coco) : fromYolo(body.yolo);
-  const { rows: videos } = await database.execute<ProjectVideo>(sql`
-    SELECT id, workspace_id, filename, source, frame_count, width, height FROM video
-     WHERE project_id = ${body.project_id}::uuid AND state = 'ready' ORDER BY created_at, id`);
+  const find = frameFinder(await readyVideos(database, body.project_id));
   if (labels.length > IMPORT_LABELS_MAX) {
     throw new Failure("invalid_request", `labels: over ${IMPORT_LABELS_MAX} in one import`);
   }
-  const find = placesIn(videos);
-  const places = new Map(files.map((file) => [file, find(file)]));
-  const unmatched = files.filter((file) => !places.get(file));
-  const frames = Map.groupBy(
-    [...places.values()].flatMap((place) => place ?? []),
+  const frameOf = new Map(files.map((file) => [file, find(file)]));
+  const unmatched = files.filter((file) => !frameOf.get(file));
+  const framesByVideo = Map.groupBy(
+    [...frameOf.values()].flatMap((frame) => frame ?? []),
     ({ video }) => video.id,
   );
-  if (frames.size === 0) {
+  if (framesByVideo.size === 0) {
     throw new Failure("not_found", "the project has none of the images", {
       data: { unmatched: unmatched.slice(0, 100) },
     });
   }
   const rows = labels.flatMap((label) => {
-    const place = places.get(label.file);
-    return (place && annotationRow(label, place)) ?? [];
+    const frame = frameOf.get(label.file);
+    return (frame && annotationRow(label, frame)) ?? [];
   });
   const jobId = await insertJob(database, {
     workspaceId,
@@ -140,18 +142,41 @@ export async function importJob(
     fps: null,
     createdBy: caller.accountId,
     settings: { segmenter: null },
-    videos: [...frames].map(([videoId, own]) => ({
+    videos: [...framesByVideo].map(([videoId, own]) => ({
       videoId,
       frames: [...new Set(own.map(({ frame }) => frame))].toSorted((left, right) => left - right),
     })),
     classes: classes.map((name) => ({ name, prompt: null })),
-    annotations: (id) =>
-      Array.from({ length: Math.ceil(rows.length / ROWS_PER_STATEMENT) }, (_, page) => {
-        const some = rows.slice(page * ROWS_PER_STATEMENT, (page + 1) * ROWS_PER_STATEMENT);
-        return insertAnnotations({ id, workspaceId }, sql`FROM`, some, "import");
-      }),
+    annotations: (id) => insertsOf(rows, { id, workspaceId }),
   });
   return { jobId, annotations: rows.length, unmatched };
+}
+
+/** The workspace of a project in which the caller is an engineer. */
+async function workspaceOf(database: Database, caller: Caller, projectId: string): Promise<string> {
+  const { rows } = await database.execute<{ workspace_id: string }>(sql`
+    SELECT workspace_id FROM project WHERE id = ${projectId}::uuid`);
+  const workspaceId = rows[0]?.workspace_id;
+  if (!workspaceId || !workspacesOf(caller).includes(workspaceId)) {
+    throw new Failure("not_found", "no such project in your workspaces");
+  }
+  allow(caller, workspaceId, "engineer");
+  return workspaceId;
+}
+
+async function readyVideos(database: Database, projectId: string): Promise<ProjectVideo[]> {
+  const { rows } = await database.execute<ProjectVideo>(sql`
+    SELECT id, workspace_id, filename, source, frame_count, width, height FROM video
+     WHERE project_id = ${projectId}::uuid AND state = 'ready' ORDER BY created_at, id`);
+  return rows;
+}
+
+/** The statements that store these annotations with their job, some thousand rows each. */
+function insertsOf(rows: NewAnnotation[], job: { id: string; workspaceId: string }): SQL[] {
+  return Array.from({ length: Math.ceil(rows.length / ROWS_PER_STATEMENT) }, (_, page) => {
+    const some = rows.slice(page * ROWS_PER_STATEMENT, (page + 1) * ROWS_PER_STATEMENT);
+    return insertAnnotations(job, sql`FROM`, some, "import");
+  });
 }
 
 interface Labels {
@@ -209,19 +234,20 @@ function shapeOf(shares: number[]): Pick<Label, "box" | "polygon"> | null {
   }
   if (shares.length < 6 || shares.length % 2 === 1) return null;
   const every = (from: 0 | 1) => shares.filter((_, index) => index % 2 === from);
-  const least = (all: number[]) => all.reduce((one, other) => Math.min(one, other));
-  const most = (all: number[]) => all.reduce((one, other) => Math.max(one, other));
+  const min = (all: number[]) => all.reduce((one, other) => Math.min(one, other));
+  const max = (all: number[]) => all.reduce((one, other) => Math.max(one, other));
   const [x, y] = [every(0), every(1)];
-  return { box: [least(x), least(y), most(x), most(y)], polygon: shares };
+  return { box: [min(x), min(y), max(x), max(y)], polygon: shares };
 }
 
-interface FramePlace {
+/** A frame of a video, by its index. */
+interface VideoFrame {
   video: ProjectVideo;
   frame: number;
 }
 
-/** Finds the frame that a file name stands for: a still's own, or a frame of a video. */
-function placesIn(videos: readonly ProjectVideo[]): (file: string) => FramePlace | null {
+/** What finds the frame that a file name stands for: a still's own, or a frame of a video. */
+function frameFinder(videos: readonly ProjectVideo[]): (file: string) => VideoFrame | null {
   const byName = new Map<string, ProjectVideo[]>();
   for (const video of videos) {
     // By its own name, and as exports write it.
@@ -241,7 +267,7 @@ function placesIn(videos: readonly ProjectVideo[]): (file: string) => FramePlace
   };
 }
 
-function annotationRow(label: Label, { video, frame }: FramePlace): AnnotationInsert | null {
+function annotationRow(label: Label, { video, frame }: VideoFrame): NewAnnotation | null {
   const [width, height] = label.unit
     ? [label.unit.x * video.width, label.unit.y * video.height]
     : [1, 1];

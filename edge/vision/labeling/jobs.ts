@@ -1,20 +1,15 @@
-// Labeling jobs as rows: making one, cutting it into tasks, and where it stands. A job is done
-// frame by frame; annotations are named by what they are, so a frame that is labeled twice is
-// stored once.
+// Labeling jobs as rows, and what the rooms that edit a job's annotations need of it: the lock that
+// edits take, its labeled frames, numbers for its classes.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { job as jobs } from "../../../db/vision/schema.ts";
-import { assert, Failure } from "../../../shared/errors.ts";
-import type { Job, JobStatus } from "../../../shared/labeling.ts";
+import { Failure } from "../../../shared/errors.ts";
+import type { Job } from "../../../shared/labeling.ts";
 import type { Prompt } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { batch, type Database } from "../../http/database.ts";
-import type { Parts } from "../base/parts.ts";
 import { idList, textList } from "../base/sql.ts";
-import { objectKeys } from "../projects/videos.ts";
-import { source, target } from "../tasks/objects.ts";
-import { submit } from "../tasks/wait.ts";
-import { type Chunk, cutIntoChunks, etaSeconds } from "./plan.ts";
+import type { TaskHead } from "../tasks/queue.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** What a job is asked for beyond its columns. */
@@ -32,10 +27,7 @@ export interface Settings {
   since?: number;
 }
 
-const TASKS_PER_STATEMENT = 500;
-/** Of the prompts that each task of a statement carries. */
-const PROMPTS_PER_STATEMENT_MAX = 8 * 1024 * 1024;
-
+/** A job to store, with what it is over and looks for. */
 export interface NewJob {
   workspaceId: string;
   projectId: string;
@@ -53,6 +45,7 @@ export interface NewJob {
   annotations?: (jobId: string) => SQL[];
 }
 
+/** A labeling job as its row holds it. */
 export type JobRow = typeof jobs.$inferSelect & { settings: Settings };
 
 /** What the tasks of a job are part of. */
@@ -81,13 +74,13 @@ export async function insertJob(database: Database, job: NewJob): Promise<string
         ${job.createdBy}::uuid, ${ended}, ${ended})
     ), v AS (
       INSERT INTO job_video (job_id, video_id, position, frames)
-      SELECT ${id}::uuid, (v->>'videoId')::uuid, place - 1,
+      SELECT ${id}::uuid, (v->>'videoId')::uuid, position - 1,
         ARRAY(SELECT f::int FROM jsonb_array_elements_text(v->'frames') WITH ORDINALITY n(f, at)
           ORDER BY at)
-        FROM jsonb_array_elements(${JSON.stringify(videos)}::jsonb) WITH ORDINALITY x(v, place))
+        FROM jsonb_array_elements(${JSON.stringify(videos)}::jsonb) WITH ORDINALITY x(v, position))
     INSERT INTO job_class (job_id, number, name, prompt)
-    SELECT ${id}::uuid, place - 1, c->>'name', c->>'prompt'
-      FROM jsonb_array_elements(${JSON.stringify(classes)}::jsonb) WITH ORDINALITY x(c, place)`;
+    SELECT ${id}::uuid, position - 1, c->>'name', c->>'prompt'
+      FROM jsonb_array_elements(${JSON.stringify(classes)}::jsonb) WITH ORDINALITY x(c, position)`;
   await batch(database, [statement, ...(job.annotations?.(id) ?? [])]);
   return id;
 }
@@ -180,6 +173,27 @@ export async function jobRecord(
   return found;
 }
 
+/** The job, or null when it is gone: a database that is away says nothing of that, and fails. */
+export async function existingJob(
+  database: Database,
+  workspaceId: string,
+  jobId: string,
+): Promise<JobRow | null> {
+  try {
+    return await findJob(database, [workspaceId], jobId);
+  } catch (thrown) {
+    if (thrown instanceof Failure && thrown.code === "not_found") return null;
+    throw thrown;
+  }
+}
+
+/** The job that a task is part of; null when it was deleted. */
+export const jobOfTask = (
+  database: Database,
+  { subject, workspaceId }: Pick<TaskHead, "subject" | "workspaceId">,
+): Promise<JobRow | null> =>
+  existingJob(database, workspaceId, subject.slice(subjectOf("").length));
+
 /** Makes a move of the table, where the job stands in a state that allows it; tells whether. */
 export async function moveJob(
   database: Database,
@@ -195,85 +209,6 @@ export async function moveJob(
 }
 
 /**
- * Enqueues the tasks of a job's current round: the frames that the current pass has not labeled and
- * that no task of the round has. May be called again, by whoever finds a round that was not planned
- * to its end.
- */
-export async function planJob(parts: Parts, job: JobRow): Promise<void> {
-  const { settings } = job;
-  const pass = settings.passes.length - 1;
-  const { rows } = await parts.database.execute<{
-    id: string;
-    storage_key: string;
-    bytes: number;
-    frames: number[];
-  }>(sql`
-    WITH taken AS (
-      SELECT (t.payload->>'video_id')::uuid AS video_id, f::int AS frame
-        FROM task t, LATERAL (SELECT (t.payload->>'round')::int = ${settings.round}::int AS now) r,
-          jsonb_array_elements_text(
-            CASE WHEN r.now THEN t.payload->'frames' ELSE t.result->'done' END) f
-       WHERE t.subject = ${subjectOf(job.id)} AND t.kind = 'label'
-         AND (t.payload->>'pass')::int = ${pass}::int AND (r.now OR t.settled_at IS NOT NULL)
-    ), rest AS (
-      SELECT video_id, json_agg(frame ORDER BY frame) AS frames FROM (
-        SELECT video_id, unnest(frames) AS frame FROM job_video WHERE job_id = ${job.id}::uuid
-        EXCEPT SELECT video_id, frame FROM taken) f GROUP BY video_id)
-    SELECT v.id, v.storage_key, v.bytes::float8 AS bytes, rest.frames
-      FROM rest JOIN job_video jv ON jv.video_id = rest.video_id JOIN video v ON v.id = jv.video_id
-     WHERE jv.job_id = ${job.id}::uuid ORDER BY jv.position`);
-  const prompts = await promptsOf(parts.database, job);
-  const videos = new Map(rows.map((row) => [row.id, row]));
-  const chunks = cutIntoChunks(rows.map(({ id, frames }) => ({ videoId: id, frames })));
-  const taskOf = ({ videoId, frames }: Chunk) => {
-    const video = videos.get(videoId);
-    assert(video, "a chunk is of a video of the job");
-    const keys = objectKeys(job.workspaceId, videoId);
-    return {
-      kind: "label" as const,
-      workspaceId: job.workspaceId,
-      subject: subjectOf(job.id),
-      idempotencyKey: `label:${job.id}:${pass}:${settings.round}:${videoId}:${frames[0]}`,
-      payload: {
-        job_id: job.id,
-        video_id: videoId,
-        pass,
-        round: settings.round,
-        video: source(video.storage_key, video.bytes),
-        prompts,
-        frames,
-        resolution: job.resolution,
-        segmenter: settings.segmenter,
-        images: frames.map((index) =>
-          pass === 0 ? target(keys.frame(index), "image/jpeg") : null,
-        ),
-      },
-    };
-  };
-  const large = Math.ceil(PROMPTS_PER_STATEMENT_MAX / JSON.stringify(prompts).length);
-  const some = Math.min(TASKS_PER_STATEMENT, large);
-  for (let from = 0; from < chunks.length; from += some) {
-    await submit(parts, chunks.slice(from, from + some).map(taskOf));
-  }
-  await parts.database.execute(sql`
-    UPDATE job SET settings = settings || jsonb_build_object('planned', ${settings.round}::int)
-     WHERE id = ${job.id}::uuid AND (settings->>'round')::int = ${settings.round}::int`);
-}
-
-/** What the current pass looks for; nothing when its classes were removed. */
-export async function promptsOf(database: Database, { id, settings }: JobRow): Promise<Prompt[]> {
-  const numbers = settings.passes.at(-1) ?? [];
-  const { rows } = await database.execute<{ name: string; prompt: string | null }>(sql`
-    SELECT name, prompt FROM job_class WHERE job_id = ${id}::uuid AND number IN
-      (SELECT n::int FROM jsonb_array_elements_text(${JSON.stringify(numbers)}::jsonb) n)
-    ORDER BY number`);
-  return rows.map(({ name, prompt }): Prompt => {
-    if (prompt !== null) return { kind: "text", class_name: name, text: prompt };
-    return { kind: "exemplar", class_name: name, exemplars: settings.exemplars ?? [] };
-  });
-}
-
-/**
  * The frames of a job that were looked at for all its classes, or that have annotations, as rows of
  * `video_id` and `frame`: what a job that was stopped halfway consists of.
  */
@@ -286,57 +221,28 @@ export const labeledFrames = ({ id, settings }: Pick<JobRow, "id" | "settings">)
    GROUP BY 1, 2 HAVING count(DISTINCT t.payload->>'pass')
      >= ${settings.passes.filter(({ length }) => length > 0).length}::int`;
 
-/** Where a job stands: the same numbers for pollers and for the live topic. */
-export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobStatus> {
-  const pass = job.settings.passes.length - 1;
-  const { rows } = await database.execute<Record<string, number>>(sql`
-    WITH own AS (
-      SELECT state, settled_at, result, progress, (payload->>'round')::int AS round FROM task
-       WHERE subject = ${subjectOf(job.id)} AND kind = 'label'
-         AND (payload->>'pass')::int = ${pass}::int)
-    SELECT
-      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
-        ELSE (progress->>'done')::int END), 0)::int AS done,
-      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
-        ELSE (progress->>'done')::int END) FILTER (WHERE round = ${job.settings.round}::int), 0)::int
-        AS done_now,
-      (count(*) FILTER (WHERE state = 'queued'))::int AS queued,
-      (count(*) FILTER (WHERE state = 'running'))::int AS running,
-      (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
-      (count(*) FILTER (WHERE state = 'failed' AND round = ${job.settings.round}::int))::int AS failed,
-      (SELECT count(*) FROM annotation WHERE job_id = ${job.id}::uuid)::int AS annotations,
-      (SELECT count(*) FROM node WHERE revoked_at IS NULL
-         AND last_heartbeat_at > now() - interval '60 seconds'
-         AND capabilities->'kinds' ? 'label')::int AS nodes
-    FROM own`);
-  const [counted] = rows;
-  assert(counted, "an aggregate answers one row");
-  const live = job.state === "queued" || job.state === "running";
-  const total = job.framesTotal;
-  // Copies and imports are done without a task of their own.
-  const done = job.state === "completed" ? total : Math.min(counted.done ?? 0, total);
-  const elapsed = live && job.settings.since ? now - job.settings.since : 0;
-  // The clock of a resumed job started with its round.
-  const doneNow = Math.min(counted.done_now ?? 0, done);
-  const asked = { framesDone: doneNow, framesTotal: total - (done - doneNow) };
-  const eta = live ? etaSeconds(asked, elapsed) : null;
-  return {
-    job_id: job.id,
-    state: job.state,
-    failure: job.failure,
-    frames_done: done,
-    frames_total: total,
-    progress: total === 0 ? 1 : done / total,
-    annotations: counted.annotations ?? 0,
-    frames_per_second: elapsed > 0 && doneNow > 0 ? (doneNow * 1_000) / elapsed : null,
-    eta_seconds: eta,
-    tasks: {
-      queued: counted.queued ?? 0,
-      running: counted.running ?? 0,
-      finished: counted.finished ?? 0,
-      failed: counted.failed ?? 0,
-    },
-    waiting_for: live && counted.nodes === 0 ? "no GPU node is there: npm run gpu-node" : null,
-    topic: topicOf(job),
-  };
+/** Whether tasks of the job's round may still come or run. */
+export const isLive = ({ state }: Pick<JobRow, "state">): boolean =>
+  state === "queued" || state === "running";
+
+/** What is asked of a job that has not ended, and cannot be done before it has. */
+export const stillRuns = ({ state }: Pick<JobRow, "state">): Failure =>
+  new Failure("state_conflict", `the job is ${state}; wait for its end, or stop it`);
+
+/**
+ * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
+ * edits of many annotations do not wait for each other's.
+ */
+export async function inJob<Row>(database: Database, jobId: string, statement: SQL) {
+  const lock = sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`;
+  const [, rows] = await batch<[unknown, Row]>(database, [lock, statement]);
+  return rows;
 }
+
+/** A number that no class of the job has or had. */
+export const unusedNumber = (jobId: string): SQL => sql`(
+  SELECT 1 + greatest(
+    (SELECT coalesce(max(number), -1) FROM job_class WHERE job_id = ${jobId}::uuid),
+    (SELECT coalesce(max((k->>'number')::int), -1)
+       FROM change, jsonb_array_elements(coalesce(summary->'classes', '[]')) k
+      WHERE job_id = ${jobId}::uuid)))`;

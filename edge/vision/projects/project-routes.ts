@@ -5,7 +5,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { Project, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { allow, authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
+import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import {
@@ -32,7 +32,7 @@ const writeErrors = errorResponses(
 );
 
 export function addProjectRoutes(app: App<Parts>) {
-  app.use(`${API}/projects/*`, authenticate());
+  guard(app, "/projects/*");
   addList(app);
   addCreate(app);
   addOne(app);

@@ -6,7 +6,7 @@ import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { type Frame, FramePage, frameId, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { allow, authenticate, callerOf, workspacesOf } from "../auth/scope.ts";
+import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { assertReady, frameImage, readPtsRange } from "./frames.ts";
@@ -22,7 +22,7 @@ const jpeg = (description: string) => ({
 });
 
 export function addVideoRoutes(app: App<Parts>) {
-  app.use(`${API}/videos/*`, authenticate());
+  guard(app, "/videos/*");
   addOne(app);
   addDelete(app);
   addFrames(app);

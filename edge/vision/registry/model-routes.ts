@@ -6,12 +6,13 @@ import { Failure } from "../../../shared/errors.ts";
 import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
-import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
+import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import {
   API,
   bearer,
   bodyErrors,
   conflict,
+  listErrors,
   originOf,
   readErrors,
   writeErrors,
@@ -31,7 +32,6 @@ import {
 
 const tags = ["Models"];
 const modelId = z.object({ model_id: z.uuid() });
-const listErrors = errorResponses("unauthorized", "invalid_request", "store_unavailable");
 const MOVES_MAX = 1_000;
 
 /** Readies a model before it becomes the active one; what it throws keeps the old one active. */
@@ -50,7 +50,8 @@ export async function modelFor(
 }
 
 /** Registers the routes of models. */
-export function addModels(app: App<Parts>, beforeActive: BeforeActive) {
+export function addModelRoutes(app: App<Parts>, beforeActive: BeforeActive) {
+  guard(app, "/models", "/models/*");
   addListings(app);
   addRollback(app, beforeActive);
   addOne(app);

@@ -4,10 +4,9 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { WeightsFile } from "../../../shared/training.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
+import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { tags } from "../training/train-routes.ts";
 import { letPass } from "../uploads/form.ts";
 import {
   deleteWeights,
@@ -17,10 +16,12 @@ import {
   weightsRecord,
 } from "./weights.ts";
 
+const tags = ["Training"];
 const weightsId = z.object({ weights_id: z.uuid() });
 
 /** Registers the routes of weights files. */
-export function addWeights(app: App<Parts>) {
+export function addWeightsRoutes(app: App<Parts>) {
+  guard(app, "/train/weights", "/train/weights/*");
   addUpload(app);
   const list = createRoute({
     method: "get",

@@ -2,34 +2,19 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Annotation } from "../../../shared/labeling.ts";
-import type { Bbox } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { frameId } from "../../../shared/vision.ts";
 import { batch, type Database } from "../../http/database.ts";
+import type { FrameSize } from "../labeling/boxes.ts";
 
 /** Shown are annotations at or above the job's threshold, and all that people made. */
 export const shown = (threshold: number): SQL =>
   sql`(a.confidence IS NULL OR a.confidence >= ${Math.fround(threshold)}::real)`;
 
-export interface FrameSize {
-  width: number;
-  height: number;
-}
-
-/** A box cut to its frame, as precise as it is stored; null when nothing of it is inside. */
-export function insideFrame(
-  [x1, y1, x2, y2]: Readonly<Bbox>,
-  { width, height }: FrameSize,
-): Bbox | null {
-  const within = (value: number, most: number) => Math.fround(Math.min(Math.max(value, 0), most));
-  const [left, top, right, bottom] = [
-    ...[within(x1, width), within(y1, height), within(x2, width), within(y2, height)],
-  ] as Bbox;
-  return right > left && bottom > top ? [left, top, right, bottom] : null;
-}
-
+/** Which of a job's annotations are meant. */
 export interface AnnotationFilter {
   jobId: string;
+  /** Confidence from which annotations are shown. */
   threshold: number;
   frame?: { videoId: string; index: number } | undefined;
   className?: string | undefined;
@@ -48,8 +33,7 @@ export function matching(filter: AnnotationFilter): SQL {
     className !== undefined &&
       sql`a.class_number = (SELECT number FROM job_class
             WHERE job_id = ${filter.jobId}::uuid AND name = ${className})`,
-    accepted !== undefined &&
-      sql`a.review = ${accepted === null ? "pending" : accepted ? "accepted" : "rejected"}`,
+    accepted !== undefined && sql`a.review = ${reviewOf(accepted)}`,
     source && sql`a.source = ${source}`,
     confidenceMax !== undefined && sql`a.confidence <= ${confidenceMax}::real`,
     duplicates !== undefined && sql`(a.duplicate_of IS NOT NULL) = ${duplicates}::boolean`,
@@ -99,6 +83,10 @@ export async function findAnnotation(
   const size = { width: row.width as number, height: row.height as number };
   return { record: annotationRecord(row), workspaceId: row.workspace_id as string, size };
 }
+
+/** How `accepted` of the wire is stored. */
+export const reviewOf = (accepted: boolean | null): "pending" | "accepted" | "rejected" =>
+  accepted === null ? "pending" : accepted ? "accepted" : "rejected";
 
 const ACCEPTED = { pending: null, accepted: true, rejected: false } as const;
 

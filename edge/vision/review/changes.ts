@@ -5,22 +5,16 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { Change } from "../../../shared/labeling.ts";
 import { iso } from "../../../shared/time.ts";
-import { batch, type Database } from "../../http/database.ts";
+import type { Database } from "../../http/database.ts";
+import { inJob } from "../labeling/jobs.ts";
 
-/**
- * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
- * edits of many annotations do not wait for each other's.
- */
-export async function inJob<Row>(database: Database, jobId: string, statement: SQL) {
-  const lock = sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`;
-  const [, rows] = await batch<[unknown, Row]>(database, [lock, statement]);
-  return rows;
-}
-
+/** An edit as the log of a job's changes has it. */
 export interface Edit {
   jobId: string;
   actorId: string;
+  /** Such as `draw` or `delete-class`. */
   kind: string;
+  /** What people are told of it, and what undoing it needs. */
   summary?: Record<string, unknown>;
 }
 
@@ -32,23 +26,26 @@ const fieldsOf = (table: SQL): SQL =>
     sql`, `,
   )})`;
 
+/** Logs an edit where `when` holds, for a WITH; gives the change's id. */
 export const insertChange = ({ jobId, actorId, kind, summary = {} }: Edit, when: SQL): SQL => sql`
   INSERT INTO change (id, job_id, actor_id, kind, summary)
   SELECT gen_random_uuid(), ${jobId}::uuid, ${actorId}::uuid, ${kind},
     ${JSON.stringify(summary)}::jsonb WHERE ${when} RETURNING id`;
 
-export interface Edited {
+/** What came of an edit. */
+export interface EditCount {
   /** Null when nothing was to change. */
   changeId: string | null;
+  /** Annotations that it changed. */
   changed: number;
 }
 
-interface EditedRow {
+interface EditCountRow {
   change_id: string | null;
   changed: number;
 }
 
-const edited = (rows: EditedRow[]): Edited => ({
+const editCount = (rows: EditCountRow[]): EditCount => ({
   changeId: rows[0]?.change_id ?? null,
   changed: rows[0]?.changed ?? 0,
 });
@@ -58,8 +55,8 @@ export async function updateAnnotations(
   database: Database,
   edit: Edit,
   { where, set, also = sql`` }: { where: SQL; set: SQL; also?: SQL },
-): Promise<Edited> {
-  const rows = await inJob<EditedRow>(
+): Promise<EditCount> {
+  const rows = await inJob<EditCountRow>(
     database,
     edit.jobId,
     sql`
@@ -76,7 +73,7 @@ export async function updateAnnotations(
         FROM c, target t JOIN done d ON d.id = t.id RETURNING annotation_id)
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed`,
   );
-  return edited(rows);
+  return editCount(rows);
 }
 
 /** Deletes the annotations `a` of a job that `where` names; `also` is run with it. */
@@ -84,8 +81,8 @@ export async function deleteAnnotations(
   database: Database,
   edit: Edit,
   { where, also = sql`` }: { where: SQL; also?: SQL },
-): Promise<Edited> {
-  const rows = await inJob<EditedRow>(
+): Promise<EditCount> {
+  const rows = await inJob<EditCountRow>(
     database,
     edit.jobId,
     sql`
@@ -98,7 +95,7 @@ export async function deleteAnnotations(
       SELECT c.id, g.id, to_jsonb(g), NULL FROM c, gone g RETURNING annotation_id)
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed`,
   );
-  return edited(rows);
+  return editCount(rows);
 }
 
 /** A job's edits, newest first. */

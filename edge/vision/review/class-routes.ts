@@ -1,24 +1,24 @@
 // Classes of a job, and its numbers.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
 import { type App, json, jsonBody, name } from "../../http/app.ts";
-import { callerOf } from "../auth/scope.ts";
+import { callerOf, guard } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { jobFor, jobId } from "../labeling/job-routes.ts";
-import { type JobRow, statusOf } from "../labeling/jobs.ts";
-import { deleteAnnotations } from "./changes.ts";
-import { classOf, mergeClasses } from "./classes.ts";
+import { jobFor, jobId } from "../labeling/job-access.ts";
+import { isLive, type JobRow, stillRuns } from "../labeling/jobs.ts";
+import { statusOf } from "../labeling/status.ts";
+import { deleteClass, mergeClasses } from "./classes.ts";
 import { listClasses, overviewOf, statsOf } from "./stats.ts";
 
 const tags = ["Classes and statistics"];
-const EditedSchema = z.object({ change_id: z.uuid().nullable(), changed: z.number().int() });
+const EditRecord = z.object({ change_id: z.uuid().nullable(), changed: z.number().int() });
 
 /** Registers the routes of classes and statistics. */
-export function addClasses(app: App<Parts>) {
+export function addClassRoutes(app: App<Parts>) {
+  guard(app, "/annotations/*", "/jobs/*");
   addNumbers(app);
   const merge = createRoute({
     method: "post",
@@ -30,14 +30,14 @@ export function addClasses(app: App<Parts>) {
       "that the job lacks is `from` under a new name. It can be undone. Not while the job runs.",
     security: bearer,
     request: jsonBody(z.object({ job_id: z.uuid(), from: name().max(200), into: name().max(200) })),
-    responses: { 200: json("what was changed", EditedSchema), ...bodyErrors, ...conflict },
+    responses: { 200: json("what was changed", EditRecord), ...bodyErrors, ...conflict },
   });
   app.openapi(merge, async (context) => {
     const { database } = context.var.service;
     const { job_id: id, from, into } = context.req.valid("json");
     const job = await jobFor(context, id, "annotator");
     if (from === into) throw new Failure("invalid_request", "into: is the same class");
-    assertStill(job);
+    assertEnded(job);
     const edit = { jobId: job.id, actorId: callerOf(context).accountId };
     const merged = await mergeClasses(database, edit, { from, into });
     if (!merged) throw unknownClass(from);
@@ -52,34 +52,24 @@ export function addClasses(app: App<Parts>) {
     description: "For annotators. It can be undone. Not while the job runs.",
     security: bearer,
     request: { params: jobId.extend({ class_name: name().max(200) }) },
-    responses: { 200: json("what was changed", EditedSchema), ...writeErrors, ...conflict },
+    responses: { 200: json("what was changed", EditRecord), ...writeErrors, ...conflict },
   });
   app.openapi(remove, async (context) => {
     const { database } = context.var.service;
     const { job_id: id, class_name: className } = context.req.valid("param");
     const job = await jobFor(context, id, "annotator");
-    assertStill(job);
-    const found = await classOf(database, job.id, className);
-    if (!found) throw unknownClass(className);
-    const edit = {
-      jobId: job.id,
-      actorId: callerOf(context).accountId,
-      kind: "delete-class",
-      summary: { class: className, classes: [found] },
-    };
-    const { changeId, changed } = await deleteAnnotations(database, edit, {
-      where: sql`a.class_number = ${found.number}::int`,
-      also: sql`, class AS (DELETE FROM job_class
-        WHERE job_id = ${job.id}::uuid AND number = ${found.number}::int)`,
-    });
+    assertEnded(job);
+    const edit = { jobId: job.id, actorId: callerOf(context).accountId };
+    const deleted = await deleteClass(database, edit, className);
+    if (!deleted) throw unknownClass(className);
+    const { changeId, changed } = deleted;
     return context.json({ change_id: changeId, changed }, 200);
   });
 }
 
-/** Results that are still to come name their classes. */
-function assertStill(job: JobRow) {
-  if (job.state !== "queued" && job.state !== "running") return;
-  throw new Failure("state_conflict", `the job is ${job.state}; wait for its end, or stop it`);
+/** Fails while the job runs: results that are still to come name their classes. */
+function assertEnded(job: JobRow) {
+  if (isLive(job)) throw stillRuns(job);
 }
 
 const unknownClass = (className: string) =>

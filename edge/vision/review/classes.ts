@@ -3,15 +3,17 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Database } from "../../http/database.ts";
-import { type Edit, inJob } from "./changes.ts";
+import { inJob, unusedNumber } from "../labeling/jobs.ts";
+import { deleteAnnotations, type Edit, type EditCount } from "./changes.ts";
 
-export interface ClassRow extends Record<string, unknown> {
+interface ClassRow extends Record<string, unknown> {
   number: number;
   name: string;
   prompt: string | null;
 }
 
-export async function classOf(
+/** A job's class by its name, or null. */
+async function classOf(
   database: Database,
   jobId: string,
   className: string,
@@ -21,14 +23,6 @@ export async function classOf(
      WHERE job_id = ${jobId}::uuid AND name = ${className}`);
   return rows[0] ?? null;
 }
-
-/** A number that no class of the job has or had. */
-export const unusedNumber = (jobId: string): SQL => sql`(
-  SELECT 1 + greatest(
-    (SELECT coalesce(max(number), -1) FROM job_class WHERE job_id = ${jobId}::uuid),
-    (SELECT coalesce(max((k->>'number')::int), -1)
-       FROM change, jsonb_array_elements(coalesce(summary->'classes', '[]')) k
-      WHERE job_id = ${jobId}::uuid)))`;
 
 /** `named`, for a WITH: a job's class by its name; one that it lacks is added if `when` holds. */
 export const classNamed = (jobId: string, className: string, when: SQL): SQL => sql`
@@ -86,4 +80,21 @@ export async function mergeClasses(
   );
   const [row] = rows;
   return row ? { changeId: row.change_id, changed: row.changed } : null;
+}
+
+/** Removes a class of a job and all its annotations, as one edit; null when there is no such class. */
+export async function deleteClass(
+  database: Database,
+  { jobId, actorId }: Pick<Edit, "jobId" | "actorId">,
+  className: string,
+): Promise<EditCount | null> {
+  const row = await classOf(database, jobId, className);
+  if (!row) return null;
+  const summary = { class: className, classes: [row] };
+  const edit = { jobId, actorId, kind: "delete-class", summary };
+  return deleteAnnotations(database, edit, {
+    where: sql`a.class_number = ${row.number}::int`,
+    also: sql`, class AS (DELETE FROM job_class
+      WHERE job_id = ${jobId}::uuid AND number = ${row.number}::int)`,
+  });
 }

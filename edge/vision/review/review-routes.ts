@@ -1,36 +1,20 @@
-// Review: annotations listed, drawn, edited and judged, one by one or by filter; and undone.
+// Review over HTTP: annotations listed, drawn, edited and judged, one by one or by filter; and undone.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { Annotation, AnnotationPage, Change } from "../../../shared/labeling.ts";
 import { Bbox } from "../../../shared/tasks.ts";
 import { parseFrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
-import { allow, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
+import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { jobFor, jobId } from "../labeling/job-routes.ts";
+import { jobFor, jobId } from "../labeling/job-access.ts";
 import type { JobRow } from "../labeling/jobs.ts";
-import {
-  type AnnotationFilter,
-  type FrameSize,
-  findAnnotation,
-  insideFrame,
-  listAnnotations,
-  matching,
-} from "./annotations.ts";
-import {
-  deleteAnnotations,
-  inJob,
-  insertChange,
-  jobOfChange,
-  listChanges,
-  undoChange,
-  updateAnnotations,
-} from "./changes.ts";
-import { classNamed } from "./classes.ts";
+import { type AnnotationFilter, findAnnotation, listAnnotations } from "./annotations.ts";
+import { jobOfChange, listChanges, undoChange } from "./changes.ts";
+import { deleteAnnotation, drawAnnotation, editAnnotation, reviewAnnotations } from "./edits.ts";
 
 const PAGE = 100;
 const PAGE_MAX = 1_000;
@@ -55,34 +39,29 @@ const Filter = z.object({
   }),
 });
 
-function filterOf(job: JobRow, given: z.output<typeof Filter>): AnnotationFilter {
-  const frame = given.frame_id === undefined ? undefined : parseFrameId(given.frame_id);
+function filterOf(job: JobRow, wanted: z.output<typeof Filter>): AnnotationFilter {
+  const frame = wanted.frame_id === undefined ? undefined : parseFrameId(wanted.frame_id);
   if (frame === null) throw new Failure("invalid_request", "frame_id: is none");
   return {
     jobId: job.id,
-    threshold: given.min_confidence ?? job.threshold,
+    threshold: wanted.min_confidence ?? job.threshold,
     frame,
-    className: given.class_name,
-    accepted: given.accepted === undefined ? undefined : ACCEPTED[given.accepted],
-    source: given.source,
-    confidenceMax: given.max_confidence,
-    duplicates: given.duplicates,
+    className: wanted.class_name,
+    accepted: wanted.accepted === undefined ? undefined : ACCEPTED[wanted.accepted],
+    source: wanted.source,
+    confidenceMax: wanted.max_confidence,
+    duplicates: wanted.duplicates,
   };
 }
 const ACCEPTED = { true: true, false: false, null: null } as const;
-const REVIEWS = new Map<boolean | null, string>([
-  [true, "accepted"],
-  [false, "rejected"],
-  [null, "pending"],
-]);
-
-const EditedSchema = z.object({
+const EditRecord = z.object({
   change_id: z.uuid().nullable().meta({ description: "null when nothing was to change" }),
   changed: z.number().int(),
 });
 
 /** Registers the routes of review. */
-export function addReview(app: App<Parts>) {
+export function addReviewRoutes(app: App<Parts>) {
+  guard(app, "/annotations", "/annotations/*", "/changes/*", "/jobs/*");
   addListing(app);
   addDrawing(app);
   addBulk(app);
@@ -152,7 +131,7 @@ function addDrawing(app: App<Parts>) {
     const { database } = context.var.service;
     const body = context.req.valid("json");
     const job = await jobFor(context, body.job_id, "annotator");
-    const record = await insertDrawn(database, job, {
+    const record = await drawAnnotation(database, job, {
       ...body,
       actorId: callerOf(context).accountId,
     });
@@ -177,20 +156,9 @@ function addDrawing(app: App<Parts>) {
     const { database } = context.var.service;
     const caller = callerOf(context);
     const id = context.req.valid("param").annotation_id;
-    const { record, size } = await annotationFor(database, caller, id);
-    const body = context.req.valid("json");
-    const where = sql`a.id = ${record.annotation_id}::uuid
-      AND a.revision = ${body.revision ?? record.revision}::int`;
-    const change = { jobId: record.job_id, actorId: caller.accountId, kind: "edit" };
-    const columns = editOf(record.job_id, size, body);
-    const { changed } = await updateAnnotations(database, change, { where, ...columns });
-    const now = await findAnnotation(database, record.annotation_id);
-    if (!now) throw new Failure("not_found", "the annotation was deleted meanwhile");
-    if (changed === 0) {
-      const newer = `somebody edited the annotation; it is at revision ${now.record.revision}`;
-      throw new Failure("revision_conflict", newer, { data: { revision: now.record.revision } });
-    }
-    return context.json(now.record, 200);
+    const annotation = await annotationFor(database, caller, id);
+    const change = { ...context.req.valid("json"), actorId: caller.accountId };
+    return context.json(await editAnnotation(database, annotation, change), 200);
   });
 
   const remove = createRoute({
@@ -201,16 +169,14 @@ function addDrawing(app: App<Parts>) {
     description: "Beyond the contract; for annotators. It can be undone.",
     security: bearer,
     request: { params: annotationId },
-    responses: { 200: json("what was changed", EditedSchema), ...writeErrors },
+    responses: { 200: json("what was changed", EditRecord), ...writeErrors },
   });
   app.openapi(remove, async (context) => {
     const { database } = context.var.service;
     const caller = callerOf(context);
     const id = context.req.valid("param").annotation_id;
     const { record } = await annotationFor(database, caller, id);
-    const change = { jobId: record.job_id, actorId: caller.accountId, kind: "delete" };
-    const where = sql`a.id = ${record.annotation_id}::uuid`;
-    const { changeId, changed } = await deleteAnnotations(database, change, { where });
+    const { changeId, changed } = await deleteAnnotation(database, record, caller.accountId);
     return context.json({ change_id: changeId, changed }, 200);
   });
 }
@@ -222,69 +188,6 @@ async function annotationFor(database: Database, caller: Caller, id: string) {
   }
   allow(caller, found.workspaceId, "annotator");
   return found;
-}
-
-/** What an edit sets, and what that needs in the same statement. */
-function editOf(jobId: string, size: FrameSize, body: z.output<typeof Edit>) {
-  const sets = [];
-  let also = sql``;
-  if (body.bbox) {
-    const [x1, y1, x2, y2] = cutBox(body.bbox, size);
-    // A box that was moved by hand is no more that of the mask.
-    sets.push(sql`x1 = ${x1}::real, y1 = ${y1}::real, x2 = ${x2}::real, y2 = ${y2}::real,
-      polygon = NULL`);
-  }
-  if (body.class !== undefined) {
-    also = sql`, ${classNamed(jobId, body.class, sql`EXISTS (SELECT FROM target)`)}`;
-    sets.push(sql`class_number = (SELECT number FROM named)`);
-  }
-  if (body.accepted !== undefined) sets.push(sql`review = ${REVIEWS.get(body.accepted)}`);
-  if (sets.length === 0) throw new Failure("invalid_request", "bbox, class or accepted: required");
-  return { set: sql.join(sets, sql`, `), also };
-}
-
-function cutBox(bbox: Bbox, size: FrameSize): Bbox {
-  const inside = insideFrame(bbox, size);
-  if (inside) return inside;
-  const frame = `${size.width} × ${size.height} pixels`;
-  throw new Failure("invalid_request", `bbox: lies outside of the frame, which is ${frame}`);
-}
-
-async function insertDrawn(
-  database: Database,
-  job: JobRow,
-  body: z.output<typeof Drawn> & { actorId: string },
-): Promise<Annotation> {
-  const frame = parseFrameId(body.frame_id);
-  if (!frame) throw new Failure("invalid_request", "frame_id: is none");
-  const { rows: sizes } = await database.execute<FrameSize & Record<string, unknown>>(sql`
-    SELECT v.width, v.height FROM job_video j JOIN video v ON v.id = j.video_id
-     WHERE j.job_id = ${job.id}::uuid AND v.id = ${frame.videoId}::uuid
-       AND ${frame.index}::int = ANY(j.frames)`);
-  if (!sizes[0]) throw new Failure("not_found", "the job has no such frame");
-  const [x1, y1, x2, y2] = cutBox(body.bbox, sizes[0]);
-  const id = crypto.randomUUID();
-  const change = { jobId: job.id, actorId: body.actorId, kind: "draw" };
-  const live = sql`EXISTS (SELECT FROM job WHERE id = ${job.id}::uuid)`;
-  await inJob(
-    database,
-    job.id,
-    sql`
-    WITH ${classNamed(job.id, body.class, live)},
-    a AS (
-      INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
-        x1, y1, x2, y2, source, review, polygon, updated_by)
-      SELECT ${id}::uuid, ${job.workspaceId}::uuid, ${job.id}::uuid, ${frame.videoId}::uuid,
-        ${frame.index}::int, named.number, ${x1}::real, ${y1}::real, ${x2}::real, ${y2}::real,
-        'person', 'accepted', ${body.polygon ? JSON.stringify(body.polygon) : null}::jsonb,
-        ${body.actorId}::uuid FROM named RETURNING id
-    ), c AS (${insertChange(change, sql`EXISTS (SELECT FROM a)`)})
-    INSERT INTO change_item (change_id, annotation_id, before, after)
-    SELECT c.id, a.id, NULL, '{}'::jsonb FROM c, a`,
-  );
-  const found = await findAnnotation(database, id);
-  if (!found) throw new Failure("not_found", "the annotation was deleted meanwhile");
-  return found.record;
 }
 
 function addBulk(app: App<Parts>) {
@@ -305,22 +208,17 @@ function addBulk(app: App<Parts>) {
         }),
       ),
     },
-    responses: { 200: json("what was changed", EditedSchema), ...bodyErrors },
+    responses: { 200: json("what was changed", EditRecord), ...bodyErrors },
   });
   app.openapi(review, async (context) => {
     const { database } = context.var.service;
     const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
     const { accepted, filter } = context.req.valid("json");
-    const state = REVIEWS.get(accepted) as string;
-    const edit = {
-      jobId: job.id,
+    const { changeId, changed } = await reviewAnnotations(database, filterOf(job, filter), {
+      accepted,
       actorId: callerOf(context).accountId,
-      kind: "review",
       summary: { accepted, filter },
-    };
-    const where = sql`${matching(filterOf(job, filter))} AND a.review <> ${state}`;
-    const set = sql`review = ${state}`;
-    const { changeId, changed } = await updateAnnotations(database, edit, { where, set });
+    });
     return context.json({ change_id: changeId, changed }, 200);
   });
 }

@@ -13,7 +13,7 @@ import {
 } from "../../../shared/serving.ts";
 import { Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { callerOf, workspacesOf } from "../auth/scope.ts";
+import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
@@ -68,7 +68,15 @@ const CLIP: MediaKind = {
   },
 };
 
-export function addPredictions(app: App<Parts>) {
+/** Registers the routes of predictions. */
+export function addPredictionRoutes(app: App<Parts>) {
+  guard(app, "/predict/*");
+  // A query that is refused leaves its body unread, and its sender would not see why.
+  app.use(`${API}/predict/*`, async (context, next) => {
+    await next();
+    const { raw } = context.req;
+    if (context.error && !raw.bodyUsed) await letPass(raw);
+  });
   addImage(app);
   addVideo(app);
   addOne(app);

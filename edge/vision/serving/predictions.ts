@@ -5,7 +5,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { VideoPrediction } from "../../../shared/serving.ts";
-import { Prediction, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
+import { Prediction, type TaskResult } from "../../../shared/tasks.ts";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import { wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
@@ -19,7 +19,8 @@ import type { MediaKind } from "../uploads/media-types.ts";
 import { tooLarge, writeObject } from "../uploads/object-writer.ts";
 import { subjectOf } from "./model-choice.ts";
 
-const folderOf = (workspaceId: string) => `ws/${workspaceId}/predictions/`;
+/** Where the files of predictions lie. */
+export const folderOf = (workspaceId: string) => `ws/${workspaceId}/predictions/`;
 /** What a form weighs beyond its file. */
 const ENVELOPE_BYTES = 1024 * 1024;
 
@@ -95,13 +96,6 @@ export const predictTask = (
 export function asRefusal(thrown: unknown): unknown {
   if (!(thrown instanceof Failure) || thrown.data.node_code !== "unsupported_media") return thrown;
   return new Failure("unsupported_media", thrown.message, { cause: thrown });
-}
-
-/** A predict task ended: its file is of no use any more. May be called again for the same task. */
-export async function predictEnded({ bucket }: Parts, task: Task): Promise<void> {
-  const { key } = (task.payload as TaskPayload<"predict">).video;
-  // Never what is somebody's, should a prediction on it be asked for.
-  if (key.startsWith(folderOf(task.workspaceId))) await bucket.delete(key);
 }
 
 interface PredictionRow extends Record<string, unknown> {

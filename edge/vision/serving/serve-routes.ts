@@ -4,8 +4,8 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { ServeStatus } from "../../../shared/serving.ts";
 import { Model } from "../../../shared/training.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { callerOf } from "../auth/scope.ts";
-import { API, bearer } from "../base/api.ts";
+import { callerOf, guard } from "../auth/scope.ts";
+import { API, bearer, originOf, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { listModels, modelRecord } from "../registry/models.ts";
 import { activate } from "./activation.ts";
@@ -13,14 +13,14 @@ import { chooseModel, onlyOne, workspaceQuery, workspacesFor } from "./model-cho
 import { standing } from "./status.ts";
 
 const tags = ["Serving"];
-const readErrors = errorResponses("unauthorized", "not_found", "invalid_request");
-const unavailable = errorResponses("store_unavailable");
 const activateErrors = {
   ...errorResponses("unauthorized", "forbidden", "not_found", "invalid_request"),
   ...errorResponses("task_failed", "no_node", "store_unavailable"),
 };
 
-export function addServe(app: App<Parts>) {
+/** Registers the routes of the active model. */
+export function addServeRoutes(app: App<Parts>) {
+  guard(app, "/serve/*", "/models/:model_id/activate");
   addReads(app);
   addActivate(app);
 }
@@ -37,7 +37,6 @@ function addReads(app: App<Parts>) {
       200: json("class names", z.array(z.string())),
       ...readErrors,
       ...errorResponses("state_conflict"),
-      ...unavailable,
     },
   });
   app.openapi(classes, async (context) => {
@@ -55,7 +54,7 @@ function addReads(app: App<Parts>) {
     description: "Nodes say every 20 seconds, and whenever it changes, which models are open.",
     security: bearer,
     request: { query: z.object(workspaceQuery) },
-    responses: { 200: json("how serving stands", ServeStatus), ...readErrors, ...unavailable },
+    responses: { 200: json("how serving stands", ServeStatus), ...readErrors },
   });
   app.openapi(status, async (context) => {
     const { database } = context.var.service;
@@ -88,6 +87,6 @@ function addActivate(app: App<Parts>) {
     const caller = callerOf(context);
     const model = await chooseModel(parts, caller, context.req.valid("param"), "engineer");
     const active = await activate(parts, model, caller.accountId);
-    return context.json(modelRecord(active, new URL(context.req.url).origin), 200);
+    return context.json(modelRecord(active, originOf(context)), 200);
   });
 }

@@ -12,8 +12,8 @@ import { publish } from "../progress/progress.ts";
 import { lockRegistry } from "../registry/models.ts";
 import type { Task } from "../tasks/queue.ts";
 import { endEvents, epochEvents } from "./events.ts";
-import { bestEpoch } from "./progressed.ts";
-import { modelsIn, pagesOf, takenArtifacts, takenCheckpoint, weightsLack } from "./reported.ts";
+import { bestEpoch } from "./reports.ts";
+import { modelsIn, pagesOf, takenArtifacts, takenCheckpoint, weightsLack } from "./run-objects.ts";
 import {
   existingRun,
   folderOf,

@@ -1,4 +1,4 @@
-// A run's life after its start, as people decide it: stop, resume, delete, force-fail.
+// A run's life after its start, as people decide it: edit, stop, resume, delete, force-fail.
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
@@ -20,6 +20,17 @@ import {
   topicOf,
 } from "./runs.ts";
 import { MOVES, mayMove } from "./states.ts";
+
+/** Renames a run, or notes something on it. */
+export async function editRun(
+  { database }: Parts,
+  { runId }: RunRow,
+  { name, notes }: { name?: string | undefined; notes?: string | undefined },
+): Promise<void> {
+  await database.execute(sql`
+    UPDATE training_run SET name = coalesce(${name ?? null}, name),
+      notes = coalesce(${notes ?? null}, notes) WHERE id = ${runId}::uuid`);
+}
 
 /**
  * Asks for a graceful stop: a node that is at it keeps what it has and registers it, within some

@@ -1,7 +1,6 @@
 // Training runs: where they stand, what they left, their life.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { sql } from "drizzle-orm";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { Ticket } from "../../../shared/progress.ts";
@@ -14,16 +13,24 @@ import {
 } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
-import { allow, callerOf, workspacesOf } from "../auth/scope.ts";
-import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import {
+  API,
+  bearer,
+  bodyErrors,
+  conflict,
+  originOf,
+  readErrors,
+  writeErrors,
+} from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { issueTicket } from "../progress/tickets.ts";
 import { presignGet } from "../tasks/objects.ts";
 import { audit } from "../tasks/overview.ts";
-import { deleteRun, failRun, resumeRun, stopRun } from "./life.ts";
+import { deleteRun, editRun, failRun, resumeRun, stopRun } from "./life.ts";
 import { findRun, listEpochs, listRuns, type RunRow, runRecord, topicOf } from "./runs.ts";
-import { tags } from "./train-routes.ts";
 
+const tags = ["Training"];
 const runId = z.object({ run_id: z.uuid() });
 
 /** The run of a path, if the caller has at least the role in its workspace. */
@@ -43,7 +50,8 @@ const again = async ({ database }: Parts, { workspaceId, runId: id }: RunRow) =>
   runRecord(await findRun(database, [workspaceId], id));
 
 /** Registers the routes of runs. */
-export function addRuns(app: App<Parts>) {
+export function addRunRoutes(app: App<Parts>) {
+  guard(app, "/train", "/train/*", "/admin/training/*");
   addReading(app);
   addArtifacts(app);
   addEditing(app);
@@ -123,8 +131,8 @@ function addReading(app: App<Parts>) {
   app.openapi(ticket, async (context) => {
     const run = await runFor(context, context.req.valid("param").run_id, "viewer");
     const { accountId } = callerOf(context);
-    const asked = { topic: topicOf(run), accountId, requestUrl: context.req.url };
-    return context.json(await issueTicket(context.var.service, asked), 200);
+    const request = { topic: topicOf(run), accountId, requestUrl: context.req.url };
+    return context.json(await issueTicket(context.var.service, request), 200);
   });
 }
 
@@ -145,7 +153,7 @@ function addArtifacts(app: App<Parts>) {
   });
   app.openapi(list, async (context) => {
     const run = await runFor(context, context.req.valid("param").run_id, "viewer");
-    const base = `${new URL(context.req.url).origin}${API}/train/${run.runId}/artifacts`;
+    const base = `${originOf(context)}${API}/train/${run.runId}/artifacts`;
     const artifacts = run.artifacts.map(({ key: _, ...one }) => ({
       ...one,
       url: `${base}/${encodeURIComponent(one.name)}`,
@@ -169,9 +177,9 @@ function addArtifacts(app: App<Parts>) {
   app.openapi(one, async (context) => {
     const { run_id: id, artifact } = context.req.valid("param");
     const run = await runFor(context, id, "viewer");
-    const found = run.artifacts.find((file) => file.name === artifact);
-    if (!found) throw new Failure("not_found", "the run left no file of this name");
-    return context.redirect(await presignGet(context.var.service, found.key), 302);
+    const file = run.artifacts.find((one) => one.name === artifact);
+    if (!file) throw new Failure("not_found", "the run left no file of this name");
+    return context.redirect(await presignGet(context.var.service, file.key), 302);
   });
 }
 
@@ -197,10 +205,7 @@ function addEditing(app: App<Parts>) {
   app.openapi(edit, async (context) => {
     const parts = context.var.service;
     const run = await runFor(context, context.req.valid("param").run_id, "engineer");
-    const body = context.req.valid("json");
-    await parts.database.execute(sql`
-      UPDATE training_run SET name = coalesce(${body.name ?? null}, name),
-        notes = coalesce(${body.notes ?? null}, notes) WHERE id = ${run.runId}::uuid`);
+    await editRun(parts, run, context.req.valid("json"));
     return context.json(await again(parts, run), 200);
   });
 
@@ -271,8 +276,8 @@ function addLife(app: App<Parts>) {
   app.openapi(resume, async (context) => {
     const run = await runFor(context, context.req.valid("param").run_id, "engineer");
     // Without a body there is nothing to validate.
-    const given = Resume.parse(context.req.valid("json") ?? {});
-    return context.json(runRecord(await resumeRun(context.var.service, run, given)), 202);
+    const body = Resume.parse(context.req.valid("json") ?? {});
+    return context.json(runRecord(await resumeRun(context.var.service, run, body)), 202);
   });
 }
 

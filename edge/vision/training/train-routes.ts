@@ -6,10 +6,11 @@ import { iso } from "../../../shared/time.ts";
 import { DatasetReport, TrainSettings, WeightsFile } from "../../../shared/training.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { callerOf, workspacesOf } from "../auth/scope.ts";
+import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { jobFor, jobId } from "../labeling/job-routes.ts";
+import { jobFor, jobId } from "../labeling/job-access.ts";
+import { isLive, stillRuns } from "../labeling/jobs.ts";
 import { listModels } from "../registry/models.ts";
 import { listWeights } from "../registry/weights.ts";
 import { reportOf } from "./dataset.ts";
@@ -22,7 +23,7 @@ import {
   variantRecords,
 } from "./variants.ts";
 
-export const tags = ["Training"];
+const tags = ["Training"];
 
 const StartingModel = z.object({
   model_id: z.uuid(),
@@ -41,7 +42,8 @@ const TrainBody = TrainSettings.extend({
 });
 
 /** Registers the routes before a run, and its start. */
-export function addTrain(app: App<Parts>) {
+export function addTrainRoutes(app: App<Parts>) {
+  guard(app, "/train", "/train/*");
   addVariants(app);
   addReport(app);
   addStart(app);
@@ -135,7 +137,7 @@ function addStart(app: App<Parts>) {
   app.openapi(start, async (context) => {
     const parts = context.var.service;
     const body = context.req.valid("json");
-    const { job_id: id, name: given, notes, ...settings } = body;
+    const { job_id: id, name: wanted, notes, ...settings } = body;
     const job = await jobFor(context, id, "engineer");
     const refusal = taskRefusal(settings.task);
     if (refusal) throw new Failure("invalid_request", `task: ${refusal}`);
@@ -143,15 +145,10 @@ function addStart(app: App<Parts>) {
     const key = context.req.valid("header")["idempotency-key"];
     const once = { workspaceId: job.workspaceId, route: "train", key, body };
     const answer = await answerOnce(parts, once, async () => {
-      if (job.state === "queued" || job.state === "running") {
-        throw new Failure(
-          "state_conflict",
-          `the job is ${job.state}; wait for its end, or stop it`,
-        );
-      }
-      const named = given ?? `${settings.variant} ${iso(parts.clock()).slice(0, 10)}`;
-      const runId = await startRun(parts, job, { name: named, notes, settings, createdBy });
-      return { status: 202 as const, body: { run_id: runId } };
+      if (isLive(job)) throw stillRuns(job);
+      const runName = wanted ?? `${settings.variant} ${iso(parts.clock()).slice(0, 10)}`;
+      const runId = await startRun(parts, job, { name: runName, notes, settings, createdBy });
+      return { status: 202, body: { run_id: runId } };
     });
     return context.json(answer.body, 202);
   });

@@ -1,10 +1,11 @@
 // Direct uploads: parts go straight into the object store, at signed addresses.
 
 import { createRoute, z } from "@hono/zod-openapi";
+import type { Context } from "hono";
 import { Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { allow, authenticate, callerOf, workspacesOf } from "../auth/scope.ts";
+import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
@@ -59,7 +60,7 @@ const errors = errorResponses(
 );
 
 export function addDirectRoutes(app: App<Parts>) {
-  app.use(`${API}/uploads/*`, authenticate());
+  guard(app, "/uploads/*");
   addBegin(app);
   addLook(app);
   addComplete(app);
@@ -100,10 +101,10 @@ async function uploadRecord(parts: Parts, row: UploadRow) {
 
 /** An upload that the caller may go on with. */
 async function uploadOf(
-  context: { get(key: "caller"): unknown; var: { service: Parts } },
+  context: Pick<Context, "get"> & { var: { service: Parts } },
   id: string,
 ): Promise<UploadRow> {
-  const caller = callerOf(context as never);
+  const caller = callerOf(context);
   const row = await findUpload(context.var.service, workspacesOf(caller), id);
   allow(caller, row.workspaceId, "engineer");
   return row;

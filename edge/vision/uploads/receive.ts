@@ -21,7 +21,7 @@ import { tooLarge, writeObject } from "./object-writer.ts";
 const ENVELOPE_BYTES = 1024 * 1024;
 
 /** A file that lies in the store and is no video yet. */
-interface Stored {
+interface StoredFile {
   videoId: string;
   workspaceId: string;
   filename: string;
@@ -29,8 +29,10 @@ interface Stored {
   contentType: string;
 }
 
-export interface Receiving {
+/** What is taken out of a form. */
+export interface FormRules {
   kind: MediaKind;
+  /** Of one file. */
   bytesMax: number;
   /** Fields that a file may come in. */
   fields: readonly string[];
@@ -38,9 +40,9 @@ export interface Receiving {
   single: boolean;
 }
 
-interface Received {
+interface FormContent {
   project: ProjectRow;
-  stored: Stored[];
+  stored: StoredFile[];
   refused: RefusedFile[];
 }
 
@@ -49,12 +51,12 @@ export async function receiveOne(
   parts: Parts,
   caller: Caller,
   request: Request,
-  receiving: Receiving,
+  rules: FormRules,
 ): Promise<VideoRow> {
-  const { project, stored } = await receive(parts, caller, request, receiving);
+  const { project, stored } = await receive(parts, caller, request, rules);
   const [file] = stored;
   if (!file) throw new Failure("invalid_request", "file: required");
-  return become(parts, caller, project, file, receiving);
+  return makeVideo(parts, file, { project, rules, createdBy: caller.accountId });
 }
 
 /**
@@ -65,18 +67,18 @@ export async function receiveMany(
   parts: Parts,
   caller: Caller,
   request: Request,
-  receiving: Receiving,
+  rules: FormRules,
 ): Promise<VideoBatch> {
-  const { project, stored, refused } = await receive(parts, caller, request, receiving);
+  const { project, stored, refused } = await receive(parts, caller, request, rules);
   const videos: VideoRow[] = [];
-  for (const [place, file] of stored.entries()) {
+  for (const [index, file] of stored.entries()) {
     try {
-      videos.push(await become(parts, caller, project, file, receiving));
+      videos.push(await makeVideo(parts, file, { project, rules, createdBy: caller.accountId }));
     } catch (thrown) {
-      const told = refusal(file.filename, thrown);
-      if (told) refused.push(told);
+      const fault = refusal(file.filename, thrown);
+      if (fault) refused.push(fault);
       else {
-        for (const other of stored.slice(place + 1)) await discard(parts, other);
+        for (const other of stored.slice(index + 1)) await discard(parts, other);
         throw thrown;
       }
     }
@@ -88,7 +90,7 @@ export async function receiveMany(
   return { videos: videos.map(videoRecord), failed: refused };
 }
 
-/** What is expected of files is told of the file; null: anything else ends the request. */
+/** The refusal of one file; null for a failure that is not the file's and ends the request. */
 function refusal(filename: string, thrown: unknown): RefusedFile | null {
   const ofFile = ["unsupported_media", "file_too_large", "quota_exceeded", "invalid_request"];
   if (!(thrown instanceof Failure) || !ofFile.includes(thrown.code)) return null;
@@ -99,17 +101,17 @@ async function receive(
   parts: Parts,
   caller: Caller,
   request: Request,
-  receiving: Receiving,
-): Promise<Received> {
+  rules: FormRules,
+): Promise<FormContent> {
   const [fallback] = workspacesOf(caller, "engineer");
   try {
     if (!fallback) throw new Failure("forbidden", "uploading needs the role engineer");
-    checkLength(request, receiving);
+    checkLength(request, rules);
   } catch (thrown) {
     await letPass(request);
     throw thrown;
   }
-  const stored: Stored[] = [];
+  const stored: StoredFile[] = [];
   const refused: RefusedFile[] = [];
   let project: ProjectRow | null = null;
   try {
@@ -119,11 +121,11 @@ async function receive(
         if (part.name === "project_id") project = await projectOf(parts, caller, part.value);
         continue;
       }
-      if (!receiving.fields.includes(part.name)) {
+      if (!rules.fields.includes(part.name)) {
         part.skip();
         continue;
       }
-      if (receiving.single && stored.length > 0) {
+      if (rules.single && stored.length > 0) {
         throw new Failure("invalid_request", "file: only one is taken; see /upload/batch");
       }
       try {
@@ -131,11 +133,11 @@ async function receive(
         const workspaceId = project?.workspaceId ?? fallback;
         const before = stored.reduce((sum, { bytes }) => sum + bytes, 0);
         await checkQuota(parts, workspaceId, before + 1);
-        stored.push(await store(parts, workspaceId, part, receiving));
+        stored.push(await store(parts, workspaceId, part, rules));
       } catch (thrown) {
-        const told = receiving.single ? null : refusal(part.filename, thrown);
-        if (!told) throw thrown;
-        refused.push(told);
+        const fault = rules.single ? null : refusal(part.filename, thrown);
+        if (!fault) throw thrown;
+        refused.push(fault);
         // Unread, it would keep the parts after it from coming.
         part.skip();
       }
@@ -148,7 +150,7 @@ async function receive(
   }
 }
 
-function checkLength(request: Request, { bytesMax, single }: Receiving) {
+function checkLength(request: Request, { bytesMax, single }: FormRules) {
   const bytes = Number(request.headers.get("Content-Length") ?? 0);
   if (single && bytes > bytesMax + ENVELOPE_BYTES) throw tooLarge(bytesMax);
 }
@@ -164,8 +166,8 @@ async function store(
   parts: Parts,
   workspaceId: string,
   { filename, chunks }: FormFile,
-  { kind, bytesMax }: Receiving,
-): Promise<Stored> {
+  { kind, bytesMax }: FormRules,
+): Promise<StoredFile> {
   const videoId = crypto.randomUUID();
   const key = objectKeys(workspaceId, videoId).source;
   const { bytes, contentType } = await writeObject(parts.bucket, chunks, {
@@ -177,22 +179,27 @@ async function store(
   return { videoId, workspaceId, filename, bytes, contentType };
 }
 
-const discard = ({ bucket }: Parts, { workspaceId, videoId }: Stored) =>
+const discard = ({ bucket }: Parts, { workspaceId, videoId }: StoredFile) =>
   bucket.delete(objectKeys(workspaceId, videoId).source);
 
+interface VideoOrigin {
+  project: ProjectRow;
+  rules: FormRules;
+  /** Id of the account. */
+  createdBy: string;
+}
+
 /** Makes the video of a stored file; where it cannot, the file goes. */
-async function become(
+async function makeVideo(
   parts: Parts,
-  caller: Caller,
-  project: ProjectRow,
-  file: Stored,
-  receiving: Receiving,
+  file: StoredFile,
+  { project, rules, createdBy }: VideoOrigin,
 ): Promise<VideoRow> {
-  let placed = file;
+  let moved = file;
   try {
     await checkQuota(parts, project.workspaceId, file.bytes);
-    placed = await move(parts, file, project.workspaceId, receiving);
-    const { videoId, workspaceId, filename, bytes, contentType } = placed;
+    moved = await move(parts, file, project.workspaceId, rules);
+    const { videoId, workspaceId, filename, bytes, contentType } = moved;
     return await addVideo(parts, {
       videoId,
       workspaceId,
@@ -201,11 +208,11 @@ async function become(
       contentType,
       projectId: project.projectId,
       storageKey: objectKeys(workspaceId, videoId).source,
-      source: receiving.kind.source,
-      createdBy: caller.accountId,
+      source: rules.kind.source,
+      createdBy,
     });
   } catch (thrown) {
-    await discard(parts, placed);
+    await discard(parts, moved);
     throw thrown;
   }
 }
@@ -213,14 +220,16 @@ async function become(
 /** The file under another workspace's prefix, where its project turned out to lie. */
 async function move(
   parts: Parts,
-  file: Stored,
+  file: StoredFile,
   workspaceId: string,
-  { kind, bytesMax }: Receiving,
-): Promise<Stored> {
+  { kind, bytesMax }: FormRules,
+): Promise<StoredFile> {
   if (file.workspaceId === workspaceId) return file;
   const object = await parts.bucket.get(objectKeys(file.workspaceId, file.videoId).source);
   if (!object) throw new Error("a file just stored is not there");
-  await writeObject(parts.bucket, object.body as unknown as AsyncIterable<Uint8Array>, {
+  // The platform's type of streams does not say that they are iterable.
+  const chunks = object.body as unknown as AsyncIterable<Uint8Array>;
+  await writeObject(parts.bucket, chunks, {
     key: objectKeys(workspaceId, file.videoId).source,
     bytesMax,
     headBytes: kind.headBytes,

@@ -7,14 +7,14 @@ import { Failure } from "../../../shared/errors.ts";
 import { type RefusedFile, Video, VideoBatch } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { authenticate, callerOf } from "../auth/scope.ts";
+import { callerOf, guard } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { type VideoRow, videoRecord } from "../projects/videos.ts";
 import { linkVideo } from "./link.ts";
 import { IMAGE, VIDEO } from "./media-types.ts";
-import { type Receiving, receiveMany, receiveOne } from "./receive.ts";
+import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
 
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const LINKED_MAX = 100;
@@ -29,9 +29,7 @@ const formErrors = errorResponses(
 const fileErrors = errorResponses("file_too_large", "quota_exceeded", "unsupported_media");
 
 export function addUploadRoutes(app: App<Parts>) {
-  for (const path of ["upload", "upload/*", "link-videos"]) {
-    app.use(`${API}/${path}`, authenticate());
-  }
+  guard(app, "/upload", "/upload/*", "/link-videos");
   addUpload(app);
   addBatch(app);
   addImages(app);
@@ -60,11 +58,17 @@ export async function toItsEnd<Result>(context: Context, work: Promise<Result>):
   return work;
 }
 
-const videos = ({ limits }: Parts, single: boolean): Receiving => ({
+const oneVideo = ({ limits }: Parts): FormRules => ({
   kind: VIDEO,
   bytesMax: limits.uploadBytesMax,
-  fields: single ? ["file"] : ["files", "files[]", "file"],
-  single,
+  fields: ["file"],
+  single: true,
+});
+
+const manyVideos = (parts: Parts): FormRules => ({
+  ...oneVideo(parts),
+  fields: ["files", "files[]", "file"],
+  single: false,
 });
 
 function addUpload(app: App<Parts>) {
@@ -82,8 +86,8 @@ function addUpload(app: App<Parts>) {
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
-    const receiving = videos(parts, true);
-    const work = receiveOne(parts, callerOf(context), context.req.raw, receiving);
+    const rules = oneVideo(parts);
+    const work = receiveOne(parts, callerOf(context), context.req.raw, rules);
     return context.json(videoRecord(await toItsEnd(context, work)), 201);
   });
 }
@@ -107,8 +111,8 @@ function addBatch(app: App<Parts>) {
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
-    const receiving = videos(parts, false);
-    const work = receiveMany(parts, callerOf(context), context.req.raw, receiving);
+    const rules = manyVideos(parts);
+    const work = receiveMany(parts, callerOf(context), context.req.raw, rules);
     return context.json(await toItsEnd(context, work), 201);
   });
 }

@@ -12,7 +12,7 @@ import type { NewEvent } from "../progress/progress.ts";
 import { publish } from "../progress/progress.ts";
 import { amendPayload, requestRevoke, type TaskHead } from "../tasks/queue.ts";
 import { batchEvent, checkpointEvent, epochEvents, logEvents, stateEvent } from "./events.ts";
-import { takenCheckpoint } from "./reported.ts";
+import { takenCheckpoint } from "./run-objects.ts";
 import {
   existingRun,
   type Live,
@@ -24,7 +24,7 @@ import {
 } from "./runs.ts";
 
 /** A node reported how far a train task is. */
-export async function trainProgressed(
+export async function trainReported(
   parts: Parts,
   task: TaskHead,
   { detail: given }: TaskProgress,

@@ -1,0 +1,66 @@
+// Where a labeling job stands: the same numbers for pollers and for the live topic.
+
+import { sql } from "drizzle-orm";
+import { assert } from "../../../shared/errors.ts";
+import type { JobStatus } from "../../../shared/labeling.ts";
+import type { Database } from "../../http/database.ts";
+import { isLive, type JobRow, subjectOf, topicOf } from "./jobs.ts";
+import { etaSeconds } from "./plan.ts";
+
+/** The status of a job at an instant (epoch milliseconds). */
+export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobStatus> {
+  const pass = job.settings.passes.length - 1;
+  const { rows } = await database.execute<Record<string, number>>(sql`
+    WITH own AS (
+      SELECT state, settled_at, result, progress, (payload->>'round')::int AS round FROM task
+       WHERE subject = ${subjectOf(job.id)} AND kind = 'label'
+         AND (payload->>'pass')::int = ${pass}::int)
+    SELECT
+      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
+        ELSE (progress->>'done')::int END), 0)::int AS done,
+      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
+        ELSE (progress->>'done')::int END) FILTER (WHERE round = ${job.settings.round}::int), 0)::int
+        AS done_now,
+      (count(*) FILTER (WHERE state = 'queued'))::int AS queued,
+      (count(*) FILTER (WHERE state = 'running'))::int AS running,
+      (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
+      (count(*) FILTER (WHERE state = 'failed' AND round = ${job.settings.round}::int))::int AS failed,
+      (SELECT count(*) FROM annotation WHERE job_id = ${job.id}::uuid)::int AS annotations,
+      (SELECT count(*) FROM node WHERE revoked_at IS NULL
+         AND last_heartbeat_at > now() - interval '60 seconds'
+         AND capabilities->'kinds' ? 'label')::int AS nodes
+    FROM own`);
+  const [counted] = rows;
+  assert(counted, "an aggregate answers one row");
+  const live = isLive(job);
+  const total = job.framesTotal;
+  // Copies and imports are done without a task of their own.
+  const done = job.state === "completed" ? total : Math.min(counted.done ?? 0, total);
+  const elapsed = live && job.settings.since ? now - job.settings.since : 0;
+  // The clock of a resumed job started with its round.
+  const doneNow = Math.min(counted.done_now ?? 0, done);
+  const remaining = { framesDone: doneNow, framesTotal: total - (done - doneNow) };
+  const eta = live ? etaSeconds(remaining, elapsed) : null;
+  return {
+    job_id: job.id,
+    state: job.state,
+    failure: job.failure,
+    frames_done: done,
+    frames_total: total,
+    progress: total === 0 ? 1 : done / total,
+    annotations: counted.annotations ?? 0,
+    frames_per_second: elapsed > 0 && doneNow > 0 ? (doneNow * 1_000) / elapsed : null,
+    eta_seconds: eta,
+    tasks: {
+      queued: counted.queued ?? 0,
+      running: counted.running ?? 0,
+      finished: counted.finished ?? 0,
+      failed: counted.failed ?? 0,
+    },
+    waiting_for: live && counted.nodes === 0 ? "no GPU node is there: npm run gpu-node" : null,
+    topic: topicOf(job),
+  };
+}
+
+/** The numbers of `/status`, as the live topic carries them. */
+export const liveData = (status: JobStatus): Record<string, unknown> => ({ ...status });
