@@ -1,5 +1,5 @@
 // Wire shapes of predictions and of what serves them. Field names are the contract's; boxes are
-// corners in pixels of the picture as people see it.
+// corners in pixels of the image as people see it.
 
 import { z } from "zod";
 import { Prediction } from "./tasks.ts";

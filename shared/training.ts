@@ -172,7 +172,7 @@ export const ResolvedSettings = z
   .meta({ id: "ResolvedSettings" });
 export type ResolvedSettings = z.infer<typeof ResolvedSettings>;
 
-/** An object that a run left: a chart, a picture, a log. */
+/** An object that a run left: a chart, an image, a log. */
 export const ArtifactObject = z.object({
   name: z.string().meta({ example: "results.png" }),
   key: z.string(),

@@ -2,13 +2,15 @@
 // plurals, synonyms and groups, then the head noun with a warning for what was left out. Never a
 // guess: what it cannot ground is null.
 
-export interface Grounded {
+/** What a text means to a closed vocabulary. */
+export interface Grounding {
+  /** Classes that answer it. */
   ids: readonly string[];
   /** Phrases of the text that say nothing to the segmenter. */
   ignored: readonly string[];
 }
 
-/** Words → classes that answer them. */
+/** The classes that answer each word. */
 export type Words = ReadonlyMap<string, readonly string[]>;
 
 const NEAREST_MAX = 3;
@@ -46,7 +48,7 @@ export function wordsOf(vocabulary: {
 }
 
 /** The classes that answer a text, or the part of it that nothing answers. */
-export function ground(text: string, words: Words): Grounded | { unknown: string } {
+export function ground(text: string, words: Words): Grounding | { unknown: string } {
   const whole = lookUp(plain(text), words);
   if (whole) return { ids: whole, ignored: [] };
   const parts = text
@@ -64,7 +66,7 @@ export function ground(text: string, words: Words): Grounded | { unknown: string
   return ids.size > 0 ? { ids: [...ids], ignored } : { unknown: text.trim() };
 }
 
-function groundPart(part: string, words: Words): Grounded | null {
+function groundPart(part: string, words: Words): Grounding | null {
   const head = part.replace(PREPOSITION, "");
   const all = part.split(" ");
   const tokens = head.split(" ");

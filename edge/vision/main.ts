@@ -36,7 +36,7 @@ import { addPredictionRoutes } from "./serving/predict-routes.ts";
 import { forgetPredictions } from "./serving/predictions.ts";
 import { addServeRoutes } from "./serving/serve-routes.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
-import { type HandlersByKind, minuteTasks } from "./tasks/settling.ts";
+import { type HandlersByKind, minuteTasks } from "./tasks/delivery.ts";
 import { trainEnded } from "./training/ended.ts";
 import { resumeRuns } from "./training/recovery.ts";
 import { trainReported } from "./training/reports.ts";

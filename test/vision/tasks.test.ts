@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { ring } from "../../edge/vision/tasks/bell.ts";
 import { source, target } from "../../edge/vision/tasks/objects.ts";
 import { enqueue, findTask, type NewTask } from "../../edge/vision/tasks/queue.ts";
-import { type HandlersByKind, minuteTasks } from "../../edge/vision/tasks/settling.ts";
+import { type HandlersByKind, minuteTasks } from "../../edge/vision/tasks/delivery.ts";
 import { runNow, submit } from "../../edge/vision/tasks/wait.ts";
 import { ClaimedTask, RegisteredNode, type TaskProgress } from "../../shared/node-protocol.ts";
 import { CAPABILITIES } from "../support/nodes.ts";

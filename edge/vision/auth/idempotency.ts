@@ -35,7 +35,7 @@ export const IdempotencyKey = z.object({
 
 /** The state of a key whose first request is still being answered. */
 const PENDING = 0;
-/** A first request that has not answered by then died; the next one takes its place. */
+/** A first request that has not answered by then died; the next one takes over. */
 const ABANDONED_MS = MINUTE;
 /** How long a repeated request waits for the first one's answer. */
 const WAIT_MS = 10_000;
@@ -52,20 +52,20 @@ export async function answerOnce<Body>(
   make: () => Promise<Answer<Body>>,
 ): Promise<Answer<Body>> {
   if (request.key === undefined) return make();
-  const held = {
+  const hold = {
     ...request,
     key: request.key,
     sha256: await sha256(JSON.stringify(request.body) ?? ""),
     takenAt: "",
   };
   for (let waited = 0; ; waited += POLL_MS) {
-    held.takenAt = iso(parts.clock());
-    const found = await take(parts, held);
-    if (found === "taken") break;
-    if (found.sha256 !== held.sha256) {
+    hold.takenAt = iso(parts.clock());
+    const known = await take(parts, hold);
+    if (known === "taken") break;
+    if (known.sha256 !== hold.sha256) {
       throw new Failure("idempotency_conflict", "this Idempotency-Key came with another body");
     }
-    if (found.status !== PENDING) return { status: found.status, body: found.body as Body };
+    if (known.status !== PENDING) return { status: known.status, body: known.body as Body };
     if (waited >= WAIT_MS) {
       const detail = "the first request under this Idempotency-Key is still at work; try again";
       throw new Failure("idempotency_conflict", detail);
@@ -74,27 +74,27 @@ export async function answerOnce<Body>(
   }
   try {
     const answer = await make();
-    await settle(parts, held, answer);
+    await storeAnswer(parts, hold, answer);
     return answer;
   } catch (thrown) {
-    await release(parts, held);
+    await release(parts, hold);
     throw thrown;
   }
 }
 
-/** `takenAt` tells this request's hold from that of one that took its place. */
-type Held = OnceRequest & { key: string; sha256: string; takenAt: string };
+/** A request's hold on its key; `takenAt` tells it from that of a later one that took over. */
+type KeyHold = OnceRequest & { key: string; sha256: string; takenAt: string };
 
-const place = ({ workspaceId, route, key }: Held) =>
+const keyCondition = ({ workspaceId, route, key }: KeyHold) =>
   sql`workspace_id = ${workspaceId}::uuid AND route = ${route} AND key = ${key}`;
 
 /** The hold of this request, still without an answer. */
-const ownHold = (held: Held) => sql`${place(held)} AND status = ${PENDING}
-  AND created_at = ${held.takenAt}::timestamptz`;
+const ownHold = (hold: KeyHold) => sql`${keyCondition(hold)} AND status = ${PENDING}
+  AND created_at = ${hold.takenAt}::timestamptz`;
 
 /** Takes the key for this request, or tells what another made of it. */
-async function take({ database }: Parts, held: Held) {
-  const abandonedBefore = iso(Date.parse(held.takenAt) - ABANDONED_MS);
+async function take({ database }: Parts, hold: KeyHold) {
+  const abandonedBefore = iso(Date.parse(hold.takenAt) - ABANDONED_MS);
   const { rows } = await database.execute<{
     taken: boolean;
     sha256: string;
@@ -104,28 +104,28 @@ async function take({ database }: Parts, held: Held) {
     WITH taken AS (
       INSERT INTO idempotent_answer AS i
         (workspace_id, route, key, body_sha256, status, body, created_at)
-      VALUES (${held.workspaceId}::uuid, ${held.route}, ${held.key},
-        decode(${held.sha256}, 'hex'), ${PENDING}, 'null', ${held.takenAt}::timestamptz)
+      VALUES (${hold.workspaceId}::uuid, ${hold.route}, ${hold.key},
+        decode(${hold.sha256}, 'hex'), ${PENDING}, 'null', ${hold.takenAt}::timestamptz)
       ON CONFLICT (workspace_id, route, key) DO UPDATE SET created_at = excluded.created_at
         WHERE i.status = ${PENDING} AND i.body_sha256 = excluded.body_sha256
           AND i.created_at < ${abandonedBefore}::timestamptz
       RETURNING key)
     SELECT EXISTS (SELECT FROM taken) AS taken, encode(body_sha256, 'hex') AS sha256, status, body
-      FROM idempotent_answer WHERE ${place(held)}
+      FROM idempotent_answer WHERE ${keyCondition(hold)}
     UNION ALL
     SELECT true, '', ${PENDING}, 'null' FROM taken LIMIT 1`);
   const row = rows[0];
   // Not taken and not seen: another request took it while this statement ran.
-  if (!row) return { sha256: held.sha256, status: PENDING, body: null };
+  if (!row) return { sha256: hold.sha256, status: PENDING, body: null };
   return row.taken ? "taken" : row;
 }
 
-async function settle({ database }: Parts, held: Held, { status, body }: Answer<unknown>) {
+async function storeAnswer({ database }: Parts, hold: KeyHold, { status, body }: Answer<unknown>) {
   await database.execute(sql`
     UPDATE idempotent_answer SET status = ${status}, body = ${JSON.stringify(body)}::jsonb
-     WHERE ${ownHold(held)}`);
+     WHERE ${ownHold(hold)}`);
 }
 
-async function release({ database }: Parts, held: Held) {
-  await database.execute(sql`DELETE FROM idempotent_answer WHERE ${ownHold(held)}`);
+async function release({ database }: Parts, hold: KeyHold) {
+  await database.execute(sql`DELETE FROM idempotent_answer WHERE ${ownHold(hold)}`);
 }

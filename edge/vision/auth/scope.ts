@@ -10,6 +10,7 @@ import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { type AccessClaims, verifyAccess } from "./tokens.ts";
 
+/** Who sent a request. */
 export interface Caller {
   accountId: string;
   email: string;
@@ -19,50 +20,11 @@ export interface Caller {
   session: string;
 }
 
-/** What each role may do beyond those before it. The README shows this table. */
-export const ROLE_MATRIX: readonly { role: Role; may: readonly string[] }[] = [
-  {
-    role: "viewer",
-    may: [
-      "see the projects, videos, frames, jobs, annotations, statistics and models of the workspace",
-      "follow live progress",
-      "download exports",
-    ],
-  },
-  {
-    role: "annotator",
-    may: [
-      "draw, edit, accept, reject and delete annotations",
-      "edit classes of a job",
-      "preview prompts and make masks from clicks",
-      "export a job",
-      "predict with a model",
-    ],
-  },
-  {
-    role: "engineer",
-    may: [
-      "create, edit and delete projects",
-      "upload, link and delete videos",
-      "start, stop, duplicate and delete jobs",
-      "train, and manage models, endpoints, targets, devices and workflows",
-    ],
-  },
-  {
-    role: "admin",
-    may: [
-      "list members and set their roles",
-      "create workspaces",
-      "use every /admin route: workers, queues, stuck jobs, node codes",
-    ],
-  },
-];
-
 /** Session state may be this old: what ends a session takes effect everywhere within it. */
-const KNOWN_MS = 60_000;
-const KNOWN_MAX = 10_000;
+const SESSION_KNOWN_MS = 60_000;
+const SESSIONS_MAX = 10_000;
 
-interface Known {
+interface SessionState {
   at: number;
   email: string;
   sessionVersion: number;
@@ -70,11 +32,11 @@ interface Known {
   memberships: ReadonlyMap<string, Role>;
 }
 
-const knownBy = new WeakMap<Parts["tokenSecret"], Map<string, Known>>();
+const sessionsBy = new WeakMap<Parts["tokenSecret"], Map<string, SessionState>>();
 
-function knownOf(parts: Parts): Map<string, Known> {
-  const known = knownBy.get(parts.tokenSecret) ?? new Map<string, Known>();
-  knownBy.set(parts.tokenSecret, known);
+function sessionsOf(parts: Parts): Map<string, SessionState> {
+  const known = sessionsBy.get(parts.tokenSecret) ?? new Map<string, SessionState>();
+  sessionsBy.set(parts.tokenSecret, known);
   return known;
 }
 
@@ -111,7 +73,7 @@ export function callerOf(context: Pick<Context, "get">): Caller {
 export async function resolveCaller(parts: Parts, token: string): Promise<Caller | null> {
   const claims = await verifyAccess(parts, token);
   if (!claims) return null;
-  const known = await knownSession(parts, claims);
+  const known = await sessionState(parts, claims);
   if (!known || known.sessionEnded || known.sessionVersion !== claims.sessionVersion) return null;
   return {
     accountId: claims.accountId,
@@ -121,13 +83,17 @@ export async function resolveCaller(parts: Parts, token: string): Promise<Caller
   };
 }
 
-async function knownSession(parts: Parts, claims: AccessClaims): Promise<Known | null> {
-  const sessions = knownOf(parts);
+async function sessionState(parts: Parts, claims: AccessClaims): Promise<SessionState | null> {
+  const sessions = sessionsOf(parts);
   const key = `${claims.accountId} ${claims.session}`;
   const cached = sessions.get(key);
   const now = parts.clock();
   // A token newer than what is known was signed after a change that is not known here yet.
-  if (cached && now - cached.at < KNOWN_MS && cached.sessionVersion >= claims.sessionVersion) {
+  if (
+    cached &&
+    now - cached.at < SESSION_KNOWN_MS &&
+    cached.sessionVersion >= claims.sessionVersion
+  ) {
     return cached;
   }
   const { rows } = await parts.database.execute<{
@@ -144,7 +110,7 @@ async function knownSession(parts: Parts, claims: AccessClaims): Promise<Known |
       FROM account WHERE id = ${claims.accountId}::uuid`);
   const row = rows[0];
   if (!row) return null;
-  const known: Known = {
+  const known: SessionState = {
     at: now,
     email: row.email,
     sessionVersion: row.session_version,
@@ -155,7 +121,7 @@ async function knownSession(parts: Parts, claims: AccessClaims): Promise<Known |
   sessions.delete(key);
   sessions.set(key, known);
   for (const oldest of sessions.keys()) {
-    if (sessions.size <= KNOWN_MAX) break;
+    if (sessions.size <= SESSIONS_MAX) break;
     sessions.delete(oldest);
   }
   return known;
@@ -163,13 +129,13 @@ async function knownSession(parts: Parts, claims: AccessClaims): Promise<Known |
 
 /** Forgets what this isolate knows of an account, so that a change of it takes effect at once. */
 export function forgetSessions(parts: Parts, accountId: string): void {
-  const sessions = knownOf(parts);
+  const sessions = sessionsOf(parts);
   for (const key of sessions.keys()) {
     if (key.startsWith(`${accountId} `)) sessions.delete(key);
   }
 }
 
-const atLeast = (role: Role, least: Role) => ROLES.indexOf(role) >= ROLES.indexOf(least);
+const covers = (role: Role, needed: Role) => ROLES.indexOf(role) >= ROLES.indexOf(needed);
 
 /**
  * Passes when the caller has at least this role in the workspace. A stranger to the workspace gets
@@ -178,7 +144,7 @@ const atLeast = (role: Role, least: Role) => ROLES.indexOf(role) >= ROLES.indexO
 export function allow(caller: Caller, workspaceId: string, role: Role): void {
   const held = caller.memberships.get(workspaceId);
   if (!held) throw new Failure("not_found", "nothing by this id in your workspaces");
-  if (atLeast(held, role)) return;
+  if (covers(held, role)) return;
   throw new Failure("forbidden", `this needs the role ${role} in the workspace; yours is ${held}`, {
     data: { role_needed: role, role: held, workspace_id: workspaceId },
   });
@@ -186,4 +152,4 @@ export function allow(caller: Caller, workspaceId: string, role: Role): void {
 
 /** Ids of the workspaces in which the caller has at least this role; the filter of every read. */
 export const workspacesOf = (caller: Caller, role: Role = "viewer"): string[] =>
-  [...caller.memberships].filter(([, held]) => atLeast(held, role)).map(([id]) => id);
+  [...caller.memberships].filter(([, held]) => covers(held, role)).map(([id]) => id);

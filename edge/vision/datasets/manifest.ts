@@ -45,7 +45,7 @@ export interface DatasetPlan {
   name: string;
   /** In index order. */
   classes: string[];
-  placed: readonly Placed[];
+  splits: readonly VideoSplit[];
   /** The condition on an annotation `a` to be part of it. */
   wanted: SQL;
   numbers: number[];
@@ -69,8 +69,8 @@ export async function planDataset(
     videos.map(({ id, frames }) => ({ videoId: id, frames })),
     options,
   );
-  const placed = videos.map((video) => ({ video, sides: sides.get(video.id) ?? new Map() }));
-  return { name: job.name, classes: classes.map(({ name }) => name), placed, wanted, numbers };
+  const splits = videos.map((video) => ({ video, sides: sides.get(video.id) ?? new Map() }));
+  return { name: job.name, classes: classes.map(({ name }) => name), splits, wanted, numbers };
 }
 
 export interface WrittenManifest {
@@ -91,7 +91,7 @@ export async function writeManifest(
   if (plan.classes.length === 0) {
     throw new Failure("state_conflict", "the job has no classes to export");
   }
-  if (plan.placed.every(({ video }) => video.frames.length === 0)) {
+  if (plan.splits.every(({ video }) => video.frames.length === 0)) {
     throw new Failure("state_conflict", "there is nothing to export: no frame has an annotation");
   }
   return writePlan(parts, plan, key);
@@ -100,12 +100,12 @@ export async function writeManifest(
 /** Writes a plan down, with the annotations as they are now. */
 export async function writePlan(
   { database, bucket }: Pick<Parts, "database" | "bucket">,
-  { name, classes, placed, numbers, wanted }: DatasetPlan,
+  { name, classes, splits, numbers, wanted }: DatasetPlan,
   key: string,
 ): Promise<WrittenManifest> {
   const hash = createHash("sha256");
-  const annotations = annotationsOf(database, placed, { numbers, wanted });
-  const chunks = hashed(manifestText({ name, classes }, placed, annotations), hash);
+  const annotations = annotationsOf(database, splits, { numbers, wanted });
+  const chunks = hashed(manifestText({ name, classes }, splits, annotations), hash);
   const { bytes } = await writeObject(bucket, chunks, {
     key,
     bytesMax: MANIFEST_BYTES_MAX,
@@ -113,7 +113,7 @@ export async function writePlan(
     typeOf: () => "application/json",
   });
   const sources = new Map(
-    placed.map(({ video }) => [video.storage_key, source(video.storage_key, video.bytes)]),
+    splits.map(({ video }) => [video.storage_key, source(video.storage_key, video.bytes)]),
   );
   return {
     manifest: source(key, bytes),
@@ -159,7 +159,7 @@ async function listVideos(
   });
 }
 
-interface Placed {
+interface VideoSplit {
   video: ManifestVideo;
   sides: ReadonlyMap<number, Side>;
 }
@@ -169,16 +169,16 @@ type AnnotationsOf = (videoId: string, frame: number) => Promise<string>;
 /** The manifest, an `ExportManifest` as JSON, frame by frame. */
 async function* manifestText(
   head: Pick<ExportManifest, "name" | "classes">,
-  placed: readonly Placed[],
+  splits: readonly VideoSplit[],
   annotations: AnnotationsOf,
 ): AsyncGenerator<Uint8Array> {
   const encoder = new TextEncoder();
   const opened = (fields: object) => JSON.stringify(fields).slice(0, -1);
   yield encoder.encode(`${opened(head)},"videos":[`);
-  for (const [place, { video, sides }] of placed.entries()) {
+  for (const [index, { video, sides }] of splits.entries()) {
     const { id: video_id, filename, storage_key: key, width, height } = video;
     const fields = { video_id, filename, key, width, height };
-    yield encoder.encode(`${place === 0 ? "" : ","}${opened(fields)},"frames":[`);
+    yield encoder.encode(`${index === 0 ? "" : ","}${opened(fields)},"frames":[`);
     let comma = "";
     for (const [index, split] of sides) {
       const list = await annotations(video_id, index);
@@ -195,15 +195,15 @@ interface Page {
   spans: { video: string; low: number; high: number }[];
 }
 
-/** Reads the annotations of frames as JSON lists; frames are asked for in the order of `placed`. */
+/** Reads the annotations of frames as JSON lists; frames are asked for in the order of `splits`. */
 function annotationsOf(
   database: Database,
-  placed: readonly Placed[],
+  splits: readonly VideoSplit[],
   { numbers, wanted }: { numbers: readonly number[]; wanted: SQL },
 ): AnnotationsOf {
   const pages: Page[] = [];
   const pageOf = new Map<string, number>();
-  for (const { video, sides } of placed) {
+  for (const { video, sides } of splits) {
     for (const [frame, count] of video.counts) {
       if (!sides.has(frame)) continue;
       let page = pages.at(-1);
@@ -220,15 +220,15 @@ function annotationsOf(
   }
   let held: { page: number; lists: Map<string, string> } | null = null;
   return async (videoId, frame) => {
-    const place = `${videoId}.${frame}`;
-    const page = pageOf.get(place);
+    const frameKey = `${videoId}.${frame}`;
+    const page = pageOf.get(frameKey);
     if (page === undefined) return "[]";
     if (held?.page !== page) {
       held = null;
       const { spans } = pages[page] as Page;
       held = { page, lists: await readPage(database, spans, { numbers, wanted }) };
     }
-    return held.lists.get(place) ?? "[]";
+    return held.lists.get(frameKey) ?? "[]";
   };
 }
 
@@ -237,16 +237,16 @@ async function readPage(
   spans: Page["spans"],
   { numbers, wanted }: { numbers: readonly number[]; wanted: SQL },
 ): Promise<Map<string, string>> {
-  const { rows } = await database.execute<{ place: string; list: string }>(sql`
+  const { rows } = await database.execute<{ frame_key: string; list: string }>(sql`
     WITH class AS (
-      SELECT n::int AS number, place - 1 AS index FROM jsonb_array_elements_text(
-        ${JSON.stringify(numbers)}::jsonb) WITH ORDINALITY x(n, place))
-    SELECT a.video_id || '.' || a.frame_index AS place, json_agg(json_build_object('id', a.id,
+      SELECT n::int AS number, position - 1 AS index FROM jsonb_array_elements_text(
+        ${JSON.stringify(numbers)}::jsonb) WITH ORDINALITY x(n, position))
+    SELECT a.video_id || '.' || a.frame_index AS frame_key, json_agg(json_build_object('id', a.id,
         'class_index', k.index, 'bbox', json_build_array(a.x1, a.y1, a.x2, a.y2),
         'polygon', a.polygon) ORDER BY a.id)::text AS list
       FROM jsonb_to_recordset(${JSON.stringify(spans)}::jsonb) s(video uuid, low int, high int)
       JOIN annotation a ON a.video_id = s.video AND a.frame_index BETWEEN s.low AND s.high
       JOIN class k ON k.number = a.class_number
      WHERE ${wanted} GROUP BY a.video_id, a.frame_index`);
-  return new Map(rows.map(({ place, list }) => [place, list]));
+  return new Map(rows.map(({ frame_key, list }) => [frame_key, list]));
 }

@@ -10,7 +10,7 @@ import {
 /** Frames with a class that let it be learned well. */
 export const FRAMES_ADVISED = 100;
 export const IMBALANCE_MAX = 10;
-/** A box is small below this share of its frame; so many of them call for larger pictures. */
+/** A box is small below this share of its frame; so many of them call for larger images. */
 export const SMALL_AREA = 0.01;
 export const SMALL_SHARE = 0.25;
 /** Instances that a class needs; below the second it is hardly learned at all. */
@@ -52,7 +52,7 @@ export function qualityReport(
   // Equals keep the order of the classes.
   const balance = counts.classes.toSorted((one, other) => other.count - one.count);
   const present = balance.filter(({ count }) => count > 0);
-  const [most, rarest] = [present[0], present.at(-1)];
+  const [commonest, rarest] = [present[0], present.at(-1)];
   const smallShare = total === 0 ? 0 : counts.small / total;
   return {
     job_id: jobId,
@@ -60,7 +60,7 @@ export function qualityReport(
     total_frames: counts.totalFrames,
     total_annotations: total,
     class_count: counts.classes.length,
-    imbalance_ratio: most && rarest ? most.count / rarest.count : null,
+    imbalance_ratio: commonest && rarest ? commonest.count / rarest.count : null,
     small_object_share: smallShare,
     class_balance: balance.map(({ class: className, count, frames }) => ({
       class: className,
@@ -71,7 +71,7 @@ export function qualityReport(
     warnings: [
       ...(total === 0 ? [NO_ANNOTATIONS] : []),
       ...fewFrames(counts.classes),
-      ...imbalance(most, rarest),
+      ...imbalance(commonest, rarest),
       ...smallObjects(smallShare, counts.small),
       ...rareClass(rarest),
       ...emptyClasses(counts.classes, total),
@@ -118,20 +118,20 @@ function fewFrames(classes: readonly ClassCount[]): Warning[] {
   ];
 }
 
-function imbalance(most: ClassCount | undefined, rarest: ClassCount | undefined): Warning[] {
-  if (!most || !rarest) return [];
-  const ratio = most.count / rarest.count;
+function imbalance(commonest: ClassCount | undefined, rarest: ClassCount | undefined): Warning[] {
+  if (!commonest || !rarest) return [];
+  const ratio = commonest.count / rarest.count;
   if (ratio < IMBALANCE_MAX) return [];
   return [
     {
       code: "class_imbalance",
       severity: "warning",
       message:
-        `${quoted(most.class)} is ${rounded(ratio)} times as frequent as ` +
+        `${quoted(commonest.class)} is ${rounded(ratio)} times as frequent as ` +
         `${quoted(rarest.class)}: label more of the rare one.`,
       data: {
         ratio,
-        most: { class: most.class, count: most.count },
+        most: { class: commonest.class, count: commonest.count },
         rarest: { class: rarest.class, count: rarest.count },
       },
     },

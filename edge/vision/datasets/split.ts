@@ -83,12 +83,12 @@ function splitOne(frames: readonly number[], valShare: number, random: () => num
   );
   const gap =
     frames.length < GAP_FRAMES_MIN ? 0 : Math.max(1, Math.floor(frames.length * GAP_SHARE));
-  const blockOf = (place: number) => Math.floor((place * blocks) / frames.length);
-  for (const [place, frame] of frames.entries()) {
-    const side = val.has(blockOf(place)) ? "val" : "train";
+  const blockOf = (index: number) => Math.floor((index * blocks) / frames.length);
+  for (const [index, frame] of frames.entries()) {
+    const side = val.has(blockOf(index)) ? "val" : "train";
     const near = (other: number) =>
       other >= 0 && other < frames.length && val.has(blockOf(other)) !== (side === "val");
-    if (side === "train" && (near(place - gap) || near(place + gap)) && gap > 0) continue;
+    if (side === "train" && (near(index - gap) || near(index + gap)) && gap > 0) continue;
     sides.set(frame, side);
   }
   return sides;

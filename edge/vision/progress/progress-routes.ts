@@ -61,6 +61,7 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
     const url = new URL(`${API}/progress`, context.req.url);
     const answer = await topicOf(service, opened.topic).fetch(new Request(url, { headers }));
     if (answer.status === 503) throw new Failure("busy", "too many listeners; ask for the status");
+    // A route's declaration has no word for a socket.
     return answer as never;
   });
 }

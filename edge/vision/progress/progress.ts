@@ -31,6 +31,7 @@ export interface TopicRpc {
 
 /** The object of a topic. */
 export const topicOf = ({ topics }: Pick<Parts, "topics">, topic: string): TopicRpc =>
+  // The namespace does not know the class of its objects.
   topics.get(topics.idFromName(topic)) as unknown as TopicRpc;
 
 /** Publishes events to a topic, in order; null when the topic could not be reached. */

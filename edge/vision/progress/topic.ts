@@ -43,6 +43,7 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
   #batchSentAt = -Infinity;
 
   constructor(context: DurableObjectState, environment: object) {
+    // The base class types its environment by bindings that a topic has no use for.
     super(context, environment as never);
     this.#sql = context.storage.sql;
     this.#sql.exec(`
@@ -84,8 +85,8 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
 
   /** Takes a listener; the route has checked its ticket. */
   override async fetch(request: Request): Promise<Response> {
-    const most = Number(request.headers.get("X-Listeners-Max"));
-    if (this.ctx.getWebSockets().length >= most) return new Response(null, { status: 503 });
+    const listenersMax = Number(request.headers.get("X-Listeners-Max"));
+    if (this.ctx.getWebSockets().length >= listenersMax) return new Response(null, { status: 503 });
     const head = this.#head(request.headers.get("X-Topic") ?? "");
     const after = request.headers.get("X-After");
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];

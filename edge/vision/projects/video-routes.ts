@@ -104,8 +104,8 @@ function addFrames(app: App<Parts>) {
     assertReady(row);
     const pts = await readPtsRange(context.var.service, row, { offset, limit });
     const [numerator, denominator] = row.timeBase;
-    const items = Array.from(pts, (ticks, place): Frame => {
-      const index = offset + place;
+    const items = Array.from(pts, (ticks, position): Frame => {
+      const index = offset + position;
       return {
         frame_id: frameId(row.videoId, index),
         video_id: row.videoId,
@@ -128,6 +128,7 @@ function sendImage(context: Context, object: R2ObjectBody): Response {
   if (context.req.header("If-None-Match")?.includes(object.httpEtag)) {
     return new Response(null, { status: 304, headers });
   }
+  // The platform types its streams apart from the DOM's.
   const body = object.body as unknown as ReadableStream<Uint8Array>;
   return new Response(body, {
     headers: { ...headers, "Content-Length": String(object.size) },
@@ -160,6 +161,7 @@ function addFrameImage(app: App<Parts>) {
     const { video_id, image } = context.req.valid("param");
     const row = await videoOf(context, video_id);
     const object = await frameImage(context.var.service, row, Number.parseInt(image, 10));
+    // A route's declaration has no word for bytes.
     return sendImage(context, object) as never;
   });
 }
@@ -179,6 +181,7 @@ function addThumbnail(app: App<Parts>) {
     assertReady(row);
     const object = row.thumbnailKey && (await context.var.service.bucket.get(row.thumbnailKey));
     if (!object) throw new Failure("not_found", "the video has no thumbnail");
+    // A route's declaration has no word for bytes.
     return sendImage(context, object) as never;
   });
 }

@@ -108,7 +108,7 @@ export async function listVideos(database: Database, projectId: string): Promise
 }
 
 /** What a workspace's videos, begun uploads and weights files take up. */
-const USED = (workspaceId: string, now: number) => sql`(
+const usedBytes = (workspaceId: string, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
       WHERE p.workspace_id = ${workspaceId}::uuid), 0)
     + coalesce((SELECT sum(u.bytes) FROM upload u WHERE u.workspace_id = ${workspaceId}::uuid
@@ -119,7 +119,7 @@ const USED = (workspaceId: string, now: number) => sql`(
 
 /** Whether so many more bytes have room. It holds within a batch that began with `lockRoom`. */
 export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: number) =>
-  sql`${USED(workspaceId, clock())} + ${bytes}::bigint <= ${limits.workspaceBytesMax}::bigint`;
+  sql`${usedBytes(workspaceId, clock())} + ${bytes}::bigint <= ${limits.workspaceBytesMax}::bigint`;
 
 /** Of those who add to a workspace at once, each sees what the one before him added. */
 export const lockRoom = (workspaceId: string): SQL =>
@@ -128,17 +128,21 @@ export const lockRoom = (workspaceId: string): SQL =>
 /** Fails with `quota_exceeded` when so many more bytes have no room in the workspace. */
 export async function checkQuota(parts: Parts, workspaceId: string, bytes: number): Promise<void> {
   const { rows } = await parts.database.execute<{ used: number }>(
-    sql`SELECT ${USED(workspaceId, parts.clock())}::float8 AS used`,
+    sql`SELECT ${usedBytes(workspaceId, parts.clock())}::float8 AS used`,
   );
   const used = rows[0]?.used ?? 0;
-  const most = parts.limits.workspaceBytesMax;
-  if (used + bytes <= most) return;
-  throw quotaExceeded(most, bytes, used);
+  const bytesMax = parts.limits.workspaceBytesMax;
+  if (used + bytes <= bytesMax) return;
+  throw quotaExceeded(bytesMax, { wanted: bytes, used });
 }
 
-export const quotaExceeded = (most: number, wanted: number, used?: number) =>
+/** The failure of a workspace that has no room for so many more bytes. */
+export const quotaExceeded = (
+  bytesMax: number,
+  { wanted, used }: { wanted: number; used?: number },
+) =>
   new Failure("quota_exceeded", "the workspace's storage is full; delete videos first", {
-    data: { bytes_used: used, bytes_wanted: wanted, bytes_max: most },
+    data: { bytes_used: used, bytes_wanted: wanted, bytes_max: bytesMax },
   });
 
 export interface NewVideo {
@@ -185,7 +189,7 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
     rows[0] ?? (await findVideos(parts.database, [video.workspaceId], [video.videoId]))[0];
   if (!row) {
     if (video.uploadId) throw new Failure("state_conflict", "the upload was aborted");
-    throw quotaExceeded(parts.limits.workspaceBytesMax, video.bytes);
+    throw quotaExceeded(parts.limits.workspaceBytesMax, { wanted: video.bytes });
   }
   // The minute cron asks for the probes that are missing.
   await submit(parts, [probeTask(row)]).catch((error: unknown) =>

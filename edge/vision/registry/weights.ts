@@ -17,7 +17,7 @@ import {
 } from "../projects/videos.ts";
 import { source } from "../tasks/objects.ts";
 import { formParts, letPass } from "../uploads/form.ts";
-import { tooLarge, type Written, writeObject } from "../uploads/object-writer.ts";
+import { type ObjectSummary, tooLarge, writeObject } from "../uploads/object-writer.ts";
 import { findModel } from "./models.ts";
 
 const HEAD_BYTES = 64;
@@ -93,8 +93,8 @@ export async function receiveWeights(
   const { bucket, limits } = parts;
   const id = crypto.randomUUID();
   const key = `${workspacePrefix(workspaceId)}weights/${id}`;
-  const told: Record<string, string> = {};
-  let written: Written | null = null;
+  const fields: Record<string, string> = {};
+  let written: ObjectSummary | null = null;
   let format: WeightsFormat = "safetensors";
   let filename = "";
   try {
@@ -105,7 +105,7 @@ export async function receiveWeights(
     }
     const contentType = request.headers.get("Content-Type") ?? undefined;
     for await (const part of formParts(request.body, contentType)) {
-      if (part.kind === "field") told[part.name] = part.value;
+      if (part.kind === "field") fields[part.name] = part.value;
       else if (part.name !== "file") part.skip();
       else if (written) throw new Failure("invalid_request", "file: only one is taken");
       else {
@@ -123,8 +123,8 @@ export async function receiveWeights(
       }
     }
     if (!written) throw new Failure("invalid_request", "file: required");
-    const name = plain("name", told.name ?? filename, NAME_MAX) || filename;
-    const dataset = plain("dataset", told.dataset ?? "", DATASET_MAX);
+    const name = plain("name", fields.name ?? filename, NAME_MAX) || filename;
+    const dataset = plain("dataset", fields.dataset ?? "", DATASET_MAX);
     return await insertWeights(parts, {
       id,
       workspaceId,
@@ -141,10 +141,13 @@ export async function receiveWeights(
   }
 }
 
-function plain(field: string, given: string, most: number): string {
-  const text = given.trim();
-  if (text.length <= most && !text.includes("\0") && text.isWellFormed()) return text;
-  throw new Failure("invalid_request", `${field}: must be text of at most ${most} characters`);
+function plain(field: string, value: string, charactersMax: number): string {
+  const text = value.trim();
+  if (text.length <= charactersMax && !text.includes("\0") && text.isWellFormed()) return text;
+  throw new Failure(
+    "invalid_request",
+    `${field}: must be text of at most ${charactersMax} characters`,
+  );
 }
 
 interface NewWeights {
@@ -170,7 +173,7 @@ async function insertWeights(parts: Parts, one: NewWeights): Promise<WeightsFile
     SELECT ${WEIGHTS} FROM w`;
   const lock = lockRoom(one.workspaceId);
   const [, rows] = await batch<[unknown, WeightsFile]>(database, [lock, insert]);
-  if (!rows[0]) throw quotaExceeded(limits.workspaceBytesMax, one.bytes);
+  if (!rows[0]) throw quotaExceeded(limits.workspaceBytesMax, { wanted: one.bytes });
   return rows[0];
 }
 

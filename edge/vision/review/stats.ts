@@ -51,7 +51,7 @@ export async function overviewOf(
   };
 }
 
-interface Counted extends Record<string, unknown> {
+interface AnnotationCounts extends Record<string, unknown> {
   classes: {
     class: string;
     count: number;
@@ -69,7 +69,7 @@ interface Counted extends Record<string, unknown> {
 /** Distributions of a job's shown annotations. Reviews are the ground truth of precision. */
 export async function statsOf(database: Database, job: JobRow): Promise<Stats> {
   const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
-  const { rows } = await database.execute<Counted>(sql`
+  const { rows } = await database.execute<AnnotationCounts>(sql`
     WITH own AS (
       SELECT a.class_number, a.review, a.source, a.video_id, a.frame_index, a.duplicate_of,
         -- As a decimal: 0.7 as it is stored is a little less.
@@ -99,11 +99,14 @@ export async function statsOf(database: Database, job: JobRow): Promise<Stats> {
         SELECT n, count(*)::int AS frames FROM (
           SELECT count(*)::int AS n FROM own GROUP BY video_id, frame_index) f GROUP BY n) g) AS frames,
       (SELECT count(*) FROM own WHERE duplicate_of IS NOT NULL)::int AS duplicates`);
-  return statsFrom(rows[0] as Counted, job.framesTotal);
+  return statsFrom(rows[0] as AnnotationCounts, job.framesTotal);
 }
 
-function statsFrom({ classes, areas, frames, duplicates }: Counted, framesTotal: number): Stats {
-  const sum = (pick: (one: Counted["classes"][number]) => number) =>
+function statsFrom(
+  { classes, areas, frames, duplicates }: AnnotationCounts,
+  framesTotal: number,
+): Stats {
+  const sum = (pick: (one: AnnotationCounts["classes"][number]) => number) =>
     classes.reduce((total, one) => total + pick(one), 0);
   const total = sum(({ count }) => count);
   const accepted = sum((one) => one.accepted);

@@ -1,4 +1,4 @@
-// Which model is active. A node opens a model and looks at a picture with it before the swap, so
+// Which model is active. A node opens a model and predicts on an image with it before the swap, so
 // that one that cannot be opened never becomes active, and the one before serves all the while.
 // Other nodes open it at their first prediction with it.
 

@@ -1,4 +1,4 @@
-// Predictions on an uploaded picture or video, with the active model or another one. A picture is
+// Predictions on an uploaded image or video, with the active model or another one. An image is
 // answered at once; a video within the wait that its sender grants, or later under its own id.
 
 import { createRoute, z } from "@hono/zod-openapi";
@@ -28,7 +28,7 @@ import { asRefusal, findPrediction, predictTask, receiveFile } from "./predictio
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const CLIP_BYTES_MAX = 1024 ** 3;
 const IMAGE_MS = 60_000;
-/** After pictures, on each of which somebody waits for less. */
+/** Claimed after images, on each of which somebody waits for less. */
 const CLIP_PRIORITY = 90;
 /** A file that crashes a process takes an attempt of all predictions beside it. */
 const ATTEMPTS = 2;
@@ -37,7 +37,7 @@ const tags = ["Serving"];
 const confidence = z.coerce.number().min(0).max(1).default(CONFIDENCE_DEFAULT).meta({
   description: "detections of at least this confidence",
 });
-const whole = (least: number, most: number) => z.coerce.number().int().min(least).max(most);
+const whole = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
 
 const errors = {
   ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found", "state_conflict"),
@@ -110,9 +110,9 @@ function addImage(app: App<Parts>) {
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
-    const { confidence: least, ...choice } = context.req.valid("query");
+    const { confidence: confidenceMin, ...choice } = context.req.valid("query");
     const model = await ready(context, parts, choice);
-    const work = predictImage(parts, context.req.raw, model, least);
+    const work = predictImage(parts, context.req.raw, model, confidenceMin);
     return context.json(await toItsEnd(context, work), 200);
   });
 }
@@ -131,7 +131,7 @@ async function predictImage(
     const task = predictTask(model, received, {
       fps: null,
       framesMax: 1,
-      confidence: confidenceMin,
+      confidenceMin,
     });
     const twice = { ...task, attemptsMax: ATTEMPTS };
     const done = await runNow<"predict">(parts, twice, { timeoutMs: IMAGE_MS });
@@ -211,7 +211,7 @@ async function startClip(
   const bytesMax = Math.min(CLIP_BYTES_MAX, parts.limits.uploadBytesMax);
   const received = await receiveFile(parts, request, { workspaceId, kind: CLIP, bytesMax });
   const wanted = { fps: query.fps ?? null, framesMax: query.frames_max };
-  const task = predictTask(model, received, { ...wanted, confidence: query.confidence });
+  const task = predictTask(model, received, { ...wanted, confidenceMin: query.confidence });
   try {
     const urgency = { priority: CLIP_PRIORITY, attemptsMax: ATTEMPTS };
     const [enqueued] = await submit(parts, [{ ...task, ...urgency }]);

@@ -24,7 +24,8 @@ export const folderOf = (workspaceId: string) => `ws/${workspaceId}/predictions/
 /** What a form weighs beyond its file. */
 const ENVELOPE_BYTES = 1024 * 1024;
 
-export interface Received {
+/** A file of a request, in the store. */
+export interface StoredFile {
   key: string;
   bytes: number;
 }
@@ -34,11 +35,11 @@ export async function receiveFile(
   parts: Parts,
   request: Request,
   { workspaceId, kind, bytesMax }: { workspaceId: string; kind: MediaKind; bytesMax: number },
-): Promise<Received> {
+): Promise<StoredFile> {
   const announced = Number(request.headers.get("Content-Length") ?? 0);
   if (announced > bytesMax + ENVELOPE_BYTES) throw tooLarge(bytesMax);
   await checkQuota(parts, workspaceId, 1);
-  let received: Received | null = null;
+  let received: StoredFile | null = null;
   try {
     const contentType = request.headers.get("Content-Type") ?? undefined;
     for await (const part of formParts(request.body, contentType)) {
@@ -67,17 +68,20 @@ export async function receiveFile(
   }
 }
 
-export interface Wanted {
+/** What is predicted on. */
+export interface PredictOptions {
+  /** Frames a second to look at; null: every frame. */
   fps: number | null;
   framesMax: number;
-  confidence: number;
+  /** The lowest confidence of a detection that is told. */
+  confidenceMin: number;
 }
 
 /** The task of a prediction. */
 export const predictTask = (
   model: ModelRow,
-  { key, bytes }: Received,
-  { fps, framesMax, confidence }: Wanted,
+  { key, bytes }: StoredFile,
+  { fps, framesMax, confidenceMin }: PredictOptions,
 ) =>
   ({
     kind: "predict" as const,
@@ -88,7 +92,7 @@ export const predictTask = (
       video: source(key, bytes),
       fps,
       frames_max: framesMax,
-      confidence,
+      confidence: confidenceMin,
     },
   }) satisfies NewTask;
 

@@ -10,7 +10,7 @@ import type { Parts } from "../base/parts.ts";
 import { listModels, modelRecord } from "../registry/models.ts";
 import { activate } from "./activation.ts";
 import { chooseModel, onlyOne, workspaceQuery, workspacesFor } from "./model-choice.ts";
-import { standing } from "./status.ts";
+import { servingStatus } from "./status.ts";
 
 const tags = ["Serving"];
 const activateErrors = {
@@ -63,7 +63,7 @@ function addReads(app: App<Parts>) {
     const active = await listModels(database, workspaces, { called: "active" });
     const model = onlyOne(active, "active");
     const workspaceId = model?.workspaceId ?? (workspaces[0] as string);
-    return context.json(await standing(database, workspaceId, model), 200);
+    return context.json(await servingStatus(database, workspaceId, model), 200);
   });
 }
 

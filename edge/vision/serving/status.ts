@@ -8,25 +8,25 @@ import { servingNodes } from "../tasks/nodes.ts";
 import type { TaskState } from "../tasks/states.ts";
 import { subjectOf } from "./model-choice.ts";
 
-interface Used extends Record<string, unknown> {
+interface ModelUse extends Record<string, unknown> {
   lastPrediction: string | null;
   warmState: TaskState | null;
   warmFailure: string | null;
 }
 
-async function useOf(database: Database, modelId: string): Promise<Used> {
-  const { rows } = await database.execute<Used>(sql`
+async function useOf(database: Database, modelId: string): Promise<ModelUse> {
+  const { rows } = await database.execute<ModelUse>(sql`
     WITH warmed AS (
       SELECT state, errors->-1->>'detail' AS detail FROM task
        WHERE subject = ${subjectOf(modelId)} AND kind = 'warm' ORDER BY place DESC LIMIT 1)
     SELECT (SELECT ${wireTime(sql`max(ended_at)`)} FROM task WHERE subject = ${subjectOf(modelId)}
         AND kind = 'predict' AND state = 'finished') AS "lastPrediction",
       (SELECT state FROM warmed) AS "warmState", (SELECT detail FROM warmed) AS "warmFailure"`);
-  return rows[0] as Used;
+  return rows[0] as ModelUse;
 }
 
 /** The status of a workspace whose active model this is. */
-export async function standing(
+export async function servingStatus(
   database: Database,
   workspaceId: string,
   model: ModelRow | null,

@@ -14,7 +14,7 @@ import { doorbellOf } from "./bell.ts";
 import { createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
 import { audit, listQueues, stuckTasks } from "./overview.ts";
 import { findTask, purge, requestRevoke } from "./queue.ts";
-import { type HandlersByKind, settleEnded } from "./settling.ts";
+import { type HandlersByKind, deliverEnded } from "./delivery.ts";
 import { TASK_STATES } from "./states.ts";
 
 const adminOnly = { middleware: authenticate(), security: [{ accessToken: [] }] };
@@ -262,7 +262,7 @@ function addRevoke(app: App<Parts>, handlers: HandlersByKind) {
     }
     const entry = { actorId: accountId, action: "task.revoke", subject: `task:${task_id}` };
     await audit(service.database, { ...entry, detail: { state: task.state, kind: task.kind } });
-    await settleEnded(service, handlers, [task]);
+    await deliverEnded(service, handlers, [task]);
     return context.json({ task_id, state: task.state }, 202);
   });
 }
@@ -301,7 +301,7 @@ function addPurge(app: App<Parts>, handlers: HandlersByKind) {
     const ids = purged.map(({ taskId }) => taskId);
     const entry = { actorId: accountId, action: "queue.purge", subject: `queue:${queue_name}` };
     await audit(service.database, { ...entry, detail: { count: ids.length, task_ids: ids } });
-    await settleEnded(service, handlers, purged);
+    await deliverEnded(service, handlers, purged);
     return context.json({ purged: ids.length, task_ids: ids, running }, 200);
   });
 }

@@ -18,6 +18,7 @@ export type BellParts = Pick<Parts, "doorbell" | "log">;
 
 /** One bell for all: few nodes wait, and each takes what it can do. */
 export const doorbellOf = ({ doorbell }: BellParts): DoorbellRpc =>
+  // The namespace does not know the class of its objects.
   doorbell.get(doorbell.idFromName("doorbell")) as unknown as DoorbellRpc;
 
 /** Wakes the nodes. Call it after an enqueue; it never fails its caller. */

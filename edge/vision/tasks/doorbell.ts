@@ -11,6 +11,7 @@ export class Doorbell extends DurableObject implements DoorbellRpc {
   #waiting = new Set<() => void>();
 
   constructor(context: DurableObjectState, environment: object) {
+    // The base class types its environment by bindings that the bell has no use for.
     super(context, environment as never);
     context.setWebSocketAutoResponse(new WebSocketRequestResponsePair("ping", "pong"));
   }

@@ -24,8 +24,8 @@ import { doorbellOf, nextRing } from "./bell.ts";
 import { addNodeObjects } from "./node-objects.ts";
 import { authenticateNode, noteHeartbeat, registerNode } from "./nodes.ts";
 import { signReferences } from "./objects.ts";
-import { type Claimed, claim, findTask, finish, heartbeat, reportProgress } from "./queue.ts";
-import { type HandlersByKind, settleEnded, tellProgress } from "./settling.ts";
+import { type ClaimRow, claim, findTask, finish, heartbeat, reportProgress } from "./queue.ts";
+import { type HandlersByKind, deliverEnded, tellProgress } from "./delivery.ts";
 import { TASK_STATES } from "./states.ts";
 
 const POLL_MS = 100;
@@ -112,7 +112,7 @@ async function claimWithin(
   parts: Parts,
   who: { nodeId: string; kinds: readonly string[] },
   waitMs: number,
-): Promise<Claimed | null> {
+): Promise<ClaimRow | null> {
   const until = parts.clock() + waitMs;
   for (let pause = POLL_MS; ; pause = Math.min(pause * 2, POLL_MS_MAX)) {
     const claimed = await claim(parts.database, who);
@@ -196,7 +196,7 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
     const report = { nodeId: node.nodeId, taskId: task_id, fence };
     const checked = await checkedOutcome(service, task_id, outcome);
     const { task, repeated } = await finish(service.database, report, checked);
-    if (!repeated) await settleEnded(service, handlers, [task]);
+    if (!repeated) await deliverEnded(service, handlers, [task]);
     return context.json({ state: task.state, repeated }, 200);
   });
 }
@@ -214,8 +214,8 @@ async function checkedOutcome(
   const parsed = shape?.safeParse(outcome.result);
   if (parsed?.success === false) {
     const [issue] = parsed.error.issues;
-    const place = ["result", ...(issue?.path ?? [])].join(".");
-    throw new Failure("invalid_request", `${place}: ${issue?.message}`);
+    const member = ["result", ...(issue?.path ?? [])].join(".");
+    throw new Failure("invalid_request", `${member}: ${issue?.message}`);
   }
   return outcome;
 }
@@ -240,7 +240,8 @@ function addSocket(app: App<Parts>) {
       throw new Failure("invalid_request", "Upgrade: must be websocket");
     }
     const headers = { Upgrade: "websocket", "X-Node-Id": node.nodeId };
-    const asked = new Request(context.req.url, { headers });
-    return (await doorbellOf(service).fetch(asked)) as never;
+    const request = new Request(context.req.url, { headers });
+    // A route's declaration has no word for a socket.
+    return (await doorbellOf(service).fetch(request)) as never;
   });
 }

@@ -71,9 +71,9 @@ export interface NodeIdentity {
 }
 
 /** Lets a request pass only with a node's token, and notes that the node was heard of. */
-export function authenticateNode(): MiddlewareHandler<{ Variables: { node: NodeIdentity } }> {
+export function authenticateNode(): MiddlewareHandler<{ Variables: { service: Parts; node: NodeIdentity } }> {
   return async (context, next) => {
-    const { database } = (context.var as unknown as { service: Parts }).service;
+    const { database } = context.var.service;
     const token = /^Bearer (vnt_[\w-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];
     const node = token ? await nodeOf(database, token) : null;
     if (!node) {
@@ -96,7 +96,7 @@ async function nodeOf(database: Database, token: string): Promise<NodeIdentity |
   return rows[0] ?? null;
 }
 
-interface Heard {
+interface NodeReport {
   draining: boolean;
   capabilities?: Capabilities | undefined;
   loaded?: string[] | undefined;
@@ -106,7 +106,7 @@ interface Heard {
 export async function noteHeartbeat(
   database: Database,
   nodeId: string,
-  { draining, capabilities, loaded }: Heard,
+  { draining, capabilities, loaded }: NodeReport,
 ): Promise<void> {
   await database.execute(sql`
     UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,

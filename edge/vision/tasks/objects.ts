@@ -61,7 +61,7 @@ export const presignPart = (
     query: { partNumber: String(partNumber), uploadId },
   });
 
-interface Unsigned {
+interface AddressRequest {
   method: "GET" | "PUT";
   key: string;
   seconds: number;
@@ -72,7 +72,7 @@ interface Unsigned {
 // Signing keys are of a day; the signer keeps them here.
 const signingKeys = new WeakMap<Parts["s3"], Map<string, ArrayBuffer>>();
 
-async function presign({ s3, clock }: SigningParts, one: Unsigned): Promise<string> {
+async function presign({ s3, clock }: SigningParts, one: AddressRequest): Promise<string> {
   // An address would be resolved: such a key begins in one folder and names an object of another.
   const climbs = one.key.split("/").some((segment) => segment === "." || segment === "..");
   assert(!climbs, "a key has no dot segments");

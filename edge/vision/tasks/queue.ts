@@ -83,7 +83,7 @@ export interface Task extends TaskHead {
 }
 
 /** A task as `claim` hands it out; its references have no address yet. */
-export interface Claimed extends Record<string, unknown> {
+export interface ClaimRow extends Record<string, unknown> {
   taskId: string;
   kind: TaskKind;
   fence: number;
@@ -102,7 +102,7 @@ const clock = (now: number | undefined): SQL =>
   now === undefined ? sql`date_trunc('milliseconds', now())` : sql`${iso(now)}::timestamptz(3)`;
 const seconds = (count: number): SQL => sql`${count}::float8 * interval '1 second'`;
 /** SQL's word for a choice of `states.ts`: the name of the move, or NULL when none is allowed. */
-function chosen(choice: Choice, { retryable = true }: { retryable?: boolean } = {}): SQL {
+function moveByChoice(choice: Choice, { retryable = true }: { retryable?: boolean } = {}): SQL {
   const holds: Record<Circumstance, SQL> = {
     always: sql`true`,
     revoke_requested: sql`task.revoke_requested_at IS NOT NULL`,
@@ -186,9 +186,9 @@ export async function claim(
   database: Database,
   { nodeId, kinds }: { nodeId: string; kinds: readonly string[] },
   now?: number,
-): Promise<Claimed | null> {
+): Promise<ClaimRow | null> {
   if (kinds.length === 0) return null;
-  const { rows } = await database.execute<Claimed>(sql`
+  const { rows } = await database.execute<ClaimRow>(sql`
     WITH next AS (
       SELECT id FROM task
        WHERE state = 'queued' AND kind IN ${[...kinds]} AND available_at <= ${clock(now)}
@@ -295,7 +295,7 @@ export async function finish(
   const result = "result" in outcome ? outcome.result : null;
   const { rows } = await database.execute<Task>(sql`
     WITH held AS (
-      SELECT id, ${chosen(OUTCOME_MOVES[name], { retryable })} AS move FROM task
+      SELECT id, ${moveByChoice(OUTCOME_MOVES[name], { retryable })} AS move FROM task
        WHERE id = ${taskId}::uuid AND state = 'running' AND node_id = ${nodeId}::uuid
          AND fence = ${fence}::bigint + ${Number(name === "revoked")}::int
        FOR UPDATE)
@@ -375,13 +375,13 @@ export async function requestCancel(
       SELECT id FROM task WHERE ${matching(which)} AND state IN ('queued', 'running')
        ORDER BY id FOR UPDATE)
     UPDATE task SET cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)}),
-      state = ${askedState("cancel")}, ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
+      state = ${requestedState("cancel")}, ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
       FROM held WHERE task.id = held.id
     RETURNING ${WHOLE}`);
   return rows;
 }
 
-const askedState = (move: "cancel" | "revoke"): SQL =>
+const requestedState = (move: "cancel" | "revoke"): SQL =>
   sql`CASE state WHEN 'queued' THEN ${destination("queued", move)}
     ELSE ${destination("running", move)} END`;
 
@@ -400,7 +400,7 @@ export async function requestRevoke(
        ORDER BY id FOR UPDATE)
     UPDATE task SET fence = fence + (revoke_requested_at IS NULL)::int,
       revoke_requested_at = coalesce(revoke_requested_at, ${clock(now)}),
-      state = ${askedState("revoke")}, ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
+      state = ${requestedState("revoke")}, ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
       FROM held WHERE task.id = held.id
     RETURNING ${WHOLE}`);
   return rows;
@@ -415,7 +415,7 @@ export async function rescue(database: Database, now?: number): Promise<Task[]> 
   const grace = seconds(REVOKE_GRACE_SECONDS);
   const { rows } = await database.execute<Task>(sql`
     WITH held AS (
-      SELECT id, ${chosen(RESCUE_MOVES)} AS move FROM task
+      SELECT id, ${moveByChoice(RESCUE_MOVES)} AS move FROM task
        WHERE state = 'running' AND lease_until < ${clock(now)}
          AND (revoke_requested_at IS NULL OR lease_until < ${clock(now)} - ${grace})
        ORDER BY lease_until LIMIT ${RESCUE_MAX}::int FOR UPDATE SKIP LOCKED)
@@ -448,7 +448,7 @@ export async function purge(
 }
 
 /** Ended tasks whose outcome nobody has taken for this long; any order, so that none blocks all. */
-export async function listUnsettled(
+export async function listUntaken(
   database: Database,
   { olderThanSeconds, limit }: { olderThanSeconds: number; limit: number },
   now?: number,
@@ -462,7 +462,7 @@ export async function listUnsettled(
 }
 
 /** Notes that the outcomes of ended tasks were taken. */
-export async function settle(
+export async function markTaken(
   database: Database,
   taskIds: readonly string[],
   now?: number,

@@ -30,14 +30,14 @@ const planOf = (database: Database, job: JobRow, { seed, val_share: valShare }: 
 /** Why a job cannot be trained on as it stands, in a sentence for its owner; null when it can. */
 function refusalOf(plan: DatasetPlan): string | null {
   const sides = { train: { frames: 0, annotated: 0 }, val: { frames: 0, annotated: 0 } };
-  for (const { video, sides: side } of plan.placed) {
+  for (const { video, sides: side } of plan.splits) {
     const annotated = new Set(video.counts.map(([frame]) => frame));
     for (const [frame, which] of side) {
       sides[which].frames++;
       if (annotated.has(frame)) sides[which].annotated++;
     }
   }
-  if (plan.placed.every(({ video }) => video.counts.length === 0)) {
+  if (plan.splits.every(({ video }) => video.counts.length === 0)) {
     return "the job has no annotation to learn from: label frames, or lower its threshold";
   }
   const bare = (["train", "val"] as const).find((side) => sides[side].annotated === 0);
@@ -62,16 +62,16 @@ export async function writeDataset(
   const refusal = refusalOf(plan);
   if (refusal) throw new Failure("invalid_request", `job_id: ${refusal}`);
   // A video none of whose frames is used is not fetched either.
-  const placed = plan.placed.filter(({ sides }) => sides.size > 0);
-  const { manifest, sha256, videos } = await writePlan(parts, { ...plan, placed }, key);
-  const bare = ({ key: place, bytes }: ObjectSource) => ({ key: place, bytes });
-  const sides = placed.flatMap((one) => [...one.sides.values()]);
+  const splits = plan.splits.filter(({ sides }) => sides.size > 0);
+  const { manifest, sha256, videos } = await writePlan(parts, { ...plan, splits }, key);
+  const withoutAddress = ({ key: objectKey, bytes }: ObjectSource) => ({ key: objectKey, bytes });
+  const sides = splits.flatMap((one) => [...one.sides.values()]);
   const train = sides.filter((side) => side === "train").length;
   const dataset = {
-    manifest: bare(manifest),
+    manifest: withoutAddress(manifest),
     sha256,
-    sources: videos.map(bare),
-    videos: placed.map(({ video }) => video.id),
+    sources: videos.map(withoutAddress),
+    videos: splits.map(({ video }) => video.id),
     train,
     val: sides.length - train,
   };
@@ -79,8 +79,8 @@ export async function writeDataset(
 }
 
 /** Frames in the gap between two sides of a single video: no run learns from them. */
-const leftOut = ({ placed }: DatasetPlan) =>
-  placed.flatMap(({ video, sides }) =>
+const leftOut = ({ splits }: DatasetPlan) =>
+  splits.flatMap(({ video, sides }) =>
     video.frames.filter((frame) => !sides.has(frame)).map((frame) => ({ video: video.id, frame })),
   );
 
@@ -119,7 +119,7 @@ export async function reportOf(
     const { count = 0, frames = 0 } = byNumber.get(plan.numbers[index] as number) ?? {};
     return { class: name, count, frames };
   });
-  const totalFrames = plan.placed.reduce((sum, { sides }) => sum + sides.size, 0);
+  const totalFrames = plan.splits.reduce((sum, { sides }) => sum + sides.size, 0);
   const { annotated_frames: annotatedFrames, small } = counted;
   const unfinished = job.state === "queued" || job.state === "running";
   const refusal = unfinished ? `the job is ${job.state}; wait for its end` : refusalOf(plan);

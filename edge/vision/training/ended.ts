@@ -173,7 +173,7 @@ export async function deleteFolder(
 }
 
 /**
- * Deletes what attempts left that nobody names: checkpoints before the last, pictures of an earlier
+ * Deletes what attempts left that nobody names: checkpoints before the last, images of an earlier
  * round, uploads that a crash cut off. What came after the run's end is of a later round.
  */
 async function sweepFolder(parts: Parts, run: RunRow): Promise<void> {

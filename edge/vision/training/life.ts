@@ -7,7 +7,7 @@ import type { Parts } from "../base/parts.ts";
 import { publish } from "../progress/progress.ts";
 import { startingWeights } from "../registry/weights.ts";
 import { requestCancel, requestRevoke } from "../tasks/queue.ts";
-import { settleEnded } from "../tasks/settling.ts";
+import { deliverEnded } from "../tasks/delivery.ts";
 import { announceEnd, deleteFolder, stopUntold, trainEnded } from "./ended.ts";
 import {
   enqueueRun,
@@ -46,7 +46,7 @@ export async function stopRun(parts: Parts, run: RunRow): Promise<void> {
     throw new Failure("state_conflict", `the run is ${now.state}: there is nothing to stop`);
   }
   const tasks = await requestCancel(database, { subject: subjectOf(run.runId) });
-  await settleEnded(parts, { train: { ended: trainEnded } }, tasks);
+  await deliverEnded(parts, { train: { ended: trainEnded } }, tasks);
   if (!(await hasTask(parts, run))) await stopUntold(parts, run);
 }
 

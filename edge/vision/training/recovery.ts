@@ -3,12 +3,12 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { Parts } from "../base/parts.ts";
-import { findTask, settle } from "../tasks/queue.ts";
+import { findTask, markTaken } from "../tasks/queue.ts";
 import { announceEnd, stopUntold, trainEnded } from "./ended.ts";
 import { stopRun } from "./life.ts";
 import { enqueueRun, existingRun, moveRun, type RunRow, taskKey } from "./runs.ts";
 
-interface LeftRow extends Record<string, unknown> {
+interface StrandedRun extends Record<string, unknown> {
   run: string;
   workspace: string;
   task: string | null;
@@ -22,7 +22,7 @@ interface LeftRow extends Record<string, unknown> {
  */
 export async function resumeRuns(parts: Parts): Promise<void> {
   const ago = (interval: string) => sql`now() - ${interval}::interval`;
-  const { rows } = await parts.database.execute<LeftRow>(sql`
+  const { rows } = await parts.database.execute<StrandedRun>(sql`
     SELECT r.id::text AS run, r.workspace_id::text AS workspace, t.id::text AS task,
       t.ended_at IS NOT NULL AS ended, r.stop_requested_at IS NOT NULL AS "stopRequested"
       FROM training_run r
@@ -40,12 +40,12 @@ export async function resumeRuns(parts: Parts): Promise<void> {
   }
 }
 
-async function takeUp(parts: Parts, row: LeftRow): Promise<void> {
+async function takeUp(parts: Parts, row: StrandedRun): Promise<void> {
   const { database } = parts;
   if (row.task !== null && row.ended) {
     const task = await findTask(database, row.task);
     if (task) await trainEnded(parts, task);
-    await settle(database, [row.task]);
+    await markTaken(database, [row.task]);
     return;
   }
   const run = await existingRun(database, row.workspace, row.run);

@@ -70,14 +70,14 @@ const newestOf = (recent: readonly RunEpoch[]) => [
   ...new Map(recent.map((one) => [one.epoch, one])).values(),
 ];
 
-interface Told {
+interface RunReport {
   runId: string;
   detail: TrainDetail | null;
   checkpoint: Checkpoint | null;
   epochs: readonly RunEpoch[];
 }
 
-interface Kept extends Record<string, unknown> {
+interface ReportEffect extends Record<string, unknown> {
   topic: string;
   /** As it was before. */
   state: RunRow["state"];
@@ -93,8 +93,12 @@ interface Kept extends Record<string, unknown> {
 }
 
 /** Stores what a report says, and begins the run; null where the task is none of a live run. */
-async function keep({ database }: Parts, task: TaskHead, told: Told): Promise<Kept | null> {
-  const { runId, detail, checkpoint, epochs } = told;
+async function keep(
+  { database }: Parts,
+  task: TaskHead,
+  report: RunReport,
+): Promise<ReportEffect | null> {
+  const { runId, detail, checkpoint, epochs } = report;
   const run = sql`${runId}::uuid`;
   const live: Live & Record<string, unknown> = {
     fence: task.fence,
@@ -104,7 +108,7 @@ async function keep({ database }: Parts, task: TaskHead, told: Told): Promise<Ke
     ...(detail && { eta_seconds: detail.eta_seconds }),
   };
   const logged = Math.max(0, ...(detail?.log ?? []).map(({ n }) => n));
-  const place = (of: SQL) => sql`(coalesce((${of}->>'fence')::bigint, 0),
+  const progressMark = (of: SQL) => sql`(coalesce((${of}->>'fence')::bigint, 0),
     coalesce((${of}->>'epoch')::int, 0), coalesce((${of}->>'batch')::int, 0))`;
   const mark = checkpoint && { ...checkpoint, fence: task.fence };
   const statement = sql`
@@ -115,8 +119,8 @@ async function keep({ database }: Parts, task: TaskHead, told: Told): Promise<Ke
             AND ${logged}::int < (r.live->>'log')::int THEN 0
           ELSE coalesce((r.live->>'log')::int, 0) END AS logged,
         r.checkpoint AS before, t.payload->'resume'->'at'->>'key' AS resume,
-        ${place(jsonb(live))} >= ${place(sql`r.live`)} AS newer,
-        ${mark === null ? sql`false` : sql`${place(jsonb(mark))} > ${place(sql`r.checkpoint`)}`}
+        ${progressMark(jsonb(live))} >= ${progressMark(sql`r.live`)} AS newer,
+        ${mark === null ? sql`false` : sql`${progressMark(jsonb(mark))} > ${progressMark(sql`r.checkpoint`)}`}
           AS further
         FROM training_run r JOIN task t ON t.id = ${task.taskId}::uuid
          AND t.fence = ${task.fence}::bigint AND (t.payload->>'round')::int = r.round
@@ -138,7 +142,7 @@ async function keep({ database }: Parts, task: TaskHead, told: Told): Promise<Ke
       now.checkpoint, held.resume, held.newer,
       (SELECT coalesce(json_agg(epoch ORDER BY epoch), '[]') FROM stored) AS epochs
       FROM held JOIN now ON now.id = held.id`;
-  const [rows] = await batch<[Kept, unknown]>(database, [statement, bestOf(runId)]);
+  const [rows] = await batch<[ReportEffect, unknown]>(database, [statement, bestOf(runId)]);
   return rows[0] ?? null;
 }
 
@@ -162,7 +166,7 @@ export const bestEpoch = (runId: string): SQL => sql`(
 async function rememberCheckpoint(
   parts: Parts,
   { taskId, fence }: TaskHead,
-  { checkpoint, before, resume }: Kept,
+  { checkpoint, before, resume }: ReportEffect,
 ): Promise<void> {
   if (!checkpoint || checkpoint.key === resume) return;
   const amended = await amendPayload(
@@ -176,8 +180,8 @@ async function rememberCheckpoint(
 
 function eventsOf(
   run: RunRow,
-  kept: Kept,
-  { detail, epochs }: Pick<Told, "detail" | "epochs">,
+  kept: ReportEffect,
+  { detail, epochs }: Pick<RunReport, "detail" | "epochs">,
 ): NewEvent[] {
   const fresh = new Set(kept.epochs);
   const { checkpoint, before } = kept;

@@ -19,14 +19,14 @@ export async function modelsIn({ database }: Pick<Parts, "database">, folder: st
   return rows;
 }
 
-interface Listed {
+interface ObjectEntry {
   key: string;
   size: number;
   uploaded: Date;
 }
 
 /** All objects of a folder, page by page. */
-export async function* pagesOf(bucket: R2Bucket, prefix: string): AsyncGenerator<Listed[]> {
+export async function* pagesOf(bucket: R2Bucket, prefix: string): AsyncGenerator<ObjectEntry[]> {
   let cursor: string | undefined;
   do {
     const listed = await bucket.list({ prefix, limit: 1000, ...(cursor ? { cursor } : {}) });

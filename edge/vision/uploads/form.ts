@@ -30,7 +30,7 @@ const CHUNK_BYTES = 64 * 1024;
 const LIMITS = { fieldSize: 10_000, fields: 50, files: 1_000, parts: 1_050, headerPairs: 50 };
 
 /** More of a refused body is not waited for: its sender may see the connection end. */
-const LET_PASS_BYTES_MAX = 64 * 1024 * 1024;
+const REFUSED_BYTES_MAX = 64 * 1024 * 1024;
 
 const malformed = (cause: unknown) =>
   new Failure("bad_body", "the body must be multipart/form-data, complete to its last boundary", {
@@ -47,7 +47,7 @@ export async function* formParts(
   }
   const parser = openParser(contentType);
   const waiting: (FormField | FormFile)[] = [];
-  const state: Pumping = { ended: false, abandoned: false, failure: undefined, wake: () => {} };
+  const state: PumpState = { ended: false, abandoned: false, failure: undefined, wake: () => {} };
   const arrived = (part: FormField | FormFile) => {
     waiting.push(part);
     state.wake();
@@ -84,7 +84,7 @@ export async function* formParts(
   }
 }
 
-interface Pumping {
+interface PumpState {
   ended: boolean;
   /** Nobody reads the form any longer. */
   abandoned: boolean;
@@ -148,13 +148,14 @@ interface ByteReader {
 }
 
 const byteReader = (body: ReadableStream<Uint8Array>) =>
+  // The platform's own reader, which its types of streams do not have.
   body.getReader({ mode: "byob" }) as unknown as ByteReader;
 
 /**
  * Feeds the body to the parser, no faster than it is read out. Of a form that nobody reads any
  * longer the rest is let pass, so that its sender gets to read the answer.
  */
-async function pump(reader: ByteReader, parser: busboy.Busboy, state: Pumping) {
+async function pump(reader: ByteReader, parser: busboy.Busboy, state: PumpState) {
   let letPass = 0;
   try {
     for (;;) {
@@ -162,7 +163,7 @@ async function pump(reader: ByteReader, parser: busboy.Busboy, state: Pumping) {
       if (done || !value) break;
       if (state.abandoned || parser.destroyed) {
         letPass += value.length;
-        if (letPass > LET_PASS_BYTES_MAX) return await reader.cancel();
+        if (letPass > REFUSED_BYTES_MAX) return await reader.cancel();
       } else if (!parser.write(value)) await drained(parser);
     }
     if (!parser.destroyed) parser.end();
@@ -187,6 +188,6 @@ function drained(parser: busboy.Busboy): Promise<void> {
 /** Reads a body that is refused unread, unless it is large, for the same reason. */
 export async function letPass(request: Request): Promise<void> {
   const bytes = Number(request.headers.get("Content-Length") ?? Number.POSITIVE_INFINITY);
-  if (!request.body || bytes > LET_PASS_BYTES_MAX) return;
+  if (!request.body || bytes > REFUSED_BYTES_MAX) return;
   for await (const _ of request.body);
 }

@@ -87,7 +87,7 @@ function jpegHeader(view: DataView): ImageHeader | null {
       const [height, width] = [view.getUint16(at + 5), view.getUint16(at + 7)];
       return { type: "image/jpeg", width, height };
     }
-    // The picture's data, or its end, before any frame header.
+    // The image's data, or its end, before any frame header.
     if (marker === 0xda || marker === 0xd9) return null;
     const standsAlone = marker === 0x01 || (marker >= 0xd0 && marker <= 0xd8);
     at += standsAlone ? 2 : 2 + view.getUint16(at + 2);

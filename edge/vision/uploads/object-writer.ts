@@ -7,6 +7,7 @@ import { Failure } from "../../../shared/errors.ts";
 /** Parts of a multipart upload are all of this size, but for the last. */
 export const PART_BYTES = 8 * 1024 * 1024;
 
+/** Where to, and what is taken. */
 export interface WriteOptions {
   key: string;
   bytesMax: number;
@@ -16,7 +17,8 @@ export interface WriteOptions {
   typeOf: (head: Uint8Array) => string;
 }
 
-export interface Written {
+/** An object that was written. */
+export interface ObjectSummary {
   key: string;
   bytes: number;
   contentType: string;
@@ -35,7 +37,7 @@ export async function writeObject(
   bucket: R2Bucket,
   chunks: AsyncIterable<Uint8Array>,
   options: WriteOptions,
-): Promise<Written> {
+): Promise<ObjectSummary> {
   const writer = new ObjectWriter(bucket, options);
   try {
     for await (const chunk of chunks) await writer.add(chunk);
@@ -55,7 +57,7 @@ class ObjectWriter {
   #bytes = 0;
   #contentType: string | null = null;
   #upload: R2MultipartUpload | null = null;
-  #onItsWay: Promise<Uint8Array<ArrayBuffer>> | null = null;
+  #sending: Promise<Uint8Array<ArrayBuffer>> | null = null;
   readonly #parts: R2UploadedPart[] = [];
 
   constructor(bucket: R2Bucket, options: WriteOptions) {
@@ -74,19 +76,19 @@ class ObjectWriter {
       this.#filled += room;
       taken += room;
     }
-    if (this.#contentType === null && this.#filled >= this.#options.headBytes) this.#recognise();
+    if (this.#contentType === null && this.#filled >= this.#options.headBytes) this.#recognize();
   }
 
-  async end(): Promise<Written> {
+  async end(): Promise<ObjectSummary> {
     const { key } = this.#options;
     if (this.#bytes === 0) throw new Failure("invalid_request", "file: is empty");
-    if (this.#contentType === null) this.#recognise();
+    if (this.#contentType === null) this.#recognize();
     const contentType = this.#contentType ?? "";
     const rest = this.#filling.subarray(0, this.#filled);
     if (this.#upload === null) {
       await this.#bucket.put(key, rest, { httpMetadata: { contentType } });
     } else {
-      await this.#settled();
+      await this.#sent();
       if (this.#filled > 0) {
         this.#parts.push(await this.#upload.uploadPart(this.#parts.length + 1, rest));
       }
@@ -97,12 +99,12 @@ class ObjectWriter {
   }
 
   async abort(): Promise<void> {
-    await this.#settled().catch(() => {});
+    await this.#sent().catch(() => {});
     // The store itself forgets, within days, what cannot be aborted now.
     await this.#upload?.abort().catch(() => {});
   }
 
-  #recognise() {
+  #recognize() {
     const head = this.#filling.subarray(0, Math.min(this.#filled, this.#options.headBytes));
     this.#contentType = this.#options.typeOf(head);
   }
@@ -116,16 +118,16 @@ class ObjectWriter {
       this.#filling = grown;
       return;
     }
-    if (this.#contentType === null) this.#recognise();
+    if (this.#contentType === null) this.#recognize();
     this.#upload ??= await this.#bucket.createMultipartUpload(this.#options.key, {
       httpMetadata: { contentType: this.#contentType ?? "" },
     });
-    this.#spare = (await this.#settled()) ?? this.#spare;
+    this.#spare = (await this.#sent()) ?? this.#spare;
     const full = this.#filling;
     const sending = this.#send(this.#upload, full);
     // Its failure is told to whoever waits for it next.
     sending.catch(() => {});
-    this.#onItsWay = sending;
+    this.#sending = sending;
     this.#filling = this.#spare ?? new Uint8Array(PART_BYTES);
     this.#spare = null;
     this.#filled = 0;
@@ -137,9 +139,9 @@ class ObjectWriter {
   }
 
   /** Waits for the part on its way; returns its memory, to be filled again. */
-  async #settled(): Promise<Uint8Array<ArrayBuffer> | null> {
-    const sending = this.#onItsWay;
-    this.#onItsWay = null;
+  async #sent(): Promise<Uint8Array<ArrayBuffer> | null> {
+    const sending = this.#sending;
+    this.#sending = null;
     return sending && (await sending);
   }
 }

@@ -91,7 +91,7 @@ export async function beginUpload(
     const lock = lockRoom(project.workspaceId);
     const [, rows] = await batch<[unknown, UploadRow]>(database, [lock, insert]);
     if (rows[0]) return rows[0];
-    throw quotaExceeded(limits.workspaceBytesMax, upload.bytes);
+    throw quotaExceeded(limits.workspaceBytesMax, { wanted: upload.bytes });
   } catch (thrown) {
     await abortMultipart(parts, key, multipartId);
     return refuseGone(thrown);

@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import type { TaskProgress } from "../../../shared/node-protocol.ts";
 import type { TaskKind } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
-import { listUnsettled, rescue, settle, type Task, type TaskHead } from "./queue.ts";
+import { listUntaken, markTaken, rescue, type Task, type TaskHead } from "./queue.ts";
 import { hasEnded } from "./states.ts";
 
 /** A room's ears for one kind of task. */
@@ -16,12 +16,12 @@ export interface TaskHandlers {
   progressed?(parts: Parts, task: TaskHead, progress: TaskProgress): Promise<void>;
 }
 
-/** Kinds without handlers are settled as they end. */
+/** The outcome of a kind without handlers counts as taken when it ends. */
 export type HandlersByKind = Partial<Record<TaskKind, TaskHandlers>>;
 
-/** An outcome that its own request did not settle by now is the cron's. */
-const SETTLE_AFTER_SECONDS = 30;
-const SETTLE_MAX = 200;
+/** An outcome whose own request did not hand it over within this is the cron's. */
+const TAKE_AFTER_SECONDS = 30;
+const TAKE_MAX = 200;
 /** Kept this long for whoever asks about a task; its room has taken what it needs. */
 const RESULT_DAYS = 1;
 /** What a room left of a result, such as the frames that are done, is small and stays. */
@@ -30,21 +30,21 @@ const ANSWER_DAYS = 1;
 const CODE_DAYS = 7;
 
 /** Hands ended tasks to their rooms; what a room refuses is left for the cron. */
-export async function settleEnded(
+export async function deliverEnded(
   parts: Parts,
   handlers: HandlersByKind,
   tasks: readonly Task[],
 ): Promise<void> {
-  const settled: string[] = [];
+  const taken: string[] = [];
   for (const task of tasks.filter(({ state }) => hasEnded(state))) {
     try {
       await handlers[task.kind]?.ended(parts, task);
-      settled.push(task.taskId);
+      taken.push(task.taskId);
     } catch (error) {
       parts.log.error("task_not_settled", { task_id: task.taskId, kind: task.kind, error });
     }
   }
-  if (settled.length > 0) await settle(parts.database, settled);
+  if (taken.length > 0) await markTaken(parts.database, taken);
 }
 
 /** Tells a task's room how far it is. Progress is for show, so its failures are logged only. */
@@ -61,16 +61,16 @@ export async function tellProgress(
   }
 }
 
-/** The minute's duties: rescue, settle what was left, and sweep what is past its time. */
+/** The minute's duties: rescue, hand over what was left, and sweep what is past its time. */
 export async function minuteTasks(parts: Parts, handlers: HandlersByKind): Promise<void> {
   const rescued = await rescue(parts.database);
   if (rescued.length > 0) {
     const states = rescued.map(({ taskId, state }) => ({ task_id: taskId, state }));
     parts.log.warning("tasks_rescued", { count: rescued.length, tasks: states.slice(0, 20) });
   }
-  await settleEnded(parts, handlers, rescued);
-  const left = { olderThanSeconds: SETTLE_AFTER_SECONDS, limit: SETTLE_MAX };
-  await settleEnded(parts, handlers, await listUnsettled(parts.database, left));
+  await deliverEnded(parts, handlers, rescued);
+  const left = { olderThanSeconds: TAKE_AFTER_SECONDS, limit: TAKE_MAX };
+  await deliverEnded(parts, handlers, await listUntaken(parts.database, left));
   await sweep(parts);
 }
 
