@@ -3,13 +3,13 @@
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
+import { API } from "../../edge/vision/base/api.ts";
 import { describeApi } from "./common-routes.ts";
 import { form, mp4 } from "./media.ts";
 import { registerModel } from "./registered.ts";
 import { trainedThings } from "./trained.ts";
 import type { Tenant } from "./vision.ts";
 import type { World } from "./world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 /** What of the first tenant the second one names, by the parameter it is named in. */
 export type Ids = Record<string, string>;

@@ -3,7 +3,8 @@
 import { sql } from "drizzle-orm";
 import { expect } from "vitest";
 import { createLog } from "../../edge/http/log.ts";
-import { type Parts } from "../../edge/vision/base/parts.ts";
+import { API } from "../../edge/vision/base/api.ts";
+import type { Parts } from "../../edge/vision/base/parts.ts";
 import { source } from "../../edge/vision/tasks/objects.ts";
 import { enqueue, type NewTask } from "../../edge/vision/tasks/queue.ts";
 import { ErrorBody } from "../../shared/errors.ts";
@@ -12,7 +13,6 @@ import { systemClock } from "../../shared/time.ts";
 import { registerTestNode, type TestNode } from "./nodes.ts";
 import { newTenant, type Person, register } from "./vision.ts";
 import { createWorld, type World } from "./world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 export const ABSENT = "00000000-0000-4000-8000-000000000000";
 export const DONE = { outcome: "finished", result: {} };

@@ -2,8 +2,8 @@
 // test is throttled by another.
 
 import { expect } from "vitest";
-import { type Role, TokenPair, User } from "../../shared/vision.ts";
 import { API } from "../../edge/vision/base/api.ts";
+import { type Role, TokenPair, User } from "../../shared/vision.ts";
 
 export const PASSWORD = "correct horse battery staple";
 

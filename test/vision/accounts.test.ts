@@ -4,6 +4,7 @@ import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { SignJWT } from "jose";
 import { beforeAll, describe, expect, it } from "vitest";
+import { API } from "../../edge/vision/base/api.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { TokenPair, User } from "../../shared/vision.ts";
 import { commonRouteTests } from "../support/common-routes.ts";
@@ -17,7 +18,6 @@ import {
   register,
 } from "../support/vision.ts";
 import { createWorld, type World } from "../support/world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 let world: World;
 let empty: World;

@@ -6,6 +6,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { WebSocket } from "ws";
 import { createLog } from "../../edge/http/log.ts";
 import { keyFor } from "../../edge/vision/auth/tokens.ts";
+import { API } from "../../edge/vision/base/api.ts";
 import { type NewEvent, publish, topicOf } from "../../edge/vision/progress/progress.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { ErrorBody } from "../../shared/errors.ts";
@@ -13,7 +14,6 @@ import { ProgressEvent } from "../../shared/progress.ts";
 import { tokenParts } from "../support/nodes.ts";
 import { register } from "../support/vision.ts";
 import { createWorld, type World } from "../support/world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 let world: World;
 let parts: Parameters<typeof publish>[0];

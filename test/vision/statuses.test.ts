@@ -6,6 +6,7 @@ import { randomUUID } from "node:crypto";
 import { beforeAll, expect, it } from "vitest";
 import { WebSocket } from "ws";
 import { signAccess } from "../../edge/vision/auth/tokens.ts";
+import { API } from "../../edge/vision/base/api.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { describeApi } from "../support/common-routes.ts";
@@ -15,7 +16,6 @@ import { CAPABILITIES, tokenParts } from "../support/nodes.ts";
 import { beginTransaction } from "../support/transactions.ts";
 import { ask, newMember, newTenant, PASSWORD, type Person, register } from "../support/vision.ts";
 import { createWorld, REFUSING_URL, type World } from "../support/world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 let world: World;
 let owner: Person;

@@ -7,6 +7,7 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
+import { API } from "../../edge/vision/base/api.ts";
 import { isKeyUnder } from "../../edge/vision/uploads/link.ts";
 import { imageHeader, videoType } from "../../edge/vision/uploads/media-types.ts";
 import { Video, VideoBatch } from "../../shared/vision.ts";
@@ -20,7 +21,6 @@ import {
   type UploadWorld,
 } from "../support/upload-world.ts";
 import { newMember, newTenant } from "../support/vision.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 let { world, admin, tenant, engineer, projectId, stored } = {} as UploadWorld;
 

@@ -11,10 +11,10 @@ import { authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { doorbellOf } from "./bell.ts";
+import { deliverEnded, type HandlersByKind } from "./delivery.ts";
 import { createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
 import { audit, listQueues, stuckTasks } from "./overview.ts";
 import { findTask, purge, requestRevoke } from "./queue.ts";
-import { type HandlersByKind, deliverEnded } from "./delivery.ts";
 import { TASK_STATES } from "./states.ts";
 
 const adminOnly = { middleware: authenticate(), security: [{ accessToken: [] }] };

@@ -21,11 +21,11 @@ import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { addTaskAdministration } from "./admin-routes.ts";
 import { doorbellOf, nextRing } from "./bell.ts";
+import { deliverEnded, type HandlersByKind, tellProgress } from "./delivery.ts";
 import { addNodeObjects } from "./node-objects.ts";
 import { authenticateNode, noteHeartbeat, registerNode } from "./nodes.ts";
 import { signReferences } from "./objects.ts";
 import { type ClaimRow, claim, findTask, finish, heartbeat, reportProgress } from "./queue.ts";
-import { type HandlersByKind, deliverEnded, tellProgress } from "./delivery.ts";
 import { TASK_STATES } from "./states.ts";
 
 const POLL_MS = 100;

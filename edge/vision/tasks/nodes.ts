@@ -71,7 +71,9 @@ export interface NodeIdentity {
 }
 
 /** Lets a request pass only with a node's token, and notes that the node was heard of. */
-export function authenticateNode(): MiddlewareHandler<{ Variables: { service: Parts; node: NodeIdentity } }> {
+export function authenticateNode(): MiddlewareHandler<{
+  Variables: { service: Parts; node: NodeIdentity };
+}> {
   return async (context, next) => {
     const { database } = context.var.service;
     const token = /^Bearer (vnt_[\w-]+)$/i.exec(context.req.header("Authorization") ?? "")?.[1];

@@ -6,8 +6,8 @@ import { batch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { publish } from "../progress/progress.ts";
 import { startingWeights } from "../registry/weights.ts";
-import { requestCancel, requestRevoke } from "../tasks/queue.ts";
 import { deliverEnded } from "../tasks/delivery.ts";
+import { requestCancel, requestRevoke } from "../tasks/queue.ts";
 import { announceEnd, deleteFolder, stopUntold, trainEnded } from "./ended.ts";
 import {
   enqueueRun,
