@@ -67,5 +67,6 @@ async function bytes(rows: readonly Row[]): Promise<ReadableStream> {
     await writer.close();
   };
   pump();
+  // The stream of Workers is that of the DOM with other type parameters.
   return readable as unknown as ReadableStream;
 }

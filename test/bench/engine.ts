@@ -37,7 +37,7 @@ interface Configuration {
   warmup: number;
 }
 
-interface Measured {
+interface Measurement {
   seconds: number;
   losses: number[];
   /** At its peak: of the GPU, or of the process. */
@@ -55,15 +55,15 @@ const OBJECTS = 8;
 function truthsOf({ batch, imageSize }: Configuration): number[][][] {
   const side = imageSize / 8;
   return Array.from({ length: batch }, (_, image) =>
-    Array.from({ length: OBJECTS }, (_, place) => {
-      const x = ((image + 3 * place) % 6) * side + place;
-      const y = ((2 * image + place) % 6) * side + place;
-      return [(image + place) % CLASSES, x, y, x + side * (1 + place / 8), y + side];
+    Array.from({ length: OBJECTS }, (_, object) => {
+      const x = ((image + 3 * object) % 6) * side + object;
+      const y = ((2 * image + object) % 6) * side + object;
+      return [(image + object) % CLASSES, x, y, x + side * (1 + object / 8), y + side];
     }),
   );
 }
 
-async function measureEngine(configuration: Configuration): Promise<Measured> {
+async function measureEngine(configuration: Configuration): Promise<Measurement> {
   const { variant, imageSize, batch, precision, device, threads, steps, warmup } = configuration;
   const loaded = loadEngine();
   if ("missing" in loaded) throw new Error(loaded.missing);
@@ -117,21 +117,21 @@ async function measureEngine(configuration: Configuration): Promise<Measured> {
   return { seconds, losses, memoryBytes, ...epoch };
 }
 
-/** An epoch from a file of pictures, augmented, as runs are trained: where its time goes. */
+/** An epoch from a file of images, augmented, as runs are trained: where its time goes. */
 async function augmentedEpoch(engine: Engine, configuration: Configuration) {
   const { batch, imageSize, steps } = configuration;
   const folder = mkdtempSync(join(tmpdir(), "vantage-bench-engine-"));
   try {
-    const path = join(folder, "pictures");
+    const path = join(folder, "images");
     const bytes = 3 * imageSize * imageSize;
     writeFileSync(path, randomFillSync(Buffer.alloc(batch * bytes)));
-    const pictures = truthsOf(configuration).map((list, at) => ({
+    const distinct = truthsOf(configuration).map((list, at) => ({
       offset: at * bytes,
       width: imageSize,
       height: imageSize,
       boxes: Float32Array.from(list.flat()),
     }));
-    const images = Array.from({ length: steps }, () => pictures).flat();
+    const images = Array.from({ length: steps }, () => distinct).flat();
     await engine.setDataset("train", { path, images });
     const began = performance.now();
     const done = await engine.trainEpoch({ epoch: 0, from: 0 }, () => {});
@@ -144,7 +144,7 @@ async function augmentedEpoch(engine: Engine, configuration: Configuration) {
 
 const environment = { ...process.env, ...ENGINE_ENVIRONMENT };
 
-function run(command: string, args: string[], input: string): Measured | null {
+function run(command: string, args: string[], input: string): Measurement | null {
   const child = spawnSync(command, args, {
     input,
     encoding: "utf8",
@@ -157,10 +157,10 @@ function run(command: string, args: string[], input: string): Measured | null {
     process.stderr.write(`${command}: ${(child.stderr || String(child.error)).slice(-500)}\n`);
     return null;
   }
-  return JSON.parse(line) as Measured;
+  return JSON.parse(line) as Measurement;
 }
 
-function plain(configuration: Configuration): Measured | null {
+function plain(configuration: Configuration): Measurement | null {
   const { variant, imageSize, batch, ...rest } = configuration;
   const graph = detectorGraph(variant, CLASSES);
   const truths = truthsOf(configuration);
@@ -199,7 +199,7 @@ function configurations(): Configuration[] {
 const say = (line: string) => process.stdout.write(`${line}\n`);
 
 /** Shares of the parts, in percent. */
-function shares(measured: Measured | null): string {
+function shares(measured: Measurement | null): string {
   const parts = Object.entries(measured?.parts ?? {});
   const sum = parts.reduce((total, [, seconds]) => total + seconds, 0);
   return parts.map(([name, part]) => `${name} ${Math.round((100 * part) / sum)} %`).join(", ");
@@ -216,7 +216,7 @@ function main() {
     const own = run(process.execPath, [import.meta.filename, "--one", one], "");
     const other = plain(configuration);
     const { variant, imageSize, batch, precision, steps } = configuration;
-    const each = (measured: Measured | null) =>
+    const each = (measured: Measurement | null) =>
       measured ? (measured.seconds * 1_000) / (steps * batch) : Number.NaN;
     const memory = own?.memoryBytes ? `${Math.round(own.memoryBytes / 1e6)} MB` : "";
     const figures = [each(own), each(other)].map((value) => value.toFixed(2));

@@ -174,6 +174,7 @@ async function startBaseline() {
     port: 0,
     cf: false,
   };
+  // Miniflare converts older options than it declares, as edge/local/workers.ts uses it.
   const runtime = new Miniflare(convertV4MiniflareOptions(options as never));
   const url = (await runtime.ready).href;
   return { url, pid: workerdPid(), stop: () => runtime.dispose() };

@@ -48,7 +48,7 @@ for (const [name, part] of Object.entries(parts))
 say(`peak memory of the process ${megabytes(process.resourceUsage().maxRSS * 1024)}`);
 await segmenter.dispose();
 
-interface Scored {
+interface ScoredBox {
   image: number;
   bbox: Bbox;
   confidence: number;
@@ -58,7 +58,7 @@ interface Scored {
  * Average precision at IoU 0.5 (each truth once, by falling confidence, monotone envelope, area
  * under the curve), with the precision and recall of a cut.
  */
-function score(found: readonly Scored[], truth: readonly Bbox[][], cut: number) {
+function score(found: readonly ScoredBox[], truth: readonly Bbox[][], cut: number) {
   const total = truth.reduce((sum, boxes) => sum + boxes.length, 0);
   const used = truth.map((boxes) => boxes.map(() => false));
   const curve: { recall: number; precision: number }[] = [];
@@ -66,9 +66,9 @@ function score(found: readonly Scored[], truth: readonly Bbox[][], cut: number) 
   let right = 0;
   for (const [index, one] of [...found].sort((a, b) => b.confidence - a.confidence).entries()) {
     let [best, at] = [0.5, -1];
-    for (const [place, bbox] of (truth[one.image] ?? []).entries()) {
+    for (const [truthIndex, bbox] of (truth[one.image] ?? []).entries()) {
       const overlap = iou(bbox, one.bbox);
-      if (overlap >= best && !used[one.image]?.[place]) [best, at] = [overlap, place];
+      if (overlap >= best && !used[one.image]?.[truthIndex]) [best, at] = [overlap, truthIndex];
     }
     const seen = used[one.image];
     if (at >= 0 && seen) seen[at] = true;
@@ -110,8 +110,8 @@ async function blood({ info }: Segmenter): Promise<void> {
     if (one) targets.push(one);
   }
   if (targets.length === 0) return;
-  say(`\nblood cells, ${targets.length} pictures of 640 x 480, examples from other pictures`);
-  say("| class | examples | objects | AP50 | precision at 0.5 | recall at 0.5 | s/picture |");
+  say(`\nblood cells, ${targets.length} images of 640 x 480, examples from other images`);
+  say("| class | examples | objects | AP50 | precision at 0.5 | recall at 0.5 | s/image |");
   say("|---|---|---|---|---|---|---|");
   const exemplars: { name: string; from: string; exemplar: Exemplar }[] = [];
   for (const name of ["RBC", "WBC"])
@@ -124,7 +124,7 @@ async function blood({ info }: Segmenter): Promise<void> {
       const from = picked.length === 1 ? `1 (no. ${picked[0]})` : String(picked.length);
       exemplars.push({ name, from, exemplar: await segmenter.prepareExemplar(examples) });
     }
-  const found: Scored[][] = exemplars.map(() => []);
+  const found: ScoredBox[][] = exemplars.map(() => []);
   const seconds: number[] = exemplars.map(() => 0);
   const encodeSeconds: number[] = [];
   for (const [index, { image }] of targets.entries()) {
@@ -153,7 +153,7 @@ async function blood({ info }: Segmenter): Promise<void> {
     const cells = [ap50, precision, recall, (seconds[which] ?? 0) / targets.length];
     say(`| ${name} | ${from} | ${total} | ${cells.map((value) => value.toFixed(2)).join(" | ")} |`);
   }
-  say(`looking at a picture, before its first prompt: ${mean(encodeSeconds).toFixed(2)} s`);
+  say(`looking at an image, before its first prompt: ${mean(encodeSeconds).toFixed(2)} s`);
 }
 
 /** There is no truth for these videos: counts, and how far frames agree with each other. */
@@ -247,7 +247,7 @@ async function clicks({ info }: Segmenter): Promise<void> {
   say("\nwhite cells by a box and by one click: mean IoU of the mask's box with the cell's box");
   for (const [name, values] of Object.entries(fits))
     say(`${name}: ${mean(values).toFixed(2)} over ${values.length} cells`);
-  say(`a prompt on an encoded picture: ${median(seconds).toFixed(3)} s`);
+  say(`a prompt on an encoded image: ${median(seconds).toFixed(3)} s`);
 }
 
 function median(numbers: readonly number[]): number {

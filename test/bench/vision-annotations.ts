@@ -5,9 +5,9 @@ import { cpus } from "node:os";
 import { sql } from "drizzle-orm";
 import pg from "pg";
 import { superuser } from "../../edge/local/postgres.ts";
+import { API } from "../../edge/vision/base/api.ts";
 import type { TokenPair } from "../../shared/vision.ts";
 import { startVision } from "./vision-world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 const ANNOTATIONS = Number(process.env.ANNOTATIONS ?? 100_000);
 const PER_FRAME = 10;

@@ -80,7 +80,7 @@ try {
   const encode = await seconds(async () => {
     for (let one = 0; one < images; one++) jpeg = await toJpeg({ data, ...size });
   });
-  report("1920×1080 to JPEG, quality 90", images / encode, "pictures/s");
+  report("1920×1080 to JPEG, quality 90", images / encode, "images/s");
   const path = join(dir, "bench.zip");
   const write = await seconds(async () => {
     const zip = await createZip(path);
@@ -88,7 +88,7 @@ try {
     for (let entry = 0; entry < count; entry++) await zip.add(`images/${entry}.jpg`, jpeg);
     await zip.end();
   });
-  report("zip of pictures, stored, to disk", statSync(path).size / 1e6 / write, "MB/s");
+  report("zip of images, stored, to disk", statSync(path).size / 1e6 / write, "MB/s");
 } finally {
   rmSync(dir, { recursive: true, force: true });
 }

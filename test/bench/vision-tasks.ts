@@ -8,6 +8,7 @@ import pg from "pg";
 import { WebSocket } from "ws";
 import { createLog } from "../../edge/http/log.ts";
 import { superuser } from "../../edge/local/postgres.ts";
+import { API } from "../../edge/vision/base/api.ts";
 import { publish } from "../../edge/vision/progress/progress.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { createCode } from "../../edge/vision/tasks/nodes.ts";
@@ -17,7 +18,6 @@ import { Secret } from "../../shared/secret.ts";
 import { systemClock } from "../../shared/time.ts";
 import { objectsOf } from "../support/objects.ts";
 import { SECRET, startVision } from "./vision-world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 const TASKS = Number(process.env.TASKS ?? 10_000);
 const LISTENERS = Number(process.env.LISTENERS ?? 1_000);
@@ -54,6 +54,7 @@ const { rows: workspaces } = await database.execute<{ id: string }>(
 );
 const workspaceId = workspaces[0]?.id as string;
 const newTask = (): NewTask =>
+  // The queue reads no payload; this one is as big as a usual one.
   ({
     kind: "frames",
     priority: 0,

@@ -2,10 +2,10 @@
 // stack: MB/s, and how far workerd grows above idle. BYTES sets the size; the default is 2 GB.
 
 import { availableParallelism, cpus } from "node:os";
+import { API } from "../../edge/vision/base/api.ts";
 import { streamedForm } from "../support/media.ts";
 import { peakGrowth } from "../support/memory.ts";
 import { startVision } from "./vision-world.ts";
-import { API } from "../../edge/vision/base/api.ts";
 
 const BYTES = Number(process.env.BYTES ?? 2_000_000_000);
 const WARM_UP_BYTES = 20_000_000;

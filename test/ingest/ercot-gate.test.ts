@@ -275,6 +275,7 @@ describe.skipIf(!hasRecordings("dst_vectors.json"))("the schedules", () => {
     const { spring, fall } = vectors.hourly[name] as Record<"spring" | "fall", Tick[]>;
     for (const { utc, partition } of [...spring, ...fall]) {
       const tick = Date.parse(utc);
+      // The pipeline has a first schedule, or the call throws.
       expect(latestTick(own as never, tick + 5 * MINUTE)).toBe(tick);
       expect(latestPartition(partitions, tick)).toBe(partition);
     }
@@ -285,6 +286,7 @@ describe.skipIf(!hasRecordings("dst_vectors.json"))("the schedules", () => {
     const [own] = schedules;
     for (const { utc, partition } of vectors.daily.dam as Tick[]) {
       const tick = Date.parse(utc);
+      // The pipeline has a first schedule, or the call throws.
       expect(latestTick(own as never, tick + 5 * MINUTE)).toBe(tick);
       expect(latestPartition(partitions, tick)).toBe(partition);
       const morning = latestPartition(partitions, tick - 3 * HOUR);
@@ -296,6 +298,7 @@ describe.skipIf(!hasRecordings("dst_vectors.json"))("the schedules", () => {
     const settle = pipeline.schedules.find(({ aim }) => aim === "previous");
     const ticks: string[] = [];
     for (let now = FALL.to; now < FALL.to + DAY; now += 30 * MINUTE) {
+      // The pipeline has such a schedule, or the call throws.
       const tick = latestTick(settle as never, now);
       if (tick !== null && tick >= FALL.to) ticks.push(iso(tick));
     }

@@ -23,6 +23,7 @@ const paths = ({ requests }: Ercot) => requests.map(({ url }) => url.pathname);
 
 /** What the sandbox would answer, changed. */
 const changed = (request: SandboxRequest, now: string, change: (body: never) => unknown) =>
+  // Each change knows the shape of the answer that it changes.
   json(change(structuredClone(answerErcot(request, Date.parse(now)).body) as never));
 
 describe("logging in", () => {

@@ -34,6 +34,7 @@ const upstreamsAt = (url: string) =>
       sandbox: true,
     }),
     fetcher: { fetch: (one: string, init: object) => fetch(one, init), pause: async () => {} },
+    // These pipelines ask no provider but EIA.
   }) as unknown as Upstreams;
 
 /** What a forward run of the newest partition gets at an instant. */

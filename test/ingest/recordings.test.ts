@@ -37,6 +37,7 @@ async function runRecorded(
     shownAs: "https://api.eia.gov/v2/",
   };
   const eia = () => ({ ...access, sandbox: false });
+  // These pipelines ask no provider but EIA.
   const upstreams = { eia, fetcher } as unknown as Upstreams;
   const request = { partition: window, window, now: window.to };
   const fetched = await pipeline.fetch(upstreams, request);

@@ -106,6 +106,7 @@ function scripted(jobs: Job[]) {
       return next;
     },
   };
+  // The baseline calls no other verb of an operator.
   return { operator: operator as unknown as Operator, asked };
 }
 

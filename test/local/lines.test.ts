@@ -26,6 +26,7 @@ it("fills its bar by what ended, and names what ended badly", () => {
 });
 
 it("tells of a run what it wrote, what its check found, and why it failed", () => {
+  // A line is made of these fields of a run alone.
   const run = (more: object) => ({ metadata: null, error_code: null, ...more }) as unknown as Run;
   const check = { passed: false, reason: "stale" };
   expect(detailOf(run({ metadata: { rows_written: 3, check } }))).toBe(

@@ -167,11 +167,13 @@ describe.skipIf(!native)("the assigner", () => {
             {
               anchors: anchors.map(([x, y]) => ({ x, y, stride: 0 })),
               box: (anchor) =>
+                // Four numbers were mapped to four.
                 [0, 1, 2, 3].map((side) => at(scene.boxes, 4, side, anchor)) as unknown as Corners,
               logit: (anchor, cls) => at(scene.logits, scene.classes, cls, anchor),
             },
             boxes.map(([classIndex, ...box]) => ({
               classIndex,
+              // Four numbers were mapped to four.
               box: Array.from(Float32Array.from(box)) as unknown as Corners,
             })),
             scene.oneToOne ? ONE : MANY,

@@ -325,6 +325,7 @@ describe.skipIf(!native)("HSV", () => {
       const hues: number[] = [];
       for (const view of await rendered(engine, [0, 1], [0, 1, 2])) {
         const [h, s, v] = hsvOf(view.at(0, 0));
+        // Three numbers were mapped to three.
         const [h0, s0, v0] = hsvOf(probe.map((byte) => byte / 255) as unknown as Rgb);
         const [turn, saturation, value] = [h - h0, s / s0, v / v0];
         hues.push(turn);
@@ -334,6 +335,7 @@ describe.skipIf(!native)("HSV", () => {
         let worst = 0;
         for (let at = 0; at < side * side; at++) {
           const bytes = [...rgb.subarray(at * 3, at * 3 + 3)].map((byte) => byte / 255);
+          // Three numbers were mapped to three.
           const [hue, sat, val] = hsvOf(bytes as unknown as Rgb);
           const expected = rgbOf([
             (hue + turn + 1) % 1,

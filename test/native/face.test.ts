@@ -66,7 +66,9 @@ function placesOf(value: unknown, path: readonly (string | number)[] = []): (str
 /** A copy with another value at the place. */
 function withAt(value: unknown, [key, ...rest]: readonly (string | number)[], wrong: unknown) {
   if (key === undefined) return wrong;
+  // The copy is changed by name below, whatever it is.
   const copy = (Array.isArray(value) ? [...value] : { ...(value as object) }) as never;
+  // A path leads through records and lists alike.
   (copy as Record<string, unknown>)[key] = withAt((value as never)[key], rest, wrong);
   return copy;
 }
@@ -165,6 +167,7 @@ describe.skipIf(!native)("the face of the engine", () => {
       const random = dice(6);
       for (const [name, given] of Object.entries(calls)) {
         const call = (args: unknown[]) =>
+          // Methods are called by name, with what their types forbid.
           (engine as unknown as Record<string, (...all: unknown[]) => Promise<unknown>>)[name]?.(
             ...args,
           ) as Promise<unknown>;
@@ -216,6 +219,7 @@ describe.skipIf(!native)("the face of the engine", () => {
       for (const place of placesOf(given)) {
         for (let turn = 0; turn < 8; turn++) {
           try {
+            // The wrong value is the point.
             call(withAt(given, place, WRONG[random(WRONG.length)]) as never);
           } catch (thrown) {
             expect(isCoded(thrown), `${place.join(".")}: ${String(thrown)}`).toBe(true);

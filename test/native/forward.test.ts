@@ -171,6 +171,7 @@ describe.skipIf(!native)("the network", () => {
         picture(1, 48),
         { ...picture(1, 64), count: 2 },
         { ...picture(1, 64), count: 0 },
+        // The wrong type is the point.
         { ...picture(1, 64), images: new Float64Array(3 * 64 * 64) as unknown as Float32Array },
         { ...picture(1, 64), width: 64.5 },
       ];
@@ -198,6 +199,7 @@ describe.skipIf(!native)("the network", () => {
     await fc.assert(
       fc.asyncProperty(changes, async ({ node, field, value }) => {
         const changed = structuredClone(graph);
+        // Any field of any kind of node may be damaged.
         const target = changed.nodes[node] as unknown as Record<string, unknown>;
         const fields = Object.keys(target);
         const name = fields[field % fields.length] as string;

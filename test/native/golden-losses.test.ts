@@ -258,6 +258,7 @@ describe.skipIf(!native)("targets", () => {
       const laid = (value: number) => Math.fround(grid ? Math.round(value / grid) * grid : value);
       const around = (x: number, y: number, reach: number): Corners => {
         const far = () => laid(reach * (0.3 + random()));
+        // Four numbers were mapped to four.
         return [x - far(), y - far(), x + far(), y + far()].map(Math.fround) as never as Corners;
       };
       const truths = Array.from({ length: Math.floor(8 * random()) }, () => ({

@@ -191,6 +191,7 @@ function sceneOf({ images, count, height, width, boxes }: Batch): Scene {
   const truths: Truth[][] = Array.from({ length: count }, () => []);
   for (let at = 0; at < boxes.length; at += 6) {
     const [image, classIndex, ...box] = [...boxes.subarray(at, at + 6)] as [number, number];
+    // A recorded box has four numbers.
     truths[image]?.push({ classIndex, box: box as unknown as Truth["box"] });
   }
   const values = Float64Array.from(images);

@@ -60,6 +60,7 @@ describe.skipIf(!native)("an engine", () => {
       await engine.tensor("nothing", "model");
     }
     async function callerWithoutArguments() {
+      // The wrong argument is the point.
       await engine.forward(undefined as never, { training: true });
     }
     for (const caller of [callerOfTheEngine, callerWithoutArguments]) {
@@ -82,11 +83,13 @@ describe.skipIf(!native)("an engine", () => {
       [{ training: { optimizer: "lion" } }, /^training\.optimizer is adamw, sgd or musgd/],
     ];
     for (const [change, message] of wrong) {
+      // The wrong argument is the point.
       const call = () => new native.Engine({ ...options, ...change } as never);
       expect(call).toThrow(expect.objectContaining({ code: "bad_argument" }));
       expect(call).toThrow(message);
     }
     const engine = make();
+    // The wrong argument is the point.
     await expect(engine.save("/tmp/x", { a: 1 } as never)).rejects.toThrow(/^metadata\.a must be/);
     await engine.close();
   });

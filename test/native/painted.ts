@@ -167,6 +167,7 @@ export function views({ images, count, height, width, boxes }: Batch): View[] {
       .filter(([own]) => own === image)
       .map(([, classIndex = 0, ...corners]) => ({
         classIndex,
+        // Four numbers were mapped to four.
         box: corners as unknown as Corners,
       })),
   }));

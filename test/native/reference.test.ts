@@ -138,6 +138,7 @@ describe("gradients agree with central differences", () => {
               learns: which === 0,
             },
           ),
+        // Four values were mapped to four tensors.
       ) as unknown as CornerTensors;
     const [found, wanted] = [sides(0), sides(1)];
     backward(weighted(() => 0.5)(completeIous(found, wanted)));
@@ -145,6 +146,7 @@ describe("gradients agree with central differences", () => {
       const values = Float64Array.from(box);
       const { alpha, v } = shapeTerm(values, truth);
       for (const side of [0, 1, 2, 3] as const) {
+        // A copy of four numbers is four numbers.
         const whole = slopeAt(() => completeIou([...values] as never, truth), values, side);
         const ofAlpha = slopeAt(() => shapeTerm(values, truth).alpha, values, side);
         expect(alpha).toBeGreaterThan(0);
@@ -192,6 +194,7 @@ describe("gradients agree with central differences", () => {
 });
 
 function shapeTerm(values: Float64Array, truth: Corners) {
+  // Corners are four numbers.
   const [x1, y1, x2, y2] = values as unknown as [number, number, number, number];
   const shape = (w: number, h: number) => Math.atan(w / (h + 1e-7));
   const turn = shape(truth[2] - truth[0], truth[3] - truth[1]) - shape(x2 - x1, y2 - y1);

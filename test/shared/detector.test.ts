@@ -157,9 +157,9 @@ describe.each(VARIANT_NAMES)("%s", (variant) => {
 
   it.each([320, 640, 1280])("gives three levels of the right cells at %i px", (size) => {
     for (const shape of [graph, deployed(graph)]) {
-      const places = [...shape.o2o.box, ...shape.o2o.cls].map((at) => shape.nodes[at]);
-      expect(places.map((node) => node?.stride)).toEqual([...LEVEL_STRIDES, ...LEVEL_STRIDES]);
-      expect(places.map((node) => node?.channels)).toEqual([4, 4, 4, 80, 80, 80]);
+      const outputs = [...shape.o2o.box, ...shape.o2o.cls].map((at) => shape.nodes[at]);
+      expect(outputs.map((node) => node?.stride)).toEqual([...LEVEL_STRIDES, ...LEVEL_STRIDES]);
+      expect(outputs.map((node) => node?.channels)).toEqual([4, 4, 4, 80, 80, 80]);
       const anchors = sum(shape.o2o.box.map((at) => (size / (shape.nodes[at]?.stride ?? 0)) ** 2));
       expect(anchors).toBe({ 320: 2_100, 640: 8_400, 1280: 33_600 }[size]);
     }

@@ -71,9 +71,9 @@ describe("a track", () => {
         ids.forEach((list, index) => {
           const given = list.filter((id) => id !== null);
           expect(new Set(given).size).toBe(given.length);
-          lists[index]?.forEach(({ confidence }, place) => {
-            if (confidence >= 0.5) expect(list[place]).not.toBeNull();
-            if (confidence < 0.1) expect(list[place]).toBeNull();
+          lists[index]?.forEach(({ confidence }, position) => {
+            if (confidence >= 0.5) expect(list[position]).not.toBeNull();
+            if (confidence < 0.1) expect(list[position]).toBeNull();
           });
         });
       }),

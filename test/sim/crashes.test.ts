@@ -15,7 +15,7 @@ const WRITERS = 8;
 const MORTALITY = 0.12;
 const SERIES = { library: "power.demand", symbol: "raced" };
 
-class Killed extends Error {}
+class KillError extends Error {}
 
 let world: World;
 beforeAll(async () => {
@@ -40,7 +40,7 @@ function mortal(random: () => number, inlineRowsMax: number): WriterParts {
   const dies = () => {
     if (random() >= MORTALITY) return;
     counts.kills++;
-    throw new Killed("killed");
+    throw new KillError("killed");
   };
   const wrapped = <Target extends object>(target: Target): Target =>
     new Proxy(target, {
@@ -60,7 +60,7 @@ function mortal(random: () => number, inlineRowsMax: number): WriterParts {
 }
 
 const killed = (thrown: unknown): boolean =>
-  thrown instanceof Error && (thrown instanceof Killed || killed(thrown.cause));
+  thrown instanceof Error && (thrown instanceof KillError || killed(thrown.cause));
 
 /** Begins again until it is through; only a kill is a reason. */
 async function untilDone(work: () => Promise<unknown>) {

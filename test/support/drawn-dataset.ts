@@ -47,7 +47,7 @@ async function draw(random: () => number, side: number) {
   return { png: await sharp(Buffer.from(svg)).png().toBuffer(), annotations };
 }
 
-export interface Drawn {
+export interface DrawnTask {
   manifest: ExportManifest;
   payload: TaskPayload<"train">;
 }
@@ -57,18 +57,18 @@ export async function drawnDataset(
   service: NodeService,
   settings: Partial<TrainSettings> = {},
   options: DrawnOptions = {},
-): Promise<Drawn> {
+): Promise<DrawnTask> {
   const { train = 12, val = 4, side = 64, seed = 1, classes = ["disc", "square"] } = options;
   const random = seeded(seed);
   const videos: ExportManifest["videos"] = [];
   const sources = [];
   for (let at = 0; at < train + val; at++) {
     const { png, annotations } = await draw(random, side);
-    const key = `ws/a/pictures/${seed}-${side}-${at}.png`;
+    const key = `ws/a/images/${seed}-${side}-${at}.png`;
     sources.push(service.source(key, png));
     const split: "train" | "val" = at < train ? "train" : "val";
     const frames = [{ index: 0, split, annotations }];
-    const named = { video_id: crypto.randomUUID(), filename: `picture-${at}.png`, key };
+    const named = { video_id: crypto.randomUUID(), filename: `image-${at}.png`, key };
     videos.push({ ...named, width: side, height: side, frames });
   }
   const manifest = ExportManifest.parse({ name: "drawn", classes, videos });

@@ -27,12 +27,12 @@ export interface Ercot {
   site: ErcotSite;
   now: number;
   /** Fetches a partition, the newest by default, and judges it, as a run would. */
-  run: (job: string, partition?: string) => Promise<Materialized>;
+  run: (job: string, partition?: string) => Promise<Materialization>;
   /** From now on there are no credentials: the public documents serve. */
   withoutCredentials: () => void;
 }
 
-export interface Materialized {
+export interface Materialization {
   fetched: FetchResult;
   window: Range;
   report: ReturnType<Pipeline["gate"]>;
@@ -86,7 +86,7 @@ export async function startErcot(at: string, answer: Answerer = () => undefined)
   return ercot;
 }
 
-async function run(ercot: Ercot, job: string, key?: string): Promise<Materialized> {
+async function run(ercot: Ercot, job: string, key?: string): Promise<Materialization> {
   const pipeline = requirePipeline(PIPELINES, job);
   if (!pipeline) throw new Error(`no pipeline is named ${job}`);
   const { now, upstreams } = ercot;
@@ -101,7 +101,7 @@ async function run(ercot: Ercot, job: string, key?: string): Promise<Materialize
 }
 
 /** Rows of a symbol, by ISO instant. */
-export function valuesOf({ fetched }: Materialized, symbol: string): Map<string, number> {
+export function valuesOf({ fetched }: Materialization, symbol: string): Map<string, number> {
   const rows = fetched.series.find((series) => series.symbol === symbol)?.rows ?? [];
   return new Map(
     rows.map(({ datetime, values }) => [new Date(datetime).toISOString(), values[0] ?? NaN]),

@@ -6,8 +6,8 @@ import { sql } from "drizzle-orm";
 import { API } from "../../edge/vision/base/api.ts";
 import { describeApi } from "./common-routes.ts";
 import { form, mp4 } from "./media.ts";
-import { registerModel } from "./registered.ts";
-import { trainedThings } from "./trained.ts";
+import { registerModel } from "./registered-model.ts";
+import { trainedThings } from "./trained-run.ts";
 import type { Tenant } from "./vision.ts";
 import type { World } from "./world.ts";
 
@@ -108,7 +108,7 @@ export async function everything(world: World, { workspaceId, member }: Tenant):
   const [{ annotation_id }] = items as [{ annotation_id: string }];
   await member.ask("PATCH", `/annotations/${annotation_id}`, { accepted: true });
   const changes = await member.ask("GET", `/jobs/${job_id}/changes`);
-  const [{ change_id }] = changes.body as unknown as [{ change_id: string }];
+  const [{ change_id }] = Object.values(changes.body) as [{ change_id: string }];
   const export_id = randomUUID();
   await world.visionDatabase.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key)

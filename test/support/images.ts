@@ -36,11 +36,11 @@ export async function videoFrames(
   if (!file) return null;
   const frames: RgbImage[] = [];
   for (const second of seconds) {
-    const place = ["-ss", String(second), "-i", file, "-frames:v", "1"];
+    const input = ["-ss", String(second), "-i", file, "-frames:v", "1"];
     const output = ["-f", "image2pipe", "-c:v", "png", "-"];
     try {
       const options = { maxBuffer: 64_000_000 };
-      const png = execFileSync("ffmpeg", ["-v", "error", ...place, ...output], options);
+      const png = execFileSync("ffmpeg", ["-v", "error", ...input, ...output], options);
       frames.push(await decodeImage(png));
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== "ENOENT") throw error;

@@ -48,6 +48,7 @@ export async function scriptedIngest(options: {
     options: "-c synchronous_commit=off",
   });
   const owner = new pg.Pool(superuser(port, credentials.superuser, url.pathname.slice(1)));
+  // Drizzle's driver for pg answers as the one for Neon does, but for batches, which nothing here uses.
   const database = drizzle({ client }) as unknown as Database;
   const bucket = new Proxy({}, { get: () => () => Promise.reject(new Error("no object here")) });
   const log = { ...createLog("test"), info() {}, warning() {}, error() {} };
@@ -62,6 +63,7 @@ export async function scriptedIngest(options: {
       graph: null,
       log,
       store: openStore({ database, bucket: bucket as IngestParts["bucket"] }),
+      // Scripted pipelines ask the fetcher for its pauses, and no provider for its access.
       upstreams: { fetcher: { pause: async () => {} } } as unknown as IngestParts["upstreams"],
       clock: () => ingest.now,
       leaseMs: options.leaseMs ?? 60_000,

@@ -50,5 +50,6 @@ export function objectsOf(ask: Ask, binding: "PROGRESS" | "DOORBELL"): Parts["to
             call(name, String(method), args),
       },
     );
+  // A namespace has more than the two methods that the rooms call.
   return { idFromName: (name: string) => name, get: stubOf } as unknown as Parts["topics"];
 }

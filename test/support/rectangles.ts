@@ -28,7 +28,7 @@ export const RECTANGLES: SegmenterInfo = {
   limits: [],
 };
 
-interface Held extends EncodedImage {
+interface HeldImage extends EncodedImage {
   image: RgbImage;
 }
 
@@ -94,7 +94,7 @@ export function openRectangles(): Rectangles {
       if (!known) throw new PromptUnknown(text, { title: RECTANGLES.title, nearest: ["red"] });
       return { kind: "text", text, ids: [text], warning: text === "red car" ? "car" : null };
     },
-    encode: async (image): Promise<Held> => {
+    encode: async (image): Promise<HeldImage> => {
       segmenter.encoded += 1;
       const { width, height } = image;
       const dispose = () => {
@@ -104,7 +104,7 @@ export function openRectangles(): Rectangles {
     },
     prepareExemplar: async (examples): Promise<Exemplar> => ({ kind: "exemplar", examples }),
     detect: async (encoded, prompts) => {
-      const { image } = encoded as Held;
+      const { image } = encoded as HeldImage;
       const found: Detection[][] = [];
       for (const prompt of prompts) {
         if (prompt.kind === "exemplar") {
@@ -117,7 +117,7 @@ export function openRectangles(): Rectangles {
       return found;
     },
     segment: async (encoded, { points, box }) => {
-      const { image } = encoded as Held;
+      const { image } = encoded as HeldImage;
       const [x, y] = box
         ? [(box[0] + box[2]) / 2, (box[1] + box[3]) / 2]
         : [points[0]?.x, points[0]?.y];

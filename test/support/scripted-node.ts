@@ -45,6 +45,7 @@ export function apiAs(baseUrl: string, token: string): Api {
       method,
       redirect: "manual",
       headers: { ...authorization, ...json, ...headers },
+      // Bytes and forms are bodies to fetch; their types of Node and of the DOM differ.
       ...(body === undefined ? {} : { body: (whole ? body : JSON.stringify(body)) as never }),
     });
   };

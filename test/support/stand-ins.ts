@@ -56,10 +56,10 @@ export function sam2Encoder(side = 1024): Uint8Array {
 
 /** Columns and rows of a grid, in steps of `step` from half a step. */
 function grids(writer: GraphWriter, side: number, step: number): { x: string; y: string } {
-  const places = Float32Array.from({ length: side }, (_, index) => (index + 0.5) * step);
+  const centers = Float32Array.from({ length: side }, (_, index) => (index + 0.5) * step);
   return {
-    x: writer.initializer("grid_x", [1, 1, 1, side], places),
-    y: writer.initializer("grid_y", [1, 1, side, 1], places),
+    x: writer.initializer("grid_x", [1, 1, 1, side], centers),
+    y: writer.initializer("grid_y", [1, 1, side, 1], centers),
   };
 }
 
@@ -175,17 +175,17 @@ export function sam3Decoder(): Uint8Array {
       ["x", x],
       ["y", y],
     ] as const) {
-      const least = `${half}_${axis}_least`;
-      const most = `${half}_${axis}_most`;
-      writer.node("Where", [`on_${half}`, grid, constant("far", [], side)], `${least}_all`);
-      writer.node("Where", [`on_${half}`, grid, constant("near", [], 0)], `${most}_all`);
+      const min = `${half}_${axis}_min`;
+      const max = `${half}_${axis}_max`;
+      writer.node("Where", [`on_${half}`, grid, constant("far", [], side)], `${min}_all`);
+      writer.node("Where", [`on_${half}`, grid, constant("near", [], 0)], `${max}_all`);
       const whole = { axes: [1, 2, 3], keepdims: 0 };
-      writer.node("ReduceMin", [`${least}_all`], `${least}_at`, whole);
-      writer.node("ReduceMax", [`${most}_all`], `${most}_at`, whole);
-      writer.node("Sub", [`${least}_at`, "half_cell"], least);
-      writer.node("Add", [`${most}_at`, "half_cell"], most);
+      writer.node("ReduceMin", [`${min}_all`], `${min}_at`, whole);
+      writer.node("ReduceMax", [`${max}_all`], `${max}_at`, whole);
+      writer.node("Sub", [`${min}_at`, "half_cell"], min);
+      writer.node("Add", [`${max}_at`, "half_cell"], max);
     }
-    const corners = ["x_least", "y_least", "x_most", "y_most"].map((name) => `${half}_${name}`);
+    const corners = ["x_min", "y_min", "x_max", "y_max"].map((name) => `${half}_${name}`);
     writer.node("Concat", corners, `${half}_cells`, { axis: 0 });
     writer.node("Div", [`${half}_cells`, constant("side", [], side)], `${half}_shares`);
     const row = writer.initializer("row", [3], longs(1, 1, 4));

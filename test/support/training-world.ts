@@ -1,5 +1,5 @@
-// A vision world with a labeled job and a node that trains as the test says: it asks for places,
-// writes objects, reports epochs and ends, over the real protocol.
+// A vision world with a labeled job and a node that trains as the test says: it asks where to
+// write, writes objects, reports epochs and ends, over the real protocol.
 
 import { expect } from "vitest";
 import { WebSocket } from "ws";
@@ -29,7 +29,7 @@ export interface TrainTask extends ClaimedTask {
   train: TaskPayload<"train">;
 }
 type Result = TaskResult<"train">;
-type Stored = Pick<Checkpoint, "key" | "bytes">;
+type StoredObject = Pick<Checkpoint, "key" | "bytes">;
 
 export interface TrainingWorld {
   world: World;
@@ -51,17 +51,17 @@ export interface TrainingWorld {
   finish(task: TrainTask, outcome: Outcome, by?: ScriptedNode): Promise<Response>;
   report(task: TrainTask, detail: Partial<TrainDetail>, by?: ScriptedNode): Promise<Response>;
   /** Writes an object where the service says. */
-  stored(task: TrainTask, name: string, bytes?: number, by?: ScriptedNode): Promise<Stored>;
+  stored(task: TrainTask, name: string, bytes?: number, by?: ScriptedNode): Promise<StoredObject>;
   /** What a trainer that did these epochs reports, its weights written. */
   result(task: TrainTask, epochs: readonly RunEpoch[], more?: Partial<Result>): Promise<Result>;
   /** A run that was trained to its end, and its model. */
   trained(more?: object): Promise<{ runId: string; modelId: string }>;
   /** Keys under the run's folder. */
   keys(runId: string): Promise<string[]>;
-  listen(runId: string): Promise<Heard>;
+  listen(runId: string): Promise<Listener>;
 }
 
-export interface Heard {
+export interface Listener {
   events: ProgressEvent[];
   closed: Promise<number>;
 }
@@ -198,7 +198,7 @@ export async function createTrainingWorld(
 
 const mAPOf = ({ metrics }: RunEpoch) => metrics["mAP50-95"] ?? 0;
 
-async function listenTo(api: Person, runId: string): Promise<Heard> {
+async function listenTo(api: Person, runId: string): Promise<Listener> {
   const { url } = await api.ok<{ url: string }>("POST", `/train/${runId}/ticket`);
   const socket = new WebSocket(url);
   const events: ProgressEvent[] = [];

@@ -105,10 +105,15 @@ export function computeMaps(graph: DetectorGraph, tensors: Tensors, image: Plane
   return maps;
 }
 
-type Read = (name: string) => Float32Array;
+type ReadTensor = (name: string) => Float32Array;
 
-function computeNode(node: GraphNode, maps: readonly Plane[], tensor: Read, image: Plane): Plane {
-  const of = (place: number) => maps[place] as Plane;
+function computeNode(
+  node: GraphNode,
+  maps: readonly Plane[],
+  tensor: ReadTensor,
+  image: Plane,
+): Plane {
+  const of = (index: number) => maps[index] as Plane;
   switch (node.op) {
     case "input":
       return image;
@@ -136,12 +141,12 @@ function computeNode(node: GraphNode, maps: readonly Plane[], tensor: Read, imag
       const from = of(node.input);
       const half = Math.floor(node.kernel / 2);
       return each(from.channels, from.height, from.width, (channel, y, x) => {
-        let most = Number.NEGATIVE_INFINITY;
+        let max = Number.NEGATIVE_INFINITY;
         for (let row = y - half; row <= y + half; row++)
           for (let column = x - half; column <= x + half; column++)
             if (row >= 0 && row < from.height && column >= 0 && column < from.width)
-              most = Math.max(most, at(from, channel, row, column));
-        return most;
+              max = Math.max(max, at(from, channel, row, column));
+        return max;
       });
     }
     case "upsample": {
@@ -176,17 +181,17 @@ function each(
   value: (channel: number, y: number, x: number) => number,
 ): Plane {
   const made = plane(channels, height, width);
-  let place = 0;
+  let index = 0;
   for (let channel = 0; channel < channels; channel++)
     for (let y = 0; y < height; y++)
-      for (let x = 0; x < width; x++) made.values[place++] = value(channel, y, x);
+      for (let x = 0; x < width; x++) made.values[index++] = value(channel, y, x);
   return made;
 }
 
 function convolve(
   { name, kernel, step, groups, channels, normalized, silu }: Extract<GraphNode, { op: "conv" }>,
   from: Plane,
-  tensor: Read,
+  tensor: ReadTensor,
 ): Plane {
   const weight = tensor(`${name}.weight`);
   const part = (which: string, channel: number) => tensor(`${name}.${which}`)[channel] as number;
@@ -217,7 +222,7 @@ function convolve(
 function spreadOut(
   { name, channels }: Extract<GraphNode, { op: "conv_transpose" }>,
   from: Plane,
-  tensor: Read,
+  tensor: ReadTensor,
 ): Plane {
   const weight = tensor(`${name}.weight`);
   return each(channels, from.height * 2, from.width * 2, (channel, y, x) => {
@@ -247,8 +252,8 @@ function attend(
           sum += row(channel, i) * row(key + channel, j);
         return sum / Math.sqrt(key);
       });
-      const most = Math.max(...likeness);
-      const shares = likeness.map((one) => Math.exp(one - most));
+      const max = Math.max(...likeness);
+      const shares = likeness.map((one) => Math.exp(one - max));
       const total = shares.reduce((sum, share) => sum + share, 0);
       for (let channel = 0; channel < value; channel++) {
         let sum = 0;

@@ -27,6 +27,11 @@ import { Secret } from "../../shared/secret.ts";
 import { callerWorker, objectsOf } from "./objects.ts";
 import { copyDatabases } from "./postgres.ts";
 
+/** A bucket that takes bytes of Node's types too, which those of Workers do not cover. */
+type MediaBucket = Bucket & {
+  put(key: string, value: string | Uint8Array | ArrayBufferLike): Promise<unknown>;
+};
+
 export interface World {
   urls: Workers["urls"];
   tick: Workers["tick"];
@@ -47,7 +52,7 @@ export interface World {
   writer: WriterParts;
   /** The vision service's own database and bucket. */
   visionDatabase: Database;
-  media: Bucket;
+  media: MediaBucket;
   /** Every line the Workers logged. */
   logs: string[];
 }
@@ -153,7 +158,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
   // A bucket is reached through a service that is bound to it.
   const runs = (service: ServiceName) => (options.services ?? SERVICES).includes(service);
   const bucket = (runs("console") ? await workers.bucket() : undefined) as Bucket;
-  const media = (runs("vision") ? await workers.media() : undefined) as Bucket;
+  const media = (runs("vision") ? await workers.media() : undefined) as MediaBucket;
   const pause = (milliseconds: number) =>
     new Promise<void>((done) => setTimeout(done, milliseconds));
   return {

@@ -222,6 +222,7 @@ describe("a dataset", () => {
       })
       .not.toBeNull();
     await admin.ok("DELETE", `/jobs/${id}`);
+    // It is set in a callback, which the compiler does not follow.
     const late = making as unknown as ClaimedTask;
     const { archive } = TASK_KINDS.export.payload.parse(late.payload);
     const headers = { "Content-Type": archive.content_type };

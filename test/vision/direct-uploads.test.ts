@@ -41,6 +41,7 @@ describe("direct uploads", () => {
   const begun = async (bytes: number) => {
     const reply = await begin(bytes);
     expect(reply.status).toBe(201);
+    // The wire shape is what the calls below check.
     return reply.body as unknown as Begun;
   };
   const putPart = async (upload: Begun, content: Uint8Array<ArrayBuffer>, number: number) => {
@@ -53,6 +54,7 @@ describe("direct uploads", () => {
   };
   const path = (upload: Begun, more = "") => `/uploads/${upload.upload_id}${more}`;
   const look = async (upload: Begun) =>
+    // The wire shape is what the calls below check.
     (await engineer.ask("GET", path(upload))).body as unknown as Begun & { state: string };
 
   it("go on after a break with the parts that are missing, and end as one video", async () => {
@@ -218,6 +220,7 @@ describe("direct uploads", () => {
     const again = await engineer.ask("POST", "/uploads", body, headers);
     expect([first.status, again.status]).toEqual([201, 201]);
     expect(again.body.upload_id).toBe(first.body.upload_id);
+    // The wire shape is what the calls below check.
     await putPart(again.body as unknown as Begun, mp4(3_000), 1);
     const { rows } = await world.visionDatabase.execute(sql`SELECT body::text AS kept
       FROM idempotent_answer WHERE key = ${headers["Idempotency-Key"]}`);

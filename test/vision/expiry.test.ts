@@ -23,6 +23,7 @@ it("clears what has expired and nothing else", async () => {
       accessKeyId: secret,
       secretAccessKey: secret,
     },
+    // The duty uses no other part.
   } as unknown as Parts;
   const person = await register(world.urls.vision);
   const key = { "Idempotency-Key": "old" };

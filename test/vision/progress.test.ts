@@ -250,6 +250,7 @@ describe("many listeners", () => {
 describe("publish", () => {
   it("never fails its caller", async () => {
     const broken = { idFromName: () => null, get: () => ({ publish: () => Promise.reject(1) }) };
+    // A broken namespace has just what is called.
     expect(await publish({ ...parts, topics: broken as never }, "x", [log(1)])).toBeNull();
   });
 });

@@ -195,7 +195,7 @@ it.each(["/upload/batch", "/upload/images"])("POST %s answers 400 and 422", asyn
 
 it("POST /link-videos answers 413 for an object that is too large", async () => {
   const storage_key = `ws/${ids.workspace_id}/large.mp4`;
-  await world.media.put(storage_key, mp4(2_001) as never);
+  await world.media.put(storage_key, mp4(2_001));
   const objects = [{ storage_key, filename: "large.mp4" }];
   const reply = await owner.ask("POST", "/link-videos", { project_id: ids.project_id, objects });
   expect(refusal(reply)).toEqual([413, "file_too_large"]);

@@ -185,6 +185,7 @@ describe("POST /node/claim", () => {
       pts: target(pts, "application/octet-stream"),
       thumbnail: target(video, "image/jpeg"),
     };
+    // `plain` makes a task of another kind by what is laid over it.
     await enqueue(world.visionDatabase, [world.plain({ kind: "probe", payload } as never)]);
     const task = await world.claimed(world.node, "probe");
     const given = task.payload as typeof payload;
@@ -206,6 +207,7 @@ describe("POST /node/claim", () => {
   it("refuses to enqueue what would reach into another workspace", async () => {
     const foreign = { video: source(`ws/${ABSENT}/a`, 1), video_id: "v", frames: [0], images: [] };
     await expect(
+      // `plain` makes a task of another kind by what is laid over it.
       enqueue(world.visionDatabase, [world.plain({ payload: foreign } as never)]),
     ).rejects.toThrow(/its workspace's own/);
   });
@@ -336,6 +338,7 @@ describe("POST /node/tasks/{task_id}/finish", () => {
           box: null,
           segmenter: null,
         },
+        // `plain` makes a task of another kind by what is laid over it.
       } as never),
     ]);
     const task = await world.claimed(world.node, "segment");
@@ -467,6 +470,8 @@ describe("runNow", () => {
 
   it("costs its caller nothing when the bell is broken", async () => {
     const broken = { idFromName: () => null, get: () => ({ ring: () => Promise.reject(1) }) };
+    // A broken namespace has just what is called.
+    // `plain` makes a task of another kind by what is laid over it.
     await ring({ ...world.parts, doorbell: broken as never });
   });
 });

@@ -306,7 +306,7 @@ describe("POST /link-videos", () => {
   const link = (objects: object[], headers = {}) =>
     engineer.ask("POST", "/link-videos", { project_id: projectId, objects }, headers);
   const put = async (key: string, content: Uint8Array) => {
-    await world.media.put(key, content as never);
+    await world.media.put(key, content);
     return key;
   };
 

@@ -169,6 +169,7 @@ describe("a run's end", () => {
   });
 
   it("counts steps that were lost in a row, and forgives the odd one", () => {
+    // Of an epoch's report only these two count.
     const epoch = (skipped: number, batches: number) => ({ skipped, batches }) as never;
     expect(lostInARow(epoch(0, 10), 5)).toBe(0);
     expect(lostInARow(epoch(2, 10), 5)).toBe(0);
@@ -180,6 +181,7 @@ describe("metrics", () => {
   it("stand under the contract's keys; classes without an object have none", () => {
     const own = { precision: 0.5, recall: 0.25, mAP50: 0.75, mAP50_95: 0.123456, truths: 4 };
     const whole = { precision: 0.1, recall: Number.NaN, mAP50: 0.3, mAP50_95: 0.4 };
+    // The curves that an evaluation also holds become no metrics.
     const evaluation = { ...whole, perClass: [own, null] } as unknown as Evaluation;
     expect(metricsOf(evaluation, ["a/b", "c"])).toEqual({
       precision: 0.1,

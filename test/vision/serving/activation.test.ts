@@ -6,7 +6,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { ServeStatus } from "../../../shared/serving.ts";
 import { TASK_KINDS } from "../../../shared/tasks.ts";
 import { Model } from "../../../shared/training.ts";
-import { type RegisteredModel, registerModel } from "../../support/registered.ts";
+import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
 import {
   colleague,
   type Person,

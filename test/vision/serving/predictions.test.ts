@@ -11,7 +11,7 @@ import { VideoPrediction } from "../../../shared/serving.ts";
 import { TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";
 import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
 import { avi, form, mp4, png, text } from "../../support/media.ts";
-import { type RegisteredModel, registerModel } from "../../support/registered.ts";
+import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
 import {
   colleague,
   type Person,
@@ -160,6 +160,7 @@ describe("POST /predict/image", () => {
   });
 
   it.each<[string, string, () => FormData, [number, string]]>([
+    // A body that is no form is the point.
     ["no form", "", () => new Uint8Array([1]) as never, [400, "bad_body"]],
     ["a model that is nobody's", `?model_id=${ABSENT}`, picture, [404, "not_found"]],
     ["a foreign workspace", `?workspace_id=${ABSENT}`, picture, [404, "not_found"]],
@@ -312,6 +313,7 @@ describe("POST /predict/video", () => {
   });
 
   it.each<[string, string, () => FormData, [number, string]]>([
+    // A body that is no form is the point.
     ["no form", "", () => new Uint8Array([1]) as never, [400, "bad_body"]],
     ["a model that is nobody's", `?model_id=${ABSENT}`, clip, [404, "not_found"]],
     ["an alias of none", "?alias=canary", clip, [409, "state_conflict"]],
@@ -336,6 +338,7 @@ describe("what a crash left behind", () => {
       database: world.visionDatabase,
       bucket: world.media,
       clock: () => clock,
+      // The duty uses no other part.
     }) as unknown as Parts;
   /** The duty of an hour's minutes: each workspace has one of them. */
   const hourFrom = async (start: number) => {

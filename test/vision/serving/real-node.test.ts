@@ -9,7 +9,7 @@ import { Prediction } from "../../../shared/tasks.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
 import { type NodeProcess, startNode } from "../../support/gpu-node.ts";
 import { form } from "../../support/media.ts";
-import { registerModel } from "../../support/registered.ts";
+import { registerModel } from "../../support/registered-model.ts";
 import { type Person, register } from "../../support/scripted-node.ts";
 import { createWorld, type World } from "../../support/world.ts";
 

@@ -20,7 +20,7 @@ import {
   register,
   scriptedNode,
 } from "../../support/scripted-node.ts";
-import { trainedThings } from "../../support/trained.ts";
+import { trainedThings } from "../../support/trained-run.ts";
 import { beginTransaction } from "../../support/transactions.ts";
 import { createWorld, type World } from "../../support/world.ts";
 

@@ -26,7 +26,7 @@ export async function registerModel(
     },
     { model_id: id, ...given },
   );
-  await world.media.put(key, file as never);
+  await world.media.put(key, file);
   await world.visionDatabase.execute(sql`
     INSERT INTO model (id, workspace_id, name, version, variant, task, classes, image_size,
       parameters, storage_key, bytes, sha256)
