@@ -33,7 +33,7 @@ export interface Answer {
 
 type Ctx = Context<AppEnv<ReadApi>>;
 
-/** Bodies up to here are sent whole, with a length, and may be cached. */
+/** Bodies of up to so many bytes are sent whole, with their length, and may be cached. */
 const WHOLE_BYTES_MAX = 1024 * 1024;
 const NAMED_HEADERS = ["Content-Type", "ETag", "X-As-Of", "X-Store-Version", "X-Sandbox"];
 

@@ -53,7 +53,7 @@ export function addCurve(app: App<ReadApi>) {
     const { store, config } = context.var.service;
     const query = context.req.valid("query");
     const reader = storeReader(store);
-    // One time for all the series that the curve is made of.
+    // All series that the curve is made of are read at one knowledge time.
     const asOf = instant("as_of", query.as_of) ?? (await store.overview()).latestAsOf ?? 0;
     const records = await curve(reader, query.commodity, asOf);
     if (reader.newestAsOf !== null) context.header("X-As-Of", iso(reader.newestAsOf));
@@ -63,7 +63,7 @@ export function addCurve(app: App<ReadApi>) {
   });
 }
 
-/** Windows before the newest Datetime ever written, each opened when the last held no row. */
+/** Days before the newest Datetime ever written that are searched, a window after the other. */
 const WINDOW_DAYS = [14, 366, Infinity];
 
 interface StoreReader extends CurveReader {
@@ -73,7 +73,7 @@ interface StoreReader extends CurveReader {
   readonly newestAsOf: number | null;
 }
 
-/** The store as a curve reads it. */
+/** Reads curves' rows from a store, and remembers which vintages answered. */
 function storeReader(store: Store): StoreReader {
   let sandbox = false;
   let newestAsOf: number | null = null;
@@ -100,11 +100,11 @@ function storeReader(store: Store): StoreReader {
     exists: async (library, symbol) =>
       (await store.newestDatetime(library, symbol, Infinity)) !== null,
     newestDatetime: async (library, symbol, asOf) => {
-      const touched = await store.newestDatetime(library, symbol, asOf ?? Infinity);
-      if (touched === null) return null;
-      let end = touched;
+      const newestWritten = await store.newestDatetime(library, symbol, asOf ?? Infinity);
+      if (newestWritten === null) return null;
+      let end = newestWritten;
       for (const days of WINDOW_DAYS) {
-        const start = touched - days * DAY;
+        const start = newestWritten - days * DAY;
         const newest = (await rows({ library, symbol, asOf, start, end })).at(-1);
         if (newest) return newest.datetime;
         end = start - 1;

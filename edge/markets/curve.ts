@@ -1,6 +1,6 @@
-// Assembling forward curves, pure over a reader. A curve is of one moment: futures are all of one
-// trade date, day-ahead prices all of one operating day, since a curve stitched from two never
-// existed. What was known is the reader's concern; everything here passes its `as_of` on.
+// Assembling forward curves, pure over a reader. A curve is of one moment: its futures are all of one
+// trade date, its day-ahead prices all of one operating day, since a curve stitched from two days
+// never existed. The reader decides what was known; everything here passes its `as_of` on.
 
 import { Failure } from "../../shared/errors.ts";
 import type { CurveRecord } from "../../shared/markets.ts";
@@ -14,7 +14,7 @@ import {
   refinedProductExpiry,
 } from "./store/trading-days.ts";
 
-/** One row of a series; NaN is the wire's null. */
+/** One row of a series; instants in epoch milliseconds, NaN is the wire's null. */
 export interface CurveRow {
   datetime: number;
   instrumentId: string;
@@ -23,6 +23,7 @@ export interface CurveRow {
   reconstructed: boolean;
 }
 
+/** Which rows a curve reads; instants in epoch milliseconds. */
 export interface CurveWindow {
   /** Knowledge time; the latest vintage when undefined. */
   asOf: number | undefined;
@@ -50,8 +51,8 @@ interface Commodity {
   forecast: string | null;
 }
 
-/** What all records of one curve share. */
-type Curve = Pick<CurveRecord, "commodity" | "trade_date" | "unit" | "curve_source">;
+/** The fields that all records of one curve share. */
+type CurveHeader = Pick<CurveRecord, "commodity" | "trade_date" | "unit" | "curve_source">;
 
 const FUTURES = "prices.spot";
 const FORECASTS = "fundamentals.agency";
@@ -97,9 +98,9 @@ const COMMODITIES: ReadonlyMap<string, Commodity> = new Map([
   ],
 ]);
 
-/** How far back a shared trade date is looked for, step by step, before all history is. */
+/** Windows in which a shared trade date is looked for, one after the other; then all history. */
 const LOOKBACKS = [14 * DAY, 366 * DAY];
-/** More than the agency forecasts ahead, so the window before its newest month holds the path. */
+/** Longer than the agency forecasts ahead: so long before its newest month, its path begins. */
 const FORECAST_REACH = 3 * 366 * DAY;
 
 /**
@@ -117,7 +118,7 @@ export async function curve(
     futures(reader, name, commodity, asOf),
     agencyForecast(reader, name, commodity, asOf),
   ]);
-  // Of one day's market and one day's forecast, the market is the curve.
+  // The forecast is the curve only when it is of a later day than the market's prices.
   const tradeDate = traded[0]?.trade_date ?? "";
   const forecastDate = forecast[0]?.trade_date ?? "";
   return forecastDate > tradeDate ? forecast : traded;
@@ -144,16 +145,16 @@ async function futures(
     const tradeDate = prices[0]?.datetime;
     if (tradeDate === undefined) continue;
     const day = isoDay(tradeDate);
-    const shared: Curve = { commodity, trade_date: day, unit, curve_source: "futures" };
+    const header: CurveHeader = { commodity, trade_date: day, unit, curve_source: "futures" };
     return prices.map((price, index) => {
       const tenor = index + 1;
-      return record(shared, price, { tenor, delivery: deliveryMonth(expiry, tradeDate, tenor) });
+      return record(header, price, { tenor, delivery: deliveryMonth(expiry, tradeDate, tenor) });
     });
   }
   return [];
 }
 
-/** The rows, one a series, of the newest Datetime at which every series has a value. */
+/** One row a series, all of the newest Datetime at which every series has a value. */
 function newestShared(series: readonly (readonly CurveRow[])[]): CurveRow[] {
   const byDatetime = series.map(
     (rows) =>
@@ -179,12 +180,17 @@ async function agencyForecast(
   const learned = rows.reduce((newest, row) => Math.max(newest, row.asOf), 0);
   const first = addMonths(learned, 0);
   const source = "agency_forecast";
-  const shared: Curve = { commodity, trade_date: isoDay(learned), unit, curve_source: source };
+  const header: CurveHeader = {
+    commodity,
+    trade_date: isoDay(learned),
+    unit,
+    curve_source: source,
+  };
   return rows
     .filter(({ datetime }) => datetime >= first)
     .map((row) => {
       const tenor = monthNumber(row.datetime) - monthNumber(first) + 1;
-      return record(shared, row, { tenor, delivery: row.datetime });
+      return record(header, row, { tenor, delivery: row.datetime });
     });
 }
 
@@ -199,7 +205,7 @@ async function dayAhead(
   if (newest === null) return [];
   const { key, from, to } = operatingDay(newest);
   const rows = await reader.rows(DAY_AHEAD, hub, { asOf, start: from, end: to - 1 });
-  const shared: Curve = {
+  const header: CurveHeader = {
     commodity: hub,
     trade_date: key,
     unit: "$/MWh",
@@ -207,20 +213,24 @@ async function dayAhead(
   };
   return rows.map((row) => {
     const tenor = Math.floor((row.datetime - from) / HOUR) + 1;
-    return record(shared, row, { tenor, delivery: row.datetime });
+    return record(header, row, { tenor, delivery: row.datetime });
   });
 }
 
-/** Where a record lies on its curve; `delivery` is the instant at which delivery begins. */
-interface Place {
+/** A record's position on its curve; `delivery` is the instant at which delivery begins. */
+interface CurvePosition {
   tenor: number;
   delivery: number;
 }
 
-const record = (shared: Curve, row: CurveRow, { tenor, delivery }: Place): CurveRecord => ({
-  ...shared,
+const record = (
+  header: CurveHeader,
+  row: CurveRow,
+  { tenor, delivery }: CurvePosition,
+): CurveRecord => ({
+  ...header,
   tenor,
-  contract_month: shared.curve_source === "day_ahead" ? null : iso(delivery).slice(0, 7),
+  contract_month: header.curve_source === "day_ahead" ? null : iso(delivery).slice(0, 7),
   Datetime: iso(delivery),
   price: Number.isNaN(row.value) ? null : row.value,
   instrument_id: row.instrumentId,

@@ -1,5 +1,5 @@
-// The routes of the catalog graph. They share nothing with the series: each answers when the other
-// cannot.
+// The routes of the catalog graph. They share nothing with the series' routes, and answer when those
+// cannot, as those answer without the graph.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { GraphEntity, GraphRelated } from "../../shared/markets.ts";
@@ -60,7 +60,7 @@ export function addGraph(app: App<ReadApi>) {
   });
   app.openapi(related, async (context) => {
     const query = context.req.valid("query");
-    const found = await context.var.service.graph.related(query.instrument_id, query.depth);
-    return context.json(found, 200);
+    const related = await context.var.service.graph.related(query.instrument_id, query.depth);
+    return context.json(related, 200);
   });
 }

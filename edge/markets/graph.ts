@@ -6,9 +6,9 @@ import { Failure } from "../../shared/errors.ts";
 import type { GraphEntity, GraphRelated, Health } from "../../shared/markets.ts";
 import type { Secret } from "../../shared/secret.ts";
 import { type Clock, systemClock } from "../../shared/time.ts";
-import { openDatabase } from "../http/database.ts";
+import { openDatabase, wireTime } from "../http/database.ts";
 
-/** The verbs of a reader. */
+/** The verbs of a reader of the catalog graph. */
 export interface CatalogGraph {
   /**
    * The cached state of the connection. Only the first call waits for an answer; later ones hand
@@ -55,15 +55,15 @@ export function openGraph(url: Secret | undefined, clock: Clock = systemClock): 
 
   return {
     async state(background) {
-      // Not one probe for all: a request must not wait for what another request has begun.
+      // Each first request probes for itself: none may wait for what another request has begun.
       if (!known) return probe();
       if (clock() - askedAt >= PROBE_EVERY_MS) background(probe());
       return known;
     },
     entities: (label) => ask<GraphEntity>(selectEntities(label)),
     async related(instrumentId, depth) {
-      const [found] = await ask<Neighbourhood>(selectRelated(instrumentId, depth));
-      const { entities = [], relations = [], siblings = [], beyond = false } = found ?? {};
+      const [neighbourhood] = await ask<Neighbourhood>(selectRelated(instrumentId, depth));
+      const { entities = [], relations = [], siblings = [], beyond = false } = neighbourhood ?? {};
       return {
         instrument_id: instrumentId,
         depth,
@@ -92,10 +92,8 @@ interface Neighbourhood extends Pick<GraphRelated, "entities" | "relations" | "s
   beyond: boolean;
 }
 
-const wire = (column: SQL): SQL =>
-  sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
-const PROPERTIES = sql`properties || jsonb_build_object('first_seen', ${wire(sql`first_seen`)},
-  'last_seen', ${wire(sql`last_seen`)})`;
+const PROPERTIES = sql`properties || jsonb_build_object('first_seen', ${wireTime(sql`first_seen`)},
+  'last_seen', ${wireTime(sql`last_seen`)})`;
 
 function selectEntities(label: string | undefined): SQL {
   const where = label === undefined ? sql`` : sql`WHERE label = ${label}`;

@@ -1,5 +1,5 @@
-// What a series was: its vintages, the difference of two of its states, how its prints moved; and
-// what changed anywhere.
+// The routes of history: a series' vintages, the difference of two of its states, how its prints
+// moved; snapshots, and the feed of all commits.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
@@ -27,7 +27,7 @@ import { overCap, type Reading } from "./store/store.ts";
 
 const PAGE = 1_000;
 const PAGE_MAX = 10_000;
-/** A revision triangle is assembled in memory. */
+/** Prints of a revision triangle, which is assembled in memory. */
 const PRINTS_MAX = 50_000;
 const LAGS = "PT1H,PT6H,P1D,P2D,P7D,P30D";
 const LAGS_MAX = 20;
@@ -76,7 +76,7 @@ function addVintages(app: App<ReadApi>) {
   app.openapi(route, async (context) => {
     const { store, config } = context.var.service;
     const query = context.req.valid("query");
-    const found = await store.vintages({
+    const entries = await store.vintages({
       library: query.library,
       symbol: query.symbol,
       afterSeq: query.after,
@@ -84,14 +84,14 @@ function addVintages(app: App<ReadApi>) {
       asOf: instant("as_of", query.as_of) ?? Infinity,
       limit: query.limit,
     });
-    if (found.some(({ sandbox }) => sandbox)) context.header("X-Sandbox", "true");
+    if (entries.some(({ sandbox }) => sandbox)) context.header("X-Sandbox", "true");
     context.header("Cache-Control", cacheControl({ immutable: false }, config));
-    if (found.length === query.limit) {
+    if (entries.length === query.limit) {
       const next = new URL(context.req.url);
-      next.searchParams.set("after", String(found.at(-1)?.seq));
+      next.searchParams.set("after", String(entries.at(-1)?.seq));
       context.header("Link", `<${next.pathname}${next.search}>; rel="next"`);
     }
-    return context.json(found.map(vintageRecord), 200);
+    return context.json(entries.map(vintageRecord), 200);
   });
 }
 
@@ -265,9 +265,9 @@ function addSnapshots(app: App<ReadApi>) {
     },
   });
   app.openapi(route, async (context) => {
-    const found = await context.var.service.store.snapshots();
+    const snapshots = await context.var.service.store.snapshots();
     return context.json(
-      found.map(({ name, asOf, note, createdAt }) => ({
+      snapshots.map(({ name, asOf, note, createdAt }) => ({
         name,
         as_of: iso(asOf),
         note,
@@ -306,18 +306,18 @@ function addChanges(app: App<ReadApi>) {
   app.openapi(route, async (context) => {
     const { library, limit, since } = context.req.valid("query");
     const from = parsePosition(since) ?? (instant("since", since) as number);
-    const found = await context.var.service.store.changes({ since: from, library, limit });
-    const last = found.at(-1);
+    const entries = await context.var.service.store.changes({ since: from, library, limit });
+    const last = entries.at(-1);
     return context.json(
       {
-        changes: found.map((entry) => ({
+        changes: entries.map((entry) => ({
           library: entry.library,
           symbol: entry.symbol,
           sandbox: entry.sandbox,
           ...vintageRecord(entry),
         })),
         next: last ? [last.xact, last.seriesId, last.seq].join("~") : since,
-        more: found.length === limit,
+        more: entries.length === limit,
       },
       200,
     );

@@ -10,7 +10,9 @@ export interface PanelSeries {
   column: number;
 }
 
+/** What every instrument shows at one instant. */
 export interface PanelRow {
+  /** Epoch milliseconds. */
   datetime: number;
   /** One value per instrument; NaN where it has none. */
   values: Float64Array;
@@ -34,7 +36,7 @@ export function* panelRows(
   series: readonly PanelSeries[],
   instruments: readonly string[],
 ): Generator<PanelRow> {
-  const place = new Map(instruments.map((id, index) => [id, index]));
+  const indexOf = new Map(instruments.map((id, index) => [id, index]));
   const cursors = series.flatMap(({ batches, column }) => {
     const first = batches[0];
     return first ? [{ batches, column, index: 0, batch: first, at: 0 }] : [];
@@ -49,7 +51,7 @@ export function* panelRows(
       while (cursor.batch.datetime[cursor.at] === row.datetime) {
         const { batch, at, column } = cursor;
         const id = batch.instruments[batch.instrument[at] as number] as string;
-        row.values[place.get(id) as number] = batch.values[column]?.[at] ?? NaN;
+        row.values[indexOf.get(id) as number] = batch.values[column]?.[at] ?? NaN;
         cursor.at++;
         if (cursor.at < batch.length) continue;
         const next = cursor.batches[++cursor.index];
@@ -70,7 +72,7 @@ export function localClock(timeZone: string): (instant: number) => string {
   const offsets = new Map<number, { text: string; ms: number }>();
   // Zones change their offset at quarters of an hour at the finest.
   const QUARTER = 900_000;
-  const KEPT_MAX = 10_000;
+  const CACHED_MAX = 10_000;
   return (instant) => {
     const quarter = Math.floor(instant / QUARTER);
     let offset = offsets.get(quarter);
@@ -81,18 +83,19 @@ export function localClock(timeZone: string): (instant: number) => string {
         /GMT([+-])(\d\d):(\d\d)/.exec(name) ?? [];
       const ms = (Number(hours) * 60 + Number(minutes)) * 60_000 * (sign === "-" ? -1 : 1);
       offset = { text: `${sign}${hours}:${minutes}`, ms };
-      if (offsets.size === KEPT_MAX) offsets.clear();
+      if (offsets.size === CACHED_MAX) offsets.clear();
       offsets.set(quarter, offset);
     }
     return iso(instant + offset.ms).slice(0, 19) + offset.text;
   };
 }
 
+/** The formats of a panel. */
 export type PanelFormat = "json" | "ndjson" | "csv";
 
 const CHUNK_CHARACTERS = 128 * 1024;
 
-/** The rows of a panel as text, in chunks. */
+/** The rows of a panel as text, in chunks; `local` adds a column of a zone's clock times. */
 export function* encodePanel(
   rows: Iterable<PanelRow>,
   instruments: readonly string[],

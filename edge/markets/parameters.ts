@@ -9,7 +9,8 @@ import type { Store } from "./store/store.ts";
 /** The security requirement of every data route. */
 export const apiKey = [{ apiKey: [] }];
 
-/** A body of encoded rows. The library takes zod schemas only in its types, not in its documents. */
+/** A body of encoded rows. */
+// The library's types take only zod schemas where its documents take any schema.
 export const encoded = { schema: { type: "string" } as never };
 
 export const library = name().meta({

@@ -1,5 +1,5 @@
-// What happened to a series' rows between two knowledge times, and how their prints moved. Pure
-// over sorted versions.
+// What happened to a series' rows between two knowledge times, and how their prints (the values they
+// had, one after the other) moved. Pure over sorted versions.
 
 import type { DiffRecord, Revisions } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";
@@ -20,11 +20,14 @@ export function* rowsIn({ datetime, instrument, length }: Batch): Generator<[num
 const writerAt = (batch: Batch, at: number) =>
   batch.vintages[batch.vintage[at] as number] as WrittenBy;
 
-/** NaN is the wire's null. */
+/** A value as the wire writes it: null for NaN, 0 for −0. */
 const numberOrNull = (value: number | undefined) =>
   value === undefined || value !== value ? null : value + 0;
 
-/** Rows whose value at the end of the batch's versions is not what it was at `from`. */
+/**
+ * Rows whose value after the last of the batch's versions differs from their value at the knowledge
+ * time `from`, epoch milliseconds.
+ */
 export function* diffRecords(
   batch: Batch,
   from: number,
@@ -101,7 +104,7 @@ export function* revisionRows(
 }
 
 /**
- * How the prints of rows moved: latest value less the earlier one. Rows whose first print a
+ * How the prints of rows moved: the latest value less an earlier one. Rows whose first print a
  * backfill wrote say nothing about lag and are left out of the spreads.
  */
 export function revisionStatistics(
@@ -126,7 +129,7 @@ export function revisionStatistics(
   };
 }
 
-/** Mean (the bias), sample standard deviation, mean and largest magnitude. */
+/** Of moves: their mean (the bias), sample standard deviation, mean and largest magnitude. */
 function spread(moves: readonly number[]): Spread {
   const rows = moves.length;
   if (rows === 0) return { rows, mean: null, sd: null, mean_abs: null, max_abs: null };
@@ -137,6 +140,6 @@ function spread(moves: readonly number[]): Spread {
     mean,
     sd: rows > 1 ? Math.sqrt(squares / (rows - 1)) : null,
     mean_abs: moves.reduce((sum, move) => sum + Math.abs(move), 0) / rows,
-    max_abs: moves.reduce((most, move) => Math.max(most, Math.abs(move)), 0),
+    max_abs: moves.reduce((max, move) => Math.max(max, Math.abs(move)), 0),
   };
 }

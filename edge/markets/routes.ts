@@ -37,7 +37,7 @@ function addHealth(app: App<ReadApi>) {
   });
   app.openapi(route, async (context) => {
     const { service } = context.var;
-    // Both are asked at once: neither answer waits for the other's silence.
+    // The store and the graph are asked at once, so that neither waits while the other is silent.
     const overview = service.overview();
     overview.catch(() => {});
     const graph = await service.graph.state((probe) => context.executionCtx.waitUntil(probe));
@@ -70,9 +70,9 @@ function addCatalog(app: App<ReadApi>) {
   });
   app.openapi(libraries, async (context) => {
     const { store, config } = context.var.service;
-    const found = await store.libraries();
+    const names = await store.libraries();
     context.header("Cache-Control", cacheControl({ immutable: false }, config));
-    return context.json(found, 200);
+    return context.json(names, 200);
   });
 
   const symbols = createRoute({
@@ -88,10 +88,10 @@ function addCatalog(app: App<ReadApi>) {
   });
   app.openapi(symbols, async (context) => {
     const { store, config } = context.var.service;
-    const found = await store.symbols(context.req.valid("query").library);
+    const entries = await store.symbols(context.req.valid("query").library);
     context.header("Cache-Control", cacheControl({ immutable: false }, config));
     return context.json(
-      found.map(({ symbol }) => symbol),
+      entries.map(({ symbol }) => symbol),
       200,
     );
   });

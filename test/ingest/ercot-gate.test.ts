@@ -22,7 +22,7 @@ const FALL = dayOfLabel("2026-11-01");
 const PLAIN = dayOfLabel("2026-05-05");
 const SYMBOLS = [...SETTLEMENT_SYMBOLS];
 
-interface Made {
+interface SeriesShape {
   step?: number;
   price?: number;
   symbols?: readonly string[];
@@ -32,7 +32,7 @@ interface Made {
 /** Series of every point from an instant to another. */
 function made(
   { from, to }: Range,
-  { step = QUARTER, price = 25, ...more }: Made = {},
+  { step = QUARTER, price = 25, ...more }: SeriesShape = {},
 ): FetchedSeries[] {
   const { symbols = SYMBOLS, change = (rows) => rows } = more;
   return symbols.map((symbol) => ({
@@ -55,7 +55,7 @@ const context = (day: Range, now = day.to + HOUR) => {
 };
 const told = (findings: readonly Finding[]) =>
   findings.map(({ severity, rule, count }) => `${severity} ${rule} ${count}`);
-const changeOne = (change: (rows: Row[]) => Row[]): Made => ({
+const changeOne = (change: (rows: Row[]) => Row[]): SeriesShape => ({
   change: (rows, symbol) => (symbol === "hb_west" ? change(rows) : rows),
 });
 

@@ -24,24 +24,24 @@ import {
   SYSTEM_LOAD,
 } from "../../edge/markets/ingest/sources/ercot-products.ts";
 import {
+  hourInstants,
   loadRows,
-  placeHours,
-  placeOnce,
-  placeQuarters,
+  pricesIn,
+  quarterInstants,
 } from "../../edge/markets/ingest/sources/ercot-rows.ts";
 import { csvOf, unpack } from "../../edge/markets/ingest/sources/ercot-zip.ts";
 import { HOUR, iso } from "../../shared/time.ts";
 import { startErcot, valuesOf } from "../support/ercot.ts";
 import { hasRecordings, recordedBytes, recording } from "../support/recordings.ts";
 
-interface Recorded {
+interface Recording {
   fields: { name: string }[];
   data: Cell[][];
 }
 
 /** A recorded page as the API answers it, cut by the request's own filters. */
 function page(file: string, { url }: SandboxRequest): SandboxAnswer {
-  const { fields, data } = JSON.parse(recording(file)) as Recorded;
+  const { fields, data } = JSON.parse(recording(file)) as Recording;
   const type = url.searchParams.get("settlementPointType");
   const index = fields.findIndex(({ name }) => name === "settlementPointType");
   const rows = data.filter((row) => !type || row[index] === type);
@@ -100,13 +100,13 @@ describe.skipIf(!hasRecordings("ercot-archive-csv"))("recorded CSVs of the archi
   const zonesAside = ({ settlementPointType }: ErcotRecord) => settlementPointType !== "LZEW";
 
   it("have their own column names, spaces before prices and numbers without decimals", () => {
-    const { rows } = placeOnce(read(REALTIME_PRICES).filter(zonesAside), placeQuarters());
+    const { rows } = pricesIn(read(REALTIME_PRICES).filter(zonesAside), quarterInstants());
     const at = (point: string) => rows.filter((row) => row.point === point);
     expect(at("HB_HOUSTON")).toEqual([
       { datetime: Date.parse("2026-09-29T16:00:00Z"), point: "HB_HOUSTON", value: 29 },
     ]);
     expect(at("LZ_AEN").map(({ value }) => value)).toEqual([21.72]);
-    const ahead = placeOnce(read(DAY_AHEAD_PRICES), placeHours()).rows;
+    const ahead = pricesIn(read(DAY_AHEAD_PRICES), hourInstants()).rows;
     expect(ahead.find(({ point }) => point === "7RNCHSLR_ALL")?.value).toBe(28.4);
     expect(ahead.map(({ datetime }) => iso(datetime))).toContain("2026-09-29T05:00:00.000Z");
   });
@@ -119,7 +119,7 @@ describe.skipIf(!hasRecordings("ercot-archive-csv"))("recorded CSVs of the archi
   });
 
   it("are refused where both prices of a zone would be one point's", () => {
-    expect(() => placeOnce(read(REALTIME_PRICES), placeQuarters())).toThrow(/two prices.*LZ_/);
+    expect(() => pricesIn(read(REALTIME_PRICES), quarterInstants())).toThrow(/two prices.*LZ_/);
   });
 });
 
@@ -143,7 +143,7 @@ const BY_FORECAST_ZONE: Product = {
 
 describe.skipIf(!hasRecordings("ercot-np6-346"))("recorded load documents", () => {
   const placed = (text: string) => {
-    const place = placeHours("operatingDay");
+    const place = hourInstants("operatingDay");
     return recordsOfCsv(BY_FORECAST_ZONE, text).map((record) => {
       const zones = ["north", "south", "west", "houston"].map((zone) => numberOf(record, zone));
       return { datetime: place(record), total: numberOf(record, "total"), zones };
@@ -277,14 +277,14 @@ describe.skipIf(!hasRecordings("ercot-spp-hb_hubavg"))("recorded prices of HB_HU
     const isQuarters = file.startsWith("rtm");
     const product = isQuarters ? REALTIME_PRICES : DAY_AHEAD_PRICES;
     const records = recordsOfCsv(product, csvText(product, labelled(file, isQuarters)));
-    const place = isQuarters ? placeQuarters() : placeHours();
-    const rows = placeOnce(records, place).rows;
+    const place = isQuarters ? quarterInstants() : hourInstants();
+    const rows = pricesIn(records, place).rows;
     expect(rows).toHaveLength(count);
     expect(rows.map(({ datetime, value }) => ({ datetime, value }))).toEqual(recorded(file));
   });
 
   it("agree with what the API was seen to send for the repeated hour", () => {
-    const place = placeHours();
+    const place = hourInstants();
     const seen = ([hourEnding, DSTFlag]: readonly [string, boolean]) =>
       iso(place({ deliveryDate: "2025-11-02", hourEnding, DSTFlag }));
     const prices = new Map(

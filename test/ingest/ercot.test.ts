@@ -5,7 +5,11 @@ import { describe, expect, it } from "vitest";
 import { REQUEST_INTERVALS_MS } from "../../edge/console/upstreams.ts";
 import type { SandboxAnswer, SandboxRequest } from "../../edge/local/sandbox/answers.ts";
 import { answerErcot } from "../../edge/local/sandbox/ercot.ts";
-import { correctionOf, loadAt, realtimePostedAt } from "../../edge/local/sandbox/ercot-market.ts";
+import {
+  correctionOf,
+  finalLoad,
+  realtimePostedAt,
+} from "../../edge/local/sandbox/ercot-market.ts";
 import { SETTLEMENT_SYMBOLS } from "../../edge/markets/ingest/settlement-points.ts";
 import { fetchRealtimePrices } from "../../edge/markets/ingest/sources/ercot.ts";
 import { dayOfLabel, QUARTER } from "../../edge/markets/ingest/sources/ercot-hours.ts";
@@ -217,7 +221,7 @@ describe("the sandbox, read as ERCOT is", () => {
     expect([...before.keys()]).toEqual([...after.keys()]);
     expect([...before.values()]).not.toEqual([...after.values()]);
     for (const [instant, load] of after) {
-      expect(load).toBe(loadAt(Date.parse(instant), true).total);
+      expect(load).toBe(finalLoad(Date.parse(instant)).total);
     }
   });
 

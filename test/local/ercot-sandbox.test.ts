@@ -8,12 +8,13 @@ import {
   correctionOf,
   dayAheadPostedAt,
   dayAheadPrices,
+  finalLoad,
   isRepaired,
-  loadAt,
   loadPostedAt,
   POINTS,
   realtimePostedAt,
   realtimePrices,
+  shownLoad,
 } from "../../edge/local/sandbox/ercot-market.ts";
 import { dayOfLabel, daysOf, QUARTER } from "../../edge/markets/ingest/sources/ercot-hours.ts";
 import { DAY, HOUR, MINUTE } from "../../shared/time.ts";
@@ -38,7 +39,7 @@ const ask = (path: string, more: Partial<SandboxRequest> = {}) => {
 };
 
 describe("load", () => {
-  const loads = hours.map((hour) => loadAt(hour, true).total);
+  const loads = hours.map((hour) => finalLoad(hour).total);
 
   it("keeps the level and the bounds of recorded months", () => {
     expect(mean(loads)).toBeGreaterThan(50_000);
@@ -49,8 +50,7 @@ describe("load", () => {
   });
 
   it("peaks on summer afternoons and rests on weekends", () => {
-    const at = (key: string, hour: number) =>
-      loadAt(dayOfLabel(key).from + hour * HOUR, true).total;
+    const at = (key: string, hour: number) => finalLoad(dayOfLabel(key).from + hour * HOUR).total;
     expect(at("2025-07-16", 17)).toBeGreaterThan(1.2 * at("2025-07-16", 5));
     expect(at("2025-07-16", 17)).toBeGreaterThan(1.2 * at("2025-04-16", 17));
     const weekday = (from: number) => new Date(from).getUTCDay();
@@ -61,7 +61,7 @@ describe("load", () => {
 
   it("is restated a little by the settled report, its zones summing to the total", () => {
     for (const hour of hours.slice(0, 200)) {
-      const [shown, settled] = [loadAt(hour, false), loadAt(hour, true)];
+      const [shown, settled] = [shownLoad(hour), finalLoad(hour)];
       expect(shown.total).not.toBe(settled.total);
       expect(Math.abs(shown.total / settled.total - 1)).toBeLessThan(0.004);
       const sum = settled.zones.reduce((total, zone) => total + zone, 0);

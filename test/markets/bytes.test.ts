@@ -123,7 +123,7 @@ describe("a number as bytes", () => {
 
 type Cell = bigint | number | boolean | string;
 
-interface Written {
+interface ColumnCase {
   /** One array a row group. */
   groups: Cell[][];
   type: "INT64" | "INT32" | "DOUBLE" | "BOOLEAN" | "BYTE_ARRAY";
@@ -133,7 +133,7 @@ interface Written {
 }
 
 /** Writes one REQUIRED column and decodes each of its chunks. */
-function roundTrip({ groups, type, encoding, pageBytes, codec }: Written) {
+function roundTrip({ groups, type, encoding, pageBytes, codec }: ColumnCase) {
   const text = type === "BYTE_ARRAY" ? { converted_type: "UTF8" as const } : {};
   const file = parquetWriteBuffer({
     schema: [
@@ -160,7 +160,7 @@ const plain = (column: Column): (number | string)[] => {
   return Array.from(column.codes, (code) => column.dictionary[code] as number | string);
 };
 
-const expectSame = (written: Written) => {
+const expectSame = (written: ColumnCase) => {
   const { chunks } = roundTrip(written);
   for (const [index, { column, meta }] of chunks.entries()) {
     expect(meta.encodings).toContain(written.encoding);
@@ -207,7 +207,7 @@ const walk = fc
   });
 
 describe("a Parquet column chunk", () => {
-  const property = (written: fc.Arbitrary<Written>, numRuns: number) =>
+  const property = (written: fc.Arbitrary<ColumnCase>, numRuns: number) =>
     fc.assert(
       fc.property(written, (one) => void expectSame(one)),
       { numRuns, ...seed },
@@ -249,7 +249,7 @@ describe("a Parquet column chunk", () => {
 
   it("of plain numbers decodes to what was written, bit by bit", () => {
     const doubles = fc.tuple(groupsOf(fc.double()), shape).map(
-      ([groups, more]): Written => ({
+      ([groups, more]): ColumnCase => ({
         groups,
         type: "DOUBLE",
         encoding: "PLAIN",
@@ -257,7 +257,7 @@ describe("a Parquet column chunk", () => {
       }),
     );
     const longs = fc.tuple(groupsOf(wide), shape).map(
-      ([groups, more]): Written => ({
+      ([groups, more]): ColumnCase => ({
         groups,
         type: "INT64",
         encoding: "PLAIN",
@@ -265,7 +265,7 @@ describe("a Parquet column chunk", () => {
       }),
     );
     const ints = fc.tuple(groupsOf(fc.integer()), shape).map(
-      ([groups, more]): Written => ({
+      ([groups, more]): ColumnCase => ({
         groups,
         type: "INT32",
         encoding: "PLAIN",
@@ -331,7 +331,7 @@ describe("a Parquet column chunk", () => {
   it("is cut into pages where the pages are small, and reads the same", () => {
     const cells = Array.from({ length: 5_000 }, (_, row) => BigInt(row) ** 3n - 60_000_000_000n);
     const sizes = [64, 1_000, 16 << 20].map((pageBytes) => {
-      const column: Written = {
+      const column: ColumnCase = {
         groups: [cells],
         type: "INT64",
         encoding: "DELTA_BINARY_PACKED",

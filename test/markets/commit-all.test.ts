@@ -14,14 +14,14 @@ beforeAll(async () => {
   world = await createWorld({ services: ["console"] });
 });
 
-interface Wanted {
+interface SeriesRows {
   symbol: string;
   values: readonly number[];
   askedAtSeq?: number;
   mayRetract?: () => boolean;
 }
 
-const commitThem = (wanted: readonly Wanted[], runId = "run") =>
+const commitThem = (wanted: readonly SeriesRows[], runId = "run") =>
   commitAll(
     world.writer,
     shared,

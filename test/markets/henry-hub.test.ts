@@ -32,7 +32,7 @@ interface Event {
 /** A file at one of the packager's commits: price by date, null where the cell is empty. */
 type Prices = Map<string, number | null>;
 
-interface Recorded {
+interface SourceState {
   /** Eight hexadecimal digits. */
   commit: string;
   publishedAt: number;
@@ -59,16 +59,16 @@ function readSnapshots(): Map<string, Prices> {
 }
 
 /** Every state in order: the base file, then each commit that changed it. */
-function reconstruct(snapshots: ReadonlyMap<string, Prices>): Recorded[] {
+function reconstruct(snapshots: ReadonlyMap<string, Prices>): SourceState[] {
   const events = recording(`${FOLDER}/vintage_events.jsonl`)
     .trim()
     .split("\n")
     .map((line) => JSON.parse(line) as Event);
   const base = { commit: "81e42862", publishedAt: Date.UTC(2024, 9, 15) };
-  const states: Recorded[] = [{ ...base, prices: snapshots.get(base.commit) ?? new Map() }];
+  const states: SourceState[] = [{ ...base, prices: snapshots.get(base.commit) ?? new Map() }];
   for (const event of events) {
     const commit = event.commit.slice(0, 8);
-    let state = states.at(-1) as Recorded;
+    let state = states.at(-1) as SourceState;
     if (state.commit !== commit) {
       state = { commit, publishedAt: Date.parse(event.as_of), prices: new Map(state.prices) };
       states.push(state);
@@ -79,14 +79,14 @@ function reconstruct(snapshots: ReadonlyMap<string, Prices>): Recorded[] {
   return states;
 }
 
-const rowsOf = ({ prices }: Recorded) =>
+const rowsOf = ({ prices }: SourceState) =>
   [...prices].map(([date, value]) => ({
     datetime: Date.parse(`${date}T00:00:00Z`),
     instrumentId: INSTRUMENT,
     values: [value ?? NaN],
   }));
 
-interface Committed extends Recorded {
+interface StoreState extends SourceState {
   vintage: Vintage;
   /** The knowledge time of the vintage that last wrote each date. */
   writtenAt: Map<string, string>;
@@ -95,7 +95,7 @@ interface Committed extends Recorded {
 describe.skipIf(!hasRecordings(FOLDER))("two recorded years of Henry Hub", () => {
   let world: World;
   let snapshots: Map<string, Prices>;
-  const states: Committed[] = [];
+  const states: StoreState[] = [];
 
   beforeAll(async () => {
     world = await createWorld({ services: ["markets", "console"] });
@@ -131,7 +131,7 @@ describe.skipIf(!hasRecordings(FOLDER))("two recorded years of Henry Hub", () =>
 
   /** How many rows from a date on the read API answered, and what of them is not as expected. */
   async function compareState(
-    { prices, writtenAt, vintage }: Committed,
+    { prices, writtenAt, vintage }: StoreState,
     { asOf, start, end }: { asOf: number; start: string; end: string },
   ): Promise<{ rows: number; mismatches: string[] }> {
     const series = `library=${SERIES.library}&symbol=${SERIES.symbol}`;
@@ -214,7 +214,7 @@ describe.skipIf(!hasRecordings(FOLDER))("two recorded years of Henry Hub", () =>
     expect(await compact(world.writer, SERIES)).toBe(1);
     // A window of its own keeps the cache at the edge from answering for the objects.
     await compareAll("compacted", "2027-12-31");
-    const last = states.at(-1) as Committed;
+    const last = states.at(-1) as StoreState;
     const again = {
       ...SERIES,
       valueColumns: ["value"],

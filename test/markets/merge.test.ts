@@ -6,8 +6,8 @@ import { describe, expect, it } from "vitest";
 import type { Batch, Codes, WrittenBy } from "../../edge/markets/store/columns.ts";
 import {
   applyView,
-  mergeRuns,
-  type Run,
+  mergeSorted,
+  type SortedBatches,
   sortTogether,
   type View,
 } from "../../edge/markets/store/merge.ts";
@@ -83,7 +83,7 @@ async function* inTurn(batches: Iterable<Batch>): AsyncGenerator<Batch> {
   yield* batches;
 }
 
-function runsOf(versions: readonly Version[], sizes: readonly number[]): Run[] {
+function runsOf(versions: readonly Version[], sizes: readonly number[]): SortedBatches[] {
   const runs = [...new Set(versions.map(({ run }) => run))];
   return runs.map((run) => {
     const mine = versions.filter((version) => version.run === run).toSorted(order);
@@ -144,7 +144,7 @@ function answer(versions: readonly Version[], view: View): string[] {
 
 /** Merges, checks that no row is torn between two batches, and applies every view to each. */
 async function check(versions: readonly Version[], sizes: readonly number[], views: View[]) {
-  const merged = await collect(mergeRuns(runsOf(versions, sizes), COLUMNS));
+  const merged = await collect(mergeSorted(runsOf(versions, sizes), COLUMNS));
   const sorted = versions.toSorted(order);
   expect(rowsOf(merged)).toEqual(sorted.map((version) => shown(version)));
   expect(merged.every(({ length }) => length > 0)).toBe(true);
@@ -255,9 +255,9 @@ describe("merging runs", () => {
   });
 
   it("gives nothing for no runs, and for runs without rows", async () => {
-    expect(await collect(mergeRuns([], COLUMNS))).toEqual([]);
+    expect(await collect(mergeSorted([], COLUMNS))).toEqual([]);
     const empty = [inTurn([]), inTurn([batchOf([], Uint8Array), batchOf([], Uint16Array)])];
-    expect(await collect(mergeRuns(empty, COLUMNS))).toEqual([]);
+    expect(await collect(mergeSorted(empty, COLUMNS))).toEqual([]);
   });
 });
 

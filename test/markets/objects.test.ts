@@ -47,17 +47,17 @@ interface Scenario {
 }
 
 /** A row of the model: what one state holds. */
-interface Known {
+interface ModelRow {
   values: readonly number[];
   asOf: number;
   reconstructed: boolean;
   seq: number;
 }
 
-interface Committed {
+interface ModelCommit {
   vintage: Vintage;
   /** By `Datetime|instrument`: every row known, and what of them this commit changed. */
-  state: Map<string, Known>;
+  state: Map<string, ModelRow>;
   changes: Map<string, readonly number[] | "retracted">;
 }
 
@@ -71,9 +71,9 @@ const same = (left: readonly number[], right: readonly number[]) =>
 async function play(
   { symbol, valueColumns, steps }: Scenario,
   inlineRowsMax: number,
-  before: readonly Committed[] = [],
+  before: readonly ModelCommit[] = [],
 ) {
-  const played: Committed[] = [...before];
+  const played: ModelCommit[] = [...before];
   for (const [index, step] of steps.entries()) {
     const { reconstructed = false, sourcePublishedAt = null } = step;
     const vintage = await commit(
@@ -95,7 +95,7 @@ async function play(
     if (!vintage) throw new Error(`step ${index} of ${symbol} changes nothing`);
     const known = played.at(-1)?.state;
     const state = new Map(known);
-    const changes: Committed["changes"] = new Map();
+    const changes: ModelCommit["changes"] = new Map();
     const incoming = new Map(step.rows.map((row) => [keyOf(row.datetime, row.instrumentId), row]));
     for (const [key, { values }] of incoming) {
       const old = state.get(key);
@@ -204,7 +204,7 @@ const json = async (symbol: string, query: string) =>
   JSON.parse(text(await get(symbol, query))) as Row[];
 
 /** A state of the model as the API answers it. */
-const expected = ({ state }: Committed, valueColumns: readonly string[]): Row[] =>
+const expected = ({ state }: ModelCommit, valueColumns: readonly string[]): Row[] =>
   [...state]
     .sort(([left], [right]) => (left < right ? -1 : 1))
     .map(([key, { values, asOf, reconstructed }]) => ({
@@ -226,7 +226,7 @@ const doubles = (valueColumns: readonly string[]) =>
 
 describe.each(SCENARIOS)("the objects of $symbol", (scene) => {
   const { symbol, valueColumns } = scene;
-  let played: Committed[];
+  let played: ModelCommit[];
   beforeAll(async () => {
     played = await play(scene, 0);
   });
@@ -375,7 +375,7 @@ async function compareFormats(
 describe("an answer", () => {
   // Not compacted: what is inline and what is in objects answers together.
   const scene = scenario("answered", ["value", "share"], FUELS);
-  let played: Committed[];
+  let played: ModelCommit[];
   beforeAll(async () => {
     played = await play(scene, 200);
     const sizes = played.map(({ changes }) => changes.size);
@@ -395,7 +395,7 @@ describe("an answer", () => {
         .length,
     );
     const { rows } = await compareFormats(scene, second);
-    expectRows(rows, expected(played[1] as Committed, scene.valueColumns));
+    expectRows(rows, expected(played[1] as ModelCommit, scene.valueColumns));
   };
 
   it("holds the rows of the JSON answer in every format", check);
@@ -421,7 +421,7 @@ describe("an answer", () => {
     expect(await liveObjects(scene.symbol, 0)).toHaveLength(1);
     await check();
     const latest = await json(scene.symbol, "");
-    expectRows(latest, expected(played.at(-1) as Committed, scene.valueColumns));
+    expectRows(latest, expected(played.at(-1) as ModelCommit, scene.valueColumns));
   });
 
   it("of many rows is several row groups and record batches of the same rows", async () => {

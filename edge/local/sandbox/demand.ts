@@ -5,6 +5,7 @@
 
 import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
 
+/** A balancing authority of the sandbox's grid. */
 export interface Authority {
   code: string;
   /** Mean demand, MWh an hour. Means of June 2023 where the authority reported demand then. */
@@ -38,6 +39,7 @@ const SINCE: Readonly<Record<string, number>> = {
   SWPW: Date.UTC(2026, 5, 22, 7),
 };
 
+/** Every balancing authority, by code. */
 export const AUTHORITIES: readonly Authority[] = Object.entries(BY_ZONE)
   .flatMap(([offset, list]) =>
     list.split(" ").map((entry) => {
@@ -76,8 +78,8 @@ function weather(code: string, localHour: number): number {
 export const wave = (value: number, period: number, peak: number) =>
   Math.cos(((value - peak) / period) * 2 * Math.PI);
 
-/** What the authority settles on for the hour that starts at `datetime`, MWh. */
-export function settled({ code, mean, offset }: Authority, datetime: number): number {
+/** The demand that an authority finally reports for the hour that starts at `datetime`, MWh. */
+export function finalDemand({ code, mean, offset }: Authority, datetime: number): number {
   const localHour = Math.floor(datetime / HOUR) + offset;
   const hour = ((localHour % 24) + 24) % 24;
   const day = Math.floor(localHour / 24);
@@ -133,5 +135,5 @@ export function demandAt(
   if (chance("restated", code, day) < 0.07 && age < 75 * HOUR) {
     share += (chance("second guess", code, day) - 0.5) * 0.03;
   }
-  return Math.max(1, Math.round(settled(authority, datetime) * share));
+  return Math.max(1, Math.round(finalDemand(authority, datetime) * share));
 }

@@ -3,21 +3,23 @@
 
 import { addMonths, DAY, HOUR, iso } from "../../../shared/time.ts";
 import { AUTHORITIES, type Authority, HISTORY_FROM } from "./demand.ts";
-import { outlookAt, petroleumAt, priceAt, type Shown, storageAt } from "./fundamentals.ts";
+import { outlookAt, petroleumAt, priceAt, storageAt, type ValueAt } from "./fundamentals.ts";
 import { fuelsAt, type RegionType, regionAt } from "./generation.ts";
 
-/** The fields between `period` and `value`, and after it the unit. */
-export interface Common {
+/** The fields that rows of one key share: those before `value`, and the unit after it. */
+export interface RowFields {
   names: Readonly<Record<string, string>>;
   unit: readonly [field: string, unit: string];
 }
 
-export interface Listed {
+/** A row of a route. */
+export interface RouteRow {
   period: string;
-  common: Common;
+  common: RowFields;
   value: string | null;
 }
 
+/** The part of a route that a request asks for. */
 export interface Span {
   /** Periods, both included, compared as texts. */
   start: string;
@@ -27,11 +29,12 @@ export interface Span {
   now: number;
 }
 
+/** A route of the API with its rows. */
 export interface Route {
   frequency: "hourly" | "daily" | "weekly" | "monthly";
   dateFormat: string;
   facets: readonly string[];
-  list: (span: Span) => Listed[];
+  list: (span: Span) => RouteRow[];
 }
 
 /** Forecasts reach this far ahead. */
@@ -59,12 +62,12 @@ const FUEL_NAMES: Readonly<Record<string, string>> = {
 
 /** What the rows of an authority share, one object for each type or fuel. */
 function gridCommon(facet: string, texts: Readonly<Record<string, string>>) {
-  const known = new Map<string, Common>();
-  return ({ code }: Authority, kind: string): Common => {
+  const known = new Map<string, RowFields>();
+  return ({ code }: Authority, kind: string): RowFields => {
     const key = `${code} ${kind}`;
     const found = known.get(key);
     if (found) return found;
-    const common: Common = {
+    const common: RowFields = {
       names: {
         respondent: code,
         "respondent-name": `${code} (sandbox)`,
@@ -97,8 +100,8 @@ function eachHour(
   }
 }
 
-function listRegion(span: Span): Listed[] {
-  const listed: Listed[] = [];
+function listRegion(span: Span): RouteRow[] {
+  const listed: RouteRow[] = [];
   const types = (Object.keys(REGION_TYPES) as RegionType[]).filter((type) =>
     span.wants("type", type),
   );
@@ -113,8 +116,8 @@ function listRegion(span: Span): Listed[] {
   return listed;
 }
 
-function listFuels(span: Span): Listed[] {
-  const listed: Listed[] = [];
+function listFuels(span: Span): RouteRow[] {
+  const listed: RouteRow[] = [];
   eachHour(span, 0, (authority, datetime, period) => {
     for (const [fuel, value] of fuelsAt(authority, datetime, span.now)) {
       if (!span.wants("fueltype", fuel)) continue;
@@ -163,7 +166,7 @@ const AHEAD_DAYS = 760;
 /** A route of dated series; ids in alphabetical order, each with its unit. */
 function dated(
   { first, next, characters, ...calendar }: Calendar,
-  shown: Shown,
+  shown: ValueAt,
   series: Readonly<Record<string, string>>,
   facet: "series" | "seriesId" = "series",
 ): Route {
@@ -180,7 +183,7 @@ function dated(
     });
   const list = ({ start, end, wants, now }: Span) => {
     const wanted = commons.filter(({ id }) => wants(facet, id));
-    const listed: Listed[] = [];
+    const listed: RouteRow[] = [];
     for (let at = first; at <= now + AHEAD_DAYS * DAY; at = next(at)) {
       const period = iso(at).slice(0, characters);
       if (period < start) continue;

@@ -4,7 +4,7 @@
 
 import { MINUTE } from "../../../shared/time.ts";
 import type { SandboxAnswer, SandboxProvider } from "./answers.ts";
-import { type Listed, ROUTES, type Route } from "./eia-routes.ts";
+import { ROUTES, type Route, type RouteRow } from "./eia-routes.ts";
 
 const PATH = /^\/eia\/v2\/(.+?)\/data\/?$/;
 const PAGE_ROWS_MAX = 5_000;
@@ -14,8 +14,8 @@ const PERIODS = {
   weekly: /^\d{4}-\d\d-\d\d$/,
   monthly: /^\d{4}-\d\d$/,
 } as const;
-/** Answers kept for their further pages. */
-const KEPT = 3;
+/** Answers held in memory for their further pages. */
+const CACHED_MAX = 3;
 
 const refuse = (status: number, error: unknown): SandboxAnswer => ({ status, body: { error } });
 const invalid = (text: string): SandboxAnswer => ({
@@ -56,18 +56,18 @@ export function answerEia(url: URL, now: number): SandboxAnswer {
   return { status: 200, body: page(route, { total: all.length, data }, url) };
 }
 
-const recordOf = ({ period, common, value }: Listed) => {
+const recordOf = ({ period, common, value }: RouteRow) => {
   const [field, unit] = common.unit;
   return { period, ...common.names, value, [field]: unit };
 };
 
-const kept = new Map<string, Listed[]>();
+const cached = new Map<string, RouteRow[]>();
 
 /** All rows of a query at a minute, kept while its pages are read. */
-function listAll(route: Route, { pathname, searchParams }: URL, now: number): Listed[] {
-  const asked = [...searchParams].filter(([name]) => name !== "offset" && name !== "length");
-  const key = JSON.stringify([pathname, asked, now]);
-  const known = kept.get(key);
+function listAll(route: Route, { pathname, searchParams }: URL, now: number): RouteRow[] {
+  const parameters = [...searchParams].filter(([name]) => name !== "offset" && name !== "length");
+  const key = JSON.stringify([pathname, parameters, now]);
+  const known = cached.get(key);
   if (known) return known;
   const wanted = new Map(
     route.facets.map((facet) => [facet, new Set(searchParams.getAll(`facets[${facet}][]`))]),
@@ -78,13 +78,13 @@ function listAll(route: Route, { pathname, searchParams }: URL, now: number): Li
   };
   const [start, end] = [searchParams.get("start") ?? "", searchParams.get("end") ?? ""];
   const listed = sorted(route.list({ start, end, wants, now }), route, searchParams);
-  kept.set(key, listed);
-  for (const oldest of [...kept.keys()].slice(0, -KEPT)) kept.delete(oldest);
+  cached.set(key, listed);
+  for (const oldest of [...cached.keys()].slice(0, -CACHED_MAX)) cached.delete(oldest);
   return listed;
 }
 
 /** Routes list by period and key, rising; a request may ask for another order. */
-function sorted(listed: Listed[], route: Route, query: URLSearchParams): Listed[] {
+function sorted(listed: RouteRow[], route: Route, query: URLSearchParams): RouteRow[] {
   const columns: { column: string; sign: number }[] = [];
   for (let index = 0; query.has(`sort[${index}][column]`); index++) {
     const sign = query.get(`sort[${index}][direction]`) === "desc" ? -1 : 1;
@@ -93,7 +93,7 @@ function sorted(listed: Listed[], route: Route, query: URLSearchParams): Listed[
   const own = ["period", ...route.facets];
   const isOwn = columns.every(({ column, sign }, index) => sign === 1 && column === own[index]);
   if (isOwn) return listed;
-  const cell = ({ period, common, value }: Listed, column: string) =>
+  const cell = ({ period, common, value }: RouteRow, column: string) =>
     (column === "period" ? period : column === "value" ? value : common.names[column]) ?? "";
   return listed.sort((left, right) => {
     for (const { column, sign } of columns) {

@@ -24,7 +24,7 @@ const ZONES: readonly (readonly [name: string, mean: number])[] = [
   ["west", 1_700],
 ];
 
-/** A settlement point: its type, and how much of each region's congestion it pays. */
+/** A settlement point: its type, and the share of each region's congestion that it pays. */
 interface Point {
   name: string;
   type: string;
@@ -33,34 +33,32 @@ interface Point {
   south: number;
 }
 
-const point = (name: string, type: string, west = 0, houston = 0, south = 0): Point => ({
-  name,
-  type,
-  west,
-  houston,
-  south,
-});
+const point = (
+  name: string,
+  type: string,
+  [west = 0, houston = 0, south = 0]: readonly number[] = [],
+): Point => ({ name, type, west, houston, south });
 
 export const POINTS: readonly Point[] = [
-  point("HB_BUSAVG", "SH", 0.25, 0.25, 0.25),
-  point("HB_HOUSTON", "HU", 0, 1, 0),
-  point("HB_HUBAVG", "AH", 0.25, 0.25, 0.25),
+  point("HB_BUSAVG", "SH", [0.25, 0.25, 0.25]),
+  point("HB_HOUSTON", "HU", [0, 1, 0]),
+  point("HB_HUBAVG", "AH", [0.25, 0.25, 0.25]),
   point("HB_NORTH", "HU"),
-  point("HB_PAN", "HU", 1.4),
-  point("HB_SOUTH", "HU", 0, 0.1, 1),
-  point("HB_WEST", "HU", 1),
-  point("LZ_AEN", "LZ", 0, 0, 0.5),
-  point("LZ_CPS", "LZ", 0, 0, 0.8),
-  point("LZ_HOUSTON", "LZ", 0, 1.02, 0),
-  point("LZ_LCRA", "LZ", 0.05, 0, 0.6),
-  point("LZ_NORTH", "LZ", 0.02),
-  point("LZ_RAYBN", "LZ", -0.02, 0.05),
-  point("LZ_SOUTH", "LZ", 0, 0.1, 1.05),
-  point("LZ_WEST", "LZ", 0.8),
+  point("HB_PAN", "HU", [1.4]),
+  point("HB_SOUTH", "HU", [0, 0.1, 1]),
+  point("HB_WEST", "HU", [1]),
+  point("LZ_AEN", "LZ", [0, 0, 0.5]),
+  point("LZ_CPS", "LZ", [0, 0, 0.8]),
+  point("LZ_HOUSTON", "LZ", [0, 1.02, 0]),
+  point("LZ_LCRA", "LZ", [0.05, 0, 0.6]),
+  point("LZ_NORTH", "LZ", [0.02]),
+  point("LZ_RAYBN", "LZ", [-0.02, 0.05]),
+  point("LZ_SOUTH", "LZ", [0, 0.1, 1.05]),
+  point("LZ_WEST", "LZ", [0.8]),
   // A few resource nodes, of which the real reports hold a thousand.
-  point("7RNCHSLR_ALL", "RN", 0.6),
-  point("AEEC", "RN", 1.1),
-  point("LGE_LGE_STG", "PCCRN", 0, 0.9),
+  point("7RNCHSLR_ALL", "RN", [0.6]),
+  point("AEEC", "RN", [1.1]),
+  point("LGE_LGE_STG", "PCCRN", [0, 0.9]),
 ];
 
 /** A number in [0, 1) from integers; the same on every machine. */
@@ -87,7 +85,7 @@ const wave = (value: number, period: number, peak: number) =>
 
 const cents = (value: number) => Math.round(value * 100) / 100;
 
-/** What the calendar and the weather make of an instant. */
+/** The calendar and the weather at an instant. */
 function conditions(instant: number) {
   // Standard time the year round: people's habits move with the clock, the sun does not.
   const local = instant / HOUR - 6;
@@ -117,14 +115,25 @@ function loadLevel({ hour, weekend, summer, winter, heat }: Conditions): number 
   return seasonal * (1 + afternoon + morning + weather) * (weekend ? 0.95 : 1);
 }
 
-/** An hour's load by zone, MW: what is settled on the next day, or what the display page shows. */
-export function loadAt(start: number, settled: boolean): { zones: number[]; total: number } {
+/** An hour's load by weather zone and in total, MW. */
+export interface Load {
+  zones: number[];
+  total: number;
+}
+
+/** The load of the hour that starts at `start`, as the report of the next day has it. */
+export const finalLoad = (start: number): Load => loadAt(start, () => 1);
+
+/** The same load as the display page shows it: each zone off by up to 0.2 %. */
+export const shownLoad = (start: number): Load =>
+  loadAt(start, (zone) => 1 + (chance(32, zone, start / HOUR) - 0.5) * 0.004);
+
+function loadAt(start: number, guessOf: (zone: number) => number): Load {
   const level = loadLevel(conditions(start + HOUR / 2));
   const hour = start / HOUR;
   const zones = ZONES.map(([, mean], zone) => {
     const own = 1 + (chance(31, zone, hour) - 0.5) * 0.03;
-    const guess = settled ? 1 : 1 + (chance(32, zone, hour) - 0.5) * 0.004;
-    return cents(mean * level * own * guess);
+    return cents(mean * level * own * guessOf(zone));
   });
   return { zones, total: cents(zones.reduce((sum, zone) => sum + zone, 0)) };
 }
@@ -144,8 +153,11 @@ function scarcity({ day, hour, summer, winter }: Conditions, quarter: number): n
 const surprise = (quarter: number) =>
   chance(46, quarter) < 0.004 ? 60 + 500 * chance(47, quarter) ** 2 : 0;
 
-/** The system's price and the three congestions. */
-function market(instant: number, expected: boolean) {
+/**
+ * The system's price and the three congestions, $/MWh. An expected market has no noise and less
+ * than half the scarcity.
+ */
+function market(instant: number, { expected }: { expected: boolean }) {
   const now = conditions(instant);
   const quarter = Math.floor(instant / QUARTER);
   const netLoad = loadLevel(now) - 0.38 * now.wind - 0.22 * now.sun;
@@ -173,7 +185,7 @@ const priceOf = (state: ReturnType<typeof market>, at: Point, own: number): numb
 
 /** Real-time prices of all points over the quarter that starts at `start`, in the points' order. */
 export function realtimePrices(start: number): number[] {
-  const state = market(start + QUARTER / 2, false);
+  const state = market(start + QUARTER / 2, { expected: false });
   return POINTS.map((at, index) =>
     priceOf(state, at, (chance(71, index, start / QUARTER) - 0.5) * 0.6),
   );
@@ -181,7 +193,7 @@ export function realtimePrices(start: number): number[] {
 
 /** Day-ahead prices of all points over the hour that starts at `start`. */
 export function dayAheadPrices(start: number): number[] {
-  const state = market(start + HOUR / 2, true);
+  const state = market(start + HOUR / 2, { expected: true });
   const premium = 1.5 + 2 * chance(72, start / HOUR);
   return POINTS.map((at, index) =>
     priceOf(state, at, premium + (chance(73, index, start / HOUR) - 0.5) * 0.8),
@@ -214,7 +226,7 @@ export function loadPostedAt(day: OperatingDay): number {
   return posted + Math.floor(40 * chance(86, day.from / DAY)) * 1_000;
 }
 
-/** A price that was corrected, and when. */
+/** A corrected price, and when the correction was announced. */
 export interface Correction {
   at: number;
   corrected: number;

@@ -23,12 +23,13 @@ import {
   dayAheadPostedAt,
   dayAheadPrices,
   energyWeighted,
+  finalLoad,
   isRepaired,
-  loadAt,
   loadPostedAt,
   POINTS,
   realtimePostedAt,
   realtimePrices,
+  shownLoad,
 } from "./ercot-market.ts";
 
 export type Filters = Readonly<Record<string, string | undefined>>;
@@ -42,6 +43,7 @@ export interface Report {
   documents: (day: OperatingDay) => PostedDocument[];
 }
 
+/** A document of a report. */
 export interface PostedDocument {
   id: number;
   name: string;
@@ -146,7 +148,7 @@ const dayAhead: Report = {
 
 const loadRows = (day: OperatingDay): Cell[][] =>
   hoursOf(day).map(({ start, hour, repeated }) => {
-    const { zones, total } = loadAt(start, true);
+    const { zones, total } = finalLoad(start);
     return [day.key, ending(hour), ...zones, total, repeated];
   });
 
@@ -225,7 +227,7 @@ export function loadPage(day: OperatingDay, now: number): string {
   const shown = hoursOf(day).filter(({ start }) => start + HOUR + HOUR / 3 <= now);
   const us = spelled("operatingDay", day.key);
   const rows = shown.map(({ start, hour, repeated }) => {
-    const { zones, total } = loadAt(start, false);
+    const { zones, total } = shownLoad(start);
     const label = `${ending(hour).replace(":", "")}${repeated ? "*" : ""}`;
     const cells = [us, label, ...[...zones, total].map((value) => value.toFixed(2))];
     const text = cells.map((cell) => `<td class="labelClassCenter">${cell}</td>`).join("");

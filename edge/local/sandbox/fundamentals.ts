@@ -59,40 +59,40 @@ function storageOf(friday: number, now: number): ReadonlyMap<string, number> {
     .set("NW2_EPG0_SWO_R48_BCF", whole + rounding);
 }
 
+/** A petroleum stock or flow, in the unit of its series. */
 interface Stock {
   mean: number;
-  /** How far it strays from its mean in a season and in weeks, in parts of it. */
+  /** How far it strays from its mean with the seasons and from week to week, as shares of it. */
   season: number;
   stray: number;
-  /** Day of the year of its highest. */
+  /** Day of the year on which it is highest. */
   peak: number;
   digits: number;
 }
 
-const stock = (mean: number, season: number, stray: number, peak: number, digits = 0): Stock => ({
-  mean,
-  season,
-  stray,
-  peak,
-  digits,
-});
 const PETROLEUM: ReadonlyMap<string, Stock> = new Map([
-  ["WCESTUS1", stock(431_000, 0.03, 0.03, 110)],
-  ["WCSSTUS1", stock(392_000, 0, 0.02, 0)],
-  ["W_EPC0_SAX_YCUOK_MBBL", stock(29_500, 0.06, 0.12, 100)],
-  ["WGTSTUS1", stock(229_000, 0.05, 0.02, 40)],
-  ["WDISTUS1", stock(118_500, 0.06, 0.04, 20)],
-  ["WCRFPUS2", stock(13_300, 0, 0.02, 0)],
-  ["WRPUPUS2", stock(20_300, 0.02, 0.03, 210)],
-  ["WPULEUS3", stock(90.5, 0.04, 0.03, 200, 1)],
+  ["WCESTUS1", { mean: 431_000, season: 0.03, stray: 0.03, peak: 110, digits: 0 }],
+  ["WCSSTUS1", { mean: 392_000, season: 0, stray: 0.02, peak: 0, digits: 0 }],
+  ["W_EPC0_SAX_YCUOK_MBBL", { mean: 29_500, season: 0.06, stray: 0.12, peak: 100, digits: 0 }],
+  ["WGTSTUS1", { mean: 229_000, season: 0.05, stray: 0.02, peak: 40, digits: 0 }],
+  ["WDISTUS1", { mean: 118_500, season: 0.06, stray: 0.04, peak: 20, digits: 0 }],
+  ["WCRFPUS2", { mean: 13_300, season: 0, stray: 0.02, peak: 0, digits: 0 }],
+  ["WRPUPUS2", { mean: 20_300, season: 0.02, stray: 0.03, peak: 210, digits: 0 }],
+  ["WPULEUS3", { mean: 90.5, season: 0.04, stray: 0.03, peak: 200, digits: 1 }],
 ]);
 
 function petroleumOf(id: string, friday: number, now: number): number {
-  // All crude is what is in the reserve and what is not.
+  // All crude is the sum of the crude in the strategic reserve and elsewhere.
   if (id === "WCRSTUS1") {
     return petroleumOf("WCESTUS1", friday, now) + petroleumOf("WCSSTUS1", friday, now);
   }
-  const { mean, season, stray, peak, digits } = PETROLEUM.get(id) ?? stock(0, 0, 0, 0);
+  const { mean, season, stray, peak, digits } = PETROLEUM.get(id) ?? {
+    mean: 0,
+    season: 0,
+    stray: 0,
+    peak: 0,
+    digits: 0,
+  };
   const day = dayNumber(friday);
   const seasonal = season * wave(yearDay(friday), 365.25, peak);
   const strayed = stray * (walk(id, day, 70) + 0.15 * walk(`${id} weeks`, day, 21));
@@ -158,16 +158,16 @@ const PRICES: ReadonlyMap<string, { price: Price; digits: number; last: number }
   }),
 );
 
-/** What the agency shows at `now`; undefined where it has no row. */
-export type Shown = (id: string, datetime: number, now: number) => string | undefined;
+/** The value that the agency shows at `now`; undefined where it has no row. */
+export type ValueAt = (id: string, datetime: number, now: number) => string | undefined;
 
-export const storageAt: Shown = (id, friday, now) =>
+export const storageAt: ValueAt = (id, friday, now) =>
   now < storageShown(friday) ? undefined : String(storageOf(friday, now).get(id) ?? 0);
 
-export const petroleumAt: Shown = (id, friday, now) =>
+export const petroleumAt: ValueAt = (id, friday, now) =>
   now < petroleumShown(friday) ? undefined : String(petroleumOf(id, friday, now));
 
-export const priceAt: Shown = (id, day, now) => {
+export const priceAt: ValueAt = (id, day, now) => {
   const { price, digits, last } = PRICES.get(id) ?? { price: () => 0, digits: 0, last: 0 };
   if (day > last || [0, 6].includes(new Date(day).getUTCDay())) return undefined;
   const shown = priceShown(day);
@@ -194,8 +194,8 @@ function newestIssue(now: number): number | null {
   return issue < HISTORY_FROM ? null : issue;
 }
 
-/** Months that are over are means of what was paid, the others a path back to the usual. */
-export const outlookAt: Shown = (id, month, now) => {
+/** Past months are means of daily prices; the others are a path back to usual prices. */
+export const outlookAt: ValueAt = (id, month, now) => {
   const issue = newestIssue(now);
   const price = OUTLOOK.get(id);
   if (issue === null || !price) return undefined;

@@ -3,21 +3,21 @@
 // otherwise; half of them publish within hours, the others the next morning.
 
 import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
-import { type Authority, chance, demandAt, publishedAt, settled, wave } from "./demand.ts";
+import { type Authority, chance, demandAt, finalDemand, publishedAt, wave } from "./demand.ts";
 
 export type RegionType = "D" | "DF" | "NG" | "TI";
 
-/** Plants without customers: they sell all they make and forecast nothing. */
+/** Authorities without customers: they sell all they generate and forecast no demand. */
 const GENERATION_ONLY = new Set(
   "AVRN DEAA EEI GLHB GRID GRIF GRMA GWA HGMA OVEC SEPA SIKE WWA YAD".split(" "),
 );
-/** The share of hours in which an authority counts otherwise. */
+/** By authority, the share of hours in which demand is not generation less exports. */
 const UNBALANCED: Readonly<Record<string, number>> = { BPAT: 1, CISO: 0.34, SEC: 0.1 };
 const HYDRO_ONLY = new Set("BPAT CHPD DOPD GCPD SCL SEPA TPWR WAUW YAD".split(" "));
 const LARGE_MEAN = 20_000;
 
 type Shares = Readonly<Record<string, number>>;
-/** Of an hour's mean generation; gas makes up the rest. */
+/** Shares of an hour's mean generation by fuel; gas makes up the rest. */
 const MIX_BY_OFFSET: Readonly<Record<string, Shares>> = {
   "-5": { COL: 0.12, NUC: 0.3, OIL: 0.005, OTH: 0.02, SUN: 0.05, WAT: 0.04, WND: 0.03 },
   "-6": { COL: 0.22, NUC: 0.1, OIL: 0.002, OTH: 0.01, SUN: 0.07, WAT: 0.03, WND: 0.25 },
@@ -27,7 +27,7 @@ const MIX_BY_OFFSET: Readonly<Record<string, Shares>> = {
 const HAS_FUEL: Shares = { COL: 0.6, GEO: 0.2, NUC: 0.4, OIL: 0.35, OTH: 0.6, WAT: 0.75 };
 const HAS_ANY_FUEL = 0.7;
 
-/** What an authority is, worked out once. */
+/** The character of an authority, derived from its code once. */
 interface Portrait {
   seed: number;
   /** Mean exports, MWh; negative for one that buys. */
@@ -87,16 +87,17 @@ function interchange(portrait: Portrait, localHour: number): number {
   return Math.round(exports * (1 + daily * 4) + mean * (tie + daily) * 0.6);
 }
 
+/** What an authority finally reports for an hour, MWh. */
 interface Hour {
   demand: number;
   generation: number;
   interchange: number;
 }
 
-function settledHour(authority: Authority, datetime: number): Hour {
+function finalHour(authority: Authority, datetime: number): Hour {
   const portrait = portraitOf(authority);
   const hour = Math.floor(datetime / HOUR);
-  const demand = settled(authority, datetime);
+  const demand = finalDemand(authority, datetime);
   const exported = interchange(portrait, hour + authority.offset);
   const otherwise = UNBALANCED[authority.code] ?? 0;
   const gap = otherwise > 0 && roll(portrait.seed + 2, hour) < otherwise ? 0.08 * demand : 0;
@@ -112,7 +113,7 @@ function generationPublishedAt(authority: Authority, datetime: number): number {
   return nextMorning + 50 * roll(seed, 3) * MINUTE;
 }
 
-/** An error of the first days, in parts of the value; 0 once the authority settled. */
+/** The error of a value in its first days, as a share of it; 0 once the value is final. */
 function restatement(seed: number, datetime: number, now: number): number {
   const day = Math.floor(datetime / DAY);
   const age = now - datetime;
@@ -142,7 +143,7 @@ function forecastAt(authority: Authority, datetime: number, now: number): number
   const missed = roll(seed + 10, localDay) < 0.003 ? 0.3 : 0.05;
   const bias = (roll(seed + 11, localDay) - 0.5) * missed * (isUpdated ? 1 : 2);
   const noise = (roll(seed + 12, datetime / HOUR) - 0.5) * 0.02;
-  return Math.max(1, Math.round(settled(authority, datetime) * (1 + bias + noise)));
+  return Math.max(1, Math.round(finalDemand(authority, datetime) * (1 + bias + noise)));
 }
 
 /**
@@ -161,7 +162,7 @@ export function regionAt(
   const { seed } = portraitOf(authority);
   if (now < generationPublishedAt(authority, datetime)) return undefined;
   if (isWithdrawn(seed, datetime, now)) return undefined;
-  const { generation, interchange: exported } = settledHour(authority, datetime);
+  const { generation, interchange: exported } = finalHour(authority, datetime);
   if (type === "TI") return exported;
   return Math.round(generation * (1 + restatement(seed, datetime, now)));
 }
@@ -182,9 +183,9 @@ export function fuelsAt(
     ([fuel, share]) => [fuel, mean * share * profile(fuel, seed, localHour)] as const,
   );
   const made = parts.reduce((sum, [, value]) => sum + Math.max(value, 0), 0);
-  const most = Math.max(total * 0.97, 0);
+  const max = Math.max(total * 0.97, 0);
   // Where sun and wind would make more than is needed, they are turned down.
-  const turnedDown = made > most && made > 0 ? most / made : 1;
+  const turnedDown = made > max && made > 0 ? max / made : 1;
   const rounded = parts.map(
     ([fuel, value]) => [fuel, Math.round(value > 0 ? value * turnedDown : value)] as const,
   );

@@ -18,7 +18,7 @@ const FIRST_YEAR = 1895;
 const MISSING = " -9999.";
 /** Files kept in the directory, and in memory. */
 const FILES_LISTED = 2;
-const FILES_HELD = 6;
+const FILES_CACHED = 6;
 
 // January and July means of 2005 to 2024, public domain: states 001 to 048, then divisions 101 to
 // 109, the nation, and the four aggregates after it.
@@ -79,26 +79,31 @@ const months = (year: number, month: number) => year * 12 + month;
  * What a file that ends with `last` (in months) says of a month. It is revised every few files, by
  * a degree-day or two, and for the last time in December of the next year.
  */
-function valueAt(area: Area, element: Element, year: number, month: number, last: number): number {
+function valueAt(
+  area: Area,
+  element: Element,
+  [year, month]: readonly [year: number, month: number],
+  last: number,
+): number {
   const [january, july] = element === "hddcst" ? area.heating : area.cooling;
   const season = (1 - Math.cos(((month - 0.3) / 12) * 2 * Math.PI)) / 2;
   const mean = january + (july - january) * season ** 1.15;
   const swing = anomaly(area.code, year, month) * (0.04 * Math.max(january, july) + 0.08 * mean);
-  const settled = Math.max(0, mean + (element === "hddcst" ? swing : -swing));
+  const final = Math.max(0, mean + (element === "hddcst" ? swing : -swing));
   const edition = Math.floor(Math.min(last, months(year + 1, 11)) / 3);
-  const drawn = chance("revision", element, area.code, year, month, edition);
-  const revision = settled > 5 && drawn < 0.4 ? Math.round(drawn * 10 - 2) : 0;
-  return Math.round(settled) + revision;
+  const fate = chance("revision", element, area.code, year, month, edition);
+  const revision = final > 5 && fate < 0.4 ? Math.round(fate * 10 - 2) : 0;
+  return Math.round(final) + revision;
 }
 
-const held = new Map<string, string>();
+const files = new Map<string, string>();
 /** Lines of years that no file revises any more; the same in every file. */
-const settledLines = new Map<string, string>();
+const finalLines = new Map<string, string>();
 
 /** The text of the file that ends with a month. */
 export function degreeDayFile(element: Element, newest: number): string {
   const name = fileOf(newest, element);
-  const known = held.get(name);
+  const known = files.get(name);
   if (known) return known;
   const end = new Date(newest);
   const last = months(end.getUTCFullYear(), end.getUTCMonth());
@@ -111,23 +116,23 @@ export function degreeDayFile(element: Element, newest: number): string {
     }
   }
   const text = lines.join("");
-  held.set(name, text);
-  const oldest = held.keys().next().value;
-  if (held.size > FILES_HELD && oldest) held.delete(oldest);
+  files.set(name, text);
+  const oldest = files.keys().next().value;
+  if (files.size > FILES_CACHED && oldest) files.delete(oldest);
   return text;
 }
 
 function lineOf(area: Area, element: Element, year: number, last: number): string {
   const key = `${area.code}0${ELEMENTS[element]}${year}`;
-  const isSettled = months(year + 1, 11) < last;
-  const known = isSettled ? settledLines.get(key) : undefined;
+  const isFinal = months(year + 1, 11) < last;
+  const known = isFinal ? finalLines.get(key) : undefined;
   if (known) return known;
   const cells = Array.from({ length: 12 }, (_, month) => {
     if (months(year, month) > last || Number.isNaN(area.heating[0])) return MISSING;
-    return `${valueAt(area, element, year, month, last)}.`.padStart(7);
+    return `${valueAt(area, element, [year, month], last)}.`.padStart(7);
   });
   const line = `${key}${cells.join("")}   \n`;
-  if (isSettled) settledLines.set(key, line);
+  if (isFinal) finalLines.set(key, line);
   return line;
 }
 

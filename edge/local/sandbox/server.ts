@@ -42,7 +42,7 @@ const PROVIDERS: readonly SandboxProvider[] = [
   twelveDataSandbox,
 ];
 const SILENCE_MS = 30_000;
-const Breaking = z.object({
+const FaultOrder = z.object({
   fault: z.enum(FAULTS).nullable(),
   requests: z.int().default(1_000_000),
 });
@@ -60,7 +60,7 @@ export async function startSandbox({
     return faults.spoil(provider, truth);
   };
   const server = createServer(async (incoming, response) => {
-    const { status, body, headers } = await answer(await received(incoming));
+    const { status, body, headers } = await answer(await readRequest(incoming));
     const isText = typeof body === "string" || body instanceof Uint8Array;
     response.writeHead(status, { "Content-Type": "application/json", ...headers });
     response.end(isText ? body : JSON.stringify(body));
@@ -80,7 +80,7 @@ export async function startSandbox({
   };
 }
 
-async function received(incoming: IncomingMessage): Promise<SandboxRequest> {
+async function readRequest(incoming: IncomingMessage): Promise<SandboxRequest> {
   const chunks: Buffer[] = [];
   for await (const chunk of incoming) chunks.push(chunk as Buffer);
   return {
@@ -91,13 +91,13 @@ async function received(incoming: IncomingMessage): Promise<SandboxRequest> {
   };
 }
 
-/** The faults that were asked for, by provider. */
+/** The faults on demand, by provider. */
 function openFaults() {
-  const left = new Map<string, { fault: Fault; requests: number }>();
+  const orders = new Map<string, { fault: Fault; requests: number }>();
   const silences = new Set<() => void>();
   const set = (provider: string, fault: Fault | null, requests = 1_000_000) => {
-    if (fault === null) left.delete(`/${provider}/`);
-    else left.set(`/${provider}/`, { fault, requests });
+    if (fault === null) orders.delete(`/${provider}/`);
+    else orders.set(`/${provider}/`, { fault, requests });
   };
   return {
     set,
@@ -107,13 +107,13 @@ function openFaults() {
     control: ({ method, url, body }: SandboxRequest): SandboxAnswer => {
       const provider = /^\/faults\/(\w+)$/.exec(url.pathname)?.[1];
       if (!provider || method !== "PUT") return { status: 404, body: { error: "Not found." } };
-      const asked = Breaking.safeParse(JSON.parse(body));
-      if (!asked.success) return { status: 422, body: { error: z.prettifyError(asked.error) } };
-      set(provider, asked.data.fault, asked.data.requests);
+      const order = FaultOrder.safeParse(JSON.parse(body));
+      if (!order.success) return { status: 422, body: { error: z.prettifyError(order.error) } };
+      set(provider, order.data.fault, order.data.requests);
       return { status: 200, body: {} };
     },
     spoil: async (provider: SandboxProvider, truth: SandboxAnswer): Promise<SandboxAnswer> => {
-      const due = left.get(provider.prefix);
+      const due = orders.get(provider.prefix);
       if (!due || due.requests <= 0) return truth;
       due.requests--;
       if (due.fault === "silent") {
@@ -122,12 +122,12 @@ function openFaults() {
           setTimeout(end, SILENCE_MS).unref();
         });
       }
-      return spoilt(provider, due.fault, truth);
+      return spoil(provider, due.fault, truth);
     },
   };
 }
 
-function spoilt(provider: SandboxProvider, fault: Fault, truth: SandboxAnswer): SandboxAnswer {
+function spoil(provider: SandboxProvider, fault: Fault, truth: SandboxAnswer): SandboxAnswer {
   if (fault === "down") return { status: 503, body: "Service Unavailable" };
   if (fault === "storm") {
     return { status: 429, body: "Too Many Requests", headers: { "Retry-After": "0" } };

@@ -117,6 +117,13 @@ function sessionOf(day: number): { from: number; to: number } | null {
   return { from: day + OPENS + offset, to: day + closes + offset };
 }
 
+/** A fund's trading of one day, between two instants. */
+interface FundSession {
+  symbol: string;
+  fund: Fund;
+  session: { from: number; to: number };
+}
+
 function barsBetween(
   symbol: string,
   fund: Fund,
@@ -127,7 +134,7 @@ function barsBetween(
     const session = sessionOf(day);
     if (!session) continue;
     for (let at = session.from; at < session.to && at <= now; at += BAR_MS) {
-      if (at >= from && at <= to) bars.push(barAt(symbol, fund, session, at, now));
+      if (at >= from && at <= to) bars.push(barAt({ symbol, fund, session }, at, now));
     }
   }
   return bars;
@@ -151,13 +158,8 @@ function priceAt(symbol: string, { price, risk }: Fund, at: number): number {
   return price * Math.exp(risk * wander);
 }
 
-function barAt(
-  symbol: string,
-  fund: Fund,
-  session: { from: number; to: number },
-  at: number,
-  now: number,
-): Bar {
+/** The bar that opens at an instant, as it stands at `now`. */
+function barAt({ symbol, fund, session }: FundSession, at: number, now: number): Bar {
   const cents = (value: number) => Math.round(value * 100) / 100;
   const end = Math.min(at + BAR_MS, now);
   const [open, close] = [cents(priceAt(symbol, fund, at)), cents(priceAt(symbol, fund, end))];

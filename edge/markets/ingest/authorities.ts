@@ -1,7 +1,8 @@
 // The balancing authorities that report to EIA's hourly grid monitor, and its regional aggregates.
 
 /**
- * Codes of the 2023-24 facet list, and three that began later. Some are retired or generation-only.
+ * Codes of the 2023-24 facet list, and three authorities that began later. Some are retired or
+ * generate only.
  */
 export const BALANCING_AUTHORITIES: ReadonlySet<string> = new Set(
   (

@@ -1,20 +1,22 @@
 // The read-back check: after the write, the committed rows are read from the store and validated
-// again. A symbol that lags the freshest by more than three days is listed; the list is a watch-
-// list only.
+// again by the gate's rules. Symbols that lag the freshest by more than three days are listed for
+// an operator to watch; they fail no check.
 
 import { DAY, iso } from "../../../shared/time.ts";
 import type { Store } from "../store/store.ts";
 import type { FetchedSeries, Finding, GateContext } from "./gate.ts";
 import type { Pipeline } from "./pipeline.ts";
 
+/** The outcome of a read-back check, as the metadata of an execution shows it. */
 export interface CheckResult {
   passed: boolean;
-  /** The rule set that was re-run. */
+  /** The libraries whose rules were applied. */
   schema: string;
   failures: number;
   /** Why nothing could be checked, or which rules failed. */
   reason: string | null;
   warnings: string[];
+  /** The newest valid time of the library that lags most. */
   newest: string | null;
   stale_symbols: string[];
 }
@@ -22,7 +24,7 @@ export interface CheckResult {
 const STALE_DAYS = 3;
 const READS_AT_ONCE = 24;
 
-/** Reads the committed window back and re-runs the pipeline's gate on it. */
+/** Reads the committed window back and judges it by the pipeline's gate once more. */
 export async function readBack(
   store: Store,
   pipeline: Pipeline,
@@ -63,7 +65,7 @@ export async function readBack(
   };
 }
 
-/** What the store holds of each series in the window, and when the newest of it became known. */
+/** The stored rows of each series in the window, and their newest knowledge time. */
 async function readWindow(
   store: Store,
   series: readonly FetchedSeries[],
@@ -71,11 +73,11 @@ async function readWindow(
 ): Promise<{ read: FetchedSeries[]; asOf: number }> {
   const read: FetchedSeries[] = [];
   let asOf = 0;
-  for (let index = 0; index < series.length; index += READS_AT_ONCE) {
-    const batch = series.slice(index, index + READS_AT_ONCE);
-    const found = await store.readAll(batch, window);
-    for (const [place, { library, symbol }] of batch.entries()) {
-      const rows = found[place] ?? [];
+  for (let from = 0; from < series.length; from += READS_AT_ONCE) {
+    const batch = series.slice(from, from + READS_AT_ONCE);
+    const stored = await store.readAll(batch, window);
+    for (const [index, { library, symbol }] of batch.entries()) {
+      const rows = stored[index] ?? [];
       asOf = rows.reduce((newest, row) => Math.max(newest, row.asOf), asOf);
       read.push({ library, symbol, rows });
     }
@@ -109,7 +111,7 @@ async function staleSymbols(
   );
   const lists = watched.map(async (library) => {
     const symbols = (await store.symbols(library)).filter(({ symbol }) => owns?.(symbol) ?? true);
-    const freshest = symbols.reduce((most, { validMax }) => Math.max(most, validMax), -Infinity);
+    const freshest = symbols.reduce((max, { validMax }) => Math.max(max, validMax), -Infinity);
     const isStale = (newest: number) => freshest - newest > STALE_DAYS * DAY;
     const stale = symbols.filter(({ validMax }) => isStale(validMax)).map(({ symbol }) => symbol);
     const among = read.filter((one) => one.library === library && !stale.includes(one.symbol));

@@ -1,6 +1,6 @@
-// The quality gate's kit, pure: fetched rows → accepted rows and findings. An error rejects a
-// commit whole, and each series is a commit of its own; a warning is recorded. What is right for a
-// library is said in the file of its pipeline.
+// The quality gate's kit, pure: fetched rows → accepted rows and findings. An error rejects the
+// commit of its series, each series being a commit of its own; a warning is only recorded. The
+// rules of a library stand in the file of its pipeline.
 
 import { HOUR, iso } from "../../../shared/time.ts";
 import type { Range, Row } from "../store/plan.ts";
@@ -19,6 +19,7 @@ export interface Sample {
   values: (number | null)[];
 }
 
+/** A broken rule, and how often it was broken. */
 export interface Finding {
   severity: "error" | "warning";
   rule: string;
@@ -29,15 +30,17 @@ export interface Finding {
   samples?: Sample[];
 }
 
+/** What a gate lets through, and what it found. */
 export interface GateReport {
   accepted: FetchedSeries[];
   findings: Finding[];
 }
 
+/** What an execution asked for, and when; instants in epoch milliseconds. */
 export interface GateContext {
   /** The partition's own valid time. */
   partition: Range;
-  /** What was asked for. */
+  /** What the provider was asked for. */
   window: Range;
   now: number;
 }
@@ -76,16 +79,16 @@ export const offending = (
   })),
 });
 
-/** Those that found something. */
+/** The findings that are about anything at all: those with a count. */
 export const counted = (findings: readonly Finding[]) => findings.filter(({ count }) => count > 0);
 
-/** What every series of a library keeps to. */
+/** The structure that every series of a library has. */
 export interface Structure {
   /** Distance of its valid times, which are multiples of it; null where the calendar says. */
   stepMs: number | null;
-  /** How far past the run's clock a valid time may lie. */
+  /** How far after the execution's clock a valid time may lie. */
   horizonMs: number;
-  /** Whether the symbol is one the library is known to hold; others are taken and told of. */
+  /** Whether the library is known to hold the symbol; others are accepted with a warning. */
   isKnown: (symbol: string) => boolean;
 }
 
@@ -142,7 +145,7 @@ export const nothingSent = (fetched: readonly FetchedSeries[]): Finding[] => {
 export function holesOf(rows: readonly Row[], stepMs = HOUR): number {
   if (rows.length === 0) return 0;
   const steps = new Set(rows.map((row) => row.datetime));
-  const first = rows.reduce((least, row) => Math.min(least, row.datetime), Infinity);
-  const last = rows.reduce((most, row) => Math.max(most, row.datetime), -Infinity);
+  const first = rows.reduce((min, row) => Math.min(min, row.datetime), Infinity);
+  const last = rows.reduce((max, row) => Math.max(max, row.datetime), -Infinity);
   return (last - first) / stepMs + 1 - steps.size;
 }

@@ -1,5 +1,5 @@
-// Writing the catalog graph: what a series says about the world (pure), and the one statement that
-// records it as seen. Everything known of a library is its row in the table below.
+// Writing the catalog graph: the entities and relations that a series implies (pure), and the one
+// statement that records them as seen. What is known of a library is its row in the table below.
 
 import { sql } from "drizzle-orm";
 import type { Secret } from "../../../shared/secret.ts";
@@ -13,12 +13,14 @@ export interface SeenSeries {
   instrumentIds: readonly string[];
 }
 
+/** A node of the catalog graph. */
 export interface Entity {
   label: string;
   key: string;
   properties: Readonly<Record<string, string>>;
 }
 
+/** A directed edge of the catalog graph. */
 export interface Relation {
   fromLabel: string;
   fromKey: string;
@@ -41,7 +43,7 @@ const RECORD_MS_MAX = 2_000;
 /** The symbols of the four contracts that were carried of a future. */
 const contracts = (symbol: (contract: number) => string) => [1, 2, 3, 4].map(symbol);
 
-/** Names of series and groups by commodity; one that is not here stands for itself. */
+/** Commodity by the name of a series or group; a name that is not here is its own commodity. */
 const COMMODITIES: ReadonlyMap<string, string> = new Map(
   Object.entries({
     natural_gas: ["rngwhhd", ...contracts((n) => `rngc${n}`), "nghhuus", "gas_storage", "ung"],
@@ -105,8 +107,8 @@ const LIBRARIES: ReadonlyMap<string, { provider: string; topicsOf: TopicsOf }> =
 ]);
 
 /**
- * The part of the catalog graph that a series tells of. Of a library that is not in the table,
- * only the library and its instruments are known.
+ * The part of the catalog graph that a series implies. Of a library that is not in the table, that
+ * is the library and its instruments only.
  */
 export function catalogGraphOf({ library, symbol, instrumentIds }: SeenSeries) {
   const entities = new Map<string, Entity>();
@@ -131,7 +133,7 @@ export function catalogGraphOf({ library, symbol, instrumentIds }: SeenSeries) {
   return { entities: [...entities.values()], relations };
 }
 
-/** A handle for `recordSeen` that gives up after two seconds: no run waits longer for the graph. */
+/** A handle for `recordSeen` that gives up after two seconds, the longest an execution waits. */
 export const openGraphWriter = (url: Secret): Database =>
   openDatabase(url, { timeoutMs: RECORD_MS_MAX });
 
@@ -150,7 +152,7 @@ export async function recordSeen(
   const at = sql`${iso(seenAt)}::timestamptz`;
   const widen = sql`first_seen = least(known.first_seen, excluded.first_seen),
     last_seen = greatest(known.last_seen, excluded.last_seen)`;
-  // Rows are locked in one order, or two runs at once could wait for each other.
+  // Rows are locked in one order, or two executions at once could wait for each other.
   await database.execute(sql`
     WITH recorded AS (
       INSERT INTO entity AS known (label, key, properties, first_seen, last_seen)

@@ -4,9 +4,9 @@
 import { sql } from "drizzle-orm";
 import type { RunEvent } from "../../../shared/markets.ts";
 import { DAY, iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
+import { type Database, wireTime } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
-import { at, type ClaimedExecution, wire } from "./ledger.ts";
+import { at, type ClaimedExecution } from "./ledger.ts";
 import type { Fetcher } from "./sources/upstream.ts";
 
 type Level = RunEvent["level"];
@@ -71,7 +71,7 @@ export const notingFetcher = (
 /** The journal of an execution, over all its attempts, oldest first. */
 export async function listEvents(database: Database, runId: string): Promise<RunEvent[]> {
   const { rows } = await database.execute<RunEvent>(sql`
-    SELECT attempt, ${wire(sql`run_event.at`)} AS at, level, event, detail FROM run_event
+    SELECT attempt, ${wireTime(sql`run_event.at`)} AS at, level, event, detail FROM run_event
      WHERE run_id = ${runId}::uuid ORDER BY id LIMIT 2000`);
   return rows;
 }

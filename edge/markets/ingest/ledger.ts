@@ -5,14 +5,11 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { Backfill, Run, RunTrigger } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
+import { type Database, wireTime } from "../../http/database.ts";
 import type { Range } from "../store/plan.ts";
 
 /** An instant, epoch milliseconds, as SQL. */
 export const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;
-/** A timestamp column as the wire writes it: ISO 8601 in UTC, milliseconds. */
-export const wire = (column: SQL): SQL =>
-  sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 /** A delayed message may come this much before its time. */
 const EARLY_MS = 1_000;
@@ -27,9 +24,9 @@ const HELD = sql`'9999-01-01Z'::timestamptz`;
 const RELEASED_MAX = 4;
 
 const RUN = sql`id::text AS run_id, job, partition::text, trigger, reconstructed, state, attempt,
-  backfill_id::text, ${wire(sql`scheduled_at`)} AS scheduled_at,
-  ${wire(sql`created_at`)} AS created_at, ${wire(sql`nullif(available_at, ${HELD})`)} AS available_at,
-  ${wire(sql`started_at`)} AS started_at, ${wire(sql`finished_at`)} AS finished_at,
+  backfill_id::text, ${wireTime(sql`scheduled_at`)} AS scheduled_at,
+  ${wireTime(sql`created_at`)} AS created_at, ${wireTime(sql`nullif(available_at, ${HELD})`)} AS available_at,
+  ${wireTime(sql`started_at`)} AS started_at, ${wireTime(sql`finished_at`)} AS finished_at,
   error_code, error_detail, metadata`;
 
 /** An execution that is to be queued. */
@@ -326,7 +323,7 @@ export async function listExecutions(database: Database, filter: ExecutionFilter
 
 const count = (state: string): SQL => sql`count(*) FILTER (WHERE r.state = ${state})`;
 const BACKFILL = sql`b.id::text AS backfill_id, b.job, b.first::text, b.last::text,
-  ${wire(sql`b.created_at`)} AS created_at, ${wire(sql`b.canceled_at`)} AS canceled_at,
+  ${wireTime(sql`b.created_at`)} AS created_at, ${wireTime(sql`b.canceled_at`)} AS canceled_at,
   json_build_object('queued', ${count("queued")}, 'running', ${count("running")},
     'succeeded', ${count("succeeded")}, 'failed', ${count("failed")}, 'late', ${count("late")},
     'canceled', ${count("canceled")}) AS runs`;

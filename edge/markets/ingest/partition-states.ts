@@ -4,8 +4,8 @@
 import { sql } from "drizzle-orm";
 import type { PartitionState } from "../../../shared/markets.ts";
 import { isoDay } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
-import { at, wire } from "./ledger.ts";
+import { type Database, wireTime } from "../../http/database.ts";
+import { at } from "./ledger.ts";
 import {
   latestPartition,
   type Partitions,
@@ -48,7 +48,7 @@ export async function partitionStates(
   const [newest, covering, revisions] = await Promise.all([
     database.execute<NewestExecution>(sql`
       SELECT DISTINCT ON (partition) partition::text, id::text AS run_id, state, error_code,
-        ${wire(sql`finished_at`)} AS finished_at,
+        ${wireTime(sql`finished_at`)} AS finished_at,
         (extract(epoch FROM created_at) * 1000)::float8 AS created_at
         FROM run WHERE job = ${job} AND partition BETWEEN ${first}::date AND ${last}::date
        ORDER BY partition, run.created_at DESC`),

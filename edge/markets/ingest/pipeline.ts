@@ -14,8 +14,9 @@ import type { Fetcher } from "./sources/upstream.ts";
 /** A provider has a queue of its own, whose concurrency is our politeness. */
 export type Provider = "eia" | "ercot" | "noaa" | "twelve_data";
 
-/** What every provider's access says of itself, beside its own addresses and credentials. */
+/** What every provider's access has beside its own addresses and credentials. */
 export interface Access {
+  /** Whether the sandbox stands in for the provider. */
   sandbox: boolean;
 }
 
@@ -30,7 +31,7 @@ export interface Upstreams {
   fetcher: Fetcher;
 }
 
-/** What a run asks its provider for. */
+/** What an execution asks its provider for; instants in epoch milliseconds. */
 export interface FetchRequest {
   /** The partition's own valid time. */
   partition: Range;
@@ -39,18 +40,19 @@ export interface FetchRequest {
   now: number;
 }
 
+/** A provider's answer to an execution. */
 export interface FetchResult {
   series: FetchedSeries[];
   /** Of the first request, without credentials; a sandbox's begins with `sandbox://`. */
   sourceUrl: string;
   sandbox: boolean;
-  /** When the provider published it, where it says so. */
+  /** When the provider published it, epoch milliseconds, where it says so. */
   publishedAt?: number;
   /** What the source itself noticed; an error rejects the whole answer. */
   findings?: Finding[];
 }
 
-/** How old the newest value may be, measured from the end of the window or, if sooner, `as_of`. */
+/** Maximal age of the newest value, from the end of the window or, if sooner, from `as_of`. */
 export interface Freshness {
   warningMs: number;
   errorMs: number;
@@ -62,7 +64,7 @@ export interface Publication {
   sourceUrl: string;
 }
 
-/** Rules of a provider that publishes everything anew: of an answer beside the last committed. */
+/** Rules about an answer beside the last committed one, where all is published anew each time. */
 export interface PublicationRules {
   /** Before the commit; an error refuses the whole answer. */
   judge: (answer: Publication, last: Publication) => Finding[];
@@ -73,30 +75,32 @@ export interface PublicationRules {
   ) => Finding[];
 }
 
-/** The time in which a scheduled run waits for a partition that is not published yet. */
+/** How long a scheduled execution waits for a partition that is not published yet. */
 export interface Release {
+  /** Pause between two attempts. */
   everyMs: number;
-  /** From the tick on; after it the run is `late`. */
+  /** From the tick on; after it the execution is `late`. */
   windowMs: number;
 }
 
+/** One unit of ingest: what is fetched, when, and how it is checked. */
 export interface Pipeline {
   /** Its name in the operator API, the console and the command line. */
   job: string;
   title: string;
   provider: Provider;
   libraries: readonly string[];
-  /** Where several pipelines fill one library: whether a symbol is this one's. Default: all. */
+  /** Whether a symbol of its libraries is this pipeline's; all are where no other fills them. */
   owns?: (symbol: string) => boolean;
   partitions: Partitions;
-  /** The first is the spec's; a pipeline without any is run by hand. */
+  /** The first is the spec's; a pipeline without any is started by hand. */
   schedules: readonly Schedule[];
   /** The zone in which its market reads the time. */
   timeZone: string;
   valueColumns: readonly string[];
   /**
-   * A forward run also re-reads what lies this long before its partition, since providers revise
-   * silently, and fetches what they forecast this long after it.
+   * A forward execution also re-reads what lies this long before its partition, since providers
+   * revise silently, and fetches what they forecast this long after it.
    */
   lookbackMs: number;
   lookaheadMs?: number;
@@ -105,12 +109,12 @@ export interface Pipeline {
   release: Release | null;
   fetch: (upstreams: Upstreams, request: FetchRequest) => Promise<FetchResult>;
   /**
-   * Whether the partition's values are there, of those with a release. By default one row in it
-   * will do.
+   * Whether the partition's values are there, for a pipeline with a release. Default: one row in the
+   * partition is enough.
    */
   complete?: (accepted: readonly FetchedSeries[], partition: Range) => boolean;
   gate: (fetched: readonly FetchedSeries[], context: GateContext) => GateReport;
-  /** Only of a pipeline whose fetch says when its answer was published. */
+  /** Only for a pipeline whose fetch says when its answer was published. */
   publications?: PublicationRules;
   /** Whether a partition may well have no rows, such as a holiday's. Default: none may. */
   mayBeEmpty?: (partition: Range, now: number) => boolean;

@@ -1,9 +1,10 @@
-// When a schedule fires and what it aims at, pure. Expressions are evaluated in the schedule's own
-// zone, so release times stay right across daylight-saving changes: an hourly tick fires once per
-// real hour.
+// When a schedule fires and which partition it aims at, pure. Expressions are evaluated in the
+// schedule's own zone, so that release times stay right across daylight-saving changes: an hourly
+// tick fires once per real hour.
 
 import { Cron } from "croner";
 
+/** When a pipeline is executed by itself, and for which partition. */
 export interface Schedule {
   /** Unique among all schedules; a pipeline's own schedule bears the name of its job. */
   name: string;
@@ -11,7 +12,7 @@ export interface Schedule {
   timeZone: string;
   /**
    * `latest`: the newest partition at the tick. `previous`: the one before it, whose last values
-   * come after its end. `unfinished`: the oldest recent one that no run has materialized.
+   * come after its end. `unfinished`: the oldest recent one that no execution has materialized.
    */
   aim: "latest" | "previous" | "unfinished";
 }
@@ -27,7 +28,7 @@ interface Gap {
 const compiled = new Map<string, { cron: Cron; gap: Gap }>();
 
 /**
- * The instants around `now`. They are kept until `now` has left them: the minute cron asks for
+ * The instants around `now`. They are cached until `now` has left them: the minute cron asks for
  * every schedule every minute, and evaluating an expression in a time zone takes a tenth of a
  * millisecond.
  */

@@ -3,9 +3,8 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import type { RunState, RunTrigger, Tick } from "../../../shared/markets.ts";
-import type { Database } from "../../http/database.ts";
+import { type Database, wireTime } from "../../http/database.ts";
 import type { CheckResult } from "./check.ts";
-import { wire } from "./ledger.ts";
 
 /** An execution without its metadata. */
 export interface ExecutionSummary {
@@ -28,8 +27,8 @@ export interface ExecutionSummary {
 }
 
 const SUMMARY = sql`id::text AS run_id, job, partition::text, trigger, reconstructed, state, attempt,
-  backfill_id::text, ${wire(sql`created_at`)} AS created_at,
-  ${wire(sql`started_at`)} AS started_at, ${wire(sql`finished_at`)} AS finished_at,
+  backfill_id::text, ${wireTime(sql`created_at`)} AS created_at,
+  ${wireTime(sql`started_at`)} AS started_at, ${wireTime(sql`finished_at`)} AS finished_at,
   error_code, error_detail, (metadata->>'rows_written')::int AS rows_written,
   (metadata->'check'->>'passed')::boolean AS check_passed`;
 
@@ -104,7 +103,7 @@ export interface CheckSummary {
 export async function newestChecks(database: Database, jobs: readonly string[], limit: number) {
   const newest = ({ reconstructed }: { reconstructed: boolean }) => sql`
     (SELECT job, id::text AS run_id, partition::text, state, reconstructed,
-       ${wire(sql`finished_at`)} AS finished_at, error_detail, metadata->'check' AS "check"
+       ${wireTime(sql`finished_at`)} AS finished_at, error_detail, metadata->'check' AS "check"
        FROM run WHERE run.job = n.name AND reconstructed = ${reconstructed}::boolean
         AND (jsonb_exists(metadata, 'check') OR error_code = 'gate_rejected')
       ORDER BY run.created_at DESC LIMIT ${limit}::int)`;
@@ -122,7 +121,7 @@ export async function newestChecks(database: Database, jobs: readonly string[], 
 export async function recentTicks(database: Database, names: readonly string[], limit: number) {
   const { rows } = await database.execute<Tick>(sql`
     SELECT one.* FROM ${each(names)} CROSS JOIN LATERAL (
-      SELECT schedule, ${wire(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text, t.skip_reason,
+      SELECT schedule, ${wireTime(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text, t.skip_reason,
         run.state, run.partition::text
         FROM (SELECT * FROM tick WHERE schedule = n.name
               ORDER BY tick.scheduled_at DESC LIMIT ${limit}::int) t

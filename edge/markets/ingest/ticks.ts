@@ -3,8 +3,8 @@
 import { sql } from "drizzle-orm";
 import type { Tick } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
-import type { Database } from "../../http/database.ts";
-import { ATTEMPTS_MAX, at, type NewExecution, wire } from "./ledger.ts";
+import { type Database, wireTime } from "../../http/database.ts";
+import { ATTEMPTS_MAX, at, type NewExecution } from "./ledger.ts";
 
 /** What a due instant led to: an execution, or the reason why none. */
 export interface Firing {
@@ -100,7 +100,7 @@ export async function listTicks(
   ];
   const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
   const { rows } = await database.execute<Tick>(sql`
-    SELECT schedule, ${wire(sql`tick.scheduled_at`)} AS scheduled_at, run_id::text, skip_reason,
+    SELECT schedule, ${wireTime(sql`tick.scheduled_at`)} AS scheduled_at, run_id::text, skip_reason,
       run.state, run.partition::text
       FROM tick LEFT JOIN run ON run.id = run_id ${where}
      ORDER BY tick.scheduled_at DESC, schedule LIMIT ${filter.limit}::int`);
@@ -110,7 +110,7 @@ export async function listTicks(
 /** The newest tick of each schedule. */
 export async function newestTicks(database: Database): Promise<Map<string, Tick>> {
   const { rows } = await database.execute<Tick>(sql`
-    SELECT name AS schedule, ${wire(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text,
+    SELECT name AS schedule, ${wireTime(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text,
       t.skip_reason, run.state, run.partition::text
       FROM schedule CROSS JOIN LATERAL (
         SELECT * FROM tick WHERE tick.schedule = name ORDER BY tick.scheduled_at DESC LIMIT 1) t

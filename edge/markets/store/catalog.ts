@@ -11,15 +11,19 @@ import type { Inline } from "./segment.ts";
 /** Bounds that Postgres and ISO 8601 both can write; wider instants are clamped to them. */
 export const EARLIEST = Date.parse("0001-01-01T00:00:00Z");
 export const LATEST = Date.parse("9999-12-31T23:59:59.999Z");
+/** An instant, epoch milliseconds, as SQL. */
 export const at = (instant: number): SQL =>
   sql`${iso(Math.min(Math.max(instant, EARLIEST), LATEST))}::timestamptz`;
+/** A timestamp column in epoch milliseconds. */
 export const ms = (column: SQL): SQL => sql`(extract(epoch FROM ${column}) * 1000)::float8`;
+/** Texts as rows, for `IN`. */
 export const jsonTexts = (texts: readonly string[]): SQL =>
   sql`(SELECT jsonb_array_elements_text(${JSON.stringify(texts)}::jsonb))`;
 
 const overlaps = (table: SQL, range: Range) =>
   sql`${table}.valid_max >= ${at(range.from)} AND ${table}.valid_min < ${at(range.to)}`;
 
+/** An object that a read opens; valid times in epoch milliseconds, both inclusive. */
 export interface PlannedSegment {
   objectKey: string;
   level: number;
@@ -33,7 +37,7 @@ export interface PlannedSegment {
   rows: number;
 }
 
-/** Where a symbol stands at a knowledge time, and what a read of a range must merge. */
+/** A symbol's state at a knowledge time, and what a read of a range must merge. */
 export interface Plan {
   seriesId: number;
   valueColumns: string[];
@@ -59,6 +63,7 @@ export interface Plan {
   segments: PlannedSegment[];
 }
 
+/** Which read is planned. */
 export interface PlanQuery {
   library: string;
   symbol: string;
@@ -102,6 +107,7 @@ export interface PlannedSeries {
   payloadSha256?: Uint8Array;
 }
 
+/** Which reads are planned together. */
 export interface PlansQuery extends Pick<PlanQuery, "asOf" | "range"> {
   series: readonly PlannedSeries[];
   /** Whose payloads are compared, where they are given. */
@@ -111,7 +117,7 @@ export interface PlansQuery extends Pick<PlanQuery, "asOf" | "range"> {
 /** The plans of reads that differ in their series only, in one statement and in their order. */
 export async function planReads(database: Database, query: PlansQuery): Promise<(Plan | null)[]> {
   const { series, range, partition = "" } = query;
-  const wanted = series.map(({ library, symbol, changedSince, payloadSha256 }, index) => ({
+  const entries = series.map(({ library, symbol, changedSince, payloadSha256 }, index) => ({
     index,
     library,
     symbol,
@@ -121,7 +127,7 @@ export async function planReads(database: Database, query: PlansQuery): Promise<
   const { rows } = await database.execute<{ index: number; plan: Plan }>(
     planning(query, {
       index: sql`x.index`,
-      from: sql`jsonb_to_recordset(${JSON.stringify(wanted)}::jsonb)
+      from: sql`jsonb_to_recordset(${JSON.stringify(entries)}::jsonb)
         AS x(index int, library text, symbol text, since bigint, payload text)
         JOIN series s ON s.library = x.library AND s.symbol = x.symbol`,
       where: sql``,
@@ -144,16 +150,16 @@ const lastSeen = ({ partition, payload }: { partition: string; payload: SQL }, r
         AND NOT ${touchedAfter(sql`m.seq`, range)})`;
 
 interface PlanningParts {
-  /** Which of the series wanted a row is of. */
+  /** Position, among the series of the query, of the one that a row is about. */
   index: SQL;
-  /** Names each series wanted `s`. */
+  /** The series of the query, each as `s`. */
   from: SQL;
   where: SQL;
   changed: SQL;
   unchanged: SQL;
 }
 
-/** The statement that plans reads: everything they must merge, at once. */
+/** The statement that plans reads: one row a series, with everything its read must merge. */
 function planning(
   query: Pick<PlanQuery, "asOf" | "range" | "rowsMax" | "history">,
   { index, from, where, changed, unchanged }: PlanningParts,
@@ -162,7 +168,7 @@ function planning(
   const versions = query.history
     ? sql`(SELECT sum(inserted + revised) FROM vintage WHERE series_id = s.id AND seq <= v.seq)`
     : sql`NULL::bigint`;
-  const wanted = sql`coalesce(c.versions, v.live_rows) <= ${rowsMax}::bigint AND NOT c.unchanged`;
+  const mustRead = sql`coalesce(c.versions, v.live_rows) <= ${rowsMax}::bigint AND NOT c.unchanged`;
   return sql`
     SELECT ${index} AS index, json_build_object(
       'seriesId', s.id, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
@@ -171,13 +177,13 @@ function planning(
       'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
       'liveRows', coalesce(v.live_rows, 0), 'versions', c.versions,
       'changed', ${changed}, 'unchanged', c.unchanged,
-      'inline', CASE WHEN ${wanted} THEN (
+      'inline', CASE WHEN ${mustRead} THEN (
         SELECT coalesce(json_agg(json_build_object('seq', d.seq, 'asOf', ${ms(sql`d.as_of`)},
             'reconstructed', d.reconstructed, 'rows', d.inline) ORDER BY d.seq), '[]')
           FROM vintage d
          WHERE d.series_id = s.id AND d.seq <= v.seq AND d.inline IS NOT NULL
            AND ${overlaps(sql`d`, range)}) ELSE '[]' END,
-      'segments', CASE WHEN ${wanted} THEN (
+      'segments', CASE WHEN ${mustRead} THEN (
         SELECT coalesce(json_agg(json_build_object('objectKey', g.object_key, 'level', g.level,
             'seq', g.seq_min, 'asOf', ${ms(sql`d.as_of`)}, 'reconstructed', d.reconstructed,
             'validMin', ${ms(sql`g.valid_min`)}, 'validMax', ${ms(sql`g.valid_max`)},
@@ -197,6 +203,7 @@ function planning(
     ${where}`;
 }
 
+/** A vintage that is to be committed. */
 export interface VintageInsert {
   library: string;
   symbol: string;
@@ -215,11 +222,11 @@ export interface VintageInsert {
   contentSha256: Uint8Array;
   payloadSha256: Uint8Array;
   inline: Inline | null;
-  segment: ObjectWritten | null;
+  segment: NewObject | null;
 }
 
-/** An object that was written and waits for its place in the catalog. */
-export interface ObjectWritten {
+/** An object in the bucket that the catalog does not name yet. */
+export interface NewObject {
   objectKey: string;
   bytes: number;
   sha256: Uint8Array;
@@ -306,7 +313,7 @@ export async function remember(
 }
 
 /** A compacted object, with what it holds. */
-export interface CompactedObject extends ObjectWritten {
+export interface CompactedObject extends NewObject {
   seqMin: number;
   seqMax: number;
   validMin: number;
@@ -315,7 +322,7 @@ export interface CompactedObject extends ObjectWritten {
 }
 
 /**
- * Puts compacted objects in the place of what they were made from, by compare-and-set on the
+ * Replaces what compacted objects were made from by those objects, by compare-and-set on the
  * generation. Returns false when another compaction came first.
  */
 export async function swapSegments(
@@ -374,15 +381,16 @@ export interface CompactionPolicy {
   vintages: number;
   rows: number;
   objects: number;
-  /** Whatever waits is compacted when the last time is this long ago. */
+  /** Whatever waits is compacted when the last compaction is this long ago. */
   idleMs: number;
   /** How long a series rests whose compaction failed or was cut off. */
   retryMs: number;
 }
 
 /**
- * Takes the series that most needs compaction by the policy, or null when none does. One whose last
- * attempt did not end well is passed over for a while, so it keeps nobody else waiting.
+ * Takes the series that most needs compaction by the policy, or null when none does. A series whose
+ * last compaction failed or was cut off is passed over for `retryMs`, so that it keeps no other one
+ * waiting.
  */
 export async function takePending(
   database: Database,
@@ -412,13 +420,14 @@ export async function listRetired(database: Database, graceMs: number): Promise<
   return rows.map((row) => row.object_key);
 }
 
+/** Drops retired objects that were deleted from the catalog. */
 export async function forgetRetired(database: Database, keys: readonly string[]) {
   await database.execute(sql`
     DELETE FROM segment WHERE retired_at IS NOT NULL AND object_key IN ${jsonTexts(keys)}`);
 }
 
-/** Those of the keys that the catalog names, live or retired. */
-export async function listCatalogued(
+/** The keys among these that the catalog names, live or retired. */
+export async function listNamedObjects(
   database: Database,
   keys: readonly string[],
 ): Promise<Set<string>> {

@@ -75,8 +75,8 @@ function pickCodes(from: Codes, positions: Uint32Array): Codes {
 }
 
 /**
- * A dictionary of the entries that rows refer to, and nothing else: a batch's own may name what its
- * reader may not know of yet.
+ * A dictionary of the entries that rows refer to, and of nothing else: the batch's own dictionary
+ * may hold entries that were learned after its reader's knowledge time.
  */
 export function usedEntries<Entry>(
   codes: Codes,
@@ -84,12 +84,12 @@ export function usedEntries<Entry>(
 ): { codes: Codes; entries: readonly Entry[] } {
   if (entries.length === 1 && codes.length > 0) return { codes, entries };
   const used: Entry[] = [];
-  const place = new Int32Array(entries.length).fill(-1);
+  const codeOf = new Int32Array(entries.length).fill(-1);
   const recoded = new Uint32Array(codes.length);
   for (let row = 0; row < codes.length; row++) {
     const code = codes[row] as number;
-    if (place[code] === -1) place[code] = used.push(entries[code] as Entry) - 1;
-    recoded[row] = place[code] as number;
+    if (codeOf[code] === -1) codeOf[code] = used.push(entries[code] as Entry) - 1;
+    recoded[row] = codeOf[code] as number;
   }
   return { codes: recoded, entries: used };
 }
@@ -105,8 +105,8 @@ export function lowerBound(datetime: Float64Array, instant: number): number {
   return low;
 }
 
-/** From a batch's codes to a builder's. */
-interface Remap {
+/** Translates a batch's codes to a builder's. */
+interface CodeMap {
   instrument(code: number): number;
   vintage(code: number): number;
 }
@@ -124,7 +124,7 @@ export class BatchBuilder {
   /** Position in `#writers` by `seq`. */
   readonly #vintages = new Map<number, number>();
   #writers: WrittenBy[] = [];
-  #known: { batch: Batch; codes: Remap } | null = null;
+  #known: { batch: Batch; codes: CodeMap } | null = null;
 
   constructor(columns: number, capacity: number) {
     this.#datetime = new Float64Array(capacity);
@@ -150,9 +150,9 @@ export class BatchBuilder {
       this.#retracted[at] = batch.retracted?.[row] ?? 0;
     }
     for (let column = 0; column < this.#values.length; column++) {
-      const [given, mine] = [batch.values[column] as Float64Array, this.#values[column]];
+      const [theirs, mine] = [batch.values[column] as Float64Array, this.#values[column]];
       for (let row = from, at = this.length; row < to; row++, at++) {
-        (mine as Float64Array)[at] = given[row] as number;
+        (mine as Float64Array)[at] = theirs[row] as number;
       }
     }
     if (batch.retracted) this.#anyRetracted = true;
@@ -188,7 +188,7 @@ export class BatchBuilder {
   }
 
   /** A batch's codes in the builder's dictionaries, each looked up once. */
-  #remap(batch: Batch): Remap {
+  #remap(batch: Batch): CodeMap {
     const instruments = new Int32Array(batch.instruments.length).fill(-1);
     const vintages = new Int32Array(batch.vintages.length).fill(-1);
     return {

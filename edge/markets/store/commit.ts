@@ -25,6 +25,7 @@ import {
 import { batchOf, encodeChanges, encodeInline } from "./segment.ts";
 import { stateOf } from "./store.ts";
 
+/** Rows of one series, as its source answered for a range of valid time. */
 export interface CommitRequest {
   library: string;
   symbol: string;
@@ -49,6 +50,7 @@ export interface CommitRequest {
   mayRetract?: (retracted: number, stored: number) => boolean;
 }
 
+/** A committed vintage; instants in epoch milliseconds, counts in rows. */
 export interface Vintage {
   seq: number;
   asOf: number;
@@ -59,24 +61,26 @@ export interface Vintage {
   changedAt: readonly number[];
 }
 
+/** Vintages of up to so many rows stay inside the catalog. */
 export const INLINE_ROWS_MAX = 2_000;
-/** A commit holds its rows and the stored ones in memory: measured, 150,000 outgrow an isolate. */
+/** A commit holds its rows and the stored ones in memory; measured, 150,000 outgrow an isolate. */
 const COMMIT_ROWS_MAX = 100_000;
-/** A read opens each; a commit that meets more of them compacts first. */
+/** A read opens every pending object; a commit that meets so many of them compacts first. */
 const PENDING_OBJECTS_MAX = 16;
 const ATTEMPTS_MAX = 40;
 const PAUSE_MS_MAX = 50;
 
 /**
- * Commits rows as a new vintage, or returns null when they change nothing.
- * Concurrent commits to one series serialise: a loser re-reads, compares again and retries.
+ * Commits rows as a new vintage, or returns null when they change nothing. Of concurrent commits to
+ * one series, the loser re-reads, compares again and retries. Fails with `commit_conflict`,
+ * `gate_rejected` when `mayRetract` refuses, `sandbox_mixed`, or `store_unavailable`.
  */
 export async function commit(parts: WriterParts, request: CommitRequest): Promise<Vintage | null> {
   return commitPrepared(parts, await prepare(request));
 }
 
-/** What the requests of `commitAll` share. */
-type Shared = Pick<CommitRequest, "covered" | "partition">;
+/** The terms that the requests of `commitAll` share. */
+type SharedTerms = Pick<CommitRequest, "covered" | "partition">;
 
 /**
  * Commits several series, each by itself as `commit` does; what they are compared with is asked for
@@ -84,8 +88,8 @@ type Shared = Pick<CommitRequest, "covered" | "partition">;
  */
 export async function commitAll(
   parts: WriterParts,
-  { covered, partition }: Shared,
-  requests: readonly Omit<CommitRequest, keyof Shared>[],
+  { covered, partition }: SharedTerms,
+  requests: readonly Omit<CommitRequest, keyof SharedTerms>[],
 ): Promise<PromiseSettledResult<Vintage | null>[]> {
   const prepared = await Promise.all(
     requests.map((request) => prepare({ ...request, covered, partition })),
@@ -106,19 +110,20 @@ export async function commitAll(
   );
 }
 
-type Prepared = Pick<Attempt, "request" | "incoming" | "payloadSha256">;
+/** A request that was checked, sorted and hashed. */
+type PreparedCommit = Pick<Attempt, "request" | "incoming" | "payloadSha256">;
 
-async function prepare(request: CommitRequest): Promise<Prepared> {
+async function prepare(request: CommitRequest): Promise<PreparedCommit> {
   checkRows(request);
   const incoming = sorted(request.rows);
   const payloadSha256 = await sha256(utf8(canonicalText(incoming, request.covered)));
   return { request, incoming, payloadSha256 };
 }
 
-/** `known` is the plan of the first attempt, where there is one; null: the series is new. */
+/** `known` is the plan for the first attempt, null for a new series; unless given, one is made. */
 async function commitPrepared(
   parts: WriterParts,
-  prepared: Prepared,
+  prepared: PreparedCommit,
   known?: Plan | null,
 ): Promise<Vintage | null> {
   for (let attempt = 1; attempt <= ATTEMPTS_MAX; attempt++) {
@@ -138,12 +143,12 @@ interface Attempt {
   request: CommitRequest;
   incoming: Row[];
   payloadSha256: Uint8Array;
-  /** Where the series stands; null when there is none yet. */
+  /** The series' state; null when there is none yet. */
   plan: Plan | null;
   attempt: number;
 }
 
-function planCommit({ database }: WriterParts, { request, payloadSha256 }: Prepared) {
+function planCommit({ database }: WriterParts, { request, payloadSha256 }: PreparedCommit) {
   const { library, symbol, covered, partition, askedAtSeq } = request;
   return planRead(database, {
     library,
@@ -240,7 +245,7 @@ function checkRows({ rows, covered, valueColumns, symbol }: CommitRequest) {
   assert(keys.size === rows.length, "(Datetime, instrument_id) is unique in a commit");
 }
 
-/** How many stored values the changes would make null: a withdrawal in all but name. */
+/** How many stored rows the changes would make null, which withdraws them in all but name. */
 function nulled(stored: readonly Row[], changes: readonly ChangedRow[]): number {
   const known = new Set(
     stored.filter(({ values }) => !values.every(Number.isNaN)).map((row) => keyOf(row)),

@@ -8,7 +8,7 @@ import {
   type CompactedObject,
   type CompactionPolicy,
   forgetRetired,
-  listCatalogued,
+  listNamedObjects,
   listRetired,
   type Plan,
   type PlannedSegment,
@@ -36,7 +36,7 @@ export const COMPACTION_POLICY: CompactionPolicy = {
   retryMs: 15 * 60_000,
 };
 
-/** A turn of the cron begins no compaction after this: the next turn goes on. */
+/** A minute of the cron begins no compaction after so many milliseconds: the next one goes on. */
 const TURN_MS = 40_000;
 const COLLECT = { intervalMs: 24 * 3_600_000, retryMs: 3_600_000 };
 /** No read, commit or compaction takes this long. */
@@ -48,8 +48,8 @@ const OBJECT_ROWS_MAX = 131_072;
 const EVERYTHING = { from: -Infinity, to: Infinity };
 
 /**
- * Compacts what waits in a series. Returns the number of objects written; 0 when nothing waited or
- * another compaction came first, whose objects then stand.
+ * Compacts the vintages of a series that wait for it. Returns the number of objects written; 0 when
+ * nothing waited, or when another compaction came first and its objects hold.
  */
 export async function compact(
   parts: WriterParts,
@@ -75,8 +75,9 @@ export async function compact(
 }
 
 /**
- * The part of a plan that compaction rewrites: what waits, the history it reaches into, and the
- * neighbours of that which are not full yet, or a series that only grows would become crumbs.
+ * The part of a plan that compaction rewrites: what waits, the compacted objects whose valid time it
+ * reaches into, and the neighbours of those objects that are not full yet. Without the neighbours, a
+ * series that only grows would end as many small objects.
  */
 function affected(plan: Plan): Plan | null {
   const recent = plan.segments.filter(({ level }) => level === 0);
@@ -150,7 +151,7 @@ async function putHistory(
   const written = await putObject(parts, key, encodeHistory(batch, valueColumns));
   const seqs = batch.vintages.map(({ seq }: WrittenBy) => seq);
   const [seqMin, seqMax] = seqs.reduce(
-    ([least, most], seq) => [Math.min(least, seq), Math.max(most, seq)],
+    ([min, max], seq) => [Math.min(min, seq), Math.max(max, seq)],
     [Infinity, -Infinity],
   );
   return { ...written, seqMin, seqMax, validMin, validMax, rows: batch.length };
@@ -166,14 +167,14 @@ async function compactPending(parts: WriterParts & { log: Log; clock: Clock }): 
     try {
       compacted += Math.sign(await compact(parts, series));
     } catch (error) {
-      // The others need not wait for one that cannot be read.
+      // One series that cannot be read must not keep the others waiting.
       parts.log.error("compaction_failed", { ...series, error });
     }
   }
   return compacted;
 }
 
-/** What the minute cron does for the store: compaction by policy, collection once a day. */
+/** The minute cron's work on the store: compaction by policy, collection once a day. */
 export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock }): Promise<void> {
   const compacted = await compactPending(parts);
   if (compacted > 0) parts.log.info("compacted", { series: compacted });
@@ -187,8 +188,8 @@ export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock })
 }
 
 /**
- * Deletes objects that no read can need: retired ones, and those of commits or compactions that
- * died before the catalog named them, each after a grace of a day. Returns how many.
+ * Deletes objects that no read can need: retired ones, and orphans of commits or compactions that
+ * died before the catalog named them. Each is left alone for `graceMs` first. Returns how many.
  */
 export async function collect(
   { database, bucket }: WriterParts,
@@ -198,7 +199,8 @@ export async function collect(
   for (;;) {
     const keys = await listRetired(database, graceMs);
     if (keys.length === 0) break;
-    // Objects first: a crash in between leaves a row that names nothing, and is met again.
+    // Objects first: a crash in between leaves a row that names no object, and the next collection
+    // takes that row.
     await bucket.delete(keys);
     await forgetRetired(database, keys);
     retired += keys.length;
@@ -207,13 +209,13 @@ export async function collect(
   for (let cursor: string | undefined; ; ) {
     const page = await bucket.list({ prefix: "v1/", ...(cursor ? { cursor } : {}) });
     const old = page.objects.filter(({ uploaded }) => uploaded.getTime() <= now - graceMs);
-    const known = await listCatalogued(
+    const named = await listNamedObjects(
       database,
       old.map(({ key }) => key),
     );
-    const lost = old.map(({ key }) => key).filter((key) => !known.has(key));
-    if (lost.length > 0) await bucket.delete(lost);
-    orphans += lost.length;
+    const unnamed = old.map(({ key }) => key).filter((key) => !named.has(key));
+    if (unnamed.length > 0) await bucket.delete(unnamed);
+    orphans += unnamed.length;
     if (!page.truncated) return { retired, orphans };
     cursor = page.cursor;
   }

@@ -2,10 +2,11 @@
 // series data.
 
 import { type SQL, sql } from "drizzle-orm";
-import type { Database } from "../../http/database.ts";
+import { batch, type Database } from "../../http/database.ts";
 import { at, jsonTexts, ms } from "./catalog.ts";
 import type { WrittenBy } from "./columns.ts";
 
+/** The libraries that hold a series, sorted. */
 export async function listLibraries(database: Database): Promise<string[]> {
   const { rows } = await database.execute<{ library: string }>(
     sql`SELECT DISTINCT library FROM series ORDER BY library`,
@@ -27,10 +28,10 @@ export async function listSymbols(
   return rows.map((row) => ({ symbol: row.symbol, validMax: row.valid_max }));
 }
 
-/** Where a series stands. */
+/** The newest vintage of a series. */
 export interface Head {
   seq: number;
-  /** Newest valid time ever committed. */
+  /** Newest valid time ever committed, epoch milliseconds. */
   validMax: number;
 }
 
@@ -59,7 +60,7 @@ export async function lastPublication(
   return rows[0] ?? null;
 }
 
-/** What one run committed, over all its attempts. */
+/** A vintage that an execution of ingest committed, in whichever of its attempts. */
 export interface ExecutionVintage {
   library: string;
   symbol: string;
@@ -69,6 +70,7 @@ export interface ExecutionVintage {
   rows: number;
 }
 
+/** What an execution committed, over all its attempts. */
 export async function listExecutionVintages(
   database: Database,
   runId: string,
@@ -134,6 +136,7 @@ const entry = sql`
   v.inserted, v.revised, v.retracted, v.live_rows::float8 AS "liveRows",
   encode(v.content_sha256, 'hex') AS "contentSha256"`;
 
+/** Which vintages of a series are listed; instants in epoch milliseconds. */
 export interface VintageQuery {
   library: string;
   symbol: string;
@@ -186,7 +189,7 @@ export async function newestTouched(
   return rows[0]?.newest ?? null;
 }
 
-/** A place in the change feed: everything at or before it was delivered. */
+/** A position in the change feed: everything at or before it was delivered. */
 export interface FeedPosition {
   xact: string;
   seriesId: number;
@@ -219,7 +222,7 @@ export async function listChanges(
   return rows;
 }
 
-/** A named knowledge time. */
+/** A named knowledge time; instants in epoch milliseconds. */
 export interface Snapshot {
   name: string;
   asOf: number;
@@ -230,6 +233,7 @@ export interface Snapshot {
 const snapshotFields = sql`name, ${ms(sql`as_of`)} AS "asOf", note,
   ${ms(sql`created_at`)} AS "createdAt"`;
 
+/** Every snapshot, by name. */
 export async function listSnapshots(database: Database): Promise<Snapshot[]> {
   const { rows } = await database.execute<Snapshot & Record<string, unknown>>(
     sql`SELECT ${snapshotFields} FROM snapshot ORDER BY name COLLATE "C"`,
@@ -237,6 +241,7 @@ export async function listSnapshots(database: Database): Promise<Snapshot[]> {
   return rows;
 }
 
+/** The snapshot of a name, or null. */
 export async function findSnapshot(database: Database, name: string): Promise<Snapshot | null> {
   const { rows } = await database.execute<Snapshot & Record<string, unknown>>(
     sql`SELECT ${snapshotFields} FROM snapshot WHERE name = ${name}`,
@@ -253,15 +258,15 @@ export async function createSnapshot(
   database: Database,
   { name, note, asOf }: { name: string; note: string; asOf?: number | undefined },
 ): Promise<Snapshot | null> {
-  // A commit of this very millisecond may follow; the one before it is over.
+  // Another commit may still fall into this millisecond; none can fall into the last one.
   const past = sql`date_trunc('milliseconds', clock_timestamp()) - interval '1 millisecond'`;
-  const wanted = asOf === undefined ? past : at(asOf);
-  const [, created] = await database.batch([
-    database.execute(sql`LOCK TABLE vintage IN SHARE MODE`),
-    database.execute<Snapshot & Record<string, unknown>>(sql`
+  const knowledgeTime = asOf === undefined ? past : at(asOf);
+  const [, created] = await batch<[unknown, Snapshot]>(database, [
+    sql`LOCK TABLE vintage IN SHARE MODE`,
+    sql`
       INSERT INTO snapshot (name, as_of, note, created_at)
-      SELECT ${name}, ${wanted}, ${note}, clock_timestamp() WHERE ${wanted} <= ${past}
-      ON CONFLICT (name) DO NOTHING RETURNING ${snapshotFields}`),
+      SELECT ${name}, ${knowledgeTime}, ${note}, clock_timestamp() WHERE ${knowledgeTime} <= ${past}
+      ON CONFLICT (name) DO NOTHING RETURNING ${snapshotFields}`,
   ]);
-  return created.rows[0] ?? null;
+  return created[0] ?? null;
 }

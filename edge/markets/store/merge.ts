@@ -1,5 +1,5 @@
-// Sorted runs of versions → one sorted stream → what a reader asked for. Pure over its batches: no
-// I/O of its own, no clock.
+// Sorted streams of versions → one sorted stream → the versions that answer a reader. Pure over its
+// batches: no I/O of its own, no clock.
 
 import {
   type Batch,
@@ -10,14 +10,14 @@ import {
   sliceBatch,
 } from "./columns.ts";
 
-/** Batches in the store's order, as a store holds them in one place. */
-export type Run = AsyncIterator<Batch>;
+/** Batches in the store's order, such as those of one object. */
+export type SortedBatches = AsyncIterator<Batch>;
 
 /** Which versions of a row answer. */
 export interface View {
   /** Versions after this vintage do not exist yet. */
   seq: number;
-  /** Leave out what backfills wrote, as if none had ever run. */
+  /** Leave out what backfills wrote, as if there had never been any. */
   trueOnly?: boolean;
   /** Per row: only what was known by its own valid time plus this, milliseconds. */
   knownBy?: number | undefined;
@@ -26,48 +26,52 @@ export interface View {
 }
 
 const MERGED_ROWS = 32_768;
-/** Stretches of one run from this length on are passed on without copying. */
+/** As many consecutive rows of one stream are passed on without copying. */
 const WHOLE_ROWS = 1_024;
 
-/** Merges runs by valid time, instrument and version. */
-export async function* mergeRuns(runs: readonly Run[], columns: number): AsyncGenerator<Batch> {
-  const cursors = (await Promise.all(runs.map(openCursor))).filter((cursor) => cursor !== null);
+/** Merges streams by valid time, instrument and version; `columns` counts the value columns. */
+export async function* mergeSorted(
+  streams: readonly SortedBatches[],
+  columns: number,
+): AsyncGenerator<Batch> {
+  const cursors = (await Promise.all(streams.map(openCursor))).filter((cursor) => cursor !== null);
   const builder = new BatchBuilder(columns, MERGED_ROWS);
   while (cursors.length > 0) {
-    const [least, next] = leastTwo(cursors);
-    const { batch, at } = least;
-    // What is collected may go only where no run can still add a version of its last row.
+    const [lowest, next] = lowestTwo(cursors);
+    const { batch, at } = lowest;
+    // The builder's rows may be yielded only once no stream can add a version of the last of them.
     const apart = builder.lastDatetime !== batch.datetime[at];
-    const end = next ? endBefore(least, next) : endOfShared(least, builder.lastDatetime);
+    const end = next ? endBefore(lowest, next) : endOfShared(lowest, builder.lastDatetime);
     const alone = apart && (!next || end - at >= WHOLE_ROWS);
     if (builder.length > 0 && apart && (alone || builder.length >= MERGED_ROWS)) {
       yield builder.take();
     }
-    least.at = alone && !next ? batch.length : end;
-    if (alone) yield sliceBatch(batch, at, least.at);
+    lowest.at = alone && !next ? batch.length : end;
+    if (alone) yield sliceBatch(batch, at, lowest.at);
     else builder.append(batch, at, end);
-    if (least.at === least.batch.length && !(await advance(least))) {
-      cursors.splice(cursors.indexOf(least), 1);
+    if (lowest.at === lowest.batch.length && !(await advance(lowest))) {
+      cursors.splice(cursors.indexOf(lowest), 1);
     }
   }
   if (builder.length > 0) yield builder.take();
 }
 
+/** A position in a stream: row `at` of its current batch. */
 interface Cursor {
-  run: Run;
+  stream: SortedBatches;
   batch: Batch;
   at: number;
 }
 
-async function openCursor(run: Run): Promise<Cursor | null> {
-  const cursor: Cursor = { run, batch: EMPTY, at: 0 };
+async function openCursor(stream: SortedBatches): Promise<Cursor | null> {
+  const cursor: Cursor = { stream, batch: EMPTY, at: 0 };
   return (await advance(cursor)) ? cursor : null;
 }
 
-/** Steps to the run's next batch that has rows; false at its end. */
+/** Steps to the stream's next batch that has rows; false at its end. */
 async function advance(cursor: Cursor): Promise<boolean> {
   for (;;) {
-    const { value, done } = await cursor.run.next();
+    const { value, done } = await cursor.stream.next();
     if (done) return false;
     if (value.length === 0) continue;
     cursor.batch = value;
@@ -99,24 +103,25 @@ function compare(left: Cursor, right: Cursor): number {
 
 const seqAt = (batch: Batch, at: number) => batch.vintages[batch.vintage[at] as number]?.seq ?? 0;
 
-function leastTwo(cursors: readonly Cursor[]): [Cursor, Cursor | undefined] {
-  let [least, next] = [cursors[0] as Cursor, cursors[1]];
-  if (next && compare(next, least) < 0) [least, next] = [next, least];
+/** The cursors whose rows come first and second. */
+function lowestTwo(cursors: readonly Cursor[]): [Cursor, Cursor | undefined] {
+  let [lowest, next] = [cursors[0] as Cursor, cursors[1]];
+  if (next && compare(next, lowest) < 0) [lowest, next] = [next, lowest];
   for (const cursor of cursors.slice(2)) {
-    if (compare(cursor, least) < 0) [least, next] = [cursor, least];
+    if (compare(cursor, lowest) < 0) [lowest, next] = [cursor, lowest];
     else if (!next || compare(cursor, next) < 0) next = cursor;
   }
-  return [least, next];
+  return [lowest, next];
 }
 
-/** Where the rows of `least` end that come before the head of `next`: at least its first row. */
+/** End of a cursor's rows that come before the head of `next`; its first row is always in. */
 function endBefore({ batch, at }: Cursor, next: Cursor): number {
   const limit = next.batch.datetime[next.at] as number;
   const end = at + lowerBound(batch.datetime.subarray(at), limit);
   return Math.max(end, at + 1);
 }
 
-/** Where the rows end that share the valid time of what is collected already. */
+/** End of a cursor's rows that share a valid time, which the builder's last row has. */
 function endOfShared({ batch, at }: Cursor, datetime: number): number {
   let end = at;
   while (end < batch.length && batch.datetime[end] === datetime) end++;

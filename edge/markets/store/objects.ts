@@ -2,9 +2,10 @@
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { Failure } from "../../../shared/errors.ts";
-import type { ObjectWritten } from "./catalog.ts";
+import type { NewObject } from "./catalog.ts";
 import type { StoreParts } from "./store.ts";
 
+/** What a writer of the store works with. */
 export interface WriterParts extends StoreParts {
   bucket: Pick<R2Bucket, "get" | "put" | "delete" | "list">;
   /** A pause in milliseconds between attempts that lost to another writer. */
@@ -18,7 +19,7 @@ export async function putObject(
   { bucket }: Pick<WriterParts, "bucket">,
   objectKey: string,
   bytes: Uint8Array,
-): Promise<ObjectWritten> {
+): Promise<NewObject> {
   const digest = await sha256(bytes);
   // R2 refuses bytes that do not hash to this: a torn upload leaves nothing.
   await bucket.put(objectKey, bytes, { sha256: digest.buffer }).catch((cause: unknown) => {
@@ -27,5 +28,6 @@ export async function putObject(
   return { objectKey, bytes: bytes.byteLength, sha256: digest };
 }
 
+/** The SHA-256 of bytes. */
 export const sha256 = async (bytes: Uint8Array) =>
   new Uint8Array(await crypto.subtle.digest("SHA-256", bytes as Uint8Array<ArrayBuffer>));

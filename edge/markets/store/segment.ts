@@ -5,15 +5,15 @@
 // and version are in the catalog only. Level 1 holds every version of every row of a stretch of
 // valid time, each with the as_of, reconstruction flag and version that wrote it.
 
-import { parquetMetadata } from "hyparquet";
-import { parquetWriteBuffer } from "hyparquet-writer";
+import { parquetMetadata, type SchemaElement } from "hyparquet";
+import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
 import { assert } from "../../../shared/errors.ts";
 import type { Batch, WrittenBy } from "./columns.ts";
 import { type Column, codesFor, decodeColumn, decodeDictionary } from "./parquet.ts";
 import type { ChangedRow, Range } from "./plan.ts";
 
 const ROW_GROUP_ROWS = 32_768;
-/** Larger than any row group's column: one page a column. */
+/** More than any column of a row group takes, so that each is one page. */
 const PAGE_BYTES = 16 << 20;
 
 /** Readers such as DuckDB and Polars take an instant for UTC by its logical type only. */
@@ -27,69 +27,85 @@ const required = { repetition_type: "REQUIRED" } as const;
 
 /** The object of one vintage's changes; `batch` is sorted and has no row twice. */
 export const encodeChanges = (batch: Batch, valueColumns: readonly string[]): Uint8Array =>
-  encode(batch, valueColumns, false);
+  encode(batch, valueColumns, changeColumns(batch, valueColumns));
 
-/** The object of all versions of its rows. */
+/** The object of all versions of its rows; `batch` is sorted. */
 export const encodeHistory = (batch: Batch, valueColumns: readonly string[]): Uint8Array =>
-  encode(batch, valueColumns, true);
+  encode(batch, valueColumns, [...changeColumns(batch, valueColumns), ...versionColumns(batch)]);
 
-function encode(batch: Batch, valueColumns: readonly string[], versions: boolean): Uint8Array {
-  const rows = Array.from({ length: batch.length }, (_, row) => row);
-  const writers = rows.map((row) => batch.vintages[batch.vintage[row] ?? 0]);
-  const retracted = rows.map((row) => batch.retracted?.[row] === 1);
-  const schema = [
-    { name: "Datetime", ...INSTANT, ...required },
-    { name: "instrument_id", ...text, ...required },
-    ...valueColumns.map((name) => ({ name, type: "DOUBLE" as const, ...required })),
-    { name: "retracted", type: "BOOLEAN" as const, ...required },
-  ];
-  const columnData = [
-    { name: "Datetime", data: bigints(batch.datetime), encoding: "DELTA_BINARY_PACKED" as const },
+/** A column of an object: how the schema names it, and what it holds. */
+interface SegmentColumn {
+  element: SchemaElement;
+  source: Omit<ColumnSource, "name">;
+}
+
+const rowsOf = <Value>({ length }: Batch, value: (row: number) => Value): Value[] =>
+  Array.from({ length }, (_, row) => value(row));
+
+function changeColumns(batch: Batch, valueColumns: readonly string[]): SegmentColumn[] {
+  const instruments = rowsOf(batch, (row) => batch.instruments[batch.instrument[row] ?? 0] ?? "");
+  const retracted = rowsOf(batch, (row) => batch.retracted?.[row] === 1);
+  return [
     {
-      name: "instrument_id",
-      data: rows.map((row) => batch.instruments[batch.instrument[row] ?? 0] ?? ""),
-      encoding: "RLE_DICTIONARY" as const,
+      element: { name: "Datetime", ...INSTANT, ...required },
+      source: { data: bigints(batch.datetime), encoding: "DELTA_BINARY_PACKED" },
     },
-    ...valueColumns.map((name, column) => ({ name, data: batch.values[column] ?? [] })),
-    { name: "retracted", data: retracted, encoding: "RLE" as const },
+    {
+      element: { name: "instrument_id", ...text, ...required },
+      source: { data: instruments, encoding: "RLE_DICTIONARY" },
+    },
+    ...valueColumns.map(
+      (name, column): SegmentColumn => ({
+        element: { name, type: "DOUBLE", ...required },
+        source: { data: batch.values[column] ?? [] },
+      }),
+    ),
+    {
+      element: { name: "retracted", type: "BOOLEAN", ...required },
+      source: { data: retracted, encoding: "RLE" },
+    },
   ];
-  if (versions) {
-    const dictionary = "RLE_DICTIONARY" as const;
-    schema.push(
-      { name: "as_of", ...INSTANT, ...required },
-      { name: "vintage_reconstructed", type: "BOOLEAN", ...required },
-      { name: "store_version", type: "INT64", ...required } as never,
-    );
-    columnData.push(
-      {
-        name: "as_of",
-        data: writers.map((writer) => BigInt(writer?.asOf ?? 0)) as never,
-        encoding: dictionary,
-      },
-      {
-        name: "vintage_reconstructed",
-        data: writers.map((writer) => writer?.reconstructed === true),
-        encoding: "RLE",
-      },
-      {
-        name: "store_version",
-        data: writers.map((writer) => BigInt(writer?.seq ?? 0)) as never,
-        encoding: dictionary,
-      },
-    );
-  }
+}
+
+/** Which vintage wrote each row. */
+function versionColumns(batch: Batch): SegmentColumn[] {
+  const writers = rowsOf(batch, (row) => batch.vintages[batch.vintage[row] ?? 0]);
+  const asOfs = writers.map((writer) => BigInt(writer?.asOf ?? 0));
+  const reconstructed = writers.map((writer) => writer?.reconstructed === true);
+  const seqs = writers.map((writer) => BigInt(writer?.seq ?? 0));
+  return [
+    {
+      element: { name: "as_of", ...INSTANT, ...required },
+      source: { data: asOfs, encoding: "RLE_DICTIONARY" },
+    },
+    {
+      element: { name: "vintage_reconstructed", type: "BOOLEAN", ...required },
+      source: { data: reconstructed, encoding: "RLE" },
+    },
+    {
+      element: { name: "store_version", type: "INT64", ...required },
+      source: { data: seqs, encoding: "RLE_DICTIONARY" },
+    },
+  ];
+}
+
+function encode(
+  batch: Batch,
+  valueColumns: readonly string[],
+  columns: readonly SegmentColumn[],
+): Uint8Array {
   // Codes, flags and deltas that every read decodes are small as they are: snappy saves little
   // there and costs each reader more time than all else.
-  const packed = columnData.map((column) =>
-    valueColumns.includes(column.name) || column.name === "as_of"
-      ? column
-      : { ...column, codec: "UNCOMPRESSED" as const },
-  );
+  const columnData = columns.map(({ element: { name }, source }): ColumnSource => {
+    const isPacked = valueColumns.includes(name) || name === "as_of";
+    return isPacked ? { name, ...source } : { name, ...source, codec: "UNCOMPRESSED" };
+  });
+  const root: SchemaElement = { name: "root", num_children: columns.length };
   const buffer = parquetWriteBuffer({
-    schema: [{ name: "root", num_children: schema.length }, ...schema],
+    schema: [root, ...columns.map(({ element }) => element)],
     rowGroupSize: groupSizes(batch),
     pageSize: PAGE_BYTES,
-    columnData: packed,
+    columnData,
   });
   return new Uint8Array(buffer);
 }
@@ -108,7 +124,10 @@ function groupSizes({ datetime, length }: Batch): number[] {
 
 const bigints = (numbers: Float64Array) => BigInt64Array.from(numbers, (value) => BigInt(value));
 
-/** The row groups of an object that reach into a range, decoded one at a time. */
+/**
+ * The row groups of an object that reach into a range, decoded one at a time. `writtenBy` is the
+ * vintage of a level-0 object; null for level 1, whose rows name theirs.
+ */
 export function* decodeSegment(
   file: ArrayBuffer,
   valueColumns: readonly string[],
@@ -123,8 +142,8 @@ export function* decodeSegment(
       assert(found?.meta_data, `a segment has the column ${name}`);
       return found.meta_data;
     };
-    const { min_value: least, max_value: most } = chunk("Datetime").statistics ?? {};
-    if (Number(most ?? Infinity) < range.from || Number(least ?? -Infinity) >= range.to) continue;
+    const { min_value: min, max_value: max } = chunk("Datetime").statistics ?? {};
+    if (Number(max ?? Infinity) < range.from || Number(min ?? -Infinity) >= range.to) continue;
     const column = (name: string) => decodeColumn(bytes, chunk(name), rows);
     const instrument = column("instrument_id");
     assert(instrument.codes, "instrument ids are dictionary-encoded");
@@ -172,12 +191,16 @@ interface VersionColumns {
 }
 
 /**
- * Who wrote each row. A version has one as_of and one flag, so its code stands for all three; both
- * dictionaries are in the order of first occurrence and so in step.
+ * Which vintage wrote each row. A version has one as_of and one flag, so the code of its version
+ * stands for all three columns. Both dictionaries hold entries in the order of first occurrence, so
+ * equal codes mean the same vintage.
  */
 function vintagesOf({ seq, asOfs, reconstructed, rows }: VersionColumns) {
   const { codes, dictionary } = seq;
-  assert(codes && dictionary.length === asOfs.length, "versions and their as_of are in step");
+  assert(
+    codes && dictionary.length === asOfs.length,
+    "each version has its as_of at the same code",
+  );
   const vintages: WrittenBy[] = [];
   for (let row = 0; row < rows; row++) {
     const code = codes[row] as number;
@@ -210,6 +233,7 @@ export interface Inline {
   x: number[];
 }
 
+/** The changes of a small vintage as the catalog keeps them. */
 export function encodeInline(rows: readonly ChangedRow[], valueColumns: readonly string[]): Inline {
   const names = [...new Set(rows.map((row) => row.instrumentId))];
   const indexOf = new Map(names.map((name, index) => [name, index]));

@@ -23,15 +23,24 @@ import {
   type VintageEntry,
   type VintageQuery,
 } from "./listings.ts";
-import { applyView, mergeRuns, type Run, sortTogether, type View, versionsUpTo } from "./merge.ts";
+import {
+  applyView,
+  mergeSorted,
+  type SortedBatches,
+  sortTogether,
+  type View,
+  versionsUpTo,
+} from "./merge.ts";
 import type { Range, StoredRow } from "./plan.ts";
 import { decodeInline, decodeSegment } from "./segment.ts";
 
+/** What a reader of the store works with. */
 export interface StoreParts {
   database: Database;
   bucket: Pick<R2Bucket, "get">;
 }
 
+/** Which versions of a series are read; instants in epoch milliseconds. */
 export interface ReadRequest {
   library: string;
   symbol: string;
@@ -50,12 +59,13 @@ export interface ReadRequest {
   knownBy?: number | undefined;
 }
 
+/** A planned read: the catalog was asked, no object was opened. */
 export interface Reading {
   /** Names the answer: equal for equal rows, whatever the `as_of` that asked for it. */
   identity: string;
   /** True when no later commit can change the answer: its `as_of` is not after the head's. */
   immutable: boolean;
-  /** The rows asked for. Opens the objects; not called for an answer the reader holds already. */
+  /** The rows of the request; opens the objects. */
   batches: () => AsyncGenerator<Batch>;
   /** Every version up to `seq` in the range, retractions too. */
   versions: () => AsyncGenerator<Batch>;
@@ -77,13 +87,18 @@ export interface Reading {
 const OBJECTS_AT_ONCE = 6;
 const OBJECTS_AHEAD = 4;
 
+/** A series by its library and symbol. */
 export interface SeriesName {
   library: string;
   symbol: string;
 }
 
-/** The verbs of a reader. */
+/**
+ * The verbs of a reader. Each fails with `store_unavailable` when the database or the object store
+ * does not answer.
+ */
 export interface Store {
+  /** Names, sorted. */
   libraries(): Promise<string[]>;
   /** Symbols with their newest valid times; fails with `unknown_library`. */
   symbols(library: string): Promise<{ symbol: string; validMax: number }[]>;
@@ -96,7 +111,7 @@ export interface Store {
   readAll(series: readonly SeriesName[], range: Range): Promise<StoredRow[][]>;
   /** Fails with `unknown_library` or `unknown_symbol`. */
   vintages(query: VintageQuery): Promise<VintageEntry[]>;
-  /** Vintages of all series; a series is unknown or has none alike. */
+  /** Vintages of all series in the order of the feed; none for an unknown library. */
   changes(query: {
     since: number | FeedPosition;
     library?: string | undefined;
@@ -107,9 +122,11 @@ export interface Store {
   snapshot(name: string): Promise<Snapshot>;
   /** The newest valid time known at an `as_of`; null for none or an unknown series. */
   newestDatetime(library: string, symbol: string, asOf: number): Promise<number | null>;
+  /** Libraries, the newest knowledge time in epoch milliseconds, and whether any is sandbox. */
   overview(): Promise<{ libraries: string[]; latestAsOf: number | null; sandbox: boolean }>;
 }
 
+/** The store over a database and a bucket. */
 export const openStore = (parts: StoreParts): Store => ({
   libraries: () => listLibraries(parts.database),
   symbols: (library) => symbols(parts, library),
@@ -125,25 +142,25 @@ export const openStore = (parts: StoreParts): Store => ({
 });
 
 async function symbols({ database }: StoreParts, library: string) {
-  const found = await listSymbols(database, library);
-  if (found.length === 0) throw unknownLibrary(library);
-  return found;
+  const list = await listSymbols(database, library);
+  if (list.length === 0) throw unknownLibrary(library);
+  return list;
 }
 
 async function vintages(parts: StoreParts, query: VintageQuery) {
-  const found = await listVintages(parts.database, query);
-  if (found.length > 0) return found;
-  // Also an existing series may have none in the interval.
+  const list = await listVintages(parts.database, query);
+  if (list.length > 0) return list;
+  // A series that exists may have no vintage in the interval, too.
   const { library, symbol } = query;
   const range = { from: 0, to: 0 };
   const known = await planRead(parts.database, { library, symbol, asOf: -Infinity, range });
   if (!known) throw await unknownSeries(parts, library, symbol);
-  return found;
+  return list;
 }
 
 async function snapshot({ database }: StoreParts, name: string) {
-  const found = await findSnapshot(database, name);
-  if (found) return found;
+  const named = await findSnapshot(database, name);
+  if (named) return named;
   const detail = `unknown snapshot ${JSON.stringify(name)}; GET /snapshots lists them`;
   throw new Failure("unknown_snapshot", detail);
 }
@@ -244,23 +261,23 @@ export async function* versionsOf(
   };
   const compacted = plan.segments.filter(({ level }) => level === 1);
   const recent = plan.segments.filter(({ level }) => level === 0);
-  const runs: Run[] = compacted.length > 0 ? [chain(compacted, opened)] : [];
+  const streams: SortedBatches[] = compacted.length > 0 ? [chain(compacted, opened)] : [];
   for (let index = 0; index < recent.length; index += OBJECTS_AT_ONCE) {
     const batch = recent.slice(index, index + OBJECTS_AT_ONCE).map(opened);
-    for (const batches of await Promise.all(batch)) runs.push(inTurn(batches));
+    for (const batches of await Promise.all(batch)) streams.push(inTurn(batches));
   }
   if (plan.inline.length > 0) {
     const deltas = plan.inline.map(({ rows, ...writtenBy }) => decodeInline(rows, writtenBy));
-    runs.push(inTurn(clipped([sortTogether(deltas, columns)])));
+    streams.push(inTurn(clipped([sortTogether(deltas, columns)])));
   }
-  yield* mergeRuns(runs, columns);
+  yield* mergeSorted(streams, columns);
 }
 
 async function* inTurn(batches: Iterable<Batch>): AsyncGenerator<Batch> {
   yield* batches;
 }
 
-/** Segments of disjoint valid times as one run; the next objects are on their way meanwhile. */
+/** Segments of disjoint valid times as one stream; the next objects are fetched meanwhile. */
 async function* chain(
   segments: readonly PlannedSegment[],
   open: (segment: PlannedSegment) => Promise<Iterable<Batch>>,
@@ -270,7 +287,7 @@ async function* chain(
   while (next < segments.length || ahead.length > 0) {
     while (next < segments.length && ahead.length < OBJECTS_AHEAD) {
       const opening = open(segments[next++] as PlannedSegment);
-      // A failure is met when its turn comes; until then it is not unhandled.
+      // A failed fetch is thrown when its turn comes; until then the promise counts as handled.
       opening.catch(() => {});
       ahead.push(opening);
     }

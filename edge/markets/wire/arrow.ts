@@ -23,9 +23,9 @@ import type { Batch } from "../store/columns.ts";
 import { int64s } from "./parquet.ts";
 import { type AnswerColumn, answerColumns, type RecordShape } from "./record.ts";
 
-/** The type of a column; texts are dictionaries, told apart by the column's place. */
-function typeOf(kind: AnswerColumn["kind"], place: number): DataType {
-  if (kind === "text") return new Dictionary(new Utf8(), new Int32(), place);
+/** The type of a column; a text's dictionary has the column's index as its id. */
+function typeOf(kind: AnswerColumn["kind"], index: number): DataType {
+  if (kind === "text") return new Dictionary(new Utf8(), new Int32(), index);
   if (kind === "instant") return new TimestampMillisecond("UTC");
   return kind === "number" ? new Float64() : kind === "count" ? new Int64() : new Bool();
 }
@@ -40,15 +40,15 @@ export async function* encodeArrow(
 ): AsyncGenerator<Uint8Array> {
   const schema = new Schema(
     answerColumns(null, shape).map(
-      ({ name, kind, optional }, place) => new Field(name, typeOf(kind, place), optional),
+      ({ name, kind, optional }, index) => new Field(name, typeOf(kind, index), optional),
     ),
   );
   const empty = tableToIPC(new Table(schema), "stream");
   const schemaBytes = empty.length - END_BYTES;
   yield empty.subarray(0, schemaBytes);
   for await (const batch of batches) {
-    const children = answerColumns(batch, shape).map((column, place) =>
-      arrowData(column, typeOf(column.kind, place), batch.length),
+    const children = answerColumns(batch, shape).map((column, index) =>
+      arrowData(column, typeOf(column.kind, index), batch.length),
     );
     const data = makeData({
       type: new Struct(schema.fields),
@@ -56,7 +56,7 @@ export async function* encodeArrow(
       nullCount: 0,
       children,
     });
-    // A stream of this batch alone, less the schema before it and the end after it.
+    // The stream of this batch alone, without the schema before it and the end after it.
     const stream = tableToIPC(new Table([new RecordBatch(schema, data)]), "stream");
     yield stream.subarray(schemaBytes, stream.length - END_BYTES);
   }

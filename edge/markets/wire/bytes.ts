@@ -10,7 +10,7 @@ const ZERO = 48;
 
 /** Longest text of a number: `-0.0000012345678901234567`. */
 export const NUMBER_BYTES = 25;
-/** The places of an instant, filled in by `writeIso` or, at midnight's date, by `writeTime`. */
+/** An instant's text before `writeIso` or, once its date stands, `writeTime` fills it in. */
 export const ISO_TEMPLATE = "0000-00-00T00:00:00.000Z";
 export const ISO_BYTES = ISO_TEMPLATE.length;
 export const DATE_BYTES = 10;
@@ -100,9 +100,9 @@ function writeWhole(out: Uint8Array, at: number, value: number): number {
   let digits = 1;
   for (let limit = 10; limit <= value; limit *= 10) digits++;
   let left = value;
-  for (let place = at + digits - 1; place >= at; place--) {
+  for (let index = at + digits - 1; index >= at; index--) {
     const tenth = (left / 10) | 0;
-    out[place] = ZERO + left - tenth * 10;
+    out[index] = ZERO + left - tenth * 10;
     left = tenth;
   }
   return at + digits;

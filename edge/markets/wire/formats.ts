@@ -7,6 +7,7 @@ import { encodeParquet } from "./parquet.ts";
 import type { RecordShape } from "./record.ts";
 import { encodeText } from "./text.ts";
 
+/** Content types by format; `text` says which are text, whose bytes follow from the rows alone. */
 export const FORMATS = {
   json: { type: "application/json", text: true },
   ndjson: { type: "application/x-ndjson", text: true },
@@ -15,7 +16,9 @@ export const FORMATS = {
   arrow: { type: "application/vnd.apache.arrow.stream", text: false },
 } as const;
 
+/** A format of `/series`. */
 export type Format = keyof typeof FORMATS;
+/** Names of the formats, as the parameter `format` takes them. */
 export const FORMAT_NAMES = Object.keys(FORMATS) as [Format, ...Format[]];
 
 const ALIASES: Readonly<Record<string, Format>> = {

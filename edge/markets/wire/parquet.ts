@@ -61,6 +61,7 @@ function footer(shape: RecordShape, row_groups: RowGroup[], rows: number): Uint8
     schema: [{ name: "root", num_children: columns.length }, ...columns],
     num_rows: BigInt(rows),
     row_groups,
+    // The reader's type of a footer asks for `metadata_length`, which the writer works out.
   } as never);
   writer.appendBytes(MAGIC);
   return writer.getBytes();
@@ -145,6 +146,7 @@ function writePage(writer: ByteWriter, { page, dictionary, levels, encoding, row
             repetition_levels_byte_length: 0,
             is_compressed: false,
           },
+          // The library's type of a page header wants fields that only other page types have.
         }) as never,
   );
   if (levels) writer.appendBytes(levels);
@@ -166,7 +168,7 @@ function countMissing(column: AnswerColumn): number {
 }
 
 function definitionLevels(column: AnswerColumn, rows: number, nulls: number): Uint8Array {
-  if (nulls === 0 || nulls === rows) return runOf(rows, nulls === 0 ? 1 : 0);
+  if (nulls === 0 || nulls === rows) return repeatedByte(rows, nulls === 0 ? 1 : 0);
   const groups = Math.ceil(rows / 8);
   const bits = new Uint8Array(groups);
   for (let row = 0; row < rows; row++) {
@@ -210,9 +212,9 @@ export function int64s(values: Float64Array): Uint8Array {
   return new Uint8Array(words.buffer);
 }
 
-/** Codes as one bit-packed run of whole bytes, or as one repeated value. */
+/** Codes bit-packed at whole bytes, or as one repeated value. */
 function packedCodes(codes: Codes, entries: number): Uint8Array {
-  if (entries <= 1) return joined(Uint8Array.of(1), runOf(codes.length, 0));
+  if (entries <= 1) return joined(Uint8Array.of(1), repeatedByte(codes.length, 0));
   const bytes = entries <= 256 ? 1 : entries <= 65_536 ? 2 : 4;
   const groups = Math.ceil(codes.length / 8);
   const Packed = bytes === 1 ? Uint8Array : bytes === 2 ? Uint16Array : Uint32Array;
@@ -225,8 +227,9 @@ function packedCodes(codes: Codes, entries: number): Uint8Array {
   );
 }
 
-/** One run of a value that fits a byte. */
-const runOf = (length: number, value: number) => joined(varint(length * 2), Uint8Array.of(value));
+/** A value that fits a byte, repeated, in Parquet's run-length form. */
+const repeatedByte = (length: number, value: number) =>
+  joined(varint(length * 2), Uint8Array.of(value));
 
 function varint(value: number): Uint8Array {
   const bytes: number[] = [];

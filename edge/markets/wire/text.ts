@@ -14,7 +14,7 @@ import {
 } from "./bytes.ts";
 import type { RecordShape } from "./record.ts";
 
-/** The texts around a row's numbers. */
+/** What a text format puts around a row's numbers. */
 interface Dialect {
   open: string;
   separator: string;
@@ -31,12 +31,13 @@ interface Dialect {
   rowClose: string;
 }
 
+/** The formats that are text. */
 export type TextFormat = "json" | "ndjson" | "csv";
 
 const CHUNK_BYTES = 128 * 1024;
 /** A row that does not fit any more begins the next chunk. */
 const SLACK_BYTES = 4 * 1024;
-/** Most bytes of a value, or of `known_to`, its quotes and the end of the row. */
+/** Upper bound on the bytes of a value, or of `known_to` with its quotes and the row's end. */
 const VALUE_BYTES = Math.max(NUMBER_BYTES, ISO_BYTES) + 8;
 
 const record: Omit<Dialect, "open" | "separator" | "close"> = {
@@ -119,7 +120,7 @@ export async function* encodeText(
   yield writer.end();
 }
 
-/** A batch's texts, each made when first met. */
+/** The encoded texts that rows of a batch share, each made when a row first needs it. */
 interface Texts {
   /** By instrument: from the separator to the first value, with room for the instant. */
   heads: (Uint8Array | undefined)[];
@@ -132,7 +133,7 @@ class RowWriter {
   readonly #shape: RecordShape;
   /** Between one value and the next, by column; the first column's is part of the head. */
   readonly #columns: Uint8Array[];
-  /** Most bytes of a row's values, the names before them and `known_to`. */
+  /** Upper bound on the bytes of a row's values, the names before them and `known_to`. */
   readonly #rowBytes: number;
   readonly #missing: Uint8Array;
   readonly #quote: Uint8Array;
@@ -268,9 +269,9 @@ class RowWriter {
 
   /** Hands out what is written. */
   #take(): Uint8Array {
-    const taken = this.#out.subarray(0, this.#end);
+    const chunk = this.#out.subarray(0, this.#end);
     this.#out = new Uint8Array(CHUNK_BYTES + SLACK_BYTES);
     this.#end = 0;
-    return taken;
+    return chunk;
   }
 }

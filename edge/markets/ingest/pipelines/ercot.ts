@@ -1,8 +1,8 @@
 // ERCOT's pipelines: real-time and day-ahead prices of the settlement points, and system load, each
 // partitioned by operating day.
 //
-// The spec's hourly ticks take the current day only, so the last intervals of each day and its
-// settled load would never be read: the settle schedules read the day before in the early morning.
+// The spec's hourly ticks take the current day only, so the last intervals of each day and its final
+// load would never be read: the schedules named `_settle` read the day before in the early morning.
 
 import { DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
 import { operatingDay } from "../../store/operating-day.ts";
@@ -135,12 +135,12 @@ async function fetchLoad(
   return { series, sandbox: access.sandbox, findings: judgeZones(rows), ...origin };
 }
 
-/** What recorded reports keep to, and what the rounding of nine numbers to cents can explain. */
+/** The usual difference in recorded reports, and the most that rounding nine numbers explains. */
 const ZONES_MW_OFF_USUAL = 0.02;
 const ZONES_MW_OFF_MAX = 0.05;
 const FLOAT_NOISE = 1e-6;
 
-/** The weather zones sum to the total. */
+/** The findings about load whose weather zones do not sum to the total. */
 export function judgeZones(rows: readonly LoadRow[]): Finding[] {
   const off = ({ total, zones }: LoadRow) =>
     Math.abs(zones.reduce((sum, zone) => sum + zone, 0) - total) - FLOAT_NOISE;
@@ -173,7 +173,7 @@ interface Market extends Coverage {
   caps: readonly (readonly [from: string, cap: number])[];
 }
 
-/** Offer caps both markets had; a price may lie above one, so that is only told. */
+/** Offer caps of both markets; a price may lie above one, so that is a warning only. */
 const CAPS = [
   ["2022-01-01", 5_000],
   ["2015-06-01", 9_000],

@@ -1,4 +1,4 @@
-// What is right for the agency's reports. A week of storage is one report: if one of its series is
+// The rules of the agency's reports. A week of storage is one report: if one of its series is
 // missing, its identifier was changed, and nothing is taken.
 
 import { addMonths, DAY } from "../../../../shared/time.ts";
@@ -20,17 +20,17 @@ import { OUTLOOK, PETROLEUM, STORAGE } from "./fundamentals-series.ts";
 
 const FRIDAY = 5;
 const WEEK = 7 * DAY;
-const STORAGE_BCF = { least: 500, most: 4_500 };
-/** Of the Lower 48 in one week, Bcf. */
-const STORAGE_CHANGE = { least: -400, most: 150 };
-/** Sums are rounded one by one. */
+const STORAGE_BCF = { min: 500, max: 4_500 };
+/** Change of the Lower 48's storage in one week, Bcf. */
+const STORAGE_CHANGE = { min: -400, max: 150 };
+/** Bcf by which a sum may differ from its parts, since each is rounded by itself. */
 const REGIONS_APART_MAX = 2;
 const SALT_APART_MAX = 1;
-/** From here on the agency itself releases a correction out of turn. */
+/** Beyond so many Bcf, the agency itself releases a correction out of turn. */
 const SUMS_APART_MAX = 10;
 const PETROLEUM_MOVE_MAX = 0.15;
 const OUTLOOK_HORIZON = 3 * 366 * DAY;
-const OUTLOOK_PRICES = { least: 0.5, most: 500 };
+const OUTLOOK_PRICES = { min: 0.5, max: 500 };
 
 const weeklyReport = (name: string): Structure => ({
   stepMs: DAY,
@@ -48,8 +48,8 @@ const OUTLOOK_PATH: Structure = {
 const nameOf = ({ instrumentId }: Row) => instrumentId.slice(instrumentId.lastIndexOf(".") + 1);
 const valueIn = ({ values }: Row) => values[0] ?? NaN;
 const isFriday = ({ datetime }: Row) => new Date(datetime).getUTCDay() === FRIDAY;
-const beyond = (value: number, { least, most }: { least: number; most: number }) =>
-  value < least || value > most;
+const beyond = (value: number, { min, max }: { min: number; max: number }) =>
+  value < min || value > max;
 
 /** Weekly working gas, Bcf: eight series a Friday or nothing, and sums that hold. */
 export function gateStorage(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
@@ -116,14 +116,14 @@ function judgeStorage({ rows, symbol }: FetchedSeries): Finding[] {
 const isWholeWeek = ({ values }: Week) =>
   STORAGE.series.every(({ name }) => !Number.isNaN(values.get(name) ?? NaN));
 
-/** A sum that does not hold is told of; one that is far off means that series were mixed up. */
+/** A sum that does not hold is a warning; one that is far off means that series were mixed up. */
 function judgeSums(
   rule: string,
   sums: { weeks: readonly Week[]; apart: (week: Week) => number; allowed: number },
   symbol: string,
 ): Finding[] {
-  const broken = (least: number, most: number) =>
-    sums.weeks.filter((week) => sums.apart(week) > least && sums.apart(week) <= most);
+  const broken = (above: number, max: number) =>
+    sums.weeks.filter((week) => sums.apart(week) > above && sums.apart(week) <= max);
   const rowsOf = (weeks: readonly Week[]) => weeks.flatMap(({ rows }) => rows);
   return [
     offending("warning", rule, rowsOf(broken(sums.allowed, SUMS_APART_MAX)), symbol),

@@ -1,4 +1,4 @@
-// What is right for the grid's libraries. Bounds come from published screening rules for EIA-930
+// The rules of the grid's libraries. Bounds come from published screening rules for EIA-930
 // (Ruggles et al. 2020) and from recorded data. Zero is no floor of generation: plants that run on
 // station power and pumped storage report less.
 
@@ -26,12 +26,10 @@ const GENERATION_MWH_MAX = 200_000;
 const INTERCHANGE_MWH_MAX = 100_000;
 const IMPLAUSIBLE_SHARE_MAX = 0.2;
 const HOLES_SHARE_MAX = 0.1;
-/**
- * Late hours are normal: no more holes than this never reject a series, however short the window.
- */
+/** Late hours are normal: so many holes never reject a series, however short the window. */
 const HOLES_MIN = 6;
-/** From the start of a day on: by then every authority has reported it. */
-const SETTLED_AFTER = 36 * HOUR;
+/** So long after the start of a day, every authority has reported it. */
+const COMPLETE_AFTER = 36 * HOUR;
 const ROWS_SHARE_MIN = 0.5;
 const SPIKE_MEDIANS = 10;
 const FLAT_HOURS = 3;
@@ -40,7 +38,7 @@ const LOCAL_HOURS = 48;
 const LOCAL_SPREADS = { up: 3.5, down: 2.5 };
 const FORECAST_HORIZON = 4 * DAY;
 const GENERATION_LOW = -500;
-/** Pumped storage may be reported as water, or with what it is charged by. */
+/** Lower bounds by fuel: pumped storage may be reported as water or as what charges it. */
 const FUEL_LOWS: ReadonlyMap<string, number> = new Map(
   ["wat", "ps", "bat", "snb", "wnb", "oes", "ues"].map((fuel) => [fuel, -3_000]),
 );
@@ -59,13 +57,13 @@ interface Rules {
   horizonMs: number;
   /** Whether a value can be true. */
   holds: (value: number) => boolean;
-  /** The rule's name when it cannot. */
+  /** The rule's name when a value cannot be true. */
   implausible: string;
-  /** What else is looked at, once implausible values are gone. */
+  /** Further rules, for the series without its implausible values. */
   judge: (series: FetchedSeries) => Finding[];
 }
 
-const within = (most: number) => (value: number) => Math.abs(value) <= most;
+const within = (max: number) => (value: number) => Math.abs(value) <= max;
 const isDemand = (value: number) => value > 0 && value <= DEMAND_MWH_MAX;
 
 const RULES: Readonly<Record<string, Rules>> = {
@@ -107,8 +105,8 @@ const NO_RULES: Rules = { horizonMs: 0, holds: () => true, implausible: "", judg
 const rulesOf = ({ library }: FetchedSeries) => RULES[library] ?? NO_RULES;
 
 /**
- * Hourly demand, its forecast, generation and interchange, MWh; what the series of one authority
- * say of each other is only told of.
+ * Hourly demand, its forecast, generation and interchange, MWh. Where the series of one authority
+ * contradict each other, that is a warning.
  */
 export function gateRegion(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
   const { accepted, findings } = gateHourly(fetched, context);
@@ -118,7 +116,7 @@ export function gateRegion(fetched: readonly FetchedSeries[], context: GateConte
 /**
  * Hourly series, MWh. Each is judged by itself and left out when it has an error. An implausible
  * value becomes null and is counted: authorities report one now and then, and a series without it
- * is worth more than none. A fuel that is not known yet is taken and told of.
+ * is worth more than none. A fuel that is not known yet is accepted with a warning.
  */
 export function gateHourly(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
   const { accepted, findings } = acceptSound(fetched, (series) => {
@@ -136,9 +134,9 @@ export function gateHourly(fetched: readonly FetchedSeries[], context: GateConte
   };
 }
 
-/** Libraries whose newest settled day has less than half the rows of the day before it. */
+/** Libraries whose newest complete day has less than half the rows of the day before it. */
 function judgeCounts(fetched: readonly FetchedSeries[], { window, now }: GateContext): Finding[] {
-  const day = Math.floor((Math.min(now, window.to) - SETTLED_AFTER) / DAY) * DAY;
+  const day = Math.floor((Math.min(now, window.to) - COMPLETE_AFTER) / DAY) * DAY;
   if (day - DAY < window.from) return [];
   const libraries = [...Map.groupBy(fetched, ({ library }) => library)];
   return libraries.map(([library, series]) => {
@@ -195,14 +193,14 @@ function judgeLows({ rows, symbol }: FetchedSeries, lowOf: (row: Row) => number)
 function judgeHoles({ rows, symbol }: FetchedSeries): Finding[] {
   const instruments = [...Map.groupBy(rows, ({ instrumentId }) => instrumentId).values()];
   const holes = instruments.reduce((total, own) => total + holesOf(own), 0);
-  const most = Math.max(HOLES_MIN, (rows.length + holes) * HOLES_SHARE_MAX);
-  return [finding(holes > most ? "error" : "warning", "holes", holes, symbol)];
+  const holesMax = Math.max(HOLES_MIN, (rows.length + holes) * HOLES_SHARE_MAX);
+  return [finding(holes > holesMax ? "error" : "warning", "holes", holes, symbol)];
 }
 
 function judgeDemand({ rows, symbol }: FetchedSeries): Finding[] {
   return [
     finding("warning", "spike", spikesOf(rows), symbol),
-    finding("warning", "flat", flatRunsOf(rows), symbol),
+    finding("warning", "flat", flatStretchesOf(rows), symbol),
     offending("warning", "local_outlier", localOutliers(rows), symbol),
   ];
 }
@@ -215,15 +213,15 @@ function spikesOf(rows: readonly Row[]): number {
   return values.filter((value) => value > median * SPIKE_MEDIANS).length;
 }
 
-/** Runs of at least three identical hours. */
-function flatRunsOf(rows: readonly Row[]): number {
-  let runs = 0;
+/** Stretches of three identical hours or more. */
+function flatStretchesOf(rows: readonly Row[]): number {
+  let stretches = 0;
   let length = 1;
   for (let index = 1; index < rows.length; index++) {
     length = rows[index]?.values[0] === rows[index - 1]?.values[0] ? length + 1 : 1;
-    if (length === FLAT_HOURS) runs++;
+    if (length === FLAT_HOURS) stretches++;
   }
-  return runs;
+  return stretches;
 }
 
 /**
@@ -254,14 +252,14 @@ function movingMedians(values: readonly number[], width: number): number[] {
   return values.map((_, index) => {
     const entering = values[index + half];
     const leaving = values[index - half - 1];
-    if (entering !== undefined) sorted.splice(placeOf(sorted, entering), 0, entering);
-    if (leaving !== undefined) sorted.splice(placeOf(sorted, leaving), 1);
+    if (entering !== undefined) sorted.splice(positionOf(sorted, entering), 0, entering);
+    if (leaving !== undefined) sorted.splice(positionOf(sorted, leaving), 1);
     return sorted[sorted.length >> 1] ?? NaN;
   });
 }
 
-/** Where a value lies, or belongs, in a rising list. */
-function placeOf(sorted: readonly number[], value: number): number {
+/** The position of a value in a rising list, or the one at which it would be inserted. */
+function positionOf(sorted: readonly number[], value: number): number {
   let [low, high] = [0, sorted.length];
   while (low < high) {
     const middle = (low + high) >> 1;

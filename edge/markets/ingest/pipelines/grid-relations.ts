@@ -1,6 +1,6 @@
-// What the series of one balancing authority say of each other: demand is generation less exports,
-// and near its forecast. Some authorities never balance, by the way they count, so an authority is
-// compared with its own days before.
+// How the series of one balancing authority must agree: demand is generation less exports, and near
+// its forecast. The accounts of some authorities never balance, so an authority is compared with its
+// own days before.
 
 import { DAY } from "../../../../shared/time.ts";
 import { type FetchedSeries, type Finding, finding } from "../gate.ts";
@@ -63,7 +63,7 @@ function authoritiesOf(series: readonly FetchedSeries[]): Authority[] {
   });
 }
 
-/** Of the newest hours, those that do not balance, if it is more of them than before; else 0. */
+/** How many of the newest hours do not balance, if a larger share than before; else 0. */
 function unbalancedHours({ demand, generation, interchange }: Authority): number {
   const breaks = [...demand]
     .map(([datetime, value]) => {

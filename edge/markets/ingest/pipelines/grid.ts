@@ -1,6 +1,6 @@
 // The grid's pipelines: hourly series of every balancing authority from Form EIA-930. Authorities
-// resubmit silently for days, so every run re-reads a trailing window. What is right for them is
-// said in `grid-gates.ts`.
+// resubmit silently for days, so every execution re-reads a trailing window. Their rules stand in
+// `grid-gates.ts`.
 
 import { DAY, HOUR } from "../../../../shared/time.ts";
 import { REGIONS } from "../authorities.ts";
@@ -55,7 +55,7 @@ export const generationByFuel: Pipeline = {
   gate: gateHourly,
 };
 
-/** Of EIA's types; a positive interchange is an export, so demand = generation − interchange. */
+/** Library by EIA's type; a positive interchange is an export: demand = generation − interchange. */
 const REGION_LIBRARIES: Readonly<Record<string, string>> = {
   D: "power.demand",
   DF: "power.demand_forecast",
@@ -112,30 +112,30 @@ export const fuelSeries = (rows: readonly EiaRow[]): FetchedSeries[] =>
     return { library, instrumentId: `${library}.${symbol}.${fuel}` };
   });
 
-type Place = { library: string; instrumentId: string };
+type Instrument = { library: string; instrumentId: string };
 
 function byAuthority(
   rows: readonly EiaRow[],
-  placeOf: (key: EiaRow["key"], symbol: string) => Place | null,
+  instrumentOf: (key: EiaRow["key"], symbol: string) => Instrument | null,
 ): FetchedSeries[] {
   const all = new Map<string, FetchedSeries>();
-  // A key is one object for all its rows, so that what it means is worked out once.
-  const places = new Map<EiaRow["key"], { series: FetchedSeries; instrumentId: string } | null>();
+  // All rows of a key share one key object, so its series is looked up once.
+  const targets = new Map<EiaRow["key"], { series: FetchedSeries; instrumentId: string } | null>();
   const resolve = (key: EiaRow["key"]) => {
     const symbol = (key.respondent ?? "").toLowerCase();
-    const place = REGIONS.has(key.respondent ?? "") ? null : placeOf(key, symbol);
-    if (!place) return null;
-    const { library, instrumentId } = place;
+    const instrument = REGIONS.has(key.respondent ?? "") ? null : instrumentOf(key, symbol);
+    if (!instrument) return null;
+    const { library, instrumentId } = instrument;
     const name = `${library} ${symbol}`;
     const series = all.get(name) ?? { library, symbol, rows: [] };
     all.set(name, series);
     return { series, instrumentId };
   };
   for (const { key, datetime, value } of rows) {
-    const known = places.get(key);
-    const place = known === undefined ? resolve(key) : known;
-    if (known === undefined) places.set(key, place);
-    place?.series.rows.push({ datetime, instrumentId: place.instrumentId, values: [value] });
+    const known = targets.get(key);
+    const target = known === undefined ? resolve(key) : known;
+    if (known === undefined) targets.set(key, target);
+    target?.series.rows.push({ datetime, instrumentId: target.instrumentId, values: [value] });
   }
   return [...all.values()];
 }

@@ -1,5 +1,5 @@
 // The intraday pipeline: five-minute bars of exchange-traded funds that follow energy. Its provider
-// is development-only, so it has no schedule and is run by hand.
+// is development-only, so it has no schedule and is started by hand.
 
 import { DAY, MINUTE } from "../../../../shared/time.ts";
 import type { Row } from "../../store/plan.ts";
@@ -33,7 +33,8 @@ export const intradayBars: Pipeline = {
   schedules: [],
   timeZone: "America/New_York",
   valueColumns: ["value", "open", "high", "low", "close", "volume"],
-  // What a run during the session missed comes with the next day's, over a long weekend too.
+  // What an execution during the session missed comes with the next day's, even after a long
+  // weekend.
   lookbackMs: 6 * DAY,
   freshness: { warningMs: 4 * DAY, errorMs: 6 * DAY },
   release: null,
@@ -65,7 +66,7 @@ const rowOf = (symbol: string, { datetime, open, high, low, close, volume }: Bar
   values: [close, open, high, low, close, volume],
 });
 
-/** Bars. No trading is no fault; a day on which there should have been some is told of. */
+/** Bars. No trading is no fault; a trading day without a bar is a warning. */
 export function gateIntraday(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
   const structure = {
     stepMs: BAR_MS,

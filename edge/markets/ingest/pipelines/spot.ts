@@ -100,11 +100,11 @@ function fetchSpot(upstreams: Upstreams, { window }: FetchRequest) {
 
 export const spotSeries = (rows: readonly AgencyRow[]): FetchedSeries[] => asSymbols(rows, LIBRARY);
 
-/** Prices that are told of beyond these bounds. Oil has been sold for less than nothing. */
-const BOUNDS: ReadonlyMap<string, { least: number; most: number }> = new Map([
-  ["$/mmbtu", { least: 0.5, most: 100 }],
-  ["$/bbl", { least: 0, most: 300 }],
-  ["$/gal", { least: 0, most: 15 }],
+/** Prices beyond these bounds are a warning only: oil has been sold for less than nothing. */
+const BOUNDS: ReadonlyMap<string, { min: number; max: number }> = new Map([
+  ["$/mmbtu", { min: 0.5, max: 100 }],
+  ["$/bbl", { min: 0, max: 300 }],
+  ["$/gal", { min: 0, max: 15 }],
 ]);
 const PRICE_MIN = -100;
 
@@ -121,9 +121,9 @@ export function gateSpot(fetched: readonly FetchedSeries[], context: GateContext
 }
 
 function judgePrices({ rows, symbol }: FetchedSeries): Finding[] {
-  const bounds = BOUNDS.get(UNITS.get(symbol) ?? "") ?? { least: -Infinity, most: Infinity };
+  const bounds = BOUNDS.get(UNITS.get(symbol) ?? "") ?? { min: -Infinity, max: Infinity };
   const price = ({ values }: Row) => values[0] ?? NaN;
-  const strange = rows.filter((row) => price(row) < bounds.least || price(row) > bounds.most);
+  const strange = rows.filter((row) => price(row) < bounds.min || price(row) > bounds.max);
   const impossible = rows.filter((row) => price(row) < PRICE_MIN);
   return [
     offending("error", "impossible_price", impossible, symbol),

@@ -102,7 +102,7 @@ function judgeMonths({ rows, symbol }: FetchedSeries): Finding[] {
   ]);
 }
 
-/** A directory that was set back, or one mirror that lags another, must undo nothing. */
+/** An older answer than the last, from a directory set back or a mirror that lags, is refused. */
 function judgeStamp(answer: Publication, last: Publication): Finding[] {
   const isOlder = answer.publishedAt < last.publishedAt;
   return counted([finding("error", "older_than_last", Number(isOlder), answer.sourceUrl)]);
@@ -115,8 +115,8 @@ function judgeOldChanges(
 ): Finding[] {
   if (last && versionOf(answer) !== versionOf(last)) return [];
   const newest = new Date(latestPartition(MONTHS, now));
-  const settled = Date.UTC(newest.getUTCFullYear() - 1, 0, 1);
-  const old = changedAt.filter((instant) => instant < settled);
+  const revisedFrom = Date.UTC(newest.getUTCFullYear() - 1, 0, 1);
+  const old = changedAt.filter((instant) => instant < revisedFrom);
   return counted([finding("warning", "settled_months_changed", old.length, answer.sourceUrl)]);
 }
 

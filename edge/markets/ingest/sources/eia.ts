@@ -226,9 +226,10 @@ function drift(error: z.core.$ZodError): Failure {
 
 type PageRecord = z.output<typeof Page>["response"]["data"][number];
 
-interface Keyed {
+/** The rows of one key. */
+interface KeyRows {
   key: EiaRow["key"];
-  /** Where the row of a Datetime lies among all rows. */
+  /** Index, among all rows, of the row of a Datetime. */
   indexes: Map<number, number>;
 }
 
@@ -238,17 +239,17 @@ interface Keyed {
  */
 function openCollection({ frequency, keyFields }: EiaQuery) {
   const rows: EiaRow[] = [];
-  const byNames = new Map<string, Keyed>();
+  const byNames = new Map<string, KeyRows>();
   const units = new Map<string, string>();
-  const keyedOf = (record: PageRecord): Keyed => {
+  const rowsOfKey = (record: PageRecord): KeyRows => {
     const names = keyFields.map((field) => nameOf(record, field));
     const joined = names.join(" ");
     const known = byNames.get(joined);
     if (known) return known;
     const key = Object.fromEntries(keyFields.map((field, index) => [field, names[index] ?? ""]));
-    const keyed = { key, indexes: new Map<number, number>() };
-    byNames.set(joined, keyed);
-    return keyed;
+    const own = { key, indexes: new Map<number, number>() };
+    byNames.set(joined, own);
+    return own;
   };
   return {
     rows,
@@ -259,7 +260,7 @@ function openCollection({ frequency, keyFields }: EiaQuery) {
     add(data: readonly PageRecord[]): boolean {
       const pageFrom = rows.length;
       for (const record of data) {
-        const { key, indexes } = keyedOf(record);
+        const { key, indexes } = rowsOfKey(record);
         const datetime = readPeriod(record.period, frequency);
         const unit = unitOf(record);
         const value = readValue(record.value);
@@ -267,7 +268,7 @@ function openCollection({ frequency, keyFields }: EiaQuery) {
         if (index !== undefined && index < pageFrom) return false;
         if (index === undefined) {
           indexes.set(datetime, rows.length);
-          // One text for all rows, or each would hold on to its own.
+          // All rows share one text of a unit, or each would hold a copy of its own.
           if (!units.has(unit)) units.set(unit, unit);
           rows.push({ datetime, key, value, unit: units.get(unit) ?? unit });
         } else if (!Object.is(rows[index]?.value, value)) {

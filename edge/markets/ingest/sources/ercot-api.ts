@@ -1,5 +1,5 @@
 // ERCOT's public API: login, row endpoints with paging, and the archive of documents. No store, no
-// environment; its clock is the run's.
+// environment; its clock is the execution's.
 //
 // Facts it relies on: the id token lives an hour and is not renewable; every request needs it and
 // the subscription key; rows have no posting time, documents have one, in Central wall time without
@@ -32,7 +32,7 @@ export interface ErcotApi {
   username: Secret;
   password: Secret;
   subscriptionKey: Secret;
-  /** The login that every run of the process shares. */
+  /** The login that all executions of the process share. */
   login: { current: Login | null };
 }
 
@@ -41,8 +41,8 @@ interface Login {
   until: number;
 }
 
-/** A fetcher with the instant of the run that uses it. */
-export interface Asking {
+/** A fetcher with the instant of the execution that uses it, epoch milliseconds. */
+export interface FetchContext {
   fetcher: Fetcher;
   now: number;
 }
@@ -64,7 +64,7 @@ const TOKEN_MS = 59 * MINUTE;
 const PAGE_ROWS = 50_000;
 const PAGES_MAX = 100;
 const READINGS_MAX = 3;
-const LISTED_MAX = 1_000;
+const ENTRIES_MAX = 1_000;
 
 const Token = z.object({ id_token: z.string().min(1) });
 const Refusal = z.object({ error: z.string().regex(/^[a-z_]{1,40}$/) });
@@ -84,22 +84,23 @@ const Listing = z.object({
   ),
 });
 
+/** Which rows of a product are fetched. */
 export interface RowQuery {
   product: Product;
   window: Range;
   filters?: Readonly<Record<string, string>>;
-  /** The records that are wanted of those sent; default: all. */
+  /** Which of the records sent are wanted; default: all. */
   kept?: (record: ErcotRecord) => boolean;
 }
 
 /** The rows of a product over the operating days of a window, and the first request's URL. */
 export async function fetchRows(
   api: ErcotApi,
-  asking: Asking,
+  context: FetchContext,
   query: RowQuery,
 ): Promise<{ records: ErcotRecord[]; sourceUrl: string }> {
   for (let reading = 1; ; reading++) {
-    const records = await readPages(api, asking, query);
+    const records = await readPages(api, context, query);
     if (records) return { records, sourceUrl: `${api.shownAs}${rowPath(query, 1)}` };
     if (reading === READINGS_MAX) {
       throw new Failure("upstream_truncated", "ERCOT's rows changed each time they were read");
@@ -122,7 +123,7 @@ function rowPath({ product, window, filters = {} }: RowQuery, page: number): str
 /** The records of all pages, or null when the pages did not fit together. */
 async function readPages(
   api: ErcotApi,
-  asking: Asking,
+  context: FetchContext,
   query: RowQuery,
 ): Promise<ErcotRecord[] | null> {
   const { product, kept = () => true } = query;
@@ -130,7 +131,7 @@ async function readPages(
   let received = 0;
   let announced: number | undefined;
   for (let page = 1; page <= PAGES_MAX; page++) {
-    const answer = await ask(api, asking, rowPath(query, page));
+    const answer = await ask(api, context, rowPath(query, page));
     const { _meta, fields, data } = parsed(Page, answer);
     const names = fields.map(({ name }) => name);
     // A page without rows may leave its fields out.
@@ -156,7 +157,7 @@ const hasRepeated = (records: readonly ErcotRecord[]) =>
   new Set(records.map((record) => Object.values(record).join("|"))).size < records.length;
 
 /** A document that an archive lists, not yet downloaded. */
-interface Listed {
+interface ArchiveEntry {
   id: number;
   publishedAt: number;
 }
@@ -173,7 +174,7 @@ interface ArchiveQuery {
  */
 export async function fetchArchive(
   api: ErcotApi,
-  asking: Asking,
+  context: FetchContext,
   query: ArchiveQuery,
 ): Promise<{ documents: ErcotDocument[]; sourceUrl: string }> {
   const { product, posted } = query;
@@ -182,11 +183,11 @@ export async function fetchArchive(
       postDatetimeFrom: wallOfInstant(posted.from),
       postDatetimeTo: wallOfInstant(posted.to),
       page: String(page),
-      size: String(LISTED_MAX),
+      size: String(ENTRIES_MAX),
     })}`;
   const raw: z.output<typeof Listing>["archives"] = [];
   for (let page = 1; ; page++) {
-    const { _meta, archives } = parsed(Listing, await ask(api, asking, path(page)));
+    const { _meta, archives } = parsed(Listing, await ask(api, context, path(page)));
     raw.push(...archives);
     if (raw.length >= _meta.totalRecords) break;
     if (archives.length === 0 || page === PAGES_MAX) {
@@ -198,13 +199,13 @@ export async function fetchArchive(
     .filter(({ friendlyName }) => !/xml$/i.test(friendlyName))
     .sort((left, right) => left.docId - right.docId);
   const instants = instantsInOrder(inOrder.map(({ postDatetime }) => postDatetime));
-  const listed = inOrder.map(({ docId }, index): Listed => {
+  const listed = inOrder.map(({ docId }, index): ArchiveEntry => {
     return { id: docId, publishedAt: instants[index] ?? posted.to };
   });
   const documents: ErcotDocument[] = [];
-  for (let index = 0; index < listed.length; index += LISTED_MAX) {
-    const batch = listed.slice(index, index + LISTED_MAX);
-    documents.push(...(await download(api, asking, query, batch)));
+  for (let index = 0; index < listed.length; index += ENTRIES_MAX) {
+    const batch = listed.slice(index, index + ENTRIES_MAX);
+    documents.push(...(await download(api, context, query, batch)));
   }
   return { documents, sourceUrl: `${api.shownAs}${path(1)}` };
 }
@@ -212,24 +213,24 @@ export async function fetchArchive(
 /** One document comes as a zip of one CSV, several as a zip of such zips, named by their ids. */
 async function download(
   api: ErcotApi,
-  asking: Asking,
+  context: FetchContext,
   { product, kept }: ArchiveQuery,
-  listed: readonly Listed[],
+  listed: readonly ArchiveEntry[],
 ): Promise<ErcotDocument[]> {
   const [first] = listed;
   if (!first) return [];
   const archive = `archive/${product.emil.toUpperCase()}`;
-  const read = ({ id, publishedAt }: Listed, bytes: Uint8Array): ErcotDocument => ({
+  const read = ({ id, publishedAt }: ArchiveEntry, bytes: Uint8Array): ErcotDocument => ({
     id,
     publishedAt,
     records: recordsOfCsv(product, csvOf(bytes)).filter(kept),
   });
   if (listed.length === 1) {
-    return [read(first, await ask(api, asking, `${archive}?download=${first.id}`, DOWNLOAD))];
+    return [read(first, await ask(api, context, `${archive}?download=${first.id}`, DOWNLOAD))];
   }
   const body = JSON.stringify({ docIds: listed.map(({ id }) => id) });
   const headers = { "Content-Type": "application/json" };
-  const bytes = await ask(api, asking, `${archive}/download`, {
+  const bytes = await ask(api, context, `${archive}/download`, {
     ...DOWNLOAD,
     method: "POST",
     headers,
@@ -261,19 +262,19 @@ const DOWNLOAD: AskParts = { mayNotBeReady: true };
  */
 async function ask(
   api: ErcotApi,
-  asking: Asking,
+  context: FetchContext,
   path: string,
   { mayNotBeReady = false, ...parts }: AskParts = {},
 ): Promise<Uint8Array> {
   for (let attempt = 1; ; attempt++) {
-    const token = await logIn(api, asking);
+    const token = await logIn(api, context);
     const headers = {
       ...parts.headers,
       Authorization: `Bearer ${token}`,
       "Ocp-Apim-Subscription-Key": api.subscriptionKey.reveal(),
     };
     const url = `${api.baseUrl}${path}`;
-    const { status, bytes } = await request(asking.fetcher, "ERCOT", url, { ...parts, headers });
+    const { status, bytes } = await request(context.fetcher, "ERCOT", url, { ...parts, headers });
     if (status < 300) return bytes;
     if (status === 401 && attempt === 1) {
       await forget(api, token);
@@ -293,10 +294,10 @@ async function ask(
   }
 }
 
-async function logIn(api: ErcotApi, asking: Asking): Promise<string> {
+async function logIn(api: ErcotApi, context: FetchContext): Promise<string> {
   const { current } = api.login;
-  if (current && current.until > asking.now) return current.token;
-  const login = { token: newToken(api, asking), until: asking.now + TOKEN_MS };
+  if (current && current.until > context.now) return current.token;
+  const login = { token: newToken(api, context), until: context.now + TOKEN_MS };
   api.login.current = login;
   return login.token.catch((thrown: unknown) => {
     if (api.login.current === login) api.login.current = null;
@@ -304,14 +305,14 @@ async function logIn(api: ErcotApi, asking: Asking): Promise<string> {
   });
 }
 
-/** Drops a login that was refused, unless another run has replaced it meanwhile. */
+/** Drops a login that was refused, unless another execution has replaced it meanwhile. */
 async function forget(api: ErcotApi, token: string): Promise<void> {
   const { current } = api.login;
   const held = await current?.token.catch(() => null);
   if (held === token && api.login.current === current) api.login.current = null;
 }
 
-async function newToken(api: ErcotApi, { fetcher }: Asking): Promise<string> {
+async function newToken(api: ErcotApi, { fetcher }: FetchContext): Promise<string> {
   const body = new URLSearchParams({
     grant_type: "password",
     username: api.username.reveal(),

@@ -1,14 +1,14 @@
 // ERCOT's price corrections: announced within two business days in reports of their own, and never
 // applied to the price reports. They are few, and an extra: where they cannot be read, the prices
-// are committed as first posted and the run says so.
+// are committed as first posted and a finding says so.
 
 import { Failure } from "../../../../shared/errors.ts";
 import type { Range } from "../../store/plan.ts";
 import { type Finding, finding } from "../gate.ts";
-import { type Asking, type ErcotApi, fetchRows } from "./ercot-api.ts";
+import { type ErcotApi, type FetchContext, fetchRows } from "./ercot-api.ts";
 import { instantsOfWall } from "./ercot-hours.ts";
 import { type ErcotRecord, numberOf, type Product, textOf } from "./ercot-products.ts";
-import type { ErcotRows, Place, PriceRow } from "./ercot-rows.ts";
+import type { ErcotRows, InstantOf, PriceRow } from "./ercot-rows.ts";
 
 interface Correction {
   key: string;
@@ -21,16 +21,16 @@ const PRICE_OFF_MAX = 0.005;
 /** The same prices with what was corrected since, the latest correction of each. */
 export async function fetchCorrections(
   api: ErcotApi,
-  asking: Asking,
-  query: { product: Product; window: Range; place: Place; priced: ErcotRows<PriceRow> },
+  context: FetchContext,
+  query: { product: Product; window: Range; instantOf: InstantOf; priced: ErcotRows<PriceRow> },
 ): Promise<ErcotRows<PriceRow>> {
-  const { priced, place } = query;
+  const { priced, instantOf } = query;
   if (priced.rows.length === 0) return priced;
   try {
-    const { records } = await fetchRows(api, asking, query);
+    const { records } = await fetchRows(api, context, query);
     const latest = new Map<string, Correction>();
     for (const record of records) {
-      const one = readCorrection(record, place);
+      const one = readCorrection(record, instantOf);
       const known = latest.get(one.key);
       if (!known || known.announcedAt <= one.announcedAt) latest.set(one.key, one);
     }
@@ -42,12 +42,12 @@ export async function fetchCorrections(
   }
 }
 
-/** What a report that nobody depends on may do without failing the prices. */
+/** Failures of this extra report that must not fail the prices. */
 const UNREADABLE: ReadonlySet<string> = new Set(["upstream_schema_drift", "upstream_rejected"]);
 
 const unread = (reason: string): Finding => finding("warning", "corrections_unread", 1, reason);
 
-function readCorrection(record: ErcotRecord, place: Place): Correction {
+function readCorrection(record: ErcotRecord, instantOf: InstantOf): Correction {
   const point = textOf(
     record,
     "settlementPointName" in record ? "settlementPointName" : "settlementPoint",
@@ -56,7 +56,7 @@ function readCorrection(record: ErcotRecord, place: Place): Correction {
   const type = record.settlementPointType ?? "";
   const announced = instantsOfWall(textOf(record, "priceCorrectionTime").replace(" ", "T"));
   return {
-    key: `${place(record)} ${point}${type === "LZEW" ? " LZEW" : ""}`,
+    key: `${instantOf(record)} ${point}${type === "LZEW" ? " LZEW" : ""}`,
     value: numberOf(record, "SPPCorrected"),
     announcedAt: announced.at(-1) ?? 0,
   };

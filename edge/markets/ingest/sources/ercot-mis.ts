@@ -9,7 +9,7 @@ import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
 import { parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
-import { type Asking, type ErcotDocument, parsed } from "./ercot-api.ts";
+import { type ErcotDocument, type FetchContext, parsed } from "./ercot-api.ts";
 import { instantsOfWall, QUARTER } from "./ercot-hours.ts";
 import { drift, type ErcotRecord, type Product, recordsOfCsv } from "./ercot-products.ts";
 import { csvOf } from "./ercot-zip.ts";
@@ -25,8 +25,8 @@ export interface ErcotSite {
 }
 
 export const ERCOT_SITE_URL = "https://www.ercot.com/";
-/** Some six days of 15-minute documents. */
-const KEPT_MAX = 600;
+/** Documents held in memory: some six days of 15-minute ones. */
+const CACHED_MAX = 600;
 
 const Listing = z.object({
   ListDocsByRptTypeRes: z.object({
@@ -45,7 +45,8 @@ const Listing = z.object({
   }),
 });
 
-interface Listed {
+/** A document that a list names. */
+interface ListEntry {
   id: number;
   name: string;
   publishedAt: number;
@@ -57,7 +58,7 @@ interface Listed {
  */
 export async function fetchDocuments(
   site: ErcotSite,
-  { fetcher }: Asking,
+  { fetcher }: FetchContext,
   query: {
     product: Product;
     window: Range;
@@ -69,7 +70,7 @@ export async function fetchDocuments(
   const list = parsed(Listing, await read(site, fetcher, path));
   const listed = list.ListDocsByRptTypeRes.DocumentList.map(({ Document }) => Document)
     .filter(({ ConstructedName }) => /csv(\.zip)?$/i.test(ConstructedName))
-    .map(({ DocID, FriendlyName, PublishDate }): Listed => {
+    .map(({ DocID, FriendlyName, PublishDate }): ListEntry => {
       const publishedAt = parseInstant(PublishDate);
       if (publishedAt === null) throw drift(`\`PublishDate\` is ${PublishDate.slice(0, 40)}`);
       return { id: DocID, name: FriendlyName, publishedAt };
@@ -94,7 +95,7 @@ const STAMP = /_(\d{4})(\d\d)(\d\d)_(\d\d)(\d\d)(?=_|$)/;
 
 /** A name's stamp is the end of its 15-minute interval. */
 function isAbout(
-  { name, publishedAt }: Listed,
+  { name, publishedAt }: ListEntry,
   { window, posted }: Record<"window" | "posted", Range>,
 ) {
   const stamp = STAMP.exec(name);
@@ -105,7 +106,7 @@ function isAbout(
 }
 
 /** In the order of their ids, without those that the next of the same name repairs. */
-function withoutRepaired(listed: readonly Listed[]): Listed[] {
+function withoutRepaired(listed: readonly ListEntry[]): ListEntry[] {
   const inOrder = [...listed].sort((left, right) => left.id - right.id);
   return inOrder.filter((one, index) => {
     const next = inOrder.slice(index + 1).find((later) => plainName(later) === plainName(one));
@@ -114,18 +115,18 @@ function withoutRepaired(listed: readonly Listed[]): Listed[] {
 }
 
 const RETRY = /_retry(?=_)/i;
-const plainName = ({ name }: Listed) => name.replace(RETRY, "");
+const plainName = ({ name }: ListEntry) => name.replace(RETRY, "");
 
 function remember(read: ErcotSite["read"], id: number, records: ErcotRecord[]) {
   read.delete(id);
   read.set(id, records);
   const [oldest] = read.keys();
-  if (read.size > KEPT_MAX && oldest !== undefined) read.delete(oldest);
+  if (read.size > CACHED_MAX && oldest !== undefined) read.delete(oldest);
 }
 
 async function read(
   site: ErcotSite,
-  fetcher: Asking["fetcher"],
+  fetcher: FetchContext["fetcher"],
   path: string,
 ): Promise<Uint8Array> {
   const { status, bytes } = await request(fetcher, "ERCOT", `${site.baseUrl}${path}`);
@@ -136,7 +137,7 @@ async function read(
 /** A page of the site, or null where there is none. */
 export async function fetchPage(
   site: ErcotSite,
-  { fetcher }: Asking,
+  { fetcher }: FetchContext,
   path: string,
 ): Promise<string | null> {
   const { status, bytes } = await request(fetcher, "ERCOT", `${site.baseUrl}${path}`);

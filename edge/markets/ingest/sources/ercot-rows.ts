@@ -1,5 +1,5 @@
-// ERCOT's records → rows at their instants, pure: labels placed, duplicates refused, and of several
-// documents about one interval the last.
+// ERCOT's records → rows at their instants, pure: labels become instants, duplicates are refused, and
+// of several documents about one interval the last one holds.
 
 import type { OperatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/plan.ts";
@@ -23,10 +23,11 @@ export interface LoadRow {
   zones: readonly number[];
 }
 
+/** Rows with their origin. */
 export interface ErcotRows<Row> {
   rows: Row[];
   sourceUrl: string;
-  /** Of the last document, where documents were read. */
+  /** When the last document was published, where documents were read. */
   publishedAt?: number;
   findings?: Finding[];
 }
@@ -40,30 +41,31 @@ export const inside = <R extends { datetime: number }>(
     .filter(({ datetime }) => datetime >= from && datetime < to)
     .sort((left, right) => left.datetime - right.datetime);
 
+/** When the last of some documents was published; nothing for no documents. */
 export const lastOf = (documents: readonly { publishedAt: number }[]) =>
   documents.length === 0
     ? {}
     : { publishedAt: documents.reduce((last, one) => Math.max(last, one.publishedAt), 0) };
 
-/** The instant of a record. */
-export type Place = (record: ErcotRecord) => number;
+/** The instant, epoch milliseconds, that a record's labels name. */
+export type InstantOf = (record: ErcotRecord) => number;
 
-/** A placer of records that looks each operating day up once. */
+/** Reads records' labels; each operating day is looked up once. */
 function labels(
-  place: (day: OperatingDay, record: ErcotRecord) => number,
+  instantIn: (day: OperatingDay, record: ErcotRecord) => number,
   field = "deliveryDate",
-): Place {
+): InstantOf {
   const days = new Map<string, OperatingDay>();
   return (record) => {
     const label = textOf(record, field);
     const day = days.get(label) ?? dayOfLabel(label);
     days.set(label, day);
-    return place(day, record);
+    return instantIn(day, record);
   };
 }
 
-/** Places records of a quarter of an hour. */
-export const placeQuarters = (): Place =>
+/** Reads the labels of quarters of an hour. */
+export const quarterInstants = (): InstantOf =>
   labels((day, record) =>
     intervalStart(day, {
       hour: hourOfLabel(numberOf(record, "deliveryHour")),
@@ -72,24 +74,25 @@ export const placeQuarters = (): Place =>
     }),
   );
 
-/** Places records of an hour. */
-export const placeHours = (field = "deliveryDate"): Place =>
+/** Reads the labels of hours. */
+export const hourInstants = (field = "deliveryDate"): InstantOf =>
   labels(
     (day, record) => hourStart(day, hourOfLabel(textOf(record, "hourEnding")), flagOf(record)),
     field,
   );
 
-export interface Placed {
+/** The prices of one document, or of one answer of the row endpoint. */
+export interface PriceDocument {
   rows: PriceRow[];
   publishedAt?: number;
 }
 
 /** The prices of one answer; two for one interval of a point are refused. */
-export function placeOnce(records: readonly ErcotRecord[], place: Place): Placed {
+export function pricesIn(records: readonly ErcotRecord[], instantOf: InstantOf): PriceDocument {
   const seen = new Set<string>();
   const rows = records.map((record) => {
     const point = textOf(record, "settlementPoint");
-    const datetime = place(record);
+    const datetime = instantOf(record);
     const key = `${datetime} ${point}`;
     if (seen.has(key)) throw drift(`two prices for one interval of ${point}: ${shown(record)}`);
     seen.add(key);
@@ -103,24 +106,24 @@ const shown = ({ deliveryDate, operatingDay, deliveryHour, hourEnding, DSTFlag }
   `${deliveryDate ?? operatingDay} ${deliveryHour ?? hourEnding} ${DSTFlag}`;
 
 /** The prices inside a window; of two documents about one interval the later one holds. */
-export function pricesOf(placed: readonly Placed[], window: Range) {
+export function mergePrices(documents: readonly PriceDocument[], window: Range) {
   const prices = new Map<string, PriceRow>();
-  const used = placed
+  const relevant = documents
     .map((one) => ({ ...one, rows: inside(one.rows, window) }))
     .filter(({ rows }) => rows.length > 0);
-  for (const { rows } of used) {
+  for (const { rows } of relevant) {
     for (const row of rows) prices.set(`${row.datetime} ${row.point}`, row);
   }
-  const dated = used.flatMap(({ publishedAt }) => (publishedAt ? [{ publishedAt }] : []));
+  const dated = relevant.flatMap(({ publishedAt }) => (publishedAt ? [{ publishedAt }] : []));
   return { rows: inside([...prices.values()], window), ...lastOf(dated) };
 }
 
 /** The hours of load records; two for one hour are refused. */
 export function loadRows(records: readonly ErcotRecord[]): LoadRow[] {
   const seen = new Set<number>();
-  const place = placeHours("operatingDay");
+  const instantOf = hourInstants("operatingDay");
   return records.map((record) => {
-    const datetime = place(record);
+    const datetime = instantOf(record);
     if (seen.has(datetime)) throw drift(`two loads for one hour: ${shown(record)}`);
     seen.add(datetime);
     const zones = LOAD_ZONES.map((zone) => numberOf(record, zone));

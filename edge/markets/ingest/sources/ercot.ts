@@ -2,17 +2,17 @@
 // the public API, without them from the public document lists; the current day's load is on a
 // display page. No store, no clock, no environment.
 //
-// Facts it relies on: documents say when they were posted, rows do not, so settled days are read
-// from the archive; a day's settled load is posted at 05:50 of the next day and not before.
+// Facts it relies on: documents say when they were posted, rows do not, so days that are final are
+// read from the archive; a day's final load is posted at 05:50 of the next day and not before.
 
 import { DAY, HOUR } from "../../../../shared/time.ts";
 import type { OperatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/plan.ts";
 import { SETTLEMENT_POINT_TYPES, SETTLEMENT_POINTS } from "../settlement-points.ts";
 import {
-  type Asking,
   type ErcotApi,
   type ErcotDocument,
+  type FetchContext,
   fetchArchive,
   fetchRows,
 } from "./ercot-api.ts";
@@ -33,16 +33,16 @@ import {
 } from "./ercot-products.ts";
 import {
   type ErcotRows,
+  hourInstants,
+  type InstantOf,
   inside,
   type LoadRow,
   lastOf,
   loadRows,
-  type Place,
+  mergePrices,
   type PriceRow,
-  placeHours,
-  placeOnce,
-  placeQuarters,
-  pricesOf,
+  pricesIn,
+  quarterInstants,
 } from "./ercot-rows.ts";
 
 export interface ErcotAccess {
@@ -52,11 +52,11 @@ export interface ErcotAccess {
 }
 
 /** A window that ended this long ago is read from the archive. */
-const SETTLED_MS = 3 * DAY;
+const FINAL_MS = 3 * DAY;
 /** Documents are posted minutes after their interval; hours at most. */
 const POSTED_LATE_MS = 3 * HOUR;
-/** The display pages of this many days are kept. */
-const PAGES_KEPT_MS = 14 * DAY;
+/** How long ERCOT keeps the display pages of a day. */
+const PAGES_SHOWN_MS = 14 * DAY;
 
 /** How prices of a market are asked for and read. */
 interface Market {
@@ -65,7 +65,7 @@ interface Market {
   /** Filters of the row endpoint, one request for each. */
   filters: readonly Readonly<Record<string, string>>[];
   kept: (record: ErcotRecord) => boolean;
-  place: () => Place;
+  instants: () => InstantOf;
   /** When the documents about a window are posted. */
   posted: (window: Range) => Range;
   /** Length of an interval that is over when its document is posted; 0 for a market ahead. */
@@ -81,7 +81,7 @@ const REALTIME: Market = {
   kept: (record) =>
     SETTLEMENT_POINTS.get(textOf(record, "settlementPoint")) ===
     textOf(record, "settlementPointType"),
-  place: placeQuarters,
+  instants: quarterInstants,
   posted: ({ from, to }) => ({ from, to: to + POSTED_LATE_MS }),
   elapsedMs: QUARTER,
 };
@@ -92,7 +92,7 @@ const DAY_AHEAD: Market = {
   // The report has no type to filter by; all points in one answer are cheaper than one by one.
   filters: [{}],
   kept: isPoint,
-  place: () => placeHours(),
+  instants: () => hourInstants(),
   // On the day before, in the afternoon.
   posted: ({ from, to }) => ({ from: from - DAY, to: to - DAY / 2 }),
   elapsedMs: 0,
@@ -100,17 +100,17 @@ const DAY_AHEAD: Market = {
 
 type PriceSource = (
   access: ErcotAccess,
-  asking: Asking,
+  context: FetchContext,
   window: Range,
 ) => Promise<ErcotRows<PriceRow>>;
 
 /** 15-minute prices of the settlement points. */
-export const fetchRealtimePrices: PriceSource = (access, asking, window) =>
-  fetchPrices(access, asking, { market: REALTIME, window });
+export const fetchRealtimePrices: PriceSource = (access, context, window) =>
+  fetchPrices(access, context, { market: REALTIME, window });
 
 /** Hourly day-ahead prices of the settlement points. */
-export const fetchDayAheadPrices: PriceSource = (access, asking, window) =>
-  fetchPrices(access, asking, { market: DAY_AHEAD, window });
+export const fetchDayAheadPrices: PriceSource = (access, context, window) =>
+  fetchPrices(access, context, { market: DAY_AHEAD, window });
 
 interface PriceQuery {
   market: Market;
@@ -119,75 +119,76 @@ interface PriceQuery {
 
 async function fetchPrices(
   { api, site }: ErcotAccess,
-  asking: Asking,
+  context: FetchContext,
   query: PriceQuery,
 ): Promise<ErcotRows<PriceRow>> {
   const { market, window } = query;
-  const { product, corrections, kept, place, posted } = market;
+  const { product, corrections, kept, instants, posted } = market;
   if (!api) {
     const wanted = { product, window, posted: posted(window), kept };
-    return pricesOfDocuments(await fetchDocuments(site, asking, wanted), query);
+    return pricesOfDocuments(await fetchDocuments(site, context, wanted), query);
   }
-  const archived = isSettled(window, asking.now)
+  const archived = isFinal(window, context.now)
     ? pricesOfDocuments(
-        await fetchArchive(api, asking, { product, posted: posted(window), kept }),
+        await fetchArchive(api, context, { product, posted: posted(window), kept }),
         query,
       )
     : null;
   // The archive may not go back that far.
-  const found = archived?.rows.length ? archived : await pricesOfRows(api, asking, query);
-  const wanted = { product: corrections, window, place: place() };
-  return fetchCorrections(api, asking, { ...wanted, priced: found });
+  const priced = archived?.rows.length ? archived : await pricesOfRows(api, context, query);
+  const corrected = { product: corrections, window, instantOf: instants(), priced };
+  return fetchCorrections(api, context, corrected);
 }
 
 async function pricesOfRows(
   api: ErcotApi,
-  asking: Asking,
+  context: FetchContext,
   { market, window }: PriceQuery,
 ): Promise<ErcotRows<PriceRow>> {
   const records: ErcotRecord[] = [];
   let firstUrl = "";
   for (const filters of market.filters) {
     const { product, kept } = market;
-    const answer = await fetchRows(api, asking, { product, window, filters, kept });
+    const answer = await fetchRows(api, context, { product, window, filters, kept });
     records.push(...answer.records);
     firstUrl ||= answer.sourceUrl;
   }
-  return { ...pricesOf([placeOnce(records, market.place())], window), sourceUrl: firstUrl };
+  const document = pricesIn(records, market.instants());
+  return { ...mergePrices([document], window), sourceUrl: firstUrl };
 }
 
 function pricesOfDocuments(
   { documents, sourceUrl }: { documents: readonly ErcotDocument[]; sourceUrl: string },
   { market, window }: PriceQuery,
 ): ErcotRows<PriceRow> {
-  const place = market.place();
-  const placed = documents.map(({ records, publishedAt }) => {
+  const instantOf = market.instants();
+  const dated = documents.map(({ records, publishedAt }) => {
     if (market === DAY_AHEAD) assertOneDay(records);
-    const { rows } = placeOnce(records.filter(market.kept), place);
+    const { rows } = pricesIn(records.filter(market.kept), instantOf);
     // In the repeated hour the lists date documents an hour early, before their own interval.
     const elapsed = rows.map(({ datetime }) => datetime + market.elapsedMs);
-    const least = market.elapsedMs > 0 ? elapsed : [];
-    return { rows, publishedAt: least.reduce((last, one) => Math.max(last, one), publishedAt) };
+    const earliest = market.elapsedMs > 0 ? elapsed : [];
+    return { rows, publishedAt: earliest.reduce((last, one) => Math.max(last, one), publishedAt) };
   });
-  return { ...pricesOf(placed, window), sourceUrl };
+  return { ...mergePrices(dated, window), sourceUrl };
 }
 
-/** Hourly load: the settled report of the days that have one, display pages of the others. */
+/** Hourly load: the final report of the days that have one, display pages of the others. */
 export async function fetchSystemLoad(
   { api, site }: ErcotAccess,
-  asking: Asking,
+  context: FetchContext,
   window: Range,
 ): Promise<ErcotRows<LoadRow>> {
-  const reported = await reportedLoad({ api, site }, asking, window);
+  const reported = await reportedLoad({ api, site }, context, window);
   const rows = new Map(reported.rows.map((row) => [row.datetime, row]));
   const isReported = ({ from, to }: OperatingDay) =>
     reported.rows.some(({ datetime }) => datetime >= from && datetime < to);
   let shownPage: string | null = null;
   for (const day of daysOf(window)) {
-    const hasPage = day.from <= asking.now && asking.now - day.to < PAGES_KEPT_MS;
+    const hasPage = day.from <= context.now && context.now - day.to < PAGES_SHOWN_MS;
     if (!hasPage || isReported(day)) continue;
     const path = `content/cdr/html/${day.key.replaceAll("-", "")}_actual_loads_of_weather_zones.html`;
-    const page = await fetchPage(site, asking, path);
+    const page = await fetchPage(site, context, path);
     if (page === null) continue;
     const records = recordsOfPage(page);
     assertDay(records, day);
@@ -201,16 +202,16 @@ export async function fetchSystemLoad(
 
 async function reportedLoad(
   { api, site }: ErcotAccess,
-  asking: Asking,
+  context: FetchContext,
   window: Range,
 ): Promise<ErcotRows<LoadRow>> {
   // A day's report is posted in the morning of the next.
   const posted = { from: window.from + DAY - 2 * HOUR, to: window.to + DAY };
   const query = { product: SYSTEM_LOAD, window, posted, kept: () => true };
-  if (!api || isSettled(window, asking.now)) {
+  if (!api || isFinal(window, context.now)) {
     const { documents, sourceUrl } = api
-      ? await fetchArchive(api, asking, query)
-      : await fetchDocuments(site, asking, query);
+      ? await fetchArchive(api, context, query)
+      : await fetchDocuments(site, context, query);
     const rows = new Map<number, LoadRow>();
     for (const { records } of documents) {
       for (const row of loadRows(records)) rows.set(row.datetime, row);
@@ -221,11 +222,11 @@ async function reportedLoad(
       return { rows: inside([...rows.values()], window), sourceUrl, ...publishedAt };
     }
   }
-  const { records, sourceUrl } = await fetchRows(api, asking, query);
+  const { records, sourceUrl } = await fetchRows(api, context, query);
   return { rows: inside(loadRows(records), window), sourceUrl };
 }
 
-const isSettled = (window: Range, now: number) => now - window.to >= SETTLED_MS;
+const isFinal = (window: Range, now: number) => now - window.to >= FINAL_MS;
 
 /** A day-ahead document is about one delivery date. */
 function assertOneDay(records: readonly ErcotRecord[]) {

@@ -8,6 +8,7 @@ export interface Fetcher {
   pause: (milliseconds: number) => Promise<void>;
 }
 
+/** The part of `RequestInit` that sources use. */
 export interface FetchInit {
   method?: "GET" | "POST";
   headers?: Record<string, string>;
@@ -15,6 +16,7 @@ export interface FetchInit {
   signal: AbortSignal;
 }
 
+/** A provider's answer as text. */
 export interface Answer {
   status: number;
   text: string;
@@ -55,7 +57,7 @@ export async function request(
   for (let attempt = 1; ; attempt++) {
     const { answer, reason, retryAfterMs } = await tryOnce(fetcher, url, parts);
     if (answer && !transient(answer.status)) return answer;
-    // A long wait is the queue's: the run goes back and comes again when the provider allows it.
+    // A long wait is the queue's: the execution is put back until the provider allows it.
     if (attempt === ATTEMPTS_MAX || retryAfterMs > WAIT_MS_MAX) {
       const detail = `${provider} failed ${attempt} times, last with ${reason}`;
       const data = retryAfterMs > 0 ? { retry_after_s: Math.ceil(retryAfterMs / 1_000) } : {};
@@ -93,13 +95,17 @@ const retryAfterSeconds = (response: Response): number => {
   return Number.isFinite(seconds) ? Math.min(Math.max(seconds, 0), 86_400) : 0;
 };
 
-interface Outcome {
+interface AttemptOutcome {
   answer: { status: number; bytes: Uint8Array } | null;
   reason: string;
   retryAfterMs: number;
 }
 
-async function tryOnce(fetcher: Fetcher, url: string, parts: RequestParts): Promise<Outcome> {
+async function tryOnce(
+  fetcher: Fetcher,
+  url: string,
+  parts: RequestParts,
+): Promise<AttemptOutcome> {
   try {
     const response = await fetcher.fetch(url, {
       ...parts,
