@@ -3,10 +3,10 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { AnnotationPage, type Job, JobStatus } from "../../shared/labeling.ts";
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import { ExportManifest, TASK_KINDS } from "../../shared/tasks.ts";
-import { frameId, type Project } from "../../shared/vision.ts";
+import { AnnotationPage, type Job, JobStatus } from "../../../shared/labeling.ts";
+import type { ClaimedTask } from "../../../shared/node-protocol.ts";
+import { ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
+import { frameId, type Project } from "../../../shared/vision.ts";
 import {
   newProject,
   type Person,
@@ -15,8 +15,8 @@ import {
   type ScriptedNode,
   scriptedNode,
   uploadVideo,
-} from "../support/scripted-node.ts";
-import { createWorld, type World } from "../support/world.ts";
+} from "../../support/scripted-node.ts";
+import { createWorld, type World } from "../../support/world.ts";
 
 const FRAMES = 100;
 let world: World;

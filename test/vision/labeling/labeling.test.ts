@@ -3,10 +3,10 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { AnnotationPage, Job, JobStatus } from "../../shared/labeling.ts";
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import { TASK_KINDS } from "../../shared/tasks.ts";
-import { frameId } from "../../shared/vision.ts";
+import { AnnotationPage, Job, JobStatus } from "../../../shared/labeling.ts";
+import type { ClaimedTask } from "../../../shared/node-protocol.ts";
+import { TASK_KINDS } from "../../../shared/tasks.ts";
+import { frameId } from "../../../shared/vision.ts";
 import {
   type Api,
   newProject,
@@ -16,8 +16,8 @@ import {
   type ScriptedNode,
   scriptedNode,
   uploadVideo,
-} from "../support/scripted-node.ts";
-import { createWorld, type World } from "../support/world.ts";
+} from "../../support/scripted-node.ts";
+import { createWorld, type World } from "../../support/world.ts";
 
 let world: World;
 let admin: Person;

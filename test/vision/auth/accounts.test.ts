@@ -4,10 +4,10 @@ import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { SignJWT } from "jose";
 import { beforeAll, describe, expect, it } from "vitest";
-import { API } from "../../edge/vision/base/api.ts";
-import { ErrorBody } from "../../shared/errors.ts";
-import { TokenPair, User } from "../../shared/vision.ts";
-import { commonRouteTests } from "../support/common-routes.ts";
+import { API } from "../../../edge/vision/base/api.ts";
+import { ErrorBody } from "../../../shared/errors.ts";
+import { TokenPair, User } from "../../../shared/vision.ts";
+import { commonRouteTests } from "../../support/common-routes.ts";
 import {
   ask,
   freshAddress,
@@ -16,8 +16,8 @@ import {
   PASSWORD,
   type Person,
   register,
-} from "../support/vision.ts";
-import { createWorld, type World } from "../support/world.ts";
+} from "../../support/vision.ts";
+import { createWorld, type World } from "../../support/world.ts";
 
 let world: World;
 let empty: World;

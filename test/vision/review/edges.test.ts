@@ -11,10 +11,10 @@ import {
   JobStatus,
   Overview,
   Stats,
-} from "../../shared/labeling.ts";
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import { TASK_KINDS } from "../../shared/tasks.ts";
-import { frameId } from "../../shared/vision.ts";
+} from "../../../shared/labeling.ts";
+import type { ClaimedTask } from "../../../shared/node-protocol.ts";
+import { TASK_KINDS } from "../../../shared/tasks.ts";
+import { frameId } from "../../../shared/vision.ts";
 import {
   newProject,
   type Person,
@@ -23,8 +23,8 @@ import {
   type ScriptedNode,
   scriptedNode,
   uploadVideo,
-} from "../support/scripted-node.ts";
-import { createWorld, type World } from "../support/world.ts";
+} from "../../support/scripted-node.ts";
+import { createWorld, type World } from "../../support/world.ts";
 
 const FRAMES = 4;
 let world: World;

@@ -4,11 +4,17 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { source, target } from "../../edge/vision/tasks/objects.ts";
-import { amendPayload, findTask } from "../../edge/vision/tasks/queue.ts";
-import type { ClaimedTask } from "../../shared/node-protocol.ts";
-import { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
-import { ABSENT, createTaskWorld, DONE, refusal, type TaskWorld } from "../support/task-world.ts";
+import { source, target } from "../../../edge/vision/tasks/objects.ts";
+import { amendPayload, findTask } from "../../../edge/vision/tasks/queue.ts";
+import type { ClaimedTask } from "../../../shared/node-protocol.ts";
+import { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
+import {
+  ABSENT,
+  createTaskWorld,
+  DONE,
+  refusal,
+  type TaskWorld,
+} from "../../support/task-world.ts";
 
 let world: TaskWorld;
 beforeAll(async () => {

@@ -2,13 +2,13 @@
 
 import { sql } from "drizzle-orm";
 import { expect, it } from "vitest";
-import { forgetExpired } from "../../edge/vision/auth/sessions.ts";
-import type { Parts } from "../../edge/vision/base/parts.ts";
-import { abandonUploads } from "../../edge/vision/uploads/uploads.ts";
-import { Secret } from "../../shared/secret.ts";
-import { systemClock } from "../../shared/time.ts";
-import { register } from "../support/vision.ts";
-import { createWorld } from "../support/world.ts";
+import { forgetExpired } from "../../../edge/vision/auth/sessions.ts";
+import type { Parts } from "../../../edge/vision/base/parts.ts";
+import { abandonUploads } from "../../../edge/vision/uploads/uploads.ts";
+import { Secret } from "../../../shared/secret.ts";
+import { systemClock } from "../../../shared/time.ts";
+import { register } from "../../support/vision.ts";
+import { createWorld } from "../../support/world.ts";
 
 it("clears what has expired and nothing else", async () => {
   const world = await createWorld({ services: ["vision"] });

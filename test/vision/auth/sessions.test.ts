@@ -2,10 +2,10 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
-import { TokenPair } from "../../shared/vision.ts";
-import { alterTables, beginTransaction } from "../support/transactions.ts";
-import { ask, freshAddress, PASSWORD, type Person, register } from "../support/vision.ts";
-import { createWorld, type World } from "../support/world.ts";
+import { TokenPair } from "../../../shared/vision.ts";
+import { alterTables, beginTransaction } from "../../support/transactions.ts";
+import { ask, freshAddress, PASSWORD, type Person, register } from "../../support/vision.ts";
+import { createWorld, type World } from "../../support/world.ts";
 
 const NEW_PASSWORD = "a new long password";
 

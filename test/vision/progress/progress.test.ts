@@ -4,16 +4,16 @@
 import { SignJWT } from "jose";
 import { beforeAll, describe, expect, it } from "vitest";
 import { WebSocket } from "ws";
-import { createLog } from "../../edge/http/log.ts";
-import { keyFor } from "../../edge/vision/auth/tokens.ts";
-import { API } from "../../edge/vision/base/api.ts";
-import { type NewEvent, publish, topicOf } from "../../edge/vision/progress/progress.ts";
-import { issueTicket } from "../../edge/vision/progress/tickets.ts";
-import { ErrorBody } from "../../shared/errors.ts";
-import { ProgressEvent } from "../../shared/progress.ts";
-import { tokenParts } from "../support/nodes.ts";
-import { register } from "../support/vision.ts";
-import { createWorld, type World } from "../support/world.ts";
+import { createLog } from "../../../edge/http/log.ts";
+import { keyFor } from "../../../edge/vision/auth/tokens.ts";
+import { API } from "../../../edge/vision/base/api.ts";
+import { type NewEvent, publish, topicOf } from "../../../edge/vision/progress/progress.ts";
+import { issueTicket } from "../../../edge/vision/progress/tickets.ts";
+import { ErrorBody } from "../../../shared/errors.ts";
+import { ProgressEvent } from "../../../shared/progress.ts";
+import { tokenParts } from "../../support/nodes.ts";
+import { register } from "../../support/vision.ts";
+import { createWorld, type World } from "../../support/world.ts";
 
 let world: World;
 let parts: Parameters<typeof publish>[0];

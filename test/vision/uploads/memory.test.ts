@@ -3,11 +3,11 @@
 // it is idle again after two small ones before the large one is sent.
 
 import { expect, it } from "vitest";
-import { API } from "../../edge/vision/base/api.ts";
-import { streamedForm } from "../support/media.ts";
-import { peakGrowth } from "../support/memory.ts";
-import { register } from "../support/vision.ts";
-import { createWorld } from "../support/world.ts";
+import { API } from "../../../edge/vision/base/api.ts";
+import { streamedForm } from "../../support/media.ts";
+import { peakGrowth } from "../../support/memory.ts";
+import { register } from "../../support/vision.ts";
+import { createWorld } from "../../support/world.ts";
 
 const BYTES = 300_000_000;
 const GROWTH_MAX = 128 * 1024 * 1024;

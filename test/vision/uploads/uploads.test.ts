@@ -7,11 +7,11 @@ import { Readable } from "node:stream";
 import { pipeline } from "node:stream/promises";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { API } from "../../edge/vision/base/api.ts";
-import { isKeyUnder } from "../../edge/vision/uploads/link.ts";
-import { imageHeader, videoType } from "../../edge/vision/uploads/media-types.ts";
-import { Video, VideoBatch } from "../../shared/vision.ts";
-import { avi, form, jpeg, mp4, png, streamedForm, text, webm } from "../support/media.ts";
+import { API } from "../../../edge/vision/base/api.ts";
+import { isKeyUnder } from "../../../edge/vision/uploads/link.ts";
+import { imageHeader, videoType } from "../../../edge/vision/uploads/media-types.ts";
+import { Video, VideoBatch } from "../../../shared/vision.ts";
+import { avi, form, jpeg, mp4, png, streamedForm, text, webm } from "../../support/media.ts";
 import {
   clip,
   code,
@@ -19,8 +19,8 @@ import {
   newProject,
   UPLOAD_MAX,
   type UploadWorld,
-} from "../support/upload-world.ts";
-import { newMember, newTenant } from "../support/vision.ts";
+} from "../../support/upload-world.ts";
+import { newMember, newTenant } from "../../support/vision.ts";
 
 let { world, admin, tenant, engineer, projectId, stored } = {} as UploadWorld;
 

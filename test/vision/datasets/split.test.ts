@@ -2,7 +2,7 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { type SplitVideo, splitFrames } from "../../edge/vision/datasets/split.ts";
+import { type SplitVideo, splitFrames } from "../../../edge/vision/datasets/split.ts";
 
 const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
 const frames = (count: number) => Array.from({ length: count }, (_, index) => index * 3);

@@ -4,9 +4,9 @@
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
-import { VideoBatch } from "../../shared/vision.ts";
-import { form, mp4 } from "../support/media.ts";
-import { alterTables, beginTransaction } from "../support/transactions.ts";
+import { VideoBatch } from "../../../shared/vision.ts";
+import { form, mp4 } from "../../support/media.ts";
+import { alterTables, beginTransaction } from "../../support/transactions.ts";
 import {
   clip,
   code,
@@ -15,8 +15,8 @@ import {
   QUOTA,
   UPLOAD_MAX,
   type UploadWorld,
-} from "../support/upload-world.ts";
-import { newTenant } from "../support/vision.ts";
+} from "../../support/upload-world.ts";
+import { newTenant } from "../../support/vision.ts";
 
 let { world, admin, tenant, engineer, projectId, stored } = {} as UploadWorld;
 

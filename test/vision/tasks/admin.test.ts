@@ -4,11 +4,17 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { WebSocket } from "ws";
-import { ring } from "../../edge/vision/tasks/bell.ts";
-import { findTask } from "../../edge/vision/tasks/queue.ts";
-import { systemClock } from "../../shared/time.ts";
-import { registerTestNode } from "../support/nodes.ts";
-import { ABSENT, createTaskWorld, DONE, refusal, type TaskWorld } from "../support/task-world.ts";
+import { ring } from "../../../edge/vision/tasks/bell.ts";
+import { findTask } from "../../../edge/vision/tasks/queue.ts";
+import { systemClock } from "../../../shared/time.ts";
+import { registerTestNode } from "../../support/nodes.ts";
+import {
+  ABSENT,
+  createTaskWorld,
+  DONE,
+  refusal,
+  type TaskWorld,
+} from "../../support/task-world.ts";
 
 let world: TaskWorld;
 beforeAll(async () => {

@@ -4,9 +4,9 @@
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { partBytesFor } from "../../edge/vision/uploads/uploads.ts";
-import { Video } from "../../shared/vision.ts";
-import { form, mp4, text } from "../support/media.ts";
+import { partBytesFor } from "../../../edge/vision/uploads/uploads.ts";
+import { Video } from "../../../shared/vision.ts";
+import { form, mp4, text } from "../../support/media.ts";
 import {
   clip,
   code,
@@ -14,8 +14,8 @@ import {
   QUOTA,
   UPLOAD_MAX,
   type UploadWorld,
-} from "../support/upload-world.ts";
-import { newMember, newTenant } from "../support/vision.ts";
+} from "../../support/upload-world.ts";
+import { newMember, newTenant } from "../../support/vision.ts";
 
 let { world, admin, tenant, engineer, projectId, stored } = {} as UploadWorld;
 
