@@ -11,9 +11,10 @@ export default defineConfig({
     maxWorkers: Math.max(2, availableParallelism()),
     sequence: { sequencer: LongestFirst },
     // Limits are against hanging. They are ten times what the slowest test takes on idle cores.
-    testTimeout: 300_000,
-    hookTimeout: 300_000,
+    testTimeout: 600_000,
+    hookTimeout: 600_000,
     teardownTimeout: 60_000,
+    expect: { poll: { timeout: 300_000 } },
     projects: [
       { extends: true, test: { name: "programs", include: programs } },
       {

@@ -90,9 +90,7 @@ describe("a provider", () => {
       const day = nextDay();
       sandbox.break("ercot", fault);
       const id = await world.operator.launch(JOB, day);
-      await expect
-        .poll(async () => (await world.operator.run(id)).error_code, { timeout: 40_000 })
-        .toBe(code);
+      await expect.poll(async () => (await world.operator.run(id)).error_code).toBe(code);
       expect(await world.operator.run(id)).toMatchObject({ state, attempt: 1 });
       expect(await pageOf(id)).toContain(code);
       const { rows } = await world.database.execute(
@@ -118,9 +116,7 @@ describe("the database", () => {
     const id = await world.operator.launch(JOB, day);
     // The run's process has met it by the time it gives its message back.
     await expect
-      .poll(() => world.logs.some((line) => line.includes("queue_message") && line.includes(id)), {
-        timeout: 40_000,
-      })
+      .poll(() => world.logs.some((line) => line.includes("queue_message") && line.includes(id)))
       .toBe(true);
     way.mend();
     await expect
@@ -129,7 +125,7 @@ describe("the database", () => {
           await world.tick(systemClock());
           return (await world.operator.run(id)).state;
         },
-        { timeout: 40_000, interval: 500 },
+        { interval: 500 },
       )
       .toBe("succeeded");
     await expectWhole(day);

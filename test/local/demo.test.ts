@@ -28,7 +28,7 @@ function demo(args: readonly string[], path = process.env.PATH) {
   const { status, stderr } = spawnSync(process.execPath, program, {
     encoding: "utf8",
     env,
-    timeout: 20_000,
+    timeout: 300_000,
   });
   return { status, stderr };
 }

@@ -17,6 +17,8 @@ import { allGone, type Process, processesOf, startStackProcess } from "../suppor
 const stateDir = temporaryFolder();
 const state = stateAt(stateDir);
 const READY = /Vantage runs/;
+/** A minute until the next tick, and ten times what a stack needs for one run. */
+const STALLS_MS = 180_000;
 let ports: number[];
 
 beforeAll(async () => {
@@ -64,7 +66,8 @@ describe("npm start", () => {
     expect(await last.ended).toBe(0);
     await allGone(stateDir);
     await verifyStore();
-  }, 240_000);
+    // Ten times what it takes on idle cores.
+  }, 1_400_000);
 
   const operator = async (path: string) => {
     const token = fs.readFileSync(state.operatorToken, "utf8").trim();
@@ -107,10 +110,15 @@ describe("npm start", () => {
       });
   }
 
+  /** Polls while runs go on succeeding, however long that takes; fails when none does any more. */
   async function waitFor(holds: () => Promise<boolean>) {
-    for (let waited = 0; ; waited += 50) {
-      if (await holds().catch(() => false)) return;
-      if (waited > 60_000) throw new Error("waited a minute in vain");
+    let last = { succeeded: 0, at: performance.now() };
+    while (!(await holds().catch(() => false))) {
+      const succeeded = await succeededRuns().catch(() => last.succeeded);
+      if (succeeded !== last.succeeded) last = { succeeded, at: performance.now() };
+      if (performance.now() - last.at > STALLS_MS) {
+        throw new Error(`no run succeeded for ${STALLS_MS / 1_000} s, after ${succeeded}`);
+      }
       await new Promise((resolve) => setTimeout(resolve, 50));
     }
   }

@@ -224,7 +224,7 @@ describe("paging", () => {
     // The feed holds back what began after any transaction of the cluster that is still open, and
     // other tests have theirs.
     const listed = async () => names(await Array.fromAsync(reader().changes()));
-    await expect.poll(listed, { timeout: 20_000 }).toEqual(all);
+    await expect.poll(listed).toEqual(all);
     for (const limit of [1, 2, 5]) {
       const pages = await follow({ limit });
       expect([limit, names(pages)]).toEqual([limit, all]);
@@ -236,7 +236,7 @@ describe("paging", () => {
     const end = (await follow({})).at(-1)?.next;
     await commitHours(world, "late", FROM, [1], { library: "weather" });
     const late = async () => names(await follow({ since: end }));
-    await expect.poll(late, { timeout: 20_000 }).toEqual(["late 1"]);
+    await expect.poll(late).toEqual(["late 1"]);
   });
 });
 

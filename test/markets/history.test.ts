@@ -378,14 +378,13 @@ describe("the change feed", () => {
   /** Symbols after a position, once no transaction of another test's holds the feed back. */
   const symbols = (since: string) => async () =>
     (await page(since)).changes.map((one) => one.symbol);
-  const POLL = { timeout: 20_000 };
   const everything = async () => {
     const { rows } = await world.database.execute<{ count: number }>(
       sql`SELECT count(*)::int AS count FROM vintage`,
     );
     const listed = () => page("2020-01-01", "&limit=10000");
     const count = async () => (await listed()).changes.length;
-    await expect.poll(count, POLL).toBe(rows[0]?.count);
+    await expect.poll(count).toBe(rows[0]?.count);
     return listed();
   };
 
@@ -404,7 +403,7 @@ describe("the change feed", () => {
     expect(seen).toContain("erco 3");
     expect((await page(since)).changes).toEqual([]);
     await commitHours(world, "fed", FROM, [1]);
-    await expect.poll(symbols(since), POLL).toEqual(["fed"]);
+    await expect.poll(symbols(since)).toEqual(["fed"]);
   });
 
   it("holds back what began before a transaction that has not ended", async () => {
@@ -413,7 +412,7 @@ describe("the change feed", () => {
     await commitHours(world, "later", FROM, [1]);
     expect((await page(next)).changes).toEqual([]);
     await commit();
-    await expect.poll(symbols(next), POLL).toEqual(["later"]);
+    await expect.poll(symbols(next)).toEqual(["later"]);
   });
 });
 

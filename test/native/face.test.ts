@@ -92,7 +92,7 @@ async function scripted(script: string, shell = "", args: readonly string[] = []
       ...ENGINE_ENVIRONMENT,
       WORLD: JSON.stringify({ graph, training: PLAIN }),
     },
-    timeout: 50_000,
+    timeout: 300_000,
   });
   return stdout.trim();
 }

@@ -150,9 +150,7 @@ describe.skipIf(!native)("steps of det26n", () => {
     { name: "all of it", optimizer: "musgd", count: 2, lr0: 1e-3, wayMax: 8e-4, wholeMax: 8e-4 },
   ] as const)(
     "$count of $name by $optimizer, within $wholeMax of the way",
-    {
-      timeout: 120_000,
-    },
+    {},
     async ({ name, optimizer, count, lr0, wayMax, wholeMax }) => {
       const recipe: Recipe = { ...RECIPE, optimizer, lr0 };
       const whole = detectorGraph("det26n", 3);

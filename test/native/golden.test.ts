@@ -37,7 +37,6 @@ describe.skipIf(!native)("forward", () => {
     ["det26l", "detection", 2, 4, 64, 64],
   ] as const)(
     "of %s for %s of %i classes, %i pictures of %i × %i",
-    { timeout: 60_000 },
     async (variant, task, classes, count, height, width) => {
       const whole = detectorGraph(variant, classes, task);
       const graph = VARIANTS[variant].nested ? halved(whole) : whole;

@@ -77,7 +77,7 @@ function expectClose(found: ArrayLike<number>, expected: ArrayLike<number>, what
 }
 
 describe.skipIf(!native)("average precision", () => {
-  it("is that of the plain definitions on random detections", { timeout: 120_000 }, () => {
+  it("is that of the plain definitions on random detections", () => {
     fc.assert(
       fc.property(scene, (input) => {
         const [found, expected] = [native.evaluateDetections(input), plainEvaluation(input)];

@@ -35,7 +35,7 @@ const beginEpoch = (engine: Engine, epoch: number) =>
 
 describe.skipIf(!native)("training", () => {
   // Measured: 0.04 of 8.6 at first.
-  it("brings the loss of one batch to nearly nothing", { timeout: 120_000 }, async () => {
+  it("brings the loss of one batch to nearly nothing", async () => {
     const steps = 120;
     await withEngine({ epochs: steps, lr0: 0.005, lrf: 0.01, clipNorm: 10 }, async (engine) => {
       const first = await engine.step(two, { epoch: 0, iteration: 0 });
@@ -51,7 +51,6 @@ describe.skipIf(!native)("training", () => {
 
   it.each(["adamw", "sgd", "musgd"] as const)(
     "goes on from a checkpoint to the same bits, with %s",
-    { timeout: 120_000 },
     async (optimizer) => {
       // Three batches make a step, so an epoch of eight leaves gradients for the next one.
       const settings = { ...LIVELY, optimizer, nominalBatch: 6, warmupEpochs: 0, lr0: 0.001 };

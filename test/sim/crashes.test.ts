@@ -126,4 +126,4 @@ it("survives kills at every step of eight writers and a compactor", async () => 
   expect(counts.orphans).toBeGreaterThan(0);
   expect(counts.retired).toBeGreaterThan(0);
   console.info(`crashes: ${JSON.stringify(counts)}`);
-}, 120_000);
+});

@@ -10,10 +10,13 @@ export interface StackProcess {
   child: ChildProcess;
   /** Everything it printed so far. */
   output(): string;
-  /** Resolves when the output matches; rejects when the process ends or a minute passes first. */
+  /** Resolves when the output matches; rejects when the process ends or hangs. */
   printed(pattern: RegExp): Promise<void>;
   ended: Promise<number | null>;
 }
+
+/** Longer than a stack takes to start or to end, also on cores that are shared. */
+const HANGS_MS = 280_000;
 
 /** Starts `npm start`'s command on a state folder and ports of the test's own. */
 export function startStackProcess(
@@ -57,10 +60,10 @@ export function startStackProcess(
   };
 }
 
-/** Polls a condition while the process lives, for at most a minute. */
+/** Polls a condition while the process lives, until it hangs. */
 async function until(holds: () => boolean, child: ChildProcess, text: () => string) {
   for (let waited = 0; !holds(); waited += 50) {
-    if (child.exitCode !== null || waited > 60_000)
+    if (child.exitCode !== null || waited > HANGS_MS)
       throw new Error(`not printed in time:\n${text()}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
@@ -92,7 +95,7 @@ export function processesOf(stateDir: string): Process[] {
 /** Resolves when nothing of a state folder's stack runs any more. */
 export async function allGone(stateDir: string): Promise<void> {
   for (let waited = 0; processesOf(stateDir).length > 0; waited += 50) {
-    if (waited > 30_000) throw new Error(`still there: ${JSON.stringify(processesOf(stateDir))}`);
+    if (waited > HANGS_MS) throw new Error(`still there: ${JSON.stringify(processesOf(stateDir))}`);
     await new Promise((resolve) => setTimeout(resolve, 50));
   }
 }

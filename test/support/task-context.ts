@@ -1,7 +1,6 @@
 // What a task of the tests works with: a cache and folders of its own, and the store of a service
 // that speaks the node protocol.
 
-import { availableParallelism } from "node:os";
 import { join } from "node:path";
 import { createLog } from "../../gpu-node/base/log.ts";
 import { openCache } from "../../gpu-node/objects/cache.ts";
@@ -36,7 +35,8 @@ export async function taskContext(
     source: async (key) => service.source(key, service.objects.get(key) as Buffer),
     machine: {
       device: "cpu",
-      cpuThreads: availableParallelism(),
+      // Test files share the cores already, and small images gain nothing by a second thread.
+      cpuThreads: 1,
       trainingDir: join(dir, "training"),
     },
     log,

@@ -36,7 +36,7 @@ export async function beginTransaction(database: Database): Promise<Transaction>
   };
   return {
     query: async (statement) => void (await client.query(statement)),
-    awaited: (count = 1) => expect.poll(waiting, { timeout: 20_000 }).toBeGreaterThanOrEqual(count),
+    awaited: (count = 1) => expect.poll(waiting).toBeGreaterThanOrEqual(count),
     commit: async () => {
       await client.query("COMMIT");
       await client.end();

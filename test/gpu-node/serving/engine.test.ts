@@ -136,7 +136,7 @@ describe.skipIf(!native)("a detector that was trained", () => {
     } finally {
       await predictor.dispose();
     }
-  }, 240_000);
+  });
 });
 
 describe.skipIf(!native)("an engine's weights under the runtime that serves", () => {
@@ -197,6 +197,5 @@ describe.skipIf(!native)("an engine's weights under the runtime that serves", ()
         expect(unmatched).toBeLessThanOrEqual(2);
       }
     },
-    120_000,
   );
 });

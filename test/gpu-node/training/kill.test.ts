@@ -93,7 +93,7 @@ describe.skipIf(!able)("a trainer that is killed", () => {
     expect(log.some((line) => /^Resumed at epoch (?!1\b)\d/.test(line))).toBe(true);
     // What was trained before was not trained again.
     expect(log.filter((line) => line.startsWith("First weights")).length).toBeGreaterThan(0);
-  }, 120_000);
+  });
 
   it("while it writes a checkpoint goes on from the one before", async () => {
     const node = start();
@@ -109,7 +109,7 @@ describe.skipIf(!able)("a trainer that is killed", () => {
     });
     await again(task);
     expectOneModel(task, 3);
-  }, 120_000);
+  });
 
   it("while it uploads its model ends with one model", async () => {
     const node = start();
@@ -125,7 +125,7 @@ describe.skipIf(!able)("a trainer that is killed", () => {
     const models = [...service.objects.keys()].filter((key) => key.includes("best.safetensors"));
     expect(models).toEqual([resultOf(task).model?.weights.key]);
     expect(readdirSync(join(node.dir, "training/runs"))).toEqual([]);
-  }, 120_000);
+  });
 });
 
 describe.skipIf(!able)("a node that trains", () => {
@@ -157,7 +157,7 @@ describe.skipIf(!able)("a node that trains", () => {
     expect(service.objects.has(result.model?.weights.key ?? "")).toBe(true);
     await until("the next one had its turn", () => next.state === "ended");
     expectOneModel(next, 1);
-  }, 120_000);
+  });
 
   it("puts a training aside when it drains, and takes it up when it is back", async () => {
     const node = start();
@@ -171,5 +171,5 @@ describe.skipIf(!able)("a node that trains", () => {
     start({ VANTAGE_NODE_DIR: node.dir });
     await until("it ends", () => task.state === "ended");
     expectOneModel(task, 4);
-  }, 120_000);
+  });
 });

@@ -52,7 +52,7 @@ const told = (history: readonly RunEpoch[]) =>
 const fileOf = (dir: string, { run_id }: Payload, name: string) =>
   join(dir, "training/runs", run_id, "weights", name);
 
-describe.skipIf(!native)("a run that was stopped", { timeout: 120_000 }, () => {
+describe.skipIf(!native)("a run that was stopped", () => {
   it("goes on on another node as if it had never been stopped", async () => {
     const long = { ...settings, epochs: 2 };
     const { payload } = await drawnDataset(service, long, { train: 12, val: 2 });
@@ -95,7 +95,7 @@ describe.skipIf(!native)("a run that was stopped", { timeout: 120_000 }, () => {
 });
 
 describe.skipIf(!native)("a run that is stopped while the store takes no checkpoint", () => {
-  it("hands in its model, and stays on its node", { timeout: 60_000 }, async () => {
+  it("hands in its model, and stays on its node", async () => {
     const { payload } = await drawnDataset(service, settings, few);
     const here = machine(service);
     service.fault(/checkpoint\.bundle$/, 403);
@@ -114,7 +114,7 @@ describe.skipIf(!native)("a run that is stopped while the store takes no checkpo
   });
 });
 
-describe.skipIf(!native)("a node that drains", { timeout: 120_000 }, () => {
+describe.skipIf(!native)("a node that drains", () => {
   it("hands in where the run is and gives the task back; here or elsewhere it goes on", async () => {
     const { payload } = await drawnDataset(service, settings, few);
     const here = machine(service);
@@ -139,7 +139,7 @@ describe.skipIf(!native)("a node that drains", { timeout: 120_000 }, () => {
   });
 });
 
-describe.skipIf(!native)("a checkpoint", { timeout: 120_000 }, () => {
+describe.skipIf(!native)("a checkpoint", () => {
   /** A run that was put aside after two epochs, with two checkpoints here. */
   async function aside() {
     const { payload } = await drawnDataset(service, settings, few);
@@ -241,7 +241,7 @@ describe.skipIf(!native)("a checkpoint", { timeout: 120_000 }, () => {
   });
 });
 
-describe.skipIf(!native)("memory that does not suffice", { timeout: 120_000 }, () => {
+describe.skipIf(!native)("memory that does not suffice", () => {
   /** The engine on a machine where a step of more than so many images does not fit. */
   function narrow(most: number): Native {
     const { Engine, ...rest } = native as Native;

@@ -25,7 +25,7 @@ afterAll(() => service.close());
 const object = (key: string) => service.objects.get(key) as Buffer;
 const few = { train: 6, val: 3 };
 
-describe.skipIf(!native)("a training", { timeout: 120_000 }, () => {
+describe.skipIf(!native)("a training", () => {
   it("gives a model with its metrics, and leaves what people look at", async () => {
     const here = machine(service);
     const { payload } = await drawnDataset(service, { epochs: 2 }, few);
@@ -143,7 +143,7 @@ describe.skipIf(!native)("a training", { timeout: 120_000 }, () => {
   });
 });
 
-describe.skipIf(!native)("a dataset", { timeout: 120_000 }, () => {
+describe.skipIf(!native)("a dataset", () => {
   const refused = async (change: (given: Awaited<ReturnType<typeof drawnDataset>>) => void) => {
     const drawn = await drawnDataset(service, {}, { ...few, seed: 3 });
     change(drawn);
@@ -198,7 +198,7 @@ describe.skipIf(!native)("a dataset", { timeout: 120_000 }, () => {
   });
 });
 
-describe.skipIf(!native)("a stop", { timeout: 120_000 }, () => {
+describe.skipIf(!native)("a stop", () => {
   it("in the first epoch looks at what there is, and registers it", async () => {
     const here = machine(service);
     const { payload } = await drawnDataset(service, { epochs: 50 }, few);
@@ -239,7 +239,7 @@ describe.skipIf(!native)("a stop", { timeout: 120_000 }, () => {
   });
 });
 
-describe.skipIf(!native)("weights that overflow", { timeout: 120_000 }, () => {
+describe.skipIf(!native)("weights that overflow", () => {
   it("end the run with the reason and advice", async () => {
     const { payload } = await drawnDataset(service, { epochs: 6, batch_size: 1 }, few);
     const graph = detectorGraph("det26n", 2);

@@ -235,7 +235,7 @@ describe("a dataset", () => {
       .toEqual([]);
   });
 
-  it("is made of 100,000 annotations with their masks", { timeout: 120_000 }, async () => {
+  it("is made of 100,000 annotations with their masks", async () => {
     const id = await begun();
     await node.work();
     // 1,000 boxes on each frame, each with a ring of 30 corners: some 50 MB of JSON.
@@ -296,7 +296,7 @@ describe("labels of other tools", () => {
     expect(made).toMatchObject({ annotations: 1, unmatched: [] });
   });
 
-  it("come in by the ten thousand, for as many pictures", { timeout: 120_000 }, async () => {
+  it("come in by the ten thousand, for as many pictures", async () => {
     const project = await admin.ok<Project>("POST", "/projects", { name: "Stills" });
     const count = 20_000;
     await world.visionDatabase.execute(sql`

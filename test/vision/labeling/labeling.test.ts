@@ -266,7 +266,7 @@ describe("a job that runs", () => {
     await node.work();
   });
 
-  it("answers an export that takes long with where it will be", { timeout: 60_000 }, async () => {
+  it("answers an export that takes long with where it will be", async () => {
     const id = await start();
     await node.work();
     const response = await admin.send("POST", `/jobs/${id}/export`, {});

@@ -44,60 +44,54 @@ async function begun(): Promise<NodeProcess> {
   const { code } = await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {});
   const node = startNode({ VANTAGE_URL: world.urls.vision, VANTAGE_NODE_CODE: code });
   await expect
-    .poll(async () => (await admin.ok<ServeStatus>("GET", "/serve/status")).nodes.able, {
-      timeout: 30_000,
-    })
+    .poll(async () => (await admin.ok<ServeStatus>("GET", "/serve/status")).nodes.able)
     .toBe(1);
   return node;
 }
 
-it.skipIf(!found)(
-  "opens, activates, predicts, and comes back after a crash",
-  async () => {
-    const node = await begun();
-    const spoilt = await registerModel(world, workspaceId, { sha256: "0".repeat(64) });
-    expect(await admin.refused("POST", `/models/${spoilt.model_id}/activate`)).toEqual([
-      502,
-      "task_failed",
-    ]);
-    expect(await admin.refused("GET", "/serve/classes")).toEqual([409, "state_conflict"]);
+it.skipIf(!found)("opens, activates, predicts, and comes back after a crash", async () => {
+  const node = await begun();
+  const spoilt = await registerModel(world, workspaceId, { sha256: "0".repeat(64) });
+  expect(await admin.refused("POST", `/models/${spoilt.model_id}/activate`)).toEqual([
+    502,
+    "task_failed",
+  ]);
+  expect(await admin.refused("GET", "/serve/classes")).toEqual([409, "state_conflict"]);
 
-    const model = await registerModel(world, workspaceId, { classes: ["disc", "plate"] });
-    await admin.ok("POST", `/models/${model.model_id}/activate`);
-    await expect.poll(warmUp, { timeout: 10_000 }).toBe("warm");
-    expect(await admin.ok("GET", "/serve/classes")).toEqual(["disc", "plate"]);
+  const model = await registerModel(world, workspaceId, { classes: ["disc", "plate"] });
+  await admin.ok("POST", `/models/${model.model_id}/activate`);
+  await expect.poll(warmUp).toBe("warm");
+  expect(await admin.ok("GET", "/serve/classes")).toEqual(["disc", "plate"]);
 
-    const content = new Uint8Array(await drawn());
-    const predict = async () =>
-      Prediction.array().parse(
-        await admin.ok("POST", "/predict/image?confidence=0.3", form({ content })),
-      );
-    const detections = await predict();
-    expect(detections.length).toBeGreaterThan(0);
-    for (const { class: name, bbox } of detections) {
-      expect(["disc", "plate"]).toContain(name);
-      const [x1, y1, x2, y2] = bbox;
-      expect(x1 >= 0 && y1 >= 0 && x2 <= 200 && y2 <= 120 && x2 > x1 && y2 > y1).toBe(true);
-    }
-
-    const clip = new Uint8Array(readFileSync(rectangles()));
-    const video = VideoPrediction.parse(
-      await admin.ok("POST", "/predict/video?fps=5&frames_max=4", form({ content: clip })),
+  const content = new Uint8Array(await drawn());
+  const predict = async () =>
+    Prediction.array().parse(
+      await admin.ok("POST", "/predict/image?confidence=0.3", form({ content })),
     );
-    expect(video).toMatchObject({ status: "completed", width: 160, height: 120, left_out: 6 });
-    expect(video.frames?.map(({ frame_index, time }) => [frame_index, time])).toEqual([
-      [0, 0],
-      [2, 0.2],
-      [4, 0.4],
-      [6, 0.6],
-    ]);
+  const detections = await predict();
+  expect(detections.length).toBeGreaterThan(0);
+  for (const { class: name, bbox } of detections) {
+    expect(["disc", "plate"]).toContain(name);
+    const [x1, y1, x2, y2] = bbox;
+    expect(x1 >= 0 && y1 >= 0 && x2 <= 200 && y2 <= 120 && x2 > x1 && y2 > y1).toBe(true);
+  }
 
-    for (const pid of node.below()) process.kill(pid, "SIGKILL");
-    await expect.poll(warmUp, { timeout: 10_000 }).toBe("cold");
-    expect(await predict()).toEqual(detections);
-    await expect.poll(warmUp, { timeout: 10_000 }).toBe("warm");
-    const left = await world.media.list({ prefix: `ws/${workspaceId}/predictions/` });
-    expect(left.objects).toEqual([]);
-  },
-  120_000,
-);
+  const clip = new Uint8Array(readFileSync(rectangles()));
+  const video = VideoPrediction.parse(
+    await admin.ok("POST", "/predict/video?fps=5&frames_max=4", form({ content: clip })),
+  );
+  expect(video).toMatchObject({ status: "completed", width: 160, height: 120, left_out: 6 });
+  expect(video.frames?.map(({ frame_index, time }) => [frame_index, time])).toEqual([
+    [0, 0],
+    [2, 0.2],
+    [4, 0.4],
+    [6, 0.6],
+  ]);
+
+  for (const pid of node.below()) process.kill(pid, "SIGKILL");
+  await expect.poll(warmUp).toBe("cold");
+  expect(await predict()).toEqual(detections);
+  await expect.poll(warmUp).toBe("warm");
+  const left = await world.media.list({ prefix: `ws/${workspaceId}/predictions/` });
+  expect(left.objects).toEqual([]);
+});

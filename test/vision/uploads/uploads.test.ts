@@ -215,9 +215,7 @@ describe("POST /upload", () => {
     }
     outgoing.destroy();
     await expect
-      .poll(() => world.logs.filter((line) => line.includes('"path":"/api/v1/upload"')).at(-1), {
-        timeout: 20_000,
-      })
+      .poll(() => world.logs.filter((line) => line.includes('"path":"/api/v1/upload"')).at(-1))
       .toContain('"status":400');
     expect(await stored()).toEqual(before);
     expect((await uploads()).rows).toEqual(videos);
