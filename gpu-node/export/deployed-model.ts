@@ -9,9 +9,10 @@ import {
   type GraphNode,
   stateTensors,
 } from "../../shared/detector.ts";
+import type { TensorFile } from "../../shared/safetensors.ts";
 import type { ModelSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { floatsOf, type TensorFile } from "./safetensors.ts";
+import { floatsOf } from "./weights-file.ts";
 
 export const NORM_EPSILON = 1e-3;
 

@@ -1,48 +1,41 @@
-// Reads single files out of a zip archive on disk, as streams, through its central directory. Names
-// in the archive are only looked up, never used as paths, so they cannot lead anywhere.
+// Reads single files out of a zip archive on disk, as streams. Names in the archive are looked up
+// and never used as paths, so they cannot lead anywhere.
 
-import { createReadStream } from "node:fs";
-import { open } from "node:fs/promises";
-import { createInflateRaw } from "node:zlib";
-import { BundleBroken } from "../segmenters/failures.ts";
+import { type Entry, openPromise, type ZipFile } from "yauzl";
 
-const END = { signature: 0x06054b50, bytes: 22, commentMax: 65_535 };
-const END64_LOCATOR = { signature: 0x07064b50, bytes: 20 };
-const END64 = { signature: 0x06064b50, bytes: 56 };
-const ENTRY = { signature: 0x02014b50, bytes: 46 };
-const LOCAL = { signature: 0x04034b50, bytes: 30 };
+/** Bytes of an archive's directory, all of which is held in memory. */
 const DIRECTORY_BYTES_MAX = 1_000_000;
-const FULL = 0xffffffff;
+/** Bytes of a directory's entry without its name, extra fields and comment. */
+const ENTRY_BYTES = 46;
+const STORED = 0;
+const DEFLATED = 8;
 
-interface Entry {
-  offset: number;
-  packed: number;
-  method: number;
+/** The archive cannot be read; the message says why. */
+export class BrokenZip extends Error {
+  override readonly name = "BrokenZip";
 }
 
-export class ZipFile {
-  readonly #path: string;
+/** An open archive; close it when nothing more is read from it. */
+export class ZipReader {
+  readonly #zip: ZipFile;
   readonly #entries: ReadonlyMap<string, Entry>;
 
-  private constructor(path: string, entries: ReadonlyMap<string, Entry>) {
-    this.#path = path;
+  private constructor(zip: ZipFile, entries: ReadonlyMap<string, Entry>) {
+    this.#zip = zip;
     this.#entries = entries;
   }
 
-  static async open(path: string): Promise<ZipFile> {
-    const file = await open(path);
+  /** Opens an archive and reads its directory. Fails with BrokenZip. */
+  static async open(path: string): Promise<ZipReader> {
+    const zip = await openPromise(path, { autoClose: false }).catch((cause: Error) => {
+      if (!/not a zip file/i.test(cause.message)) throw broken(cause);
+      throw new BrokenZip("is no zip", { cause });
+    });
     try {
-      const { size } = await file.stat();
-      const read = async (at: number, length: number) => {
-        if (at < 0 || length < 0 || at + length > size)
-          throw new BundleBroken(path, "is a broken zip");
-        const bytes = Buffer.alloc(length);
-        await file.read(bytes, 0, length, at);
-        return bytes;
-      };
-      return new ZipFile(path, await readDirectory(path, size, read));
-    } finally {
-      await file.close();
+      return new ZipReader(zip, await readDirectory(zip));
+    } catch (thrown) {
+      zip.close();
+      throw thrown instanceof BrokenZip ? thrown : broken(thrown);
     }
   }
 
@@ -51,95 +44,33 @@ export class ZipFile {
     return [...this.#entries.keys()];
   }
 
-  /** A file's bytes. Nothing says here how many they will be: count them. */
+  /** A file's bytes, as many as the directory says. Fails with BrokenZip. */
   async stream(name: string): Promise<AsyncIterable<Uint8Array>> {
     const entry = this.#entries.get(name);
-    if (!entry) throw new BundleBroken(this.#path, `${name} is missing`);
-    const file = await open(this.#path);
-    const local = Buffer.alloc(LOCAL.bytes);
-    await file.read(local, 0, LOCAL.bytes, entry.offset).finally(() => file.close());
-    if (local.readUInt32LE(0) !== LOCAL.signature)
-      throw new BundleBroken(this.#path, "is a broken zip");
-    // The local header has its own lengths of name and extra field.
-    const start = entry.offset + LOCAL.bytes + local.readUInt16LE(26) + local.readUInt16LE(28);
-    if (entry.packed === 0) return empty();
-    const bytes = createReadStream(this.#path, { start, end: start + entry.packed - 1 });
-    if (entry.method === 0) return bytes;
-    if (entry.method !== 8)
-      throw new BundleBroken(this.#path, `${name} is packed in a way that is not read`);
-    const inflated = createInflateRaw();
-    bytes.on("error", (error) => inflated.destroy(error));
-    return bytes.pipe(inflated);
-  }
-}
-
-async function* empty(): AsyncGenerator<Uint8Array> {}
-
-type Read = (at: number, length: number) => Promise<Buffer>;
-
-async function readDirectory(
-  path: string,
-  size: number,
-  read: Read,
-): Promise<ReadonlyMap<string, Entry>> {
-  const tailBytes = Math.min(size, END.bytes + END.commentMax);
-  const tail = await read(size - tailBytes, tailBytes);
-  let at = tail.length - END.bytes;
-  while (at >= 0 && tail.readUInt32LE(at) !== END.signature) at--;
-  if (at < 0) throw new BundleBroken(path, "is no zip");
-  let [bytes, offset] = [tail.readUInt32LE(at + 12), tail.readUInt32LE(at + 16)];
-  if (bytes === FULL || offset === FULL) {
-    const locator = await read(size - tailBytes + at - END64_LOCATOR.bytes, END64_LOCATOR.bytes);
-    if (locator.readUInt32LE(0) !== END64_LOCATOR.signature)
-      throw new BundleBroken(path, "is a broken zip");
-    const end = await read(Number(locator.readBigUInt64LE(8)), END64.bytes);
-    if (end.readUInt32LE(0) !== END64.signature) throw new BundleBroken(path, "is a broken zip");
-    [bytes, offset] = [Number(end.readBigUInt64LE(40)), Number(end.readBigUInt64LE(48))];
-  }
-  if (bytes > DIRECTORY_BYTES_MAX) throw new BundleBroken(path, "holds too many files");
-  return readEntries(path, await read(offset, bytes));
-}
-
-function readEntries(path: string, directory: Buffer): Map<string, Entry> {
-  const entries = new Map<string, Entry>();
-  for (let at = 0; at + ENTRY.bytes <= directory.length; ) {
-    if (directory.readUInt32LE(at) !== ENTRY.signature)
-      throw new BundleBroken(path, "is a broken zip");
-    const nameBytes = directory.readUInt16LE(at + 28);
-    const extraBytes = directory.readUInt16LE(at + 30);
-    const nameAt = at + ENTRY.bytes;
-    const name = directory.toString("utf8", nameAt, nameAt + nameBytes);
-    const extra = directory.subarray(nameAt + nameBytes, nameAt + nameBytes + extraBytes);
-    if (directory.readUInt16LE(at + 8) & 1)
-      throw new BundleBroken(path, `${name} is encrypted, which is not read`);
-    entries.set(name, {
-      method: directory.readUInt16LE(at + 10),
-      ...largeSizes(extra, {
-        unpacked: directory.readUInt32LE(at + 24),
-        packed: directory.readUInt32LE(at + 20),
-        offset: directory.readUInt32LE(at + 42),
-      }),
+    if (!entry) throw new BrokenZip(`${name} is missing`);
+    if (entry.compressionMethod !== STORED && entry.compressionMethod !== DEFLATED)
+      throw new BrokenZip(`${name} is packed in a way that is not read`);
+    return this.#zip.openReadStreamPromise(entry).catch((cause: unknown) => {
+      throw broken(cause);
     });
-    at = nameAt + nameBytes + extraBytes + directory.readUInt16LE(at + 32);
+  }
+
+  close(): void {
+    this.#zip.close();
+  }
+}
+
+const broken = (cause: unknown) => new BrokenZip("is a broken zip", { cause });
+
+async function readDirectory(zip: ZipFile): Promise<ReadonlyMap<string, Entry>> {
+  const entries = new Map<string, Entry>();
+  let bytes = 0;
+  for await (const entry of zip.eachEntry()) {
+    bytes += ENTRY_BYTES + entry.fileNameLength + entry.extraFieldLength + entry.fileCommentLength;
+    if (bytes > DIRECTORY_BYTES_MAX) throw new BrokenZip("holds too many files");
+    if (entry.isEncrypted())
+      throw new BrokenZip(`${entry.fileName} is encrypted, which is not read`);
+    entries.set(entry.fileName, entry);
   }
   return entries;
-}
-
-/** Sizes past 4 GiB lie in the extra field 1, in this order, only those that did not fit. */
-function largeSizes(
-  extra: Buffer,
-  sizes: { unpacked: number; packed: number; offset: number },
-): { packed: number; offset: number } {
-  for (let at = 0; at + 4 <= extra.length; at += 4 + extra.readUInt16LE(at + 2)) {
-    if (extra.readUInt16LE(at) !== 1) continue;
-    let from = at + 4;
-    const large = (value: number) => {
-      if (value !== FULL || from + 8 > extra.length) return value;
-      from += 8;
-      return Number(extra.readBigUInt64LE(from - 8));
-    };
-    large(sizes.unpacked);
-    return { packed: large(sizes.packed), offset: large(sizes.offset) };
-  }
-  return sizes;
 }

@@ -1,5 +1,8 @@
 // Writes a zip archive to a file as its entries come: stored, not deflated, since JPEGs do not
 // shrink. Archives of any size are right (zip64). The same entries give the same bytes.
+// It is our own by decision: yazl 3.3.1 looks through all earlier entries at each new one (measured
+// side by side, 20,000 small entries take it 18 times as long, and 70,000 some 100 times), keeps
+// every buffer until the archive ends, and sums checksums in JavaScript.
 
 import { type FileHandle, open } from "node:fs/promises";
 import { crc32 } from "node:zlib";

@@ -1,25 +1,34 @@
 // A small writer and reader of ONNX files: enough to convert the embedded models and to write our
 // detectors, and to refuse a file that reaches outside itself.
 
-import onnxProto from "onnx-proto";
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import {
+  AttributeProto,
+  ModelProto,
+  NodeProto,
+  type OnnxMessage,
+  TensorProto,
+  ValueInfoProto,
+} from "./schema.ts";
 
-const { onnx } = onnxProto;
-export type OnnxModel = InstanceType<typeof onnx.ModelProto>;
-type Attribute = InstanceType<typeof onnx.AttributeProto>;
-type Initializer = InstanceType<typeof onnx.TensorProto>;
-type ValueInfo = InstanceType<typeof onnx.ValueInfoProto>;
-type OnnxNode = InstanceType<typeof onnx.NodeProto>;
+export type OnnxModel = OnnxMessage<"ModelProto">;
+export type OnnxTensor = OnnxMessage<"TensorProto">;
+type Attribute = OnnxMessage<"AttributeProto">;
+type ValueInfo = OnnxMessage<"ValueInfoProto">;
+type OnnxNode = OnnxMessage<"NodeProto">;
 
+/** Numbers of TensorProto.DataType. */
 const TYPES = { float32: 1, int32: 6, int64: 7, bool: 9, float16: 10 } as const;
 export type ElementType = keyof typeof TYPES;
-const { FLOAT, INT, STRING, INTS } = onnx.AttributeProto.AttributeType;
+/** Numbers of AttributeProto.AttributeType. */
+const [FLOAT, INT, STRING, INTS] = [1, 2, 3, 7];
 
 export type AttributeValue = number | string | readonly number[] | { float: number };
 
 /** One graph being written. Names are the caller's; a repeated initializer is written once. */
 export class GraphWriter {
   readonly nodes: OnnxNode[] = [];
-  readonly initializers = new Map<string, Initializer>();
+  readonly initializers = new Map<string, OnnxTensor>();
 
   /** Adds an operation and returns its first output's name. */
   node(
@@ -30,7 +39,7 @@ export class GraphWriter {
   ): string {
     const output = typeof outputs === "string" ? [outputs] : [...outputs];
     this.nodes.push(
-      onnx.NodeProto.create({
+      create(NodeProto, {
         opType,
         input: [...inputs],
         output,
@@ -54,7 +63,7 @@ export class GraphWriter {
           : TYPES.int64;
     if (!this.initializers.has(name)) {
       const rawData = new Uint8Array(values.buffer, values.byteOffset, values.byteLength);
-      const tensor = onnx.TensorProto.create({ name, dims: [...dims], dataType, rawData });
+      const tensor = create(TensorProto, { name, dims: dims.map(BigInt), dataType, rawData });
       this.initializers.set(name, tensor);
     }
     return name;
@@ -66,18 +75,18 @@ export class GraphWriter {
     outputs: ValueInfo[],
     { opset = 13, metadata = {} }: { opset?: number; metadata?: Record<string, string> } = {},
   ): Uint8Array {
-    const graph = onnx.GraphProto.create({
+    const graph = {
       name,
       node: this.nodes,
       initializer: [...this.initializers.values()],
       input: inputs,
       output: outputs,
-    });
+    };
     return encodeModel(
-      onnx.ModelProto.create({
-        irVersion: 8,
+      create(ModelProto, {
+        irVersion: 8n,
         producerName: "vantage",
-        opsetImport: [{ domain: "", version: opset }],
+        opsetImport: [{ domain: "", version: BigInt(opset) }],
         metadataProps: Object.entries(metadata).map(([key, value]) => ({ key, value })),
         graph,
       }),
@@ -86,11 +95,12 @@ export class GraphWriter {
 }
 
 function attribute(name: string, value: AttributeValue): Attribute {
-  if (typeof value === "number") return onnx.AttributeProto.create({ name, type: INT, i: value });
+  if (typeof value === "number")
+    return create(AttributeProto, { name, type: INT, i: BigInt(value) });
   if (typeof value === "string")
-    return onnx.AttributeProto.create({ name, type: STRING, s: new TextEncoder().encode(value) });
-  if ("float" in value) return onnx.AttributeProto.create({ name, type: FLOAT, f: value.float });
-  return onnx.AttributeProto.create({ name, type: INTS, ints: [...value] });
+    return create(AttributeProto, { name, type: STRING, s: new TextEncoder().encode(value) });
+  if ("float" in value) return create(AttributeProto, { name, type: FLOAT, f: value.float });
+  return create(AttributeProto, { name, type: INTS, ints: value.map(BigInt) });
 }
 
 /** A graph's input or output; a text is a dimension known only when it runs. */
@@ -100,36 +110,38 @@ export function tensorInfo(
   type: ElementType = "float32",
 ): ValueInfo {
   const dim = dims.map((size) =>
-    typeof size === "string" ? { dimParam: size } : { dimValue: size },
+    typeof size === "string" ? { dimParam: size } : { dimValue: BigInt(size) },
   );
-  return onnx.ValueInfoProto.create({
+  return create(ValueInfoProto, {
     name,
     type: { tensorType: { elemType: TYPES[type], shape: { dim } } },
   });
 }
 
-export const decodeModel = (bytes: Uint8Array): OnnxModel => onnx.ModelProto.decode(bytes);
-export const encodeModel = (model: OnnxModel): Uint8Array => onnx.ModelProto.encode(model).finish();
+/** Reads a model; fails where the bytes are no message of that form. */
+export const decodeModel = (bytes: Uint8Array): OnnxModel => fromBinary(ModelProto, bytes);
+/** The model's bytes, fields in the order of their numbers. */
+export const encodeModel = (model: OnnxModel): Uint8Array => toBinary(ModelProto, model);
 
-/** Keeps what leads to the named outputs, and declares them. */
+/** Leaves out whatever does not lead to the outputs, and declares these. */
 export function keepOutputs(model: OnnxModel, outputs: readonly ValueInfo[]): void {
   const { graph } = model;
-  if (!graph?.node) throw new Error("the model has no graph");
+  if (!graph) throw new Error("the model has no graph");
   const producer = new Map(
-    graph.node.flatMap((node) => (node.output ?? []).map((name) => [name, node] as const)),
+    graph.node.flatMap((node) => node.output.map((name) => [name, node] as const)),
   );
-  const kept = new Set<unknown>();
+  const needed = new Set<OnnxNode>();
   const wanted = outputs.map(({ name }) => name);
   for (let name = wanted.pop(); name !== undefined; name = wanted.pop()) {
     const node = producer.get(name);
-    if (!node || kept.has(node)) continue;
-    kept.add(node);
-    wanted.push(...(node.input ?? []).filter((input) => input !== ""));
+    if (!node || needed.has(node)) continue;
+    needed.add(node);
+    wanted.push(...node.input.filter((input) => input !== ""));
   }
-  graph.node = graph.node.filter((node) => kept.has(node));
-  const used = new Set(graph.node.flatMap((node) => node.input ?? []));
-  graph.initializer = (graph.initializer ?? []).filter(({ name }) => used.has(name ?? ""));
-  graph.input = (graph.input ?? []).filter(({ name }) => used.has(name ?? ""));
+  graph.node = graph.node.filter((node) => needed.has(node));
+  const inputs = new Set(graph.node.flatMap((node) => node.input));
+  graph.initializer = graph.initializer.filter(({ name }) => inputs.has(name));
+  graph.input = graph.input.filter(({ name }) => inputs.has(name));
   graph.valueInfo = [];
   graph.output = [...outputs];
 }

@@ -3,7 +3,6 @@
 
 import ort from "onnxruntime-node";
 import { cudaInstalled } from "./cuda.ts";
-import { floatToHalf, halfToFloat } from "./half.ts";
 
 export type Device = "cpu" | "cuda";
 export type Log = (
@@ -51,18 +50,18 @@ export function openSession(
 /** Floats of either precision, as the graph's input wants them. */
 export const float = (data: Float32Array, dims: readonly number[], type = "float32"): Tensor =>
   type === "float16"
-    ? asBits(new ort.Tensor("float16", Uint16Array.from(data, floatToHalf), dims))
+    ? asBits(new ort.Tensor("float16", bitsOf(Float16Array.from(data)), dims))
     : new ort.Tensor("float32", data, dims);
+
+const bitsOf = ({ buffer, byteOffset, length }: Float16Array | Uint16Array): Uint16Array =>
+  new Uint16Array(buffer, byteOffset, length);
 
 /**
  * Shows the runtime a half-precision tensor's bits: its binding takes no Float16Array, which its
  * own JavaScript makes wherever the language has one.
  */
-function asBits(tensor: Tensor): Tensor {
-  const { buffer, byteOffset, byteLength } = tensor.data as Uint16Array;
-  const value = new Uint16Array(buffer, byteOffset, byteLength / 2);
-  return Object.defineProperty(tensor, "cpuData", { value });
-}
+const asBits = (tensor: Tensor): Tensor =>
+  Object.defineProperty(tensor, "cpuData", { value: bitsOf(tensor.data as Uint16Array) });
 
 /** Runs a model once. What it gives may be fed to another model. */
 export async function run(
@@ -85,7 +84,10 @@ export function numbers(values: readonly number[], dims: readonly number[], type
 /** The values of a float output; a missing or otherwise typed one is a fault of the file. */
 export function floats(outputs: Record<string, Tensor>, name: string): Float32Array {
   const output = outputs[name];
-  if (output?.type === "float16") return Float32Array.from(output.data as Uint16Array, halfToFloat);
+  if (output?.type === "float16") {
+    const { buffer, byteOffset, length } = output.data as Uint16Array;
+    return Float32Array.from(new Float16Array(buffer, byteOffset, length));
+  }
   if (!(output?.data instanceof Float32Array))
     throw new Error(`the model gave no floats as "${name}"`);
   return output.data;

@@ -3,7 +3,6 @@
 // same bytes every time.
 
 import { z } from "zod";
-import { halfToFloat } from "../onnx/half.ts";
 import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
 
 /** Names of the converted graphs' inputs and outputs. */
@@ -209,7 +208,7 @@ function readWeights(manifest: z.infer<typeof Weight>[], bytes: Uint8Array): Map
     const width = half ? 2 : 4;
     for (let index = 0; index < count; index++, offset += width)
       values[index] = half
-        ? halfToFloat(view.getUint16(offset, true))
+        ? view.getFloat16(offset, true)
         : dtype === "int32"
           ? view.getInt32(offset, true)
           : view.getFloat32(offset, true);

@@ -93,7 +93,7 @@ export function exposeMasks(decoder: Uint8Array): Uint8Array {
     ["point_labels", tensorInfo("point_labels", ["prompts", "points"])],
   ]);
   const { graph } = model;
-  if (graph) graph.input = (graph.input ?? []).map((input) => open.get(input.name ?? "") ?? input);
+  if (graph) graph.input = graph.input.map((input) => open.get(input.name) ?? input);
   return encodeModel(model);
 }
 

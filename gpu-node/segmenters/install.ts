@@ -7,7 +7,7 @@ import { mkdir, open, readdir, rename, rm, stat } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { lives, ownName } from "../base/processes.ts";
 import type { RgbImage } from "../media/image.ts";
-import { ZipFile } from "../objects/zip-reader.ts";
+import { BrokenZip, ZipReader } from "../objects/zip-reader.ts";
 import type { Device, Log } from "../onnx/runtime.ts";
 import {
   BUNDLE_FILE,
@@ -30,6 +30,8 @@ interface Source {
   name: string;
   manifest: () => Promise<string>;
   file: (path: string) => Promise<AsyncIterable<Uint8Array>>;
+  /** Called once nothing more is read. */
+  close?: () => void;
 }
 
 export interface InstallOptions {
@@ -42,6 +44,14 @@ export interface InstallOptions {
 /** Installs a bundle over an older one of its name. Fails with BundleBroken, changing nothing. */
 export async function installBundle(from: string, options: InstallOptions): Promise<Bundle> {
   const source = await findSource(from, options.fetch ?? fetch);
+  try {
+    return await installFrom(source, options);
+  } finally {
+    source.close?.();
+  }
+}
+
+async function installFrom(source: Source, options: InstallOptions): Promise<Bundle> {
   const text = await source.manifest();
   const manifest = parseManifest(text, source.name);
   await mkdir(options.modelsDir, { recursive: true });
@@ -99,16 +109,30 @@ function folderSource(folder: string): Source {
 
 /** A zip whose manifest lies at its top or in its one folder. */
 async function zipSource(path: string): Promise<Source> {
-  const zip = await ZipFile.open(path);
+  const asBundle = (thrown: unknown) =>
+    thrown instanceof BrokenZip
+      ? new BundleBroken(path, thrown.message, { cause: thrown })
+      : thrown;
+  const zip = await ZipReader.open(path).catch((thrown: unknown) => {
+    throw asBundle(thrown);
+  });
+  const read = (name: string) =>
+    zip.stream(name).catch((thrown: unknown) => {
+      throw asBundle(thrown);
+    });
   const [manifest, another] = zip.names.filter((name) =>
     new RegExp(`^([^/]+/)?${BUNDLE_FILE.replace(".", "\\.")}$`).test(name),
   );
-  if (!manifest || another) throw new BundleBroken(path, `should hold one ${BUNDLE_FILE}`);
+  if (!manifest || another) {
+    zip.close();
+    throw new BundleBroken(path, `should hold one ${BUNDLE_FILE}`);
+  }
   const folder = manifest.slice(0, -BUNDLE_FILE.length);
   return {
     name: path,
-    manifest: async () => readText(await zip.stream(manifest), path),
-    file: (file) => zip.stream(`${folder}${file}`),
+    manifest: async () => readText(await read(manifest), path),
+    file: (file) => read(`${folder}${file}`),
+    close: () => zip.close(),
   };
 }
 

@@ -9,7 +9,7 @@ import { TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import { deployedModel } from "../export/deployed-model.ts";
 import { describeModel, writeOnnx } from "../export/detector-onnx.ts";
-import { readTensors } from "../export/safetensors.ts";
+import { readTensors } from "../export/weights-file.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { Cache } from "../objects/cache.ts";
 import { type Device, usableDevice } from "../onnx/runtime.ts";

@@ -4,7 +4,6 @@
 import * as fs from "node:fs/promises";
 import { TaskFailure } from "../base/failure.ts";
 import { readsOutside } from "../onnx/external-data.ts";
-import { halfToFloat } from "../onnx/half.ts";
 import { decodeModel, type OnnxModel } from "../onnx/model-file.ts";
 
 export interface Weights {
@@ -94,8 +93,10 @@ function valuesOf(tensor: Tensor, count: number): Float32Array | null {
     return from(4, (at) => view.getFloat32(at, true));
   }
   if (tensor.dataType === HALF) {
-    if (raw.length === 0) return Float32Array.from(tensor.int32Data ?? [], halfToFloat);
-    return from(2, (at) => halfToFloat(view.getUint16(at, true)));
+    // Each of these integers holds the bits of one half.
+    if (raw.length === 0)
+      return Float32Array.from(new Float16Array(Uint16Array.from(tensor.int32Data).buffer));
+    return from(2, (at) => view.getFloat16(at, true));
   }
   if (tensor.dataType !== DOUBLE) return null;
   if (raw.length === 0) return Float32Array.from(tensor.doubleData ?? []);

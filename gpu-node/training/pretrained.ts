@@ -15,7 +15,7 @@ import {
 import type { ResolvedSettings } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { NORM_EPSILON } from "../export/deployed-model.ts";
-import { floatsOf, readTensors, writeTensors } from "../export/safetensors.ts";
+import { floatsOf, readTensors, writeTensors } from "../export/weights-file.ts";
 import { readInitializers, type Weights } from "./initializers.ts";
 
 const BYTES_MAX = 2 * 1024 ** 3;

@@ -3,6 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
+import { headerBytes } from "../../../shared/safetensors.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
 import type { TrainSettings, WeightsFile } from "../../../shared/training.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
@@ -21,8 +22,6 @@ import { type ObjectSummary, tooLarge, writeObject } from "../uploads/object-wri
 import { findModel } from "./models.ts";
 
 const HEAD_BYTES = 64;
-/** A header of safetensors is text of at most as many bytes. */
-const HEADER_BYTES_MAX = 100_000_000;
 /** Versions of ONNX's format that exist or soon may. */
 const IR_VERSION_MAX = 30;
 const NAME_MAX = 200;
@@ -37,11 +36,7 @@ export type WeightsFormat = WeightsFile["format"];
  * with the length of its JSON header, an ONNX model with its format's version and another field.
  */
 export function weightsFormat(head: Uint8Array): WeightsFormat {
-  const view = new DataView(head.buffer, head.byteOffset, head.byteLength);
-  if (head.length >= 10 && head[8] === 0x7b) {
-    const length = view.getBigUint64(0, true);
-    if (length >= 2n && length <= BigInt(HEADER_BYTES_MAX)) return "safetensors";
-  }
+  if (head.length >= 10 && head[8] === 0x7b && (headerBytes(head) ?? 0) >= 2) return "safetensors";
   const [tag, version = 0, next = 0] = head;
   const field = next >> 3;
   const fits = [1, 2, 3, 4, 5, 6, 7, 8, 14, 20, 25].includes(field) && [0, 2].includes(next & 7);

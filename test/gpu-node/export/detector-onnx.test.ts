@@ -10,7 +10,7 @@ import {
   type OnnxOptions,
   writeOnnx,
 } from "../../../gpu-node/export/detector-onnx.ts";
-import { floatsOf, readTensors } from "../../../gpu-node/export/safetensors.ts";
+import { floatsOf, readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
 import { type DetectorTask, detectorGraph, LEVEL_STRIDES } from "../../../shared/detector.ts";

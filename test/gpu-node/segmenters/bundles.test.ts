@@ -1,3 +1,4 @@
+import { create } from "@bufbuild/protobuf";
 // Bundles: what is installed is what was promised, whole, and reads nothing outside itself;
 // everything else is refused with its reason and leaves no trace. And the command in front of it.
 
@@ -27,6 +28,7 @@ import {
   GraphWriter,
   tensorInfo,
 } from "../../../gpu-node/onnx/model-file.ts";
+import { AttributeProto, StringStringEntryProto } from "../../../gpu-node/onnx/schema.ts";
 import { parseManifest } from "../../../gpu-node/segmenters/bundle.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "../../../gpu-node/segmenters/install.ts";
@@ -409,7 +411,9 @@ function externalModel(): Uint8Array {
   const [tensor] = model.graph?.initializer ?? [];
   if (tensor) {
     tensor.dataLocation = 1;
-    tensor.externalData = [{ key: "location", value: "../../secret" }];
+    tensor.externalData = [
+      create(StringStringEntryProto, { key: "location", value: "../../secret" }),
+    ];
   }
   return encodeModel(model);
 }
@@ -418,7 +422,8 @@ function branchedModel(): Uint8Array {
   const model = decodeModel(sam2Encoder());
   const inner = decodeModel(externalModel()).graph;
   const [node] = model.graph?.node ?? [];
-  if (node && inner) node.attribute?.push({ name: "then_branch", type: 5, g: inner });
+  if (node && inner)
+    node.attribute.push(create(AttributeProto, { name: "then_branch", type: 5, g: inner }));
   return encodeModel(model);
 }
 
@@ -451,6 +456,8 @@ function zip(folder: string, prefix: string, packed: boolean): Buffer {
   const listing = Buffer.concat(directory);
   const end = Buffer.alloc(22);
   end.writeUInt32LE(0x06054b50);
+  end.writeUInt16LE(directory.length / 2, 8);
+  end.writeUInt16LE(directory.length / 2, 10);
   end.writeUInt32LE(listing.length, 12);
   end.writeUInt32LE(offset, 16);
   return Buffer.concat([...parts, listing, end]);

@@ -6,7 +6,6 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
-import { floatToHalf, halfToFloat } from "../../../gpu-node/onnx/half.ts";
 import {
   decodeModel,
   encodeModel,
@@ -75,6 +74,11 @@ describe("the embedded models", () => {
     expect(() => packageFolder("no-such-package")).toThrow(BundleBroken);
   });
 });
+
+/** Halves as the platform reads and writes them, which our conversions rely on. */
+const halfToFloat = (half: number) => new DataView(Uint16Array.of(half).buffer).getFloat16(0, true);
+const floatToHalf = (value: number) =>
+  new DataView(Float16Array.of(value).buffer).getUint16(0, true);
 
 describe("the detector", () => {
   it("computes what the source graph's own operations do, at any size", async () => {

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { afterAll, describe, expect, it } from "vitest";
 import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { writeOnnx } from "../../../gpu-node/export/detector-onnx.ts";
-import { readTensors } from "../../../gpu-node/export/safetensors.ts";
+import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
 import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";

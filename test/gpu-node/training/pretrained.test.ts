@@ -5,11 +5,13 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { create } from "@bufbuild/protobuf";
 import { afterAll, afterEach, beforeEach, describe, expect, it } from "vitest";
 import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { describeModel, writeOnnx } from "../../../gpu-node/export/detector-onnx.ts";
-import { readTensors, writeTensors } from "../../../gpu-node/export/safetensors.ts";
+import { readTensors, writeTensors } from "../../../gpu-node/export/weights-file.ts";
 import { decodeModel, encodeModel } from "../../../gpu-node/onnx/model-file.ts";
+import { StringStringEntryProto } from "../../../gpu-node/onnx/schema.ts";
 import { loadPretrained } from "../../../gpu-node/training/pretrained.ts";
 import type { Engine } from "../../../native/index.d.ts";
 import { detectorGraph, stateTensors } from "../../../shared/detector.ts";
@@ -173,12 +175,14 @@ describe.skipIf(!native)("a file of weights that is not what it says", () => {
     const [first] = outside.graph?.initializer ?? [];
     if (!first) throw new Error("there is no weight");
     first.dataLocation = 1;
-    first.externalData = [{ key: "location", value: "/etc/passwd" }];
+    first.externalData = [
+      create(StringStringEntryProto, { key: "location", value: "/etc/passwd" }),
+    ];
     await refused(encodeModel(outside), "onnx");
     const short = decodeModel(onnxOf());
     const weight = short.graph?.initializer?.find(({ name }) => name === FIRST);
     if (!weight) throw new Error("there is no first weight");
-    weight.rawData = weight.rawData?.subarray(0, 8) ?? null;
+    weight.rawData = weight.rawData.subarray(0, 8);
     await refused(encodeModel(short), "onnx");
   });
 

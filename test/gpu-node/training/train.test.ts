@@ -8,7 +8,7 @@ import { join } from "node:path";
 import sharp from "sharp";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
-import { readTensors } from "../../../gpu-node/export/safetensors.ts";
+import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { detectorGraph, parameterCount } from "../../../shared/detector.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
