@@ -195,7 +195,7 @@ describe.skipIf(!tools)("a job in whose middle something dies", () => {
     const id = await start("/label", body());
     expect(await ended(id)).toMatchObject({ state: "completed", frames_done: 160 });
     undisturbed = await content(id);
-    // The red one leaves the picture on its way.
+    // The red one leaves the frame on its way.
     expect(undisturbed.length).toBeGreaterThan(200);
   }, READY_MS);
   afterAll(() => node.stop());

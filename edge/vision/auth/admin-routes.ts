@@ -25,7 +25,7 @@ const Workspace = z
 const adminErrors = errorResponses("unauthorized", "forbidden", "store_unavailable");
 
 /** Lets only those pass who are admin of at least one workspace. Comes after `authenticate`. */
-export function requireAdmin(): MiddlewareHandler {
+function requireAdmin(): MiddlewareHandler {
   return async (context, next) => {
     if (workspacesOf(callerOf(context), "admin").length === 0) {
       throw new Failure("forbidden", "this needs the role admin in at least one workspace");

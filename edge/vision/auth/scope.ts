@@ -70,7 +70,7 @@ export function callerOf(context: Pick<Context, "get">): Caller {
 }
 
 /** The caller behind an access token, or null when the token or its session is no more. */
-export async function resolveCaller(parts: Parts, token: string): Promise<Caller | null> {
+async function resolveCaller(parts: Parts, token: string): Promise<Caller | null> {
   const claims = await verifyAccess(parts, token);
   if (!claims) return null;
   const known = await sessionState(parts, claims);

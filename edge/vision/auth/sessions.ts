@@ -13,7 +13,7 @@ import { sha256, toBase64url } from "./digest.ts";
 import { forgetSessions } from "./scope.ts";
 import { keyFor, signAccess } from "./tokens.ts";
 
-export const REFRESH_TOKEN_MS = 30 * DAY;
+const REFRESH_TOKEN_MS = 30 * DAY;
 /** A client whose answer got lost may ask once more within it, and gets the same answer. */
 const GRACE_MS = 10_000;
 

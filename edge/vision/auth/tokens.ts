@@ -7,7 +7,7 @@ import { DAY } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
 import { toHex } from "./digest.ts";
 
-export const ACCESS_TOKEN_MS = DAY;
+const ACCESS_TOKEN_MS = DAY;
 
 const ALGORITHM = "HS256";
 const TYPE = "at+jwt";

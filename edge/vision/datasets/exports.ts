@@ -63,7 +63,10 @@ export async function startExport(
 export const deleteObjects = ({ bucket }: Parts, keys: ReturnType<typeof keysOf>) =>
   bucket.delete(Object.values(keys));
 
-/** The exports of a job that is about to be deleted; what is returned deletes their objects then. */
+/**
+ * The exports of a job that is about to be deleted; when it is, what is returned deletes their
+ * objects.
+ */
 export async function releaseExports(parts: Parts, job: JobRow): Promise<() => Promise<void>> {
   const { rows } = await parts.database.execute<{ id: string }>(
     sql`SELECT id::text FROM dataset_export WHERE job_id = ${job.id}::uuid`,

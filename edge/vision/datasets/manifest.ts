@@ -25,7 +25,7 @@ export interface ManifestOptions {
 
 /** Annotations read at once; with their masks some megabytes. */
 const ANNOTATIONS_PER_PAGE = 4_000;
-/** As much as a node takes. */
+/** Bytes of a manifest that a node takes. */
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
 interface ManifestVideo extends Record<string, unknown> {
@@ -122,7 +122,7 @@ export async function writePlan(
   };
 }
 
-/** The same chunks, seen by the hash. */
+/** The chunks as they come, each added to the hash. */
 async function* hashed(chunks: AsyncIterable<Uint8Array>, hash: Hash) {
   for await (const chunk of chunks) {
     hash.update(chunk);
@@ -159,6 +159,7 @@ async function listVideos(
   });
 }
 
+/** A video with the side of each of its frames. */
 interface VideoSplit {
   video: ManifestVideo;
   sides: ReadonlyMap<number, Side>;

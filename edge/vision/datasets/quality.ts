@@ -8,17 +8,17 @@ import {
 } from "../../../shared/training.ts";
 
 /** Frames with a class that let it be learned well. */
-export const FRAMES_ADVISED = 100;
-export const IMBALANCE_MAX = 10;
+const FRAMES_ADVISED = 100;
+const IMBALANCE_MAX = 10;
 /** A box is small below this share of its frame; so many of them call for larger images. */
 export const SMALL_AREA = 0.01;
-export const SMALL_SHARE = 0.25;
+const SMALL_SHARE = 0.25;
 /** Instances that a class needs; below the second it is hardly learned at all. */
-export const INSTANCES_ADVISED = 20;
-export const INSTANCES_MIN = 10;
+const INSTANCES_ADVISED = 20;
+const INSTANCES_MIN = 10;
 
 /** By annotated frames, half-open: a tier holds from its own number to the next one's. */
-export const TIERS = [
+const TIERS = [
   { from: 0, variant: "det26n", augmentation: "aggressive", epochs: 150 },
   { from: 50, variant: "det26n", augmentation: "standard", epochs: 100 },
   { from: 200, variant: "det26s", augmentation: "standard", epochs: 100 },

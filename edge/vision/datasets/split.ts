@@ -15,7 +15,7 @@ const GAP_SHARE = 0.01;
 const GAP_FRAMES_MIN = 2 * BLOCKS;
 
 /** A small generator of repeatable numbers in [0, 1): mulberry32 of a seed. */
-export function seeded(seed: number): () => number {
+function seeded(seed: number): () => number {
   let state = seed >>> 0;
   return () => {
     state = (state + 0x6d2b79f5) >>> 0;

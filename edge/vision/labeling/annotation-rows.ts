@@ -21,8 +21,8 @@ export interface NewAnnotation {
 }
 
 /**
- * Inserts annotations of a job's classes, after `from` in the FROM clause; one that is there already
- * stays as it is.
+ * Inserts annotations of a job's classes, after `from` in the FROM clause; one that is there stays
+ * as it is.
  */
 export const insertAnnotations = (
   job: Pick<JobRow, "id" | "workspaceId">,

@@ -24,7 +24,7 @@ export const sizeOf = ({ width, height }: VideoRow): FrameSize => ({
 
 /**
  * The video and the indexes of frames by their ids. Fails with `invalid_request` where they are of
- * several videos or none, with `not_found`, and with `state_conflict` for a video that is not ready.
+ * several videos or none, with `not_found`, and with `state_conflict` while the video is not ready.
  */
 export async function framesOf(
   database: Database,

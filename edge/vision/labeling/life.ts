@@ -59,7 +59,7 @@ export async function deleteJob(
   await afterDelete();
 }
 
-/** Copies a job that has ended; returns the copy's id. Fails with `state_conflict` before its end. */
+/** Copies a job that has ended; returns the copy's id. Before its end: `state_conflict`. */
 export async function duplicateJob(
   { database }: Parts,
   job: JobRow,
@@ -110,7 +110,7 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
 }
 
 /**
- * Has a finished job look for one class more over all its frames; returns warnings about the prompt.
+ * Has a finished job look for one class more over all its frames; returns warnings of the prompt.
  * Fails with `state_conflict` for a job that no segmenter labels or that is not finished, with
  * `class_exists`, and with `prompt_unknown`.
  */
@@ -172,7 +172,7 @@ export async function stopJob(parts: Parts, job: JobRow): Promise<void> {
   await takeCanceled(parts, job);
 }
 
-/** Takes the outcome of tasks that were canceled before any node had them: there is none to report. */
+/** Takes the outcome of tasks that were canceled before a node had them: no node reports it. */
 async function takeCanceled(parts: Parts, job: JobRow) {
   await parts.database.execute(sql`
     UPDATE task SET settled_at = now(), result = '{"done": []}'::jsonb
@@ -182,8 +182,8 @@ async function takeCanceled(parts: Parts, job: JobRow) {
 }
 
 /**
- * Goes on with a stopped or failed job where it was left. Fails with `state_conflict` for any other,
- * and when the classes that it looked for were removed.
+ * Goes on with a stopped or failed job where it was left. Fails with `state_conflict` for any
+ * other, and when the classes that it looked for were removed.
  */
 export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
   const { database } = parts;

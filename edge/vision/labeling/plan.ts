@@ -1,7 +1,7 @@
 // How a job becomes tasks: which frames of which video one node labels at a time. Pure.
 
-/** One task's worth: half a minute of a slow segmenter, so a lost node costs little. */
-export const CHUNK_FRAMES = 32;
+/** Frames of one task: half a minute of a slow segmenter, so a lost node costs little. */
+const CHUNK_FRAMES = 32;
 
 export interface Chunk {
   videoId: string;

@@ -1,5 +1,5 @@
-// The rounds of a labeling job: each is a set of tasks over the frames that its pass has not labeled
-// yet. A round is planned, begins with its first task and ends with its last; planning it again
+// The rounds of a labeling job: each is a set of tasks over the frames that its pass has not
+// labeled yet. A round is planned, begins with its first task and ends with its last; planning it again
 // enqueues nothing twice.
 
 import { sql } from "drizzle-orm";
@@ -17,7 +17,7 @@ import { liveData, statusOf } from "./status.ts";
 import { trackJob } from "./tracks.ts";
 
 const TASKS_PER_STATEMENT = 500;
-/** Of the prompts that each task of a statement carries. */
+/** Characters of the prompts that the tasks of one statement carry together. */
 const PROMPTS_PER_STATEMENT_MAX = 8 * 1024 * 1024;
 
 /**

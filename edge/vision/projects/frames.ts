@@ -6,8 +6,9 @@ import { source, target } from "../tasks/objects.ts";
 import { runNow } from "../tasks/wait.ts";
 import { objectKeys, type VideoRow } from "./videos.ts";
 
+const LITTLE_ENDIAN = true;
 const PTS_BYTES = 4;
-/** A single frame is decoded within it, also from the end of a long clip. */
+/** A node decodes a single frame within it, also the last one of a long clip. */
 const FRAME_TIMEOUT_MS = 30_000;
 
 /** Fails with `state_conflict` for a video that was not probed, or could not be. */
@@ -29,12 +30,12 @@ export function assertReady(video: VideoRow): asserts video is VideoRow & {
   assert(video.frameCount !== null && video.timeBase && video.ptsKey, "a ready video was probed");
 }
 
-/** Little-endian, whatever the machine is. */
+/** The numbers of an object of 32-bit integers: little-endian, whatever the machine is. */
 function int32s(bytes: ArrayBuffer): Int32Array {
   const view = new DataView(bytes);
   const values = new Int32Array(bytes.byteLength / PTS_BYTES);
   for (let index = 0; index < values.length; index += 1) {
-    values[index] = view.getInt32(index * PTS_BYTES, true);
+    values[index] = view.getInt32(index * PTS_BYTES, LITTLE_ENDIAN);
   }
   return values;
 }
@@ -62,7 +63,7 @@ export async function readPtsRange(
   return pts;
 }
 
-/** A frame's JPEG; the first to ask for it has a node decode it, for all after him. */
+/** A frame's JPEG. A node decodes it for the first request; later ones find it in the store. */
 export async function frameImage(parts: Parts, video: VideoRow, index: number) {
   assertReady(video);
   if (index >= video.frameCount) throw new Failure("not_found", "the video has no such frame");

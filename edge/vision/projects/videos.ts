@@ -25,7 +25,7 @@ export const objectKeys = (workspaceId: string, videoId: string) => {
   };
 };
 
-/** Under it lies whatever is a workspace's. */
+/** The prefix of the keys of a workspace's objects, whatever they are. */
 export const workspacePrefix = (workspaceId: string) => `ws/${workspaceId}/`;
 
 export interface VideoRow extends Record<string, unknown> {
@@ -88,7 +88,7 @@ export async function findVideos(
   return rows;
 }
 
-/** One of them; fails with `not_found`. */
+/** The video of this id, if it lies in these workspaces; fails with `not_found`. */
 export async function findVideo(
   database: Database,
   workspaceIds: readonly string[],
@@ -107,7 +107,7 @@ export async function listVideos(database: Database, projectId: string): Promise
   return rows;
 }
 
-/** What a workspace's videos, begun uploads and weights files take up. */
+/** Bytes that a workspace's videos, open uploads and weights files take up, as a subselect. */
 const usedBytes = (workspaceId: string, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
       WHERE p.workspace_id = ${workspaceId}::uuid), 0)
@@ -121,7 +121,7 @@ const usedBytes = (workspaceId: string, now: number) => sql`(
 export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: number) =>
   sql`${usedBytes(workspaceId, clock())} + ${bytes}::bigint <= ${limits.workspaceBytesMax}::bigint`;
 
-/** Of those who add to a workspace at once, each sees what the one before him added. */
+/** Locks a workspace: of requests that add to it at once, each sees what the one before added. */
 export const lockRoom = (workspaceId: string): SQL =>
   sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`;
 
@@ -198,7 +198,7 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
   return row;
 }
 
-/** What a row that refers to a deleted project fails with. */
+/** Turns the failure of a row that refers to a deleted project into `not_found`; rethrows others. */
 export function refuseGone(thrown: unknown): never {
   if (!breaksReference(thrown)) throw thrown;
   throw new Failure("not_found", "the project was deleted meanwhile", { cause: thrown });

@@ -38,7 +38,7 @@ const MOVES_MAX = 1_000;
 export type BeforeActive = (parts: Parts, model: ModelRow) => Promise<unknown>;
 
 /** The model of a path, if the caller has at least the role in its workspace. */
-export async function modelFor(
+async function modelFor(
   context: Pick<Context, "get"> & { var: { service: Parts } },
   id: string,
   role: Role,

@@ -12,6 +12,7 @@ import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
 
+/** A model of the registry. */
 export interface ModelRow extends Record<string, unknown> {
   modelId: string;
   workspaceId: string;
@@ -74,6 +75,7 @@ export const modelSource = (row: ModelRow): ModelSource => ({
   weights: source(row.storageKey, row.bytes),
 });
 
+/** Which models are meant; each member narrows it. */
 export interface ModelFilter {
   modelId?: string | undefined;
   name?: string | undefined;
@@ -107,7 +109,7 @@ export async function listModels(
   return rows;
 }
 
-/** One of them; fails with `not_found`. */
+/** The model of this id, if it is of these workspaces; fails with `not_found`. */
 export async function findModel(
   database: Database,
   workspaces: readonly string[],
@@ -128,10 +130,11 @@ export async function namedModel(
   return row ?? null;
 }
 
-/** Of those who change a workspace's registry at once, each sees what the one before him did. */
+/** Locks a registry: of requests that change it at once, each sees what the one before did. */
 export const lockRegistry = (workspaceId: string): SQL =>
   sql`SELECT FROM workspace WHERE id = ${workspaceId}::uuid FOR NO KEY UPDATE`;
 
+/** A move of a name to a model. */
 export interface Move {
   workspaceId: string;
   name: ModelName;
@@ -228,6 +231,7 @@ export async function listMoves(
   return rows;
 }
 
+/** Where a rollback leads. */
 export interface StepBack {
   modelId: string;
   /** What the name means now; the move back is only made while it still does. */

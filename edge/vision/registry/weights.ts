@@ -26,7 +26,7 @@ const HEAD_BYTES = 64;
 const IR_VERSION_MAX = 30;
 const NAME_MAX = 200;
 const DATASET_MAX = 1_000;
-/** What a form weighs beyond its file. */
+/** Bytes of a form beyond its file. */
 const ENVELOPE_BYTES = 1024 * 1024;
 
 export type WeightsFormat = WeightsFile["format"];
@@ -62,7 +62,7 @@ export async function listWeights(
 
 export type WeightsRow = WeightsFile & { workspaceId: string; storageKey: string };
 
-/** One of them; fails with `not_found`. */
+/** The weights of this id, if they are of these workspaces; fails with `not_found`. */
 export async function findWeights(
   database: Database,
   workspaces: readonly string[],

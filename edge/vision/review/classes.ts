@@ -82,7 +82,7 @@ export async function mergeClasses(
   return row ? { changeId: row.change_id, changed: row.changed } : null;
 }
 
-/** Removes a class of a job and all its annotations, as one edit; null when there is no such class. */
+/** Removes a class of a job and its annotations, as one edit; null when there is no such class. */
 export async function deleteClass(
   database: Database,
   { jobId, actorId }: Pick<Edit, "jobId" | "actorId">,

@@ -1,4 +1,5 @@
-// Review over HTTP: annotations listed, drawn, edited and judged, one by one or by filter; and undone.
+// Review over HTTP: annotations listed, drawn, edited and judged, one by one or by filter, and
+// undone.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";

@@ -21,7 +21,7 @@ import { subjectOf } from "./model-choice.ts";
 
 /** Where the files of predictions lie. */
 export const folderOf = (workspaceId: string) => `ws/${workspaceId}/predictions/`;
-/** What a form weighs beyond its file. */
+/** Bytes of a form beyond its file. */
 const ENVELOPE_BYTES = 1024 * 1024;
 
 /** A file of a request, in the store. */

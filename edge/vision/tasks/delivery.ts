@@ -8,7 +8,7 @@ import type { Parts } from "../base/parts.ts";
 import { listUntaken, markTaken, rescue, type Task, type TaskHead } from "./queue.ts";
 import { hasEnded } from "./states.ts";
 
-/** A room's ears for one kind of task. */
+/** What a room does with news of one kind of task. */
 export interface TaskHandlers {
   /** The task ended, however: see its `state`. Must be idempotent. */
   ended(parts: Parts, task: Task): Promise<void>;
@@ -19,12 +19,12 @@ export interface TaskHandlers {
 /** The outcome of a kind without handlers counts as taken when it ends. */
 export type HandlersByKind = Partial<Record<TaskKind, TaskHandlers>>;
 
-/** An outcome whose own request did not hand it over within this is the cron's. */
+/** An outcome that was not taken so long after its task's end is handed over by the cron. */
 const TAKE_AFTER_SECONDS = 30;
 const TAKE_MAX = 200;
-/** Kept this long for whoever asks about a task; its room has taken what it needs. */
+/** Days that a large result stays for whoever asks about its task; the room has taken its own. */
 const RESULT_DAYS = 1;
-/** What a room left of a result, such as the frames that are done, is small and stays. */
+/** A result is large from so many characters; what a room leaves of one is smaller, and stays. */
 const LARGE_RESULT_CHARACTERS = 2_000;
 const ANSWER_DAYS = 1;
 const CODE_DAYS = 7;

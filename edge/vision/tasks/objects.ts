@@ -39,7 +39,7 @@ export function presignGet(
 }
 
 /** An address to write an object at, with this Content-Type and no other. */
-export const presignPut = (
+const presignPut = (
   parts: SigningParts,
   key: string,
   contentType: string,

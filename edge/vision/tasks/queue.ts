@@ -32,7 +32,7 @@ import {
 } from "./states.ts";
 
 const ATTEMPTS_MAX = 3;
-/** What is kept of an attempt's last words. */
+/** Characters kept of what an attempt failed with. */
 const DETAIL_MAX = 2_000;
 /** Rows that one rescue takes; the next minute takes the rest. */
 const RESCUE_MAX = 1_000;
@@ -52,7 +52,7 @@ export type NewTask = {
   idempotencyKey?: string;
 };
 
-/** What one attempt of a task died of. */
+/** What one attempt of a task failed with. */
 export interface TaskError {
   attempt: number;
   fence: number;
@@ -62,7 +62,7 @@ export interface TaskError {
   at: string;
 }
 
-/** A task without what may be large. */
+/** A task without its payload and result, which may be large. */
 export interface TaskHead extends Record<string, unknown> {
   taskId: string;
   kind: TaskKind;

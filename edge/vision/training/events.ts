@@ -5,14 +5,14 @@ import type { TrainDetail } from "../../../shared/tasks.ts";
 import type { RunEpoch, TrainingRun } from "../../../shared/training.ts";
 import type { NewEvent } from "../progress/progress.ts";
 
-/** A topic takes events of twice as many bytes. */
+/** Characters of an event; a topic takes events of twice as many bytes. */
 const EVENT_CHARACTERS_MAX = 60_000;
 const LINE_MAX = 4_000;
 
 const isPerClass = (key: string) => key.startsWith("per_class/");
 
 /** A run's figures, as its topic's snapshot shows them; those of single classes come by epoch. */
-export function runData(record: TrainingRun): Record<string, unknown> {
+function runData(record: TrainingRun): Record<string, unknown> {
   const { run_id, status, failure, stop_requested, epoch, epochs, loss, mAP } = record;
   const { eta_seconds, best_epoch, model_id, best_metrics } = record;
   const best = Object.entries(best_metrics ?? {}).filter(([key]) => !isPerClass(key));
@@ -52,7 +52,7 @@ export function epochEvents(
   return [{ type: "epoch", data }, ...perClass(all.filter(([key]) => isPerClass(key)))];
 }
 
-/** As many events as a topic's largest event needs. */
+/** Metrics of single classes, in as many events as the size of an event asks for. */
 function perClass(metrics: readonly (readonly [string, number])[]): NewEvent[] {
   const events: NewEvent[] = [];
   let size = EVENT_CHARACTERS_MAX;

@@ -55,7 +55,7 @@ async function takeUp(parts: Parts, row: StrandedRun): Promise<void> {
   else await enqueueRun(parts, run).catch((thrown) => failUntold(parts, run, thrown));
 }
 
-/** What a run needs is there no more, and no minute will bring it back. */
+/** Fails a run that can never be handed over: what it starts from was deleted. */
 async function failUntold(parts: Parts, run: RunRow, thrown: unknown): Promise<void> {
   if (!(thrown instanceof Failure) || thrown.code !== "not_found") throw thrown;
   const failed = sql`, ended_at = now(), failure = ${thrown.message}`;

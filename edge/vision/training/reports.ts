@@ -79,16 +79,19 @@ interface RunReport {
 
 interface ReportEffect extends Record<string, unknown> {
   topic: string;
-  /** As it was before. */
+  /** The state of the run before the report. */
   state: RunRow["state"];
+  /** The newest line of the log that was told before. */
   logged: number;
+  /** The run's checkpoint before the report. */
   before: Checkpoint | null;
-  /** As it is now. */
+  /** The run's checkpoint after the report. */
   checkpoint: Checkpoint | null;
   /** What the task's next attempt would go on from. */
   resume: string | null;
+  /** Whether no newer report came before. */
   newer: boolean;
-  /** Epochs that were not known, or otherwise. */
+  /** Numbers of the epochs that were new, or changed. */
   epochs: number[];
 }
 

@@ -40,6 +40,7 @@ export interface Live {
   log?: number;
 }
 
+/** A training run as its row and its epochs say. */
 export interface RunRow extends Record<string, unknown> {
   runId: string;
   workspaceId: string;
@@ -135,6 +136,7 @@ export const runRecord = (row: RunRow): TrainingRun => {
   };
 };
 
+/** Which runs are meant; each member narrows it. */
 export interface RunFilter {
   runId?: string | undefined;
   projectId?: string | undefined;
@@ -161,7 +163,7 @@ export async function listRuns(
   return rows;
 }
 
-/** One of them; fails with `not_found`. */
+/** The run of this id, if it is of these workspaces; fails with `not_found`. */
 export async function findRun(
   database: Database,
   workspaces: readonly string[],
@@ -172,7 +174,7 @@ export async function findRun(
   return row;
 }
 
-/** A run that may be gone. What a database that is away hides must not be given up. */
+/** A run, or null when it is gone. A database that is away says nothing of that: it fails. */
 export async function existingRun(
   database: Database,
   workspaceId: string,
@@ -206,6 +208,7 @@ export async function moveRun(
   return rows.length > 0;
 }
 
+/** What a run is started with, beside its job. */
 export interface NewRun {
   name: string;
   notes: string;

@@ -22,14 +22,14 @@ export interface FormFile {
 }
 
 /**
- * The body is read so much at a time. Left to itself it comes in pieces of 4 KiB, and what is left
- * of those for the collector is several times the memory.
+ * Bytes of the body that are read at a time. Left to itself it comes in pieces of 4 KiB, whose
+ * garbage takes several times the memory.
  */
 const CHUNK_BYTES = 64 * 1024;
 
 const LIMITS = { fieldSize: 10_000, fields: 50, files: 1_000, parts: 1_050, headerPairs: 50 };
 
-/** More of a refused body is not waited for: its sender may see the connection end. */
+/** Bytes read of a refused body: the sender of a longer one may see the connection end. */
 const REFUSED_BYTES_MAX = 64 * 1024 * 1024;
 
 const malformed = (cause: unknown) =>
@@ -185,7 +185,10 @@ function drained(parser: busboy.Busboy): Promise<void> {
   });
 }
 
-/** Reads a body that is refused unread, unless it is large, for the same reason. */
+/**
+ * Reads the body of a request that is refused to its end, unless it is large: a sender that is
+ * still sending would not get to read the answer.
+ */
 export async function letPass(request: Request): Promise<void> {
   const bytes = Number(request.headers.get("Content-Length") ?? Number.POSITIVE_INFINITY);
   if (!request.body || bytes > REFUSED_BYTES_MAX) return;

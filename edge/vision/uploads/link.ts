@@ -13,6 +13,7 @@ import { tooLarge } from "./object-writer.ts";
 
 const KEY_BYTES_MAX = 1024;
 
+/** An object of the store as a request names it. */
 export interface LinkedObject {
   storage_key: string;
   filename: string;
@@ -27,7 +28,7 @@ export function isKeyUnder(prefix: string, key: string): boolean {
   return key.split("/").every((segment) => segment !== "" && segment !== "." && segment !== "..");
 }
 
-/** The video of an object. Fails with `storage_key_refused` for a key that is none of theirs. */
+/** Makes the video of an object; `storage_key_refused` for a key outside of the workspace. */
 export async function linkVideo(
   parts: Parts,
   caller: Caller,

@@ -3,12 +3,13 @@
 
 import { Failure } from "../../../shared/errors.ts";
 
-/** As many first bytes tell a video's container. */
+const LITTLE_ENDIAN = true;
+/** First bytes of a file that tell a video's container. */
 export const VIDEO_HEAD_BYTES = 64;
-/** A JPEG's size may come after its metadata and thumbnail. */
-export const IMAGE_HEAD_BYTES = 512 * 1024;
+/** First bytes of an image: a JPEG's size may come after its metadata and thumbnail. */
+const IMAGE_HEAD_BYTES = 512 * 1024;
 /** Larger images are refused before anything decodes them. */
-export const IMAGE_PIXELS_MAX = 100_000_000;
+const IMAGE_PIXELS_MAX = 100_000_000;
 
 const ascii = (bytes: Uint8Array, from: number, to: number) =>
   String.fromCharCode(...bytes.subarray(from, to));
@@ -35,6 +36,7 @@ export function videoType(head: Uint8Array): string | null {
   return null;
 }
 
+/** What the header of an image says. */
 export interface ImageHeader {
   type: "image/jpeg" | "image/png" | "image/webp";
   width: number;
@@ -58,43 +60,44 @@ function webpHeader(head: Uint8Array, view: DataView): ImageHeader | null {
   const type = "image/webp";
   const chunk = ascii(head, 12, 16);
   if (chunk === "VP8 ") {
-    const side = (at: number) => view.getUint16(at, true) & 0x3fff;
+    const side = (offset: number) => view.getUint16(offset, LITTLE_ENDIAN) & 0x3fff;
     return { type, width: side(26), height: side(28) };
   }
   if (chunk === "VP8L") {
-    const packed = view.getUint32(21, true);
+    const packed = view.getUint32(21, LITTLE_ENDIAN);
     return { type, width: (packed & 0x3fff) + 1, height: ((packed >>> 14) & 0x3fff) + 1 };
   }
   if (chunk !== "VP8X") return null;
-  const side = (at: number) => 1 + (view.getUint32(at, true) & 0xffffff);
+  const side = (offset: number) => 1 + (view.getUint32(offset, LITTLE_ENDIAN) & 0xffffff);
   // The upper byte of the second one would lie beyond 30 bytes.
-  return { type, width: side(24), height: 1 + (view.getUint32(26, true) >>> 8) };
+  return { type, width: side(24), height: 1 + (view.getUint32(26, LITTLE_ENDIAN) >>> 8) };
 }
 
 /** Walks the segments up to the frame header, which alone holds the size. */
 function jpegHeader(view: DataView): ImageHeader | null {
-  let at = 2;
-  while (at + 9 <= view.byteLength) {
-    if (view.getUint8(at) !== 0xff) return null;
-    const marker = view.getUint8(at + 1);
+  let offset = 2;
+  while (offset + 9 <= view.byteLength) {
+    if (view.getUint8(offset) !== 0xff) return null;
+    const marker = view.getUint8(offset + 1);
     if (marker === 0xff) {
-      at += 1;
+      offset += 1;
       continue;
     }
     const isFrame =
       marker >= 0xc0 && marker <= 0xcf && marker !== 0xc4 && marker !== 0xc8 && marker !== 0xcc;
     if (isFrame) {
-      const [height, width] = [view.getUint16(at + 5), view.getUint16(at + 7)];
+      const [height, width] = [view.getUint16(offset + 5), view.getUint16(offset + 7)];
       return { type: "image/jpeg", width, height };
     }
     // The image's data, or its end, before any frame header.
     if (marker === 0xda || marker === 0xd9) return null;
     const standsAlone = marker === 0x01 || (marker >= 0xd0 && marker <= 0xd8);
-    at += standsAlone ? 2 : 2 + view.getUint16(at + 2);
+    offset += standsAlone ? 2 : 2 + view.getUint16(offset + 2);
   }
   return null;
 }
 
+/** What a file must be. */
 export interface MediaKind {
   source: "upload" | "image";
   headBytes: number;
@@ -102,6 +105,7 @@ export interface MediaKind {
   typeOf(head: Uint8Array): string;
 }
 
+/** A video in a container that nodes read. */
 export const VIDEO: MediaKind = {
   source: "upload",
   headBytes: VIDEO_HEAD_BYTES,
@@ -113,6 +117,7 @@ export const VIDEO: MediaKind = {
   },
 };
 
+/** A still image. */
 export const IMAGE: MediaKind = {
   source: "image",
   headBytes: IMAGE_HEAD_BYTES,

@@ -17,7 +17,7 @@ import { type FormFile, formParts, letPass } from "./form.ts";
 import type { MediaKind } from "./media-types.ts";
 import { tooLarge, writeObject } from "./object-writer.ts";
 
-/** What a form weighs beyond its files. */
+/** Bytes of a form beyond its files. */
 const ENVELOPE_BYTES = 1024 * 1024;
 
 /** A file that lies in the store and is no video yet. */

@@ -27,12 +27,13 @@ import { VIDEO, VIDEO_HEAD_BYTES } from "./media-types.ts";
 import { abortMultipart, bareEtag, beginMultipart, completeMultipart } from "./multipart.ts";
 import { PART_BYTES, tooLarge } from "./object-writer.ts";
 
-/** The store forgets an unfinished upload after as long. */
+/** The store forgets an unfinished upload after this. */
 const UPLOAD_MS = 7 * DAY;
-/** The store takes ten times as many; fewer are listed and signed sooner. */
+/** Parts of an upload: the store takes ten times as many, but fewer are signed sooner. */
 const PARTS_MAX = 1_000;
 const MEBIBYTE = 1024 * 1024;
 
+/** A direct upload. */
 export interface UploadRow extends Record<string, unknown> {
   uploadId: string;
   workspaceId: string;
@@ -112,6 +113,7 @@ export async function findUpload(
   return row;
 }
 
+/** A part that has arrived, as its sender tells. */
 export interface NamedPart {
   part_number: number;
   etag: string;

@@ -259,7 +259,7 @@ describe("labels of other tools", () => {
       ...more,
     });
 
-  it("are scaled from the size that COCO says a picture had", async () => {
+  it("are scaled from the size that COCO says an image had", async () => {
     const coco = {
       images: [{ id: 1, file_name: "clip_000003.jpg", width: 320, height: 180 }],
       categories: [{ id: 1, name: "person" }],
@@ -286,7 +286,7 @@ describe("labels of other tools", () => {
     }
   });
 
-  it("find the pictures that our own exports name", async () => {
+  it("find the images that our own exports name", async () => {
     const project = (await newProject(admin, "Names")).project_id;
     await uploadVideo(admin, project, "my film (2).v1.mp4");
     await node.work();
@@ -296,17 +296,17 @@ describe("labels of other tools", () => {
     expect(made).toMatchObject({ annotations: 1, unmatched: [] });
   });
 
-  it("come in by the ten thousand, for as many pictures", async () => {
+  it("come in by the ten thousand, for as many images", async () => {
     const project = await admin.ok<Project>("POST", "/projects", { name: "Stills" });
     const count = 20_000;
     await world.visionDatabase.execute(sql`
       INSERT INTO video (id, workspace_id, project_id, filename, storage_key, source, state, bytes,
         content_type, width, height, fps, duration_seconds, frame_count, time_base)
       SELECT gen_random_uuid(), ${project.workspace_id}::uuid, ${project.project_id}::uuid,
-        'picture' || n || '.jpg', 'none', 'image', 'ready', 1, 'image/jpeg', 100, 100, 1, 0, 1, '{1,1}'
+        'image' || n || '.jpg', 'none', 'image', 'ready', 1, 'image/jpeg', 100, 100, 1, 0, 1, '{1,1}'
         FROM generate_series(1, ${count}::int) n`);
     const labels = Object.fromEntries(
-      Array.from({ length: count }, (_, n) => [`picture${n + 1}`, "0 0.5 0.5 0.1 0.1"]),
+      Array.from({ length: count }, (_, n) => [`image${n + 1}`, "0 0.5 0.5 0.1 0.1"]),
     );
     const body = { project_id: project.project_id, yolo: { names: ["a"], labels } };
     const made = await admin.ok<{ annotations: number }>("POST", "/import", body);

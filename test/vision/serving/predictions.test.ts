@@ -47,7 +47,7 @@ beforeAll(async () => {
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
   workspaceId = me.workspaces[0]?.workspace_id ?? "";
   model = await registerModel(world, workspaceId);
-  expect(await annotator.refused("POST", "/predict/image", picture())).toEqual([
+  expect(await annotator.refused("POST", "/predict/image", image())).toEqual([
     409,
     "state_conflict",
   ]);
@@ -55,14 +55,14 @@ beforeAll(async () => {
     sql`UPDATE model SET active = true WHERE id = ${model.model_id}::uuid`,
   );
   expect(await annotator.refused("POST", "/predict/video", clip())).toEqual([503, "no_node"]);
-  expect(await annotator.refused("POST", "/predict/image", picture())).toEqual([503, "no_node"]);
+  expect(await annotator.refused("POST", "/predict/image", image())).toEqual([503, "no_node"]);
   node = await scriptedNode(world, admin);
 });
 beforeEach(() => {
   asked = [];
 });
 
-const picture = (content = png()) => form({ content, filename: "a.png" });
+const image = (content = png()) => form({ content, filename: "a.png" });
 const clip = (content = mp4()) => form({ content });
 
 const FOUND = [
@@ -115,10 +115,10 @@ const stored = async () =>
   );
 
 describe("POST /predict/image", () => {
-  const predict = (query = "", body = picture()) =>
+  const predict = (query = "", body = image()) =>
     annotator.ok("POST", `/predict/image${query}`, body);
 
-  it("gives an array of class, confidence and bbox, and keeps no picture", async () => {
+  it("gives an array of class, confidence and bbox, and keeps no image", async () => {
     const content = png(300, 200);
     let bytes = new Uint8Array();
     const script: Script["predict"] = async (task) => {
@@ -126,7 +126,7 @@ describe("POST /predict/image", () => {
       bytes = new Uint8Array(await (await fetch(video.url)).arrayBuffer());
       return finding(1)(task);
     };
-    expect(await working(script, () => predict("", picture(content)))).toEqual(FOUND);
+    expect(await working(script, () => predict("", image(content)))).toEqual(FOUND);
     expect(bytes).toEqual(content);
     expect(asked[0]).toMatchObject({
       confidence: 0.25,
@@ -162,16 +162,16 @@ describe("POST /predict/image", () => {
   it.each<[string, string, () => FormData, [number, string]]>([
     // A body that is no form is the point.
     ["no form", "", () => new Uint8Array([1]) as never, [400, "bad_body"]],
-    ["a model that is nobody's", `?model_id=${ABSENT}`, picture, [404, "not_found"]],
-    ["a foreign workspace", `?workspace_id=${ABSENT}`, picture, [404, "not_found"]],
-    ["an alias of none", "?alias=canary", picture, [409, "state_conflict"]],
+    ["a model that is nobody's", `?model_id=${ABSENT}`, image, [404, "not_found"]],
+    ["a foreign workspace", `?workspace_id=${ABSENT}`, image, [404, "not_found"]],
+    ["an alias of none", "?alias=canary", image, [409, "state_conflict"]],
     [
       "a file that is too large",
       "",
       () => form({ content: large(png(), UPLOAD_MAX + 1) }),
       [413, "file_too_large"],
     ],
-    ["too many pixels", "", () => picture(png(20_000, 20_000)), [413, "file_too_large"]],
+    ["too many pixels", "", () => image(png(20_000, 20_000)), [413, "file_too_large"]],
     [
       "a full workspace",
       "",
@@ -188,13 +188,8 @@ describe("POST /predict/image", () => {
     ],
     ["two files", "", () => form({ content: png() }, { content: png() }), [422, "invalid_request"]],
     ["an empty file", "", () => form({ content: new Uint8Array() }), [422, "invalid_request"]],
-    ["a confidence of 2", "?confidence=2", picture, [422, "invalid_request"]],
-    [
-      "an alias beside an id",
-      `?alias=canary&model_id=${ABSENT}`,
-      picture,
-      [422, "invalid_request"],
-    ],
+    ["a confidence of 2", "?confidence=2", image, [422, "invalid_request"]],
+    ["an alias beside an id", `?alias=canary&model_id=${ABSENT}`, image, [422, "invalid_request"]],
   ])("answers %s with its status", async (_, query, body, expected) => {
     await working(finding(1), async () => {
       const response = await annotator.send("POST", `/predict/image${query}`, body());
@@ -205,12 +200,12 @@ describe("POST /predict/image", () => {
   });
 
   it("is for annotators, not for viewers", async () => {
-    expect(await viewer.refused("POST", "/predict/image", picture())).toEqual([403, "forbidden"]);
+    expect(await viewer.refused("POST", "/predict/image", image())).toEqual([403, "forbidden"]);
     expect(await viewer.refused("POST", "/predict/video", clip())).toEqual([403, "forbidden"]);
   });
 
   it("says what a node could not do, and what it could not read", async () => {
-    const asking = () => annotator.refused("POST", "/predict/image", picture());
+    const asking = () => annotator.refused("POST", "/predict/image", image());
     expect(await working(failing("bad_weights", "spoilt"), asking)).toEqual([502, "task_failed"]);
     const unread = failing("unsupported_media", "the image cannot be decoded");
     expect(await working(unread, asking)).toEqual([415, "unsupported_media"]);
@@ -265,7 +260,7 @@ describe("POST /predict/video", () => {
     const answer = await working(chatty, () => annotator.ok("POST", "/predict/video", clip()));
     expect((answer as VideoPrediction).frames?.[0]?.detections).toEqual(FOUND);
     const path = "/predict/image";
-    expect(await working(chatty, () => annotator.ok("POST", path, picture()))).toEqual(FOUND);
+    expect(await working(chatty, () => annotator.ok("POST", path, image()))).toEqual(FOUND);
   });
 
   it("answers a long one with 202 and its id", async () => {
@@ -323,7 +318,7 @@ describe("POST /predict/video", () => {
       () => form({ content: mp4(UPLOAD_MAX + 1) }),
       [413, "file_too_large"],
     ],
-    ["a picture", "", () => picture(), [415, "unsupported_media"]],
+    ["an image", "", () => image(), [415, "unsupported_media"]],
     ["a rate of nothing", "?fps=0", clip, [422, "invalid_request"]],
     ["too many frames", "?frames_max=3001", clip, [422, "invalid_request"]],
   ])("answers %s with its status", async (_, query, body, expected) => {

@@ -1,5 +1,5 @@
 // A real node predicts for the real service: a model with generated weights is activated, looks at
-// pictures and a clip, and is opened again when the node's process was killed.
+// images and a clip, and is opened again when the node's process was killed.
 
 import { readFileSync } from "node:fs";
 import sharp from "sharp";

@@ -41,21 +41,21 @@ async function refuses(task: ClaimedTask, status: [number, string], by = world.n
 describe("POST /node/tasks/{task_id}/target", () => {
   it("gives a new place in the subject's folder each time, to be written and read", async () => {
     const task = await running();
-    const places: ObjectTarget[] = [];
+    const targets: ObjectTarget[] = [];
     for (const _ of [1, 2]) {
       const response = await ask(task, "target", image);
       expect(response.status).toBe(200);
-      places.push(ObjectTarget.parse(await response.json()));
+      targets.push(ObjectTarget.parse(await response.json()));
     }
-    const [one, other] = places as [ObjectTarget, ObjectTarget];
+    const [one, other] = targets as [ObjectTarget, ObjectTarget];
     const folder = `ws/${world.workspace}/run/1/${task.fence}-`;
-    for (const { key, content_type } of places) {
+    for (const { key, content_type } of targets) {
       expect(key.startsWith(folder) && key.endsWith("/results.png")).toBe(true);
       expect(content_type).toBe("image/png");
     }
     expect(one.key).not.toBe(other.key);
     const headers = { "Content-Type": "image/png" };
-    const put = await fetch(one.url, { method: "PUT", headers, body: "a picture" });
+    const put = await fetch(one.url, { method: "PUT", headers, body: "an image" });
     expect(put.status).toBe(200);
     // Another type than the one that was asked for is not what was signed.
     const wrong = { "Content-Type": "text/html" };
@@ -67,7 +67,7 @@ describe("POST /node/tasks/{task_id}/target", () => {
     const again = await ask(task, "source", { key: one.key });
     const read = ObjectSource.parse(await again.json());
     expect(read).toMatchObject({ key: one.key, bytes: 9 });
-    expect(await (await fetch(read.url)).text()).toBe("a picture");
+    expect(await (await fetch(read.url)).text()).toBe("an image");
     await world.finish(task, DONE);
   });
 

@@ -31,7 +31,7 @@ describe("direct uploads", () => {
       bytes,
       ...more,
     });
-  interface Begun {
+  interface UploadReply {
     upload_id: string;
     part_bytes: number;
     part_count: number;
@@ -42,9 +42,9 @@ describe("direct uploads", () => {
     const reply = await begin(bytes);
     expect(reply.status).toBe(201);
     // The wire shape is what the calls below check.
-    return reply.body as unknown as Begun;
+    return reply.body as unknown as UploadReply;
   };
-  const putPart = async (upload: Begun, content: Uint8Array<ArrayBuffer>, number: number) => {
+  const putPart = async (upload: UploadReply, content: Uint8Array<ArrayBuffer>, number: number) => {
     const url = upload.urls.find((one) => one.part_number === number)?.url ?? "";
     const from = (number - 1) * upload.part_bytes;
     const body = content.subarray(from, from + upload.part_bytes);
@@ -52,10 +52,10 @@ describe("direct uploads", () => {
     expect(response.status).toBe(200);
     return { part_number: number, etag: response.headers.get("ETag") ?? "" };
   };
-  const path = (upload: Begun, more = "") => `/uploads/${upload.upload_id}${more}`;
-  const look = async (upload: Begun) =>
+  const path = (upload: UploadReply, more = "") => `/uploads/${upload.upload_id}${more}`;
+  const look = async (upload: UploadReply) =>
     // The wire shape is what the calls below check.
-    (await engineer.ask("GET", path(upload))).body as unknown as Begun & { state: string };
+    (await engineer.ask("GET", path(upload))).body as unknown as UploadReply & { state: string };
 
   it("go on after a break with the parts that are missing, and end as one video", async () => {
     const content = mp4(20_000_000);
@@ -221,7 +221,7 @@ describe("direct uploads", () => {
     expect([first.status, again.status]).toEqual([201, 201]);
     expect(again.body.upload_id).toBe(first.body.upload_id);
     // The wire shape is what the calls below check.
-    await putPart(again.body as unknown as Begun, mp4(3_000), 1);
+    await putPart(again.body as unknown as UploadReply, mp4(3_000), 1);
     const { rows } = await world.visionDatabase.execute(sql`SELECT body::text AS kept
       FROM idempotent_answer WHERE key = ${headers["Idempotency-Key"]}`);
     expect(JSON.stringify(rows)).toContain(first.body.upload_id);
