@@ -176,6 +176,7 @@ export const Snapshot = z
   .meta({ id: "Snapshot" });
 export type Snapshot = z.infer<typeof Snapshot>;
 
+/** `GET /healthz`: whether the service lives, and what it holds. */
 export const Health = z
   .object({
     status: z.enum(["ok", "degraded"]).meta({
@@ -209,6 +210,7 @@ export const GraphEntity = GraphNode.extend({ properties: GraphProperties }).met
 });
 export type GraphEntity = z.infer<typeof GraphEntity>;
 
+/** What an instrument is connected to in the catalog graph, and its siblings. */
 export const GraphRelated = z
   .object({
     instrument_id: z.string().meta({ example: "power.demand.erco" }),
@@ -239,6 +241,7 @@ export type GraphRelated = z.infer<typeof GraphRelated>;
 export const RunState = z.enum(["queued", "running", "succeeded", "failed", "late", "canceled"]);
 export type RunState = z.infer<typeof RunState>;
 
+/** What started a run. */
 export const RunTrigger = z.enum(["schedule", "manual", "backfill"]);
 export type RunTrigger = z.infer<typeof RunTrigger>;
 
@@ -269,6 +272,7 @@ export const Run = z
   .meta({ id: "Run" });
 export type Run = z.infer<typeof Run>;
 
+/** Runs over a range of partitions, with their counts by state. */
 export const Backfill = z
   .object({
     backfill_id: z.string(),
@@ -314,6 +318,7 @@ export const Tick = z
   .meta({ id: "Tick" });
 export type Tick = z.infer<typeof Tick>;
 
+/** When a pipeline runs by itself, and for which partition. */
 export const Schedule = z
   .object({
     schedule: z.string().meta({ example: "grid_region" }),
@@ -347,7 +352,7 @@ export const Job = z
   .meta({ id: "Job" });
 export type Job = z.infer<typeof Job>;
 
-/** Where a partition stands. */
+/** A partition and its state. */
 export const PartitionState = z
   .object({
     partition: z.string(),

@@ -13,10 +13,12 @@ export const apiKey = [{ apiKey: [] }];
 // The library's types take only zod schemas where its documents take any schema.
 export const encoded = { schema: { type: "string" } as never };
 
+/** The parameter `library`. */
 export const library = name().meta({
   description: "library name, as GET /libraries lists it",
   example: "power.demand",
 });
+/** The parameter `symbol`. */
 export const symbol = name().meta({ description: "lowercase symbol", example: "erco" });
 
 /** An optional parameter that `instant` parses. */

@@ -6,7 +6,7 @@ import { iso } from "../../shared/time.ts";
 import type { Batch, WrittenBy } from "./store/columns.ts";
 
 /** The first and last position of each row's versions in a batch. */
-export function* rowsIn({ datetime, instrument, length }: Batch): Generator<[number, number]> {
+function* rowsIn({ datetime, instrument, length }: Batch): Generator<[number, number]> {
   for (let from = 0; from < length; ) {
     let to = from + 1;
     while (to < length && datetime[to] === datetime[from] && instrument[to] === instrument[from]) {

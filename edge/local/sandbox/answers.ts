@@ -1,5 +1,6 @@
 // What every provider of the sandbox is asked and answers.
 
+/** A request as the sandbox received it. */
 export interface SandboxRequest {
   method: string;
   url: URL;
@@ -8,6 +9,7 @@ export interface SandboxRequest {
   body: string;
 }
 
+/** An answer of the sandbox; `status` is the HTTP status. */
 export interface SandboxAnswer {
   status: number;
   /** Text or bytes as they are; anything else as JSON. */
@@ -33,4 +35,5 @@ export interface SandboxProvider {
  * answer for half a minute.
  */
 export const FAULTS = ["down", "storm", "truncated", "drifted", "refused", "silent"] as const;
+/** The name of a fault on demand. */
 export type Fault = (typeof FAULTS)[number];

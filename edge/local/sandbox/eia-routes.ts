@@ -201,6 +201,7 @@ function dated(
 const units = (unit: string, ids: string) =>
   Object.fromEntries(ids.split(" ").map((id) => [id, unit]));
 
+/** The routes that are served, by path. */
 export const ROUTES: ReadonlyMap<string, Route> = new Map<string, Route>([
   ["electricity/rto/region-data", { ...GRID, facets: ["respondent", "type"], list: listRegion }],
   [

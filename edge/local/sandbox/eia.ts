@@ -23,6 +23,7 @@ const invalid = (text: string): SandboxAnswer => ({
   body: { error: text, code: 400 },
 });
 
+/** EIA's part of the sandbox. */
 export const eiaSandbox: SandboxProvider = {
   prefix: "/eia/",
   answer: ({ url }, now) => answerEia(url, now),

@@ -39,6 +39,7 @@ const point = (
   [west = 0, houston = 0, south = 0]: readonly number[] = [],
 ): Point => ({ name, type, west, houston, south });
 
+/** The settlement points, in the reports' order. */
 export const POINTS: readonly Point[] = [
   point("HB_BUSAVG", "SH", [0.25, 0.25, 0.25]),
   point("HB_HOUSTON", "HU", [0, 1, 0]),

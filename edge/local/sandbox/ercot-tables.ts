@@ -32,6 +32,7 @@ import {
   shownLoad,
 } from "./ercot-market.ts";
 
+/** Query parameters of a request for rows. */
 export type Filters = Readonly<Record<string, string | undefined>>;
 
 /** One report of the sandbox. */
@@ -196,6 +197,7 @@ const dayAheadCorrections: Report = {
   documents: () => [],
 };
 
+/** Every report that is served. */
 export const REPORTS: readonly Report[] = [
   ...[realtime, dayAhead, load],
   ...[realtimeCorrections, dayAheadCorrections],

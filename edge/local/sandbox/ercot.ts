@@ -25,6 +25,7 @@ const refuse = (status: number, message: string): SandboxAnswer => ({
 });
 const notFound = refuse(404, "Not found.");
 
+/** ERCOT's part of the sandbox. */
 export const ercotSandbox: SandboxProvider = {
   prefix: "/ercot/",
   answer: answerErcot,

@@ -161,12 +161,15 @@ const PRICES: ReadonlyMap<string, { price: Price; digits: number; last: number }
 /** The value that the agency shows at `now`; undefined where it has no row. */
 export type ValueAt = (id: string, datetime: number, now: number) => string | undefined;
 
+/** Working gas of a series at the end of a Friday, Bcf. */
 export const storageAt: ValueAt = (id, friday, now) =>
   now < storageShown(friday) ? undefined : String(storageOf(friday, now).get(id) ?? 0);
 
+/** A petroleum stock or flow in the week of a Friday, in the unit of its series. */
 export const petroleumAt: ValueAt = (id, friday, now) =>
   now < petroleumShown(friday) ? undefined : String(petroleumOf(id, friday, now));
 
+/** The price of a trade date, dollars; printed holidays are taken back a fortnight later. */
 export const priceAt: ValueAt = (id, day, now) => {
   const { price, digits, last } = PRICES.get(id) ?? { price: () => 0, digits: 0, last: 0 };
   if (day > last || [0, 6].includes(new Date(day).getUTCDay())) return undefined;

@@ -5,6 +5,7 @@
 import { DAY, HOUR, MINUTE } from "../../../shared/time.ts";
 import { type Authority, chance, demandAt, finalDemand, publishedAt, wave } from "./demand.ts";
 
+/** EIA's types of the region route: demand, its forecast, net generation, total interchange. */
 export type RegionType = "D" | "DF" | "NG" | "TI";
 
 /** Authorities without customers: they sell all they generate and forecast no demand. */

@@ -101,7 +101,7 @@ const files = new Map<string, string>();
 const finalLines = new Map<string, string>();
 
 /** The text of the file that ends with a month. */
-export function degreeDayFile(element: Element, newest: number): string {
+function degreeDayFile(element: Element, newest: number): string {
   const name = fileOf(newest, element);
   const known = files.get(name);
   if (known) return known;
@@ -182,6 +182,7 @@ export function answerNoaa(url: URL, now: number): SandboxAnswer {
   return text(404, "<html><body><h1>Not Found</h1></body></html>\n", "text/html");
 }
 
+/** NOAA's part of the sandbox. */
 export const noaaSandbox: SandboxProvider = {
   prefix: "/noaa/",
   answer: ({ url }, now) => answerNoaa(url, now),

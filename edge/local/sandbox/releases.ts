@@ -12,7 +12,7 @@ const weekday = (day: number) => new Date(day).getUTCDay();
 const onOrAfter = (wanted: number, day: number) => day + ((wanted - weekday(day) + 7) % 7) * DAY;
 
 /** The instant at which clocks in New York show a time of a day; a day is its 00:00Z. */
-export function newYork(day: number, hour: number, minute = 0): number {
+function newYork(day: number, hour: number, minute = 0): number {
   const year = new Date(day).getUTCFullYear();
   const begins = onOrAfter(SUNDAY, Date.UTC(year, 2, 8));
   const ends = onOrAfter(SUNDAY, Date.UTC(year, 10, 1));

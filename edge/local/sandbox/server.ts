@@ -18,6 +18,7 @@ import { ercotSandbox } from "./ercot.ts";
 import { noaaSandbox } from "./noaa.ts";
 import { twelveDataSandbox } from "./twelve-data.ts";
 
+/** A running sandbox. */
 export interface Sandbox {
   /** Base URL, without a slash at its end. */
   url: string;
@@ -26,6 +27,7 @@ export interface Sandbox {
   close(): Promise<void>;
 }
 
+/** What a test changes about the sandbox. */
 export interface SandboxOptions {
   clock?: Clock;
   /** What to answer instead, or undefined to answer truly. */

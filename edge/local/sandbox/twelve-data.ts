@@ -41,6 +41,7 @@ const refuse = (code: number, message: string): SandboxAnswer => ({
   body: { code, message, status: "error" },
 });
 
+/** Twelve Data's part of the sandbox. */
 export const twelveDataSandbox: SandboxProvider = {
   prefix: "/twelve_data/",
   answer: answerTwelveData,

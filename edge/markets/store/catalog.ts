@@ -8,8 +8,9 @@ import type { Database } from "../../http/database.ts";
 import type { Changes, Range } from "./plan.ts";
 import type { Inline } from "./segment.ts";
 
-/** Bounds that Postgres and ISO 8601 both can write; wider instants are clamped to them. */
+/** The first instant that Postgres and ISO 8601 both can write; earlier ones are clamped to it. */
 export const EARLIEST = Date.parse("0001-01-01T00:00:00Z");
+/** The last such instant; later ones are clamped to it. */
 export const LATEST = Date.parse("9999-12-31T23:59:59.999Z");
 /** An instant, epoch milliseconds, as SQL. */
 export const at = (instant: number): SQL =>

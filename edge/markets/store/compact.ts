@@ -28,7 +28,7 @@ import { versionsOf } from "./store.ts";
  * A series is compacted when 64 vintages, 2,000 rows or 8 objects wait, or when any has waited for
  * a day; a commit that meets 16 objects compacts before it goes on.
  */
-export const COMPACTION_POLICY: CompactionPolicy = {
+const COMPACTION_POLICY: CompactionPolicy = {
   vintages: 64,
   rows: 2_000,
   objects: 8,

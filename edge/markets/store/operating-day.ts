@@ -2,6 +2,7 @@
 
 import { DAY, HOUR, isoDay, MINUTE } from "../../../shared/time.ts";
 
+/** A Central-time calendar day; instants in epoch milliseconds. */
 export interface OperatingDay {
   /** `2026-03-08`, the local calendar day. */
   key: string;

@@ -22,11 +22,13 @@ export interface StoredRow extends Row {
   reconstructed: boolean;
 }
 
+/** Valid time, epoch milliseconds, half-open `[from, to)`. */
 export interface Range {
   from: number;
   to: number;
 }
 
+/** What a commit changes, with counts of rows. */
 export interface Changes {
   rows: ChangedRow[];
   inserted: number;

@@ -3,6 +3,7 @@
 const DIGITS = Uint8Array.from({ length: 200 }, (_, index) =>
   index % 2 === 0 ? 48 + Math.floor(index / 20) : 48 + ((index >> 1) % 10),
 );
+/** A day, milliseconds. */
 export const DAY_MS = 86_400_000;
 const MINUS = 45;
 const DOT = 46;
@@ -12,7 +13,9 @@ const ZERO = 48;
 export const NUMBER_BYTES = 25;
 /** An instant's text before `writeIso` or, once its date stands, `writeTime` fills it in. */
 export const ISO_TEMPLATE = "0000-00-00T00:00:00.000Z";
+/** Length of an instant's text. */
 export const ISO_BYTES = ISO_TEMPLATE.length;
+/** Length of the date in it. */
 export const DATE_BYTES = 10;
 
 const TEMPLATE = new TextEncoder().encode(ISO_TEMPLATE);

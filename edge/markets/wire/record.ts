@@ -44,7 +44,6 @@ export function answerColumns(batch: Batch | null, shape: RecordShape): AnswerCo
   const { codes: vintage, entries: vintages } = usedEntries(coded.vintage, coded.vintages);
   const required = { optional: false } as const;
   const asOf = vintages.map((writer) => writer.asOf);
-  const origins = vintages.map(({ seq }) => shape.provenance?.get(seq));
   const flags = new Uint8Array(vintage.length);
   const reconstructed = Uint8Array.from(vintages, (writer) => (writer.reconstructed ? 1 : 0));
   for (let row = 0; row < flags.length; row++) {
@@ -70,34 +69,7 @@ export function answerColumns(batch: Batch | null, shape: RecordShape): AnswerCo
     { name: "as_of", kind: "instant", ...required, ...byVintage(asOf) },
     { name: "vintage_reconstructed", kind: "flag", ...required, values: flags },
   ];
-  if (shape.provenance) {
-    columns.push(
-      {
-        name: "store_version",
-        kind: "count",
-        ...required,
-        ...byVintage(vintages.map(({ seq }) => seq)),
-      },
-      {
-        name: "source_url",
-        kind: "text",
-        optional: true,
-        ...byVintage(origins.map((origin) => origin?.sourceUrl ?? null)),
-      },
-      {
-        name: "source_published_at",
-        kind: "instant",
-        optional: true,
-        ...byVintage(origins.map((origin) => origin?.sourcePublishedAt ?? null)),
-      },
-      {
-        name: "run_id",
-        kind: "text",
-        optional: true,
-        ...byVintage(origins.map((origin) => origin?.runId ?? null)),
-      },
-    );
-  }
+  if (shape.provenance) columns.push(...provenanceColumns(vintage, vintages, shape.provenance));
   if (shape.history) {
     const ends = knownTo ?? new Float64Array(0);
     columns.push(
@@ -106,4 +78,39 @@ export function answerColumns(batch: Batch | null, shape: RecordShape): AnswerCo
     );
   }
   return columns;
+}
+
+/** Where each row came from: constant for all rows of a vintage. */
+function provenanceColumns(
+  vintage: Codes,
+  vintages: Batch["vintages"],
+  provenance: ReadonlyMap<number, Provenance>,
+): AnswerColumn[] {
+  const origins = vintages.map(({ seq }) => provenance.get(seq));
+  const valuesOf = <Value>(value: (origin: Provenance) => Value) => ({
+    codes: vintage,
+    dictionary: origins.map((origin) => (origin ? value(origin) : null)),
+  });
+  return [
+    {
+      name: "store_version",
+      kind: "count",
+      optional: false,
+      codes: vintage,
+      dictionary: vintages.map(({ seq }) => seq),
+    },
+    {
+      name: "source_url",
+      kind: "text",
+      optional: true,
+      ...valuesOf(({ sourceUrl }) => sourceUrl),
+    },
+    {
+      name: "source_published_at",
+      kind: "instant",
+      optional: true,
+      ...valuesOf(({ sourcePublishedAt }) => sourcePublishedAt),
+    },
+    { name: "run_id", kind: "text", optional: true, ...valuesOf(({ runId }) => runId) },
+  ];
 }

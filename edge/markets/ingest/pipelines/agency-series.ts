@@ -27,6 +27,7 @@ export interface AgencyRow extends EiaRow {
   series: AgencySeries;
 }
 
+/** A series by identifier and unit; its own name is the identifier in lower case. */
 export const agencySeries = (id: string, unit: string, name = id.toLowerCase()): AgencySeries => ({
   id,
   name,

@@ -28,6 +28,7 @@ import type { ErcotRows, LoadRow, PriceRow } from "../sources/ercot-rows.ts";
 
 const CENTRAL = "America/Chicago";
 
+/** 15-minute prices of the settlement points, $/MWh. */
 export const realtimePrices: Pipeline = {
   job: "realtime_prices",
   title: "Real-time settlement prices",
@@ -50,6 +51,7 @@ export const realtimePrices: Pipeline = {
   gate: (fetched, context) => gatePrices(fetched, context, REALTIME),
 };
 
+/** Hourly day-ahead prices of the settlement points, $/MWh. */
 export const dayAheadPrices: Pipeline = {
   job: "day_ahead_prices",
   title: "Day-ahead settlement prices",
@@ -75,6 +77,7 @@ export const dayAheadPrices: Pipeline = {
   gate: (fetched, context) => gatePrices(fetched, context, DAY_AHEAD),
 };
 
+/** Hourly system load, MW. */
 export const systemLoad: Pipeline = {
   job: "system_load",
   title: "System load",

@@ -30,6 +30,7 @@ const WEEKLY = {
   release: { everyMs: 10 * MINUTE, windowMs: 3 * HOUR },
 };
 
+/** Weekly working gas in underground storage, Bcf. */
 export const gasStorage: Pipeline = {
   ...WEEKLY,
   job: "gas_storage",
@@ -48,6 +49,7 @@ export const gasStorage: Pipeline = {
   gate: gateStorage,
 };
 
+/** Weekly petroleum stocks and flows. */
 export const petroleumStatus: Pipeline = {
   ...WEEKLY,
   job: "petroleum_status",
@@ -81,6 +83,7 @@ function isWholeReport(accepted: readonly FetchedSeries[], partition: Range): bo
   return new Set(inside.map(({ instrumentId }) => instrumentId)).size === expected;
 }
 
+/** The agency's monthly price outlook. */
 export const agencyForecast: Pipeline = {
   ...AGENCY,
   job: "agency_forecast",

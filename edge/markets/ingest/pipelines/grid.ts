@@ -19,6 +19,7 @@ const HOURLY = {
   freshness: { warningMs: 6 * HOUR, errorMs: 48 * HOUR },
 };
 
+/** Hourly demand, its forecast, generation and interchange by authority, MWh. */
 export const gridRegion: Pipeline = {
   ...HOURLY,
   job: "grid_region",
@@ -35,6 +36,7 @@ export const gridRegion: Pipeline = {
   gate: gateRegion,
 };
 
+/** Hourly generation by authority and fuel, MWh. */
 export const generationByFuel: Pipeline = {
   ...HOURLY,
   job: "generation_by_fuel",
@@ -98,14 +100,14 @@ async function fetchGrid(
 }
 
 /** Rows of the region route as series; regional aggregates are left out. */
-export const gridSeries = (rows: readonly EiaRow[]): FetchedSeries[] =>
+const gridSeries = (rows: readonly EiaRow[]): FetchedSeries[] =>
   byAuthority(rows, (key, symbol) => {
     const library = REGION_LIBRARIES[key.type ?? ""];
     return library ? { library, instrumentId: `${library}.${symbol}` } : null;
   });
 
 /** Rows of the fuel route as series: one an authority, with an instrument for each fuel. */
-export const fuelSeries = (rows: readonly EiaRow[]): FetchedSeries[] =>
+const fuelSeries = (rows: readonly EiaRow[]): FetchedSeries[] =>
   byAuthority(rows, (key, symbol) => {
     const library = "power.generation_by_fuel";
     const fuel = (key.fueltype ?? "").toLowerCase();

@@ -24,6 +24,7 @@ const SYMBOLS: readonly string[] = ["ung", "uso", "xle", "xlu"];
 /** By then, 21:30Z, the regular session is over in winter too, with its bars sent. */
 const SESSION_OVER_MS = 21 * 60 * MINUTE + 30 * MINUTE;
 
+/** Five-minute bars of funds, dollars. */
 export const intradayBars: Pipeline = {
   job: "intraday_bars",
   title: "Intraday bars",

@@ -72,6 +72,7 @@ const UNITS: ReadonlyMap<string, string> = new Map(
   ),
 );
 
+/** Daily spot prices of fuels, and futures until April 2024. */
 export const spotPrices: Pipeline = {
   job: "spot_prices",
   title: "Spot prices",
@@ -98,7 +99,7 @@ function fetchSpot(upstreams: Upstreams, { window }: FetchRequest) {
   return fetchAgency(upstreams, routes, window, spotSeries);
 }
 
-export const spotSeries = (rows: readonly AgencyRow[]): FetchedSeries[] => asSymbols(rows, LIBRARY);
+const spotSeries = (rows: readonly AgencyRow[]): FetchedSeries[] => asSymbols(rows, LIBRARY);
 
 /** Prices beyond these bounds are a warning only: oil has been sold for less than nothing. */
 const BOUNDS: ReadonlyMap<string, { min: number; max: number }> = new Map([
@@ -111,7 +112,7 @@ const PRICE_MIN = -100;
 const DAILY: Structure = { stepMs: DAY, horizonMs: 0, isKnown: (symbol) => UNITS.has(symbol) };
 
 /** Daily prices; a short window without any is a holiday, or not printed yet. */
-export function gateSpot(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
+function gateSpot(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
   const { accepted, findings } = acceptSound(fetched, (series) =>
     counted([...judgeStructure(series, context, DAILY), ...judgePrices(series)]),
   );

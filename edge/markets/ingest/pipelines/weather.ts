@@ -27,6 +27,7 @@ const ELEMENTS: readonly Element[] = ["hdd", "cdd"];
 /** A month's °F-days; the recorded extremes are 2,389 and about 800. */
 const VALUE_MAX: Readonly<Record<string, number>> = { hdd: 2_500, cdd: 1_500 };
 
+/** Monthly degree days, °F-days. */
 export const degreeDays: Pipeline = {
   job: "degree_days",
   title: "Degree days",

@@ -13,6 +13,7 @@ import { addMonths, DAY, HOUR, iso, parseInstant } from "../../../../shared/time
 import type { Range } from "../../store/plan.ts";
 import { type Answer, type Fetcher, get } from "./upstream.ts";
 
+/** The way to the API. */
 export interface EiaAccess {
   /** `https://api.eia.gov/v2/`, or another host that speaks its format; ends in a slash. */
   baseUrl: string;
@@ -21,6 +22,7 @@ export interface EiaAccess {
   shownAs: string;
 }
 
+/** How often a route has a value. */
 export type Frequency = "hourly" | "daily" | "weekly" | "monthly";
 
 /** A route of the API and how to ask it. */
@@ -35,6 +37,7 @@ export interface EiaQuery {
   window: Range;
 }
 
+/** A row of a route. */
 export interface EiaRow {
   /** The interval's START, or 00:00Z of a date, epoch milliseconds. */
   datetime: number;
@@ -45,12 +48,14 @@ export interface EiaRow {
   unit: string;
 }
 
+/** The rows of a query with their origin. */
 export interface EiaRows {
   rows: EiaRow[];
   /** The first request, without its key. */
   sourceUrl: string;
 }
 
+/** The real API. */
 export const EIA_BASE_URL = "https://api.eia.gov/v2/";
 const PAGE_ROWS = 5_000;
 const PAGES_MAX = 1_000;

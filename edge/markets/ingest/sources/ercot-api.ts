@@ -54,7 +54,9 @@ export interface ErcotDocument {
   records: ErcotRecord[];
 }
 
+/** The real API. */
 export const ERCOT_API_URL = "https://api.ercot.com/api/public-reports/";
+/** The real login. */
 export const ERCOT_TOKEN_URL =
   "https://ercotb2c.b2clogin.com/ercotb2c.onmicrosoft.com/B2C_1_PUBAPI-ROPC-FLOW/oauth2/v2.0/token";
 /** The client id that ERCOT publishes for everyone's use. */

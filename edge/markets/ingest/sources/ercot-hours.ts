@@ -10,6 +10,7 @@ import { DAY, HOUR, MINUTE, parseInstant } from "../../../../shared/time.ts";
 import { type OperatingDay, operatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/plan.ts";
 
+/** A quarter of an hour, milliseconds. */
 export const QUARTER = 15 * MINUTE;
 
 /** Both clock changes come when the local clock would show 02:00. */
@@ -17,7 +18,7 @@ const CHANGE_HOUR = 2;
 const QUARTERS_PER_HOUR = 4;
 
 /** A label that names no interval, as the failure of the document that holds it. */
-export const refusedLabel = (label: string): Failure =>
+const refusedLabel = (label: string): Failure =>
   new Failure("upstream_schema_drift", `ERCOT sent an impossible time label: ${label}`);
 
 /** The operating day of `2026-03-08` or `03/08/2026`. */

@@ -24,6 +24,7 @@ export interface ErcotSite {
   read: Map<number, ErcotRecord[]>;
 }
 
+/** The real site. */
 export const ERCOT_SITE_URL = "https://www.ercot.com/";
 /** Documents held in memory: some six days of 15-minute ones. */
 const CACHED_MAX = 600;

@@ -7,6 +7,7 @@
 import { parse } from "csv-parse/browser/esm/sync";
 import { Failure } from "../../../../shared/errors.ts";
 
+/** A report: its names in the API, the archive and the document lists, and its columns. */
 export interface Product {
   /** In the archive's path. */
   emil: string;
@@ -22,8 +23,10 @@ export interface Product {
 
 /** A row of a report by API names; texts are trimmed, flags are booleans. */
 export type Cell = string | number | boolean | null;
+/** A row of a report, by API names. */
 export type ErcotRecord = Readonly<Record<string, Cell>>;
 
+/** 15-minute prices of the settlement points. */
 export const REALTIME_PRICES: Product = {
   emil: "np6-905-cd",
   path: "np6-905-cd/spp_node_zone_hub",
@@ -40,6 +43,7 @@ export const REALTIME_PRICES: Product = {
   },
 };
 
+/** Hourly day-ahead prices of the settlement points. */
 export const DAY_AHEAD_PRICES: Product = {
   emil: "np4-190-cd",
   path: "np4-190-cd/dam_stlmnt_pnt_prices",
@@ -54,6 +58,7 @@ export const DAY_AHEAD_PRICES: Product = {
   },
 };
 
+/** Hourly load by weather zone. */
 export const SYSTEM_LOAD: Product = {
   emil: "np6-345-cd",
   path: "np6-345-cd/act_sys_load_by_wzn",
@@ -116,6 +121,7 @@ export const DAY_AHEAD_CORRECTIONS: Product = {
 /** The weather zones of the load reports; their sum is the total. */
 export const LOAD_ZONES = Object.keys(SYSTEM_LOAD.columns).slice(2, -2);
 
+/** The failure for a format that changed. */
 export const drift = (detail: string): Failure =>
   new Failure("upstream_schema_drift", `ERCOT changed its format: ${detail}`);
 

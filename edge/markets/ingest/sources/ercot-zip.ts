@@ -8,6 +8,7 @@ import { Failure } from "../../../../shared/errors.ts";
 const UNPACKED_BYTES_MAX = 64 * 1024 * 1024;
 const ENTRIES_MAX = 1_100;
 
+/** A file of a zip. */
 export interface ZipEntry {
   name: string;
   bytes: Uint8Array;

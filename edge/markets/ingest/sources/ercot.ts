@@ -45,6 +45,7 @@ import {
   quarterInstants,
 } from "./ercot-rows.ts";
 
+/** The ways to ERCOT. */
 export interface ErcotAccess {
   /** Null: nobody has credentials, and the public document lists serve. */
   api: ErcotApi | null;

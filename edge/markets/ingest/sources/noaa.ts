@@ -10,6 +10,7 @@ import { parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
 import { type Fetcher, get } from "./upstream.ts";
 
+/** The way to the files. */
 export interface NoaaAccess {
   /** The directory of the files; ends in a slash. */
   baseUrl: string;
@@ -17,8 +18,10 @@ export interface NoaaAccess {
   shownAs: string;
 }
 
+/** Heating or cooling degree days. */
 export type Element = "hdd" | "cdd";
 
+/** The degree days of an area in a month, °F-days. */
 export interface DegreeDay {
   element: Element;
   /** Such as `tx`, `pacific` or `us`. */
@@ -28,6 +31,7 @@ export interface DegreeDay {
   value: number;
 }
 
+/** The values of a window with their origin. */
 export interface DegreeDays {
   values: DegreeDay[];
   /** Of the file of heating degree days; both have one stamp. */
@@ -36,6 +40,7 @@ export interface DegreeDays {
   publishedAt: number;
 }
 
+/** The real directory. */
 export const NOAA_BASE_URL = "https://www.ncei.noaa.gov/pub/data/cirs/climdiv/";
 
 /** Areas 001 to 048: the contiguous states by name. */

@@ -13,6 +13,7 @@ import { iso, MINUTE, parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
 import { type Answer, type Fetcher, get } from "./upstream.ts";
 
+/** The way to the API. */
 export interface TwelveDataAccess {
   /** `https://api.twelvedata.com/`, or another host that speaks its format; ends in a slash. */
   baseUrl: string;
@@ -21,6 +22,7 @@ export interface TwelveDataAccess {
   shownAs: string;
 }
 
+/** A five-minute bar; prices in dollars, volume in shares. */
 export interface Bar {
   /** When it opens. */
   datetime: number;
@@ -31,6 +33,7 @@ export interface Bar {
   volume: number;
 }
 
+/** Which bars are fetched. */
 export interface BarsQuery {
   symbol: string;
   /** Bars that open inside it. */
@@ -38,7 +41,9 @@ export interface BarsQuery {
   now: number;
 }
 
+/** The real API. */
 export const TWELVE_DATA_BASE_URL = "https://api.twelvedata.com/";
+/** Length of a bar, milliseconds. */
 export const BAR_MS = 5 * MINUTE;
 const PAGE_BARS = 5_000;
 const PAGES_MAX = 100;
