@@ -48,9 +48,9 @@ describe.skipIf(!hasRecordings("dst_vectors.json"))("the vectors of both clock c
     for (const [key, hours] of days) {
       const day = dayOfLabel(key);
       for (const { he, dst_flag, ordinal_he, start, end } of hours) {
-        const placed = hourStart(day, hourOfLabel(he), dst_flag === "Y");
-        expect(placed).toBe(at(start));
-        expect(placed + HOUR).toBe(at(end));
+        const begin = hourStart(day, hourOfLabel(he), dst_flag === "Y");
+        expect(begin).toBe(at(start));
+        expect(begin + HOUR).toBe(at(end));
         expect(ordinalStart(day, ordinal_he)).toBe(at(start));
       }
     }
@@ -147,13 +147,13 @@ describe("labels of a quarter's end", () => {
 
   it("tell the two intervals that end at 01:00 apart by their order", () => {
     const second = ["01:00 N", "01:15 Y", "01:30 Y", "01:45 Y", "02:00 Y", "02:15 N"];
-    const placed = starts("2016-11-06", ...fall, ...second);
-    expect(placed[3]).toBe("11-06T05:45");
-    expect(placed.slice(7)).toEqual([
+    const begins = starts("2016-11-06", ...fall, ...second);
+    expect(begins[3]).toBe("11-06T05:45");
+    expect(begins.slice(7)).toEqual([
       ...["11-06T06:45", "11-06T07:00", "11-06T07:15"],
       ...["11-06T07:30", "11-06T07:45", "11-06T08:00"],
     ]);
-    expect(new Set(placed).size).toBe(placed.length);
+    expect(new Set(begins).size).toBe(begins.length);
   });
 
   it("are all placed on each kind of day, and end at 24:00", () => {
@@ -163,11 +163,11 @@ describe("labels of a quarter's end", () => {
 
   it("are refused where they name nothing, come twice or could mean two intervals", () => {
     const day = dayOfLabel("2016-11-06");
-    const place = (...labels: string[]) => endLabelStarts(day, labelled(...labels));
-    expect(() => place("00:20 N")).toThrow(refused);
-    expect(() => place("00:15 Y")).toThrow(refused);
-    expect(() => place("00:15 N", "00:15 N")).toThrow(refused);
-    expect(() => place("00:15 N", "01:00 N")).toThrow(refused);
+    const startsAt = (...labels: string[]) => endLabelStarts(day, labelled(...labels));
+    expect(() => startsAt("00:20 N")).toThrow(refused);
+    expect(() => startsAt("00:15 Y")).toThrow(refused);
+    expect(() => startsAt("00:15 N", "00:15 N")).toThrow(refused);
+    expect(() => startsAt("00:15 N", "01:00 N")).toThrow(refused);
     expect(() => endLabelStarts(dayOfLabel("2016-03-13"), labelled("02:15 N"))).toThrow(refused);
   });
 });

@@ -142,24 +142,24 @@ const BY_FORECAST_ZONE: Product = {
 };
 
 describe.skipIf(!hasRecordings("ercot-np6-346"))("recorded load documents", () => {
-  const placed = (text: string) => {
-    const place = hourInstants("operatingDay");
+  const loadsOf = (text: string) => {
+    const instantOf = hourInstants("operatingDay");
     return recordsOfCsv(BY_FORECAST_ZONE, text).map((record) => {
       const zones = ["north", "south", "west", "houston"].map((zone) => numberOf(record, zone));
-      return { datetime: place(record), total: numberOf(record, "total"), zones };
+      return { datetime: instantOf(record), total: numberOf(record, "total"), zones };
     });
   };
 
   it("unpack to the 25 hours of the day that repeats one, the flag on its second pass", () => {
     const zip = recordedBytes("ercot-np6-346/ACTUALSYSLOADFZNP6346_csv__1156750374");
-    const rows = placed(csvOf(zip));
+    const rows = loadsOf(csvOf(zip));
     const { from } = dayOfLabel("2025-11-02");
     expect(rows.map(({ datetime }) => datetime)).toEqual(
       Array.from({ length: 25 }, (_, hour) => from + hour * HOUR),
     );
     expect(rows.slice(1, 4).map(({ total }) => total)).toEqual([42_212.74, 40_828.66, 39_991.25]);
     const plain = csvOf(recordedBytes("ercot-np6-346/ACTUALSYSLOADFZNP6346_csv__1157715212"));
-    expect(placed(plain)).toHaveLength(24);
+    expect(loadsOf(plain)).toHaveLength(24);
   });
 
   it.each([
@@ -169,7 +169,7 @@ describe.skipIf(!hasRecordings("ercot-np6-346"))("recorded load documents", () =
   ])(
     "cover what was posted in %s without a hole, whatever the order of its days",
     (month, first, last, hours) => {
-      const rows = placed(recording(`ercot-np6-346/NP6-346-CD_${month}.csv`));
+      const rows = loadsOf(recording(`ercot-np6-346/NP6-346-CD_${month}.csv`));
       const datetimes = rows
         .map(({ datetime }) => datetime)
         .toSorted((left, right) => left - right);
@@ -277,16 +277,16 @@ describe.skipIf(!hasRecordings("ercot-spp-hb_hubavg"))("recorded prices of HB_HU
     const isQuarters = file.startsWith("rtm");
     const product = isQuarters ? REALTIME_PRICES : DAY_AHEAD_PRICES;
     const records = recordsOfCsv(product, csvText(product, labelled(file, isQuarters)));
-    const place = isQuarters ? quarterInstants() : hourInstants();
-    const rows = pricesIn(records, place).rows;
+    const instantOf = isQuarters ? quarterInstants() : hourInstants();
+    const rows = pricesIn(records, instantOf).rows;
     expect(rows).toHaveLength(count);
     expect(rows.map(({ datetime, value }) => ({ datetime, value }))).toEqual(recorded(file));
   });
 
   it("agree with what the API was seen to send for the repeated hour", () => {
-    const place = hourInstants();
+    const instantOf = hourInstants();
     const seen = ([hourEnding, DSTFlag]: readonly [string, boolean]) =>
-      iso(place({ deliveryDate: "2025-11-02", hourEnding, DSTFlag }));
+      iso(instantOf({ deliveryDate: "2025-11-02", hourEnding, DSTFlag }));
     const prices = new Map(
       recorded("dam_2025-11-02").map(({ datetime, value }) => [iso(datetime), value]),
     );

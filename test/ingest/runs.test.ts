@@ -1,5 +1,5 @@
 // Ticks, runs and partitions on the real ledger and store, with a provider that the test decides:
-// waiting for a release, coming late, catching up, repairing, cancelling, and what is kept of it.
+// waiting for a release, coming late, catching up, repairing, canceling, and what is kept of it.
 
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { executeQueued } from "../../edge/markets/ingest/execute.ts";
@@ -284,7 +284,7 @@ describe("the repair schedule", () => {
   });
 });
 
-describe("cancelling", () => {
+describe("canceling", () => {
   it("ends a run that waits, and one that works: its process changes nothing any more", async () => {
     const waiting = await launch(ingest.parts, "daily");
     await cancel(ingest.parts, { runId: waiting });

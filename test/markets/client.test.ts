@@ -125,7 +125,8 @@ describe("a method", () => {
       ...ERCO,
       start: new Date(FROM),
       includeHistory: true,
-      ...({ provenance: "full", vintage: "true_only" } as const),
+      provenance: "full",
+      vintage: "true_only",
     });
     expect(SeriesRecord.array().parse(history)).toMatchObject([
       { value: 11, store_version: 3, known_to: null },

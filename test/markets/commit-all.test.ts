@@ -88,8 +88,8 @@ describe("several series", () => {
   it("that many writers commit at once are each written once", async () => {
     const all = ["x", "y", "z"].map((symbol) => ({ symbol, values: [1, 2, 3] }));
     const writers = await Promise.all([1, 2, 3, 4].map((n) => commitThem(all, `run ${n}`)));
-    for (const place of [0, 1, 2]) {
-      const own = writers.map((outcomes) => outcomes[place]);
+    for (const index of [0, 1, 2]) {
+      const own = writers.map((outcomes) => outcomes[index]);
       expect(own.every((outcome) => outcome?.status === "fulfilled")).toBe(true);
       const written = own.filter((outcome) => outcome?.status === "fulfilled" && outcome.value);
       expect(written).toHaveLength(1);

@@ -1,5 +1,5 @@
 // The agency's reports: weekly gas storage, weekly petroleum status, and the monthly short-term
-// outlook, which serves curves where no market's are free to use; the outlook is our addition.
+// outlook. The outlook is our addition: curves are made of it where no market's prices are free.
 
 import { addMonths, DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
@@ -14,14 +14,15 @@ const LIBRARY = "fundamentals.agency";
 const OUTLOOK_MONTHS_BACK = 24;
 const OUTLOOK_DAYS_AHEAD = 26 * 31;
 
-/** A weekly report is out at 10:30 in New York, in summer at 14:30Z. */
+/** A weekly report is out at 10:30 in New York, in summer 14:30Z: milliseconds of a UTC day. */
 const RELEASED = 14.5 * HOUR;
 
 const AGENCY = {
-  ...({ provider: "eia", libraries: [LIBRARY] } as const),
+  provider: "eia",
+  libraries: [LIBRARY],
   timeZone: NEW_YORK,
   valueColumns: ["value"],
-};
+} satisfies Partial<Pipeline>;
 const WEEKLY = {
   ...AGENCY,
   lookbackMs: 52 * 7 * DAY,
