@@ -1,8 +1,9 @@
-// `npm test`: tidy · types · lint · tests · statuses, with one true closing line. Types, lint and
-// statuses count as one check each; the rest are vitest's own counts.
+// `npm test`: tidy · types · lint · tests · statuses, with one true closing line. With `--peers`, as
+// CI has it, the reference tools follow. Types, lint and statuses count as one check each; the rest
+// are the counts of vitest and of the tools.
 
 import { spawn } from "node:child_process";
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 
@@ -69,7 +70,23 @@ async function vitest(name: string, args: string[]): Promise<Counts> {
 // Hundreds of processes load the same packages and our own sources: each is compiled once.
 process.env.NODE_COMPILE_CACHE ??= join(ROOT, ".vantage/compile-cache");
 
-const only = process.argv.slice(2);
+/**
+ * What the reference tools say of us, within four minutes. A known difference is no success: it
+ * counts as skipped.
+ */
+async function peers(): Promise<Counts> {
+  const report = join(reports, "peers.json");
+  const args = [join(ROOT, "test/peers/main.ts"), "--minutes=4", `--report=${report}`];
+  const ended = await run(process.execPath, args, true);
+  if (!existsSync(report)) return { passed: 0, failed: 1, skipped: 0 };
+  const { passed, failed, known, skipped } = JSON.parse(readFileSync(report, "utf8")) as Counts & {
+    known: number;
+  };
+  return { passed, failed: ended ? failed : Math.max(failed, 1), skipped: skipped + known };
+}
+
+const PEERS = "--peers";
+const only = process.argv.slice(2).filter((arg) => arg !== PEERS);
 const results: Counts[] = [];
 if (only.length > 0) results.push(await vitest("only", only));
 else {
@@ -88,6 +105,7 @@ else {
   const pairs = join(ROOT, "test/pairs.ts");
   results.push(await check("every declared status seen", process.execPath, [pairs, requests]));
 }
+if (process.argv.includes(PEERS)) results.push(await peers());
 rmSync(reports, { recursive: true, force: true });
 const total = (name: keyof Counts) => results.reduce((sum, counts) => sum + counts[name], 0);
 const failed = total("failed");

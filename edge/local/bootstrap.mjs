@@ -20,6 +20,7 @@ const entries = {
   models: "gpu-node/models.ts",
   test: "test/run.ts",
   bench: "test/bench/main.ts",
+  peers: "test/peers/main.ts",
 };
 const node = join(root, "node_modules/.bin/node");
 const stamp = join(root, "node_modules/.vantage-lock");

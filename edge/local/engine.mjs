@@ -20,7 +20,7 @@ import {
 import { availableParallelism, totalmem } from "node:os";
 import { join } from "node:path";
 
-const COMMANDS = ["start", "test", "gpu-node", "demo", "bench"];
+const COMMANDS = ["start", "test", "gpu-node", "demo", "bench", "peers"];
 const BUILD_MS_MAX = 900_000;
 const LOCK_MS_MAX = 960_000;
 const LOCK_POLL_MS = 200;

@@ -34,7 +34,7 @@ const WANTED = [
       ...((await findTorch(process.env)) ? [] : [TORCH]),
     ],
     loss: "the training engine is not built",
-    commands: ["start", "test", "gpu-node", "demo", "bench"],
+    commands: ["start", "test", "gpu-node", "demo", "bench", "peers"],
   },
   {
     program: "chromium",

@@ -92,7 +92,10 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
 const LABELS = { names: ["person", "car"], labels: { film_000000: "0 0.5 0.5 0.2 0.2" } };
 
 /** One of everything there is, of a tenant. */
-export async function everything(world: World, { workspaceId, member }: Tenant): Promise<Ids> {
+export async function everything(
+  world: Pick<World, "visionDatabase" | "media">,
+  { workspaceId, member }: Tenant,
+): Promise<Ids> {
   const project = await member.ask("POST", "/projects", { name: "theirs" });
   const project_id = String(project.body.project_id);
   const body = form(["project_id", project_id], { content: mp4() });

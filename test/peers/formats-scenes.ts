@@ -1,0 +1,101 @@
+// Detections and truths made from a seed, and the average precision that our engine gives them. The
+// engine is loaded in a process of its own, as the product does.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
+import { seeded } from "../support/weights.ts";
+import { execute } from "./environments.ts";
+
+/** Boxes are x1, y1, x2, y2 in quarters of a pixel, which both sides hold exactly. */
+interface SceneImage {
+  /** Class index, then the box. */
+  truths: number[][];
+  /** The box, then confidence and class index. */
+  detections: number[][];
+}
+interface Scene {
+  name: string;
+  classes: number;
+  images: SceneImage[];
+}
+
+const CLASSES = 3;
+const ENGINE_MS_MAX = 60_000;
+
+interface SceneOptions {
+  seed: number;
+  /** Pixels between neighbours; objects are 30 to 40 wide, and overlap where this is less. */
+  stride: number;
+  /** Detections an object. */
+  copies: number;
+}
+
+/** Images of nine objects of a few classes, each with detections near it. */
+function scene(name: string, options: SceneOptions): Scene {
+  const { seed, stride, copies } = options;
+  const random = seeded(seed);
+  const quarter = (value: number) => Math.round(value * 4) / 4;
+  let detectionCount = 0;
+  const images = Array.from({ length: 20 }, (): SceneImage => {
+    const image: SceneImage = { truths: [], detections: [] };
+    for (let index = 0; index < 9; index++) {
+      const [x, y] = [(index % 3) * stride, Math.floor(index / 3) * stride];
+      const side = 30 + 10 * random();
+      const box = [x, y, x + side, y + side].map(quarter);
+      const classIndex = Math.floor(random() * CLASSES);
+      image.truths.push([classIndex, ...box]);
+      for (let copy = 0; copy < copies; copy++) {
+        const shift = () => (random() - 0.5) * 16;
+        const [dx, dy] = [shift(), shift()];
+        // All confidences differ: equal ones have no order that both sides would know.
+        const confidence = ((detectionCount++ * 2_029) % 4_093) / 4_096;
+        const near = box.map((value, at) => quarter(value + (at % 2 ? dy : dx)));
+        const claimed = random() < 0.85 ? classIndex : (classIndex + 1) % CLASSES;
+        image.detections.push([...near, confidence, claimed]);
+      }
+    }
+    return image;
+  });
+  return { name, classes: CLASSES, images };
+}
+
+const SCENES = [
+  // Nothing can be paired otherwise here: the figure itself is compared.
+  scene("single", { seed: 3, stride: 100, copies: 1 }),
+  scene("apart", { seed: 1, stride: 100, copies: 3 }),
+  scene("crowded", { seed: 2, stride: 18, copies: 3 }),
+];
+
+/** Writes the scenes with our figures beside them, or tells why there is no engine. */
+export async function writeScenes(folder: string): Promise<{ path: string } | { missing: string }> {
+  const path = join(folder, "scenes.json");
+  writeFileSync(path, JSON.stringify(SCENES));
+  const { code, output } = await execute([process.execPath, import.meta.filename, path], {
+    msMax: ENGINE_MS_MAX,
+    env: { ...ENGINE_ENVIRONMENT },
+  });
+  return code === 0 ? { path } : { missing: output.trim().split("\n").at(-1) ?? "" };
+}
+
+/** As a program: adds the engine's figures to a file of scenes. */
+function measure(path: string) {
+  const loaded = loadEngine();
+  if ("missing" in loaded) {
+    process.stderr.write(`${loaded.missing}\n`);
+    process.exit(1);
+  }
+  const flat = (rows: number[][]) => Float32Array.from(rows.flat());
+  const scenes = JSON.parse(readFileSync(path, "utf8")) as Scene[];
+  const measured = scenes.map((one) => {
+    const { mAP50, mAP50_95 } = loaded.native.evaluateDetections({
+      classes: one.classes,
+      detections: one.images.map(({ detections }) => flat(detections)),
+      truths: one.images.map(({ truths }) => flat(truths)),
+    });
+    return { ...one, ours: { mAP50, mAP50_95 } };
+  });
+  writeFileSync(path, JSON.stringify(measured));
+}
+
+if (process.argv[1] === import.meta.filename) measure(process.argv[2] ?? "");

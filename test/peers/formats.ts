@@ -1,0 +1,50 @@
+// The group `formats`: every format of the read API through the readers that quants have, and our
+// datasets and average precision through those of the vision field.
+
+import { writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { writeAnswers } from "./formats-answers.ts";
+import { writeDatasets } from "./formats-datasets.ts";
+import { writeScenes } from "./formats-scenes.ts";
+import { type Group, runScript, type Script } from "./group.ts";
+import type { Outcome } from "./known.ts";
+import { startServices } from "./services.ts";
+
+const READERS = ["pandas", "polars", "pyarrow", "duckdb"] as const;
+
+const readerOf = (tool: string, input: string): Script => ({
+  script: `formats/read_${tool}.py`,
+  case: `formats/${tool}`,
+  args: [input],
+});
+
+export const formats: Group = {
+  async run(context) {
+    const services = await startServices();
+    try {
+      const write = (name: string, content: unknown) => {
+        const path = join(services.folder, name);
+        writeFileSync(path, JSON.stringify(content));
+        return path;
+      };
+      const answers = write("answers.json", await writeAnswers(services));
+      const datasets = write("datasets.json", await writeDatasets(services));
+      const scripts: Script[] = [
+        ...READERS.map((reader) => readerOf(reader, answers)),
+        readerOf("pycocotools", datasets),
+        readerOf("supervision", datasets),
+      ];
+      const outcomes: Outcome[] = [];
+      // One after the other: the tools have threads of their own.
+      for (const script of scripts) outcomes.push(...(await runScript(context, script)));
+      const scenes = await writeScenes(services.folder);
+      const name = "formats/average_precision";
+      if ("missing" in scenes)
+        return [...outcomes, { case: name, outcome: "skipped", detail: scenes.missing }];
+      const script = { script: "formats/average_precision.py", case: name } as const;
+      return [...outcomes, ...(await runScript(context, { ...script, args: [scenes.path] }))];
+    } finally {
+      await services.stop();
+    }
+  },
+};

@@ -1,0 +1,101 @@
+// `npm run peers [-- group …]`: what we write and compute, checked with the reference tools of the
+// people who use it. Without a group, those that CI runs. README.md says what the lines mean.
+
+import { readFileSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { contract } from "./contract.ts";
+import { type Environment, ensureEnvironment } from "./environments.ts";
+import { formats } from "./formats.ts";
+import type { Group } from "./group.ts";
+import {
+  count,
+  type Judgement,
+  judge,
+  KnownDifferences,
+  MARKS,
+  type Outcome,
+  summaryLine,
+} from "./known.ts";
+import { markets } from "./markets.ts";
+
+const GROUPS: Readonly<Record<string, Group>> = { formats, contract, markets };
+/** Small enough for every run; the others are asked for by name. */
+const DEFAULT_GROUPS = ["formats", "contract"];
+const MINUTES_DEFAULT = 30;
+const HANG_MS = 60_000;
+
+const print = (line: string) => process.stdout.write(`${line}\n`);
+
+function show({ case: name, verdict, detail }: Judgement) {
+  const [first = "", ...more] = detail.split("\n");
+  print(`${MARKS[verdict]} ${name}${first ? ` · ${first}` : ""}`);
+  for (const line of more) print(`    ${line}`);
+}
+
+async function outcomesOf(
+  name: string,
+  environment: Environment,
+  msLeft: () => number,
+): Promise<Outcome[]> {
+  if ("missing" in environment)
+    return [{ case: name, outcome: "skipped", detail: environment.missing }];
+  if (msLeft() < 0) return [{ case: name, outcome: "skipped", detail: "the run's time is up" }];
+  try {
+    return await (GROUPS[name] as Group).run({ ...environment, msLeft });
+  } catch (thrown) {
+    const detail = thrown instanceof Error ? (thrown.stack ?? thrown.message) : String(thrown);
+    return [{ case: name, outcome: "failed", detail }];
+  }
+}
+
+interface Arguments {
+  names: string[];
+  /** All groups may take so many minutes; what does not fit is skipped by name. */
+  minutes: number;
+  /** A file for the counts, for the program that started this one. */
+  report: string | undefined;
+}
+
+function parse(args: readonly string[]): Arguments {
+  const option = (name: string) =>
+    args.find((arg) => arg.startsWith(`--${name}=`))?.slice(name.length + 3);
+  const minutes = option("minutes");
+  const names = args.filter((arg) => !arg.startsWith("--"));
+  const unknown = names.filter((name) => !(name in GROUPS));
+  if (unknown.length > 0) {
+    const there = Object.keys(GROUPS).join(", ");
+    process.stderr.write(`no group ${unknown.join(", ")}; there are: ${there}\n`);
+    process.exit(1);
+  }
+  return {
+    names: names.length > 0 ? names : DEFAULT_GROUPS,
+    minutes: minutes === undefined ? MINUTES_DEFAULT : Number(minutes),
+    report: option("report"),
+  };
+}
+
+const { names, minutes, report } = parse(process.argv.slice(2));
+const deadline = performance.now() + minutes * 60_000;
+const msLeft = () => deadline - performance.now();
+// Scripts end at the deadline; this is for a service that hangs.
+setTimeout(() => {
+  print("peers: still not done after its time");
+  process.exit(1);
+}, msLeft() + HANG_MS).unref();
+const known = KnownDifferences.parse(
+  JSON.parse(readFileSync(join(import.meta.dirname, "known.json"), "utf8")),
+);
+// They are installed beside each other, and while the first group runs.
+const environments = new Map(names.map((name) => [name, ensureEnvironment(name, msLeft())]));
+const judged: Judgement[] = [];
+for (const [name, environment] of environments) {
+  const started = performance.now();
+  const own = judge(await outcomesOf(name, await environment, msLeft), known, [name]);
+  for (const one of own) show(one);
+  judged.push(...own);
+  print(`${name}: ${((performance.now() - started) / 1_000).toFixed(0)} s`);
+}
+const counts = count(judged);
+print(summaryLine(counts));
+if (report) writeFileSync(report, JSON.stringify(counts));
+process.exit(counts.failed > 0 ? 1 : 0);

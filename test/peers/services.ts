@@ -1,0 +1,86 @@
+// The services as the reference tools meet them: in workerd on free ports, over a Postgres of their
+// own, with the sandbox for an upstream. Nothing is left behind when they stop.
+
+import { type Database, openDatabase } from "../../edge/http/database.ts";
+import { databaseUrls, prepareDatabases } from "../../edge/local/databases.ts";
+import { startSandbox } from "../../edge/local/sandbox/server.ts";
+import { SERVICES, startWorkers, type Workers } from "../../edge/local/workers.ts";
+import type { WriterParts } from "../../edge/markets/store/objects.ts";
+import { Secret } from "../../shared/secret.ts";
+import { startSharedPostgres } from "../support/postgres.ts";
+import type { World } from "../support/world.ts";
+
+export interface Services {
+  urls: Workers["urls"];
+  /** Of the read API, in `X-API-Key`. */
+  apiKey: string;
+  /** Of the console, as a bearer token. */
+  operatorToken: string;
+  /** Commits to the markets' store. */
+  writer: WriterParts;
+  visionDatabase: Database;
+  /** The vision service's bucket. */
+  media: World["media"];
+  /** A folder of the run, for the node, the tools and their files. */
+  folder: string;
+  stop(): Promise<void>;
+}
+
+const pause = (milliseconds: number) =>
+  new Promise<void>((resolve) => setTimeout(resolve, milliseconds));
+
+/** Starts all three services; a setting of the read API may be given. */
+export async function startServices(
+  markets: Readonly<Record<string, string>> = {},
+): Promise<Services> {
+  const { shared, state, stop: stopPostgres } = await startSharedPostgres();
+  await prepareDatabases(shared.port, shared.credentials);
+  const urls = databaseUrls(shared.endpointPort, shared.credentials);
+  const sandbox = await startSandbox();
+  const apiKey = crypto.randomUUID();
+  const operatorToken = crypto.randomUUID();
+  const workers = await startWorkers({
+    services: SERVICES,
+    host: "127.0.0.1",
+    ports: { markets: 0, console: 0, vision: 0 },
+    persistTo: state.workers,
+    bundles: state.bundles,
+    s3: { accessKeyId: "peers", secretAccessKey: "peers" },
+    bindings: {
+      markets: {
+        DATABASE_URL: urls.marketsReader,
+        GRAPH_DATABASE_URL: urls.graphReader,
+        SERVICE_READ_API_KEY: apiKey,
+        ...markets,
+      },
+      console: {
+        DATABASE_URL: urls.marketsWriter,
+        GRAPH_DATABASE_URL: urls.graphWriter,
+        OPERATOR_TOKEN: operatorToken,
+        SANDBOX_URL: sandbox.url,
+      },
+      vision: {
+        DATABASE_URL: urls.visionOwner,
+        TOKEN_SECRET: "a secret of the peers, of 32 characters",
+        S3_ACCESS_KEY_ID: "peers",
+        S3_SECRET_ACCESS_KEY: "peers",
+      },
+    },
+    onLog: () => {},
+  });
+  const database = openDatabase(new Secret(urls.marketsWriter));
+  return {
+    urls: workers.urls,
+    apiKey,
+    operatorToken,
+    writer: { database, bucket: await workers.bucket(), pause },
+    visionDatabase: openDatabase(new Secret(urls.visionOwner)),
+    media: (await workers.media()) as World["media"],
+    folder: state.dir,
+    stop: async () => {
+      await workers.stop();
+      await sandbox.close();
+      await stopPostgres();
+    },
+  };
+}
