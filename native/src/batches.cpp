@@ -11,16 +11,17 @@
 
 #include "device.h"
 #include "error.h"
+#include "flags.h"
 
 namespace vantage {
 namespace {
 
-/** A split's file lies on the GPU as a whole up to this share of what is free there. */
+/** A split's file is copied to the GPU as a whole up to this share of the memory free there. */
 constexpr double kUploadShare = 0.3;
-/** Threads of a step on the CPU for each one that renders beside it. */
+/** For so many threads of a step on the CPU, one thread renders beside it. */
 constexpr int kStepThreads = 8;
-/** Who waits for a batch looks so often whether it is still wanted. */
-constexpr std::chrono::milliseconds kLookEvery{20};
+/** How often a wait for a batch checks whether it was stopped. */
+constexpr std::chrono::milliseconds kStopCheck{20};
 
 at::Tensor uploadable(const ImageFile& file, at::Device device) {
 #ifdef VANTAGE_CUDA
@@ -42,14 +43,18 @@ bool rendersOnGpu(const at::Device& device) {
 #endif
 }
 
-at::Tensor hostBytes(int64_t bytes, bool pinned) {
-  return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(pinned));
+/** Memory of the host that a GPU copies from without a wait. */
+at::Tensor pinnedBytes(int64_t bytes) {
+  return at::empty({bytes}, at::TensorOptions(at::kByte).pinned_memory(kPinned));
 }
 
-/** The bytes of the images that plans read, one after the other; the plans then point there. */
+/**
+ * Copies the bytes of the images that plans read, one image after another, and has the plans read
+ * the copy.
+ */
 at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
   using Range = std::pair<int64_t, int64_t>;
-  std::map<Range, int64_t> placed;
+  std::map<Range, int64_t> offsets;
   int64_t bytes = 0;
   const auto rangeOf = [](const Patch& patch) {
     return Range{patch.offset, int64_t{3} * patch.width * patch.height};
@@ -61,29 +66,30 @@ at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
   };
   eachPatch([&](const Patch& patch) {
     const Range range = rangeOf(patch);
-    if (placed.emplace(range, bytes).second) bytes += range.second;
+    if (offsets.emplace(range, bytes).second) bytes += range.second;
   });
-  at::Tensor gathered = hostBytes(bytes, true);
-  for (const auto& [range, at] : placed)
-    std::memcpy(gathered.data_ptr<uint8_t>() + at, file.data() + range.first,
+  at::Tensor gathered = pinnedBytes(bytes);
+  for (const auto& [range, offset] : offsets)
+    std::memcpy(gathered.data_ptr<uint8_t>() + offset, file.data() + range.first,
                 static_cast<size_t>(range.second));
-  eachPatch([&](Patch& patch) { patch.offset = placed[rangeOf(patch)]; });
+  eachPatch([&](Patch& patch) { patch.offset = offsets[rangeOf(patch)]; });
   return gathered;
 }
 
 at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device device) {
-  size_t most = 1;
-  for (const auto& image : boxes) most = std::max(most, image.size());
-  // From other memory than pinned the copy would wait for all that the GPU was given before it.
-  at::Tensor truths = at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(most), 5},
-                                at::TensorOptions(at::kFloat).pinned_memory(device.is_cuda()));
+  size_t objectsMax = 1;
+  for (const auto& image : boxes) objectsMax = std::max(objectsMax, image.size());
+  // A copy from memory that is not pinned would wait for all that was launched before it.
+  at::Tensor truths =
+      at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(objectsMax), 5},
+                at::TensorOptions(at::kFloat).pinned_memory(device.is_cuda()));
   truths.select(2, 0).fill_(-1);
   static_assert(sizeof(Truth) == 5 * sizeof(float), "a truth is a row of the tensor");
   for (size_t i = 0; i < boxes.size(); i++)
     if (!boxes[i].empty())
-      std::memcpy(truths.data_ptr<float>() + i * most * 5, boxes[i].data(),
+      std::memcpy(truths.data_ptr<float>() + i * objectsMax * 5, boxes[i].data(),
                   boxes[i].size() * sizeof(Truth));
-  return truths.to(device, at::kFloat, device.is_cuda());
+  return truths.to(device, at::kFloat, kNonBlocking && device.is_cuda());
 }
 
 }  // namespace
@@ -97,7 +103,7 @@ Split::Split(const std::string& path, std::vector<ImageEntry> images, int classe
 BatchSource::BatchSource(const Split& split, BatchRange range,
                          std::function<PlannedImage(int)> plan)
     : split_(split), range_(range), plan_(std::move(plan)), next_(range.from) {
-  // On the CPU the step has the cores; an image takes it some forty times as long as it takes us.
+  // On a CPU the cores are for the step: an image costs it some forty times what rendering costs.
   if (!split.device().is_cuda()) range_.threads = std::max(1, range_.threads / kStepThreads);
   begin();
 }
@@ -112,10 +118,10 @@ void BatchSource::begin() {
                         [this, batch = next_, pixels] { return prepare(batch, pixels); });
 }
 
-BatchSource::Prepared BatchSource::prepare(int batch, at::Tensor pixels) const {
+BatchSource::PreparedBatch BatchSource::prepare(int batch, at::Tensor pixels) const {
   const int first = batch * range_.batch;
   const int count = std::min(range_.batch, range_.images - first);
-  Prepared prepared;
+  PreparedBatch prepared;
   split_.file().checkLength();
   for (int i = 0; i < count; i++) {
     PlannedImage image = plan_(first + i);
@@ -124,8 +130,9 @@ BatchSource::Prepared BatchSource::prepare(int batch, at::Tensor pixels) const {
   }
   if (pixels.defined()) {
     prepared.pixels = pixels.narrow(0, 0, count);
-    renderCpu(split_.file().data(), prepared.plans.data(), count, range_.size,
-              pixels.data_ptr<float>(), range_.threads, &abandoned_);
+    const Rendering rendering{split_.file().data(), prepared.plans.data(), count, range_.size,
+                              pixels.data_ptr<float>()};
+    renderCpu(rendering, range_.threads, &abandoned_);
   } else if (!split_.uploaded().defined()) {
     prepared.gathered = gather(split_.file(), prepared.plans);
   }
@@ -134,50 +141,53 @@ BatchSource::Prepared BatchSource::prepare(int batch, at::Tensor pixels) const {
 
 std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStopped) {
   if (next_ >= batches()) return std::nullopt;
-  while (pending_.wait_for(kLookEvery) != std::future_status::ready)
+  while (pending_.wait_for(kStopCheck) != std::future_status::ready)
     if (isStopped && isStopped()) return std::nullopt;
-  Prepared prepared = pending_.get();
+  PreparedBatch prepared = pending_.get();
   next_++;
   begin();
   const at::Device device = split_.device();
   DeviceBatch batch{{}, padded(prepared.boxes, device), std::move(prepared.boxes)};
   if (prepared.pixels.defined()) {
-    // The copy is waited for, so that its pixels may be overwritten later.
+    // A blocking copy, as the next batch but one overwrites these pixels.
     batch.images = device.is_cuda() ? prepared.pixels.to(device) : prepared.pixels;
     return batch;
   }
 #ifdef VANTAGE_CUDA
   const auto count = static_cast<int64_t>(prepared.plans.size());
-  at::Tensor plans = hostBytes(count * static_cast<int64_t>(sizeof(Plan)), true);
+  at::Tensor plans = pinnedBytes(count * static_cast<int64_t>(sizeof(Plan)));
   std::memcpy(plans.data_ptr(), prepared.plans.data(), prepared.plans.size() * sizeof(Plan));
-  const at::Tensor onGpu = plans.to(device, at::kByte, true);
+  const at::Tensor onGpu = plans.to(device, at::kByte, kNonBlocking);
   const at::Tensor file = prepared.gathered.defined()
-                              ? prepared.gathered.to(device, at::kByte, true)
+                              ? prepared.gathered.to(device, at::kByte, kNonBlocking)
                               : split_.uploaded();
   batch.images =
       at::empty({count, 3, range_.size, range_.size}, at::TensorOptions(device).dtype(at::kFloat));
-  const int failed = renderCuda(
-      file.data_ptr<uint8_t>(), reinterpret_cast<const Plan*>(onGpu.data_ptr<uint8_t>()),
-      static_cast<int>(count), range_.size, batch.images.data_ptr<float>(), currentStream(device));
+  const Rendering rendering{file.data_ptr<uint8_t>(),
+                            reinterpret_cast<const Plan*>(onGpu.data_ptr<uint8_t>()),
+                            static_cast<int>(count), range_.size, batch.images.data_ptr<float>()};
+  const int failed = renderCuda(rendering, currentStream(device));
   if (failed)
     throw EngineError("internal", "rendering failed: CUDA error " + std::to_string(failed));
 #endif
   return batch;
 }
 
-BatchSource trainingBatches(const Split& split, int epoch, int from, uint64_t seed,
-                            const TrainingSettings& settings, int threads) {
+BatchSource trainingBatches(const Split& split, const TrainingSettings& settings,
+                            const EpochBatches& batches) {
+  const auto [epoch, from, seed, threads] = batches;
   auto order = std::make_shared<const std::vector<int>>(shuffled(split.images(), seed, epoch));
   const BatchRange range{split.images(), settings.batch, from, settings.imageSize, threads};
-  return {split, range, [&file = split.file(), order, epoch, seed, settings](int place) {
-            return planTraining(file, *order, place, epoch, seed, settings);
-          }};
+  return {
+      split, range,
+      [&file = split.file(), order, epoch = batches.epoch, seed = batches.seed, settings](
+          int position) { return planTraining(file, *order, {seed, epoch, position}, settings); }};
 }
 
 BatchSource letterboxedBatches(const Split& split, int batch, int imageSize, int threads) {
   const BatchRange range{split.images(), batch, 0, imageSize, threads};
-  return {split, range, [&file = split.file(), imageSize](int place) {
-            return planLetterbox(file.images()[place], imageSize);
+  return {split, range, [&file = split.file(), imageSize](int index) {
+            return planLetterbox(file.images()[index], imageSize);
           }};
 }
 

@@ -14,7 +14,7 @@
 
 namespace vantage {
 
-/** A split's file, and where our kernel reads it: on the GPU as a whole if it takes little. */
+/** A split's file; on the GPU as a whole where it takes a small share of the free memory. */
 class Split {
  public:
   Split(const std::string& path, std::vector<ImageEntry> images, int classes, at::Device device);
@@ -33,29 +33,29 @@ class Split {
 struct DeviceBatch {
   /** [n, 3, size, size], RGB in 0 to 1. */
   at::Tensor images;
-  /** [n, M, 5] = class, x1, y1, x2, y2 in pixels; class −1 is padding; M is 1 at least. */
+  /** [n, M, 5] = class, x1, y1, x2, y2 in pixels; class −1 is padding; M is at least 1. */
   at::Tensor truths;
   /** The same by image, on the CPU. */
   std::vector<std::vector<Truth>> boxes;
 };
 
 struct BatchRange {
-  /** Images in all, and in a batch; the last batch has the rest. */
+  /** Images of the split, and of a batch; the last batch has the rest. */
   int images = 0, batch = 1;
-  /** First batch that is given. */
+  /** Index of the first batch that is given. */
   int from = 0;
   int size = 640;
-  /** Of the engine. */
+  /** CPU threads of the engine. */
   int threads = 1;
 };
 
 /** Gives batch after batch; one is made ahead. Refers to its split, which has to outlive it. */
 class BatchSource {
  public:
-  /** `plan` gives the image at a place; it is called on another thread. */
+  /** `plan` gives the image at a position of the order; it is called on another thread. */
   BatchSource(const Split& split, BatchRange range, std::function<PlannedImage(int)> plan);
   BatchSource(const BatchSource&) = delete;
-  /** Lets go of the batch that is being made. */
+  /** Abandons the batch that is being made. */
   ~BatchSource() { abandoned_ = true; }
 
   /** Batches of the whole range, those before `from` included. */
@@ -68,31 +68,39 @@ class BatchSource {
 
  private:
   /** A batch as the background thread leaves it. */
-  struct Prepared {
+  struct PreparedBatch {
     std::vector<Plan> plans;
     std::vector<std::vector<Truth>> boxes;
-    /** Rendered on the CPU. */
+    /** The images, where the CPU renders them. */
     at::Tensor pixels;
-    /** For our kernel: what the plans read, where the file is not on the GPU. */
+    /** Where our kernel renders and the file is not on the GPU: the bytes that the plans read. */
     at::Tensor gathered;
   };
-  Prepared prepare(int batch, at::Tensor pixels) const;
+  PreparedBatch prepare(int batch, at::Tensor pixels) const;
   void begin();
 
   const Split& split_;
   BatchRange range_;
   std::function<PlannedImage(int)> plan_;
   int next_;
-  /** Pixels on the CPU: one is the caller's while the other is being filled. */
+  /** Two buffers of pixels on the CPU: the caller reads one while the other is being filled. */
   at::Tensor pixels_[2];
   std::atomic<bool> abandoned_{false};
-  /** Last: it is waited for before what it uses goes. */
-  std::future<Prepared> pending_;
+  /** Last: its destructor waits for the thread before the members that the thread uses go. */
+  std::future<PreparedBatch> pending_;
+};
+
+struct EpochBatches {
+  int epoch = 0;
+  /** Index of the first batch that is given. */
+  int from = 0;
+  uint64_t seed = 0;
+  int threads = 1;
 };
 
 /** The augmented batches of an epoch. */
-BatchSource trainingBatches(const Split& split, int epoch, int from, uint64_t seed,
-                            const TrainingSettings& settings, int threads);
+BatchSource trainingBatches(const Split& split, const TrainingSettings& settings,
+                            const EpochBatches& batches);
 
 /** Every image in the split's order, letterboxed. */
 BatchSource letterboxedBatches(const Split& split, int batch, int imageSize, int threads);

@@ -1,11 +1,11 @@
-// Checkpoints: everything that the next step depends on, in one file of safetensors. The averaged
+// Checkpoints: everything that the next step depends on, in one safetensors file. The averaged
 // weights have their plain names, so that a checkpoint is a model as well; all else begins with
 // `trainer.`. Made between steps; gathered gradients go along where a step is still to come.
 #include <cstring>
 #include <map>
 
+#include "core.h"
 #include "engine.h"
-#include "parts.h"
 #include "safetensors.h"
 #include "trainer.h"
 
@@ -29,12 +29,13 @@ std::vector<NamedTensor> partsOf(const Network& network, const Training& trainin
   std::vector<NamedTensor> all = training.ema.state();
   const auto add = [&](const std::string& kind, const std::vector<NamedTensor>& tensors) {
     for (const NamedTensor& named : tensors)
-      all.push_back({kTrainerPrefix + kind + named.name, named.tensor.detach(), false});
+      all.push_back(
+          {kTrainerPrefix + kind + named.name, named.tensor.detach(), TensorKind::buffer});
   };
   add("model.", network.state());
   add("", training.optimizer.state());
   if (withGradients) add("gradient.", training.packed.learnedOf(training.optimizer.gradients()));
-  all.push_back({"trainer.sums", training.sums, false});
+  all.push_back({"trainer.sums", training.sums, TensorKind::buffer});
   return all;
 }
 
@@ -58,13 +59,13 @@ at::Tensor read(const std::map<std::string, const StoredTensor*>& stored, const 
 uint64_t Engine::checkpoint(const std::string& path,
                             const std::map<std::string, std::string>& metadata) {
   const at::NoGradGuard none;
-  parts_->needsTraining();
-  const Training& training = *parts_->training;
-  auto all = partsOf(parts_->network, training, training.gathered > 0);
+  core_->needsTraining();
+  const Training& training = *core_->training;
+  auto all = partsOf(core_->network, training, training.gathered > 0);
   const auto counters = at::empty({2}, at::kLong);
   counters.data_ptr<int64_t>()[0] = training.ema.updates();
   counters.data_ptr<int64_t>()[1] = training.gathered;
-  all.push_back({kCounters, counters, false});
+  all.push_back({kCounters, counters, TensorKind::buffer});
   std::vector<StoredTensor> stored;
   for (NamedTensor& named : all) {
     named.tensor = named.tensor.to(at::kCPU).contiguous();
@@ -77,8 +78,8 @@ uint64_t Engine::checkpoint(const std::string& path,
 
 std::map<std::string, std::string> Engine::restore(const std::string& path) {
   const at::NoGradGuard none;
-  parts_->needsTraining();
-  Training& training = *parts_->training;
+  core_->needsTraining();
+  Training& training = *core_->training;
   const TensorFile file(path);
   std::map<std::string, const StoredTensor*> stored;
   for (const StoredTensor& tensor : file.tensors()) stored[tensor.name] = &tensor;
@@ -86,13 +87,13 @@ std::map<std::string, std::string> Engine::restore(const std::string& path) {
   const int64_t updates = counters.data_ptr<int64_t>()[0];
   const int64_t gathered = counters.data_ptr<int64_t>()[1];
   if (updates < 0 || gathered < 0) refuse("the checkpoint counts below 0");
-  const auto all = partsOf(parts_->network, training, gathered > 0);
+  const auto all = partsOf(core_->network, training, gathered > 0);
   // A name more is what another optimiser keeps.
   if (stored.size() != all.size() + 1) refuse("the checkpoint is of another training");
   // All is read before anything is written over: a refusal leaves the engine as it was.
   std::vector<at::Tensor> values;
   for (const NamedTensor& named : all) values.push_back(read(stored, named.name, named.tensor));
-  for (size_t at = 0; at < all.size(); ++at) all[at].tensor.copy_(values[at]);
+  for (size_t i = 0; i < all.size(); ++i) all[i].tensor.copy_(values[i]);
   if (gathered == 0) training.optimizer.forget();
   training.ema.setUpdates(updates);
   training.gathered = gathered;

@@ -9,6 +9,7 @@
 #include <ATen/autocast_mode.h>
 #include <torch/cuda.h>
 #include <torch/version.h>
+#include "flags.h"
 #ifdef VANTAGE_GPU
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
@@ -37,18 +38,19 @@ uint64_t processBytes(const std::string& field) {
 std::string torchVersion() { return TORCH_VERSION; }
 
 std::vector<Gpu> gpus() {
-  std::vector<Gpu> found;
+  std::vector<Gpu> all;
   const auto count = static_cast<int>(torch::cuda::device_count());
-  for (int at = 0; at < count; ++at) {
-    Gpu gpu{"GPU " + std::to_string(at), 0, false};
+  for (int index = 0; index < count; ++index) {
+    Gpu gpu;
+    gpu.name = "GPU " + std::to_string(index);
 #ifdef VANTAGE_GPU
     cudaDeviceProp properties{};
-    if (cudaGetDeviceProperties(&properties, at) == cudaSuccess)
+    if (cudaGetDeviceProperties(&properties, index) == cudaSuccess)
       gpu = {properties.name, properties.totalGlobalMem, properties.major >= kBf16Major};
 #endif
-    found.push_back(gpu);
+    all.push_back(gpu);
   }
-  return found;
+  return all;
 }
 
 at::Device deviceOf(const std::string& name) {
@@ -67,7 +69,7 @@ at::Device deviceOf(const std::string& name) {
 #ifdef VANTAGE_GPU
 namespace {
 
-/** Figures of torch's allocator for all of a device. */
+/** A figure of torch's allocator for all memory of a device. */
 template <typename Pick>
 int64_t allocated(c10::DeviceIndex device, Pick pick) {
   const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device);
@@ -81,11 +83,11 @@ int64_t gpuBytes() {
   int64_t sum = 0;
 #ifdef VANTAGE_GPU
   try {
-    for (int at = 0; at < static_cast<int>(torch::cuda::device_count()); ++at)
-      sum += allocated(static_cast<c10::DeviceIndex>(at),
+    for (int index = 0; index < static_cast<int>(torch::cuda::device_count()); ++index)
+      sum += allocated(static_cast<c10::DeviceIndex>(index),
                        [](const auto& stat) { return stat.current; });
   } catch (const c10::Error&) {
-    // Nobody used the GPU yet: the allocator has not begun.
+    // Nothing used the GPU yet: torch has not set its allocator up.
   }
 #endif
   return sum;
@@ -117,7 +119,7 @@ void resetPeakMemory(const at::Device& device) {
     return;
   }
 #endif
-  // 5 sets the process's high water mark back to what it uses now.
+  // Writing 5 resets the process's peak of resident memory (VmHWM) to its present size.
   std::ofstream("/proc/self/clear_refs") << "5";
 }
 
@@ -126,7 +128,7 @@ void releaseMemory(const at::Device& device) {
   if (device.is_cuda()) c10::cuda::CUDACachingAllocator::emptyCache();
 #endif
 #ifdef __GLIBC__
-  // Every thread of an engine had a heap of its own.
+  // glibc gave every thread of the engine a heap, and keeps what was freed there.
   malloc_trim(0);
 #endif
 }
@@ -142,26 +144,26 @@ void* currentStream(const at::Device& device) {
   return nullptr;
 }
 
-Autocast::Autocast(bool on, const at::Device& device) : on_(on && device.is_cuda()) {
-  if (!on_) return;
+Autocast::Autocast(bool isOn, const at::Device& device) : isOn_(isOn && device.is_cuda()) {
+  if (!isOn_) return;
   namespace cast = at::autocast;
   // Every weight is used once a pass: keeping its cast copy would only hold memory.
   cache_ = cast::is_autocast_cache_enabled();
-  cast::set_autocast_cache_enabled(false);
+  cast::set_autocast_cache_enabled(kDisabled);
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
   before_ = cast::is_autocast_enabled(at::kCUDA);
-  cast::set_autocast_enabled(at::kCUDA, true);
+  cast::set_autocast_enabled(at::kCUDA, kEnabled);
   cast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
 #else
   before_ = cast::is_enabled();
-  cast::set_enabled(true);
+  cast::set_enabled(kEnabled);
   cast::set_autocast_gpu_dtype(at::kBFloat16);
 #endif
   cast::increment_nesting();
 }
 
 Autocast::~Autocast() {
-  if (!on_) return;
+  if (!isOn_) return;
   namespace cast = at::autocast;
   if (cast::decrement_nesting() == 0) cast::clear_cache();
 #if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)

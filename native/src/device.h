@@ -1,5 +1,5 @@
 // Devices and their memory, and what differs between the generations of torch: the only file that
-// asks for its version.
+// reads torch's version.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -18,27 +18,27 @@ std::string torchVersion();
 
 /** Bytes in use: of the GPU by tensors of this process, of the CPU by the whole process. */
 uint64_t memoryBytes(const at::Device& device);
-/** The most that `memoryBytes` was since `resetPeakMemory`. */
+/** The maximum of `memoryBytes` since `resetPeakMemory`. */
 uint64_t peakMemoryBytes(const at::Device& device);
 void resetPeakMemory(const at::Device& device);
 /** Bytes of GPU memory that tensors of this process hold. */
 int64_t gpuBytes();
-/** Gives memory that nothing uses back to the machine: allocators would keep it. */
+/** Gives unused memory, which allocators would keep, back to the system. */
 void releaseMemory(const at::Device& device);
 /** Waits until the device has done what it was given. */
 void synchronize(const at::Device& device);
 /** The cudaStream_t that torch is using; null on the CPU. */
 void* currentStream(const at::Device& device);
 
-/** bf16 autocast on the GPU while it lives; nothing where it is off. */
+/** bf16 autocast on the GPU while it lives; no effect where `isOn` is false. */
 class Autocast {
  public:
-  Autocast(bool on, const at::Device& device);
+  Autocast(bool isOn, const at::Device& device);
   ~Autocast();
   Autocast(const Autocast&) = delete;
 
  private:
-  bool on_, before_ = false, cache_ = false;
+  bool isOn_, before_ = false, cache_ = false;
 };
 
 }  // namespace vantage

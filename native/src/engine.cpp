@@ -1,5 +1,5 @@
-// The engine's making, its weights and its forward passes. Training is in trainer.cpp, datasets and
-// evaluation are in evaluation.cpp.
+// An engine's construction, its weights and its forward passes. Training is in trainer.cpp,
+// datasets and evaluation are in evaluation.cpp.
 #include "engine.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@
 #include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
 
-#include "parts.h"
+#include "core.h"
+#include "flags.h"
 #include "safetensors.h"
 
 namespace vantage {
@@ -31,11 +32,11 @@ const EngineOptions& checked(const EngineOptions& options) {
   if (options.threads < 1 || options.threads > kThreadsMax) refuse("threads must be 1 to 1024");
   if (options.bf16 && options.device != "cuda") refuse("bf16 is for the GPU: on CPUs it is slower");
   if (options.training && options.graph.o2m.box.empty()) refuse("a deployed graph does not train");
-  // Masks would get no gradient at all, which nobody would see before the run has ended.
+  // Masks would get no gradient at all, which nobody would notice before the run has ended.
   if (options.training && options.graph.prototypes >= 0)
     refuse("a segmentation graph does not train: there is no loss of masks");
-  // OpenMP counts threads by the thread that asks: this is the engine's own.
-  // More than there are cores never pay, and where none more is to be had OpenMP ends the process.
+  // OpenMP keeps the number of threads by calling thread: this is the engine's own. More threads
+  // than cores never pay, and where the system gives no more of them OpenMP ends the process.
   at::set_num_threads(std::clamp(options.threads, 1, coresOf()));
   return options;
 }
@@ -76,8 +77,8 @@ HeadValues headValues(const BranchMaps& maps) {
   return values;
 }
 
-bool says(const std::string& text, const char* what) {
-  return text.find(what) != std::string::npos;
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
 }
 
 }  // namespace
@@ -89,12 +90,12 @@ Description describe() {
 #ifdef VANTAGE_CUDA
   description.cudaKernels = true;
 #endif
-  // The first is the one that engines take.
+  // Engines run on the first GPU.
   description.bf16 = !description.gpus.empty() && description.gpus[0].bf16;
   return description;
 }
 
-Alive alive() { return {enginesAlive.load(), gpuBytes()}; }
+LiveCounts alive() { return {enginesAlive.load(), gpuBytes()}; }
 
 EngineError errorOf(const std::exception_ptr& thrown) {
   try {
@@ -106,9 +107,10 @@ EngineError errorOf(const std::exception_ptr& thrown) {
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     const std::string line = text.substr(0, text.find('\n'));
-    if ((says(text, "CUDA") && says(text, "out of memory")) || says(text, "_STATUS_ALLOC_FAILED"))
+    if ((contains(text, "CUDA") && contains(text, "out of memory")) ||
+        contains(text, "_STATUS_ALLOC_FAILED"))
       return {"gpu_out_of_memory", line};
-    if (says(text, "not enough memory") || says(text, "can't allocate memory"))
+    if (contains(text, "not enough memory") || contains(text, "can't allocate memory"))
       return {"out_of_memory", line};
     return {"internal", line};
   } catch (const std::exception& error) {
@@ -124,23 +126,23 @@ TensorValues valuesOf(const at::Tensor& tensor) {
   return {local.sizes().vec(), {values, values + local.numel()}};
 }
 
-Parts::Parts(const EngineOptions& given)
+EngineCore::EngineCore(const EngineOptions& given)
     : options(checked(given)),
       device(deviceOf(options.device)),
       network(options.graph, device, options.seed) {
   network.setBf16(options.bf16);
-  // Batches of one shape: the fastest way to do each convolution is looked for once.
-  if (device.is_cuda()) at::globalContext().setBenchmarkCuDNN(true);
+  // All batches have one shape, so cuDNN measures once which algorithm of a convolution is fastest.
+  if (device.is_cuda()) at::globalContext().setBenchmarkCuDNN(kEnabled);
   network.setStop(options.interrupted);
   if (!options.training) return;
   training = std::make_unique<Training>(network.state(), options.settings);
 }
 
-void Parts::needsTraining() const {
+void EngineCore::needsTraining() const {
   if (!training) refuse("this engine was made without `training`");
 }
 
-void Parts::checkShape(const BatchView& batch) {
+void EngineCore::checkShape(const BatchView& batch) {
   const auto isSide = [](int side) {
     return side >= kStrideMax && side <= kSideMax && side % kStrideMax == 0;
   };
@@ -149,36 +151,36 @@ void Parts::checkShape(const BatchView& batch) {
     refuse("width and height must be multiples of 32 up to 8192");
 }
 
-at::Tensor Parts::images(const BatchView& batch) const {
+at::Tensor EngineCore::images(const BatchView& batch) const {
   checkShape(batch);
   const at::Tensor view = at::from_blob(const_cast<float*>(batch.images),
                                         {batch.count, 3, batch.height, batch.width}, at::kFloat);
   return view.to(device);
 }
 
-Engine::Engine(const EngineOptions& options) : parts_(std::make_unique<Parts>(options)) {
+Engine::Engine(const EngineOptions& options) : core_(std::make_unique<EngineCore>(options)) {
   ++enginesAlive;
 }
 
 Engine::~Engine() {
-  const at::Device device = parts_->device;
-  parts_.reset();
+  const at::Device device = core_->device;
+  core_.reset();
   releaseMemory(device);
   --enginesAlive;
 }
 
-int64_t Engine::parameters() const { return parts_->network.parameters(); }
+int64_t Engine::parameters() const { return core_->network.parameters(); }
 
 LoadReport Engine::load(const std::string& path) {
   const at::NoGradGuard guard;
   const TensorFile file(path);
   LoadReport report;
   report.metadata = file.metadata();
-  const auto& state = parts_->network.state();
+  const auto& state = core_->network.state();
   std::set<std::string> met;
   std::vector<std::pair<at::Tensor, at::Tensor>> taken;
   for (const StoredTensor& stored : file.tensors()) {
-    // Of a checkpoint, what only training needs.
+    // Only training needs these tensors of a checkpoint.
     if (stored.name.rfind(kTrainerPrefix, 0) == 0) continue;
     const NamedTensor* entry = find(state, stored.name);
     if (!entry) {
@@ -199,8 +201,8 @@ LoadReport Engine::load(const std::string& path) {
   for (auto& [own, values] : taken) own.copy_(values);
   for (const NamedTensor& entry : state)
     if (!met.count(entry.name)) report.missing.push_back(entry.name);
-  // What is learned from here on is averaged from here on.
-  if (parts_->training) parts_->training->ema.reset();
+  // The average begins anew at the loaded weights.
+  if (core_->training) core_->training->ema.reset();
   return report;
 }
 
@@ -208,7 +210,7 @@ uint64_t Engine::save(const std::string& path, const std::map<std::string, std::
   const at::NoGradGuard guard;
   std::vector<at::Tensor> kept;
   std::vector<StoredTensor> stored;
-  for (const NamedTensor& entry : parts_->evaluated()) {
+  for (const NamedTensor& entry : core_->evaluated()) {
     kept.push_back(entry.tensor.detach().to(at::kCPU, at::kFloat).contiguous());
     const at::Tensor& values = kept.back();
     stored.push_back({entry.name, "F32", values.sizes().vec(),
@@ -219,9 +221,8 @@ uint64_t Engine::save(const std::string& path, const std::map<std::string, std::
 
 MapValues Engine::forward(const BatchView& batch, bool training) {
   const at::NoGradGuard guard;
-  // A question, not a step: the statistics stay as they are.
-  const Pass pass{training, false, true};
-  const NetworkMaps maps = parts_->network.forward(parts_->images(batch), pass);
+  const BatchNorm norm = training ? BatchNorm::batch : BatchNorm::evaluation;
+  const NetworkMaps maps = core_->network.forward(core_->images(batch), norm);
   MapValues values;
   values.hasO2m = !maps.o2m.box.empty();
   if (values.hasO2m) values.o2m = headValues(maps.o2m);
@@ -231,31 +232,31 @@ MapValues Engine::forward(const BatchView& batch, bool training) {
   return values;
 }
 
-std::vector<std::vector<Found>> detections(Network& network, const at::Tensor& images,
+std::vector<std::vector<Detection>> detect(Network& network, const at::Tensor& images,
                                            double confidence) {
-  const NetworkMaps maps = network.forward(images, Pass{});
+  const NetworkMaps maps = network.forward(images, BatchNorm::evaluation);
   const auto [boxes, scores] = decode(maps.o2o);
   const at::Tensor rows = endToEnd(boxes, scores).to(at::kCPU, at::kFloat).contiguous();
   const float* row = rows.data_ptr<float>();
-  std::vector<std::vector<Found>> found(static_cast<size_t>(images.size(0)));
-  for (auto& image : found) {
-    for (int64_t at = 0; at < rows.size(1); ++at, row += 6)
+  std::vector<std::vector<Detection>> detections(static_cast<size_t>(images.size(0)));
+  for (auto& image : detections) {
+    for (int64_t i = 0; i < rows.size(1); ++i, row += 6)
       if (row[4] >= confidence) image.push_back({row[0], row[1], row[2], row[3], row[4], row[5]});
   }
-  return found;
+  return detections;
 }
 
-std::vector<std::vector<Found>> Engine::predict(const BatchView& batch, double confidence) {
+std::vector<std::vector<Detection>> Engine::predict(const BatchView& batch, double confidence) {
   const at::NoGradGuard guard;
-  Network network = parts_->network.deployed(parts_->evaluated());
-  return detections(network, parts_->images(batch), confidence);
+  Network network = core_->network.deployed(core_->evaluated());
+  return detect(network, core_->images(batch), confidence);
 }
 
 TensorValues Engine::tensor(const std::string& name, const std::string& of) {
   const bool average = of == "ema";
-  if (average) parts_->needsTraining();
+  if (average) core_->needsTraining();
   const NamedTensor* entry =
-      find(average ? parts_->training->ema.state() : parts_->network.state(), name);
+      find(average ? core_->training->ema.state() : core_->network.state(), name);
   if (!entry) refuse("there is no tensor " + name);
   if (of != "gradient") return valuesOf(entry->tensor);
   const at::Tensor gradient = entry->tensor.grad();

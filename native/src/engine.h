@@ -1,5 +1,5 @@
-// The engine behind native/index.d.ts: what the addon calls, on the engine's own thread. No torch
-// here, so that the addon's files compile fast and the engine can be a library of its own.
+// The engine behind native/index.d.ts, which the binding calls on the engine's own thread. No torch
+// here, so that the binding compiles fast and the engine can be a library of its own.
 #pragma once
 #include <atomic>
 #include <exception>
@@ -30,12 +30,13 @@ struct Description {
 };
 Description describe();
 
-struct Alive {
+/** Engines and bytes of GPU memory that are alive in this process. */
+struct LiveCounts {
   int64_t engines = 0, gpuBytes = 0;
 };
-Alive alive();
+LiveCounts alive();
 
-/** What an engine threw, with a code of native/index.d.ts: memory, the GPU, or `internal`. */
+/** An exception of the engine as an error with a code of native/index.d.ts. */
 EngineError errorOf(const std::exception_ptr& thrown);
 
 struct EngineOptions {
@@ -45,7 +46,7 @@ struct EngineOptions {
   int threads = 1;
   bool bf16 = false, training = false;
   TrainingSettings settings;
-  /** Set from any thread to end the call under way, in the middle of a step. */
+  /** Set to true on any thread, it ends the call under way in the middle of a step. */
   std::shared_ptr<std::atomic<bool>> interrupted;
 };
 
@@ -62,7 +63,7 @@ struct MapValues {
   TensorValues prototypes;
 };
 
-/** Views of the caller's memory; `boxes` are six numbers each: image, class, corners. */
+/** A view of the caller's batch; a box is six numbers: index of its image, class, corners. */
 struct BatchView {
   const float* images = nullptr;
   int count = 0, height = 0, width = 0;
@@ -97,12 +98,20 @@ struct EpochResult {
   int64_t images = 0, skipped = 0;
   double data = 0, forward = 0, backward = 0, optimizer = 0;
 };
+struct EvaluationOptions {
+  /** `train` or `val`. */
+  std::string split;
+  int batch = 1, imageSize = 640;
+};
 struct ProbeResult {
   uint64_t bytes = 0;
   double seconds = 0;
 };
 
-/** Views of predictions made elsewhere: [images, 4 or classes, anchors], [images, objects, 5]. */
+/**
+ * A view of predictions made elsewhere: `boxes` [images, 4, anchors], `logits` [images, classes,
+ * anchors], `truths` [images, objects, 5].
+ */
 struct AssignmentInput {
   int classes = 0, height = 0, width = 0, images = 0;
   int64_t anchors = 0, objects = 0;
@@ -111,14 +120,15 @@ struct AssignmentInput {
   const float* logits = nullptr;
   const float* truths = nullptr;
 };
+/** By anchor: the target score, and the index of its object among the image's truths. */
 struct Assignment {
   std::vector<float> scores, objects;
 };
 Assignment assignTargets(const AssignmentInput& input);
 
-struct Parts;
+struct EngineCore;
 
-/** One engine; it is made, called and ended on one thread. */
+/** One engine; constructed, called and destroyed on one thread. */
 class Engine {
  public:
   explicit Engine(const EngineOptions& options);
@@ -134,9 +144,10 @@ class Engine {
                   std::vector<ImageEntry> images);
   EpochResult trainEpoch(int epoch, int from,
                          const std::function<void(const StepProgress&)>& progress);
-  Evaluation evaluate(const std::string& split, int batch, int imageSize,
-                      const std::function<void(int64_t, int64_t)>& progress, double* seconds);
-  std::vector<std::vector<Found>> predict(const BatchView& batch, double confidence);
+  /** Progress counts images done, of how many. */
+  Evaluation evaluate(const EvaluationOptions& options,
+                      const std::function<void(int64_t, int64_t)>& progress);
+  std::vector<std::vector<Detection>> predict(const BatchView& batch, double confidence);
   RenderedBatch render(int epoch, int batch);
   ProbeResult probe(int batch, int imageSize);
 
@@ -146,7 +157,7 @@ class Engine {
   TensorValues tensor(const std::string& name, const std::string& of);
 
  private:
-  std::unique_ptr<Parts> parts_;
+  std::unique_ptr<EngineCore> core_;
 };
 
 }  // namespace vantage

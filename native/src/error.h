@@ -12,7 +12,7 @@ struct EngineError : std::runtime_error {
       : std::runtime_error(detail), code(std::move(code)) {}
 };
 
-/** The call was told to end. Whoever catches it leaves all as it was before what was abandoned. */
+/** The call was interrupted. What catches it restores the state before the abandoned step. */
 struct Interrupted : EngineError {
   Interrupted() : EngineError("interrupted", "it was interrupted") {}
 };

@@ -1,5 +1,5 @@
-// Refuses a graph that the network could not run: whatever it gets past here has the shapes that
-// its nodes say. The limits are far beyond the family's.
+// Refuses a graph that the network could not run: in a graph that passes, every map has the shape
+// that its node states. The limits are far beyond those of the family's graphs.
 #include "graph.h"
 
 #include <set>
@@ -17,16 +17,17 @@ constexpr int kChannelsMax = 65'536, kClassesMax = 10'000, kKernelMax = 63, kPro
   throw EngineError("bad_argument", "graph: " + where + " " + why);
 }
 
-class Checker {
+/** Checks one node against the nodes that it reads. */
+class NodeCheck {
  public:
-  Checker(const Graph& graph, size_t place)
-      : graph_(graph), node_(graph.nodes[place]), place_(static_cast<int>(place)) {}
+  NodeCheck(const Graph& graph, size_t index)
+      : graph_(graph), node_(graph.nodes[index]), index_(static_cast<int>(index)) {}
 
   void check() {
     need(node_.channels >= 1 && node_.channels <= kChannelsMax, "has impossible channels");
     need(node_.stride >= 1 && node_.stride <= kStrideMax, "has an impossible stride");
     need(node_.inputs.size() <= kNodesMax, "has too many inputs");
-    for (int input : node_.inputs) need(input >= 0 && input < place_, "reads a node after it");
+    for (int input : node_.inputs) need(input >= 0 && input < index_, "reads a node after it");
     need(node_.op == Op::input ? node_.inputs.empty() : !node_.inputs.empty(), "lacks its input");
     shapes();
   }
@@ -34,7 +35,7 @@ class Checker {
  private:
   void shapes() {
     if (node_.op == Op::input) {
-      need(place_ == 0 && node_.channels == 3 && node_.stride == 1, "is an input of its own kind");
+      need(index_ == 0 && node_.channels == 3 && node_.stride == 1, "is an input of its own kind");
       return;
     }
     const int channels = of(0).channels, stride = of(0).stride;
@@ -56,9 +57,9 @@ class Checker {
         return same(channels, stride);
       case Op::concat: {
         int64_t sum = 0;
-        for (size_t at = 0; at < node_.inputs.size(); ++at) {
-          need(of(at).stride == stride, "joins maps of unequal strides");
-          sum += of(at).channels;
+        for (size_t i = 0; i < node_.inputs.size(); ++i) {
+          need(of(i).stride == stride, "joins maps of unequal strides");
+          sum += of(i).channels;
         }
         need(sum <= kChannelsMax, "has impossible channels");
         return same(static_cast<int>(sum), stride);
@@ -91,22 +92,22 @@ class Checker {
   }
 
   void need(bool holds, const char* why) const {
-    if (!holds) refuse("node " + std::to_string(place_), why);
+    if (!holds) refuse("node " + std::to_string(index_), why);
   }
 
   const Graph& graph_;
   const Node& node_;
-  int place_;
+  int index_;
 };
 
-void checkMaps(const Graph& graph, const std::string& name, const std::vector<int>& places,
+void checkMaps(const Graph& graph, const std::string& name, const std::vector<int>& indices,
                int channels) {
-  if (places.size() != 3) refuse(name, "needs a node for each of three levels");
-  for (size_t level = 0; level < places.size(); ++level) {
-    const int place = places[level];
-    if (place < 0 || place >= static_cast<int>(graph.nodes.size()))
+  if (indices.size() != 3) refuse(name, "needs a node for each of three levels");
+  for (size_t level = 0; level < indices.size(); ++level) {
+    const int index = indices[level];
+    if (index < 0 || index >= static_cast<int>(graph.nodes.size()))
       refuse(name, "names a node that is not there");
-    const Node& node = graph.nodes[place];
+    const Node& node = graph.nodes[index];
     if (node.channels != channels || node.stride != kStrides[level])
       refuse(name, "names a node of another shape");
     if (node.op != Op::conv || node.normalized || node.silu)
@@ -120,10 +121,10 @@ void checkBranch(const Graph& graph, const std::string& name, const Branch& bran
   if (!branch.mask.empty()) checkMaps(graph, name + ".mask", branch.mask, kPrototypes);
 }
 
-void checkMap(const Graph& graph, const std::string& name, int place, int channels, int stride) {
-  if (place < 0) return;
-  if (place >= static_cast<int>(graph.nodes.size())) refuse(name, "is a node that is not there");
-  const Node& node = graph.nodes[place];
+void checkMap(const Graph& graph, const std::string& name, int index, int channels, int stride) {
+  if (index < 0) return;
+  if (index >= static_cast<int>(graph.nodes.size())) refuse(name, "is a node that is not there");
+  const Node& node = graph.nodes[index];
   if (node.channels != channels || node.stride != stride) refuse(name, "is of another shape");
 }
 
@@ -135,12 +136,12 @@ void check(const Graph& graph) {
   if (graph.nodes[0].op != Op::input) refuse("node 0", "must be the input");
   if (graph.classes < 1 || graph.classes > kClassesMax) refuse("it", "has impossible classes");
   std::set<std::string> names;
-  for (size_t place = 0; place < graph.nodes.size(); ++place) {
-    const Node& node = graph.nodes[place];
-    Checker(graph, place).check();
+  for (size_t index = 0; index < graph.nodes.size(); ++index) {
+    const Node& node = graph.nodes[index];
+    NodeCheck(graph, index).check();
     if (node.op != Op::conv && node.op != Op::conv_transpose) continue;
     if (node.name.empty() || !names.insert(node.name).second)
-      refuse("node " + std::to_string(place), "needs a name of its own");
+      refuse("node " + std::to_string(index), "needs a name of its own");
   }
   checkBranch(graph, "o2o", graph.o2o);
   if (!graph.o2m.box.empty()) checkBranch(graph, "o2m", graph.o2m);

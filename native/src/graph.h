@@ -32,7 +32,7 @@ struct Node {
   int heads = 1, key = 0, value = 0;
 };
 
-/** Places of a branch's maps, finest level first. `mask` is empty for detection. */
+/** Indices of the nodes of a branch's maps, finest level first. `mask` is empty for detection. */
 struct Branch {
   std::vector<int> box, cls, mask;
 };

@@ -1,5 +1,5 @@
-// The mapped file of a split, and plans: mosaic, affine map, mixup, HSV and flips come to one
-// affine map per layer, so that an output pixel is read from its source once and blurred once.
+// The mapped file of a split, and plans of augmented images: mosaic, scale, shift, rotation, shear
+// and flips are one affine map of each layer, so that an output pixel is interpolated once.
 #include "image.h"
 
 #include <fcntl.h>
@@ -13,27 +13,27 @@
 #include <cstring>
 #include <numeric>
 
-#include "draws.h"
 #include "error.h"
+#include "random.h"
 
 namespace vantage {
 namespace {
 
 constexpr int kSideMax = 1 << 15;
 constexpr double kPi = 3.14159265358979323846;
-/** A box is kept while each side has more pixels, … */
+/** A box is kept while each of its sides has more pixels than this. */
 constexpr double kSideMin = 2;
-/** … more of its scaled area is visible than this share, … */
+/** A box is kept while more of its scaled area is visible than this share. */
 constexpr double kVisibleMin = 0.1;
-/** … and it is less elongated. */
+/** A box is kept while its longer side is less than so many times the shorter one. */
 constexpr double kAspectMax = 100;
 
-/** What a sequence of random numbers decides: part of its key. */
+/** What a random sequence decides: part of its key. */
 enum Purpose : uint64_t { kOrder, kFirstLayer, kSecondLayer, kImage };
 
-void check(const ImageEntry& image, size_t place, int64_t bytes, int classes) {
-  const auto refuse = [place](const std::string& why) {
-    throw EngineError("bad_dataset", "image " + std::to_string(place) + " " + why);
+void check(const ImageEntry& image, size_t index, int64_t bytes, int classes) {
+  const auto refuse = [index](const std::string& why) {
+    throw EngineError("bad_dataset", "image " + std::to_string(index) + " " + why);
   };
   if (image.width < 1 || image.height < 1 || image.width > kSideMax || image.height > kSideMax)
     refuse("is " + std::to_string(image.width) + " × " + std::to_string(image.height) + " pixels");
@@ -67,7 +67,7 @@ struct Descriptor {
 ImageFile::ImageFile(const std::string& path, std::vector<ImageEntry> images, int classes)
     : images_(std::move(images)) {
   if (images_.empty()) throw EngineError("bad_dataset", "the split has no image");
-  // To open a pipe would wait for its writer.
+  // O_NONBLOCK: opening a pipe would otherwise wait for its writer.
   Descriptor file{open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)};
   struct stat status{};
   if (file.fd < 0 || fstat(file.fd, &status) != 0) unreadable(path);
@@ -141,8 +141,13 @@ struct Canvas {
 
   explicit Canvas(int size) : size(size) {}
 
-  /** Lays an image, resized to `width` × `height`, with its corner at (x, y); crops it. */
-  void lay(const ImageEntry& image, int x, int y, int width, int height) {
+  struct Frame {
+    int x, y, width, height;
+  };
+
+  /** Lays an image into a frame of the canvas, resized to it; crops what leaves the canvas. */
+  void lay(const ImageEntry& image, const Frame& frame) {
+    const auto& [x, y, width, height] = frame;
     Patch& patch = layer.patch[layer.patches++];
     patch.offset = image.offset;
     patch.width = image.width, patch.height = image.height;
@@ -156,9 +161,8 @@ struct Canvas {
     patch.bottom = static_cast<float>(std::min(y + height, size));
     const Affine onto{1 / scaleX, 0, static_cast<double>(x), 0, 1 / scaleY, static_cast<double>(y)};
     for (const Truth& truth : image.truths) {
-      const Truth placed =
-          clipped(onto.of(truth), patch.left, patch.top, patch.right, patch.bottom);
-      if (areaOf(placed) > 0) truths.push_back(placed);
+      const Truth moved = clipped(onto.of(truth), patch.left, patch.top, patch.right, patch.bottom);
+      if (areaOf(moved) > 0) truths.push_back(moved);
     }
   }
 
@@ -169,45 +173,45 @@ struct Canvas {
     const int height = std::max(1, static_cast<int>(std::lround(image.height * ratio)));
     const int left = static_cast<int>(std::lround((size - width) / 2.0 - 0.1));
     const int top = static_cast<int>(std::lround((size - height) / 2.0 - 0.1));
-    lay(image, left, top, width, height);
+    lay(image, {left, top, width, height});
   }
 };
 
-/** Four images around a point of a canvas of twice the side; the first is the place's own. */
-Canvas mosaic(const ImageFile& file, int first, int size, Draws& draws) {
+/** Four images around a point of a canvas of twice the side; the first is `first`. */
+Canvas mosaic(const ImageFile& file, int first, int size, RandomSequence& random) {
   Canvas canvas(2 * size);
-  const int centreX = static_cast<int>(draws.uniform(0.5 * size, 1.5 * size));
-  const int centreY = static_cast<int>(draws.uniform(0.5 * size, 1.5 * size));
+  const int centreX = static_cast<int>(random.uniform(0.5 * size, 1.5 * size));
+  const int centreY = static_cast<int>(random.uniform(0.5 * size, 1.5 * size));
   for (int i = 0; i < 4; i++) {
-    const int index = i == 0 ? first : draws.below(static_cast<int>(file.images().size()));
+    const int index = i == 0 ? first : random.below(static_cast<int>(file.images().size()));
     const ImageEntry& image = file.images()[index];
     const double ratio = static_cast<double>(size) / std::max(image.width, image.height);
     const int width = std::max(1, static_cast<int>(std::lround(image.width * ratio)));
     const int height = std::max(1, static_cast<int>(std::lround(image.height * ratio)));
-    canvas.lay(image, i % 2 ? centreX : centreX - width, i < 2 ? centreY - height : centreY, width,
-               height);
+    canvas.lay(image, {i % 2 ? centreX : centreX - width, i < 2 ? centreY - height : centreY, width,
+                       height});
   }
   return canvas;
 }
 
-/** From the canvas to the output: about its centre, which lands near the output's. */
+/** Maps the canvas to the output: turns, scales and shears about the canvas's centre. */
 struct RandomAffine {
   Affine map;
   double scale = 1;
 
-  RandomAffine(const Augmentation& how, int canvas, int size, Draws& draws) {
-    const double angle = draws.uniform(-how.rotate, how.rotate) * kPi / 180;
-    scale = std::max(0.01, draws.uniform(1 - how.scale, 1 + how.scale));
-    const double shearX = std::tan(draws.uniform(-how.shear, how.shear) * kPi / 180);
-    const double shearY = std::tan(draws.uniform(-how.shear, how.shear) * kPi / 180);
-    const double x = draws.uniform(0.5 - how.translate, 0.5 + how.translate) * size;
-    const double y = draws.uniform(0.5 - how.translate, 0.5 + how.translate) * size;
+  RandomAffine(const Augmentation& how, int canvas, int size, RandomSequence& random) {
+    const double angle = random.uniform(-how.rotate, how.rotate) * kPi / 180;
+    scale = std::max(0.01, random.uniform(1 - how.scale, 1 + how.scale));
+    const double shearX = std::tan(random.uniform(-how.shear, how.shear) * kPi / 180);
+    const double shearY = std::tan(random.uniform(-how.shear, how.shear) * kPi / 180);
+    const double x = random.uniform(0.5 - how.translate, 0.5 + how.translate) * size;
+    const double y = random.uniform(0.5 - how.translate, 0.5 + how.translate) * size;
     const double cosine = std::cos(angle) * scale, sine = std::sin(angle) * scale;
     const Affine centred{1, 0, -canvas / 2.0, 0, 1, -canvas / 2.0};
     const Affine turned{cosine, sine, 0, -sine, cosine, 0};
     const Affine sheared{1, shearX, 0, shearY, 1, 0};
-    const Affine placed{1, 0, x, 0, 1, y};
-    map = placed.after(sheared.after(turned.after(centred)));
+    const Affine shifted{1, 0, x, 0, 1, y};
+    map = shifted.after(sheared.after(turned.after(centred)));
   }
 };
 
@@ -218,13 +222,22 @@ bool isKept(const Truth& box, double scaledArea) {
          std::max(width / height, height / width) < kAspectMax;
 }
 
-void addLayer(PlannedImage& to, const ImageFile& file, int index, bool closing,
-              const TrainingSettings& settings, Draws draws) {
+/** What layers are made of. */
+struct LayerSource {
+  const ImageFile& file;
+  const TrainingSettings& settings;
+  /** The epoch is one of the last, which have neither mosaic nor mixup. */
+  bool isClosing;
+};
+
+/** Adds the image at `index` of the split, alone or as the first of a mosaic. */
+void addLayer(PlannedImage& to, const LayerSource& source, int index, RandomSequence random) {
+  const auto& [file, settings, isClosing] = source;
   const int size = settings.imageSize;
-  const bool tiled = draws.chance(settings.augmentation.mosaic) && !closing;
-  Canvas canvas = tiled ? mosaic(file, index, size, draws) : Canvas(size);
+  const bool tiled = random.chance(settings.augmentation.mosaic) && !isClosing;
+  Canvas canvas = tiled ? mosaic(file, index, size, random) : Canvas(size);
   if (!tiled) canvas.letterbox(file.images()[index]);
-  const RandomAffine affine(settings.augmentation, canvas.size, size, draws);
+  const RandomAffine affine(settings.augmentation, canvas.size, size, random);
   const Affine back = affine.map.inverse();
   const double rows[6] = {back.a, back.b, back.c, back.d, back.e, back.f};
   std::copy(rows, rows + 6, canvas.layer.matrix);
@@ -236,19 +249,22 @@ void addLayer(PlannedImage& to, const ImageFile& file, int index, bool closing,
   }
 }
 
-/** Mirrors what a layer shows: output x (or y) becomes size − x (or y). */
-void flip(PlannedImage& image, bool leftRight, int size) {
+enum class Axis { horizontal, vertical };
+
+/** Mirrors an image: output x (horizontal) or y (vertical) becomes size − x or size − y. */
+void flip(PlannedImage& image, Axis axis, int size) {
+  const bool isHorizontal = axis == Axis::horizontal;
   const float side = static_cast<float>(size);
   for (int i = 0; i < image.plan.layers; i++)
     for (int row = 0; row < 2; row++) {
       float* m = image.plan.layer[i].matrix + 3 * row;
-      float& factor = leftRight ? m[0] : m[1];
+      float& factor = isHorizontal ? m[0] : m[1];
       m[2] += factor * side;
       factor = -factor;
     }
   for (Truth& truth : image.truths) {
-    float& low = leftRight ? truth.x1 : truth.y1;
-    float& high = leftRight ? truth.x2 : truth.y2;
+    float& low = isHorizontal ? truth.x1 : truth.y1;
+    float& high = isHorizontal ? truth.x2 : truth.y2;
     const float mirrored = side - high;
     high = side - low;
     low = mirrored;
@@ -260,33 +276,34 @@ void flip(PlannedImage& image, bool leftRight, int size) {
 std::vector<int> shuffled(int count, uint64_t seed, int epoch) {
   std::vector<int> order(static_cast<size_t>(count));
   std::iota(order.begin(), order.end(), 0);
-  Draws draws{seed, static_cast<uint64_t>(epoch), kOrder};
-  for (int i = count - 1; i > 0; i--) std::swap(order[i], order[draws.below(i + 1)]);
+  RandomSequence random{seed, static_cast<uint64_t>(epoch), kOrder};
+  for (int i = count - 1; i > 0; i--) std::swap(order[i], order[random.below(i + 1)]);
   return order;
 }
 
-PlannedImage planTraining(const ImageFile& file, const std::vector<int>& order, int place,
-                          int epoch, uint64_t seed, const TrainingSettings& settings) {
+PlannedImage planTraining(const ImageFile& file, const std::vector<int>& order, const ImageKey& key,
+                          const TrainingSettings& settings) {
   const Augmentation& how = settings.augmentation;
-  const bool closing = epoch >= settings.epochs - how.closeMosaic;
-  const auto drawsFor = [&](Purpose purpose) {
-    return Draws{seed, static_cast<uint64_t>(epoch), purpose, static_cast<uint64_t>(place)};
+  const LayerSource source{file, settings, key.epoch >= settings.epochs - how.closeMosaic};
+  const auto randomFor = [&](Purpose purpose) {
+    return RandomSequence{key.seed, static_cast<uint64_t>(key.epoch), purpose,
+                          static_cast<uint64_t>(key.position)};
   };
   PlannedImage image;
-  addLayer(image, file, order[place], closing, settings, drawsFor(kFirstLayer));
-  Draws draws = drawsFor(kImage);
+  addLayer(image, source, order[key.position], randomFor(kFirstLayer));
+  RandomSequence random = randomFor(kImage);
   image.plan.mix = 1;
-  if (draws.chance(how.mixup) && !closing) {
-    const int other = draws.below(static_cast<int>(file.images().size()));
-    image.plan.mix = static_cast<float>(draws.beta32());
-    addLayer(image, file, other, closing, settings, drawsFor(kSecondLayer));
+  if (random.chance(how.mixup) && !source.isClosing) {
+    const int other = random.below(static_cast<int>(file.images().size()));
+    image.plan.mix = static_cast<float>(random.beta32());
+    addLayer(image, source, other, randomFor(kSecondLayer));
   }
-  const double hue = draws.uniform(-1, 1) * how.hsv[0];
+  const double hue = random.uniform(-1, 1) * how.hsv[0];
   image.plan.hue = static_cast<float>(hue - std::round(hue));
-  image.plan.saturation = static_cast<float>(std::max(0.0, 1 + draws.uniform(-1, 1) * how.hsv[1]));
-  image.plan.value = static_cast<float>(std::max(0.0, 1 + draws.uniform(-1, 1) * how.hsv[2]));
-  if (draws.chance(how.flipUpDown)) flip(image, false, settings.imageSize);
-  if (draws.chance(how.flipLeftRight)) flip(image, true, settings.imageSize);
+  image.plan.saturation = static_cast<float>(std::max(0.0, 1 + random.uniform(-1, 1) * how.hsv[1]));
+  image.plan.value = static_cast<float>(std::max(0.0, 1 + random.uniform(-1, 1) * how.hsv[2]));
+  if (random.chance(how.flipUpDown)) flip(image, Axis::vertical, settings.imageSize);
+  if (random.chance(how.flipLeftRight)) flip(image, Axis::horizontal, settings.imageSize);
   return image;
 }
 

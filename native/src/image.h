@@ -1,6 +1,6 @@
 // Training images: the mapped file of a split, the plan of each augmented image (pure, decided by
-// seed, epoch and place alone), and rendering plans to pixels on the CPU or, by our kernel, on the
-// GPU. No torch here.
+// seed, epoch and position alone), and rendering plans to pixels on the CPU or, by our kernel, on
+// the GPU. No torch here.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -33,7 +33,7 @@ class ImageFile {
   int64_t bytes() const { return bytes_; }
   /**
    * Fails with `bad_dataset` where the file has become shorter: to read beyond its end would end
-   * the process. To be asked before a batch is read.
+   * the process. To be called before the images of a batch are read.
    */
   void checkLength() const;
 
@@ -46,35 +46,51 @@ class ImageFile {
 
 struct PlannedImage {
   Plan plan{};
-  /** The boxes that are left, in pixels of the output. */
+  /** The boxes that are kept, in pixels of the output. */
   std::vector<Truth> truths;
 };
 
 /** The order of a split's images in an epoch. */
 std::vector<int> shuffled(int count, uint64_t seed, int epoch);
 
-/** The augmented image at `place` of the epoch's order. */
-PlannedImage planTraining(const ImageFile& file, const std::vector<int>& order, int place,
-                          int epoch, uint64_t seed, const TrainingSettings& settings);
+/** All that decides an augmented image, beside the split and the settings. */
+struct ImageKey {
+  uint64_t seed = 0;
+  int epoch = 0;
+  /** Index in the epoch's order. */
+  int position = 0;
+};
 
-/** An image letterboxed as facts 1.7: centred, padded with 114, never augmented. */
+/** The augmented image at `key.position` of the epoch's order. */
+PlannedImage planTraining(const ImageFile& file, const std::vector<int>& order, const ImageKey& key,
+                          const TrainingSettings& settings);
+
+/** An image letterboxed: scaled to fit, centred, padded with 114, never augmented. */
 PlannedImage planLetterbox(const ImageEntry& image, int imageSize);
 
-/**
- * Renders plans to [count, 3, size, size] RGB in 0 to 1, on `threads` threads; leaves it half done
- * once `abandoned` is true.
- */
-void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out, int threads,
+/** Plans to render: the images that they read, and where their pixels go. */
+struct Rendering {
+  /** The split's file, or the bytes of it that the plans read. */
+  const uint8_t* file;
+  const Plan* plans;
+  int count;
+  /** Side of the images in pixels. */
+  int size;
+  /** [count, 3, size, size]: RGB in 0 to 1. */
+  float* images;
+};
+
+/** Renders on `threads` threads of the CPU; stops halfway once `abandoned` is true. */
+void renderCpu(const Rendering& rendering, int threads,
                const std::atomic<bool>* abandoned = nullptr);
 
 #ifdef VANTAGE_CUDA
 /**
- * The same on the GPU: every pointer is device memory; `stream` is a cudaStream_t. Answers
+ * Renders on the GPU: every pointer is device memory; `stream` is a cudaStream_t. Returns
  * cudaGetLastError of the launch.
  */
-int renderCuda(const uint8_t* file, const Plan* plans, int count, int size, float* out,
-               void* stream);
-/** Memory that is free on the current GPU. */
+int renderCuda(const Rendering& rendering, void* stream);
+/** Bytes of memory that are free on the current GPU. */
 int64_t gpuFreeBytes();
 #endif
 

@@ -6,18 +6,21 @@
 #include <algorithm>
 #include <cmath>
 
+#include "flags.h"
+
 namespace vantage {
 namespace {
 
 constexpr double kIouEps = 1e-7, kDivisionEps = 1e-9, kInsideEps = 1e-9;
-/** Sides below the first, in pixels, count as the second in the test of what is inside. */
+/** Sides below kTinySide pixels count as kTinyGrown pixels in the test of what is inside. */
 constexpr double kTinySide = kStrides[0], kTinyGrown = kStrides[1];
-/** Of objects × anchors at once: fits the CPU's caches, fills a GPU. */
+/** Elements (objects × anchors) that are processed at once: fits a CPU's caches, fills a GPU. */
 constexpr int64_t kChunkCpu = 1 << 18, kChunkGpu = 1 << 23;
 
-/** A branch's predictions, anchors level by level: in pixels, with a graph behind them. */
-struct Predictions {
-  at::Tensor distances, boxes, logits, centres;
+/** Predictions with autograd's graph behind them, and the distances [B, 4, A] that boxes come from.
+ */
+struct Predictions : AnchorPredictions {
+  at::Tensor distances;
 };
 
 Predictions predictionsOf(const BranchMaps& maps) {
@@ -30,7 +33,10 @@ Predictions predictionsOf(const BranchMaps& maps) {
   const at::Tensor& finest = maps.box[0];
   const auto centres =
       anchorCentres(finest.size(2) * kStrides[0], finest.size(3) * kStrides[0], finest.device());
-  Predictions all{at::cat(distances, 2), {}, at::cat(logits, 2), centres};
+  Predictions all;
+  all.distances = at::cat(distances, 2);
+  all.logits = at::cat(logits, 2);
+  all.centres = centres;
   all.boxes = at::cat(
       {all.centres - all.distances.narrow(1, 0, 2), all.centres + all.distances.narrow(1, 2, 2)},
       1);
@@ -47,7 +53,7 @@ Corners truthCorners(const at::Tensor& truths) {
   return cornersOf(truths.narrow(2, 1, 4).unsqueeze(2), 3);
 }
 
-/** Where anchors' centres lie in the boxes, small ones grown: [b, M, A]. */
+/** Whether an anchor's centre lies in a box, small boxes grown: [b, M, A]. */
 at::Tensor insideOf(const Corners& truth, const at::Tensor& centres) {
   const auto grown = [](const at::Tensor& low, const at::Tensor& high) {
     const auto tiny = (high - low).lt(kTinySide);
@@ -66,11 +72,11 @@ at::Tensor insideOf(const Corners& truth, const at::Tensor& centres) {
 }
 
 /**
- * Keys that order as the values (none negative) do, and equal values by place along `dim`, the
+ * Keys that order as the values (none negative) do, and equal values by their position, the
  * lower one first. So no two keys are equal, and the best ones are the same on every device.
  */
-at::Tensor ordered(const at::Tensor& values, const at::Tensor& places) {
-  return values.contiguous().view(at::kInt).to(at::kLong).mul_(int64_t{1} << 32).sub_(places);
+at::Tensor ordered(const at::Tensor& values, const at::Tensor& positions) {
+  return values.contiguous().view(at::kInt).to(at::kLong).mul_(int64_t{1} << 32).sub_(positions);
 }
 
 /** What objects claim: metric, IoU and anchor, best first, [b, M, first]; metric 0 is no claim. */
@@ -78,8 +84,8 @@ struct Claims {
   at::Tensor metric, iou, anchor;
 };
 
-Claims claimsOf(const at::Tensor& boxes, const at::Tensor& logits, const at::Tensor& centres,
-                const at::Tensor& truths, int first) {
+Claims claimsOf(const AnchorPredictions& predictions, const at::Tensor& truths, int first) {
+  const auto& [boxes, logits, centres] = predictions;
   const int64_t images = truths.size(0), objects = truths.size(1), anchors = boxes.size(2);
   const Corners truth = truthCorners(truths);
   const auto classes = truths.select(2, 0);
@@ -89,8 +95,9 @@ Claims claimsOf(const at::Tensor& boxes, const at::Tensor& logits, const at::Ten
   auto metric = logits.gather(1, rows.expand({images, objects, anchors})).sigmoid_().sqrt_();
   const auto squared = iou.square();
   metric.mul_(squared).mul_(squared).mul_(squared);
-  const auto places = at::arange(anchors, rows.options());
-  const auto best = std::get<1>(ordered(metric, places).topk(std::min<int64_t>(first, anchors), 2));
+  const auto positions = at::arange(anchors, rows.options());
+  const auto best =
+      std::get<1>(ordered(metric, positions).topk(std::min<int64_t>(first, anchors), 2));
   return {metric.gather(2, best), iou.gather(2, best), best};
 }
 
@@ -132,38 +139,40 @@ at::Tensor completeIou(const Corners& predicted, const Corners& truth) {
   return iou - (apart / diagonal + aspect * weight);
 }
 
-Targets assign(const at::Tensor& boxes, const at::Tensor& logits, const at::Tensor& centres,
-               const at::Tensor& truths, AssignerSettings settings) {
+Targets assign(const AnchorPredictions& predictions, const at::Tensor& truths,
+               AssignerSettings settings) {
+  const auto& [boxes, logits, centres] = predictions;
   at::NoGradGuard none;
   const int64_t images = boxes.size(0), anchors = boxes.size(2), objects = truths.size(1);
   const int64_t chunk = (boxes.is_cuda() ? kChunkGpu : kChunkCpu) / (objects * anchors);
-  std::vector<at::Tensor> metrics, ious, places;
+  std::vector<at::Tensor> metrics, ious, claimed;
   for (int64_t from = 0; from < images;) {
     const int64_t count = std::min(std::max<int64_t>(chunk, 1), images - from);
     const auto part = [&](const at::Tensor& all) { return all.narrow(0, from, count); };
     const Claims claims =
-        claimsOf(part(boxes), part(logits), centres, part(truths), settings.first);
+        claimsOf({part(boxes), part(logits), centres}, part(truths), settings.first);
     metrics.push_back(claims.metric);
     ious.push_back(claims.iou);
-    places.push_back(claims.anchor);
+    claimed.push_back(claims.anchor);
     from += count;
   }
-  const auto metric = at::cat(metrics), iou = at::cat(ious), anchor = at::cat(places);
+  const auto metric = at::cat(metrics), iou = at::cat(ious), anchor = at::cat(claimed);
   const auto options = anchor.options();
-  // Claims in the order of their anchors, of one anchor the best first: that one wins. What is no
-  // claim is of an anchor more than there are.
+  // Claims sorted by anchor, those of one anchor by IoU: the first of each anchor wins. Entries
+  // that are no claims get the anchor index `anchors`, one beyond the last.
   const auto object = at::arange(objects, options).view({1, objects, 1}).expand_as(anchor);
   const auto column = at::where(metric.gt(0), anchor, at::full_like(anchor, anchors)).flatten(1);
-  const auto byIou = ordered(iou, object).flatten(1).argsort(1, true);
-  const auto [sorted, byAnchor] = column.gather(1, byIou).sort(true, 1, false);
+  const auto byIou = ordered(iou, object).flatten(1).argsort(1, kDescending);
+  const auto [sorted, byAnchor] = column.gather(1, byIou).sort(kStable, 1, kAscending);
   auto isFirst = at::ones_like(sorted, at::kBool);
   isFirst.slice(1, 1).copy_(sorted.slice(1, 1).ne(sorted.slice(1, 0, -1)));
   const auto wins = at::zeros_like(isFirst).scatter_(1, byIou.gather(1, byAnchor), isFirst);
   auto kept = wins.view_as(metric).logical_and_(metric.gt(0));
-  // Claims are best first, so an object's best ones are the first that are left.
+  // An object's claims are best first, so its best remaining ones are its first.
   kept = kept.logical_and(kept.cumsum(2).le(settings.last));
-  const auto left = metric * kept;
-  const auto score = left / (left.amax(2, true) + kDivisionEps) * (iou * kept).amax(2, true);
+  const auto remaining = metric * kept;
+  const auto score =
+      remaining / (remaining.amax(2, kKeepDim) + kDivisionEps) * (iou * kept).amax(2, kKeepDim);
   const auto columns = at::where(kept, anchor, at::full_like(anchor, anchors)).flatten(1);
   const auto laid = [&](const at::Tensor& values) {
     const auto all = at::zeros({images, anchors + 1}, values.options());
@@ -174,30 +183,30 @@ Targets assign(const at::Tensor& boxes, const at::Tensor& logits, const at::Tens
 
 BranchLoss branchLoss(const BranchMaps& maps, const at::Tensor& truths, AssignerSettings assigner,
                       const TrainingSettings& settings) {
-  const Predictions found = predictionsOf(maps);
-  const int64_t images = found.boxes.size(0), anchors = found.boxes.size(2);
-  // A batch without any object has one of padding: shapes stay, and nothing becomes positive.
+  const Predictions predicted = predictionsOf(maps);
+  const int64_t images = predicted.boxes.size(0), anchors = predicted.boxes.size(2);
+  // A batch without any object gets one of padding: shapes stay, and no anchor becomes positive.
   const at::Tensor known =
       truths.size(1) > 0 ? truths : at::full({images, 1, 5}, -1, truths.options());
-  const Targets targets =
-      assign(found.boxes.detach(), found.logits.detach(), found.centres, known, assigner);
+  const Targets targets = assign(
+      {predicted.boxes.detach(), predicted.logits.detach(), predicted.centres}, known, assigner);
   const auto sum = targets.score.sum().clamp_min(1);
   const auto learned = known.gather(1, targets.object.unsqueeze(2).expand({images, anchors, 5}));
   const auto planes = learned.transpose(1, 2).contiguous();
   const auto wanted = planes.narrow(1, 1, 4);
 
   BranchLoss loss;
-  const auto iou = completeIou(cornersOf(found.boxes, 1), cornersOf(wanted, 1));
+  const auto iou = completeIou(cornersOf(predicted.boxes, 1), cornersOf(wanted, 1));
   loss.box = ((1 - iou) * targets.score).sum() / sum;
   // Cross entropy of a logit x and a target t is softplus(x) − x·t: most targets are 0.
   const auto rows = planes.narrow(1, 0, 1).clamp_min(0).to(at::kLong);
-  const auto matched = found.logits.gather(1, rows).squeeze(1) * targets.score;
-  loss.cls = (at::softplus(found.logits).sum() - matched.sum()) / sum;
+  const auto matched = predicted.logits.gather(1, rows).squeeze(1) * targets.score;
+  loss.cls = (at::softplus(predicted.logits).sum() - matched.sum()) / sum;
   const double strides = kStrides[0];
   const double width = maps.box[0].size(3) * strides, height = maps.box[0].size(2) * strides;
-  const auto distances =
-      at::cat({found.centres - wanted.narrow(1, 0, 2), wanted.narrow(1, 2, 2) - found.centres}, 1);
-  const auto off = (found.distances - distances).abs();
+  const auto distances = at::cat(
+      {predicted.centres - wanted.narrow(1, 0, 2), wanted.narrow(1, 2, 2) - predicted.centres}, 1);
+  const auto off = (predicted.distances - distances).abs();
   const auto across = (off.select(1, 0) + off.select(1, 2)) / (4 * width);
   const auto down = (off.select(1, 1) + off.select(1, 3)) / (4 * height);
   loss.dfl = ((across + down) * targets.score).sum() / sum;

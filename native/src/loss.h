@@ -1,7 +1,7 @@
-// Targets and losses of facts 1.5. Everything in fp32, whatever the network runs in, and without a
-// wait for the device: shapes depend on the batch's shapes alone.
+// Targets and losses. Everything in fp32, whatever the network runs in, and without a wait for the
+// device: shapes depend on the batch's shapes alone.
 //
-// Where the facts leave a choice, this one was made:
+// Conventions, where the literature leaves a choice:
 // - Boxes are pixels of the input; predicted distances are not clamped. In CIoU sides below 0 count
 //   as 0, eps is 1e-7, and the weight of the aspect term passes no gradient.
 // - An anchor is inside where its centre is more than 1e-9 from every side of the box. For this
@@ -19,7 +19,7 @@
 
 namespace vantage {
 
-/** Scalars with a graph behind them. `total` is what is minimised: it is times the batch. */
+/** Scalars with autograd's graph. `total` is minimised: the weighted sum times the batch size. */
 struct BranchLoss {
   at::Tensor total, box, cls, dfl;
 };
@@ -38,19 +38,27 @@ struct Corners {
 /** Complete IoU of predicted and true boxes; below 0 where they are far from each other. */
 at::Tensor completeIou(const Corners& predicted, const Corners& truth);
 
-/** What anchors learn: each of at most one object. */
+/** Targets of anchors: each anchor learns at most one object. */
 struct Targets {
-  /** [B, A]: target score, 0 of an anchor without an object; and place of the object in `truths`.
+  /** [B, A]: target score, 0 of an anchor without an object; and index of the object in `truths`.
    */
   at::Tensor score, object;
 };
 
-/**
- * Targets of a branch. `boxes`: [B, 4, A] corners in pixels; `logits`: [B, classes, A]; `centres`:
- * [2, A]. `truths`: [B, M, 5] = class, x1, y1, x2, y2 in pixels; class −1 is padding.
+/** What a branch predicts at every anchor, anchors level by level. */
+struct AnchorPredictions {
+  /** [B, 4, A]: corners in pixels. */
+  at::Tensor boxes;
+  /** [B, classes, A]. */
+  at::Tensor logits;
+  /** [2, A]: centres of the anchors in pixels. */
+  at::Tensor centres;
+};
+
+/** Targets of a branch. `truths`: [B, M, 5] = class, x1, y1, x2, y2 in pixels; class −1 is padding.
  */
-Targets assign(const at::Tensor& boxes, const at::Tensor& logits, const at::Tensor& centres,
-               const at::Tensor& truths, AssignerSettings settings);
+Targets assign(const AnchorPredictions& predictions, const at::Tensor& truths,
+               AssignerSettings settings);
 
 /** Centres of an input's anchors in pixels, level by level: [2, A]. */
 at::Tensor anchorCentres(int64_t height, int64_t width, const at::Device& device);
@@ -60,8 +68,8 @@ BranchLoss branchLoss(const BranchMaps& maps, const at::Tensor& truths, Assigner
                       const TrainingSettings& settings);
 
 /**
- * ProgLoss: `share` of the one-to-many branch, the rest of the one-to-one. A graph without the
- * former learns from the latter alone.
+ * ProgLoss: `o2mShare` of the one-to-many branch's loss plus the rest of the one-to-one branch's. A
+ * graph without the one-to-many branch learns from the other alone.
  */
 struct TotalLoss {
   at::Tensor total;

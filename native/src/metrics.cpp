@@ -1,5 +1,5 @@
-// Matching by IoU, best pair first: what is matched at one threshold is then matched at every lower
-// one, so a single pass serves all ten. All sums are in double.
+// Matching by IoU, best pair first: a pair that matches at one threshold matches at every lower one
+// too, so a single pass serves all ten thresholds. All sums are in double.
 #include "metrics.h"
 
 #include <algorithm>
@@ -11,17 +11,20 @@
 namespace vantage {
 namespace {
 
+/** IoU thresholds: 0.5, 0.55, …, 0.95. */
 constexpr int kThresholds = 10;
+/** Points of a curve. */
 constexpr int kPoints = 1000;
+/** Recalls that average precision is the area over. */
 constexpr int kRecalls = 101;
 /** Points of the box filter that the mean F1 is smoothed with before its peak is sought. */
 constexpr int kSmoothing = 101;
 constexpr double kConfusionIou = 0.45;
 constexpr float kConfusionConfidence = 0.25f;
 
-double thresholdAt(int place) { return 0.5 + 0.05 * place; }
+double thresholdAt(int index) { return 0.5 + 0.05 * index; }
 
-double iouOf(const Found& a, const Truth& b) {
+double iouOf(const Detection& a, const Truth& b) {
   const auto area = [](double x1, double y1, double x2, double y2) {
     return std::max(0.0, x2 - x1) * std::max(0.0, y2 - y1);
   };
@@ -31,32 +34,35 @@ double iouOf(const Found& a, const Truth& b) {
   return all > 0 ? shared / all : 0;
 }
 
-struct Pair {
+/** Indices of a detection and a truth, and their overlap. */
+struct MatchedPair {
   double iou;
-  int found, truth;
+  int detection, truth;
 };
 
 /**
- * The pairs of at least this IoU, best first, each detection and each truth in one of them at most.
+ * Pairs of at least `iouMin`, best first; each detection and each truth is in one of them at most.
  * Of equal pairs the one of higher confidence counts, then the earlier.
  */
-std::vector<Pair> matched(const std::vector<Found>& found, const std::vector<Truth>& truths,
-                          double iouMin, const std::function<bool(int, int)>& mayMatch) {
-  std::vector<Pair> candidates, chosen;
-  for (int i = 0; i < static_cast<int>(found.size()); i++)
+std::vector<MatchedPair> matchPairs(const std::vector<Detection>& detections,
+                                    const std::vector<Truth>& truths, double iouMin,
+                                    const std::function<bool(int, int)>& mayMatch) {
+  std::vector<MatchedPair> candidates, chosen;
+  for (int i = 0; i < static_cast<int>(detections.size()); i++)
     for (int j = 0; j < static_cast<int>(truths.size()); j++) {
       if (!mayMatch(i, j)) continue;
-      const double iou = iouOf(found[i], truths[j]);
+      const double iou = iouOf(detections[i], truths[j]);
       if (iou >= iouMin) candidates.push_back({iou, i, j});
     }
-  std::stable_sort(candidates.begin(), candidates.end(), [&](const Pair& a, const Pair& b) {
-    if (a.iou != b.iou) return a.iou > b.iou;
-    return found[a.found].confidence > found[b.found].confidence;
-  });
-  std::vector<char> foundUsed(found.size()), truthUsed(truths.size());
-  for (const Pair& pair : candidates) {
-    if (foundUsed[pair.found] || truthUsed[pair.truth]) continue;
-    foundUsed[pair.found] = truthUsed[pair.truth] = 1;
+  std::stable_sort(candidates.begin(), candidates.end(),
+                   [&](const MatchedPair& a, const MatchedPair& b) {
+                     if (a.iou != b.iou) return a.iou > b.iou;
+                     return detections[a.detection].confidence > detections[b.detection].confidence;
+                   });
+  std::vector<char> detectionUsed(detections.size()), truthUsed(truths.size());
+  for (const MatchedPair& pair : candidates) {
+    if (detectionUsed[pair.detection] || truthUsed[pair.truth]) continue;
+    detectionUsed[pair.detection] = truthUsed[pair.truth] = 1;
     chosen.push_back(pair);
   }
   return chosen;
@@ -80,19 +86,20 @@ Ranking enveloped(const Ranking& ranking) {
 }
 
 /**
- * The envelope at `points` recalls from 0 to 1. Where it falls at the very recall, the upper value
- * counts: so faultless detections come to 1, also at recall 1, where the end point lies below.
+ * The envelope at `points` recalls from 0 to 1. Where precision drops at one recall, the upper
+ * value counts: so faultless detections score 1, also at recall 1, where the end point (1, 0) lies.
  */
 std::vector<double> precisionsByRecall(const Ranking& ranking, int points) {
   const Ranking all = enveloped(ranking);
   std::vector<double> values;
-  size_t at = 1;
+  size_t upper = 1;
   for (int i = 0; i < points; i++) {
     const double recall = static_cast<double>(i) / (points - 1);
-    while (all.recall[at] < recall) at++;
-    const double before = all.recall[at - 1], after = all.recall[at];
+    while (all.recall[upper] < recall) upper++;
+    const double before = all.recall[upper - 1], after = all.recall[upper];
     const double share = after > recall ? (recall - before) / (after - before) : 1;
-    values.push_back(all.precision[at - 1] + share * (all.precision[at] - all.precision[at - 1]));
+    values.push_back(all.precision[upper - 1] +
+                     share * (all.precision[upper] - all.precision[upper - 1]));
   }
   return values;
 }
@@ -123,7 +130,7 @@ std::vector<double> byConfidence(const std::vector<float>& confidences,
   return points;
 }
 
-/** Place of the highest value of a curve under a box filter that goes on with the end values. */
+/** Index of the highest value of a curve under a box filter that goes on with the end values. */
 int smoothedPeak(const std::vector<double>& curve) {
   const int half = kSmoothing / 2, last = static_cast<int>(curve.size()) - 1;
   int best = 0;
@@ -131,7 +138,7 @@ int smoothedPeak(const std::vector<double>& curve) {
   for (int i = 0; i <= last; i++) {
     double sum = 0;
     for (int j = i - half; j <= i + half; j++) sum += curve[std::clamp(j, 0, last)];
-    // The first of a plateau, whatever the last digits of its sums.
+    // Of a plateau the first point counts, whatever the last digits of its sums.
     if (sum > highest + 1e-9) highest = sum, best = i;
   }
   return best;
@@ -172,55 +179,59 @@ void Evaluator::checkClass(float cls) const {
                       "a box is of none of the " + std::to_string(classes_) + " classes");
 }
 
-void Evaluator::add(const std::vector<Found>& found, const std::vector<Truth>& truths) {
+void Evaluator::add(const std::vector<Detection>& detections, const std::vector<Truth>& truths) {
   for (const Truth& truth : truths) checkClass(truth.cls);
-  for (const Found& one : found) {
-    checkClass(one.cls);
-    if (std::isnan(one.confidence))
+  for (const Detection& detection : detections) {
+    checkClass(detection.cls);
+    if (std::isnan(detection.confidence))
       throw EngineError("bad_argument", "a detection's confidence is not a number");
   }
   images_++;
   for (const Truth& truth : truths) truths_[static_cast<size_t>(truth.cls)]++;
-  match(found, truths);
-  confuse(found, truths);
+  match(detections, truths);
+  confuse(detections, truths);
 }
 
-void Evaluator::match(const std::vector<Found>& found, const std::vector<Truth>& truths) {
-  const size_t first = scored_.size();
-  for (const Found& one : found) scored_.push_back({one.confidence, static_cast<int>(one.cls), 0});
-  const auto sameClass = [&](int i, int j) { return found[i].cls == truths[j].cls; };
-  for (const Pair& pair : matched(found, truths, thresholdAt(0), sameClass)) {
-    int& thresholds = scored_[first + static_cast<size_t>(pair.found)].found;
+void Evaluator::match(const std::vector<Detection>& detections, const std::vector<Truth>& truths) {
+  const size_t first = ranked_.size();
+  for (const Detection& detection : detections)
+    ranked_.push_back({detection.confidence, static_cast<int>(detection.cls), 0});
+  const auto sameClass = [&](int i, int j) { return detections[i].cls == truths[j].cls; };
+  for (const MatchedPair& pair : matchPairs(detections, truths, thresholdAt(0), sameClass)) {
+    int& thresholds = ranked_[first + static_cast<size_t>(pair.detection)].thresholds;
     while (thresholds < kThresholds && pair.iou >= thresholdAt(thresholds)) thresholds++;
   }
 }
 
-void Evaluator::confuse(const std::vector<Found>& found, const std::vector<Truth>& truths) {
-  const auto sure = [&](int i, int) { return found[i].confidence >= kConfusionConfidence; };
+void Evaluator::confuse(const std::vector<Detection>& detections,
+                        const std::vector<Truth>& truths) {
+  const auto sure = [&](int i, int) { return detections[i].confidence >= kConfusionConfidence; };
   const int background = classes_;
   std::vector<int> predicted(truths.size(), background);
-  std::vector<char> used(found.size());
-  for (const Pair& pair : matched(found, truths, kConfusionIou, sure)) {
-    predicted[pair.truth] = static_cast<int>(found[pair.found].cls);
-    used[pair.found] = 1;
+  std::vector<char> used(detections.size());
+  for (const MatchedPair& pair : matchPairs(detections, truths, kConfusionIou, sure)) {
+    predicted[pair.truth] = static_cast<int>(detections[pair.detection].cls);
+    used[pair.detection] = 1;
   }
   const auto count = [&](int row, int column) {
     confusion_[static_cast<size_t>(row) * (classes_ + 1) + column]++;
   };
   for (size_t j = 0; j < truths.size(); j++) count(predicted[j], static_cast<int>(truths[j].cls));
-  for (size_t i = 0; i < found.size(); i++)
-    if (!used[i] && sure(static_cast<int>(i), 0)) count(static_cast<int>(found[i].cls), background);
+  for (size_t i = 0; i < detections.size(); i++)
+    if (!used[i] && sure(static_cast<int>(i), 0))
+      count(static_cast<int>(detections[i].cls), background);
 }
 
 /** Average precisions of a class at every threshold, and its curves at the first. */
-Evaluator::Curves Evaluator::measure(std::vector<Scored>& all, ClassMetrics& metrics) {
-  std::stable_sort(all.begin(), all.end(),
-                   [](const Scored& a, const Scored& b) { return a.confidence > b.confidence; });
+Evaluator::Curves Evaluator::measure(std::vector<RankedDetection>& all, ClassMetrics& metrics) {
+  std::stable_sort(all.begin(), all.end(), [](const RankedDetection& a, const RankedDetection& b) {
+    return a.confidence > b.confidence;
+  });
   const auto rankingAt = [&](int threshold) {
     Ranking ranking;
     double hits = 0, seen = 0;
-    for (const Scored& one : all) {
-      hits += one.found > threshold, seen++;
+    for (const RankedDetection& detection : all) {
+      hits += detection.thresholds > threshold, seen++;
       ranking.recall.push_back(hits / static_cast<double>(metrics.truths));
       ranking.precision.push_back(hits / seen);
     }
@@ -231,7 +242,7 @@ Evaluator::Curves Evaluator::measure(std::vector<Scored>& all, ClassMetrics& met
   const Ranking ranking = rankingAt(0);
   metrics.mAP50 = averagePrecision(ranking);
   std::vector<float> confidences;
-  for (const Scored& one : all) confidences.push_back(one.confidence);
+  for (const RankedDetection& detection : all) confidences.push_back(detection.confidence);
   Curves curves;
   curves.precision = byConfidence(confidences, ranking.precision, 1);
   curves.recall = byConfidence(confidences, ranking.recall, 0);
@@ -244,8 +255,8 @@ Evaluator::Curves Evaluator::measure(std::vector<Scored>& all, ClassMetrics& met
 }
 
 Evaluation Evaluator::evaluate() const {
-  std::vector<std::vector<Scored>> ranked(static_cast<size_t>(classes_));
-  for (const Scored& one : scored_) ranked[one.cls].push_back(one);
+  std::vector<std::vector<RankedDetection>> ranked(static_cast<size_t>(classes_));
+  for (const RankedDetection& detection : ranked_) ranked[detection.cls].push_back(detection);
   Evaluation result;
   result.images = images_;
   result.confusion = confusion_;
@@ -258,7 +269,7 @@ Evaluation Evaluator::evaluate() const {
     counted++;
     ClassMetrics& metrics = result.perClass[cls].emplace();
     metrics.truths = truths_[cls];
-    // A class that was never found has all zero, its precision included.
+    // A class without any detection scores 0 everywhere, its precision included.
     if (!ranked[cls].empty()) curves[cls] = measure(ranked[cls], metrics);
     sums.add(curves[cls]);
   }

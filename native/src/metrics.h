@@ -1,4 +1,4 @@
-// Average precision, its curves and the confusion matrix, as facts 1.8. No torch here.
+// Average precision, its curves and the confusion matrix, over ten IoU thresholds. No torch here.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -21,6 +21,8 @@ struct Evaluation {
   /** [classes + 1]², row = predicted, column = true, last = background. */
   std::vector<int32_t> confusion;
   int64_t images = 0;
+  /** What the evaluation took; 0 of detections made elsewhere. */
+  double seconds = 0;
 };
 
 /** Takes image after image, then evaluates. */
@@ -28,25 +30,25 @@ class Evaluator {
  public:
   explicit Evaluator(int classes);
   /** Fails with `bad_argument` on a class that is none, or a confidence that is no number. */
-  void add(const std::vector<Found>& found, const std::vector<Truth>& truths);
+  void add(const std::vector<Detection>& detections, const std::vector<Truth>& truths);
   Evaluation evaluate() const;
 
  private:
-  struct Scored {
+  struct RankedDetection {
     float confidence;
     int cls;
-    /** Thresholds at which it found a truth: the first so many of 0.5, 0.55, …, 0.95. */
-    int found;
+    /** IoU thresholds at which it matched a truth: the first so many of 0.5, 0.55, …, 0.95. */
+    int thresholds;
   };
   struct Curves;
-  static Curves measure(std::vector<Scored>& all, ClassMetrics& metrics);
+  static Curves measure(std::vector<RankedDetection>& all, ClassMetrics& metrics);
   void checkClass(float cls) const;
-  void match(const std::vector<Found>& found, const std::vector<Truth>& truths);
-  void confuse(const std::vector<Found>& found, const std::vector<Truth>& truths);
+  void match(const std::vector<Detection>& detections, const std::vector<Truth>& truths);
+  void confuse(const std::vector<Detection>& detections, const std::vector<Truth>& truths);
 
   int classes_;
   int64_t images_ = 0;
-  std::vector<Scored> scored_;
+  std::vector<RankedDetection> ranked_;
   std::vector<int64_t> truths_;
   std::vector<int32_t> confusion_;
 };

@@ -1,4 +1,4 @@
-// Weights of a graph and the pass through it. A map is let go of once its last reader has run, so
+// Weights of a graph and the forward pass. A node's map is freed once its last reader has run, so
 // an evaluation holds a few maps instead of all of them; in training autograd keeps what it needs.
 #include "network.h"
 
@@ -9,26 +9,28 @@
 
 #include "device.h"
 #include "error.h"
+#include "flags.h"
 
 namespace vantage {
 namespace {
 
 constexpr double kNormEpsilon = 1e-3, kNormMomentum = 0.03;
-/** A detector begins by expecting five objects of all classes in an image of this side. */
+/** First biases: five objects of all classes in an image of this side, boxes of ±2 cells. */
 constexpr double kFirstObjects = 5, kFirstSide = 640, kFirstDistance = 2;
 constexpr int kNormTensors = 6;
 
-/** Even in ±bound; of our own generator, so that every torch and device begins alike. */
-class FirstWeights {
+/** Uniform in ±bound, by a generator of ours: every torch and device begins with the same weights.
+ */
+class UniformWeights {
  public:
-  explicit FirstWeights(int64_t seed) : random_(static_cast<uint64_t>(seed)) {}
+  explicit UniformWeights(int64_t seed) : random_(static_cast<uint64_t>(seed)) {}
 
-  at::Tensor even(at::IntArrayRef shape, double bound) {
+  at::Tensor uniform(at::IntArrayRef shape, double bound) {
     at::Tensor tensor = at::empty(shape, at::kFloat);
     float* values = tensor.data_ptr<float>();
-    for (int64_t at = 0; at < tensor.numel(); ++at) {
+    for (int64_t i = 0; i < tensor.numel(); ++i) {
       const double share = static_cast<double>(random_() >> 11) * 0x1p-53;
-      values[at] = static_cast<float>((2 * share - 1) * bound);
+      values[i] = static_cast<float>((2 * share - 1) * bound);
     }
     return tensor;
   }
@@ -44,20 +46,18 @@ int tensorsOf(const Node& node) {
   return node.op == Op::conv && node.normalized ? kNormTensors : 2;
 }
 
-/** Which nodes the maps of a pass need. */
-std::vector<bool> neededBy(const Graph& graph, bool everything) {
-  std::vector<bool> needed(graph.nodes.size(), false);
-  const auto want = [&](const std::vector<int>& places) {
-    for (int place : places) needed[place] = true;
+/** Which nodes the maps of a graph need. */
+std::vector<bool> neededBy(const Graph& graph) {
+  std::vector<bool> needed(graph.nodes.size());
+  const auto need = [&](const std::vector<int>& indices) {
+    for (int index : indices) needed[index] = true;
   };
-  for (const auto* places : {&graph.o2o.box, &graph.o2o.cls, &graph.o2o.mask}) want(*places);
-  if (graph.prototypes >= 0) want({graph.prototypes});
-  if (everything) {
-    for (const auto* places : {&graph.o2m.box, &graph.o2m.cls, &graph.o2m.mask}) want(*places);
-    if (graph.semantic >= 0) want({graph.semantic});
-  }
-  for (size_t place = needed.size(); place-- > 0;)
-    if (needed[place]) want(graph.nodes[place].inputs);
+  for (const Branch* branch : {&graph.o2o, &graph.o2m})
+    for (const auto* indices : {&branch->box, &branch->cls, &branch->mask}) need(*indices);
+  if (graph.prototypes >= 0) need({graph.prototypes});
+  if (graph.semantic >= 0) need({graph.semantic});
+  for (size_t index = needed.size(); index-- > 0;)
+    if (needed[index]) need(graph.nodes[index].inputs);
   return needed;
 }
 
@@ -100,39 +100,46 @@ Network::Network(const Graph& graph, at::Device device, std::vector<NamedTensor>
 }
 
 Network::Network(const Graph& graph, at::Device device, int64_t seed) : Network(graph, device) {
-  FirstWeights random(seed);
+  UniformWeights weights(seed);
   std::map<std::string, at::Tensor> byName;
-  const auto lay = [&](const std::string& name, at::Tensor tensor, bool learned) {
+  const auto add = [&](const std::string& name, at::Tensor tensor, TensorKind kind) {
     // The one-to-one branch begins as a copy of the one-to-many's.
     const size_t branch = name.find(".o2o.");
     if (branch != std::string::npos) {
-      const auto twin = byName.find(std::string(name).replace(branch, 5, ".o2m."));
-      if (twin != byName.end() && twin->second.sizes() == tensor.sizes()) tensor = twin->second;
+      const auto other = byName.find(std::string(name).replace(branch, 5, ".o2m."));
+      if (other != byName.end() && other->second.sizes() == tensor.sizes()) tensor = other->second;
     }
     byName[name] = tensor;
-    state_.push_back({name, tensor, learned});
+    state_.push_back({name, tensor, kind});
+  };
+  const auto parameter = [&](const std::string& name, const at::Tensor& tensor) {
+    add(name, tensor, TensorKind::parameter);
+  };
+  const auto buffer = [&](const std::string& name, const at::Tensor& tensor) {
+    add(name, tensor, TensorKind::buffer);
   };
   for (const Node& node : graph_.nodes) {
     if (!hasWeights(node)) continue;
     const int64_t inputs = graph_.nodes[node.inputs[0]].channels, outputs = node.channels;
     if (node.op == Op::conv_transpose) {
       const double bound = 1 / std::sqrt(static_cast<double>(outputs) * 4);
-      lay(node.name + ".weight", random.even({inputs, outputs, 2, 2}, bound), true);
-      lay(node.name + ".bias", random.even({outputs}, bound), true);
+      parameter(node.name + ".weight", weights.uniform({inputs, outputs, 2, 2}, bound));
+      parameter(node.name + ".bias", weights.uniform({outputs}, bound));
       continue;
     }
     const int64_t of = inputs / node.groups;
     const double bound = 1 / std::sqrt(static_cast<double>(of * node.kernel * node.kernel));
-    lay(node.name + ".weight", random.even({outputs, of, node.kernel, node.kernel}, bound), true);
+    parameter(node.name + ".weight",
+              weights.uniform({outputs, of, node.kernel, node.kernel}, bound));
     if (!node.normalized) {
-      lay(node.name + ".bias", random.even({outputs}, bound), true);
+      parameter(node.name + ".bias", weights.uniform({outputs}, bound));
       continue;
     }
-    lay(node.name + ".norm.weight", at::ones({outputs}), true);
-    lay(node.name + ".norm.bias", at::zeros({outputs}), true);
-    lay(node.name + ".norm.mean", at::zeros({outputs}), false);
-    lay(node.name + ".norm.variance", at::ones({outputs}), false);
-    lay(node.name + ".norm.batches", at::zeros({}), false);
+    parameter(node.name + ".norm.weight", at::ones({outputs}));
+    parameter(node.name + ".norm.bias", at::zeros({outputs}));
+    buffer(node.name + ".norm.mean", at::zeros({outputs}));
+    buffer(node.name + ".norm.variance", at::ones({outputs}));
+    buffer(node.name + ".norm.batches", at::zeros({}));
   }
   for (const Branch* branch : {&graph_.o2m, &graph_.o2o}) {
     for (size_t level = 0; level < branch->box.size(); ++level) {
@@ -144,78 +151,77 @@ Network::Network(const Graph& graph, at::Device device, int64_t seed) : Network(
   }
   // A copy each: branches that begin alike do not share memory.
   for (NamedTensor& entry : state_)
-    entry.tensor = entry.tensor.to(device_, at::kFloat, false, true).requires_grad_(entry.learned);
+    entry.tensor =
+        entry.tensor.to(device_, at::kFloat, kBlocking, kCopy).requires_grad_(entry.isLearned());
 }
 
 int64_t Network::parameters() const {
   int64_t sum = 0;
   for (const NamedTensor& entry : state_)
-    if (entry.learned) sum += entry.tensor.numel();
+    if (entry.isLearned()) sum += entry.tensor.numel();
   return sum;
 }
 
-NetworkMaps Network::forward(const at::Tensor& images, Pass pass) {
+NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
   const Autocast autocast(bf16_, device_);
-  const std::vector<bool> needed = neededBy(graph_, pass.everything);
+  const std::vector<bool> needed = neededBy(graph_);
   const size_t count = graph_.nodes.size();
   std::vector<int> readers(count, 0);
-  for (size_t place = 0; place < count; ++place)
-    if (needed[place])
-      for (int input : graph_.nodes[place].inputs) ++readers[input];
+  for (size_t index = 0; index < count; ++index)
+    if (needed[index])
+      for (int input : graph_.nodes[index].inputs) ++readers[input];
 
   NetworkMaps maps;
   std::vector<at::Tensor> results(count);
   std::map<int, at::Tensor*> wanted;
-  const auto give = [&](const std::vector<int>& places, std::vector<at::Tensor>& into) {
-    into.resize(places.size());
-    for (size_t level = 0; level < places.size(); ++level) wanted[places[level]] = &into[level];
+  const auto collect = [&](const std::vector<int>& indices, std::vector<at::Tensor>& into) {
+    into.resize(indices.size());
+    for (size_t level = 0; level < indices.size(); ++level) wanted[indices[level]] = &into[level];
   };
   const auto branch = [&](const Branch& of, BranchMaps& into) {
-    give(of.box, into.box);
-    give(of.cls, into.cls);
-    give(of.mask, into.mask);
+    collect(of.box, into.box);
+    collect(of.cls, into.cls);
+    collect(of.mask, into.mask);
   };
   branch(graph_.o2o, maps.o2o);
+  branch(graph_.o2m, maps.o2m);
   if (graph_.prototypes >= 0) wanted[graph_.prototypes] = &maps.prototypes;
-  if (pass.everything) {
-    branch(graph_.o2m, maps.o2m);
-    if (graph_.semantic >= 0) wanted[graph_.semantic] = &maps.semantic;
-  }
+  if (graph_.semantic >= 0) wanted[graph_.semantic] = &maps.semantic;
 
   // Values of a pixel side by side: what convolutions like. Training on a CPU gains 6 % at most
   // from it, and pays with three times the rounding error (measured against the tests' reference).
-  const bool beside = !pass.training || device_.is_cuda();
-  const at::Tensor pixels = beside ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
+  const bool channelsLast = norm == BatchNorm::evaluation || device_.is_cuda();
+  const at::Tensor pixels =
+      channelsLast ? images.contiguous(at::MemoryFormat::ChannelsLast) : images;
   std::vector<at::Tensor> counters;
-  for (size_t place = 0; place < count; ++place) {
-    if (!needed[place]) continue;
-    const Node& node = graph_.nodes[place];
-    const int at = static_cast<int>(place);
+  for (size_t index = 0; index < count; ++index) {
+    if (!needed[index]) continue;
+    const Node& node = graph_.nodes[index];
     checkStop();
-    results[place] = node.op == Op::input ? pixels : run(node, at, results, pass);
-    if (stop_ && results[place].requires_grad())
-      results[place].register_hook([stop = stop_](const at::TensorBase&) {
+    results[index] = node.op == Op::input ? pixels : run(node, index, results, norm);
+    if (stop_ && results[index].requires_grad())
+      results[index].register_hook([stop = stop_](const at::TensorBase&) {
         if (*stop) throw Interrupted();
       });
     if (node.op == Op::conv && node.normalized)
-      counters.push_back(state_[first_[place] + kNormTensors - 1].tensor);
-    const auto want = wanted.find(at);
-    if (want != wanted.end()) *want->second = results[place].to(at::kFloat);
+      counters.push_back(state_[first_[index] + kNormTensors - 1].tensor);
+    const auto target = wanted.find(static_cast<int>(index));
+    if (target != wanted.end()) *target->second = results[index].to(at::kFloat);
     for (int input : node.inputs)
       if (--readers[input] == 0) results[input] = at::Tensor();
   }
-  if (pass.training && pass.moveStatistics && !counters.empty()) at::_foreach_add_(counters, 1);
+  if (norm == BatchNorm::training && !counters.empty()) at::_foreach_add_(counters, 1);
   return maps;
 }
 
-at::Tensor Network::run(const Node& node, int place, const std::vector<at::Tensor>& maps,
-                        Pass pass) {
+at::Tensor Network::run(const Node& node, size_t index, const std::vector<at::Tensor>& maps,
+                        BatchNorm norm) {
   const at::Tensor& input = maps[node.inputs[0]];
   switch (node.op) {
-    case Op::conv: return convolve(node, place, input, pass);
+    case Op::conv: return convolve(node, index, input, norm);
     case Op::conv_transpose:
-      return at::conv_transpose2d(input, state_[first_[place]].tensor,
-                                  state_[first_[place] + 1].tensor, 2);
+      return at::conv_transpose2d(input, state_[first_[index]].tensor,
+                                  state_[first_[index] + 1].tensor, 2);
     case Op::add: return input + maps[node.inputs[1]];
     case Op::concat: {
       std::vector<at::Tensor> parts;
@@ -235,19 +241,22 @@ at::Tensor Network::run(const Node& node, int place, const std::vector<at::Tenso
   throw EngineError("internal", "a node that does nothing was run");
 }
 
-at::Tensor Network::convolve(const Node& node, int place, const at::Tensor& input, Pass pass) {
-  const NamedTensor* of = &state_[first_[place]];
+at::Tensor Network::convolve(const Node& node, size_t index, const at::Tensor& input,
+                             BatchNorm norm) {
+  const NamedTensor* of = &state_[first_[index]];
   const at::Tensor bias = node.normalized ? at::Tensor() : of[1].tensor;
   const int padding = node.kernel / 2;
   at::Tensor map = at::conv2d(input, of[0].tensor, bias, node.step, padding, 1, node.groups);
   if (node.normalized) {
-    const bool stored = !pass.training || pass.moveStatistics;
-    map = at::batch_norm(map, of[1].tensor, of[2].tensor, stored ? of[3].tensor : at::Tensor(),
-                         stored ? of[4].tensor : at::Tensor(), pass.training, kNormMomentum,
-                         kNormEpsilon, true);
+    // Statistics that are given are used in evaluation and updated in training.
+    const bool givesStatistics = norm != BatchNorm::batch;
+    const at::Tensor mean = givesStatistics ? of[3].tensor : at::Tensor();
+    const at::Tensor variance = givesStatistics ? of[4].tensor : at::Tensor();
+    map = at::batch_norm(map, of[1].tensor, of[2].tensor, mean, variance,
+                         norm != BatchNorm::evaluation, kNormMomentum, kNormEpsilon, kCudnn);
   }
   if (!node.silu) return map;
-  // In place it would keep a copy for the gradient: no gain.
+  // In training SiLU in place would keep a copy of its input for the gradient: no gain.
   return at::GradMode::is_enabled() ? at::silu(map) : at::silu_(map);
 }
 
@@ -256,12 +265,12 @@ Network Network::deployed(const std::vector<NamedTensor>& state) const {
   Graph graph = graph_;
   graph.o2m = {};
   graph.semantic = -1;
-  const std::vector<bool> needed = neededBy(graph, false);
+  const std::vector<bool> needed = neededBy(graph);
   std::vector<NamedTensor> folded;
-  for (size_t place = 0; place < graph.nodes.size(); ++place) {
-    Node& node = graph.nodes[place];
-    const NamedTensor* of = state.data() + first_[place];
-    if (!needed[place]) {
+  for (size_t index = 0; index < graph.nodes.size(); ++index) {
+    Node& node = graph.nodes[index];
+    const NamedTensor* of = state.data() + first_[index];
+    if (!needed[index]) {
       // Nothing runs it; without an operation it has no tensors either.
       node.op = Op::detach;
       continue;
@@ -277,8 +286,8 @@ Network Network::deployed(const std::vector<NamedTensor>& state) const {
       weight = weight.clone();
       bias = bias.clone();
     }
-    folded.push_back({node.name + ".weight", weight.detach(), false});
-    folded.push_back({node.name + ".bias", bias.detach(), false});
+    folded.push_back({node.name + ".weight", weight.detach(), TensorKind::buffer});
+    folded.push_back({node.name + ".bias", bias.detach(), TensorKind::buffer});
   }
   Network network(graph, device_, std::move(folded));
   network.setBf16(bf16_);
@@ -311,9 +320,9 @@ at::Tensor endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t l
   const int64_t kept = std::min(limit, anchors);
   const at::Tensor best = std::get<1>(scores.amax(-1).topk(kept, 1)).unsqueeze(-1);
   const at::Tensor candidates = scores.gather(1, best.expand({-1, -1, classes})).flatten(1);
-  const auto [score, place] = candidates.topk(kept, 1);
-  const at::Tensor cls = place.remainder(classes);
-  const at::Tensor anchor = place.div(classes, "floor").unsqueeze(-1);
+  const auto [score, flat] = candidates.topk(kept, 1);
+  const at::Tensor cls = flat.remainder(classes);
+  const at::Tensor anchor = flat.div(classes, "floor").unsqueeze(-1);
   const at::Tensor chosen =
       boxes.gather(1, best.expand({-1, -1, 4})).gather(1, anchor.expand({-1, -1, 4}));
   return at::cat({chosen, score.unsqueeze(-1), cls.to(scores.scalar_type()).unsqueeze(-1)}, 2);

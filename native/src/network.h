@@ -15,11 +15,16 @@
 
 namespace vantage {
 
-/** A tensor of the state, always fp32. Statistics of batch norm are not learned. */
+/** Parameters are learned; statistics and counters of batch norm, and what training keeps, are not.
+ */
+enum class TensorKind { parameter, buffer };
+
+/** A tensor of the state, always fp32. */
 struct NamedTensor {
   std::string name;
   at::Tensor tensor;
-  bool learned = true;
+  TensorKind kind = TensorKind::parameter;
+  bool isLearned() const { return kind == TensorKind::parameter; }
 };
 
 /** Maps of a branch by level: [B, 4, H, W], [B, classes, H, W], [B, 32, H, W]; fp32. */
@@ -28,76 +33,76 @@ struct BranchMaps {
 };
 
 struct NetworkMaps {
-  /** Empty where the pass was not to give it. */
+  /** Empty for a deployed graph. */
   BranchMaps o2m;
   BranchMaps o2o;
   at::Tensor prototypes, semantic;
 };
 
-/** What a forward pass does. */
-struct Pass {
-  /** Batch norm uses the batch's statistics. */
-  bool training = false;
-  /** With `training`: the stored statistics move towards the batch's. */
-  bool moveStatistics = true;
-  /** The branches that only training has are computed; without, neither is what they need. */
-  bool everything = true;
+/** Which statistics batch norm uses. */
+enum class BatchNorm {
+  /** The stored ones. */
+  evaluation,
+  /** The batch's; the stored ones stay as they are. */
+  batch,
+  /** The batch's; the stored ones move towards them. */
+  training,
 };
 
 class Network {
  public:
-  /** First weights by `seed`; the two branches begin as equal copies; biases as facts 1.4. */
+  /** First weights by `seed`; the two branches begin as equal copies; biases expect few objects. */
   Network(const Graph& graph, at::Device device, int64_t seed);
   /** Over the given tensors, in the order of `state()`: a second network on EMA's weights. */
   Network(const Graph& graph, at::Device device, std::vector<NamedTensor> state);
 
   /** `images`: [B, 3, H, W], RGB in 0 to 1, sides multiples of 32. */
-  NetworkMaps forward(const at::Tensor& images, Pass pass);
-  /** A step of training, or everything by the stored statistics. */
-  NetworkMaps forward(const at::Tensor& images, bool training) {
-    return forward(images, Pass{training, true, true});
-  }
+  NetworkMaps forward(const at::Tensor& images, BatchNorm norm);
   /**
    * What predicts, with a copy of `state`: the one-to-one branch alone, batch norm folded into the
    * convolutions. Its state is that of `deployed` in shared/detector.ts.
    */
   Network deployed(const std::vector<NamedTensor>& state) const;
 
-  /** In the order of `stateTensors` of shared/detector.ts; the tensors are the network's own. */
+  /** The tensors in the order of `stateTensors` of shared/detector.ts; not copies. */
   const std::vector<NamedTensor>& state() const { return state_; }
   const Graph& graph() const { return graph_; }
   at::Device device() const { return device_; }
   int64_t parameters() const;
   /** Convolutions and products in bf16; the GPU only. Maps are fp32 all the same. */
-  void setBf16(bool on) { bf16_ = on; }
+  void setBf16(bool isOn) { bf16_ = isOn; }
   /**
-   * Looked at before every node, forward and backward: while it is true, both fail with
-   * `Interrupted`. A step takes seconds on a CPU, a node some hundredths of that.
+   * `stop` is read before every node, forward and backward: while it is true, both fail with
+   * `Interrupted`. A step takes seconds on a CPU, a node some hundredths of a step.
    */
   void setStop(std::shared_ptr<const std::atomic<bool>> stop) { stop_ = std::move(stop); }
-  /** Fails with `Interrupted` where the pass under way is to end. */
+  /** Fails with `Interrupted` while `stop` is true. */
   void checkStop() const {
     if (stop_ && *stop_) throw Interrupted();
   }
 
  private:
   Network(const Graph& graph, at::Device device);
-  at::Tensor run(const Node& node, int place, const std::vector<at::Tensor>& maps, Pass pass);
-  at::Tensor convolve(const Node& node, int place, const at::Tensor& input, Pass pass);
+  at::Tensor run(const Node& node, size_t index, const std::vector<at::Tensor>& maps,
+                 BatchNorm norm);
+  at::Tensor convolve(const Node& node, size_t index, const at::Tensor& input, BatchNorm norm);
 
   Graph graph_;
   at::Device device_;
   bool bf16_ = false;
   std::shared_ptr<const std::atomic<bool>> stop_;
   std::vector<NamedTensor> state_;
-  /** Place in `state_` of a node's first tensor. */
+  /** Index in `state_` of a node's first tensor. */
   std::vector<int> first_;
 };
 
 /** Boxes in pixels [B, A, 4] and scores [B, A, classes] of a branch, anchors level by level. */
 std::pair<at::Tensor, at::Tensor> decode(const BranchMaps& maps);
 
-/** The two top-k steps of facts 1.4: [B, K, 6] = x1, y1, x2, y2, score, class; K = min(300, A). */
+/**
+ * The best detections without NMS: the best anchors by their best class, then the best pairs of
+ * anchor and class of those. [B, K, 6] = x1, y1, x2, y2, score, class; K = min(`limit`, A).
+ */
 at::Tensor endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t limit = 300);
 
 }  // namespace vantage

@@ -1,9 +1,11 @@
-// Steps over the packed state. `taken_` is 1 or, where a gradient is not finite, 0: every update is
-// written so that 0 leaves all as it is, which spares a GPU the wait for that answer.
+// Steps over the packed state. `isMade_` is 1 or, where a gradient is not finite, 0: every update
+// is written so that 0 changes nothing. The host need not wait for a GPU to know.
 #include "optimizer.h"
 
 #include <algorithm>
 #include <cmath>
+
+#include "flags.h"
 
 namespace vantage {
 namespace {
@@ -12,15 +14,15 @@ constexpr double kBeta2 = 0.999, kAdamEps = 1e-8, kNormEps = 1e-6;
 constexpr double kMuonShare = 0.2, kClassRate = 3, kFrobeniusEps = 1e-7;
 constexpr double kSchulz[3] = {3.4445, -4.7750, 2.0315};
 constexpr int kSchulzSteps = 5;
-/** Values that a CPU steps at once: what it reads and writes stays in its caches. */
-constexpr int64_t kStretchCpu = 1 << 16;
+/** Values that a CPU steps at once: what it reads and writes then stays in its caches. */
+constexpr int64_t kChunkCpu = 1 << 16;
 
 }  // namespace
 
 at::Tensor orthogonal(const at::Tensor& matrices) {
   const bool tall = matrices.size(1) > matrices.size(2);
   auto x = tall ? matrices.transpose(1, 2) : matrices;
-  x = x / (x.square().sum({1, 2}, true).sqrt() + kFrobeniusEps);
+  x = x / (x.square().sum({1, 2}, kKeepDim).sqrt() + kFrobeniusEps);
   if (x.is_cuda()) x = x.to(at::kBFloat16);
   for (int step = 0; step < kSchulzSteps; ++step) {
     const auto square = x.bmm(x.transpose(1, 2));
@@ -31,7 +33,7 @@ at::Tensor orthogonal(const at::Tensor& matrices) {
   return tall ? x.transpose(1, 2) : x;
 }
 
-Optimizer::Optimizer(const Packed& packed, const TrainingSettings& settings)
+Optimizer::Optimizer(const PackedState& packed, const TrainingSettings& settings)
     : packed_(packed), settings_(settings), decay_(scaledDecay(settings)) {
   const at::Tensor& values = packed.values();
   gradients_ = at::zeros_like(values);
@@ -41,7 +43,7 @@ Optimizer::Optimizer(const Packed& packed, const TrainingSettings& settings)
   if (settings.optimizer == Kind::musgd) muon_ = at::zeros_like(values);
   made_ = at::zeros({}, values.options().dtype(at::kDouble));
   skipped_ = at::zeros_like(made_);
-  taken_ = at::ones({}, values.options());
+  isMade_ = at::ones({}, values.options());
 }
 
 void Optimizer::gather() { packed_.takeGradients(gradients_); }
@@ -54,81 +56,74 @@ void Optimizer::step(const Rates& rates) {
   at::NoGradGuard none;
   const bool musgd = settings_.optimizer == TrainingSettings::Optimizer::musgd;
   const bool adamw = settings_.optimizer == TrainingSettings::Optimizer::adamw;
-  // `norm` adds up in one number on the CPU, and is then wrong in the fourth place.
+  // torch's `norm` sums sequentially on the CPU and is wrong in the fourth digit.
   const auto norm = gradients_.square().sum().sqrt_();
   const auto finite = norm.isfinite();
-  taken_ = finite.to(at::kFloat);
-  made_.add_(taken_);
-  skipped_.add_(1 - taken_);
-  // Before any step was made there is nothing to correct.
+  isMade_ = finite.to(at::kFloat);
+  made_.add_(isMade_);
+  skipped_.add_(1 - isMade_);
+  // At least 1: before the first step there is nothing to correct.
   const auto steps = made_.clamp_min(1);
-  correction_ = (taken_ / (1 - at::pow(settings_.momentum, steps))).to(at::kFloat);
+  correction_ = (isMade_ / (1 - at::pow(settings_.momentum, steps))).to(at::kFloat);
   root_ = (1 - at::pow(kBeta2, steps)).sqrt_().to(at::kFloat);
   auto factor = at::ones_like(norm);
   if (settings_.clipNorm > 0) factor = (settings_.clipNorm / (norm + kNormEps)).clamp_max_(1);
-  // Not finite times 0 is not 0.
+  // Infinity times 0 would not be 0.
   const auto clipped = at::where(finite, gradients_ * factor, at::zeros_like(norm));
   for (const SlotGroup& group : packed_.groups()) {
     const double scale = musgd && group.cls ? kClassRate : 1;
     const double rate = scale * (group.bias ? rates.bias : rates.lr);
-    at::Tensor turned;
-    if (musgd && group.matrix) turned = muon(group, clipped, rates.momentum);
-    const int64_t most = clipped.is_cuda() ? group.length : kStretchCpu;
-    for (int64_t from = 0; from < group.length; from += most) {
-      const int64_t length = std::min(most, group.length - from);
-      const Stretch stretch{group, group.start + from, length, rate, rates.momentum};
-      const auto gradient = clipped.narrow(0, stretch.from, length);
-      const auto more = turned.defined() ? turned.narrow(0, from, length) : turned;
-      if (adamw) this->adamw(stretch, gradient);
-      else sgd(stretch, gradient, more);
+    at::Tensor muonUpdate;
+    if (musgd && group.matrix) muonUpdate = muon(group, clipped, rates.momentum);
+    const int64_t lengthMax = clipped.is_cuda() ? group.length : kChunkCpu;
+    for (int64_t from = 0; from < group.length; from += lengthMax) {
+      const int64_t length = std::min(lengthMax, group.length - from);
+      const Chunk chunk{group, group.start + from, length, rate, rates.momentum};
+      if (adamw) this->adamw(chunk, chunk.of(clipped));
+      else if (!muonUpdate.defined()) sgd(chunk, chunk.of(clipped), {});
+      else sgd(chunk, chunk.of(clipped), muonUpdate.narrow(0, from, length));
     }
   }
   forget();
 }
 
-/** The factor of what is kept of a value: all of it where no step is made. */
-at::Tensor Optimizer::keeping(double factor) const { return taken_ * factor + (1 - taken_); }
+/** `factor` where the step is made, 1 where it is not. */
+at::Tensor Optimizer::decayed(double factor) const { return isMade_ * factor + (1 - isMade_); }
 
-void Optimizer::adamw(const Stretch& stretch, const at::Tensor& gradient) {
-  const auto part = [&](const at::Tensor& all) {
-    return all.narrow(0, stretch.from, stretch.length);
-  };
-  auto values = part(packed_.values()), first = part(first_), second = part(second_);
-  first.mul_(keeping(settings_.momentum)).add_(gradient, 1 - settings_.momentum);
-  second.mul_(keeping(kBeta2)).addcmul_(gradient, gradient, 1 - kBeta2);
-  if (stretch.group.matrix) values.mul_(keeping(1 - stretch.rate * decay_));
+void Optimizer::adamw(const Chunk& chunk, const at::Tensor& gradient) {
+  auto values = chunk.of(packed_.values()), first = chunk.of(first_), second = chunk.of(second_);
+  first.mul_(decayed(settings_.momentum)).add_(gradient, 1 - settings_.momentum);
+  second.mul_(decayed(kBeta2)).addcmul_(gradient, gradient, 1 - kBeta2);
+  if (chunk.group.matrix) values.mul_(decayed(1 - chunk.rate * decay_));
   const auto spread = second.sqrt().div_(root_).add_(kAdamEps);
-  values.sub_(first.div(spread).mul_(correction_ * stretch.rate));
+  values.sub_(first.div(spread).mul_(correction_ * chunk.rate));
 }
 
-void Optimizer::sgd(const Stretch& stretch, const at::Tensor& gradient, const at::Tensor& more) {
-  const auto part = [&](const at::Tensor& all) {
-    return all.narrow(0, stretch.from, stretch.length);
-  };
-  auto values = part(packed_.values()), momentum = part(first_);
-  const auto slope = stretch.group.matrix ? gradient.add(values * taken_, decay_) : gradient;
-  momentum.mul_(keeping(stretch.momentum)).add_(slope);
-  auto way = slope.add(momentum, stretch.momentum);
-  if (more.defined()) way.add_(more, kMuonShare);
-  values.sub_(way.mul_(taken_ * stretch.rate));
+void Optimizer::sgd(const Chunk& chunk, const at::Tensor& gradient, const at::Tensor& muonUpdate) {
+  auto values = chunk.of(packed_.values()), momentum = chunk.of(first_);
+  const auto decaying = chunk.group.matrix ? gradient.add(values * isMade_, decay_) : gradient;
+  momentum.mul_(decayed(chunk.momentum)).add_(decaying);
+  auto update = decaying.add(momentum, chunk.momentum);
+  if (muonUpdate.defined()) update.add_(muonUpdate, kMuonShare);
+  values.sub_(update.mul_(isMade_ * chunk.rate));
 }
 
-/** The group's update by Muon, unscaled; its momentum moves. */
+/** The group's update by Muon, before the rate; moves its average of gradients. */
 at::Tensor Optimizer::muon(const SlotGroup& group, const at::Tensor& gradient, double momentum) {
   auto average = muon_.narrow(0, group.start, group.length);
-  const auto slope = gradient.narrow(0, group.start, group.length);
-  average.mul_(keeping(momentum)).add_(slope, 1 - momentum);
-  const auto blend = slope * (1 - momentum) + average * momentum;
-  auto turned = at::zeros_like(blend);
+  const auto own = gradient.narrow(0, group.start, group.length);
+  average.mul_(decayed(momentum)).add_(own, 1 - momentum);
+  const auto blend = own * (1 - momentum) + average * momentum;
+  auto update = at::zeros_like(blend);
   for (const SlotGroup::Shape& shape : group.shapes) {
     const auto batch = [&](const at::Tensor& all) {
       return all.as_strided({shape.count, shape.rows, shape.columns},
                             {shape.step, shape.columns, 1},
                             all.storage_offset() + shape.start - group.start);
     };
-    batch(turned).copy_(orthogonal(batch(blend)) * shape.factor);
+    batch(update).copy_(orthogonal(batch(blend)) * shape.factor);
   }
-  return turned;
+  return update;
 }
 
 std::vector<NamedTensor> Optimizer::state() const {
@@ -136,17 +131,17 @@ std::vector<NamedTensor> Optimizer::state() const {
   const auto add = [&](const std::string& kind, const at::Tensor& tensor) {
     if (!tensor.defined()) return;
     for (const NamedTensor& view : packed_.learnedOf(tensor))
-      all.push_back({kind + "." + view.name, view.tensor, false});
+      all.push_back({kind + "." + view.name, view.tensor, TensorKind::buffer});
   };
   add("first", first_);
   add("second", second_);
   add("muon", muon_);
-  all.push_back({"made", made_, false});
-  all.push_back({"skipped", skipped_, false});
+  all.push_back({"made", made_, TensorKind::buffer});
+  all.push_back({"skipped", skipped_, TensorKind::buffer});
   return all;
 }
 
-Ema::Ema(const Packed& packed, const TrainingSettings& settings)
+Ema::Ema(const PackedState& packed, const TrainingSettings& settings)
     : packed_(packed),
       average_(packed.copy()),
       decay_(settings.emaDecay),

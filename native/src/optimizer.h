@@ -1,7 +1,7 @@
-// AdamW, SGD and MuSGD as facts 1.6, and the moving average of weights. They work on the packed
-// state and never wait for the device: what a gradient decides is decided there.
+// AdamW, SGD and MuSGD, and the moving average of weights. They work on the packed state and never
+// wait for the device: whether a step is made is decided there.
 //
-// Where the facts leave a choice, this one was made:
+// Conventions, where the literature leaves a choice:
 // - Only matrices (two dimensions and more) decay; "bias" is every bias, of convolutions and norms.
 // - AdamW's first beta is the momentum of the settings, not warmed up: its correction needs one
 // beta.
@@ -15,15 +15,15 @@
 #include <ATen/ATen.h>
 
 #include "network.h"
-#include "packed.h"
 #include "schedule.h"
 #include "settings.h"
+#include "state.h"
 
 namespace vantage {
 
 class Optimizer {
  public:
-  Optimizer(const Packed& packed, const TrainingSettings& settings);
+  Optimizer(const PackedState& packed, const TrainingSettings& settings);
 
   /** Adds what a backward pass left to the gradients of the next step. */
   void gather();
@@ -36,52 +36,55 @@ class Optimizer {
 
   /** Gradients gathered so far; long as the packed values. */
   const at::Tensor& gradients() const { return gradients_; }
-  /** Steps left out so far; waits for the device. */
+  /** Steps skipped so far, as gradients were not finite; waits for the device. */
   int64_t skipped() const;
 
   /** Momenta and counters by name, to be stored or to be written over. */
   std::vector<NamedTensor> state() const;
 
  private:
-  /** Of a stretch of one group, `from` counted in all values. */
-  struct Stretch {
+  /** Values of one group that are stepped at once; `from` is an index of all values. */
+  struct Chunk {
     const SlotGroup& group;
     int64_t from, length;
     double rate, momentum;
+    at::Tensor of(const at::Tensor& all) const { return all.narrow(0, from, length); }
   };
-  at::Tensor keeping(double factor) const;
-  void adamw(const Stretch& stretch, const at::Tensor& gradient);
-  void sgd(const Stretch& stretch, const at::Tensor& gradient, const at::Tensor& more);
+  at::Tensor decayed(double factor) const;
+  void adamw(const Chunk& chunk, const at::Tensor& gradient);
+  /** With Muon's update of the same values, where it is defined. */
+  void sgd(const Chunk& chunk, const at::Tensor& gradient, const at::Tensor& muonUpdate);
   at::Tensor muon(const SlotGroup& group, const at::Tensor& gradient, double momentum);
 
-  const Packed& packed_;
+  const PackedState& packed_;
   TrainingSettings settings_;
   double decay_;
   at::Tensor gradients_, first_, second_, muon_;
-  /** Scalars on the device: steps made, steps left out, and 1 where the step under way is made. */
-  at::Tensor made_, skipped_, taken_;
-  /** AdamW's corrections of that step: of the first momentum's rate, and of the second's root. */
+  /** Scalars on the device: steps made, steps skipped, and 1 or 0 as the present one is made. */
+  at::Tensor made_, skipped_, isMade_;
+  /** AdamW's bias corrections of the present step: of the first moment, and of the second's root.
+   */
   at::Tensor correction_, root_;
 };
 
 /** Matrices [n, rows, columns] made nearly orthogonal by five steps of Newton and Schulz. */
 at::Tensor orthogonal(const at::Tensor& matrices);
 
-/** Exponential moving average of a state: learned tensors and statistics alike; counters as is. */
+/** Exponential moving average of a state's parameters and statistics; counters are copied. */
 class Ema {
  public:
-  Ema(const Packed& packed, const TrainingSettings& settings);
+  Ema(const PackedState& packed, const TrainingSettings& settings);
   void update();
   /** In the network's order; the tensors are the average's own, to be read or written over. */
   const std::vector<NamedTensor>& state() const { return average_.state; }
   int64_t updates() const { return updates_; }
   void setUpdates(int64_t updates) { updates_ = updates; }
-  /** The average becomes what the network is. */
+  /** Sets the average to the network's state. */
   void reset();
 
  private:
-  const Packed& packed_;
-  Packed::Copy average_;
+  const PackedState& packed_;
+  PackedState::Copy average_;
   double decay_, tau_;
   int64_t updates_ = 0;
 };

@@ -1,7 +1,7 @@
 // Rendering plans on the CPU: rows of images shared among threads. A row is first sampled, layer by
-// layer, then recoloured as a whole, so that the second part runs on vectors.
+// layer, then recoloured as a whole, so that recolouring is vectorized.
 // Without the pragma the compiler keeps branches where arithmetic could raise a floating-point
-// exception, which nobody here looks at, and recolours pixel by pixel.
+// exception, which nothing here reads, and recolours pixel by pixel.
 #pragma GCC optimize("no-trapping-math")
 #include <algorithm>
 #include <atomic>
@@ -16,13 +16,14 @@
 namespace vantage {
 namespace {
 
-/** Rows that a thread takes at a time. */
+/** Rows of an image that a thread takes at a time. */
 constexpr int kRows = 32;
 
-/** Colours of a row, a channel after the other. */
+/** Colours of an output row, a channel after the other. */
 struct Row {
   std::vector<float> r, g, b;
   explicit Row(int size) : r(size, kFill), g(size, kFill), b(size, kFill) {}
+  int size() const { return static_cast<int>(r.size()); }
   void set(int x, const Colour& colour) { r[x] = colour.r, g[x] = colour.g, b[x] = colour.b; }
   void fill(int from, int to) {
     for (auto* channel : {&r, &g, &b})
@@ -32,7 +33,7 @@ struct Row {
 
 bool isWhole(float value) { return value == std::floor(value); }
 
-/** The layer only shifts one image by whole pixels: its bytes are the output. */
+/** Whether a layer only shifts one image by whole pixels: the image's bytes are then the output. */
 bool isShift(const Layer& layer) {
   const float* m = layer.matrix;
   const Patch& patch = layer.patch[0];
@@ -41,7 +42,8 @@ bool isShift(const Layer& layer) {
          isWhole(patch.shiftX) && isWhole(patch.shiftY);
 }
 
-void copyRow(const uint8_t* file, const Layer& layer, int size, int y, Row& row) {
+void copyRow(const uint8_t* file, const Layer& layer, int y, Row& row) {
+  const int size = row.size();
   const Patch& patch = layer.patch[0];
   const int shiftX = static_cast<int>(layer.matrix[2]), shiftY = static_cast<int>(layer.matrix[5]);
   const int from = std::clamp(static_cast<int>(patch.left) - shiftX, 0, size);
@@ -61,22 +63,23 @@ void copyRow(const uint8_t* file, const Layer& layer, int size, int y, Row& row)
   }
 }
 
-/** As `layerColour` of every pixel; a patch, once found, is kept while it covers. */
-void sampleRow(const uint8_t* file, const Layer& layer, int size, int y, Row& row) {
-  if (isShift(layer)) return copyRow(file, layer, size, y, row);
+/** As `layerColour` of every pixel; the patch of a pixel is tried first for the next. */
+void sampleRow(const uint8_t* file, const Layer& layer, int y, Row& row) {
+  if (isShift(layer)) return copyRow(file, layer, y, row);
+  const int size = row.size();
   const float* m = layer.matrix;
   const float centreY = static_cast<float>(y) + 0.5f;
   const float startX = m[1] * centreY + m[2], startY = m[4] * centreY + m[5];
   for (int x = 0; x < size;) {
     const float canvasX = m[0] * (static_cast<float>(x) + 0.5f) + startX;
     const float canvasY = m[3] * (static_cast<float>(x) + 0.5f) + startY;
-    const int found = patchAt(layer, canvasX, canvasY);
-    if (found < 0) {
+    const int index = patchAt(layer, canvasX, canvasY);
+    if (index < 0) {
       row.fill(x, x + 1);
       x++;
       continue;
     }
-    const Patch patch = layer.patch[found];
+    const Patch patch = layer.patch[index];
     row.set(x++, sampled(file, patch, canvasX, canvasY));
     for (; x < size; x++) {
       const float u = m[0] * (static_cast<float>(x) + 0.5f) + startX;
@@ -87,7 +90,8 @@ void sampleRow(const uint8_t* file, const Layer& layer, int size, int y, Row& ro
   }
 }
 
-void mixRow(Row& row, const Row& second, float share, int size) {
+void mixRow(Row& row, const Row& second, float share) {
+  const int size = row.size();
   const auto mix = [&](std::vector<float>& a, const std::vector<float>& b) {
     for (int x = 0; x < size; x++) a[x] = b[x] + share * (a[x] - b[x]);
   };
@@ -96,8 +100,9 @@ void mixRow(Row& row, const Row& second, float share, int size) {
   mix(row.b, second.b);
 }
 
-// Inlined, the compiler would no longer see that the channels lie apart.
-__attribute__((noinline)) void recolourRow(const Plan& plan, Row& row, int size) {
+// Not inlined: there the compiler would no longer see that the three channels do not overlap.
+__attribute__((noinline)) void recolourRow(const Plan& plan, Row& row) {
+  const int size = row.size();
   float *r = row.r.data(), *g = row.g.data(), *b = row.b.data();
 #pragma GCC ivdep
   for (int x = 0; x < size; x++) {
@@ -106,21 +111,25 @@ __attribute__((noinline)) void recolourRow(const Plan& plan, Row& row, int size)
   }
 }
 
-/** Scratch of one thread. */
+/** Scratch memory of one thread. */
 struct Rows {
   Row first, second;
   explicit Rows(int size) : first(size), second(size) {}
 };
 
-void renderRow(const uint8_t* file, const Plan& plan, int size, int y, Rows& rows, float* image) {
-  sampleRow(file, plan.layer[0], size, y, rows.first);
+/** Row `y` of the image of that index. */
+void renderRow(const Rendering& rendering, int image, int y, Rows& rows) {
+  const Plan& plan = rendering.plans[image];
+  const int size = rendering.size;
+  sampleRow(rendering.file, plan.layer[0], y, rows.first);
   if (plan.layers > 1) {
-    sampleRow(file, plan.layer[1], size, y, rows.second);
-    mixRow(rows.first, rows.second, plan.mix, size);
+    sampleRow(rendering.file, plan.layer[1], y, rows.second);
+    mixRow(rows.first, rows.second, plan.mix);
   }
-  if (recolours(plan)) recolourRow(plan, rows.first, size);
+  if (recolours(plan)) recolourRow(plan, rows.first);
   const size_t plane = static_cast<size_t>(size) * static_cast<size_t>(size);
-  float* out = image + static_cast<size_t>(y) * static_cast<size_t>(size);
+  float* out = rendering.images + 3 * plane * static_cast<size_t>(image) +
+               static_cast<size_t>(y) * static_cast<size_t>(size);
   for (const std::vector<float>* channel : {&rows.first.r, &rows.first.g, &rows.first.b}) {
     for (int x = 0; x < size; x++) out[x] = (*channel)[x] / 255;
     out += plane;
@@ -129,27 +138,25 @@ void renderRow(const uint8_t* file, const Plan& plan, int size, int y, Rows& row
 
 }  // namespace
 
-void renderCpu(const uint8_t* file, const Plan* plans, int count, int size, float* out, int threads,
-               const std::atomic<bool>* abandoned) {
-  const int strips = (size + kRows - 1) / kRows;
-  const size_t pixels = size_t{3} * static_cast<size_t>(size) * static_cast<size_t>(size);
-  const int jobs = count * strips, workers = std::clamp(threads, 1, std::max(jobs, 1));
+void renderCpu(const Rendering& rendering, int threads, const std::atomic<bool>* abandoned) {
+  const int strips = (rendering.size + kRows - 1) / kRows;
+  const int jobs = rendering.count * strips, workers = std::clamp(threads, 1, std::max(jobs, 1));
   std::atomic<int> next{0};
   const auto work = [&](Rows& rows) {
     for (int job = next++; job < jobs; job = next++) {
       if (abandoned && *abandoned) return;
       const int image = job / strips, from = job % strips * kRows;
-      for (int y = from; y < std::min(from + kRows, size); y++)
-        renderRow(file, plans[image], size, y, rows, out + image * pixels);
+      for (int y = from; y < std::min(from + kRows, rendering.size); y++)
+        renderRow(rendering, image, y, rows);
     }
   };
-  std::vector<Rows> scratch(static_cast<size_t>(workers), Rows(size));
+  std::vector<Rows> scratch(static_cast<size_t>(workers), Rows(rendering.size));
   std::vector<std::thread> helpers;
   helpers.reserve(scratch.size());
   try {
     for (int i = 1; i < workers; i++) helpers.emplace_back(work, std::ref(scratch[i]));
   } catch (const std::system_error&) {
-    // No more threads are to be had: those that are here do it all.
+    // The system gives no more threads: those that run do all of it.
   }
   work(scratch[0]);
   for (std::thread& helper : helpers) helper.join();

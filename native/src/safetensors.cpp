@@ -1,6 +1,6 @@
 // A file of weights: eight bytes of length, a JSON header, then the tensors' bytes. Files come from
-// anywhere, so the header is read by a strict reader of just what the format allows, and every
-// offset is held against the file's size before a byte of it is touched.
+// anywhere, so a strict reader accepts just what the format allows of a header, and every offset is
+// checked against the file's size before a byte of the tensors is read.
 #include "safetensors.h"
 
 #include <fcntl.h>
@@ -29,7 +29,7 @@ constexpr uint64_t kLengthBytes = 8;
   throw EngineError("io_failed", what + " " + path + ": " + std::strerror(errno));
 }
 
-/** Closed when it goes. */
+/** A file descriptor that is closed at the end of its scope. */
 struct Descriptor {
   int number;
   explicit Descriptor(int number) : number(number) {}
@@ -69,15 +69,15 @@ class HeaderReader {
   }
 
   std::vector<uint64_t> numbers() {
-    std::vector<uint64_t> found;
+    std::vector<uint64_t> all;
     expect('[');
-    if (next(']')) return found;
+    if (next(']')) return all;
     do {
-      if (found.size() == kDimensionsMax) refuse("a tensor of the header has too many dimensions");
-      found.push_back(number());
+      if (all.size() == kDimensionsMax) refuse("a tensor of the header has too many dimensions");
+      all.push_back(number());
     } while (next(','));
     expect(']');
-    return found;
+    return all;
   }
 
   std::string string() {
@@ -301,9 +301,9 @@ std::string headerOf(const std::vector<StoredTensor>& tensors,
   for (const StoredTensor& tensor : tensors) {
     key(tensor.name);
     text += "{\"dtype\":" + quoted(tensor.dtype) + ",\"shape\":[";
-    for (size_t at = 0; at < tensor.shape.size(); ++at) {
-      if (at > 0) text += ',';
-      text += std::to_string(tensor.shape[at]);
+    for (size_t i = 0; i < tensor.shape.size(); ++i) {
+      if (i > 0) text += ',';
+      text += std::to_string(tensor.shape[i]);
     }
     text += "],\"data_offsets\":[";
     text += std::to_string(offset);
@@ -319,12 +319,12 @@ std::string headerOf(const std::vector<StoredTensor>& tensors,
 }
 
 void writeAll(int file, const void* data, uint64_t bytes, const std::string& path) {
-  const char* at = static_cast<const char*>(data);
+  const char* next = static_cast<const char*>(data);
   while (bytes > 0) {
-    const ssize_t written = ::write(file, at, std::min<uint64_t>(bytes, 1 << 30));
+    const ssize_t written = ::write(file, next, std::min<uint64_t>(bytes, 1 << 30));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) fail("could not write", path);
-    at += written;
+    next += written;
     bytes -= static_cast<uint64_t>(written);
   }
 }
@@ -342,7 +342,7 @@ void syncFolder(const std::string& path) {
 
 /** Read rather than mapped: a file that shrinks under a map would end the process. */
 TensorFile::TensorFile(const std::string& path) {
-  // To open a pipe would wait for its writer.
+  // O_NONBLOCK: opening a pipe would otherwise wait for its writer.
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   if (file.number < 0) fail("could not open", path);
   struct stat status{};
@@ -367,7 +367,7 @@ uint64_t writeTensors(const std::string& path, const std::vector<StoredTensor>& 
                       const std::map<std::string, std::string>& metadata) {
   const std::string header = headerOf(tensors, metadata);
   const uint64_t length = header.size();
-  // Engines of one process may write to one place.
+  // Engines of one process may write to one path.
   static std::atomic<uint64_t> written{0};
   const std::string temporary =
       path + ".partial." + std::to_string(::getpid()) + "." + std::to_string(++written);

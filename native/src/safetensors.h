@@ -17,7 +17,7 @@ struct StoredTensor {
   uint64_t bytes = 0;
 };
 
-/** A file in memory; fails with `bad_weights` for whatever is not what it says it is. */
+/** A file in memory. Fails with `bad_weights` where header and contents do not agree. */
 class TensorFile {
  public:
   explicit TensorFile(const std::string& path);

@@ -17,7 +17,7 @@ constexpr float kFill = 114;
 
 /** An upright image laid on a canvas. Coordinates are of pixels, whose centres lie at +0.5. */
 struct Patch {
-  /** Of the image's first byte in the split's file. */
+  /** Offset of the image's first byte in the split's file. */
   int64_t offset;
   int32_t width, height;
   /** Source = scale · canvas + shift. */
@@ -103,9 +103,10 @@ VANTAGE_HD bool recolours(const Plan& plan) {
   return plan.hue != 0 || plan.saturation != 1 || plan.value != 1;
 }
 
-/** One channel of a colour: 5 is red, 3 green, 1 blue; `hue` in sixths of a turn from 0 to 6. */
-VANTAGE_HD float channel(float place, float hue, float value, float chroma) {
-  const float sum = place + hue;
+/** One channel of a colour. `origin`: 5 for red, 3 for green, 1 for blue; `hue` in sixths of a turn
+ * from 0 to 6. */
+VANTAGE_HD float channel(float origin, float hue, float value, float chroma) {
+  const float sum = origin + hue;
   const float k = sum >= 6 ? sum - 6 : sum;
   return value - chroma * within(smaller(k, 4 - k), 0, 1);
 }

@@ -1,4 +1,4 @@
-// Schedules of facts 1.6.
+// Linear and cosine decay, and warm-up.
 #include "schedule.h"
 
 #include <algorithm>
@@ -9,7 +9,7 @@ namespace {
 
 constexpr double kWarmupIterationsMin = 100;
 
-/** Of `lr0` in an epoch. */
+/** The rate of an epoch as a share of `lr0`. */
 double factorOf(const TrainingSettings& settings, int epoch) {
   const double last = std::max(settings.epochs - 1, 1);
   const double done = std::clamp(epoch / last, 0.0, 1.0);
@@ -17,8 +17,9 @@ double factorOf(const TrainingSettings& settings, int epoch) {
   return 1 + (settings.lrf - 1) * done;
 }
 
-/** How far warm-up is, 0 to 1. */
-double warmth(const TrainingSettings& settings, int epoch, int64_t iteration, int64_t batches) {
+/** Share of warm-up that is done, 0 to 1. */
+double warmupShare(const TrainingSettings& settings, int epoch, int64_t iteration,
+                   int64_t batches) {
   if (settings.warmupEpochs <= 0) return 1;
   const double all = std::max(std::round(settings.warmupEpochs * static_cast<double>(batches)),
                               kWarmupIterationsMin);
@@ -35,7 +36,7 @@ double batchesOfStep(const TrainingSettings& settings) {
 
 Rates ratesAt(const TrainingSettings& settings, int epoch, int64_t iteration, int64_t batches) {
   const double lr = settings.lr0 * factorOf(settings, epoch);
-  const double warm = warmth(settings, epoch, iteration, batches);
+  const double warm = warmupShare(settings, epoch, iteration, batches);
   if (warm >= 1) return {lr, lr, settings.momentum};
   return {lr * warm, between(settings.warmupBiasLr, lr, warm),
           between(settings.warmupMomentum, settings.momentum, warm)};
@@ -43,7 +44,7 @@ Rates ratesAt(const TrainingSettings& settings, int epoch, int64_t iteration, in
 
 int64_t accumulatedAt(const TrainingSettings& settings, int epoch, int64_t iteration,
                       int64_t batches) {
-  const double warm = warmth(settings, epoch, iteration, batches);
+  const double warm = warmupShare(settings, epoch, iteration, batches);
   return std::max<int64_t>(std::lround(between(1, batchesOfStep(settings), warm)), 1);
 }
 

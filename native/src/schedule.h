@@ -1,6 +1,6 @@
-// What changes over a training run: rates of an iteration, and how many batches make a step. Pure.
+// Schedules of a training run: rates of an iteration, and how many batches make a step. Pure.
 //
-// An iteration's place in the run is epoch · batches + iteration. The rate falls once an epoch,
+// An iteration's number in the run is epoch · batches + iteration. The rate falls once an epoch,
 // from lr0 in the first to lr0 · lrf in the last. Warm-up is over so many iterations as its epochs
 // have, at least 100, and reaches the epoch's values at its end.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace vantage {
 
-/** Rates of one iteration. `bias` is of biases alone: it warms up from another side. */
+/** Rates of one iteration. `bias` is the rate of biases, which warms up from above. */
 struct Rates {
   double lr = 0, bias = 0, momentum = 0;
 };
@@ -18,7 +18,7 @@ struct Rates {
 /** The rates at `iteration` of `epoch`; both count from 0, `batches` is an epoch's. */
 Rates ratesAt(const TrainingSettings& settings, int epoch, int64_t iteration, int64_t batches);
 
-/** Batches whose gradients make a step then: up to the nominal batch, from 1 in warm-up. */
+/** Batches whose gradients make a step at that iteration: rising from 1 in warm-up. */
 int64_t accumulatedAt(const TrainingSettings& settings, int epoch, int64_t iteration,
                       int64_t batches);
 

@@ -1,5 +1,5 @@
-// Settings and reports that cross the engine's face, as plain values: the C++ side of
-// native/index.d.ts, with the same names and meanings. No torch here.
+// Settings and boxes as plain values: the C++ side of native/index.d.ts, with the same names and
+// meanings. No torch here.
 #pragma once
 #include <array>
 #include <cstdint>
@@ -35,8 +35,8 @@ struct Truth {
   float cls = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0;
 };
 
-/** A found box in pixels of the input. */
-struct Found {
+/** Box of a detection in pixels of the input. */
+struct Detection {
   float x1 = 0, y1 = 0, x2 = 0, y2 = 0, confidence = 0, cls = 0;
 };
 

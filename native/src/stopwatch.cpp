@@ -15,7 +15,7 @@ cudaEvent_t asEvent(void* event) { return static_cast<cudaEvent_t>(event); }
 
 }  // namespace
 
-/** One that is recorded now; null where CUDA gives none: that mark counts for nothing. */
+/** An event that is recorded now; null where CUDA gives none: its mark then counts for nothing. */
 void* Stopwatch::event() {
   cudaEvent_t event = nullptr;
   if (!spare_.empty()) {
@@ -34,28 +34,28 @@ Stopwatch::~Stopwatch() {
     if (event) cudaEventDestroy(asEvent(event));
 }
 
-void Leash::stepped() {
+void LaunchLimit::afterStep() {
   if (!device_.is_cuda()) return;
   cudaEvent_t now = nullptr;
   if (cudaEventCreateWithFlags(&now, cudaEventDisableTiming | cudaEventBlockingSync) != cudaSuccess)
     return synchronize(device_);
   cudaEventRecord(now, static_cast<cudaStream_t>(currentStream(device_)));
   if (before_) {
-    // What failed on the device is told by the next thing that torch asks of it.
+    // A failure on the device is reported by the next call that torch makes to it.
     cudaEventSynchronize(asEvent(before_));
     cudaEventDestroy(asEvent(before_));
   }
   before_ = now;
 }
 
-Leash::~Leash() {
+LaunchLimit::~LaunchLimit() {
   if (before_) cudaEventDestroy(asEvent(before_));
 }
 #else
 void* Stopwatch::event() { return nullptr; }
 Stopwatch::~Stopwatch() = default;
-void Leash::stepped() {}
-Leash::~Leash() = default;
+void LaunchLimit::afterStep() {}
+LaunchLimit::~LaunchLimit() = default;
 #endif
 
 Stopwatch::Stopwatch(const at::Device& device)
@@ -77,12 +77,12 @@ const std::array<double, 4>& Stopwatch::seconds() {
 #ifdef VANTAGE_GPU
   if (device_.is_cuda()) {
     synchronize(device_);
-    for (size_t at = 1; at < marks_.size(); ++at) {
+    for (size_t i = 1; i < marks_.size(); ++i) {
       float milliseconds = 0;
-      const auto [before, after] = std::pair(marks_[at - 1].first, marks_[at].first);
+      const auto [before, after] = std::pair(marks_[i - 1].first, marks_[i].first);
       if (before && after &&
           cudaEventElapsedTime(&milliseconds, asEvent(before), asEvent(after)) == cudaSuccess)
-        seconds_[marks_[at].second] += milliseconds / 1e3;
+        seconds_[marks_[i].second] += milliseconds / 1e3;
       if (before) spare_.push_back(before);
     }
     marks_.erase(marks_.begin(), marks_.end() - 1);

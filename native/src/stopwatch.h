@@ -1,5 +1,5 @@
-// Where the time of many steps went. On a GPU the device's own events tell, read once it is waited
-// for anyway, so that measuring holds nothing up.
+// Where the time of many steps went. On a GPU it is measured by CUDA's events, which are read when
+// the host waits for the device anyway, so that measuring delays nothing.
 #pragma once
 #include <array>
 #include <chrono>
@@ -19,7 +19,7 @@ class Stopwatch {
   ~Stopwatch();
   Stopwatch(const Stopwatch&) = delete;
 
-  /** What was done since the last mark was `phase`. */
+  /** Counts the time since the last mark as `phase`. */
   void mark(Phase phase);
   /** Seconds by phase; waits for the device. */
   const std::array<double, 4>& seconds();
@@ -36,17 +36,17 @@ class Stopwatch {
 };
 
 /**
- * Keeps whoever gives steps to a GPU one step ahead of it, no more: it never runs dry, and who ends
- * an epoch waits for two steps instead of for as many as were given. On the CPU it does nothing.
+ * Keeps the host one step ahead of a GPU, no more: the GPU never runs dry, and the end of an epoch
+ * waits for two steps instead of for all that were launched. On the CPU it does nothing.
  */
-class Leash {
+class LaunchLimit {
  public:
-  explicit Leash(const at::Device& device) : device_(device) {}
-  ~Leash();
-  Leash(const Leash&) = delete;
+  explicit LaunchLimit(const at::Device& device) : device_(device) {}
+  ~LaunchLimit();
+  LaunchLimit(const LaunchLimit&) = delete;
 
-  /** A step was given: waits until the one before it is done. */
-  void stepped();
+  /** To be called once a step was launched: waits until the step before it is done. */
+  void afterStep();
 
  private:
   at::Device device_;

@@ -5,10 +5,10 @@
 #include <cmath>
 
 #include "batches.h"
+#include "core.h"
 #include "device.h"
 #include "engine.h"
 #include "loss.h"
-#include "parts.h"
 #include "schedule.h"
 #include "stopwatch.h"
 #include "trainer.h"
@@ -17,9 +17,9 @@ namespace vantage {
 namespace {
 
 constexpr int kBoxNumbers = 6;
-/** Between two reports of progress. */
+/** Shortest time between two reports of progress. */
 constexpr std::chrono::milliseconds kReportEvery{250};
-/** Objects an image in a probe: a crowded one. */
+/** Objects of each image of a probe: those of a crowded image. */
 constexpr int kProbeObjects = 32;
 
 [[noreturn]] void refuse(const std::string& why) { throw EngineError("bad_argument", why); }
@@ -27,76 +27,86 @@ constexpr int kProbeObjects = 32;
 /** The caller's boxes as [B, M, 5] on the device, padded with class −1. */
 at::Tensor truthsOf(const BatchView& batch, int classes, const at::Device& device) {
   std::vector<std::vector<const float*>> byImage(static_cast<size_t>(batch.count));
-  size_t most = 1;
-  for (size_t at = 0; at < batch.boxCount; ++at) {
-    const float* box = batch.boxes + at * kBoxNumbers;
-    const bool isPlaced = box[0] >= 0 && box[0] < static_cast<float>(batch.count);
-    if (!isPlaced) refuse("a box is of no image of the batch");
+  size_t objectsMax = 1;
+  for (size_t i = 0; i < batch.boxCount; ++i) {
+    const float* box = batch.boxes + i * kBoxNumbers;
+    const bool isInBatch = box[0] >= 0 && box[0] < static_cast<float>(batch.count);
+    if (!isInBatch) refuse("a box is of no image of the batch");
     if (!(box[1] >= 0 && box[1] < static_cast<float>(classes)))
       refuse("a box is of no class of the graph");
     for (int corner = 2; corner < kBoxNumbers; ++corner)
       if (!std::isfinite(box[corner])) refuse("a box has a corner that is not finite");
     auto& image = byImage[static_cast<size_t>(box[0])];
     image.push_back(box + 1);
-    most = std::max(most, image.size());
+    objectsMax = std::max(objectsMax, image.size());
   }
-  const auto truths = at::full({batch.count, static_cast<int64_t>(most), 5}, -1, at::kFloat);
+  const auto truths = at::full({batch.count, static_cast<int64_t>(objectsMax), 5}, -1, at::kFloat);
   float* row = truths.data_ptr<float>();
   for (const auto& image : byImage) {
-    for (size_t at = 0; at < image.size(); ++at) std::copy_n(image[at], 5, row + at * 5);
-    row += most * 5;
+    for (size_t i = 0; i < image.size(); ++i) std::copy_n(image[i], 5, row + i * 5);
+    row += objectsMax * 5;
   }
   return truths.to(device);
 }
 
 void clearGradients(const Network& network) {
   for (const NamedTensor& named : network.state())
-    if (named.learned) named.tensor.mutable_grad().reset();
+    if (named.isLearned()) named.tensor.mutable_grad().reset();
 }
+
+struct LearnOptions {
+  /** Share of the one-to-many branch in the loss. */
+  double o2mShare = 0.5;
+  /** `training`, or `batch` where the network is to stay as it is. */
+  BatchNorm norm = BatchNorm::batch;
+  /** Marks forward and backward; may be null. */
+  Stopwatch* stopwatch = nullptr;
+};
 
 /**
  * Forward and backward of a batch; the gradients are with the network's tensors. Returns the total
  * of an image, and the one-to-one branch's box, cls and dfl: [4] on the device.
  */
-at::Tensor learn(Parts& parts, const at::Tensor& images, const at::Tensor& truths, double o2mShare,
-                 bool moveStatistics, Stopwatch* watch = nullptr) {
-  const NetworkMaps maps = parts.network.forward(images, Pass{true, moveStatistics, true});
-  parts.network.checkStop();
-  const TotalLoss loss = totalLoss(maps, truths, o2mShare, parts.options.settings);
-  parts.network.checkStop();
-  if (watch) watch->mark(Stopwatch::forward);
+at::Tensor learn(EngineCore& core, const at::Tensor& images, const at::Tensor& truths,
+                 const LearnOptions& options) {
+  const NetworkMaps maps = core.network.forward(images, options.norm);
+  core.network.checkStop();
+  const TotalLoss loss = totalLoss(maps, truths, options.o2mShare, core.options.settings);
+  core.network.checkStop();
+  if (options.stopwatch) options.stopwatch->mark(Stopwatch::forward);
   loss.total.backward();
-  if (watch) watch->mark(Stopwatch::backward);
+  if (options.stopwatch) options.stopwatch->mark(Stopwatch::backward);
   const auto total = loss.total.detach() / static_cast<double>(images.size(0));
   return at::stack({total, loss.o2o.box.detach(), loss.o2o.cls.detach(), loss.o2o.dfl.detach()});
 }
 
 /**
- * What a pass leaves with the network: statistics of batch norm and gradients. A pass that ends
- * halfway, interrupted or out of memory, leaves neither; one that is not finite no statistics.
+ * Guards what a step's pass changes in the network: statistics of batch norm, and gradients. A pass
+ * that ends halfway, interrupted or out of memory, changes neither; one that is not finite changes
+ * no statistics.
  */
 class GuardedPass {
  public:
-  explicit GuardedPass(Parts& parts)
-      : parts_(parts),
-        before_(parts.training->packed.statistics().clone()),
-        counted_(parts.training->packed.counters().clone()) {
-    clearGradients(parts.network);
+  explicit GuardedPass(EngineCore& core)
+      : core_(core),
+        before_(core.training->packed.statistics().clone()),
+        counted_(core.training->packed.counters().clone()) {
+    clearGradients(core.network);
   }
   ~GuardedPass() {
     if (done_) return;
     try {
       const at::NoGradGuard none;
-      clearGradients(parts_.network);
+      clearGradients(core_.network);
       packed().counters().copy_(counted_);
       packed().statistics().copy_(before_);
     } catch (...) {
-      // A device that does not even copy any more: no step follows.
+      // The device does not even copy any more: no step follows.
     }
   }
   GuardedPass(const GuardedPass&) = delete;
 
-  /** The pass went through. */
+  /** The pass was completed: what it changed stays. */
   void keep() {
     const at::NoGradGuard none;
     at::Tensor now = packed().statistics();
@@ -105,9 +115,9 @@ class GuardedPass {
   }
 
  private:
-  const Packed& packed() const { return parts_.training->packed; }
+  const PackedState& packed() const { return core_.training->packed; }
 
-  Parts& parts_;
+  EngineCore& core_;
   at::Tensor before_, counted_;
   bool done_ = false;
 };
@@ -118,25 +128,25 @@ LossItems itemsOf(const at::Tensor& items) {
   return {value[0], value[1], value[2], value[3]};
 }
 
-int64_t batchesOf(const Parts& parts) {
-  if (!parts.train) return 1;
-  const int batch = parts.options.settings.batch;
-  return std::max((parts.train->images() + batch - 1) / batch, 1);
+int64_t batchesOf(const EngineCore& core) {
+  if (!core.train) return 1;
+  const int batch = core.options.settings.batch;
+  return std::max((core.train->images() + batch - 1) / batch, 1);
 }
 
 double secondsSince(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-/** An epoch under way: what it did, and what of it was reported. */
-class EpochRun {
+/** An epoch under way: its sums, and when it last reported. */
+class Epoch {
  public:
-  EpochRun(Parts& parts, int epoch, int from, int batches)
-      : parts_(parts),
-        training_(*parts.training),
+  Epoch(EngineCore& core, int epoch, int from, int batches)
+      : core_(core),
+        training_(*core.training),
         epoch_(epoch),
-        watch_(parts.device),
-        leash_(parts.device),
+        stopwatch_(core.device),
+        launchLimit_(core.device),
         start_(std::chrono::steady_clock::now()),
         reported_(start_ - kReportEvery) {
     result_.batch = from;
@@ -145,14 +155,15 @@ class EpochRun {
     if (from == 0) training_.sums.zero_();
   }
 
-  bool isDone() const { return result_.batch >= result_.batches || parts_.isInterrupted(); }
+  bool isDone() const { return result_.batch >= result_.batches || core_.isInterrupted(); }
 
   void step(const DeviceBatch& batch) {
-    const TrainingSettings& settings = parts_.options.settings;
-    watch_.mark(Stopwatch::data);
-    GuardedPass pass(parts_);
-    const double share = o2mShareAt(epoch_, settings.epochs);
-    const auto items = learn(parts_, batch.images, batch.truths, share, true, &watch_);
+    const TrainingSettings& settings = core_.options.settings;
+    stopwatch_.mark(Stopwatch::data);
+    GuardedPass pass(core_);
+    const LearnOptions options{o2mShareAt(epoch_, settings.epochs), BatchNorm::training,
+                               &stopwatch_};
+    const auto items = learn(core_, batch.images, batch.truths, options);
     pass.keep();
     training_.optimizer.gather();
     ++training_.gathered;
@@ -165,8 +176,8 @@ class EpochRun {
     const int64_t images = batch.images.size(0);
     training_.sums.narrow(0, 0, 4).add_(items, static_cast<double>(images));
     training_.sums.narrow(0, 4, 1).add_(static_cast<double>(images));
-    watch_.mark(Stopwatch::optimizer);
-    leash_.stepped();
+    stopwatch_.mark(Stopwatch::optimizer);
+    launchLimit_.afterStep();
     result_.images += images;
     result_.lr = rates.lr;
     ++result_.batch;
@@ -178,14 +189,14 @@ class EpochRun {
     reported_ = now;
     StepProgress done{epoch_, result_.batch, result_.batches, means(), result_.lr, 0, 0};
     done.imagesPerSecond = static_cast<double>(result_.images) / secondsSince(start_);
-    done.memoryBytes = memoryBytes(parts_.device);
+    done.memoryBytes = memoryBytes(core_.device);
     progress(done);
-    // Reading the events now lets them be used again.
-    watch_.seconds();
+    // Events that are read now can be used again.
+    stopwatch_.seconds();
   }
 
   EpochResult result() {
-    const auto& seconds = watch_.seconds();
+    const auto& seconds = stopwatch_.seconds();
     result_.losses = means();
     result_.skipped = training_.optimizer.skipped() - skippedBefore_;
     result_.data = seconds[Stopwatch::data];
@@ -201,11 +212,11 @@ class EpochRun {
     return itemsOf(sums.narrow(0, 0, 4) / sums.narrow(0, 4, 1).clamp_min(1));
   }
 
-  Parts& parts_;
+  EngineCore& core_;
   Training& training_;
   int epoch_;
-  Stopwatch watch_;
-  Leash leash_;
+  Stopwatch stopwatch_;
+  LaunchLimit launchLimit_;
   std::chrono::steady_clock::time_point start_, reported_;
   int64_t skippedBefore_ = 0;
   EpochResult result_;
@@ -219,79 +230,83 @@ Assignment assignTargets(const AssignmentInput& input) {
   };
   const auto centres = anchorCentres(input.height, input.width, at::kCPU);
   if (centres.size(1) != input.anchors) refuse("the boxes are of another number of anchors");
-  const auto targets = assign(view(input.boxes, {input.images, 4, input.anchors}),
-                              view(input.logits, {input.images, input.classes, input.anchors}),
-                              centres, view(input.truths, {input.images, input.objects, 5}),
+  const AnchorPredictions predictions{
+      view(input.boxes, {input.images, 4, input.anchors}),
+      view(input.logits, {input.images, input.classes, input.anchors}), centres};
+  const auto targets = assign(predictions, view(input.truths, {input.images, input.objects, 5}),
                               input.oneToOne ? kOneAnchor : kManyAnchors);
   return {valuesOf(targets.score).values, valuesOf(targets.object).values};
 }
 
 EpochResult Engine::trainEpoch(int epoch, int from,
                                const std::function<void(const StepProgress&)>& progress) {
-  Parts& parts = *parts_;
-  parts.needsTraining();
-  if (!parts.train) refuse("there is no dataset to train on");
-  const auto batches = static_cast<int>(batchesOf(parts));
+  EngineCore& core = *core_;
+  core.needsTraining();
+  if (!core.train) refuse("there is no dataset to train on");
+  const auto batches = static_cast<int>(batchesOf(core));
   if (epoch < 0) refuse("epochs count from 0");
   if (from < 0 || from > batches) refuse("the epoch has no such batch");
-  EpochRun run(parts, epoch, from, batches);
-  const auto seed = static_cast<uint64_t>(parts.options.seed);
-  BatchSource source = trainingBatches(*parts.train, epoch, from, seed, parts.options.settings,
-                                       parts.options.threads);
-  const auto isStopped = [&] { return parts.isInterrupted(); };
+  Epoch current(core, epoch, from, batches);
+  const auto seed = static_cast<uint64_t>(core.options.seed);
+  BatchSource source = trainingBatches(*core.train, core.options.settings,
+                                       {epoch, from, seed, core.options.threads});
+  const auto isStopped = [&] { return core.isInterrupted(); };
   try {
-    while (!run.isDone()) {
+    while (!current.isDone()) {
       const auto batch = source.next(isStopped);
       if (!batch) break;
-      run.step(*batch);
-      run.report(progress);
+      current.step(*batch);
+      current.report(progress);
     }
   } catch (const Interrupted&) {
-    // The step under way was not made: the epoch goes on with its batch.
+    // The step under way was abandoned: the epoch later goes on with the batch of that step.
   }
-  return run.result();
+  return current.result();
 }
 
 LossItems Engine::losses(const BatchView& batch, double o2mShare) {
-  Parts& parts = *parts_;
-  const at::Tensor images = parts.images(batch);
-  const at::Tensor truths = truthsOf(batch, parts.network.graph().classes, parts.device);
-  clearGradients(parts.network);
-  return itemsOf(learn(parts, images, truths, o2mShare, false));
+  EngineCore& core = *core_;
+  const at::Tensor images = core.images(batch);
+  const at::Tensor truths = truthsOf(batch, core.network.graph().classes, core.device);
+  clearGradients(core.network);
+  return itemsOf(learn(core, images, truths, {o2mShare}));
 }
 
 LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
-  Parts& parts = *parts_;
-  parts.needsTraining();
-  Training& training = *parts.training;
-  const at::Tensor images = parts.images(batch);
-  const at::Tensor truths = truthsOf(batch, parts.network.graph().classes, parts.device);
-  const TrainingSettings& settings = parts.options.settings;
-  GuardedPass pass(parts);
-  const auto items = learn(parts, images, truths, o2mShareAt(epoch, settings.epochs), true);
+  EngineCore& core = *core_;
+  core.needsTraining();
+  Training& training = *core.training;
+  const at::Tensor images = core.images(batch);
+  const at::Tensor truths = truthsOf(batch, core.network.graph().classes, core.device);
+  const TrainingSettings& settings = core.options.settings;
+  GuardedPass pass(core);
+  const LearnOptions options{o2mShareAt(epoch, settings.epochs), BatchNorm::training};
+  const auto items = learn(core, images, truths, options);
   pass.keep();
   training.optimizer.forget();
   training.gathered = 0;
-  // The step takes them away; they are shown as they were before clipping.
+  // The optimizer takes the gradients away; `tensor` shows them as they were before clipping.
   const auto shown = training.packed.gradients();
   training.optimizer.gather();
-  training.optimizer.step(ratesAt(settings, epoch, iteration, batchesOf(parts)));
+  training.optimizer.step(ratesAt(settings, epoch, iteration, batchesOf(core)));
   training.ema.update();
   training.packed.setGradients(shown);
   return itemsOf(items);
 }
 
 ProbeResult Engine::probe(int batch, int imageSize) {
-  Parts& parts = *parts_;
-  parts.needsTraining();
-  const BatchView shape{nullptr, batch, imageSize, imageSize, nullptr, 0};
-  parts.checkShape(shape);
-  struct Cleared {
+  EngineCore& core = *core_;
+  core.needsTraining();
+  BatchView shape;
+  shape.count = batch;
+  shape.height = shape.width = imageSize;
+  core.checkShape(shape);
+  struct GradientGuard {
     const Network& network;
-    ~Cleared() { clearGradients(network); }
-  } cleared{parts.network};
-  clearGradients(parts.network);
-  const auto options = at::TensorOptions(parts.device).dtype(at::kFloat);
+    ~GradientGuard() { clearGradients(network); }
+  } guard{core.network};
+  clearGradients(core.network);
+  const auto options = at::TensorOptions(core.device).dtype(at::kFloat);
   const double side = imageSize / 2.0;
   const auto corner = at::rand({batch, kProbeObjects, 2}, options).mul_(side);
   const auto size = at::rand({batch, kProbeObjects, 2}, options).mul_(side);
@@ -299,21 +314,21 @@ ProbeResult Engine::probe(int batch, int imageSize) {
   const auto truths = at::cat({cls, corner, corner + size}, 2);
   const auto once = [&] {
     const auto images = at::rand({batch, 3, imageSize, imageSize}, options);
-    synchronize(parts.device);
+    synchronize(core.device);
     const auto start = std::chrono::steady_clock::now();
-    learn(parts, images, truths, 0.5, false);
-    synchronize(parts.device);
+    learn(core, images, truths, LearnOptions{});
+    synchronize(core.device);
     const double seconds = secondsSince(start);
-    clearGradients(parts.network);
+    clearGradients(core.network);
     return seconds;
   };
-  // The first time a GPU chooses its algorithms.
-  if (parts.device.is_cuda()) once();
-  resetPeakMemory(parts.device);
+  // In its first step a GPU also measures which algorithms to use.
+  if (core.device.is_cuda()) once();
+  resetPeakMemory(core.device);
   ProbeResult result;
   result.seconds = once();
-  result.bytes = peakMemoryBytes(parts.device);
-  resetPeakMemory(parts.device);
+  result.bytes = peakMemoryBytes(core.device);
+  resetPeakMemory(core.device);
   return result;
 }
 

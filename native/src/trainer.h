@@ -1,18 +1,18 @@
-// What the engine's methods of training share, and what training keeps from call to call.
+// The state of training: what it keeps from call to call.
 #pragma once
 #include <array>
 #include <cstdint>
 
 #include "loss.h"
 #include "optimizer.h"
-#include "packed.h"
+#include "state.h"
 
 namespace vantage {
 
-/** Names of a checkpoint that no model has begin with it. */
+/** Prefix of a checkpoint's tensors that no model has. */
 constexpr const char* kTrainerPrefix = "trainer.";
 
-/** Only of an engine that trains. Everything that the next step depends on is here. */
+/** Everything that the next step depends on, beside the network. */
 struct Training {
   Training(const std::vector<NamedTensor>& state, const TrainingSettings& settings)
       : packed(state),
@@ -21,12 +21,12 @@ struct Training {
         sums(at::zeros({5}, packed.values().options().dtype(at::kDouble))) {}
   Training(const Training&) = delete;
 
-  Packed packed;
+  PackedState packed;
   Optimizer optimizer;
   Ema ema;
-  /** Batches whose gradients wait for the next step. */
+  /** Batches whose gradients were gathered for the next step. */
   int64_t gathered = 0;
-  /** Of the epoch under way: total, box, cls and dfl, times images; and images. */
+  /** Sums of the epoch under way: total, box, cls and dfl, each times images; and images. */
   at::Tensor sums;
 };
 

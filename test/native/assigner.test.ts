@@ -2,9 +2,10 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { native } from "./engine.ts";
 import { assign, MANY, ONE } from "./reference/assigner.ts";
 import type { Corners } from "./reference/boxes.ts";
-import { type Box, dice, native } from "./training-world.ts";
+import { type Box, dice } from "./training-world.ts";
 
 interface Scene {
   classes: number;
@@ -22,9 +23,9 @@ const PADDING = [-1, 0, 0, 0, 0];
 /** Centres of an input's anchors, level by level. */
 function anchorsOf({ height, width }: Pick<Scene, "height" | "width">): [number, number][] {
   return [8, 16, 32].flatMap((stride) =>
-    Array.from({ length: (height / stride) * (width / stride) }, (_, at): [number, number] => {
+    Array.from({ length: (height / stride) * (width / stride) }, (_, index): [number, number] => {
       const columns = width / stride;
-      return [((at % columns) + 0.5) * stride, (Math.floor(at / columns) + 0.5) * stride];
+      return [((index % columns) + 0.5) * stride, (Math.floor(index / columns) + 0.5) * stride];
     }),
   );
 }
@@ -38,15 +39,15 @@ function sceneOf(truths: Box[][], predict: Predict, more: Partial<Scene> = {}): 
   const images = truths.length;
   const boxes = new Float32Array(images * 4 * anchors.length);
   for (let image = 0; image < images; image++) {
-    for (const [at, anchor] of anchors.entries()) {
+    for (const [index, anchor] of anchors.entries()) {
       for (const [corner, value] of predict(anchor, image).entries()) {
-        boxes[(image * 4 + corner) * anchors.length + at] = value;
+        boxes[(image * 4 + corner) * anchors.length + index] = value;
       }
     }
   }
   const objects = Math.max(...truths.map((list) => list.length), 1);
   const rows = truths.flatMap((list) =>
-    Array.from({ length: objects }, (_, at) => list[at] ?? PADDING),
+    Array.from({ length: objects }, (_, index) => list[index] ?? PADDING),
   );
   return {
     ...shape,
@@ -71,9 +72,9 @@ function positives(scene: Scene, image = 0): { anchor: number; object: number; s
 
 /** Inside by the rule for small objects. */
 function isInside([x, y]: readonly [number, number], box: Box): boolean {
-  const side = (low: number, high: number, at: number) => {
+  const side = (low: number, high: number, index: number) => {
     const half = (high - low < 8 ? 16 : high - low) / 2;
-    return Math.abs(at - (low + high) / 2) < half;
+    return Math.abs(index - (low + high) / 2) < half;
   };
   return side(box[1], box[3], x) && side(box[2], box[4], y);
 }
@@ -161,19 +162,20 @@ describe.skipIf(!native)("the assigner", () => {
       fc.property(scenes(false), ({ scene, truths }) => {
         const anchors = anchorsOf(scene);
         for (const [image, boxes] of truths.entries()) {
-          const at = (values: Float32Array, each: number, plane: number, anchor: number) =>
+          const valueAt = (values: Float32Array, each: number, plane: number, anchor: number) =>
             values[(image * each + plane) * anchors.length + anchor] as number;
           const expected = assign(
             {
               anchors: anchors.map(([x, y]) => ({ x, y, stride: 0 })),
               box: (anchor) =>
-                // Four numbers were mapped to four.
-                [0, 1, 2, 3].map((side) => at(scene.boxes, 4, side, anchor)) as unknown as Corners,
-              logit: (anchor, cls) => at(scene.logits, scene.classes, cls, anchor),
+                [0, 1, 2, 3].map((side) =>
+                  valueAt(scene.boxes, 4, side, anchor),
+                ) as unknown as Corners, // `map` of four sides
+              logit: (anchor, cls) => valueAt(scene.logits, scene.classes, cls, anchor),
             },
             boxes.map(([classIndex, ...box]) => ({
               classIndex,
-              // Four numbers were mapped to four.
+              // Four corners, rounded to single.
               box: Array.from(Float32Array.from(box)) as unknown as Corners,
             })),
             scene.oneToOne ? ONE : MANY,
@@ -191,7 +193,7 @@ describe.skipIf(!native)("the assigner", () => {
           );
         }
       }),
-      // Seeded: of metrics equal to seven places fp32 may choose the other.
+      // Seeded: of metrics equal to seven digits fp32 may choose the other.
       { numRuns: 100, seed: 6 },
     );
     expect(compared).toBeGreaterThan(1_000);
@@ -199,7 +201,7 @@ describe.skipIf(!native)("the assigner", () => {
 
   it("takes nothing for padding, even where every anchor predicts it", () => {
     const scene = sceneOf([[[0, 10, 10, 50, 50]], []], () => [0, 0, 40, 40]);
-    for (let at = 5; at < 10; at += 5) scene.truths.set([-1, 0, 0, 40, 40], at);
+    for (let index = 5; index < 10; index += 5) scene.truths.set([-1, 0, 0, 40, 40], index);
     expect(positives(scene, 0).length).toBe(10);
     expect(positives(scene, 1)).toEqual([]);
   });

@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { ADDON, loadEngine } from "../../native/load.ts";
-import { native } from "./training-world.ts";
+import { native } from "./engine.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 const ENGINE = join(ROOT, "edge/local/engine.mjs");

@@ -1,4 +1,4 @@
-// A process that leaves its engines in the way it is told, for lifecycle.test.ts.
+// A process that ends with engines alive, in the way that its argument names; for lifecycle.test.ts.
 
 import { loadEngine } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";
@@ -22,7 +22,7 @@ const ways: Record<string, () => Promise<void>> = {
     process.exit(7);
   },
   /** Nobody looks at the promise that fails. */
-  unheard: async () => {
+  unawaited: async () => {
     const engine = new Engine({
       graph: detectorGraph("det26n", 3),
       device: "cpu",

@@ -1,20 +1,15 @@
 // Metrics of a split. Goal: they are those of the detections that the same engine predicts on the
-// same pictures letterboxed, whatever the batch; an evaluation ends when it is told to.
+// same images letterboxed, whatever the batch; an evaluation ends when it is told to.
 
 import { describe, expect, it } from "vitest";
 import type { Detections, Engine } from "../../native/index.d.ts";
-import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
-import { COLOURS, type Picture, paintings, withPictures } from "./painted.ts";
-
-Object.assign(process.env, ENGINE_ENVIRONMENT);
-const loaded = loadEngine();
-if ("missing" in loaded) console.warn(`SKIPPED: ${loaded.missing}`);
-const native = ("native" in loaded ? loaded.native : undefined) as Native;
+import { native } from "./engine.ts";
+import { COLOURS, type RgbImage, rectangleImages, withImages } from "./rectangle-images.ts";
 
 const SIZE = 160;
 
-/** The picture as the engine is to see it: at its own scale, grey around. */
-function padded({ width, height, rgb }: Picture) {
+/** The image as the engine is to see it: at its own scale, grey around. */
+function padded({ width, height, rgb }: RgbImage) {
   const [left, top] = [(SIZE - width) / 2, (SIZE - height) / 2];
   const images = new Float32Array(3 * SIZE * SIZE).fill(114 / 255);
   for (let y = 0; y < height; y++) {
@@ -29,31 +24,31 @@ function padded({ width, height, rgb }: Picture) {
 }
 
 /** Objects where the untrained engine sees some, so that the figures are not all zero. */
-async function withObjectsItSees(engine: Engine, pictures: readonly Picture[]) {
+async function withObjectsItSees(engine: Engine, sources: readonly RgbImage[]) {
   const found: Detections[] = [];
-  const seen: Picture[] = [];
-  for (const [at, picture] of pictures.entries()) {
-    const { images, left, top } = padded(picture);
+  const seen: RgbImage[] = [];
+  for (const [index, image] of sources.entries()) {
+    const { images, left, top } = padded(image);
     const batch = { images, count: 1, height: SIZE, width: SIZE };
     const [detections] = (await engine.predict(batch, 0.001)) as [Detections];
     found.push(detections);
     const boxes = [0, 1, 2].flatMap((i) => {
-      const from = ((at * 5 + i * 11) % (detections.length / 6)) * 6;
+      const from = ((index * 5 + i * 11) % (detections.length / 6)) * 6;
       const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, , cls = 0] = detections.subarray(from, from + 6);
       const clamp = (value: number, last: number) => Math.min(Math.max(value, 0), last);
       const corners = [
-        ...[clamp(x1 - left + i, picture.width), clamp(y1 - top - i, picture.height)],
-        ...[clamp(x2 - left + i, picture.width), clamp(y2 - top - i, picture.height)],
+        ...[clamp(x1 - left + i, image.width), clamp(y1 - top - i, image.height)],
+        ...[clamp(x2 - left + i, image.width), clamp(y2 - top - i, image.height)],
       ] as [number, number, number, number];
       const isBox = corners[2] > corners[0] && corners[3] > corners[1];
       return isBox ? [[cls, ...corners]] : [];
     });
-    seen.push({ ...picture, boxes });
+    seen.push({ ...image, boxes });
   }
-  const truths = seen.map((picture) => {
-    const { left, top } = padded(picture);
+  const truths = seen.map((image) => {
+    const { left, top } = padded(image);
     return Float32Array.from(
-      picture.boxes.flatMap(([cls = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0]) => [
+      image.boxes.flatMap(([cls = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0]) => [
         ...[cls, x1 + left, y1 + top, x2 + left, y2 + top],
       ]),
     );
@@ -65,14 +60,14 @@ async function withObjectsItSees(engine: Engine, pictures: readonly Picture[]) {
 }
 
 describe.skipIf(!native)("evaluation", () => {
-  it("measures what the engine predicts on the letterboxed pictures", async () => {
-    const pictures = paintings(10);
-    await withPictures(native, { pictures }, async (engine, { path, images }) => {
-      const { seen, expected } = await withObjectsItSees(engine, pictures);
+  it("measures what the engine predicts on the letterboxed images", async () => {
+    const sources = rectangleImages(10);
+    await withImages({ sources }, async (engine, { path, images }) => {
+      const { seen, expected } = await withObjectsItSees(engine, sources);
       expect(expected.mAP50).toBeGreaterThan(0);
-      const entries = images.map((image, at) => ({
+      const entries = images.map((image, index) => ({
         ...image,
-        boxes: Float32Array.from(seen[at]?.boxes.flat() ?? []),
+        boxes: Float32Array.from(seen[index]?.boxes.flat() ?? []),
       }));
       await engine.setDataset("val", { path, images: entries });
       for (const batch of [1, 4, 64]) {
@@ -99,8 +94,8 @@ describe.skipIf(!native)("evaluation", () => {
   });
 
   it("letterboxes into the size it is asked for", async () => {
-    const pictures = paintings(6);
-    await withPictures(native, { pictures }, async (engine) => {
+    const sources = rectangleImages(6);
+    await withImages({ sources }, async (engine) => {
       for (const imageSize of [64, 96, 320]) {
         const result = await engine.evaluate({ split: "train", batch: 4, imageSize });
         expect(result.images).toBe(6);
@@ -110,8 +105,8 @@ describe.skipIf(!native)("evaluation", () => {
   });
 
   it("ends within a step of an interrupt, with what was done, and begins anew afterwards", async () => {
-    const pictures = paintings(60);
-    await withPictures(native, { pictures }, async (engine) => {
+    const sources = rectangleImages(60);
+    await withImages({ sources }, async (engine) => {
       const options = { split: "train", batch: 1, imageSize: 320 } as const;
       const result = await engine.evaluate(options, () => engine.interrupt());
       expect(result.images).toBeGreaterThan(0);
@@ -122,7 +117,7 @@ describe.skipIf(!native)("evaluation", () => {
   });
 
   it("refuses a split without a dataset and sizes that no network takes", async () => {
-    await withPictures(native, { pictures: paintings(1) }, async (engine) => {
+    await withImages({ sources: rectangleImages(1) }, async (engine) => {
       const refused = (options: Parameters<Engine["evaluate"]>[0]) =>
         expect(engine.evaluate(options)).rejects.toMatchObject({ code: "bad_argument" });
       await refused({ split: "val", batch: 1, imageSize: SIZE });

@@ -15,8 +15,8 @@ import {
   stateTensors,
   VARIANT_NAMES,
 } from "../../shared/detector.ts";
+import { native } from "./engine.ts";
 import { safetensors } from "./safetensors.ts";
-import { native } from "./training-world.ts";
 
 const OPTIONS = { device: "cpu", seed: 1, threads: 2 } as const;
 
@@ -32,10 +32,10 @@ async function withEngine<Result>(
   }
 }
 
-const picture = (count: number, height: number, width = height) => ({
+const noise = (count: number, height: number, width = height) => ({
   images: Float32Array.from(
     { length: count * 3 * height * width },
-    (_, at) => ((at * 7919) % 1009) / 1009,
+    (_, index) => ((index * 7919) % 1009) / 1009,
   ),
   count,
   height,
@@ -73,7 +73,7 @@ describe.skipIf(!native)("the network", () => {
     [96, 160, 1],
   ])("gives maps of both branches at %i × %i", async (height, width, count) => {
     await withEngine({ graph: detectorGraph("det26n", 80) }, async (engine) => {
-      const batch = picture(count, height, width);
+      const batch = noise(count, height, width);
       for (const training of [true, false]) {
         const { o2m, o2o, prototypes } = await engine.forward(batch, { training });
         for (const branch of [o2m, o2o] as HeadMaps[]) {
@@ -89,7 +89,7 @@ describe.skipIf(!native)("the network", () => {
   it("of segmentation gives mask weights and prototypes", async () => {
     const graph = detectorGraph("det26n", 2, "segmentation");
     await withEngine({ graph }, async (engine) => {
-      const { o2m, o2o, prototypes } = await engine.forward(picture(2, 64, 96), {
+      const { o2m, o2o, prototypes } = await engine.forward(noise(2, 64, 96), {
         training: false,
       });
       expect(shapes(o2o.mask)).toEqual(levels(32, 64, 96, 2));
@@ -121,7 +121,7 @@ describe.skipIf(!native)("the network", () => {
   it("is the same for the same seed, and another for another", async () => {
     const graph = detectorGraph("det26n", 3);
     const maps = (seed: number) =>
-      withEngine({ graph, seed }, (engine) => engine.forward(picture(1, 64), { training: true }));
+      withEngine({ graph, seed }, (engine) => engine.forward(noise(1, 64), { training: true }));
     const [one, again, other] = [await maps(5), await maps(5), await maps(6)];
     expect(again).toEqual(one);
     expect(other.o2o.box[0]?.values).not.toEqual(one.o2o.box[0]?.values);
@@ -129,7 +129,7 @@ describe.skipIf(!native)("the network", () => {
 
   it("runs a deployed graph, which has no second branch", async () => {
     await withEngine({ graph: deployed(detectorGraph("det26n", 3)) }, async (engine) => {
-      const { o2m, o2o } = await engine.forward(picture(1, 64), { training: false });
+      const { o2m, o2o } = await engine.forward(noise(1, 64), { training: false });
       expect(o2m).toBeUndefined();
       expect(shapes(o2o.cls)).toEqual(levels(3, 64));
     });
@@ -137,15 +137,15 @@ describe.skipIf(!native)("the network", () => {
 
   it("predicts at most 300, best first, none below the confidence", async () => {
     await withEngine({ graph: detectorGraph("det26n", 3) }, async (engine) => {
-      const all = await engine.predict(picture(2, 160), 0);
+      const all = await engine.predict(noise(2, 160), 0);
       expect(all.map(({ length }) => length)).toEqual([1800, 1800]);
-      const scores = [...(all[0] as Float32Array)].filter((_, at) => at % 6 === 4);
+      const scores = [...(all[0] as Float32Array)].filter((_, index) => index % 6 === 4);
       expect(scores).toEqual([...scores].sort((a, b) => b - a));
-      const [some] = await engine.predict(picture(2, 160), scores[10] as number);
+      const [some] = await engine.predict(noise(2, 160), scores[10] as number);
       expect(some?.length).toBeGreaterThanOrEqual(66);
       expect(some?.length).toBeLessThan(1800);
       // Fewer cells than detections: 64 + 16 + 4.
-      const [few] = await engine.predict(picture(1, 64), 0);
+      const [few] = await engine.predict(noise(1, 64), 0);
       expect(few?.length).toBe(84 * 6);
     });
   });
@@ -168,12 +168,12 @@ describe.skipIf(!native)("the network", () => {
   it("refuses batches that it cannot take", async () => {
     await withEngine({ graph: detectorGraph("det26n", 3) }, async (engine) => {
       const wrong = [
-        picture(1, 48),
-        { ...picture(1, 64), count: 2 },
-        { ...picture(1, 64), count: 0 },
-        // The wrong type is the point.
-        { ...picture(1, 64), images: new Float64Array(3 * 64 * 64) as unknown as Float32Array },
-        { ...picture(1, 64), width: 64.5 },
+        noise(1, 48),
+        { ...noise(1, 64), count: 2 },
+        { ...noise(1, 64), count: 0 },
+        // An array of another type is what is refused.
+        { ...noise(1, 64), images: new Float64Array(3 * 64 * 64) as unknown as Float32Array },
+        { ...noise(1, 64), width: 64.5 },
       ];
       for (const batch of wrong) {
         await expect(engine.forward(batch, { training: false })).rejects.toMatchObject({
@@ -199,7 +199,7 @@ describe.skipIf(!native)("the network", () => {
     await fc.assert(
       fc.asyncProperty(changes, async ({ node, field, value }) => {
         const changed = structuredClone(graph);
-        // Any field of any kind of node may be damaged.
+        // Nodes of all kinds: fields are changed by name.
         const target = changed.nodes[node] as unknown as Record<string, unknown>;
         const fields = Object.keys(target);
         const name = fields[field % fields.length] as string;

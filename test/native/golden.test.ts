@@ -6,18 +6,19 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { detectorGraph, stateTensors, VARIANTS } from "../../shared/detector.ts";
+import { native } from "./engine.ts";
 import { forward, tensorOf } from "./reference/forward.ts";
-import { endToEnd, type Found } from "./reference/prediction.ts";
-import { pictures } from "./reference/scenes.ts";
-import { halved } from "./reference/small.ts";
-import { mapDistances, measured, native, withTwin, worst } from "./reference/twin.ts";
+import { halved } from "./reference/graphs.ts";
+import { mapDistances, measured, withTwin, worst } from "./reference/pair.ts";
+import { type Detection, endToEnd } from "./reference/prediction.ts";
+import { noiseScene } from "./reference/scenes.ts";
 import { readSafetensors } from "./reference/weights.ts";
 
 /** With running statistics: measured 5.8e-7. */
 const MAP_MAX = 2e-6;
 /**
  * With the batch's statistics: measured 2.5e-4 (det26l), 7.0e-5 (others). The reference itself is
- * off by 1.7e-5 and 5e-6, whatever the pictures' size, when every result is rounded to single and
+ * off by 1.7e-5 and 5e-6, whatever the images' size, when every result is rounded to single and
  * sums stay exact. The engine with planes instead of pixels side by side: 6.4e-5 and 1.6e-5.
  */
 const BATCH_MAP_MAX = 6e-4;
@@ -36,18 +37,18 @@ describe.skipIf(!native)("forward", () => {
     ["det26m", "detection", 2, 4, 64, 64],
     ["det26l", "detection", 2, 4, 64, 64],
   ] as const)(
-    "of %s for %s of %i classes, %i pictures of %i × %i",
+    "of %s for %s of %i classes, %i images of %i × %i",
     async (variant, task, classes, count, height, width) => {
       const whole = detectorGraph(variant, classes, task);
       const graph = VARIANTS[variant].nested ? halved(whole) : whole;
-      const scene = pictures(2, { height, width }, empty(count));
+      const scene = noiseScene(2, { height, width }, empty(count));
       await withTwin({ graph, seed: 1 }, async ({ engine, state }) => {
         for (const training of [false, true]) {
           const found = await engine.forward(scene.batch, { training });
           const expected = forward(graph, state, scene.images, { training });
-          const most = worst(mapDistances(found, expected));
-          measured(`${variant} ${task} ${height}×${width}, training ${training}`, most);
-          expect(most.distance).toBeLessThan(training ? BATCH_MAP_MAX : MAP_MAX);
+          const furthest = worst(mapDistances(found, expected));
+          measured(`${variant} ${task} ${height}×${width}, training ${training}`, furthest);
+          expect(furthest.distance).toBeLessThan(training ? BATCH_MAP_MAX : MAP_MAX);
         }
         // A question changes nothing: the reference's statistics moved, the engine's did not.
         const name = "layers.0.norm.mean";
@@ -98,17 +99,20 @@ const SCORE_MAX = 1e-6;
 const CORNER_MAX = 2e-4;
 
 /** Takes from `left` the detection that is the same, and says how far its corners were. */
-function takeSame(left: Found[], [x1, y1, x2, y2, score, classIndex]: readonly number[]): number {
+function takeSame(
+  left: Detection[],
+  [x1, y1, x2, y2, score, classIndex]: readonly number[],
+): number {
   const corners = [x1, y1, x2, y2] as number[];
-  const far = ({ box }: Found) =>
-    Math.max(...box.map((side, at) => Math.abs(side - (corners[at] as number))));
-  const place = left.findIndex(
+  const far = ({ box }: Detection) =>
+    Math.max(...box.map((side, index) => Math.abs(side - (corners[index] as number))));
+  const index = left.findIndex(
     (one) =>
       one.classIndex === classIndex &&
       Math.abs(one.score - (score as number)) < SCORE_MAX &&
       far(one) < CORNER_MAX,
   );
-  const [taken] = place < 0 ? [] : left.splice(place, 1);
+  const [taken] = index < 0 ? [] : left.splice(index, 1);
   return taken ? far(taken) : Number.POSITIVE_INFINITY;
 }
 
@@ -122,25 +126,25 @@ describe.skipIf(!native)("detections", () => {
     [3, 192, 160, 0.25],
   ])("of %i classes in %i × %i from confidence %f", async (classes, height, width, confidence) => {
     const graph = detectorGraph("det26n", classes);
-    const scene = pictures(9, { height, width }, empty(2));
+    const scene = noiseScene(9, { height, width }, empty(2));
     await withTwin({ graph, seed: 1 }, async ({ engine, state }) => {
       const found = await engine.predict(scene.batch, confidence);
       const maps = forward(graph, state, scene.images, { training: false });
-      let most = 0;
+      let cornerMax = 0;
       for (const [image, all] of endToEnd(maps.o2o).entries()) {
         const left = all.filter(({ score }) => score >= confidence);
         expect(left.length).toBeGreaterThan(0);
         const list = [...(found[image] as Float32Array)];
         const scores: number[] = [];
-        for (let at = 0; at < list.length; at += 6) {
-          scores.push(list[at + 4] as number);
-          most = Math.max(most, takeSame(left, list.slice(at, at + 6)));
+        for (let index = 0; index < list.length; index += 6) {
+          scores.push(list[index + 4] as number);
+          cornerMax = Math.max(cornerMax, takeSame(left, list.slice(index, index + 6)));
         }
         expect(left).toEqual([]);
         expect(scores).toEqual(scores.toSorted((a, b) => b - a));
       }
-      measured(`${classes} classes, ${height}×${width}: corners`, most);
-      expect(most).toBeLessThan(CORNER_MAX);
+      measured(`${classes} classes, ${height}×${width}: corners`, cornerMax);
+      expect(cornerMax).toBeLessThan(CORNER_MAX);
     });
   });
 });

@@ -5,12 +5,12 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { Engine, TrainingOptions } from "../../native/index.d.ts";
+import { native } from "./engine.ts";
 import {
   batchOf,
   fingerprint,
   LIVELY,
-  native,
-  picture,
+  randomImage,
   splitOf,
   withEngine,
 } from "./training-world.ts";
@@ -21,15 +21,15 @@ const secondsSince = (start: number) => (performance.now() - start) / 1e3;
 
 /** Interrupts a call so many seconds after it was made; says how long it then took to end. */
 async function interrupted<Result>(engine: Engine, after: number, begin: () => Promise<Result>) {
-  let at = 0;
+  let index = 0;
   const ended = begin();
   const timer = setTimeout(() => {
-    at = performance.now();
+    index = performance.now();
     engine.interrupt();
   }, after * 1e3);
   const [settled] = await Promise.allSettled([ended]);
   clearTimeout(timer);
-  return { settled, seconds: at ? secondsSince(at) : 0 };
+  return { settled, seconds: index ? secondsSince(index) : 0 };
 }
 
 const resolved = <Result>(settled: PromiseSettledResult<Result>): Result => {
@@ -115,7 +115,7 @@ describe.skipIf(!native)("an interrupt", () => {
   });
 
   it("of a step on a caller's batch leaves the state that was, and so does closing", async () => {
-    const batch = batchOf([picture(1, SIZE), picture(2, SIZE)], SIZE);
+    const batch = batchOf([randomImage(1, SIZE), randomImage(2, SIZE)], SIZE);
     await withEngine({}, async (engine) => {
       const options = { epoch: 0, iteration: 0 };
       const before = await fingerprint(engine, "model");

@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { ENGINE_ENVIRONMENT } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";
-import { native } from "./training-world.ts";
+import { native } from "./engine.ts";
 
 const graph = detectorGraph("det26n", 3);
 const make = () => new native.Engine({ graph, device: "cpu", seed: 1, threads: 1 });
@@ -60,7 +60,7 @@ describe.skipIf(!native)("an engine", () => {
       await engine.tensor("nothing", "model");
     }
     async function callerWithoutArguments() {
-      // The wrong argument is the point.
+      // A call without its batch is the point.
       await engine.forward(undefined as never, { training: true });
     }
     for (const caller of [callerOfTheEngine, callerWithoutArguments]) {
@@ -83,13 +83,13 @@ describe.skipIf(!native)("an engine", () => {
       [{ training: { optimizer: "lion" } }, /^training\.optimizer is adamw, sgd or musgd/],
     ];
     for (const [change, message] of wrong) {
-      // The wrong argument is the point.
+      // Wrong options are the point.
       const call = () => new native.Engine({ ...options, ...change } as never);
       expect(call).toThrow(expect.objectContaining({ code: "bad_argument" }));
       expect(call).toThrow(message);
     }
     const engine = make();
-    // The wrong argument is the point.
+    // Metadata of another type than text is the point.
     await expect(engine.save("/tmp/x", { a: 1 } as never)).rejects.toThrow(/^metadata\.a must be/);
     await engine.close();
   });
@@ -97,7 +97,7 @@ describe.skipIf(!native)("an engine", () => {
   it.each([
     ["lets the process end with it open", "open", 0, "done\n"],
     ["lets the process exit while it computes", "busy", 7, ""],
-    ["harms nobody who does not ask whether it is ready", "unheard", 0, "done\n"],
+    ["harms nobody who does not ask whether it is ready", "unawaited", 0, "done\n"],
     ["is freed when nobody holds it", "collected", 0, "done\n"],
   ])("%s", async (_, way, code, output) => {
     const child = spawn(

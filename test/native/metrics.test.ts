@@ -3,13 +3,8 @@
 
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
+import { native } from "./engine.ts";
 import { type Input, plainEvaluation } from "./plain-metrics.ts";
-
-Object.assign(process.env, ENGINE_ENVIRONMENT);
-const loaded = loadEngine();
-if ("missing" in loaded) console.warn(`SKIPPED: ${loaded.missing}`);
-const native = ("native" in loaded ? loaded.native : undefined) as Native;
 
 const SEED = process.env.SEED ? Number(process.env.SEED) : undefined;
 
@@ -47,8 +42,8 @@ const scene = fc.integer({ min: 1, max: 4 }).chain((classes) => {
       .map(([corners, sure, cls]) => [...corners, sure, cls]);
     const near = fc
       .tuple(fc.nat(), fc.array(fc.constantFrom(-1, 0, 0, 0.5, 2), { minLength: 4, maxLength: 4 }))
-      .chain(([at, shift]) => {
-        const [cls = 0, ...corners] = truths[at % Math.max(truths.length, 1)] ?? [0, 1, 1, 5, 5];
+      .chain(([index, shift]) => {
+        const [cls = 0, ...corners] = truths[index % Math.max(truths.length, 1)] ?? [0, 1, 1, 5, 5];
         const moved = corners.map((value, i) => value + (shift[i] ?? 0));
         return fc
           .tuple(confidence, fc.oneof({ weight: 4, arbitrary: fc.constant(cls) }, classIndex))
@@ -70,8 +65,8 @@ const scene = fc.integer({ min: 1, max: 4 }).chain((classes) => {
 function expectClose(found: ArrayLike<number>, expected: ArrayLike<number>, what: string) {
   expect(found.length, what).toBe(expected.length);
   let worst = 0;
-  for (let at = 0; at < expected.length; at++) {
-    worst = Math.max(worst, Math.abs((found[at] as number) - (expected[at] as number)));
+  for (let index = 0; index < expected.length; index++) {
+    worst = Math.max(worst, Math.abs((found[index] as number) - (expected[index] as number)));
   }
   expect(worst, what).toBeLessThan(1e-6);
 }
@@ -84,12 +79,12 @@ describe.skipIf(!native)("average precision", () => {
         for (const name of ["precision", "recall", "mAP50", "mAP50_95", "confidence"] as const) {
           expectClose([found[name]], [expected[name]], name);
         }
-        for (const [at, own] of expected.perClass.entries()) {
-          const result = found.perClass[at];
+        for (const [index, own] of expected.perClass.entries()) {
+          const result = found.perClass[index];
           expect(result === null).toBe(own === null);
           if (!own || !result) continue;
           for (const name of ["precision", "recall", "mAP50", "mAP50_95", "truths"] as const) {
-            expectClose([result[name]], [own[name]], `${name} of class ${at}`);
+            expectClose([result[name]], [own[name]], `${name} of class ${index}`);
           }
         }
         for (const name of ["precision", "recall", "f1"] as const) {
@@ -104,12 +99,18 @@ describe.skipIf(!native)("average precision", () => {
   });
 
   it("is 1 where every object was found exactly and nothing else was", () => {
-    const truths = Array.from({ length: 40 }, (_, at) => [at % 4, at, at, at + 10, at + 20]);
+    const truths = Array.from({ length: 40 }, (_, index) => [
+      index % 4,
+      index,
+      index,
+      index + 10,
+      index + 20,
+    ]);
     const images = [0, 1, 2].map((image) => ({
       truths,
-      found: truths.map(([cls = 0, ...corners], at) => [
+      found: truths.map(([cls = 0, ...corners], index) => [
         ...corners,
-        0.3 + at / 60 + image / 90,
+        0.3 + index / 60 + image / 90,
         cls,
       ]),
     }));
@@ -118,7 +119,9 @@ describe.skipIf(!native)("average precision", () => {
     expect(result.mAP50_95).toBeCloseTo(1, 12);
     expect([result.precision, result.recall]).toEqual([1, 1]);
     expect(result.perClass.map((own) => own?.truths)).toEqual([30, 30, 30, 30]);
-    const confusion = Array.from({ length: 25 }, (_, at) => (at % 6 === 0 && at < 24 ? 30 : 0));
+    const confusion = Array.from({ length: 25 }, (_, index) =>
+      index % 6 === 0 && index < 24 ? 30 : 0,
+    );
     expect([...result.confusion]).toEqual(confusion);
     expect(Math.min(...result.precisionByRecall)).toBe(1);
   });
@@ -235,14 +238,14 @@ describe.skipIf(!native)("average precision", () => {
 
   it("takes as many detections as a split of 500 images of 80 classes has", () => {
     const images = Array.from({ length: 500 }, (_, image) => {
-      const truths = Array.from({ length: 8 }, (_, at) => {
-        const x = (image * 37 + at * 71) % 500;
-        return [(image + at * 11) % 80, x, x / 2, x + 40, x / 2 + 60];
+      const truths = Array.from({ length: 8 }, (_, index) => {
+        const x = (image * 37 + index * 71) % 500;
+        return [(image + index * 11) % 80, x, x / 2, x + 40, x / 2 + 60];
       });
-      const found = Array.from({ length: 300 }, (_, at) => {
-        const [cls = 0, x = 0, y = 0] = truths[at % 8] ?? [];
-        const off = (at * 7) % 23;
-        return [x + off, y, x + 40, y + 60 - off, ((at * 131 + image) % 997) / 997, cls];
+      const found = Array.from({ length: 300 }, (_, index) => {
+        const [cls = 0, x = 0, y = 0] = truths[index % 8] ?? [];
+        const off = (index * 7) % 23;
+        return [x + off, y, x + 40, y + 60 - off, ((index * 131 + image) % 997) / 997, cls];
       });
       return { truths, found };
     });

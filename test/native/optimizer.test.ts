@@ -3,11 +3,11 @@
 
 import { describe, expect, it } from "vitest";
 import type { TrainingOptions } from "../../native/index.d.ts";
+import { native } from "./engine.ts";
 import {
   batchOf,
   learned,
-  native,
-  picture,
+  randomImage,
   splitOf,
   tensors,
   valuesOf,
@@ -15,9 +15,9 @@ import {
 } from "./training-world.ts";
 
 const SIZE = 64;
-const two = batchOf([picture(1, SIZE), picture(2, SIZE)], SIZE);
+const two = batchOf([randomImage(1, SIZE), randomImage(2, SIZE)], SIZE);
 const STEPS = 3;
-/** Most that fp32 rounds of a weight: no error of a step. */
+/** The largest rounding error of a weight in fp32, which is no error of a step. */
 const ROUNDING = 2 ** -24;
 /** Of every kind: matrices of a class branch and not, biases, norms; and few enough by hand. */
 const shapes = new Map(tensors.map(({ name, shape }) => [name, shape]));
@@ -58,20 +58,20 @@ const rateOf = (step: Step) =>
 const decayOf = (name: string) => (isMatrix(name) ? 0.05 : 0);
 
 const adamw: Rule = (weights, step, memory) =>
-  weights.map((weight, at) => {
-    const slope = step.gradient[at] as number;
-    memory.first[at] = 0.9 * (memory.first[at] as number) + 0.1 * slope;
-    memory.second[at] = 0.999 * (memory.second[at] as number) + 0.001 * slope ** 2;
-    const mean = (memory.first[at] as number) / (1 - 0.9 ** step.count);
-    const spread = Math.sqrt((memory.second[at] as number) / (1 - 0.999 ** step.count));
+  weights.map((weight, index) => {
+    const slope = step.gradient[index] as number;
+    memory.first[index] = 0.9 * (memory.first[index] as number) + 0.1 * slope;
+    memory.second[index] = 0.999 * (memory.second[index] as number) + 0.001 * slope ** 2;
+    const mean = (memory.first[index] as number) / (1 - 0.9 ** step.count);
+    const spread = Math.sqrt((memory.second[index] as number) / (1 - 0.999 ** step.count));
     return rateOf(step) * (decayOf(step.name) * weight + mean / (spread + 1e-8));
   });
 
 const nesterov: Rule = (weights, step, memory) =>
-  weights.map((weight, at) => {
-    const slope = (step.gradient[at] as number) + decayOf(step.name) * weight;
-    memory.first[at] = momentumOf(step) * (memory.first[at] as number) + slope;
-    return rateOf(step) * (slope + momentumOf(step) * (memory.first[at] as number));
+  weights.map((weight, index) => {
+    const slope = (step.gradient[index] as number) + decayOf(step.name) * weight;
+    memory.first[index] = momentumOf(step) * (memory.first[index] as number) + slope;
+    return rateOf(step) * (slope + momentumOf(step) * (memory.first[index] as number));
   });
 
 const musgd: Rule = (weights, step, memory) => {
@@ -79,12 +79,14 @@ const musgd: Rule = (weights, step, memory) => {
   const faster = step.name.includes(".cls.") ? 3 : 1;
   if (!isMatrix(step.name)) return plain.map((value) => value * faster);
   const momentum = momentumOf(step);
-  const blend = step.gradient.map((slope, at) => {
-    memory.second[at] = momentum * (memory.second[at] as number) + (1 - momentum) * slope;
-    return (1 - momentum) * slope + momentum * (memory.second[at] as number);
+  const blend = step.gradient.map((slope, index) => {
+    memory.second[index] = momentum * (memory.second[index] as number) + (1 - momentum) * slope;
+    return (1 - momentum) * slope + momentum * (memory.second[index] as number);
   });
   const turned = orthogonal(blend, shapes.get(step.name)?.[0] as number);
-  return plain.map((value, at) => faster * (value + 0.2 * rateOf(step) * (turned[at] as number)));
+  return plain.map(
+    (value, index) => faster * (value + 0.2 * rateOf(step) * (turned[index] as number)),
+  );
 };
 
 /** Five quintic steps of Newton and Schulz on a matrix of so many rows. */
@@ -95,11 +97,13 @@ function orthogonal(values: Float64Array, rows: number): Float64Array {
     Array.from(values.subarray(row * columns, (row + 1) * columns), (value) => value / norm),
   );
   const transposed = (m: number[][]) =>
-    (m[0] ?? []).map((_, at) => m.map((row) => row[at] as number));
+    (m[0] ?? []).map((_, index) => m.map((row) => row[index] as number));
   const times = (a: number[][], b: number[][]) => {
     const columnsOfB = transposed(b);
     return a.map((row) =>
-      columnsOfB.map((column) => row.reduce((sum, v, at) => sum + v * (column[at] as number), 0)),
+      columnsOfB.map((column) =>
+        row.reduce((sum, v, index) => sum + v * (column[index] as number), 0),
+      ),
     );
   };
   const isTall = rows > columns;
@@ -143,9 +147,9 @@ describe.skipIf(!native)("optimisers", () => {
           memories.set(name, memory);
           const weights = Float64Array.from(before.get(name) ?? []);
           const taken = rule(weights, { name, count, gradient }, memory);
-          for (const [at, weight] of (after.get(name) ?? []).entries()) {
-            off += (weight - ((weights[at] as number) - (taken[at] as number))) ** 2;
-            moved += (taken[at] as number) ** 2;
+          for (const [index, weight] of (after.get(name) ?? []).entries()) {
+            off += (weight - ((weights[index] as number) - (taken[index] as number))) ** 2;
+            moved += (taken[index] as number) ** 2;
             all += weight ** 2;
           }
         }
@@ -173,7 +177,7 @@ describe.skipIf(!native)("optimisers", () => {
     const cosine = [0.01, 0.0086819805, 0.0055, 0.0023180195, 0.001];
     expect(await rates({ cosine: true })).toEqual(near(cosine));
     // A batch an epoch: warm-up takes the hundred iterations that it takes at least.
-    const cold = linear.map((rate, at) => (rate * at) / 100);
+    const cold = linear.map((rate, index) => (rate * index) / 100);
     expect(await rates({ warmupEpochs: 3 })).toEqual(near(cold));
   });
 

@@ -9,30 +9,30 @@ export interface Input {
   truths: Float32Array[];
 }
 
-interface Found {
+interface Detection {
   image: number;
-  place: number;
+  index: number;
   box: number[];
   confidence: number;
   classIndex: number;
 }
 interface Truth {
   image: number;
-  place: number;
+  index: number;
   box: number[];
   classIndex: number;
 }
 type Point = [x: number, y: number];
 
 const rows = (values: Float32Array, width: number) =>
-  Array.from({ length: values.length / width }, (_, at) => [
-    ...values.subarray(at * width, (at + 1) * width),
+  Array.from({ length: values.length / width }, (_, index) => [
+    ...values.subarray(index * width, (index + 1) * width),
   ]);
-const foundOf = ({ detections }: Input): Found[] =>
+const foundOf = ({ detections }: Input): Detection[] =>
   detections.flatMap((values, image) =>
-    rows(values, 6).map((row, place) => ({
+    rows(values, 6).map((row, index) => ({
       image,
-      place,
+      index,
       box: row.slice(0, 4),
       confidence: row[4] as number,
       classIndex: row[5] as number,
@@ -40,9 +40,9 @@ const foundOf = ({ detections }: Input): Found[] =>
   );
 const truthsOf = ({ truths }: Input): Truth[] =>
   truths.flatMap((values, image) =>
-    rows(values, 5).map((row, place) => ({
+    rows(values, 5).map((row, index) => ({
       image,
-      place,
+      index,
       box: row.slice(1),
       classIndex: row[0] as number,
     })),
@@ -58,22 +58,22 @@ export function iou(a: number[], b: number[]): number {
   return all > 0 ? shared / all : 0;
 }
 
-/** Pairs from the highest IoU down, each side used once; then by confidence, then by place. */
-function pairs(found: Found[], truths: Truth[], least: number): Map<Found, Truth> {
+/** Pairs from the highest IoU down, each side used once; then by confidence, then by index. */
+function pairs(found: Detection[], truths: Truth[], iouMin: number): Map<Detection, Truth> {
   const all = found.flatMap((one) =>
     truths
       .filter(({ image }) => image === one.image)
       .map((truth) => ({ one, truth, iou: iou(one.box, truth.box) }))
-      .filter((pair) => pair.iou >= least),
+      .filter((pair) => pair.iou >= iouMin),
   );
   all.sort(
     (a, b) =>
       b.iou - a.iou ||
       b.one.confidence - a.one.confidence ||
-      a.one.place - b.one.place ||
-      a.truth.place - b.truth.place,
+      a.one.index - b.one.index ||
+      a.truth.index - b.truth.index,
   );
-  const chosen = new Map<Found, Truth>();
+  const chosen = new Map<Detection, Truth>();
   const taken = new Set<Truth>();
   for (const { one, truth } of all) {
     if (chosen.has(one) || taken.has(truth)) continue;
@@ -87,27 +87,27 @@ function pairs(found: Found[], truths: Truth[], least: number): Map<Found, Truth
 function envelope(recalls: number[], precisions: number[]): Point[] {
   const points: Point[] = [
     [0, 1],
-    ...recalls.map((recall, at): Point => [recall, precisions[at] as number]),
+    ...recalls.map((recall, index): Point => [recall, precisions[index] as number]),
     [1, 0],
   ];
-  return points.map(([x], at) => [x, Math.max(...points.slice(at).map(([, y]) => y))]);
+  return points.map(([x], index) => [x, Math.max(...points.slice(index).map(([, y]) => y))]);
 }
 
 /** The curve's upper value at `x`; the end point at recall 0 gives way to a detection there. */
 function heightAt(points: Point[], x: number): number {
-  const own = points.slice(1).filter(([at]) => at === x);
+  const own = points.slice(1).filter(([index]) => index === x);
   if (own.length > 0) return Math.max(...own.map(([, y]) => y));
-  const left = points.filter(([at]) => at < x).at(-1) ?? (points[0] as Point);
-  const right = points.slice(1).find(([at]) => at > x) as Point;
+  const left = points.filter(([index]) => index < x).at(-1) ?? (points[0] as Point);
+  const right = points.slice(1).find(([index]) => index > x) as Point;
   return left[1] + ((x - left[0]) / (right[0] - left[0])) * (right[1] - left[1]);
 }
 
-const steps = (count: number) => Array.from({ length: count }, (_, at) => at / (count - 1));
+const steps = (count: number) => Array.from({ length: count }, (_, index) => index / (count - 1));
 const mean = (values: number[]) =>
   values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
 
 /** A value at a confidence, by those of the detections in falling order of theirs. */
-function atConfidence(ranked: Found[], values: number[], confidence: number, above: number) {
+function atConfidence(ranked: Detection[], values: number[], confidence: number, above: number) {
   const sure = ranked.filter((one) => one.confidence >= confidence).length;
   if (sure === 0) return above;
   if (sure === ranked.length) return values.at(-1) as number;
@@ -116,10 +116,10 @@ function atConfidence(ranked: Found[], values: number[], confidence: number, abo
   return from + ((high - confidence) / (high - low)) * (to - from);
 }
 
-function classResult(found: Found[], truths: Truth[]) {
+function classResult(found: Detection[], truths: Truth[]) {
   const ranked = [...found].sort((a, b) => b.confidence - a.confidence);
-  const measured = Array.from({ length: 10 }, (_, at) => {
-    const matched = pairs(found, truths, 0.5 + 0.05 * at);
+  const measured = Array.from({ length: 10 }, (_, index) => {
+    const matched = pairs(found, truths, 0.5 + 0.05 * index);
     const hits = ranked.map((_, last) =>
       ranked.slice(0, last + 1).reduce((sum, one) => sum + Number(matched.has(one)), 0),
     );
@@ -132,39 +132,39 @@ function classResult(found: Found[], truths: Truth[]) {
   });
   const [first] = measured as [(typeof measured)[0]];
   const curve = (values: number[], above: number) =>
-    steps(1_000).map((at) => (ranked.length ? atConfidence(ranked, values, at, above) : 0));
+    steps(1_000).map((index) => (ranked.length ? atConfidence(ranked, values, index, above) : 0));
   const [precision, recall] = [curve(first.precisions, 1), curve(first.recalls, 0)];
   return {
     mAP50: first.ap,
     mAP50_95: mean(measured.map(({ ap }) => ap)),
     precision,
     recall,
-    f1: precision.map((p, at) => {
-      const r = recall[at] as number;
+    f1: precision.map((p, index) => {
+      const r = recall[index] as number;
       return p + r > 0 ? (2 * p * r) / (p + r) : 0;
     }),
-    byRecall: steps(1_000).map((at) => (ranked.length ? heightAt(first.points, at) : 0)),
+    byRecall: steps(1_000).map((index) => (ranked.length ? heightAt(first.points, index) : 0)),
   };
 }
 
-/** The first highest place under a box filter of 101 points whose ends go on. */
+/** Index of the first maximum under a box filter of 101 points whose ends go on. */
 function peakOf(curve: number[]): number {
-  const smoothed = curve.map((_, at) =>
+  const smoothed = curve.map((_, index) =>
     mean(
       Array.from({ length: 101 }, (_, i) => {
-        const place = Math.min(Math.max(at + i - 50, 0), curve.length - 1);
-        return curve[place] as number;
+        const offset = Math.min(Math.max(index + i - 50, 0), curve.length - 1);
+        return curve[offset] as number;
       }),
     ),
   );
   let best = 0;
-  for (const [at, value] of smoothed.entries()) {
-    if (value > (smoothed[best] as number) + 1e-12) best = at;
+  for (const [index, value] of smoothed.entries()) {
+    if (value > (smoothed[best] as number) + 1e-12) best = index;
   }
   return (smoothed[best] as number) > 1e-12 ? best : 0;
 }
 
-function confusionOf({ classes }: Input, found: Found[], truths: Truth[]): number[] {
+function confusionOf({ classes }: Input, found: Detection[], truths: Truth[]): number[] {
   const sure = found.filter(({ confidence }) => confidence >= 0.25);
   const matched = pairs(sure, truths, 0.45);
   const matrix = new Array<number>((classes + 1) ** 2).fill(0);
@@ -187,7 +187,7 @@ export function plainEvaluation(input: Input) {
   });
   const counted = byClass.filter((result) => result !== null);
   const meanCurve = (pick: (result: (typeof counted)[0]) => number[]) =>
-    steps(1_000).map((_, at) => mean(counted.map((result) => pick(result)[at] as number)));
+    steps(1_000).map((_, index) => mean(counted.map((result) => pick(result)[index] as number)));
   const f1 = meanCurve((result) => result.f1);
   const peak = peakOf(f1);
   const perClass = byClass.map(

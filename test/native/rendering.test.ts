@@ -3,13 +3,16 @@
 
 import { describe, expect, it } from "vitest";
 import type { Augmentation, Batch } from "../../native/index.d.ts";
-import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
-import { COLOURS, type Picture, paintings, picture, views, withPictures } from "./painted.ts";
+import { native } from "./engine.ts";
+import {
+  COLOURS,
+  type RgbImage,
+  rectangleImage,
+  rectangleImages,
+  views,
+  withImages,
+} from "./rectangle-images.ts";
 
-Object.assign(process.env, ENGINE_ENVIRONMENT);
-const loaded = loadEngine();
-if ("missing" in loaded) console.warn(`SKIPPED: ${loaded.missing}`);
-const native = ("native" in loaded ? loaded.native : undefined) as Native;
 const hasKernels = Boolean(native?.describe().cudaKernels && native.describe().gpus.length);
 if (native && !hasKernels) {
   console.warn("SKIPPED: rendering on the GPU needs a GPU and a build with our CUDA kernels");
@@ -34,18 +37,18 @@ const same = (a: Batch, b: Batch) =>
   Buffer.compare(Buffer.from(a.boxes.buffer), Buffer.from(b.boxes.buffer)) === 0;
 
 /** Different in every pixel. */
-function noise(width: number, height: number, seed: number): Picture {
+function noise(width: number, height: number, seed: number): RgbImage {
   const rgb = new Uint8Array(width * height * 3);
   let state = seed * 2_654_435_761 + 1;
-  for (let at = 0; at < rgb.length; at++) {
+  for (let index = 0; index < rgb.length; index++) {
     state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    rgb[at] = state >>> 24;
+    rgb[index] = state >>> 24;
   }
   return { width, height, rgb, boxes: [[seed % COLOURS.length, 10, 20, width / 2, height / 2]] };
 }
 
 /** Bilinear between pixel centres, the outermost pixels going on. */
-function resized({ width, height, rgb }: Picture, toWidth: number, toHeight: number) {
+function resized({ width, height, rgb }: RgbImage, toWidth: number, toHeight: number) {
   const clamp = (value: number, last: number) => Math.min(Math.max(value, 0), last);
   return (x: number, y: number, c: number) => {
     const u = clamp(((x + 0.5) * width) / toWidth - 0.5, width - 1);
@@ -69,10 +72,10 @@ describe.skipIf(!native)("letterboxing", () => {
     ["made larger", 37, 50, [118, 160, 21, 0]],
     ["of one pixel", 1, 1, [160, 160, 0, 0]],
     ["far wider than high", 1000, 3, [160, 1, 0, 79]],
-  ] as const)("puts a picture %s", async (_, width, height, [w, h, left, top]) => {
+  ] as const)("puts a image %s", async (_, width, height, [w, h, left, top]) => {
     const one = noise(width, height, 3);
     const boxes = [[2, 0, 0, width, height]];
-    await withPictures(native, { pictures: [{ ...one, boxes }] }, async (engine) => {
+    await withImages({ sources: [{ ...one, boxes }] }, async (engine) => {
       const [view] = views(await engine.render({ epoch: 0, batch: 0 }));
       const pixel = resized(one, w, h);
       let worst = 0;
@@ -95,9 +98,9 @@ describe.skipIf(!native)("letterboxing", () => {
 
 describe.skipIf(!native)("an epoch's images", () => {
   it("are all of the split's, once, in another order each epoch", async () => {
-    const pictures = Array.from({ length: 11 }, (_, at) => noise(160, 160, at + 1));
+    const sources = Array.from({ length: 11 }, (_, index) => noise(160, 160, index + 1));
     const training = { batch: 4 };
-    await withPictures(native, { pictures, training }, async (engine) => {
+    await withImages({ sources, training }, async (engine) => {
       const orders: number[][] = [];
       for (const epoch of [0, 1, 2]) {
         const order: number[] = [];
@@ -107,11 +110,11 @@ describe.skipIf(!native)("an epoch's images", () => {
           for (const view of views(made)) {
             const [r, g, b] = view.at(0, 0).map((value) => Math.round(value * 255));
             order.push(
-              pictures.findIndex(({ rgb }) => rgb[0] === r && rgb[1] === g && rgb[2] === b),
+              sources.findIndex(({ rgb }) => rgb[0] === r && rgb[1] === g && rgb[2] === b),
             );
           }
         }
-        expect([...order].sort((a, b) => a - b)).toEqual(pictures.map((_, at) => at));
+        expect([...order].sort((a, b) => a - b)).toEqual(sources.map((_, index) => index));
         orders.push(order);
       }
       expect(new Set(orders.map(String)).size).toBe(3);
@@ -121,14 +124,14 @@ describe.skipIf(!native)("an epoch's images", () => {
     });
   });
 
-  it("depend on seed, epoch and place alone", async () => {
-    const pictures = paintings(13);
-    const batches = async (opened: { seed?: number; threads?: number; batch?: number }) => {
-      const { seed = 7, threads = 1, batch = 4 } = opened;
+  it("depend on seed, epoch and position alone", async () => {
+    const sources = rectangleImages(13);
+    const batches = async (setup: { seed?: number; threads?: number; batch?: number }) => {
+      const { seed = 7, threads = 1, batch = 4 } = setup;
       const training = { batch };
       const options = { seed, threads };
-      const all = { pictures, augmentation: EVERYTHING, training, options };
-      return withPictures(native, all, async (engine) => {
+      const all = { sources, augmentation: EVERYTHING, training, options };
+      return withImages(all, async (engine) => {
         const [later, first] = [
           await engine.render({ epoch: 3, batch: 2 }),
           await engine.render({ epoch: 3, batch: 0 }),
@@ -152,8 +155,8 @@ describe.skipIf(!native)("an epoch's images", () => {
   });
 
   it("differ from epoch to epoch", async () => {
-    const opened = { pictures: [paintings(1)[0] as Picture], augmentation: EVERYTHING };
-    await withPictures(native, opened, async (engine) => {
+    const setup = { sources: [rectangleImages(1)[0] as RgbImage], augmentation: EVERYTHING };
+    await withImages(setup, async (engine) => {
       const [one, other] = [
         await engine.render({ epoch: 0, batch: 0 }),
         await engine.render({ epoch: 1, batch: 0 }),
@@ -164,7 +167,7 @@ describe.skipIf(!native)("an epoch's images", () => {
 });
 
 describe.skipIf(!native)("a dataset", () => {
-  const [good] = paintings(1) as [Picture];
+  const [good] = rectangleImages(1) as [RgbImage];
   const last = good.rgb.length;
   it.each([
     ["an image beyond the file", { offset: 3 }],
@@ -177,7 +180,7 @@ describe.skipIf(!native)("a dataset", () => {
     ["a class that the graph has not", { boxes: Float32Array.of(6, 1, 1, 5, 5) }],
     ["half a class", { boxes: Float32Array.of(0.5, 1, 1, 5, 5) }],
   ])("is refused with %s", async (_, wrong) => {
-    await withPictures(native, { pictures: [good] }, async (engine, { path, images }) => {
+    await withImages({ sources: [good] }, async (engine, { path, images }) => {
       const image = { ...(images[0] as (typeof images)[0]), ...wrong };
       await expect(engine.setDataset("train", { path, images: [image] })).rejects.toMatchObject({
         code: "bad_dataset",
@@ -192,7 +195,7 @@ describe.skipIf(!native)("a dataset", () => {
   });
 
   it("is refused without an image, and without its file", async () => {
-    await withPictures(native, { pictures: [good] }, async (engine, { path, images }) => {
+    await withImages({ sources: [good] }, async (engine, { path, images }) => {
       await expect(engine.setDataset("val", { path, images: [] })).rejects.toMatchObject({
         code: "bad_dataset",
       });
@@ -202,9 +205,9 @@ describe.skipIf(!native)("a dataset", () => {
     });
   });
 
-  it("keeps boxes that leave their picture to the part inside it", async () => {
-    const pictures = [{ ...picture(160, 160, []), boxes: [[1, -50, 20, 40, 500]] }];
-    await withPictures(native, { pictures }, async (engine) => {
+  it("keeps boxes that leave their image to the part inside it", async () => {
+    const sources = [{ ...rectangleImage(160, 160, []), boxes: [[1, -50, 20, 40, 500]] }];
+    await withImages({ sources }, async (engine) => {
       const [view] = views(await engine.render({ epoch: 0, batch: 0 }));
       expect(view?.boxes).toEqual([{ classIndex: 1, box: [0, 20, 40, 160] }]);
     });
@@ -213,20 +216,19 @@ describe.skipIf(!native)("a dataset", () => {
 
 describe.skipIf(!hasKernels)("the GPU", () => {
   it.each([0, 1, 2, 3])("renders what the CPU renders in epoch %i", async (epoch) => {
-    const pictures = [...paintings(12), ...[1, 2, 3, 4].map((seed) => noise(97, 131, seed))];
+    const sources = [...rectangleImages(12), ...[1, 2, 3, 4].map((seed) => noise(97, 131, seed))];
     const [cpu, gpu] = await Promise.all(
       (["cpu", "cuda"] as const).map((device) =>
-        withPictures(
-          native,
-          { pictures, augmentation: EVERYTHING, training: { batch: 16 }, options: { device } },
+        withImages(
+          { sources, augmentation: EVERYTHING, training: { batch: 16 }, options: { device } },
           (engine) => engine.render({ epoch, batch: 0 }),
         ),
       ),
     );
     expect(gpu?.boxes).toEqual(cpu?.boxes);
     let worst = 0;
-    for (const [at, value] of cpu?.images.entries() ?? []) {
-      worst = Math.max(worst, Math.abs(value - (gpu?.images[at] as number)));
+    for (const [index, value] of cpu?.images.entries() ?? []) {
+      worst = Math.max(worst, Math.abs(value - (gpu?.images[index] as number)));
     }
     // Coordinates are rounded alike on both; the colours differ by fused multiply-adds alone.
     expect(worst).toBeLessThan(1e-4);

@@ -1,18 +1,12 @@
-// A small engine, pictures of coloured rectangles that it can learn, and what its state is made of.
+// A small engine, images of coloured rectangles that it can learn, and what its state is made of.
 
 import { createHash } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Batch, Dataset, Engine, TrainingOptions } from "../../native/index.d.ts";
-import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
 import { detectorGraph, stateTensors } from "../../shared/detector.ts";
-
-Object.assign(process.env, ENGINE_ENVIRONMENT);
-const loaded = loadEngine();
-if ("missing" in loaded) console.warn(`SKIPPED: ${loaded.missing}`);
-/** Undefined where the engine is not built. */
-export const native = ("native" in loaded ? loaded.native : undefined) as Native;
+import { native } from "./engine.ts";
 
 export const CLASSES = 3;
 export const graph = detectorGraph("det26n", CLASSES);
@@ -106,13 +100,13 @@ export function dice(seed: number): (count: number) => number {
 export type Box = [classIndex: number, x1: number, y1: number, x2: number, y2: number];
 
 /** An object or two on grey noise, each of its class's colour: bytes by pixel, RGB. */
-export function picture(seed: number, size: number): { pixels: Uint8Array; boxes: Box[] } {
+export function randomImage(seed: number, size: number): { pixels: Uint8Array; boxes: Box[] } {
   const random = dice(seed);
   const pixels = Uint8Array.from({ length: size * size * 3 }, () => 90 + random(40));
-  const boxes = Array.from({ length: 1 + random(2) }, (_, at): Box => {
+  const boxes = Array.from({ length: 1 + random(2) }, (_, index): Box => {
     const [width, height] = [size / 4 + random(size / 4), size / 4 + random(size / 4)];
     // Objects keep to their half, so that none hides another.
-    const x = Math.floor(at * (size / 2) + random(Math.max(size / 2 - width, 1)));
+    const x = Math.floor(index * (size / 2) + random(Math.max(size / 2 - width, 1)));
     const y = random(size - height);
     return [random(CLASSES), x, y, Math.min(x + width, size), y + height].map(Math.floor) as Box;
   });
@@ -128,27 +122,27 @@ export function picture(seed: number, size: number): { pixels: Uint8Array; boxes
   return { pixels, boxes };
 }
 
-/** Pictures as a step takes them. */
-export function batchOf(pictures: readonly ReturnType<typeof picture>[], size: number): Batch {
-  const images = new Float32Array(pictures.length * 3 * size * size);
-  for (const [image, { pixels }] of pictures.entries()) {
-    for (const [at, byte] of pixels.entries()) {
-      const [pixel, channel] = [Math.floor(at / 3), at % 3];
+/** Images as a step takes them. */
+export function batchOf(sources: readonly ReturnType<typeof randomImage>[], size: number): Batch {
+  const images = new Float32Array(sources.length * 3 * size * size);
+  for (const [image, { pixels }] of sources.entries()) {
+    for (const [index, byte] of pixels.entries()) {
+      const [pixel, channel] = [Math.floor(index / 3), index % 3];
       images[(image * 3 + channel) * size * size + pixel] = byte / 255;
     }
   }
-  const boxes = pictures.flatMap(({ boxes }, image) => boxes.flatMap((box) => [image, ...box]));
-  const shape = { count: pictures.length, height: size, width: size };
+  const boxes = sources.flatMap(({ boxes }, image) => boxes.flatMap((box) => [image, ...box]));
+  const shape = { count: sources.length, height: size, width: size };
   return { images, ...shape, boxes: Float32Array.from(boxes) };
 }
 
-/** Pictures as a split's file in the folder. */
+/** Images as a split's file in the folder. */
 export function splitOf(folder: string, count: number, size: number): Dataset {
-  const pictures = Array.from({ length: count }, (_, at) => picture(at + 1, size));
+  const sources = Array.from({ length: count }, (_, index) => randomImage(index + 1, size));
   const path = join(folder, "images.bin");
-  writeFileSync(path, Buffer.concat(pictures.map(({ pixels }) => pixels)));
-  const images = pictures.map(({ boxes }, at) => ({
-    offset: at * size * size * 3,
+  writeFileSync(path, Buffer.concat(sources.map(({ pixels }) => pixels)));
+  const images = sources.map(({ boxes }, index) => ({
+    offset: index * size * size * 3,
     width: size,
     height: size,
     boxes: Float32Array.from(boxes.flat()),

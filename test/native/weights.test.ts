@@ -7,12 +7,12 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { Engine } from "../../native/index.d.ts";
 import { detectorGraph, stateTensors } from "../../shared/detector.ts";
+import { native } from "./engine.ts";
 import { type Entry, f32, fileOf, headerOf, safetensors } from "./safetensors.ts";
-import { native } from "./training-world.ts";
 
 const graph = detectorGraph("det26n", 3);
 const NORM = "layers.0.norm.mean";
-const sixteen = Array.from({ length: 16 }, (_, at) => at / 8 - 1);
+const sixteen = Array.from({ length: 16 }, (_, index) => index / 8 - 1);
 const make = (classes = 3, seed = 1) =>
   new native.Engine({
     graph: detectorGraph("det26n", classes),
@@ -122,7 +122,7 @@ describe.skipIf(!native)("weights", () => {
       [
         of(
           "I64",
-          BigInt64Array.from({ length: 16 }, (_, at) => BigInt(at)),
+          BigInt64Array.from({ length: 16 }, (_, index) => BigInt(index)),
         ),
         [...Array(16).keys()],
       ],

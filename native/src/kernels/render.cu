@@ -5,6 +5,7 @@
 namespace vantage {
 namespace {
 
+/** Threads of a block across and down. */
 constexpr int kWide = 32, kHigh = 8;
 
 // A plan is read by every thread of its block, so the block takes it into shared memory first.
@@ -31,11 +32,11 @@ __global__ void renderPixels(const uint8_t* __restrict__ file, const Plan* __res
 
 }  // namespace
 
-int renderCuda(const uint8_t* file, const Plan* plans, int count, int size, float* out,
-               void* stream) {
+int renderCuda(const Rendering& rendering, void* stream) {
+  const auto& [file, plans, count, size, images] = rendering;
   const dim3 blocks((size + kWide - 1) / kWide, (size + kHigh - 1) / kHigh, count);
   renderPixels<<<blocks, dim3(kWide, kHigh), 0, static_cast<cudaStream_t>(stream)>>>(file, plans,
-                                                                                     size, out);
+                                                                                     size, images);
   return cudaGetLastError();
 }
 

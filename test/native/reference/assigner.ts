@@ -11,10 +11,10 @@ export interface Truth {
 export interface Choice {
   /** Anchors that an object claims, and that it keeps once conflicts are resolved. */
   claims: number;
-  kept: number;
+  anchorsMax: number;
 }
-export const MANY: Choice = { claims: 10, kept: Number.POSITIVE_INFINITY };
-export const ONE: Choice = { claims: 7, kept: 1 };
+export const MANY: Choice = { claims: 10, anchorsMax: Number.POSITIVE_INFINITY };
+export const ONE: Choice = { claims: 7, anchorsMax: 1 };
 
 export interface Positive {
   anchor: number;
@@ -35,7 +35,7 @@ const SMALL_BECOMES = 16;
 /** Nearer to a border than this is outside. */
 const BORDER = 1e-9;
 /** Keeps a metric of nothing from being divided by nothing. */
-const LEAST_METRIC = 1e-9;
+const METRIC_EPSILON = 1e-9;
 
 /** What an image's anchors say: boxes, and logits by class. */
 export interface Outlook {
@@ -46,8 +46,8 @@ export interface Outlook {
 
 /** The positives of one image, by anchor. */
 export function assign(outlook: Outlook, truths: readonly Truth[], choice: Choice): Positive[] {
-  const claims = truths.flatMap((truth, at) =>
-    candidates(outlook, truth, at)
+  const claims = truths.flatMap((truth, index) =>
+    candidates(outlook, truth, index)
       .sort((a, b) => b.metric - a.metric || a.anchor - b.anchor)
       .slice(0, choice.claims),
   );
@@ -61,12 +61,12 @@ export function assign(outlook: Outlook, truths: readonly Truth[], choice: Choic
       const own = [...owners.values()]
         .filter((claim) => claim.truth === truth)
         .sort((a, b) => b.metric - a.metric || a.anchor - b.anchor)
-        .slice(0, choice.kept);
-      const most = (of: "metric" | "overlap") => Math.max(...own.map((claim) => claim[of]));
+        .slice(0, choice.anchorsMax);
+      const maxOf = (of: "metric" | "overlap") => Math.max(...own.map((claim) => claim[of]));
       return own.map(({ anchor, metric }) => ({
         anchor,
         truth,
-        target: (metric / (most("metric") + LEAST_METRIC)) * most("overlap"),
+        target: (metric / (maxOf("metric") + METRIC_EPSILON)) * maxOf("overlap"),
       }));
     })
     .sort((a, b) => a.anchor - b.anchor);

@@ -68,8 +68,8 @@ export function byAnchor(levels: readonly Tensor[]): Tensor {
 }
 
 /** The box of an anchor whose distances begin at `at`. */
-export function boxAt({ x, y, stride }: Anchor, distances: Float64Array, at: number): Corners {
-  const far = (side: number) => (distances[at + side] as number) * stride;
+export function boxAt({ x, y, stride }: Anchor, distances: Float64Array, index: number): Corners {
+  const far = (side: number) => (distances[index + side] as number) * stride;
   return [x - far(0), y - far(1), x + far(2), y + far(3)];
 }
 
@@ -123,11 +123,8 @@ export function completeIous(one: CornerTensors, other: CornerTensors): Tensor {
 
 /** Mean of the four absolute differences, pair by pair. */
 export function meanDifference(one: CornerTensors, other: CornerTensors): Tensor {
-  const [l, t, r, b] = one.map((side, at) => absolute(subtract(side, other[at] as Tensor))) as [
-    Tensor,
-    Tensor,
-    Tensor,
-    Tensor,
-  ];
+  const [l, t, r, b] = one.map((side, index) =>
+    absolute(subtract(side, other[index] as Tensor)),
+  ) as [Tensor, Tensor, Tensor, Tensor];
   return affine(add(add(l, t), add(r, b)), 1 / 4);
 }

@@ -47,11 +47,11 @@ export function convolution(
   const laid = Array.from({ length: groups }, (_, group) => spread(x.values, geometry, group));
   const flat = new Float64Array(outputs * cells);
   for (let group = 0; group < groups; group++) {
-    const at = group * extent.rows;
+    const index = group * extent.rows;
     multiplyAdd(
-      rowMajor(weight.values, taps, at * taps),
+      rowMajor(weight.values, taps, index * taps),
       rowMajor(laid[group] as Float64Array, cells),
-      rowMajor(flat, cells, at * cells),
+      rowMajor(flat, cells, index * cells),
       extent,
     );
   }
@@ -70,20 +70,20 @@ export function convolution(
       }
     }
     for (let group = 0; group < groups; group++) {
-      const at = group * extent.rows;
-      const slopes = rowMajor(byChannel, cells, at * cells);
+      const index = group * extent.rows;
+      const slopes = rowMajor(byChannel, cells, index * cells);
       if (weight.learns) {
         multiplyAdd(
           slopes,
           transposed(rowMajor(laid[group] as Float64Array, cells)),
-          rowMajor(weight.gradient, taps, at * taps),
+          rowMajor(weight.gradient, taps, index * taps),
           { rows: extent.rows, inner: cells, columns: taps },
         );
       }
       if (!x.learns) continue;
       const into = new Float64Array(taps * cells);
       multiplyAdd(
-        transposed(rowMajor(weight.values, taps, at * taps)),
+        transposed(rowMajor(weight.values, taps, index * taps)),
         slopes,
         rowMajor(into, cells),
         { rows: taps, inner: extent.rows, columns: cells },
@@ -100,7 +100,7 @@ export function convolutionTransposed(x: Tensor, weight: Tensor, bias: Tensor): 
   const [batch, channels, height, width] = x.shape as [number, number, number, number];
   const outputs = weight.side(1);
   const values = new Float64Array(batch * outputs * height * width * 4);
-  const place = (image: number, channel: number, y: number, x: number) =>
+  const offsetOf = (image: number, channel: number, y: number, x: number) =>
     ((image * outputs + channel) * 2 * height + y) * 2 * width + x;
   /** Every (cell of x, weight, cell of the output) that meet. */
   const each = (visit: (from: number, tap: number, to: number) => void) => {
@@ -111,7 +111,7 @@ export function convolutionTransposed(x: Tensor, weight: Tensor, bias: Tensor): 
             const from = (image * channels + input) * height * width + cell;
             const [row, column] = [2 * Math.floor(cell / width), 2 * (cell % width)];
             for (let tap = 0; tap < 4; tap++) {
-              const to = place(image, output, row + (tap >> 1), column + (tap & 1));
+              const to = offsetOf(image, output, row + (tap >> 1), column + (tap & 1));
               visit(from, (input * outputs + output) * 4 + tap, to);
             }
           }
@@ -133,8 +133,8 @@ export function convolutionTransposed(x: Tensor, weight: Tensor, bias: Tensor): 
       const weighed = weight.gradient[tap] as number;
       weight.gradient[tap] = weighed + slope * (x.values[from] as number);
     });
-    for (const [at, slope] of gradient.entries()) {
-      const channel = Math.floor(at / plane) % outputs;
+    for (const [index, slope] of gradient.entries()) {
+      const channel = Math.floor(index / plane) % outputs;
       bias.gradient[channel] = (bias.gradient[channel] as number) + slope;
     }
   };
@@ -143,9 +143,9 @@ export function convolutionTransposed(x: Tensor, weight: Tensor, bias: Tensor): 
 }
 
 function addBias(values: Float64Array, bias: Float64Array, plane: number): void {
-  for (let at = 0; at < values.length; at++) {
-    const channel = Math.floor(at / plane) % bias.length;
-    values[at] = (values[at] as number) + (bias[channel] as number);
+  for (let index = 0; index < values.length; index++) {
+    const channel = Math.floor(index / plane) % bias.length;
+    values[index] = (values[index] as number) + (bias[channel] as number);
   }
 }
 
@@ -157,8 +157,8 @@ function swap(
 ): void {
   for (let one = 0; one < a; one++) {
     for (let other = 0; other < b; other++) {
-      const at = (one * b + other) * plane;
-      to.set(from.subarray(at, at + plane), (other * a + one) * plane);
+      const index = (one * b + other) * plane;
+      to.set(from.subarray(index, index + plane), (other * a + one) * plane);
     }
   }
 }
@@ -194,7 +194,8 @@ function spread(values: Float64Array, geometry: Geometry, group: number): Float6
   const { batch, rows, columns, kernel, channels, step } = geometry;
   const out = new Float64Array(channels * kernel * kernel * batch * rows * columns);
   eachRow(geometry, group, (to, from, count) => {
-    for (let at = 0; at < count; at++) out[to + at] = values[from + at * step] as number;
+    for (let index = 0; index < count; index++)
+      out[to + index] = values[from + index * step] as number;
   });
   return out;
 }
@@ -207,9 +208,9 @@ function gatherBack(
 ): void {
   const { step } = geometry;
   eachRow(geometry, group, (to, from, count) => {
-    for (let at = 0; at < count; at++) {
-      const place = from + at * step;
-      gradient[place] = (gradient[place] as number) + (laid[to + at] as number);
+    for (let index = 0; index < count; index++) {
+      const source = from + index * step;
+      gradient[source] = (gradient[source] as number) + (laid[to + index] as number);
     }
   });
 }

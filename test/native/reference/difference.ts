@@ -17,12 +17,12 @@ export function weighted(random: Random): (...outputs: Tensor[]) => Tensor {
   const weights: Tensor[] = [];
   return (...outputs) =>
     outputs
-      .map((output, at) => {
-        weights[at] ??= new Tensor(
+      .map((output, index) => {
+        weights[index] ??= new Tensor(
           output.shape,
           output.values.map(() => uniform(random, 0.5, 1.5)),
         );
-        return sum(multiply(output, weights[at]));
+        return sum(multiply(output, weights[index]));
       })
       .reduce(add);
 }
@@ -30,13 +30,18 @@ export function weighted(random: Random): (...outputs: Tensor[]) => Tensor {
 const STEP = 1e-5;
 
 /** The derivative of `of` by one value. */
-export function slopeAt(of: () => number, values: Float64Array, at: number, step = STEP): number {
-  const kept = values[at] as number;
-  values[at] = kept + step;
+export function slopeAt(
+  of: () => number,
+  values: Float64Array,
+  index: number,
+  step = STEP,
+): number {
+  const value = values[index] as number;
+  values[index] = value + step;
   const above = of();
-  values[at] = kept - step;
+  values[index] = value - step;
   const below = of();
-  values[at] = kept;
+  values[index] = value;
   return (above - below) / (2 * step);
 }
 
@@ -44,13 +49,13 @@ export function slopeAt(of: () => number, values: Float64Array, at: number, step
 export function gradientError(of: () => Tensor, leaves: readonly Tensor[]): number {
   for (const leaf of leaves) leaf.forget();
   backward(of());
-  let [worst, most] = [0, 0];
+  let [worst, largest] = [0, 0];
   for (const leaf of leaves) {
-    for (const [at, slope] of leaf.gradient.entries()) {
-      const expected = slopeAt(() => of().item, leaf.values, at);
+    for (const [index, slope] of leaf.gradient.entries()) {
+      const expected = slopeAt(() => of().item, leaf.values, index);
       worst = Math.max(worst, Math.abs(slope - expected));
-      most = Math.max(most, Math.abs(expected));
+      largest = Math.max(largest, Math.abs(expected));
     }
   }
-  return worst / Math.max(most, 1e-12);
+  return worst / Math.max(largest, 1e-12);
 }

@@ -49,18 +49,18 @@ export function forward(
   { training }: { training: boolean },
 ): DetectorMaps {
   const outputs: Tensor[] = [];
-  const at = (node: number) => outputs[node] as Tensor;
-  for (const node of graph.nodes) outputs.push(run(node, at, { state, images, training }));
+  const mapOf = (node: number) => outputs[node] as Tensor;
+  for (const node of graph.nodes) outputs.push(run(node, mapOf, { state, images, training }));
   const branch = ({ box, cls, mask }: HeadBranch): BranchMaps => ({
-    box: box.map(at),
-    cls: cls.map(at),
-    ...(mask && { mask: mask.map(at) }),
+    box: box.map(mapOf),
+    cls: cls.map(mapOf),
+    ...(mask && { mask: mask.map(mapOf) }),
   });
   return {
     ...(graph.o2m && { o2m: branch(graph.o2m) }),
     o2o: branch(graph.o2o),
-    ...(graph.prototypes !== undefined && { prototypes: at(graph.prototypes) }),
-    ...(graph.semantic !== undefined && { semantic: at(graph.semantic) }),
+    ...(graph.prototypes !== undefined && { prototypes: mapOf(graph.prototypes) }),
+    ...(graph.semantic !== undefined && { semantic: mapOf(graph.semantic) }),
   };
 }
 
@@ -70,32 +70,32 @@ interface Pass {
   training: boolean;
 }
 
-function run(node: GraphNode, at: (node: number) => Tensor, pass: Pass): Tensor {
+function run(node: GraphNode, mapOf: (node: number) => Tensor, pass: Pass): Tensor {
   switch (node.op) {
     case "input":
       return pass.images;
     case "conv":
-      return convolve(node, at(node.input), pass);
+      return convolve(node, mapOf(node.input), pass);
     case "conv_transpose": {
       const part = (name: string) => tensorOf(pass.state, `${node.name}.${name}`);
-      return convolutionTransposed(at(node.input), part("weight"), part("bias"));
+      return convolutionTransposed(mapOf(node.input), part("weight"), part("bias"));
     }
     case "add":
-      return add(at(node.inputs[0]), at(node.inputs[1]));
+      return add(mapOf(node.inputs[0]), mapOf(node.inputs[1]));
     case "concat":
-      return concat(node.inputs.map(at));
+      return concat(node.inputs.map(mapOf));
     case "slice":
-      return slice(at(node.input), node.from, node.to);
+      return slice(mapOf(node.input), node.from, node.to);
     case "max_pool":
-      return maxPool(at(node.input), node.kernel);
+      return maxPool(mapOf(node.input), node.kernel);
     case "upsample":
-      return upsample(at(node.input), node.factor);
+      return upsample(mapOf(node.input), node.factor);
     case "attention":
-      return attention(at(node.input), node);
+      return attention(mapOf(node.input), node);
     case "values":
-      return headValues(at(node.input), node);
+      return headValues(mapOf(node.input), node);
     case "detach":
-      return detach(at(node.input));
+      return detach(mapOf(node.input));
   }
 }
 

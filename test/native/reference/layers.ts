@@ -25,10 +25,10 @@ export function batchNorm(x: Tensor, norm: Norm, training: boolean): Tensor {
   const values = new Float64Array(x.values.length);
   const centred = new Float64Array(x.values.length);
   const inverse = new Float64Array(channels);
-  const each = (channel: number, visit: (at: number) => void) => {
+  const each = (channel: number, visit: (index: number) => void) => {
     for (let image = 0; image < batch; image++) {
       const start = (image * channels + channel) * plane;
-      for (let at = start; at < start + plane; at++) visit(at);
+      for (let index = start; index < start + plane; index++) visit(index);
     }
   };
   for (let channel = 0; channel < channels; channel++) {
@@ -36,12 +36,12 @@ export function batchNorm(x: Tensor, norm: Norm, training: boolean): Tensor {
     let variance = norm.variance.values[channel] as number;
     if (training) {
       let [sum, squares] = [0, 0];
-      each(channel, (at) => {
-        sum += x.values[at] as number;
+      each(channel, (index) => {
+        sum += x.values[index] as number;
       });
       const own = sum / count;
-      each(channel, (at) => {
-        squares += ((x.values[at] as number) - own) ** 2;
+      each(channel, (index) => {
+        squares += ((x.values[index] as number) - own) ** 2;
       });
       norm.mean.values[channel] = mean + NORM_MOMENTUM * (own - mean);
       const unbiased = squares / (count - 1);
@@ -53,28 +53,28 @@ export function batchNorm(x: Tensor, norm: Norm, training: boolean): Tensor {
     inverse[channel] = scale;
     const weight = norm.weight.values[channel] as number;
     const bias = norm.bias.values[channel] as number;
-    each(channel, (at) => {
-      const z = ((x.values[at] as number) - mean) * scale;
-      centred[at] = z;
-      values[at] = z * weight + bias;
+    each(channel, (index) => {
+      const z = ((x.values[index] as number) - mean) * scale;
+      centred[index] = z;
+      values[index] = z * weight + bias;
     });
   }
   const back = (gradient: Float64Array) => {
     for (let channel = 0; channel < channels; channel++) {
       let [sum, along] = [0, 0];
-      each(channel, (at) => {
-        sum += gradient[at] as number;
-        along += (gradient[at] as number) * (centred[at] as number);
+      each(channel, (index) => {
+        sum += gradient[index] as number;
+        along += (gradient[index] as number) * (centred[index] as number);
       });
       norm.weight.gradient[channel] = (norm.weight.gradient[channel] as number) + along;
       norm.bias.gradient[channel] = (norm.bias.gradient[channel] as number) + sum;
       if (!x.learns) continue;
       const factor = (norm.weight.values[channel] as number) * (inverse[channel] as number);
       const into = x.gradient;
-      each(channel, (at) => {
-        const own = gradient[at] as number;
-        const shared = training ? (sum + (centred[at] as number) * along) / count : 0;
-        into[at] = (into[at] as number) + factor * (own - shared);
+      each(channel, (index) => {
+        const own = gradient[index] as number;
+        const shared = training ? (sum + (centred[index] as number) * along) / count : 0;
+        into[index] = (into[index] as number) + factor * (own - shared);
       });
     }
   };
@@ -87,18 +87,18 @@ export function maxPool(x: Tensor, kernel: number): Tensor {
   const reach = Math.floor(kernel / 2);
   const values = new Float64Array(x.values.length);
   const chosen = new Int32Array(x.values.length);
-  for (let at = 0; at < values.length; at++) {
-    const [row, column] = [Math.floor(at / width) % height, at % width];
-    const start = at - row * width - column;
+  for (let index = 0; index < values.length; index++) {
+    const [row, column] = [Math.floor(index / width) % height, index % width];
+    const start = index - row * width - column;
     let best = -1;
     for (let y = Math.max(0, row - reach); y <= Math.min(height - 1, row + reach); y++) {
       for (let z = Math.max(0, column - reach); z <= Math.min(width - 1, column + reach); z++) {
-        const place = start + y * width + z;
-        if (best < 0 || (x.values[place] as number) > (x.values[best] as number)) best = place;
+        const offset = start + y * width + z;
+        if (best < 0 || (x.values[offset] as number) > (x.values[best] as number)) best = offset;
       }
     }
-    chosen[at] = best;
-    values[at] = x.values[best] as number;
+    chosen[index] = best;
+    values[index] = x.values[best] as number;
   }
   return moved(x, x.shape, values, chosen);
 }
@@ -108,11 +108,11 @@ export function upsample(x: Tensor, factor: number): Tensor {
   const [batch, channels, height, width] = x.shape as [number, number, number, number];
   const shape = [batch, channels, height * factor, width * factor];
   const chosen = new Int32Array(x.values.length * factor * factor);
-  for (let at = 0; at < chosen.length; at++) {
-    const column = Math.floor((at % (width * factor)) / factor);
-    const line = Math.floor(at / (width * factor));
+  for (let index = 0; index < chosen.length; index++) {
+    const column = Math.floor((index % (width * factor)) / factor);
+    const line = Math.floor(index / (width * factor));
     const row = Math.floor((line % (height * factor)) / factor);
-    chosen[at] = (Math.floor(line / (height * factor)) * height + row) * width + column;
+    chosen[index] = (Math.floor(line / (height * factor)) * height + row) * width + column;
   }
   return moved(x, shape, picked(x, chosen), chosen);
 }
@@ -123,8 +123,8 @@ export function slice(x: Tensor, from: number, to: number): Tensor {
   const plane = height * width;
   const size = (to - from) * plane;
   const chosen = new Int32Array(batch * size);
-  for (let at = 0; at < chosen.length; at++) {
-    chosen[at] = (Math.floor(at / size) * channels + from) * plane + (at % size);
+  for (let index = 0; index < chosen.length; index++) {
+    chosen[index] = (Math.floor(index / size) * channels + from) * plane + (index % size);
   }
   return moved(x, [batch, to - from, height, width], picked(x, chosen), chosen);
 }
@@ -149,16 +149,16 @@ export function concat(parts: readonly Tensor[]): Tensor {
   const back = (gradient: Float64Array) =>
     each((part, from, count, to) => {
       if (!part.learns) return;
-      for (let at = 0; at < count; at++) {
-        const so = part.gradient[from + at] as number;
-        part.gradient[from + at] = so + (gradient[to + at] as number);
+      for (let index = 0; index < count; index++) {
+        const so = part.gradient[from + index] as number;
+        part.gradient[from + index] = so + (gradient[to + index] as number);
       }
     });
   return new Tensor([batch, channels, height, width], values, { inputs: parts, back });
 }
 
 const picked = (x: Tensor, chosen: Int32Array) =>
-  Float64Array.from(chosen, (place) => x.values[place] as number);
+  Float64Array.from(chosen, (offset) => x.values[offset] as number);
 
 /** Each value is one of the input's. */
 function moved(
@@ -169,8 +169,8 @@ function moved(
 ): Tensor {
   const back = (gradient: Float64Array) => {
     const into = x.gradient;
-    for (const [at, place] of chosen.entries()) {
-      into[place] = (into[place] as number) + (gradient[at] as number);
+    for (const [index, offset] of chosen.entries()) {
+      into[offset] = (into[offset] as number) + (gradient[index] as number);
     }
   };
   return new Tensor(shape, values, { inputs: [x], back });
@@ -197,7 +197,7 @@ export function attention(x: Tensor, { heads, key, value }: Heads): Tensor {
   const size = 2 * key + value;
   const values = new Float64Array(batch * heads * value * cells);
   const weights = new Float64Array(batch * heads * cells * cells);
-  /** Every head's place of the query, key, value, result and weights. */
+  /** Offsets of every head's query, key, value, result and weights. */
   const each = (visit: (q: number, k: number, v: number, out: number, w: number) => void) => {
     for (let block = 0; block < batch * heads; block++) {
       const image = Math.floor(block / heads);
@@ -215,15 +215,15 @@ export function attention(x: Tensor, { heads, key, value }: Heads): Tensor {
       }
       softmax(line);
       for (let channel = 0; channel < value; channel++) {
-        const at = v + channel * cells;
-        values[out + channel * cells + row] = product(source, at, line, 0, [cells, 1]);
+        const index = v + channel * cells;
+        values[out + channel * cells + row] = product(source, index, line, 0, [cells, 1]);
       }
     }
   });
   const back = (gradient: Float64Array) => {
     const into = x.gradient;
-    const grow = (at: number, by: number) => {
-      into[at] = (into[at] as number) + by;
+    const grow = (index: number, by: number) => {
+      into[index] = (into[index] as number) + by;
     };
     const slopes = new Float64Array(cells);
     each((q, k, v, out, w) => {
@@ -231,11 +231,11 @@ export function attention(x: Tensor, { heads, key, value }: Heads): Tensor {
         const line = weights.subarray(w + row * cells, w + (row + 1) * cells);
         let mean = 0;
         for (let column = 0; column < cells; column++) {
-          const at = out + row;
-          slopes[column] = product(gradient, at, source, v + column, [value, cells]);
+          const index = out + row;
+          slopes[column] = product(gradient, index, source, v + column, [value, cells]);
           mean += (slopes[column] as number) * (line[column] as number);
           for (let channel = 0; channel < value; channel++) {
-            const slope = gradient[at + channel * cells] as number;
+            const slope = gradient[index + channel * cells] as number;
             grow(v + channel * cells + column, slope * (line[column] as number));
           }
         }
@@ -253,7 +253,7 @@ export function attention(x: Tensor, { heads, key, value }: Heads): Tensor {
   return new Tensor([batch, heads * value, height, width], values, { inputs: [x], back });
 }
 
-/** Sum of `count` products, `step` places apart in both. */
+/** Sum of `count` products, `step` values apart in both. */
 function product(
   a: Float64Array,
   aAt: number,
@@ -262,18 +262,18 @@ function product(
   [count, step]: readonly [number, number],
 ): number {
   let total = 0;
-  for (let at = 0; at < count * step; at += step) {
-    total += (a[aAt + at] as number) * (b[bAt + at] as number);
+  for (let index = 0; index < count * step; index += step) {
+    total += (a[aAt + index] as number) * (b[bAt + index] as number);
   }
   return total;
 }
 
 function softmax(line: Float64Array): void {
-  const most = line.reduce((so, value) => Math.max(so, value), Number.NEGATIVE_INFINITY);
+  const largest = line.reduce((so, value) => Math.max(so, value), Number.NEGATIVE_INFINITY);
   let total = 0;
-  for (const [at, value] of line.entries()) {
-    line[at] = Math.exp(value - most);
-    total += line[at] as number;
+  for (const [index, value] of line.entries()) {
+    line[index] = Math.exp(value - largest);
+    total += line[index] as number;
   }
-  for (const [at, value] of line.entries()) line[at] = value / total;
+  for (const [index, value] of line.entries()) line[index] = value / total;
 }

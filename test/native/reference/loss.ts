@@ -92,8 +92,8 @@ export function branchLoss(maps: BranchMaps, scene: Scene, choice: Choice): Bran
     of(3),
   ];
   const far = sides((side) => {
-    const places = Int32Array.from(positives, ({ row }) => row * 4 + side);
-    const cells = gather(distances, places, [positives.length]);
+    const offsets = Int32Array.from(positives, ({ row }) => row * 4 + side);
+    const cells = gather(distances, offsets, [positives.length]);
     return multiply(
       cells,
       column(({ anchor }) => anchor.stride),

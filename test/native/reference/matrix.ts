@@ -3,8 +3,8 @@
 
 export interface View {
   values: Float64Array;
-  /** Place of its first value. */
-  at: number;
+  /** Index of its first value. */
+  offset: number;
   /** From a row to the next one, and from a column to the next one. */
   row: number;
   column: number;
@@ -16,15 +16,15 @@ export interface Extent {
   columns: number;
 }
 
-export const rowMajor = (values: Float64Array, columns: number, at = 0): View => ({
+export const rowMajor = (values: Float64Array, columns: number, offset = 0): View => ({
   values,
-  at,
+  offset,
   row: columns,
   column: 1,
 });
-export const transposed = ({ values, at, row, column }: View): View => ({
+export const transposed = ({ values, offset, row, column }: View): View => ({
   values,
-  at,
+  offset,
   row: column,
   column: row,
 });
@@ -37,16 +37,16 @@ export function multiplyAdd(a: View, b: View, out: View, extent: Extent, lower =
   const sums = new Float64Array(16);
   for (let row = 0; row < rows; row += 4) {
     const height = Math.min(4, rows - row);
-    pack(left, { ...a, at: a.at + row * a.row }, height, inner);
+    pack(left, { ...a, offset: a.offset + row * a.row }, height, inner);
     for (let column = 0; column < columns; column += 4) {
       if (lower && column > row + 3) break;
       panel(left, right, column * inner, inner, sums);
       const width = Math.min(4, columns - column);
       for (let y = 0; y < height; y++) {
-        let at = out.at + (row + y) * out.row + column * out.column;
+        let offset = out.offset + (row + y) * out.row + column * out.column;
         for (let x = 0; x < width; x++) {
-          out.values[at] = (out.values[at] as number) + (sums[4 * y + x] as number);
-          at += out.column;
+          out.values[offset] = (out.values[offset] as number) + (sums[4 * y + x] as number);
+          offset += out.column;
         }
       }
     }
@@ -54,11 +54,11 @@ export function multiplyAdd(a: View, b: View, out: View, extent: Extent, lower =
 }
 
 /** Four rows of a view as inner × 4; missing rows are zero. */
-function pack(into: Float64Array, view: View, height: number, inner: number, at = 0): void {
+function pack(into: Float64Array, view: View, height: number, inner: number, offset = 0): void {
   const { values, row, column } = view;
   for (let y = 0; y < 4; y++) {
-    let from = view.at + y * row;
-    for (let k = 0, to = at + y; k < inner; k++, to += 4) {
+    let from = view.offset + y * row;
+    for (let k = 0, to = offset + y; k < inner; k++, to += 4) {
       into[to] = y < height ? (values[from] as number) : 0;
       from += column;
     }
@@ -70,7 +70,7 @@ function packed(view: View, rows: number, inner: number): Float64Array {
   for (let row = 0; row < rows; row += 4) {
     pack(
       out,
-      { ...view, at: view.at + row * view.row },
+      { ...view, offset: view.offset + row * view.row },
       Math.min(4, rows - row),
       inner,
       row * inner,
@@ -104,14 +104,14 @@ function panel(
       s12 += a1 * b2;
       s13 += a1 * b3;
     }
-    const at = 4 * half;
-    sums[at] = s00;
-    sums[at + 1] = s01;
-    sums[at + 2] = s02;
-    sums[at + 3] = s03;
-    sums[at + 4] = s10;
-    sums[at + 5] = s11;
-    sums[at + 6] = s12;
-    sums[at + 7] = s13;
+    const offset = 4 * half;
+    sums[offset] = s00;
+    sums[offset + 1] = s01;
+    sums[offset + 2] = s02;
+    sums[offset + 3] = s03;
+    sums[offset + 4] = s10;
+    sums[offset + 5] = s11;
+    sums[offset + 6] = s12;
+    sums[offset + 7] = s13;
   }
 }

@@ -38,9 +38,9 @@ export function ratesAt(recipe: Recipe, epoch: number, iteration: number, batche
     : 1 + (lrf - 1) * done;
   const lr = lr0 * factor;
   const warm = warmupEpochs > 0 ? Math.max(Math.round(warmupEpochs * batches), 100) : 0;
-  const at = epoch * batches + iteration;
-  if (at >= warm) return { lr, bias: lr, momentum };
-  const between = (from: number, to: number) => from + ((to - from) * at) / warm;
+  const index = epoch * batches + iteration;
+  if (index >= warm) return { lr, bias: lr, momentum };
+  const between = (from: number, to: number) => from + ((to - from) * index) / warm;
   return {
     lr: between(0, lr),
     bias: between(recipe.warmupBiasLr, lr),
@@ -98,7 +98,8 @@ export class Optimizer {
     const factor = Math.min(1, clipNorm / (Math.sqrt(squares) + 1e-6));
     if (clipNorm <= 0 || factor === 1) return;
     for (const { tensor } of this.#slots) {
-      for (const [at, value] of tensor.gradient.entries()) tensor.gradient[at] = value * factor;
+      for (const [index, value] of tensor.gradient.entries())
+        tensor.gradient[index] = value * factor;
     }
   }
 
@@ -109,12 +110,12 @@ export class Optimizer {
     const decay = isMatrix ? this.#decay : 0;
     const pushed =
       isMatrix && this.#recipe.optimizer === "musgd" ? muon(tensor, second, momentum) : undefined;
-    for (const [at, weight] of values.entries()) {
-      const slope = (gradient[at] as number) + decay * weight;
-      const speed = momentum * (first[at] as number) + slope;
-      first[at] = speed;
-      const muonPart = pushed ? MUON_SHARE * (pushed[at] as number) : 0;
-      values[at] = weight - lr * (slope + momentum * speed + muonPart);
+    for (const [index, weight] of values.entries()) {
+      const slope = (gradient[index] as number) + decay * weight;
+      const speed = momentum * (first[index] as number) + slope;
+      first[index] = speed;
+      const muonPart = pushed ? MUON_SHARE * (pushed[index] as number) : 0;
+      values[index] = weight - lr * (slope + momentum * speed + muonPart);
     }
   }
 
@@ -124,14 +125,14 @@ export class Optimizer {
     const decay = shape.length >= 2 ? this.#decay : 0;
     const firstScale = 1 - momentum ** this.#steps;
     const secondScale = 1 - ADAM.beta ** this.#steps;
-    for (const [at, weight] of values.entries()) {
-      const slope = gradient[at] as number;
-      const mean = momentum * (first[at] as number) + (1 - momentum) * slope;
-      const spread = ADAM.beta * (second[at] as number) + (1 - ADAM.beta) * slope ** 2;
-      first[at] = mean;
-      second[at] = spread;
+    for (const [index, weight] of values.entries()) {
+      const slope = gradient[index] as number;
+      const mean = momentum * (first[index] as number) + (1 - momentum) * slope;
+      const spread = ADAM.beta * (second[index] as number) + (1 - ADAM.beta) * slope ** 2;
+      first[index] = mean;
+      second[index] = spread;
       const size = Math.sqrt(spread / secondScale) + ADAM.epsilon;
-      values[at] = weight * (1 - lr * decay) - (lr * (mean / firstScale)) / size;
+      values[index] = weight * (1 - lr * decay) - (lr * (mean / firstScale)) / size;
     }
   }
 
@@ -148,10 +149,10 @@ const QUINTIC = [3.4445, -4.775, 2.0315] as const;
 /** Momentum as a moving average, its blend with the gradient, made nearly orthogonal. */
 function muon({ shape, values, gradient }: Tensor, average: Float64Array, momentum: number) {
   const blended = new Float64Array(values.length);
-  for (const [at, slope] of gradient.entries()) {
-    const mean = momentum * (average[at] as number) + (1 - momentum) * slope;
-    average[at] = mean;
-    blended[at] = (1 - momentum) * slope + momentum * mean;
+  for (const [index, slope] of gradient.entries()) {
+    const mean = momentum * (average[index] as number) + (1 - momentum) * slope;
+    average[index] = mean;
+    blended[index] = (1 - momentum) * slope + momentum * mean;
   }
   const rows = shape[0] as number;
   const made = orthogonal(blended, rows, values.length / rows);
@@ -176,7 +177,7 @@ export function orthogonal(matrix: Float64Array, rows: number, columns: number):
   for (let times = 0; times < 5; times++) {
     const gram = symmetric(rowMajor(x, n), m, n);
     const cubed = symmetric(rowMajor(gram, m), m, m);
-    const factor = gram.map((value, at) => b * value + c * (cubed[at] as number));
+    const factor = gram.map((value, index) => b * value + c * (cubed[index] as number));
     const next = x.map((value) => a * value);
     multiplyAdd(rowMajor(factor, m), rowMajor(x, n), rowMajor(next, n), {
       rows: m,
@@ -188,7 +189,7 @@ export function orthogonal(matrix: Float64Array, rows: number, columns: number):
   if (!turned) return x;
   return Float64Array.from(
     x,
-    (_, at) => x[(at % columns) * n + Math.floor(at / columns)] as number,
+    (_, index) => x[(index % columns) * n + Math.floor(index / columns)] as number,
   );
 }
 
@@ -223,8 +224,8 @@ export class Average {
     for (const [name, average] of this.values) {
       const { values } = tensorOf(state, name);
       const kept = name.endsWith(".batches") ? 0 : decay;
-      for (const [at, value] of values.entries()) {
-        average[at] = kept * (average[at] as number) + (1 - kept) * value;
+      for (const [index, value] of values.entries()) {
+        average[index] = kept * (average[index] as number) + (1 - kept) * value;
       }
     }
   }

@@ -1,4 +1,4 @@
-// Batches of random pictures with objects, in the engine's shape and in the reference's, and how
+// Batches of random images with objects, in the engine's shape and in the reference's, and how
 // far two lists of numbers are apart.
 
 import type { Batch } from "../../../native/index.d.ts";
@@ -6,7 +6,7 @@ import type { Truth } from "./assigner.ts";
 import { Tensor } from "./tensor.ts";
 import { seeded, uniform } from "./weights.ts";
 
-export interface Pictures {
+export interface NoiseScene {
   batch: Batch;
   images: Tensor;
   truths: Truth[][];
@@ -17,21 +17,21 @@ export interface Extent {
   width: number;
 }
 
-/** Smooth noise, so that neighbouring pixels resemble each other as in pictures. */
-export function pictures(
+/** Smooth noise, so that neighbouring pixels resemble each other as in images. */
+export function noiseScene(
   seed: number,
   { height, width }: Extent,
   truths: readonly (readonly Truth[])[],
-): Pictures {
+): NoiseScene {
   const random = seeded(seed);
   const count = truths.length;
   const values = new Float32Array(count * 3 * height * width);
   const plane = height * width;
   for (let channel = 0; channel < count * 3; channel++) {
     const [fx, fy, phase] = [random() / 3, random() / 3, random() * 6];
-    for (let at = 0; at < plane; at++) {
-      const wave = Math.sin(fx * (at % width) + fy * Math.floor(at / width) + phase);
-      values[channel * plane + at] = 0.25 + 0.5 * random() + 0.25 * wave;
+    for (let index = 0; index < plane; index++) {
+      const wave = Math.sin(fx * (index % width) + fy * Math.floor(index / width) + phase);
+      values[channel * plane + index] = 0.25 + 0.5 * random() + 0.25 * wave;
     }
   }
   const images = values.map((value) => Math.fround(Math.min(Math.max(value, 0), 1)));
@@ -50,7 +50,7 @@ export function pictures(
   };
 }
 
-/** Objects of one to three quarters of the picture's sides, at odd places. */
+/** Objects of one to three quarters of the image's sides, at uneven positions. */
 export function randomTruths(
   seed: number,
   count: number,
@@ -73,8 +73,8 @@ export function distance(found: ArrayLike<number>, expected: ArrayLike<number>):
 export function norm(one: ArrayLike<number>, other?: ArrayLike<number>): number {
   if (other && one.length !== other.length) return Number.NaN;
   let squares = 0;
-  for (let at = 0; at < one.length; at++) {
-    squares += ((one[at] as number) - (other ? (other[at] as number) : 0)) ** 2;
+  for (let index = 0; index < one.length; index++) {
+    squares += ((one[index] as number) - (other ? (other[index] as number) : 0)) ** 2;
   }
   return Math.sqrt(squares);
 }
@@ -109,4 +109,11 @@ export function stateDistances(found: Lists, expected: Lists, start: Lists): Map
       return [name, norm(found.get(name) ?? [], values) / Math.max(way, 1e-12)];
     }),
   );
+}
+
+/** Uniform noise in 0 to 1. */
+export function noiseTensor(seed: number, shape: readonly number[]): Tensor {
+  const random = seeded(seed);
+  const count = shape.reduce((product, side) => product * side, 1);
+  return new Tensor(shape, Float64Array.from({ length: count }, random));
 }

@@ -8,7 +8,7 @@ export class Tensor {
   readonly values: Float64Array;
   readonly inputs: readonly Tensor[];
   readonly back: Back | undefined;
-  /** A gradient is wanted here or further up. */
+  /** A gradient is needed here or further up. */
   readonly learns: boolean;
   #gradient: Float64Array | undefined;
 
@@ -84,8 +84,8 @@ export function unary(
 ): Tensor {
   const values = x.values.map(of);
   const back = (gradient: Float64Array) => {
-    for (const [at, value] of x.values.entries()) {
-      accumulate(x, at, (gradient[at] as number) * slope(value, values[at] as number));
+    for (const [index, value] of x.values.entries()) {
+      accumulate(x, index, (gradient[index] as number) * slope(value, values[index] as number));
     }
   };
   return new Tensor(x.shape, values, { inputs: [x], back });
@@ -99,19 +99,19 @@ export function binary(
   slopes: (a: number, b: number) => readonly [number, number],
 ): Tensor {
   if (a.shape.join() !== b.shape.join()) throw new Error(`[${a.shape}] beside [${b.shape}]`);
-  const values = a.values.map((value, at) => of(value, b.values[at] as number));
+  const values = a.values.map((value, index) => of(value, b.values[index] as number));
   const back = (gradient: Float64Array) => {
-    for (const [at, value] of a.values.entries()) {
-      const [byA, byB] = slopes(value, b.values[at] as number);
-      if (a.learns) accumulate(a, at, (gradient[at] as number) * byA);
-      if (b.learns) accumulate(b, at, (gradient[at] as number) * byB);
+    for (const [index, value] of a.values.entries()) {
+      const [byA, byB] = slopes(value, b.values[index] as number);
+      if (a.learns) accumulate(a, index, (gradient[index] as number) * byA);
+      if (b.learns) accumulate(b, index, (gradient[index] as number) * byB);
     }
   };
   return new Tensor(a.shape, values, { inputs: [a, b], back });
 }
 
-function accumulate({ gradient }: Tensor, at: number, value: number): void {
-  gradient[at] = (gradient[at] as number) + value;
+function accumulate({ gradient }: Tensor, index: number, value: number): void {
+  gradient[index] = (gradient[index] as number) + value;
 }
 
 export const add = (a: Tensor, b: Tensor) =>
@@ -202,16 +202,17 @@ export const crossEntropy = (logits: Tensor, targets: Tensor) =>
 export function sum(x: Tensor): Tensor {
   const total = x.values.reduce((so, value) => so + value, 0);
   const back = (gradient: Float64Array) => {
-    for (const at of x.values.keys()) accumulate(x, at, gradient[0] as number);
+    for (const index of x.values.keys()) accumulate(x, index, gradient[0] as number);
   };
   return new Tensor([], Float64Array.of(total), { inputs: [x], back });
 }
 
-/** The values at `places`, in that order, under a shape of their own. */
-export function gather(x: Tensor, places: Int32Array, shape: readonly number[]): Tensor {
-  const values = Float64Array.from(places, (place) => x.values[place] as number);
+/** The values at `offsets`, in that order, under a shape of their own. */
+export function gather(x: Tensor, offsets: Int32Array, shape: readonly number[]): Tensor {
+  const values = Float64Array.from(offsets, (offset) => x.values[offset] as number);
   const back = (gradient: Float64Array) => {
-    for (const [at, place] of places.entries()) accumulate(x, place, gradient[at] as number);
+    for (const [index, offset] of offsets.entries())
+      accumulate(x, offset, gradient[index] as number);
   };
   return new Tensor(shape, values, { inputs: [x], back });
 }

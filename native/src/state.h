@@ -1,6 +1,6 @@
-// The state of a network in one long tensor of what is learned and one of statistics: a step of an
-// optimiser or an average is then a few operations over all of it, on either device. The network's
-// tensors become views of them.
+// The state of a network in three long tensors: parameters, statistics and counters. A step of an
+// optimiser or an average is then a few operations over all values, on either device. The network's
+// tensors become views of the long ones.
 #pragma once
 #include <string>
 #include <vector>
@@ -11,7 +11,7 @@
 
 namespace vantage {
 
-/** Where a tensor lies in its long one. */
+/** A tensor and where it starts in its long tensor. */
 struct Slot {
   std::string name;
   at::Tensor tensor;
@@ -21,11 +21,11 @@ struct Slot {
 /** Slots of one kind, one after another. */
 struct SlotGroup {
   int64_t start = 0, length = 0;
-  /** Of two dimensions or more: they decay. Biases of convolutions and of norms warm up apart. */
+  /** Tensors of two dimensions or more decay. Biases, of norms too, have a warm-up of their own. */
   bool matrix = false, bias = false;
-  /** Of the head's class branches. */
+  /** They belong to the head's class branches. */
   bool cls = false;
-  /** Of matrices alone, those of one shape: `count` of [rows, columns], `step` values apart. */
+  /** Matrices of one shape: `count` of [rows, columns], each `step` values after the one before. */
   struct Shape {
     int64_t start = 0, count = 0, step = 0, rows = 0, columns = 0;
     double factor = 1;
@@ -33,19 +33,19 @@ struct SlotGroup {
   std::vector<Shape> shapes;
 };
 
-class Packed {
+class PackedState {
  public:
   /** Moves the tensors of `state`; they stay the network's own and keep their values. */
-  explicit Packed(const std::vector<NamedTensor>& state);
+  explicit PackedState(const std::vector<NamedTensor>& state);
 
-  /** What is learned; means and variances of batch norm; its counters. Gaps stay 0. */
+  /** Parameters; means and variances of batch norm; its counters. Gaps between tensors stay 0. */
   const at::Tensor& values() const { return values_; }
   const at::Tensor& statistics() const { return statistics_; }
   const at::Tensor& counters() const { return counters_; }
-  /** Of `values`. */
+  /** Groups of `values`. */
   const std::vector<SlotGroup>& groups() const { return groups_; }
 
-  /** Views of `all`, as long as `values`, by the names of what is learned. */
+  /** Views of `all`, which is as long as `values`, by the names of the parameters. */
   std::vector<NamedTensor> learnedOf(const at::Tensor& all) const;
   /** Copies of all three, as a state in the network's order. */
   struct Copy {
@@ -53,7 +53,7 @@ class Packed {
     std::vector<NamedTensor> state;
   };
   Copy copy() const;
-  /** What a backward pass left, undefined where no path led to a tensor; and to set it again. */
+  /** The gradients of a backward pass, undefined where no path led to a parameter. */
   std::vector<at::Tensor> gradients() const;
   void setGradients(const std::vector<at::Tensor>& gradients) const;
   /** Adds the gradients that a backward pass left to `all`, and takes them away. */

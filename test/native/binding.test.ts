@@ -1,4 +1,4 @@
-// The engine's face against whoever holds it wrong. Goal: whatever a caller passes, drops, throws
+// The binding of the engine to Node, used wrongly. Goal: whatever a caller passes, drops, throws
 // or closes, a call fails with a code and the engine goes on; nothing ends the process.
 
 import { execFile } from "node:child_process";
@@ -17,15 +17,15 @@ import { promisify } from "node:util";
 import { describe, expect, it } from "vitest";
 import type { Engine, EngineOptions } from "../../native/index.d.ts";
 import { ADDON, ENGINE_ENVIRONMENT } from "../../native/load.ts";
+import { native } from "./engine.ts";
 import {
   batchOf,
   CLASSES,
   dice,
   fingerprint,
   graph,
-  native,
   PLAIN,
-  picture,
+  randomImage,
   splitOf,
   withEngine,
 } from "./training-world.ts";
@@ -35,7 +35,7 @@ const CODES = [
   ...["bad_argument", "bad_weights", "bad_dataset", "gpu_unavailable", "gpu_out_of_memory"],
   ...["out_of_memory", "not_finite", "io_failed", "interrupted", "closed", "internal"],
 ];
-const two = batchOf([picture(1, SIZE), picture(2, SIZE)], SIZE);
+const two = batchOf([randomImage(1, SIZE), randomImage(2, SIZE)], SIZE);
 const options: EngineOptions = {
   graph,
   device: "cpu",
@@ -55,20 +55,20 @@ const WRONG: readonly unknown[] = [
   new Proxy({}, { get: hostile, ownKeys: hostile }),
 ];
 
-/** Every place of a value, the value itself first; of long arrays a few. */
-function placesOf(value: unknown, path: readonly (string | number)[] = []): (string | number)[][] {
+/** Paths of all parts of a value, the value itself first; of long arrays a few items. */
+function pathsOf(value: unknown, path: readonly (string | number)[] = []): (string | number)[][] {
   if (typeof value !== "object" || value === null || ArrayBuffer.isView(value)) return [[...path]];
   const entries = Object.entries(value);
-  const some = entries.length > 30 ? entries.filter((_, at) => at % 29 === 7) : entries;
-  return [[...path], ...some.flatMap(([key, inner]) => placesOf(inner, [...path, key]))];
+  const some = entries.length > 30 ? entries.filter((_, index) => index % 29 === 7) : entries;
+  return [[...path], ...some.flatMap(([key, inner]) => pathsOf(inner, [...path, key]))];
 }
 
-/** A copy with another value at the place. */
+/** A copy with another value at the path. */
 function withAt(value: unknown, [key, ...rest]: readonly (string | number)[], wrong: unknown) {
   if (key === undefined) return wrong;
-  // The copy is changed by name below, whatever it is.
+  // Values of any type, wrong ones too: only the keys that were found in them are read.
   const copy = (Array.isArray(value) ? [...value] : { ...(value as object) }) as never;
-  // A path leads through records and lists alike.
+  // As above.
   (copy as Record<string, unknown>)[key] = withAt((value as never)[key], rest, wrong);
   return copy;
 }
@@ -97,18 +97,18 @@ async function scripted(script: string, shell = "", args: readonly string[] = []
   return stdout.trim();
 }
 
-describe.skipIf(!native)("the face of the engine", () => {
+describe.skipIf(!native)("the binding of the engine", () => {
   it("refuses wrong options of every kind with a code", async () => {
     const random = dice(5);
-    const places = placesOf({ ...options, precision: "fp32" });
-    for (const place of places) {
+    const paths = pathsOf({ ...options, precision: "fp32" });
+    for (const path of paths) {
       for (const wrong of [WRONG[random(WRONG.length)], WRONG[random(WRONG.length)]]) {
         let engine: Engine | undefined;
         try {
-          engine = new native.Engine(withAt(options, place, wrong) as EngineOptions);
+          engine = new native.Engine(withAt(options, path, wrong) as EngineOptions);
           await engine.ready;
         } catch (thrown) {
-          expect(isCoded(thrown), `${place.join(".")} = ${String(thrown)}`).toBe(true);
+          expect(isCoded(thrown), `${path.join(".")} = ${String(thrown)}`).toBe(true);
         } finally {
           await engine?.close();
         }
@@ -122,8 +122,8 @@ describe.skipIf(!native)("the face of the engine", () => {
       expect(() => new native.Engine({ ...options, ...change })).toThrow(
         expect.objectContaining({ code: "bad_argument" }),
       );
-    const node = (place: number, change: object) => ({
-      graph: withAt(graph, ["nodes", place], { ...graph.nodes[place], ...change }) as typeof graph,
+    const node = (index: number, change: object) => ({
+      graph: withAt(graph, ["nodes", index], { ...graph.nodes[index], ...change }) as typeof graph,
     });
     refused({ graph: { ...graph, classes: 0 } });
     refused({ graph: { ...graph, classes: 1e6 } });
@@ -167,17 +167,17 @@ describe.skipIf(!native)("the face of the engine", () => {
       const random = dice(6);
       for (const [name, given] of Object.entries(calls)) {
         const call = (args: unknown[]) =>
-          // Methods are called by name, with what their types forbid.
+          // Methods by name, with arguments that the types would refuse.
           (engine as unknown as Record<string, (...all: unknown[]) => Promise<unknown>>)[name]?.(
             ...args,
           ) as Promise<unknown>;
         const tries = [
           given,
           [],
-          ...placesOf(given)
+          ...pathsOf(given)
             .slice(1)
-            .flatMap((place) =>
-              [0, 1, 2].map(() => withAt(given, place, WRONG[random(WRONG.length)]) as unknown[]),
+            .flatMap((path) =>
+              [0, 1, 2].map(() => withAt(given, path, WRONG[random(WRONG.length)]) as unknown[]),
             ),
         ];
         for (const args of tries) {
@@ -216,13 +216,13 @@ describe.skipIf(!native)("the face of the engine", () => {
       [native.evaluateDetections, detections],
       [native.assignTargets, targets],
     ] as const) {
-      for (const place of placesOf(given)) {
+      for (const path of pathsOf(given)) {
         for (let turn = 0; turn < 8; turn++) {
           try {
-            // The wrong value is the point.
-            call(withAt(given, place, WRONG[random(WRONG.length)]) as never);
+            // A wrong argument is the point.
+            call(withAt(given, path, WRONG[random(WRONG.length)]) as never);
           } catch (thrown) {
-            expect(isCoded(thrown), `${place.join(".")}: ${String(thrown)}`).toBe(true);
+            expect(isCoded(thrown), `${path.join(".")}: ${String(thrown)}`).toBe(true);
           }
         }
       }
@@ -290,7 +290,7 @@ describe.skipIf(!native)("the face of the engine", () => {
   });
 
   it("leaves the old file, and no other, where the disk is full", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "vantage-face-"));
+    const folder = mkdtempSync(join(tmpdir(), "vantage-binding-"));
     try {
       const path = join(folder, "checkpoint");
       writeFileSync(path, "the old one");
@@ -325,7 +325,7 @@ describe.skipIf(!native)("the face of the engine", () => {
   });
 
   it("ends with its process, dropped, in workers, and closed twice", async () => {
-    const folder = mkdtempSync(join(tmpdir(), "vantage-face-"));
+    const folder = mkdtempSync(join(tmpdir(), "vantage-binding-"));
     try {
       const dataset = splitOf(folder, 60, SIZE);
       const images = dataset.images.map((image) => ({ ...image, boxes: [...image.boxes] }));

@@ -10,9 +10,9 @@ export function smallGraph(classes: number, { normalized = false } = {}): Detect
   const conv = (name: string, input: number, channels: number, shape: Partial<Shape> = {}) => {
     const { stride, layer } = nodes[input] as GraphNode;
     const { kernel = 1, step = 1, groups = 1, silu = true, norm = false } = shape;
-    const place = { layer: shape.layer ?? layer, channels, stride: stride * step };
+    const output = { layer: shape.layer ?? layer, channels, stride: stride * step };
     const node = { op: "conv", name, input, kernel, step, groups, normalized: norm, silu } as const;
-    return nodes.push({ ...node, ...place }) - 1;
+    return nodes.push({ ...node, ...output }) - 1;
   };
   let newest = 0;
   const trunk = [8, 12, 16, 16, 24].map((channels, layer) => {
@@ -23,13 +23,13 @@ export function smallGraph(classes: number, { normalized = false } = {}): Detect
   const detach = (input: number) =>
     nodes.push({ ...(nodes[input] as GraphNode), op: "detach", input } as GraphNode) - 1;
   const branch = (which: string, levels: number[]): HeadBranch => ({
-    box: levels.map((level, at) => {
-      const name = `layers.23.${which}.box.${at}`;
+    box: levels.map((level, index) => {
+      const name = `layers.23.${which}.box.${index}`;
       const first = conv(`${name}.0`, level, 8, { kernel: 3, layer: 23 });
       return conv(`${name}.1`, first, 4, { silu: false });
     }),
-    cls: levels.map((level, at) => {
-      const name = `layers.23.${which}.cls.${at}`;
+    cls: levels.map((level, index) => {
+      const name = `layers.23.${which}.cls.${index}`;
       const { channels } = nodes[level] as GraphNode;
       const first = conv(`${name}.0`, level, channels, { kernel: 3, groups: channels, layer: 23 });
       return conv(`${name}.1`, first, classes, { silu: false });
@@ -56,8 +56,8 @@ export function halved(graph: DetectorGraph): DetectorGraph {
     ...(branch ? [...branch.box, ...branch.cls] : []),
   ]);
   const half = (count: number) => count / 2;
-  const nodes = graph.nodes.map((node, at): GraphNode => {
-    if (node.op === "input" || ends.includes(at)) return node;
+  const nodes = graph.nodes.map((node, index): GraphNode => {
+    if (node.op === "input" || ends.includes(index)) return node;
     const channels = half(node.channels);
     if (node.op === "slice") return { ...node, channels, from: half(node.from), to: half(node.to) };
     if (node.op === "conv") {

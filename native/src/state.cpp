@@ -1,15 +1,18 @@
-// Lays tensors one after another, each at a multiple of 64 bytes as vector instructions and cuDNN
-// like them. Matrices of one shape are neighbours, so that they are one batch to multiply.
-#include "packed.h"
+// Tensors lie one after another, each at a multiple of 64 bytes as vector instructions and cuDNN
+// prefer it. Matrices of one shape are neighbours, so that one batched product takes them all.
+#include "state.h"
 
 #include <algorithm>
 #include <cmath>
 #include <map>
 #include <tuple>
 
+#include "flags.h"
+
 namespace vantage {
 namespace {
 
+/** Values between the starts of tensors are a multiple of this: 64 bytes. */
 constexpr int64_t kAligned = 16;
 
 int64_t padded(int64_t count) { return (count + kAligned - 1) / kAligned * kAligned; }
@@ -18,7 +21,7 @@ bool endsWith(const std::string& text, const std::string& end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-/** What decides a slot's place: kind, then shape; equal ones keep the network's order. */
+/** What decides the order of slots: kind, then shape; equal ones keep the network's order. */
 auto rankOf(const NamedTensor& named) {
   const bool matrix = named.tensor.dim() >= 2;
   const bool cls = named.name.find(".cls.") != std::string::npos;
@@ -29,13 +32,13 @@ auto rankOf(const NamedTensor& named) {
 std::vector<SlotGroup> groupsOf(const std::vector<NamedTensor>& sorted,
                                 const std::vector<Slot>& slots) {
   std::vector<SlotGroup> groups;
-  for (size_t at = 0; at < sorted.size(); ++at) {
-    const auto [plain, bias, cls, sizes] = rankOf(sorted[at]);
-    const int64_t length = padded(sorted[at].tensor.numel());
+  for (size_t i = 0; i < sorted.size(); ++i) {
+    const auto [plain, bias, cls, sizes] = rankOf(sorted[i]);
+    const int64_t length = padded(sorted[i].tensor.numel());
     if (groups.empty() || groups.back().matrix == plain || groups.back().bias != bias ||
         groups.back().cls != cls) {
       groups.emplace_back();
-      groups.back().start = slots[at].start;
+      groups.back().start = slots[i].start;
       groups.back().matrix = !plain;
       groups.back().bias = bias;
       groups.back().cls = cls;
@@ -43,16 +46,16 @@ std::vector<SlotGroup> groupsOf(const std::vector<NamedTensor>& sorted,
     SlotGroup& group = groups.back();
     group.length += length;
     if (plain) continue;
-    const bool same = at > 0 && !group.shapes.empty() &&
-                      sorted[at - 1].tensor.sizes() == sorted[at].tensor.sizes();
+    const bool same =
+        i > 0 && !group.shapes.empty() && sorted[i - 1].tensor.sizes() == sorted[i].tensor.sizes();
     if (same) {
       ++group.shapes.back().count;
       continue;
     }
-    const int64_t rows = sizes[0], columns = sorted[at].tensor.numel() / rows;
+    const int64_t rows = sizes[0], columns = sorted[i].tensor.numel() / rows;
     const double across = static_cast<double>(sizes[sizes.size() - 2]) / sizes.back();
     group.shapes.push_back(
-        {slots[at].start, 1, length, rows, columns, std::sqrt(std::max(1.0, across))});
+        {slots[i].start, 1, length, rows, columns, std::sqrt(std::max(1.0, across))});
   }
   return groups;
 }
@@ -64,9 +67,9 @@ at::Tensor viewOf(const at::Tensor& all, const Slot& slot) {
 }
 
 std::vector<NamedTensor> viewsOf(const at::Tensor& all, const std::vector<Slot>& slots,
-                                 bool learned) {
+                                 TensorKind kind) {
   std::vector<NamedTensor> views;
-  for (const Slot& slot : slots) views.push_back({slot.name, viewOf(all, slot), learned});
+  for (const Slot& slot : slots) views.push_back({slot.name, viewOf(all, slot), kind});
   return views;
 }
 
@@ -88,55 +91,54 @@ at::Tensor moved(std::vector<Slot>& slots, const at::TensorOptions& options) {
 
 }  // namespace
 
-Packed::Packed(const std::vector<NamedTensor>& state) {
+PackedState::PackedState(const std::vector<NamedTensor>& state) {
   at::NoGradGuard none;
   std::vector<NamedTensor> sorted;
   for (const NamedTensor& named : state) {
     order_.push_back(named.name);
-    if (named.learned) sorted.push_back(named);
+    if (named.isLearned()) sorted.push_back(named);
     else (named.tensor.dim() > 0 ? averaged_ : counted_).push_back({named.name, named.tensor, 0});
   }
   std::stable_sort(
       sorted.begin(), sorted.end(),
       [](const NamedTensor& one, const NamedTensor& other) { return rankOf(one) < rankOf(other); });
   for (const NamedTensor& named : sorted) learned_.push_back({named.name, named.tensor, 0});
-  const auto options = state.at(0).tensor.options().requires_grad(false);
+  const auto options = state.at(0).tensor.options().requires_grad(kNoGradient);
   values_ = moved(learned_, options);
   statistics_ = moved(averaged_, options);
   counters_ = moved(counted_, options);
   groups_ = groupsOf(sorted, learned_);
 }
 
-std::vector<NamedTensor> Packed::learnedOf(const at::Tensor& all) const {
-  return viewsOf(all, learned_, true);
+std::vector<NamedTensor> PackedState::learnedOf(const at::Tensor& all) const {
+  return viewsOf(all, learned_, TensorKind::parameter);
 }
 
-Packed::Copy Packed::copy() const {
+PackedState::Copy PackedState::copy() const {
   at::NoGradGuard none;
   Copy copy{values_.clone(), statistics_.clone(), counters_.clone(), {}};
   std::map<std::string, NamedTensor> byName;
-  const auto take = [&](const at::Tensor& all, const std::vector<Slot>& slots, bool learned) {
-    for (const NamedTensor& view : viewsOf(all, slots, learned)) byName[view.name] = view;
+  const auto take = [&](const at::Tensor& all, const std::vector<Slot>& slots, TensorKind kind) {
+    for (const NamedTensor& view : viewsOf(all, slots, kind)) byName[view.name] = view;
   };
-  take(copy.values, learned_, true);
-  take(copy.statistics, averaged_, false);
-  take(copy.counters, counted_, false);
+  take(copy.values, learned_, TensorKind::parameter);
+  take(copy.statistics, averaged_, TensorKind::buffer);
+  take(copy.counters, counted_, TensorKind::buffer);
   for (const std::string& name : order_) copy.state.push_back(byName.at(name));
   return copy;
 }
 
-std::vector<at::Tensor> Packed::gradients() const {
+std::vector<at::Tensor> PackedState::gradients() const {
   std::vector<at::Tensor> all;
   for (const Slot& slot : learned_) all.push_back(slot.tensor.grad());
   return all;
 }
 
-void Packed::setGradients(const std::vector<at::Tensor>& gradients) const {
-  for (size_t at = 0; at < learned_.size(); ++at)
-    learned_[at].tensor.mutable_grad() = gradients[at];
+void PackedState::setGradients(const std::vector<at::Tensor>& gradients) const {
+  for (size_t i = 0; i < learned_.size(); ++i) learned_[i].tensor.mutable_grad() = gradients[i];
 }
 
-void Packed::takeGradients(at::Tensor& all) const {
+void PackedState::takeGradients(at::Tensor& all) const {
   at::NoGradGuard none;
   std::vector<at::Tensor> parts;
   const auto gap = at::zeros({kAligned}, all.options());

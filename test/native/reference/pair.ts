@@ -5,18 +5,12 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Engine, HeadMaps, Maps, TrainingOptions } from "../../../native/index.d.ts";
-import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../../native/load.ts";
 import { type DetectorGraph, stateTensors } from "../../../shared/detector.ts";
+import { native } from "../engine.ts";
 import { type BranchMaps, type DetectorMaps, type State, stateOf } from "./forward.ts";
 import type { Recipe } from "./optimizer.ts";
 import { distance } from "./scenes.ts";
 import { randomWeights, type Weights, writeWeights } from "./weights.ts";
-
-Object.assign(process.env, ENGINE_ENVIRONMENT);
-const loaded = loadEngine();
-if ("missing" in loaded) process.stderr.write(`SKIPPED: ${loaded.missing}\n`);
-/** Undefined where the engine is not built. */
-export const native = ("native" in loaded ? loaded.native : undefined) as Native;
 
 export interface Twin {
   engine: Engine;

@@ -1,5 +1,5 @@
-// Random numbers by counter: a sequence depends on its key alone, so that what an image becomes is
-// the same on whatever thread, after whatever resume, and in whatever order images are made.
+// Random numbers by counter: a sequence depends on its key alone, so an augmented image is the same
+// on any thread, after any resume, and in any order that images are made in.
 #pragma once
 #include <algorithm>
 #include <array>
@@ -8,21 +8,21 @@
 
 namespace vantage {
 
-class Draws {
+class RandomSequence {
  public:
-  explicit Draws(std::initializer_list<uint64_t> key) {
+  explicit RandomSequence(std::initializer_list<uint64_t> key) {
     for (uint64_t part : key) state_ = scrambled(state_ ^ (part + kStep));
   }
 
-  /** From 0 to 1, exclusive. */
+  /** From 0 to 1, the end exclusive. */
   double uniform() { return static_cast<double>(next() >> 11) * 0x1p-53; }
-  double uniform(double low, double high) { return low + (high - low) * uniform(); }
+  double uniform(double min, double max) { return min + (max - min) * uniform(); }
   bool chance(double probability) { return uniform() < probability; }
   /** From 0 to `count` − 1. */
   int below(int count) {
     return static_cast<int>((next() >> 32) * static_cast<uint64_t>(count) >> 32);
   }
-  /** Beta(32, 32): the middle one of 63 uniform numbers, the 32nd smallest, is so distributed. */
+  /** Beta(32, 32): the distribution of the median of 63 uniform numbers. */
   double beta32() {
     std::array<double, 63> all;
     for (double& one : all) one = uniform();
@@ -32,7 +32,7 @@ class Draws {
 
  private:
   static constexpr uint64_t kStep = 0x9e3779b97f4a7c15;
-  /** SplitMix64's finisher. */
+  /** The finalizer of SplitMix64. */
   static uint64_t scrambled(uint64_t x) {
     x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9;
     x = (x ^ (x >> 27)) * 0x94d049bb133111eb;

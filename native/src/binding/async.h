@@ -1,6 +1,6 @@
-// The one place where Node's thread and an engine's meet. An engine has a thread of its own (OpenMP
-// keeps a team of workers for every thread that computes), which does calls in their order. V8 is
-// touched on Node's thread alone: a call leaves it with plain values and comes back as a message.
+// How Node's thread and an engine's meet. An engine has a thread of its own (OpenMP keeps a team of
+// workers for every thread that computes), which does calls in their order. V8 is touched on Node's
+// thread alone: a call leaves Node's thread with plain values and comes back as a message.
 #pragma once
 #include <napi.h>
 
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "engine.h"
+#include "../engine.h"
 
 namespace vantage {
 
@@ -65,10 +65,11 @@ class Thread {
 };
 
 /**
- * What has to end before the process does: `process.exit` runs no cleanup hook, and would take
- * torch's own things away under a thread that computes. By environment: a worker's exit is its own.
+ * Engines that have to end before the process does: `process.exit` runs no cleanup hook, and would
+ * free torch's own statics while an engine's thread computes. Hooks are kept by Node environment:
+ * a worker thread's exit ends that worker's engines alone.
  */
-class Endings {
+class ExitHooks {
  public:
   static void add(napi_env env, const void* owner, std::function<void()> end) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -78,25 +79,25 @@ class Endings {
     const std::lock_guard<std::mutex> lock(mutex_);
     all_.erase(owner);
   }
-  /** Has those of the environment end once JS says that the process does. */
-  static void atExit(Napi::Env env) {
+  /** Runs the environment's hooks on the `exit` event of its `process`. */
+  static void install(Napi::Env env) {
     const Napi::Value process = env.Global().Get("process");
     if (!process.IsObject()) return;
     const Napi::Value on = process.As<Napi::Object>().Get("on");
     if (!on.IsFunction()) return;
-    const auto ended = Napi::Function::New(env, [](const Napi::CallbackInfo& info) {
+    const auto onExit = Napi::Function::New(env, [](const Napi::CallbackInfo& info) {
       for (const auto& end : of(info.Env())) end();
     });
-    on.As<Napi::Function>().Call(process, {Napi::String::New(env, "exit"), ended});
+    on.As<Napi::Function>().Call(process, {Napi::String::New(env, "exit"), onExit});
   }
 
  private:
   static std::vector<std::function<void()>> of(napi_env env) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::vector<std::function<void()>> found;
-    for (const auto& [owner, ending] : all_)
-      if (ending.first == env) found.push_back(ending.second);
-    return found;
+    std::vector<std::function<void()>> hooks;
+    for (const auto& [owner, hook] : all_)
+      if (hook.first == env) hooks.push_back(hook.second);
+    return hooks;
   }
 
   static inline std::mutex mutex_;
@@ -136,11 +137,9 @@ class Mailbox {
   ~Mailbox() { napi_release_threadsafe_function(function_, napi_tsfn_abort); }
   Mailbox(const Mailbox&) = delete;
 
-  /** While a call waits, its answer keeps the process alive. */
-  void keepAlive(Napi::Env env, bool on) {
-    if (on) napi_ref_threadsafe_function(env, function_);
-    else napi_unref_threadsafe_function(env, function_);
-  }
+  /** Keeps the process alive until `release`: an answer is still to come. */
+  void hold(Napi::Env env) { napi_ref_threadsafe_function(env, function_); }
+  void release(Napi::Env env) { napi_unref_threadsafe_function(env, function_); }
 
   /** From any thread; never waits. */
   void send(Message message) {
@@ -165,7 +164,7 @@ class Mailbox {
   napi_threadsafe_function function_ = nullptr;
 };
 
-/** A call that waits for its answer: everything of it that is JS. */
+/** A call that waits for its answer: what of it is JS. */
 struct Call {
   Call(Napi::Env env, const Napi::Value& onProgress)
       : deferred(Napi::Promise::Deferred::New(env)),

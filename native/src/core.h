@@ -1,7 +1,7 @@
-// What an engine holds, for the files that write its methods: engine.cpp (making, weights,
-// forward), trainer.cpp (steps, epochs, checkpoints), evaluation.cpp (datasets, evaluation,
-// rendering). One thread uses it, so nothing here is locked; `interrupted` alone is set from
-// elsewhere.
+// The members of an engine, for the files that define its methods: engine.cpp (construction,
+// weights, forward), trainer.cpp (steps, epochs), checkpoint.cpp, evaluation.cpp (datasets,
+// evaluation, rendering). One thread uses them, so nothing here is locked; `interrupted` alone is
+// set from other threads.
 #pragma once
 #include <memory>
 
@@ -13,18 +13,18 @@
 
 namespace vantage {
 
-struct Parts {
-  explicit Parts(const EngineOptions& options);
+struct EngineCore {
+  explicit EngineCore(const EngineOptions& options);
 
   EngineOptions options;
   at::Device device;
   Network network;
-  /** Only of an engine that trains. */
+  /** Null for an engine that does not train. */
   std::unique_ptr<Training> training;
   /** Null until the split was set. */
   std::unique_ptr<Split> train, val;
 
-  /** To be looked at between steps; within one the network does. */
+  /** To be checked between steps; within a step the network checks. */
   bool isInterrupted() const { return options.interrupted && options.interrupted->load(); }
   /** The caller's pixels on the device; refuses a batch that the network cannot take. */
   at::Tensor images(const BatchView& batch) const;
@@ -34,11 +34,12 @@ struct Parts {
   const std::vector<NamedTensor>& evaluated() const {
     return training ? training->ema.state() : network.state();
   }
+  /** Fails with `bad_argument` for an engine that does not train. */
   void needsTraining() const;
 };
 
 /** Detections of each image, at most 300, none below `confidence`; of a deployed network. */
-std::vector<std::vector<Found>> detections(Network& network, const at::Tensor& images,
+std::vector<std::vector<Detection>> detect(Network& network, const at::Tensor& images,
                                            double confidence);
 
 /** Values of a tensor on the CPU, as the caller gets them. */

@@ -1,4 +1,4 @@
-// Pictures that say by themselves where their objects are: solid rectangles, a colour a class, on
+// Images that show by themselves where their objects are: solid rectangles, a colour a class, on
 // black. With them the engine's augmented batches are checked by looking at pixels alone.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
@@ -12,8 +12,8 @@ import type {
   EngineOptions,
   TrainingOptions,
 } from "../../native/index.d.ts";
-import type { Native } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";
+import { native } from "./engine.ts";
 
 export type Rgb = readonly [r: number, g: number, b: number];
 export type Corners = readonly [x1: number, y1: number, x2: number, y2: number];
@@ -27,18 +27,18 @@ export const COLOURS: readonly Rgb[] = [
   [0, 255, 255],
 ];
 
-export interface Picture {
+export interface RgbImage {
   width: number;
   height: number;
   rgb: Uint8Array;
   boxes: number[][];
 }
 
-export function picture(
+export function rectangleImage(
   width: number,
   height: number,
   rectangles: { classIndex: number; box: Corners }[],
-): Picture {
+): RgbImage {
   const rgb = new Uint8Array(width * height * 3);
   for (const { classIndex, box } of rectangles) {
     for (let y = box[1]; y < box[3]; y++) {
@@ -55,31 +55,31 @@ export function picture(
   };
 }
 
-/** A rectangle of every class in turn, well inside pictures of three shapes. */
-export const paintings = (count: number): Picture[] =>
-  Array.from({ length: count }, (_, at) => {
+/** A rectangle of every class in turn, well inside images of three shapes. */
+export const rectangleImages = (count: number): RgbImage[] =>
+  Array.from({ length: count }, (_, index) => {
     const [width = 0, height = 0] = [
       [160, 120],
       [120, 160],
       [160, 160],
-    ][at % 3] as number[];
-    const [x, y] = [14 + ((at * 17) % (width - 90)), 14 + ((at * 11) % (height - 80))];
-    const box: Corners = [x, y, x + 40 + ((at * 7) % 20), y + 30 + ((at * 5) % 20)];
-    return picture(width, height, [{ classIndex: at % COLOURS.length, box }]);
+    ][index % 3] as number[];
+    const [x, y] = [14 + ((index * 17) % (width - 90)), 14 + ((index * 11) % (height - 80))];
+    const box: Corners = [x, y, x + 40 + ((index * 7) % 20), y + 30 + ((index * 5) % 20)];
+    return rectangleImage(width, height, [{ classIndex: index % COLOURS.length, box }]);
   });
 
-export function writeDataset(path: string, pictures: readonly Picture[]): Dataset {
+export function writeDataset(path: string, sources: readonly RgbImage[]): Dataset {
   let offset = 0;
-  const images = pictures.map(({ width, height, rgb, boxes }) => {
+  const images = sources.map(({ width, height, rgb, boxes }) => {
     const image = { offset, width, height, boxes: Float32Array.from(boxes.flat()) };
     offset += rgb.length;
     return image;
   });
-  writeFileSync(path, Buffer.concat(pictures.map(({ rgb }) => rgb)));
+  writeFileSync(path, Buffer.concat(sources.map(({ rgb }) => rgb)));
   return { path, images };
 }
 
-export const NOTHING: Augmentation = {
+export const NO_AUGMENTATION: Augmentation = {
   mosaic: 0,
   mixup: 0,
   flipLeftRight: 0,
@@ -92,20 +92,19 @@ export const NOTHING: Augmentation = {
   closeMosaic: 0,
 };
 
-export interface Opened {
-  pictures: readonly Picture[];
+export interface EngineSetup {
+  sources: readonly RgbImage[];
   augmentation?: Partial<Augmentation>;
   training?: Partial<TrainingOptions>;
   options?: Partial<EngineOptions>;
 }
 
-/** An engine that would train on the pictures; it and their file are gone afterwards. */
-export async function withPictures<Result>(
-  native: Native,
-  { pictures, augmentation = {}, training = {}, options = {} }: Opened,
+/** Calls with an engine that would train on the images; frees it and their file afterwards. */
+export async function withImages<Result>(
+  { sources, augmentation = {}, training = {}, options = {} }: EngineSetup,
   use: (engine: Engine, dataset: Dataset) => Promise<Result>,
 ): Promise<Result> {
-  const folder = mkdtempSync(join(tmpdir(), "vantage-pictures-"));
+  const folder = mkdtempSync(join(tmpdir(), "vantage-images-"));
   const engine = new native.Engine({
     graph: detectorGraph("det26n", COLOURS.length),
     device: "cpu",
@@ -129,13 +128,13 @@ export async function withPictures<Result>(
       emaDecay: 0.9999,
       emaUpdates: 2000,
       gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
-      augmentation: { ...NOTHING, ...augmentation },
+      augmentation: { ...NO_AUGMENTATION, ...augmentation },
       ...training,
     },
     ...options,
   });
   try {
-    const dataset = writeDataset(join(folder, "images.rgb"), pictures);
+    const dataset = writeDataset(join(folder, "images.rgb"), sources);
     await engine.setDataset("train", dataset);
     return await use(engine, dataset);
   } finally {
@@ -161,13 +160,13 @@ export function views({ images, count, height, width, boxes }: Batch): View[] {
       const pixel = image * 3 * plane + y * width + x;
       return [0, 1, 2].map((c) => images[pixel + c * plane] as number) as [number, number, number];
     },
-    boxes: Array.from({ length: boxes.length / 6 }, (_, at) => [
-      ...boxes.subarray(at * 6, at * 6 + 6),
+    boxes: Array.from({ length: boxes.length / 6 }, (_, index) => [
+      ...boxes.subarray(index * 6, index * 6 + 6),
     ])
       .filter(([own]) => own === image)
       .map(([, classIndex = 0, ...corners]) => ({
         classIndex,
-        // Four numbers were mapped to four.
+        // What follows image and class are the four corners.
         box: corners as unknown as Corners,
       })),
   }));

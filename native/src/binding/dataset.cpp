@@ -1,0 +1,63 @@
+// The images of a split, and the augmented batches that training makes of them.
+#include "arguments.h"
+#include "boxes.h"
+#include "engine-object.h"
+#include "values.h"
+
+namespace vantage {
+namespace {
+
+constexpr int kStoredSideMax = 65536;
+
+std::vector<ImageEntry> readEntries(const Fields& dataset) {
+  std::vector<ImageEntry> images;
+  for (const Napi::Value& value : dataset.list("images")) {
+    const Fields from(value, dataset.pathOf("images", images.size()));
+    ImageEntry image;
+    image.offset = static_cast<int64_t>(from.number("offset", 0, kSafeIntegerMax));
+    image.width = from.integer("width", 1, kStoredSideMax);
+    image.height = from.integer("height", 1, kStoredSideMax);
+    image.truths = readTruths(from.value("boxes"), from.pathOf("boxes"));
+    images.push_back(std::move(image));
+  }
+  return images;
+}
+
+Napi::Value toJs(Napi::Env env, const RenderedBatch& batch) {
+  Napi::Object object = Napi::Object::New(env);
+  object["images"] = floatArray(env, batch.images);
+  object["count"] = batch.count;
+  object["height"] = batch.size;
+  object["width"] = batch.size;
+  object["boxes"] = floatArray(env, batch.boxes);
+  return object;
+}
+
+}  // namespace
+
+Napi::Value EngineObject::setDataset(Info info) {
+  return promised(info, [&] {
+    const std::string split = readSplit(readText(info[0], "split"));
+    const Fields dataset(info[1], "dataset");
+    const auto work = [this, split, path = dataset.text("path"),
+                       images = readEntries(dataset)](Reporter&) mutable {
+      engine().setDataset(split, path, std::move(images));
+      return nullptr;
+    };
+    return call(info.Env(), {}, work,
+                [](Napi::Env env, std::nullptr_t) { return env.Undefined(); });
+  });
+}
+
+Napi::Value EngineObject::render(Info info) {
+  return promised(info, [&] {
+    const Fields options(info[0], "options");
+    const int epoch = options.integer("epoch", 0, kEpochsMax);
+    const int batch = options.integer("batch", 0, kBatchesMax);
+    const auto work = [this, epoch, batch](Reporter&) { return engine().render(epoch, batch); };
+    return call(info.Env(), {}, work,
+                [](Napi::Env env, const RenderedBatch& rendered) { return toJs(env, rendered); });
+  });
+}
+
+}  // namespace vantage

@@ -1,0 +1,107 @@
+// Training: epochs, single steps, losses, and what a step costs.
+#include "arguments.h"
+#include "batch.h"
+#include "engine-object.h"
+
+namespace vantage {
+namespace {
+
+Napi::Value toJs(Napi::Env env, const LossItems& losses) {
+  Napi::Object object = Napi::Object::New(env);
+  object["total"] = losses.total;
+  object["box"] = losses.box;
+  object["cls"] = losses.cls;
+  object["dfl"] = losses.dfl;
+  return object;
+}
+
+Napi::Value toJs(Napi::Env env, const StepProgress& progress) {
+  Napi::Object object = Napi::Object::New(env);
+  object["epoch"] = progress.epoch;
+  object["batch"] = progress.batch;
+  object["batches"] = progress.batches;
+  object["losses"] = toJs(env, progress.losses);
+  object["lr"] = progress.lr;
+  object["imagesPerSecond"] = progress.imagesPerSecond;
+  object["memoryBytes"] = static_cast<double>(progress.memoryBytes);
+  return object;
+}
+
+Napi::Value toJs(Napi::Env env, const EpochResult& result) {
+  Napi::Object object = Napi::Object::New(env);
+  object["losses"] = toJs(env, result.losses);
+  object["lr"] = result.lr;
+  object["batch"] = result.batch;
+  object["batches"] = result.batches;
+  object["images"] = static_cast<double>(result.images);
+  Napi::Object seconds = Napi::Object::New(env);
+  seconds["data"] = result.data;
+  seconds["forward"] = result.forward;
+  seconds["backward"] = result.backward;
+  seconds["optimizer"] = result.optimizer;
+  object["seconds"] = seconds;
+  object["skipped"] = static_cast<double>(result.skipped);
+  return object;
+}
+
+}  // namespace
+
+Napi::Value EngineObject::trainEpoch(Info info) {
+  return promised(info, [&] {
+    const Fields options(info[0], "options");
+    const int epoch = options.integer("epoch", 0, kEpochsMax);
+    const int from = options.integer("from", 0, kBatchesMax);
+    const auto work = [this, epoch, from](Reporter& report) {
+      return engine().trainEpoch(epoch, from, [&](const StepProgress& progress) {
+        report([progress](Napi::Env env) { return toJs(env, progress); });
+      });
+    };
+    return call(info.Env(), info[1], work,
+                [](Napi::Env env, const EpochResult& result) { return toJs(env, result); });
+  });
+}
+
+Napi::Value EngineObject::step(Info info) {
+  return promised(info, [&] {
+    const BatchCopy batch = readLabeledImages(info[0]);
+    const Fields options(info[1], "options");
+    const int epoch = options.integer("epoch", 0, kEpochsMax);
+    const int iteration = options.integer("iteration", 0, kBatchesMax);
+    const auto work = [this, batch, epoch, iteration](Reporter&) {
+      return engine().step(batch.view(), epoch, iteration);
+    };
+    return call(info.Env(), {}, work,
+                [](Napi::Env env, const LossItems& items) { return toJs(env, items); });
+  });
+}
+
+Napi::Value EngineObject::losses(Info info) {
+  return promised(info, [&] {
+    const BatchCopy batch = readLabeledImages(info[0]);
+    const double share = Fields(info[1], "options").number("o2mShare", 0, 1);
+    const auto work = [this, batch, share](Reporter&) {
+      return engine().losses(batch.view(), share);
+    };
+    return call(info.Env(), {}, work,
+                [](Napi::Env env, const LossItems& items) { return toJs(env, items); });
+  });
+}
+
+Napi::Value EngineObject::probe(Info info) {
+  return promised(info, [&] {
+    const Fields options(info[0], "options");
+    const int batch = options.integer("batch", 1, kImagesMax);
+    const int imageSize = options.imageSize("imageSize");
+    const auto work = [this, batch, imageSize](Reporter&) {
+      return engine().probe(batch, imageSize);
+    };
+    return call(info.Env(), {}, work, [](Napi::Env env, const ProbeResult& result) {
+      Napi::Object answer = Napi::Object::New(env);
+      answer["bytes"] = static_cast<double>(result.bytes);
+      answer["seconds"] = result.seconds;
+      return answer;
+    });
+  });
+}
+
+}  // namespace vantage

@@ -1,0 +1,61 @@
+// A resumed training repeats an uninterrupted one to the bit, for every optimiser.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { describe, expect, it } from "vitest";
+import type { Engine } from "../../native/index.d.ts";
+import { native } from "./engine.ts";
+import { LIVELY, splitOf, withEngine } from "./training-world.ts";
+
+const SIZE = 64;
+
+/** Names of the tensors of a safetensors file. */
+function headerOf(path: string): string[] {
+  const bytes = readFileSync(path);
+  const length = Number(bytes.readBigUInt64LE(0));
+  return Object.keys(JSON.parse(bytes.subarray(8, 8 + length).toString()));
+}
+
+/** Trains an epoch and interrupts it as soon as a batch is done. */
+const beginEpoch = (engine: Engine, epoch: number) =>
+  engine.trainEpoch({ epoch, from: 0 }, () => engine.interrupt());
+
+describe.skipIf(!native)("training", () => {
+  it.each(["adamw", "sgd", "musgd"] as const)(
+    "goes on from a checkpoint to the same bits, with %s",
+    async (optimizer) => {
+      // Three batches make a step, so an epoch of eight leaves gradients for the next one.
+      const settings = { ...LIVELY, optimizer, nominalBatch: 6, warmupEpochs: 0, lr0: 0.001 };
+      const until = (engine: Engine, epoch: number, from = 0) =>
+        engine.trainEpoch({ epoch, from }, () => {});
+      await withEngine(settings, async (straight, folder) => {
+        const dataset = splitOf(folder, 16, SIZE);
+        const paths = ["end", "middle", "again"].map((name) => join(folder, name));
+        const [end, middle, again] = paths as [string, string, string];
+        await straight.setDataset("train", dataset);
+        await until(straight, 0);
+        const whole = await until(straight, 1);
+        await straight.checkpoint(end, { run: "one" });
+        const batch = await withEngine(settings, async (stopped) => {
+          await stopped.setDataset("train", dataset);
+          await until(stopped, 0);
+          const result = await beginEpoch(stopped, 1);
+          await stopped.checkpoint(middle, { run: "half" });
+          return result.batch;
+        });
+        expect(batch).toBeGreaterThan(0);
+        expect(batch).toBeLessThan(8);
+        const gathers = headerOf(middle).some((name) => name.startsWith("trainer.gradient."));
+        expect(gathers).toBe((8 + batch) % 3 !== 0);
+        await withEngine(settings, async (resumed) => {
+          expect(await resumed.restore(middle)).toEqual({ metadata: { run: "half" } });
+          await resumed.setDataset("train", dataset);
+          const rest = await until(resumed, 1, batch);
+          expect(rest.losses).toEqual(whole.losses);
+          await resumed.checkpoint(again, { run: "one" });
+        });
+        expect(readFileSync(again).equals(readFileSync(end))).toBe(true);
+      });
+    },
+  );
+});
