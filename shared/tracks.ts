@@ -37,8 +37,8 @@ const DEFAULTS: TrackOptions = {
   firstId: 1,
 };
 
-/** How far a track follows a box in place, and its velocity the surprise. */
-const PLACE_GAIN = 0.85;
+/** Share of a new box that a track takes over, and share of its surprise that its velocity does. */
+const POSITION_GAIN = 0.85;
 const VELOCITY_GAIN = 0.4;
 
 interface Track {
@@ -146,7 +146,7 @@ function correct(one: Track, seen: Bbox, frameIndex: number): void {
   const elapsed = Math.max(1, frameIndex - one.frameIndex);
   const { predicted, velocity } = one;
   const surprise = corners((corner) => seen[corner] - predicted[corner]);
-  one.bbox = corners((corner) => predicted[corner] + PLACE_GAIN * surprise[corner]);
+  one.bbox = corners((corner) => predicted[corner] + POSITION_GAIN * surprise[corner]);
   one.velocity = corners(
     (corner) => velocity[corner] + (VELOCITY_GAIN * surprise[corner]) / elapsed,
   );

@@ -102,7 +102,7 @@ export const FramePage = z.object({
   limit: z.number().int(),
 });
 
-/** A frame's identity: its video and its place in display order, never a time. */
+/** A frame's identity: its video and its index in display order, never a time. */
 export const frameId = (videoId: string, index: number) => `${videoId}.${index}`;
 
 const FRAME_ID = /^([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\.(\d{1,9})$/;

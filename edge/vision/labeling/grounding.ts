@@ -16,7 +16,7 @@ export async function groundAll(
 ): Promise<string[]> {
   const nodes = await listCapabilities(database);
   const offered = nodes.flatMap(({ segmenters }) =>
-    segmenters.filter(({ name }, place) => (segmenter ? name === segmenter : place === 0)),
+    segmenters.filter(({ name }, index) => (segmenter ? name === segmenter : index === 0)),
   );
   if (nodes.length > 0 && offered.length === 0 && segmenter) {
     throw new Failure(

@@ -39,11 +39,11 @@ export async function trackJob(
         frameIndex,
         boxes: own,
       }));
-      const found = track(frames, { firstId: used + 1 });
-      for (const [place, ids] of found.entries()) {
+      const idsByFrame = track(frames, { firstId: used + 1 });
+      for (const [position, ids] of idsByFrame.entries()) {
         for (const [index, id] of ids.entries()) {
           if (id === null) continue;
-          tracks.push([frames[place]?.boxes[index]?.id ?? "", id]);
+          tracks.push([frames[position]?.boxes[index]?.id ?? "", id]);
           used = Math.max(used, id);
         }
       }

@@ -96,7 +96,7 @@ function addListing(app: App<Parts>) {
 }
 
 const annotationId = z.object({ annotation_id: z.uuid() });
-const Edit = z.object({
+const EditBody = z.object({
   bbox: Bbox.optional(),
   class: name().max(200).optional(),
   accepted: z.boolean().nullable().optional(),
@@ -104,7 +104,7 @@ const Edit = z.object({
     description: "the revision you saw; the edit is refused when there is a newer one",
   }),
 });
-const Drawn = z.object({
+const DrawBody = z.object({
   job_id: z.uuid(),
   frame_id: z.string(),
   class: name().max(200),
@@ -125,7 +125,7 @@ function addDrawing(app: App<Parts>) {
     summary: "Draw an annotation",
     description: "For annotators. A class that the job lacks is added to it.",
     security: bearer,
-    request: jsonBody(Drawn),
+    request: jsonBody(DrawBody),
     responses: { 201: json("the annotation", Annotation), ...bodyErrors },
   });
   app.openapi(draw, async (context) => {
@@ -146,7 +146,7 @@ function addDrawing(app: App<Parts>) {
     summary: "Edit or judge an annotation",
     description: "For annotators. `accepted` null takes a judgement back.",
     security: bearer,
-    request: { params: annotationId, ...jsonBody(Edit) },
+    request: { params: annotationId, ...jsonBody(EditBody) },
     responses: {
       200: json("the annotation", Annotation),
       ...bodyErrors,

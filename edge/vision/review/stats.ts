@@ -11,7 +11,7 @@ const CONFIDENCE_BINS = 20;
 const AREA_DECADES = 5;
 const AREA_BINS = AREA_DECADES * 10;
 
-/** A job's classes with their places in exports and what is shown of each. */
+/** A job's classes with their indexes in exports and how many annotations each shows. */
 export async function listClasses(database: Database, job: JobRow): Promise<JobClass[]> {
   const { rows } = await database.execute<JobClass & Record<string, unknown>>(sql`
     SELECT c.name AS class, (row_number() OVER (ORDER BY c.number) - 1)::int AS index, c.prompt, (

@@ -136,7 +136,7 @@ export function sourceIn(payload: unknown, key: string): ObjectSource | null {
   return found ? source(found.key, found.bytes ?? 0) : null;
 }
 
-/** Where a running task's node puts an object of this name: another place each time. */
+/** Where a running task's node puts an object of this name: another key each time. */
 export const freshTarget = (
   task: { workspaceId: string; subject: string; fence: number },
   name: string,

@@ -93,7 +93,7 @@ export const taskKey = (runId: SQL, round: SQL) =>
 export const topicOf = ({ runId, round }: Pick<RunRow, "runId" | "round">) =>
   `train:${runId}:${round}`;
 
-/** Where all objects of a run lie: nodes are given places in it, by the subject of their task. */
+/** Where all objects of a run lie: nodes are given keys in it, by the subject of their task. */
 export const folderOf = ({ workspaceId, runId }: Pick<RunRow, "workspaceId" | "runId">) =>
   `${workspacePrefix(workspaceId)}${subjectOf(runId).replaceAll(":", "/")}/`;
 
