@@ -1,6 +1,6 @@
 // Values on their way into SQL. Postgres stores neither NUL nor half a surrogate pair in jsonb;
-// what a node reports may hold both, also as the name of a member. Lists travel as one jsonb parameter,
-// so that a statement has the same text whatever their length.
+// what a node reports may hold both, also as the name of a member. Lists travel as one jsonb
+// parameter, so that a statement has the same text whatever their length.
 
 import { type SQL, sql } from "drizzle-orm";
 

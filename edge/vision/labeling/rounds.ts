@@ -1,6 +1,6 @@
 // The rounds of a labeling job: each is a set of tasks over the frames that its pass has not
-// labeled yet. A round is planned, begins with its first task and ends with its last; planning it again
-// enqueues nothing twice.
+// labeled yet. A round is planned, begins with its first task and ends with its last; planning it
+// again enqueues nothing twice.
 
 import { sql } from "drizzle-orm";
 import { assert } from "../../../shared/errors.ts";

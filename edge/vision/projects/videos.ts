@@ -198,7 +198,7 @@ export async function addVideo(parts: Parts, video: NewVideo): Promise<VideoRow>
   return row;
 }
 
-/** Turns the failure of a row that refers to a deleted project into `not_found`; rethrows others. */
+/** Makes `not_found` of the failure of a row whose project was deleted; rethrows any other. */
 export function refuseGone(thrown: unknown): never {
   if (!breaksReference(thrown)) throw thrown;
   throw new Failure("not_found", "the project was deleted meanwhile", { cause: thrown });
