@@ -164,6 +164,17 @@ export interface MarketsClient {
   ): Promise<Response>;
 }
 
+/** A series as it was known at one knowledge time. */
+export interface SeriesState {
+  records: SeriesRecord[];
+  /** Knowledge time of the vintage that answered, to pin later reads to; null before the first. */
+  asOf: string | null;
+  /** The series' counter at that vintage; null before the first. */
+  storeVersion: number | null;
+  /** The store holds sandbox data, not a market's. */
+  sandbox: boolean;
+}
+
 export interface MarketsOptions {
   /** Where the read API is, such as http://localhost:8000. */
   baseUrl: string;
@@ -247,6 +258,21 @@ export function marketsClient({ baseUrl, apiKey, ...options }: MarketsOptions): 
         since = page.next;
       }
     },
+  };
+}
+
+/** A series with what the headers of its answer say: which vintage answered, and of what store. */
+export async function readSeriesState(
+  client: Pick<MarketsClient, "response">,
+  query: Omit<Query<"series">, "format">,
+): Promise<SeriesState> {
+  const answer = await client.response("series", query);
+  const version = answer.headers.get("X-Store-Version");
+  return {
+    records: (await answer.json()) as SeriesRecord[],
+    asOf: answer.headers.get("X-As-Of"),
+    storeVersion: version === null ? null : Number(version),
+    sandbox: answer.headers.get("X-Sandbox") === "true",
   };
 }
 

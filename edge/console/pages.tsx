@@ -4,6 +4,8 @@
 import { type Context, Hono, type MiddlewareHandler } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { deleteCookie, getCookie, setCookie } from "hono/cookie";
+import { csrf } from "hono/csrf";
+import { HTTPException } from "hono/http-exception";
 import { z } from "zod";
 import { Failure } from "../../shared/errors.ts";
 import { parseInstant } from "../../shared/time.ts";
@@ -42,7 +44,7 @@ import { RunsQuery, runsView } from "./pages/runs.tsx";
 import { schedulesView, scheduleView } from "./pages/schedules.tsx";
 import { SeriesQuery, seriesView } from "./pages/series.tsx";
 import { schedulePath } from "./pages/words.ts";
-import { readApiOf } from "./read-api.ts";
+import { asFailure, readApiOf } from "./read-api.ts";
 import type { Console } from "./routes.ts";
 import { beginSession, isFormToken, readSession, SESSION_MS } from "./session.ts";
 import { countWrong, refuseGuessing } from "./throttle.ts";
@@ -112,15 +114,27 @@ const sessionOf = (context: Context<PageEnv>) => {
   return readSession(config.OPERATOR_TOKEN, getCookie(context, SESSION_COOKIE), ingest.clock());
 };
 
-/** Browsers say where a form came from; one from elsewhere is refused whatever it carries. */
+const checkOrigin = csrf({
+  secFetchSite: ["same-origin", "none"],
+  // Over plain HTTP to another machine browsers send no Sec-Fetch-Site. Our Referrer-Policy makes
+  // the origin of our own forms "null".
+  origin: (origin, { req }) =>
+    req.header("Sec-Fetch-Site") === undefined &&
+    (origin === "null" || origin === new URL(req.url).origin),
+});
+
+/**
+ * Browsers say where a form came from; one from elsewhere is refused whatever it carries. Programs
+ * say nothing and pass: they hold no cookie that another site could abuse.
+ */
 const fromHere: MiddlewareHandler = async (context, next) => {
-  const site = context.req.header("Sec-Fetch-Site") ?? "same-origin";
-  const origin = context.req.header("Origin");
-  const isOurs =
-    ["same-origin", "none"].includes(site) &&
-    (origin === undefined || origin === "null" || origin === new URL(context.req.url).origin);
-  if (!isOurs) throw new Failure("form_refused", "this form came from another site");
-  await next();
+  const { req } = context;
+  const isBrowser = [req.header("Sec-Fetch-Site"), req.header("Origin")].some(Boolean);
+  if (!isBrowser) return next();
+  return checkOrigin(context, next).catch((thrown: unknown) => {
+    if (!(thrown instanceof HTTPException)) throw thrown;
+    throw new Failure("form_refused", "this form came from another site", { cause: thrown });
+  });
 };
 
 const small = bodyLimit({
@@ -238,7 +252,9 @@ function addViews(pages: Pages) {
   view(pages, "/series", (context) => {
     const { config, ingest } = context.var.service;
     const asking = { api: readApiOf(config), url: config.READ_API_URL, now: ingest.clock() };
-    return seriesView(asking, parsed(SeriesQuery, context.req.query()));
+    return seriesView(asking, parsed(SeriesQuery, context.req.query())).catch((thrown) => {
+      throw asFailure(thrown);
+    });
   });
 }
 

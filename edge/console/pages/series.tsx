@@ -3,12 +3,15 @@
 
 import type { FC } from "hono/jsx";
 import { z } from "zod";
-import { Failure } from "../../../shared/errors.ts";
 import type { SeriesRecord, Vintage } from "../../../shared/markets.ts";
+import {
+  type MarketsClient,
+  MarketsError,
+  readSeriesState,
+} from "../../../shared/markets-client.ts";
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
-import type { ReadApi } from "../read-api.ts";
 import { chartOf, columnsOf, type Drawn, instrumentsOf } from "./chart.ts";
 import { Snippets, Triangle, Values, Vintages } from "./history.tsx";
 import type { View } from "./layout.tsx";
@@ -48,13 +51,13 @@ const pipelineFor = (library: string, symbol: string): Pipeline | undefined =>
   ) ?? PIPELINES.find(({ libraries }) => libraries.includes(library));
 
 export async function seriesView(
-  { api, ...more }: Omit<Asking, "api"> & { api: ReadApi | null },
+  { api, ...more }: Omit<Asking, "api"> & { api: MarketsClient | null },
   query: SeriesQuery,
 ): Promise<View> {
   if (!api) return unboundView();
   const { library, symbol } = query;
   if (!library) return librariesView(await api.libraries());
-  if (!symbol) return symbolsView(library, await api.symbols(library), query.q);
+  if (!symbol) return symbolsView(library, await api.symbols({ library }), query.q);
   return symbolView({ api, ...more }, { ...query, library, symbol });
 }
 
@@ -143,7 +146,7 @@ const symbolsView = (library: string, symbols: readonly string[], q = ""): View 
 type Named = SeriesQuery & { library: string; symbol: string };
 
 interface Asking {
-  api: ReadApi;
+  api: MarketsClient;
   /** Where consumers reach it. */
   url: string;
   now: number;
@@ -156,16 +159,17 @@ async function symbolView({ api, url, now }: Asking, query: Named): Promise<View
   const days = SHOWN_DAYS[pipeline?.partitions.unit ?? "day"];
   // Of what was learned lately by most series; an older one is found by its vintages.
   const recently = query.start && query.end ? NOWHERE : iso(now - days * DAY);
-  const head = await api.series({ library, symbol, start: recently });
-  const after = String(Math.max(0, (head.storeVersion ?? 0) - VINTAGES));
-  const vintages = await api.vintages({ library, symbol, after, limit: String(VINTAGES) });
+  const head = await readSeriesState(api, { library, symbol, start: recently });
+  const after = Math.max(0, (head.storeVersion ?? 0) - VINTAGES);
+  const page = await api.vintages({ library, symbol, after, limit: VINTAGES }).next();
+  const vintages = page.value ?? [];
   const range = rangeOf(query, newestOf(head.records, vintages), days);
   const compare =
     query.compare === undefined ? before(vintages, range) : query.compare || undefined;
   const window = { library, symbol, start: range.start, end: range.end };
   const [latest, earlier] = await Promise.all([
-    api.series({ ...window, as_of: query.as_of }),
-    compare ? api.series({ ...window, as_of: compare }) : null,
+    readSeriesState(api, { ...window, as_of: query.as_of }),
+    compare ? readSeriesState(api, { ...window, as_of: compare }) : null,
   ]);
   const instruments = instrumentsOf([...latest.records, ...(earlier?.records ?? [])]);
   const instrument = pick(instruments, query.instrument, `${library}.${symbol}`);
@@ -175,7 +179,7 @@ async function symbolView({ api, url, now }: Asking, query: Named): Promise<View
   const revisions = await api
     .revisions({ ...window, as_of: query.as_of, column })
     .catch((thrown: unknown) => {
-      if (thrown instanceof Failure && thrown.code === "row_cap_exceeded") return null;
+      if (thrown instanceof MarketsError && thrown.code === "row_cap_exceeded") return null;
       throw thrown;
     });
   const shown = { ...range, asOf: query.as_of, compare, instrument, column };
