@@ -3,6 +3,7 @@
 
 import { z } from "zod";
 
+/** Every code with its HTTP status and, in a clause, what it means. */
 export const ERRORS = {
   bad_datetime: { status: 400, meaning: "a datetime parameter cannot be parsed" },
   bad_body: { status: 400, meaning: "the request body is not valid JSON" },
@@ -62,6 +63,7 @@ export const ERRORS = {
   lease_lost: { status: 502, meaning: "the run's process stopped renewing its lease" },
 } as const satisfies Record<string, { status: number; meaning: string }>;
 
+/** A code of the table. */
 export type ErrorCode = keyof typeof ERRORS;
 
 /**

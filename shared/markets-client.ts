@@ -175,6 +175,7 @@ export interface SeriesState {
   sandbox: boolean;
 }
 
+/** Where the read API is and how it is asked. */
 export interface MarketsOptions {
   /** Where the read API is, such as http://localhost:8000. */
   baseUrl: string;

@@ -2,6 +2,7 @@
 // Everything inside is epoch milliseconds, UTC; zones appear only where a schedule or market needs
 // one.
 
+/** Milliseconds of a minute, an hour and a day of 24 hours. */
 export const MINUTE = 60_000;
 export const HOUR = 3_600_000;
 export const DAY = 86_400_000;

@@ -22,6 +22,7 @@ const asset = (name: string, ending: "css" | "js", text: string): Asset => ({
   text,
 });
 
+/** Every file that pages load; a name changes with its content, so browsers may keep it for ever. */
 export const ASSETS = {
   style: asset("console", "css", [style, parts, series].join("\n")),
   script: asset("console", "js", script),
@@ -30,5 +31,6 @@ export const ASSETS = {
   chartStyle: asset("uplot", "css", chartStyle),
 } as const;
 
+/** The file of a path, or undefined where there is none. */
 export const assetAt = (path: string): Asset | undefined =>
   Object.values(ASSETS).find((one) => one.path === path);

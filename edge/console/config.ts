@@ -63,6 +63,7 @@ const Environment = z.object({
   INGEST_LEASE_SECONDS: seconds(60),
 });
 
+/** The console's configuration, parsed. */
 export type Config = z.output<typeof Environment>;
 
 /** Fails with `bad_configuration` naming every bad key. */

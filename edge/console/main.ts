@@ -44,7 +44,7 @@ function openIngest(config: Config, log: Log): IngestParts {
   const pause = (milliseconds: number) =>
     new Promise<void>((resolve) => setTimeout(resolve, milliseconds));
   const fetcher = { fetch: (url: string, init: RequestInit) => fetch(url, init), pause };
-  const polite = politely(fetcher as never, REQUEST_INTERVALS_MS, systemClock);
+  const polite = politely(fetcher, REQUEST_INTERVALS_MS, systemClock);
   return {
     pipelines: PIPELINES,
     database,
@@ -97,7 +97,7 @@ addRoutes(app);
 addPages(app);
 
 export default {
-  fetch: app.fetch as never,
+  fetch: app.fetch,
 
   async scheduled(controller, environment) {
     const { ingest } = open(environment);

@@ -62,7 +62,7 @@ export function addPages(app: App<Console>) {
   addLogin(pages);
   addViews(pages);
   addForms(pages);
-  app.route("/", pages as never);
+  app.route("/", pages);
 }
 
 /** Shows failures as pages to those who ask for pages. Registered before any route. */
@@ -76,7 +76,7 @@ export const failuresAsPages: MiddlewareHandler = async (context, next) => {
   const { detail = "", request_id: requestId = "" } = (await res.json()) as Record<string, string>;
   const title = TITLES[res.status] ?? "It did not work";
   await showInstead(
-    context as never,
+    context,
     title,
     <Trouble title={title} detail={detail} requestId={requestId} />,
   );

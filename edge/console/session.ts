@@ -4,6 +4,7 @@
 
 import type { Secret } from "../../shared/secret.ts";
 
+/** An operator who has logged in. */
 export interface Session {
   id: string;
   /** Epoch milliseconds. */
@@ -16,6 +17,7 @@ export interface Notice {
   text: string;
 }
 
+/** How long a session holds, in milliseconds. */
 export const SESSION_MS = 12 * 3_600_000;
 
 const encoder = new TextEncoder();
@@ -84,6 +86,7 @@ export async function readSession(
 export const formToken = (token: Secret, session: Session): Promise<string> =>
   sign(token, `form ${session.id}`);
 
+/** Whether `given` is what the forms of this session carry. */
 export const isFormToken = (token: Secret, session: Session, given: string): Promise<boolean> =>
   isSigned(token, `form ${session.id}`, given);
 

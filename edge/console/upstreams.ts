@@ -26,6 +26,7 @@ export const REQUEST_INTERVALS_MS: ReadonlyMap<string, number> = new Map([
   ["www.ercot.com", 1_000],
 ]);
 
+/** The upstream of every provider, by what is configured; all are asked through `fetcher`. */
 export const chooseUpstreams = (config: Config, fetcher: Fetcher): Upstreams => ({
   fetcher,
   ercot: ercotUpstream(config),

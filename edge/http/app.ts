@@ -14,6 +14,7 @@ import { asFailure, isUnavailable } from "./database.ts";
 import { apiPage, PAGE_POLICY } from "./docs.ts";
 import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
 
+/** What a handler finds in `context.var`. */
 export interface Variables<Opened> {
   /** What the service opened from its environment: configuration, store, clients. */
   service: Opened;
@@ -21,13 +22,16 @@ export interface Variables<Opened> {
   log: Log;
 }
 
+/** The types of a service's contexts. */
 export interface AppEnv<Opened> {
   Bindings: object;
   Variables: Variables<Opened>;
 }
 
+/** A service's routes, with their description. */
 export type App<Opened> = OpenAPIHono<AppEnv<Opened>>;
 
+/** What a service is. */
 export interface ServiceOptions<Opened> {
   /** Short name, in every log line. */
   name: string;
@@ -42,6 +46,7 @@ export interface ServiceOptions<Opened> {
   home?: string;
 }
 
+/** A service that is ready to take routes. */
 export interface Service<Opened> {
   app: App<Opened>;
   log: Log;

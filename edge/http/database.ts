@@ -13,6 +13,7 @@ const hosted = neonConfig.fetchEndpoint as (host: string, port: number | string)
 neonConfig.fetchEndpoint = (host, port) =>
   LOOPBACK.test(host) ? `http://${host}:${port}/sql` : hosted(host, port);
 
+/** A handle on one database. */
 export type Database = NeonHttpDatabase;
 
 /**

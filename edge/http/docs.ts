@@ -3,6 +3,7 @@
 
 import { html, raw } from "hono/html";
 
+/** The Content-Security-Policy of the API page. */
 export const PAGE_POLICY =
   "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'";
 

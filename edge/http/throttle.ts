@@ -14,6 +14,7 @@ export interface AttemptTable {
   type: "text" | "int";
 }
 
+/** What was counted of a key. */
 export interface AttemptCount extends Record<string, unknown> {
   key: string;
   /** Attempts in the window, this one included. */

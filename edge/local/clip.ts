@@ -16,6 +16,7 @@ import { writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import sharp from "sharp";
 
+/** A video for the demo. */
 export interface Clip {
   path: string;
   /** Where it is from, for people. */

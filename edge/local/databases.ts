@@ -17,6 +17,7 @@ export interface DatabaseUrls {
   graphWriter: string;
 }
 
+/** The names of the databases; each test world has its own. */
 export interface DatabaseNames {
   markets: string;
   vision: string;

@@ -8,6 +8,7 @@ import { createInterface } from "node:readline";
 import { systemClock } from "../../shared/time.ts";
 import { ROOT } from "./state.ts";
 
+/** How the node is run. */
 export interface GpuNodeOptions {
   /** Address of the vision service. */
   url: string;
@@ -28,6 +29,7 @@ export interface GpuNodeOptions {
   onLine: (line: string) => void;
 }
 
+/** A node that is kept running. */
 export interface GpuNode {
   /** Resolves when it works for the first time. */
   ready: Promise<void>;

@@ -26,11 +26,13 @@ export function detailOf(run: Run): string {
   return `${written}${warning}${reason}`;
 }
 
+/** A run in one line. */
 export function runLine(run: Run): string {
   const head = `${run.created_at}  ${run.job}  ${run.partition}  ${run.trigger}  ${run.state}`;
   return `${head}${detailOf(run)}  ${run.run_id}`;
 }
 
+/** An entry of a run's journal in one line. */
 export function eventLine({ at, attempt, level, event, detail }: RunEvent): string {
   const mark = level === "info" ? "" : `${level.toUpperCase()} `;
   const told = Object.entries(detail).map(

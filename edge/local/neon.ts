@@ -6,6 +6,7 @@ import http from "node:http";
 import type { AddressInfo } from "node:net";
 import pg from "pg";
 
+/** A running endpoint. */
 export interface NeonEndpoint {
   port: number;
   close(): Promise<void>;

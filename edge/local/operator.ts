@@ -31,6 +31,7 @@ export class OperatorError extends Error {
   }
 }
 
+/** The operator API's verbs. Each throws an `OperatorError` when it is refused. */
 export interface Operator {
   jobs(): Promise<Job[]>;
   launch(job: string, partition?: string): Promise<string>;

@@ -8,6 +8,7 @@ import { dirname, join, relative } from "node:path";
 import pg from "pg";
 import { freePorts } from "./ports.ts";
 
+/** A running server on a loopback port. */
 export interface Postgres {
   port: number;
   pid: number;
@@ -16,6 +17,7 @@ export interface Postgres {
   stop(): Promise<void>;
 }
 
+/** Where the server keeps its data. */
 export interface PostgresOptions {
   dataDir: string;
   logFile: string;

@@ -23,6 +23,7 @@ import { startSandbox } from "./sandbox/server.ts";
 import { lockState, prepareState, type State, writePrivate } from "./state.ts";
 import { SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
 
+/** How the stack is started. */
 export interface StackOptions {
   state: State;
   host: string;
@@ -44,6 +45,7 @@ export interface StackOptions {
 /** Where the providers' data comes from; with `none`, those that need a credential fail. */
 export type Feed = "real" | "sandbox" | "none";
 
+/** A running stack. */
 export interface Stack {
   feed: Feed;
   urls: Workers["urls"];

@@ -6,6 +6,7 @@ import * as fs from "node:fs";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 
+/** The checkout's folder. */
 export const ROOT = resolve(import.meta.dirname, "../..");
 
 /** Paths inside a state folder. */

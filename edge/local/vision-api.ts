@@ -1,5 +1,6 @@
 // The vision service's routes for programs on this machine: JSON in, JSON out, refusals thrown.
 
+/** Requests to `/api/v1`, by path below it. */
 export interface VisionApi {
   get<Reply>(path: string): Promise<Reply>;
   post<Reply>(path: string, body: object): Promise<Reply>;

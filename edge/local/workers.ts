@@ -9,9 +9,12 @@ import { build, type Plugin } from "esbuild";
 import { freePorts } from "./ports.ts";
 import { ROOT } from "./state.ts";
 
+/** The Workers, by their environment in wrangler.toml. */
 export const SERVICES = ["markets", "console", "vision"] as const;
+/** The name of one of them. */
 export type ServiceName = (typeof SERVICES)[number];
 
+/** How the Workers are run. */
 export interface WorkersOptions {
   services: readonly ServiceName[];
   /** Environment of each service; the vision service is told its object store's address too. */
@@ -51,6 +54,7 @@ export interface BuiltService {
 export type Bucket = Pick<R2Bucket, "get" | "put" | "list" | "delete">;
 type R2Bucket = import("@cloudflare/workers-types").R2Bucket;
 
+/** The running Workers. */
 export interface Workers {
   urls: Readonly<Record<ServiceName, string>>;
   s3Url: string;

@@ -31,7 +31,7 @@ describe("a chart", () => {
       [1, 2.5, null, null],
       [1, 2, 7, null],
     ]);
-    expect(drawn).toMatchObject({ added: 1, changed: 2, most: 7, cut: false });
+    expect(drawn).toMatchObject({ added: 1, changed: 2, changeMax: 7, cut: false });
   });
 
   it("draws one line where nothing is compared, and any column", () => {

@@ -76,6 +76,7 @@ const Bar: FC<{ backfill: Backfill }> = ({ backfill }) => {
   );
 };
 
+/** The list of backfills, newest first. */
 export async function backfillsView({ database }: IngestParts): Promise<View> {
   const backfills = await listBackfills(database, LISTED);
   const isBusy = backfills.some((one) => openOf(one) > 0);
@@ -105,6 +106,7 @@ export async function backfillsView({ database }: IngestParts): Promise<View> {
   };
 }
 
+/** One backfill with its partitions; fails with `unknown_backfill`. */
 export async function backfillView({ database }: IngestParts, backfillId: string): Promise<View> {
   const backfill = await findBackfill(database, backfillId);
   if (!backfill) throw new Failure("unknown_backfill", "no such backfill");

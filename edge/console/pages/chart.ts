@@ -2,28 +2,30 @@
 // one axis. Pure.
 
 import type { SeriesRecord } from "../../../shared/markets.ts";
+import type { SeriesState } from "../../../shared/markets-client.ts";
 
-export interface Known {
-  records: readonly SeriesRecord[];
-  asOf: string | null;
-}
+/** A series at one knowledge time. */
+type Knowledge = Pick<SeriesState, "records" | "asOf">;
 
-export interface Drawn {
-  /** Seconds, rising: what the chart's package counts in. */
+/** What a chart shows, ready for the browser's chart package. */
+export interface ChartData {
+  /** Valid times in seconds since the epoch, which is what the package counts in; rising. */
   times: number[];
+  /** A value for each of `times`, by knowledge time: the one asked for, then the compared one. */
   lines: { name: string; values: (number | null)[] }[];
   asOf: string | null;
   comparedAsOf: string | null;
-  /** Points that the earlier state had not. */
+  /** Points that the compared state does not hold. */
   added: number;
-  /** Points that both know and value differently, and by how much at most. */
+  /** Points that both states hold with different values. */
   changed: number;
-  most: number;
-  /** Older points were left out. */
+  /** The largest absolute difference among them, in the column's unit. */
+  changeMax: number;
+  /** Points older than the newest `POINTS_MAX` were left out. */
   cut: boolean;
 }
 
-/** More would be thicker than any screen. */
+/** More points than any screen has columns of pixels. */
 const POINTS_MAX = 5_000;
 const FIXED = new Set([
   "Datetime",
@@ -34,6 +36,7 @@ const FIXED = new Set([
   "known_to",
 ]);
 
+/** The instruments of a series, by name. */
 export const instrumentsOf = (records: readonly SeriesRecord[]): string[] =>
   [...new Set(records.map(({ instrument_id }) => instrument_id))].toSorted();
 
@@ -53,13 +56,18 @@ const numbersOf = (records: readonly SeriesRecord[], instrument: string, column:
       }),
   );
 
-export function chartOf(asked: {
-  now: Known;
-  before: Known | null;
+/** The chart of one instrument and column `now`, compared with what was known `before`. */
+export function chartOf({
+  now,
+  before,
+  instrument,
+  column,
+}: {
+  now: Knowledge;
+  before: Knowledge | null;
   instrument: string;
   column: string;
-}): Drawn {
-  const { now, before, instrument, column } = asked;
+}): ChartData {
   const latest = numbersOf(now.records, instrument, column);
   const earlier = numbersOf(before?.records ?? [], instrument, column);
   const all = [...new Set([...latest.keys(), ...earlier.keys()])].toSorted((a, b) => a - b);
@@ -83,7 +91,7 @@ export function chartOf(asked: {
     comparedAsOf: before?.asOf ?? null,
     added: instants.length - common.length,
     changed: differences.length,
-    most: differences.reduce((most, one) => Math.max(most, one), 0),
+    changeMax: differences.reduce((max, one) => Math.max(max, one), 0),
     cut: instants.length < all.length,
   };
 }

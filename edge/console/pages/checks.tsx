@@ -19,6 +19,7 @@ export function checkState({ check }: CheckSummary): "passed" | "warning" | "fai
   return check.warnings.length + check.stale_symbols.length > 0 ? "warning" : "passed";
 }
 
+/** The newest read-back checks of every pipeline. */
 export async function checksView({ database }: IngestParts): Promise<View> {
   const names = PIPELINES.map(({ job }) => job);
   const checks = await newestChecks(database, names, HISTORY);
@@ -107,6 +108,7 @@ const CheckFacts: FC<{ line: CheckSummary; zone: string; now: number }> = ({ lin
   );
 };
 
+/** Symbols whose data lags; nothing where there are none. */
 export const StaleSymbols: FC<{ symbols: readonly string[] }> = ({ symbols }) => {
   if (symbols.length === 0) return null;
   const [shown, more] = [symbols.slice(0, SYMBOLS), symbols.slice(SYMBOLS)];

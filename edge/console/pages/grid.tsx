@@ -4,7 +4,8 @@ import type { FC } from "hono/jsx";
 import type { Job } from "../../../shared/markets.ts";
 import { signOf } from "./parts.tsx";
 
-export interface GridCell {
+/** A partition as a link in a grid or strip. */
+interface GridCell {
   partition: string;
   state: string;
   href: string;
@@ -19,8 +20,8 @@ const STATES = ["materialized", "running", "queued", "late", "failed", "missing"
 
 const monthOf = (key: string) => MONTHS[Number(key.slice(5, 7)) - 1] ?? "";
 
-/** What a row of the grid holds, and a cell's name in it. */
-function place(unit: Unit, key: string): { row: string; label: string } {
+/** The name of the grid's row that holds a partition, and the partition's name in that row. */
+function cellName(unit: Unit, key: string): { row: string; label: string } {
   const year = key.slice(0, 4);
   if (unit === "month") return { row: year, label: monthOf(key) };
   if (unit === "week") return { row: year, label: key.slice(5) };
@@ -36,7 +37,7 @@ export const Grid: FC<{ name: string; unit: Unit; cells: readonly GridCell[] }> 
   unit,
   cells,
 }) => {
-  const rows = Map.groupBy(cells.toReversed(), ({ partition }) => place(unit, partition).row);
+  const rows = Map.groupBy(cells.toReversed(), ({ partition }) => cellName(unit, partition).row);
   return (
     <div class={`grid ${unit}`} data-grid={name}>
       {[...rows].toReversed().map(([row, inRow]) => (
@@ -51,7 +52,7 @@ export const Grid: FC<{ name: string; unit: Unit; cells: readonly GridCell[] }> 
                   href={cell.href}
                   title={described(cell)}
                 >
-                  <span aria-hidden="true">{place(unit, cell.partition).label}</span>
+                  <span aria-hidden="true">{cellName(unit, cell.partition).label}</span>
                   <b aria-hidden="true">{signOf(cell.state)}</b>
                   <span class="hidden">{described(cell)}</span>
                 </a>
@@ -64,6 +65,7 @@ export const Grid: FC<{ name: string; unit: Unit; cells: readonly GridCell[] }> 
   );
 };
 
+/** What the signs and colours of a grid mean. */
 export const Legend: FC<{ states?: readonly string[]; revised?: boolean }> = ({
   states = STATES,
   revised = true,

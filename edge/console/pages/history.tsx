@@ -3,7 +3,7 @@
 import type { FC } from "hono/jsx";
 import type { Revisions, Vintage } from "../../../shared/markets.ts";
 import { parseDuration } from "../../../shared/time.ts";
-import type { Drawn } from "./chart.ts";
+import type { ChartData } from "./chart.ts";
 import { Cell, Empty, Moment } from "./parts.tsx";
 import { length, number } from "./words.ts";
 
@@ -14,8 +14,8 @@ const VINTAGES_SHOWN = 10;
 const VINTAGES_FOLDED = 60;
 
 /** The newest values as a table: what the chart shows, for whoever cannot see it. */
-export const Values: FC<{ drawn: Drawn; zone: string }> = ({ drawn, zone }) => {
-  const newest = drawn.times
+export const Values: FC<{ chart: ChartData; zone: string }> = ({ chart, zone }) => {
+  const newest = chart.times
     .map((_, index) => index)
     .slice(-VALUES_SHOWN)
     .toReversed();
@@ -29,7 +29,7 @@ export const Values: FC<{ drawn: Drawn; zone: string }> = ({ drawn, zone }) => {
           <thead>
             <tr>
               <th scope="col">Datetime</th>
-              {drawn.lines.map(({ name }) => (
+              {chart.lines.map(({ name }) => (
                 <th scope="col" class="right">
                   {name}
                 </th>
@@ -40,9 +40,9 @@ export const Values: FC<{ drawn: Drawn; zone: string }> = ({ drawn, zone }) => {
             {newest.map((index) => (
               <tr>
                 <th scope="row">
-                  <Moment at={(drawn.times[index] ?? 0) * 1_000} zone={zone} />
+                  <Moment at={(chart.times[index] ?? 0) * 1_000} zone={zone} />
                 </th>
-                {drawn.lines.map(({ values }) => (
+                {chart.lines.map(({ values }) => (
                   <td class="number right">{shown(values[index])}</td>
                 ))}
               </tr>
@@ -190,6 +190,7 @@ interface VintagesProps {
   path: (asOf: string) => string;
 }
 
+/** The newest vintages of a series, each with a link that compares with it. */
 export const Vintages: FC<VintagesProps> = ({ vintages, zone, path }) => {
   const older = vintages.slice(-VINTAGES_FOLDED, -VINTAGES_SHOWN);
   return (

@@ -13,6 +13,7 @@ const SAMPLES_SHOWN = 20;
 /** So many entries of one kind in a row are folded. */
 const ALIKE_MAX = 3;
 
+/** What the gate found of one rule, as runs record it. */
 export const RunFinding = z.object({
   severity: z.enum(["error", "warning"]),
   rule: z.string(),
@@ -35,6 +36,7 @@ interface FindingsProps {
   pipeline: Pipeline | undefined;
 }
 
+/** What the gate found, by rule, with the first offending rows. */
 export const Findings: FC<FindingsProps> = ({ findings, pipeline }) => {
   if (findings.length === 0) return null;
   const sorted = findings.toSorted((left, right) => left.severity.localeCompare(right.severity));
@@ -166,6 +168,7 @@ interface JournalProps {
   zone: string;
 }
 
+/** The steps of a run, oldest first. */
 export const Journal: FC<JournalProps> = ({ events, run, zone }) => (
   <section aria-labelledby="journal">
     <h2 id="journal">Journal</h2>

@@ -9,6 +9,7 @@ import { ASSETS } from "../assets.ts";
 import type { Console } from "../routes.ts";
 import { formToken, type Notice, readNotice, type Session, writeNotice } from "../session.ts";
 
+/** What a page's handler finds in its context. */
 export interface PageEnv {
   Bindings: object;
   Variables: AppEnv<Console>["Variables"] & { session: Session };
@@ -24,7 +25,7 @@ export interface Here {
   path: string;
 }
 
-export type Section = "overview" | "runs" | "schedules" | "checks" | "backfills" | "series";
+type Section = "overview" | "runs" | "schedules" | "checks" | "backfills" | "series";
 
 const SECTIONS: readonly { section: Section; path: string; title: string }[] = [
   { section: "overview", path: "/overview", title: "Overview" },
@@ -35,6 +36,7 @@ const SECTIONS: readonly { section: Section; path: string; title: string }[] = [
   { section: "series", path: "/series", title: "Series" },
 ];
 
+/** The cookie that holds the signed session. */
 export const SESSION_COOKIE = "vantage_session";
 const NOTICE_COOKIE = "vantage_notice";
 const NOTICE_SECONDS = 60;
@@ -44,7 +46,7 @@ const POLICY =
   "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; " +
   "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-interface Framed {
+interface FrameProps {
   title: string;
   section?: Section | undefined;
   /** Null before login. */
@@ -55,7 +57,7 @@ interface Framed {
   children?: Child;
 }
 
-const Frame: FC<Framed> = ({ title, section, here, notice, sandbox, charts, children }) => (
+const Frame: FC<FrameProps> = ({ title, section, here, notice, sandbox, charts, children }) => (
   <html lang="en">
     <head>
       <meta charset="utf-8" />
@@ -148,6 +150,7 @@ export const Form: FC<{
   </form>
 );
 
+/** A page of a session: its title, its section of the navigation, and its content. */
 export interface View {
   title: string;
   section?: Section;
@@ -191,7 +194,7 @@ export function showBare(context: Context, title: string, body: Child, status: n
   return context.html(framed({ title, here: null }, body), status as 200);
 }
 
-/** Puts a page in the place of an answer that failed. */
+/** Replaces an answer that failed by a page, keeping its status. */
 export async function showInstead(context: PageContext, title: string, body: Child) {
   securePage(context);
   const { session, service } = context.var;
@@ -202,7 +205,7 @@ export async function showInstead(context: PageContext, title: string, body: Chi
   context.res = new Response(String(page), { status: context.res.status, headers });
 }
 
-const framed = (frame: Framed, body: Child) =>
+const framed = (frame: FrameProps, body: Child) =>
   html`<!doctype html>${<Frame {...frame}>{body}</Frame>}`;
 
 async function takeNotice(context: PageContext): Promise<Notice | null> {

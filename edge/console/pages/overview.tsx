@@ -36,6 +36,7 @@ interface PipelineGlance {
   series: SeriesSummary[];
 }
 
+/** Every pipeline at a glance. */
 export async function overviewView(ingest: IngestParts): Promise<View> {
   const { database, clock } = ingest;
   const now = clock();
@@ -104,6 +105,7 @@ export async function overviewView(ingest: IngestParts): Promise<View> {
   };
 }
 
+/** Whether a run of this state has not ended. */
 export const isOpen = (state: string | undefined) => state === "queued" || state === "running";
 
 const isOf = ({ libraries, owns }: Pipeline, { library, symbol }: SeriesSummary) =>
@@ -191,7 +193,7 @@ const Row: FC<{ glance: PipelineGlance; now: number }> = ({ glance, now }) => {
   const { pipeline, job, run, check, partitions, series } = glance;
   const ticks = job.schedules.filter(({ enabled }) => enabled).map(({ next_tick }) => next_tick);
   const next = ticks.filter((tick) => tick !== null).toSorted()[0];
-  const newest = series.reduce((most, line) => Math.max(most, line.newest), -Infinity);
+  const newest = series.reduce((newest, line) => Math.max(newest, line.newest), -Infinity);
   const cells = partitions.map(({ partition, state, run_id, revised_rows: revised }) => ({
     partition,
     state,

@@ -20,8 +20,10 @@ const SIGNS: Readonly<Record<string, string>> = {
   off: "○",
 };
 
+/** The sign of a state, `?` for one that is unknown. */
 export const signOf = (state: string): string => SIGNS[state] ?? "?";
 
+/** A state with its sign and colour. */
 export const State: FC<{ state: string; children?: Child }> = ({ state, children }) => (
   <span class={`state ${state}`}>
     <span aria-hidden="true">{signOf(state)}</span> {children ?? state}
@@ -85,6 +87,7 @@ export const Live: FC<{ name: string; every: number; children?: Child }> = ({
   </div>
 );
 
+/** A bar with its share of `total` in percent. */
 export const Progress: FC<{ done: number; total: number; label: string }> = ({
   done,
   total,

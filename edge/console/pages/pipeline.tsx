@@ -30,14 +30,20 @@ const UNITS = {
   month: "month, named by its first day",
 } as const;
 
-interface Asked {
+/** What the address of a pipeline's page asks for. */
+interface PipelineQuery {
   /** Newest partition of the grid. */
   last?: string | undefined;
   /** The one to look at. */
   partition?: string | undefined;
 }
 
-export async function pipelineView(parts: IngestParts, name: string, asked: Asked): Promise<View> {
+/** One pipeline: partitions, forms, schedules, newest runs. Fails with `unknown_job`. */
+export async function pipelineView(
+  parts: IngestParts,
+  name: string,
+  asked: PipelineQuery,
+): Promise<View> {
   const pipeline = requirePipeline(parts.pipelines, name);
   const { database, clock } = parts;
   const { partitions, job } = pipeline;

@@ -41,6 +41,7 @@ const Metadata = z.object({
 });
 type Metadata = z.output<typeof Metadata>;
 
+/** One run of a partition; fails with `unknown_run`. */
 export async function runView({ database }: IngestParts, runId: string): Promise<View> {
   const [run, events] = await Promise.all([
     findExecution(database, runId),

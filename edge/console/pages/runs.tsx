@@ -17,6 +17,7 @@ const PAGE = 50;
 const field = <Shape extends z.ZodType>(shape: Shape) =>
   z.preprocess((given) => (given === "" ? undefined : given), shape.optional());
 
+/** The filters of the list of runs. */
 export const RunsQuery = z.object({
   job: field(z.string()),
   state: field(RunState),
@@ -27,6 +28,7 @@ export const RunsQuery = z.object({
 });
 export type RunsQuery = z.output<typeof RunsQuery>;
 
+/** The list of runs, newest first, a page at a time. */
 export async function runsView({ database }: IngestParts, query: RunsQuery): Promise<View> {
   const { backfill: backfillId, ...filter } = query;
   const found = await listExecutionSummaries(database, { ...filter, backfillId, limit: PAGE + 1 });
@@ -139,6 +141,7 @@ function duration({ started_at, finished_at }: ExecutionSummary, now: number): s
   return length((finished_at ? Date.parse(finished_at) : now) - Date.parse(started_at));
 }
 
+/** Runs as a table; without the job where all are of one. */
 export const RunTable: FC<{
   runs: readonly ExecutionSummary[];
   now: number;
@@ -200,6 +203,7 @@ export const RunTable: FC<{
   </table>
 );
 
+/** Where to go on from a pipeline's newest runs. */
 export const AllRuns: FC<{ job: string }> = ({ job }) => (
   <p class="pages">
     <a href={`/runs?job=${encodeURIComponent(job)}`}>All runs of this pipeline</a>

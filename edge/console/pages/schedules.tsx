@@ -24,7 +24,7 @@ const outcomeOf = ({ state, skip_reason }: Tick): string =>
   skip_reason === null ? (state ?? "queued") : "skipped";
 
 /** Ticks as marks in a line, oldest first. */
-export const TickStrip: FC<{ ticks: readonly Tick[] }> = ({ ticks }) => {
+const TickStrip: FC<{ ticks: readonly Tick[] }> = ({ ticks }) => {
   if (ticks.length === 0) return <span class="soft">none yet</span>;
   return (
     <ol class="strip" aria-label="Newest ticks">
@@ -62,6 +62,7 @@ const Switch: FC<{ schedule: Schedule; here: Here }> = ({ schedule, here }) => (
   </Form>
 );
 
+/** Schedules as a table, with their last tick or, where given, their newest ticks. */
 export const ScheduleTable: FC<{
   schedules: readonly Schedule[];
   here: Here;
@@ -127,6 +128,7 @@ const LastTick: FC<{ schedule: Schedule; now: number }> = ({ schedule: { last_ti
   );
 };
 
+/** Every schedule by pipeline, with its newest ticks. */
 export async function schedulesView(parts: IngestParts): Promise<View> {
   const names = schedulesOf(parts.pipelines).map(({ schedule }) => schedule.name);
   const [jobs, ticks] = await Promise.all([
@@ -173,6 +175,7 @@ export async function schedulesView(parts: IngestParts): Promise<View> {
   };
 }
 
+/** One schedule and its ticks before an instant; fails with `unknown_schedule`. */
 export async function scheduleView(
   parts: IngestParts,
   name: string,

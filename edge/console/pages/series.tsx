@@ -12,7 +12,7 @@ import {
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
-import { chartOf, columnsOf, type Drawn, instrumentsOf } from "./chart.ts";
+import { type ChartData, chartOf, columnsOf, instrumentsOf } from "./chart.ts";
 import { Snippets, Triangle, Values, Vintages } from "./history.tsx";
 import type { View } from "./layout.tsx";
 import { Empty, Facts, Moment } from "./parts.tsx";
@@ -24,6 +24,7 @@ const text = z
   .optional()
   .transform((given) => given || undefined);
 
+/** What the address of the series pages asks for. */
 export const SeriesQuery = z.object({
   library: text,
   symbol: text,
@@ -50,8 +51,12 @@ const pipelineFor = (library: string, symbol: string): Pipeline | undefined =>
     ({ libraries, owns }) => libraries.includes(library) && (owns?.(symbol) ?? true),
   ) ?? PIPELINES.find(({ libraries }) => libraries.includes(library));
 
+/**
+ * The libraries, the symbols of one, or one series, by how much the query names. Without a read API
+ * it says so; what the read API refuses is thrown as its `MarketsError`.
+ */
 export async function seriesView(
-  { api, ...more }: Omit<Asking, "api"> & { api: MarketsClient | null },
+  { api, ...more }: Omit<SeriesParts, "api"> & { api: MarketsClient | null },
   query: SeriesQuery,
 ): Promise<View> {
   if (!api) return unboundView();
@@ -143,16 +148,18 @@ const symbolsView = (library: string, symbols: readonly string[], q = ""): View 
   };
 };
 
-type Named = SeriesQuery & { library: string; symbol: string };
+/** A query that names one series. */
+type SymbolQuery = SeriesQuery & { library: string; symbol: string };
 
-interface Asking {
+/** What the pages of series work with. */
+interface SeriesParts {
   api: MarketsClient;
   /** Where consumers reach it. */
   url: string;
   now: number;
 }
 
-async function symbolView({ api, url, now }: Asking, query: Named): Promise<View> {
+async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): Promise<View> {
   const { library, symbol } = query;
   const pipeline = pipelineFor(library, symbol);
   const zone = pipeline?.timeZone ?? "UTC";
@@ -175,7 +182,7 @@ async function symbolView({ api, url, now }: Asking, query: Named): Promise<View
   const instrument = pick(instruments, query.instrument, `${library}.${symbol}`);
   const columns = columnsOf(latest.records, pipeline?.valueColumns ?? ["value"]);
   const column = pick(columns, query.column, columns[0] ?? "value");
-  const drawn = chartOf({ now: latest, before: earlier, instrument, column });
+  const chart = chartOf({ now: latest, before: earlier, instrument, column });
   const revisions = await api
     .revisions({ ...window, as_of: query.as_of, column })
     .catch((thrown: unknown) => {
@@ -200,9 +207,9 @@ async function symbolView({ api, url, now }: Asking, query: Named): Promise<View
           columns={columns}
           vintages={vintages}
         />
-        <Chart drawn={drawn} instrument={instrument} column={column} zone={zone} />
-        <Difference drawn={drawn} compare={compare} />
-        <Values drawn={drawn} zone={zone} />
+        <Chart chart={chart} instrument={instrument} column={column} zone={zone} />
+        <Difference chart={chart} compare={compare} />
+        <Values chart={chart} zone={zone} />
         <Triangle
           rows={revisions?.rows.filter((row) => row.instrument_id === instrument) ?? null}
           statistics={revisions?.statistics ?? null}
@@ -221,7 +228,7 @@ const pick = (options: readonly string[], asked: string | undefined, fallback: s
   return options.includes(fallback) ? fallback : (options[0] ?? fallback);
 };
 
-const comparing = (query: Named, asOf: string) => {
+const comparing = (query: SymbolQuery, asOf: string) => {
   const { library, symbol, instrument, column, start, end } = query;
   const kept = { library, symbol, instrument, column, start, end, compare: asOf };
   const entries = Object.entries(kept).filter(([, value]) => value !== undefined);
@@ -229,7 +236,7 @@ const comparing = (query: Named, asOf: string) => {
 };
 
 /** The valid time asked for; by default what was newest, as long as the pipeline's unit asks. */
-function rangeOf({ start, end }: Named, newest: number, days: number) {
+function rangeOf({ start, end }: SymbolQuery, newest: number, days: number) {
   const to = parseInstant(end ?? "") ?? newest;
   return { start: start ?? iso(to - days * DAY), end: end ?? iso(to) };
 }
@@ -240,7 +247,7 @@ function newestOf(records: readonly SeriesRecord[], vintages: readonly Vintage[]
     ...records.map(({ Datetime }) => Datetime),
     ...vintages.map(({ last_datetime }) => last_datetime),
   ];
-  return instants.reduce((most, instant) => Math.max(most, Date.parse(instant)), 0);
+  return instants.reduce((newest, instant) => Math.max(newest, Date.parse(instant)), 0);
 }
 
 /** The knowledge time before the last vintage that changed the window; revisions come first. */
@@ -257,7 +264,7 @@ function before(vintages: readonly Vintage[], { start, end }: { start: string; e
 const short = (instant: string) => instant.replace(/:00(\.000)?Z$/, "Z");
 
 interface ChoicesProps {
-  query: Named;
+  query: SymbolQuery;
   shown: { start: string; end: string; asOf: string | undefined; compare: string | undefined };
   instruments: readonly string[];
   columns: readonly string[];
@@ -332,26 +339,26 @@ const TextField: FC<{
   </label>
 );
 
-const Chart: FC<{ drawn: Drawn; instrument: string; column: string; zone: string }> = ({
-  drawn,
+const Chart: FC<{ chart: ChartData; instrument: string; column: string; zone: string }> = ({
+  chart,
   instrument,
   column,
   zone,
 }) => {
-  if (drawn.times.length === 0) {
+  if (chart.times.length === 0) {
     return (
       <Empty title="Nothing was known of this window">
         Take a later knowledge time, or a window in which the series has values.
       </Empty>
     );
   }
-  const { times, lines } = drawn;
+  const { times, lines } = chart;
   const data = JSON.stringify({ times, lines, zone, column });
   return (
     <figure class="chart" id="chart" aria-label={`${instrument}, ${column}`}>
       <figcaption>
         {instrument} <span class="soft">{column}</span>
-        {drawn.cut && <span class="soft"> · only the newest {number(times.length)} points</span>}
+        {chart.cut && <span class="soft"> · only the newest {number(times.length)} points</span>}
       </figcaption>
       <div class="plot" data-chart={data} role="img" aria-label={`Chart of ${instrument}`} />
       <noscript>
@@ -361,8 +368,8 @@ const Chart: FC<{ drawn: Drawn; instrument: string; column: string; zone: string
   );
 };
 
-const Difference: FC<{ drawn: Drawn; compare: string | undefined }> = ({ drawn, compare }) => {
-  const { asOf, comparedAsOf, added, changed, most } = drawn;
+const Difference: FC<{ chart: ChartData; compare: string | undefined }> = ({ chart, compare }) => {
+  const { asOf, comparedAsOf, added, changed, changeMax } = chart;
   return (
     <Facts
       facts={[
@@ -371,10 +378,10 @@ const Difference: FC<{ drawn: Drawn; compare: string | undefined }> = ({ drawn, 
           "Compared with",
           compare ? <Moment at={comparedAsOf ?? compare} seconds /> : "nothing older is known",
         ],
-        ["Points", <span class="number">{number(drawn.times.length)}</span>],
+        ["Points", <span class="number">{number(chart.times.length)}</span>],
         ["Not known then", <span class="number">{compare ? number(added) : "–"}</span>],
         ["Changed since", <span class="number">{compare ? number(changed) : "–"}</span>],
-        ["Largest change", <span class="number">{compare ? number(most) : "–"}</span>],
+        ["Largest change", <span class="number">{compare ? number(changeMax) : "–"}</span>],
       ]}
     />
   );

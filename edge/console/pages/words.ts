@@ -46,9 +46,13 @@ export const distance = (at: string | number, now: number): string => {
   return difference >= 0 ? `${length(difference)} ago` : `in ${length(difference)}`;
 };
 
+/** `1,234.5`. */
 export const number = (value: number): string => value.toLocaleString("en-US");
 
+/** The address of a pipeline's page. */
 export const jobPath = (job: string): string => `/pipelines/${encodeURIComponent(job)}`;
+/** The address of a schedule's page. */
 export const schedulePath = (name: string): string => `/schedules/${encodeURIComponent(name)}`;
+/** The address of a library's page, or of a series'. */
 export const seriesPath = (library: string, symbol?: string): string =>
   `/series?${new URLSearchParams({ library, ...(symbol ? { symbol } : {}) })}`;
