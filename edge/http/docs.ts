@@ -76,7 +76,8 @@ export function apiPage(document: Description, baseUrl: string) {
     </html>`;
 }
 
-interface Listed {
+/** An operation with its address, and its anchor on the page. */
+interface Endpoint {
   anchor: string;
   method: string;
   path: string;
@@ -88,15 +89,15 @@ const prose = (text = "") =>
   text.split("`").map((part, index) => (index % 2 ? html`<code>${part}</code>` : part));
 
 /** A request that works as it stands: the required parameters with their examples. */
-function exampleOf({ path, operation }: Listed, baseUrl: string): string {
+function exampleOf({ path, operation }: Endpoint, baseUrl: string): string {
   const query = (operation.parameters ?? [])
     .filter((parameter) => parameter.in === "query" && parameter.required)
     .map(({ name, schema }) => `${name}=${String(schema?.example ?? "…")}`);
   return `curl '${baseUrl}${path}${query.length > 0 ? `?${query.join("&")}` : ""}'`;
 }
 
-function section(listed: Listed, baseUrl: string) {
-  const { anchor, method, path, operation } = listed;
+function section(endpoint: Endpoint, baseUrl: string) {
+  const { anchor, method, path, operation } = endpoint;
   const parameters = operation.parameters ?? [];
   return html`<section id="${anchor}">
     <h2><code><span class="method">${method}</span> ${path}</code></h2>
@@ -113,7 +114,7 @@ function section(listed: Listed, baseUrl: string) {
         : ""
     }
     ${Object.values(operation.requestBody?.content ?? {}).map(({ schema }) => html`<p>Body</p>${fields(schema ?? {})}`)}
-    ${method === "GET" ? html`<pre>${exampleOf(listed, baseUrl)}</pre>` : ""}
+    ${method === "GET" ? html`<pre>${exampleOf(endpoint, baseUrl)}</pre>` : ""}
     <table><thead><tr><th>Status</th><th>Answer</th><th>Shape</th></tr></thead>
       <tbody>${Object.entries(operation.responses ?? {}).map(
         ([status, response]) => html`<tr>

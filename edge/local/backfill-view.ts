@@ -4,7 +4,7 @@ import type { Backfill, Run } from "../../shared/markets.ts";
 import { barOf, detailOf, progressOf } from "./lines.ts";
 import type { Operator } from "./operator.ts";
 
-/** Most runs that the console lists at once. */
+/** The operator API lists so many runs at once. */
 const LISTED_MAX = 500;
 const UNSOUND = ["failed", "late", "canceled"] as const;
 const MARKS = 50;

@@ -12,11 +12,11 @@ type Unit = Partitions["unit"];
 
 const DAYS = 30;
 const PERIODS: Partial<Record<Unit, number>> = { week: 26, month: 24 };
-/** Of a job without a schedule: its provider is not one to draw much from. */
+/** Partitions of a job without a schedule, whose provider is not one to draw much from. */
 const MANUAL_PARTITIONS = 5;
-/** What is small comes first, so that every library soon holds something. */
+/** Jobs with small partitions come first, so that every library soon holds something. */
 const ORDER: readonly Unit[] = ["month", "week", "weekday", "operating_day", "day"];
-/** Without a terminal, a job has a line every so many partitions. */
+/** Partitions of a job between two lines about it, where there is no terminal. */
 const STEP = 10;
 
 /**
@@ -34,8 +34,8 @@ export function baselineRange(job: Job): { first: string; last: string } | null 
 
 /** Asks for the baseline; asking again sends on whatever of the first one was interrupted. */
 export async function requestBaseline(operator: Operator): Promise<Backfill[]> {
-  const place = ({ partition_unit }: Job) => ORDER.indexOf(partition_unit);
-  const jobs = (await operator.jobs()).sort((left, right) => place(left) - place(right));
+  const rank = ({ partition_unit }: Job) => ORDER.indexOf(partition_unit);
+  const jobs = (await operator.jobs()).sort((left, right) => rank(left) - rank(right));
   const requested: Backfill[] = [];
   // One after the other: their order is that of the queues.
   for (const job of jobs) {

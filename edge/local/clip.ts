@@ -51,7 +51,7 @@ export async function demoClip(
       await fetchClip(folder, real);
     } catch (thrown) {
       say(`It could not be had (${(thrown as Error).message}); drawing a clip instead.`);
-      return drawn(join(folder, "drawn.mp4"));
+      return drawClip(join(folder, "drawn.mp4"));
     }
   }
   const origin = `vtest.avi of Debian's ${PACKAGE} package: real pedestrians, 768×576`;
@@ -104,14 +104,14 @@ const HEIGHT = 360;
 const FRAMES = 60;
 
 /** Discs and squares that wander over a plain ground: two seconds of 30 frames each. */
-async function drawn(path: string): Promise<Clip> {
+async function drawClip(path: string): Promise<Clip> {
   const origin = "drawn by the demo itself: discs and squares, nothing real";
   const clip: Clip = { path, origin, example: EXAMPLE };
   if (existsSync(path)) return clip;
   const frames: Buffer[] = [];
   for (let frame = 0; frame < FRAMES; frame++) {
     frames.push(
-      await sharp(Buffer.from(picture(frame)))
+      await sharp(Buffer.from(frameSvg(frame)))
         .removeAlpha()
         .raw()
         .toBuffer(),
@@ -131,7 +131,8 @@ async function drawn(path: string): Promise<Clip> {
 /** The first disc on the first frame. */
 const EXAMPLE: NonNullable<Clip["example"]> = [294, 275, 346, 327];
 
-function picture(frame: number): string {
+/** The drawn clip's frame of this index, as SVG. */
+function frameSvg(frame: number): string {
   const at = (phase: number, span: number) =>
     Math.round((Math.sin(frame / 20 + phase) * 0.4 + 0.5) * span);
   const discs = [0, 1, 2, 3].map(

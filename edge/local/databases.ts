@@ -18,7 +18,7 @@ export interface DatabaseUrls {
 }
 
 /** The names of the databases; each test world has its own. */
-export interface DatabaseNames {
+interface DatabaseNames {
   markets: string;
   vision: string;
   graph: string;
@@ -157,21 +157,26 @@ export async function releaseRuns(
 }
 
 /** What kind of data the store holds; the two never mix in one series. */
-export async function heldData(postgresPort: number, credentials: Credentials) {
+export async function heldData(
+  postgresPort: number,
+  credentials: Credentials,
+): Promise<"none" | "sandbox" | "real"> {
   const connection = superuser(postgresPort, credentials.superuser, NAMES.markets);
-  let held: "none" | "sandbox" | "real" = "none";
-  await withClient(connection, async (client) => {
+  return withClient(connection, async (client) => {
     const { rows } = await client.query<{ sandbox: boolean }>("SELECT sandbox FROM series LIMIT 1");
-    if (rows[0]) held = rows[0].sandbox ? "sandbox" : "real";
+    if (!rows[0]) return "none";
+    return rows[0].sandbox ? "sandbox" : "real";
   });
-  return held as "none" | "sandbox" | "real";
 }
 
-async function withClient(config: pg.ClientConfig, use: (client: pg.Client) => Promise<void>) {
+async function withClient<Result>(
+  config: pg.ClientConfig,
+  use: (client: pg.Client) => Promise<Result>,
+): Promise<Result> {
   const client = new pg.Client(config);
   await client.connect();
   try {
-    await use(client);
+    return await use(client);
   } finally {
     await client.end();
   }

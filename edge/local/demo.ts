@@ -1,5 +1,5 @@
 // `npm run demo`: the vision service for real on this machine's CPU, from a clip to a reviewed,
-// exported dataset, in the terminal, with pictures to look at.
+// exported dataset, in the terminal, with images to look at.
 
 import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
@@ -24,7 +24,7 @@ import { type VisionApi, visionApi } from "./vision-api.ts";
 
 const USAGE = `npm run demo [-- options] [clip]
 
-Uploads a clip, labels a stretch of it by text and by example, reviews, exports, and writes pictures.
+Uploads a clip, labels a stretch of it by text and by example, reviews, exports, and writes images.
 Without a clip: real pedestrians from a Debian package that is downloaded once, not installed.
 
   --prompt TEXT   what to look for, default person
@@ -32,7 +32,7 @@ Without a clip: real pedestrians from a Debian package that is downloaded once, 
   --fps N         frames a second to label, default 2
   --help          this text
 
-State and pictures lie in .vantage/demo (VANTAGE_STATE moves .vantage).
+State and images lie in .vantage/demo (VANTAGE_STATE moves .vantage).
 `;
 
 const { values, positionals } = parseOptions();
@@ -144,11 +144,9 @@ async function tour(api: VisionApi, clip: Clip, out: string) {
   else say("  Nothing was found to take as an example; the second way of labeling is left out.");
   await review(api, byText.job_id, found, video);
   await dataset(api, byText.job_id, out);
-  const pictures: string[] = [];
-  for (const job of jobs) pictures.push(...(await overlays(api, job, out)));
-  say(
-    `\nPictures with what was found:${pictures.map((path) => `\n  ${path}`).join("") || " none"}`,
-  );
+  const images: string[] = [];
+  for (const job of jobs) images.push(...(await overlays(api, job, out)));
+  say(`\nImages with what was found:${images.map((path) => `\n  ${path}`).join("") || " none"}`);
 }
 
 async function upload(api: VisionApi, projectId: string, clip: Clip): Promise<Video> {

@@ -9,7 +9,7 @@ import { systemClock } from "../../shared/time.ts";
 import { ROOT } from "./state.ts";
 
 /** How the node is run. */
-export interface GpuNodeOptions {
+interface GpuNodeOptions {
   /** Address of the vision service. */
   url: string;
   /** The node's folder: who it is, and its cache. */
@@ -40,11 +40,11 @@ export interface GpuNode {
 
 const RESTART_MS = 500;
 const RESTART_MS_MAX = 30_000;
-/** Whatever lived so long is not in a loop of crashes. */
+/** A program that lived so long is in no loop of crashes: the pauses begin again. */
 const HEALTHY_MS = 60_000;
-/** The node's word for a token that the service does not know. */
+/** The exit code by which the node says that the service does not know its token. */
 const EXIT_REFUSED = 3;
-/** Its own drain, and a moment for its last reports. */
+/** After the drain, so long for the node's last reports before it is killed. */
 const STOP_MS_EXTRA = 12_000;
 
 const hasSetpriv = spawnSync("setpriv", ["--version"]).status === 0;

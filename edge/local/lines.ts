@@ -5,7 +5,7 @@ import type { Backfill, Run, RunEvent } from "../../shared/markets.ts";
 /** Rows with their columns aligned; the last is as long as it likes. */
 export function table(rows: readonly (readonly string[])[]): string[] {
   const widths = rows.reduce<number[]>(
-    (most, row) => row.map((cell, index) => Math.max(most[index] ?? 0, cell.length)),
+    (max, row) => row.map((cell, index) => Math.max(max[index] ?? 0, cell.length)),
     [],
   );
   return rows.map((row) =>
@@ -16,7 +16,7 @@ export function table(rows: readonly (readonly string[])[]): string[] {
   );
 }
 
-/** What is to be told of a run beside its state. */
+/** What a line about a run says after its state: rows, a failed check, the reason it failed. */
 export function detailOf(run: Run): string {
   const rows = run.metadata?.rows_written;
   const written = rows === undefined ? "" : `  ${String(rows)} rows`;

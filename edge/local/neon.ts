@@ -45,9 +45,9 @@ const ERROR_FIELDS = [
   "routine",
 ] as const;
 /** Values stay Postgres' own text; the driver in the Worker parses them, as it does with Neon. */
-const asText = {
+const asText: pg.CustomTypesConfig = {
   getTypeParser: () => (value: unknown) => value,
-} as unknown as pg.CustomTypesConfig;
+};
 
 /** Starts the endpoint on a free loopback port, or on `port`. */
 export async function startNeonEndpoint(postgresPort: number, port = 0): Promise<NeonEndpoint> {

@@ -18,7 +18,7 @@ export interface Postgres {
 }
 
 /** Where the server keeps its data. */
-export interface PostgresOptions {
+interface PostgresOptions {
   dataDir: string;
   logFile: string;
   /** Password of the superuser; it takes effect when the data folder is created. */
@@ -27,7 +27,7 @@ export interface PostgresOptions {
   settings?: readonly string[];
 }
 
-export const SUPERUSER = "vantage";
+const SUPERUSER = "vantage";
 const NOBODY = 65_534;
 const READY_MS_MAX = 60_000;
 const ORPHAN_MS_MAX = 20_000;
@@ -172,7 +172,8 @@ function assertReachable(path: string) {
 }
 
 /**
- * Creates the cluster beside its place and moves it there, so that a killed attempt leaves no half.
+ * Creates the cluster in a folder of its own and renames that, so that a killed attempt leaves no
+ * half of one.
  */
 function initialise(bin: string, { dataDir, password }: PostgresOptions) {
   const draft = `${dataDir}.new`;

@@ -4,7 +4,7 @@
 import { createWriteStream, existsSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { Secret } from "../../shared/secret.ts";
-import { iso, systemClock } from "../../shared/time.ts";
+import { iso, MINUTE, systemClock } from "../../shared/time.ts";
 import { openDatabase } from "../http/database.ts";
 import { createCode } from "../vision/tasks/nodes.ts";
 import {
@@ -20,11 +20,11 @@ import { startNeonEndpoint } from "./neon.ts";
 import { listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
 import { startSandbox } from "./sandbox/server.ts";
-import { lockState, prepareState, type State, writePrivate } from "./state.ts";
+import { type Credentials, lockState, prepareState, type State, writePrivate } from "./state.ts";
 import { SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
 
 /** How the stack is started. */
-export interface StackOptions {
+interface StackOptions {
   state: State;
   host: string;
   ports: Readonly<Record<ServiceName, number>>;
@@ -43,7 +43,7 @@ export interface StackOptions {
 }
 
 /** Where the providers' data comes from; with `none`, those that need a credential fail. */
-export type Feed = "real" | "sandbox" | "none";
+type Feed = "real" | "sandbox" | "none";
 
 /** A running stack. */
 export interface Stack {
@@ -73,11 +73,16 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
 };
 const WATCH_MS = 1_000;
+/** After the full minute, so that a timer that fires early is still within it. */
+const TICK_DELAY_MS = 50;
 const LOG_BYTES_MAX = 64 * 1024 * 1024;
+
+/** What stops the parts that have started, in the order of their start. */
+type Stops = (() => unknown)[];
 
 /** Starts everything; on failure, what had started is stopped again. */
 export async function startStack(options: StackOptions): Promise<Stack> {
-  const stops: (() => unknown)[] = [];
+  const stops: Stops = [];
   const stop = async () => {
     for (const stopOne of stops.splice(0).reverse()) await stopOne();
   };
@@ -94,7 +99,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
 
 async function startParts(
   options: StackOptions,
-  stops: (() => unknown)[],
+  stops: Stops,
   stop: () => Promise<void>,
 ): Promise<Stack> {
   const { state } = options;
@@ -102,33 +107,14 @@ async function startParts(
   const { credentials, operatorToken } = prepareState(state);
 
   options.onStep("database");
-  const logFile = rotated(join(state.logs, "postgres.log"));
-  const password = credentials.superuser;
-  const postgres = await startPostgres({ dataDir: state.postgres, logFile, password });
-  stops.push(() => postgres.stop());
-  await prepareRoles(postgres.port, credentials);
-  await prepareDatabases(postgres.port, credentials);
-  await releaseRuns(postgres.port, credentials, { countAttempt: false });
-  const endpoint = await startNeonEndpoint(postgres.port);
-  stops.push(() => endpoint.close());
+  const { postgres, urls } = await startDatabase(state, credentials, stops);
   const feed = chooseFeed(options, await heldData(postgres.port, credentials));
   const sandbox = feed === "sandbox" ? await startSandbox() : null;
   if (sandbox) stops.push(() => sandbox.close());
 
   options.onStep("services");
-  const log = createWriteStream(rotated(join(state.logs, "services.log")), {
-    flags: "a",
-    mode: 0o600,
-  });
-  stops.push(() => new Promise((resolve) => log.end(resolve)));
-  const urls = databaseUrls(endpoint.port, credentials);
-  const passed = (service: ServiceName) =>
-    Object.fromEntries(
-      PASSED[service].flatMap((name) => {
-        const value = options.environment[name];
-        return value ? [[name, value]] : [];
-      }),
-    );
+  const log = openLog(state, "services.log");
+  stops.push(() => log.close());
   const workers = await startWorkers({
     services: SERVICES,
     host: options.host,
@@ -136,29 +122,8 @@ async function startParts(
     persistTo: state.workers,
     bundles: state.bundles,
     s3: { accessKeyId: credentials.s3AccessKeyId, secretAccessKey: credentials.s3SecretAccessKey },
-    bindings: {
-      markets: {
-        ...passed("markets"),
-        DATABASE_URL: urls.marketsReader,
-        GRAPH_DATABASE_URL: urls.graphReader,
-      },
-      console: {
-        ...passed("console"),
-        DATABASE_URL: urls.marketsWriter,
-        GRAPH_DATABASE_URL: urls.graphWriter,
-        OPERATOR_TOKEN: operatorToken,
-        READ_API_URL: `http://localhost:${options.ports.markets}`,
-        ...(sandbox ? { SANDBOX_URL: sandbox.url } : {}),
-      },
-      vision: {
-        ...passed("vision"),
-        DATABASE_URL: urls.visionOwner,
-        TOKEN_SECRET: credentials.tokenSecret,
-        S3_ACCESS_KEY_ID: credentials.s3AccessKeyId,
-        S3_SECRET_ACCESS_KEY: credentials.s3SecretAccessKey,
-      },
-    },
-    onLog: (line) => log.write(`${line}\n`),
+    bindings: bindingsOf(options, { credentials, operatorToken, urls, sandboxUrl: sandbox?.url }),
+    onLog: log.write,
   });
   stops.push(() => workers.stop());
   await assertHealthy(workers.urls);
@@ -169,23 +134,13 @@ async function startParts(
   if (node) stops.push(() => node.stop());
 
   let stopping = false;
-  const lost = (what: string) => {
-    if (!stopping) options.onLost(what);
-  };
-  postgres.exited.then((how) => lost(`Postgres (${how})`));
-  let timer: NodeJS.Timeout | undefined;
-  const tick = () => {
-    clearTimeout(timer);
-    const now = systemClock();
-    timer = setTimeout(tick, 60_000 - (now % 60_000) + 50);
-    workers.tick(now).catch((thrown: unknown) => {
-      const entry = { at: iso(now), level: "error", service: "stack", event: "tick" };
-      if (!stopping) log.write(`${JSON.stringify({ ...entry, error: String(thrown) })}\n`);
-    });
-  };
+  postgres.exited.then((how) => {
+    if (!stopping) options.onLost(`Postgres (${how})`);
+  });
+  const ticker = minuteTicker(workers, log.write);
   const watch = watchWorkerd(async () => {
     await releaseRuns(postgres.port, credentials, { countAttempt: true });
-    if (timer) tick();
+    ticker.repeat();
     options.onServicesRestarted();
   });
   return {
@@ -193,22 +148,104 @@ async function startParts(
     urls: workers.urls,
     s3Url: workers.s3Url,
     gpuNode: node?.ready ?? null,
-    startTicking: () => {
-      if (!timer && !stopping) tick();
-    },
+    startTicking: ticker.start,
     stop: async () => {
       stopping = true;
       clearInterval(watch);
-      clearTimeout(timer);
+      ticker.stop();
       await stop();
+    },
+  };
+}
+
+/** Postgres with roles, databases and migrations in place, behind the Neon-compatible endpoint. */
+async function startDatabase(state: State, credentials: Credentials, stops: Stops) {
+  const logFile = rotated(join(state.logs, "postgres.log"));
+  const password = credentials.superuser;
+  const postgres = await startPostgres({ dataDir: state.postgres, logFile, password });
+  stops.push(() => postgres.stop());
+  await prepareRoles(postgres.port, credentials);
+  await prepareDatabases(postgres.port, credentials);
+  await releaseRuns(postgres.port, credentials, { countAttempt: false });
+  const endpoint = await startNeonEndpoint(postgres.port);
+  stops.push(() => endpoint.close());
+  return { postgres, urls: databaseUrls(endpoint.port, credentials) };
+}
+
+/** The environment of each service: what the user may set, and what this stack decides. */
+function bindingsOf(
+  { environment, ports }: StackOptions,
+  parts: {
+    credentials: Credentials;
+    operatorToken: string;
+    urls: DatabaseUrls;
+    sandboxUrl: string | undefined;
+  },
+): Record<ServiceName, Record<string, string>> {
+  const { credentials, urls, sandboxUrl } = parts;
+  const passed = (service: ServiceName) =>
+    Object.fromEntries(
+      PASSED[service].flatMap((name) => {
+        const value = environment[name];
+        return value ? [[name, value]] : [];
+      }),
+    );
+  return {
+    markets: {
+      ...passed("markets"),
+      DATABASE_URL: urls.marketsReader,
+      GRAPH_DATABASE_URL: urls.graphReader,
+    },
+    console: {
+      ...passed("console"),
+      DATABASE_URL: urls.marketsWriter,
+      GRAPH_DATABASE_URL: urls.graphWriter,
+      OPERATOR_TOKEN: parts.operatorToken,
+      READ_API_URL: `http://localhost:${ports.markets}`,
+      ...(sandboxUrl ? { SANDBOX_URL: sandboxUrl } : {}),
+    },
+    vision: {
+      ...passed("vision"),
+      DATABASE_URL: urls.visionOwner,
+      TOKEN_SECRET: credentials.tokenSecret,
+      S3_ACCESS_KEY_ID: credentials.s3AccessKeyId,
+      S3_SECRET_ACCESS_KEY: credentials.s3SecretAccessKey,
+    },
+  };
+}
+
+/** Delivers the cron event at every full minute from `start` on; a failed one is logged. */
+function minuteTicker(workers: Workers, writeLine: (line: string) => void) {
+  let timer: NodeJS.Timeout | undefined;
+  let stopped = false;
+  const tick = () => {
+    clearTimeout(timer);
+    const now = systemClock();
+    timer = setTimeout(tick, MINUTE - (now % MINUTE) + TICK_DELAY_MS);
+    workers.tick(now).catch((thrown: unknown) => {
+      const entry = { at: iso(now), level: "error", service: "stack", event: "tick" };
+      if (!stopped) writeLine(JSON.stringify({ ...entry, error: String(thrown) }));
+    });
+  };
+  return {
+    /** Begins with an event now; a further call changes nothing. */
+    start: () => {
+      if (!timer && !stopped) tick();
+    },
+    /** One more event now, where they have begun. */
+    repeat: () => {
+      if (timer && !stopped) tick();
+    },
+    stop: () => {
+      stopped = true;
+      clearTimeout(timer);
     },
   };
 }
 
 /** The stack's own GPU node; the codes that it registers with come straight from the database. */
 function startNode({ state, environment }: StackOptions, url: string, urls: DatabaseUrls): GpuNode {
-  const flags = { flags: "a", mode: 0o600 };
-  const log = createWriteStream(rotated(join(state.logs, "gpu-node.log")), flags);
+  const log = openLog(state, "gpu-node.log");
   const database = openDatabase(new Secret(urls.visionOwner));
   const node = startGpuNode({
     url,
@@ -216,11 +253,11 @@ function startNode({ state, environment }: StackOptions, url: string, urls: Data
     dir: join(state.dir, "gpu-node"),
     modelsDir: resolve(environment.VANTAGE_MODELS || join(state.dir, "models")),
     code: async () => (await createCode({ database, clock: systemClock }, null)).code,
-    onLine: (line) => log.write(`${line}\n`),
+    onLine: log.write,
   });
   const stop = async () => {
     await node.stop();
-    await new Promise<void>((done) => log.end(done));
+    await log.close();
   };
   return { ...node, stop };
 }
@@ -239,6 +276,17 @@ function chooseFeed(
     );
   }
   return wanted === "sandbox" && held === "real" ? "none" : wanted;
+}
+
+/** A log file of the stack, readable by its user alone. */
+function openLog({ logs }: State, name: string) {
+  const stream = createWriteStream(rotated(join(logs, name)), { flags: "a", mode: 0o600 });
+  return {
+    write: (line: string) => {
+      stream.write(`${line}\n`);
+    },
+    close: () => new Promise<void>((done) => stream.end(done)),
+  };
 }
 
 /** A log file's path; what an earlier stack wrote there is set aside once it is large. */

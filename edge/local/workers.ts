@@ -6,6 +6,7 @@ import { readFile } from "node:fs/promises";
 import { builtinModules, createRequire } from "node:module";
 import { join } from "node:path";
 import { build, type Plugin } from "esbuild";
+import type { Miniflare } from "miniflare";
 import { freePorts } from "./ports.ts";
 import { ROOT } from "./state.ts";
 
@@ -15,7 +16,7 @@ export const SERVICES = ["markets", "console", "vision"] as const;
 export type ServiceName = (typeof SERVICES)[number];
 
 /** How the Workers are run. */
-export interface WorkersOptions {
+interface WorkersOptions {
   services: readonly ServiceName[];
   /** Environment of each service; the vision service is told its object store's address too. */
   bindings: Readonly<Record<ServiceName, Readonly<Record<string, string>>>>;
@@ -34,7 +35,7 @@ export interface WorkersOptions {
 }
 
 /** What is read of a service's entry in wrangler.toml; the rest goes to Miniflare as it is. */
-interface Declared {
+interface ServiceEntry {
   [option: string]: unknown;
   modulesRules: { type: string; include: string[] }[];
   r2Buckets?: unknown;
@@ -45,7 +46,7 @@ interface Declared {
 export interface BuiltService {
   service: ServiceName;
   /** Its entry in wrangler.toml, as wrangler reads it for Miniflare. */
-  declared: Declared;
+  entry: ServiceEntry;
   /** Holds its one module, `main.js`. */
   folder: string;
 }
@@ -73,6 +74,7 @@ const S3_PATH = "/cdn-cgi/local/r2/s3";
 /** The vision bucket over S3. */
 const mediaS3Url = (port: number) => `http://127.0.0.1:${port}${S3_PATH}/vantage-vision`;
 
+const CONFIG_FILE = join(ROOT, "wrangler.toml");
 const STARTS_MAX = 5;
 
 /** Keeps wrangler and Miniflare from the network and from printing. */
@@ -97,12 +99,12 @@ export async function buildServices(
   const { unstable_getMiniflareWorkerOptions: readConfig } = await import("wrangler");
   return Promise.all(
     services.map(async (service) => {
-      const { workerOptions } = readConfig(join(ROOT, "wrangler.toml"), service);
+      const { workerOptions } = readConfig(CONFIG_FILE, service);
       // Wrangler types the options for Miniflare's own input, which differs from what it reads.
-      const declared = workerOptions as unknown as Declared;
+      const entry = workerOptions as unknown as ServiceEntry;
       const folder = join(bundles, service);
-      await bundle(service, folder, declared.modulesRules);
-      return { service, declared, folder };
+      await bundle(service, folder, entry.modulesRules);
+      return { service, entry, folder };
     }),
   );
 }
@@ -119,29 +121,13 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
       ? await buildServices(services, bundles)
       : services.flatMap((name) => bundles.filter(({ service }) => service === name));
   const miniflare = await import("miniflare");
-  const workersAt = ({ services, s3 }: Taken) =>
-    built.map(({ service, folder, declared }) => {
-      const { modulesRules: _, ...worker } = declared;
-      const own = options.bindings[service];
-      return {
-        ...worker,
-        ...buckets(worker.r2Buckets, options.s3),
-        serviceBindings: siblings(worker.serviceBindings, options.services),
-        name: service,
-        rootPath: ROOT,
-        bindings: service === "vision" ? { S3_URL: mediaS3Url(s3), ...own } : own,
-        modulesRoot: folder,
-        modules: [{ type: "ESModule", path: join(folder, "main.js") }],
-        unsafeDirectSockets: [{ host: options.host, port: services[service], proxy: false }],
-      };
-    });
   const { Miniflare, convertV4MiniflareOptions, Log, LogLevel } = miniflare;
   const forgetHandlers = rememberSignals();
-  const startAt = async (taken: Taken) => {
+  const { runtime, entry } = await onFreePorts(options, async (ports) => {
     const runtime = new Miniflare(
       convertV4MiniflareOptions({
         host: "127.0.0.1",
-        port: taken.s3,
+        port: ports.s3,
         cf: false,
         telemetry: { enabled: false },
         log: new Log(LogLevel.NONE),
@@ -149,7 +135,11 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
         resourcePersistencePath: options.persistTo,
         unsafeLocalExplorer: false,
         unsafeObservability: false,
-        workers: [...workersAt(taken), ...(options.further ?? [])],
+        workers: [
+          ...built.map((one) => workerOptionsOf(one, options, ports)),
+          ...(options.further ?? []),
+        ],
+        // Entries of wrangler.toml pass through unread, so their shape is not known here.
       } as never),
     );
     const entry = await runtime.ready.catch(async (thrown: unknown) => {
@@ -157,8 +147,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
       throw thrown;
     });
     return { runtime, entry };
-  };
-  const { runtime, entry } = await onFreePorts(options, startAt);
+  });
   forgetHandlers();
   const urls = await Promise.all(
     options.services.map(async (service) => {
@@ -169,8 +158,18 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
   return {
     urls: Object.fromEntries(urls) as Workers["urls"],
     s3Url: new URL(S3_PATH, entry).href,
+    ...verbsOf(runtime, options.services),
+  };
+}
+
+/** What is done with running Workers. */
+function verbsOf(
+  runtime: Miniflare,
+  services: readonly ServiceName[],
+): Omit<Workers, "urls" | "s3Url"> {
+  return {
     tick: async (scheduledTime) => {
-      const ticked = TICKED.filter((service) => options.services.includes(service));
+      const ticked = TICKED.filter((service) => services.includes(service));
       const deliver = async (service: ServiceName) => {
         const worker = await runtime.getWorker(service);
         const event = { cron: CRON, scheduledTime: new Date(scheduledTime) };
@@ -181,8 +180,8 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
       const delivered = await Promise.allSettled(ticked.map(deliver));
       for (const one of delivered) if (one.status === "rejected") throw one.reason;
     },
-    bucket: async () => (await runtime.getR2Bucket("STORE", "console")) as unknown as Bucket,
-    media: async () => (await runtime.getR2Bucket("MEDIA", "vision")) as unknown as Bucket,
+    bucket: () => bucketOf(runtime, "STORE", "console"),
+    media: () => bucketOf(runtime, "MEDIA", "vision"),
     ask: async (name, body) => {
       const worker = await runtime.getWorker(name);
       const init = { method: "POST", body: JSON.stringify(body) };
@@ -194,7 +193,38 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
   };
 }
 
-interface Taken {
+async function bucketOf(
+  runtime: Miniflare,
+  binding: string,
+  service: ServiceName,
+): Promise<Bucket> {
+  const bucket: unknown = await runtime.getR2Bucket(binding, service);
+  // Miniflare's type is that of the Worker's side, whose streams Node's do not match.
+  return bucket as Bucket;
+}
+
+/** A service as Miniflare runs it: its entry in wrangler.toml with this stack's ports and keys. */
+function workerOptionsOf(
+  { service, folder, entry: { modulesRules: _, ...entry } }: BuiltService,
+  options: WorkersOptions,
+  { services, s3 }: Ports,
+) {
+  const own = options.bindings[service];
+  return {
+    ...entry,
+    ...buckets(entry.r2Buckets, options.s3),
+    serviceBindings: siblings(entry.serviceBindings, options.services),
+    name: service,
+    rootPath: ROOT,
+    bindings: service === "vision" ? { S3_URL: mediaS3Url(s3), ...own } : own,
+    modulesRoot: folder,
+    modules: [{ type: "ESModule", path: join(folder, "main.js") }],
+    unsafeDirectSockets: [{ host: options.host, port: services[service], proxy: false }],
+  };
+}
+
+/** The port of each service, and of the object store. */
+interface Ports {
   services: Record<ServiceName, number>;
   s3: number;
 }
@@ -204,15 +234,17 @@ interface Taken {
  * beforehand; where another program took one meanwhile, others are tried.
  */
 async function onFreePorts<Started>(
-  { ports }: WorkersOptions,
-  start: (taken: Taken) => Promise<Started>,
+  { ports: wanted }: WorkersOptions,
+  start: (ports: Ports) => Promise<Started>,
 ): Promise<Started> {
   for (let starts = 1; ; starts++) {
     const free = await freePorts(SERVICES.length + 1);
-    const chosen = SERVICES.map((service, at) => [service, ports[service] || free[at]] as const);
+    const chosen = SERVICES.map(
+      (service, index) => [service, wanted[service] || free[index]] as const,
+    );
     try {
       return await start({
-        services: Object.fromEntries(chosen) as Taken["services"],
+        services: Object.fromEntries(chosen) as Ports["services"],
         s3: free.at(-1) as number,
       });
     } catch (thrown) {
@@ -256,7 +288,7 @@ function buckets(declared: unknown, s3Credentials: WorkersOptions["s3"]) {
 }
 
 /** Bindings to the services that run here, by the names they have here. */
-function siblings(declared: Declared["serviceBindings"], services: readonly ServiceName[]) {
+function siblings(declared: ServiceEntry["serviceBindings"], services: readonly ServiceName[]) {
   const entries = Object.entries(declared ?? {}).map(([binding, { name }]) => [
     binding,
     name.replace(/^vantage-/, ""),
@@ -265,7 +297,7 @@ function siblings(declared: Declared["serviceBindings"], services: readonly Serv
 }
 
 /** One ES module a service, as `wrangler deploy` would build it. */
-async function bundle(service: ServiceName, folder: string, rules: Declared["modulesRules"]) {
+async function bundle(service: ServiceName, folder: string, rules: ServiceEntry["modulesRules"]) {
   await build({
     entryPoints: [join(ROOT, "edge", service, "main.ts")],
     outfile: join(folder, "main.js"),
@@ -283,7 +315,7 @@ async function bundle(service: ServiceName, folder: string, rules: Declared["mod
 }
 
 /** Files that wrangler.toml declares to be texts are imported as strings. */
-const textModules = (rules: Declared["modulesRules"]): Plugin => ({
+const textModules = (rules: ServiceEntry["modulesRules"]): Plugin => ({
   name: "text-modules",
   setup: ({ onLoad }) => {
     const globs = rules.filter(({ type }) => type === "Text").flatMap(({ include }) => include);

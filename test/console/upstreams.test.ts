@@ -7,8 +7,7 @@ import { NOAA_BASE_URL } from "../../edge/markets/ingest/sources/noaa.ts";
 import { TWELVE_DATA_BASE_URL } from "../../edge/markets/ingest/sources/twelve-data.ts";
 import { Secret } from "../../shared/secret.ts";
 
-// No upstream is asked here; the fetch of Node and of Workers differ in type.
-const fetcher = { fetch: fetch as never, pause: async () => {} };
+const fetcher = { fetch, pause: async () => {} };
 const choose = (config: Partial<Config>) => chooseUpstreams(config as Config, fetcher);
 const SANDBOX_URL = "http://127.0.0.1:9";
 const key = new Secret("hunter2");

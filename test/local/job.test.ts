@@ -36,7 +36,8 @@ afterAll(async () => {
   rmSync(stateDir, { recursive: true, force: true });
 });
 
-interface Ended {
+/** How the command ended, and what it wrote. */
+interface Outcome {
   code: number | null;
   out: string;
   lines: string[];
@@ -44,7 +45,7 @@ interface Ended {
 }
 
 /** Runs the command to its end. */
-function job(...args: string[]): Promise<Ended> {
+function job(...args: string[]): Promise<Outcome> {
   const child = spawn(process.execPath, [join(ROOT, "edge/local/job.ts"), ...args], {
     env: { ...process.env, VANTAGE_STATE: stateDir },
     stdio: ["ignore", "pipe", "pipe"],
