@@ -18,7 +18,7 @@ export interface DatabaseUrls {
 }
 
 /** The names of the databases; each test world has its own. */
-interface DatabaseNames {
+export interface DatabaseNames {
   markets: string;
   vision: string;
   graph: string;
