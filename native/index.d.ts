@@ -32,9 +32,9 @@ export function alive(): { engines: number; gpuBytes: number };
 export interface EngineOptions {
   graph: DetectorGraph;
   device: Device;
-  /** Of the first weights, the order of images and every augmentation. */
+  /** Decides the first weights, the order of images and every augmentation. */
   seed: number;
-  /** CPU threads of the engine. */
+  /** Number of CPU threads of the engine. */
   threads: number;
   /** Default fp32. bf16 is CUDA's autocast; assignment and loss stay in fp32. */
   precision?: Precision;
@@ -51,7 +51,7 @@ export interface TrainingOptions {
   /** Side of the square input in pixels, a multiple of 32. */
   imageSize: number;
   lr0: number;
-  /** Of `lr0`, at the last epoch. */
+  /** The learning rate of the last epoch, as a share of `lr0`. */
   lrf: number;
   cosine: boolean;
   momentum: number;
@@ -59,9 +59,9 @@ export interface TrainingOptions {
   warmupEpochs: number;
   warmupMomentum: number;
   warmupBiasLr: number;
-  /** Gradients are accumulated until so many images; weight decay is scaled to it. */
+  /** Gradients are accumulated over so many images; weight decay is scaled to them. */
   nominalBatch: number;
-  /** Of the gradients' norm. */
+  /** Largest norm of the gradients; they are scaled down to it. 0 turns clipping off. */
   clipNorm: number;
   emaDecay: number;
   emaUpdates: number;
@@ -70,17 +70,20 @@ export interface TrainingOptions {
 }
 
 export interface Augmentation {
-  /** Probabilities. */
+  /** Probabilities: of mosaic, mixup and both flips. */
   mosaic: number;
   mixup: number;
   flipLeftRight: number;
   flipUpDown: number;
-  /** Factor 1 ± scale; shift ± of the image's side; degrees ±. */
+  /**
+   * Ranges around none: a factor of 1 ± `scale`, a shift of ± `translate` of the image's side, a
+   * rotation of ± `rotate` and a shear of ± `shear` degrees.
+   */
   scale: number;
   translate: number;
   rotate: number;
   shear: number;
-  /** Factors 1 ± of hue, saturation and value. */
+  /** Ranges of hue (a shift of ± turns), saturation and value (factors of 1 ±). */
   hsv: [number, number, number];
   /** Mosaic and mixup are off in so many last epochs. */
   closeMosaic: number;
@@ -92,9 +95,9 @@ export interface Dataset {
   images: DatasetImage[];
 }
 export interface DatasetImage {
-  /** Of its first byte in the file. */
+  /** Offset of the image's first byte in the file. */
   offset: number;
-  /** In the file: longest side is the image size of the training. */
+  /** Pixels of the image in the file; its longest side is the image size of the training. */
   width: number;
   height: number;
   /** Five numbers a box: class index, x1, y1, x2, y2 in pixels of the image in the file. */
@@ -108,7 +111,7 @@ export interface Batch {
   count: number;
   height: number;
   width: number;
-  /** Six numbers a box: place of its image, class index, x1, y1, x2, y2 in pixels. */
+  /** Six numbers a box: index of its image in the batch, class index, x1, y1, x2, y2 in pixels. */
   boxes: Float32Array;
 }
 
@@ -138,7 +141,7 @@ export interface Losses {
 
 export interface StepProgress {
   epoch: number;
-  /** Batches done of the epoch, and of how many. */
+  /** Batches of the epoch that are done, and all of them. */
   batch: number;
   batches: number;
   /** Means over the epoch so far. */
@@ -269,10 +272,10 @@ export function evaluateDetections(input: {
   truths: Float32Array[];
 }): Evaluation;
 
-/** What anchors learn, as the loss decides it, of predictions made elsewhere. */
+/** Target assignment as the loss does it, of predictions made elsewhere. */
 export function assignTargets(input: {
   classes: number;
-  /** Of the input in pixels, multiples of 32; anchors are those of its three levels in turn. */
+  /** Sides of the input in pixels, multiples of 32; anchors are those of its three levels in turn. */
   height: number;
   width: number;
   /** The one-to-one branch's rules instead of the one-to-many's. */
@@ -287,6 +290,6 @@ export function assignTargets(input: {
 }): {
   /** Target score, [images, anchors]: 0 without an object. */
   scores: Float32Array;
-  /** Place of the object among its image's truths where the score is above 0. */
+  /** Index of the object among its image's truths where the score is above 0. */
   objects: Float32Array;
 };

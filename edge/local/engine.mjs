@@ -24,7 +24,7 @@ const COMMANDS = ["start", "test", "gpu-node", "demo", "bench", "peers"];
 const BUILD_MS_MAX = 900_000;
 const LOCK_MS_MAX = 960_000;
 const LOCK_POLL_MS = 200;
-/** What a compiler takes that reads torch's headers. */
+/** Memory of a compiler that reads torch's headers. */
 const COMPILER_BYTES = 1.5 * 1024 ** 3;
 const LOG_LINES = 15;
 const DEBIAN = "/usr/lib/x86_64-linux-gnu";
@@ -53,7 +53,7 @@ export async function findTorch(environment) {
   return null;
 }
 
-/** Asked once: the answer takes a moment, and packages of Debian do not change it. */
+/** Python is started once for this: it takes a moment, and packages of Debian do not change it. */
 let pythonTorch;
 
 const isThere = (program) =>
@@ -77,8 +77,8 @@ function compile({ root, torch, into, log }) {
 export async function ensureEngine(command, { root, torch, build = compile }) {
   if (!COMMANDS.includes(command)) return;
   if (build === compile && !["cmake", "make", "g++"].every(isThere)) return;
-  const found = torch === undefined ? await findTorch(process.env) : torch;
-  if (found === null) return;
+  const installed = torch === undefined ? await findTorch(process.env) : torch;
+  if (installed === null) return;
   const folder = join(root, "native/build");
   const paths = {
     addon: join(folder, "vantage.node"),
@@ -86,7 +86,7 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
     into: join(folder, "cmake"),
     log: join(folder, "build.log"),
   };
-  const stamp = stampOf(root, found);
+  const stamp = stampOf(root, installed);
   const known = () => (existsSync(paths.stamp) ? readFileSync(paths.stamp, "utf8") : "");
   if (known() === stamp && existsSync(paths.addon)) return;
   mkdirSync(folder, { recursive: true });
@@ -101,13 +101,15 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
     const started = performance.now();
     const seconds = () => Math.round((performance.now() - started) / 1000);
     say("Building the training engine (once, about a minute) …");
-    // Another torch would leave things of the last one; half a configuration is never completed.
+    // A build folder of another torch keeps settings of that one; one that was configured by half is
+    // never completed.
     const isConfigured = ["build.ninja", "Makefile"].some((name) =>
       existsSync(join(paths.into, name)),
     );
-    if (!isConfigured || known().split(" ")[0] !== stamp.split(" ")[0]) rmSync(paths.into, FOREVER);
-    rmSync(paths.addon, FOREVER);
-    const code = await build({ root, torch: found, into: paths.into, log: paths.log });
+    if (!isConfigured || known().split(" ")[0] !== stamp.split(" ")[0])
+      rmSync(paths.into, WITH_CONTENTS);
+    rmSync(paths.addon, WITH_CONTENTS);
+    const code = await build({ root, torch: installed, into: paths.into, log: paths.log });
     const built = join(paths.into, "vantage.node");
     if (code !== 0 || !existsSync(built)) {
       writeFileSync(paths.stamp, `${stamp} failed`);
@@ -116,7 +118,7 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
       say(`The training engine did not build in ${seconds()} s: no training here (${paths.log}).`);
       return;
     }
-    // Whoever loads it meanwhile finds the whole file or none.
+    // A process that loads the addon meanwhile gets the whole file or none.
     copyFileSync(built, `${paths.addon}.partial`);
     renameSync(`${paths.addon}.partial`, paths.addon);
     writeFileSync(paths.stamp, stamp);
@@ -126,7 +128,8 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
   }
 }
 
-const FOREVER = { recursive: true, force: true };
+/** Removes a folder with what is in it, or nothing where there is none. */
+const WITH_CONTENTS = { recursive: true, force: true };
 const say = (line) => process.stderr.write(`${line}\n`);
 
 /** Two hashes: of the machine and its torch, and of the engine's sources. */
@@ -158,8 +161,7 @@ async function lock(path) {
         if (error.code !== "EEXIST") throw error;
       }
       const [pid, began] = holder(path);
-      // It was killed, or the machine was. Numbers of processes come again, their beginnings do
-      // not.
+      // The holder was killed, or the machine was. Process ids come again, with other start times.
       if (pid && beginning(pid) !== began) rmSync(path, { force: true });
       else await new Promise((resolve) => setTimeout(resolve, LOCK_POLL_MS));
     }
