@@ -58,7 +58,9 @@ const CALLS: Readonly<Record<ServiceDescription["name"], string>> = {
     const { data, response } = await client.GET("/series", {
       params: { query: { library: "power.demand", symbol: "erco" } },
     });
-    const values: (number | null | undefined)[] = (data ?? []).map((row) => row.value);
+    // The other formats of the answer are text to the types.
+    const rows = Array.isArray(data) ? data : [];
+    const values: (number | null | undefined)[] = rows.map((row) => row.value);
     const works = values.length === 48 && values[0] === 40_000 && values[7] === null;`,
   console: `
     const { data, response } = await client.GET("/api/jobs");
@@ -71,7 +73,7 @@ const CALLS: Readonly<Record<ServiceDescription["name"], string>> = {
 
 /** A program that makes the call and tells by its status whether it worked. */
 const program = (name: ServiceDescription["name"]) => `import createClient from "openapi-fetch";
-import type { paths } from "./${name}.d.ts";
+import type { paths } from "./${name}-types.d.ts";
 
 declare const process: {
   argv: string[];
@@ -111,7 +113,7 @@ async function typedClients(described: readonly ServiceDescription[], context: G
         case: `${group}/${service.name}/${step}`,
         ...(problem === null ? { outcome: "passed" } : { outcome: "failed", detail: problem }),
       });
-    const types = join(folder, `${service.name}.d.ts`);
+    const types = join(folder, `${service.name}-types.d.ts`);
     const call = join(folder, `${service.name}.ts`);
     says("generate", await generated(service, { types, context }));
     writeFileSync(call, program(service.name));
