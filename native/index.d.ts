@@ -275,7 +275,7 @@ export function evaluateDetections(input: {
 /** Target assignment as the loss does it, of predictions made elsewhere. */
 export function assignTargets(input: {
   classes: number;
-  /** Sides of the input in pixels, multiples of 32; anchors are those of its three levels in turn. */
+  /** Sides of the input in pixels, multiples of 32; anchors are those of its three levels. */
   height: number;
   width: number;
   /** The one-to-one branch's rules instead of the one-to-many's. */

@@ -101,8 +101,8 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
     const started = performance.now();
     const seconds = () => Math.round((performance.now() - started) / 1000);
     say("Building the training engine (once, about a minute) …");
-    // A build folder of another torch keeps settings of that one; one that was configured by half is
-    // never completed.
+    // A build folder keeps settings of the torch it was made with; one that was configured by half
+    // is never completed.
     const isConfigured = ["build.ninja", "Makefile"].some((name) =>
       existsSync(join(paths.into, name)),
     );

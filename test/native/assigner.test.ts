@@ -168,9 +168,10 @@ describe.skipIf(!native)("the assigner", () => {
             {
               anchors: anchors.map(([x, y]) => ({ x, y, stride: 0 })),
               box: (anchor) =>
-                [0, 1, 2, 3].map((side) =>
-                  valueAt(scene.boxes, 4, side, anchor),
-                ) as unknown as Corners, // `map` of four sides
+                [0, 1, 2, 3].map(
+                  (side) => valueAt(scene.boxes, 4, side, anchor),
+                  // Four numbers were mapped to four.
+                ) as unknown as Corners,
               logit: (anchor, cls) => valueAt(scene.logits, scene.classes, cls, anchor),
             },
             boxes.map(([classIndex, ...box]) => ({

@@ -1,5 +1,5 @@
 // Augmented batches, looked at pixel by pixel. Goal: wherever a rectangle's colour went, its box
-// went too; an image depends on seed, epoch and position alone; and each step is what its name says.
+// went too, and each step is what its name says.
 
 import { describe, expect, it } from "vitest";
 import type { Augmentation } from "../../native/index.d.ts";

@@ -1,4 +1,4 @@
-// A process that ends with engines alive, in the way that its argument names; for lifecycle.test.ts.
+// A process that ends with engines alive, in the way that its argument names: lifecycle.test.ts.
 
 import { loadEngine } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";

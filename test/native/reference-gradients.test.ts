@@ -134,7 +134,7 @@ describe("gradients agree with central differences", () => {
               learns: which === 0,
             },
           ),
-      ) as unknown as CornerTensors; // `map` of four sides
+      ) as unknown as CornerTensors; // four numbers were mapped to four
     const [found, wanted] = [sides(0), sides(1)];
     backward(weighted(() => 0.5)(completeIous(found, wanted)));
     for (const [index, [box, truth]] of pairs.entries()) {

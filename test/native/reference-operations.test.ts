@@ -1,5 +1,5 @@
-// The reference itself: results of its operations against the plainest way to write them, and shapes
-// of whole graphs.
+// The reference itself: results of its operations against the plainest way to write them, and
+// shapes of whole graphs.
 
 import { describe, expect, it } from "vitest";
 import { detectorGraph, stateTensors, VARIANT_NAMES } from "../../shared/detector.ts";

@@ -1,4 +1,5 @@
-// The reference itself: rules of targets, schedules, steps and averages on cases worked out by hand.
+// The reference itself: rules of targets, schedules, steps and averages on cases worked out by
+// hand.
 
 import { describe, expect, it } from "vitest";
 import { assign, MANY, ONE, type Outlook, type Truth } from "./reference/assigner.ts";

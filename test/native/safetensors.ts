@@ -1,4 +1,5 @@
-// Files of weights made by hand, right and wrong ones.
+// Files of weights made by hand, right and wrong ones. Written beside shared/safetensors.ts on
+// purpose: what the engine reads and writes is checked by code that the product does not use.
 
 export interface Entry {
   dtype: string;

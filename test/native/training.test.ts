@@ -1,4 +1,5 @@
-// Steps and epochs of the engine: gathered gradients add up, and what is not finite leaves no trace.
+// Steps and epochs of the engine: gathered gradients add up, and what is not finite leaves no
+// trace.
 
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
