@@ -8,7 +8,12 @@ import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
 import { ENGINE_ENVIRONMENT, loadEngine, type Native } from "../../native/load.ts";
 import type { Outcome, TaskProgress } from "../../shared/node-protocol.ts";
-import { type TaskPayload, type TaskResult, TrainDetail } from "../../shared/tasks.ts";
+import {
+  type Checkpoint,
+  type TaskPayload,
+  type TaskResult,
+  TrainDetail,
+} from "../../shared/tasks.ts";
 import type { NodeService } from "./node-service.ts";
 import { taskContext } from "./task-context.ts";
 
@@ -86,4 +91,14 @@ export function machine(service: NodeService, more: Partial<RunnerContext> = {})
 export function resultOf(outcome: Outcome): Result {
   if (!("result" in outcome) || !outcome.result) throw new Error(JSON.stringify(outcome));
   return outcome.result as Result;
+}
+
+/** The payload of the attempt that goes on from a checkpoint, as the service hands it out. */
+export function resumed(
+  service: NodeService,
+  payload: TaskPayload<"train">,
+  at: Checkpoint,
+): TaskPayload<"train"> {
+  const bytes = service.objects.get(at.key) as Buffer;
+  return { ...payload, resume: { checkpoint: service.source(at.key, bytes), at } };
 }
