@@ -22,7 +22,7 @@ const asset = (name: string, ending: "css" | "js", text: string): Asset => ({
   text,
 });
 
-/** Every file that pages load; a name changes with its content, so browsers may keep it for ever. */
+/** Every file that pages load; names change with content, so browsers may keep them for ever. */
 export const ASSETS = {
   style: asset("console", "css", [style, parts, series].join("\n")),
   script: asset("console", "js", script),
