@@ -1,5 +1,5 @@
 // The detector family, defined once: a graph of plain operations that the trainer executes and the
-// exporters walk. A node's place in the list is its number; it only names nodes before it. Figures
+// exporters walk. A node's index in the list is its number; it only names nodes before it. Figures
 // are those of the family's description (per-layer parameters are checked by tests).
 
 export const VARIANTS = {
@@ -18,20 +18,20 @@ export type DetectorTask = "detection" | "segmentation";
 export const LEVEL_STRIDES = [8, 16, 32] as const;
 /** Image sides are multiples of it. */
 export const STRIDE_MAX = 32;
-/** What a mask is a weighted sum of. */
+/** Prototype maps, of which a mask is a weighted sum. */
 export const PROTOTYPES = 32;
 
-interface Of {
-  /** Place in the family's layer table, 0 to 23. */
+interface NodeOutput {
+  /** Index in the family's layer table, 0 to 23. */
   layer: number;
-  /** Of its output. */
+  /** Channels of its output. */
   channels: number;
   /** Pixels of the input to one cell of its output. */
   stride: number;
 }
 
 /** One operation on maps of shape [batch, channels, height, width]. */
-export type GraphNode = Of &
+export type GraphNode = NodeOutput &
   (
     | { op: "input" }
     /**
@@ -169,8 +169,8 @@ class Builder {
 
   upsample(input: number, factor = 2): number {
     const { channels, stride } = this.at(input);
-    const place = { layer: this.layer, channels, stride: stride / factor };
-    return this.#lay({ op: "upsample", input, factor, ...place });
+    const shape = { layer: this.layer, channels, stride: stride / factor };
+    return this.#lay({ op: "upsample", input, factor, ...shape });
   }
 
   detach = (input: number) => this.#like(input, { op: "detach", input });
@@ -243,7 +243,7 @@ class Builder {
     return this.conv(`${name}.join`, this.concat([kept, worked]), channels);
   }
 
-  #like(input: number, node: Bare): number {
+  #like(input: number, node: Operation): number {
     const { channels, stride } = this.at(input);
     return this.#lay({ ...node, layer: this.layer, channels, stride } as GraphNode);
   }
@@ -253,7 +253,11 @@ class Builder {
   }
 }
 
-type Bare = GraphNode extends infer Node ? (Node extends Of ? Omit<Node, keyof Of> : never) : never;
+type Operation = GraphNode extends infer Node
+  ? Node extends NodeOutput
+    ? Omit<Node, keyof NodeOutput>
+    : never
+  : never;
 
 interface StackShape {
   blocks: number;
@@ -437,57 +441,6 @@ export const parameterCount = (graph: Pick<DetectorGraph, "nodes">): number =>
   stateTensors(graph)
     .filter(({ learned }) => learned)
     .reduce((sum, { shape }) => sum + shape.reduce((product, side) => product * side, 1), 0);
-
-/**
- * The graph that predicts: the one-to-one branch alone, batch norm folded into the convolutions. A
- * convolution keeps its name; its weight and bias are those that `foldNorm` makes.
- */
-export function deployed(graph: DetectorGraph): DetectorGraph {
-  const wanted = new Set<number>();
-  const { box, cls, mask } = graph.o2o;
-  const visit = (at: number) => {
-    if (wanted.has(at)) return;
-    wanted.add(at);
-    for (const input of inputsOf(graph.nodes[at] as GraphNode)) visit(input);
-  };
-  for (const at of [...box, ...cls, ...(mask ?? [])]) visit(at);
-  if (graph.prototypes !== undefined) visit(graph.prototypes);
-  const places = new Map<number, number>();
-  const nodes: GraphNode[] = [];
-  const place = (at: number) => places.get(at) as number;
-  for (const [at, node] of graph.nodes.entries()) {
-    if (!wanted.has(at)) continue;
-    if (node.op === "detach") places.set(at, place(node.input));
-    else places.set(at, nodes.push(folded(rewired(node, place))) - 1);
-  }
-  const { variant, task, classes, prototypes } = graph;
-  return {
-    variant,
-    task,
-    classes,
-    nodes,
-    o2o: { box: box.map(place), cls: cls.map(place), ...(mask && { mask: mask.map(place) }) },
-    ...(prototypes !== undefined && { prototypes: place(prototypes) }),
-  };
-}
-
-/** The nodes that a node reads. */
-export function inputsOf(node: GraphNode): readonly number[] {
-  if ("inputs" in node) return node.inputs;
-  return "input" in node ? [node.input] : [];
-}
-
-const folded = (node: GraphNode): GraphNode =>
-  node.op === "conv" ? { ...node, normalized: false } : node;
-
-function rewired(node: GraphNode, place: (at: number) => number): GraphNode {
-  if (node.op === "add") {
-    const [one, other] = node.inputs;
-    return { ...node, inputs: [place(one), place(other)] };
-  }
-  if (node.op === "concat") return { ...node, inputs: node.inputs.map(place) };
-  return "input" in node ? { ...node, input: place(node.input) } : node;
-}
 
 /** Floating-point operations of the convolutions for one square image: two a multiply-add. */
 export function flops({ nodes }: Pick<DetectorGraph, "nodes">, imageSize: number): number {

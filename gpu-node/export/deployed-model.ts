@@ -1,10 +1,10 @@
 // The weights of a detector as it is deployed: batch norm folded into each convolution, in double
 // precision, and checked tensor by tensor against the graph. Every writer of a format starts here.
 
+import { deployed } from "../../shared/deployed-detector.ts";
 import {
   type ConvNode,
   type DetectorGraph,
-  deployed,
   detectorGraph,
   type GraphNode,
   stateTensors,
@@ -17,7 +17,7 @@ import { floatsOf } from "./weights-file.ts";
 export const NORM_EPSILON = 1e-3;
 
 /** A convolution's: `weight` is [out, in / groups, kernel, kernel], row by row. */
-export interface Folded {
+export interface ConvWeights {
   weight: Float32Array;
   bias: Float32Array;
 }
@@ -25,7 +25,7 @@ export interface Folded {
 /** A graph that predicts, and what its convolutions weigh, by name. */
 export interface DeployedModel {
   graph: DetectorGraph;
-  weights: ReadonlyMap<string, Folded>;
+  weights: ReadonlyMap<string, ConvWeights>;
 }
 
 /**
@@ -50,7 +50,7 @@ export function deployedModel(
     }
     return floatsOf(found, name);
   };
-  const weights = new Map<string, Folded>();
+  const weights = new Map<string, ConvWeights>();
   for (const node of trained.nodes) {
     if (!isWeighted(node) || !kept.has(node.name)) continue;
     const folded =
@@ -65,15 +65,15 @@ export function deployedModel(
   return { graph, weights };
 }
 
-type Weighted = Extract<GraphNode, { op: "conv" | "conv_transpose" }>;
-const isWeighted = (node: GraphNode): node is Weighted =>
+type WeightedNode = Extract<GraphNode, { op: "conv" | "conv_transpose" }>;
+const isWeighted = (node: GraphNode): node is WeightedNode =>
   node.op === "conv" || node.op === "conv_transpose";
 
 /** s = γ / √(variance + ε); the weight times s a channel, and β − mean · s as the bias. */
 export function foldNorm(
   { name, channels }: Pick<ConvNode, "name" | "channels">,
   tensor: (name: string) => Float32Array,
-): Folded {
+): ConvWeights {
   const weight = tensor(`${name}.weight`).slice();
   const [gamma, beta, mean, variance] = ["weight", "bias", "mean", "variance"].map((part) =>
     tensor(`${name}.norm.${part}`),

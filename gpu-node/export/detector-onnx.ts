@@ -85,9 +85,9 @@ class Walk {
   readonly writer = new GraphWriter();
   readonly #model: DeployedModel;
   readonly #size: readonly [number, number] | null;
-  /** Names of the nodes' outputs, by place. */
+  /** Names of the nodes' outputs, by the node's index. */
   readonly #values: string[] = [];
-  /** Query, key and value of a map, by its place. */
+  /** Query, key and value of a map, by its node's index. */
   readonly #heads = new Map<number, { query: string; key: string; value: string }>();
 
   constructor(model: DeployedModel, size: readonly [number, number] | null) {
@@ -99,7 +99,7 @@ class Walk {
   #emit(node: GraphNode, at: number): string {
     const { writer } = this;
     const name = "name" in node ? node.name : `layers.${node.layer}/${node.op}.${at}`;
-    const value = (place: number) => this.#values[place] as string;
+    const value = (index: number) => this.#values[index] as string;
     switch (node.op) {
       case "input":
         return INPUT;
@@ -239,9 +239,9 @@ class Walk {
 
   /** [batch, anchors, 4]: corners in pixels of the input. */
   boxes(name: string): string {
-    const levels = this.#model.graph.o2o.box.map((place, level) => {
+    const levels = this.#model.graph.o2o.box.map((index, level) => {
       const { writer } = this;
-      const distances = this.#values[place] as string;
+      const distances = this.#values[index] as string;
       const stride = LEVEL_STRIDES[level] as number;
       const outward = Float32Array.from(OUTWARD, (sign) => sign * stride);
       const reach = writer.initializer(`outward.${stride}`, [1, 4, 1, 1], outward);
@@ -275,8 +275,8 @@ class Walk {
       const count = writer.node("Squeeze", [side], `${part}/count`);
       const zero = writer.initializer("whole.zero", [], BigInt64Array.of(0n));
       const one = writer.initializer("whole.one", [], BigInt64Array.of(1n));
-      const places = writer.node("Range", [zero, count, one], `${part}/places`);
-      const floats = writer.node("Cast", [places], `${part}/floats`, { to: 1 });
+      const indices = writer.node("Range", [zero, count, one], `${part}/places`);
+      const floats = writer.node("Cast", [indices], `${part}/floats`, { to: 1 });
       const half = writer.initializer("half", [], Float32Array.of(0.5));
       const middle = writer.node("Add", [floats, half], `${part}/middle`);
       const pixels = writer.initializer(`pixels.${stride}`, [], Float32Array.of(stride));
@@ -302,8 +302,8 @@ class Walk {
     return writer.node("Transpose", [all], name, { perm: [0, 2, 1] });
   }
 
-  #branch(places: readonly number[], channels: number, name: string): string {
-    const levels = places.map((place) => ({ map: this.#values[place] as string, channels }));
+  #branch(nodes: readonly number[], channels: number, name: string): string {
+    const levels = nodes.map((index) => ({ map: this.#values[index] as string, channels }));
     return this.#perAnchor(levels, name);
   }
 

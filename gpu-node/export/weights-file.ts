@@ -1,4 +1,4 @@
-// Files of weights, as a task reads and writes them: safetensors, `bad_weights` where they are none.
+// Files of weights as a task reads and writes them: safetensors, or `bad_weights`.
 
 import {
   DTYPE_BYTES,

@@ -154,16 +154,16 @@ export function start(
   if (options.signal?.aborted) abort();
   options.signal?.addEventListener("abort", abort);
   const ended = new Promise<string | null>((resolve) => {
-    const settle = (why: string | null) => {
+    const finish = (why: string | null) => {
       clearTimeout(wall);
       clearInterval(watch);
       options.signal?.removeEventListener("abort", abort);
       resolve(reason ?? why);
     };
-    child.once("error", (error) => settle(error.message));
+    child.once("error", (error) => finish(error.message));
     child.once("close", (code, signal) => {
-      if (code === 0) settle(null);
-      else settle(signal ? `it was ended by ${signal}` : `exit status ${code}`);
+      if (code === 0) finish(null);
+      else finish(signal ? `it was ended by ${signal}` : `exit status ${code}`);
     });
   });
   const stop = async () => {

@@ -55,7 +55,7 @@ export async function openFootage(context: FootageContext, source: ObjectSource)
       pts: index.pts,
       timeBase: index.timeBase,
       read: (wanted, options) =>
-        readFrames(tools, held.path, index, ascending(wanted), {
+        readFrames(tools, { path: held.path, index }, ascending(wanted), {
           signal: context.cancel,
           ...options,
         }),

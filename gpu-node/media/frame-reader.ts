@@ -1,4 +1,4 @@
-// Reads frames of a video by their place in display order. A plan splits the wanted frames where
+// Reads frames of a video by their index in display order. A plan splits the wanted frames where
 // seeking is cheaper than decoding on; after a seek, time and checksum of every frame are compared
 // with the index, and what differs is read again from the video's start.
 
@@ -10,6 +10,12 @@ import { inputOf, sizeFilter, type VideoIndex } from "./video.ts";
 export interface ReadFrame {
   index: number;
   image: RgbImage;
+}
+
+/** A video file and the index that was made of it. */
+export interface IndexedVideo {
+  path: string;
+  index: VideoIndex;
 }
 
 export interface ReadOptions {
@@ -56,11 +62,11 @@ export function planReads(
   const selectedMax = neverSeek ? SELECTED_MAX_UNSOUGHT : SELECTED_MAX;
   const stretches: Stretch[] = [];
   let key = 0;
-  for (const [place, index] of wanted.entries()) {
+  for (const [position, index] of wanted.entries()) {
     while ((keys[key + 1] ?? Number.POSITIVE_INFINITY) <= index) key += 1;
     const start = Math.min(keys[key] ?? 0, index);
     const last = stretches.at(-1);
-    const previous = wanted[place - 1] ?? 0;
+    const previous = wanted[position - 1] ?? 0;
     const decodeOn = index - previous;
     const seek = index - start + START_FRAMES;
     if (!last) {
@@ -76,20 +82,20 @@ export function planReads(
 /** A term per run of evenly spaced frames, counted from the run's first decoded one. */
 export function selection({ from, wanted }: Stretch): string {
   const terms: string[] = [];
-  for (let place = 0; place < wanted.length; ) {
-    const first = wanted[place] ?? 0;
-    const step = (wanted[place + 1] ?? first) - first;
-    let last = place;
+  for (let position = 0; position < wanted.length; ) {
+    const first = wanted[position] ?? 0;
+    const step = (wanted[position + 1] ?? first) - first;
+    let last = position;
     while (step > 0 && (wanted[last + 1] ?? -1) - (wanted[last] ?? 0) === step) last += 1;
     const at = first - from;
-    if (last - place < 2) {
+    if (last - position < 2) {
       terms.push(`eq(n,${at})`);
-      place += 1;
+      position += 1;
       continue;
     }
     const every = step === 1 ? "" : `*not(mod(n-${at},${step}))`;
     terms.push(`between(n,${at},${(wanted[last] ?? 0) - from})${every}`);
-    place = last + 1;
+    position = last + 1;
   }
   return terms.join("+");
 }
@@ -103,11 +109,11 @@ class Drift extends Error {}
  */
 export async function* readFrames(
   tools: Tools,
-  path: string,
-  index: VideoIndex,
+  video: IndexedVideo,
   wanted: readonly number[],
   options: ReadOptions = {},
 ): AsyncGenerator<ReadFrame> {
+  const { index } = video;
   const outside = wanted.find((one) => one < 0 || one >= index.pts.length);
   if (outside !== undefined) {
     const count = index.pts.length;
@@ -116,7 +122,7 @@ export async function* readFrames(
   let read = 0;
   try {
     for (const stretch of planReads(wanted, index.keys, options)) {
-      for await (const frame of readStretch(tools, path, index, stretch, options)) {
+      for await (const frame of readStretch(tools, video, stretch, options)) {
         yield frame;
         read += 1;
       }
@@ -124,7 +130,7 @@ export async function* readFrames(
   } catch (thrown) {
     if (!(thrown instanceof Drift)) throw thrown;
     const whole = planReads(wanted.slice(read), index.keys, { neverSeek: true });
-    for (const stretch of whole) yield* readStretch(tools, path, index, stretch, options);
+    for (const stretch of whole) yield* readStretch(tools, video, stretch, options);
   }
 }
 
@@ -133,8 +139,7 @@ const CHECKSUM = / checksum:([0-9A-F]+)/;
 
 async function* readStretch(
   tools: Tools,
-  path: string,
-  index: VideoIndex,
+  { path, index }: IndexedVideo,
   stretch: Stretch,
   options: ReadOptions,
 ): AsyncGenerator<ReadFrame> {
@@ -164,21 +169,21 @@ async function* readStretch(
   });
   run.ended.then(() => shown.close());
   try {
-    let place = 0;
+    let position = 0;
     for await (const data of imagesOf(run, width * height * 3)) {
-      const frame = stretch.wanted[place] ?? 0;
+      const frame = stretch.wanted[position] ?? 0;
       const seen = await shown.take();
       if (sought && !isFrame(index, frame, seen)) throw new Drift();
       yield { index: frame, image: { data, width, height } };
-      place += 1;
+      position += 1;
     }
     const problem = await run.ended;
     options.signal?.throwIfAborted();
-    if (place === stretch.wanted.length) return;
+    if (position === stretch.wanted.length) return;
     if (sought) throw new Drift();
     throw new TaskFailure(
       "unsupported_media",
-      `frame ${stretch.wanted[place]} could not be decoded again${problem ? `: ${problem}` : ""}`,
+      `frame ${stretch.wanted[position]} could not be decoded again${problem ? `: ${problem}` : ""}`,
       { retryable: true },
     );
   } finally {
@@ -194,7 +199,7 @@ function seekTo(index: VideoIndex, frame: number): string[] {
   return seconds > 0 ? ["-ss", seconds.toFixed(6)] : [];
 }
 
-function isFrame(index: VideoIndex, frame: number, seen: Seen | undefined): boolean {
+function isFrame(index: VideoIndex, frame: number, seen: ShownFrame | undefined): boolean {
   if (!seen || Number(seen.pts) !== index.pts[frame]) return false;
   return (
     seen.checksum !== undefined && Number.parseInt(seen.checksum, 16) === index.checksums[frame]
@@ -220,18 +225,18 @@ async function* imagesOf(run: Run, bytes: number): AsyncGenerator<Buffer> {
   }
 }
 
-interface Seen {
+interface ShownFrame {
   pts: string;
   checksum: string | undefined;
 }
 
 /** What the program says of each frame, in order; it may come after the frame's bytes. */
 class Mailbox {
-  readonly #seen: Seen[] = [];
+  readonly #seen: ShownFrame[] = [];
   #closed = false;
   #wake = () => {};
 
-  put(seen: Seen) {
+  put(seen: ShownFrame) {
     this.#seen.push(seen);
     this.#wake();
   }
@@ -241,7 +246,7 @@ class Mailbox {
     this.#wake();
   }
 
-  async take(): Promise<Seen | undefined> {
+  async take(): Promise<ShownFrame | undefined> {
     while (this.#seen.length === 0 && !this.#closed) {
       await new Promise<void>((resolve) => {
         this.#wake = resolve;

@@ -26,8 +26,8 @@ export function drawOver(
   const stroke = Math.max(1.5, longest / 400);
   const size = Math.max(11, Math.round(longest / 50));
   const drawn = detections.map((detection) => {
-    const place = Math.max(0, classes.indexOf(detection.class_name));
-    const colour = COLOURS[place % COLOURS.length] ?? "#ffffff";
+    const index = Math.max(0, classes.indexOf(detection.class_name));
+    const colour = COLOURS[index % COLOURS.length] ?? "#ffffff";
     return drawing(detection, { colour, stroke, size, width });
   });
   const open = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">`;

@@ -6,7 +6,7 @@ import type { VideoIndex } from "./video.ts";
 /** Name beside the video in the cache; it changes with the form of what is kept. */
 export const INDEX_NAME = "index-1";
 
-const Kept = z.object({
+const StoredIndex = z.object({
   width: z.number(),
   height: z.number(),
   demuxer: z.enum(["mov", "matroska", "avi"]),
@@ -37,7 +37,7 @@ export const encodeIndex = (index: VideoIndex): Buffer =>
 /** The index, or null when the bytes are none of ours. */
 export function decodeIndex(bytes: Buffer): VideoIndex | null {
   try {
-    const kept = Kept.parse(JSON.parse(bytes.toString()));
+    const kept = StoredIndex.parse(JSON.parse(bytes.toString()));
     return {
       ...kept,
       pts: new Float64Array(aligned(kept.pts)),

@@ -1,5 +1,5 @@
 // What a file is: its type by its bytes, and for videos the index of its frames, made by decoding
-// every one of them once. A frame is its place in display order in that decoding; no time is ever
+// every one of them once. A frame is its index in display order in that decoding; no time is ever
 // turned into a frame. What cannot be read fails with BrokenMedia, whose message is for its owner.
 
 import { open } from "node:fs/promises";
@@ -42,7 +42,7 @@ export interface VideoIndex {
   keys: Uint32Array;
 }
 
-export interface Probed {
+export interface VideoProbe {
   index: VideoIndex;
   fps: number;
   durationSeconds: number;
@@ -145,7 +145,7 @@ export async function probeVideo(
   tools: Tools,
   path: string,
   options: { signal?: AbortSignal | undefined; onFrames?: (frames: number) => void } = {},
-): Promise<Probed> {
+): Promise<VideoProbe> {
   const type = await typeOf(path);
   if (type.kind !== "video") throw new BrokenMedia("the file is an image, not a video");
   const { stream, format } = await describe(tools, path, type.demuxer, options.signal);
@@ -157,7 +157,7 @@ export async function probeVideo(
   const shape = { width, height, demuxer: type.demuxer, stream: stream.index };
   const decoded = await decodeAll(tools, path, shape, options);
   const { pts, checksums, timeBase } = decoded;
-  const keys = await keysOf(tools, path, shape, pts, options.signal);
+  const keys = await keysOf(tools, path, { ...shape, pts }, options.signal);
   const seconds = (ticks: number) => (ticks * timeBase[0]) / timeBase[1];
   const count = pts.length;
   const spanSeconds = seconds((pts[count - 1] ?? 0) - (pts[0] ?? 0));
@@ -242,7 +242,7 @@ export const inputOf = (
   ...["-map", `0:${source.stream}`, "-fps_mode", "passthrough"],
 ];
 
-interface Decoded {
+interface DecodedFrames {
   pts: Float64Array;
   checksums: Uint32Array;
   timeBase: readonly [number, number];
@@ -256,7 +256,7 @@ async function decodeAll(
   path: string,
   shape: { width: number; height: number; demuxer: Demuxer; stream: number },
   options: { signal?: AbortSignal | undefined; onFrames?: (frames: number) => void },
-): Promise<Decoded> {
+): Promise<DecodedFrames> {
   const args = [...inputOf(tools, path, shape), "-enc_time_base", "-1", "-vf", sizeFilter(shape)];
   const run = start(tools, "ffmpeg", ["-v", "repeat+error", ...args, "-f", "framecrc", "pipe:1"], {
     signal: options.signal,
@@ -313,20 +313,19 @@ async function decodeAll(
 async function keysOf(
   tools: Tools,
   path: string,
-  { demuxer, stream }: { demuxer: Demuxer; stream: number },
-  pts: Float64Array,
+  { demuxer, stream, pts }: { demuxer: Demuxer; stream: number; pts: Float64Array },
   signal: AbortSignal | undefined,
 ): Promise<Uint32Array> {
   const args = ["-v", "quiet", ...containerLimits(demuxer), "-select_streams", String(stream)];
   const show = ["-show_entries", "packet=pts,flags", "-of", "csv=p=0", `file:${path}`];
   const run = start(tools, "ffprobe", [...args, ...show], { signal, wallSeconds: 3600 });
   const keyed = new Set<number>();
-  const places: number[] = [];
+  const positions: number[] = [];
   let packets = 0;
   for await (const line of linesOf(run)) {
     const [time = "", flags = ""] = line.split(",");
     if (flags.includes("K")) {
-      places.push(packets);
+      positions.push(packets);
       if (/^-?\d+$/.test(time)) keyed.add(Number(time));
     }
     packets += 1;
@@ -334,7 +333,7 @@ async function keysOf(
   await run.ended;
   signal?.throwIfAborted();
   // AVI has no times, but a packet a frame. Were that wrong, reading would notice and not seek.
-  if (keyed.size === 0 && packets === pts.length) return Uint32Array.from(places);
+  if (keyed.size === 0 && packets === pts.length) return Uint32Array.from(positions);
   const keys: number[] = [];
   pts.forEach((time, index) => {
     if (keyed.has(time)) keys.push(index);
@@ -373,12 +372,12 @@ function rateOf(stream: { avg_frame_rate?: string | undefined }): number {
 
 /** Whether gaps between frames differ by more than rounding does. */
 function isVariable(pts: Float64Array): boolean {
-  let least = Number.POSITIVE_INFINITY;
-  let most = 0;
+  let min = Number.POSITIVE_INFINITY;
+  let max = 0;
   for (let index = 1; index < pts.length; index++) {
     const gap = (pts[index] ?? 0) - (pts[index - 1] ?? 0);
-    least = Math.min(least, gap);
-    most = Math.max(most, gap);
+    min = Math.min(min, gap);
+    max = Math.max(max, gap);
   }
-  return most > least * 1.1 + 1;
+  return max > min * 1.1 + 1;
 }

@@ -13,14 +13,14 @@ import { lives, ownName } from "../base/processes.ts";
 import { download, pause } from "./transfer.ts";
 
 /** A cached object: readable at its path until it is released. */
-export interface Held {
+export interface CachedObject {
   path: string;
   release(): Promise<void>;
 }
 
 export interface Cache {
   /** The object's bytes, fetched unless they are here. */
-  open(source: ObjectSource, signal?: AbortSignal): Promise<Held>;
+  open(source: ObjectSource, signal?: AbortSignal): Promise<CachedObject>;
   /** Drops an object that turned out to be spoilt; the next open fetches it again. */
   forget(key: string): Promise<void>;
   /** What was derived from an object earlier and is still here, or null. */
@@ -56,60 +56,126 @@ const ifThere = <Result>(work: Promise<Result>): Promise<Result | null> =>
 
 /** Opens a cache folder, creating it, and removes what processes that died left in it. */
 export async function openCache(options: CacheOptions): Promise<Cache> {
-  const folder = (name: string) => join(options.dir, name);
-  const [objects, notes, held, parts] = ["objects", "notes", "held", "parts"].map(folder) as [
-    string,
-    string,
-    string,
-    string,
-  ];
-  for (const path of [objects, notes, held, parts]) {
-    await fs.mkdir(path, { recursive: true, mode: 0o700 });
-  }
-  const me = ownName();
-  const mine = () => `${me}.${randomUUID()}`;
-  await sweep([held, parts]);
-
-  const onDisk = async () => {
-    const { bavail, bsize } = await fs.statfs(objects);
-    return bavail * bsize;
+  const folders: Folders = {
+    objects: join(options.dir, "objects"),
+    notes: join(options.dir, "notes"),
+    held: join(options.dir, "held"),
+    parts: join(options.dir, "parts"),
   };
-  const freeBytes = options.freeBytes ?? onDisk;
-  const fetching = new Map<string, Promise<void>>();
+  for (const path of Object.values(folders)) await fs.mkdir(path, { recursive: true, mode: 0o700 });
+  await sweep([folders.held, folders.parts]);
+  return new FolderCache(folders, options);
+}
+
+interface Folders {
+  /** The objects themselves, by the hash of their key. */
+  objects: string;
+  /** What each object was when it was put here; its time says when it was used last. */
+  notes: string;
+  /** Links of those who use an object. */
+  held: string;
+  /** What is being written, and locks. */
+  parts: string;
+}
+
+class FolderCache implements Cache {
+  readonly #folders: Folders;
+  readonly #options: CacheOptions;
+  readonly #me = ownName();
+  /** Fetches under way in this process, by hash. */
+  readonly #fetching = new Map<string, Promise<void>>();
+
+  constructor(folders: Folders, options: CacheOptions) {
+    this.#folders = folders;
+    this.#options = options;
+  }
+
+  async open(source: ObjectSource, signal?: AbortSignal): Promise<CachedObject> {
+    const hash = hashOf(source.key);
+    for (;;) {
+      signal?.throwIfAborted();
+      const cached = await this.#take(hash, source.bytes);
+      if (cached) return cached;
+      const running = this.#fetching.get(hash);
+      if (running) {
+        // Its failure is its starter's; whoever waited tries for himself.
+        await running.catch(() => {});
+        continue;
+      }
+      const started = this.#fetch(source, hash, signal);
+      this.#fetching.set(hash, started);
+      await started.finally(() => this.#fetching.delete(hash));
+    }
+  }
+
+  async forget(key: string): Promise<void> {
+    await ifThere(fs.unlink(this.#object(hashOf(key))));
+  }
+
+  async readDerived(key: string, name: string): Promise<Buffer | null> {
+    const hash = hashOf(`${key}\n${name}`);
+    const object = await ifThere(fs.stat(this.#object(hash)));
+    const cached = object && (await this.#take(hash, object.size));
+    if (!cached) return null;
+    try {
+      return await fs.readFile(cached.path);
+    } finally {
+      await cached.release();
+    }
+  }
+
+  async writeDerived(key: string, name: string, bytes: Uint8Array): Promise<void> {
+    const part = this.temporary();
+    await this.#makeRoom(bytes.length);
+    try {
+      await fs.writeFile(part, bytes, { mode: 0o600, flush: true });
+      await this.#put(part, hashOf(`${key}\n${name}`));
+    } finally {
+      await ifThere(fs.unlink(part));
+    }
+  }
+
+  temporary(): string {
+    return join(this.#folders.parts, this.#ownFile());
+  }
+
+  #object = (hash: string) => join(this.#folders.objects, hash);
+  #note = (hash: string) => join(this.#folders.notes, hash);
+  #ownFile = () => `${this.#me}.${randomUUID()}`;
 
   /** A link of one's own to the object, or null when it is not here or not as it was put. */
-  async function take(hash: string, bytes: number): Promise<Held | null> {
-    const path = join(held, mine());
-    const linked = await ifThere(fs.link(join(objects, hash), path).then(() => true));
+  async #take(hash: string, bytes: number): Promise<CachedObject | null> {
+    const path = join(this.#folders.held, this.#ownFile());
+    const linked = await ifThere(fs.link(this.#object(hash), path).then(() => true));
     if (!linked) return null;
     const release = async () => void (await ifThere(fs.unlink(path)));
     const [now, text] = await Promise.all([
       fs.stat(path),
-      ifThere(fs.readFile(join(notes, hash), "utf8")),
+      ifThere(fs.readFile(this.#note(hash), "utf8")),
     ]);
     const note = parseNote(text);
     if (note && note.bytes === bytes && now.size === bytes && now.mtimeMs === note.modified) {
       const used = new Date(systemClock());
-      await ifThere(fs.utimes(join(notes, hash), used, used));
+      await ifThere(fs.utimes(this.#note(hash), used, used));
       return { path, release };
     }
-    options.log.warning("cache_object_refused", { bytes: now.size, expected: bytes });
+    this.#options.log.warning("cache_object_refused", { bytes: now.size, expected: bytes });
     await release();
-    await ifThere(fs.unlink(join(objects, hash)));
+    await ifThere(fs.unlink(this.#object(hash)));
     return null;
   }
 
   /** Fetches an object unless another process does; then waits for that one. */
-  async function fetchObject(source: ObjectSource, hash: string, signal?: AbortSignal) {
-    const lock = join(parts, `${hash}.lock`);
-    while (!(await lockBy(lock, me))) {
+  async #fetch(source: ObjectSource, hash: string, signal?: AbortSignal) {
+    const lock = join(this.#folders.parts, `${hash}.lock`);
+    while (!(await lockBy(lock, this.#me))) {
       await pause(LOCK_POLL_MS, signal);
-      if (await ifThere(fs.stat(join(objects, hash)))) return;
+      if (await ifThere(fs.stat(this.#object(hash)))) return;
     }
-    const part = join(parts, mine());
+    const part = this.temporary();
     try {
-      if (await ifThere(fs.stat(join(objects, hash)))) return;
-      await makeRoom(source.bytes);
+      if (await ifThere(fs.stat(this.#object(hash)))) return;
+      await this.#makeRoom(source.bytes);
       const file = await fs.open(part, "w", 0o600);
       try {
         await download(source, overwriting(file), signal);
@@ -117,93 +183,54 @@ export async function openCache(options: CacheOptions): Promise<Cache> {
       } finally {
         await file.close();
       }
-      await put(part, hash);
+      await this.#put(part, hash);
     } finally {
       await ifThere(fs.unlink(part));
       await ifThere(fs.unlink(lock));
     }
   }
 
-  /** Notes what a file is, then gives it its place. */
-  async function put(part: string, hash: string) {
+  /** Notes what a file is, then moves it to where it is found. */
+  async #put(part: string, hash: string) {
     const { size, mtimeMs } = await fs.stat(part);
-    const note = join(parts, mine());
+    const note = this.temporary();
     await fs.writeFile(note, JSON.stringify({ bytes: size, modified: mtimeMs } satisfies Note));
-    await fs.rename(note, join(notes, hash));
-    await fs.rename(part, join(objects, hash));
+    await fs.rename(note, this.#note(hash));
+    await fs.rename(part, this.#object(hash));
+  }
+
+  async #freeBytes(): Promise<number> {
+    if (this.#options.freeBytes) return this.#options.freeBytes();
+    const { bavail, bsize } = await fs.statfs(this.#folders.objects);
+    return bavail * bsize;
   }
 
   /** Removes what was used longest ago until so many bytes fit, into the cache and on its disk. */
-  async function makeRoom(bytes: number) {
+  async #makeRoom(bytes: number) {
     const entries = await Promise.all(
-      (await fs.readdir(objects)).map(async (hash) => {
+      (await fs.readdir(this.#folders.objects)).map(async (hash) => {
         const [object, note] = await Promise.all([
-          ifThere(fs.stat(join(objects, hash))),
-          ifThere(fs.stat(join(notes, hash))),
+          ifThere(fs.stat(this.#object(hash))),
+          ifThere(fs.stat(this.#note(hash))),
         ]);
         return { hash, bytes: object?.size ?? 0, used: note?.mtimeMs ?? 0 };
       }),
     );
     const cached = entries.reduce((sum, entry) => sum + entry.bytes, 0);
-    let free = await freeBytes();
+    let free = await this.#freeBytes();
     // Nothing is given up for what would not fit all the same.
     if (bytes > free + cached) {
       throw new TaskFailure("node_disk_full", DISK_FULL, { retryable: true });
     }
     let total = cached + bytes;
     for (const entry of entries.sort((one, other) => one.used - other.used)) {
-      if (total <= options.bytesMax && bytes <= free) return;
-      await ifThere(fs.unlink(join(objects, entry.hash)));
-      await ifThere(fs.unlink(join(notes, entry.hash)));
+      if (total <= this.#options.bytesMax && bytes <= free) return;
+      await ifThere(fs.unlink(this.#object(entry.hash)));
+      await ifThere(fs.unlink(this.#note(entry.hash)));
       total -= entry.bytes;
       free += entry.bytes;
     }
   }
-
-  return {
-    open: async (source, signal) => {
-      const hash = hashOf(source.key);
-      for (;;) {
-        signal?.throwIfAborted();
-        const found = await take(hash, source.bytes);
-        if (found) return found;
-        const running = fetching.get(hash);
-        if (running) {
-          // Its failure is its starter's; whoever waited tries for himself.
-          await running.catch(() => {});
-          continue;
-        }
-        const started = fetchObject(source, hash, signal);
-        fetching.set(hash, started);
-        await started.finally(() => fetching.delete(hash));
-      }
-    },
-    forget: async (key) => {
-      await ifThere(fs.unlink(join(objects, hashOf(key))));
-    },
-    readDerived: async (key, name) => {
-      const hash = hashOf(`${key}\n${name}`);
-      const object = await ifThere(fs.stat(join(objects, hash)));
-      const found = object && (await take(hash, object.size));
-      if (!found) return null;
-      try {
-        return await fs.readFile(found.path);
-      } finally {
-        await found.release();
-      }
-    },
-    writeDerived: async (key, name, bytes) => {
-      const part = join(parts, mine());
-      await makeRoom(bytes.length);
-      try {
-        await fs.writeFile(part, bytes, { mode: 0o600, flush: true });
-        await put(part, hashOf(`${key}\n${name}`));
-      } finally {
-        await ifThere(fs.unlink(part));
-      }
-    },
-    temporary: () => join(parts, mine()),
-  };
 }
 
 /** Writes from the start on, and again from the start. */

@@ -15,12 +15,12 @@ import { COCO_NAMES, COCO_WORDS } from "./coco-words.ts";
 import { embeddedFiles } from "./embedded-files.ts";
 import {
   findAlike,
-  type Looked,
+  type ImageFeatures,
   lookFor,
   type PreparedExample,
   prepareExample,
 } from "./exemplar.ts";
-import { PromptUnknown, Unsupported } from "./failures.ts";
+import { PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { Correlator } from "./feature-maps.ts";
 import { dropSpecks, type MaskWindow, maskFromLogits, polygon, spread, tightBox } from "./masks.ts";
 import {
@@ -89,12 +89,12 @@ function once<Value>(make: () => Promise<Value>): {
   };
 }
 
-class BuiltinEncoded implements EncodedImage {
+class BuiltinImage implements EncodedImage {
   readonly width: number;
   readonly height: number;
   readonly scores: () => Promise<Scores>;
   readonly embedding: () => Promise<SamEmbedding>;
-  readonly looked: () => Promise<Looked>;
+  readonly looked: () => Promise<ImageFeatures>;
   #disposed = false;
 
   constructor(
@@ -102,7 +102,7 @@ class BuiltinEncoded implements EncodedImage {
     look: {
       scores: (image: RgbImage) => Promise<Scores>;
       embedding: (image: RgbImage) => Promise<SamEmbedding>;
-      looked: (image: RgbImage, embedding: SamEmbedding) => Promise<Looked>;
+      looked: (image: RgbImage, embedding: SamEmbedding) => Promise<ImageFeatures>;
     },
   ) {
     this.width = image.width;
@@ -168,8 +168,8 @@ class Builtin implements Segmenter {
     return { kind: "text", text, ids, warning };
   }
 
-  async encode(image: RgbImage): Promise<BuiltinEncoded> {
-    return new BuiltinEncoded(image, {
+  async encode(image: RgbImage): Promise<BuiltinImage> {
+    return new BuiltinImage(image, {
       scores: (seen) => this.#net.look(seen),
       embedding: async (seen) => (await this.#sam.get()).encode(seen),
       looked: async (seen, embedding) => lookFor(await this.#models(), seen, embedding),
@@ -178,7 +178,8 @@ class Builtin implements Segmenter {
 
   async prepareExemplar(examples: readonly Example[]): Promise<BuiltinExemplar> {
     const positive = examples.filter(({ label }) => label !== 0);
-    if (positive.length === 0) throw new Unsupported("give at least one example to look for");
+    if (positive.length === 0)
+      throw new UnsupportedRequest("give at least one example to look for");
     const exemplar = new BuiltinExemplar(positive);
     const [first] = positive as [Example];
     if (positive.every(({ bbox }) => bbox !== null)) await this.#learn(exemplar, first.image);
@@ -190,7 +191,7 @@ class Builtin implements Segmenter {
     prompts: readonly (TextPrompt | Exemplar)[],
     options: DetectOptions,
   ): Promise<Detection[][]> {
-    const image = own(encoded, BuiltinEncoded);
+    const image = own(encoded, BuiltinImage);
     const found: Detection[][] = [];
     for (const prompt of prompts)
       found.push(
@@ -202,7 +203,7 @@ class Builtin implements Segmenter {
   }
 
   async #detectText(
-    encoded: BuiltinEncoded,
+    encoded: BuiltinImage,
     prompt: TextPrompt,
     { confidenceMin, masks }: DetectOptions,
   ): Promise<Detection[]> {
@@ -229,7 +230,7 @@ class Builtin implements Segmenter {
   }
 
   async #detectAlike(
-    encoded: BuiltinEncoded,
+    encoded: BuiltinImage,
     exemplar: BuiltinExemplar,
     { confidenceMin, masks }: DetectOptions,
   ): Promise<Detection[]> {
@@ -253,8 +254,9 @@ class Builtin implements Segmenter {
     encoded: EncodedImage,
     { points, box }: { points: readonly Point[]; box: Bbox | null },
   ): Promise<ScoredMask[]> {
-    const image = own(encoded, BuiltinEncoded);
-    if (points.length === 0 && !box) throw new Unsupported("give at least one click or a box");
+    const image = own(encoded, BuiltinImage);
+    if (points.length === 0 && !box)
+      throw new UnsupportedRequest("give at least one click or a box");
     const sam = await this.#sam.get();
     const embedding = await image.embedding();
     const prompt = [...pointPrompt(points), ...(box ? boxPrompt(box) : [])];
@@ -307,13 +309,13 @@ class Builtin implements Segmenter {
     frame: { width: number; height: number },
   ): Promise<PreparedExample[]> {
     const models = await this.#models();
-    const looks = new Map<RgbImage, Looked>();
+    const looks = new Map<RgbImage, ImageFeatures>();
     const learnt: PreparedExample[] = [];
     for (const example of examples) {
       const { image, bbox } = example.bbox
         ? { image: example.image, bbox: clip(example.bbox, example.image) }
         : await placeCrop(example.image, frame);
-      if (!bbox) throw new Unsupported("an example's box lies outside its picture");
+      if (!bbox) throw new UnsupportedRequest("an example's box lies outside its picture");
       const look =
         looks.get(image) ?? (await lookFor(models, image, await models.sam.encode(image)));
       looks.set(image, look);

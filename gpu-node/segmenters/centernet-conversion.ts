@@ -45,13 +45,13 @@ interface Weights {
   values: Float32Array;
 }
 
-/** The detector: an image → class peaks (other places are 0) and distances to the four sides. */
+/** The detector: an image → class peaks (other cells are 0) and distances to the four sides. */
 export function convertDetector(json: string, weights: Uint8Array): Uint8Array {
   const conversion = new Conversion(json, weights);
   conversion.emit(SCORES);
   conversion.emit(SIZES);
   const { writer } = conversion;
-  // A place that is its neighbourhood's greatest is a peak; that replaces suppression by overlap.
+  // A cell that is its neighbourhood's greatest is a peak; that replaces suppression by overlap.
   writer.node("MaxPool", [SCORES], "greatest", {
     kernel_shape: [3, 3],
     pads: [1, 1, 1, 1],

@@ -21,7 +21,7 @@ const RAW_MIN = 0.05;
 const SAME_OBJECT_IOU = 0.6;
 const BOXES_MAX = 100;
 
-export interface Detected {
+export interface ScoredBox {
   bbox: Bbox;
   confidence: number;
 }
@@ -101,10 +101,10 @@ export function readBoxes(
   scores: Scores,
   classes: readonly number[],
   confidenceMin: number,
-): Detected[] {
+): ScoredBox[] {
   const { peaks, sizes, cells, scale } = scores;
   const plane = cells * cells;
-  const found: Detected[] = [];
+  const found: ScoredBox[] = [];
   for (const classIndex of classes)
     for (let cell = 0; cell < plane; cell++) {
       const raw = peaks[classIndex * plane + cell] as number;

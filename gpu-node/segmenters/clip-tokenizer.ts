@@ -116,7 +116,7 @@ const BYTE_ORDER = [...Array(256).keys()].sort(
 );
 /** A visible letter for each byte: itself, or one past 255. */
 const BYTE_LETTERS: string[] = [];
-for (const [place, byte] of BYTE_ORDER.entries())
+for (const [index, byte] of BYTE_ORDER.entries())
   BYTE_LETTERS[byte] = String.fromCodePoint(
-    printable(byte) ? byte : 256 + place - BYTE_ORDER.filter(printable).length,
+    printable(byte) ? byte : 256 + index - BYTE_ORDER.filter(printable).length,
   );

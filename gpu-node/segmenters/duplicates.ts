@@ -5,7 +5,7 @@ import { iou, type TrackedBox } from "../../shared/tracks.ts";
 /** Detections of different classes that overlap more are one object seen by two prompts. */
 export const DUPLICATE_IOU = 0.9;
 
-/** For each detection the place of the better one of another class that it repeats, or null. */
+/** For each detection the index of the better one of another class that it repeats, or null. */
 export function flagDuplicates(
   detections: readonly (TrackedBox & { class_name: string })[],
 ): (number | null)[] {

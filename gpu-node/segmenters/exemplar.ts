@@ -1,4 +1,4 @@
-// Finds what looks like given examples, with the embedded models: places whose features look like
+// Finds what looks like given examples, with the embedded models: peaks whose features look like
 // an example's are prompted to the mask model, and each mask is judged by how alike it is in
 // features, colour and size. It knows no absolute likeness: within one camera or domain it is good,
 // across scenes it is weak.
@@ -33,11 +33,11 @@ import {
   TOKENS,
 } from "./sam.ts";
 
-/** What part of the likeness comes from each map, when places are searched. */
+/** What part of the likeness comes from each map, when peaks are searched. */
 const SEARCH_WEIGHTS = { sam: 0.35, net: 0.65 };
 const SEARCH_LIKENESS_MIN = 0.15;
 const SEARCH_SAME_IOU = 0.5;
-const PLACES_MAX = 40;
+const PEAKS_MAX = 40;
 /** What surrounds the object in its box says a little about it. */
 const SURROUNDINGS_WEIGHT = 0.3;
 /** Working pixels; anything smaller is a speck. */
@@ -47,7 +47,7 @@ const LOW_STRIDE = SIDE / LOW;
 const LOW_PER_CELL = STRIDE / LOW_STRIDE;
 
 /** All that the search reads of one image. */
-export interface Looked {
+export interface ImageFeatures {
   embedding: SamEmbedding;
   sam: FeatureMap;
   net: FeatureMap;
@@ -78,9 +78,9 @@ export interface PreparedExample {
   area: number;
 }
 
-/** A place, one of its masks, and how alike it is by each measure. */
+/** A peak, one of its masks, and how alike it is by each measure. */
 export interface Candidate {
-  place: Peak;
+  peak: Peak;
   masks: SamMasks;
   token: number;
   /** Pixels of the image. */
@@ -109,7 +109,7 @@ export async function lookFor(
   models: Models,
   image: RgbImage,
   embedding: SamEmbedding,
-): Promise<Looked> {
+): Promise<ImageFeatures> {
   const columns = Math.min(GRID, Math.ceil(embedding.width / STRIDE));
   const rows = Math.min(GRID, Math.ceil(embedding.height / STRIDE));
   const samValues = embedding.tensor.data as Float32Array;
@@ -130,7 +130,7 @@ export async function lookFor(
 /** Learns an example from its image; the box is in the image's pixels. */
 export async function prepareExample(
   models: Models,
-  looked: Looked,
+  looked: ImageFeatures,
   bbox: Bbox,
 ): Promise<PreparedExample> {
   const { embedding } = looked;
@@ -164,7 +164,7 @@ export async function prepareExample(
 /** Everything in the image that may be like the examples, most alike first. */
 export async function findAlike(
   models: Models,
-  looked: Looked,
+  looked: ImageFeatures,
   examples: readonly PreparedExample[],
 ): Promise<Candidate[]> {
   const { embedding } = looked;
@@ -172,7 +172,7 @@ export async function findAlike(
     sam: normalise(looked.sam, means.sam),
     net: normalise(looked.net, means.net),
   }));
-  const places: (Peak & { confidence: number })[] = [];
+  const peaks: (Peak & { confidence: number })[] = [];
   for (const [index, example] of examples.entries()) {
     const { sam, net } = maps[index] as (typeof maps)[number];
     const bySam = await models.correlator.slide(sam, example.patches.sam);
@@ -181,16 +181,16 @@ export async function findAlike(
       (value, cell) => value * SEARCH_WEIGHTS.sam + (byNet[cell] as number) * SEARCH_WEIGHTS.net,
     );
     for (const peak of findPeaks(likeness, sam, example.patches.sam, SEARCH_LIKENESS_MIN))
-      places.push({ ...peak, confidence: peak.likeness });
+      peaks.push({ ...peak, confidence: peak.likeness });
   }
-  const picked = suppress(places, { iou: SEARCH_SAME_IOU }).slice(0, PLACES_MAX);
+  const picked = suppress(peaks, { iou: SEARCH_SAME_IOU }).slice(0, PEAKS_MAX);
   const candidates: Candidate[] = [];
-  for (const place of picked) {
-    const within = clip(place.bbox, embedding);
+  for (const peak of picked) {
+    const within = clip(peak.bbox, embedding);
     if (!within) continue;
     const bbox = within.map((value) => value / embedding.scale) as Bbox;
     const [masks] = await models.sam.decode(embedding, [[centre(bbox), ...boxPrompt(bbox)]]);
-    const best = masks && bestMask(masks, { place, looked, examples, maps });
+    const best = masks && bestMask(masks, { peak, looked, examples, maps });
     if (best) candidates.push(best);
   }
   return candidates.sort((a, b) => b.confidence - a.confidence);
@@ -199,20 +199,20 @@ export async function findAlike(
 function bestMask(
   masks: SamMasks,
   search: {
-    place: Peak;
-    looked: Looked;
+    peak: Peak;
+    looked: ImageFeatures;
     examples: readonly PreparedExample[];
     maps: readonly { sam: FeatureMap; net: FeatureMap }[];
   },
 ): Candidate | null {
-  const { place, looked, examples, maps } = search;
+  const { peak, looked, examples, maps } = search;
   let best: Candidate | null = null;
   for (let token = 0; token < TOKENS; token++) {
     const shape = shapeOf(masks, token, looked);
     if (!shape) continue;
     const colour = colourOf(looked.small, shape.coverage);
     const measures: Measures = {
-      likeness: place.likeness,
+      likeness: peak.likeness,
       features: 0,
       colour: 0,
       size: Number.POSITIVE_INFINITY,
@@ -232,7 +232,7 @@ function bestMask(
     const confidence = judge(measures);
     if (!best || confidence > best.confidence) {
       const bbox = shape.bbox.map((value) => value / looked.embedding.scale) as Bbox;
-      best = { place, masks, token, bbox, measures, confidence };
+      best = { peak, masks, token, bbox, measures, confidence };
     }
   }
   return best;
@@ -254,7 +254,7 @@ const STABLE = 0.9;
 
 const centre = ([x1, y1, x2, y2]: Bbox) => [(x1 + x2) / 2, (y1 + y2) / 2, 1] as const;
 
-function shapeOf(masks: SamMasks, token: number, { small }: Looked): Shape | null {
+function shapeOf(masks: SamMasks, token: number, { small }: ImageFeatures): Shape | null {
   const logits = masks.logits.subarray(token * LOW * LOW, (token + 1) * LOW * LOW);
   const coverage = new Float32Array(GRID * GRID);
   let [x1, y1, x2, y2] = [LOW, LOW, 0, 0];

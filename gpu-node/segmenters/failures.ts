@@ -47,7 +47,7 @@ export class BundleBroken extends Error {
 }
 
 /** The segmenter cannot do this at all; its info says what it can. */
-export class Unsupported extends Error {
-  override readonly name = "Unsupported";
+export class UnsupportedRequest extends Error {
+  override readonly name = "UnsupportedRequest";
   readonly code = "unsupported";
 }

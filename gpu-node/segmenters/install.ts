@@ -18,7 +18,7 @@ import {
   parseManifest,
 } from "./bundle.ts";
 import { packageFolder } from "./embedded-files.ts";
-import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
+import { BundleBroken, PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { openSegmenter } from "./registry.ts";
 
 /** `.installing-<process>-<any>`, and what it replaces for a moment. */
@@ -241,7 +241,7 @@ async function replaceFolder(staging: string, folder: string): Promise<void> {
 }
 
 /** What one look with an installed segmenter gave. */
-export interface Verified {
+export interface Verification {
   name: string;
   device: Device;
   openSeconds: number;
@@ -252,7 +252,7 @@ export interface Verified {
 export async function verifySegmenter(
   name: string,
   options: { modelsDir: string; cpuThreads: number; device?: Device; log: Log },
-): Promise<Verified> {
+): Promise<Verification> {
   const started = performance.now();
   const segmenter = await openSegmenter(name, options);
   const opened = performance.now();
@@ -272,7 +272,7 @@ export async function verifySegmenter(
       lookSeconds: (performance.now() - opened) / 1000,
     };
   } catch (cause) {
-    if (cause instanceof PromptUnknown || cause instanceof Unsupported) throw cause;
+    if (cause instanceof PromptUnknown || cause instanceof UnsupportedRequest) throw cause;
     const reason = cause instanceof Error ? cause.message : String(cause);
     throw new BundleBroken(name, `its models fail on a picture: ${reason}`, { cause });
   } finally {

@@ -16,7 +16,7 @@ import {
   usableDevice,
 } from "../onnx/runtime.ts";
 import { type Bundle, bundleInfo, checkFile, type Sam2Manifest } from "./bundle.ts";
-import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
+import { BundleBroken, PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { dropSpecks, maskFromLogits, spread } from "./masks.ts";
 import {
   checkOutputs,
@@ -74,7 +74,7 @@ export async function checkListed({ folder, manifest }: Bundle, path: string): P
   await checkFile(folder, file);
 }
 
-class Sam2Encoded implements EncodedImage {
+class Sam2Image implements EncodedImage {
   readonly width: number;
   readonly height: number;
   fitted: ImageTensor;
@@ -131,30 +131,33 @@ class Sam2 implements Segmenter {
     throw new PromptUnknown(text, { title: this.info.title, nearest: [] });
   }
 
-  async encode(image: RgbImage): Promise<Sam2Encoded> {
+  async encode(image: RgbImage): Promise<Sam2Image> {
     const { tensors, input } = this.#manifest;
     const fitted = await imageTensor(image, this.#image, input);
     const output = await run(this.#encoder, { [tensors.image]: fitted.tensor });
     const embeddings = Object.entries(tensors.embeddings).map(([from, to]) => [to, output[from]]);
-    return new Sam2Encoded(image, fitted, Object.fromEntries(embeddings));
+    return new Sam2Image(image, fitted, Object.fromEntries(embeddings));
   }
 
   async prepareExemplar(): Promise<Exemplar> {
-    throw new Unsupported(`${this.info.title} cannot search for examples`);
+    throw new UnsupportedRequest(`${this.info.title} cannot search for examples`);
   }
 
   async detect(_encoded: EncodedImage, prompts: readonly unknown[]): Promise<Detection[][]> {
     if (prompts.length === 0) return [];
-    throw new Unsupported(`${this.info.title} finds nothing by itself: it needs clicks or a box`);
+    throw new UnsupportedRequest(
+      `${this.info.title} finds nothing by itself: it needs clicks or a box`,
+    );
   }
 
   async segment(
     encoded: EncodedImage,
     { points, box }: { points: readonly Point[]; box: Bbox | null },
   ): Promise<ScoredMask[]> {
-    if (!(encoded instanceof Sam2Encoded)) throw new Error("prepared by another segmenter");
+    if (!(encoded instanceof Sam2Image)) throw new Error("prepared by another segmenter");
     if (!encoded.embeddings) throw new Error("the encoded picture was disposed of");
-    if (points.length === 0 && !box) throw new Unsupported("give at least one click or a box");
+    if (points.length === 0 && !box)
+      throw new UnsupportedRequest("give at least one click or a box");
     const { tensors } = this.#manifest;
     const { scaleX, scaleY } = encoded.fitted;
     const corners = box

@@ -23,7 +23,7 @@ import type { Bundle, Sam3Manifest } from "./bundle.ts";
 import { bundleInfo } from "./bundle.ts";
 import { ClipTokenizer } from "./clip-tokenizer.ts";
 import { besideImage } from "./example-column.ts";
-import { BundleBroken, PromptUnknown, Unsupported } from "./failures.ts";
+import { BundleBroken, PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { dropSpecks, maskFromLogits, polygon, tightBox } from "./masks.ts";
 import {
   checkOutputs,
@@ -96,7 +96,7 @@ interface Look {
   features: Record<string, Tensor>;
 }
 
-class Sam3Encoded implements EncodedImage {
+class Sam3Image implements EncodedImage {
   readonly image: RgbImage;
   readonly width: number;
   readonly height: number;
@@ -172,13 +172,13 @@ class Sam3 implements Segmenter {
     return { kind: "text", text: asked, ids: [asked], warning };
   }
 
-  async encode(image: RgbImage): Promise<Sam3Encoded> {
-    return new Sam3Encoded(image);
+  async encode(image: RgbImage): Promise<Sam3Image> {
+    return new Sam3Image(image);
   }
 
   async prepareExemplar(examples: readonly Example[]): Promise<Exemplar> {
     if (!examples.some(({ label }) => label !== 0))
-      throw new Unsupported("give at least one example to look for");
+      throw new UnsupportedRequest("give at least one example to look for");
     return { kind: "exemplar", examples };
   }
 
@@ -187,20 +187,23 @@ class Sam3 implements Segmenter {
     prompts: readonly (TextPrompt | Exemplar)[],
     options: DetectOptions,
   ): Promise<Detection[][]> {
-    if (!(encoded instanceof Sam3Encoded)) throw new Error("prepared by another segmenter");
+    if (!(encoded instanceof Sam3Image)) throw new Error("prepared by another segmenter");
     if (encoded.disposed) throw new Error("the encoded picture was disposed of");
     const found: Detection[][] = [];
     for (const prompt of prompts)
       found.push(
         prompt.kind === "text"
-          ? await this.#decode(await this.#lookAt(encoded), prompt.text, [], encoded, options)
+          ? await this.#decode(await this.#lookAt(encoded), prompt.text, [], {
+              ...options,
+              frame: encoded,
+            })
           : await this.#detectAlike(encoded, prompt.examples, options),
       );
     return found;
   }
 
   async #detectAlike(
-    encoded: Sam3Encoded,
+    encoded: Sam3Image,
     examples: readonly Example[],
     options: DetectOptions,
   ): Promise<Detection[]> {
@@ -214,10 +217,10 @@ class Sam3 implements Segmenter {
         : [],
     );
     if (elsewhere.length === 0)
-      return this.#decode(await this.#lookAt(encoded), text, here, encoded, options);
+      return this.#decode(await this.#lookAt(encoded), text, here, { ...options, frame: encoded });
     const beside = await besideImage(encoded.image, elsewhere);
     const look = await this.#look(beside.image);
-    return this.#decode(look, text, [...here, ...beside.boxes], encoded, options);
+    return this.#decode(look, text, [...here, ...beside.boxes], { ...options, frame: encoded });
   }
 
   /** Hits whose centre lies off the frame are of the examples pasted beside it. */
@@ -225,8 +228,7 @@ class Sam3 implements Segmenter {
     look: Look,
     text: string,
     boxes: readonly { bbox: Bbox; label: 0 | 1 }[],
-    frame: { width: number; height: number },
-    { confidenceMin, masks }: DetectOptions,
+    { frame, confidenceMin, masks }: DetectOptions & { frame: { width: number; height: number } },
   ): Promise<Detection[]> {
     const { tensors, thresholds } = this.#manifest;
     const output = await run(this.#sessions.decoder, {
@@ -292,7 +294,7 @@ class Sam3 implements Segmenter {
     };
   }
 
-  #lookAt(encoded: Sam3Encoded): Promise<Look> {
+  #lookAt(encoded: Sam3Image): Promise<Look> {
     encoded.look ??= this.#look(encoded.image);
     return encoded.look;
   }
@@ -330,7 +332,7 @@ class Sam3 implements Segmenter {
   }
 
   async segment(): Promise<ScoredMask[]> {
-    throw new Unsupported(
+    throw new UnsupportedRequest(
       `${this.info.title} answers no clicks: install a tracker bundle for them, or use builtin`,
     );
   }

@@ -1,5 +1,5 @@
 // What a segmentation model can be asked, whichever it is. A frame is encoded once and answers any
-// number of prompts. Decoding files into pixels is the caller's; registry.ts opens what is installed.
+// number of prompts. Decoding files into pixels is the caller's; the registry opens segmenters.
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
 import type { RgbImage } from "../media/image.ts";

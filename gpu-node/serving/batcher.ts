@@ -36,8 +36,8 @@ export class Batcher<Item, Result> {
       const batch = this.#waiting.splice(0, powerOfTwo(this.#waiting.length, this.sizeMax));
       try {
         const results = await this.#run(batch.map(({ item }) => item));
-        batch.forEach(({ resolve }, place) => {
-          resolve(results[place] as Result);
+        batch.forEach(({ resolve }, index) => {
+          resolve(results[index] as Result);
         });
       } catch (thrown) {
         for (const { reject } of batch) reject(thrown);
@@ -48,5 +48,5 @@ export class Batcher<Item, Result> {
 }
 
 /** The largest power of two that is no more than either. */
-const powerOfTwo = (count: number, most: number) =>
-  2 ** Math.floor(Math.log2(Math.min(count, most)));
+const powerOfTwo = (count: number, sizeMax: number) =>
+  2 ** Math.floor(Math.log2(Math.min(count, sizeMax)));

@@ -22,7 +22,7 @@ export interface Placement {
   top: number;
 }
 
-export interface Letterboxed {
+export interface SquareImage {
   /** Three planes of side × side. */
   pixels: Float32Array;
   placement: Placement;
@@ -33,7 +33,7 @@ export async function letterbox(
   image: RgbImage,
   side: number,
   of: { width: number; height: number } = image,
-): Promise<Letterboxed> {
+): Promise<SquareImage> {
   const { width, height } = fitSize(of, side);
   const fitted = await resize(image, { width, height });
   // What is left over is split; an odd pixel goes to the right or the bottom.

@@ -14,7 +14,7 @@ import type { RgbImage } from "../media/image.ts";
 import type { Cache } from "../objects/cache.ts";
 import { type Device, usableDevice } from "../onnx/runtime.ts";
 import { Batcher } from "./batcher.ts";
-import { type Letterboxed, letterbox, unletterbox } from "./letterbox.ts";
+import { letterbox, type SquareImage, unletterbox } from "./letterbox.ts";
 import { Session } from "./model-thread.ts";
 
 /** Images of one run. On a CPU more gain nothing, and who comes next waits for all of them. */
@@ -32,7 +32,7 @@ interface Rows {
   width: number;
 }
 
-export interface Looked {
+export interface PredictOptions {
   /** Of the frame, where the image was made smaller from a larger one. */
   of?: { width: number; height: number };
   confidence: number;
@@ -42,7 +42,7 @@ export class Predictor {
   readonly model: ModelSource;
   readonly device: Device;
   readonly #session: Session;
-  readonly #batcher: Batcher<Letterboxed, Rows>;
+  readonly #batcher: Batcher<SquareImage, Rows>;
 
   constructor(model: ModelSource, device: Device, session: Session) {
     this.model = model;
@@ -62,7 +62,7 @@ export class Predictor {
   }
 
   /** The objects on an image, surest first. Images that wait together are looked at together. */
-  async predict(image: RgbImage, { of, confidence }: Looked): Promise<Prediction[]> {
+  async predict(image: RgbImage, { of, confidence }: PredictOptions): Promise<Prediction[]> {
     const laid = await letterbox(image, this.model.image_size, of);
     const { values, width } = await this.#batcher.add(laid);
     const found: Prediction[] = [];
@@ -96,15 +96,15 @@ export class Predictor {
     return this.#session.close();
   }
 
-  async #look(images: readonly Letterboxed[]): Promise<Rows[]> {
+  async #look(images: readonly SquareImage[]): Promise<Rows[]> {
     const side = this.model.image_size;
     const each = 3 * side * side;
     const pixels = new Float32Array(images.length * each);
-    for (const [place, image] of images.entries()) pixels.set(image.pixels, place * each);
+    for (const [index, image] of images.entries()) pixels.set(image.pixels, index * each);
     const { values, dims } = await this.#session.run(pixels, [images.length, 3, side, side]);
     const [, count = 0, width = 0] = dims;
-    return images.map((_, place) => ({
-      values: values.subarray(place * count * width, (place + 1) * count * width),
+    return images.map((_, index) => ({
+      values: values.subarray(index * count * width, (index + 1) * count * width),
       width,
     }));
   }
@@ -137,7 +137,7 @@ function unlessAborted<Result>(promised: Promise<Result>, signal: AbortSignal): 
   });
 }
 
-interface Kept {
+interface OpenModel {
   predictor: Promise<Predictor>;
   users: number;
   evicted: boolean;
@@ -151,7 +151,7 @@ export class Predictors {
   readonly #log: Log;
   readonly #onChange: (modelIds: string[]) => void;
   /** The one used longest ago first. */
-  readonly #kept = new Map<string, Kept>();
+  readonly #kept = new Map<string, OpenModel>();
   readonly #open = new Set<string>();
 
   constructor(
@@ -256,14 +256,14 @@ export class Predictors {
     }
   }
 
-  #drop(name: string, kept: Kept) {
+  #drop(name: string, kept: OpenModel) {
     if (this.#kept.get(name) === kept) this.#kept.delete(name);
     this.#open.delete(name);
     kept.evicted = true;
     this.#tell();
   }
 
-  #close({ predictor }: Kept) {
+  #close({ predictor }: OpenModel) {
     predictor
       .then((opened) => opened.dispose())
       .catch((error: unknown) => this.#log.warning("model_not_closed", { error }));

@@ -6,7 +6,7 @@ import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { NO_FFMPEG } from "../media/footage.ts";
 import { readFrames } from "../media/frame-reader.ts";
 import { readStill, toThumbnail } from "../media/stills.ts";
-import { type Probed, probeVideo, typeOf } from "../media/video.ts";
+import { probeVideo, typeOf, type VideoProbe } from "../media/video.ts";
 import { encodeIndex, INDEX_NAME, ptsTable } from "../media/video-index.ts";
 import { upload } from "../objects/transfer.ts";
 import type { RunnerContext } from "./runner-context.ts";
@@ -72,14 +72,14 @@ async function probeFootage(
   const at = Math.min(count - 1, Math.floor(count * THUMBNAIL_AT));
   const table = ptsTable(index);
   await upload(payload.pts, table.bytes, cancel);
-  for await (const { image } of readFrames(tools, path, index, [at], { signal: cancel })) {
+  for await (const { image } of readFrames(tools, { path, index }, [at], { signal: cancel })) {
     await upload(payload.thumbnail, await toThumbnail(image, THUMBNAIL_SIDE), cancel);
   }
   await cache.writeDerived(payload.video.key, INDEX_NAME, encodeIndex(index));
   return { broken: null, ...described(probed), frame_count: count, time_base: table.timeBase };
 }
 
-const described = ({ index, fps, durationSeconds, contentType, facts }: Probed) => ({
+const described = ({ index, fps, durationSeconds, contentType, facts }: VideoProbe) => ({
   content_type: contentType,
   width: index.width,
   height: index.height,

@@ -4,7 +4,7 @@ import type { Prompt } from "../../shared/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
 import { readStill } from "../media/stills.ts";
-import { BundleBroken, PromptUnknown, Unsupported } from "../segmenters/failures.ts";
+import { BundleBroken, PromptUnknown, UnsupportedRequest } from "../segmenters/failures.ts";
 import type { Example, Exemplar, Segmenter, TextPrompt } from "../segmenters/segmenter.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
@@ -18,7 +18,7 @@ export function asTaskFailure(thrown: unknown): unknown {
   const code =
     thrown instanceof PromptUnknown
       ? "prompt_unknown"
-      : thrown instanceof Unsupported
+      : thrown instanceof UnsupportedRequest
         ? "invalid_request"
         : // An example that is no image.
           thrown instanceof BrokenMedia

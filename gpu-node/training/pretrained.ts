@@ -5,10 +5,10 @@
 
 import * as fs from "node:fs/promises";
 import type { Engine, LoadReport } from "../../native/index.d.ts";
+import { deployed } from "../../shared/deployed-detector.ts";
 import {
   type ConvNode,
   type DetectorGraph,
-  deployed,
   type GraphNode,
   stateTensors,
 } from "../../shared/detector.ts";

@@ -28,7 +28,7 @@ async function seconds(work: () => Promise<unknown>): Promise<number> {
 }
 
 async function read(path: string, index: VideoIndex, wanted: number[], longestSide?: number) {
-  for await (const _ of readFrames(tools, path, index, wanted, {
+  for await (const _ of readFrames(tools, { path, index }, wanted, {
     longestSide: longestSide ?? null,
   }));
 }

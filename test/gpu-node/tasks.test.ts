@@ -381,7 +381,14 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
       videos: [video],
       manifest: service.source(crypto.randomUUID(), bytes),
     };
-    const context = contextOf({ cache: { ...cache, temporary: () => archive } });
+    const full: Cache = {
+      open: (...given) => cache.open(...given),
+      forget: (key) => cache.forget(key),
+      readDerived: (...given) => cache.readDerived(...given),
+      writeDerived: (...given) => cache.writeDerived(...given),
+      temporary: () => archive,
+    };
+    const context = contextOf({ cache: full });
     expect(await runTask("export", payload, context)).toMatchObject({
       outcome: "failed",
       code: "node_disk_full",

@@ -68,7 +68,7 @@ it.skipIf(!found)("draws a clip where the real one cannot be had, and says so", 
   if (!found) return;
   const { index } = await probeVideo(found, path);
   expect(index.pts.length).toBe(60);
-  const [frame] = await Array.fromAsync(readFrames(found, path, index, [0]));
+  const [frame] = await Array.fromAsync(readFrames(found, { path, index }, [0]));
   const { data = [], width = 0 } = frame?.image ?? {};
   const [x1, y1, x2, y2] = example ?? [0, 0, 0, 0];
   // Red on the disc whose box it is, the ground's grey just outside.

@@ -7,9 +7,9 @@ import { join } from "node:path";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import type { Engine, EngineOptions, HeadMaps, TensorMap } from "../../native/index.d.ts";
+import { deployed } from "../../shared/deployed-detector.ts";
 import {
   type DetectorGraph,
-  deployed,
   detectorGraph,
   parameterCount,
   stateTensors,

@@ -1,9 +1,9 @@
 // The family's graphs against its published figures: every layer, every total, every shape.
 
 import { describe, expect, it } from "vitest";
+import { deployed } from "../../shared/deployed-detector.ts";
 import {
   type DetectorGraph,
-  deployed,
   detectorGraph,
   flops,
   LEVEL_STRIDES,

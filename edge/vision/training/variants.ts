@@ -1,8 +1,8 @@
 // What may be trained, and how: the detector family and every option, for whoever fills in a form.
 
 import { z } from "@hono/zod-openapi";
+import { deployed } from "../../../shared/deployed-detector.ts";
 import {
-  deployed,
   detectorGraph,
   flops,
   parameterCount,

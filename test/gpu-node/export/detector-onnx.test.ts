@@ -67,11 +67,11 @@ const out = (outputs: Record<string, Output>, name: string) => outputs[name] as 
 /** The greatest difference between two lists of numbers. */
 function apart(one: ArrayLike<number>, other: ArrayLike<number>): number {
   expect(one.length).toBe(other.length);
-  let most = 0;
+  let max = 0;
   for (let at = 0; at < one.length; at++) {
-    most = Math.max(most, Math.abs((one[at] ?? 0) - (other[at] ?? 0)));
+    max = Math.max(max, Math.abs((one[at] ?? 0) - (other[at] ?? 0)));
   }
-  return most;
+  return max;
 }
 
 describe("a detector as ONNX", () => {
@@ -88,11 +88,11 @@ describe("a detector as ONNX", () => {
     const values = Float64Array.from(noise(1, height, width));
     const graph = detectorGraph("det26n", classes, task);
     const maps = computeMaps(graph, of, { channels: 3, height, width, values });
-    const map = (place: number) => maps[place] as Plane;
-    const perAnchor = (places: readonly number[], one: (map: Plane, cell: number) => number[]) =>
-      places.flatMap((place) => {
-        const cells = map(place).height * map(place).width;
-        return Array.from({ length: cells }, (_, cell) => one(map(place), cell)).flat();
+    const map = (index: number) => maps[index] as Plane;
+    const perAnchor = (nodes: readonly number[], one: (map: Plane, cell: number) => number[]) =>
+      nodes.flatMap((index) => {
+        const cells = map(index).height * map(index).width;
+        return Array.from({ length: cells }, (_, cell) => one(map(index), cell)).flat();
       });
     const channels = (
       { channels: count, height: rows, width: columns, values: all }: Plane,
@@ -122,7 +122,7 @@ describe("a detector as ONNX", () => {
     expect(out(outputs, "scores").dims).toEqual([1, 126, 3]);
     expect(apart(out(outputs, "boxes").values, wanted.boxes)).toBeLessThan(1e-3);
     expect(apart(out(outputs, "scores").values, wanted.scores)).toBeLessThan(1e-5);
-    // The weights are no trivial ones: scores and boxes differ from place to place.
+    // The weights are no trivial ones: scores and boxes differ from cell to cell.
     expect(Math.max(...wanted.scores) - Math.min(...wanted.scores)).toBeGreaterThan(0.05);
   });
 
@@ -183,7 +183,7 @@ describe("a detector as ONNX", () => {
       const rows = Array.from({ length: 300 }, (_, row) => [
         ...output0.values.subarray((image * 300 + row) * 6, (image * 300 + row + 1) * 6),
       ]);
-      // Near-ties may change places: compare scores in order, the rest by what is nearest.
+      // Near-ties may change nodes: compare scores in order, the rest by what is nearest.
       expect(
         apart(
           rows.map((row) => row[4] ?? 0),

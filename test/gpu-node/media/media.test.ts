@@ -11,7 +11,7 @@ import { describe, expect, it } from "vitest";
 import { start, type Tools } from "../../../gpu-node/media/ffmpeg.ts";
 import { planReads, readFrames, selection, sizeOf } from "../../../gpu-node/media/frame-reader.ts";
 import { readStill } from "../../../gpu-node/media/stills.ts";
-import { type Probed, probeVideo, sniff, typeOf } from "../../../gpu-node/media/video.ts";
+import { probeVideo, sniff, typeOf, type VideoProbe } from "../../../gpu-node/media/video.ts";
 import { decodeIndex, encodeIndex, ptsTable } from "../../../gpu-node/media/video-index.ts";
 import { clip, clipPath, longGop, toolsOrSay, variableRate } from "../../support/clips.ts";
 
@@ -21,9 +21,9 @@ const REAL = join(import.meta.dirname, "../../../shared/data/video");
 
 const digest = (data: Uint8Array) => createHash("sha256").update(data).digest("hex");
 
-async function hashes(path: string, { index }: Probed, wanted: number[], neverSeek = false) {
+async function hashes(path: string, { index }: VideoProbe, wanted: number[], neverSeek = false) {
   const read = new Map<number, string>();
-  for await (const { index: at, image } of readFrames(tools, path, index, wanted, {
+  for await (const { index: at, image } of readFrames(tools, { path, index }, wanted, {
     neverSeek,
   })) {
     read.set(at, digest(image.data));
@@ -32,7 +32,7 @@ async function hashes(path: string, { index }: Probed, wanted: number[], neverSe
 }
 
 /** Every frame in one pass, some alone, some in sparse sets: all the same. */
-async function expectSameByEveryPath(path: string, probed: Probed) {
+async function expectSameByEveryPath(path: string, probed: VideoProbe) {
   const count = probed.index.pts.length;
   const all = Array.from({ length: count }, (_, index) => index);
   const dense = await hashes(path, probed, all, true);
@@ -128,12 +128,18 @@ describe.skipIf(!found)("frames of a video", () => {
   it("end the program when the reader stops early or is cancelled", async () => {
     const path = longGop();
     const probed = await probeVideo(tools, path);
-    for await (const { index } of readFrames(tools, path, probed.index, [0, 1, 2, 100])) {
+    for await (const { index } of readFrames(
+      tools,
+      { path, index: probed.index },
+      [0, 1, 2, 100],
+    )) {
       expect(index).toBe(0);
       break;
     }
     const cancel = new AbortController();
-    const reading = readFrames(tools, path, probed.index, [0, 1, 2], { signal: cancel.signal });
+    const reading = readFrames(tools, { path, index: probed.index }, [0, 1, 2], {
+      signal: cancel.signal,
+    });
     await reading.next();
     cancel.abort();
     await expect(Array.fromAsync(reading)).rejects.toThrow();

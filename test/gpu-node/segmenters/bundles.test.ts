@@ -38,14 +38,14 @@ import { sam2Encoder, sam2Files, sam2Manifest, writeBundle } from "../../support
 const root = mkdtempSync(join(tmpdir(), "vantage-bundles-"));
 const good = join(root, "good");
 const log = () => {};
-let place = 0;
+let count = 0;
 let modelsDir = "";
 
 beforeAll(() => {
   writeBundle(good, sam2Manifest(), sam2Files());
 });
 beforeEach(() => {
-  modelsDir = join(root, `models-${place++}`);
+  modelsDir = join(root, `models-${count++}`);
 });
 afterAll(() => rmSync(root, { recursive: true, force: true }));
 
@@ -54,7 +54,7 @@ const left = () => readdirSync(modelsDir);
 
 /** A copy of the good bundle, changed. */
 function copy(change: (folder: string) => void): string {
-  const folder = join(root, `copy-${place++}`);
+  const folder = join(root, `copy-${count++}`);
   cpSync(good, folder, { recursive: true });
   change(folder);
   return folder;
@@ -121,7 +121,7 @@ describe("installing a bundle", () => {
       ["", true],
       ["sam2/", false],
     ] as const) {
-      const path = join(root, `bundle-${place++}.zip`);
+      const path = join(root, `bundle-${count++}.zip`);
       writeFileSync(path, zip(good, prefix, packed));
       await install(path);
       expect(left()).toEqual(["sam2-stand-in"]);

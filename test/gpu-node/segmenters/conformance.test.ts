@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { RgbImage } from "../../../gpu-node/media/image.ts";
-import { PromptUnknown, Unsupported } from "../../../gpu-node/segmenters/failures.ts";
+import { PromptUnknown, UnsupportedRequest } from "../../../gpu-node/segmenters/failures.ts";
 import { tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
 import { listSegmenters, openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
 import type {
@@ -34,7 +34,7 @@ const open = (name: string | null) => openSegmenter(name, { modelsDir, cpuThread
 
 const SIZE = { width: 320, height: 200 };
 const DISC = { x: 120, y: 90, radius: 30 };
-const PICTURE = discs(SIZE, [DISC]);
+const IMAGE = discs(SIZE, [DISC]);
 const WITH_MASKS = { confidenceMin: 0.05, masks: true };
 
 beforeAll(() => {
@@ -75,14 +75,14 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
   let encoded: EncodedImage;
   beforeAll(async () => {
     segmenter = await open(name);
-    encoded = await segmenter.encode(PICTURE);
+    encoded = await segmenter.encode(IMAGE);
   });
   afterAll(() => segmenter?.dispose());
 
   const textOf = () => segmenter.resolve(WORDS[name] ?? "disc");
   let prepared: Promise<Exemplar> | null = null;
   const exemplarOf = () => {
-    prepared ??= segmenter.prepareExemplar([{ image: PICTURE, bbox: boxOf(DISC) }]);
+    prepared ??= segmenter.prepareExemplar([{ image: IMAGE, bbox: boxOf(DISC) }]);
     return prepared;
   };
   const reads = () => segmenter.info.text !== "none";
@@ -116,7 +116,7 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
     const prompts = [textOf(), ...(matches() ? [await exemplarOf()] : []), textOf()];
     const answers = await segmenter.detect(encoded, prompts, WITH_MASKS);
     expect(answers).toHaveLength(prompts.length);
-    for (const found of answers) checkFound(found, PICTURE, WITH_MASKS);
+    for (const found of answers) checkFound(found, IMAGE, WITH_MASKS);
     expect(answers.at(-1)).toEqual(answers[0]);
   });
 
@@ -130,7 +130,7 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
     expect(masked.map((found) => found.map(({ confidence }) => confidence))).toEqual(
       first.map((found) => found.map(({ confidence }) => confidence)),
     );
-    for (const found of first) checkFound(found, PICTURE, plain);
+    for (const found of first) checkFound(found, IMAGE, plain);
   });
 
   it("keeps what is below the asked confidence to itself", async () => {
@@ -143,7 +143,7 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
 
   it("finds an example again in its own picture, in another, and by a crop of it", async () => {
     if (!matches()) {
-      await expect(exemplarOf()).rejects.toThrow(Unsupported);
+      await expect(exemplarOf()).rejects.toThrow(UnsupportedRequest);
       return;
     }
     const other = { x: 160, y: 120, radius: 28 };
@@ -161,14 +161,16 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
       expect(found?.map(({ bbox }) => iou(bbox, boxOf(disc)) > 0.8)).toEqual([true]);
     }
     looked.dispose();
-    await expect(segmenter.prepareExemplar([])).rejects.toThrow(Unsupported);
+    await expect(segmenter.prepareExemplar([])).rejects.toThrow(UnsupportedRequest);
   });
 
   it("masks what a box or a click points at, best first", async () => {
     const box = boxOf(DISC);
     const click = [{ x: DISC.x, y: DISC.y, label: 1 as const }];
     if (!segmenter.info.points) {
-      await expect(segmenter.segment(encoded, { points: click, box })).rejects.toThrow(Unsupported);
+      await expect(segmenter.segment(encoded, { points: click, box })).rejects.toThrow(
+        UnsupportedRequest,
+      );
       return;
     }
     const off = [...click, { x: 5, y: 5, label: 0 as const }];
@@ -190,7 +192,7 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
       expect(iou(tight ?? [0, 0, 0, 0], box)).toBeGreaterThan(0.85);
     }
     const nothing = segmenter.segment(encoded, { points: [], box: null });
-    await expect(nothing).rejects.toThrow(Unsupported);
+    await expect(nothing).rejects.toThrow(UnsupportedRequest);
   });
 
   it("keeps pictures of other sizes and shapes apart", async () => {
@@ -218,7 +220,7 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
   });
 
   it("refuses a picture that was disposed of, and one that another segmenter prepared", async () => {
-    const gone = await segmenter.encode(PICTURE);
+    const gone = await segmenter.encode(IMAGE);
     gone.dispose();
     const foreign = { ...SIZE, dispose: () => {} };
     const box = boxOf(DISC);

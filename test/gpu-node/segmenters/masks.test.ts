@@ -174,7 +174,7 @@ describe("the polygon", () => {
         const simple = polygon(window);
         expect(simple.length).toBeLessThanOrEqual(exact.length);
         const far = (x: number, y: number) => {
-          let least = Number.POSITIVE_INFINITY;
+          let min = Number.POSITIVE_INFINITY;
           for (let at = 0; at < simple.length; at += 2) {
             const next = (at + 2) % simple.length;
             const [ax, ay] = [simple[at] as number, simple[at + 1] as number];
@@ -184,9 +184,9 @@ describe("the polygon", () => {
               0,
               Math.min(1, ((x - ax) * (bx - ax) + (y - ay) * (by - ay)) / length),
             );
-            least = Math.min(least, Math.hypot(x - ax - t * (bx - ax), y - ay - t * (by - ay)));
+            min = Math.min(min, Math.hypot(x - ax - t * (bx - ax), y - ay - t * (by - ay)));
           }
-          return least;
+          return min;
         };
         for (let at = 0; at < exact.length; at += 2)
           expect(far(exact[at] as number, exact[at + 1] as number)).toBeLessThanOrEqual(

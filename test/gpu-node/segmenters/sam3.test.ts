@@ -27,7 +27,7 @@ const sigmoid = (logit: number) => 1 / (1 + Math.exp(-logit));
 
 const SIZE = { width: 320, height: 200 };
 const DISC = { x: 120, y: 90, radius: 30 };
-const PICTURE = discs(SIZE, [DISC]);
+const IMAGE = discs(SIZE, [DISC]);
 const ALL = { confidenceMin: 0.01, masks: true };
 
 let segmenter: Segmenter;
@@ -42,8 +42,8 @@ afterAll(async () => {
 
 describe("SAM 3", () => {
   it("is as sure as its logit times its presence", async () => {
-    const encoded = await segmenter.encode(PICTURE);
-    const exemplar = await segmenter.prepareExemplar([{ image: PICTURE, bbox: boxOf(DISC) }]);
+    const encoded = await segmenter.encode(IMAGE);
+    const exemplar = await segmenter.prepareExemplar([{ image: IMAGE, bbox: boxOf(DISC) }]);
     const [byText, byExample, none] = await segmenter.detect(
       encoded,
       [segmenter.resolve("disc"), exemplar, segmenter.resolve("square")],
@@ -57,7 +57,7 @@ describe("SAM 3", () => {
   });
 
   it("gives the decoder's box without masks, and the mask's with them", async () => {
-    const encoded = await segmenter.encode(PICTURE);
+    const encoded = await segmenter.encode(IMAGE);
     const prompts = [segmenter.resolve("disc")];
     const [[plain] = []] = await segmenter.detect(encoded, prompts, { ...ALL, masks: false });
     const [[masked] = []] = await segmenter.detect(encoded, prompts, ALL);
@@ -70,11 +70,11 @@ describe("SAM 3", () => {
   });
 
   it("hears negative examples as such, and wants a positive one", async () => {
-    const encoded = await segmenter.encode(PICTURE);
-    const negative = { image: PICTURE, bbox: boxOf(DISC), label: 0 as const };
+    const encoded = await segmenter.encode(IMAGE);
+    const negative = { image: IMAGE, bbox: boxOf(DISC), label: 0 as const };
     await expect(segmenter.prepareExemplar([negative])).rejects.toThrow(/at least one/);
     const both = await segmenter.prepareExemplar([
-      { image: PICTURE, bbox: boxOf(DISC) },
+      { image: IMAGE, bbox: boxOf(DISC) },
       { ...negative, bbox: [0, 0, 40, 40] },
     ]);
     const [found] = await segmenter.detect(encoded, [both], ALL);
@@ -102,7 +102,7 @@ describe("a picture with examples beside it", () => {
   it("keeps the frame as it is and puts each example's box on its object", async () => {
     const other = discs({ width: 400, height: 300 }, [{ x: 200, y: 150, radius: 50 }], 5);
     const crop = discs({ width: 60, height: 50 }, [{ x: 30, y: 25, radius: 20 }], 6);
-    const { image, boxes } = await besideImage(PICTURE, [
+    const { image, boxes } = await besideImage(IMAGE, [
       { image: other, bbox: [150, 100, 250, 200] },
       { image: crop, bbox: null, label: 0 },
     ]);
@@ -111,7 +111,7 @@ describe("a picture with examples beside it", () => {
       expect(
         Buffer.compare(
           image.data.subarray(y * image.width * 3, y * image.width * 3 + SIZE.width * 3),
-          PICTURE.data.subarray(y * SIZE.width * 3, (y + 1) * SIZE.width * 3),
+          IMAGE.data.subarray(y * SIZE.width * 3, (y + 1) * SIZE.width * 3),
         ),
       ).toBe(0);
     expect(boxes.map(({ label }) => label)).toEqual([1, 0]);
@@ -129,8 +129,8 @@ describe("a picture with examples beside it", () => {
   it("bears frames and examples of any size", async () => {
     const tiny = discs({ width: 1, height: 1 }, []);
     const tall = discs({ width: 3, height: 500 }, []);
-    for (const frame of [tiny, tall, PICTURE])
-      for (const image of [tiny, tall, PICTURE]) {
+    for (const frame of [tiny, tall, IMAGE])
+      for (const image of [tiny, tall, IMAGE]) {
         const beside = await besideImage(frame, Array(5).fill({ image, bbox: null }));
         expect(beside.boxes).toHaveLength(5);
       }

@@ -55,12 +55,12 @@ describe.skipIf(!native)("a detector that was trained", () => {
     ];
     const laid = await Promise.all(scenes.map(({ image }) => letterbox(image, side)));
     const images = new Float32Array(scenes.length * 3 * side * side);
-    const boxes = scenes.flatMap(({ classIndex, bbox }, place) => {
-      const { pixels, placement } = laid[place] as (typeof laid)[number];
-      images.set(pixels, place * pixels.length);
+    const boxes = scenes.flatMap(({ classIndex, bbox }, index) => {
+      const { pixels, placement } = laid[index] as (typeof laid)[number];
+      images.set(pixels, index * pixels.length);
       const { scaleX, scaleY, left, top } = placement;
       const corners = bbox.map((at, axis) => (axis % 2 ? at * scaleY + top : at * scaleX + left));
-      return [place, classIndex, ...corners];
+      return [index, classIndex, ...corners];
     });
     const batch = { images, count: scenes.length, height: side, width: side };
     // Long after the loss is small: the averages of batch norm follow the weights slowly.
@@ -181,15 +181,15 @@ describe.skipIf(!native)("an engine's weights under the runtime that serves", ()
           rows.subarray((image * each + row) * 6, (image * each + row + 1) * 6),
         ).filter((row) => (row[4] ?? 0) >= confidence);
         const trained = found[image] as Float32Array;
-        // A score at the cut, or at the place of the last row, may fall to either side of it.
+        // A score at the cut, or at the index of the last row, may fall to either side of it.
         expect(Math.abs(served.length - trained.length / 6)).toBeLessThanOrEqual(2);
         let unmatched = 0;
         for (let at = 0; at < trained.length; at += 6) {
           const box = trained.subarray(at, at + 6);
           const alike = served.some((row) =>
-            row.every((value, place) => {
-              const tolerance = place < 4 ? 2e-2 : place === 4 ? 1e-4 : 0;
-              return Math.abs(value - (box[place] ?? 0)) <= tolerance;
+            row.every((value, index) => {
+              const tolerance = index < 4 ? 2e-2 : index === 4 ? 1e-4 : 0;
+              return Math.abs(value - (box[index] ?? 0)) <= tolerance;
             }),
           );
           if (!alike) unmatched += 1;

@@ -55,17 +55,17 @@ const noiseImage = (width: number, height: number) =>
 
 const store = (bytes: Buffer): ObjectSource => service.source(crypto.randomUUID(), bytes);
 
-type Predicted = TaskResult<"predict">;
+type Prediction = TaskResult<"predict">;
 
 async function predict(
   asked: ModelSource,
   video: ObjectSource,
   more: Record<string, unknown> = {},
-): Promise<Predicted> {
+): Promise<Prediction> {
   const payload = { model: asked, video, fps: null, frames_max: 100, confidence: 0.3, ...more };
   const outcome = await runTask("predict", payload, context);
   if (outcome.outcome !== "finished") throw new Error(JSON.stringify(outcome));
-  return outcome.result as Predicted;
+  return outcome.result as Prediction;
 }
 
 describe("a letterbox", () => {
