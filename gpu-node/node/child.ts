@@ -14,7 +14,7 @@ import { Predictors } from "../serving/predictor.ts";
 import { Encodings } from "../tasks/encodings.ts";
 import type { RunnerContext } from "../tasks/runner-context.ts";
 import { runTask } from "../tasks/runners.ts";
-import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";
+import type { ChildSettings, FromChild, ObjectReply, ObjectRequest, ToChild } from "./messages.ts";
 
 /** Opens a segmenter by name; null is the default. */
 export type Opener = (name: string | null, options: OpenOptions) => Promise<Segmenter>;
@@ -37,7 +37,7 @@ function endGroup(): never {
   process.exit(1);
 }
 
-/** Serves the supervisor until one of both ends. */
+/** Serves the supervisor until one of the two ends. */
 export function serve(open: Opener) {
   process.on("disconnect", endGroup);
   // A busy main thread would not hear that; a thread of its own sees the parent change.
@@ -47,13 +47,14 @@ export function serve(open: Opener) {
   setPriority(PRIORITY);
   const log = createLog(toStandardOutput, { pid: process.pid });
   let parts: Promise<Parts> | undefined;
+  /** What ends each task in this process, by the task's id. */
   const working = new Map<string, Record<"cancel" | "pause", AbortController>>();
   process.on("message", (message: ToChild) => {
     if (message.type === "settings") parts = openParts(message.settings, open, log);
     if (message.type === "cancel" || message.type === "pause") {
       working.get(message.taskId)?.[message.type].abort();
     }
-    if (message.type === "answer") asked.get(message.id)?.(message.answer);
+    if (message.type === "reply") waiting.get(message.id)?.(message.reply);
     if (message.type !== "task") return;
     const [cancel, pause] = [new AbortController(), new AbortController()];
     working.set(message.taskId, { cancel, pause });
@@ -70,20 +71,20 @@ export function serve(open: Opener) {
   say({ type: "ready" });
 }
 
-/** Who waits for an answer of the supervisor's. */
-const asked = new Map<number, (answer: Answer) => void>();
-let asks = 0;
+/** Who waits for the supervisor's reply, by the number of the request. */
+const waiting = new Map<number, (reply: ObjectReply) => void>();
+let requests = 0;
 
 /** Asks the service, through the supervisor, which alone has the node's token. */
-async function ask(taskId: string, what: Ask) {
-  const id = ++asks;
-  const answer = await new Promise<Answer>((resolve) => {
-    asked.set(id, resolve);
-    say({ type: "ask", taskId, id, ask: what });
+async function request(taskId: string, asked: ObjectRequest) {
+  const id = ++requests;
+  const reply = await new Promise<ObjectReply>((resolve) => {
+    waiting.set(id, resolve);
+    say({ type: "request", taskId, id, request: asked });
   });
-  asked.delete(id);
-  if ("object" in answer) return answer.object;
-  throw new TaskFailure("store_unavailable", answer.problem, { retryable: true });
+  waiting.delete(id);
+  if ("object" in reply) return reply.object;
+  throw new TaskFailure("store_unavailable", reply.problem, { retryable: true });
 }
 
 type Parts = Pick<
@@ -140,8 +141,8 @@ async function work(
     ...signals,
     log,
     target: async (name, contentType) =>
-      (await ask(taskId, { what: "target", name, contentType })) as ObjectTarget,
-    source: async (key) => (await ask(taskId, { what: "source", key })) as ObjectSource,
+      (await request(taskId, { what: "target", name, contentType })) as ObjectTarget,
+    source: async (key) => (await request(taskId, { what: "source", key })) as ObjectSource,
     progress: (progress, must = progress.done === progress.total) => {
       const now = performance.now();
       if (now - saidAt < PROGRESS_MS && !must) return;

@@ -9,7 +9,7 @@ export interface ChildSettings {
   cacheDir: string;
   cacheBytesMax: number;
   modelsDir: string;
-  /** What trainings keep: datasets as pixels, and a folder a run. */
+  /** Folder of what trainings keep: datasets as pixels, and a folder for each run. */
   trainingDir: string;
   cpuThreads: number;
   device: "cpu" | "cuda";
@@ -23,19 +23,20 @@ export type ToChild =
   | { type: "cancel"; taskId: string }
   /** Put the work aside, so that another attempt goes on with it: the node drains. */
   | { type: "pause"; taskId: string }
-  | { type: "answer"; id: number; answer: Answer };
+  | { type: "reply"; id: number; reply: ObjectReply };
 
-/** What a task wants to know of the service while it works. */
-export type Ask =
+/** What a task asks of the service while it works: where to write an object, or to read one. */
+export type ObjectRequest =
   | { what: "target"; name: string; contentType: TargetType }
   | { what: "source"; key: string };
 
-export type Answer = { object: ObjectTarget | ObjectSource } | { problem: string };
+/** `problem`: why there is no object, in words for people. */
+export type ObjectReply = { object: ObjectTarget | ObjectSource } | { problem: string };
 
 export type FromChild =
   | { type: "ready" }
   /** The models that are open in it now. */
   | { type: "loaded"; models: string[] }
   | { type: "progress"; taskId: string; progress: TaskProgress }
-  | { type: "ask"; taskId: string; id: number; ask: Ask }
+  | { type: "request"; taskId: string; id: number; request: ObjectRequest }
   | { type: "outcome"; taskId: string; outcome: Outcome };

@@ -17,7 +17,7 @@ import type { Secret } from "../../shared/secret.ts";
 import { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
 import type { Log } from "../base/log.ts";
 import { pause } from "../objects/transfer.ts";
-import type { Ask } from "./messages.ts";
+import type { ObjectRequest } from "./messages.ts";
 
 /** The service does not know this node's token any more. */
 export class NodeRefused extends Error {
@@ -80,12 +80,16 @@ export interface Service {
   heartbeat(
     request: z.input<typeof HeartbeatRequest>,
   ): Promise<z.infer<typeof HeartbeatReply>["tasks"]>;
-  /** One try. What is wanted of the task now. */
+  /** One try; gives what is wanted of the task now. */
   progress(lease: Lease, progress: TaskProgress): Promise<Verdict>;
-  /** Tried until it is answered, or `signal` says that nobody waits any more. */
+  /** Tried until it is answered, or until `signal` says that nobody waits any more. */
   finish(lease: Lease, outcome: Outcome, signal: AbortSignal): Promise<void>;
   /** Where a task writes or reads an object. Tried like `finish`. */
-  place(lease: Lease, ask: Ask, signal: AbortSignal): Promise<ObjectTarget | ObjectSource>;
+  object(
+    lease: Lease,
+    request: ObjectRequest,
+    signal: AbortSignal,
+  ): Promise<ObjectTarget | ObjectSource>;
   /** Keeps a socket on which the service says that there is work; returns the way to close it. */
   listen(onWork: () => void, onOpen: (open: boolean) => void): () => void;
 }
@@ -96,7 +100,7 @@ export interface ServiceOptions {
   log: Log;
 }
 
-const at = (url: string, path: string) => `${url}/api/v1/node/${path}`;
+const addressOf = (url: string, path: string) => `${url}/api/v1/node/${path}`;
 
 /** One request and its parsed answer. */
 async function post<Schema extends z.ZodType>(
@@ -154,10 +158,10 @@ function parseJson(text: string): unknown {
   }
 }
 
-/** Backoff with jitter: between half and all of a doubling pause, or as long as was asked for. */
+/** Milliseconds of backoff with jitter: half to all of a doubling pause, at least `afterMs`. */
 export function backoffMs(attempt: number, afterMs: number | null, random = Math.random): number {
-  const most = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** Math.min(attempt, 10));
-  return Math.min(60_000, Math.max(afterMs ?? 0, most * (0.5 + random() / 2)));
+  const max = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** Math.min(attempt, 10));
+  return Math.min(60_000, Math.max(afterMs ?? 0, max * (0.5 + random() / 2)));
 }
 
 /** Tries until there is an answer. */
@@ -188,7 +192,7 @@ export function register(
   const { url, code, name, capabilities, log } = options;
   const body = { code: code.reveal(), name, capabilities };
   return persistently(log, "register", signal, () =>
-    post(at(url, "register"), { body }, RegisteredNode),
+    post(addressOf(url, "register"), { body }, RegisteredNode),
   ).catch((thrown: unknown) => {
     if (!(thrown instanceof Refused) || thrown.status !== 404) throw thrown;
     throw new Error(`there is no vision service at VANTAGE_URL, ${url}`, { cause: thrown });
@@ -199,7 +203,7 @@ export function connect({ url, token, log }: ServiceOptions): Service {
   return {
     claim: (kinds, waitSeconds) =>
       post(
-        at(url, "claim"),
+        addressOf(url, "claim"),
         {
           token,
           body: { kinds, wait_seconds: waitSeconds },
@@ -208,29 +212,33 @@ export function connect({ url, token, log }: ServiceOptions): Service {
         ClaimedTask.nullable(),
       ),
     heartbeat: async (request) => {
-      const reply = await post(at(url, "heartbeat"), { token, body: request }, HeartbeatReply);
+      const reply = await post(
+        addressOf(url, "heartbeat"),
+        { token, body: request },
+        HeartbeatReply,
+      );
       return reply.tasks;
     },
     progress: async ({ taskId, fence }, progress) => {
       const body = { ...progress, fence };
-      const address = at(url, `tasks/${taskId}/progress`);
+      const address = addressOf(url, `tasks/${taskId}/progress`);
       return (await post(address, { token, body }, TaskReply)).verdict;
     },
     finish: async ({ taskId, fence }, outcome, signal) => {
       const body = { fence, outcome };
-      const address = at(url, `tasks/${taskId}/finish`);
+      const address = addressOf(url, `tasks/${taskId}/finish`);
       await persistently(log, "finish", signal, () =>
         post(address, { token, body, signal }, FinishReply),
       );
     },
-    place: async ({ taskId, fence }, ask, signal) => {
-      const address = at(url, `tasks/${taskId}/${ask.what}`);
+    object: async ({ taskId, fence }, request, signal) => {
+      const address = addressOf(url, `tasks/${taskId}/${request.what}`);
       const body =
-        ask.what === "target"
-          ? { fence, name: ask.name, content_type: ask.contentType }
-          : { fence, key: ask.key };
-      const schema = ask.what === "target" ? ObjectTarget : ObjectSource;
-      return persistently<ObjectTarget | ObjectSource>(log, ask.what, signal, () =>
+        request.what === "target"
+          ? { fence, name: request.name, content_type: request.contentType }
+          : { fence, key: request.key };
+      const schema = request.what === "target" ? ObjectTarget : ObjectSource;
+      return persistently<ObjectTarget | ObjectSource>(log, request.what, signal, () =>
         post(address, { token, body, signal }, schema),
       );
     },
@@ -248,7 +256,7 @@ function listen(
   let socket: WebSocket | undefined;
   const keep = async () => {
     for (let attempt = 0; !end.signal.aborted; attempt++) {
-      socket = new WebSocket(at(url, "socket").replace(/^http/, "ws"), {
+      socket = new WebSocket(addressOf(url, "socket").replace(/^http/, "ws"), {
         headers: { authorization: `Bearer ${token.reveal()}` },
         handshakeTimeout: REQUEST_MS_MAX,
         maxPayload: 64 * 1024,

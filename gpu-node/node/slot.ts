@@ -1,16 +1,15 @@
 // A child process that is kept while it is healthy and replaced when it crashed or was ended, and
-// the tasks in it: one, or several where the supervisor says so, which then end with it. What a
-// task came to is known only when its process said so or was seen to be gone, together with
-// everything it started.
+// the tasks in it: one, or several where the supervisor gives it several, which then end with it. A
+// task's outcome is known only when its process said so or was seen to be gone, together with
+// everything that it started.
 
 import { type ChildProcess, spawn } from "node:child_process";
 import type { ClaimedTask, Outcome, TaskProgress } from "../../shared/node-protocol.ts";
 import { type Log, scrub } from "../base/log.ts";
 import { groupLives } from "../base/processes.ts";
-import type { Answer, Ask, ChildSettings, FromChild, ToChild } from "./messages.ts";
-
-/** How a task left its slot. `ended`: the process was told to end and is gone. */
-export type Left = { how: "outcome"; outcome: Outcome } | { how: "ended" };
+import type { AttemptEnd } from "./held-task.ts";
+import { isPausable } from "./lanes.ts";
+import type { ChildSettings, FromChild, ObjectReply, ObjectRequest, ToChild } from "./messages.ts";
 
 export interface SlotOptions {
   /** The child's program, and what it runs in. */
@@ -23,46 +22,53 @@ export interface SlotOptions {
   /** Where the child's own log lines go. Default: where the supervisor's go. */
   stdout?: "inherit" | "ignore";
   grace?: Partial<Grace>;
-  /** The models that are open in the child became others. */
+  /** Other models are open in the child than before. */
   onLoaded?: () => void;
 }
 
-/** How long each way of ending is tried before the next harder one. */
+/** How long each way of ending a task is tried before the next, stronger one. */
 export interface Grace {
   cancelMs: number;
-  /** A training writes and uploads a checkpoint and a model first; both may be large. */
+  /** Of a training, which writes and uploads a checkpoint and a model first; both may be large. */
   trainingCancelMs: number;
   termMs: number;
 }
 
-/** What a running task says of itself. */
-export interface Heard {
+/** Hears what a task says while it works. */
+export interface TaskListener {
   progress(progress: TaskProgress): void;
-  ask(ask: Ask): Promise<Answer>;
+  request(request: ObjectRequest): Promise<ObjectReply>;
 }
 
 const GRACE: Grace = { cancelMs: 30_000, trainingCancelMs: 15 * 60_000, termMs: 3_000 };
 const STDERR_CHARACTERS = 2_000;
 const GONE_POLL_MS = 20;
 
+interface ProcessExit {
+  code: number | null;
+  signal: NodeJS.Signals | null;
+}
+
 interface Child {
   process: ChildProcess;
   /** It was told to end, and takes nothing any more. */
   ending: boolean;
+  /** Its process group, which is its process id. */
   group: number;
+  /** Its last words on standard error. */
   stderr: string;
   /** Resolves when nothing of its group runs any more. */
-  gone: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
+  gone: Promise<ProcessExit>;
 }
 
 /** A task in the slot, and what was wanted of it, also before its process was there. */
-interface Run {
+interface SlotTask {
   kind: string;
   ending: boolean;
-  cancelled: boolean;
+  canceled: boolean;
   paused: boolean;
-  /** Ends a task that does not heed its cancel. */
-  threat: NodeJS.Timeout | undefined;
+  /** Ends the process of a task that does not heed its cancel. */
+  cancelTimer: NodeJS.Timeout | undefined;
   onMessage: (message: FromTask) => void;
 }
 
@@ -73,7 +79,7 @@ export class Slot {
   readonly #grace: Grace;
   #child: Child | null = null;
   /** By the tasks' ids. */
-  readonly #runs = new Map<string, Run>();
+  readonly #tasks = new Map<string, SlotTask>();
 
   constructor(options: SlotOptions) {
     this.#options = options;
@@ -87,63 +93,72 @@ export class Slot {
     return this.#child?.group ?? null;
   }
 
-  /** Runs a task to where it leaves the slot. */
-  async run(task: ClaimedTask, heard: Heard): Promise<Left> {
-    const { task_id: taskId, kind, payload } = task;
-    const wanted = { ending: false, cancelled: false, paused: false };
-    const run: Run = { kind, ...wanted, threat: undefined, onMessage: () => {} };
-    this.#runs.set(taskId, run);
+  /** Works on a task until it leaves the slot. */
+  async work(claimed: ClaimedTask, listener: TaskListener): Promise<AttemptEnd> {
+    const { task_id: taskId, kind, payload } = claimed;
+    const task: SlotTask = {
+      kind,
+      ending: false,
+      canceled: false,
+      paused: false,
+      cancelTimer: undefined,
+      onMessage: () => {},
+    };
+    this.#tasks.set(taskId, task);
     try {
       const child = await this.#healthyChild();
-      if (run.ending) {
-        await this.end({ atOnce: true });
+      if (task.ending) {
+        await this.end({ force: true });
         return { how: "ended" };
       }
       const said = new Promise<Outcome>((resolve) => {
-        run.onMessage = (message) => {
-          if (message.type === "progress") heard.progress(message.progress);
-          else if (message.type === "ask") void this.#answer(message, heard);
+        task.onMessage = (message) => {
+          if (message.type === "progress") listener.progress(message.progress);
+          else if (message.type === "request") void this.#reply(message, listener);
           else resolve(message.outcome);
         };
       });
       this.#tell({ type: "task", taskId, kind, payload });
-      if (run.cancelled) this.#tell({ type: "cancel", taskId });
-      if (run.paused) this.#tell({ type: "pause", taskId });
+      if (task.canceled) this.#tell({ type: "cancel", taskId });
+      if (task.paused) this.#tell({ type: "pause", taskId });
       const first = await Promise.race([said, child.gone]);
       if ("outcome" in first) return { how: "outcome", outcome: first };
-      if (run.ending) return { how: "ended" };
+      if (task.ending) return { how: "ended" };
       return { how: "outcome", outcome: crashed(first, child.stderr) };
     } finally {
-      clearTimeout(run.threat);
-      this.#runs.delete(taskId);
+      clearTimeout(task.cancelTimer);
+      this.#tasks.delete(taskId);
     }
   }
 
   /** Asks a task to stop and keep what is done; ends the process when it does not heed it. */
   cancel(taskId: string): void {
-    const run = this.#runs.get(taskId);
-    if (!run) return;
-    run.cancelled = true;
+    const task = this.#tasks.get(taskId);
+    if (!task) return;
+    task.canceled = true;
     this.#tell({ type: "cancel", taskId });
     const { cancelMs, trainingCancelMs } = this.#grace;
-    const graceMs = run.kind === "train" ? trainingCancelMs : cancelMs;
-    run.threat ??= setTimeout(() => void this.end(), graceMs);
+    const graceMs = isPausable(task.kind) ? trainingCancelMs : cancelMs;
+    task.cancelTimer ??= setTimeout(() => void this.end(), graceMs);
   }
 
   /** Asks a task that can to put its work aside; the others go on. */
   pause(taskId: string): void {
-    const run = this.#runs.get(taskId);
-    if (run) run.paused = true;
+    const task = this.#tasks.get(taskId);
+    if (task) task.paused = true;
     this.#tell({ type: "pause", taskId });
   }
 
-  /** Ends the process and all it started: SIGTERM, later SIGKILL. Resolves when they are gone. */
-  async end(options: { atOnce?: boolean } = {}): Promise<void> {
-    for (const run of this.#runs.values()) run.ending = true;
+  /**
+   * Ends the process and all it started: by SIGTERM, later SIGKILL; with `force` by SIGKILL at once.
+   * Resolves when they are gone.
+   */
+  async end(options: { force?: boolean } = {}): Promise<void> {
+    for (const task of this.#tasks.values()) task.ending = true;
     const child = this.#child;
     if (!child) return;
     child.ending = true;
-    if (!options.atOnce) {
+    if (!options.force) {
       signalGroup(child.group, "SIGTERM");
       const timer = setTimeout(() => signalGroup(child.group, "SIGKILL"), this.#grace.termMs);
       await child.gone;
@@ -158,7 +173,7 @@ export class Slot {
   async #healthyChild(): Promise<Child> {
     for (;;) {
       const child = this.#child;
-      // Of two who wait for the old one, the second finds the first one's.
+      // Where two tasks waited for the old one to be gone, the second finds the first one's child.
       if (!child) return this.#start();
       const { exitCode, signalCode, connected } = child.process;
       const lives = exitCode === null && signalCode === null && connected;
@@ -174,8 +189,8 @@ export class Slot {
     this.#options.onLoaded?.();
   }
 
-  async #answer({ id, ask }: Extract<FromChild, { type: "ask" }>, heard: Heard) {
-    this.#tell({ type: "answer", id, answer: await heard.ask(ask) });
+  async #reply({ id, request }: Extract<FromChild, { type: "request" }>, listener: TaskListener) {
+    this.#tell({ type: "reply", id, reply: await listener.request(request) });
   }
 
   #tell(message: ToChild) {
@@ -205,7 +220,7 @@ export class Slot {
     });
     spawned.on("message", (message: FromChild) => {
       if (message.type === "loaded") this.#setLoaded(message.models);
-      else if ("taskId" in message) this.#runs.get(message.taskId)?.onMessage(message);
+      else if ("taskId" in message) this.#tasks.get(message.taskId)?.onMessage(message);
     });
     this.#child = child;
     this.#tell({ type: "settings", settings });
@@ -214,12 +229,10 @@ export class Slot {
   }
 
   async #gone(spawned: ChildProcess) {
-    const exit = await new Promise<{ code: number | null; signal: NodeJS.Signals | null }>(
-      (resolve) => {
-        spawned.once("error", () => resolve({ code: 127, signal: null }));
-        spawned.once("exit", (code, signal) => resolve({ code, signal }));
-      },
-    );
+    const exit = await new Promise<ProcessExit>((resolve) => {
+      spawned.once("error", () => resolve({ code: 127, signal: null }));
+      spawned.once("exit", (code, signal) => resolve({ code, signal }));
+    });
     if (spawned.pid !== undefined) {
       signalGroup(spawned.pid, "SIGKILL");
       while (groupLives(spawned.pid)) {
@@ -241,10 +254,7 @@ function signalGroup(group: number, signal: NodeJS.Signals) {
   }
 }
 
-function crashed(
-  { code, signal }: { code: number | null; signal: NodeJS.Signals | null },
-  stderr: string,
-): Outcome {
+function crashed({ code, signal }: ProcessExit, stderr: string): Outcome {
   const how =
     signal === "SIGKILL"
       ? "was killed, most likely by the system for want of memory"

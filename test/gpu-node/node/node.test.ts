@@ -11,25 +11,19 @@ import {
   symlinkSync,
   writeFileSync,
 } from "node:fs";
-import { get } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
-import { freePorts } from "../../edge/local/ports.ts";
-import { groupLives } from "../../gpu-node/base/processes.ts";
-import { describeNode } from "../../gpu-node/node/capabilities.ts";
-import { modelsDirOf, parseConfig } from "../../gpu-node/node/config.ts";
-import { backoffMs } from "../../gpu-node/node/service.ts";
-import { outcomeOf } from "../../gpu-node/node/worker.ts";
-import type { TaskResult } from "../../shared/tasks.ts";
-import { longGop, rectangles, toolsOrSay } from "../support/clips.ts";
-import { type NodeProcess, processesOf, startNode } from "../support/gpu-node.ts";
+import { groupLives } from "../../../gpu-node/base/processes.ts";
+import type { TaskResult } from "../../../shared/tasks.ts";
+import { longGop, rectangles, toolsOrSay } from "../../support/clips.ts";
+import { type NodeProcess, processesOf, startNode } from "../../support/gpu-node.ts";
 import {
   type NodeService,
   type ServedTask,
   startNodeService,
   until,
-} from "../support/node-service.ts";
+} from "../../support/node-service.ts";
 
 const found = toolsOrSay();
 let service: NodeService;
@@ -410,104 +404,5 @@ describe("a node without ffmpeg", () => {
     expect(task.state).toBe("queued");
     node.signal("SIGTERM");
     expect(await node.ended).toMatchObject({ code: 0 });
-  });
-});
-
-describe("the status page", () => {
-  /** On a port that was free; where another program was quicker, on another. */
-  async function startWithPage(more: Record<string, string>) {
-    for (;;) {
-      const [port = 0] = await freePorts(1);
-      const node = start({ VANTAGE_NODE_STATUS_PORT: String(port), ...more });
-      let over = false;
-      void node.ended.then(() => {
-        over = true;
-      });
-      const started = () => node.lines().some(({ event }) => event === "node_started");
-      await until("it started or ended", () => over || started());
-      if (started()) return { node, port };
-    }
-  }
-
-  it("says which key to change where its port is taken, before it takes a task", async () => {
-    const task = label([text("red")]);
-    const { port } = new URL(service.url);
-    const node = start({ VANTAGE_NODE_STATUS_PORT: port });
-    expect(await node.ended).toMatchObject({ code: 1 });
-    expect(node.output()).toMatch(
-      /port \d+ of the status page is taken: set VANTAGE_NODE_STATUS_PORT/,
-    );
-    expect(task.fence).toBe(0);
-  });
-
-  it("shows what the node does, to this machine's own names only", async () => {
-    const { node, port } = await startWithPage({ VANTAGE_NODE_NAME: "<b>node</b>" });
-    const url = `http://127.0.0.1:${port}`;
-    expect(node.lines().some(({ event }) => event === "node_started")).toBe(true);
-    const status = (await (await fetch(`${url}/status.json`)).json()) as Record<string, unknown>;
-    expect(status).toMatchObject({ name: "<b>node</b>", worker: { draining: false } });
-    const html = await (await fetch(url)).text();
-    expect(html).toContain("&#60;b&#62;node");
-    expect(html).not.toMatch(/<script|<b>/);
-    expect(JSON.stringify(status) + html).not.toContain(service.token);
-    expect((await fetch(`${url}/other`)).status).toBe(404);
-    const foreign = await new Promise((done) =>
-      get(url, { headers: { host: "evil.example" } }, (answer) => done(answer.statusCode)),
-    );
-    expect(foreign).toBe(403);
-  });
-});
-
-describe("a machine with a GPU", () => {
-  it("is told to install CUDA libraries only where they are not", async () => {
-    const smi = join(folder, "nvidia-smi");
-    writeFileSync(smi, "#!/bin/sh\necho 'NVIDIA L4, 23034'\n", { mode: 0o755 });
-    const gpus = [{ name: "NVIDIA L4", memoryBytes: 1 }];
-    const engine = { engine: { torch: "2", cudaKernels: true, gpus, bf16: true } };
-    const found = {
-      version: "1",
-      tools: null,
-      segmenters: [],
-      segmenterProblem: null,
-      slots: 1,
-      engine,
-    };
-    const environment = { PATH: folder };
-    const told = async (cuda: boolean) =>
-      (await describeNode({ ...found, environment, cuda })).missing.join(" ");
-    expect(await told(false)).toMatch(/The GPU is not used/);
-    expect(await told(true)).not.toMatch(/GPU/);
-  });
-});
-
-describe("segmenter bundles", () => {
-  it("are looked for where npm run models puts them", () => {
-    const modelsOf = (more: Record<string, string>) =>
-      parseConfig({ VANTAGE_URL: service.url, VANTAGE_NODE_DIR: "/a", ...more }, "name").modelsDir;
-    for (const environment of [{}, { VANTAGE_MODELS: "" }, { VANTAGE_MODELS: "/elsewhere" }]) {
-      expect(modelsOf(environment)).toBe(modelsDirOf(environment));
-    }
-  });
-});
-
-describe("what is reported", () => {
-  it("is what was seen and still wanted", () => {
-    const finished = { how: "outcome", outcome: { outcome: "finished", result: {} } } as const;
-    const gone = { how: "ended" } as const;
-    expect(outcomeOf(finished, "go_on")).toEqual(finished.outcome);
-    expect(outcomeOf(finished, "snooze")).toEqual(finished.outcome);
-    expect(outcomeOf(finished, "lost")).toBeNull();
-    expect(outcomeOf(finished, "revoke")).toEqual({ outcome: "revoked", exited: true });
-    expect(outcomeOf(gone, "cancel")).toEqual({ outcome: "cancelled", result: null });
-    expect(outcomeOf(gone, "snooze")).toEqual({ outcome: "snoozed", seconds: 0 });
-    expect(outcomeOf(gone, "go_on")).toEqual({ outcome: "snoozed", seconds: 0 });
-  });
-
-  it("is told again after pauses that grow, differ, and heed what was asked", () => {
-    expect(backoffMs(0, null, () => 0)).toBe(125);
-    expect(backoffMs(0, null, () => 1)).toBe(250);
-    expect(backoffMs(50, null, () => 1)).toBe(15_000);
-    expect(backoffMs(0, 5_000, () => 1)).toBe(5_000);
-    expect(backoffMs(0, 1e9, () => 1)).toBe(60_000);
   });
 });

@@ -1,0 +1,75 @@
+// Which of a node's slots takes a task. Pure: a slot is its role and the kinds of what it works on.
+// Work that somebody waits for never stands behind a long task, and training holds up nothing.
+
+import { type TaskKind, type TaskLane, taskKind } from "../../shared/tasks.ts";
+
+/**
+ * `general` slots are as many as the node's configuration says and take whatever is not training;
+ * the `interactive` slot keeps models and frames warm for whoever waits; the `training` slot has
+ * one training at a time, which takes days.
+ */
+export type SlotRole = "general" | "interactive" | "training";
+
+export interface SlotLoad {
+  role: SlotRole;
+  /** Kinds of the tasks in it. */
+  kinds: readonly string[];
+}
+
+/** Tasks of shared kinds in one process: as many images as a model takes at once on any machine. */
+const SHARED_MAX = 16;
+/** Seconds that a claim waits at the service while no socket would say that there is work. */
+const CLAIM_WAIT_SECONDS = 10;
+/** The same while all general slots work: they may get free, and would wait for its answer. */
+const BUSY_CLAIM_WAIT_SECONDS = 1;
+
+/** A kind that this build does not know is batch work: its runner says that it is unknown. */
+const laneOf = (kind: string): TaskLane => taskKind(kind)?.lane ?? "batch";
+const isShared = (kind: string): boolean => taskKind(kind)?.shared ?? false;
+
+/** Whether a task may be told to put its work aside for another attempt. */
+export const isPausable = (kind: string): boolean => laneOf(kind) === "training";
+
+/** The roles of a node's slots, in the order in which they are asked. */
+export function rolesOf(slots: number, kinds: readonly string[]): SlotRole[] {
+  const roles = Array.from({ length: slots }, (): SlotRole => "general");
+  if (kinds.some((kind) => laneOf(kind) === "interactive")) roles.push("interactive");
+  if (kinds.some((kind) => laneOf(kind) === "training")) roles.push("training");
+  return roles;
+}
+
+/**
+ * Whether a slot has room for a task of the kind. In the interactive slot tasks of shared kinds go
+ * beside each other, so that one model looks at all their images at once, and beside one other.
+ */
+export function hasRoom({ role, kinds }: SlotLoad, kind: string): boolean {
+  const lane = laneOf(kind);
+  if (role === "training") return lane === "training" && kinds.length === 0;
+  if (lane === "training") return false;
+  if (role === "general") return kinds.length === 0;
+  if (lane !== "interactive") return false;
+  const alike = kinds.filter((one) => isShared(one) === isShared(kind));
+  return alike.length < (isShared(kind) ? SHARED_MAX : 1);
+}
+
+/** The kinds, of those that the node offers, for which some slot has room. */
+export const claimableKinds = (slots: readonly SlotLoad[], kinds: readonly string[]): string[] =>
+  kinds.filter((kind) => slots.some((slot) => hasRoom(slot, kind)));
+
+const BATCH_KIND: TaskKind = "label";
+
+/** How long a claim waits at the service, in seconds. */
+export function claimWaitSeconds(
+  slots: readonly SlotLoad[],
+  { socketOpen }: { socketOpen: boolean },
+): number {
+  if (socketOpen) return 0;
+  const canWait = slots.some((slot) => hasRoom(slot, BATCH_KIND));
+  return canWait ? CLAIM_WAIT_SECONDS : BUSY_CLAIM_WAIT_SECONDS;
+}
+
+/** The slot for a task: the interactive one where it has room, else the first that has; or null. */
+export function slotFor<Slot extends SlotLoad>(slots: readonly Slot[], kind: string): Slot | null {
+  const fit = slots.filter((slot) => hasRoom(slot, kind));
+  return fit.find(({ role }) => role === "interactive") ?? fit[0] ?? null;
+}

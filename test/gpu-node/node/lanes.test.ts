@@ -1,0 +1,92 @@
+// Which slot of a node takes which task. Goal: work that somebody waits for never stands behind a
+// long task, training is alone, and only kinds that share a process go beside each other.
+
+import { describe, expect, it } from "vitest";
+import {
+  claimableKinds,
+  claimWaitSeconds,
+  hasRoom,
+  isPausable,
+  rolesOf,
+  type SlotLoad,
+  slotFor,
+} from "../../../gpu-node/node/lanes.ts";
+import { TASK_KIND_NAMES, TASK_KINDS } from "../../../shared/tasks.ts";
+
+const general = (...kinds: string[]): SlotLoad => ({ role: "general", kinds });
+const interactive = (...kinds: string[]): SlotLoad => ({ role: "interactive", kinds });
+const training = (...kinds: string[]): SlotLoad => ({ role: "training", kinds });
+const many = (count: number) => Array.from({ length: count }, () => "predict");
+
+describe("a node's slots", () => {
+  it("are as many as configured, one for whoever waits and one for training", () => {
+    expect(rolesOf(2, TASK_KIND_NAMES)).toEqual(["general", "general", "interactive", "training"]);
+    expect(rolesOf(1, ["probe", "label", "export"])).toEqual(["general"]);
+    expect(rolesOf(1, ["probe", "train"])).toEqual(["general", "training"]);
+    expect(rolesOf(1, [])).toEqual(["general"]);
+  });
+});
+
+describe("a slot", () => {
+  it("takes kinds of its lane alone while it is empty", () => {
+    for (const kind of TASK_KIND_NAMES) {
+      const { lane } = TASK_KINDS[kind];
+      expect(hasRoom(general(), kind)).toBe(lane !== "training");
+      expect(hasRoom(interactive(), kind)).toBe(lane === "interactive");
+      expect(hasRoom(training(), kind)).toBe(lane === "training");
+      expect(isPausable(kind)).toBe(kind === "train");
+    }
+  });
+
+  it("takes a kind that this build does not know as batch work", () => {
+    expect(hasRoom(general(), "new")).toBe(true);
+    expect(hasRoom(interactive(), "new")).toBe(false);
+    expect(hasRoom(training(), "new")).toBe(false);
+  });
+
+  it("takes nothing more while it works, unless it is the interactive one", () => {
+    for (const kind of TASK_KIND_NAMES) {
+      expect(hasRoom(general("label"), kind)).toBe(false);
+      expect(hasRoom(general("predict"), kind)).toBe(false);
+      expect(hasRoom(training("train"), kind)).toBe(false);
+    }
+  });
+
+  it("has predictions beside each other, sixteen at most, and one other task beside them", () => {
+    expect(hasRoom(interactive(...many(15)), "predict")).toBe(true);
+    expect(hasRoom(interactive(...many(15)), "warm")).toBe(true);
+    expect(hasRoom(interactive(...many(16)), "predict")).toBe(false);
+    expect(hasRoom(interactive(...many(16)), "segment")).toBe(true);
+    expect(hasRoom(interactive(...many(16), "segment"), "preview")).toBe(false);
+    expect(hasRoom(interactive("segment"), "predict")).toBe(true);
+    expect(hasRoom(interactive("frames"), "segment")).toBe(false);
+  });
+});
+
+describe("a claim", () => {
+  it("asks for the kinds for which there is room", () => {
+    const busy = [general("label"), interactive("segment"), training("train")];
+    expect(claimableKinds(busy, TASK_KIND_NAMES)).toEqual(["warm", "predict"]);
+    expect(claimableKinds([general(), ...busy], ["probe", "train"])).toEqual(["probe"]);
+    expect(claimableKinds([general()], [])).toEqual([]);
+  });
+
+  it("waits at the service only without a socket, and shortly while general slots work", () => {
+    expect(claimWaitSeconds([general()], { socketOpen: true })).toBe(0);
+    expect(claimWaitSeconds([general("label"), general()], { socketOpen: false })).toBe(10);
+    expect(claimWaitSeconds([general("label"), interactive()], { socketOpen: false })).toBe(1);
+  });
+});
+
+describe("a claimed task", () => {
+  it("goes to the warm slot where somebody waits, else to the first with room", () => {
+    const slots = [general("label"), general(), interactive(), training()];
+    expect(slotFor(slots, "segment")).toBe(slots[2]);
+    expect(slotFor(slots, "probe")).toBe(slots[1]);
+    expect(slotFor(slots, "train")).toBe(slots[3]);
+    expect(slotFor([general(), interactive("segment")], "preview")).toMatchObject({
+      role: "general",
+    });
+    expect(slotFor([general("label")], "probe")).toBeNull();
+  });
+});
