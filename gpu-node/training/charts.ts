@@ -1,13 +1,13 @@
 // Charts as SVG: axes with round numbers, lines, bars and cells. What is drawn from a run's figures
 // is `figures.ts`'s; this file knows nothing of training.
 
-import type { Lettering } from "./lettering.ts";
+import type { ChartText } from "./chart-text.ts";
 
 /** Told apart also by people who see fewer colours (Okabe and Ito). */
 export const COLOURS = [
   ...["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#b59f00"],
 ] as const;
-export const colourOf = (place: number): string => COLOURS[place % COLOURS.length] as string;
+export const colourOf = (index: number): string => COLOURS[index % COLOURS.length] as string;
 
 const INK = "#1f2328";
 const FAINT = "#6e7781";
@@ -32,14 +32,14 @@ export interface Series {
 
 const short = (value: number) => Number(value.toFixed(2));
 
-/** Round numbers that span a range, at most so many. */
-export function ticks(least: number, most: number, count = 5): number[] {
-  const span = most - least || Math.abs(most) || 1;
+/** Round numbers that span a range, at most `count` steps of them. */
+export function ticks(min: number, max: number, count = 5): number[] {
+  const span = max - min || Math.abs(max) || 1;
   const rough = span / count;
   const power = 10 ** Math.floor(Math.log10(rough));
   const step = ([1, 2, 2.5, 5, 10].find((factor) => factor * power >= rough) ?? 10) * power;
-  const first = Math.ceil(least / step - 1e-9);
-  const last = Math.floor(most / step + 1e-9);
+  const first = Math.ceil(min / step - 1e-9);
+  const last = Math.floor(max / step + 1e-9);
   return Array.from({ length: Math.max(0, last - first) + 1 }, (_, at) => (first + at) * step);
 }
 
@@ -53,28 +53,28 @@ export function numberText(value: number): string {
 export const PADDING = 0.05;
 
 export interface Range {
-  least: number;
-  most: number;
+  min: number;
+  max: number;
 }
 
-/** Of all values that are numbers; a little room above and below, as far as values may lie. */
+/** The range of all finite values, with some room around it, which ends at `floor`. */
 export function rangeOf(
   lists: readonly ArrayLike<number>[],
   padding = PADDING,
   floor = Number.NEGATIVE_INFINITY,
 ): Range {
-  let [least, most] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  let [min, max] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
   for (const list of lists) {
     for (let at = 0; at < list.length; at++) {
       const value = list[at] as number;
       if (!Number.isFinite(value)) continue;
-      least = Math.min(least, value);
-      most = Math.max(most, value);
+      min = Math.min(min, value);
+      max = Math.max(max, value);
     }
   }
-  if (least > most) return { least: 0, most: 1 };
-  const room = (most - least || Math.abs(most) || 1) * padding;
-  return { least: Math.max(floor, least - room), most: most + room };
+  if (min > max) return { min: 0, max: 1 };
+  const room = (max - min || Math.abs(max) || 1) * padding;
+  return { min: Math.max(floor, min - room), max: max + room };
 }
 
 export interface PanelOptions {
@@ -89,13 +89,13 @@ export interface PanelOptions {
 
 /** A chart's area with its axes. Coordinates of what it draws are those of the data. */
 export class Panel {
-  readonly #letters: Lettering;
+  readonly #text: ChartText;
   readonly #inner: Box;
   readonly #options: PanelOptions;
   #drawn: string[] = [];
 
-  constructor(letters: Lettering, outer: Box, options: PanelOptions) {
-    this.#letters = letters;
+  constructor(text: ChartText, outer: Box, options: PanelOptions) {
+    this.#text = text;
     this.#options = options;
     const [left, below] = [options.yLabel ? 66 : 50, options.xLabel ? 46 : 30];
     const { x, y, width, height } = outer;
@@ -108,29 +108,29 @@ export class Panel {
   }
 
   x(value: number): number {
-    const { least, most } = this.#options.x;
-    return this.#inner.x + ((value - least) / (most - least || 1)) * this.#inner.width;
+    const { min, max } = this.#options.x;
+    return this.#inner.x + ((value - min) / (max - min || 1)) * this.#inner.width;
   }
 
   y(value: number): number {
-    const { least, most } = this.#options.y;
+    const { min, max } = this.#options.y;
     const { y, height } = this.#inner;
-    return y + height - ((value - least) / (most - least || 1)) * height;
+    return y + height - ((value - min) / (max - min || 1)) * height;
   }
 
   #axes(outer: Box) {
     const { title, xLabel, yLabel, wholeX } = this.#options;
     const { x, y, width, height } = this.#inner;
-    const { write } = this.#letters;
+    const { write } = this.#text;
     const middle = x + width / 2;
     this.draw(`<rect x="${x}" y="${y}" width="${width}" height="${height}" fill="#ffffff"/>`);
-    for (const value of ticks(this.#options.y.least, this.#options.y.most)) {
+    for (const value of ticks(this.#options.y.min, this.#options.y.max)) {
       const at = short(this.y(value));
       this.draw(`<path d="M${x} ${at}h${width}" stroke="${GRID}"/>`);
       const style = { x: x - 7, y: at + 4, size: 11, colour: FAINT, anchor: "end" } as const;
       this.draw(write(numberText(value), style));
     }
-    for (const value of ticks(this.#options.x.least, this.#options.x.most, 6)) {
+    for (const value of ticks(this.#options.x.min, this.#options.x.max, 6)) {
       if (wholeX && !Number.isInteger(value)) continue;
       const at = short(this.x(value));
       this.draw(`<path d="M${at} ${y}v${height}" stroke="${GRID}"/>`);
@@ -183,17 +183,17 @@ export class Panel {
     corner: "above" | "below" = "below",
   ) {
     const { x, y, width, height } = this.#inner;
-    const wide = Math.max(...entries.map(({ name }) => this.#letters.widthOf(name, 12))) + 34;
+    const wide = Math.max(...entries.map(({ name }) => this.#text.widthOf(name, 12))) + 34;
     const high = entries.length * 18 + 10;
     const left = x + width - wide - 10;
     const top = corner === "above" ? y + 10 : y + height - high - 10;
-    const place = `x="${short(left)}" y="${short(top)}" width="${short(wide)}" height="${high}"`;
-    this.draw(`<rect ${place} rx="4" fill="#ffffff" fill-opacity="0.9" stroke="${FRAME}"/>`);
+    const rect = `x="${short(left)}" y="${short(top)}" width="${short(wide)}" height="${high}"`;
+    this.draw(`<rect ${rect} rx="4" fill="#ffffff" fill-opacity="0.9" stroke="${FRAME}"/>`);
     for (const [at, { name, colour }] of entries.entries()) {
       const line = top + 19 + at * 18;
       const key = `M${short(left + 8)} ${short(line - 4)}h14`;
       this.draw(`<path d="${key}" stroke="${colour}" stroke-width="3"/>`);
-      this.draw(this.#letters.write(name, { x: left + 28, y: line, size: 12, colour: INK }));
+      this.draw(this.#text.write(name, { x: left + 28, y: line, size: 12, colour: INK }));
     }
   }
 
@@ -212,12 +212,12 @@ export function shade(share: number): string {
 /** Counts of points on a square grid, as cells from white to dark; x and y are within 0 to 1. */
 export function cells(panel: Panel, points: readonly (readonly [number, number])[], side = 40) {
   const counts = new Float64Array(side * side);
-  const place = (value: number) => Math.max(0, Math.min(side - 1, Math.floor(value * side)));
+  const cellOf = (value: number) => Math.max(0, Math.min(side - 1, Math.floor(value * side)));
   for (const [x, y] of points) {
-    const at = place(y) * side + place(x);
+    const at = cellOf(y) * side + cellOf(x);
     counts[at] = (counts[at] ?? 0) + 1;
   }
-  const most = counts.reduce((one, other) => Math.max(one, other), 0);
+  const max = counts.reduce((one, other) => Math.max(one, other), 0);
   counts.forEach((count, at) => {
     if (count === 0) return;
     const [left, low] = [(at % side) / side, Math.floor(at / side) / side];
@@ -225,7 +225,7 @@ export function cells(panel: Panel, points: readonly (readonly [number, number])
     const y = short(Math.min(panel.y(low), panel.y(low + 1 / side)));
     const wide = short(Math.abs(panel.x(left + 1 / side) - panel.x(left)) + 0.3);
     const high = short(Math.abs(panel.y(low + 1 / side) - panel.y(low)) + 0.3);
-    const fill = shade(0.15 + (0.85 * count) / most);
+    const fill = shade(0.15 + (0.85 * count) / max);
     panel.draw(`<rect x="${x}" y="${y}" width="${wide}" height="${high}" fill="${fill}"/>`);
   });
 }

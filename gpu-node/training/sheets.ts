@@ -3,9 +3,9 @@
 import * as fs from "node:fs/promises";
 import sharp from "sharp";
 import type { Batch, Detections } from "../../native/index.d.ts";
+import { type ChartText, chartText } from "./chart-text.ts";
 import { colourOf } from "./charts.ts";
 import type { SplitData } from "./dataset.ts";
-import { type Lettering, lettering } from "./lettering.ts";
 
 /** Images of a sheet. */
 export const SHEET_MAX = 16;
@@ -30,22 +30,22 @@ export interface Sheet {
 /** The images of a training batch, as the engine rendered it. */
 export function sheetsOfBatch({ images, count, height, boxes }: Batch): Sheet[] {
   const plane = height * height;
-  return Array.from({ length: Math.min(count, SHEET_MAX) }, (_, place) => {
+  return Array.from({ length: Math.min(count, SHEET_MAX) }, (_, index) => {
     const rgb = new Uint8Array(plane * 3);
     for (let channel = 0; channel < 3; channel++) {
-      const from = (place * 3 + channel) * plane;
+      const from = (index * 3 + channel) * plane;
       for (let at = 0; at < plane; at++) {
         rgb[at * 3 + channel] = Math.round((images[from + at] ?? 0) * 255);
       }
     }
-    return { side: height, rgb, boxes: boxesOf(boxes, place) };
+    return { side: height, rgb, boxes: boxesOf(boxes, index) };
   });
 }
 
-function boxesOf(boxes: Float32Array, place: number): SheetBox[] {
+function boxesOf(boxes: Float32Array, index: number): SheetBox[] {
   const own: SheetBox[] = [];
   for (let at = 0; at + 5 < boxes.length; at += 6) {
-    if (boxes[at] !== place) continue;
+    if (boxes[at] !== index) continue;
     const [, classIndex = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0] = boxes.subarray(at, at + 6);
     own.push({ classIndex, confidence: null, box: [x1, y1, x2, y2] });
   }
@@ -87,9 +87,9 @@ export function batchOf(sheets: readonly Sheet[]): Omit<Batch, "boxes"> {
   const side = sheets[0]?.side ?? 0;
   const plane = side * side;
   const images = new Float32Array(sheets.length * 3 * plane);
-  for (const [place, { rgb }] of sheets.entries()) {
+  for (const [index, { rgb }] of sheets.entries()) {
     for (let channel = 0; channel < 3; channel++) {
-      const to = (place * 3 + channel) * plane;
+      const to = (index * 3 + channel) * plane;
       for (let at = 0; at < plane; at++) images[to + at] = (rgb[at * 3 + channel] ?? 0) / 255;
     }
   }
@@ -98,9 +98,9 @@ export function batchOf(sheets: readonly Sheet[]): Omit<Batch, "boxes"> {
 
 /** The same images with what was found on them. */
 export const withDetections = (sheets: readonly Sheet[], found: readonly Detections[]): Sheet[] =>
-  sheets.map((sheet, place) => {
+  sheets.map((sheet, index) => {
     const boxes: SheetBox[] = [];
-    const rows = found[place] ?? new Float32Array();
+    const rows = found[index] ?? new Float32Array();
     for (let at = 0; at + 5 < rows.length; at += 6) {
       const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, confidence = 0, classIndex = 0] = rows.subarray(
         at,
@@ -116,31 +116,29 @@ export async function drawSheet(
   sheets: readonly Sheet[],
   classes: readonly string[],
 ): Promise<Buffer> {
-  const letters = await lettering();
+  const text = await chartText();
   const columns = Math.max(1, Math.ceil(Math.sqrt(sheets.length)));
   const rows = Math.max(1, Math.ceil(sheets.length / columns));
   const side = sheets[0]?.side ?? 1;
   const tile = Math.max(96, Math.min(Math.floor(SHEET_SIDE / columns), Math.max(side, 320)));
   const [width, height] = [columns * tile, rows * tile];
-  const placed = sheets.map((sheet, place) => ({
+  const tiles = sheets.map((sheet, index) => ({
     sheet,
-    left: (place % columns) * tile,
-    top: Math.floor(place / columns) * tile,
+    left: (index % columns) * tile,
+    top: Math.floor(index / columns) * tile,
   }));
   const images = await Promise.all(
-    placed.map(async ({ sheet, left, top }) => {
+    tiles.map(async ({ sheet, left, top }) => {
       const raw = { width: sheet.side, height: sheet.side, channels: 3 as const };
       const input = await sharp(sheet.rgb, { raw }).resize(tile, tile).png().toBuffer();
       return { input, left, top };
     }),
   );
-  const drawn = placed.map(({ sheet, left, top }, place) => {
-    const clip = `<clipPath id="t${place}"><rect width="${tile}" height="${tile}"/></clipPath>`;
-    const boxes = sheet.boxes.map((box) =>
-      boxSvg(letters, box, { tile, side: sheet.side, classes }),
-    );
+  const drawn = tiles.map(({ sheet, left, top }, index) => {
+    const clip = `<clipPath id="t${index}"><rect width="${tile}" height="${tile}"/></clipPath>`;
+    const boxes = sheet.boxes.map((box) => boxSvg(text, box, { tile, side: sheet.side, classes }));
     const frame = `<rect width="${tile}" height="${tile}" fill="none" stroke="#ffffff"/>`;
-    const inner = `<g clip-path="url(#t${place})">${boxes.join("")}</g>`;
+    const inner = `<g clip-path="url(#t${index})">${boxes.join("")}</g>`;
     return `${clip}<g transform="translate(${left} ${top})">${inner}${frame}</g>`;
   });
   const open = `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="${height}">`;
@@ -152,7 +150,7 @@ export async function drawSheet(
 }
 
 function boxSvg(
-  letters: Lettering,
+  text: ChartText,
   { classIndex, confidence, box }: SheetBox,
   { tile, side, classes }: { tile: number; side: number; classes: readonly string[] },
 ): string {
@@ -169,13 +167,13 @@ function boxSvg(
     `fill="none" stroke="${colour}" stroke-width="${stroke.toFixed(1)}"/>`;
   const size = Math.max(9, Math.min(14, tile / 26));
   const name = (classes[classIndex] ?? String(classIndex)).slice(0, 24);
-  const text = confidence === null ? name : `${name} ${confidence.toFixed(2)}`;
-  const wide = letters.widthOf(text, size) + size * 0.6;
+  const label = confidence === null ? name : `${name} ${confidence.toFixed(2)}`;
+  const wide = text.widthOf(label, size) + size * 0.6;
   const left = Math.max(0, Math.min(x1, tile - wide));
   const top = Math.max(0, y1 - size * 1.3);
   const tag =
     `<rect x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${wide.toFixed(1)}" ` +
     `height="${(size * 1.3).toFixed(1)}" fill="${colour}"/>`;
   const style = { x: left + size * 0.3, y: top + size, size, colour: "#ffffff" };
-  return frame + tag + letters.write(text, style);
+  return frame + tag + text.write(label, style);
 }

@@ -1,9 +1,15 @@
 // A run's images. Goal: each is an image that shows something, whatever the figures are, and its
 // words can be read also on a machine without any font.
 
+import { execFile } from "node:child_process";
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { promisify } from "node:util";
 import sharp from "sharp";
 import { describe, expect, it } from "vitest";
 import { csvOf } from "../../../gpu-node/training/artifacts.ts";
+import { chartText, textSvg } from "../../../gpu-node/training/chart-text.ts";
 import { numberText, rangeOf, ticks } from "../../../gpu-node/training/charts.ts";
 import {
   confidenceChart,
@@ -13,7 +19,6 @@ import {
   resultsChart,
   type Scores,
 } from "../../../gpu-node/training/figures.ts";
-import { DOTTED, SET, shows } from "../../../gpu-node/training/lettering.ts";
 import {
   batchOf,
   drawSheet,
@@ -75,9 +80,9 @@ describe("charts", () => {
   });
 
   it("have no room below nothing for what is never less", () => {
-    expect(rangeOf([[0, 0]], 0.05, 0)).toEqual({ least: 0, most: 0.05 });
-    expect(rangeOf([[1, 3]], 0.05, 0)).toEqual({ least: 0.9, most: 3.1 });
-    expect(rangeOf([[Number.NaN], []], 0.05, 0)).toEqual({ least: 0, most: 1 });
+    expect(rangeOf([[0, 0]], 0.05, 0)).toEqual({ min: 0, max: 0.05 });
+    expect(rangeOf([[1, 3]], 0.05, 0)).toEqual({ min: 0.9, max: 3.1 });
+    expect(rangeOf([[Number.NaN], []], 0.05, 0)).toEqual({ min: 0, max: 1 });
   });
 
   it.each([1, 3, 26, 100])("show the confusion of %d classes", async (classes) => {
@@ -108,24 +113,60 @@ describe("charts", () => {
   });
 });
 
+/** Pixels of a text's drawing, black on white. */
+async function drawnText(text: string, { width = 60, bold = false } = {}) {
+  const { write } = await chartText();
+  const style = { x: 2, y: 26, size: 24, colour: "#000000", bold };
+  const svg =
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${width}" height="36">` +
+    `${write(text, style)}</svg>`;
+  return sharp(Buffer.from(svg)).flatten({ background: "#ffffff" }).greyscale().raw().toBuffer();
+}
+
 describe("words", () => {
-  it("can be read without a font", async () => {
-    expect(await shows(DOTTED)).toBe(true);
-    // Every letter of the table leaves a trace of its own.
-    const drawn = [..."ABCxyz019&~"].map((letter) =>
-      DOTTED.write(letter, { x: 0, y: 10, size: 10 }),
-    );
-    expect(new Set(drawn).size).toBe(11);
-    expect(DOTTED.write("é", { x: 0, y: 0, size: 10 })).toBe(
-      DOTTED.write("e", { x: 0, y: 0, size: 10 }),
-    );
-    expect(DOTTED.write("赤", { x: 0, y: 0, size: 10 })).toBe(
-      DOTTED.write("?", { x: 0, y: 0, size: 10 }),
-    );
+  it("leave a trace of their own, letter by letter, and in bold", async () => {
+    const letters = await Promise.all([..."ABCxyz019&~é赤"].map((letter) => drawnText(letter)));
+    for (const pixels of letters) expect(pixels.some((value) => value < 128)).toBe(true);
+    expect(new Set(letters.map((pixels) => pixels.toString("base64"))).size).toBe(13);
+    expect(await drawnText("Ag", { bold: true })).not.toEqual(await drawnText("Ag"));
+  });
+
+  it("can be read, and look the same, on a machine without any font", async () => {
+    const folder = mkdtempSync(join(tmpdir(), "vantage-fonts-"));
+    try {
+      const config = join(folder, "fonts.conf");
+      writeFileSync(config, '<?xml version="1.0"?><fontconfig></fontconfig>');
+      const program = join(import.meta.dirname, "../../support/draw-text.ts");
+      const { stdout } = await promisify(execFile)(process.execPath, [program, "Ag 019 wörld"], {
+        env: { ...process.env, FONTCONFIG_FILE: config, XDG_CACHE_HOME: folder },
+        encoding: "buffer",
+      });
+      const pixels = await sharp(stdout).greyscale().raw().toBuffer();
+      expect(pixels.filter((value) => value < 128).length).toBeGreaterThan(200);
+      // No boxes of missing letters: as dark as here, where fonts may be.
+      const here = await drawnText("Ag 019 wörld", { width: 300 });
+      const dark = (bytes: Buffer) => bytes.filter((value) => value < 128).length;
+      expect(dark(pixels) / dark(here)).toBeCloseTo(1, 1);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  it("are as wide as they say", async () => {
+    const { widthOf } = await chartText();
+    for (const text of ["WWWWWWWWWW", "illilliill", "confusion 0.75", "été"]) {
+      const pixels = await drawnText(text, { width: 400 });
+      const columns = Array.from({ length: 400 }, (_, x) =>
+        Array.from({ length: 36 }, (_row, y) => pixels[y * 400 + x] as number),
+      );
+      const last = columns.findLastIndex((column) => column.some((value) => value < 200));
+      expect(Math.abs(last - 2 - widthOf(text, 24))).toBeLessThan(4);
+    }
+    expect(widthOf("赤血球", 10)).toBeGreaterThan(10);
   });
 
   it("are escaped where they are set", () => {
-    expect(SET.write("<b>&\u0000", { x: 0, y: 0, size: 1 })).toContain("&#60;b&#62;&#38; ");
+    expect(textSvg("<b>&\u0000", { x: 0, y: 0, size: 1 })).toContain("&#60;b&#62;&#38; ");
   });
 });
 
@@ -133,8 +174,8 @@ describe("axes", () => {
   it("have round numbers within their range", () => {
     expect(ticks(0, 1)).toEqual([0, 0.2, 0.4, 0.6, 0.8, 1].map((one) => expect.closeTo(one, 9)));
     expect(ticks(3, 3).length).toBeGreaterThan(0);
-    expect(rangeOf([[Number.NaN, 2, 4]], 0)).toEqual({ least: 2, most: 4 });
-    expect(rangeOf([[]])).toEqual({ least: 0, most: 1 });
+    expect(rangeOf([[Number.NaN, 2, 4]], 0)).toEqual({ min: 2, max: 4 });
+    expect(rangeOf([[]])).toEqual({ min: 0, max: 1 });
     expect([0, 0.25, 1500, 1e6, 0.00012].map(numberText)).toEqual([
       "0",
       "0.25",
