@@ -1,6 +1,6 @@
 // CLIP's byte-pair tokenizer: a text → numbers of a fixed count, between a start and an end token.
-// Merges and vocabulary come from the bundle. It is our own by decision: it is a hundred lines, reads
-// the bundle's own files and nothing else, and counts what was cut off.
+// Merges and vocabulary come from the bundle. It is our own by decision: it is a hundred lines,
+// reads the bundle's own files and nothing else, and counts what was cut off.
 
 const START = "<|startoftext|>";
 const END = "<|endoftext|>";
