@@ -58,7 +58,7 @@ export function createRedaction({ wholeQueries, codeField }: RedactionOptions): 
     const cause =
       thrown.cause && depth < CAUSES_MAX ? { cause: error(thrown.cause, depth + 1) } : {};
     return {
-      name: thrown.name,
+      name: text(String(thrown.name)),
       message: text(withoutParameters(thrown.message)).slice(0, MESSAGE_MAX),
       ...code,
       stack: (thrown.stack ?? "")

@@ -124,8 +124,8 @@ const checkOrigin = csrf({
 });
 
 /**
- * Browsers say where a form came from; one from elsewhere is refused whatever it carries. Programs
- * say nothing and pass: they hold no cookie that another site could abuse.
+ * Browsers say where a form came from; a form from elsewhere is refused, whichever fields it has.
+ * Programs say nothing and pass: they hold no cookie that another site could abuse.
  */
 const fromHere: MiddlewareHandler = async (context, next) => {
   const { req } = context;

@@ -1,6 +1,6 @@
-// Assembling forward curves, pure over a reader. A curve is of one moment: its futures are all of one
-// trade date, its day-ahead prices all of one operating day, since a curve stitched from two days
-// never existed. The reader decides what was known; everything here passes its `as_of` on.
+// Assembling forward curves, pure over a reader. A curve is of one moment: its futures are all of
+// one trade date, its day-ahead prices all of one operating day, since a curve stitched from two
+// days never existed. The reader decides what was known; everything here passes its `as_of` on.
 
 import { Failure } from "../../shared/errors.ts";
 import type { CurveRecord } from "../../shared/markets.ts";

@@ -1,5 +1,5 @@
-// The routes of the catalog graph. They share nothing with the series' routes, and answer when those
-// cannot, as those answer without the graph.
+// The routes of the catalog graph. They share nothing with the series' routes, and answer when
+// those cannot, as those answer without the graph.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { GraphEntity, GraphRelated } from "../../shared/markets.ts";

@@ -1,5 +1,5 @@
-// What happened to a series' rows between two knowledge times, and how their prints (the values they
-// had, one after the other) moved. Pure over sorted versions.
+// What happened to a series' rows between two knowledge times, and how their prints (the values
+// they had, one after the other) moved. Pure over sorted versions.
 
 import type { DiffRecord, Revisions } from "../../shared/markets.ts";
 import { iso } from "../../shared/time.ts";

@@ -18,6 +18,7 @@ import {
   window,
 } from "./parameters.ts";
 import type { ReadApi } from "./service.ts";
+import type { Slots } from "./slots.ts";
 import type { Reading } from "./store/store.ts";
 import { encodeRows, FORMAT_NAMES, FORMATS, type Format, preferredFormat } from "./wire/formats.ts";
 
@@ -135,19 +136,21 @@ export function addSeries(app: App<ReadApi>) {
       storeVersion: reading.asOf === null ? null : reading.seq,
       sandbox: reading.sandbox,
       cacheKeys: keyTimes.flatMap((time) => (typeof time === "number" ? [keyAt(time)] : [])),
-      body: () => largeReads.hold(encodedRows(reading, query, format), reading.versionCount),
+      body: () => encodedRows(largeReads, reading, query, format),
     });
   });
 }
 
+/** The bytes of the rows. Provenance is asked for first: it is small, and no slot waits for it. */
 async function* encodedRows(
+  largeReads: Slots,
   reading: Reading,
   { includeHistory: history, provenance: detail }: Query,
   format: Format,
 ) {
   const provenance = detail === "full" ? await reading.provenance() : null;
   const shape = { valueColumns: reading.valueColumns, history, provenance };
-  yield* encodeRows(format, reading.batches(), shape);
+  yield* largeReads.hold(encodeRows(format, reading.batches(), shape), reading.versionCount);
 }
 
 /** The `as_of_offset` of a query in milliseconds; fails with `invalid_request`. */

@@ -75,11 +75,12 @@ describe.each(Object.entries(LOGS))("%s", (_name, write) => {
     expect(write({ harmless: new Secret("hunter2") })).not.toContain("hunter2");
   });
 
-  it("hides secrets in an error, its code, its stack and its causes", () => {
+  it("hides secrets in an error, its name, its code, its stack and its causes", () => {
     const cause = new Error("connect postgres://me:hunter2@host/db");
     const error = new Error("GET https://h/?token=hunter2", { cause });
     Object.assign(error, { code: "Bearer hunter2", token: "hunter2" });
-    const line = write({ error, list: [error] });
+    const named = Object.assign(new Error("refused"), { name: "basic hunter2" });
+    const line = write({ error, list: [error, named] });
     expect(line).not.toContain("hunter2");
     expect(JSON.parse(line)).toMatchObject({
       error: { name: "Error", cause: { message: "connect postgres://me:[redacted]@host/db" } },

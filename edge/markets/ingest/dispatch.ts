@@ -1,5 +1,5 @@
-// Which executions are sent to the queues, beside those that a tick or an operator starts: held ones
-// whose turn it is, and those whose process or message was lost.
+// Which executions are sent to the queues, beside those that a tick or an operator starts: held
+// ones whose turn it is, and those whose process or message was lost.
 
 import { MINUTE } from "../../../shared/time.ts";
 import { releaseHeldExecutions, rescueExecutions } from "./ledger.ts";

@@ -64,12 +64,13 @@ export async function createExecution(
     INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at,
       attempts_max)
     VALUES (${execution.runId}::uuid, ${execution.job}, ${execution.partition}::date,
-      ${execution.trigger}, ${execution.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)}, ${ATTEMPTS_MAX}::int)`);
+      ${execution.trigger}, ${execution.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)},
+      ${ATTEMPTS_MAX}::int)`);
 }
 
 /**
- * Creates a backfill and its executions, newest partition first, in one statement. A repeated idempotency
- * key returns the first backfill and creates nothing.
+ * Creates a backfill and its executions, newest partition first, in one statement. A repeated
+ * idempotency key returns the first backfill and creates nothing.
  */
 export async function createBackfill(
   database: Database,
@@ -128,8 +129,8 @@ const isHeld = ({ run_id, attempt }: ClaimedExecution): SQL =>
   sql`id = ${run_id}::uuid AND state = 'running' AND attempt = ${attempt}::int`;
 
 /**
- * Moves the end of a lease to `until`. False when the lease was lost: the execution was canceled, or
- * another process holds it now.
+ * Moves the end of a lease to `until`. False when the lease was lost: the execution was canceled,
+ * or another process holds it now.
  */
 export async function renewLease(
   database: Database,
@@ -202,8 +203,7 @@ export async function requeueExecution(
 
 /**
  * Ends queued and running executions at an operator's wish; a process that works on one loses its
- * lease.
- * What was committed stays. Returns how many ended.
+ * lease. What was committed stays. Returns how many ended.
  */
 export async function cancelExecutions(
   database: Database,

@@ -1,4 +1,5 @@
-// What operators ask of ingest: start, cancel and resume executions and backfills, switch schedules.
+// What operators ask of ingest: start and cancel executions, start, cancel and resume backfills,
+// switch schedules.
 
 import { rescue, sendReleased } from "./dispatch.ts";
 import {

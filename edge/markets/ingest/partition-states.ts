@@ -85,10 +85,10 @@ function stateOf(
   coveredAt: number,
 ): PartitionState["state"] {
   if (execution?.state === "queued" || execution?.state === "running") return execution.state;
-  if (coveredAt >= (execution?.created_at ?? -Infinity) && coveredAt > -Infinity)
-    return "materialized";
+  const isCovered = coveredAt > -Infinity;
+  if (isCovered && coveredAt >= (execution?.created_at ?? -Infinity)) return "materialized";
   if (execution?.state === "failed" || execution?.state === "late") return execution.state;
-  return coveredAt > -Infinity ? "materialized" : "missing";
+  return isCovered ? "materialized" : "missing";
 }
 
 /** The newest keys up to `last`, newest first; none while no partition is in range yet. */

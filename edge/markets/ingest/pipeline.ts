@@ -109,8 +109,8 @@ export interface Pipeline {
   release: Release | null;
   fetch: (upstreams: Upstreams, request: FetchRequest) => Promise<FetchResult>;
   /**
-   * Whether the partition's values are there, for a pipeline with a release. Default: one row in the
-   * partition is enough.
+   * Whether the partition's values are there, for a pipeline with a release. Default: one row in
+   * the partition is enough.
    */
   complete?: (accepted: readonly FetchedSeries[], partition: Range) => boolean;
   gate: (fetched: readonly FetchedSeries[], context: GateContext) => GateReport;

@@ -1,5 +1,5 @@
-// What the console's pages show of the ledger: short forms of executions, checks, ticks and series, each
-// in one statement however many there are.
+// What the console's pages show of the ledger: short forms of executions, checks, ticks and series,
+// each in one statement however many there are.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { RunState, RunTrigger, Tick } from "../../../shared/markets.ts";

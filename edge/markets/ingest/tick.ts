@@ -1,7 +1,6 @@
 // What happens every minute: rescue executions whose process died, then fire the schedules that are
-// due.
-// Delivered late, twice or after an outage, it fires each instant at most once, and after an outage
-// each partition that was missed.
+// due. Delivered late, twice or after an outage, it fires each instant at most once, and after an
+// outage each partition that was missed.
 
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import { rescue, sendReleased } from "./dispatch.ts";

@@ -31,9 +31,9 @@ export async function scheduleStates(database: Database): Promise<Map<string, Sc
 }
 
 /**
- * Records the due instants of a schedule, oldest first, and starts their executions, all or nothing. When
- * the newest is not newer than the schedule's last one, or the schedule is off, nothing changes and
- * it returns false.
+ * Records the due instants of a schedule, oldest first, and starts their executions, all or
+ * nothing. When the newest is not newer than the schedule's last one, or the schedule is off,
+ * nothing changes and it returns false.
  */
 export async function recordTicks(
   database: Database,
@@ -89,7 +89,7 @@ export async function switchSchedule(
         THEN greatest(s.last_tick, excluded.last_tick) ELSE s.last_tick END`);
 }
 
-/** The newest ticks first, of one schedule or all, with the state of the executions they started. */
+/** The newest ticks first, of one schedule or all, with the states of their executions. */
 export async function listTicks(
   database: Database,
   filter: { schedule?: string | undefined; before?: string | undefined; limit: number },

@@ -75,9 +75,9 @@ export async function compact(
 }
 
 /**
- * The part of a plan that compaction rewrites: what waits, the compacted objects whose valid time it
- * reaches into, and the neighbours of those objects that are not full yet. Without the neighbours, a
- * series that only grows would end as many small objects.
+ * The part of a plan that compaction rewrites: what waits, the compacted objects whose valid time
+ * it reaches into, and the neighbours of those objects that are not full yet. Without the
+ * neighbours, a series that only grows would end as many small objects.
  */
 function affected(plan: Plan): Plan | null {
   const recent = plan.segments.filter(({ level }) => level === 0);

@@ -1,8 +1,9 @@
 // ERCOT's pipelines: real-time and day-ahead prices of the settlement points, and system load, each
 // partitioned by operating day.
 //
-// The spec's hourly ticks take the current day only, so the last intervals of each day and its final
-// load would never be read: the schedules named `_settle` read the day before in the early morning.
+// The spec's hourly ticks take the current day only, so the last intervals of each day and its
+// final load would never be read: the schedules named `_settle` read the day before in the early
+// morning.
 
 import { DAY, HOUR, MINUTE } from "../../../../shared/time.ts";
 import { operatingDay } from "../../store/operating-day.ts";

@@ -1,6 +1,6 @@
 // How the series of one balancing authority must agree: demand is generation less exports, and near
-// its forecast. The accounts of some authorities never balance, so an authority is compared with its
-// own days before.
+// its forecast. The accounts of some authorities never balance, so an authority is compared with
+// its own days before.
 
 import { DAY } from "../../../../shared/time.ts";
 import { type FetchedSeries, type Finding, finding } from "../gate.ts";

@@ -57,7 +57,7 @@ export const generationByFuel: Pipeline = {
   gate: gateHourly,
 };
 
-/** Library by EIA's type; a positive interchange is an export: demand = generation − interchange. */
+/** Library by EIA's type. A positive interchange is an export: demand is generation less it. */
 const REGION_LIBRARIES: Readonly<Record<string, string>> = {
   D: "power.demand",
   DF: "power.demand_forecast",

@@ -1,5 +1,5 @@
-// ERCOT's records → rows at their instants, pure: labels become instants, duplicates are refused, and
-// of several documents about one interval the last one holds.
+// ERCOT's records → rows at their instants, pure: labels become instants, duplicates are refused,
+// and of several documents about one interval the last one holds.
 
 import type { OperatingDay } from "../../store/operating-day.ts";
 import type { Range } from "../../store/plan.ts";
