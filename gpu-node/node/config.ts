@@ -13,8 +13,8 @@ const optionalSecret = () =>
     .optional()
     .transform((value) => (value ? new Secret(value) : undefined));
 
-const whole = (least: number, most: number, fallback: number) =>
-  z.coerce.number().int().min(least).max(most).default(fallback);
+const whole = (min: number, max: number, fallback: number) =>
+  z.coerce.number().int().min(min).max(max).default(fallback);
 
 /** Its text is shown and kept, so it may hold no secret. */
 function isPlain(address: string): boolean {

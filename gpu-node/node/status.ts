@@ -68,15 +68,15 @@ function page({ name, url, node_id, capabilities, worker }: Status): string {
   const { device, ffmpeg, segmenters, missing, version } = capabilities;
   const ended = Object.entries(worker.ended).map(([how, count]) => `${count} ${how}`);
   const state = worker.draining ? "draining" : worker.socket ? "connected" : "polling";
-  const slots = worker.slots.map((slot, place) =>
+  const slots = worker.slots.map((slot, index) =>
     slot
       ? row(
-          `slot ${place + 1}`,
+          `slot ${index + 1}`,
           `${slot.kind} ${slot.task_id}, attempt ${slot.attempt}, since ${slot.since}` +
             (slot.progress ? `, ${slot.progress.done} of ${slot.progress.total || "?"}` : "") +
             (slot.wanted === "go_on" ? "" : `, to ${slot.wanted}`),
         )
-      : row(`slot ${place + 1}`, "free"),
+      : row(`slot ${index + 1}`, "free"),
   );
   const rows = [
     row("service", url),

@@ -9,8 +9,8 @@ import { flagDuplicates } from "../segmenters/duplicates.ts";
 import type { Segmenter } from "../segmenters/segmenter.ts";
 import type { ReadyPrompt } from "./prompts.ts";
 
-/** A detection and the place of the prompt that found it. */
-export interface Sighting {
+/** A detection and the index of the prompt that it answers. */
+export interface PromptDetection {
   prompt: number;
   detection: Detection;
 }
@@ -23,19 +23,19 @@ export async function detectAll(
   whole: RgbImage,
   prompts: readonly ReadyPrompt[],
   resolution: number | null,
-): Promise<Sighting[]> {
+): Promise<PromptDetection[]> {
   const image = await shrink(whole, resolution);
   const encoded = await segmenter.encode(image);
   try {
-    const found = await segmenter.detect(
+    const byPrompt = await segmenter.detect(
       encoded,
       prompts.map(({ prompt }) => prompt),
       { confidenceMin: STORED_CONFIDENCE_MIN, masks: true },
     );
     const x = whole.width / image.width;
     const y = whole.height / image.height;
-    const sightings = prompts.flatMap(({ className }, prompt) =>
-      (found[prompt] ?? []).flatMap(({ bbox, confidence, polygon }): Sighting[] => {
+    const found = prompts.flatMap(({ className }, prompt) =>
+      (byPrompt[prompt] ?? []).flatMap(({ bbox, confidence, polygon }): PromptDetection[] => {
         const scaled = bbox.map((corner, at) => hundredths(corner * (at % 2 ? y : x))) as Bbox;
         const inside = clip(scaled, whole);
         if (!inside || confidence < STORED_CONFIDENCE_MIN) return [];
@@ -49,11 +49,11 @@ export async function detectAll(
         return [{ prompt, detection }];
       }),
     );
-    const flags = flagDuplicates(sightings.map(({ detection }) => detection));
-    sightings.forEach(({ detection }, place) => {
-      detection.duplicate_of = flags[place] ?? null;
+    const flags = flagDuplicates(found.map(({ detection }) => detection));
+    found.forEach(({ detection }, index) => {
+      detection.duplicate_of = flags[index] ?? null;
     });
-    return sightings;
+    return found;
   } finally {
     encoded.dispose();
   }

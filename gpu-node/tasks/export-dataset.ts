@@ -60,7 +60,7 @@ async function writeDataset(
   const total = manifest.videos.reduce((sum, { frames }) => sum + frames.length, 0);
   const stems = uniqueStems(manifest.videos);
   let done = 0;
-  for (const [place, video] of manifest.videos.entries()) {
+  for (const [videoIndex, video] of manifest.videos.entries()) {
     if (video.frames.length === 0) continue;
     const wanted = new Map(video.frames.map((frame) => [frame.index, frame]));
     const source = sources.get(video.key);
@@ -72,7 +72,7 @@ async function writeDataset(
         if (!frame) continue;
         const { width, height } = pixels;
         const annotations = frame.annotations.flatMap((one) => within(one, { width, height }));
-        const name = `${stems[place]}_${String(index).padStart(6, "0")}.jpg`;
+        const name = `${stems[videoIndex]}_${String(index).padStart(6, "0")}.jpg`;
         const image = { name, split: frame.split, width, height, annotations };
         await zip.add(layout.imagePath(image), await toJpeg(pixels));
         await layout.add(image, zip);

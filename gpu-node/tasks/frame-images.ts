@@ -20,8 +20,8 @@ export async function run(
   try {
     for await (const { index, image } of footage.read(payload.frames)) {
       const jpeg = await toJpeg(image);
-      for (const [place, frame] of payload.frames.entries()) {
-        const target = payload.images[place];
+      for (const [position, frame] of payload.frames.entries()) {
+        const target = payload.images[position];
         if (frame !== index || !target) continue;
         await upload(target, jpeg, context.cancel);
         done += 1;

@@ -1,5 +1,5 @@
 // Labels frames of one video, in display order: each is encoded once and asked for every prompt.
-// The same payload gives the same detections, whichever attempt or node it was. A cancelled task
+// The same payload gives the same detections, whichever attempt or node it was. A canceled task
 // gives what was done until then.
 
 import type { FrameDetections, TaskPayload, TaskResult } from "../../shared/tasks.ts";
@@ -22,22 +22,26 @@ export async function run(
   try {
     const segmenter = await context.segmenter(payload.segmenter);
     const { ready } = await readyPrompts(context, segmenter, payload.prompts);
-    const looked: FrameDetections[] = [];
+    const labeled: FrameDetections[] = [];
     const total = ascending(payload.frames).length;
     let annotations = 0;
     const uploads = new Uploads(payload, context);
     for await (const { index, image } of frames(payload, context)) {
       await uploads.add(index, image);
-      const sightings = await detectAll(segmenter, image, ready, payload.resolution);
-      const detections = sightings.map(({ detection }) => detection);
-      looked.push({ frame_index: index, detections });
-      annotations += sightings.length;
-      context.progress({ done: looked.length, total, detail: { annotations, frame_index: index } });
+      const found = await detectAll(segmenter, image, ready, payload.resolution);
+      const detections = found.map(({ detection }) => detection);
+      labeled.push({ frame_index: index, detections });
+      annotations += found.length;
+      context.progress({
+        done: labeled.length,
+        total,
+        detail: { annotations, frame_index: index },
+      });
       if (context.cancel.aborted) break;
     }
     await uploads.end();
     return {
-      frames: looked,
+      frames: labeled,
       segmenter: segmenter.info.name,
       seconds: (performance.now() - started) / 1_000,
     };
@@ -61,7 +65,7 @@ async function* frames(
   }
 }
 
-/** Writes the frames' JPEGs that the store lacks, a few at once, while frames are looked at. */
+/** Writes the frames' JPEGs that the store lacks, a few at once, while frames are labeled. */
 class Uploads {
   readonly #payload: TaskPayload<"label">;
   readonly #context: RunnerContext;

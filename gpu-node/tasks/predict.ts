@@ -56,7 +56,7 @@ interface Looking {
   longestSide: number | null;
 }
 
-/** What is found on the wanted frames, in their order; as far as it came when it is cancelled. */
+/** What is found on the wanted frames, in their order; as far as it came when it is canceled. */
 async function predictFrames(
   footage: Footage,
   wanted: readonly number[],

@@ -19,8 +19,8 @@ export async function run(
     const frames: TaskResult<"preview">["frames"] = [];
     try {
       for await (const { index, image } of footage.read(payload.frames)) {
-        const sightings = await detectAll(segmenter, image, ready, payload.resolution);
-        const detections = sightings.map(({ detection }) => detection);
+        const found = await detectAll(segmenter, image, ready, payload.resolution);
+        const detections = found.map(({ detection }) => detection);
         const shown = detections.filter(({ confidence }) => confidence >= payload.threshold);
         const jpeg = await drawOver(image, shown, classes);
         frames.push({ frame_index: index, detections, image: jpeg.toString("base64") });

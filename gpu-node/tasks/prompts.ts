@@ -43,8 +43,8 @@ export async function readyPrompts(
   );
   const warnings = resolved.flatMap((one) => (one?.warning ? [one.warning] : []));
   const ready: ReadyPrompt[] = [];
-  for (const [place, prompt] of prompts.entries()) {
-    const known = resolved[place];
+  for (const [index, prompt] of prompts.entries()) {
+    const known = resolved[index];
     ready.push({
       className: prompt.class_name,
       prompt: known ?? (await segmenter.prepareExemplar(await examplesOf(context, prompt))),

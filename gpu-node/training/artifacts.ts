@@ -7,7 +7,7 @@ import type { DetectorGraph } from "../../shared/detector.ts";
 import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import { bestWeights, type RunState, readScores } from "./checkpoints.ts";
-import type { Prepared, Split } from "./dataset.ts";
+import type { Split, TrainingData } from "./dataset.ts";
 import {
   confidenceChart,
   confusionChart,
@@ -26,7 +26,7 @@ const PICTURED_CONFIDENCE = 0.25;
 export interface RunFiles {
   context: Pick<TaskContext, "target" | "log">;
   folder: RunFolder;
-  data: Prepared;
+  data: TrainingData;
   settings: TrainSettings;
 }
 
@@ -68,7 +68,7 @@ export async function writeOpening(
   );
 }
 
-function labelBoxes({ splits }: Prepared): LabelBox[] {
+function labelBoxes({ splits }: TrainingData): LabelBox[] {
   return (["train", "val"] as const).flatMap((split: Split) =>
     splits[split].images.flatMap(({ width, height, boxes }) => {
       const found: LabelBox[] = [];

@@ -16,7 +16,7 @@ import { asTrainFailure, engineCode } from "./engine-failure.ts";
 import { metricsOf, quickLook, trainEpochs } from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
-import { type Begun, begin, hardwareOf, type StartParts } from "./start.ts";
+import { begin, hardwareOf, type RunStart, type StartParts } from "./start.ts";
 import { CheckpointUploads, uploadArtifact } from "./uploads.ts";
 
 export interface SessionOptions {
@@ -60,8 +60,8 @@ export async function train(
       data,
       hardware,
     };
-    const result = await withFittingBatch(parts, (begun) =>
-      runTo(parts, begun, { stop, options, pausing: () => isPausing(context) }),
+    const result = await withFittingBatch(parts, (start) =>
+      runTo(parts, start, { stop, options, pausing: () => isPausing(context) }),
     );
     context.log.info("run_ended", {
       run_id: payload.run_id,
@@ -75,7 +75,7 @@ export async function train(
     const failure = asTrainFailure(thrown);
     if (failure instanceof TaskFailure && !context.cancel.aborted) {
       report.say(`Failed: ${failure.message}`);
-      report.tell(true);
+      report.tell({ must: true });
     }
     throw failure;
   }
@@ -129,18 +129,18 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
 /** Begins and works; where an automatic batch does not fit into memory, again with half of it. */
 async function withFittingBatch(
   parts: StartParts,
-  work: (begun: Begun) => Promise<Result>,
+  work: (start: RunStart) => Promise<Result>,
 ): Promise<Result> {
   const { payload, report } = parts;
   for (let batchMax: number | null = null; ; ) {
     let batch = batchMax;
     try {
-      const begun = await begin(parts, batchMax);
-      batch = begun.state.resolved.batch_size;
+      const start = await begin(parts, batchMax);
+      batch = start.state.resolved.batch_size;
       try {
-        return await work(begun);
+        return await work(start);
       } finally {
-        await begun.engine.close();
+        await start.engine.close();
       }
     } catch (thrown) {
       const full = /^(gpu_)?out_of_memory$/.test(engineCode(thrown) ?? "");
@@ -159,17 +159,17 @@ interface Attempt {
 }
 
 /** From where the run begins to its result. */
-async function runTo(parts: StartParts, begun: Begun, attempt: Attempt): Promise<Result> {
+async function runTo(parts: StartParts, start: RunStart, attempt: Attempt): Promise<Result> {
   const { payload, context, folder, report, data } = parts;
-  const { engine, state, options } = begun;
+  const { engine, state, options } = start;
   const { settings } = payload;
   const files: RunFiles = { context, folder, data, settings };
   const batches = Math.ceil(state.resolved.train_images / state.resolved.batch_size);
   report.resolved = state.resolved;
   report.checkpoint = payload.resume?.at ?? null;
   report.begin({ epochs: settings.epochs, batches }, state, state.history);
-  say(report, begun);
-  report.tell(true);
+  say(report, start);
+  report.tell({ must: true });
   const machine = { torch: parts.native.describe().torch, threads: parts.hardware.threads };
   await writeOpening(files, { engine, options, state, name: payload.name, machine });
   const uploads = new CheckpointUploads({
@@ -178,7 +178,7 @@ async function runTo(parts: StartParts, begun: Begun, attempt: Attempt): Promise
     everyMs: attempt.options.uploadEveryMs ?? UPLOAD_EVERY_MS,
     onUploaded: (checkpoint) => {
       report.checkpoint = checkpoint;
-      report.tell(true);
+      report.tell({ must: true });
     },
   });
   const began = performance.now();
@@ -201,10 +201,10 @@ async function runTo(parts: StartParts, begun: Begun, attempt: Attempt): Promise
     await uploads.finish(state);
     throw new Paused();
   }
-  return handIn(parts, begun, { files, uploads, stopped });
+  return handIn(parts, start, { files, uploads, stopped });
 }
 
-function say(report: Report, { options, state }: Begun) {
+function say(report: Report, { options, state }: RunStart) {
   const { device, precision, batch_size } = state.resolved;
   report.say(`Device: ${device}, ${precision}.`);
   report.say(
@@ -223,28 +223,29 @@ const metadataOf = ({ payload, graph, data }: StartParts, { dataset_sha256 }: Ru
   dataset_sha256,
 });
 
-interface Left {
+/** What is left to hand in once the training ended. */
+interface HandIn {
   files: RunFiles;
   uploads: CheckpointUploads;
   stopped: boolean;
 }
 
 /** Sends what the run came to, the checkpoint first, and lets go of its folder here. */
-async function handIn(parts: StartParts, begun: Begun, left: Left): Promise<Result> {
+async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Promise<Result> {
   const { context, folder, report, native, graph, hardware } = parts;
-  const { state } = begun;
-  const { files, uploads, stopped } = left;
+  const { state } = start;
+  const { files, uploads, stopped } = handover;
   const lost = (thrown: unknown) => {
     context.log.warning("checkpoint_not_uploaded", { error: thrown });
     report.say(`The checkpoint could not be handed in: ${(thrown as Error).message}.`);
     return null;
   };
-  await uploads.settle();
+  await uploads.idle();
   // One that does not arrive costs the model nothing; it stays here.
   const checkpoint = stopped ? await uploads.finish(state).catch(lost) : null;
-  const model = await handInModel(parts, begun, stopped);
+  const model = await handInModel(parts, start, stopped);
   // A GPU has room for one network at a time.
-  await begun.engine.close();
+  await start.engine.close();
   report.say(
     model
       ? `Model: epoch ${model.epoch}, mAP50 ${(model.metrics.mAP50 ?? 0).toFixed(3)}, ` +
@@ -252,7 +253,7 @@ async function handIn(parts: StartParts, begun: Begun, left: Left): Promise<Resu
       : "No model: no epoch was measured.",
   );
   await writeClosing(files, { native, graph, hardware, state });
-  report.tell(true);
+  report.tell({ must: true });
   const { artifacts, all } = await uploadArtifacts(files);
   if (model) {
     const { key, bytes } = model.weights;
@@ -268,7 +269,7 @@ const WEIGHTS = "best.safetensors";
 
 async function handInModel(
   { payload, context, folder, data, report }: StartParts,
-  { engine, state, parameters }: Begun,
+  { engine, state, parameters }: RunStart,
   stopped: boolean,
 ): Promise<Result["model"]> {
   const { settings } = payload;
@@ -288,7 +289,7 @@ async function handInModel(
   const { epoch } = state.best;
   const path = folder.file(bestWeights(epoch));
   const sha256 = await hashOf(path);
-  report.tell(true);
+  report.tell({ must: true });
   const { key, bytes } = await uploadArtifact(context, path, WEIGHTS);
   return { weights: { key, bytes, sha256 }, parameters, epoch, metrics };
 }

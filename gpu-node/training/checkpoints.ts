@@ -10,7 +10,7 @@ import { type Scores, scoresOf } from "./figures.ts";
 import type { RunFolder } from "./run-folder.ts";
 
 /** Where a run is: epochs done, and batches of the one under way. */
-export type Place = Pick<Checkpoint, "epoch" | "batch">;
+export type Position = Pick<Checkpoint, "epoch" | "batch">;
 
 /** What a run knows of itself; it travels in the checkpoint's metadata. */
 export const RunState = z.object({
@@ -39,7 +39,7 @@ export const RunState = z.object({
 export type RunState = z.infer<typeof RunState>;
 
 /** A checkpoint on this node's disk. */
-export interface Found {
+export interface CheckpointFile {
   path: string;
   state: RunState;
 }
@@ -74,8 +74,8 @@ export function thinned(history: readonly RunEpoch[], bestEpoch: number | undefi
 export const bestWeights = (epoch: number) => `weights/best-${epoch}.safetensors`;
 export const bestScores = (epoch: number) => `weights/best-${epoch}.json`;
 
-/** Whether a place is further than another. */
-export const isFurther = (one: Place, other: Place): boolean =>
+/** Whether one position of a run is further than another. */
+export const isFurther = (one: Position, other: Position): boolean =>
   one.epoch > other.epoch || (one.epoch === other.epoch && one.batch > other.batch);
 
 /** Writes everything that the next step depends on; the one that was the newest is kept as well. */
@@ -127,8 +127,8 @@ export async function findCheckpoints(
   folder: RunFolder,
   fits: (state: RunState) => string | null,
   onRefused: (why: string) => void,
-): Promise<Found[]> {
-  const found: Found[] = [];
+): Promise<CheckpointFile[]> {
+  const found: CheckpointFile[] = [];
   for (const name of [LAST, PREVIOUS]) {
     const one = await openCheckpoint(folder, name, fits).catch((thrown: unknown) => {
       if ((thrown as { code?: string }).code !== "ENOENT") onRefused((thrown as Error).message);
@@ -144,7 +144,7 @@ export async function openCheckpoint(
   folder: RunFolder,
   name: string,
   fits: (state: RunState) => string | null,
-): Promise<Found> {
+): Promise<CheckpointFile> {
   const path = folder.file(name);
   const state = await readState(path);
   const unfit = fits(state);
@@ -157,7 +157,7 @@ export async function openCheckpoint(
   return { path, state };
 }
 
-/** The run's state in a checkpoint's header; its tensors are not looked at. */
+/** The run's state in a checkpoint's header; its tensors are not read. */
 async function readState(path: string): Promise<RunState> {
   const file = await fs.open(path);
   try {

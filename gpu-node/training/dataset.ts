@@ -18,7 +18,7 @@ import type { RgbImage } from "../media/image.ts";
 export type Split = "train" | "val";
 const SPLITS: readonly Split[] = ["train", "val"];
 
-/** An image of a split: where it came from, its box list for people, and its pixels' place. */
+/** An image of a split: its name for people, its boxes, and the offset of its pixels. */
 export interface Entry extends DatasetImage {
   /** Such as `clip.mp4 #12`. */
   name: string;
@@ -28,7 +28,7 @@ export interface SplitData extends Dataset {
   images: Entry[];
 }
 
-export interface Prepared {
+export interface TrainingData {
   classes: string[];
   /** Of the manifest. */
   sha256: string;
@@ -40,7 +40,7 @@ export interface Prepared {
 type Frame = ExportManifest["videos"][number]["frames"][number];
 
 /** One image to decode: from which video of the manifest, and which frame. */
-interface Wanted {
+interface SourceFrame {
   video: ExportManifest["videos"][number];
   frame: Frame;
 }
@@ -102,7 +102,7 @@ export function whyUnfit({ classes, videos }: ExportManifest): string | null {
 }
 
 /** The images of a split in the order of their files. */
-const wantedOf = ({ videos }: ExportManifest, split: Split): Wanted[] =>
+const wantedOf = ({ videos }: ExportManifest, split: Split): SourceFrame[] =>
   videos.flatMap((video) =>
     video.frames
       .filter((frame) => frame.split === split)
@@ -111,7 +111,7 @@ const wantedOf = ({ videos }: ExportManifest, split: Split): Wanted[] =>
   );
 
 /** Names pixels by everything that they depend on. */
-function pixelsName(wanted: readonly Wanted[], imageSize: number): string {
+function pixelsName(wanted: readonly SourceFrame[], imageSize: number): string {
   const hash = createHash("sha256").update(`rgb 1 ${imageSize}\n`);
   for (const { video, frame } of wanted) hash.update(`${video.key} ${frame.index}\n`);
   return hash.digest("hex");
@@ -151,10 +151,16 @@ export interface PrepareOptions {
   onProgress(done: number, total: number): void;
 }
 
-type Means = Pick<MediaContext, "cache" | "tools" | "cancel" | "log" | "machine" | "source">;
+type DatasetContext = Pick<
+  MediaContext,
+  "cache" | "tools" | "cancel" | "log" | "machine" | "source"
+>;
 
 /** Makes a dataset ready, from what is here or by decoding its frames once. */
-export async function prepareDataset(options: PrepareOptions, context: Means): Promise<Prepared> {
+export async function prepareDataset(
+  options: PrepareOptions,
+  context: DatasetContext,
+): Promise<TrainingData> {
   const { manifest, sha256, imageSize } = options;
   const unfit = whyUnfit(manifest);
   if (unfit) throw new TaskFailure("bad_dataset", unfit);
@@ -171,8 +177,8 @@ export async function prepareDataset(options: PrepareOptions, context: Means): P
   const progress = new Counter(total, options.onProgress);
   let left = 0;
   const splits = {} as Record<Split, SplitData>;
-  for (const [place, split] of SPLITS.entries()) {
-    const path = join(folder, `${names[place]}.rgb`);
+  for (const [index, split] of SPLITS.entries()) {
+    const path = join(folder, `${names[index]}.rgb`);
     const sizes = await pixelsAt(path, wanted[split], { ...options, progress }, context);
     const data = entriesOf(wanted[split], sizes);
     splits[split] = { path, images: data.images };
@@ -188,11 +194,11 @@ interface Size {
   source: { width: number; height: number };
 }
 
-function entriesOf(wanted: readonly Wanted[], sizes: readonly Size[]) {
+function entriesOf(wanted: readonly SourceFrame[], sizes: readonly Size[]) {
   let offset = 0;
   let left = 0;
-  const images = wanted.map(({ video, frame }, place): Entry => {
-    const size = sizes[place] as Size;
+  const images = wanted.map(({ video, frame }, index): Entry => {
+    const size = sizes[index] as Size;
     const scaled = scaledBoxes(frame, size.source, size);
     const { width, height } = size;
     const name = `${video.filename} #${frame.index}`;
@@ -209,9 +215,9 @@ type Work = Pick<PrepareOptions, "videos" | "imageSize"> & { progress: Counter }
 /** The sizes of the images in a file of pixels, which is made unless it is here. */
 async function pixelsAt(
   path: string,
-  wanted: readonly Wanted[],
+  wanted: readonly SourceFrame[],
   work: Work,
-  context: Means,
+  context: DatasetContext,
 ): Promise<Size[]> {
   const known = await readSizes(path, wanted.length);
   if (known) {
@@ -256,13 +262,13 @@ async function readSizes(path: string, count: number): Promise<Size[] | null> {
 }
 
 /** What images take as pixels. */
-const pixelBytes = (wanted: readonly Wanted[], imageSize: number): number =>
+const pixelBytes = (wanted: readonly SourceFrame[], imageSize: number): number =>
   wanted.reduce((sum, { video }) => {
     const { width, height } = fitted(video, imageSize);
     return sum + width * height * 3;
   }, 0);
 
-async function assertRoom(path: string, wanted: readonly Wanted[], imageSize: number) {
+async function assertRoom(path: string, wanted: readonly SourceFrame[], imageSize: number) {
   const bytes = pixelBytes(wanted, imageSize);
   const { bavail, bsize } = await fs.statfs(join(path, ".."));
   if (bytes <= bavail * bsize) return;
@@ -274,14 +280,14 @@ async function assertRoom(path: string, wanted: readonly Wanted[], imageSize: nu
 /** Decodes what is wanted, video by video, and writes the pixels in order. */
 async function writePixels(
   file: fs.FileHandle,
-  wanted: readonly Wanted[],
+  wanted: readonly SourceFrame[],
   { videos, imageSize, progress }: Work,
-  context: Means,
+  context: DatasetContext,
 ): Promise<Size[]> {
   const sources = new Map(videos.map((source) => [source.key, source]));
   const sizes: Size[] = [];
   for (let from = 0; from < wanted.length; ) {
-    const { video } = wanted[from] as Wanted;
+    const { video } = wanted[from] as SourceFrame;
     let to = from;
     while (wanted[to]?.video === video) to += 1;
     const source = sources.get(video.key);
@@ -310,7 +316,7 @@ async function writePixels(
 }
 
 /** What cannot be read is said with its name. */
-async function openNamed(context: Means, source: ObjectSource, filename: string) {
+async function openNamed(context: DatasetContext, source: ObjectSource, filename: string) {
   try {
     return await openFootage(context, source);
   } catch (thrown) {
@@ -321,7 +327,7 @@ async function openNamed(context: Means, source: ObjectSource, filename: string)
 }
 
 /** Decoding all that comes before may take longer than the first address holds. */
-const stillGood = (source: ObjectSource, context: Means): Promise<ObjectSource> =>
+const stillGood = (source: ObjectSource, context: DatasetContext): Promise<ObjectSource> =>
   expiresSoon(source.url) ? context.source(source.key) : Promise.resolve(source);
 
 const SOON_MS = 30 * 60_000;

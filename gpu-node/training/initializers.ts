@@ -59,7 +59,7 @@ function parse(bytes: Uint8Array): OnnxModel {
 function weightsOf({ graph }: OnnxModel): OnnxWeights {
   const initializers = new Map((graph?.initializer ?? []).map((one) => [one.name ?? "", one]));
   const names = (graph?.node ?? []).flatMap(({ opType, input }) =>
-    (WEIGHTED[opType ?? ""] ?? []).flatMap((place) => input?.[place] || []),
+    (WEIGHTED[opType ?? ""] ?? []).flatMap((index) => input?.[index] || []),
   );
   const used = [...new Set(names)].flatMap((name) => {
     const tensor = initializers.get(name);
@@ -84,7 +84,7 @@ function read(name: string, tensor: Tensor): Weights {
 function valuesOf(tensor: Tensor, count: number): Float32Array | null {
   const raw = tensor.rawData ?? new Uint8Array();
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
-  const from = (width: number, at: (place: number) => number) =>
+  const from = (width: number, at: (index: number) => number) =>
     raw.length === count * width
       ? Float32Array.from({ length: count }, (_, n) => at(n * width))
       : null;

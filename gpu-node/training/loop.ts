@@ -10,7 +10,7 @@ import {
   type TrainSettings,
 } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { type Place, type RunState, saveBest, saveCheckpoint, thinned } from "./checkpoints.ts";
+import { type Position, type RunState, saveBest, saveCheckpoint, thinned } from "./checkpoints.ts";
 import { type Report, spoken } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
 
@@ -113,13 +113,13 @@ const notFinite = (steps: number) =>
       "learning rate (or leave it blank), and check the dataset for wrong boxes",
   );
 
-interface Ended {
+interface FinishedEpoch {
   result: EpochResult;
   evaluation: Evaluation;
   pace: Pace;
 }
 
-async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Ended) {
+async function endEpoch(parts: LoopParts, { result, evaluation, pace }: FinishedEpoch) {
   const { state, settings, classes, report } = parts;
   const metrics = metricsOf(evaluation, classes);
   const row: RunEpoch = {
@@ -156,12 +156,12 @@ const bestMetadata = ({ metadata, state }: LoopParts) => ({
   epoch: String(state.epoch + 1),
 });
 
-/** The place of each state's newest checkpoint here. */
-const saved = new WeakMap<RunState, Place>();
+/** The position of each state's newest checkpoint on this node. */
+const saved = new WeakMap<RunState, Position>();
 
 const isSaved = ({ state }: LoopParts): boolean => {
-  const place = saved.get(state);
-  return place?.epoch === state.epoch && place.batch === state.batch;
+  const position = saved.get(state);
+  return position?.epoch === state.epoch && position.batch === state.batch;
 };
 
 async function checkpoint(parts: LoopParts) {

@@ -8,7 +8,7 @@ import type { Checkpoint, TrainDetail } from "../../shared/tasks.ts";
 import { iso, systemClock } from "../../shared/time.ts";
 import type { ResolvedSettings, RunEpoch } from "../../shared/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
-import type { Place } from "./checkpoints.ts";
+import type { Position } from "./checkpoints.ts";
 
 const TELL_MS = 1_000;
 const LINES_MAX = 50;
@@ -31,7 +31,7 @@ export class Report {
   #line: number;
   #continued = false;
   #toldAt = Number.NEGATIVE_INFINITY;
-  #place: Place = { epoch: 0, batch: 0 };
+  #position: Position = { epoch: 0, batch: 0 };
   #shape: RunShape = { epochs: 0, batches: 0 };
   #step: StepProgress | null = null;
   #etaSeconds: number | null = null;
@@ -71,9 +71,9 @@ export class Report {
     this.#lines.splice(0, Math.max(0, this.#lines.length - LINES_MAX));
   }
 
-  begin(shape: RunShape, place: Place, history: readonly RunEpoch[]) {
+  begin(shape: RunShape, position: Position, history: readonly RunEpoch[]) {
     this.#shape = shape;
-    this.#place = place;
+    this.#position = position;
     this.#recent = history;
   }
 
@@ -81,24 +81,24 @@ export class Report {
     // The first one says that it goes.
     const isFirst = this.#step === null;
     this.#step = progress;
-    this.#place = { epoch: progress.epoch, batch: progress.batch };
+    this.#position = { epoch: progress.epoch, batch: progress.batch };
     this.#etaSeconds = etaSeconds;
-    this.tell(isFirst);
+    this.tell({ must: isFirst });
   }
 
-  epochDone(history: readonly RunEpoch[], place: Place, etaSeconds: number | null) {
+  epochDone(history: readonly RunEpoch[], position: Position, etaSeconds: number | null) {
     this.#recent = history;
-    this.#place = place;
+    this.#position = position;
     this.#etaSeconds = etaSeconds;
-    this.tell(true);
+    this.tell({ must: true });
   }
 
   /** Reports, unless it did just now. */
-  tell(must = false) {
+  tell({ must = false }: { must?: boolean } = {}) {
     const now = performance.now();
     if (!must && now - this.#toldAt < TELL_MS) return;
     this.#toldAt = now;
-    const { epoch, batch } = this.#place;
+    const { epoch, batch } = this.#position;
     const { epochs, batches } = this.#shape;
     const done = Math.min(epoch * batches + batch, epochs * batches);
     this.#progress({ done, total: epochs * batches, detail: this.#detail() }, must);
@@ -111,8 +111,8 @@ export class Report {
     const each = Object.keys(this.#recent.at(-1)?.metrics ?? {}).length + 1;
     const many = Math.max(2, Math.min(EPOCHS_MAX, Math.floor(METRICS_MAX / each)));
     return {
-      epoch: this.#place.epoch,
-      batch: this.#place.batch,
+      epoch: this.#position.epoch,
+      batch: this.#position.batch,
       batches,
       losses,
       learning_rate: step?.lr ?? null,

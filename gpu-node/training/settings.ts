@@ -10,7 +10,7 @@ import {
 
 /** Beyond so many steps the strong optimiser is worth its cost. */
 const LONG_ITERATIONS = 10_000;
-/** The engine warms up for a hundred iterations at least: in a shorter run, over a tenth of it. */
+/** The engine warms up for a hundred iterations at min: in a shorter run, over a tenth of it. */
 const SHORT_ITERATIONS = 1_000;
 const NOMINAL_BATCH = 64;
 export const BATCH_MAX = 64;
@@ -80,7 +80,7 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
  * AdamW's of the description is for weights that know something. From scratch a small variant takes
  * more: on a hundred drawn images, 40 epochs of batch 8, mAP50 was 0.23 at 0.0014, 0.44 at 0.004.
  */
-const SCRATCH = { factor: 3, most: 0.004, variants: ["det26n", "det26s"] as readonly string[] };
+const SCRATCH = { factor: 3, max: 0.004, variants: ["det26n", "det26s"] as readonly string[] };
 
 function learningRate(
   optimizer: "adamw" | "sgd" | "musgd",
@@ -90,7 +90,7 @@ function learningRate(
   if (optimizer !== "adamw") return 0.01;
   const tuning = (0.002 * 5) / (4 + classes);
   const isBold = pretrained === null && SCRATCH.variants.includes(variant);
-  const rate = isBold ? Math.min(SCRATCH.most, SCRATCH.factor * tuning) : tuning;
+  const rate = isBold ? Math.min(SCRATCH.max, SCRATCH.factor * tuning) : tuning;
   return Math.round(rate * 1e6) / 1e6;
 }
 
@@ -119,9 +119,9 @@ export async function automaticBatch(
 ): Promise<number> {
   const share = memory.device === "cuda" ? GPU_SHARE : CPU_SHARE;
   const budget = memory.freeBytes * share;
-  const most = memory.device === "cuda" ? BATCH_MAX : BATCH_MAX_CPU;
+  const max = memory.device === "cuda" ? BATCH_MAX : BATCH_MAX_CPU;
   const enough = Math.max(BATCH_SMALL, trainImages / EPOCH_STEPS_MIN);
-  const bound = powerOfTwo(Math.min(most, trainImages, enough));
+  const bound = powerOfTwo(Math.min(max, trainImages, enough));
   const [one, two] = [await probe(1), bound > 1 ? await probe(2) : null];
   if (one === null || two === null || two > budget) return 1;
   const each = Math.max(1, two - one);

@@ -13,14 +13,14 @@ import { TaskFailure } from "../base/failure.ts";
 import type { MediaContext } from "../media/footage.ts";
 import { unpack } from "./checkpoint-archive.ts";
 import {
+  type CheckpointFile,
   FETCHED,
-  type Found,
   findCheckpoints,
   isFurther,
   openCheckpoint,
   type RunState,
 } from "./checkpoints.ts";
-import type { Prepared } from "./dataset.ts";
+import type { TrainingData } from "./dataset.ts";
 import { engineCode } from "./engine-failure.ts";
 import { loadPretrained } from "./pretrained.ts";
 import { gibibytes, type Report } from "./report.ts";
@@ -34,7 +34,7 @@ export interface StartParts {
   folder: RunFolder;
   report: Report;
   graph: DetectorGraph;
-  data: Prepared;
+  data: TrainingData;
   hardware: Hardware;
 }
 
@@ -77,7 +77,7 @@ async function freeGpuBytes(): Promise<number | null> {
   }
 }
 
-export interface Begun {
+export interface RunStart {
   engine: Engine;
   state: RunState;
   options: TrainingOptions;
@@ -85,7 +85,7 @@ export interface Begun {
 }
 
 /** Begins, or goes on where an earlier attempt was. An automatic batch is at most `batchMax`. */
-export async function begin(parts: StartParts, batchMax: number | null): Promise<Begun> {
+export async function begin(parts: StartParts, batchMax: number | null): Promise<RunStart> {
   const { report, payload } = parts;
   const refused: string[] = [];
   let told = 0;
@@ -94,13 +94,13 @@ export async function begin(parts: StartParts, batchMax: number | null): Promise
   };
   for await (const found of checkpointsOf(parts, refused)) {
     tell();
-    const begun = await resumed(parts, found, batchMax).catch((thrown: unknown) => {
+    const start = await resumed(parts, found, batchMax).catch((thrown: unknown) => {
       const code = engineCode(thrown);
       if (code !== "bad_weights" && code !== "io_failed") throw thrown;
       refused.push((thrown as Error).message);
       return null;
     });
-    if (begun) return begun;
+    if (start) return start;
   }
   tell();
   const reasons = refused.join("; ");
@@ -113,7 +113,10 @@ export async function begin(parts: StartParts, batchMax: number | null): Promise
 }
 
 /** Checkpoints to try, the furthest first; the store's is fetched only when its turn comes. */
-async function* checkpointsOf(parts: StartParts, refused: string[]): AsyncGenerator<Found> {
+async function* checkpointsOf(
+  parts: StartParts,
+  refused: string[],
+): AsyncGenerator<CheckpointFile> {
   const { folder, payload } = parts;
   const fits = fitsOf(parts);
   const local = await findCheckpoints(folder, fits, (why) => refused.push(why));
@@ -144,7 +147,7 @@ const fitsOf =
 async function fetchCheckpoint(
   { folder, payload, context }: StartParts,
   fits: (state: RunState) => string | null,
-): Promise<Found | null> {
+): Promise<CheckpointFile | null> {
   if (!payload.resume) return null;
   const held = await context.cache.open(payload.resume.checkpoint, context.cancel);
   try {
@@ -159,9 +162,9 @@ async function fetchCheckpoint(
 
 async function resumed(
   parts: StartParts,
-  { path, state }: Found,
+  { path, state }: CheckpointFile,
   batchMax: number | null,
-): Promise<Begun> {
+): Promise<RunStart> {
   const { payload, report, data } = parts;
   const before = state.resolved;
   const batch = Math.min(before.batch_size, batchMax ?? before.batch_size);
@@ -192,7 +195,7 @@ async function resumed(
 
 const deviceOf = ({ title, precision }: Hardware) => ({ device: title, precision });
 
-async function fresh(parts: StartParts, batchMax: number | null): Promise<Begun> {
+async function fresh(parts: StartParts, batchMax: number | null): Promise<RunStart> {
   const { payload, report, data, graph } = parts;
   const { settings } = payload;
   const images = data.splits.train.images.length;
@@ -271,7 +274,9 @@ async function chooseBatch(parts: StartParts, images: number): Promise<number> {
     return batch;
   }
   const shape = { classes: data.classes.length, trainImages: images, batch: 1 };
-  const engine = await openEngine(parts, trainingOptions(payload.settings, shape), false);
+  const engine = await openEngine(parts, trainingOptions(payload.settings, shape), {
+    withData: false,
+  });
   try {
     const probe = async (batch: number): Promise<number | null> => {
       try {
@@ -295,7 +300,7 @@ async function chooseBatch(parts: StartParts, images: number): Promise<number> {
 async function openEngine(
   { native, payload, graph, data, hardware }: StartParts,
   training: TrainingOptions,
-  withData = true,
+  { withData = true }: { withData?: boolean } = {},
 ): Promise<Engine> {
   const { device, precision, threads } = hardware;
   const { seed } = payload.settings;

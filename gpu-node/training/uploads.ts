@@ -69,11 +69,12 @@ export class CheckpointUploads {
     const last = this.#last;
     if (last && last.epoch === epoch && last.batch === batch) return last;
     await this.#send(await this.#pack(state));
-    return this.#last as unknown as Checkpoint;
+    if (!this.#last) throw new Error("a checkpoint was sent and is not known");
+    return this.#last;
   }
 
   /** Waits for what is under way. */
-  async settle(): Promise<void> {
+  async idle(): Promise<void> {
     await this.#running;
   }
 

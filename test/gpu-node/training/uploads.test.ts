@@ -60,7 +60,7 @@ describe("a checkpoint that does not arrive", () => {
     const { made, asked } = uploads();
     for (let epoch = 0; epoch < 5; epoch++) {
       await made.offer(state);
-      await made.settle();
+      await made.idle();
     }
     expect(asked()).toBe(1);
     // The one that has to arrive does not wait, and says so.
@@ -71,7 +71,7 @@ describe("a checkpoint that does not arrive", () => {
   it("does not end the training where it cannot even be packed", async () => {
     const { made, asked } = uploads();
     await made.offer(state);
-    await made.settle();
+    await made.idle();
     expect(asked()).toBe(0);
   });
 });
