@@ -4,6 +4,7 @@
 import { readFileSync } from "node:fs";
 import sharp from "sharp";
 import { beforeAll, expect, it } from "vitest";
+import { HEARTBEAT_SECONDS } from "../../../shared/node-protocol.ts";
 import { ServeStatus, VideoPrediction } from "../../../shared/serving.ts";
 import { Prediction } from "../../../shared/tasks.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
@@ -12,6 +13,9 @@ import { form } from "../../support/media.ts";
 import { registerModel } from "../../support/registered-model.ts";
 import { type Person, register } from "../../support/scripted-node.ts";
 import { createWorld, type World } from "../../support/world.ts";
+
+/** A node tells at once what its processes have open: its next heartbeat would come later. */
+const BEFORE_HEARTBEAT_MS = (HEARTBEAT_SECONDS * 1_000) / 2;
 
 const found = toolsOrSay();
 let world: World;
@@ -60,7 +64,7 @@ it.skipIf(!found)("opens, activates, predicts, and comes back after a crash", as
 
   const model = await registerModel(world, workspaceId, { classes: ["disc", "plate"] });
   await admin.ok("POST", `/models/${model.model_id}/activate`);
-  await expect.poll(warmUp).toBe("warm");
+  await expect.poll(warmUp, { timeout: BEFORE_HEARTBEAT_MS }).toBe("warm");
   expect(await admin.ok("GET", "/serve/classes")).toEqual(["disc", "plate"]);
 
   const content = new Uint8Array(await drawn());
@@ -89,9 +93,9 @@ it.skipIf(!found)("opens, activates, predicts, and comes back after a crash", as
   ]);
 
   for (const pid of node.below()) process.kill(pid, "SIGKILL");
-  await expect.poll(warmUp).toBe("cold");
+  await expect.poll(warmUp, { timeout: BEFORE_HEARTBEAT_MS }).toBe("cold");
   expect(await predict()).toEqual(detections);
-  await expect.poll(warmUp).toBe("warm");
+  await expect.poll(warmUp, { timeout: BEFORE_HEARTBEAT_MS }).toBe("warm");
   const left = await world.media.list({ prefix: `ws/${workspaceId}/predictions/` });
   expect(left.objects).toEqual([]);
 });
