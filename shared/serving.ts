@@ -11,7 +11,7 @@ export const PREDICT_FRAMES_MAX = 3_000;
 /** The longest that an answer is waited for; proxies on the way give up a little later. */
 export const PREDICT_WAIT_SECONDS_MAX = 90;
 
-export const FramePrediction = z.object({
+const FramePrediction = z.object({
   frame_index: z.number().int().meta({ description: "place in display order, from 0" }),
   time: z.number().meta({ description: "seconds from the first frame, as decoded" }),
   detections: z.array(Prediction),
@@ -39,7 +39,7 @@ export const VideoPrediction = z
   .meta({ id: "VideoPrediction" });
 export type VideoPrediction = z.infer<typeof VideoPrediction>;
 
-export const WARM_UP = ["cold", "warming", "warm", "failed"] as const;
+const WARM_UP = ["cold", "warming", "warm", "failed"] as const;
 
 export const ServeStatus = z
   .object({

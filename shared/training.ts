@@ -64,7 +64,7 @@ export const AUGMENTATION_PRESETS = {
   },
 } satisfies Record<(typeof AUGMENTATIONS)[number], AugmentationPreset>;
 
-export const EPOCHS_DEFAULT = 50;
+const EPOCHS_DEFAULT = 50;
 export const EPOCHS_MAX = 10_000;
 export const IMAGE_SIZE_DEFAULT = 640;
 export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
@@ -126,6 +126,7 @@ export const RunLosses = z.object({ box: z.number(), cls: z.number(), dfl: z.num
 
 /** Keys of the contract: `per_class/{class}/{metric}`, a `/` of a class name as `%2F`. */
 export const CLASS_METRICS = ["precision", "recall", "mAP50", "mAP50-95"] as const;
+/** The key of a class's metric in a `MetricMap`; `%` and `/` of its name are escaped. */
 export const classMetricKey = (className: string, metric: (typeof CLASS_METRICS)[number]) =>
   `per_class/${className.replaceAll("%", "%25").replaceAll("/", "%2F")}/${metric}`;
 
@@ -278,7 +279,7 @@ export const WeightsFile = z
   .meta({ id: "WeightsFile" });
 export type WeightsFile = z.infer<typeof WeightsFile>;
 
-export const WARNING_CODES = [
+const WARNING_CODES = [
   "no_annotations",
   "few_frames",
   "class_imbalance",

@@ -4,6 +4,7 @@ import { createRedaction, REDACTED, type RedactText } from "../../shared/redacti
 import { iso, systemClock } from "../../shared/time.ts";
 
 type Level = "info" | "warning" | "error";
+/** What a line says beside its event. */
 export type Fields = Readonly<Record<string, unknown>>;
 
 const redaction = createRedaction({ wholeQueries: false, codeField: "error" });

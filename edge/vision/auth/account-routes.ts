@@ -72,6 +72,7 @@ const guessLimits = (context: RouteContext, given: string): Limit[] => [
   { key: `login ${addressOf(context.req)} ${given}`, attemptsMax: PER_PAIR },
 ];
 
+/** Registers the routes of accounts and sessions. */
 export function addAccountRoutes(app: App<Parts>) {
   app.openAPIRegistry.registerComponent("securitySchemes", "accessToken", {
     type: "http",

@@ -10,7 +10,7 @@ import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import { forgetSessions } from "./scope.ts";
 
-/** Held while an account is made: only one can be the first. */
+/** The advisory lock of making an account: of two at once, only one can be the first. */
 const FIRST_ACCOUNT_LOCK = 5_601;
 
 export interface Account {
@@ -20,6 +20,7 @@ export interface Account {
   sessionVersion: number;
 }
 
+/** The spelling under which an email is stored and looked up. */
 export const normalEmail = (email: string): string => email.trim().toLowerCase();
 
 /**
@@ -67,7 +68,9 @@ async function findAccount(
   return rows[0] ?? null;
 }
 
+/** The account of an email in its normal spelling, or null. */
 export const accountByEmail = (parts: Parts, email: string) => findAccount(parts, { email });
+/** The account of an id, or null. */
 export const accountById = (parts: Parts, id: string) => findAccount(parts, { id });
 
 /** Replaces a hash by one of the same password, unless that was changed since it was read. */

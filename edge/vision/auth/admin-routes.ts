@@ -34,6 +34,7 @@ function requireAdmin(): MiddlewareHandler {
   };
 }
 
+/** Registers the routes of users, roles and workspaces. */
 export function addAdminRoutes(app: App<Parts>) {
   for (const path of ["users", "workspaces"]) {
     app.use(`${API}/admin/${path}/*`, authenticate(), requireAdmin());

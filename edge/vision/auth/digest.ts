@@ -2,6 +2,7 @@
 
 import { base64url } from "jose";
 
+/** Bytes in lowercase hex. */
 export const toHex = (bytes: Uint8Array): string =>
   Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
 
@@ -11,5 +12,7 @@ export async function sha256(text: string): Promise<string> {
   return toHex(new Uint8Array(digest));
 }
 
+/** Bytes in base64url, without padding. */
 export const toBase64url = (bytes: Uint8Array): string => base64url.encode(bytes);
+/** The bytes of a text in base64url; throws for any other text. */
 export const fromBase64url = (text: string): Uint8Array => base64url.decode(text);

@@ -5,6 +5,7 @@ import { sql } from "drizzle-orm";
 import { type AttemptTable, countAttempts, tooManyAttempts } from "../../http/throttle.ts";
 import type { Parts } from "../base/parts.ts";
 
+/** How many attempts a minute one thing allows. */
 export interface Limit {
   /** What is being throttled, such as `login 192.0.2.1`. */
   key: string;

@@ -13,7 +13,7 @@ import { findExport, startExport } from "./exports.ts";
 import { Import, importJob } from "./imports.ts";
 
 const tags = ["Datasets"];
-/** A small dataset is done by then, and its address is of the archive itself. */
+/** Milliseconds that a request waits for its export: a small dataset is made within them. */
 const WAIT_MS = 20_000;
 const POLL_MS = 250;
 
@@ -32,6 +32,12 @@ const Options = z.object({
 /** Registers the routes of datasets. */
 export function addExportRoutes(app: App<Parts>) {
   guard(app, "/jobs/*", "/exports/*", "/import");
+  addStart(app);
+  addReading(app);
+  addImport(app);
+}
+
+function addStart(app: App<Parts>) {
   const start = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/export`,
@@ -73,7 +79,9 @@ export function addExportRoutes(app: App<Parts>) {
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
   });
+}
 
+function addReading(app: App<Parts>) {
   const exportId = z.object({ export_id: z.uuid() });
   const one = createRoute({
     method: "get",
@@ -118,7 +126,6 @@ export function addExportRoutes(app: App<Parts>) {
     if (found.state === "queued") context.header("Retry-After", "5");
     throw new Failure("state_conflict", `the export ${why}`);
   });
-  addImport(app);
 }
 
 function addImport(app: App<Parts>) {

@@ -75,7 +75,7 @@ export async function planDataset(
 
 export interface WrittenManifest {
   manifest: ObjectSource;
-  /** Of its bytes, in hex. */
+  /** SHA-256 of the manifest's bytes, in hex. */
   sha256: string;
   /** The objects that it names. */
   videos: ObjectSource[];
@@ -176,10 +176,10 @@ async function* manifestText(
   const encoder = new TextEncoder();
   const opened = (fields: object) => JSON.stringify(fields).slice(0, -1);
   yield encoder.encode(`${opened(head)},"videos":[`);
-  for (const [index, { video, sides }] of splits.entries()) {
+  for (const [videoIndex, { video, sides }] of splits.entries()) {
     const { id: video_id, filename, storage_key: key, width, height } = video;
     const fields = { video_id, filename, key, width, height };
-    yield encoder.encode(`${index === 0 ? "" : ","}${opened(fields)},"frames":[`);
+    yield encoder.encode(`${videoIndex === 0 ? "" : ","}${opened(fields)},"frames":[`);
     let comma = "";
     for (const [index, split] of sides) {
       const list = await annotations(video_id, index);

@@ -167,7 +167,7 @@ function rareClass(rarest: ClassCount | undefined): Warning[] {
   ];
 }
 
-/** Such a class stays out of the ratio, which would be infinite, and is told of by itself. */
+/** The warning of classes without annotations, with which the imbalance would be infinite. */
 function emptyClasses(classes: readonly ClassCount[], total: number): Warning[] {
   const empty = classes.filter(({ count }) => count === 0).map((one) => one.class);
   if (empty.length === 0 || total === 0) return [];

@@ -12,7 +12,7 @@ import { idList, textList } from "../base/sql.ts";
 import type { TaskHead } from "../tasks/queue.ts";
 import { MOVES, type Move } from "./states.ts";
 
-/** What a job is asked for beyond its columns. */
+/** What a job's `settings` hold: its passes and rounds, and what its segmenter is asked. */
 export interface Settings {
   /** The class numbers that each pass looks for; the last pass is the current one. */
   passes: number[][];
@@ -225,7 +225,7 @@ export const labeledFrames = ({ id, settings }: Pick<JobRow, "id" | "settings">)
 export const isLive = ({ state }: Pick<JobRow, "state">): boolean =>
   state === "queued" || state === "running";
 
-/** What is asked of a job that has not ended, and cannot be done before it has. */
+/** The failure of a request that has to wait for its job's end. */
 export const stillRuns = ({ state }: Pick<JobRow, "state">): Failure =>
   new Failure("state_conflict", `the job is ${state}; wait for its end, or stop it`);
 

@@ -60,8 +60,8 @@ export async function previewFrames(
 }
 
 /**
- * Masks of the object that clicks on a frame, or a box, mean; the best one first. Fails with
- * `invalid_request` for clicks outside of the frame, and with `task_failed` where there is none.
+ * Masks of the object that clicks on a frame, or a box, mean; the best one first, none where the
+ * segmenter found no object. Fails with `invalid_request` for clicks outside of the frame.
  */
 export async function segmentFrame(
   parts: Parts,

@@ -23,5 +23,6 @@ export const MOVES = {
 
 export type Move = keyof typeof MOVES;
 
+/** Whether a move may be made from a state. */
 export const mayMove = (state: JobState, move: Move): boolean =>
   (MOVES[move].from as readonly JobState[]).includes(state);

@@ -15,7 +15,7 @@ export interface NewEvent {
 }
 
 export interface PublishReply {
-  /** Of the last event of the topic. */
+  /** Number of the topic's last event. */
   seq: number;
   accepted: number;
   /** Events that came after the topic's end. */

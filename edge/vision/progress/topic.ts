@@ -198,7 +198,7 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
       try {
         socket.send(text);
       } catch {
-        // Its close is on the way; the reader comes back with `after`.
+        // The socket is closing; its reader comes back with `after`.
       }
     }
   }

@@ -31,6 +31,7 @@ const writeErrors = errorResponses(
   "store_unavailable",
 );
 
+/** Registers the routes of projects. */
 export function addProjectRoutes(app: App<Parts>) {
   guard(app, "/projects/*");
   addList(app);

@@ -62,6 +62,7 @@ export async function findProjectFor(
   return row;
 }
 
+/** Makes a project without videos. */
 export async function createProject(
   { database, clock }: Parts,
   project: { workspaceId: string; name: string; description: string; createdBy: string },
@@ -76,6 +77,7 @@ export async function createProject(
   return rows[0] as ProjectRow;
 }
 
+/** Renames or describes a project anew; fails with `not_found` when it was deleted meanwhile. */
 export async function updateProject(
   { database }: Parts,
   projectId: string,

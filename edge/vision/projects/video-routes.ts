@@ -21,6 +21,7 @@ const jpeg = (description: string) => ({
   304: { description: "the image that If-None-Match names" },
 });
 
+/** Registers the routes of videos and their frames. */
 export function addVideoRoutes(app: App<Parts>) {
   guard(app, "/videos/*");
   addOne(app);

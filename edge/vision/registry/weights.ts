@@ -76,6 +76,7 @@ export async function findWeights(
   return rows[0];
 }
 
+/** Weights as they go over the wire. */
 export const weightsRecord = ({ workspaceId, storageKey, ...record }: WeightsRow): WeightsFile =>
   record;
 

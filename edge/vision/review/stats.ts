@@ -26,6 +26,7 @@ export async function listClasses(database: Database, job: JobRow): Promise<JobC
   }));
 }
 
+/** The overview of a job of which so many frames are labeled. */
 export async function overviewOf(
   database: Database,
   job: JobRow,

@@ -70,7 +70,7 @@ export async function chooseModel(
   throw new Failure("state_conflict", `${what}${alias ? "" : ": activate one"} first`);
 }
 
-/** The model of that name, or null; nobody is given one of several unasked. */
+/** The one model of a name, or null. Fails where several workspaces have one. */
 export function onlyOne(models: readonly ModelRow[], called: ModelName): ModelRow | null {
   if (models.length <= 1) return models[0] ?? null;
   const detail = `workspace_id: required, since several of your workspaces have the model ${called}`;

@@ -74,6 +74,7 @@ const Queue = z
   })
   .meta({ id: "Queue" });
 
+/** Registers the routes of nodes, queues and tasks for admins. */
 export function addTaskAdministration(app: App<Parts>, handlers: HandlersByKind) {
   addNodeAdministration(app);
   addStatus(app);

@@ -22,7 +22,7 @@ export class Doorbell extends DurableObject implements DoorbellRpc {
       try {
         socket.send(WORK);
       } catch {
-        // Its close is on the way; the node polls until it holds another.
+        // The socket is closing; its node polls until it holds another.
       }
     }
   }

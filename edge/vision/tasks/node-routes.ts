@@ -201,7 +201,10 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
   });
 }
 
-/** The outcome, its result in its kind's shape. A cancelled task's partial result is its room's. */
+/**
+ * An outcome of a task; fails with `invalid_request` for a finished one whose result is not in the
+ * shape of its kind. The partial result of a canceled task is checked by the room that takes it.
+ */
 async function checkedOutcome(
   { database }: Parts,
   taskId: string,

@@ -16,7 +16,7 @@ const TOKEN_PREFIX = "vnt_";
 const CODE_MS = HOUR;
 /** Silence after which a node is not there. */
 const LIVE_SECONDS = 60;
-/** A node that asks often is noted down once in this while. */
+/** Seconds within which a node's requests are noted as one sign of life. */
 const NOTED_SECONDS = 2;
 
 const LIVE = sql`node.revoked_at IS NULL
@@ -176,7 +176,8 @@ export interface NodeRecord extends Record<string, unknown> {
 export async function listNodes(database: Database): Promise<NodeRecord[]> {
   const { rows } = await database.execute<NodeRecord>(sql`
     SELECT node.id::text AS node_id, name, ${LIVE} AS live, draining,
-      ${wireTime(sql`last_heartbeat_at`)} AS last_heartbeat_at, ${wireTime(sql`node.created_at`)} AS created_at,
+      ${wireTime(sql`last_heartbeat_at`)} AS last_heartbeat_at,
+      ${wireTime(sql`node.created_at`)} AS created_at,
       ${wireTime(sql`revoked_at`)} AS revoked_at, capabilities, coalesce(held.tasks, '[]') AS tasks
       FROM node LEFT JOIN LATERAL (
         SELECT jsonb_agg(jsonb_build_object('task_id', id, 'kind', kind, 'subject', subject,

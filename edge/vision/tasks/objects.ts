@@ -7,9 +7,9 @@ import type { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
 
-/** A user's download. */
+/** Validity of an address for a user's download. */
 const USER_SECONDS = 900;
-/** The parts of an upload. */
+/** Validity of the addresses of an upload's parts. */
 const PART_SECONDS = 3_600;
 /** A node's objects: it writes the last of them when a task ends, hours after its claim. */
 const NODE_SECONDS = 12 * 3_600;

@@ -5,11 +5,11 @@ import { type Database, wireTime } from "../../http/database.ts";
 
 /** A lease that expired this long ago was missed by the rescue. */
 const RESCUE_LATE_SECONDS = 180;
-/** A running task is expected to come further within the larger of the two. */
+/** A task counts as stuck without progress for these seconds, and for so many of its mean steps. */
 const SILENCE_SECONDS = 300;
 const SILENCE_STEPS = 5;
 /** No task is expected to run longer, but for a training. */
-const RUN_SECONDS_MAX = 4 * 3_600;
+const TASK_SECONDS_MAX = 4 * 3_600;
 const TRAIN_SECONDS_MAX = 7 * 24 * 3_600;
 const STUCK_MAX = 1_000;
 
@@ -28,8 +28,8 @@ const seconds = (count: number) => sql.raw(`${count} * interval '1 second'`);
 
 /**
  * Running tasks that do not behave as their own history lets expect: the lease expired and nobody
- * freed it, no step for five times the mean one (and five minutes), or a run of over four hours,
- * a training's of over a week.
+ * freed it, no step for five times the mean one (and five minutes), or over four hours of work, of
+ * a training over a week.
  */
 export async function stuckTasks(database: Database): Promise<StuckTask[]> {
   const { rows } = await database.execute<StuckTask>(sql`
@@ -39,7 +39,7 @@ export async function stuckTasks(database: Database): Promise<StuckTask[]> {
       FROM task, LATERAL (SELECT CASE
         WHEN lease_until < now() - ${seconds(RESCUE_LATE_SECONDS)} THEN 'lease_expired'
         WHEN started_at < now() - CASE kind WHEN 'train' THEN ${seconds(TRAIN_SECONDS_MAX)}
-          ELSE ${seconds(RUN_SECONDS_MAX)} END THEN 'too_long'
+          ELSE ${seconds(TASK_SECONDS_MAX)} END THEN 'too_long'
         WHEN coalesce(progress_at, started_at) < now() - greatest(${seconds(SILENCE_SECONDS)},
           ${sql.raw(String(SILENCE_STEPS))} * (progress_at - started_at)
             / greatest((progress->>'done')::float8, 1)) THEN 'no_progress'

@@ -48,7 +48,7 @@ export type NewTask = {
   priority?: number;
   /** Attempts before it fails. Default 3. */
   attemptsMax?: number;
-  /** A second task under the same key is the first one. */
+  /** Enqueuing again under the same key adds no task: the first one stands for both. */
   idempotencyKey?: string;
 };
 
@@ -362,7 +362,7 @@ const matching = (which: Which): SQL =>
     : sql`id IN (SELECT value::uuid FROM jsonb_array_elements_text(${jsonb(which.taskIds)}))`;
 
 /**
- * Asks tasks to stop and keep what they did: a queued one is cancelled at once, a running one is
+ * Asks tasks to stop and keep what they did: a queued one is canceled at once, a running one is
  * told with its next heartbeat. Returns those that had not ended, in their new state.
  */
 export async function requestCancel(
@@ -375,7 +375,8 @@ export async function requestCancel(
       SELECT id FROM task WHERE ${matching(which)} AND state IN ('queued', 'running')
        ORDER BY id FOR UPDATE)
     UPDATE task SET cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)}),
-      state = ${requestedState("cancel")}, ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
+      state = ${requestedState("cancel")},
+      ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
       FROM held WHERE task.id = held.id
     RETURNING ${WHOLE}`);
   return rows;
@@ -400,7 +401,8 @@ export async function requestRevoke(
        ORDER BY id FOR UPDATE)
     UPDATE task SET fence = fence + (revoke_requested_at IS NULL)::int,
       revoke_requested_at = coalesce(revoke_requested_at, ${clock(now)}),
-      state = ${requestedState("revoke")}, ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
+      state = ${requestedState("revoke")},
+      ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
       FROM held WHERE task.id = held.id
     RETURNING ${WHOLE}`);
   return rows;
@@ -472,6 +474,7 @@ export async function markTaken(
      WHERE ${matching({ taskIds })} AND ended_at IS NOT NULL AND settled_at IS NULL`);
 }
 
+/** The task of an id, with payload and result, or null. */
 export async function findTask(database: Database, taskId: string): Promise<Task | null> {
   const { rows } = await database.execute<Task>(
     sql`SELECT ${WHOLE} FROM task WHERE id = ${taskId}::uuid`,

@@ -41,6 +41,7 @@ export const destination = (state: TaskState, move: Move): TaskState | null =>
 /** The one state that a move of a running task leads to. */
 export const fromRunning = (move: Move): TaskState | null => destination("running", move);
 
+/** Whether a task of this state is over: nothing moves it any more. */
 export const hasEnded = (state: TaskState): boolean => state !== "queued" && state !== "running";
 
 /** What a choice between moves looks at. */

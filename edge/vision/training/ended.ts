@@ -35,7 +35,7 @@ export async function trainEnded(parts: Parts, task: Task): Promise<void> {
   const runId = runOfSubject(task.subject);
   const { workspaceId } = task;
   const run = await existingRun(database, workspaceId, runId);
-  // Deleted while a node was at it.
+  // The run was deleted while a node worked on it.
   if (!run) return deleteFolder(parts, { workspaceId, runId });
   const { round } = task.payload as { round: number };
   if (run.round !== round) return;
@@ -55,7 +55,7 @@ interface End {
   move: Move;
   failure: string | null;
   result: Result | null;
-  /** What the registry takes. */
+  /** The model to register; null where there is none. */
   model: Result["model"];
 }
 
@@ -78,7 +78,8 @@ async function endOf(parts: Parts, run: RunRow, task: Task): Promise<End> {
     model: null,
   });
   if (task.state === "failed") return failed(task.errors.at(-1)?.detail ?? "the training failed");
-  // A finished task's was checked when it was reported; a cancelled one's may be of any shape.
+  // The result of a finished task was checked when it was reported; that of a canceled one may be
+  // of any shape.
   const found = TASK_KINDS.train.result.safeParse(task.result);
   const told = (task.state === "finished" || task.state === "cancelled") && found.success;
   const result = told ? await ownObjects(parts, run, found.data) : null;

@@ -67,6 +67,7 @@ function perClass(metrics: readonly (readonly [string, number])[]): NewEvent[] {
   return events;
 }
 
+/** Lines of a run's log, an event each. */
 export const logEvents = (lines: TrainDetail["log"]): NewEvent[] =>
   lines.map(({ n, line }) => ({ type: "log", data: { n, line: line.slice(0, LINE_MAX) } }));
 
@@ -87,11 +88,13 @@ export const batchEvent = (detail: TrainDetail, epochs: number): NewEvent => ({
   },
 });
 
+/** A new checkpoint, by how far it is. */
 export const checkpointEvent = ({ epoch, batch }: { epoch: number; batch: number }): NewEvent => ({
   type: "checkpoint",
   data: { checkpoint: { epoch, batch } },
 });
 
+/** The state of a run, with its figures. */
 export const stateEvent = (record: TrainingRun): NewEvent => ({
   type: "state",
   data: runData(record),

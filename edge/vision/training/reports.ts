@@ -114,6 +114,9 @@ async function keep(
   const progressMark = (of: SQL) => sql`(coalesce((${of}->>'fence')::bigint, 0),
     coalesce((${of}->>'epoch')::int, 0), coalesce((${of}->>'batch')::int, 0))`;
   const mark = checkpoint && { ...checkpoint, fence: task.fence };
+  const further = mark
+    ? sql`${progressMark(jsonb(mark))} > ${progressMark(sql`r.checkpoint`)}`
+    : sql`false`;
   const statement = sql`
     WITH held AS (
       SELECT r.id, r.state, r.round,
@@ -123,14 +126,14 @@ async function keep(
           ELSE coalesce((r.live->>'log')::int, 0) END AS logged,
         r.checkpoint AS before, t.payload->'resume'->'at'->>'key' AS resume,
         ${progressMark(jsonb(live))} >= ${progressMark(sql`r.live`)} AS newer,
-        ${mark === null ? sql`false` : sql`${progressMark(jsonb(mark))} > ${progressMark(sql`r.checkpoint`)}`}
-          AS further
+        ${further} AS further
         FROM training_run r JOIN task t ON t.id = ${task.taskId}::uuid
          AND t.fence = ${task.fence}::bigint AND (t.payload->>'round')::int = r.round
        WHERE r.id = ${run} AND r.state IN ('queued', 'running') FOR UPDATE OF r),
     stored AS (
       INSERT INTO training_epoch AS e (run_id, epoch, record)
-      SELECT held.id, (one->>'epoch')::int, one FROM held, jsonb_array_elements(${jsonb(epochs)}) one
+      SELECT held.id, (one->>'epoch')::int, one
+        FROM held, jsonb_array_elements(${jsonb(epochs)}) one
       ON CONFLICT (run_id, epoch) DO UPDATE SET record = excluded.record
         WHERE e.record <> excluded.record RETURNING epoch),
     now AS (

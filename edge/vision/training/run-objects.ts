@@ -73,7 +73,7 @@ export async function takenCheckpoint(
   return models.some((one) => one.key === key) ? null : checkpoint;
 }
 
-/** Those that are there as they were reported, each name once. */
+/** The artifacts of a report that lie in the store as it says; the last one of each name. */
 export async function takenArtifacts(
   { bucket }: Pick<Parts, "bucket">,
   run: Run,

@@ -53,6 +53,7 @@ const again = async ({ database }: Parts, { workspaceId, runId: id }: RunRow) =>
 export function addRunRoutes(app: App<Parts>) {
   guard(app, "/train", "/train/*", "/admin/training/*");
   addReading(app);
+  addProgress(app);
   addArtifacts(app);
   addEditing(app);
   addLife(app);
@@ -99,7 +100,9 @@ function addReading(app: App<Parts>) {
     const run = await runFor(context, context.req.valid("param").run_id, "viewer");
     return context.json(runRecord(run), 200);
   });
+}
 
+function addProgress(app: App<Parts>) {
   const epochs = createRoute({
     method: "get",
     path: `${API}/train/{run_id}/epochs`,

@@ -28,7 +28,7 @@ import { MOVES, type Move, type RunState } from "./states.ts";
 
 /** How far a node is, as it last said. */
 export interface Live {
-  /** Of the claim that said it. */
+  /** Fence of the claim under which the node said so. */
   fence?: number;
   /** Epochs done, and batches of the one under way. */
   epoch?: number;
@@ -85,8 +85,9 @@ const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
 
 /** What the tasks of a run are part of. */
 export const subjectOf = (runId: string) => `run:${runId}`;
+/** The id of the run that tasks of a subject are part of. */
 export const runOfSubject = (subject: string) => subject.slice(subjectOf("").length);
-/** A second task of a round is its first one. */
+/** The idempotency key of a round's task: a round that is enqueued twice has one task. */
 export const taskKey = (runId: SQL, round: SQL) =>
   sql`${subjectOf("")} || ${runId}::text || ':' || ${round}::text`;
 /** Where a run's live progress is: each round has a topic of its own, with an end of its own. */
@@ -270,7 +271,7 @@ export async function enqueueRun(parts: Parts, run: RunRow): Promise<void> {
   };
   const task = { kind: "train" as const, workspaceId, subject: subjectOf(runId), payload };
   await submit(parts, [{ ...task, idempotencyKey: `${subjectOf(runId)}:${round}` }]);
-  // Stopped before its task was there to be cancelled.
+  // A run may be stopped before its task is there to be canceled.
   const now = await existingRun(database, workspaceId, runId);
   const wanted = now?.round === round && (now.state === "queued" || now.state === "running");
   if (!wanted) await requestCancel(database, { subject: subjectOf(runId) });

@@ -7,7 +7,7 @@ export type RunState = TrainingRun["status"];
 
 /** From where each move may be made, and to where it leads. */
 export const MOVES = {
-  /** A node is at it. */
+  /** A node took the run's task. */
   begin: { from: ["queued"], to: "running" },
   /** The training finished, and its model is in the registry. */
   complete: { from: ["running"], to: "completed" },
@@ -21,8 +21,9 @@ export const MOVES = {
 
 export type Move = keyof typeof MOVES;
 
+/** Whether a move may be made from a state. */
 export const mayMove = (state: RunState, move: Move): boolean =>
   (MOVES[move].from as readonly RunState[]).includes(state);
 
-/** Where neither a node nor the queue has to do with the run any more. */
+/** Whether a run of this state is over: no task of it waits or runs. */
 export const hasEnded = (state: RunState): boolean => state !== "queued" && state !== "running";

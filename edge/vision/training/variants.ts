@@ -16,7 +16,7 @@ import {
   TrainSettings,
 } from "../../../shared/training.ts";
 
-/** Figures are told for so many classes; the last layers grow with their number. */
+/** Classes of the detectors whose sizes are listed; the last layers grow with their number. */
 const CLASSES = 80;
 const SIZE = 640;
 
@@ -101,6 +101,7 @@ function presetRecord(name: (typeof AUGMENTATIONS)[number]) {
   return { ...same, ...flips, close_mosaic: closeMosaic };
 }
 
+/** Every option of a run, with what may be chosen. */
 export const trainOptions = (): z.infer<typeof TrainOptions> => ({
   tasks: (["detection", "segmentation"] as const).map((task) => {
     const why = taskRefusal(task);

@@ -59,6 +59,7 @@ const errors = errorResponses(
   "store_unavailable",
 );
 
+/** Registers the routes of direct uploads. */
 export function addDirectRoutes(app: App<Parts>) {
   guard(app, "/uploads/*");
   addBegin(app);

@@ -16,7 +16,7 @@ export interface FormFile {
   name: string;
   /** As the sender calls it: for people, never for keys. */
   filename: string;
-  /** To be read before the next part is asked for; what is left of them then is lost. */
+  /** The file's bytes; what was not read of them is lost when the next part is asked for. */
   chunks: AsyncIterable<Uint8Array>;
   skip(): void;
 }

@@ -83,7 +83,7 @@ export async function completeMultipart(
   return "completed";
 }
 
-/** Drops an upload and its parts; one that is no more is none to drop. */
+/** Drops an upload and its parts; does nothing for one that the store no longer knows. */
 export async function abortMultipart(
   parts: Pick<Parts, "s3">,
   key: string,

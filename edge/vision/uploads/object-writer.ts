@@ -24,6 +24,7 @@ export interface ObjectSummary {
   contentType: string;
 }
 
+/** The failure of a file of more bytes than are taken. */
 export const tooLarge = (bytesMax: number) =>
   new Failure("file_too_large", `the file is larger than the ${bytesMax} bytes that are taken`, {
     data: { bytes_max: bytesMax },

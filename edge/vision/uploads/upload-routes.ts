@@ -28,6 +28,7 @@ const formErrors = errorResponses(
 );
 const fileErrors = errorResponses("file_too_large", "quota_exceeded", "unsupported_media");
 
+/** Registers the routes of files through the Worker, and of links. */
 export function addUploadRoutes(app: App<Parts>) {
   guard(app, "/upload", "/upload/*", "/link-videos");
   addUpload(app);

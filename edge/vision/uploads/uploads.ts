@@ -58,7 +58,10 @@ const UPLOAD = sql`u.id::text AS "uploadId", u.workspace_id::text AS "workspaceI
   u.created_by::text AS "createdBy",
   ${wireTime(sql`u.expires_at`)} AS "expiresAt"`;
 
-/** Whole mebibytes, at least those of a streamed part, so that few enough parts do. */
+/**
+ * Bytes of each part of an upload of so many bytes: whole mebibytes, as many as keep the number of
+ * parts within `PARTS_MAX`, and no fewer than a streamed part has.
+ */
 export const partBytesFor = (bytes: number): number =>
   Math.max(PART_BYTES, Math.ceil(bytes / PARTS_MAX / MEBIBYTE) * MEBIBYTE);
 
@@ -163,7 +166,7 @@ export async function completeUpload(
   if (outcome === "wrong") {
     throw new Failure("state_conflict", "the parts named are not those that arrived");
   }
-  // Gone: an earlier call got as far as this; its object is looked at like any other.
+  // Also when the store no longer knows the upload: an earlier call put its object together.
   const contentType = await verifyObject(parts, upload);
   return addVideo(parts, {
     videoId: upload.uploadId,
