@@ -11,12 +11,13 @@ import type { Truth } from "./reference/assigner.ts";
 import { smallGraph } from "./reference/graphs.ts";
 import { o2mShareAt } from "./reference/loss.ts";
 import { Average, Optimizer, type Recipe, ratesAt } from "./reference/optimizer.ts";
-import { measured, tensorsOf, trainingOf, withTwin, worst } from "./reference/pair.ts";
+import { measured, tensorsOf, trainingOf, withPair, worst } from "./reference/pair.ts";
 import { randomTruths, stateDistances } from "./reference/scenes.ts";
 import { copied, FRAME, learn, RECIPE, type Scene, SMALL_WAY_MAX } from "./reference/steps.ts";
 import { Tensor } from "./reference/tensor.ts";
 import { seeded } from "./reference/weights.ts";
 
+/** Images of noise with a box each, as a split's file in the folder. */
 function splitOf(folder: string, count: number): Dataset {
   const random = seeded(11);
   const bytes = Uint8Array.from({ length: count * 3 * 64 * 64 }, () => Math.floor(256 * random()));
@@ -53,8 +54,8 @@ describe.skipIf(!native)("epochs of seven images in batches of two", () => {
     const folder = mkdtempSync(join(tmpdir(), "vantage-epochs-"));
     const graph = smallGraph(3, { normalized: true });
     try {
-      await withTwin({ graph, seed: 1, training: trainingOf(recipe, 64) }, async (twin) => {
-        const { engine, state } = twin;
+      await withPair({ graph, seed: 1, training: trainingOf(recipe, 64) }, async (pair) => {
+        const { engine, state } = pair;
         const start = copied(state);
         await engine.setDataset("train", splitOf(folder, 7));
         const [descent, average] = [new Optimizer(state, recipe), new Average(state, recipe)];
@@ -66,7 +67,7 @@ describe.skipIf(!native)("epochs of seven images in batches of two", () => {
           for (let batch = 0; batch < 4; batch++) {
             const scene = sceneOf(await engine.render({ epoch, batch }));
             expect(scene.truths).toHaveLength(batch < 3 ? 2 : 1);
-            learn(twin, scene, o2mShareAt(epoch, recipe.epochs));
+            learn(pair, scene, o2mShareAt(epoch, recipe.epochs));
             gathered++;
             if (gathered < batchesAStep(recipe, 4 * epoch + batch)) continue;
             descent.step(ratesAt(recipe, epoch, batch, 4));

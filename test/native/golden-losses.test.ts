@@ -9,7 +9,14 @@ import { forward } from "./reference/forward.ts";
 import { smallGraph } from "./reference/graphs.ts";
 import { detectorLoss, GAINS } from "./reference/loss.ts";
 import type { Recipe } from "./reference/optimizer.ts";
-import { measured, type Twin, tensorsOf, trainingOf, withTwin, worst } from "./reference/pair.ts";
+import {
+  type EnginePair,
+  measured,
+  tensorsOf,
+  trainingOf,
+  withPair,
+  worst,
+} from "./reference/pair.ts";
 import { gradientDistances, noiseScene, randomTruths } from "./reference/scenes.ts";
 import { backward } from "./reference/tensor.ts";
 import { type Random, randomWeights, seeded, uniform } from "./reference/weights.ts";
@@ -39,7 +46,12 @@ interface Scene {
 }
 
 /** Distances of the items, small ones beside one, and of the gradients. */
-async function compare({ engine, state, graph }: Twin, seed: number, scene: Scene, share: number) {
+async function compare(
+  { engine, state, graph }: EnginePair,
+  seed: number,
+  scene: Scene,
+  share: number,
+) {
   const { height, width, truths } = scene;
   const made = noiseScene(seed, scene, truths);
   const found = await engine.losses(made.batch, { o2mShare: share });
@@ -110,13 +122,13 @@ describe.skipIf(!native)("losses and gradients of a small graph", () => {
     const training = trainingOf(RECIPE, 64);
     const random = seeded(seed);
     const [items, gradients] = [new Map<string, number>(), new Map<string, number>()];
-    await withTwin({ graph, seed, weights, training }, async (twin) => {
+    await withPair({ graph, seed, weights, training }, async (pair) => {
       for (let index = 0; index < 25; index++) {
         const side = () => 32 * (1 + Math.floor(4 * random()));
         const frame = { height: side(), width: side() };
         const count = 1 + Math.floor(3 * random());
         const truths = Array.from({ length: count }, () => scattered(random, frame));
-        const distances = await compare(twin, index, { ...frame, truths }, random());
+        const distances = await compare(pair, index, { ...frame, truths }, random());
         items.set(`${index} ${distances.items.name}`, distances.items.distance);
         gradients.set(`${index} ${distances.gradients.name}`, distances.gradients.distance);
       }
@@ -183,8 +195,8 @@ const GRADIENTS_MAX = 1e-3;
 describe.skipIf(!native)("losses and gradients of det26n", () => {
   it.each(Object.keys(HARD))("with %s", async (name) => {
     const graph = detectorGraph("det26n", 3);
-    await withTwin({ graph, seed: 1, training: trainingOf(RECIPE, 64) }, async (twin) => {
-      const distances = await compare(twin, 5, HARD[name] as Scene, 0.6);
+    await withPair({ graph, seed: 1, training: trainingOf(RECIPE, 64) }, async (pair) => {
+      const distances = await compare(pair, 5, HARD[name] as Scene, 0.6);
       measured(name, distances);
       expect(distances.items.distance).toBeLessThan(ITEMS_MAX);
       expect(distances.gradients.distance).toBeLessThan(GRADIENTS_MAX);

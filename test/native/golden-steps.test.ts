@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { native } from "./engine.ts";
 import { smallGraph } from "./reference/graphs.ts";
 import type { Recipe } from "./reference/optimizer.ts";
-import { measured, trainingOf, withTwin } from "./reference/pair.ts";
+import { measured, trainingOf, withPair } from "./reference/pair.ts";
 import { RECIPE, SMALL_LOSS_MAX, SMALL_WAY_MAX, steps } from "./reference/steps.ts";
 
 describe.skipIf(!native)("ten steps of a small graph", () => {
@@ -20,8 +20,8 @@ describe.skipIf(!native)("ten steps of a small graph", () => {
     for (const normalized of [false, true]) {
       const recipe: Recipe = { ...RECIPE, optimizer, ...more };
       const graph = smallGraph(3, { normalized });
-      await withTwin({ graph, seed: 1, training: trainingOf(recipe, 64) }, async (twin) => {
-        const figures = await steps(twin, recipe, 10);
+      await withPair({ graph, seed: 1, training: trainingOf(recipe, 64) }, async (pair) => {
+        const figures = await steps(pair, recipe, 10);
         measured(`${optimizer} ${JSON.stringify(more)}, norm ${normalized}`, figures);
         expect(figures.way.distance).toBeLessThan(SMALL_WAY_MAX);
         expect(figures.average.distance).toBeLessThan(SMALL_WAY_MAX);

@@ -9,7 +9,7 @@ import { detectorGraph, stateTensors, VARIANTS } from "../../shared/detector.ts"
 import { native } from "./engine.ts";
 import { forward, tensorOf } from "./reference/forward.ts";
 import { halved } from "./reference/graphs.ts";
-import { mapDistances, measured, withTwin, worst } from "./reference/pair.ts";
+import { mapDistances, measured, withPair, worst } from "./reference/pair.ts";
 import { type Detection, endToEnd } from "./reference/prediction.ts";
 import { noiseScene } from "./reference/scenes.ts";
 import { readSafetensors } from "./reference/weights.ts";
@@ -42,7 +42,7 @@ describe.skipIf(!native)("forward", () => {
       const whole = detectorGraph(variant, classes, task);
       const graph = VARIANTS[variant].nested ? halved(whole) : whole;
       const scene = noiseScene(2, { height, width }, empty(count));
-      await withTwin({ graph, seed: 1 }, async ({ engine, state }) => {
+      await withPair({ graph, seed: 1 }, async ({ engine, state }) => {
         for (const training of [false, true]) {
           const found = await engine.forward(scene.batch, { training });
           const expected = forward(graph, state, scene.images, { training });
@@ -127,7 +127,7 @@ describe.skipIf(!native)("detections", () => {
   ])("of %i classes in %i × %i from confidence %f", async (classes, height, width, confidence) => {
     const graph = detectorGraph("det26n", classes);
     const scene = noiseScene(9, { height, width }, empty(2));
-    await withTwin({ graph, seed: 1 }, async ({ engine, state }) => {
+    await withPair({ graph, seed: 1 }, async ({ engine, state }) => {
       const found = await engine.predict(scene.batch, confidence);
       const maps = forward(graph, state, scene.images, { training: false });
       let cornerMax = 0;

@@ -12,16 +12,16 @@ import type { Recipe } from "./optimizer.ts";
 import { distance } from "./scenes.ts";
 import { randomWeights, type Weights, writeWeights } from "./weights.ts";
 
-export interface Twin {
+export interface EnginePair {
   engine: Engine;
   state: State;
   graph: DetectorGraph;
 }
 
 /** Calls with an engine that has loaded seeded weights; frees it whatever happens. */
-export async function withTwin<Result>(
+export async function withPair<Result>(
   options: { graph: DetectorGraph; seed: number; weights?: Weights; training?: TrainingOptions },
-  work: (twin: Twin) => Promise<Result>,
+  work: (twin: EnginePair) => Promise<Result>,
 ): Promise<Result> {
   const { graph, seed, training } = options;
   const weights = options.weights ?? randomWeights(graph, seed);

@@ -1,11 +1,14 @@
 // Optimiser steps by the engine and by the reference side by side, and how far apart they end.
 
+import { expect } from "vitest";
+import { detectorGraph } from "../../../shared/detector.ts";
 import type { Truth } from "./assigner.ts";
 import type { State } from "./forward.ts";
 import { forward } from "./forward.ts";
+import { halved } from "./graphs.ts";
 import { detectorLoss, GAINS, o2mShareAt } from "./loss.ts";
 import { Average, Optimizer, type Recipe, ratesAt } from "./optimizer.ts";
-import { type Twin, tensorsOf, worst } from "./pair.ts";
+import { type EnginePair, measured, tensorsOf, trainingOf, withPair, worst } from "./pair.ts";
 import { type Lists, noiseScene, norm, randomTruths, stateDistances } from "./scenes.ts";
 import { backward, type Tensor } from "./tensor.ts";
 
@@ -34,7 +37,11 @@ export interface Scene {
 }
 
 /** Adds the gradients of a batch to those that lie on the tensors. */
-export function learn({ state, graph }: Twin, { images, truths }: Scene, share: number): number {
+export function learn(
+  { state, graph }: EnginePair,
+  { images, truths }: Scene,
+  share: number,
+): number {
   const maps = forward(graph, state, images, { training: true });
   const [height, width] = [images.side(2), images.side(3)];
   const loss = detectorLoss(maps, { truths, height, width, gains: GAINS }, share);
@@ -58,8 +65,8 @@ function ineffective(state: State): Set<string> {
 }
 
 /** The worst distances over the steps: of weights and statistics, of averages, of losses. */
-export async function steps(twin: Twin, recipe: Recipe, count: number) {
-  const { engine, state } = twin;
+export async function steps(pair: EnginePair, recipe: Recipe, count: number) {
+  const { engine, state } = pair;
   const start = copied(state);
   const [descent, average] = [new Optimizer(state, recipe), new Average(state, recipe)];
   const figures = { way: { name: "none", distance: 0 }, whole: 0, losses: 0 };
@@ -72,7 +79,7 @@ export async function steps(twin: Twin, recipe: Recipe, count: number) {
     const scene = noiseScene(step, FRAME, truths.slice(0, recipe.batch));
     const { total } = await engine.step(scene.batch, { epoch, iteration });
     for (const tensor of state.values()) tensor.forget();
-    const expected = learn(twin, scene, o2mShareAt(epoch, recipe.epochs));
+    const expected = learn(pair, scene, o2mShareAt(epoch, recipe.epochs));
     if (step === 0) excluded = ineffective(state);
     descent.step(ratesAt(recipe, epoch, iteration, 1));
     average.update(state);
@@ -97,3 +104,32 @@ export async function steps(twin: Twin, recipe: Recipe, count: number) {
 /** Of the way: measured 2.3e-4, the rounding of weights that hardly move; of losses 3.5e-6. */
 export const SMALL_WAY_MAX = 6e-4;
 export const SMALL_LOSS_MAX = 1e-5;
+
+interface DetectorCase {
+  name: "half of it" | "all of it";
+  optimizer: Recipe["optimizer"];
+  /** Steps. */
+  count: number;
+  lr0: number;
+  /** Largest distance of one tensor, and of all together, as a share of the way they went. */
+  wayMax: number;
+  wholeMax: number;
+}
+
+/** Steps det26n in both implementations and expects them to stay close. */
+export async function expectCloseSteps(detector: DetectorCase): Promise<void> {
+  const { name, optimizer, count, lr0, wayMax, wholeMax } = detector;
+  const recipe: Recipe = { ...RECIPE, optimizer, lr0 };
+  const whole = detectorGraph("det26n", 3);
+  const graph = name === "all of it" ? whole : halved(whole);
+  await withPair({ graph, seed: 1, training: trainingOf(recipe, 64) }, async (pair) => {
+    const figures = await steps(pair, recipe, count);
+    measured(`${name} ${optimizer}`, { ...figures, excluded: [...figures.excluded] });
+    expect(figures.excluded.size).toBeLessThan(10);
+    expect(figures.way.distance).toBeLessThan(wayMax);
+    expect(figures.whole).toBeLessThan(wholeMax);
+    expect(figures.average.distance).toBeLessThan(wayMax);
+    // Measured 2.2e-4 (AdamW) and 2.1e-5.
+    expect(figures.losses).toBeLessThan(7e-4);
+  });
+}
