@@ -188,7 +188,7 @@ describe.skipIf(!native)("a dataset", () => {
     bytes.fill(0, 60);
     const outcome = await machine(service).attempt(payload);
     expect(outcome).toMatchObject({ outcome: "failed", code: "unsupported_media" });
-    expect(outcome).toHaveProperty("detail", expect.stringMatching(/^picture-0\.png: /));
+    expect(outcome).toHaveProperty("detail", expect.stringMatching(/^image-0\.png: /));
   });
 
   it("of segments is refused, since only detectors are trained", async () => {
