@@ -8,7 +8,7 @@ import type {
   CurveRecord,
   DiffRecord,
   GraphEntity,
-  GraphRelated,
+  GraphNeighbourhood,
   Health,
   PanelRecord,
   Revisions,
@@ -152,7 +152,7 @@ export interface MarketsClient {
   /** Entities of the catalog graph, of one label where it is given. */
   graphEntities(query?: Query<"graphEntities">): Promise<GraphEntity[]>;
   /** What an instrument is connected to, and its siblings. */
-  graphRelated(query: Query<"graphRelated">): Promise<GraphRelated>;
+  graphRelated(query: Query<"graphRelated">): Promise<GraphNeighbourhood>;
   /**
    * The raw response of a method: for its headers, as a stream, or in another `format`. With an
    * `If-None-Match` among the headers it may be a 304, which is no error.

@@ -210,8 +210,8 @@ export const GraphEntity = GraphNode.extend({ properties: GraphProperties }).met
 });
 export type GraphEntity = z.infer<typeof GraphEntity>;
 
-/** What an instrument is connected to in the catalog graph, and its siblings. */
-export const GraphRelated = z
+/** What an instrument is connected to in the catalog graph, and its siblings; on the wire `GraphRelated`. */
+export const GraphNeighbourhood = z
   .object({
     instrument_id: z.string().meta({ example: "power.demand.erco" }),
     depth: z.int(),
@@ -232,7 +232,7 @@ export const GraphRelated = z
     truncated: z.boolean().meta({ description: "true: entities or siblings were cut off" }),
   })
   .meta({ id: "GraphRelated" });
-export type GraphRelated = z.infer<typeof GraphRelated>;
+export type GraphNeighbourhood = z.infer<typeof GraphNeighbourhood>;
 
 /**
  * `queued` with `error_code` `not_released`: it waits for its provider. `late`: the time to wait

@@ -1,6 +1,6 @@
 // What crosses between the vision service and GPU nodes beside the tasks themselves: who a node is,
-// claims, leases, heartbeats, progress and outcomes. A node acts only on what a claim handed it, and
-// each of its writes carries the claim's fence.
+// claims, leases, heartbeats, progress and outcomes. A node acts only on what a claim handed it,
+// and each of its writes carries the claim's fence.
 
 import { z } from "zod";
 

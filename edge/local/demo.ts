@@ -24,7 +24,7 @@ import { type VisionApi, visionApi } from "./vision-api.ts";
 
 const USAGE = `npm run demo [-- options] [clip]
 
-Uploads a clip, labels a stretch of it by text and by example, reviews, exports, and writes pictures.
+Uploads a clip, labels a stretch of it by text and by example, reviews, exports, and writes images.
 Without a clip: real pedestrians from a Debian package that is downloaded once, not installed.
 
   --prompt TEXT   what to look for, default person
@@ -32,7 +32,7 @@ Without a clip: real pedestrians from a Debian package that is downloaded once, 
   --fps N         frames a second to label, default 2
   --help          this text
 
-State and pictures lie in .vantage/demo (VANTAGE_STATE moves .vantage).
+State and images lie in .vantage/demo (VANTAGE_STATE moves .vantage).
 `;
 
 const { values, positionals } = parseOptions();
@@ -146,7 +146,7 @@ async function tour(api: VisionApi, clip: Clip, out: string) {
   await dataset(api, byText.job_id, out);
   const images: string[] = [];
   for (const job of jobs) images.push(...(await overlays(api, job, out)));
-  say(`\nPictures with what was found:${images.map((path) => `\n  ${path}`).join("") || " none"}`);
+  say(`\nImages with what was found:${images.map((path) => `\n  ${path}`).join("") || " none"}`);
 }
 
 async function upload(api: VisionApi, projectId: string, clip: Clip): Promise<Video> {

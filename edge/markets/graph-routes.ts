@@ -2,7 +2,7 @@
 // those cannot, as those answer without the graph.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { GraphEntity, GraphRelated } from "../../shared/markets.ts";
+import { GraphEntity, GraphNeighbourhood } from "../../shared/markets.ts";
 import { type App, errorResponses, json, name } from "../http/app.ts";
 import { apiKey } from "./parameters.ts";
 import type { ReadApi } from "./service.ts";
@@ -56,7 +56,7 @@ export function addGraph(app: App<ReadApi>) {
         depth,
       }),
     },
-    responses: { 200: json("the instrument's neighbourhood", GraphRelated), ...errors },
+    responses: { 200: json("the instrument's neighbourhood", GraphNeighbourhood), ...errors },
   });
   app.openapi(related, async (context) => {
     const query = context.req.valid("query");

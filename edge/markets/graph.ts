@@ -3,7 +3,7 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../shared/errors.ts";
-import type { GraphEntity, GraphRelated, Health } from "../../shared/markets.ts";
+import type { GraphEntity, GraphNeighbourhood, Health } from "../../shared/markets.ts";
 import type { Secret } from "../../shared/secret.ts";
 import { type Clock, systemClock } from "../../shared/time.ts";
 import { openDatabase, wireTime } from "../http/database.ts";
@@ -21,7 +21,7 @@ export interface CatalogGraph {
    * What lies within `depth` hops of an instrument, in either direction; nothing for one that the
    * graph does not know. Fails with `graph_unavailable`.
    */
-  related(instrumentId: string, depth: number): Promise<GraphRelated>;
+  related(instrumentId: string, depth: number): Promise<GraphNeighbourhood>;
 }
 
 const ANSWER_MS_MAX = 1_500;
@@ -87,7 +87,7 @@ const notConfigured: CatalogGraph = {
   related: refuse,
 };
 
-interface Neighbourhood extends Pick<GraphRelated, "entities" | "relations" | "siblings"> {
+interface Neighbourhood extends Pick<GraphNeighbourhood, "entities" | "relations" | "siblings"> {
   /** Whether more entities are within reach than were selected. */
   beyond: boolean;
 }

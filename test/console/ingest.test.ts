@@ -14,7 +14,7 @@ import {
 } from "../../edge/markets/ingest/ledger.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { latestTick } from "../../edge/markets/ingest/schedule.ts";
-import { GraphEntity, GraphRelated, SeriesRecord } from "../../shared/markets.ts";
+import { GraphEntity, GraphNeighbourhood, SeriesRecord } from "../../shared/markets.ts";
 import { HOUR, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
 import { type EiaRecord, eiaPage } from "../support/recordings.ts";
 import {
@@ -400,7 +400,7 @@ describe("the catalog graph", () => {
       const response = await fetch(
         `${world.urls.markets}/graph/related?instrument_id=power.demand.erco`,
       );
-      return GraphRelated.parse(await response.json()).entities;
+      return GraphNeighbourhood.parse(await response.json()).entities;
     };
     await launch();
     const before = await erco();

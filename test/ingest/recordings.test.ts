@@ -245,12 +245,12 @@ describe.skipIf(!hasRecordings("eia-930"))("ten recorded days of the grid", () =
     expect(report.findings.map(({ rule }) => rule)).not.toContain("unknown_fuel");
     expect(report.accepted).toHaveLength(62);
     // Pumped storage is reported as water, solar plants draw at night: neither is an error.
-    const least = (fuel: string, symbol: string) => {
+    const lowest = (fuel: string, symbol: string) => {
       const rows = fetched.series.find((one) => one.symbol === symbol)?.rows ?? [];
       const own = rows.filter(({ instrumentId }) => instrumentId.endsWith(`.${fuel}`));
       return Math.min(...own.map((row) => row.values[0] ?? 0));
     };
-    expect([least("wat", "duk"), least("sun", "psco")]).toEqual([-1_937, -133]);
+    expect([lowest("wat", "duk"), lowest("sun", "psco")]).toEqual([-1_937, -133]);
     await commitAll(report.accepted);
     const erco = await (
       await world.store.read({ library: "power.generation_by_fuel", symbol: "erco" })

@@ -10,7 +10,7 @@ import {
   CurveRecord,
   DiffRecord,
   GraphEntity,
-  GraphRelated,
+  GraphNeighbourhood,
   Health,
   PanelRecord,
   Revisions,
@@ -192,7 +192,7 @@ describe("a method", () => {
     ).toEqual(["erco"]);
     expect((await reader().graphEntities()).length).toBeGreaterThan(1);
     const query = { instrument_id: "power.demand.erco", depth: 2 };
-    expect(GraphRelated.parse(await reader().graphRelated(query))).toMatchObject(query);
+    expect(GraphNeighbourhood.parse(await reader().graphRelated(query))).toMatchObject(query);
   });
 });
 

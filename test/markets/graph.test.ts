@@ -7,7 +7,7 @@ import { type NeonEndpoint, startNeonEndpoint } from "../../edge/local/neon.ts";
 import { openGraph } from "../../edge/markets/graph.ts";
 import { recordSeen } from "../../edge/markets/ingest/graph.ts";
 import { ErrorBody } from "../../shared/errors.ts";
-import { GraphEntity, GraphRelated, Health } from "../../shared/markets.ts";
+import { GraphEntity, GraphNeighbourhood, Health } from "../../shared/markets.ts";
 import { Secret } from "../../shared/secret.ts";
 import {
   commitHours,
@@ -67,9 +67,9 @@ describe("the catalog graph", () => {
   const related = async (instrumentId: string, query = "") => {
     const response = await get(world, `/graph/related?instrument_id=${instrumentId}${query}`);
     expect(response.status).toBe(200);
-    return GraphRelated.parse(await response.json());
+    return GraphNeighbourhood.parse(await response.json());
   };
-  const names = (found: GraphRelated) =>
+  const names = (found: GraphNeighbourhood) =>
     found.entities.map(({ distance, label, key }) => `${distance} ${label} ${key}`);
   const refusal = async (query: string) => {
     const response = await get(world, `/graph/related?${query}`);

@@ -8,7 +8,7 @@ import { ErrorBody } from "../../shared/errors.ts";
 import {
   CurveRecord,
   GraphEntity,
-  GraphRelated,
+  GraphNeighbourhood,
   Health,
   SeriesRecord,
 } from "../../shared/markets.ts";
@@ -62,7 +62,7 @@ const ANSWERED = [
   ["/series", ERCO, SeriesRecord.array().min(1)],
   ["/curve", "/curve?commodity=hb_north", CurveRecord.array().min(1)],
   ["/graph/entities", "/graph/entities", GraphEntity.array().min(1)],
-  ["/graph/related", RELATED, GraphRelated],
+  ["/graph/related", RELATED, GraphNeighbourhood],
 ] as const;
 
 /** Every refusal of the table but 401, which all routes of data share. */

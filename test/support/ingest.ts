@@ -48,7 +48,7 @@ export async function scriptedIngest(options: {
     options: "-c synchronous_commit=off",
   });
   const owner = new pg.Pool(superuser(port, credentials.superuser, url.pathname.slice(1)));
-  // Drizzle's driver for pg answers as the one for Neon does, but for batches, which nothing here uses.
+  // Drizzle's driver for pg answers as Neon's does, but for batches, which nothing here uses.
   const database = drizzle({ client }) as unknown as Database;
   const bucket = new Proxy({}, { get: () => () => Promise.reject(new Error("no object here")) });
   const log = { ...createLog("test"), info() {}, warning() {}, error() {} };
