@@ -210,7 +210,7 @@ export const GraphEntity = GraphNode.extend({ properties: GraphProperties }).met
 });
 export type GraphEntity = z.infer<typeof GraphEntity>;
 
-/** What an instrument is connected to in the catalog graph, and its siblings; on the wire `GraphRelated`. */
+/** What an instrument is connected to in the catalog graph: the answer `GraphRelated`. */
 export const GraphNeighbourhood = z
   .object({
     instrument_id: z.string().meta({ example: "power.demand.erco" }),
