@@ -5,13 +5,13 @@ import { THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
 import { Bbox, Point } from "../../../shared/tasks.ts";
 import { name, text } from "../../http/app.ts";
 
-/** Each may cost a read of the store, of which a request may make a thousand. */
+/** Videos of one job: each may cost a read of the store, and a request has a thousand of those. */
 const VIDEOS_MAX = 900;
 const PROMPTS_MAX = 50;
 const EXEMPLARS_MAX = 10;
 /** Frames of one preview. */
 export const PREVIEW_FRAMES_MAX = 8;
-/** Base64 of a crop of a megapixel or more. */
+/** Characters of a crop in base64: enough for a megapixel. */
 const CROP_CHARACTERS_MAX = 1024 * 1024;
 
 const threshold = z.number().min(0).max(1).default(THRESHOLD_DEFAULT).meta({
