@@ -11,7 +11,7 @@ import { findTools, type Tools } from "./media/ffmpeg.ts";
 import { describeNode } from "./node/capabilities.ts";
 import { type Config, parseConfig } from "./node/config.ts";
 import { type Identity, lockFolder, readIdentity, writeIdentity } from "./node/identity.ts";
-import { connect, NodeRefused, register, type Service } from "./node/service.ts";
+import { connect, NodeRefusal, register, type Service } from "./node/service.ts";
 import { type StatusPage, serveStatus } from "./node/status.ts";
 import { startWorker, type Worker, type WorkerOptions } from "./node/worker.ts";
 import { cudaInstalled } from "./onnx/cuda.ts";
@@ -111,7 +111,7 @@ export async function runNode(
     return EXIT_REFUSED;
   } catch (thrown) {
     if (early.signal.aborted) return 0;
-    if (!(thrown instanceof NodeRefused)) throw thrown;
+    if (!(thrown instanceof NodeRefusal)) throw thrown;
     process.stderr.write(`The service refused this node: ${thrown.message}\n`);
     return EXIT_REFUSED;
   } finally {
@@ -209,7 +209,7 @@ async function isKnown(service: Service): Promise<boolean> {
     await service.heartbeat({ tasks: [] });
     return true;
   } catch (thrown) {
-    return !(thrown instanceof NodeRefused);
+    return !(thrown instanceof NodeRefusal);
   }
 }
 

@@ -1,6 +1,6 @@
-// `npm test`: tidy · types · lint · tests · statuses, with one true closing line. With `--peers`, as
-// CI has it, the reference tools follow. Types, lint and statuses count as one check each; the rest
-// are the counts of vitest and of the tools.
+// `npm test`: tidy · types · lint · tests · statuses, with one true closing line. With `--peers`,
+// as CI has it, the reference tools follow. Types, lint and statuses count as one check each; the
+// rest are the counts of vitest and of the tools.
 
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";

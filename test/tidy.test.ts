@@ -1,5 +1,5 @@
-// Properties of the repository itself: who may import whom, names, words, sizes, leftovers, docs and
-// fresh derivatives. Runs first: a failure here is cheaper to read than any other.
+// Properties of the repository itself: who may import whom, names, words, sizes, leftovers, docs
+// and fresh derivatives. Runs first: a failure here is cheaper to read than any other.
 
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";

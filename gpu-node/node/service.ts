@@ -20,8 +20,8 @@ import { pause } from "../objects/transfer.ts";
 import type { ObjectRequest } from "./messages.ts";
 
 /** The service does not know this node's token any more. */
-export class NodeRefused extends Error {
-  override readonly name = "NodeRefused";
+export class NodeRefusal extends Error {
+  override readonly name = "NodeRefusal";
 }
 
 /** The task is another's by now, or was revoked: `verdict` says what is still wanted. */
@@ -36,8 +36,8 @@ export class LeaseStale extends Error {
 }
 
 /** The service understood and said no. */
-export class Refused extends Error {
-  override readonly name = "Refused";
+export class RequestRefusal extends Error {
+  override readonly name = "RequestRefusal";
   readonly status: number;
   readonly code: string;
 
@@ -139,7 +139,7 @@ function failureOf(response: Response, text: string): Error {
   const { status } = response;
   const body = Body.safeParse(parseJson(text)).data ?? {};
   const { code = "", detail = "" } = body;
-  if (status === 401) return new NodeRefused(detail || "the node's token is not accepted");
+  if (status === 401) return new NodeRefusal(detail || "the node's token is not accepted");
   if (status === 409 && code === "lease_stale") {
     return new LeaseStale(Verdict.safeParse(body.verdict).data ?? "lost");
   }
@@ -147,7 +147,7 @@ function failureOf(response: Response, text: string): Error {
     const after = Number(response.headers.get("retry-after"));
     return new Unavailable(`status ${status} ${code}`, after > 0 ? after * 1_000 : null);
   }
-  return new Refused(status, code, detail);
+  return new RequestRefusal(status, code, detail);
 }
 
 function parseJson(text: string): unknown {
@@ -194,7 +194,7 @@ export function register(
   return persistently(log, "register", signal, () =>
     post(addressOf(url, "register"), { body }, RegisteredNode),
   ).catch((thrown: unknown) => {
-    if (!(thrown instanceof Refused) || thrown.status !== 404) throw thrown;
+    if (!(thrown instanceof RequestRefusal) || thrown.status !== 404) throw thrown;
     throw new Error(`there is no vision service at VANTAGE_URL, ${url}`, { cause: thrown });
   });
 }

@@ -150,8 +150,8 @@ export class Slot {
   }
 
   /**
-   * Ends the process and all it started: by SIGTERM, later SIGKILL; with `force` by SIGKILL at once.
-   * Resolves when they are gone.
+   * Ends the process and all it started: by SIGTERM, later SIGKILL; with `force` by SIGKILL at
+   * once. Resolves when they are gone.
    */
   async end(options: { force?: boolean } = {}): Promise<void> {
     for (const task of this.#tasks.values()) task.ending = true;

@@ -35,7 +35,7 @@ import {
 } from "./lanes.ts";
 import type { ObjectReply, ObjectRequest } from "./messages.ts";
 import { ProgressReports } from "./progress-reports.ts";
-import { backoffMs, type Lease, LeaseStale, NodeRefused, type Service } from "./service.ts";
+import { backoffMs, type Lease, LeaseStale, NodeRefusal, type Service } from "./service.ts";
 import { Slot, type SlotOptions } from "./slot.ts";
 
 export interface WorkerOptions {
@@ -48,7 +48,9 @@ export interface WorkerOptions {
   heartbeatMs?: number;
   /** A task that shows no sign of life for so long is ended, to be tried again. */
   stallMs?: number;
-  /** Pause between claims while the socket is open, on which the service says that there is work. */
+  /**
+   * Pause between claims while the socket is open, on which the service says that there is work.
+   */
   idleMs?: number;
 }
 
@@ -268,7 +270,7 @@ class Supervisor implements Worker {
       const waitSeconds = claimWaitSeconds(this.#loads(), { socketOpen });
       return await this.#options.service.claim(kinds, waitSeconds);
     } catch (thrown) {
-      if (thrown instanceof NodeRefused) throw thrown;
+      if (thrown instanceof NodeRefusal) throw thrown;
       const { log } = this.#options;
       if (failuresBefore % 10 === 0) log.warning("claim_failed", { error: thrown });
       return "failed";
@@ -313,7 +315,7 @@ class Supervisor implements Worker {
     this.#options.log.info("task_started", { task_id, kind, attempt });
     this.#work(running)
       .catch((thrown: unknown) => {
-        if (thrown instanceof NodeRefused) this.#fail(thrown);
+        if (thrown instanceof NodeRefusal) this.#fail(thrown);
         else this.#options.log.error("task_lost", { task_id, error: thrown });
       })
       .finally(() => {
@@ -367,7 +369,7 @@ class Supervisor implements Worker {
       await service.finish(lease, outcome, abandoned.signal);
     } catch (thrown) {
       if (abandoned.signal.aborted) return;
-      if (thrown instanceof NodeRefused) throw thrown;
+      if (thrown instanceof NodeRefusal) throw thrown;
       log.warning("finish_refused", { task_id: lease.taskId, error: thrown });
       if (thrown instanceof LeaseStale) {
         if (thrown.verdict !== "revoke") return;
@@ -393,7 +395,7 @@ class Supervisor implements Worker {
         this.#heed(running, await service.progress(leaseOf(running.held), progress));
       },
       onFailed: (thrown) => {
-        if (thrown instanceof NodeRefused) this.#fail(thrown);
+        if (thrown instanceof NodeRefusal) this.#fail(thrown);
         else if (thrown instanceof LeaseStale) this.#heed(task(), thrown.verdict);
         else this.#options.log.info("progress_not_told", { reason: String(thrown) });
       },
@@ -407,7 +409,7 @@ class Supervisor implements Worker {
     try {
       return { object: await service.object(leaseOf(held), request, abandoned.signal) };
     } catch (thrown) {
-      if (thrown instanceof NodeRefused) this.#fail(thrown);
+      if (thrown instanceof NodeRefusal) this.#fail(thrown);
       if (thrown instanceof LeaseStale) this.#heed(running, thrown.verdict);
       return { problem: thrown instanceof Error ? thrown.message : String(thrown) };
     }
@@ -429,7 +431,7 @@ class Supervisor implements Worker {
         if (reply && this.#running.has(running)) this.#heed(running, reply.verdict);
       }
     } catch (thrown) {
-      if (thrown instanceof NodeRefused) this.#fail(thrown);
+      if (thrown instanceof NodeRefusal) this.#fail(thrown);
       else this.#options.log.warning("heartbeat_failed", { error: thrown });
     }
   }

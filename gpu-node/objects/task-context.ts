@@ -15,7 +15,9 @@ export interface TaskContext {
   progress(progress: TaskProgress, must?: boolean): void;
   /** Aborts when the task has to stop soon and keep what is done. */
   cancel: AbortSignal;
-  /** Aborts when the task has to put its work aside for another attempt: it fails with `Paused`. */
+  /**
+   * Aborts when the task has to put its work aside for another attempt: it fails with `TaskPause`.
+   */
   pause: AbortSignal;
   /** Where the task writes an object for which its payload has no target; a new key each time. */
   target(name: string, contentType: TargetType): Promise<ObjectTarget>;
@@ -34,6 +36,6 @@ export interface Machine {
 }
 
 /** The work was put aside, and what another attempt needs to go on was handed in. */
-export class Paused extends Error {
-  override readonly name = "Paused";
+export class TaskPause extends Error {
+  override readonly name = "TaskPause";
 }

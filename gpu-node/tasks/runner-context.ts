@@ -1,4 +1,5 @@
-// What a runner of this room works with: a task's context, and the models that its process has open.
+// What a runner of this room works with: a task's context, and the models that its process has
+// open.
 
 import type { MediaContext } from "../media/footage.ts";
 import type { Segmenter } from "../segmenters/segmenter.ts";

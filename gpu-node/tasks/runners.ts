@@ -10,7 +10,7 @@ import {
 } from "../../shared/tasks.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { scrub } from "../base/log.ts";
-import { Paused } from "../objects/task-context.ts";
+import { TaskPause } from "../objects/task-context.ts";
 import { BundleMissing } from "../segmenters/failures.ts";
 import { run as runExport } from "./export-dataset.ts";
 import { run as runFrames } from "./frame-images.ts";
@@ -71,7 +71,7 @@ export async function runTask(
       : { outcome: "finished", result };
   } catch (thrown) {
     if (context.cancel.aborted) return { outcome: "cancelled", result: null };
-    if (thrown instanceof Paused) return { outcome: "snoozed", seconds: 0 };
+    if (thrown instanceof TaskPause) return { outcome: "snoozed", seconds: 0 };
     if (thrown instanceof BundleMissing) {
       context.log.info("segmenter_missing", { kind, detail: thrown.message });
       return { outcome: "snoozed", seconds: ELSEWHERE_SECONDS };

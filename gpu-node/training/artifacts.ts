@@ -21,7 +21,7 @@ import { batchOf, drawSheet, sheetsOfBatch, sheetsOfSplit, withDetections } from
 import type { Hardware } from "./start.ts";
 import { uploadArtifact } from "./uploads.ts";
 
-const PICTURED_CONFIDENCE = 0.25;
+const SAMPLE_CONFIDENCE = 0.25;
 
 export interface RunFiles {
   context: Pick<TaskContext, "target" | "log">;
@@ -113,7 +113,7 @@ export async function writeClosing(
     const engine = new native.Engine({ graph, device, precision, threads, seed: 0 });
     try {
       await engine.load(folder.file(bestWeights(best.epoch)));
-      const found = await engine.predict(batchOf(sheets), PICTURED_CONFIDENCE);
+      const found = await engine.predict(batchOf(sheets), SAMPLE_CONFIDENCE);
       return await drawSheet(withDetections(sheets, found), data.classes);
     } finally {
       await engine.close();

@@ -7,7 +7,7 @@ import { detectorGraph } from "../../shared/detector.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { MediaContext } from "../media/footage.ts";
-import { Paused } from "../objects/task-context.ts";
+import { TaskPause } from "../objects/task-context.ts";
 import { type RunFiles, uploadArtifacts, writeClosing, writeOpening } from "./artifacts.ts";
 import { hashOf } from "./checkpoint-archive.ts";
 import { bestWeights, type RunState, saveBest } from "./checkpoints.ts";
@@ -31,7 +31,9 @@ const UPLOAD_EVERY_MS = 5 * 60_000;
 type Payload = TaskPayload<"train">;
 type Result = TaskResult<"train">;
 
-/** Trains as the payload says. A stop gives what result there is; a pause fails with `Paused`. */
+/**
+ * Trains as the payload says. A stop gives what result there is; a pause fails with `TaskPause`.
+ */
 export async function train(
   payload: Payload,
   context: MediaContext,
@@ -71,7 +73,7 @@ export async function train(
     });
     return result;
   } catch (thrown) {
-    if (isPausing(context)) throw new Paused();
+    if (isPausing(context)) throw new TaskPause();
     const failure = asTrainFailure(thrown);
     if (failure instanceof TaskFailure && !context.cancel.aborted) {
       report.say(`Failed: ${failure.message}`);
@@ -199,7 +201,7 @@ async function runTo(parts: StartParts, start: RunStart, attempt: Attempt): Prom
   report.say(`${attempt.stop.aborted ? "Stopped" : "Done"} after ${state.epoch} epochs, ${spent}.`);
   if (attempt.pausing()) {
     await uploads.finish(state);
-    throw new Paused();
+    throw new TaskPause();
   }
   return handIn(parts, start, { files, uploads, stopped });
 }

@@ -139,7 +139,7 @@ export async function automaticBatch(
 const powerOfTwo = (value: number): number => 2 ** Math.floor(Math.log2(Math.max(1, value)));
 
 /** Of one image of 640 pixels through the smallest variant, both ways, as measured on CPUs. */
-const PICTURE_BYTES = 3.2e8;
+const IMAGE_BYTES = 3.2e8;
 const SMALLEST_PARAMETERS = 2.6e6;
 
 /** Bytes of a step, roughly, where they cannot be measured: what it holds of weights and maps. */
@@ -147,7 +147,7 @@ export const stepBytes = (parameters: number, imageSize: number, batch: number):
   parameters * 16 +
   batch *
     (imageSize / IMAGE_SIZE_DEFAULT) ** 2 *
-    PICTURE_BYTES *
+    IMAGE_BYTES *
     Math.max(1, parameters / SMALLEST_PARAMETERS) ** 0.7;
 
 /** An explicit batch, never above the images; null asks for the automatic one. */

@@ -22,7 +22,7 @@ import {
 } from "./checkpoints.ts";
 import type { TrainingData } from "./dataset.ts";
 import { engineCode } from "./engine-failure.ts";
-import { loadPretrained } from "./pretrained.ts";
+import { loadPretrained } from "./pretrained-weights.ts";
 import { gibibytes, type Report } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
 import { automaticBatch, explicitBatch, stepBytes, trainingOptions } from "./settings.ts";

@@ -54,13 +54,13 @@ const { rows: workspaces } = await database.execute<{ id: string }>(
 );
 const workspaceId = workspaces[0]?.id as string;
 const newTask = (): NewTask =>
-  // The queue reads no payload; this one is as big as a usual one.
   ({
     kind: "frames",
     priority: 0,
     workspaceId,
     subject: "bench",
     payload: { frames: [1, 2, 3] },
+    // The queue reads no payload; this one is as big as a usual one.
   }) as never;
 
 /** Runs workers at once until each says it is done; returns what they did a second. */

@@ -206,7 +206,7 @@ describe.skipIf(!found)("a node", () => {
   });
 
   it("ends a task that shows no sign of life, and takes the next one", async () => {
-    start({ TEST_STALL_MS: "5000" });
+    start({ TEST_STALL_MS: "20000" });
     const path = join(folder, "hang");
     const stalled = label([text(`hang ${path}`)]);
     await ended(stalled);

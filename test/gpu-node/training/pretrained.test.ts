@@ -12,7 +12,7 @@ import { describeModel, writeOnnx } from "../../../gpu-node/export/detector-onnx
 import { readTensors, writeTensors } from "../../../gpu-node/export/weights-file.ts";
 import { decodeModel, encodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { StringStringEntryProto } from "../../../gpu-node/onnx/schema.ts";
-import { loadPretrained } from "../../../gpu-node/training/pretrained.ts";
+import { loadPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
 import type { Engine } from "../../../native/index.d.ts";
 import { detectorGraph, stateTensors } from "../../../shared/detector.ts";
 import { engineOrSay } from "../../support/training.ts";

@@ -16,7 +16,7 @@ import { seeded } from "../../support/weights.ts";
 const { LARGE, EPOCHS = "40", CURVES } = process.env;
 const SIDE = 320;
 const CLASSES = ["disc", "square", "triangle"];
-const PICTURES = { train: 160, val: 40 };
+const IMAGES = { train: 160, val: 40 };
 
 type Annotation = ExportManifest["videos"][number]["frames"][number]["annotations"][number];
 
@@ -62,11 +62,11 @@ async function payloadOf(service: NodeService): Promise<TaskPayload<"train">> {
   const random = seeded(7);
   const videos: ExportManifest["videos"] = [];
   const sources = [];
-  for (let at = 0; at < PICTURES.train + PICTURES.val; at++) {
+  for (let at = 0; at < IMAGES.train + IMAGES.val; at++) {
     const { png, annotations } = await draw(random);
     const key = `ws/a/shapes/${at}.png`;
     sources.push(service.source(key, png));
-    const split: "train" | "val" = at < PICTURES.train ? "train" : "val";
+    const split: "train" | "val" = at < IMAGES.train ? "train" : "val";
     const frames = [{ index: 0, split, annotations }];
     const named = { video_id: crypto.randomUUID(), filename: `shapes-${at}.png`, key };
     videos.push({ ...named, width: SIDE, height: SIDE, frames });

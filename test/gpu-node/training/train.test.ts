@@ -82,8 +82,8 @@ describe.skipIf(!native)("a training", () => {
     expect(last).toMatchObject({ epoch: 2, batch: 0, batches: 2, resolved: result.resolved });
     expect(last?.recent).toEqual(result.history);
     expect(last?.losses).toEqual(expect.objectContaining({ box: expect.any(Number) }));
-    const places = here.told.map(({ epoch, batch }) => epoch * 100 + batch);
-    expect(places).toEqual(places.toSorted((one, other) => one - other));
+    const positions = here.told.map(({ epoch, batch }) => epoch * 100 + batch);
+    expect(positions).toEqual(positions.toSorted((one, other) => one - other));
     const numbers = here.told.flatMap(({ log }) => log.map(({ n }) => n));
     expect(Math.max(...numbers)).toBe(new Set(numbers).size);
     const log = here.lines().join("\n");

@@ -75,7 +75,7 @@ async function safetensorsOrder(path: string): Promise<Weights[]> {
   );
 }
 
-interface Arranged {
+interface TensorArrangement {
   tensors: Map<string, { shape: readonly number[]; values: Float32Array }>;
   /** How they were matched, and what was made of them, as sentences. */
   how: string[];
@@ -83,7 +83,10 @@ interface Arranged {
 }
 
 /** The weights under the graph's names; null where neither names nor order say which is which. */
-export function arrange(weights: readonly Weights[], graph: DetectorGraph): Arranged | null {
+export function arrange(
+  weights: readonly Weights[],
+  graph: DetectorGraph,
+): TensorArrangement | null {
   const convs = graph.nodes.filter(isConv);
   const known = new Set(stateTensors(graph).map(({ name }) => name));
   for (const { name } of convs) known.add(`${name}.bias`);
@@ -143,9 +146,11 @@ function byOrder(weights: readonly Weights[], order: readonly Slot[]): Weights[]
 function completed(
   weights: readonly Weights[],
   graph: DetectorGraph,
-  { how, unused }: Pick<Arranged, "how" | "unused">,
-): Arranged {
-  const tensors: Arranged["tensors"] = new Map(weights.map(({ name, ...one }) => [name, one]));
+  { how, unused }: Pick<TensorArrangement, "how" | "unused">,
+): TensorArrangement {
+  const tensors: TensorArrangement["tensors"] = new Map(
+    weights.map(({ name, ...one }) => [name, one]),
+  );
   const said = [...how];
   let unfolded = 0;
   for (const { name, normalized } of graph.nodes.filter(isConv)) {
@@ -177,7 +182,7 @@ function completed(
 
 function described(
   { matched, mismatched, missing, unused }: LoadReport,
-  arranged: Arranged,
+  arranged: TensorArrangement,
 ): { report: PretrainedReport; lines: string[] } {
   const lost = [...arranged.unused, ...unused];
   // Counters of batches are no weights; nothing is missing without them.
