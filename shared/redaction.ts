@@ -9,8 +9,9 @@ const CIRCULAR = "[circular]";
 const SECRET_NAME =
   /key$|api.?key|token|secret|password|authorization|cookie|signature|credential/i;
 const SECRET_PARAMETER =
-  /([?&][^=&\s]*(?:key|token|secret|password|signature|credential|sig)=)[^&\s"']+/gi;
-const QUERY = /(\b[a-z][a-z0-9+.-]*:\/\/[^\s"'?]*)\?[^\s"']*/gi;
+  /([?&][^=&?\s]*(?:key|token|secret|password|signature|credential|sig)=)[^&\s"']+/gi;
+/** What an address may be a part of: it holds neither spaces nor quotes. */
+const WORD = /[^\s"']+/g;
 const USER_IN_URL = /(\/\/[^:/@\s]*:)[^@/\s]+@/g;
 const AUTHORIZATION = /\b(bearer|basic|apikey)\s+[\w.~+/=-]+/gi;
 
@@ -45,7 +46,7 @@ export interface Redaction {
 export function createRedaction({ wholeQueries, codeField }: RedactionOptions): Redaction {
   const text: RedactText = (raw) => {
     const withoutUsers = raw.replace(USER_IN_URL, `$1${REDACTED}@`);
-    const whole = wholeQueries ? withoutUsers.replace(QUERY, `$1?${REDACTED}`) : withoutUsers;
+    const whole = wholeQueries ? withoutUsers.replace(WORD, withoutQuery) : withoutUsers;
     return whole
       .replace(SECRET_PARAMETER, `$1${REDACTED}`)
       .replace(AUTHORIZATION, `$1 ${REDACTED}`)
@@ -89,6 +90,16 @@ export function createRedaction({ wholeQueries, codeField }: RedactionOptions): 
   const value = (raw: unknown) => within("", raw, []);
 
   return { text, error: (thrown) => error(thrown), value };
+}
+
+/**
+ * A word without the query of the address that it holds. Searched for by its parts, since a pattern
+ * of a whole address begins anew at every letter of a long word.
+ */
+function withoutQuery(word: string): string {
+  const address = word.indexOf("://");
+  const query = address < 0 ? -1 : word.indexOf("?", address);
+  return query < 0 ? word : `${word.slice(0, query)}?${REDACTED}`;
 }
 
 /** A failed statement's message carries its parameters, which may be thousands of rows. */

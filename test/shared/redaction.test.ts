@@ -101,6 +101,15 @@ describe.each(Object.entries(LOGS))("%s", (_name, write) => {
     expect(write({ error: new Error(message + address) })).not.toContain("hunter2");
   });
 
+  it("takes as long as a text is, whatever the text is", () => {
+    const began = performance.now();
+    for (const part of ["a.", "a-", "?", "&", "://", "//a:", "basic "]) {
+      write({ text: part.repeat(100_000) });
+    }
+    // Some milliseconds; a search that begins anew at every character takes minutes.
+    expect(performance.now() - began).toBeLessThan(5_000);
+  });
+
   it("writes values that contain themselves, and numbers that JSON lacks", () => {
     const ring: Record<string, unknown> = { name: "ring", token: "hunter2", count: 1n };
     ring.self = ring;
@@ -122,6 +131,16 @@ describe("an address with a query", () => {
     expect(JSON.parse(LOGS["the node's log"]?.({ text }) ?? "")).toMatchObject({
       text: "https://h/object?[redacted]",
     });
+  });
+
+  it("loses it whatever the scheme, up to where the address ends", () => {
+    const told = (text: string) => JSON.parse(LOGS["the node's log"]?.({ text }) ?? "").text;
+    expect(told("s3://b/k?x=hunter2 failed")).toBe("s3://b/k?[redacted] failed");
+    expect(told('"HTTPS://h/x?a=1?b" and https://h/y')).toBe(
+      '"HTTPS://h/x?[redacted]" and https://h/y',
+    );
+    expect(told("what? https://h")).toBe("what? https://h");
+    expect(told("/object?part=1")).toBe("/object?part=1");
   });
 
   it("keeps harmless parameters in a service's log", () => {
