@@ -25,9 +25,11 @@ export class ZipReader {
     this.#entries = entries;
   }
 
-  /** Opens an archive and reads its directory. Fails with BrokenZip. */
+  /** Opens an archive and reads its directory. Fails with BrokenZip, or as the system does. */
   static async open(path: string): Promise<ZipReader> {
     const zip = await openPromise(path, { autoClose: false }).catch((cause: Error) => {
+      // A file that may not be read says nothing of the archive in it.
+      if ("syscall" in cause) throw cause;
       if (!/not a zip file/i.test(cause.message)) throw broken(cause);
       throw new BrokenZip("is no zip", { cause });
     });
@@ -44,7 +46,10 @@ export class ZipReader {
     return [...this.#entries.keys()];
   }
 
-  /** A file's bytes, as many as the directory says. Fails with BrokenZip. */
+  /**
+   * A file's bytes, as many as the directory says. Fails with BrokenZip; reading on fails where they
+   * cannot be unpacked or are not as many.
+   */
   async stream(name: string): Promise<AsyncIterable<Uint8Array>> {
     const entry = this.#entries.get(name);
     if (!entry) throw new BrokenZip(`${name} is missing`);

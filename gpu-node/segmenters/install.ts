@@ -130,7 +130,7 @@ async function zipSource(path: string): Promise<Source> {
   const folder = manifest.slice(0, -BUNDLE_FILE.length);
   return {
     name: path,
-    manifest: async () => readText(await read(manifest), path),
+    manifest: async () => readText(toEnd(await read(manifest), `${path}: ${manifest}`), path),
     file: (file) => read(`${folder}${file}`),
     close: () => zip.close(),
   };

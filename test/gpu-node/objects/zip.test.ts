@@ -6,6 +6,7 @@ import { mkdtempSync, readFileSync, rmSync, statSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
+import { ZipReader } from "../../../gpu-node/objects/zip-reader.ts";
 import { createZip } from "../../../gpu-node/objects/zip-writer.ts";
 import { hasProgram } from "../../support/programs.ts";
 
@@ -82,3 +83,7 @@ it.skipIf(!process.env.LARGE || !foreign)(
     expect(python(read)).toEqual([true, "far away"]);
   },
 );
+
+it("says of a file that cannot be opened what the system says, not that the zip is broken", async () => {
+  await expect(ZipReader.open(join(dir, "nowhere.zip"))).rejects.toMatchObject({ code: "ENOENT" });
+});

@@ -166,6 +166,18 @@ describe("installing a bundle", () => {
     ["an archive of another kind", "neither", () => copyFile("bundle.tar.gz", "x")],
     ["a zip that is none", "is no zip", () => copyFile("bundle.zip", "PK".repeat(30))],
     [
+      "a zip whose manifest is not as long as it says",
+      "cannot be read to its end",
+      () => {
+        const bytes = zip(good, "", true);
+        const entry = bytes.lastIndexOf("bundle.json") - 46;
+        bytes.writeUInt32LE(bytes.readUInt32LE(entry + 24) + 1, entry + 24);
+        const path = join(root, "longer.zip");
+        writeFileSync(path, bytes);
+        return path;
+      },
+    ],
+    [
       "a model that is no ONNX file",
       "is no ONNX file",
       () => copy((at) => replaceModel(at, "encoder.onnx", new TextEncoder().encode("<html>"))),
