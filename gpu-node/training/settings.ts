@@ -10,7 +10,7 @@ import {
 
 /** Beyond so many steps the strong optimiser is worth its cost. */
 const LONG_ITERATIONS = 10_000;
-/** The engine warms up for a hundred iterations at min: in a shorter run, over a tenth of it. */
+/** The engine warms up for at least a hundred iterations: in a shorter run, over a tenth of it. */
 const SHORT_ITERATIONS = 1_000;
 const NOMINAL_BATCH = 64;
 export const BATCH_MAX = 64;
