@@ -3,8 +3,10 @@
 import type { Bbox } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
 
+/** Square pixels; none of a box that is turned inside out. */
 export const area = ([x1, y1, x2, y2]: Bbox): number => Math.max(0, x2 - x1) * Math.max(0, y2 - y1);
 
+/** Square pixels that two boxes share. */
 export function intersection(a: Bbox, b: Bbox): number {
   const width = Math.min(a[2], b[2]) - Math.max(a[0], b[0]);
   const height = Math.min(a[3], b[3]) - Math.max(a[1], b[1]);
@@ -29,6 +31,7 @@ export function clip(
   return x2 > x1 && y2 > y1 ? [x1, y1, x2, y2] : null;
 }
 
+/** The box with its x and y multiplied. */
 export const scaleBox = (bbox: Bbox, x: number, y = x): Bbox => [
   bbox[0] * x,
   bbox[1] * y,
@@ -36,6 +39,7 @@ export const scaleBox = (bbox: Bbox, x: number, y = x): Bbox => [
   bbox[3] * y,
 ];
 
+/** The box halfway between two. */
 export const meanBox = (a: Bbox, b: Bbox): Bbox => [
   (a[0] + b[0]) / 2,
   (a[1] + b[1]) / 2,

@@ -199,6 +199,7 @@ export function register(
   });
 }
 
+/** The service as a node speaks to it, with the token that its registration gave. */
 export function connect({ url, token, log }: ServiceOptions): Service {
   return {
     claim: (kinds, waitSeconds) =>

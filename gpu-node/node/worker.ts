@@ -119,6 +119,7 @@ const STALL_MS = 2 * HOUR;
 /** How long a report is tried once the time of a drain is over. */
 const FINISH_MS_MAX = 10_000;
 
+/** Begins to claim and to do tasks, until it drains or the service does not know the node. */
 export function startWorker(options: WorkerOptions): Worker {
   return new Supervisor(options);
 }

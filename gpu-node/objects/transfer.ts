@@ -39,6 +39,7 @@ async function persistently<Result>(
   }
 }
 
+/** Resolves after so many milliseconds; fails with the signal's reason once it aborts. */
 export function pause(milliseconds: number, signal?: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
     const end = () => {

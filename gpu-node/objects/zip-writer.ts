@@ -48,6 +48,7 @@ function numbers(...fields: readonly (readonly [value: number, bytes: 2 | 4 | 8]
   return buffer;
 }
 
+/** Begins an archive at a path, in place of what lies there. */
 export async function createZip(path: string): Promise<ZipWriter> {
   const file = await open(path, "w", 0o600);
   return zipInto(file);

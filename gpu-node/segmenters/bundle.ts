@@ -183,6 +183,7 @@ export async function checkFiles({ folder, manifest }: Bundle): Promise<void> {
   for (const file of manifest.files) await checkFile(folder, file);
 }
 
+/** Fails with BundleBroken unless the file is there, as large and of the digest as promised. */
 export async function checkFile(folder: string, file: BundleFile): Promise<void> {
   const path = join(folder, file.path);
   const found = await stat(path).catch(() => null);

@@ -140,6 +140,7 @@ async function check(path: string, sha256: string): Promise<void> {
     throw new BundleBroken(path, `it has the sha256 ${digest}, not the expected ${sha256}`);
 }
 
+/** A file's SHA-256 in lower-case hexadecimal. */
 export async function digestOf(path: string): Promise<string> {
   const hash = createHash("sha256");
   await pipeline(createReadStream(path), hash);

@@ -76,6 +76,7 @@ export function inputsOf(
   return inputs;
 }
 
+/** Fails with BundleBroken where a model lacks outputs that will be read. */
 export function checkOutputs(
   session: Session,
   names: readonly string[],
@@ -90,10 +91,12 @@ export function checkOutputs(
     );
 }
 
+/** A box as the x and y of its centre, its width and its height. */
 export function toCentre([x1, y1, x2, y2]: Bbox): number[] {
   return [(x1 + x2) / 2, (y1 + y2) / 2, x2 - x1, y2 - y1];
 }
 
+/** The corners of a box given by its centre, width and height. */
 export function fromCentre([x, y, width, height]: readonly number[]): Bbox {
   const [cx = 0, cy = 0, w = 0, h = 0] = [x, y, width, height];
   return [cx - w / 2, cy - h / 2, cx + w / 2, cy + h / 2];

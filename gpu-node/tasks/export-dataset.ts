@@ -16,6 +16,7 @@ import { yoloLayout } from "./yolo-layout.ts";
 
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
+/** Does an `export` task. Fails with a TaskFailure, such as `file_too_large`. */
 export async function run(
   payload: TaskPayload<"export">,
   context: RunnerContext,

@@ -7,6 +7,7 @@ import { toJpeg } from "../media/stills.ts";
 import { upload } from "../objects/transfer.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
+/** Does a `frames` task. Fails with `invalid_request` unless each frame has its target. */
 export async function run(
   payload: TaskPayload<"frames">,
   context: RunnerContext,

@@ -14,6 +14,7 @@ import type { RunnerContext } from "./runner-context.ts";
 /** JPEGs on their way to the store at once. */
 const UPLOADS_MAX = 3;
 
+/** Does a `label` task. Fails with a TaskFailure, which says whether to try again. */
 export async function run(
   payload: TaskPayload<"label">,
   context: RunnerContext,

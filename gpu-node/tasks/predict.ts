@@ -13,6 +13,7 @@ const OBJECTS_MAX = 100_000;
 
 type Result = TaskResult<"predict">;
 
+/** Does a `predict` task; a canceled one gives the frames that were done. */
 export async function run(
   { model, video, fps, frames_max, confidence }: TaskPayload<"predict">,
   context: RunnerContext,
@@ -93,6 +94,7 @@ async function predictFrames(
   return frames;
 }
 
+/** Does a `warm` task: the model is open in this process afterwards. */
 export async function warm(
   { model }: TaskPayload<"warm">,
   context: RunnerContext,

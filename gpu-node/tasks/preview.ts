@@ -7,6 +7,7 @@ import { detectAll } from "./detect.ts";
 import { asTaskFailure, readyPrompts } from "./prompts.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
+/** Does a `preview` task. Fails with a TaskFailure, which says whether to try again. */
 export async function run(
   payload: TaskPayload<"preview">,
   context: RunnerContext,

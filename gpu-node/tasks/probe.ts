@@ -15,6 +15,7 @@ const THUMBNAIL_SIDE = 320;
 /** The first frame is often black. */
 const THUMBNAIL_AT = 0.1;
 
+/** Does a `probe` task; a file that is not taken is a result with its reason. */
 export async function run(
   payload: TaskPayload<"probe">,
   context: RunnerContext,

@@ -7,6 +7,7 @@ import { maskForms } from "../segmenters/masks.ts";
 import { asTaskFailure } from "./prompts.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
+/** Does a `segment` task. Fails with a TaskFailure, which says whether to try again. */
 export async function run(
   payload: TaskPayload<"segment">,
   context: RunnerContext,

@@ -26,6 +26,7 @@ const Header = z.object({
 const broken = (reason: string, cause?: unknown) =>
   new TaskFailure("bad_checkpoint", `the checkpoint cannot be read: ${reason}`, { cause });
 
+/** A file's SHA-256 in lower-case hexadecimal. */
 export async function hashOf(path: string): Promise<string> {
   const hash = createHash("sha256");
   for await (const chunk of createReadStream(path)) hash.update(chunk as Buffer);

@@ -105,6 +105,7 @@ export async function saveBest(
   await folder.write(bestScores(best.epoch), JSON.stringify(scoresOf(best.evaluation)));
 }
 
+/** What the best weights of an epoch scored; null where that is not here or cannot be read. */
 export async function readScores(folder: RunFolder, epoch: number): Promise<Scores | null> {
   try {
     return JSON.parse(await fs.readFile(folder.file(bestScores(epoch)), "utf8")) as Scores;

@@ -25,6 +25,7 @@ const MEANINGS: Record<string, { retryable: boolean; advice: string }> = {
   internal: { retryable: true, advice: "" },
 };
 
+/** The code of a failure of the engine's; null of any other. */
 export const engineCode = (thrown: unknown): string | null => {
   const code = thrown instanceof Error && "code" in thrown ? String(thrown.code) : "";
   return Object.hasOwn(MEANINGS, code) ? code : null;
