@@ -20,7 +20,7 @@ import { createWorld, type World } from "../support/world.ts";
 
 /** Bottles on a belt, CC-BY 4.0. */
 const BOTTLES = resolve(import.meta.dirname, "../../../shared/data/video/bottle-detection.mp4");
-const READY_MS = 120_000;
+const READY_MS = 900_000;
 
 const tools = toolsOrSay() && hasProgram("unzip");
 const real = existsSync(BOTTLES);
