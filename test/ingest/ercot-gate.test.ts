@@ -259,6 +259,8 @@ describe("system load", () => {
 });
 
 describe.skipIf(!hasRecordings("dst_vectors.json"))("the schedules", () => {
+  // The body of a skipped suite runs too, to list its tests.
+  if (!hasRecordings("dst_vectors.json")) return;
   const vectors = JSON.parse(recording("dst_vectors.json")) as Record<
     "hourly" | "daily",
     Record<string, unknown>

@@ -37,6 +37,8 @@ interface DayVector {
 }
 
 describe.skipIf(!hasRecordings("dst_vectors.json"))("the vectors of both clock changes", () => {
+  // The body of a skipped suite runs too, to list its tests.
+  if (!hasRecordings("dst_vectors.json")) return;
   const vectors = JSON.parse(recording("dst_vectors.json")) as {
     ercot_he: Record<string, Vector[]>;
     operating_days: DayVector[];

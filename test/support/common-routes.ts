@@ -1,8 +1,11 @@
 // Tests every route of a service gets, from its own OpenAPI description: errors are one shape, ids
 // go in and out, and whoever is not let in learns nothing else.
 
+import { join } from "node:path";
 import { expect, it } from "vitest";
 import { ErrorBody } from "../../shared/errors.ts";
+
+const GOLDEN = join(import.meta.dirname, "../golden");
 
 export interface CommonOptions {
   /** Base URL of the service; read when the test runs. */
@@ -38,7 +41,7 @@ export function commonRouteTests(
 
   it("describes its interface as the golden copy does", async () => {
     const description = `${JSON.stringify(await describeApi(url()), null, 2)}\n`;
-    await expect(description).toMatchFileSnapshot(`../golden/${golden}`);
+    await expect(description).toMatchFileSnapshot(join(GOLDEN, golden));
   });
 
   it("refuses every guarded route without a valid credential, with 401 and nothing else", async () => {

@@ -5,6 +5,7 @@ import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { AnnotationPage, Job, JobStatus } from "../../../shared/labeling.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
+import { Ticket } from "../../../shared/progress.ts";
 import { TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {
@@ -110,6 +111,13 @@ describe("POST /label", () => {
     const sliced = await admin.ok("PATCH", `/jobs/${id}`, { threshold: 0.2, name: "All of them" });
     expect(Job.parse(sliced)).toMatchObject({ threshold: 0.2, name: "All of them" });
     expect((await annotationsOf(id)).total).toBe(2 * FRAMES);
+  });
+
+  it("gives who may see a job an address of its live progress", async () => {
+    const id = await start();
+    const ticket = Ticket.parse(await admin.ok("POST", `/jobs/${id}/ticket`, {}));
+    expect(ticket.url).toMatch(/^wss?:\/\/.*\/progress\?/);
+    await admin.send("POST", `/jobs/${id}/stop`, {});
   });
 
   it("samples by the frames' true times", async () => {
