@@ -17,7 +17,7 @@ import { clip, clipPath, longGop, toolsOrSay, variableRate } from "../../support
 
 const found = toolsOrSay();
 const tools = found as Tools;
-const REAL = join(import.meta.dirname, "../../../shared/data/video");
+const REAL = join(import.meta.dirname, "../../../../shared/data/video");
 
 const digest = (data: Uint8Array) => createHash("sha256").update(data).digest("hex");
 
