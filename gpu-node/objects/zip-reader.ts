@@ -47,8 +47,8 @@ export class ZipReader {
   }
 
   /**
-   * A file's bytes, as many as the directory says. Fails with BrokenZip; reading on fails where they
-   * cannot be unpacked or are not as many.
+   * A file's bytes, as many as the directory says. Fails with BrokenZip; reading on fails where
+   * they cannot be unpacked or are not as many.
    */
   async stream(name: string): Promise<AsyncIterable<Uint8Array>> {
     const entry = this.#entries.get(name);
