@@ -136,7 +136,7 @@ function startedAt(pid: number): string | null {
 }
 
 /** What other commands may have left in it before the first start. */
-const GUESTS = ["peers", "models", "gpu-node", "test-durations.json"];
+const GUESTS = ["peers", "models", "gpu-node", "compile-cache", "test-durations.json"];
 
 /**
  * Makes the folder, or checks that it is one of ours: a state folder starts new or empty and is
