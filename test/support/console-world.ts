@@ -76,7 +76,7 @@ export async function seedConsole(world: ConsoleWorld) {
   world.spoil(() => ({ status: 200, body: { response: { total: "1", data: [{}] } } }));
   const drifted = await launch(world.day(12));
   world.spoil(undefined);
-  const request = { job: "grid_region", first: world.day(40), last: world.day(20) };
+  const request = { job: "grid_region", first: world.day(40), last: world.day(33) };
   const backfill = await world.operator.startBackfill(request);
   await followBackfill(world.operator, backfill, () => {});
   // No pipeline of this world waits for releases.

@@ -69,7 +69,8 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
       url: world.urls.vision,
       dir: join(folder, "node"),
       modelsDir: join(folder, "models"),
-      environment: { ...process.env, TEST_TRAINING: "1" },
+      // Two slots: a thread for each task, since test files share the cores already.
+      environment: { ...process.env, TEST_TRAINING: "1", VANTAGE_NODE_SLOTS: "2" },
       onLine: () => {},
       entry: resolve(import.meta.dirname, "../support/node-main.ts"),
       code: async () => (await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {})).code,

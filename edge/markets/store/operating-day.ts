@@ -19,7 +19,6 @@ const CENTRAL = new Intl.DateTimeFormat("en-US", {
   day: "numeric",
   hour: "numeric",
   minute: "numeric",
-  second: "numeric",
 });
 
 /** The operating day that holds an instant. */
@@ -28,12 +27,23 @@ export function operatingDay(instant: number): OperatingDay {
   return { key: isoDay(day), from: midnight(day), to: midnight(day + DAY) };
 }
 
+/** What Central clocks show, less UTC, by hour since the epoch: clocks change at full hours. */
+const offsets = new Map<number, number>();
+/** Eleven years of hours. */
+const OFFSETS_MAX = 100_000;
+
 /** What Central clocks show at an instant, written as if it were UTC. */
 function wallClock(instant: number): number {
-  const parts = CENTRAL.formatToParts(instant);
+  const hour = Math.floor(instant / HOUR);
+  const known = offsets.get(hour);
+  if (known !== undefined) return instant + known;
+  if (offsets.size >= OFFSETS_MAX) offsets.clear();
+  const parts = CENTRAL.formatToParts(hour * HOUR);
   const part = (wanted: string) => Number(parts.find(({ type }) => type === wanted)?.value);
   const day = Date.UTC(part("year"), part("month") - 1, part("day"));
-  return day + part("hour") * HOUR + part("minute") * MINUTE + part("second") * 1_000;
+  const offset = day + part("hour") * HOUR + part("minute") * MINUTE - hour * HOUR;
+  offsets.set(hour, offset);
+  return instant + offset;
 }
 
 /** When Central clocks show 00:00 of a day; they change at 02:00, so it comes exactly once. */
