@@ -20,10 +20,11 @@ const DATETIME =
  * Epoch milliseconds of an ISO 8601 date or datetime, or null when it names no instant.
  *
  * A date alone means 00:00Z at its start; a datetime without an offset is UTC. Digits beyond the
- * millisecond are cut, never rounded up, so that an `as_of` cannot reach into its own future. A
- * space before `hh:mm` is read as `+`, which is what an unescaped plus sign in a URL becomes.
+ * millisecond are cut, so that an `as_of` cannot reach into its own future; an inclusive lower bound
+ * is rounded `up` instead, or it would take in what lies before it. A space before `hh:mm` is read
+ * as `+`, which is what an unescaped plus sign in a URL becomes.
  */
-export function parseInstant(text: string): number | null {
+export function parseInstant(text: string, rounded: "down" | "up" = "down"): number | null {
   const match = DATETIME.exec(text.trim());
   if (!match) return null;
   const part = (index: number) => Number(match[index] ?? 0);
@@ -33,7 +34,9 @@ export function parseInstant(text: string): number | null {
   const date = new Date(0);
   date.setUTCFullYear(year, month - 1, day);
   if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return null;
-  const milliseconds = Number((match[7] ?? "").padEnd(3, "0").slice(0, 3));
+  const fraction = match[7] ?? "";
+  const isBetween = rounded === "up" && /[1-9]/.test(fraction.slice(3));
+  const milliseconds = Number(fraction.padEnd(3, "0").slice(0, 3)) + (isBetween ? 1 : 0);
   const offset = (part(10) * 60 + part(11)) * MINUTE * (match[9] === "-" ? -1 : 1);
   return date.getTime() + hour * HOUR + minute * MINUTE + second * 1000 + milliseconds - offset;
 }

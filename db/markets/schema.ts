@@ -55,6 +55,7 @@ export const series = pgTable(
   (table) => [
     unique("series_library_symbol").on(table.library, table.symbol),
     index("series_pending").on(table.id).where(sql`pending_vintages > 0`),
+    index("series_sandbox").on(table.id).where(sql`sandbox`),
   ],
 );
 
@@ -95,6 +96,9 @@ export const vintage = pgTable(
     index("vintage_newest").on(table.asOf),
     index("vintage_run").on(table.runId),
     index("vintage_xact").on(table.xact, table.seriesId, table.seq),
+    index("vintage_published")
+      .on(table.seriesId, table.sourcePublishedAt)
+      .where(sql`source_published_at IS NOT NULL`),
     index("vintage_inline").on(table.seriesId, table.validMax).where(sql`inline IS NOT NULL`),
     check("vintage_changes", sql`inserted + revised + retracted > 0`),
   ],

@@ -4,6 +4,7 @@ import type { ExportedHandler, MessageSendRequest, Queue } from "@cloudflare/wor
 import { systemClock } from "../../shared/time.ts";
 import { createService } from "../http/app.ts";
 import { openDatabase } from "../http/database.ts";
+import { performDuties } from "../http/duties.ts";
 import { requireBearer } from "../http/keys.ts";
 import type { Log } from "../http/log.ts";
 import { executeQueued } from "../markets/ingest/execute.ts";
@@ -101,8 +102,10 @@ export default {
 
   async scheduled(controller, environment) {
     const { ingest } = open(environment);
-    await minuteTick(ingest, controller.scheduledTime);
-    await keepHouse(ingest);
+    await performDuties(log, {
+      ingest: () => minuteTick(ingest, controller.scheduledTime),
+      store: () => keepHouse(ingest),
+    });
   },
 
   async queue(batch, environment) {

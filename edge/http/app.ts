@@ -1,7 +1,7 @@
 // The chassis of every Worker: request ids, one log line a request, one error translator, JSON 404
 // and 405, the API description. A service adds its routes; what they share is decided here once.
 //
-// Choices the specs leave open: a missing or malformed parameter is 422, unknown query keys and
+// Choices the specs leave open: a missing, malformed or unknown query parameter is 422, unknown
 // body fields are dropped, an error body is `{code, detail, request_id}` plus the numbers it names.
 
 import { createRoute, OpenAPIHono, z } from "@hono/zod-openapi";
@@ -13,6 +13,7 @@ import { oncePerEnvironment } from "./config.ts";
 import { asFailure, isUnavailable } from "./database.ts";
 import { apiPage, PAGE_POLICY } from "./docs.ts";
 import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
+import { type Issue, undeclaredParameters } from "./query.ts";
 
 /** What a handler finds in `context.var`. */
 export interface Variables<Opened> {
@@ -116,11 +117,8 @@ export function addLiveness<Opened>(app: App<Opened>, probe: (opened: Opened) =>
 export function createService<Opened>(options: ServiceOptions<Opened>): Service<Opened> {
   const log = createLog(options.name);
   const open = oncePerEnvironment((environment) => options.open(environment, log));
-  const app = new OpenAPIHono<AppEnv<Opened>>({
-    defaultHook: (result) => {
-      if (!result.success) throw invalidRequest(result.error);
-    },
-  });
+  const app = new OpenAPIHono<AppEnv<Opened>>();
+  refuseUndeclared(app);
   app.use(traced(log, new Set(options.loggedQuery)));
   app.use(async (context, next) => {
     context.set("service", open(context.env));
@@ -130,6 +128,33 @@ export function createService<Opened>(options: ServiceOptions<Opened>): Service<
   app.notFound((context) => answerUnmatched(app, context));
   describe(app, options);
   return { app, log, open };
+}
+
+/** Makes every route refuse what its declaration of the query does not name. */
+function refuseUndeclared<Opened>(app: App<Opened>) {
+  const register = app.openapi.bind(app) as (...parts: unknown[]) => unknown;
+  const openapi = (
+    route: { request?: { query?: unknown } },
+    handler: (context: Context, next: unknown) => unknown,
+  ) => {
+    const { shape = {} } = (route.request?.query ?? {}) as { shape?: object };
+    const declared = Object.keys(shape);
+    const checked = (context: Context, next: unknown) => {
+      const issues = undeclaredParameters(context, declared);
+      if (issues.length > 0) throw invalidRequest(issues);
+      return handler(context, next);
+    };
+    const onInvalid = (
+      result: { success: boolean; error?: z.core.$ZodError },
+      context: Context,
+    ) => {
+      if (result.success || !result.error) return;
+      throw invalidRequest([...undeclaredParameters(context, declared), ...issuesOf(result.error)]);
+    };
+    return register(route, checked, onInvalid);
+  };
+  // The wrapped method keeps its type, which relates a route's declaration to its handler.
+  app.openapi = openapi as unknown as typeof app.openapi;
 }
 
 function describe<Opened>(app: App<Opened>, options: ServiceOptions<Opened>) {
@@ -173,11 +198,13 @@ function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
   };
 }
 
-function invalidRequest(error: z.core.$ZodError): Failure {
-  const issues = error.issues.map((issue) => ({
+const issuesOf = (error: z.core.$ZodError): Issue[] =>
+  error.issues.map((issue) => ({
     field: issue.path.join("."),
     problem: issue.message.endsWith("received undefined") ? "required" : issue.message,
   }));
+
+function invalidRequest(issues: readonly Issue[]): Failure {
   const detail = issues.map(({ field, problem }) => `${field || "body"}: ${problem}`).join("; ");
   return new Failure("invalid_request", detail, { data: { issues } });
 }

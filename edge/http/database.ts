@@ -56,8 +56,9 @@ export const wireTime = (column: SQL): SQL =>
 export function isUnavailable(thrown: unknown): boolean {
   for (let error = thrown; error instanceof Error; error = error.cause) {
     if (!(error instanceof NeonDbError)) continue;
-    // Class 08: connection exceptions; 57P: operator intervention; 53: insufficient resources.
-    return !error.code || /^(08|57P|53)/.test(error.code);
+    // Class 08: connection exceptions; 57P: operator intervention; 53: insufficient resources;
+    // 55P03: a lock was waited for in vain.
+    return !error.code || /^(08|57P|53|55P03)/.test(error.code);
   }
   return false;
 }

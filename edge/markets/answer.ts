@@ -57,7 +57,7 @@ export async function send(context: Ctx, answer: Answer): Promise<never> {
     respond(context, { ...answer, headers }, body, status);
   if (isKnown(context, headers.ETag)) return reply(null, 304);
   if (context.req.raw.method === "HEAD") return reply(null, 200);
-  const cached = await fromCache(context, answer.cacheKeys);
+  const cached = await fromCache(context, answer.cacheKeys, headers.ETag);
   if (cached) return reply(cached, 200);
   const chunks = answer.body();
   const start: Uint8Array[] = [];
@@ -120,10 +120,16 @@ const lookUp = (context: Ctx, key: string) =>
     .match(key)
     .catch((error: unknown) => context.var.log.warning("cache_match", { error }) ?? undefined);
 
-async function fromCache(context: Ctx, keys: readonly string[]): Promise<ArrayBuffer | null> {
+/** The cached body of an answer under one of its keys; a body of any other answer is left alone. */
+async function fromCache(
+  context: Ctx,
+  keys: readonly string[],
+  etag: string | undefined,
+): Promise<ArrayBuffer | null> {
   for (const key of keys) {
     const cached = await lookUp(context, key);
-    if (cached) return cached.arrayBuffer();
+    if (cached && cached.headers.get("ETag") === etag) return cached.arrayBuffer();
+    await cached?.body?.cancel();
   }
   return null;
 }

@@ -306,8 +306,11 @@ function addChanges(app: App<ReadApi>) {
   app.openapi(route, async (context) => {
     const { library, limit, since } = context.req.valid("query");
     const from = parsePosition(since) ?? (instant("since", since) as number);
-    const entries = await context.var.service.store.changes({ since: from, library, limit });
-    const last = entries.at(-1);
+    const { entries, next } = await context.var.service.store.changes({
+      since: from,
+      library,
+      limit,
+    });
     return context.json(
       {
         changes: entries.map((entry) => ({
@@ -316,7 +319,7 @@ function addChanges(app: App<ReadApi>) {
           sandbox: entry.sandbox,
           ...vintageRecord(entry),
         })),
-        next: last ? [last.xact, last.seriesId, last.seq].join("~") : since,
+        next: [next.xact, next.seriesId, next.seq].join("~"),
         more: entries.length === limit,
       },
       200,

@@ -44,9 +44,13 @@ export const limit = (fallback: number, max: number) =>
   z.coerce.number().int().min(1).max(max).default(fallback).meta({ description: "page size" });
 
 /** The instant that a parameter names, epoch milliseconds; fails with `bad_datetime`. */
-export function instant(name: string, text: string | undefined): number | undefined {
+export function instant(
+  name: string,
+  text: string | undefined,
+  rounded: "down" | "up" = "down",
+): number | undefined {
   if (text === undefined) return undefined;
-  const parsed = parseInstant(text);
+  const parsed = parseInstant(text, rounded);
   if (parsed === null) {
     const given = JSON.stringify(text.slice(0, 64));
     throw new Failure("bad_datetime", `${name}: ${given} is not an ISO 8601 date or datetime`);
@@ -59,7 +63,7 @@ export function instant(name: string, text: string | undefined): number | undefi
  * `invalid_request` when it ends before it starts.
  */
 export function bounds(query: { start?: string | undefined; end?: string | undefined }) {
-  const start = instant("start", query.start);
+  const start = instant("start", query.start, "up");
   const end = instant("end", query.end);
   if (start !== undefined && end !== undefined && start > end) {
     throw new Failure("invalid_request", "start: lies after end");

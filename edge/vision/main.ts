@@ -5,6 +5,7 @@ import { sql } from "drizzle-orm";
 import { systemClock } from "../../shared/time.ts";
 import { addLiveness, createService } from "../http/app.ts";
 import { openDatabase } from "../http/database.ts";
+import { performDuties } from "../http/duties.ts";
 import type { Log } from "../http/log.ts";
 import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
@@ -134,8 +135,7 @@ export default {
   async scheduled(_controller, environment) {
     const parts = open(environment);
     // One that fails is the next minute's, and keeps none of the others.
-    for (const [duty, perform] of Object.entries(duties)) {
-      await perform(parts).catch((error: unknown) => parts.log.error("duty", { duty, error }));
-    }
+    const bound = Object.entries(duties).map(([duty, perform]) => [duty, () => perform(parts)]);
+    await performDuties(parts.log, Object.fromEntries(bound));
   },
 } satisfies ExportedHandler<object>;

@@ -73,10 +73,32 @@ describe("the chassis", () => {
       event: "request",
       method: "GET",
       path: "/things",
-      status: 200,
+      status: 422,
     });
     expect(log()[0]?.query).toEqual({ symbol: "erco", api_key: "[redacted]", note: "[redacted]" });
     expect(JSON.stringify(log())).not.toContain("hunter2");
+  });
+
+  it.each([
+    ["/things?symbol=a&simbol=b", "simbol", "unknown parameter; did you mean symbol?"],
+    ["/things?symbol=a&SYMBOL=b", "SYMBOL", "unknown parameter; did you mean symbol?"],
+    ["/things?Symbol=a", "Symbol", "unknown parameter; did you mean symbol?"],
+    ["/things?symbol=a&start=b", "start", "unknown parameter; this route knows symbol"],
+    ["/plain?symbol=a", "symbol", "unknown parameter; none is known"],
+  ])("refuses %s: no parameter is passed over", async (path, field, problem) => {
+    captureLog();
+    const { app, request } = sample();
+    app.openapi(
+      createRoute({ method: "get", path: "/plain", responses: { 200: { description: "" } } }),
+      (context) => context.json({}, 200),
+    );
+    expect((await request("/plain")).status).toBe(200);
+    const response = await request(path);
+    expect(response.status).toBe(422);
+    expect(ErrorBody.parse(await response.json())).toMatchObject({
+      code: "invalid_request",
+      issues: expect.arrayContaining([{ field, problem }]),
+    });
   });
 
   it("answers JSON 404, 405 with Allow, and OPTIONS", async () => {

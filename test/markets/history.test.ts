@@ -355,7 +355,7 @@ describe("snapshots", () => {
   });
 
   it("wait for commits that are under way", async () => {
-    const commit = await transaction("LOCK TABLE vintage IN ROW EXCLUSIVE MODE");
+    const commit = await transaction("LOCK TABLE snapshot IN ROW SHARE MODE");
     let done = false;
     const creating = create({ name: "waited" }).finally(() => {
       done = true;
@@ -364,6 +364,28 @@ describe("snapshots", () => {
     expect(done).toBe(false);
     await commit();
     expect((await creating).status).toBe(201);
+  });
+
+  it("do not wait for a VACUUM of the vintages", async () => {
+    const end = await transaction("LOCK TABLE vintage IN SHARE UPDATE EXCLUSIVE MODE");
+    expect((await create({ name: "vacuumed" })).status).toBe(201);
+    await end();
+  });
+
+  it("lie before every later commit, also when the clock was set back", async () => {
+    // As if the snapshot had been taken before the clock went back by a minute.
+    await world.database.execute(sql`
+      INSERT INTO snapshot (name, as_of, note, created_at)
+      VALUES ('ahead', now() + interval '1 minute', '', now())`);
+    const snapshots = await read(Snapshot.array(), "/snapshots");
+    const ahead = snapshots.find(({ name }) => name === "ahead")?.as_of ?? "";
+    for (const symbol of ["new", "new"]) {
+      const vintage = await commitHours(world, symbol, FROM, [Math.random()]);
+      expect(vintage?.asOf).toBeGreaterThan(Date.parse(ahead));
+    }
+    await world.database.execute(
+      sql`UPDATE snapshot SET as_of = now() - interval '1 second' WHERE name = 'ahead'`,
+    );
   });
 });
 
@@ -408,7 +430,9 @@ describe("the change feed", () => {
 
   it("holds back what began before a transaction that has not ended", async () => {
     const { next } = await everything();
-    const commit = await transaction("SELECT pg_current_xact_id()");
+    const commit = await transaction(
+      "LOCK TABLE vintage IN ROW EXCLUSIVE MODE; SELECT pg_current_xact_id()",
+    );
     await commitHours(world, "later", FROM, [1]);
     expect((await page(next)).changes).toEqual([]);
     await commit();
@@ -435,7 +459,28 @@ describe("refusals beyond the contract", () => {
     ["/panel?library=power.demand&symbols=erco,no", 404, "unknown_symbol"],
     ["/changes?since=1~2", 400, "bad_datetime"],
     ["/changes?limit=0", 422, "invalid_request"],
+    ["/healthz?x=1", 422, "invalid_request"],
+    ["/libraries?x=1", 422, "invalid_request"],
   ])("%s is %i %s", async (path, status, code) => {
     expect((await refusal(path)).slice(0, 2)).toEqual([status, code]);
+  });
+
+  it("answer no route with the latest where as_of is mistyped", async () => {
+    for (const query of [`series?${ERCO}`, `revisions?${ERCO}`, `vintages?${ERCO}`]) {
+      expect(await refusal(`/${query}&asof=2026-01-31`)).toEqual([
+        422,
+        "invalid_request",
+        "asof: unknown parameter; did you mean as_of?",
+      ]);
+    }
+  });
+
+  it("take nothing in that lies before a start between two milliseconds", async () => {
+    const count = async (start: string) =>
+      (await read(SeriesRecord.array(), `/series?${ERCO}&start=${start}&end=${at(0)}`)).length;
+    expect(await count(at(0))).toBe(1);
+    expect(
+      await refusal(`/series?${ERCO}&start=${at(0).replace("Z", "001Z")}&end=${at(0)}`),
+    ).toEqual([422, "invalid_request", "start: lies after end"]);
   });
 });

@@ -19,6 +19,13 @@ describe("parseInstant", () => {
 
   it("cuts digits beyond the millisecond, so that an as_of never reaches into its own future", () => {
     expect(parseInstant("2026-01-31T05:00:00.123999Z")).toBe(Date.UTC(2026, 0, 31, 5, 0, 0, 123));
+    for (const [text, expected] of [
+      ["2026-01-31T05:00:00.123000001Z", 124],
+      ["2026-01-31T05:00:00.123000Z", 123],
+      ["2026-01-31T05:00:00.9999Z", 1_000],
+    ] as const) {
+      expect(parseInstant(text, "up")).toBe(Date.UTC(2026, 0, 31, 5) + expected);
+    }
   });
 
   it.each([

@@ -3,6 +3,7 @@
 // outage each partition that was missed.
 
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
+import { performDuties } from "../../http/duties.ts";
 import { rescue, sendReleased } from "./dispatch.ts";
 import { forgetEvents } from "./journal.ts";
 import { latestPartition, partitionsBetween, shiftPartition } from "./partition.ts";
@@ -19,19 +20,28 @@ const REPAIRED_MAX = 31;
 
 /** Does what is due at `now`, epoch milliseconds, the scheduled instant of the minute cron. */
 export async function minuteTick(parts: IngestParts, now: number): Promise<void> {
-  await rescue(parts, now);
-  await sendReleased(parts);
+  await performDuties(parts.log, {
+    rescue: () => rescue(parts, now),
+    released: () => sendReleased(parts),
+    schedules: () => fireDue(parts, now),
+    events: () => now % HOUR < MINUTE && forgetEvents(parts.database, now),
+  });
+}
+
+/** Fires the schedules that are due. One that cannot be fired keeps no other one waiting. */
+async function fireDue(parts: IngestParts, now: number) {
   const states = await scheduleStates(parts.database);
-  for (const { pipeline, schedule } of schedulesOf(parts.pipelines)) {
+  const due = schedulesOf(parts.pipelines).flatMap(({ pipeline, schedule }) => {
     const state = states.get(schedule.name);
-    if (state?.enabled === false) continue;
     const newest = latestTick(schedule, now);
-    if (newest === null || newest <= (state?.lastTick ?? -Infinity)) continue;
+    if (state?.enabled === false || newest === null) return [];
+    if (newest <= (state?.lastTick ?? -Infinity)) return [];
     // A schedule that never fired begins with its newest instant.
-    const due = state ? ticksSince(schedule, state.lastTick, now, MISSED_MAX) : [newest];
-    await fire(parts, { pipeline, schedule, due }, now);
-  }
-  if (now % HOUR < MINUTE) await forgetEvents(parts.database, now);
+    const instants = state ? ticksSince(schedule, state.lastTick, now, MISSED_MAX) : [newest];
+    return [{ pipeline, schedule, due: instants }];
+  });
+  const firings = due.map((one) => [`schedule ${one.schedule.name}`, () => fire(parts, one, now)]);
+  await performDuties(parts.log, Object.fromEntries(firings));
 }
 
 interface DueSchedule extends PipelineSchedule {

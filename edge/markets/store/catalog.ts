@@ -239,7 +239,8 @@ const bytea = (bytes: Uint8Array): SQL => sql`decode(${hex(bytes)}, 'hex')`;
 
 /**
  * Commits one vintage by compare-and-set on the head. The database clock stamps `as_of`: strictly
- * later than the last one, never in the past. Returns null when another commit came first.
+ * later than the series' last one and than every snapshot, also where the clock was set back.
+ * Returns null when another commit came first.
  */
 export async function insertVintage(
   database: Database,
@@ -250,7 +251,8 @@ export async function insertVintage(
   const last = changes.rows.at(-1)?.datetime ?? covered.from;
   const changedRows = changes.rows.length;
   const objects = segment ? 1 : 0;
-  const now = sql`date_trunc('milliseconds', clock_timestamp())`;
+  const now = sql`greatest(date_trunc('milliseconds', clock_timestamp()),
+    (SELECT max(as_of) FROM snapshot) + interval '1 millisecond')`;
   const head =
     vintage.seenSeq === 0
       ? sql`INSERT INTO series (library, symbol, value_columns, sandbox, head_seq, head_as_of,
@@ -278,6 +280,8 @@ export async function insertVintage(
     : sql``;
   const { rows } = await database.execute<{ seq: number; as_of: number }>(sql`
     WITH s AS (${head}),
+    -- Takes the table's ROW SHARE lock and no row's: \`createSnapshot\` waits for those who hold it.
+    unfrozen AS (SELECT FROM snapshot WHERE false FOR KEY SHARE),
     v AS (
       INSERT INTO vintage (series_id, seq, as_of, reconstructed, run_id, partition, source_url,
         source_published_at, covered_from, covered_to, valid_min, valid_max,

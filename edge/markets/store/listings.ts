@@ -6,10 +6,18 @@ import { batch, type Database } from "../../http/database.ts";
 import { at, jsonTexts, ms } from "./catalog.ts";
 import type { WrittenBy } from "./columns.ts";
 
+/** Steps from library to library through the index: some ten of them, whatever they hold. */
+const distinctLibraries = sql`
+  WITH RECURSIVE libraries AS (
+    (SELECT library FROM series ORDER BY library LIMIT 1)
+    UNION ALL
+    SELECT (SELECT library FROM series WHERE library > libraries.library ORDER BY library LIMIT 1)
+      FROM libraries WHERE libraries.library IS NOT NULL)`;
+
 /** The libraries that hold a series, sorted. */
 export async function listLibraries(database: Database): Promise<string[]> {
   const { rows } = await database.execute<{ library: string }>(
-    sql`SELECT DISTINCT library FROM series ORDER BY library`,
+    sql`${distinctLibraries} SELECT library FROM libraries WHERE library IS NOT NULL`,
   );
   return rows.map((row) => row.library);
 }
@@ -54,8 +62,11 @@ export async function lastPublication(
 ): Promise<{ publishedAt: number; sourceUrl: string } | null> {
   const { rows } = await database.execute<{ publishedAt: number; sourceUrl: string }>(sql`
     SELECT ${ms(sql`source_published_at`)} AS "publishedAt", source_url AS "sourceUrl"
-      FROM vintage JOIN series ON series.id = series_id
-     WHERE library IN ${jsonTexts(libraries)} AND source_published_at IS NOT NULL
+      FROM series CROSS JOIN LATERAL (
+        SELECT source_published_at, source_url FROM vintage
+         WHERE series_id = series.id AND source_published_at IS NOT NULL
+         ORDER BY source_published_at DESC LIMIT 1) newest
+     WHERE library IN ${jsonTexts(libraries)}
      ORDER BY source_published_at DESC LIMIT 1`);
   return rows[0] ?? null;
 }
@@ -92,7 +103,8 @@ export async function overview(
     latest_as_of: number | null;
     sandbox: boolean;
   }>(sql`
-    SELECT coalesce((SELECT json_agg(library ORDER BY library) FROM (SELECT DISTINCT library FROM series) l),
+    ${distinctLibraries}
+    SELECT coalesce((SELECT json_agg(library ORDER BY library) FROM libraries WHERE library IS NOT NULL),
         '[]') AS libraries,
       (SELECT ${ms(sql`max(as_of)`)} FROM vintage) AS latest_as_of,
       EXISTS (SELECT FROM series WHERE sandbox) AS sandbox`);
@@ -155,9 +167,9 @@ export async function listVintages(
 ): Promise<VintageEntry[]> {
   const { rows } = await database.execute<VintageEntry & Record<string, unknown>>(sql`
     SELECT ${entry} FROM vintage v JOIN series s ON s.id = v.series_id
-     WHERE s.library = ${library} AND s.symbol = ${symbol} AND v.seq > ${afterSeq}::bigint
-       AND v.as_of > ${at(since)} AND v.as_of <= ${at(asOf)}
-     ORDER BY v.seq LIMIT ${limit}::int`);
+     WHERE v.series_id = (SELECT id FROM series WHERE library = ${library} AND symbol = ${symbol})
+       AND v.seq > ${afterSeq}::bigint AND v.as_of > ${at(since)} AND v.as_of <= ${at(asOf)}
+     ORDER BY v.series_id, v.seq LIMIT ${limit}::int`);
   return rows;
 }
 
@@ -183,9 +195,10 @@ export async function newestTouched(
   { library, symbol, asOf }: { library: string; symbol: string; asOf: number },
 ): Promise<number | null> {
   const { rows } = await database.execute<{ newest: number | null }>(sql`
-    SELECT ${ms(sql`max(v.valid_max)`)} AS newest
-      FROM vintage v JOIN series s ON s.id = v.series_id
-     WHERE s.library = ${library} AND s.symbol = ${symbol} AND v.as_of <= ${at(asOf)}`);
+    SELECT ${ms(sql`CASE WHEN head_as_of <= ${at(asOf)} THEN valid_max ELSE
+        (SELECT max(v.valid_max) FROM vintage v WHERE v.series_id = s.id AND v.as_of <= ${at(asOf)})
+      END`)} AS newest
+      FROM series s WHERE library = ${library} AND symbol = ${symbol}`);
   return rows[0]?.newest ?? null;
 }
 
@@ -196,15 +209,42 @@ export interface FeedPosition {
   seq: number;
 }
 
+/** A page of the feed. */
+export interface FeedPage {
+  entries: (VintageEntry & FeedPosition)[];
+  /** Where the next page begins; always a position, so that a late commit is never passed over. */
+  next: FeedPosition;
+}
+
+/**
+ * The transaction number below which every transaction that writes a vintage in this database has
+ * ended, as a setting of the transaction. A snapshot's own minimum would do, but it is the
+ * cluster's: one idle transaction in a neighbouring database would hold the feed. Who writes a
+ * vintage has locked the table before it gets its number, since a commit is one statement. Numbers
+ * of locks are the lower 32 bits; how far one lies below the snapshot's end is enough.
+ */
+const feedFloor = sql`
+  WITH held AS MATERIALIZED (
+    SELECT locktype, database, relation, mode, pid, transactionid FROM pg_locks),
+  upper AS (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax),
+  ages AS (
+    SELECT (xmax - transactionid::text::bigint) & 4294967295 AS age FROM upper, held
+     WHERE locktype = 'transactionid' AND mode = 'ExclusiveLock' AND pid IN (
+       SELECT pid FROM held
+        WHERE locktype = 'relation' AND relation = 'vintage'::regclass AND mode = 'RowExclusiveLock'
+          AND database = (SELECT oid FROM pg_database WHERE datname = current_database())))
+  SELECT set_config('vantage.feed_floor', (xmax - coalesce(
+    (SELECT max(age) FROM ages WHERE age < 2147483648), 0))::text, true) AS floor FROM upper`;
+
 /**
  * Vintages of all series in the order their transactions began, from a knowledge time or a position
- * on. A vintage is listed once every transaction that began before its own has ended, so a reader
- * that goes on from the last position misses none.
+ * on. A vintage is listed once every commit that began before its own has ended, so a reader that
+ * goes on from `next` misses none.
  */
 export async function listChanges(
   database: Database,
   query: { since: number | FeedPosition; library?: string | undefined; limit: number },
-): Promise<(VintageEntry & { xact: string; seriesId: number })[]> {
+): Promise<FeedPage> {
   const { since } = query;
   const from: SQL =
     typeof since === "number"
@@ -212,14 +252,24 @@ export async function listChanges(
       : sql`(v.xact, v.series_id, v.seq) >
           (${since.xact}::xid8, ${since.seriesId}::int, ${since.seq}::bigint)`;
   const library = query.library === undefined ? sql`` : sql`AND s.library = ${query.library}`;
-  const { rows } = await database.execute<
-    VintageEntry & { xact: string; seriesId: number } & Record<string, unknown>
-  >(sql`
-    SELECT ${entry}, v.xact::text AS xact, v.series_id AS "seriesId"
-      FROM vintage v JOIN series s ON s.id = v.series_id
-     WHERE ${from} ${library} AND v.xact < pg_snapshot_xmin(pg_current_snapshot())
-     ORDER BY v.xact, v.series_id, v.seq LIMIT ${query.limit}::int`);
-  return rows;
+  // The floor is taken first: what ends between the two statements is seen by the second.
+  const [[bound], entries] = await batch<[{ floor: string }, FeedPage["entries"][number]]>(
+    database,
+    [
+      feedFloor,
+      sql`
+        SELECT ${entry}, v.xact::text AS xact, v.series_id AS "seriesId"
+          FROM vintage v JOIN series s ON s.id = v.series_id
+         WHERE ${from} ${library} AND v.xact < current_setting('vantage.feed_floor')::xid8
+         ORDER BY v.xact, v.series_id, v.seq LIMIT ${query.limit}::int`,
+    ],
+  );
+  const last = entries.at(-1);
+  if (last && entries.length === query.limit) return { entries, next: last };
+  // Everything below the floor was listed now or before.
+  const floor = { xact: bound?.floor ?? "0", seriesId: 0, seq: 0 };
+  const isBehind = typeof since === "object" && BigInt(since.xact) >= BigInt(floor.xact);
+  return { entries, next: isBehind ? since : floor };
 }
 
 /** A named knowledge time; instants in epoch milliseconds. */
@@ -249,6 +299,9 @@ export async function findSnapshot(database: Database, name: string): Promise<Sn
   return rows[0] ?? null;
 }
 
+/** Longer than a commit's statement takes; while a snapshot waits, new commits queue behind it. */
+const SNAPSHOT_WAIT_MS = 10_000;
+
 /**
  * Names a knowledge time that is past, or the present when none is given. Commits under way are
  * waited for, so that nothing can still become known at it. Returns null when the name is taken or
@@ -261,8 +314,11 @@ export async function createSnapshot(
   // Another commit may still fall into this millisecond; none can fall into the last one.
   const past = sql`date_trunc('milliseconds', clock_timestamp()) - interval '1 millisecond'`;
   const knowledgeTime = asOf === undefined ? past : at(asOf);
-  const [, created] = await batch<[unknown, Snapshot]>(database, [
-    sql`LOCK TABLE vintage IN SHARE MODE`,
+  const [, , created] = await batch<[unknown, unknown, Snapshot]>(database, [
+    sql`SET LOCAL lock_timeout = ${sql.raw(String(SNAPSHOT_WAIT_MS))}`,
+    // Every commit holds this table's ROW SHARE lock (`insertVintage`), which VACUUM and dumps of
+    // `vintage` do not meet.
+    sql`LOCK TABLE snapshot IN EXCLUSIVE MODE`,
     sql`
       INSERT INTO snapshot (name, as_of, note, created_at)
       SELECT ${name}, ${knowledgeTime}, ${note}, clock_timestamp() WHERE ${knowledgeTime} <= ${past}

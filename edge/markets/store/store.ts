@@ -8,6 +8,7 @@ import type { Database } from "../../http/database.ts";
 import { type Plan, type PlannedSegment, planRead, planReads } from "./catalog.ts";
 import { type Batch, lowerBound, sliceBatch, type WrittenBy } from "./columns.ts";
 import {
+  type FeedPage,
   type FeedPosition,
   findSnapshot,
   listChanges,
@@ -111,12 +112,12 @@ export interface Store {
   readAll(series: readonly SeriesName[], range: Range): Promise<StoredRow[][]>;
   /** Fails with `unknown_library` or `unknown_symbol`. */
   vintages(query: VintageQuery): Promise<VintageEntry[]>;
-  /** Vintages of all series in the order of the feed; none for an unknown library. */
+  /** A page of all series' vintages in the order of the feed; empty for an unknown library. */
   changes(query: {
     since: number | FeedPosition;
     library?: string | undefined;
     limit: number;
-  }): Promise<(VintageEntry & FeedPosition)[]>;
+  }): Promise<FeedPage>;
   snapshots(): Promise<Snapshot[]>;
   /** Fails with `unknown_snapshot`. */
   snapshot(name: string): Promise<Snapshot>;
