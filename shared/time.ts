@@ -20,9 +20,9 @@ const DATETIME =
  * Epoch milliseconds of an ISO 8601 date or datetime, or null when it names no instant.
  *
  * A date alone means 00:00Z at its start; a datetime without an offset is UTC. Digits beyond the
- * millisecond are cut, so that an `as_of` cannot reach into its own future; an inclusive lower bound
- * is rounded `up` instead, or it would take in what lies before it. A space before `hh:mm` is read
- * as `+`, which is what an unescaped plus sign in a URL becomes.
+ * millisecond are cut, so that an `as_of` cannot reach into its own future; an inclusive lower
+ * bound is rounded `up` instead, or it would take in what lies before it. A space before `hh:mm` is
+ * read as `+`, which is what an unescaped plus sign in a URL becomes.
  */
 export function parseInstant(text: string, rounded: "down" | "up" = "down"): number | null {
   const match = DATETIME.exec(text.trim());
