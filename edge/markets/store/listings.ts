@@ -165,11 +165,18 @@ export async function listVintages(
   database: Database,
   { library, symbol, afterSeq = 0, since = -Infinity, asOf = Infinity, limit }: VintageQuery,
 ): Promise<VintageEntry[]> {
+  // Knowledge time rises with `seq`, and `seq` has no gaps: a page is a range of it, and no more
+  // rows are touched than it has, whatever the planner believes of the table.
+  const id = sql`(SELECT id FROM series WHERE library = ${library} AND symbol = ${symbol})`;
+  const newest = (instant: number) => sql`coalesce((SELECT seq FROM vintage
+    WHERE series_id = ${id} AND as_of <= ${at(instant)} ORDER BY as_of DESC LIMIT 1), 0)`;
+  const after = sql`${afterSeq}::bigint`;
+  const from = since === -Infinity ? after : sql`greatest(${after}, ${newest(since)})`;
+  const upTo = asOf === Infinity ? sql`` : sql`AND v.seq <= ${newest(asOf)}`;
   const { rows } = await database.execute<VintageEntry & Record<string, unknown>>(sql`
     SELECT ${entry} FROM vintage v JOIN series s ON s.id = v.series_id
-     WHERE v.series_id = (SELECT id FROM series WHERE library = ${library} AND symbol = ${symbol})
-       AND v.seq > ${afterSeq}::bigint AND v.as_of > ${at(since)} AND v.as_of <= ${at(asOf)}
-     ORDER BY v.series_id, v.seq LIMIT ${limit}::int`);
+     WHERE v.series_id = ${id} AND v.seq > ${from} AND v.seq <= ${from} + ${limit}::int ${upTo}
+     ORDER BY v.seq`);
   return rows;
 }
 
