@@ -19,23 +19,8 @@ import { listSegmenters } from "./segmenters/registry.ts";
 import type { SegmenterInfo } from "./segmenters/segmenter.ts";
 import { type EngineDescription, probeEngine } from "./training/engine-probe.ts";
 
-const USAGE = `npm run gpu-node
-
-Works on the vision service's tasks. Configured by the environment:
-
-  VANTAGE_URL                 the vision service, such as http://localhost:8787 (required)
-  VANTAGE_NODE_CODE           one-time code of an admin, for the first start
-  VANTAGE_NODE_TOKEN          the node's token, in place of a code
-  VANTAGE_NODE_NAME           what people see it by; default: the machine's name
-  VANTAGE_NODE_DIR            state and cache; default .vantage/gpu-node
-  VANTAGE_NODE_SLOTS          tasks at once; default 1
-  VANTAGE_NODE_CACHE_BYTES    what cached videos may take; default 10 GiB
-  VANTAGE_MODELS              segmenter bundles; default .vantage/models
-  VANTAGE_NODE_STATUS_PORT    status page on 127.0.0.1; default 0, none
-  VANTAGE_NODE_DRAIN_SECONDS  how long tasks may go on after SIGTERM; default 30
-
-SIGTERM drains: no new task, running ones end or go back to the queue. A second one ends at once.
-`;
+/** What `bootstrap.mjs` prints too, before anything is installed. */
+const USAGE = readFileSync(join(import.meta.dirname, "main.txt"), "utf8");
 
 /** Exit status when the service does not know the node: starting again is of no use. */
 const EXIT_REFUSED = 3;
@@ -214,8 +199,12 @@ async function isKnown(service: Service): Promise<boolean> {
 }
 
 if (import.meta.main) {
-  if (process.argv.includes("--help")) process.stdout.write(USAGE);
-  else {
+  const [argument] = process.argv.slice(2);
+  if (argument === "--help") process.stdout.write(USAGE);
+  else if (argument !== undefined) {
+    process.stderr.write(`it takes no ${argument}: the environment configures it; see --help\n`);
+    process.exitCode = 2;
+  } else {
     runNode(process.env).then(
       (status) => process.exit(status),
       (thrown: unknown) => {

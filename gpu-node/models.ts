@@ -1,27 +1,19 @@
 // `npm run models -- …`: the segmentation models of this machine. Bundles are installed by their
 // operator, who accepts their licences; none is fetched unasked.
 
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { modelsDirOf } from "./node/config.ts";
 import { BUILTIN } from "./segmenters/builtin-info.ts";
-import { BUNDLE_FILE, sizeOf } from "./segmenters/bundle.ts";
+import { sizeOf } from "./segmenters/bundle.ts";
 import { BundleBroken, BundleMissing } from "./segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "./segmenters/install.ts";
 import { describeBundle } from "./segmenters/manifest-draft.ts";
 import { listBundles, listSegmenters } from "./segmenters/registry.ts";
 
-const USAGE = `npm run models -- <command>
-
-  list                       segmenters of this machine, what they can do, and their licences
-  install <source>...        a bundle from a folder, a .zip, an npm package, or the address of its
-                             ${BUNDLE_FILE}; every file's size and sha256 is checked
-  verify [name]...           checks files, opens the models, and looks at a picture once
-  describe <folder>          prints a ${BUNDLE_FILE} for a folder of models; review it and save it there
-    --kind sam2|sam3 --name NAME --licence LICENCE [--title TITLE]
-
-Models lie in VANTAGE_MODELS, by default .vantage/models in the checkout. --device cuda verifies on
-a GPU; --threads N sets the threads of one inference.
-`;
+/** What `bootstrap.mjs` prints too, before anything is installed. */
+const USAGE = readFileSync(join(import.meta.dirname, "models.txt"), "utf8");
 
 export interface Terminal {
   environment: Readonly<Record<string, string | undefined>>;

@@ -36,6 +36,7 @@ export const ERRORS = {
   file_too_large: { status: 413, meaning: "the file is larger than the limit" },
   quota_exceeded: { status: 413, meaning: "the workspace's storage is full" },
   unsupported_media: { status: 415, meaning: "the file is no video or image of a kind we take" },
+  range_not_satisfiable: { status: 416, meaning: "the Range lies outside the answer" },
   prompt_unknown: { status: 422, meaning: "the segmenter has no word for a prompt" },
   storage_key_refused: { status: 422, meaning: "the key is not an object of your workspace" },
   invalid_request: { status: 422, meaning: "a parameter or body field is missing or malformed" },

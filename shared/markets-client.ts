@@ -16,6 +16,7 @@ import type {
   Snapshot,
   Vintage,
 } from "./markets.ts";
+import type { SymbolDescription } from "./markets-symbols.ts";
 
 /** An instant: a Date, or ISO 8601 text; a date alone means 00:00Z, no offset means UTC. */
 export type Instant = Date | string;
@@ -42,7 +43,7 @@ interface Values {
   vintage: "any" | "true_only";
   /** `full` adds store_version, source_url, source_published_at and run_id to each row. */
   provenance: "basic" | "full";
-  /** The encoding of a raw response; a panel has no binary one. */
+  /** The encoding of a raw response. */
   format: "json" | "ndjson" | "csv" | "parquet" | "arrow";
   /** Value column; the first when omitted. */
   column: string;
@@ -80,6 +81,7 @@ export const ENDPOINTS = {
   health: { path: "/healthz", required: [], optional: [] },
   libraries: { path: "/libraries", required: [], optional: [] },
   symbols: { path: "/symbols", required: ["library"], optional: [] },
+  describe: { path: "/symbols/describe", required: ["library"], optional: ["symbol"] },
   series: {
     path: "/series",
     required: ["library", "symbol"],
@@ -93,7 +95,8 @@ export const ENDPOINTS = {
     path: "/panel",
     required: ["symbols"],
     optional: [
-      ...["library", "as_of", "snapshot", "start", "end", "column", "time_zone", "format"],
+      ...["library", "as_of", "snapshot", "start", "end", "as_of_offset", "vintage"],
+      ...["column", "time_zone", "format"],
     ],
   },
   vintages: {
@@ -130,11 +133,13 @@ export interface MarketsClient {
   health(): Promise<Health>;
   libraries(): Promise<string[]>;
   symbols(query: Query<"symbols">): Promise<string[]>;
+  /** Names, units and clocks of symbols. */
+  describe(query: Query<"describe">): Promise<SymbolDescription[]>;
   /** A series as it was known at `as_of`, ordered by Datetime; whole, so bound large reads. */
   series(query: Omit<Query<"series">, "format">): Promise<SeriesRecord[]>;
   /** A forward curve as it was known at `as_of`, by tenor. */
   curve(query: Query<"curve">): Promise<CurveRecord[]>;
-  /** Many series at one knowledge time: a record an instant, a field per instrument_id. */
+  /** Many series at one knowledge time: a record an instant, a field per instrument. */
   panel(query: Omit<Query<"panel">, "format">): Promise<PanelRecord[]>;
   /** What a series learned when, oldest first, a page at a time. */
   vintages(query: Query<"vintages">): AsyncGenerator<Vintage[]>;
@@ -230,6 +235,7 @@ export function marketsClient({ baseUrl, apiKey, ...options }: MarketsOptions): 
     health: () => read("health", {}),
     libraries: () => read("libraries", {}),
     symbols: (query) => read("symbols", query),
+    describe: (query) => read("describe", query),
     series: (query) => read("series", query),
     curve: (query) => read("curve", query),
     panel: (query) => read("panel", query),

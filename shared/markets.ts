@@ -2,13 +2,18 @@
 
 import { z } from "zod";
 
+/** A named shape or null. `.nullable()` would have descriptions name the shape with its null. */
+const orNull = <Shape extends z.ZodType>(shape: Shape) => z.union([shape, z.null()]);
+
 const instant = z.string().meta({ format: "date-time", example: "2026-01-31T05:00:00.000Z" });
 
 /** One row of `GET /series`. Value columns beyond `value` depend on the library. */
 export const SeriesRecord = z
   .looseObject({
     Datetime: instant.meta({ description: "valid time: the interval's start, UTC" }),
-    instrument_id: z.string().meta({ example: "power.demand.erco" }),
+    instrument_id: z
+      .string()
+      .meta({ description: "what the value is of", example: "power.demand.erco" }),
     value: z.number().nullable().optional().meta({ description: "NaN is null", example: 41234 }),
     as_of: instant.meta({ description: "knowledge time of this row: when its vintage committed" }),
     vintage_reconstructed: z.boolean().meta({
@@ -31,7 +36,7 @@ export type SeriesRecord = z.infer<typeof SeriesRecord>;
 /** One point of `GET /curve`. */
 export const CurveRecord = z
   .object({
-    commodity: z.string().meta({ example: "natural_gas" }),
+    commodity: z.string().meta({ description: "as it was asked for", example: "natural_gas" }),
     trade_date: z.string().meta({
       description:
         "futures: the trade date; day_ahead: the operating day; agency_forecast: the UTC day on " +
@@ -50,9 +55,13 @@ export const CurveRecord = z
       description: "when delivery begins: the month's or the hour's start",
     }),
     price: z.number().nullable().meta({ description: "NaN is null", example: 3.42 }),
-    unit: z.enum(["$/MMBtu", "$/bbl", "$/gal", "$/MWh"]),
-    curve_source: z.enum(["futures", "agency_forecast", "day_ahead"]),
-    instrument_id: z.string().meta({ example: "prices.spot.rngc1" }),
+    unit: z.enum(["$/MMBtu", "$/bbl", "$/gal", "$/MWh"]).meta({ description: "of the price" }),
+    curve_source: z
+      .enum(["futures", "agency_forecast", "day_ahead"])
+      .meta({ description: "origin of the prices" }),
+    instrument_id: z
+      .string()
+      .meta({ description: "series that the price is of", example: "prices.spot.rngc1" }),
     as_of: instant.meta({
       description: "knowledge time of this price: when its vintage committed",
     }),
@@ -68,19 +77,23 @@ export const Vintage = z
   .object({
     store_version: z.int().meta({ description: "1, 2, 3 … without gaps" }),
     as_of: instant.meta({ description: "knowledge time: when it was committed" }),
-    vintage_reconstructed: z.boolean(),
-    inserted: z.int(),
-    revised: z.int(),
-    retracted: z.int(),
+    vintage_reconstructed: z.boolean().meta({ description: "true: written by a backfill" }),
+    inserted: z.int().meta({ description: "rows that were new" }),
+    revised: z.int().meta({ description: "rows whose values changed" }),
+    retracted: z.int().meta({ description: "rows that the source no longer gave" }),
     rows: z.int().meta({ description: "rows of the whole series at this vintage" }),
     first_datetime: instant.meta({ description: "earliest valid time it changed" }),
-    last_datetime: instant,
+    last_datetime: instant.meta({ description: "latest valid time it changed" }),
     covered_from: instant.meta({ description: "the source was asked from here" }),
     covered_to: instant.meta({ description: "to here, exclusive" }),
-    partition: z.string(),
-    run_id: z.string(),
-    source_url: z.string(),
-    source_published_at: instant.nullable(),
+    partition: z.string().meta({ description: "slice of the pipeline that was fetched" }),
+    run_id: z.string().meta({ description: "run that committed it" }),
+    source_url: z
+      .string()
+      .meta({ description: "where it was fetched; sandbox:// marks sandbox data" }),
+    source_published_at: instant
+      .nullable()
+      .meta({ description: "when the provider published it, where it says so" }),
     content_sha256: z.string().meta({ description: "of its changes in canonical form" }),
   })
   .meta({ id: "Vintage" });
@@ -88,91 +101,120 @@ export type Vintage = z.infer<typeof Vintage>;
 
 /** One commit of the change feed. */
 export const Change = z
-  .object({ library: z.string(), symbol: z.string(), sandbox: z.boolean(), ...Vintage.shape })
+  .object({
+    library: z.string().meta({ description: "of the series" }),
+    symbol: z.string().meta({ description: "of the series" }),
+    sandbox: z.boolean().meta({ description: "true: sandbox data, no market's" }),
+    ...Vintage.shape,
+  })
   .meta({ id: "Change" });
 export type Change = z.infer<typeof Change>;
 
 /** A page of the change feed; `next` is the `since` of the one after it. */
 export const ChangePage = z.object({
-  changes: z.array(Change),
-  next: z.string(),
-  more: z.boolean(),
+  changes: z.array(Change).meta({ description: "commits, oldest first" }),
+  next: z.string().meta({ description: "`since` of the page after this one" }),
+  more: z.boolean().meta({ description: "true: the page is full, and there may be another" }),
 });
 export type ChangePage = z.infer<typeof ChangePage>;
 
 const RowState = z
-  .looseObject({ as_of: instant, vintage_reconstructed: z.boolean() })
+  .looseObject({
+    as_of: instant.meta({ description: "knowledge time of the row" }),
+    vintage_reconstructed: z.boolean().meta({ description: "true: written by a backfill" }),
+  })
   .meta({ id: "RowState", description: "the value columns with their vintage" });
 
 /** A row that differs between two knowledge times. */
 export const DiffRecord = z
   .object({
-    Datetime: instant,
-    instrument_id: z.string(),
-    change: z.enum(["inserted", "revised", "retracted"]),
-    before: RowState.nullable(),
-    after: RowState.nullable(),
+    Datetime: instant.meta({ description: "valid time" }),
+    instrument_id: z.string().meta({ description: "what the values are of" }),
+    change: z
+      .enum(["inserted", "revised", "retracted"])
+      .meta({ description: "what happened to the row" }),
+    before: orNull(RowState).meta({ description: "at `from`; null: there was none" }),
+    after: orNull(RowState).meta({ description: "at `to`; null: there is none" }),
   })
   .meta({ id: "DiffRecord" });
 export type DiffRecord = z.infer<typeof DiffRecord>;
 
 const Print = z
   .object({
-    value: z.number().nullable(),
-    as_of: instant,
+    value: z.number().nullable().meta({ description: "NaN is null" }),
+    as_of: instant.meta({ description: "when it became known" }),
     lag_seconds: z.number().meta({ description: "as_of less Datetime" }),
-    vintage_reconstructed: z.boolean(),
-    retracted: z.boolean(),
+    vintage_reconstructed: z.boolean().meta({ description: "true: written by a backfill" }),
+    retracted: z.boolean().meta({ description: "true: the row was taken back here" }),
   })
   .meta({ id: "Print" });
 
 const Spread = z
   .object({
-    rows: z.int(),
+    rows: z.int().meta({ description: "rows that were compared" }),
     mean: z.number().nullable().meta({ description: "bias: latest less earlier, on average" }),
     sd: z.number().nullable().meta({ description: "sample standard deviation" }),
-    mean_abs: z.number().nullable(),
-    max_abs: z.number().nullable(),
+    mean_abs: z.number().nullable().meta({ description: "mean of the absolute moves" }),
+    max_abs: z.number().nullable().meta({ description: "the largest absolute move" }),
   })
   .meta({ id: "Spread" });
 
 /** The revision triangle of one value column. */
 export const Revisions = z
   .object({
-    column: z.string(),
-    as_of: instant.nullable(),
-    rows: z.array(
-      z.object({
-        Datetime: instant,
-        instrument_id: z.string(),
-        first: Print,
-        latest: Print.nullable().meta({ description: "null: retracted" }),
-        prints: z.array(Print),
-        by_lag: z.record(z.string(), z.number().nullable()),
-      }),
-    ),
-    statistics: z.object({
-      rows: z.int(),
-      true_rows: z.int().meta({ description: "rows whose first print is a true vintage's" }),
-      revised: z.int(),
-      retracted: z.int(),
-      first_to_latest: Spread,
-      by_lag: z.record(z.string(), Spread),
-    }),
+    column: z.string().meta({ description: "value column that was read" }),
+    as_of: instant.nullable().meta({ description: "knowledge time of the read" }),
+    rows: z
+      .array(
+        z.object({
+          Datetime: instant.meta({ description: "valid time" }),
+          instrument_id: z.string().meta({ description: "what the values are of" }),
+          first: Print,
+          latest: orNull(Print).meta({ description: "null: retracted" }),
+          prints: z.array(Print).meta({ description: "every value the row had, in order" }),
+          by_lag: z.record(z.string(), z.number().nullable()).meta({
+            description: "by lag: the value that was known then; null: none",
+          }),
+        }),
+      )
+      .meta({ description: "every row that ever was, by Datetime and instrument_id" }),
+    statistics: z
+      .object({
+        rows: z.int().meta({ description: "all rows" }),
+        true_rows: z.int().meta({ description: "rows whose first print is a true vintage's" }),
+        revised: z
+          .int()
+          .meta({ description: "rows whose latest value is another than their first" }),
+        retracted: z.int().meta({ description: "rows that were taken back" }),
+        first_to_latest: Spread,
+        by_lag: z.record(z.string(), Spread).meta({ description: "from the value at each lag" }),
+      })
+      .meta({ description: "over all rows, how far the latest print moved" }),
   })
   .meta({ id: "Revisions" });
 export type Revisions = z.infer<typeof Revisions>;
 
 /** One instant of a panel, with a field per instrument_id. */
 export const PanelRecord = z
-  .object({ Datetime: instant, local: z.string().optional() })
+  .object({
+    Datetime: instant.meta({ description: "valid time" }),
+    local: z
+      .string()
+      .optional()
+      .meta({ description: "Datetime as the clocks of `time_zone` show it" }),
+  })
   .catchall(z.number().nullable())
   .meta({ id: "PanelRecord" });
 export type PanelRecord = z.infer<typeof PanelRecord>;
 
 /** A named knowledge time. */
 export const Snapshot = z
-  .object({ name: z.string(), as_of: instant, note: z.string(), created_at: instant })
+  .object({
+    name: z.string().meta({ description: "what `snapshot` takes" }),
+    as_of: instant.meta({ description: "the knowledge time it names" }),
+    note: z.string().meta({ description: "what it is for" }),
+    created_at: instant.meta({ description: "when it was named" }),
+  })
   .meta({ id: "Snapshot" });
 export type Snapshot = z.infer<typeof Snapshot>;
 
@@ -182,7 +224,9 @@ export const Health = z
     status: z.enum(["ok", "degraded"]).meta({
       description: "degraded: the process lives, its database does not answer",
     }),
-    libraries: z.array(z.string()),
+    libraries: z
+      .array(z.string())
+      .meta({ description: "names of the libraries that the store holds" }),
     latest_as_of: instant.nullable().meta({
       description: "newest committed knowledge time; stale or null: nothing committed recently",
     }),
@@ -200,12 +244,14 @@ export type Health = z.infer<typeof Health>;
 const GraphProperties = z.looseObject({ first_seen: instant, last_seen: instant });
 
 const GraphNode = z.object({
-  label: z.string().meta({ example: "BalancingAuthority" }),
-  key: z.string().meta({ example: "erco" }),
+  label: z.string().meta({ description: "kind of the entity", example: "BalancingAuthority" }),
+  key: z.string().meta({ description: "its name among its kind", example: "erco" }),
 });
 
 /** A node of the catalog graph, in its current state. */
-export const GraphEntity = GraphNode.extend({ properties: GraphProperties }).meta({
+export const GraphEntity = GraphNode.extend({
+  properties: GraphProperties.meta({ description: "what is known of it" }),
+}).meta({
   id: "GraphEntity",
 });
 export type GraphEntity = z.infer<typeof GraphEntity>;
@@ -213,8 +259,10 @@ export type GraphEntity = z.infer<typeof GraphEntity>;
 /** What an instrument is connected to in the catalog graph: the answer `GraphRelated`. */
 export const GraphNeighbourhood = z
   .object({
-    instrument_id: z.string().meta({ example: "power.demand.erco" }),
-    depth: z.int(),
+    instrument_id: z
+      .string()
+      .meta({ description: "as it was asked for", example: "power.demand.erco" }),
+    depth: z.int().meta({ description: "hops that were followed" }),
     entities: z
       .array(
         GraphEntity.extend({
@@ -235,10 +283,18 @@ export const GraphNeighbourhood = z
 export type GraphNeighbourhood = z.infer<typeof GraphNeighbourhood>;
 
 /**
- * `queued` with `error_code` `not_released`: it waits for its provider. `late`: the time to wait
- * was over before the provider published.
+ * `waiting`: its provider has not published the partition yet; it is asked again. `late`: the time
+ * to wait was over before it published.
  */
-export const RunState = z.enum(["queued", "running", "succeeded", "failed", "late", "canceled"]);
+export const RunState = z.enum([
+  "queued",
+  "waiting",
+  "running",
+  "succeeded",
+  "failed",
+  "late",
+  "canceled",
+]);
 export type RunState = z.infer<typeof RunState>;
 
 /** What started a run. */
@@ -248,23 +304,30 @@ export type RunTrigger = z.infer<typeof RunTrigger>;
 /** One execution of a pipeline over one partition. */
 export const Run = z
   .object({
-    run_id: z.string(),
-    job: z.string().meta({ example: "grid_region" }),
-    partition: z.string().meta({ example: "2026-01-31" }),
-    trigger: RunTrigger,
-    reconstructed: z.boolean(),
-    state: RunState,
-    attempt: z.int(),
-    backfill_id: z.string().nullable(),
+    run_id: z.string().meta({ description: "id" }),
+    job: z.string().meta({ description: "pipeline that ran", example: "grid_region" }),
+    partition: z
+      .string()
+      .meta({ description: "slice of it that was fetched", example: "2026-01-31" }),
+    trigger: RunTrigger.meta({ description: "what started it" }),
+    reconstructed: z
+      .boolean()
+      .meta({ description: "true: its rows are flagged `vintage_reconstructed`" }),
+    state: RunState.meta({ description: "how far it is" }),
+    attempt: z.int().meta({ description: "tries so far" }),
+    backfill_id: z.string().nullable().meta({ description: "backfill that it is part of" }),
+    launched_by: z.string().nullable().meta({
+      description: "name of the operator who started it, or its backfill",
+    }),
     scheduled_at: instant.nullable().meta({ description: "the tick that started it" }),
-    created_at: instant,
+    created_at: instant.meta({ description: "when it was queued" }),
     available_at: instant.nullable().meta({
       description: "a queued run begins no sooner; null: it waits for its turn in its backfill",
     }),
-    started_at: instant.nullable(),
-    finished_at: instant.nullable(),
-    error_code: z.string().nullable(),
-    error_detail: z.string().nullable(),
+    started_at: instant.nullable().meta({ description: "when its first attempt began" }),
+    finished_at: instant.nullable().meta({ description: "when it ended" }),
+    error_code: z.string().nullable().meta({ description: "why it failed, for programs" }),
+    error_detail: z.string().nullable().meta({ description: "why it failed, for people" }),
     metadata: z.record(z.string(), z.unknown()).nullable().meta({
       description: "rows written, instrument ids, as_of, store versions, source_url, check",
     }),
@@ -275,20 +338,25 @@ export type Run = z.infer<typeof Run>;
 /** Runs over a range of partitions, with their counts by state. */
 export const Backfill = z
   .object({
-    backfill_id: z.string(),
-    job: z.string(),
-    first: z.string(),
-    last: z.string(),
-    created_at: instant,
-    canceled_at: instant.nullable(),
-    runs: z.object({
-      queued: z.int(),
-      running: z.int(),
-      succeeded: z.int(),
-      failed: z.int(),
-      late: z.int(),
-      canceled: z.int(),
-    }),
+    backfill_id: z.string().meta({ description: "id" }),
+    job: z.string().meta({ description: "pipeline" }),
+    first: z.string().meta({ description: "oldest partition" }),
+    last: z.string().meta({ description: "newest partition" }),
+    launched_by: z.string().nullable().meta({ description: "name of the operator" }),
+    created_at: instant.meta({ description: "when it was started" }),
+    canceled_at: instant.nullable().meta({ description: "when an operator canceled it" }),
+    canceled_by: z.string().nullable().meta({ description: "name of the operator" }),
+    runs: z
+      .object({
+        queued: z.int(),
+        waiting: z.int(),
+        running: z.int(),
+        succeeded: z.int(),
+        failed: z.int(),
+        late: z.int(),
+        canceled: z.int(),
+      })
+      .meta({ description: "its runs, counted by state" }),
   })
   .meta({ id: "Backfill" });
 export type Backfill = z.infer<typeof Backfill>;
@@ -296,24 +364,58 @@ export type Backfill = z.infer<typeof Backfill>;
 /** An entry of a run's journal. */
 export const RunEvent = z
   .object({
-    attempt: z.int(),
-    at: instant,
-    level: z.enum(["info", "warning", "error"]),
-    event: z.string().meta({ example: "committed" }),
-    detail: z.record(z.string(), z.unknown()),
+    attempt: z.int().meta({ description: "try that wrote it" }),
+    at: instant.meta({ description: "when" }),
+    level: z.enum(["info", "warning", "error"]).meta({ description: "how bad it is" }),
+    event: z.string().meta({ description: "what happened", example: "committed" }),
+    detail: z.record(z.string(), z.unknown()).meta({ description: "its particulars" }),
   })
   .meta({ id: "RunEvent" });
 export type RunEvent = z.infer<typeof RunEvent>;
 
+/** What operators are told of, and how its delivery to the webhook stands. */
+export const Alert = z
+  .object({
+    alert_id: z.string().meta({ description: "also the `webhook-id` of its message" }),
+    kind: z.enum(["failed", "late", "stale", "recovered", "test"]).meta({
+      description: "what began, or that it is over",
+    }),
+    incident_id: z.string().meta({
+      description: "the alert that began the incident; its own id unless it is `recovered`",
+    }),
+    job: z.string().nullable().meta({ description: "null: a test", example: "grid_region" }),
+    partition: z.string().nullable().meta({ description: "what it is about, or null" }),
+    series: z.string().nullable().meta({ description: "the stale symbol it is about, or null" }),
+    run_id: z.string().nullable().meta({ description: "the run that began the incident" }),
+    error_code: z.string().nullable().meta({ description: "of that run" }),
+    detail: z.string().meta({ description: "one sentence, for people" }),
+    created_at: instant.meta({ description: "when it was noticed" }),
+    ended_at: instant.nullable().meta({ description: "null: the incident is open" }),
+    delivery: z.enum(["pending", "delivered", "given_up", "unsent"]).meta({
+      description:
+        "pending: not delivered yet; given_up: no attempt got through for a day; unsent: no " +
+        "webhook was configured",
+    }),
+    attempts: z.int().meta({ description: "attempts to deliver it so far" }),
+    next_attempt_at: instant.nullable().meta({ description: "null: there is none" }),
+    delivered_at: instant.nullable().meta({ description: "when the webhook took it" }),
+    last_error: z.string().nullable().meta({ description: "why the last attempt failed" }),
+  })
+  .meta({ id: "Alert" });
+export type Alert = z.infer<typeof Alert>;
+
 /** A due instant of a schedule: the run it started, or why it started none. */
 export const Tick = z
   .object({
-    schedule: z.string(),
-    scheduled_at: instant,
-    run_id: z.string().nullable(),
-    skip_reason: z.string().nullable(),
+    schedule: z.string().meta({ description: "schedule that was due" }),
+    scheduled_at: instant.meta({ description: "when it was due" }),
+    run_id: z.string().nullable().meta({ description: "run that it started" }),
+    skip_reason: z.string().nullable().meta({ description: "why it started none" }),
     state: RunState.nullable().meta({ description: "of the run" }),
-    partition: z.string().nullable(),
+    partition: z.string().nullable().meta({ description: "partition of the run" }),
+    reason: z.string().nullable().meta({
+      description: "why its run waits, failed, came late, or found no rows",
+    }),
   })
   .meta({ id: "Tick" });
 export type Tick = z.infer<typeof Tick>;
@@ -321,18 +423,25 @@ export type Tick = z.infer<typeof Tick>;
 /** When a pipeline runs by itself, and for which partition. */
 export const Schedule = z
   .object({
-    schedule: z.string().meta({ example: "grid_region" }),
-    job: z.string(),
-    cron: z.string().meta({ example: "20 * * * *" }),
-    time_zone: z.string().meta({ example: "America/New_York" }),
+    schedule: z.string().meta({ description: "name", example: "grid_region" }),
+    job: z.string().meta({ description: "pipeline that it runs" }),
+    cron: z.string().meta({
+      description: "minute, hour, day, month, weekday, by the clocks of `time_zone`",
+      example: "20 * * * *",
+    }),
+    time_zone: z.string().meta({ description: "IANA time zone", example: "America/New_York" }),
     aim: z.enum(["latest", "previous", "unfinished"]).meta({
       description:
         "latest: the newest partition; previous: the one before, whose last values come after its " +
         "end; unfinished: the oldest recent one that no run materialized",
     }),
-    enabled: z.boolean(),
-    next_tick: instant.nullable(),
-    last_tick: Tick.nullable(),
+    enabled: z.boolean().meta({ description: "false: switched off" }),
+    next_tick: instant.nullable().meta({ description: "when it is due next" }),
+    last_tick: orNull(Tick).meta({ description: "null: there was none" }),
+    switched_by: z.string().nullable().meta({
+      description: "the operator who last switched it on or off",
+    }),
+    switched_at: instant.nullable().meta({ description: "when; null: never" }),
   })
   .meta({ id: "Schedule" });
 export type Schedule = z.infer<typeof Schedule>;
@@ -340,13 +449,15 @@ export type Schedule = z.infer<typeof Schedule>;
 /** A pipeline. */
 export const Job = z
   .object({
-    job: z.string(),
-    title: z.string(),
-    provider: z.string(),
-    libraries: z.array(z.string()),
-    partition_unit: z.enum(["day", "weekday", "operating_day", "week", "month"]),
-    first_partition: z.string(),
-    latest_partition: z.string(),
+    job: z.string().meta({ description: "name" }),
+    title: z.string().meta({ description: "name for people" }),
+    provider: z.string().meta({ description: "who is asked" }),
+    libraries: z.array(z.string()).meta({ description: "libraries that it writes" }),
+    partition_unit: z
+      .enum(["day", "weekday", "operating_day", "week", "month"])
+      .meta({ description: "what a partition spans" }),
+    first_partition: z.string().meta({ description: "oldest partition that can be fetched" }),
+    latest_partition: z.string().meta({ description: "newest partition by now" }),
     schedules: z.array(Schedule).meta({ description: "none: it is run by hand" }),
   })
   .meta({ id: "Job" });
@@ -355,11 +466,16 @@ export type Job = z.infer<typeof Job>;
 /** A partition and its state. */
 export const PartitionState = z
   .object({
-    partition: z.string(),
-    state: z.enum(["materialized", "queued", "running", "failed", "late", "missing"]),
+    partition: z.string().meta({ description: "key: the day it begins on" }),
+    state: z
+      .enum(["materialized", "waiting", "queued", "running", "failed", "late", "missing"])
+      .meta({ description: "waiting: its provider has not published it yet" }),
     run_id: z.string().nullable().meta({ description: "its newest run" }),
-    finished_at: instant.nullable(),
-    error_code: z.string().nullable(),
+    finished_at: instant.nullable().meta({ description: "when its newest run ended" }),
+    error_code: z.string().nullable().meta({ description: "why that run failed" }),
+    reason: z.string().nullable().meta({
+      description: "why its newest run waits, failed, came late, or found no rows",
+    }),
     revised_rows: z.int().meta({ description: "rows that runs revised or retracted later" }),
   })
   .meta({ id: "PartitionState" });

@@ -16,6 +16,18 @@ export const systemClock: Clock = () => Date.now();
 const DATETIME =
   /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(?:([Zz])| ?([+\- ])(\d\d):?(\d\d))?)?$/;
 
+const DAY_FORM =
+  "(?:(?:\\d\\d[2468][048]|\\d\\d[13579][26]|\\d\\d0[48]|[02468][048]00|[13579][26]00)-02-29|" +
+  "\\d{4}-(?:(?:0[13578]|1[02])-(?:0[1-9]|[12]\\d|3[01])|" +
+  "(?:0[469]|11)-(?:0[1-9]|[12]\\d|30)|02-(?:0[1-9]|1\\d|2[0-8])))";
+const MINUTE_FORM = "(?:[01]\\d|2[0-3]):[0-5]\\d";
+/** What `parseInstant` reads; without `^` and `$`, so that descriptions can make it a part. */
+export const INSTANT_FORM =
+  `${DAY_FORM}(?:[Tt ]${MINUTE_FORM}(?::[0-5]\\d(?:[.,]\\d{1,9})?)?` +
+  "(?:[Zz]| ?[+\\- ](?:[01]\\d|2[0-3]):?[0-5]\\d)?)?";
+
+const INSTANT = new RegExp(`^${INSTANT_FORM}$`);
+
 /**
  * Epoch milliseconds of an ISO 8601 date or datetime, or null when it names no instant.
  *
@@ -25,15 +37,13 @@ const DATETIME =
  * read as `+`, which is what an unescaped plus sign in a URL becomes.
  */
 export function parseInstant(text: string, rounded: "down" | "up" = "down"): number | null {
-  const match = DATETIME.exec(text.trim());
+  const match = INSTANT.test(text.trim()) ? DATETIME.exec(text.trim()) : null;
   if (!match) return null;
   const part = (index: number) => Number(match[index] ?? 0);
   const [year, month, day] = [part(1), part(2), part(3)];
   const [hour, minute, second] = [part(4), part(5), part(6)];
-  if (hour > 23 || minute > 59 || second > 59 || part(10) > 23 || part(11) > 59) return null;
   const date = new Date(0);
   date.setUTCFullYear(year, month - 1, day);
-  if (date.getUTCMonth() !== month - 1 || date.getUTCDate() !== day) return null;
   const fraction = match[7] ?? "";
   const isBetween = rounded === "up" && /[1-9]/.test(fraction.slice(3));
   const milliseconds = Number(fraction.padEnd(3, "0").slice(0, 3)) + (isBetween ? 1 : 0);
@@ -47,8 +57,11 @@ export const iso = (instant: number): string => new Date(instant).toISOString();
 /** `2026-01-31`, the UTC calendar day that holds the instant. */
 export const isoDay = (instant: number): string => iso(instant).slice(0, 10);
 
+/** What `parseDuration` reads; the digits keep its milliseconds a safe integer. */
 const DURATION =
-  /^([+-])?P(?=.)(?:(\d+)W)?(?:(\d+)D)?(?:T(?=.)(?:(\d+)H)?(?:(\d+)M)?(?:(\d+)(?:[.,](\d{1,3}))?S)?)?$/;
+  /^([+-])?P(?=[\dT])(?:(\d{1,6})W)?(?:(\d{1,7})D)?(?:T(?=\d)(?:(\d{1,9})H)?(?:(\d{1,10})M)?(?:(\d{1,12})(?:[.,](\d{1,3}))?S)?)?$/;
+/** The same for descriptions, without `^` and `$`. */
+export const DURATION_FORM = DURATION.source.slice(1, -1).replaceAll(/\((?!\?)/g, "(?:");
 
 /**
  * Milliseconds of an ISO 8601 duration such as `-PT10H` or `P2D`, or null. Months and years have no
@@ -60,7 +73,6 @@ export function parseDuration(text: string): number | null {
   const part = (index: number) => Number(match[index] ?? 0);
   const whole = part(2) * 7 * DAY + part(3) * DAY + part(4) * HOUR + part(5) * MINUTE;
   const milliseconds = whole + part(6) * 1000 + Number((match[7] ?? "").padEnd(3, "0"));
-  if (!Number.isSafeInteger(milliseconds)) return null;
   return match[1] === "-" ? -milliseconds : milliseconds;
 }
 

@@ -193,7 +193,8 @@ export const TrainingRun = z
     failure: z.string().nullable(),
     stop_requested: z.boolean(),
     settings: TrainSettings,
-    resolved: ResolvedSettings.nullable(),
+    // `.nullable()` would have descriptions name the shape with its null.
+    resolved: z.union([ResolvedSettings, z.null()]),
     classes: z.array(z.string()),
     dataset_sha256: z.string().nullable(),
     epoch: z.number().int().meta({ description: "epochs done" }),

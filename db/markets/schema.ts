@@ -18,6 +18,7 @@ import {
   text,
   timestamp,
   unique,
+  uniqueIndex,
   uuid,
 } from "drizzle-orm/pg-core";
 
@@ -120,6 +121,8 @@ export const segment = pgTable(
     rows: integer("rows").notNull(),
     bytes: integer("bytes").notNull(),
     sha256: bytes("sha256").notNull(),
+    /** Where its row groups lie and which valid time each holds. */
+    index: jsonb("index"),
     retiredAt: instant("retired_at"),
   },
   (table) => [
@@ -164,6 +167,9 @@ export const schedule = pgTable("schedule", {
   name: text("name").primaryKey(),
   enabled: boolean("enabled").notNull().default(true),
   lastTick: instant("last_tick").notNull(),
+  /** The operator who last switched it, and when; null: nobody has. */
+  switchedBy: text("switched_by"),
+  switchedAt: instant("switched_at"),
 });
 
 /** A firing of a schedule: the run it started, or the reason it started none. */
@@ -188,8 +194,11 @@ export const backfill = pgTable("backfill", {
   last: date("last", { mode: "string" }).notNull(),
   idempotencyKey: text("idempotency_key").unique(),
   createdAt: instant("created_at").notNull(),
+  /** Name of the operator who started it. */
+  launchedBy: text("launched_by"),
   /** Set when an operator ended it: what had not begun is canceled. */
   canceledAt: instant("canceled_at"),
+  canceledBy: text("canceled_by"),
 });
 
 /**
@@ -207,6 +216,8 @@ export const run = pgTable(
     /** The instant of the tick that started it; null for runs started by hand. */
     scheduledAt: instant("scheduled_at"),
     backfillId: uuid("backfill_id").references(() => backfill.id),
+    /** Name of the operator who started it; null for a schedule's. */
+    launchedBy: text("launched_by"),
     /** True: its rows are a best-effort baseline, not a forward vintage. */
     reconstructed: boolean("reconstructed").notNull(),
     state: text("state", {
@@ -237,6 +248,8 @@ export const run = pgTable(
     index("run_backfill").on(table.backfillId),
     index("run_partition").on(table.job, table.partition),
     index("run_job_newest").on(table.job, table.createdAt),
+    index("run_ended").on(table.finishedAt).where(sql`finished_at IS NOT NULL`),
+    index("run_succeeded").on(table.job, table.finishedAt).where(sql`state = 'succeeded'`),
     check("run_finished", sql`(state IN ('queued', 'running')) = (finished_at IS NULL)`),
     check("run_leased", sql`(state = 'running') = (lease_until IS NOT NULL)`),
   ],
@@ -258,6 +271,50 @@ export const runEvent = pgTable(
     detail: jsonb("detail").notNull(),
   },
   (table) => [index("run_event_run").on(table.runId, table.id), index("run_event_at").on(table.at)],
+);
+
+/**
+ * What operators are told of, and the outbox of the webhook. `failed`, `late` and `stale` begin an
+ * incident of a subject: a partition, a series or a pipeline's check. While `ended_at` is null the
+ * subject has no other one. `recovered` tells of its end.
+ */
+export const alert = pgTable(
+  "alert",
+  {
+    /** The webhook's message id too: a receiver drops what comes twice. */
+    id: uuid("id").primaryKey(),
+    kind: text("kind", { enum: ["failed", "late", "stale", "recovered", "test"] }).notNull(),
+    /** The alert that began the incident: its own id, but for `recovered`. */
+    incidentId: uuid("incident_id").notNull(),
+    /** Empty for a test. */
+    job: text("job").notNull(),
+    /** Such as `partition 2026-01-31`, `series erco` or `check`. */
+    subject: text("subject").notNull(),
+    /** The run that began the incident. */
+    runId: uuid("run_id"),
+    errorCode: text("error_code"),
+    detail: text("detail").notNull(),
+    createdAt: instant("created_at").notNull(),
+    endedAt: instant("ended_at"),
+    /** `unsent`: there was no webhook. `given_up`: no attempt got through for a day. */
+    delivery: text("delivery", {
+      enum: ["pending", "delivered", "given_up", "unsent"],
+    }).notNull(),
+    /** Rises with every claim: it is the fence of what a slow process says of an attempt. */
+    attempts: integer("attempts").notNull().default(0),
+    /** When the next attempt is due; while one is under way, when it counts as lost. */
+    nextAt: instant("next_at").notNull(),
+    deliveredAt: instant("delivered_at"),
+    lastError: text("last_error"),
+  },
+  (table) => [
+    uniqueIndex("alert_open").on(table.job, table.subject).where(sql`ended_at IS NULL`),
+    // A run begins an incident once, however late the process that noticed it is.
+    unique("alert_cause").on(table.job, table.subject, table.runId),
+    index("alert_newest").on(table.createdAt, table.id),
+    index("alert_due").on(table.nextAt).where(sql`delivery = 'pending'`),
+    check("alert_begins", sql`(kind IN ('recovered', 'test')) <= (ended_at IS NOT NULL)`),
+  ],
 );
 
 /**

@@ -7,8 +7,10 @@ import chartStyle from "uplot/dist/uPlot.min.css";
 import chart from "./client/chart.browser.js";
 import style from "./client/console.browser.css";
 import script from "./client/console.browser.js";
+import monitor from "./client/monitor.browser.css";
 import parts from "./client/parts.browser.css";
 import series from "./client/series.browser.css";
+import states from "./client/states.browser.css";
 
 interface Asset {
   path: string;
@@ -24,7 +26,7 @@ const asset = (name: string, ending: "css" | "js", text: string): Asset => ({
 
 /** Every file that pages load; names change with content, so browsers may keep them for ever. */
 export const ASSETS = {
-  style: asset("console", "css", [style, parts, series].join("\n")),
+  style: asset("console", "css", [style, states, parts, series, monitor].join("\n")),
   script: asset("console", "js", script),
   chart: asset("chart", "js", chart),
   chartPackage: asset("uplot", "js", chartPackage),

@@ -2,6 +2,7 @@
 
 import type { Fetcher, Queue, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
+import { whole } from "../../shared/scalars.ts";
 import {
   binding,
   databaseUrl,
@@ -10,20 +11,16 @@ import {
   parseEnvironment,
   secret,
 } from "../http/config.ts";
+import { publicResolver, urlProblem } from "../http/public-address.ts";
+import { isWebhookSecret, type WebhookTarget } from "../http/webhook.ts";
+import { operatorsOf, operatorTokens } from "./operators.ts";
 
 /** A message of an ingest queue: the run to execute. */
 export interface RunMessage {
   run_id: string;
 }
 
-const seconds = (fallback: number) =>
-  z.coerce
-    .number({ error: "must be a number of seconds" })
-    .int("must be whole seconds")
-    .min(1, "must be at least 1")
-    .default(fallback);
-
-const Environment = z.object({
+const Variables = z.object({
   /** Postgres connection string of the role that writes the catalog and the ledger. Required. */
   DATABASE_URL: databaseUrl(),
   /** The bucket of immutable segments. Required binding. */
@@ -40,12 +37,28 @@ const Environment = z.object({
   INGEST_TWELVE_DATA: binding<Queue<RunMessage>>(),
   /** Bearer token of the operator API. Required, no default. */
   OPERATOR_TOKEN: secret(),
-  /** The read API's service, which the console shows series from. Unset: it shows none. */
+  /** Further operators as `name:token,name:token`; what they do is recorded with their names. */
+  OPERATOR_TOKENS: operatorTokens(),
+  /** Bearer token of `/metrics`. Unset: there is no such route. */
+  METRICS_TOKEN: optionalSecret(),
+  /** Where alerts are sent: an https address, with its signing secret. Unset: none is sent. */
+  ALERT_WEBHOOK_URL: optionalSecret(),
+  /** `whsec_` and base64, or any text of 24 characters or more. */
+  ALERT_WEBHOOK_SECRET: optionalSecret(),
+  /** `true`: private addresses and plain http are allowed, on one's own machine. Default: no. */
+  ALERT_WEBHOOK_PRIVATE: z
+    .enum(["true", "false", ""], { error: "must be true or false" })
+    .default("")
+    .transform((given) => given === "true"),
+  /** The read API's service, which the console shows series from. Unset: SERVICE_API_URL. */
   MARKETS: binding<Fetcher>().optional(),
   /** The read API's key, where it asks for one. */
   SERVICE_READ_API_KEY: optionalSecret(),
-  /** Where consumers reach the read API: the address in the snippets that the console shows. */
-  READ_API_URL: z.url("must be a URL").default("http://localhost:8000"),
+  /**
+   * The read API's address, for the snippets that the console shows, and for the console itself
+   * where there is no binding. Unset: snippets say localhost:8000.
+   */
+  SERVICE_API_URL: z.url({ error: "must be a URL", protocol: /^https?$/ }).optional(),
   /** EIA API key. With it the real EIA answers; without it and without a sandbox, EIA runs fail. */
   EIA_API_KEY: optionalSecret(),
   /** Twelve Data API key. With it the real one answers; else as with EIA's. */
@@ -60,7 +73,43 @@ const Environment = z.object({
   /** Base URL of the sandbox upstream, for providers whose credential is not set. Unset: none. */
   SANDBOX_URL: z.url("must be a URL").optional(),
   /** How long a silent run stays its process's own before the minute cron frees it. */
-  INGEST_LEASE_SECONDS: seconds(60),
+  INGEST_LEASE_SECONDS: whole(1).default(60),
+});
+
+type VariableValues = z.output<typeof Variables>;
+
+/** What is wrong with the keys of the webhook, by key. */
+function webhookProblems(given: VariableValues): [key: keyof VariableValues, problem: string][] {
+  const { ALERT_WEBHOOK_URL: url, ALERT_WEBHOOK_SECRET: signing } = given;
+  if (!url && !signing) return [];
+  if (!url) return [["ALERT_WEBHOOK_URL", "required beside ALERT_WEBHOOK_SECRET"]];
+  if (!signing) return [["ALERT_WEBHOOK_SECRET", "required beside ALERT_WEBHOOK_URL"]];
+  const problem = urlProblem(url.reveal(), { allowPrivate: given.ALERT_WEBHOOK_PRIVATE });
+  const isSecret = isWebhookSecret(signing.reveal());
+  return [
+    ...(problem ? [["ALERT_WEBHOOK_URL", problem] as [keyof VariableValues, string]] : []),
+    ...(isSecret ? [] : [["ALERT_WEBHOOK_SECRET", SECRET_FORM] as [keyof VariableValues, string]]),
+  ];
+}
+
+const SECRET_FORM = "must be whsec_ and base64 of 24 bytes or more, or 24 characters or more";
+
+/** Whether two of the tokens are one: what it opens, and whose it is, would not be known. */
+function hasSharedToken({ OPERATOR_TOKEN, OPERATOR_TOKENS, METRICS_TOKEN }: VariableValues) {
+  const holders = operatorsOf({ OPERATOR_TOKEN, OPERATOR_TOKENS });
+  const tokens = holders.map(({ token }) => token.reveal());
+  if (METRICS_TOKEN) tokens.push(METRICS_TOKEN.reveal());
+  return new Set(tokens).size < tokens.length;
+}
+
+const Environment = Variables.superRefine((given, context) => {
+  if (hasSharedToken(given)) {
+    const message = "must be none of OPERATOR_TOKEN and METRICS_TOKEN, which differ too";
+    context.addIssue({ code: "custom", path: ["OPERATOR_TOKENS"], message });
+  }
+  for (const [key, message] of webhookProblems(given)) {
+    context.addIssue({ code: "custom", path: [key], message });
+  }
 });
 
 /** The console's configuration, parsed. */
@@ -69,3 +118,11 @@ export type Config = z.output<typeof Environment>;
 /** Fails with `bad_configuration` naming every bad key. */
 export const parseConfig = (environment: object): Config =>
   parseEnvironment(Environment, environment);
+
+/** Where alerts are sent, or null. */
+export function webhookOf(config: Config): WebhookTarget | null {
+  const { ALERT_WEBHOOK_URL: url, ALERT_WEBHOOK_SECRET: signing } = config;
+  if (!url || !signing) return null;
+  const allowPrivate = config.ALERT_WEBHOOK_PRIVATE;
+  return { url, secret: signing, allowPrivate, resolve: publicResolver };
+}

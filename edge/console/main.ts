@@ -7,6 +7,7 @@ import { openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
 import { requireBearer } from "../http/keys.ts";
 import type { Log } from "../http/log.ts";
+import { alertMinute } from "../markets/ingest/alert-outbox.ts";
 import { executeQueued } from "../markets/ingest/execute.ts";
 import { openGraphWriter } from "../markets/ingest/graph.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
@@ -16,9 +17,14 @@ import { politely } from "../markets/ingest/sources/upstream.ts";
 import { minuteTick } from "../markets/ingest/tick.ts";
 import { keepHouse } from "../markets/store/compact.ts";
 import { openStore } from "../markets/store/store.ts";
-import { type Config, parseConfig, type RunMessage } from "./config.ts";
+import { addAlerts } from "./alert-routes.ts";
+import { type Config, parseConfig, type RunMessage, webhookOf } from "./config.ts";
+import examples from "./examples.json" with { type: "json" };
+import { addMetrics } from "./metrics.ts";
+import { operatorsOf } from "./operators.ts";
 import { addPages, failuresAsPages } from "./pages.tsx";
-import { addRoutes, type Console } from "./routes.ts";
+import type { Console } from "./parameters.ts";
+import { addRoutes } from "./routes.ts";
 import { chooseUpstreams, REQUEST_INTERVALS_MS } from "./upstreams.ts";
 
 /** Messages a queue takes in one call. */
@@ -29,13 +35,23 @@ const { app, open, log } = createService<Console>({
   title: "Vantage Markets: operator API",
   version: "0.1.0",
   description:
-    "Pipelines, runs and backfills of the markets platform. Every route but /healthz needs " +
-    "Authorization: Bearer with the operator token.",
+    "Pipelines, runs, backfills and alerts of the markets platform. Every route but /healthz " +
+    "needs Authorization: Bearer with an operator's token.",
   home: "/overview",
+  tags: {
+    Jobs: "Pipelines, and where their partitions stand.",
+    Schedules: "When pipelines run by themselves.",
+    Runs: "Executions of a pipeline over one partition.",
+    Backfills: "Runs over a range of partitions.",
+    Alerts: "What operators were told of.",
+    Snapshots: "Named knowledge times.",
+    Health: "Whether the service lives.",
+  },
+  examples,
   loggedQuery: ["limit", "backfill_id", "job", "partition", "state", "schedule"],
   open: (environment, log) => {
     const config = parseConfig(environment);
-    return { config, ingest: openIngest(config, log) };
+    return { config, ingest: openIngest(config, log), webhook: webhookOf(config) };
   },
 });
 
@@ -92,18 +108,22 @@ app.openAPIRegistry.registerComponent("securitySchemes", "operatorToken", {
 type Var = { service: Console };
 app.use(
   "/api/*",
-  requireBearer((context) => (context.var as Var).service.config.OPERATOR_TOKEN),
+  requireBearer((context) => operatorsOf((context.var as Var).service.config)),
 );
 addRoutes(app);
+addAlerts(app);
+addMetrics(app);
 addPages(app);
 
 export default {
   fetch: app.fetch,
 
   async scheduled(controller, environment) {
-    const { ingest } = open(environment);
+    const { ingest, webhook } = open(environment);
+    const now = controller.scheduledTime;
     await performDuties(log, {
-      ingest: () => minuteTick(ingest, controller.scheduledTime),
+      ingest: () => minuteTick(ingest, now),
+      alerts: () => alertMinute(ingest, webhook, now),
       store: () => keepHouse(ingest),
     });
   },

@@ -10,7 +10,7 @@ import { z } from "zod";
 import { Failure } from "../../shared/errors.ts";
 import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
-import { sameSecret } from "../http/keys.ts";
+import { holderOf } from "../http/keys.ts";
 import { findBackfill, findExecution } from "../markets/ingest/ledger.ts";
 import {
   cancel,
@@ -21,9 +21,15 @@ import {
 } from "../markets/ingest/operate.ts";
 import { holdingPartition, type Partitions } from "../markets/ingest/partition.ts";
 import { requirePipeline } from "../markets/ingest/pipeline.ts";
+import { testWebhook } from "./alert-routes.ts";
 import { assetAt } from "./assets.ts";
+import { operatorsOf } from "./operators.ts";
+import { AlertsQuery, alertsView } from "./pages/alerts.tsx";
+import { confirmView, planBackfill } from "./pages/backfill-plan.tsx";
 import { backfillsView, backfillView } from "./pages/backfills.tsx";
 import { checksView } from "./pages/checks.tsx";
+import { EventsQuery, eventsView } from "./pages/events.tsx";
+import { GraphQuery, graphView } from "./pages/graph.tsx";
 import {
   cookieOptions,
   goOn,
@@ -43,9 +49,10 @@ import { runView } from "./pages/run.tsx";
 import { RunsQuery, runsView } from "./pages/runs.tsx";
 import { schedulesView, scheduleView } from "./pages/schedules.tsx";
 import { SeriesQuery, seriesView } from "./pages/series.tsx";
-import { schedulePath } from "./pages/words.ts";
-import { asFailure, readApiOf } from "./read-api.ts";
-import type { Console } from "./routes.ts";
+import { TimelineQuery, timelineView } from "./pages/timeline.tsx";
+import { number, schedulePath } from "./pages/words.ts";
+import type { Console } from "./parameters.ts";
+import { asFailure, readApiOf, snippetUrlOf } from "./read-api.ts";
 import { beginSession, isFormToken, readSession, SESSION_MS } from "./session.ts";
 import { countWrong, refuseGuessing } from "./throttle.ts";
 
@@ -69,7 +76,7 @@ export function addPages(app: App<Console>) {
 export const failuresAsPages: MiddlewareHandler = async (context, next) => {
   await next();
   const wantsPage = (context.req.header("Accept") ?? "").includes("text/html");
-  const isApi = /^\/(api|docs|openapi\.json|healthz)(\/|$)/.test(context.req.path);
+  const isApi = /^\/(api|docs|openapi\.json|healthz|metrics)(\/|$)/.test(context.req.path);
   const { res } = context;
   if (res.status < 400 || isApi || !wantsPage) return;
   if (!res.headers.get("Content-Type")?.startsWith("application/json")) return;
@@ -111,7 +118,7 @@ const ownPath = (given: unknown): string =>
 
 const sessionOf = (context: Context<PageEnv>) => {
   const { config, ingest } = context.var.service;
-  return readSession(config.OPERATOR_TOKEN, getCookie(context, SESSION_COOKIE), ingest.clock());
+  return readSession(operatorsOf(config), getCookie(context, SESSION_COOKIE), ingest.clock());
 };
 
 const checkOrigin = csrf({
@@ -157,13 +164,14 @@ function addLogin(pages: Pages) {
     const address = context.req.header("CF-Connecting-IP") ?? "unknown";
     const now = ingest.clock();
     await refuseGuessing(ingest.database, address, now);
-    if (!(await sameSecret(String(token ?? "").trim(), config.OPERATOR_TOKEN))) {
+    const operator = await holderOf(String(token ?? "").trim(), operatorsOf(config));
+    if (!operator) {
       await countWrong(ingest.database, address, now);
       context.var.log.warning("console_login_refused", { address });
       const problem = "This is not the operator token.";
       return showBare(context, "Log in", <Login next={ownPath(next)} problem={problem} />, 401);
     }
-    const session = await beginSession(config.OPERATOR_TOKEN, now);
+    const session = await beginSession(operator, now);
     const maxAge = SESSION_MS / 1_000;
     setCookie(context, SESSION_COOKIE, session, { ...cookieOptions(context), maxAge });
     securePage(context);
@@ -202,10 +210,10 @@ function form(
   act: (context: PageContext, fields: Fields) => Promise<Response>,
 ) {
   pages.post(path, guarded, fromHere, small, async (context) => {
-    const { session, service } = context.var;
+    const { session } = context.var;
     const fields = await context.req.parseBody();
     const given = typeof fields.form_token === "string" ? fields.form_token : "";
-    if (!(await isFormToken(service.config.OPERATOR_TOKEN, session, given))) {
+    if (!(await isFormToken(session, given))) {
       const detail = "this form is not of your session; go back, load the page again and repeat";
       throw new Failure("form_refused", detail);
     }
@@ -223,6 +231,8 @@ function parsed<Shape extends z.ZodType>(shape: Shape, values: unknown): z.outpu
 
 const Id = z.uuid("must be a UUID");
 const idOf = (context: PageContext) => parsed(Id, context.req.param("id"));
+/** Name of the operator whose session it is. */
+const byOf = (context: PageContext) => context.var.session.operator.name;
 const Instant = z.iso.datetime("must be an instant in UTC").optional();
 
 function addViews(pages: Pages) {
@@ -237,6 +247,12 @@ function addViews(pages: Pages) {
   view(pages, "/runs", (context) =>
     runsView(ingestOf(context), parsed(RunsQuery, context.req.query())),
   );
+  view(pages, "/timeline", (context) =>
+    timelineView(ingestOf(context), parsed(TimelineQuery, context.req.query())),
+  );
+  view(pages, "/events", (context) =>
+    eventsView(ingestOf(context), parsed(EventsQuery, context.req.query())),
+  );
   view(pages, "/runs/:id", (context) => runView(ingestOf(context), idOf(context)));
   view(pages, "/schedules", (context) => schedulesView(ingestOf(context)));
   view(pages, "/schedules/:name", (context) =>
@@ -247,11 +263,25 @@ function addViews(pages: Pages) {
     ),
   );
   view(pages, "/checks", (context) => checksView(ingestOf(context)));
+  view(pages, "/alerts", (context) =>
+    alertsView(
+      ingestOf(context),
+      context.var.service.webhook,
+      parsed(AlertsQuery, context.req.query()),
+    ),
+  );
   view(pages, "/backfills", (context) => backfillsView(ingestOf(context)));
   view(pages, "/backfills/:id", (context) => backfillView(ingestOf(context), idOf(context)));
+  view(pages, "/graph", (context) =>
+    graphView(readApiOf(context.var.service.config), parsed(GraphQuery, context.req.query())).catch(
+      (thrown) => {
+        throw asFailure(thrown);
+      },
+    ),
+  );
   view(pages, "/series", (context) => {
     const { config, ingest } = context.var.service;
-    const asking = { api: readApiOf(config), url: config.READ_API_URL, now: ingest.clock() };
+    const asking = { api: readApiOf(config), url: snippetUrlOf(config), now: ingest.clock() };
     return seriesView(asking, parsed(SeriesQuery, context.req.query())).catch((thrown) => {
       throw asFailure(thrown);
     });
@@ -270,6 +300,7 @@ const BackfillForm = z.object({
   first: z.string().trim(),
   last: z.string().trim(),
   key: z.uuid("must be a UUID"),
+  confirmed: z.literal("true").optional(),
 });
 const SwitchForm = z.object({ enabled: z.enum(["true", "false"]) });
 
@@ -279,21 +310,28 @@ function addForms(pages: Pages) {
     const { job, partitions } = requirePipeline(ingest.pipelines, context.req.param("job") ?? "");
     const { partition } = parsed(LaunchForm, fields);
     const key = partition ? partitionOfDay(partitions, partition) : undefined;
-    const runId = await launch(ingest, job, key);
+    const runId = await launch(ingest, job, key, byOf(context));
     return goOn(context, `/runs/${runId}`, "The run is queued.");
   });
   form(pages, "/pipelines/:job/backfill", async (context, fields) => {
     const { ingest } = context.var.service;
-    const { job } = requirePipeline(ingest.pipelines, context.req.param("job") ?? "");
-    const { key, first, last } = parsed(BackfillForm, fields);
+    const pipeline = requirePipeline(ingest.pipelines, context.req.param("job") ?? "");
+    const { job } = pipeline;
+    const { key, first, last, confirmed } = parsed(BackfillForm, fields);
+    const plan = await planBackfill(ingest, { job, first, last });
+    if (!plan.isSmall && !confirmed) {
+      return show(context, confirmView(pipeline, plan, { job, first, last, key }));
+    }
     // The same form sent twice is one backfill; another range is another.
     const idempotencyKey = `console ${key} ${job} ${first} ${last}`;
-    const id = await startBackfill(ingest, { job, first, last, idempotencyKey });
-    return goOn(context, `/backfills/${id}`, "The backfill is under way.");
+    const asked = { job, first, last, idempotencyKey, launchedBy: byOf(context) };
+    const id = await startBackfill(ingest, asked);
+    const runs = plan.runs === 1 ? "1 run" : `${number(plan.runs)} runs`;
+    return goOn(context, `/backfills/${id}`, `The backfill is under way: ${runs}, ${plan.time}.`);
   });
   form(pages, "/runs/:id/cancel", async (context) => {
     const runId = idOf(context);
-    const ended = await cancel(context.var.service.ingest, { runId });
+    const ended = await cancel(context.var.service.ingest, { runId }, byOf(context));
     const said = ended > 0 ? "Canceled. What it had committed stays." : "It had ended already.";
     return goOn(context, `/runs/${runId}`, said);
   });
@@ -301,15 +339,20 @@ function addForms(pages: Pages) {
     const { ingest } = context.var.service;
     const run = await findExecution(ingest.database, idOf(context));
     if (!run) throw new Failure("unknown_run", "no such run");
-    const runId = await launch(ingest, run.job, run.partition);
+    const runId = await launch(ingest, run.job, run.partition, byOf(context));
     return goOn(context, `/runs/${runId}`, "A new run of the same partition is queued.");
   });
   form(pages, "/schedules/:name/switch", async (context, fields) => {
     const name = context.req.param("name") ?? "";
     const enabled = parsed(SwitchForm, fields).enabled === "true";
-    await setSchedule(context.var.service.ingest, name, { enabled });
+    await setSchedule(context.var.service.ingest, name, { enabled, by: byOf(context) });
     const back = typeof fields.back === "string" ? ownPath(fields.back) : schedulePath(name);
     return goOn(context, back, `${name} is ${enabled ? "on" : "off"}.`);
+  });
+  form(pages, "/alerts/test", async (context) => {
+    const sent = await testWebhook(context.var.service, byOf(context));
+    const said = sent.last_error ?? "The webhook took the test.";
+    return goOn(context, "/alerts", said, sent.last_error ? "problem" : "done");
   });
   addBackfillForms(pages);
 }
@@ -322,13 +365,13 @@ function addBackfillForms(pages: Pages) {
   };
   form(pages, "/backfills/:id/cancel", async (context) => {
     const { backfill_id: backfillId } = await requireBackfill(context);
-    const ended = await cancel(context.var.service.ingest, { backfillId });
+    const ended = await cancel(context.var.service.ingest, { backfillId }, byOf(context));
     const said = ended === 1 ? "1 run was canceled." : `${ended} runs were canceled.`;
     return goOn(context, `/backfills/${backfillId}`, `${said} What was committed stays.`);
   });
   form(pages, "/backfills/:id/retry", async (context) => {
     const { backfill_id: backfillId } = await requireBackfill(context);
-    await resumeBackfill(context.var.service.ingest, backfillId);
+    await resumeBackfill(context.var.service.ingest, backfillId, byOf(context));
     const said = "What had failed or was canceled is queued again.";
     return goOn(context, `/backfills/${backfillId}`, said);
   });

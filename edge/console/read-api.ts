@@ -1,5 +1,5 @@
-// The console as a reader: it asks the read API over its service binding, with the key anybody
-// needs. There is no other way from here to a series.
+// The console as a reader: it asks the read API over its service binding, or at its address where
+// there is none, with the key anybody needs. There is no other way from here to a series.
 
 import { ERRORS, type ErrorCode, Failure } from "../../shared/errors.ts";
 import { type MarketsClient, MarketsError, marketsClient } from "../../shared/markets-client.ts";
@@ -9,14 +9,22 @@ import type { Config } from "./config.ts";
 const BASE_URL = "https://markets";
 
 /** The read API, or null where the console has no way to it. */
-export function readApiOf({ MARKETS, SERVICE_READ_API_KEY }: Config): MarketsClient | null {
-  if (!MARKETS) return null;
-  return marketsClient({
-    baseUrl: BASE_URL,
-    apiKey: SERVICE_READ_API_KEY?.reveal(),
-    fetch: (url, init) => MARKETS.fetch(url, init),
-  });
+export function readApiOf(config: Config): MarketsClient | null {
+  const { MARKETS, SERVICE_API_URL } = config;
+  const apiKey = config.SERVICE_READ_API_KEY?.reveal();
+  if (MARKETS) {
+    return marketsClient({
+      baseUrl: BASE_URL,
+      apiKey,
+      fetch: (url, init) => MARKETS.fetch(url, init),
+    });
+  }
+  return SERVICE_API_URL ? marketsClient({ baseUrl: SERVICE_API_URL, apiKey }) : null;
 }
+
+/** The read API's address in what the console shows people to copy. */
+export const snippetUrlOf = ({ SERVICE_API_URL = "http://localhost:8000" }: Config): string =>
+  SERVICE_API_URL.replace(/\/$/, "");
 
 /** A refusal of the read API as a failure of ours with its code; anything else as it came. */
 export function asFailure(thrown: unknown): unknown {

@@ -4,7 +4,6 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import {
-  Backfill,
   Job,
   PartitionState,
   Run,
@@ -13,37 +12,18 @@ import {
   Snapshot,
   Tick,
 } from "../../shared/markets.ts";
-import { iso, parseInstant } from "../../shared/time.ts";
-import { type App, addLiveness, errorResponses, json, jsonBody, name } from "../http/app.ts";
+import { INSTANT_FORM, iso, parseInstant } from "../../shared/time.ts";
+import { type App, addLiveness, errorResponses, json, jsonBody, name, text } from "../http/app.ts";
+import { bearerName } from "../http/keys.ts";
 import { listEvents } from "../markets/ingest/journal.ts";
-import {
-  findBackfill,
-  findExecution,
-  listBackfills,
-  listExecutions,
-} from "../markets/ingest/ledger.ts";
-import {
-  cancel,
-  launch,
-  resumeBackfill,
-  setSchedule,
-  startBackfill,
-} from "../markets/ingest/operate.ts";
+import { findExecution, listExecutions } from "../markets/ingest/ledger.ts";
+import { cancel, launch, setSchedule } from "../markets/ingest/operate.ts";
 import { listJobs, listPartitions } from "../markets/ingest/overview.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
 import { listTicks } from "../markets/ingest/ticks.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
-import type { Config } from "./config.ts";
-
-/** What the routes need, opened once per environment. */
-export interface Console {
-  config: Config;
-  ingest: IngestParts;
-}
-
-const operator = [{ operatorToken: [] }];
-const job = name().meta({ description: "job name", example: "grid_region" });
-const id = (description: string) => z.uuid("must be a UUID").meta({ description });
+import { addBackfills } from "./backfill-routes.ts";
+import { type Console, id, job, limit, operator, partition } from "./parameters.ts";
 
 /** Registers every route on the service. */
 export function addRoutes(app: App<Console>) {
@@ -59,7 +39,10 @@ function addJobs(app: App<Console>) {
   const route = createRoute({
     method: "get",
     path: "/api/jobs",
+    operationId: "listJobs",
+    tags: ["Jobs"],
     summary: "Pipelines with their schedules",
+    description: "A pipeline fetches one kind of series, a partition of time at a run.",
     security: operator,
     responses: {
       200: json("jobs", z.array(Job)),
@@ -73,12 +56,17 @@ function addJobs(app: App<Console>) {
   const partitions = createRoute({
     method: "get",
     path: "/api/jobs/{job}/partitions",
+    operationId: "listPartitions",
+    tags: ["Jobs"],
     summary: "Where the partitions of a range stand, newest first",
     description: "Without bounds: the newest 60. At most 1,000 are listed.",
     security: operator,
     request: {
       params: z.object({ job }),
-      query: z.object({ first: z.string().optional(), last: z.string().optional() }),
+      query: z.object({
+        first: partition("oldest partition", "2026-01-01").optional(),
+        last: partition("newest partition").optional(),
+      }),
     },
     responses: {
       200: json("the partitions", z.array(PartitionState)),
@@ -97,12 +85,18 @@ function addSchedules(app: App<Console>) {
   const ticks = createRoute({
     method: "get",
     path: "/api/ticks",
+    operationId: "listTicks",
+    tags: ["Schedules"],
     summary: "What schedules did at the instants they were due, newest first",
+    description: "A tick starts a run, or says why it started none.",
     security: operator,
     request: {
       query: z.object({
-        schedule: z.string().optional(),
-        limit: z.coerce.number().int().min(1).max(1_000).default(100),
+        schedule: name().optional().meta({
+          description: "only ticks of this schedule",
+          example: "grid_region",
+        }),
+        limit: limit(100, 1_000),
       }),
     },
     responses: {
@@ -118,12 +112,20 @@ function addSchedules(app: App<Console>) {
   const change = createRoute({
     method: "patch",
     path: "/api/schedules/{schedule}",
+    operationId: "switchSchedule",
+    tags: ["Schedules"],
     summary: "Switch a schedule on or off",
     description: "What was due while it was off stays undone; backfill it where it is wanted.",
     security: operator,
     request: {
-      params: z.object({ schedule: name() }),
-      ...jsonBody(z.object({ enabled: z.boolean() })),
+      params: z.object({
+        schedule: name().meta({ description: "schedule name", example: "grid_region" }),
+      }),
+      ...jsonBody(
+        z.object({
+          enabled: z.boolean().meta({ description: "whether it runs by itself", example: true }),
+        }),
+      ),
     },
     responses: {
       204: { description: "switched" },
@@ -139,23 +141,30 @@ function addSchedules(app: App<Console>) {
   app.openapi(change, async (context) => {
     const { enabled } = context.req.valid("json");
     const { schedule } = context.req.valid("param");
-    await setSchedule(context.var.service.ingest, schedule, { enabled });
+    const by = bearerName(context);
+    await setSchedule(context.var.service.ingest, schedule, { enabled, by });
     return context.body(null, 204);
   });
 }
+
+const Launched = z.object({ run_id: z.string().meta({ description: "of the queued run" }) });
 
 function addRuns(app: App<Console>) {
   const start = createRoute({
     method: "post",
     path: "/api/runs",
+    operationId: "launchRun",
+    tags: ["Runs"],
     summary: "Launch a run by hand",
     description:
       "Without a partition: the newest one, written as a true vintage. An older partition is written " +
       "as a reconstruction.",
     security: operator,
-    request: jsonBody(z.object({ job, partition: z.string().optional() })),
+    request: jsonBody(
+      z.object({ job, partition: partition("the newest one when omitted").optional() }),
+    ),
     responses: {
-      202: json("the queued run", z.object({ run_id: z.string() })),
+      202: json("the queued run", Launched),
       ...errorResponses(
         "bad_body",
         "unauthorized",
@@ -168,22 +177,35 @@ function addRuns(app: App<Console>) {
   });
   app.openapi(start, async (context) => {
     const request = context.req.valid("json");
-    const run_id = await launch(context.var.service.ingest, request.job, request.partition);
+    const { ingest } = context.var.service;
+    const run_id = await launch(ingest, request.job, request.partition, bearerName(context));
     return context.json({ run_id }, 202);
   });
 
   const list = createRoute({
     method: "get",
     path: "/api/runs",
+    operationId: "listRuns",
+    tags: ["Runs"],
     summary: "Newest runs first",
+    description: "Filters are combined.",
     security: operator,
     request: {
       query: z.object({
-        job: z.string().optional(),
-        partition: z.iso.date("must be a YYYY-MM-DD day").optional(),
-        state: RunState.optional(),
+        job: name().optional().meta({
+          description: "only runs of this job",
+          example: "grid_region",
+        }),
+        partition: z.iso
+          .date("must be a YYYY-MM-DD day")
+          .optional()
+          .meta({ description: "only runs of this partition", example: "2026-01-31" }),
+        state: RunState.optional().meta({
+          description: "only runs in this state",
+          example: "failed",
+        }),
         backfill_id: id("only runs of this backfill").optional(),
-        limit: z.coerce.number().int().min(1).max(500).default(20),
+        limit: limit(20, 500),
       }),
     },
     responses: {
@@ -203,7 +225,10 @@ function addRuns(app: App<Console>) {
   const one = createRoute({
     method: "get",
     path: "/api/runs/{run_id}",
+    operationId: "readRun",
+    tags: ["Runs"],
     summary: "One run with its materialization metadata",
+    description: "The metadata is there once it has committed, or found nothing new.",
     security: operator,
     request: { params: z.object({ run_id: id("run id") }) },
     responses: {
@@ -222,7 +247,10 @@ function addRunParts(app: App<Console>) {
   const events = createRoute({
     method: "get",
     path: "/api/runs/{run_id}/events",
+    operationId: "listRunEvents",
+    tags: ["Runs"],
     summary: "A run's journal, oldest entry first",
+    description: "Every request to the provider, what was committed, and each failure.",
     security: operator,
     request: { params: z.object({ run_id: id("run id") }) },
     responses: {
@@ -239,6 +267,8 @@ function addRunParts(app: App<Console>) {
   const end = createRoute({
     method: "post",
     path: "/api/runs/{run_id}/cancel",
+    operationId: "cancelRun",
+    tags: ["Runs"],
     summary: "Cancel a queued or running run",
     description: "What it committed stays. A run that has ended is left as it is.",
     security: operator,
@@ -251,115 +281,8 @@ function addRunParts(app: App<Console>) {
   app.openapi(end, async (context) => {
     const { ingest } = context.var.service;
     const { run_id: runId } = context.req.valid("param");
-    await cancel(ingest, { runId });
+    await cancel(ingest, { runId }, bearerName(context));
     return context.json(await requireRun(ingest, runId), 200);
-  });
-}
-
-function addBackfills(app: App<Console>) {
-  const start = createRoute({
-    method: "post",
-    path: "/api/backfills",
-    summary: "Rebuild a range of partitions",
-    description:
-      "One run a partition, newest first; every row is flagged `vintage_reconstructed`. Safe to repeat. " +
-      "A repeated `idempotency_key` returns the first backfill and runs what of it failed again.",
-    security: operator,
-    request: jsonBody(
-      z.object({
-        job,
-        first: z.string().meta({ example: "2026-01-01" }),
-        last: z.string().meta({ example: "2026-01-31" }),
-        idempotency_key: name().max(128).optional(),
-      }),
-    ),
-    responses: {
-      202: json("the backfill", Backfill),
-      ...errorResponses(
-        "bad_body",
-        "unauthorized",
-        "unknown_job",
-        "invalid_request",
-        "bad_partition",
-        "store_unavailable",
-      ),
-    },
-  });
-  app.openapi(start, async (context) => {
-    const { ingest } = context.var.service;
-    const { idempotency_key: idempotencyKey, ...request } = context.req.valid("json");
-    const backfillId = await startBackfill(ingest, { ...request, idempotencyKey });
-    return context.json(await requireBackfill(ingest, backfillId), 202);
-  });
-
-  const list = createRoute({
-    method: "get",
-    path: "/api/backfills",
-    summary: "Newest backfills first",
-    security: operator,
-    request: {
-      query: z.object({ limit: z.coerce.number().int().min(1).max(200).default(20) }),
-    },
-    responses: {
-      200: json("backfills", z.array(Backfill)),
-      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
-    },
-  });
-  app.openapi(list, async (context) => {
-    const { database } = context.var.service.ingest;
-    return context.json(await listBackfills(database, context.req.valid("query").limit), 200);
-  });
-
-  const errors = errorResponses(
-    "unauthorized",
-    "unknown_backfill",
-    "invalid_request",
-    "store_unavailable",
-  );
-  const params = z.object({ backfill_id: id("backfill id") });
-  const one = createRoute({
-    method: "get",
-    path: "/api/backfills/{backfill_id}",
-    summary: "A backfill and how far it is",
-    security: operator,
-    request: { params },
-    responses: { 200: json("the backfill", Backfill), ...errors },
-  });
-  app.openapi(one, async (context) => {
-    const { backfill_id } = context.req.valid("param");
-    return context.json(await requireBackfill(context.var.service.ingest, backfill_id), 200);
-  });
-
-  const end = createRoute({
-    method: "post",
-    path: "/api/backfills/{backfill_id}/cancel",
-    summary: "Cancel what of a backfill has not ended",
-    description: "What was committed stays.",
-    security: operator,
-    request: { params },
-    responses: { 200: json("the backfill", Backfill), ...errors },
-  });
-  app.openapi(end, async (context) => {
-    const { ingest } = context.var.service;
-    const { backfill_id: backfillId } = context.req.valid("param");
-    await requireBackfill(ingest, backfillId);
-    await cancel(ingest, { backfillId });
-    return context.json(await requireBackfill(ingest, backfillId), 200);
-  });
-
-  const again = createRoute({
-    method: "post",
-    path: "/api/backfills/{backfill_id}/retry",
-    summary: "Run a backfill's failed, late and canceled partitions again",
-    security: operator,
-    request: { params },
-    responses: { 202: json("the backfill", Backfill), ...errors },
-  });
-  app.openapi(again, async (context) => {
-    const { ingest } = context.var.service;
-    const { backfill_id } = await requireBackfill(ingest, context.req.valid("param").backfill_id);
-    await resumeBackfill(ingest, backfill_id);
-    return context.json(await requireBackfill(ingest, backfill_id), 202);
   });
 }
 
@@ -369,16 +292,12 @@ async function requireRun({ database }: IngestParts, runId: string): Promise<Run
   return run;
 }
 
-async function requireBackfill(ingest: IngestParts, backfillId: string): Promise<Backfill> {
-  const backfill = await findBackfill(ingest.database, backfillId);
-  if (!backfill) throw new Failure("unknown_backfill", "no such backfill");
-  return backfill;
-}
-
 function addSnapshots(app: App<Console>) {
   const route = createRoute({
     method: "post",
     path: "/api/snapshots",
+    operationId: "createSnapshot",
+    tags: ["Snapshots"],
     summary: "Name a knowledge time",
     description:
       "Without `as_of`: now. Commits under way are waited for, so nothing can still become known at " +
@@ -389,9 +308,19 @@ function addSnapshots(app: App<Console>) {
         name: z
           .string()
           .regex(/^[\w.:-]{1,64}$/, "must be 1 to 64 of letters, digits, _ . : -")
-          .meta({ example: "backtest-2026-01" }),
-        as_of: z.string().optional(),
-        note: z.string().max(1_000).default(""),
+          .meta({ description: "how reads name it", example: "backtest-2026-01" }),
+        as_of: z
+          .string()
+          .optional()
+          .meta({
+            description: "an instant in the past; now when omitted",
+            pattern: `^${INSTANT_FORM}$`,
+            example: "2026-01-31T12:00:00Z",
+          }),
+        note: text().max(1_000).default("").meta({
+          description: "what it is for",
+          example: "for the backtest",
+        }),
       }),
     ),
     responses: {

@@ -1,12 +1,14 @@
-// The operator's session in a browser: a cookie that says how long it holds, signed with a key
-// derived from the operator token, so that a new token ends every session. Forms carry a token of
-// their session; notices travel to the next page in a signed cookie.
+// An operator's session in a browser: a cookie that says whose it is and how long it holds, signed
+// with a key derived from that operator's token, so that a new token ends every session of theirs.
+// Forms carry a token of their session; notices travel to the next page in a signed cookie.
 
 import type { Secret } from "../../shared/secret.ts";
+import type { TokenHolder } from "../http/keys.ts";
 
 /** An operator who has logged in. */
 export interface Session {
   id: string;
+  operator: TokenHolder;
   /** Epoch milliseconds. */
   until: number;
 }
@@ -64,46 +66,46 @@ async function isSigned(token: Secret, text: string, signature: string): Promise
 }
 
 /** A new session, as the value of its cookie. */
-export async function beginSession(token: Secret, now: number): Promise<string> {
-  const claim = `${crypto.randomUUID()}.${now + SESSION_MS}`;
+export async function beginSession({ name, token }: TokenHolder, now: number): Promise<string> {
+  const claim = `${crypto.randomUUID()}.${now + SESSION_MS}.${name}`;
   return `${claim}.${await sign(token, `session ${claim}`)}`;
 }
 
-/** The session of a cookie, or null when it is none of ours or over. */
+/** The session of a cookie, or null when it is of none of the operators or over. */
 export async function readSession(
-  token: Secret,
+  operators: readonly TokenHolder[],
   cookie: string | undefined,
   now: number,
 ): Promise<Session | null> {
-  const [, claim, id, until, signature] =
-    /^(([\w-]{36})\.(\d{1,16}))\.([\w-]+)$/.exec(cookie ?? "") ?? [];
-  if (!claim || !id || !signature || Number(until) <= now) return null;
-  if (!(await isSigned(token, `session ${claim}`, signature))) return null;
-  return { id, until: Number(until) };
+  const [, claim, id, until, name, signature] =
+    /^(([\w-]{36})\.(\d{1,16})\.([\w-]{1,32}))\.([\w-]+)$/.exec(cookie ?? "") ?? [];
+  const operator = operators.find((one) => one.name === name);
+  if (!claim || !id || !signature || !operator || Number(until) <= now) return null;
+  if (!(await isSigned(operator.token, `session ${claim}`, signature))) return null;
+  return { id, until: Number(until), operator };
 }
 
 /** What the forms of a session carry. */
-export const formToken = (token: Secret, session: Session): Promise<string> =>
-  sign(token, `form ${session.id}`);
+export const formToken = ({ id, operator }: Session): Promise<string> =>
+  sign(operator.token, `form ${id}`);
 
 /** Whether `given` is what the forms of this session carry. */
-export const isFormToken = (token: Secret, session: Session, given: string): Promise<boolean> =>
-  isSigned(token, `form ${session.id}`, given);
+export const isFormToken = ({ id, operator }: Session, given: string): Promise<boolean> =>
+  isSigned(operator.token, `form ${id}`, given);
 
 /** A notice as the value of its cookie. */
-export async function writeNotice(token: Secret, session: Session, notice: Notice) {
+export async function writeNotice({ id, operator }: Session, notice: Notice) {
   const text = toText(encoder.encode(JSON.stringify(notice)));
-  return `${text}.${await sign(token, `notice ${session.id} ${text}`)}`;
+  return `${text}.${await sign(operator.token, `notice ${id} ${text}`)}`;
 }
 
 /** The notice of a cookie, or null when this session was not given it. */
 export async function readNotice(
-  token: Secret,
-  session: Session,
+  { id, operator }: Session,
   cookie: string | undefined,
 ): Promise<Notice | null> {
   const [text = "", signature = ""] = (cookie ?? "").split(".");
   const bytes = toBytes(text);
-  if (!bytes || !(await isSigned(token, `notice ${session.id} ${text}`, signature))) return null;
+  if (!bytes || !(await isSigned(operator.token, `notice ${id} ${text}`, signature))) return null;
   return JSON.parse(new TextDecoder().decode(bytes)) as Notice;
 }

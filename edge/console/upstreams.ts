@@ -4,7 +4,7 @@
 
 import { Failure } from "../../shared/errors.ts";
 import { Secret } from "../../shared/secret.ts";
-import type { Upstreams } from "../markets/ingest/pipeline.ts";
+import type { Provider, Upstreams } from "../markets/ingest/pipeline.ts";
 import { EIA_BASE_URL } from "../markets/ingest/sources/eia.ts";
 import { ERCOT_API_URL, ERCOT_TOKEN_URL } from "../markets/ingest/sources/ercot-api.ts";
 import { ERCOT_SITE_URL } from "../markets/ingest/sources/ercot-mis.ts";
@@ -14,15 +14,23 @@ import type { Fetcher } from "../markets/ingest/sources/upstream.ts";
 import type { Config } from "./config.ts";
 
 /** Between two requests to a provider: its published limit, or what its users found out. */
-export const REQUEST_INTERVALS_MS: ReadonlyMap<string, number> = new Map([
+export const PROVIDER_INTERVALS_MS: Readonly<Record<Provider, number>> = {
   // Under 5 requests a second, 9,000 an hour.
-  ["api.eia.gov", 400],
-  // No published limit; a directory and two large files a month want no more.
-  ["www.ncei.noaa.gov", 1_000],
-  // Eight credits a minute, one for each request.
-  ["api.twelvedata.com", 7_500],
+  eia: 400,
   // Thirty requests a minute, and refusals within a handful of fast ones.
-  ["api.ercot.com", 2_000],
+  ercot: 2_000,
+  // No published limit; a directory and two large files a month want no more.
+  noaa: 1_000,
+  // Eight credits a minute, one for each request.
+  twelve_data: 7_500,
+};
+
+/** The same by host; documents of ERCOT's site come faster than its API. */
+export const REQUEST_INTERVALS_MS: ReadonlyMap<string, number> = new Map([
+  ["api.eia.gov", PROVIDER_INTERVALS_MS.eia],
+  ["www.ncei.noaa.gov", PROVIDER_INTERVALS_MS.noaa],
+  ["api.twelvedata.com", PROVIDER_INTERVALS_MS.twelve_data],
+  ["api.ercot.com", PROVIDER_INTERVALS_MS.ercot],
   ["www.ercot.com", 1_000],
 ]);
 

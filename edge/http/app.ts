@@ -11,9 +11,16 @@ import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.
 import { systemClock } from "../../shared/time.ts";
 import { oncePerEnvironment } from "./config.ts";
 import { asFailure, isUnavailable } from "./database.ts";
-import { apiPage, PAGE_POLICY } from "./docs.ts";
+import {
+  documentOf,
+  errorHeaders,
+  type headers,
+  registerHeaders,
+  type ServiceDescription,
+} from "./description.ts";
+import { apiPage, pagePolicy } from "./docs.ts";
 import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
-import { type Issue, undeclaredParameters } from "./query.ts";
+import { type Issue, parameterIssues } from "./query.ts";
 
 /** What a handler finds in `context.var`. */
 export interface Variables<Opened> {
@@ -33,12 +40,9 @@ export interface AppEnv<Opened> {
 export type App<Opened> = OpenAPIHono<AppEnv<Opened>>;
 
 /** What a service is. */
-export interface ServiceOptions<Opened> {
+export interface ServiceOptions<Opened> extends ServiceDescription {
   /** Short name, in every log line. */
   name: string;
-  title: string;
-  description: string;
-  version: string;
   /** Parses the environment and opens what routes need; throws `bad_configuration`. */
   open: (environment: object, log: Log) => Opened;
   /** Names of query parameters whose values may be logged. */
@@ -67,7 +71,10 @@ export function errorResponses(...codes: ErrorCode[]) {
   }
   const content = { "application/json": { schema: ErrorBody } };
   return Object.fromEntries(
-    [...byStatus].map(([status, lines]) => [status, { description: lines.join("; "), content }]),
+    [...byStatus].map(([status, lines]) => [
+      status,
+      { description: lines.join("; "), headers: errorHeaders(status), content },
+    ]),
   );
 }
 
@@ -81,15 +88,22 @@ export const text = () =>
 /** A text that names something. */
 export const name = () => text().min(1, "must not be empty");
 
-/** A JSON answer of a route. */
-export const json = <Schema extends z.ZodType>(description: string, schema: Schema) => ({
-  description,
-  content: { "application/json": { schema } },
-});
+/** A JSON answer of a route, with the headers that it carries beside those of every answer. */
+export const json = <Schema extends z.ZodType>(
+  description: string,
+  schema: Schema,
+  named: ReturnType<typeof headers> = {},
+) => ({ description, headers: named, content: { "application/json": { schema } } });
 
 /** A required JSON body of a route. */
 export const jsonBody = <Schema extends z.ZodType>(schema: Schema) => ({
   body: { content: { "application/json": { schema } }, required: true },
+});
+
+const Liveness = z.object({
+  status: z.enum(["ok", "degraded"]).meta({
+    description: "degraded: the process lives, its database does not answer",
+  }),
 });
 
 /** `GET /healthz` of a service whose spec asks for no more: does its database answer? */
@@ -97,9 +111,11 @@ export function addLiveness<Opened>(app: App<Opened>, probe: (opened: Opened) =>
   const route = createRoute({
     method: "get",
     path: "/healthz",
+    operationId: "readHealth",
+    tags: ["Health"],
     summary: "Liveness",
     description: "Always open. `degraded`: the process lives, its database does not answer.",
-    responses: { 200: json("liveness", z.object({ status: z.enum(["ok", "degraded"]) })) },
+    responses: { 200: json("liveness", Liveness) },
   });
   app.openapi(route, async (context) => {
     try {
@@ -140,7 +156,7 @@ function refuseUndeclared<Opened>(app: App<Opened>) {
     const { shape = {} } = (route.request?.query ?? {}) as { shape?: object };
     const declared = Object.keys(shape);
     const checked = (context: Context, next: unknown) => {
-      const issues = undeclaredParameters(context, declared);
+      const issues = parameterIssues(context, declared);
       if (issues.length > 0) throw invalidRequest(issues);
       return handler(context, next);
     };
@@ -149,7 +165,10 @@ function refuseUndeclared<Opened>(app: App<Opened>) {
       context: Context,
     ) => {
       if (result.success || !result.error) return;
-      throw invalidRequest([...undeclaredParameters(context, declared), ...issuesOf(result.error)]);
+      const issues = parameterIssues(context, declared);
+      const named = new Set(issues.map(({ field }) => field));
+      const others = issuesOf(result.error).filter(({ field }) => !named.has(field));
+      throw invalidRequest([...issues, ...others]);
     };
     return register(route, checked, onInvalid);
   };
@@ -158,13 +177,13 @@ function refuseUndeclared<Opened>(app: App<Opened>) {
 }
 
 function describe<Opened>(app: App<Opened>, options: ServiceOptions<Opened>) {
-  const { title, description, version } = options;
-  const description31 = () =>
-    app.getOpenAPI31Document({ openapi: "3.1.0", info: { title, description, version } });
-  app.get("/openapi.json", (context) => context.json(description31()));
+  registerHeaders(app, options);
+  app.get("/openapi.json", (context) => context.json(documentOf(app, options)));
   app.get("/docs", (context) => {
-    context.header("Content-Security-Policy", PAGE_POLICY);
-    return context.html(apiPage(description31(), new URL(context.req.url).origin));
+    const nonce = crypto.randomUUID();
+    context.header("Content-Security-Policy", pagePolicy(nonce));
+    const baseUrl = new URL(context.req.url).origin;
+    return context.html(apiPage(documentOf(app, options), { baseUrl, nonce }));
   });
   app.get("/", (context) => context.redirect(options.home ?? "/docs"));
 }
@@ -211,7 +230,8 @@ function invalidRequest(issues: readonly Issue[]): Failure {
 
 function answerError(thrown: unknown, context: Context): Response {
   const failure = toFailure(thrown);
-  if (failure.status === 503) context.header("Retry-After", "5");
+  const seconds = failure.data.retry_after_seconds ?? (failure.status === 503 ? 5 : undefined);
+  if (seconds !== undefined) context.header("Retry-After", String(seconds));
   return context.json(
     {
       code: failure.code,

@@ -4,6 +4,8 @@ import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../shared/errors.ts";
 import type { Secret } from "../../shared/secret.ts";
 
+type Context = Parameters<MiddlewareHandler>[0];
+
 /** Constant-time equality: both sides are hashed first, so neither length nor prefix leaks. */
 export async function sameSecret(given: string, expected: Secret): Promise<boolean> {
   const digest = async (text: string) =>
@@ -16,36 +18,49 @@ export async function sameSecret(given: string, expected: Secret): Promise<boole
  * Lets a request pass only with the expected `X-API-Key`; with no key configured, every request.
  */
 export function requireApiKey(
-  expected: (context: Parameters<MiddlewareHandler>[0]) => Secret | undefined,
-) {
-  return requireSecret(expected, (context) => context.req.header("X-API-Key"), {
-    advice: "send a valid key in the X-API-Key header",
-    scheme: 'ApiKey header="X-API-Key"',
-  });
-}
-
-/** Lets a request pass only with `Authorization: Bearer <token>`. */
-export function requireBearer(expected: (context: Parameters<MiddlewareHandler>[0]) => Secret) {
-  return requireSecret(
-    expected,
-    (context) => /^Bearer (.+)$/i.exec(context.req.header("Authorization") ?? "")?.[1],
-    { advice: "send a valid token as Authorization: Bearer", scheme: "Bearer" },
-  );
-}
-
-type Context = Parameters<MiddlewareHandler>[0];
-
-function requireSecret(
   expected: (context: Context) => Secret | undefined,
-  given: (context: Context) => string | undefined,
-  { advice, scheme }: { advice: string; scheme: string },
 ): MiddlewareHandler {
   return async (context, next) => {
     const secret = expected(context);
-    if (secret && !(await sameSecret(given(context) ?? "", secret))) {
-      context.header("WWW-Authenticate", scheme);
-      throw new Failure("unauthorized", advice);
+    if (secret && !(await sameSecret(context.req.header("X-API-Key") ?? "", secret))) {
+      context.header("WWW-Authenticate", 'ApiKey header="X-API-Key"');
+      throw new Failure("unauthorized", "send a valid key in the X-API-Key header");
     }
     await next();
   };
 }
+
+/** A token and whose it is. */
+export interface TokenHolder {
+  name: string;
+  token: Secret;
+}
+
+/** Who holds a token, or null. It is compared with all, so that the time says nothing. */
+export async function holderOf(
+  given: string,
+  holders: readonly TokenHolder[],
+): Promise<TokenHolder | null> {
+  const matches = await Promise.all(holders.map(({ token }) => sameSecret(given, token)));
+  return holders[matches.indexOf(true)] ?? null;
+}
+
+/** Lets a request pass only with `Authorization: Bearer <token>` of one of the holders. */
+export function requireBearer(
+  holders: (context: Context) => readonly TokenHolder[],
+): MiddlewareHandler {
+  return async (context, next) => {
+    const given = /^Bearer (.+)$/i.exec(context.req.header("Authorization") ?? "")?.[1] ?? "";
+    const holder = await holderOf(given, holders(context));
+    if (!holder) {
+      context.header("WWW-Authenticate", "Bearer");
+      throw new Failure("unauthorized", "send a valid token as Authorization: Bearer");
+    }
+    context.set("holder", holder.name);
+    await next();
+  };
+}
+
+/** The name of who holds the token that a request passed `requireBearer` with. */
+export const bearerName = (context: { var: object }): string =>
+  (context.var as { holder: string }).holder;

@@ -50,7 +50,7 @@ export async function requestBaseline(operator: Operator): Promise<Backfill[]> {
 /** Follows the baseline to its end, showing progress. False when it was complete already. */
 export async function followBaseline(operator: Operator, say: (line: string) => void) {
   const requested = await requestBaseline(operator);
-  const open = requested.filter(({ runs }) => runs.queued + runs.running > 0);
+  const open = requested.filter(({ runs }) => runs.queued + runs.waiting + runs.running > 0);
   if (open.length === 0) return false;
   say(`Filling ${DAYS} days, ${PERIODS.week} weeks or ${PERIODS.month} months of each job:`);
   const show = process.stdout.isTTY ? terminalView(open) : lineView(say);

@@ -28,14 +28,28 @@ const lock = createHash("sha256")
   .update(readFileSync(join(root, "package-lock.json")))
   .digest("hex");
 
-const entry = entries[process.argv[2]];
-if (!entry) throw new Error(`usage: bootstrap.mjs ${Object.keys(entries).join("|")}`);
-if (!existsSync(node) || !existsSync(stamp) || readFileSync(stamp, "utf8") !== lock)
-  await install();
-const args = process.argv.slice(3).filter((arg) => arg !== "--no-apt");
-await ensurePackages(process.argv[2], { apt: !process.argv.includes("--no-apt") });
-await ensureEngine(process.argv[2], { root });
-process.exitCode = await run(node, [join(root, entry), ...args], "inherit");
+process.exitCode = await main(process.argv[2], process.argv.slice(3));
+
+async function main(command, given) {
+  const entry = entries[command];
+  if (!entry && command !== "install") {
+    const commands = [...Object.keys(entries), "install"].join("|");
+    process.stderr.write(`there is no command ${command}; usage: bootstrap.mjs ${commands}\n`);
+    return 2;
+  }
+  // Help comes at once: nothing is installed for it, and nothing has to be.
+  if (entry && given.some((arg) => arg === "--help" || arg === "-h")) {
+    process.stdout.write(readFileSync(join(root, entry.replace(/\.ts$/, ".txt")), "utf8"));
+    return 0;
+  }
+  if (!existsSync(node) || !existsSync(stamp) || readFileSync(stamp, "utf8") !== lock)
+    await install();
+  if (!entry) return 0;
+  await ensurePackages(command, { apt: !given.includes("--no-apt") });
+  await ensureEngine(command, { root });
+  const args = given.filter((arg) => arg !== "--no-apt");
+  return run(node, [join(root, entry), ...args], "inherit");
+}
 
 async function install() {
   const started = Date.now();

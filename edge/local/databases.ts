@@ -60,7 +60,7 @@ export async function prepareDatabases(
   });
   await migrateDatabase("markets", connect(names.markets));
   // Collected objects leave the catalog and old journals are forgotten; nothing else is deleted.
-  const collects = `GRANT DELETE ON segment, run_event TO ${ROLES.marketsWriter}`;
+  const collects = `GRANT DELETE ON segment, run_event, alert TO ${ROLES.marketsWriter}`;
   await grant(connect(names.markets), ROLES.marketsReader, ROLES.marketsWriter, collects);
   await migrateDatabase("vision", connect(names.vision));
   await grantAll(connect(names.vision), ROLES.visionOwner);

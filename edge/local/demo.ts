@@ -5,10 +5,10 @@ import { spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
 import sharp from "sharp";
 import type { Annotation, DatasetExport, Job, JobStatus, Stats } from "../../shared/labeling.ts";
 import type { ProgressEvent } from "../../shared/progress.ts";
+import { decimal } from "../../shared/scalars.ts";
 import { systemClock } from "../../shared/time.ts";
 import {
   type Frame,
@@ -18,51 +18,42 @@ import {
   type Video,
 } from "../../shared/vision.ts";
 import { type Clip, demoClip } from "./clip.ts";
+import { readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { startStack } from "./stack.ts";
 import { prepareState, stateAt, writePrivate } from "./state.ts";
 import { type VisionApi, visionApi } from "./vision-api.ts";
 
-const USAGE = `npm run demo [-- options] [clip]
+const USAGE = usageOf("demo");
 
-Uploads a clip, labels a stretch of it by text and by example, reviews, exports, and writes images.
-Without a clip: real pedestrians from a Debian package that is downloaded once, not installed.
-
-  --prompt TEXT   what to look for, default person
-  --seconds N     length of the stretch, default 8
-  --fps N         frames a second to label, default 2
-  --help          this text
-
-State and images lie in .vantage/demo (VANTAGE_STATE moves .vantage).
-`;
-
-const { values, positionals } = parseOptions();
 const say = (line: string) => process.stdout.write(`${line}\n`);
 const OVERLAYS_MAX = 6;
 const EXEMPLAR_FRAMES_SECONDS = 2;
 const READY_MS = 5 * 60_000;
 
-function parseOptions() {
-  try {
-    const options = parseArgs({
-      allowPositionals: true,
-      options: {
-        prompt: { type: "string", default: "person" },
-        seconds: { type: "string", default: "8" },
-        fps: { type: "string", default: "2" },
-        help: { type: "boolean", default: false },
-      },
-    });
-    const { seconds, fps } = options.values;
-    if (!(Number(seconds) > 0) || !(Number(fps) > 0)) throw new Error("want positive numbers");
-    if (options.positionals.length > 1) throw new Error("takes one clip");
-    return options;
-  } catch (thrown) {
-    process.stderr.write(`${(thrown as Error).message}\n\n${USAGE}`);
-    process.exit(2);
+type Options = ReturnType<typeof readOptions>["values"];
+
+function readOptions() {
+  const options = readArguments({
+    allowPositionals: true,
+    options: {
+      prompt: { type: "string", default: "person" },
+      seconds: { type: "string", default: "8" },
+      fps: { type: "string", default: "2" },
+      help: { type: "boolean", default: false },
+    },
+  });
+  for (const name of ["seconds", "fps"] as const) {
+    const text = options.values[name];
+    const isPositive = decimal((number) => number.positive()).safeParse(text).success;
+    if (!isPositive)
+      throw new UsageError(`--${name} ${JSON.stringify(text)} is no positive number`);
   }
+  if (options.positionals.length > 1) throw new UsageError("takes one clip");
+  return options;
 }
 
 async function main() {
+  const { values, positionals } = readOptions();
   if (values.help) {
     say(USAGE);
     return;
@@ -91,7 +82,11 @@ async function main() {
   const stop = () => stack.stop().then(() => process.exit(130));
   process.once("SIGINT", stop).once("SIGTERM", stop);
   try {
-    await tour(await account(stack.urls.vision, join(state.dir, "demo-account.json")), clip, out);
+    await tour(await account(stack.urls.vision, join(state.dir, "demo-account.json")), {
+      clip,
+      out,
+      values,
+    });
   } finally {
     await stack.stop();
   }
@@ -111,7 +106,10 @@ async function account(url: string, file: string): Promise<VisionApi> {
   return visionApi(url, token);
 }
 
-async function tour(api: VisionApi, clip: Clip, out: string) {
+async function tour(
+  api: VisionApi,
+  { clip, out, values }: { clip: Clip; out: string; values: Options },
+) {
   say(`\nClip: ${clip.path}\n      ${clip.origin}`);
   const project = await api.post<Project>("/projects", { name: "Demo" });
   const video = await upload(api, project.project_id, clip);
@@ -320,7 +318,4 @@ function drawing(annotations: readonly Annotation[], width: number, height: numb
   return `<svg xmlns="http://www.w3.org/2000/svg" ${size}>${shapes.join("")}</svg>`;
 }
 
-main().catch((thrown: unknown) => {
-  process.stderr.write(`${(thrown as Error).message}\n`);
-  process.exitCode = 1;
-});
+await runCommand("npm run demo", main);

@@ -5,33 +5,29 @@ import { spawnSync } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { parseArgs } from "node:util";
+import { meant, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { migrateDatabase } from "./databases.ts";
 import { ROOT } from "./state.ts";
 import { SERVICES, type ServiceName } from "./workers.ts";
 
-const USAGE = `npm run deploy [-- --dry-run] [service …]
+const USAGE = usageOf("deploy");
 
-Applies the markets migrations to MARKETS_MIGRATE_URL (a Postgres URL of the schema's owner), those
-of the catalog graph to GRAPH_MIGRATE_URL when it is set, those of vision to VISION_MIGRATE_URL, then
-deploys each service with wrangler, which needs CLOUDFLARE_API_TOKEN or a wrangler login.
-Before the first deploy, create what the README's deployment table lists.
-`;
-
-const { values, positionals } = parseArgs({
-  allowPositionals: true,
-  options: {
-    "dry-run": { type: "boolean", default: false },
-    help: { type: "boolean", default: false },
-  },
-});
-if (values.help) process.stdout.write(USAGE);
-else await deploy(positionals.length > 0 ? positionals : [...SERVICES], values["dry-run"]);
+async function main() {
+  const { values, positionals } = readArguments({
+    allowPositionals: true,
+    options: {
+      "dry-run": { type: "boolean", default: false },
+      help: { type: "boolean", default: false },
+    },
+  });
+  if (values.help) process.stdout.write(USAGE);
+  else await deploy(positionals.length > 0 ? positionals : [...SERVICES], values["dry-run"]);
+}
 
 async function deploy(services: readonly string[], dryRun: boolean) {
-  const unknown = services.filter((service) => !SERVICES.includes(service as ServiceName));
-  if (unknown.length > 0)
-    fail(`no service is named ${unknown.join(", ")}; there are: ${SERVICES.join(", ")}`);
+  const unknown = services.find((service) => !SERVICES.includes(service as ServiceName));
+  if (unknown !== undefined)
+    throw new UsageError(`no service is named ${unknown}${meant(unknown, SERVICES)}`);
   if (!dryRun && services.some((service) => service !== "vision")) await migrate();
   if (!dryRun && services.includes("vision")) {
     await migrateOwned("vision", "VISION_MIGRATE_URL");
@@ -49,7 +45,8 @@ async function migrate() {
 
 async function migrateOwned(database: "markets" | "vision", variable: string) {
   const connectionString = process.env[variable];
-  if (!connectionString) fail(`${variable} is not set: the schema's owner must migrate first`);
+  if (!connectionString)
+    throw new Error(`${variable} is not set: the schema's owner must migrate first`);
   await migrateDatabase(database, { connectionString });
   process.stdout.write(`${database} database migrated\n`);
 }
@@ -63,10 +60,7 @@ function wrangler(service: string, dryRun: boolean) {
     env: { ...process.env, WRANGLER_SEND_METRICS: "false", DO_NOT_TRACK: "1" },
   });
   rmSync(out, { recursive: true, force: true });
-  if (result.status !== 0) fail(`wrangler could not deploy ${service}`);
+  if (result.status !== 0) throw new Error(`wrangler could not deploy ${service}`);
 }
 
-function fail(reason: string): never {
-  process.stderr.write(`${reason}\n`);
-  process.exit(1);
-}
+await runCommand("npm run deploy", main);

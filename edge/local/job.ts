@@ -1,31 +1,14 @@
 // `npm run job -- …`: the orchestrator's command line, against the stack that runs on this machine.
 
-import { parseArgs } from "node:util";
-import type { Backfill } from "../../shared/markets.ts";
-import { RunState } from "../../shared/markets.ts";
+import type { parseArgs } from "node:util";
+import { type Backfill, type Run, RunState } from "../../shared/markets.ts";
 import { backfillView } from "./backfill-view.ts";
+import { meant, paint, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { eventLine, progressOf, runLine, table } from "./lines.ts";
 import { followBackfill, followRun, type Operator, OperatorError, operatorOf } from "./operator.ts";
 import { stateAt } from "./state.ts";
 
-const USAGE = `npm run job -- <command>
-
-  list                                        jobs with their schedules
-  launch [job_name] [--partition KEY]         run the newest partition now (of every job when none is named)
-  backfill <job_name> --partition-range A:B   rebuild partitions A to B, e.g. 2026-01-01:2026-01-31
-  backfill --retry-failed BACKFILL_ID         run its failed, late and canceled partitions again
-  partitions <job_name> [--partition-range A:B]  where they stand; the newest 60
-  runs [--job NAME] [--state STATE] [--partition KEY] [--backfill ID] [--limit N]
-                                              newest runs first; 20
-  events <run_id>                             a run's journal
-  cancel <run_id|backfill_id>                 end what has not ended; what was committed stays
-  schedules [on|off <schedule|all>]           list, or switch on or off
-  ticks [schedule] [--limit N]                what schedules did when they were due; newest 20
-
-launch and backfill wait for the end, and --no-wait returns at once. The exit code is 0 when all
-went well, 1 when a run failed, came late or was canceled, or the stack refused or is not there,
-and 2 when the command was not understood. A partition is named by the day it begins on.
-`;
+const USAGE = usageOf("job");
 
 const OPTIONS = {
   partition: { type: "string" },
@@ -36,6 +19,7 @@ const OPTIONS = {
   backfill: { type: "string" },
   limit: { type: "string" },
   "no-wait": { type: "boolean", default: false },
+  json: { type: "boolean", default: false },
   help: { type: "boolean", default: false, short: "h" },
 } as const;
 
@@ -48,9 +32,6 @@ interface Command {
   wordsMax: number;
   run: (operator: Operator, words: readonly string[], values: Values) => Promise<void>;
 }
-
-/** The command was not understood. */
-class UsageError extends Error {}
 
 const COMMANDS: Readonly<Record<string, Command>> = {
   list: { options: [], wordsMax: 0, run: list },
@@ -68,31 +49,47 @@ const COMMANDS: Readonly<Record<string, Command>> = {
   ticks: { options: ["limit"], wordsMax: 1, run: ticks },
 };
 
-const say = (line: string) => process.stdout.write(`${line}\n`);
+let json = false;
+
+/** A line for people; a program that asked for JSON gets none. */
+const say = (line: string) => json || process.stdout.write(`${colored(line)}\n`);
+
+/** What a command found or did, as the program that asked for JSON gets it; lines for people. */
+function show(result: unknown, lines: readonly string[] = []) {
+  if (json) process.stdout.write(`${JSON.stringify(result, null, 2)}\n`);
+  else lines.forEach(say);
+}
+
+/** States in the colours that the console gives them. */
+const colored = (line: string) =>
+  line
+    .replace(/\b(failed|late)\b|CHECK FAILED|\bOFF\b|\bERROR\b/g, (word) => paint("red", word))
+    .replace(/\b(succeeded|materialized)\b/g, (word) => paint("green", word))
+    .replace(/\b(running|queued|waiting)\b/g, (word) => paint("cyan", word));
 
 async function main() {
-  const { values, positionals } = readArguments();
+  const { values, positionals } = readArguments({ allowPositionals: true, options: OPTIONS });
   const [name = "", ...words] = positionals;
   if (values.help) {
     say(USAGE);
     return;
   }
   const command = COMMANDS[name];
-  if (!command) throw new UsageError(name ? `there is no command ${name}` : "no command was given");
+  if (!command) {
+    const known = Object.keys(COMMANDS);
+    throw new UsageError(
+      name ? `there is no command ${name}${meant(name, known)}` : "no command was given",
+    );
+  }
+  json = values.json;
   const given = Object.entries(values).filter(([, value]) => value !== false);
-  const stray = given.find(([option]) => !command.options.includes(option as keyof typeof OPTIONS));
+  const stray = given.find(
+    ([option]) => option !== "json" && !command.options.includes(option as keyof typeof OPTIONS),
+  );
   if (stray) throw new UsageError(`${name} takes no --${stray[0]}`);
   if (words.length > command.wordsMax)
     throw new UsageError(`${name} takes no ${JSON.stringify(words[command.wordsMax])}`);
   await command.run(operatorOf(stateAt()), words, values);
-}
-
-function readArguments() {
-  try {
-    return parseArgs({ allowPositionals: true, options: OPTIONS });
-  } catch (thrown) {
-    throw new UsageError((thrown as Error).message);
-  }
 }
 
 function required(word: string | undefined, what: string): string {
@@ -116,7 +113,9 @@ function rangeOf(text: string): { first: string; last: string } {
 }
 
 async function list(operator: Operator) {
-  for (const one of await operator.jobs()) {
+  const jobs = await operator.jobs();
+  if (json) return show(jobs);
+  for (const one of jobs) {
     const { job, libraries, partition_unit, first_partition, latest_partition } = one;
     say(`${job}  → ${libraries.join(" ")}`);
     say(`  ${one.provider}; a ${partition_unit}, ${first_partition} to ${latest_partition}`);
@@ -138,12 +137,19 @@ async function launch(operator: Operator, [job]: readonly string[], values: Valu
     say(`launched ${name}: run ${runId}`);
     launched.push(runId);
   }
-  if (values["no-wait"]) return;
+  const ended: Run[] = [];
   for (const runId of launched) {
-    const run = await followRun(operator, runId);
-    say(runLine(run));
-    if (run.state !== "succeeded") process.exitCode = 1;
+    if (values["no-wait"]) ended.push(await operator.run(runId));
+    else {
+      const run = await followRun(operator, runId, ({ job, error_detail }) =>
+        process.stderr.write(`${job} waits: ${error_detail} (Ctrl-C leaves it to itself)\n`),
+      );
+      say(runLine(run));
+      ended.push(run);
+      if (run.state !== "succeeded") process.exitCode = 1;
+    }
   }
+  show(ended);
 }
 
 async function backfill(operator: Operator, [job]: readonly string[], values: Values) {
@@ -160,7 +166,7 @@ async function backfill(operator: Operator, [job]: readonly string[], values: Va
   const { backfill_id } = started;
   const { total } = progressOf(started);
   say(`backfill ${backfill_id}: ${started.job} ${started.first} to ${started.last}, ${total} runs`);
-  if (values["no-wait"]) return;
+  if (values["no-wait"]) return show(started);
   process.on("SIGINT", () => {
     say(`\nThe backfill goes on. To end it: npm run job -- cancel ${backfill_id}`);
     process.exit(130);
@@ -170,10 +176,11 @@ async function backfill(operator: Operator, [job]: readonly string[], values: Va
     started,
     backfillView(operator, {
       isTerminal: process.stdout.isTTY,
-      write: (text) => process.stdout.write(text),
+      write: (text) => json || process.stdout.write(text),
     }),
   );
   sayBackfill(ended);
+  show(ended);
   const { failed, late, canceled } = ended.runs;
   if (failed + late + canceled === 0) return;
   process.exitCode = 1;
@@ -188,11 +195,12 @@ function sayBackfill({ job, runs: counts }: Backfill) {
 async function partitions(operator: Operator, [job]: readonly string[], values: Values) {
   const named = required(job, "the job whose partitions to list");
   const range = values["partition-range"] ? rangeOf(values["partition-range"]) : {};
-  const rows = (await operator.partitions(named, range)).map((one) => {
+  const found = await operator.partitions(named, range);
+  const rows = found.map((one) => {
     const revised = one.revised_rows > 0 ? `${one.revised_rows} rows revised` : "";
     return [one.partition, one.state, one.error_code ?? revised, one.run_id ?? ""];
   });
-  table(rows).forEach(say);
+  show(found, table(rows));
 }
 
 async function runs(operator: Operator, _words: readonly string[], values: Values) {
@@ -202,12 +210,12 @@ async function runs(operator: Operator, _words: readonly string[], values: Value
     throw new UsageError(`--state ${values.state} is none of ${RunState.options.join(", ")}`);
   const filter = { job, partition, backfill_id: backfillId, state: state.data };
   const found = await operator.runs({ ...filter, limit: limitOf(values.limit, 20) });
-  for (const run of found) say(runLine(run));
+  show(found, found.map(runLine));
 }
 
 async function events(operator: Operator, [runId]: readonly string[]) {
   const journal = await operator.events(required(runId, "the run whose journal to show"));
-  for (const event of journal) say(eventLine(event));
+  show(journal, journal.map(eventLine));
 }
 
 async function cancel(operator: Operator, [word]: readonly string[]) {
@@ -221,9 +229,10 @@ async function cancel(operator: Operator, [word]: readonly string[]) {
       const isUnknown = thrown instanceof OperatorError && thrown.code === "unknown_backfill";
       throw isUnknown ? new Error(`no run and no backfill has the id ${id}`) : thrown;
     });
+    show(ended);
     return sayBackfill(ended);
   }
-  say(runLine(run));
+  show(run, [runLine(run)]);
   if (run.state === "canceled") return;
   process.exitCode = 1;
   say("It had ended before.");
@@ -240,13 +249,13 @@ async function schedules(operator: Operator, [verb, name]: readonly string[]) {
       await operator.switchSchedule(one, verb === "on");
       say(`${one}  ${verb}`);
     }
-    return;
+    return show(names.map((schedule) => ({ schedule, enabled: verb === "on" })));
   }
   const rows = known.map((one) => [
     ...[one.enabled ? "on" : "OFF", one.schedule, one.cron, one.time_zone, one.aim],
     `next ${one.next_tick ?? "never"}`,
   ]);
-  table(rows).forEach(say);
+  show(known, table(rows));
 }
 
 async function ticks(operator: Operator, [schedule]: readonly string[], values: Values) {
@@ -256,20 +265,7 @@ async function ticks(operator: Operator, [schedule]: readonly string[], values: 
     ...[tick.scheduled_at, tick.schedule, tick.partition ?? "", tick.state ?? "skipped"],
     tick.skip_reason ?? tick.run_id ?? "",
   ]);
-  table(rows).forEach(say);
+  show(found, table(rows));
 }
 
-// Whoever reads the output may have seen enough of it, as `head` does.
-process.stdout.on("error", () => process.exit());
-
-main().catch((thrown: unknown) => {
-  const isUsage = thrown instanceof UsageError;
-  const isUnreachable = thrown instanceof TypeError && thrown.message === "fetch failed";
-  const advice = isUsage
-    ? "\nWhat there is: npm run job -- --help"
-    : isUnreachable
-      ? ": the console does not answer; look at the stack, or start it with npm start"
-      : "";
-  process.stderr.write(`${(thrown as Error).message}${advice}\n`);
-  process.exit(isUsage ? 2 : 1);
-});
+await runCommand("npm run job", main);

@@ -43,10 +43,10 @@ export function eventLine({ at, attempt, level, event, detail }: RunEvent): stri
 
 /** How far a backfill is. */
 export function progressOf({ runs }: Pick<Backfill, "runs">) {
-  const { queued, running, succeeded, ...others } = runs;
+  const { queued, waiting, running, succeeded, ...others } = runs;
   const unsound = Object.entries(others).filter(([, count]) => count > 0);
   const ended = unsound.reduce((total, [, count]) => total + count, succeeded);
-  return { ended, total: ended + queued + running, unsound };
+  return { ended, total: ended + queued + waiting + running, unsound };
 }
 
 const BAR_CELLS = 30;

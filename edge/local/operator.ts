@@ -143,17 +143,27 @@ export async function followBackfill(
   return poll(
     () => operator.backfill(backfill_id),
     async (backfill) => {
-      const { queued, running } = backfill.runs;
-      if (queued + running !== told) await onChange(backfill);
-      told = queued + running;
-      return queued + running === 0;
+      const open = backfill.runs.queued + backfill.runs.waiting + backfill.runs.running;
+      if (open !== told) await onChange(backfill);
+      told = open;
+      return open === 0;
     },
   );
 }
 
-/** Waits for a run to end. */
-export const followRun = (operator: Operator, runId: string): Promise<Run> =>
-  poll(
+/** Waits for a run to end; tells once when it waits for its provider, which may take long. */
+export function followRun(
+  operator: Operator,
+  runId: string,
+  onWaiting: (run: Run) => void = () => {},
+): Promise<Run> {
+  let hasWaited = false;
+  return poll(
     () => operator.run(runId),
-    ({ state }) => state !== "queued" && state !== "running",
+    (run) => {
+      if (run.state === "waiting" && !hasWaited) onWaiting(run);
+      hasWaited ||= run.state === "waiting";
+      return !["queued", "waiting", "running"].includes(run.state);
+    },
   );
+}

@@ -69,7 +69,16 @@ export const PROVIDER_KEYS: readonly string[] = [
 /** Variables a user may set that reach a service. */
 const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
   markets: ["SERVICE_READ_API_KEY", "SERVICE_CORS_ORIGINS", "SERVICE_SERIES_MAX_ROWS"],
-  console: [...PROVIDER_KEYS, "INGEST_LEASE_SECONDS", "SERVICE_READ_API_KEY"],
+  console: [
+    ...PROVIDER_KEYS,
+    "INGEST_LEASE_SECONDS",
+    "SERVICE_READ_API_KEY",
+    "OPERATOR_TOKENS",
+    "METRICS_TOKEN",
+    "ALERT_WEBHOOK_URL",
+    "ALERT_WEBHOOK_SECRET",
+    "ALERT_WEBHOOK_PRIVATE",
+  ],
   vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
 };
 const WATCH_MS = 1_000;
@@ -201,7 +210,7 @@ function bindingsOf(
       DATABASE_URL: urls.marketsWriter,
       GRAPH_DATABASE_URL: urls.graphWriter,
       OPERATOR_TOKEN: parts.operatorToken,
-      READ_API_URL: `http://localhost:${ports.markets}`,
+      SERVICE_API_URL: environment.SERVICE_API_URL || `http://localhost:${ports.markets}`,
       ...(sandboxUrl ? { SANDBOX_URL: sandboxUrl } : {}),
     },
     vision: {

@@ -2,32 +2,15 @@
 
 import * as fs from "node:fs";
 import { createInterface } from "node:readline/promises";
-import { parseArgs } from "node:util";
 import { DAY, iso, isoDay, systemClock } from "../../shared/time.ts";
 import { followBaseline, requestBaseline } from "./baseline.ts";
+import { readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { operatorOf } from "./operator.ts";
 import { PROVIDER_KEYS, type Stack, startStack } from "./stack.ts";
 import { lockState, removeState, type State, stateAt } from "./state.ts";
 import { SERVICES, type ServiceName } from "./workers.ts";
 
-const USAGE = `npm start [-- options]
-
-Sets up whatever is missing and runs everything on this machine.
-
-  --markets-port N   read API, default 8000        (VANTAGE_MARKETS_PORT)
-  --console-port N   operator console, default 3000 (VANTAGE_CONSOLE_PORT)
-  --vision-port N    vision service, default 8787   (VANTAGE_VISION_PORT)
-  --host ADDRESS     address to listen on, default 127.0.0.1 (VANTAGE_HOST)
-  --no-gpu-node      start no GPU node; others may join by npm run gpu-node
-  --no-sandbox       never feed sandbox data: providers need their credentials
-  --reset            delete the state folder first, after asking
-  --yes              do not ask
-  --no-apt           install no system package (as root on Debian: ffmpeg)
-  --help             this text
-
-State lies in .vantage (VANTAGE_STATE). A provider's key in the environment, such as EIA_API_KEY,
-selects the real providers; the README lists the keys.
-`;
+const USAGE = usageOf("start");
 
 const DEFAULT_PORTS: Record<ServiceName, number> = { markets: 8000, console: 3000, vision: 8787 };
 const BASELINE_MS_MAX = 60_000;
@@ -37,7 +20,7 @@ const say = (line: string) => process.stdout.write(`${line}\n`);
 
 function readOptions() {
   const port = { type: "string" } as const;
-  const { values } = parseArgs({
+  const { values } = readArguments({
     options: {
       "markets-port": port,
       "console-port": port,
@@ -54,13 +37,13 @@ function readOptions() {
     const name = `VANTAGE_${service.toUpperCase()}_PORT`;
     const text = values[`${service}-port`] ?? process.env[name] ?? String(DEFAULT_PORTS[service]);
     if (!/^\d{1,5}$/.test(text) || Number(text) > 65_535) {
-      throw new Error(`--${service}-port: ${JSON.stringify(text)} is not a port`);
+      throw new UsageError(`--${service}-port: ${JSON.stringify(text)} is not a port`);
     }
     return [service, Number(text)] as const;
   });
   const taken = ports.map(([, one]) => one).filter((one) => one !== 0);
   if (new Set(taken).size < taken.length)
-    throw new Error("the services need three different ports");
+    throw new UsageError("the services need three different ports");
   const host = values.host ?? process.env.VANTAGE_HOST ?? "127.0.0.1";
   return { ...values, host, ports: Object.fromEntries(ports) as Record<ServiceName, number> };
 }
@@ -136,7 +119,7 @@ async function reset(state: State, yes: boolean): Promise<boolean> {
   if (!fs.existsSync(state.dir)) return true;
   if (!yes) {
     if (!process.stdin.isTTY)
-      throw new Error("--reset deletes data and needs a terminal to ask, or --yes");
+      throw new UsageError("--reset deletes data and needs a terminal to ask, or --yes");
     const prompt = createInterface({ input: process.stdin, output: process.stdout });
     const answer = await prompt.question(`Delete everything under ${state.dir}? [y/N] `);
     prompt.close();
@@ -189,7 +172,4 @@ function table(stack: Stack, state: State, options: { host: string }, ms: number
   ].join("\n");
 }
 
-main().catch((thrown: unknown) => {
-  process.stderr.write(`${(thrown as Error).message}\n`);
-  process.exit(1);
-});
+await runCommand("npm start", main);

@@ -1,19 +1,18 @@
 // How an answer leaves: conditional requests, the cache at the edge, small bodies whole and large
-// ones as a stream that takes no more memory than a few chunks.
+// ones as a stream that takes no more memory than a few chunks, settled ones in ranges too.
 
-import type { Cache } from "@cloudflare/workers-types";
 import type { Context } from "hono";
+import { Failure } from "../../shared/errors.ts";
 import { iso } from "../../shared/time.ts";
 import type { AppEnv } from "../http/app.ts";
+import { findBody, findBodyInTurn, storeBody } from "./answer-cache.ts";
 import type { Config } from "./config.ts";
 import type { ReadApi } from "./service.ts";
 
 /** A 200 answer before it is sent: how it is named, cached and written. */
 export interface Answer {
-  /** Names the answer, without quotes. */
+  /** Names the answer's bytes, without quotes: equal tags, equal bytes. */
   tag: string;
-  /** Equal tags mean equal rows, but their bytes may be laid out otherwise: a weak ETag. */
-  weak?: boolean;
   contentType: string;
   /** Text is worth compressing where no edge does it. */
   compressible: boolean;
@@ -25,8 +24,8 @@ export interface Answer {
   storeVersion?: number | null;
   /** Whether any row of it is sandbox data. */
   sandbox: boolean;
-  /** Where the edge cache keeps it, when it does not change. */
-  cacheKeys: readonly string[];
+  /** Whether the edge cache may keep its bytes, under its tag. */
+  cacheable: boolean;
   /** Writes the body; not called for an answer the reader holds already. */
   body: () => AsyncGenerator<Uint8Array>;
 }
@@ -35,7 +34,13 @@ type Ctx = Context<AppEnv<ReadApi>>;
 
 /** Bodies of up to so many bytes are sent whole, with their length, and may be cached. */
 const WHOLE_BYTES_MAX = 1024 * 1024;
-const NAMED_HEADERS = ["Content-Type", "ETag", "X-As-Of", "X-Store-Version", "X-Sandbox"];
+/**
+ * Bodies of up to so many bytes are kept whole for readers who ask for ranges or for the length; of
+ * larger ones no range is given.
+ */
+const RANGED_BYTES_MAX = 8 * 1024 * 1024;
+/** Of so many answers an isolate remembers that they are larger. */
+const LARGER_MAX = 1_000;
 
 /** The value of Cache-Control. Shared caches may hold an answer unless readers need a key. */
 export function cacheControl({ immutable }: { immutable: boolean }, config: Config): string {
@@ -50,30 +55,84 @@ export function cacheControl({ immutable }: { immutable: boolean }, config: Conf
  * Sends an answer. Only a body that is streamed can still fail after its status was sent. The type
  * is `never`, which every declared response accepts: the declared records are in the bytes, where
  * the type system cannot see them.
+ *
+ * A range, or the length that HEAD tells, is given of an immutable answer only: the address of any
+ * other may name another vintage by the time the next range is asked for.
  */
 export async function send(context: Ctx, answer: Answer): Promise<never> {
   const headers = headersOf(answer);
-  const reply = (body: BodyInit | null, status: 200 | 304) =>
-    respond(context, { ...answer, headers }, body, status);
-  if (isKnown(context, headers.ETag)) return reply(null, 304);
-  if (context.req.raw.method === "HEAD") return reply(null, 200);
-  const cached = await fromCache(context, answer.cacheKeys, headers.ETag);
-  if (cached) return reply(cached, 200);
+  const reply = (status: 200 | 206 | 304, body: Body) =>
+    respond(context, answer, { headers, status, body });
+  if (isKnown(context, headers.ETag)) return reply(304, null);
+  const isHead = context.req.raw.method === "HEAD";
+  const isRanged = answer.immutable && answer.cacheable && !larger.has(answer.tag);
+  const range = isRanged && !isHead ? wantedRange(context, headers.ETag) : null;
+  if (isRanged) headers["Accept-Ranges"] = "bytes";
+  if (isRanged && (isHead || range)) return sendMeasured(context, answer, { headers, range });
+  if (isHead) return reply(200, null);
+  const key = answer.cacheable ? bodyKey(context, answer) : null;
+  const kept = key === null ? null : await findBody(context.var.log, key, null);
+  if (kept) return reply(200, kept.body);
   const chunks = answer.body();
-  const start: Uint8Array[] = [];
-  let size = 0;
-  while (size <= WHOLE_BYTES_MAX) {
-    const { value, done } = await chunks.next();
-    if (done) {
-      const whole = new Blob(start as Uint8Array<ArrayBuffer>[]);
-      const bytes = await whole.arrayBuffer();
-      store(context, answer.cacheKeys, headers, bytes);
-      return reply(bytes, 200);
+  const { start, whole } = await readUpTo(chunks, WHOLE_BYTES_MAX);
+  if (!whole) return reply(200, streamed(context, start, chunks));
+  if (key !== null) context.executionCtx.waitUntil(storeBody(context.var.log, key, whole));
+  return reply(200, whole);
+}
+
+/** Tags of answers whose bodies are too large for ranges: nobody has to find out twice. */
+const larger = new Set<string>();
+
+/** A range of a body, or for HEAD its length; of a body that is too large neither is given. */
+async function sendMeasured(
+  context: Ctx,
+  answer: Answer,
+  { headers, range }: { headers: Record<string, string>; range: string | null },
+): Promise<never> {
+  const reply = (status: 200 | 206, body: Body) =>
+    respond(context, answer, { headers, status, body });
+  const { log } = context.var;
+  const key = bodyKey(context, answer);
+  const { found, endTurn } = await findBodyInTurn(log, key, range);
+  try {
+    if (found) {
+      if (range === null) await found.body?.cancel();
+      return range === null
+        ? reply(200, lengthOf(found))
+        : await passOn(context, answer, { headers, found });
     }
-    start.push(value);
-    size += value.length;
+    const chunks = answer.body();
+    const { start, whole } = await readUpTo(chunks, RANGED_BYTES_MAX);
+    if (!whole) {
+      if (larger.size === LARGER_MAX) larger.clear();
+      larger.add(answer.tag);
+      delete headers["Accept-Ranges"];
+      if (range !== null) return reply(200, streamed(context, start, chunks));
+      await chunks.return(undefined);
+      return reply(200, null);
+    }
+    await storeBody(log, key, whole);
+    if (range === null) return reply(200, { length: whole.byteLength });
+    const part = cut(whole, range);
+    headers["Content-Range"] = part.contentRange;
+    if (!part.bytes) throw unsatisfiable(context, part.contentRange);
+    return reply(206, part.bytes);
+  } finally {
+    endTurn();
   }
-  return reply(streamed(context, start, chunks), 200);
+}
+
+/** Sends the range that the cache cut off a body; the whole of it where it did not. */
+async function passOn(
+  context: Ctx,
+  answer: Answer,
+  { headers, found }: { headers: Record<string, string>; found: Response },
+): Promise<never> {
+  const contentRange = found.headers.get("Content-Range");
+  if (found.status === 416) throw unsatisfiable(context, contentRange);
+  const status = found.status === 206 && contentRange ? 206 : 200;
+  if (status === 206 && contentRange) headers["Content-Range"] = contentRange;
+  return respond(context, answer, { headers, status, body: found.body });
 }
 
 function headersOf(answer: Answer): Record<string, string> {
@@ -84,73 +143,64 @@ function headersOf(answer: Answer): Record<string, string> {
   }
   if (answer.sandbox) headers["X-Sandbox"] = "true";
   headers["Content-Type"] = answer.contentType;
-  headers.ETag = `${answer.weak ? "W/" : ""}"${answer.tag}"`;
+  headers.ETag = `"${answer.tag}"`;
   return headers;
 }
 
-/** Sends an immutable answer that the edge cache holds, without a question to the database. */
-export async function sendCached(
-  context: Ctx,
-  key: string,
-  { compressible }: Pick<Answer, "compressible">,
-): Promise<never | null> {
-  const cached = await lookUp(context, key);
-  if (!cached) return null;
-  const headers = Object.fromEntries(
-    NAMED_HEADERS.flatMap((name) => {
-      const value = cached.headers.get(name);
-      return value === null ? [] : [[name, value]];
-    }),
-  );
-  const reply = (body: BodyInit | null, status: 200 | 304) =>
-    respond(context, { immutable: true, headers, compressible }, body, status);
-  if (isKnown(context, headers.ETag)) {
-    await cached.body?.cancel();
-    return reply(null, 304);
-  }
-  return reply(await cached.arrayBuffer(), 200);
+/** The length of a kept body, where the cache tells it. */
+function lengthOf({ headers }: Response): Body {
+  const length = headers.get("Content-Length");
+  return length === null ? null : { length: Number(length) };
 }
 
-// `caches.default` is Cloudflare's own: the DOM's CacheStorage, which this file sees, lacks it.
-const edgeCache = () => (caches as unknown as { default: Cache }).default;
-
-/** The cached answer of a key; a cache that fails counts as one that holds nothing. */
-const lookUp = (context: Ctx, key: string) =>
-  edgeCache()
-    .match(key)
-    .catch((error: unknown) => context.var.log.warning("cache_match", { error }) ?? undefined);
-
-/** The cached body of an answer under one of its keys; a body of any other answer is left alone. */
-async function fromCache(
-  context: Ctx,
-  keys: readonly string[],
-  etag: string | undefined,
-): Promise<ArrayBuffer | null> {
-  for (const key of keys) {
-    const cached = await lookUp(context, key);
-    if (cached && cached.headers.get("ETag") === etag) return cached.arrayBuffer();
-    await cached?.body?.cancel();
+/** The first chunks of a body, and all of it where it is no longer than `bytesMax`. */
+async function readUpTo(chunks: AsyncGenerator<Uint8Array>, bytesMax: number) {
+  const start: Uint8Array[] = [];
+  for (let size = 0; size <= bytesMax; ) {
+    const { value, done } = await chunks.next();
+    if (done) {
+      const whole = await new Blob(start as Uint8Array<ArrayBuffer>[]).arrayBuffer();
+      return { start, whole };
+    }
+    start.push(value);
+    size += value.length;
   }
-  return null;
+  return { start, whole: null };
 }
 
-/** Puts a whole body into the edge cache under each key, after the answer was sent. */
-function store(
-  context: Ctx,
-  keys: readonly string[],
-  headers: Readonly<Record<string, string>>,
-  bytes: ArrayBuffer,
-) {
-  // Only our own cache sees this header, behind the check of the API key: always public, and given
-  // only keys whose answer is immutable.
-  const publicHeaders = { ...headers, "Cache-Control": "public, max-age=31536000, immutable" };
-  for (const key of keys) {
-    // The workers-types package declares a Response of its own beside the global one.
-    const put = edgeCache().put(key, new Response(bytes, { headers: publicHeaders }) as never);
-    context.executionCtx.waitUntil(
-      put.catch((error: unknown) => context.var.log.warning("cache_put", { error })),
-    );
-  }
+/**
+ * Where the edge cache keeps an answer: under its tag, which names the series by its number and the
+ * vintage by its version and time. Asking the catalog for them first costs a statement a read; in
+ * return no body of a catalog that was restored, or begun anew at the same address, is ever served.
+ */
+const bodyKey = (context: Ctx, { tag }: Answer) =>
+  `https://cache.invalid/${context.var.service.cacheScope}/${encodeURIComponent(tag)}`;
+
+/** The Range header of a request where it is one range of bytes that applies to the answer. */
+function wantedRange(context: Ctx, etag: string | undefined): string | null {
+  const range = context.req.header("Range") ?? "";
+  const condition = context.req.header("If-Range");
+  if (condition !== undefined && condition !== etag) return null;
+  // Several ranges at once, units other than bytes, and what ends before it begins may be ignored
+  // (RFC 9110, 14.2).
+  const [, first, last] = /^bytes=(\d*)-(\d*)$/.exec(range) ?? [];
+  if (!first && !last) return null;
+  return first && last && Number(last) < Number(first) ? null : range;
+}
+
+/** A range of a whole body; without bytes where it lies outside. */
+function cut(whole: ArrayBuffer, range: string) {
+  const size = whole.byteLength;
+  const [first = "", last = ""] = range.slice("bytes=".length).split("-");
+  const from = first === "" ? Math.max(size - Number(last), 0) : Number(first);
+  const to = first === "" || last === "" ? size : Math.min(Number(last) + 1, size);
+  if (from >= to) return { bytes: null, contentRange: `bytes */${size}` };
+  return { bytes: whole.slice(from, to), contentRange: `bytes ${from}-${to - 1}/${size}` };
+}
+
+function unsatisfiable(context: Ctx, contentRange: string | null) {
+  if (contentRange) context.header("Content-Range", contentRange);
+  return new Failure("range_not_satisfiable", "Range: lies outside the answer");
 }
 
 /** Whether If-None-Match names the answer: the reader holds it already. */
@@ -160,26 +210,34 @@ const isKnown = (context: Ctx, etag: string | undefined) => {
   return given.some((one) => one === "*" || bare(one) === bare(etag));
 };
 
+/** What is sent; for HEAD only how long it is. */
+type Body = ArrayBuffer | ReadableStream | { length: number } | null;
+
 function respond(
   context: Ctx,
-  answer: Pick<Answer, "immutable" | "compressible"> & { headers: Record<string, string> },
-  body: BodyInit | null,
-  status: 200 | 304,
+  { immutable, compressible }: Pick<Answer, "immutable" | "compressible">,
+  {
+    headers,
+    status,
+    body,
+  }: { headers: Readonly<Record<string, string>>; status: 200 | 206 | 304; body: Body },
 ): never {
-  const { immutable, headers, compressible } = answer;
   for (const [name, value] of Object.entries(headers)) context.header(name, value);
   context.header("Cache-Control", cacheControl({ immutable }, context.var.service.config));
   context.header("Vary", "Accept, Accept-Encoding", { append: true });
   // Cloudflare's edge compresses for its readers, and `cf` is there only behind it.
-  const alone = !(context.req.raw as { cf?: unknown }).cf;
-  if (compressible && alone && acceptsGzip(context)) {
+  const isAlone = !(context.req.raw as { cf?: unknown }).cf;
+  const length = body instanceof ArrayBuffer ? body.byteLength : null;
+  const isLength = body !== null && "length" in body;
+  // A range is one of the bytes as they are.
+  if (compressible && isAlone && status !== 206 && acceptsGzip(context)) {
     context.header("ETag", headers.ETag?.replace(/"$/, '-gz"'));
     if (status === 200) context.header("Content-Encoding", "gzip");
-  } else if (body instanceof ArrayBuffer) {
-    context.header("Content-Length", String(body.byteLength));
+  } else if (length !== null || isLength) {
+    context.header("Content-Length", String(isLength ? body.length : length));
   }
   // Hono's body type lacks ArrayBuffer and streams of the Workers runtime; `never` as `send` says.
-  return context.body(body as never, status) as never;
+  return context.body((isLength ? null : body) as never, status) as never;
 }
 
 const acceptsGzip = (context: Ctx) =>

@@ -3,6 +3,7 @@
 
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
+import { whole } from "../../shared/scalars.ts";
 import {
   binding,
   databaseUrl,
@@ -36,11 +37,7 @@ const Environment = z.object({
       error: "must be a comma-separated list of origins such as https://app.example.com",
     }),
   /** Row cap of an unbounded /series read. */
-  SERVICE_SERIES_MAX_ROWS: z.coerce
-    .number({ error: "must be a positive integer" })
-    .int("must be a positive integer")
-    .positive("must be a positive integer")
-    .default(500_000),
+  SERVICE_SERIES_MAX_ROWS: whole(1).default(500_000),
 });
 
 export type Config = z.output<typeof Environment>;

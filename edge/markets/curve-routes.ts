@@ -6,6 +6,7 @@ import { assert, Failure } from "../../shared/errors.ts";
 import { CurveRecord } from "../../shared/markets.ts";
 import { DAY, iso } from "../../shared/time.ts";
 import { type App, errorResponses, json, name } from "../http/app.ts";
+import { headers } from "../http/description.ts";
 import { cacheControl } from "./answer.ts";
 import { type CurveReader, curve } from "./curve.ts";
 import { apiKey, datetime, instant } from "./parameters.ts";
@@ -17,6 +18,8 @@ export function addCurve(app: App<ReadApi>) {
   const route = createRoute({
     method: "get",
     path: "/curve",
+    operationId: "readCurve",
+    tags: ["Series"],
     summary: "A forward curve as it was known at `as_of`",
     description:
       "Commodities `natural_gas`, `crude_oil_wti`, `gasoline_rbob` and `heating_oil`, and the day-ahead " +
@@ -39,7 +42,7 @@ export function addCurve(app: App<ReadApi>) {
       }),
     },
     responses: {
-      200: json("the curve, by tenor", z.array(CurveRecord)),
+      200: json("the curve, by tenor", z.array(CurveRecord), headers("X-As-Of", "X-Sandbox")),
       ...errorResponses(
         "bad_datetime",
         "unauthorized",

@@ -3,17 +3,12 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { GraphEntity, GraphNeighbourhood } from "../../shared/markets.ts";
+import { whole } from "../../shared/scalars.ts";
 import { type App, errorResponses, json, name } from "../http/app.ts";
 import { apiKey } from "./parameters.ts";
 import type { ReadApi } from "./service.ts";
 
-const depth = z.coerce
-  .number({ error: "must be an integer from 1 to 3" })
-  .int("must be an integer from 1 to 3")
-  .min(1, "must be at least 1")
-  .max(3, "must be at most 3")
-  .default(1)
-  .meta({ description: "hops to follow, 1 to 3", example: 2 });
+const depth = whole(1, 3).default(1).meta({ description: "hops to follow", example: 2 });
 
 const errors = errorResponses("unauthorized", "invalid_request", "graph_unavailable");
 
@@ -22,6 +17,8 @@ export function addGraph(app: App<ReadApi>) {
   const entities = createRoute({
     method: "get",
     path: "/graph/entities",
+    operationId: "listEntities",
+    tags: ["Graph"],
     summary: "Entities of the catalog graph",
     description:
       "Instruments, libraries, providers, and what instruments are located at or about, in their " +
@@ -45,6 +42,8 @@ export function addGraph(app: App<ReadApi>) {
   const related = createRoute({
     method: "get",
     path: "/graph/related",
+    operationId: "readRelated",
+    tags: ["Graph"],
     summary: "What an instrument is connected to, and its siblings",
     description:
       "Entities within `depth` hops in either direction, and other instruments that share a place, " +
@@ -52,7 +51,10 @@ export function addGraph(app: App<ReadApi>) {
     security: apiKey,
     request: {
       query: z.object({
-        instrument_id: name().meta({ example: "power.demand.erco" }),
+        instrument_id: name().meta({
+          description: "instrument, as the rows of /series name it",
+          example: "power.demand.erco",
+        }),
         depth,
       }),
     },

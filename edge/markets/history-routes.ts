@@ -4,8 +4,16 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { ChangePage, DiffRecord, Revisions, Snapshot, Vintage } from "../../shared/markets.ts";
-import { iso, parseDuration, parseInstant } from "../../shared/time.ts";
+import { whole } from "../../shared/scalars.ts";
+import {
+  DURATION_FORM,
+  INSTANT_FORM,
+  iso,
+  parseDuration,
+  parseInstant,
+} from "../../shared/time.ts";
 import { type App, errorResponses, json, name } from "../http/app.ts";
+import { headers } from "../http/description.ts";
 import { cacheControl, send } from "./answer.ts";
 import {
   apiKey,
@@ -31,6 +39,8 @@ const PAGE_MAX = 10_000;
 const PRINTS_MAX = 50_000;
 const LAGS = "PT1H,PT6H,P1D,P2D,P7D,P30D";
 const LAGS_MAX = 20;
+/** The `next` of a page of changes. */
+const POSITION_FORM = "(\\d{1,19})~(\\d{1,9})~(\\d{1,15})";
 
 const seriesErrors = errorResponses(
   "bad_datetime",
@@ -56,6 +66,8 @@ function addVintages(app: App<ReadApi>) {
   const route = createRoute({
     method: "get",
     path: "/vintages",
+    operationId: "listVintages",
+    tags: ["History"],
     summary: "The vintages of a series: when it learned what, and from where",
     description:
       "Beyond the contract. Oldest first; the next page is in the Link header. `source_url` holds no " +
@@ -67,11 +79,16 @@ function addVintages(app: App<ReadApi>) {
         symbol,
         since: datetime("only vintages learned after this", "2026-01-01"),
         as_of: knowledge.as_of,
-        after: z.coerce.number().int().min(0).default(0).meta({ description: "a store_version" }),
+        after: whole(0)
+          .default(0)
+          .meta({ description: "only vintages after this store_version", example: 0 }),
         limit: limit(PAGE, PAGE_MAX),
       }),
     },
-    responses: { 200: json("vintages", z.array(Vintage)), ...seriesErrors },
+    responses: {
+      200: json("vintages", z.array(Vintage), headers("X-Sandbox", "Link")),
+      ...seriesErrors,
+    },
   });
   app.openapi(route, async (context) => {
     const { store, config } = context.var.service;
@@ -114,10 +131,14 @@ const vintageRecord = (entry: VintageEntry): Vintage => ({
   content_sha256: entry.contentSha256,
 });
 
+const named = headers("X-As-Of", "X-Sandbox", "ETag", "Vary");
+
 function addDiff(app: App<ReadApi>) {
   const route = createRoute({
     method: "get",
     path: "/diff",
+    operationId: "readDiff",
+    tags: ["History"],
     summary: "What changed in a series between two knowledge times",
     description:
       "Beyond the contract. Rows inserted, revised or retracted between the states at `from` and " +
@@ -127,13 +148,14 @@ function addDiff(app: App<ReadApi>) {
       query: z.object({
         library,
         symbol,
-        from: z.string().meta({ description: "earlier knowledge time", example: "2026-01-30" }),
+        from: datetime("earlier knowledge time", "2026-01-31T06:00:00Z").nonoptional(),
         to: datetime("later knowledge time; the latest vintage when omitted", "2026-01-31"),
         ...window,
       }),
     },
     responses: {
-      200: json("differences, by Datetime and instrument_id", z.array(DiffRecord)),
+      200: json("differences, by Datetime and instrument_id", z.array(DiffRecord), named),
+      304: { description: "the answer named by If-None-Match is still the answer", headers: named },
       ...seriesErrors,
       ...errorResponses("busy", "store_unavailable"),
     },
@@ -158,7 +180,7 @@ function addDiff(app: App<ReadApi>) {
       immutable: reading.immutable,
       asOf: reading.asOf,
       sandbox: reading.sandbox,
-      cacheKeys: [],
+      cacheable: false,
       body: () => largeReads.hold(differences(reading, from), reading.versionCount),
     });
   });
@@ -180,6 +202,8 @@ function addRevisions(app: App<ReadApi>) {
   const route = createRoute({
     method: "get",
     path: "/revisions",
+    operationId: "readRevisions",
+    tags: ["History"],
     summary: "The revision triangle of a series: valid time by lag",
     description:
       "Beyond the contract. Per row its first and latest print, every print in order, and what was " +
@@ -192,14 +216,24 @@ function addRevisions(app: App<ReadApi>) {
         symbol,
         ...knowledge,
         ...window,
-        column: name().optional().meta({ description: "value column; the first when omitted" }),
+        column: name().optional().meta({
+          description: "value column; the first when omitted",
+          example: "value",
+        }),
         lags: z
           .string()
           .default(LAGS)
-          .meta({ description: "ISO 8601 durations after Datetime, separated by commas" }),
+          .meta({
+            description: `ISO 8601 durations after Datetime, by commas; at most ${LAGS_MAX}`,
+            pattern: `^${DURATION_FORM}(?:,${DURATION_FORM}){0,${LAGS_MAX - 1}}$`,
+            example: "PT1H,P1D",
+          }),
       }),
     },
-    responses: { 200: json("the triangle", Revisions), ...seriesErrors },
+    responses: {
+      200: json("the triangle", Revisions, headers("X-Sandbox")),
+      ...seriesErrors,
+    },
   });
   app.openapi(route, async (context) => {
     const { store, config } = context.var.service;
@@ -254,6 +288,8 @@ function addSnapshots(app: App<ReadApi>) {
   const route = createRoute({
     method: "get",
     path: "/snapshots",
+    operationId: "listSnapshots",
+    tags: ["History"],
     summary: "Named knowledge times",
     description:
       "Beyond the contract. `snapshot=<name>` reads at one, for the same answer ever after. Operators " +
@@ -282,6 +318,8 @@ function addChanges(app: App<ReadApi>) {
   const route = createRoute({
     method: "get",
     path: "/changes",
+    operationId: "readChanges",
+    tags: ["History"],
     summary: "The feed of commits to all series",
     description:
       "Beyond the contract. `since` is a datetime to begin from, or the `next` of the last answer: " +
@@ -290,10 +328,14 @@ function addChanges(app: App<ReadApi>) {
     security: apiKey,
     request: {
       query: z.object({
-        since: z.string().default("1970-01-01").meta({
-          description: "a datetime, or `next` of an earlier answer",
-          example: "2026-01-31",
-        }),
+        since: z
+          .string()
+          .default("1970-01-01")
+          .meta({
+            description: "a datetime, or `next` of an earlier answer",
+            pattern: `^(?:${INSTANT_FORM}|${POSITION_FORM})$`,
+            example: "2026-01-31",
+          }),
         library: library.optional(),
         limit: limit(PAGE, PAGE_MAX),
       }),
@@ -327,7 +369,7 @@ function addChanges(app: App<ReadApi>) {
   });
 }
 
-const POSITION = /^(\d{1,19})~(\d{1,9})~(\d{1,15})$/;
+const POSITION = new RegExp(`^${POSITION_FORM}$`);
 
 function parsePosition(text: string): FeedPosition | null {
   const match = parseInstant(text) === null ? POSITION.exec(text) : null;

@@ -3,12 +3,15 @@
 import { cors } from "hono/cors";
 import { createService } from "../http/app.ts";
 import { requireApiKey } from "../http/keys.ts";
+import { HEADERS, TAGS } from "./description.ts";
+import examples from "./examples.json" with { type: "json" };
 import { addRoutes } from "./routes.ts";
 import { openReadApi, type ReadApi } from "./service.ts";
 
 const DATA_PATHS = [
   "/libraries",
   "/symbols",
+  "/symbols/describe",
   "/series",
   "/curve",
   "/graph/entities",
@@ -35,6 +38,9 @@ const { app } = createService<ReadApi>({
     "as_of is when this service learned it. Every data endpoint answers what was known at any as_of.\n\n" +
     "With a key configured, data endpoints need it in the X-API-Key header. Errors are " +
     "{code, detail, request_id}.",
+  tags: TAGS,
+  headers: HEADERS,
+  examples,
   loggedQuery: LOGGED,
   open: openReadApi,
 });

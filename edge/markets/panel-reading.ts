@@ -16,6 +16,9 @@ export interface PanelRequest {
   asOf: number;
   /** Value column of every series; each series' first when undefined. */
   column: string | undefined;
+  /** As `as_of_offset` in milliseconds and `vintage=true_only` have them. */
+  knownBy: number | undefined;
+  trueOnly: boolean;
   /** Cap on the rows of all series together, bounded or not. */
   rowsMax: number;
 }
@@ -37,24 +40,28 @@ export interface PanelReading {
 }
 
 const READS_AT_ONCE = 6;
+/** Part of every tag: raised when a release changes the bytes of equal answers. */
+const ENCODING = 2;
 
 /**
  * Plans the reads of a panel. Fails as `Store.read` does, and with `invalid_request` for a column
  * that a series lacks.
  */
 export async function readPanel(store: Store, request: PanelRequest): Promise<PanelReading> {
-  const { names, asOf, start, end, rowsMax } = request;
+  const { names, asOf, start, end, rowsMax, knownBy, trueOnly } = request;
   const readings: Reading[] = [];
   for (let index = 0; index < names.length; index += READS_AT_ONCE) {
     const batch = names.slice(index, index + READS_AT_ONCE);
-    const reads = batch.map((series) => store.read({ ...series, asOf, start, end, rowsMax }));
+    const reads = batch.map((series) =>
+      store.read({ ...series, asOf, start, end, rowsMax, knownBy, trueOnly }),
+    );
     readings.push(...(await Promise.all(reads)));
   }
   const columns = readings.map(({ valueColumns }) => columnOf(valueColumns, request.column));
   const rowCount = readings.reduce((sum, reading) => sum + reading.rowCount, 0);
   const bounded = start !== undefined || end !== undefined;
   if (!bounded && rowCount > rowsMax) throw overCap(rowCount, rowsMax);
-  const series = () => collectAll(readings, columns, rowsMax);
+  const series = () => collectAll(names, readings, columns, rowsMax);
   return {
     asOf,
     immutable: readings.every((reading) => reading.immutable),
@@ -69,7 +76,7 @@ export async function readPanel(store: Store, request: PanelRequest): Promise<Pa
 }
 
 async function panelTag(readings: readonly Reading[], shown: object): Promise<string> {
-  const text = JSON.stringify([readings.map(({ identity }) => identity), shown]);
+  const text = JSON.stringify([ENCODING, readings.map(({ identity }) => identity), shown]);
   const digest = await crypto.subtle.digest("SHA-256", new TextEncoder().encode(text));
   return Array.from(new Uint8Array(digest, 0, 16), (b) => b.toString(16).padStart(2, "0")).join("");
 }
@@ -84,6 +91,7 @@ const overCap = (rows: number, cap: number) =>
 
 /** The rows of every series, within the cap of them all. */
 async function collectAll(
+  names: readonly SeriesName[],
   readings: readonly Reading[],
   columns: readonly number[],
   rowsMax: number,
@@ -97,7 +105,8 @@ async function collectAll(
       if (rows > rowsMax) throw overCap(rows, rowsMax);
       batches.push(batch);
     }
-    series.push({ batches, column: columns[index] ?? 0 });
+    const { library, symbol } = names[index] as SeriesName;
+    series.push({ library, symbol, batches, column: columns[index] ?? 0 });
   }
   return series;
 }

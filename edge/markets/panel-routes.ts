@@ -4,62 +4,76 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { PanelRecord } from "../../shared/markets.ts";
 import { type App, errorResponses, name } from "../http/app.ts";
+import { headers } from "../http/description.ts";
 import { send } from "./answer.ts";
-import { encodePanel, instrumentsOf, localClock, panelRows } from "./panel.ts";
+import { encodePanel, localClock, panelColumns, panelRows } from "./panel.ts";
 import { readPanel } from "./panel-reading.ts";
 import {
   apiKey,
   bounds,
-  encoded,
   knowledge,
   knowledgeTime,
   library,
+  offset,
+  versions,
   window,
 } from "./parameters.ts";
 import type { ReadApi } from "./service.ts";
-import { FORMATS, preferredFormat } from "./wire/formats.ts";
+import { encodedContent, FORMAT_NAMES, FORMATS, preferredFormat } from "./wire/formats.ts";
 
 const SERIES_MAX = 100;
 
 const Query = z.object({
-  library: library.optional().meta({ description: "library of the symbols that name none" }),
+  library: library.optional().meta({
+    description: "library of the symbols that name none",
+    example: "power.demand",
+  }),
   symbols: name().meta({
     description: `symbols, or library/symbol, separated by commas; at most ${SERIES_MAX}`,
-    example: "erco,pjm",
+    example: "power.demand/erco,power.demand/pjm",
   }),
   ...knowledge,
   ...window,
-  column: name().optional().meta({ description: "value column; each series' first when omitted" }),
+  ...versions,
+  column: name().optional().meta({
+    description: "value column; each series' first when omitted",
+    example: "value",
+  }),
   time_zone: name().optional().meta({
     description: "adds `local`: Datetime as this IANA zone's clocks show it, with its offset",
     example: "America/Chicago",
   }),
-  format: z.enum(["json", "ndjson", "csv"]).optional().meta({ description: "instead of Accept" }),
+  format: z.enum(FORMAT_NAMES).optional().meta({ description: "instead of Accept" }),
 });
+
+const sent = headers("X-As-Of", "X-Sandbox", "ETag", "Vary");
 
 /** Registers the panel route. */
 export function addPanel(app: App<ReadApi>) {
   const route = createRoute({
     method: "get",
     path: "/panel",
+    operationId: "readPanel",
+    tags: ["Series"],
     summary: "Many series at one knowledge time, aligned by Datetime",
     description:
       "Beyond the contract. One record an instant with a field per instrument_id, null where a series " +
-      "has no row. Without `as_of` all series are read at the newest knowledge time of the store. " +
+      "has no row; an instrument_id that several of the series have is named " +
+      "library/symbol/instrument_id. Without `as_of` all series are read at the newest knowledge time of the store. " +
       "Rows over all series are capped, bounded or not. X-As-Of is the knowledge time of the read; " +
       "a commit to another series that was under way in that millisecond may still join it.",
     security: apiKey,
     request: { query: Query },
     responses: {
       200: {
-        description: "the panel, as JSON, NDJSON or CSV",
+        description: "the panel",
+        headers: sent,
         content: {
           "application/json": { schema: z.array(PanelRecord) },
-          [FORMATS.ndjson.type]: encoded,
-          [FORMATS.csv.type]: encoded,
+          ...encodedContent(["ndjson", "csv", "parquet", "arrow"]),
         },
       },
-      304: { description: "the answer named by If-None-Match is still the answer" },
+      304: { description: "the answer named by If-None-Match is still the answer", headers: sent },
       ...errorResponses(
         "bad_datetime",
         "unauthorized",
@@ -76,9 +90,8 @@ export function addPanel(app: App<ReadApi>) {
   app.openapi(route, async (context) => {
     const { store, config, largeReads } = context.var.service;
     const query = context.req.valid("query");
-    const accepted = preferredFormat(context.req.header("Accept"));
-    const format =
-      query.format ?? (accepted === "ndjson" || accepted === "csv" ? accepted : "json");
+    const format = query.format ?? preferredFormat(context.req.header("Accept"));
+    const { type, text } = FORMATS[format];
     const names = seriesNames(query);
     const local = query.time_zone === undefined ? null : clockOf(query.time_zone);
     const range = bounds(query);
@@ -88,24 +101,26 @@ export function addPanel(app: App<ReadApi>) {
       ...range,
       asOf: asOf ?? (await store.overview()).latestAsOf ?? 0,
       column: query.column,
+      knownBy: offset(query.as_of_offset),
+      trueOnly: query.vintage === "true_only",
       rowsMax: config.SERVICE_SERIES_MAX_ROWS,
     });
     // How many rows lie within bounds shows only when they are read.
     if (context.req.raw.method === "HEAD") await panel.requireWithinCap();
     const rows = async function* () {
       const series = await panel.series();
-      const instruments = instrumentsOf(series);
-      yield* encodePanel(panelRows(series, instruments), instruments, { format, local });
+      const columns = panelColumns(series);
+      yield* encodePanel(format, panelRows(series, columns), { columns, local });
     };
     return send(context, {
       tag: await panel.tag({ ...query, format }),
-      contentType: FORMATS[format].type,
-      compressible: true,
+      contentType: type,
+      compressible: text,
       // Without a time in the address, the same one asks for a newer state tomorrow.
       immutable: pinned || (asOf !== undefined && panel.immutable),
       asOf: panel.asOf,
       sandbox: panel.sandbox,
-      cacheKeys: [],
+      cacheable: false,
       body: () => largeReads.hold(rows(), panel.versionCount),
     });
   });
@@ -117,13 +132,15 @@ function seriesNames({ library, symbols }: z.output<typeof Query>) {
   if (entries.length === 0 || entries.length > SERIES_MAX) {
     throw new Failure("invalid_request", `symbols: between 1 and ${SERIES_MAX}`);
   }
-  return entries.map((entry) => {
+  const names = entries.map((entry) => {
     const slash = entry.indexOf("/");
     const of = slash < 0 ? library : entry.slice(0, slash);
     if (of) return { library: of, symbol: entry.slice(slash + 1) };
     const given = JSON.stringify(entry.slice(0, 64));
     throw new Failure("invalid_request", `library: required, since ${given} names none`);
   });
+  // With and without its library, a symbol is one series.
+  return [...new Map(names.map((one) => [`${one.library}/${one.symbol}`, one])).values()];
 }
 
 /** Instants as a zone shows them; fails with `invalid_request` for a name that is no zone. */

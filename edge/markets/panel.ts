@@ -2,46 +2,78 @@
 
 import { iso } from "../../shared/time.ts";
 import { type Batch, usedEntries } from "./store/columns.ts";
+import { encodeArrow } from "./wire/arrow.ts";
+import { type Format, GROUP_ROWS } from "./wire/formats.ts";
+import { encodeParquet } from "./wire/parquet.ts";
+import type { AnswerColumn, Table } from "./wire/record.ts";
+import type { TextFormat } from "./wire/text.ts";
+
+/** Cells of a row group: a panel of many columns has shorter ones. */
+const GROUP_CELLS = 32 * GROUP_ROWS;
 
 /** One series of a panel, its batches in order. */
 export interface PanelSeries {
+  library: string;
+  symbol: string;
   batches: readonly Batch[];
   /** The value column shown. */
   column: number;
 }
 
-/** What every instrument shows at one instant. */
+/** An instrument of a series, and the name of its column. */
+export interface PanelColumn {
+  name: string;
+  /** Index of its series. */
+  series: number;
+  instrument: string;
+}
+
+/** What every column shows at one instant. */
 export interface PanelRow {
   /** Epoch milliseconds. */
   datetime: number;
-  /** One value per instrument; NaN where it has none. */
+  /** One value per column; NaN where it has none. */
   values: Float64Array;
 }
 
-/** The instruments that have a row, in the series' order and then by name. */
-export const instrumentsOf = (series: readonly PanelSeries[]): string[] => [
-  ...new Set(
-    series.flatMap(({ batches }) =>
-      [
-        ...new Set(
-          batches.flatMap((batch) => usedEntries(batch.instrument, batch.instruments).entries),
-        ),
-      ].sort(),
-    ),
-  ),
-];
+/** Names that the columns of time have. */
+const TIME_COLUMNS = ["Datetime", "local"];
+
+/**
+ * A column for each instrument that has a row, in the series' order and then by name. Its name is
+ * the `instrument_id`, or `library/symbol/instrument_id` where several series have that one.
+ */
+export function panelColumns(series: readonly PanelSeries[]): PanelColumn[] {
+  const columns = series.flatMap(({ batches }, index) => {
+    const used = batches.flatMap(
+      (batch) => usedEntries(batch.instrument, batch.instruments).entries,
+    );
+    return [...new Set(used)].sort().map((instrument) => ({ series: index, instrument }));
+  });
+  const counts = new Map(TIME_COLUMNS.map((name) => [name, 1]));
+  for (const { instrument } of columns) counts.set(instrument, (counts.get(instrument) ?? 0) + 1);
+  return columns.map((column) => {
+    const { library, symbol } = series[column.series] as PanelSeries;
+    const isShared = counts.get(column.instrument) !== 1;
+    const name = isShared ? `${library}/${symbol}/${column.instrument}` : column.instrument;
+    return { ...column, name };
+  });
+}
 
 /** The rows of every instant at which any series has one, in order; `values` is reused. */
 export function* panelRows(
   series: readonly PanelSeries[],
-  instruments: readonly string[],
+  columns: readonly PanelColumn[],
 ): Generator<PanelRow> {
-  const indexOf = new Map(instruments.map((id, index) => [id, index]));
-  const cursors = series.flatMap(({ batches, column }) => {
+  const cursors = series.flatMap(({ batches, column }, index) => {
+    const own = columns.flatMap((one, at) =>
+      one.series === index ? [[one.instrument, at] as const] : [],
+    );
     const first = batches[0];
-    return first ? [{ batches, column, index: 0, batch: first, at: 0 }] : [];
+    if (!first) return [];
+    return [{ batches, column, indexOf: new Map(own), index: 0, batch: first, at: 0 }];
   });
-  const row: PanelRow = { datetime: NaN, values: new Float64Array(instruments.length) };
+  const row: PanelRow = { datetime: NaN, values: new Float64Array(columns.length) };
   for (;;) {
     const open = cursors.filter(({ at, batch }) => at < batch.length);
     if (open.length === 0) return;
@@ -49,7 +81,7 @@ export function* panelRows(
     row.values.fill(NaN);
     for (const cursor of open) {
       while (cursor.batch.datetime[cursor.at] === row.datetime) {
-        const { batch, at, column } = cursor;
+        const { batch, at, column, indexOf } = cursor;
         const id = batch.instruments[batch.instrument[at] as number] as string;
         row.values[indexOf.get(id) as number] = batch.values[column]?.[at] ?? NaN;
         cursor.at++;
@@ -90,20 +122,34 @@ export function localClock(timeZone: string): (instant: number) => string {
   };
 }
 
-/** The formats of a panel. */
-export type PanelFormat = "json" | "ndjson" | "csv";
+/** How a panel is shown. */
+export interface PanelShape {
+  columns: readonly PanelColumn[];
+  /** Adds a column of a zone's clock times; null: none. */
+  local: ((instant: number) => string) | null;
+}
 
 const CHUNK_CHARACTERS = 128 * 1024;
 
-/** The rows of a panel as text, in chunks; `local` adds a column of a zone's clock times. */
-export function* encodePanel(
+/** The rows of a panel in a format, in parts. */
+export function encodePanel(
+  format: Format,
   rows: Iterable<PanelRow>,
-  instruments: readonly string[],
-  { format, local }: { format: PanelFormat; local: ((instant: number) => string) | null },
+  shape: PanelShape,
+): AsyncIterable<Uint8Array> | Iterable<Uint8Array> {
+  if (format === "parquet") return encodeParquet(tables(rows, shape), header(shape));
+  if (format === "arrow") return encodeArrow(tables(rows, shape), header(shape));
+  return encodeText(format, rows, shape);
+}
+
+function* encodeText(
+  format: TextFormat,
+  rows: Iterable<PanelRow>,
+  { columns, local }: PanelShape,
 ): Generator<Uint8Array> {
   const encoder = new TextEncoder();
-  const names = ["Datetime", ...(local ? ["local"] : []), ...instruments];
-  const keys = instruments.map((id) => `,${JSON.stringify(id)}:`);
+  const names = ["Datetime", ...(local ? ["local"] : []), ...columns.map(({ name }) => name)];
+  const keys = columns.map(({ name }) => `,${JSON.stringify(name)}:`);
   const number = (value: number) => (value === value ? String(value + 0) : "");
   const write = ({ datetime, values }: PanelRow): string => {
     if (format === "csv") {
@@ -131,3 +177,60 @@ export function* encodePanel(
 
 const csvName = (name: string) =>
   /[",\r\n]/.test(name) ? `"${name.replaceAll('"', '""')}"` : name;
+
+/** The rows as typed columns, a group at a time. */
+async function* tables(rows: Iterable<PanelRow>, shape: PanelShape): AsyncGenerator<Table> {
+  const size = Math.max(1, Math.floor(GROUP_CELLS / Math.max(shape.columns.length, 1)));
+  const datetime = new Float64Array(Math.min(size, GROUP_ROWS));
+  const values = shape.columns.map(() => new Float64Array(datetime.length));
+  let length = 0;
+  for (const row of rows) {
+    datetime[length] = row.datetime;
+    for (const [index, column] of values.entries()) column[length] = row.values[index] as number;
+    if (++length < datetime.length) continue;
+    yield tableOf(shape, datetime, values);
+    length = 0;
+  }
+  const rest = (column: Float64Array) => column.subarray(0, length);
+  if (length > 0) yield tableOf(shape, rest(datetime), values.map(rest));
+}
+
+const header = (shape: PanelShape) =>
+  tableOf(
+    shape,
+    new Float64Array(0),
+    shape.columns.map(() => new Float64Array(0)),
+  ).columns;
+
+function tableOf(
+  { columns, local }: PanelShape,
+  datetime: Float64Array,
+  values: readonly Float64Array[],
+): Table {
+  const clock: AnswerColumn[] = local
+    ? [
+        {
+          name: "local",
+          kind: "text",
+          optional: false,
+          codes: Uint32Array.from(datetime, (_, row) => row),
+          dictionary: Array.from(datetime, local),
+        },
+      ]
+    : [];
+  return {
+    length: datetime.length,
+    columns: [
+      { name: "Datetime", kind: "instant", optional: false, values: datetime },
+      ...clock,
+      ...columns.map(
+        ({ name }, index): AnswerColumn => ({
+          name,
+          kind: "number",
+          optional: true,
+          values: values[index] as Float64Array,
+        }),
+      ),
+    ],
+  };
+}

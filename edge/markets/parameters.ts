@@ -2,16 +2,13 @@
 
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
-import { parseInstant } from "../../shared/time.ts";
+import { whole } from "../../shared/scalars.ts";
+import { DURATION_FORM, INSTANT_FORM, parseDuration, parseInstant } from "../../shared/time.ts";
 import { name } from "../http/app.ts";
 import type { Store } from "./store/store.ts";
 
 /** The security requirement of every data route. */
 export const apiKey = [{ apiKey: [] }];
-
-/** A body of encoded rows. */
-// The library's types take only zod schemas where its documents take any schema.
-export const encoded = { schema: { type: "string" } as never };
 
 /** The parameter `library`. */
 export const library = name().meta({
@@ -23,7 +20,10 @@ export const symbol = name().meta({ description: "lowercase symbol", example: "e
 
 /** An optional parameter that `instant` parses. */
 export const datetime = (description: string, example: string) =>
-  z.string().optional().meta({ description, example });
+  z
+    .string()
+    .optional()
+    .meta({ description, example, pattern: `^${INSTANT_FORM}$` });
 
 /** Valid-time bounds. */
 export const window = {
@@ -36,12 +36,44 @@ export const knowledge = {
   as_of: datetime("knowledge time; the latest vintage when omitted", "2026-01-31T12:00:00Z"),
   snapshot: name().optional().meta({
     description: "a named knowledge time, as GET /snapshots lists it, instead of `as_of`",
+    example: "month-end",
   }),
 };
 
+/** Which of the versions known at the knowledge time are read. */
+export const versions = {
+  as_of_offset: z
+    .string()
+    .optional()
+    .meta({
+      description:
+        "ISO 8601 duration: per row, only what was known by Datetime plus this; -PT10H is ten hours " +
+        "before delivery. A row not known by then is left out",
+      pattern: `^${DURATION_FORM}$`,
+      example: "-PT10H",
+    }),
+  vintage: z
+    .enum(["any", "true_only"])
+    .default("any")
+    .meta({
+      description:
+        "true_only: leaves out the versions that backfills wrote. A scheduled run that finds what a " +
+        "backfill wrote already writes nothing, so such a row is absent or its last true version",
+    }),
+};
+
+/** The `as_of_offset` of a query in milliseconds; fails with `invalid_request`. */
+export function offset(text: string | undefined): number | undefined {
+  if (text === undefined) return undefined;
+  const parsed = parseDuration(text);
+  if (parsed !== null) return parsed;
+  const problem = "must be an ISO 8601 duration of weeks, days, hours, minutes or seconds";
+  throw new Failure("invalid_request", `as_of_offset: ${problem}, such as -PT10H`);
+}
+
 /** A page size with its default and its maximum. */
 export const limit = (fallback: number, max: number) =>
-  z.coerce.number().int().min(1).max(max).default(fallback).meta({ description: "page size" });
+  whole(1, max).default(fallback).meta({ description: "page size", example: 2 });
 
 /** The instant that a parameter names, epoch milliseconds; fails with `bad_datetime`. */
 export function instant(

@@ -7,6 +7,7 @@ import { type App, errorResponses, json } from "../http/app.ts";
 import { isUnavailable } from "../http/database.ts";
 import { cacheControl } from "./answer.ts";
 import { addCurve } from "./curve-routes.ts";
+import { addDescriptions } from "./describe-routes.ts";
 import { addGraph } from "./graph-routes.ts";
 import { addHistory } from "./history-routes.ts";
 import { addPanel } from "./panel-routes.ts";
@@ -18,6 +19,7 @@ import type { ReadApi } from "./service.ts";
 export function addRoutes(app: App<ReadApi>) {
   addHealth(app);
   addCatalog(app);
+  addDescriptions(app);
   addSeries(app);
   addHistory(app);
   addPanel(app);
@@ -29,6 +31,8 @@ function addHealth(app: App<ReadApi>) {
   const route = createRoute({
     method: "get",
     path: "/healthz",
+    operationId: "readHealth",
+    tags: ["Health"],
     summary: "Liveness, libraries and the newest knowledge time",
     description:
       "Always open. Reads only the vintage index, never series data. When the database does not " +
@@ -61,7 +65,10 @@ function addCatalog(app: App<ReadApi>) {
   const libraries = createRoute({
     method: "get",
     path: "/libraries",
+    operationId: "listLibraries",
+    tags: ["Catalog"],
     summary: "Libraries present in the store",
+    description: "A library holds the series of one kind; the spec lists those there may be.",
     security: apiKey,
     responses: {
       200: json("library names, sorted", z.array(z.string())),
@@ -78,7 +85,10 @@ function addCatalog(app: App<ReadApi>) {
   const symbols = createRoute({
     method: "get",
     path: "/symbols",
+    operationId: "listSymbols",
+    tags: ["Catalog"],
     summary: "Symbols of a library",
+    description: "A symbol names one series of its library, which may hold several instruments.",
     security: apiKey,
     request: { query: z.object({ library }) },
     responses: {

@@ -2,6 +2,7 @@
 
 import type { DurableObjectNamespace, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
+import { whole } from "../../shared/scalars.ts";
 import { binding, databaseUrl, parseEnvironment, secret } from "../http/config.ts";
 
 const Environment = z.object({
@@ -27,19 +28,11 @@ const Environment = z.object({
   S3_ACCESS_KEY_ID: secret(),
   S3_SECRET_ACCESS_KEY: secret(),
   /** Largest video that is taken, bytes. Default 20 GiB. */
-  UPLOAD_BYTES_MAX: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .default(20 * 1024 ** 3),
+  UPLOAD_BYTES_MAX: whole(1).default(20 * 1024 ** 3),
   /** What a workspace may store, bytes. Default 1 TiB. */
-  WORKSPACE_BYTES_MAX: z.coerce
-    .number()
-    .int()
-    .min(1)
-    .default(1024 ** 4),
+  WORKSPACE_BYTES_MAX: whole(1).default(1024 ** 4),
   /** Sockets that may listen to one topic of progress. Default 8,192. */
-  LISTENERS_MAX: z.coerce.number().int().min(1).max(32_768).default(8_192),
+  LISTENERS_MAX: whole(1, 32_768).default(8_192),
 });
 
 export type Config = z.output<typeof Environment>;

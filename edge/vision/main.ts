@@ -135,7 +135,6 @@ export default {
   async scheduled(_controller, environment) {
     const parts = open(environment);
     // One that fails is the next minute's, and keeps none of the others.
-    const bound = Object.entries(duties).map(([duty, perform]) => [duty, () => perform(parts)]);
-    await performDuties(parts.log, Object.fromEntries(bound));
+    await performDuties(parts.log, duties, parts);
   },
 } satisfies ExportedHandler<object>;

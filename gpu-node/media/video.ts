@@ -4,6 +4,7 @@
 
 import { open } from "node:fs/promises";
 import { z } from "zod";
+import { decimal } from "../../shared/scalars.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import {
   CODECS,
@@ -135,8 +136,8 @@ const Described = z.object({
   ),
   format: z.looseObject({
     format_name: z.string(),
-    start_time: z.coerce.number().default(0),
-    duration: z.coerce.number().optional(),
+    start_time: decimal().default(0),
+    duration: decimal().optional(),
   }),
 });
 

@@ -5,6 +5,7 @@ import { join, resolve } from "node:path";
 import { z } from "zod";
 import { ENGINE_ENVIRONMENT } from "../../native/load.ts";
 import { Failure } from "../../shared/errors.ts";
+import { whole } from "../../shared/scalars.ts";
 import { Secret } from "../../shared/secret.ts";
 
 const optionalSecret = () =>
@@ -12,9 +13,6 @@ const optionalSecret = () =>
     .string()
     .optional()
     .transform((value) => (value ? new Secret(value) : undefined));
-
-const whole = (min: number, max: number, fallback: number) =>
-  z.coerce.number().int().min(min).max(max).default(fallback);
 
 /** Its text is shown and kept, so it may hold no secret. */
 function isPlain(address: string): boolean {
@@ -36,15 +34,15 @@ const Environment = z.object({
   /** State and cache. Default `.vantage/gpu-node`. */
   VANTAGE_NODE_DIR: z.string().min(1).default(".vantage/gpu-node"),
   /** Tasks at once, each in a process of its own. Default 1. */
-  VANTAGE_NODE_SLOTS: whole(1, 64, 1),
+  VANTAGE_NODE_SLOTS: whole(1, 64).default(1),
   /** What the cache of videos may take, bytes. Default 10 GiB. */
-  VANTAGE_NODE_CACHE_BYTES: whole(0, Number.MAX_SAFE_INTEGER, 10 * 1024 ** 3),
+  VANTAGE_NODE_CACHE_BYTES: whole(0).default(10 * 1024 ** 3),
   /** Where segmenter bundles are installed. Default: `.vantage/models` in the checkout. */
   VANTAGE_MODELS: z.string().optional(),
   /** Port of the status page on 127.0.0.1; 0 is none. Default 0. */
-  VANTAGE_NODE_STATUS_PORT: whole(0, 65_535, 0),
+  VANTAGE_NODE_STATUS_PORT: whole(0, 65_535).default(0),
   /** How long running tasks may go on after the first SIGTERM. Default 30. */
-  VANTAGE_NODE_DRAIN_SECONDS: whole(0, 86_400, 30),
+  VANTAGE_NODE_DRAIN_SECONDS: whole(0, 86_400).default(30),
   /** Where ffmpeg and the like are looked for. The system's own. */
   PATH: z.string().default("/usr/local/bin:/usr/bin:/bin"),
 });

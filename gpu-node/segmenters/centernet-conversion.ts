@@ -3,6 +3,7 @@
 // same bytes every time.
 
 import { z } from "zod";
+import { whole } from "../../shared/scalars.ts";
 import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
 
 /** Names of the converted graphs' inputs and outputs. */
@@ -19,7 +20,7 @@ const Node = z.object({
   input: z.array(z.string()).default([]),
   attr: z
     .object({
-      strides: z.object({ list: z.object({ i: z.array(z.coerce.number()) }) }),
+      strides: z.object({ list: z.object({ i: z.array(whole(0)) }) }),
       padding: Text,
       fused_ops: z.object({
         list: z.object({ s: z.array(z.string()).default([]) }),

@@ -1,6 +1,7 @@
 // What the store is measured against: the same rows kept as rows in Postgres, fetched over Neon's
 // HTTP and written as JSON by a Worker. `/stringify` makes objects and lets JSON.stringify write
-// them; `/bytes` writes the same bytes with the product's own writer.
+// them; `/bytes` writes the same bytes with the product's own writer; `/day?from=` reads one day by
+// the covering index.
 
 import { neon, neonConfig } from "@neondatabase/serverless";
 import type { Batch } from "../../edge/markets/store/columns.ts";
@@ -16,28 +17,39 @@ const QUERY = `
     FROM bench_row WHERE as_of <= now()
    ORDER BY datetime, instrument_id, as_of DESC`;
 
+/** A day of it, from the index alone. */
+const DAY_QUERY = `
+  SELECT DISTINCT ON (datetime, instrument_id)
+    (extract(epoch FROM datetime) * 1000)::float8, instrument_id, value,
+    (extract(epoch FROM as_of) * 1000)::float8, reconstructed
+    FROM bench_year WHERE as_of <= now()
+     AND datetime >= $1::timestamptz AND datetime < $1::timestamptz + interval '1 day'
+   ORDER BY datetime, instrument_id, as_of DESC`;
+
 type Row = [datetime: number, instrument: string, value: number, asOf: number, flag: boolean];
 
 export default {
   async fetch(request: Request, environment: { DATABASE_URL: string }): Promise<Response> {
     if (request.url.endsWith("/idle")) return new Response();
     const sql = neon(environment.DATABASE_URL, { arrayMode: true });
+    const from = new URL(request.url).searchParams.get("from");
+    if (from) return Response.json(records((await sql.query(DAY_QUERY, [from])) as Row[]));
     const rows = (await sql.query(QUERY)) as Row[];
     const body = request.url.endsWith("/stringify") ? stringified(rows) : await bytes(rows);
     return new Response(body as BodyInit, { headers: { "Content-Type": "application/json" } });
   },
 };
 
-const stringified = (rows: readonly Row[]) =>
-  JSON.stringify(
-    rows.map(([datetime, instrument_id, value, asOf, vintage_reconstructed]) => ({
-      Datetime: new Date(datetime).toISOString(),
-      instrument_id,
-      value,
-      as_of: new Date(asOf).toISOString(),
-      vintage_reconstructed,
-    })),
-  );
+const records = (rows: readonly Row[]) =>
+  rows.map(([datetime, instrument_id, value, asOf, vintage_reconstructed]) => ({
+    Datetime: new Date(datetime).toISOString(),
+    instrument_id,
+    value,
+    as_of: new Date(asOf).toISOString(),
+    vintage_reconstructed,
+  }));
+
+const stringified = (rows: readonly Row[]) => JSON.stringify(records(rows));
 
 async function bytes(rows: readonly Row[]): Promise<ReadableStream> {
   const instruments = [...new Set(rows.map((row) => row[1]))];

@@ -19,6 +19,7 @@ import { commit } from "../../edge/markets/store/commit.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
 import { Secret } from "../../shared/secret.ts";
 import { startSharedPostgres } from "../support/postgres.ts";
+import { openDuckBaseline } from "./duckdb-baseline.ts";
 
 const HOUR = 3_600_000;
 const DAY = 24 * HOUR;
@@ -196,7 +197,16 @@ async function fillRows() {
   );
   await client.query(`
     CREATE UNIQUE INDEX ON bench_row (datetime, instrument_id, as_of DESC);
-    ANALYZE bench_row;`);
+    ANALYZE bench_row;
+    CREATE TABLE bench_year AS
+      SELECT to_timestamp(${FROM} / 1000.0) + i * interval '1 hour' AS datetime,
+        'power.lmp.years'::text AS instrument_id, ((i::bigint * 7919) % 900001) / 100.0::float8 AS value,
+        '2026-01-01'::timestamptz AS as_of, false AS reconstructed
+        FROM generate_series(0, 87599) i;
+    GRANT SELECT ON bench_year TO markets_reader;
+    CREATE UNIQUE INDEX ON bench_year (datetime, instrument_id, as_of DESC)
+      INCLUDE (value, reconstructed);`);
+  await client.query("VACUUM ANALYZE bench_year");
   await client.end();
 }
 
@@ -242,7 +252,6 @@ const bytes = await median(3, () => get(`${baseline.url}bytes`));
 const baselineMemory = await growth(baseline.pid, baselineIdle, () =>
   readMany(`${baseline.url}bytes`),
 );
-await baseline.stop();
 report("all rows as JSON, compacted", whole, "");
 report(
   "  rows in Postgres, Neon HTTP, JSON.stringify",
@@ -254,8 +263,10 @@ report("  one uncompacted object", fresh, times(fresh / whole));
 print(
   `  memory over idle: ${memory.toFixed(0)} MB (< 128); byte-writer baseline ${baselineMemory.toFixed(0)} MB`,
 );
+let parquet = NaN;
 for (const format of ["parquet", "arrow", "csv", "ndjson"]) {
   const ms = await median(7, () => get(series("whole", `&format=${format}`)));
+  if (format === "parquet") parquet = ms;
   const wanted = format === "parquet" || format === "arrow" ? " (≥ 3)" : "";
   report(`  as ${format}`, ms, `${times(whole / ms)} faster than JSON${wanted}`);
 }
@@ -294,7 +305,22 @@ const floor = await median(60, () => database.execute(sql`SELECT 1`));
 report("one statement through the local Neon endpoint (floor)", floor, "");
 const against = (ms: number, target: string) => `${times(ms / floor)} of the floor ${target}`;
 const day = await median(60, (index) => get(dayOf("years", index)));
+const rowsDay = await median(60, (index) =>
+  get(`${baseline.url}day?from=${encodeURIComponent(iso(FROM + ((index * 37) % 3_000) * DAY))}`),
+);
+await baseline.stop();
 report("one day of ten years, never asked before", day, against(day, "(≤ 20 ms)"));
+report(
+  "  by a covering index, Worker and Neon HTTP alike",
+  rowsDay,
+  `${times(day / rowsDay)} (≤ 2)`,
+);
+const duck = await openDuckBaseline(state.dir, { rows: ROWS, from: FROM, stepMs: QUARTER });
+const duckJson = await median(5, () => duck.write("json"));
+const duckParquet = await median(5, () => duck.write("parquet"));
+duck.close();
+report("all rows as JSON by DuckDB, in process, to a file", duckJson, times(duckJson / whole));
+report("  as Parquet", duckParquet, times(duckParquet / parquet));
 const cachedUrl = `${dayOf("revised", 3)}&as_of=${iso(asOfs[VINTAGES >> 1] ?? 0)}`;
 const cached = await median(60, () => get(cachedUrl));
 report("a cached immutable day", cached, against(cached, "(≤ 3 ms)"));

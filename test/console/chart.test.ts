@@ -31,7 +31,15 @@ describe("a chart", () => {
       [1, 2.5, null, null],
       [1, 2, 7, null],
     ]);
-    expect(drawn).toMatchObject({ added: 1, changed: 2, changeMax: 7, cut: false });
+    // What is gone, new or null has no difference: only the second point was revised.
+    expect(drawn).toMatchObject({ added: 0, gone: 1, revised: [1], changeMax: 0.5, cut: false });
+    const grown = chartOf({
+      now: { records: [sun(0, 1), sun(1, 2), sun(2, null)], asOf: null },
+      before: { records: [sun(0, null), sun(2, null)], asOf: null },
+      instrument: "power.fuel.erco.sun",
+      column: "value",
+    });
+    expect(grown).toMatchObject({ added: 2, gone: 0, revised: [], changeMax: 0 });
   });
 
   it("draws one line where nothing is compared, and any column", () => {
@@ -46,7 +54,7 @@ describe("a chart", () => {
       column: "volume",
     });
     expect(drawn.lines).toEqual([{ name: "as of never", values: [900] }]);
-    expect(drawn).toMatchObject({ added: 0, changed: 0 });
+    expect(drawn).toMatchObject({ added: 0, gone: 0, revised: [] });
   });
 
   it("keeps to the newest points of a window that holds more than a screen can show", () => {

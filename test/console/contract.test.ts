@@ -75,6 +75,17 @@ describe("the operator API", () => {
       const answer = await refusal(await call("/runs", { job: "grid_region", partition }));
       expect(answer).toMatchObject({ status: 422, code: "bad_partition" });
     }
+    for (const range of [
+      "first=",
+      "last=",
+      "last=x",
+      "last=2026-02-30",
+      "first=1",
+      "last=0000-01-01",
+    ]) {
+      const answer = await refusal(await call(`/jobs/grid_region/partitions?${range}`));
+      expect([range, answer.status, answer.code]).toEqual([range, 422, "bad_partition"]);
+    }
     expect(await refusal(await call("/runs", {}))).toMatchObject({
       status: 422,
       detail: "job: required",
@@ -85,6 +96,13 @@ describe("the operator API", () => {
       body: new URLSearchParams({ job: "grid_region" }),
     });
     expect(await refusal(form)).toMatchObject({ status: 400, code: "bad_body" });
+    for (const note of ["a\0b", "half a pair \ud83d"]) {
+      const answer = await refusal(await call("/snapshots", { name: "noted", note }));
+      expect(answer).toMatchObject({ status: 422, code: "invalid_request" });
+    }
+    for (const path of ["/runs?job=%00", "/ticks?schedule=%00", "/ticks?schedule="]) {
+      expect(await refusal(await call(path))).toMatchObject({ status: 422 });
+    }
     const key = { job: "grid_region", first: today, last: today, idempotency_key: "a\0b" };
     expect(await refusal(await call("/backfills", key))).toMatchObject({ status: 422 });
     expect(await refusal(await call("/runs", "{"))).toMatchObject({
@@ -125,7 +143,8 @@ describe("the operator API", () => {
       status: 404,
       code: "unknown_backfill",
     });
-    for (const path of ["/runs/x", "/backfills/x", "/runs?limit=0", "/runs?backfill_id=x"]) {
+    const limits = ["0", "", "%20", "0x2", "1e1", "2&limit=2"].map((text) => `/runs?limit=${text}`);
+    for (const path of ["/runs/x", "/backfills/x", "/runs?backfill_id=x", ...limits]) {
       expect(await refusal(await call(path))).toMatchObject({
         status: 422,
         code: "invalid_request",

@@ -9,6 +9,7 @@ import { dayOfLabel } from "../../edge/markets/ingest/sources/ercot-hours.ts";
 import { operatingDay } from "../../edge/markets/store/operating-day.ts";
 import { SeriesRecord } from "../../shared/markets.ts";
 import { DAY, HOUR, iso, systemClock } from "../../shared/time.ts";
+import { launchOrSkip } from "../support/runs.ts";
 import { createWorld, onlySchedules, type World } from "../support/world.ts";
 
 let world: World;
@@ -39,12 +40,12 @@ const read = async (
 };
 
 describe("the newest partition", () => {
-  it.each([
+  it.for([
     ["realtime_prices", "power.lmp", "hb_north"],
     ["day_ahead_prices", "power.dalmp", "lz_houston"],
     ["system_load", "power.load", "ercot"],
-  ])("of %s is committed, checked and served", async (job, library, symbol) => {
-    const run = await launch(job);
+  ] as const)("of %s is committed, checked and served", async ([job, library, symbol], context) => {
+    const run = await launchOrSkip(world.operator, job, context);
     expect(run).toMatchObject({ state: "succeeded", attempt: 1 });
     expect(run.metadata).toMatchObject({
       sandbox: true,

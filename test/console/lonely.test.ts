@@ -38,8 +38,39 @@ describe.skipIf(!hasChromium)("a console without the read API", () => {
     await page.click("button[type=submit]");
     expect(await page.locator("main").textContent()).toContain("MARKETS");
     await page.goto(`${alone.urls.console}/overview`);
-    expect(await page.locator("main").textContent()).toContain("Nothing has run yet");
+    const overview = await page.locator("main").textContent();
+    expect(overview).toContain("Nothing has run yet");
+    // Its first minute has not come: that is said, and is no alarm.
+    expect(overview).toContain("has not ticked yet");
+    expect(overview).toContain("Nothing: no failure, nothing late, every schedule on");
+    expect(await page.getByRole("alert").count()).toBe(0);
     expect(complaints).toEqual([]);
+  });
+});
+
+describe("a console that has an address of the read API and no binding", () => {
+  it("shows series from there, and the address in its snippets", async () => {
+    const other = await createWorld({ services: ["markets", "console"] });
+    await commitHours(other, "erco", Date.UTC(2026, 0, 10), [1, 2, 3]);
+    const SERVICE_API_URL = other.urls.markets;
+    const alone = await createWorld({
+      services: ["console"],
+      environment: { console: { SERVICE_API_URL } },
+    });
+    const login = await fetch(`${alone.urls.console}/login`, {
+      method: "POST",
+      body: new URLSearchParams({ token: alone.operatorToken }),
+      redirect: "manual",
+    });
+    const Cookie = (login.headers.get("Set-Cookie") ?? "").split(";")[0] ?? "";
+    const path = "/series?library=power.demand&symbol=erco&start=2026-01-10&end=2026-01-11";
+    const page = await fetch(alone.urls.console + path, {
+      headers: { Cookie, Accept: "text/html" },
+    });
+    const text = await page.text();
+    expect(page.status).toBe(200);
+    expect(text).toContain("data-chart");
+    expect(text).toContain(`${SERVICE_API_URL}/series`);
   });
 });
 

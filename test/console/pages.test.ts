@@ -10,6 +10,7 @@ import {
   impossible,
   seedConsole,
 } from "../support/console-world.ts";
+import { glanceTests } from "./glance-tests.ts";
 
 let world: ConsoleWorld;
 let seeded: Awaited<ReturnType<typeof seedConsole>>;
@@ -45,9 +46,19 @@ const pages = () => [
   `/runs/${seeded.second.run_id}`,
   `/runs/${seeded.rejected.run_id}`,
   `/runs/${seeded.late.run_id}`,
+  `/runs/${seeded.waiting.run_id}`,
+  "/runs?state=waiting",
   "/schedules",
   "/schedules/grid_region",
   "/checks",
+  "/alerts",
+  "/timeline",
+  "/timeline?hours=1",
+  "/events",
+  "/events?q=gate&level=error",
+  "/graph",
+  "/graph?label=BalancingAuthority",
+  "/graph?instrument=power.demand.erco&depth=2",
   "/backfills",
   `/backfills/${seeded.backfillId}`,
   "/series",
@@ -200,6 +211,29 @@ describe.skipIf(!hasChromium)("a form", () => {
     expect(complaints).toEqual([]);
   });
 
+  it("asks before more than a hundred runs, without JavaScript too", async () => {
+    const { page } = await login({ javaScript: false });
+    await page.goto(at("/pipelines/grid_region"));
+    expect(await page.locator("#backfill").innerText()).toMatch(/the 90 proposed take about \d/);
+    await page.fill("#backfill input[name=first]", world.day(400));
+    await page.fill("#backfill input[name=last]", world.day(300));
+    await page.getByRole("button", { name: "Start backfill" }).click();
+    expect(await page.locator("h1").innerText()).toBe("Start 101 runs?");
+    expect(await page.locator(".facts").innerText()).toMatch(/Time\s+about \d+ (s|min)/);
+    const before = await world.operator.runs({ limit: 1 });
+    await page.getByRole("link", { name: "Do not start it" }).click();
+    expect((await world.operator.runs({ limit: 1 }))[0]?.run_id).toBe(before[0]?.run_id);
+    await page.fill("#backfill input[name=first]", world.day(400));
+    await page.fill("#backfill input[name=last]", world.day(300));
+    await page.getByRole("button", { name: "Start backfill" }).click();
+    await page.getByRole("button", { name: "Start 101 runs" }).click();
+    await page.waitForURL(/\/backfills\/[\w-]{36}$/);
+    expect(await page.getByRole("status").first().innerText()).toContain("101 runs, about");
+    await page.getByRole("button", { name: "Cancel what is left" }).click();
+    const said = await page.locator(".progress").innerText();
+    expect(said).toMatch(/canceled, \d+ of 101 done/);
+  });
+
   it("cancels a run, cancels a backfill, and runs again only what had failed", async () => {
     const { page } = await login();
     let release = () => {};
@@ -253,6 +287,9 @@ describe.skipIf(!hasChromium)("a form", () => {
     const { page } = await login();
     await page.goto(at(`/runs/${seeded.drifted.run_id}`));
     expect(await page.locator(".trouble").textContent()).toContain("upstream_schema_drift");
+    expect(await page.locator("#arrived + pre").innerText()).toBe(
+      "{response: {total: string, data: [1 of {}]}}",
+    );
     await page.getByRole("button", { name: "Run it again" }).click();
     await page.locator(".card .state.succeeded").first().waitFor();
     expect(page.url()).not.toContain(seeded.drifted.run_id);
@@ -289,6 +326,8 @@ describe.skipIf(!hasChromium)("a form", () => {
   });
 });
 
+glanceTests({ world: () => world, seeded: () => seeded, login, at, pages });
+
 describe.skipIf(!hasChromium)("the series page", () => {
   it("draws two knowledge times on one axis, and says how they differ", async () => {
     const { page, complaints } = await login();
@@ -303,7 +342,7 @@ describe.skipIf(!hasChromium)("the series page", () => {
     const legend = await page.locator(".u-legend").textContent();
     for (const { name } of lines) expect(legend).toContain(name);
     await page.locator("#values summary").click();
-    expect(await page.locator("#values thead th").count()).toBe(3);
+    expect(await page.locator("#values thead th").count()).toBe(4);
     expect(await page.locator(".triangle [class*=heat-]").count()).toBeGreaterThan(20);
     expect(await page.locator(".facts").textContent()).toMatch(/Changed since[1-9]/);
     await page.getByRole("link", { name: "Compare" }).last().click();
@@ -352,7 +391,8 @@ describe.skipIf(!hasChromium)("every page", () => {
     for (const path of pages()) {
       await page.goto(at(path));
       const found = (await page.evaluate(
-        "[...document.querySelectorAll('[href], [src]')].map((one) => one.href || one.src)",
+        "[...document.querySelectorAll('[href], [src]')].map((one) =>" +
+          " new URL(one.getAttribute('href') ?? one.getAttribute('src'), location).href)",
       )) as string[];
       for (const link of found) {
         if (link.startsWith(at("/"))) links.add(link.replace(/#.*/, ""));
@@ -390,6 +430,14 @@ describe.skipIf(!hasChromium)("every page", () => {
       .toBeGreaterThan(0);
   });
 
+  it("enters the grid at its newest partition", async () => {
+    const { page } = await login();
+    await page.goto(at("/pipelines/grid_region"));
+    const entries = page.locator("[data-grid] a[tabindex='0']");
+    expect(await entries.count()).toBe(1);
+    expect(await entries.getAttribute("id")).toBe(`partition-${world.day(0)}`);
+  });
+
   it("moves through the grid by arrow keys, and opens a partition by Enter", async () => {
     const { page } = await login();
     await page.goto(at("/pipelines/grid_region"));
@@ -402,7 +450,7 @@ describe.skipIf(!hasChromium)("every page", () => {
     expect(await focused()).toBe(`partition-${world.day(13)}`);
     await page.keyboard.press("Home");
     expect(await focused()).not.toBe(`partition-${world.day(13)}`);
-    await page.locator(`#partition-${world.day(14)}`).focus();
+    await page.locator(`#partition-${world.day(13)}`).focus();
     await page.keyboard.press("Enter");
     await page.waitForURL(/\/runs\//);
   });

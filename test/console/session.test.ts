@@ -13,52 +13,57 @@ import {
 } from "../../edge/console/session.ts";
 import { Secret } from "../../shared/secret.ts";
 
-const token = new Secret("the operator token");
+const ada = { name: "ada", token: new Secret("the token of ada") };
+const operators = [{ name: "operator", token: new Secret("the operator token") }, ada];
 const NOW = Date.UTC(2026, 10, 1);
 const begin = async () => {
-  const cookie = await beginSession(token, NOW);
-  return { cookie, session: (await readSession(token, cookie, NOW)) as Session };
+  const cookie = await beginSession(ada, NOW);
+  return { cookie, session: (await readSession(operators, cookie, NOW)) as Session };
 };
 
 describe("a session", () => {
   it("holds for its time and not a moment longer", async () => {
     const { cookie, session } = await begin();
-    expect(session.until).toBe(NOW + SESSION_MS);
-    expect(await readSession(token, cookie, session.until - 1)).toEqual(session);
-    expect(await readSession(token, cookie, session.until)).toBeNull();
+    expect(session).toMatchObject({ until: NOW + SESSION_MS, operator: ada });
+    expect(await readSession(operators, cookie, session.until - 1)).toEqual(session);
+    expect(await readSession(operators, cookie, session.until)).toBeNull();
   });
 
-  it("ends with the operator token, and never holds it", async () => {
+  it("names its operator, ends with their token, and never holds it", async () => {
     const { cookie } = await begin();
-    expect(await readSession(new Secret("another"), cookie, NOW)).toBeNull();
-    expect(cookie).not.toContain(token.reveal());
+    const renewed = [...operators.slice(0, 1), { ...ada, token: new Secret("another") }];
+    expect(await readSession(renewed, cookie, NOW)).toBeNull();
+    expect(await readSession(operators.slice(0, 1), cookie, NOW)).toBeNull();
+    expect(cookie).not.toContain(ada.token.reveal());
   });
 
   it("cannot be made longer, changed or made up", async () => {
     const { cookie, session } = await begin();
-    const [id = "", until = "", signature = ""] = cookie.split(".");
+    const [id = "", until = "", name = "", signature = ""] = cookie.split(".");
     const forged = [
-      `${id}.${Number(until) + 1}.${signature}`,
-      `${crypto.randomUUID()}.${until}.${signature}`,
-      `${id}.${until}.`,
-      `${id}.${until}.%%%`,
-      `${id}.${until}.${await formToken(token, session)}`,
+      `${id}.${Number(until) + 1}.${name}.${signature}`,
+      `${crypto.randomUUID()}.${until}.${name}.${signature}`,
+      `${id}.${until}.operator.${signature}`,
+      `${id}.${until}.nobody.${signature}`,
+      `${id}.${until}.${name}.`,
+      `${id}.${until}.${name}.%%%`,
+      `${id}.${until}.${name}.${await formToken(session)}`,
       "",
     ];
     for (const one of forged)
-      expect([one, await readSession(token, one, NOW)]).toEqual([one, null]);
-    expect(await readSession(token, undefined, NOW)).toBeNull();
+      expect([one, await readSession(operators, one, NOW)]).toEqual([one, null]);
+    expect(await readSession(operators, undefined, NOW)).toBeNull();
   });
 });
 
 describe("a form's token", () => {
   it("is taken from its own session alone", async () => {
     const [mine, other] = [await begin(), await begin()];
-    const given = await formToken(token, mine.session);
-    expect(await isFormToken(token, mine.session, given)).toBe(true);
-    expect(await isFormToken(token, other.session, given)).toBe(false);
+    const given = await formToken(mine.session);
+    expect(await isFormToken(mine.session, given)).toBe(true);
+    expect(await isFormToken(other.session, given)).toBe(false);
     for (const bad of ["", `${given}x`, mine.cookie]) {
-      expect(await isFormToken(token, mine.session, bad)).toBe(false);
+      expect(await isFormToken(mine.session, bad)).toBe(false);
     }
   });
 });
@@ -67,10 +72,10 @@ describe("a notice", () => {
   it("is shown to the session it was written for, in any script, and to no other", async () => {
     const [mine, other] = [await begin(), await begin()];
     const notice = { kind: "done" as const, text: "Ça marche, 日本" };
-    const cookie = await writeNotice(token, mine.session, notice);
-    expect(await readNotice(token, mine.session, cookie)).toEqual(notice);
-    expect(await readNotice(token, other.session, cookie)).toBeNull();
-    expect(await readNotice(token, mine.session, "x.y")).toBeNull();
-    expect(await readNotice(token, mine.session, undefined)).toBeNull();
+    const cookie = await writeNotice(mine.session, notice);
+    expect(await readNotice(mine.session, cookie)).toEqual(notice);
+    expect(await readNotice(other.session, cookie)).toBeNull();
+    expect(await readNotice(mine.session, "x.y")).toBeNull();
+    expect(await readNotice(mine.session, undefined)).toBeNull();
   });
 });

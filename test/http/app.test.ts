@@ -4,13 +4,15 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { createService } from "../../edge/http/app.ts";
 import { parseEnvironment, secret } from "../../edge/http/config.ts";
+import { type Description, type Endpoint, endpointsOf } from "../../edge/http/example-request.ts";
 import { logLine, scrub } from "../../edge/http/log.ts";
 import { ErrorBody, Failure } from "../../shared/errors.ts";
+import { whole } from "../../shared/scalars.ts";
 import { Secret } from "../../shared/secret.ts";
 
 const Environment = z.object({
   TOKEN: secret(),
-  LIMIT: z.coerce.number().int("must be an integer"),
+  LIMIT: whole(1),
 });
 
 function sample() {
@@ -85,6 +87,7 @@ describe("the chassis", () => {
     ["/things?Symbol=a", "Symbol", "unknown parameter; did you mean symbol?"],
     ["/things?symbol=a&start=b", "start", "unknown parameter; this route knows symbol"],
     ["/plain?symbol=a", "symbol", "unknown parameter; none is known"],
+    ["/things?symbol=a&symbol=a", "symbol", "given 2 times; give it once"],
   ])("refuses %s: no parameter is passed over", async (path, field, problem) => {
     captureLog();
     const { app, request } = sample();
@@ -147,6 +150,33 @@ describe("the chassis", () => {
       detail: "too many",
       rows: 5,
     });
+  });
+
+  it("says in Retry-After when to come back", async () => {
+    captureLog();
+    const { app, request } = sample();
+    app.get("/busy", () => {
+      throw new Failure("busy", "too many");
+    });
+    app.get("/throttled", () => {
+      throw new Failure("too_many_attempts", "wait", { data: { retry_after_seconds: 42 } });
+    });
+    expect((await request("/busy")).headers.get("Retry-After")).toBe("5");
+    expect((await request("/throttled")).headers.get("Retry-After")).toBe("42");
+    expect((await request("/fails")).headers.get("Retry-After")).toBeNull();
+  });
+
+  it("describes what it does for every route: its headers, and that an open one is open", async () => {
+    captureLog();
+    const { request } = sample();
+    const document = (await (await request("/openapi.json")).json()) as Description;
+    const { operation } = endpointsOf(document)[0] as Endpoint;
+    expect(operation.security).toEqual([]);
+    expect(Object.keys(operation.responses?.["200"]?.headers ?? {})).toEqual([
+      "X-Request-Id",
+      "Cache-Control",
+    ]);
+    expect(Object.keys(document.components?.headers ?? {})).toContain("Retry-After");
   });
 
   it("refuses every route on a bad environment, naming every key and no value", async () => {

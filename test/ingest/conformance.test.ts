@@ -7,10 +7,12 @@ import { parseConfig } from "../../edge/console/config.ts";
 import { chooseUpstreams } from "../../edge/console/upstreams.ts";
 import type { Fault } from "../../edge/local/sandbox/answers.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
+import type { FetchedSeries } from "../../edge/markets/ingest/gate.ts";
 import { latestPartition, partitionRange } from "../../edge/markets/ingest/partition.ts";
 import type { FetchRequest, Pipeline, Upstreams } from "../../edge/markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import type { Failure } from "../../shared/errors.ts";
+import { describeSymbol, unitOf } from "../../shared/markets-symbols.ts";
 import { DAY, HOUR } from "../../shared/time.ts";
 
 /** A Friday, when every release of its week has come. */
@@ -67,6 +69,23 @@ const cases = PIPELINES.flatMap((pipeline) =>
   keysOf(pipeline).map((key) => ({ job: pipeline.job, key, pipeline })),
 );
 
+/** Every symbol and column is known by name and unit, for the read API and the pages. */
+function expectDescribed({ valueColumns, timeZone }: Pipeline, series: FetchedSeries) {
+  const { library, symbol, rows } = series;
+  const described = describeSymbol(library, symbol);
+  expect(described.name, `${library} ${symbol}`).not.toBe(symbol);
+  expect(described.columns.map(({ column }) => column)).toEqual(valueColumns);
+  expect(described.step).toMatch(/^P/);
+  if (timeZone === "America/Chicago") expect(described.time_zone).toBe(timeZone);
+  for (const id of new Set(rows.map(({ instrumentId }) => instrumentId))) {
+    for (const column of valueColumns) {
+      expect(unitOf(described, id, column), `${id} ${column}`).toEqual(expect.any(String));
+    }
+    const isKnown = described.instruments.some(({ instrument_id }) => instrument_id === id);
+    expect(isKnown || described.instruments.length === 0, id).toBe(true);
+  }
+}
+
 describe.each(cases)("$job, partition $key", ({ pipeline, key }) => {
   it("is fetched as rows of known libraries, unique, inside the window, and passes its gate", async () => {
     const request = requestFor(pipeline, key);
@@ -79,6 +98,7 @@ describe.each(cases)("$job, partition $key", ({ pipeline, key }) => {
       expect(pipeline.owns?.(symbol) ?? true).toBe(true);
       const keys = new Set(rows.map(({ datetime, instrumentId }) => `${datetime} ${instrumentId}`));
       expect(keys.size, `${library} ${symbol}`).toBe(rows.length);
+      expectDescribed(pipeline, { library, symbol, rows });
       // One assertion for all rows: there are a million of them.
       const strange = rows.filter(
         ({ datetime, instrumentId, values }) =>

@@ -141,6 +141,29 @@ describe("the EIA source", () => {
     ]);
   });
 
+  it("shows the names and types that arrived, and no value but the first that did not fit", async () => {
+    const body = {
+      request: { params: { api_key: KEY } },
+      response: { total: "1", data: [{ period: 20260110, respondent: "ERCO", value: 41 }] },
+    };
+    const changed = await failureOf(() => ({ body }));
+    expect(changed.message).toContain("response.data.0.period is 20260110");
+    expect(changed.data.arrived).toBe(
+      "{request: {params: {api_key: string}}, response: {total: string, " +
+        "data: [1 of {period: number, respondent: string, value: number}]}}",
+    );
+    const odd = { ...record(0, 1), value: "12,5" };
+    const row = await failureOf((url) => ({ body: eiaPage([odd], url) }));
+    expect(row.message).toContain('`value` is unexpected "12,5"');
+    expect(row.data.arrived).toContain("respondent: string");
+    const hostile = { [`x${"y".repeat(99)}`]: KEY, response: Array(9_999).fill({ token: KEY }) };
+    const huge = await failureOf(() => ({ body: hostile }));
+    expect(String(huge.data.arrived).length).toBeLessThan(200);
+    for (const failure of [changed, row, huge]) {
+      expect(JSON.stringify([failure.message, failure.data])).not.toContain(KEY);
+    }
+  });
+
   it("never takes a short answer for a whole one", async () => {
     const stops = await failureOf((url) => {
       const page = eiaPage([record(0, 1)], url) as { response: { total: string } };

@@ -2,6 +2,7 @@
 // daylight-saving changes.
 
 import { describe, expect, it } from "vitest";
+import { expectedUntil } from "../../edge/markets/ingest/completeness.ts";
 import {
   holdingPartition,
   latestPartition,
@@ -15,6 +16,24 @@ import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
 import { latestTick, nextTick } from "../../edge/markets/ingest/schedule.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
 import { hasRecordings, recording } from "../support/recordings.ts";
+
+it.each([
+  // In winter, and in summer, where the same clocks show another hour of UTC.
+  ["gas_storage", "2026-01-09", "2026-01-15T18:35Z"],
+  ["gas_storage", "2026-06-12", "2026-06-18T17:35Z"],
+  ["petroleum_status", "2026-06-12", "2026-06-17T17:35Z"],
+  ["degree_days", "2026-05-01", "2026-06-20T16:00Z"],
+  // The day after the clocks change has the 14:00 tick of the day before.
+  ["day_ahead_prices", "2026-03-09", "2026-03-08T22:00Z"],
+  ["system_load", "2026-11-02", "2026-11-02T08:35Z"],
+  ["grid_region", "2026-06-18", "2026-06-20T00:00Z"],
+  ["realtime_prices", "2026-06-18", "2026-06-18T08:00Z"],
+  ["spot_prices", "2026-06-12", "2026-06-28T00:00Z"],
+  ["intraday_bars", "2026-06-12", "2026-06-12T21:30Z"],
+])("%s of %s is awaited until %s", (job, key, until) => {
+  const pipeline = PIPELINES.find((one) => one.job === job) as Pipeline;
+  expect(iso(expectedUntil(pipeline, key))).toBe(iso(at(until)));
+});
 
 const at = (text: string) => Date.parse(text);
 const NOW = at("2028-01-01T00:00:00Z");

@@ -1,11 +1,11 @@
 // Ticks, runs and partitions on the real ledger and store, with a provider that the test decides:
-// waiting for a release, coming late, catching up, repairing, canceling, and what is kept of it.
+// catching up, repairing, canceling, and what is kept of it.
 
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { executeQueued } from "../../edge/markets/ingest/execute.ts";
-import { type finding, offending } from "../../edge/markets/ingest/gate.ts";
+import { offending } from "../../edge/markets/ingest/gate.ts";
 import { listEvents } from "../../edge/markets/ingest/journal.ts";
-import { findBackfill, findExecution, listExecutions } from "../../edge/markets/ingest/ledger.ts";
+import { findBackfill, findExecution } from "../../edge/markets/ingest/ledger.ts";
 import {
   cancel,
   launch,
@@ -14,189 +14,46 @@ import {
   startBackfill,
 } from "../../edge/markets/ingest/operate.ts";
 import { listPartitions } from "../../edge/markets/ingest/overview.ts";
-import type { FetchRequest, Pipeline } from "../../edge/markets/ingest/pipeline.ts";
+import type { Pipeline } from "../../edge/markets/ingest/pipeline.ts";
+import { jobsAtWork, liveExecutions } from "../../edge/markets/ingest/summaries.ts";
 import { minuteTick } from "../../edge/markets/ingest/tick.ts";
-import { listTicks } from "../../edge/markets/ingest/ticks.ts";
+import { lastMinute, listTicks } from "../../edge/markets/ingest/ticks.ts";
 import { Failure } from "../../shared/errors.ts";
 import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
-import { type ScriptedIngest, scriptedIngest } from "../support/ingest.ts";
+import {
+  daily,
+  FRIDAY_BEFORE,
+  fetchRows,
+  ingest,
+  newest,
+  runs,
+  script,
+  silence,
+  states,
+  THURSDAY,
+  tickAt,
+} from "../support/scripted-pipelines.ts";
 
-/** A Thursday, when the weekly job fires at 14:35Z. */
-const THURSDAY = Date.parse("2026-06-18T14:35:00Z");
-const FRIDAY_BEFORE = "2026-06-12";
-
-let ingest: ScriptedIngest;
-/** What the provider does when it is asked. */
-let provider: (request: FetchRequest) => Map<string, number> | Promise<Map<string, number>>;
-let refuses: ReturnType<typeof finding>[];
-let published: Map<string, number>;
-
-const base = {
-  provider: "eia" as const,
-  timeZone: "America/New_York",
-  valueColumns: ["value"],
-  freshness: { warningMs: 10 * DAY, errorMs: 20 * DAY },
-};
-const fetchRows =
-  (library: string): Pipeline["fetch"] =>
-  async (_, request) => {
-    const { window } = request;
-    const rows = [...(await provider(request))]
-      .map(([at, value]) => ({
-        datetime: Date.parse(at),
-        instrumentId: `${library}.one`,
-        values: [value],
-      }))
-      .filter(({ datetime }) => datetime >= window.from && datetime < window.to);
-    const series = rows.length > 0 ? [{ library, symbol: "one", rows }] : [];
-    return { series, sourceUrl: "sandbox://provider", sandbox: true };
-  };
-const gate: Pipeline["gate"] = (fetched) => {
-  const spoiled = refuses.some(({ severity }) => severity === "error");
-  return { accepted: spoiled ? [] : [...fetched], findings: refuses };
-};
-
-const weekly: Pipeline = {
-  ...base,
-  job: "weekly",
-  title: "Weekly",
-  libraries: ["fundamentals.weekly"],
-  partitions: { unit: "week", first: "2020-01-03", lagMs: 6 * DAY + 14 * HOUR },
-  schedules: [
-    { name: "weekly", cron: "35 10 * * 4", timeZone: base.timeZone, aim: "latest" },
-    { name: "weekly_repair", cron: "50 */3 * * *", timeZone: base.timeZone, aim: "unfinished" },
-  ],
-  lookbackMs: 28 * DAY,
-  release: { everyMs: 10 * MINUTE, windowMs: 3 * HOUR },
-  fetch: fetchRows("fundamentals.weekly"),
-  gate,
-};
-const daily: Pipeline = {
-  ...base,
-  job: "daily",
-  title: "Daily",
-  libraries: ["power.daily"],
-  partitions: { unit: "day", first: "2026-01-01" },
-  schedules: [{ name: "daily", cron: "20 * * * *", timeZone: base.timeZone, aim: "latest" }],
-  lookbackMs: 0,
-  release: null,
-  fetch: fetchRows("power.daily"),
-  gate,
-};
-
-beforeAll(async () => {
-  ingest = await scriptedIngest({ pipelines: [weekly, daily], now: THURSDAY });
-});
-afterAll(() => ingest.close());
-beforeEach(async () => {
-  await ingest.reset();
-  ingest.now = THURSDAY;
-  refuses = [];
-  published = new Map([["2026-06-05T00:00:00Z", 1]]);
-  provider = () => published;
+it("the minute cron leaves its heartbeat, however late it was delivered", async () => {
+  const { database } = ingest.parts;
+  expect(await lastMinute(database)).toBeNull();
+  await tickAt(THURSDAY);
+  expect(await lastMinute(database)).toBe(THURSDAY);
+  ingest.now = THURSDAY + 5 * MINUTE;
+  await minuteTick(ingest.parts, THURSDAY + MINUTE);
+  expect(await lastMinute(database)).toBe(THURSDAY + 5 * MINUTE);
 });
 
-const tickAt = async (now: number) => {
-  ingest.now = now;
-  await minuteTick(ingest.parts, now);
-};
-/** Executes message after message, each at its time, until none is left before an instant. */
-async function drain(until = Infinity) {
-  for (let next = nextMessage(); next !== undefined && next < until; next = nextMessage()) {
-    ingest.now = Math.max(ingest.now, next);
-    await ingest.consume();
-  }
-}
-const nextMessage = () => ingest.queue.map(({ at }) => at).toSorted((a, b) => a - b)[0];
-
-/** Only one schedule is of interest. */
-const silence = (...names: string[]) =>
-  Promise.all(names.map((name) => setSchedule(ingest.parts, name, { enabled: false })));
-const runs = (job: string) => listExecutions(ingest.parts.database, { job, limit: 100 });
-const newest = async (job: string) => {
-  const [run] = await runs(job);
-  if (!run) throw new Error("no run");
-  return run;
-};
-const states = async (job: string, first: string, last: string) =>
-  (await listPartitions(ingest.parts, job, { first, last })).map(
-    ({ partition, state }) => `${partition} ${state}`,
-  );
-
-describe("a scheduled run of a partition that is not published yet", () => {
-  beforeEach(() => silence("daily", "weekly_repair"));
-
-  it("commits what there is, waits, and ends when the partition has come", async () => {
-    await tickAt(THURSDAY);
-    await ingest.consume();
-    const waiting = await newest("weekly");
-    expect(waiting).toMatchObject({
-      partition: FRIDAY_BEFORE,
-      state: "queued",
-      error_code: "not_released",
-      available_at: iso(THURSDAY + 10 * MINUTE),
-    });
-    const stored = await ingest.parts.store.read({ library: "fundamentals.weekly", symbol: "one" });
-    expect(await stored.rows()).toHaveLength(1);
-    ingest.now = THURSDAY + 9 * MINUTE;
-    expect(await ingest.consume()).toBe(0);
-    // More waits than a failing run would have attempts.
-    for (let waits = 1; waits <= 8; waits++) {
-      ingest.now = THURSDAY + waits * 10 * MINUTE;
-      expect(await ingest.consume()).toBe(1);
-    }
-    published.set(`${FRIDAY_BEFORE}T00:00:00Z`, 2);
-    ingest.now += 10 * MINUTE;
-    await ingest.consume();
-    const done = await newest("weekly");
-    expect(done).toMatchObject({ state: "succeeded", attempt: 10, error_code: null });
-    expect(done.metadata).toMatchObject({ rows_written: 2, check: { passed: true } });
-  });
-
-  it("is late when the window closes, and keeps what it did; a later run makes up for it", async () => {
-    await tickAt(THURSDAY);
-    await drain();
-    expect(ingest.now).toBe(THURSDAY + 3 * HOUR);
-    const late = await newest("weekly");
-    expect(late).toMatchObject({
-      state: "late",
-      error_code: "not_released",
-      error_detail: expect.stringContaining(FRIDAY_BEFORE),
-      metadata: { rows_written: 1 },
-    });
-    expect(await states("weekly", FRIDAY_BEFORE, FRIDAY_BEFORE)).toEqual([`${FRIDAY_BEFORE} late`]);
-    published.set(`${FRIDAY_BEFORE}T00:00:00Z`, 2);
-    published.set("2026-06-19T00:00:00Z", 3);
-    await tickAt(THURSDAY + 7 * DAY);
-    await ingest.consume();
-    expect(await states("weekly", FRIDAY_BEFORE, "2026-06-19")).toEqual([
-      "2026-06-19 materialized",
-      `${FRIDAY_BEFORE} materialized`,
-    ]);
-  });
-
-  it("waits out a provider that is down for longer than a run has attempts", async () => {
-    provider = () => {
-      throw new Failure("upstream_unavailable", "the provider is down");
-    };
-    await tickAt(THURSDAY);
-    await drain(THURSDAY + 2 * HOUR);
-    expect(await newest("weekly")).toMatchObject({
-      state: "queued",
-      error_code: "upstream_unavailable",
-    });
-    published.set(`${FRIDAY_BEFORE}T00:00:00Z`, 2);
-    provider = () => published;
-    ingest.now += 10 * MINUTE;
-    await ingest.consume();
-    expect(await newest("weekly")).toMatchObject({ state: "succeeded" });
-  });
-
-  it("does not wait where somebody asked by hand", async () => {
-    await launch(ingest.parts, "weekly");
-    await ingest.consume();
-    expect(await newest("weekly")).toMatchObject({ state: "succeeded", trigger: "manual" });
-  });
+it("the live run is the newest partition's, whatever a backfill or a repair does", async () => {
+  await silence("weekly", "weekly_repair", "daily");
+  script.published = new Map([["2026-06-18T00:00:00Z", 1]]);
+  const live = await launch(ingest.parts, "daily");
+  await ingest.consume();
+  ingest.now += MINUTE;
+  await startBackfill(ingest.parts, { job: "daily", first: "2026-06-01", last: "2026-06-03" });
+  const { database } = ingest.parts;
+  expect((await liveExecutions(database, ["daily", "weekly"])).get("daily")?.run_id).toBe(live);
+  expect(await jobsAtWork(database)).toEqual(new Set(["daily"]));
 });
 
 describe("a schedule", () => {
@@ -258,19 +115,19 @@ describe("the repair schedule", () => {
 
   it("runs the oldest recent partition that failed, came late or was never tried", async () => {
     await silence("daily");
-    provider = () => {
+    script.provider = () => {
       throw new Failure("upstream_rejected", "no");
     };
     await tickAt(THURSDAY);
     await ingest.consume();
-    provider = () => published;
+    script.provider = () => script.published;
     await silence("weekly");
     // Three weeks later: that week failed, the next ones were never tried.
     const later = THURSDAY + 22 * DAY;
     expect(await repair(later)).toMatchObject({ partition: FRIDAY_BEFORE, state: "queued" });
     // One that is on its way is not started twice; the next one is.
     expect(await repair(later + 3 * HOUR)).toMatchObject({ partition: "2026-06-19" });
-    published = new Map(
+    script.published = new Map(
       [...Array(6).keys()].map((week) => [iso(Date.parse("2026-06-05") + week * 7 * DAY), week]),
     );
     await ingest.consume();
@@ -296,7 +153,7 @@ describe("canceling", () => {
       error_code: "run_canceled",
     });
     const working = await launch(ingest.parts, "daily");
-    provider = async () => {
+    script.provider = async () => {
       await cancel(ingest.parts, { runId: working });
       return new Map([["2026-06-18T00:00:00Z", 1]]);
     };
@@ -310,7 +167,7 @@ describe("canceling", () => {
   });
 
   it("of a backfill leaves what is done, and a retry runs the rest only", async () => {
-    published = new Map(
+    script.published = new Map(
       ["2026-06-10", "2026-06-11", "2026-06-12"].map((day) => [`${day}T00:00:00Z`, 1]),
     );
     const request = { job: "daily", first: "2026-06-10", last: "2026-06-12" };
@@ -337,6 +194,9 @@ describe("a long backfill", () => {
     await silence("weekly", "weekly_repair");
     const { database } = ingest.parts;
     const range = { first: "2026-05-01", last: "2026-05-31" };
+    script.published = new Map(
+      [...Array(60).keys()].map((day) => [iso(Date.parse("2026-05-01") + day * DAY), 1]),
+    );
     const backfillId = await startBackfill(ingest.parts, { job: "daily", ...range });
     expect(ingest.queue).toHaveLength(4);
     await tickAt(THURSDAY);
@@ -374,7 +234,7 @@ describe("what a run leaves behind", () => {
       },
     };
     const parts = { ...ingest.parts, pipelines: [spied] };
-    published = new Map([["2026-06-18T00:00:00Z", 1]]);
+    script.published = new Map([["2026-06-18T00:00:00Z", 1]]);
     const runId = await launch(parts, "daily");
     ingest.queue = [];
     await executeQueued(parts, runId);
@@ -392,8 +252,8 @@ describe("what a run leaves behind", () => {
 
   it("is the offending rows of what the gate refused", async () => {
     const row = { datetime: THURSDAY, instrumentId: "power.daily.one", values: [-1] };
-    refuses = [offending("error", "below_zero", [row], "one")];
-    published = new Map([["2026-06-18T00:00:00Z", -1]]);
+    script.refuses = [offending("error", "below_zero", [row], "one")];
+    script.published = new Map([["2026-06-18T00:00:00Z", -1]]);
     await launch(ingest.parts, "daily");
     await ingest.consume();
     expect(await newest("daily")).toMatchObject({
@@ -412,13 +272,13 @@ describe("what a run leaves behind", () => {
   });
 
   it("shows which partitions were revised later, and a newer failure", async () => {
-    published = new Map([
+    script.published = new Map([
       ["2026-06-12T00:00:00Z", 1],
       ["2026-06-05T00:00:00Z", 1],
     ]);
     await launch(ingest.parts, "weekly");
     await ingest.consume();
-    published.set("2026-06-05T00:00:00Z", 5);
+    script.published.set("2026-06-05T00:00:00Z", 5);
     await launch(ingest.parts, "weekly");
     await ingest.consume();
     const range = { first: "2026-06-05", last: FRIDAY_BEFORE };
@@ -426,7 +286,7 @@ describe("what a run leaves behind", () => {
       { partition: FRIDAY_BEFORE, state: "materialized", revised_rows: 0 },
       { partition: "2026-06-05", state: "materialized", revised_rows: 1, run_id: null },
     ]);
-    provider = () => {
+    script.provider = () => {
       throw new Failure("upstream_rejected", "no");
     };
     ingest.now += MINUTE;

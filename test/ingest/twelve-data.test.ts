@@ -5,12 +5,13 @@ import { describe, expect, it, onTestFinished } from "vitest";
 import type { Fault } from "../../edge/local/sandbox/answers.ts";
 import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import { answerTwelveData } from "../../edge/local/sandbox/twelve-data.ts";
+import { judgeCompleteness } from "../../edge/markets/ingest/completeness.ts";
 import { gateIntraday, intradayBars } from "../../edge/markets/ingest/pipelines/intraday.ts";
 import { BAR_MS, type Bar, fetchBars } from "../../edge/markets/ingest/sources/twelve-data.ts";
 import type { Row } from "../../edge/markets/store/plan.ts";
 import { Failure } from "../../shared/errors.ts";
 import { Secret } from "../../shared/secret.ts";
-import { DAY, HOUR, iso, MINUTE } from "../../shared/time.ts";
+import { DAY, HOUR, iso, isoDay, MINUTE } from "../../shared/time.ts";
 import { type Reply, startUpstream } from "../support/recordings.ts";
 
 const KEY = "hunter2-very-secret";
@@ -270,10 +271,15 @@ describe("the intraday gate", () => {
   it("takes nothing for an answer: told of where there was a session, normal where there was none", () => {
     expect(judged([]).found).toEqual(["warning no_rows 1"]);
     expect(judged([], OPEN).found).toEqual([]);
-    const isFine = (day: number, now: number) =>
-      intradayBars.mayBeEmpty?.({ from: day, to: day + DAY }, now);
-    expect(isFine(FRIDAY, FRIDAY + DAY)).toBe(false);
-    expect(isFine(FRIDAY, OPEN)).toBe(true);
-    expect(isFine(Date.UTC(2026, 10, 26), Date.UTC(2026, 11, 1))).toBe(true);
+    const judgedOn = (day: number, now: number) => {
+      const partition = { from: day, to: day + DAY };
+      return judgeCompleteness(intradayBars, [], { key: isoDay(day), partition }, now);
+    };
+    const over = FRIDAY + 21.5 * HOUR;
+    expect(judgedOn(FRIDAY, over - 1)).toMatchObject({ complete: false, until: over });
+    expect(judgedOn(Date.UTC(2026, 10, 26), Date.UTC(2026, 11, 1))).toMatchObject({
+      complete: true,
+      reason: "2026-11-26 has no rows: the exchange is closed on this day",
+    });
   });
 });

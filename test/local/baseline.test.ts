@@ -17,6 +17,8 @@ const SCHEDULE = {
   enabled: true,
   next_tick: null,
   last_tick: null,
+  switched_by: null,
+  switched_at: null,
 };
 const jobOf = (
   partition_unit: Job["partition_unit"],
@@ -82,9 +84,17 @@ function scripted(jobs: Job[]) {
     jobs: async () => jobs,
     startBackfill: async (body: { job: string; first: string; last: string }) => {
       asked.push(body.job);
-      const counts = { queued: 12, running: 0, succeeded: 0, failed: 0, late: 0, canceled: 0 };
+      const counts = {
+        queued: 12,
+        waiting: 0,
+        running: 0,
+        succeeded: 0,
+        failed: 0,
+        late: 0,
+        canceled: 0,
+      };
       const { job, first, last } = body;
-      const times = { created_at: "", canceled_at: null };
+      const times = { created_at: "", canceled_at: null, launched_by: null, canceled_by: null };
       const started = { backfill_id: job, job, first, last, ...times, runs: counts };
       const known = backfills.get(job) ?? started;
       backfills.set(job, known);

@@ -35,7 +35,7 @@ describe("npm run deploy", () => {
     ]);
     const unknown = deploy(["--dry-run", "nope"]);
     expect([unknown.status, unknown.stderr]).toEqual([
-      1,
+      2,
       expect.stringContaining("no service is named nope"),
     ]);
   });

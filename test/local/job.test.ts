@@ -8,6 +8,15 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { lockState, prepareState, ROOT, stateAt, writePrivate } from "../../edge/local/state.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
+import {
+  Backfill,
+  Job,
+  PartitionState,
+  Run,
+  RunEvent,
+  Schedule,
+  Tick,
+} from "../../shared/markets.ts";
 import { temporaryFolder } from "../support/postgres.ts";
 import { createWorld, onlySchedules, type World } from "../support/world.ts";
 
@@ -79,9 +88,9 @@ describe("npm run job", () => {
     [["frobnicate"], "there is no command frobnicate"],
     [["list", "all"], 'list takes no "all"'],
     [["list", "--limit", "3"], "list takes no --limit"],
-    [["runs", "--colour"], "Unknown option '--colour'"],
+    [["runs", "--colour"], "there is no option --colour"],
     [["runs", "--limit", "few"], '--limit "few" is not a number'],
-    [["runs", "--state", "done"], "--state done is none of queued, running"],
+    [["runs", "--state", "done"], "--state done is none of queued, waiting, running"],
     [["backfill"], "name the job to backfill"],
     [["backfill", "degree_days"], "name --partition-range <first>:<last>"],
     [["backfill", "degree_days", "--partition-range", "2026"], '"2026" is not <first>:<last>'],
@@ -130,6 +139,36 @@ describe("npm run job", () => {
       0,
       [expect.stringMatching(/^launched intraday_bars: run /)],
     ]);
+  });
+
+  it("gives programs the result as JSON and nothing else, with the same exit code", async () => {
+    const result = async (...args: string[]) => {
+      const { code, out, errors } = await job(...args, "--json");
+      return { code, errors, value: JSON.parse(out) as unknown };
+    };
+    const launched = await result("launch", "intraday_bars");
+    const [run] = Run.array().parse(launched.value);
+    expect([launched.code, launched.errors, run?.state]).toEqual([0, "", "succeeded"]);
+    const range = ["--partition-range", "2023-01-01:2023-02-01"];
+    const { value: backfill } = await result("backfill", "degree_days", ...range);
+    expect(Backfill.parse(backfill).runs.succeeded).toBe(2);
+    const lists = [
+      [Job, "list"],
+      [Run, "runs", "--limit", "2"],
+      [PartitionState, "partitions", "degree_days"],
+      [RunEvent, "events", run?.run_id ?? ""],
+      [Schedule, "schedules"],
+      [Tick, "ticks"],
+    ] as const;
+    for (const [Shape, ...args] of lists) {
+      const { code, value } = await result(...args);
+      expect([args, code, Shape.array().safeParse(value).success]).toEqual([args, 0, true]);
+    }
+    expect((await result("schedules", "off", "degree_days")).value).toEqual([
+      { schedule: "degree_days", enabled: false },
+    ]);
+    const over = await result("cancel", run?.run_id ?? "");
+    expect([over.code, Run.parse(over.value).state]).toEqual([1, "succeeded"]);
   });
 
   it("backfills in the spec's form, with a line for each partition", async () => {

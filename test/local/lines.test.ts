@@ -6,7 +6,7 @@ import { barOf, detailOf, eventLine, table } from "../../edge/local/lines.ts";
 import type { RunFilter } from "../../edge/local/operator.ts";
 import type { Backfill, Run } from "../../shared/markets.ts";
 
-const counts = { queued: 0, running: 0, succeeded: 0, failed: 0, late: 0, canceled: 0 };
+const counts = { queued: 0, waiting: 0, running: 0, succeeded: 0, failed: 0, late: 0, canceled: 0 };
 
 it("aligns columns, and leaves no blanks at the end", () => {
   expect(table([["a", "long", "x"], ["longer", "b", ""], ["c"]])).toEqual([
@@ -18,8 +18,8 @@ it("aligns columns, and leaves no blanks at the end", () => {
 });
 
 it("fills its bar by what ended, and names what ended badly", () => {
-  expect(barOf({ runs: { ...counts, queued: 30 } })).toBe(`[${"-".repeat(30)}]   0/30`);
-  const half = { ...counts, queued: 14, running: 1, succeeded: 12, failed: 2, late: 1 };
+  expect(barOf({ runs: { ...counts, queued: 30, waiting: 0 } })).toBe(`[${"-".repeat(30)}]   0/30`);
+  const half = { ...counts, queued: 14, waiting: 0, running: 1, succeeded: 12, failed: 2, late: 1 };
   const bar = `[${"#".repeat(15)}${"-".repeat(15)}]`;
   expect(barOf({ runs: half })).toBe(`${bar}  15/30  2 failed  1 late`);
   expect(barOf({ runs: { ...counts, succeeded: 2 } })).toBe(`[${"#".repeat(30)}]  2/2`);

@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { AUTHORITIES, demandAt, HISTORY_FROM } from "../../edge/local/sandbox/demand.ts";
 import { answerEia } from "../../edge/local/sandbox/eia.ts";
 import { BALANCING_AUTHORITIES } from "../../edge/markets/ingest/authorities.ts";
-import { DAY, HOUR } from "../../shared/time.ts";
+import { DAY, HOUR, MINUTE } from "../../shared/time.ts";
 
 const NOW = Date.UTC(2026, 10, 20);
 const days = Array.from({ length: 60 }, (_, day) => NOW - (70 - day) * DAY);
@@ -62,15 +62,18 @@ describe("the sandbox's grid", () => {
     expect(share(hours.map(({ missing }) => missing))).toBe(0);
   });
 
-  it("revises some days and withdraws a few rows for a while, then settles for good", () => {
+  it("revises its estimates each minute, some days later on, and in the end nothing", () => {
     const cells = days.slice(0, 20).flatMap((day) => AUTHORITIES.map((one) => ({ one, day })));
     const at = (age: number) =>
       cells.map(({ one, day }) => hoursOf(day).map((hour) => demandAt(one, hour, hour + age)));
-    const [young, middle, old, older] = [12 * HOUR, 40 * HOUR, 5 * DAY, 60 * DAY].map(at);
+    const ages = [12 * HOUR, 12 * HOUR + MINUTE, 40 * HOUR, 40 * HOUR + MINUTE, 5 * DAY, 60 * DAY];
+    const [young, nextMinute, middle, nextToo, old, older] = ages.map(at);
     const differs = (left: unknown[][] = [], right: unknown[][] = []) =>
       share(left.map((day, index) => day.join() !== right[index]?.join()));
-    expect(differs(young, middle)).toBeGreaterThan(0.15);
-    expect(differs(young, middle)).toBeLessThan(0.4);
+    // Whoever asks again a minute later sees estimates revised: that is what a first start shows.
+    expect(differs(young, nextMinute)).toBeGreaterThan(0.5);
+    expect(differs(middle, nextToo)).toBe(0);
+    expect(differs(young, middle)).toBeGreaterThan(0.5);
     expect(differs(middle, old)).toBeGreaterThan(0.03);
     expect(differs(old, older)).toBe(0);
     expect(middle?.flat().some((value) => value === undefined)).toBe(true);

@@ -322,7 +322,7 @@ describe("npm start", () => {
 
   it("deletes data only when told so: --reset asks, or needs --yes", async () => {
     const refused = startStackProcess(stateDir, ports, ["--reset"]);
-    expect(await refused.ended).toBe(1);
+    expect(await refused.ended).toBe(2);
     expect(refused.output()).toContain("needs a terminal to ask, or --yes");
     expect(fs.existsSync(state.postgres)).toBe(true);
     const before = fs.readFileSync(state.operatorToken, "utf8");
@@ -345,12 +345,12 @@ describe("npm start", () => {
     }
     const same = startStackProcess(stateDir, [ports[0] ?? 0, ports[0] ?? 0, ports[2] ?? 0]);
     expect([await same.ended, same.output()]).toEqual([
-      1,
+      2,
       expect.stringContaining("three different"),
     ]);
     const bad = startStackProcess(stateDir, ports, ["--markets-port", "x"]);
     expect([await bad.ended, bad.output()]).toEqual([
-      1,
+      2,
       expect.stringContaining('"x" is not a port'),
     ]);
   });

@@ -7,6 +7,7 @@ import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
 import { type NeonEndpoint, startNeonEndpoint } from "../../edge/local/neon.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
 import { SeriesRecord } from "../../shared/markets.ts";
+import { type Cuttable, cuttable } from "../support/cuttable.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
 const FROM = Date.UTC(2000, 0, 1);
@@ -17,12 +18,18 @@ const KEY = "reader-key";
 
 let world: World;
 let endpoint: NeonEndpoint;
+let toEndpoint: Cuttable;
+/** What the Workers asked the database. */
+let asked = "";
 let known: string;
 beforeAll(async () => {
   endpoint = await startNeonEndpoint(inject("postgres").port);
+  toEndpoint = await cuttable(endpoint.port, (bytes) => {
+    asked += bytes.toString("latin1");
+  });
   world = await createWorld({
     services: ["markets", "console"],
-    endpointPort: endpoint.port,
+    endpointPort: toEndpoint.port,
     environment: { markets: { SERVICE_READ_API_KEY: KEY } },
   });
   const vintage = await commitHours(world, "erco", FROM, [1, 2, 3]);
@@ -33,12 +40,10 @@ beforeAll(async () => {
     await commitHours(world, "large", FROM + first * HOUR, values);
   }
 });
-let closed = false;
-const closeEndpoint = async () => {
-  if (!closed) await endpoint.close();
-  closed = true;
-};
-afterAll(closeEndpoint);
+afterAll(async () => {
+  await toEndpoint.close();
+  await endpoint.close();
+});
 
 const path = (symbol: string, query = "") =>
   `${world.urls.markets}/series?library=power.demand&symbol=${symbol}${query}`;
@@ -95,8 +100,163 @@ describe("a large answer", () => {
     const refused = await raw(path("large"), { "Accept-Encoding": "gzip;q=0" });
     expect(refused.headers["content-encoding"]).toBeUndefined();
   });
+});
 
-  it("is cut off, not ended, when an object cannot be read, and the log says so", async () => {
+describe("the edge cache", () => {
+  /** HEAD answers when the cache holds the body. */
+  const keep = (url: string) => fetch(url, { method: "HEAD", headers: { "X-API-Key": KEY } });
+  /** Changes what the store says, as no commit could, and when it says it was learned. */
+  const rewrite = (symbol: string, values: string, secondsEarlier = 0) =>
+    world.database.execute(sql`
+      UPDATE vintage SET inline = jsonb_set(inline, '{v}', ${values}::jsonb),
+        as_of = as_of - ${secondsEarlier}::int * interval '1 second'
+       WHERE series_id = (SELECT id FROM series WHERE symbol = ${symbol})`);
+
+  const immutable = () => path("erco", `&as_of=${known}`);
+
+  it("keeps the body of a vintage, but gives it only to whoever has the key", async () => {
+    const first = await get(immutable());
+    const rows = SeriesRecord.array().parse(await first.json());
+    expect(rows.map((row) => row.value)).toEqual([1, 2, 3]);
+    await keep(immutable());
+    await rewrite("erco", "[[7, 8, 9]]");
+    const cached = await get(immutable());
+    expect(await cached.json()).toEqual(rows);
+    for (const name of ["ETag", "X-As-Of", "X-Store-Version", "Content-Type", "Cache-Control"]) {
+      expect([name, cached.headers.get(name)]).toEqual([name, first.headers.get(name)]);
+    }
+    expect(cached.headers.get("Cache-Control")).toMatch(/^private.*immutable/);
+    const held = await get(immutable(), { "If-None-Match": cached.headers.get("ETag") ?? "" });
+    expect([held.status, await held.text()]).toEqual([304, ""]);
+    expect((await fetch(immutable())).status).toBe(401);
+  });
+
+  it("keeps answers apart whose windows and offsets would read alike without names", async () => {
+    // One way round a bound of 1970 and of ten hours, the other way round its opposite.
+    const [end, start] = ["2000-01-01T01:00:00Z", new Date(-FROM - HOUR).toISOString()];
+    const early = `&end=${end}&as_of_offset=-PT10H`;
+    const late = `&start=${start}&as_of_offset=PT10H`;
+    const tags = await Promise.all(
+      [early, late].map(async (query) => (await get(path("erco", query))).headers.get("ETag")),
+    );
+    expect(new Set(tags).size).toBe(2);
+  });
+
+  it("gives no body of a catalog that was begun anew at the same address", async () => {
+    const vintage = await commitHours(world, "anew", FROM, [7]);
+    const url = path("anew", `&as_of=${new Date(vintage?.asOf ?? 0).toISOString()}`);
+    expect(await (await get(url)).text()).toContain('"value":7');
+    await keep(url);
+    // The same series by number, name and version, as a restore to before the commit leaves it.
+    await rewrite("anew", "[[8]]", 1);
+    expect(await (await get(url)).text()).toContain('"value":8');
+  });
+});
+
+describe("a range of an answer", () => {
+  const url = (query = "") => path("large", `&as_of=${settled}&format=parquet${query}`);
+  let settled: string;
+  beforeAll(async () => {
+    const head = await get(path("large", "&format=csv&end=2000-01-01"), {});
+    settled = head.headers.get("X-As-Of") ?? "";
+  });
+  const part = async (range: string, more: Record<string, string> = {}, of = url()) => {
+    const response = await get(of, { Range: range, ...more });
+    const bytes = Buffer.from(await response.arrayBuffer());
+    return { response, bytes, status: response.status };
+  };
+
+  it("is a piece of one body, whichever end it is counted from, and HEAD tells the length", async () => {
+    const head = await fetch(url(), { method: "HEAD", headers: { "X-API-Key": KEY } });
+    const length = Number(head.headers.get("Content-Length"));
+    expect([head.status, head.headers.get("Accept-Ranges")]).toEqual([200, "bytes"]);
+    const whole = Buffer.from(await (await get(url())).arrayBuffer());
+    expect(whole.length).toBe(length);
+    for (const [range, from, to] of [
+      ["bytes=0-3", 0, 4],
+      ["bytes=-8", length - 8, length],
+      [`bytes=${length - 5}-`, length - 5, length],
+      [`bytes=10-${length + 100}`, 10, length],
+    ] as const) {
+      const { response, bytes, status } = await part(range);
+      expect([range, status]).toEqual([range, 206]);
+      expect(response.headers.get("Content-Range")).toBe(`bytes ${from}-${to - 1}/${length}`);
+      expect(Number(response.headers.get("Content-Length"))).toBe(to - from);
+      expect(response.headers.get("ETag")).toBe(head.headers.get("ETag"));
+      expect(bytes.equals(whole.subarray(from, to))).toBe(true);
+    }
+    expect((await part("bytes=9-3")).status).toBe(200);
+    const text = await raw(path("large", `&as_of=${settled}&end=2001-01-01`), {
+      "Accept-Encoding": "gzip",
+      Range: "bytes=0-9",
+    });
+    expect([text.headers["content-encoding"], text.body.length]).toEqual([undefined, 10]);
+    const outside = await part(`bytes=${length}-`);
+    expect([outside.status, outside.response.headers.get("Content-Range")]).toEqual([
+      416,
+      `bytes */${length}`,
+    ]);
+  });
+
+  it("comes of one computation, however many are asked for at once", async () => {
+    // The origin of rows is asked for once a computation.
+    const fresh = url("&end=2014-01-01&provenance=full");
+    asked = "";
+    const parts = await Promise.all(
+      Array.from({ length: 12 }, (_, index) =>
+        part(`bytes=${index * 1000}-${index * 1000 + 999}`, {}, fresh),
+      ),
+    );
+    expect(new Set(parts.map(({ status }) => status))).toEqual(new Set([206]));
+    const whole = Buffer.from(await (await get(fresh)).arrayBuffer());
+    const joined = Buffer.concat(parts.map(({ bytes }) => bytes));
+    expect(joined.equals(whole.subarray(0, 12_000))).toBe(true);
+    expect(asked.split("sourcePublishedAt").length - 1).toBe(1);
+  });
+
+  it("is the same bytes after a compaction cut the objects anew", async () => {
+    const uncompacted = await commitHours(
+      world,
+      "cut",
+      FROM,
+      Array.from({ length: 9_000 }, (_, i) => i),
+    );
+    await commitHours(world, "cut", FROM + 100 * HOUR, [-1, -2, -3]);
+    const knownThen = new Date(uncompacted?.asOf ?? 0).toISOString();
+    for (const format of ["parquet", "arrow"]) {
+      const read = (salt: string) =>
+        get(path("cut", `&as_of=${knownThen}&format=${format}&end=${salt}`)).then((response) =>
+          response.arrayBuffer(),
+        );
+      const before = Buffer.from(await read("2020-01-01"));
+      await compact(world.writer, { library: "power.demand", symbol: "cut" });
+      expect(Buffer.from(await read("2020-01-02")).equals(before)).toBe(true);
+    }
+  });
+
+  it("is not given where the address fixes nothing, in other units, or of another answer", async () => {
+    expect((await part("bytes=0-3", {}, path("large", "&format=parquet"))).status).toBe(200);
+    expect((await part("rows=0-3")).status).toBe(200);
+    expect((await part("bytes=0-3,8-9")).status).toBe(200);
+    expect((await part("bytes=0-3", { "If-Range": '"other"' })).status).toBe(200);
+    const etag = (await get(url())).headers.get("ETag") ?? "";
+    expect((await part("bytes=0-3", { "If-Range": etag })).status).toBe(206);
+    const latest = await fetch(path("large"), { method: "HEAD", headers: { "X-API-Key": KEY } });
+    expect(latest.headers.get("Accept-Ranges")).toBeNull();
+  });
+
+  it("is not given of a body that is too large to keep", async () => {
+    const large = path("large", `&as_of=${settled}&includeHistory=true&provenance=full`);
+    const { response, bytes } = await part("bytes=0-3", {}, large);
+    expect([response.status, response.headers.get("Accept-Ranges")]).toEqual([200, null]);
+    expect(bytes.length).toBeGreaterThan(8 * 1024 * 1024);
+    const head = await fetch(large, { method: "HEAD", headers: { "X-API-Key": KEY } });
+    expect([head.status, head.headers.get("Content-Length")]).toEqual([200, null]);
+  });
+});
+
+describe("a store that fails", () => {
+  it("cuts an answer off, instead of ending it, when an object cannot be read, and the log says so", async () => {
     const { rows } = await world.database.execute<{ object_key: string }>(sql`
       SELECT object_key FROM segment JOIN series ON id = series_id
        WHERE symbol = 'large' AND retired_at IS NULL ORDER BY valid_min DESC LIMIT 1`);
@@ -107,31 +267,9 @@ describe("a large answer", () => {
     await expect.poll(() => world.logs.join("")).toContain("stream_ended");
     expect((await get(path("erco"))).status).toBe(200);
   });
-});
 
-describe("the edge cache", () => {
-  it("answers what is settled without the database, but only to whoever has the key", async () => {
-    const immutable = path("erco", `&as_of=${known}`);
-    const latest = path("erco");
-    const first = await get(immutable);
-    const rows = SeriesRecord.array().parse(await first.json());
-    expect(rows.map((row) => row.value)).toEqual([1, 2, 3]);
-    await (await get(latest)).arrayBuffer();
-    await closeEndpoint();
-    // The put goes on behind the answer.
-    await expect.poll(async () => (await get(immutable)).status).toBe(200);
-    const cached = await get(immutable);
-    expect(await cached.json()).toEqual(rows);
-    for (const name of ["ETag", "X-As-Of", "X-Store-Version", "Content-Type", "Cache-Control"]) {
-      expect([name, cached.headers.get(name)]).toEqual([name, first.headers.get(name)]);
-    }
-    expect(cached.headers.get("Cache-Control")).toMatch(/^private.*immutable/);
-    const held = await get(immutable, { "If-None-Match": cached.headers.get("ETag") ?? "" });
-    expect([held.status, await held.text()]).toEqual([304, ""]);
-    expect((await fetch(immutable)).status).toBe(401);
-    // Nobody can know whether the latest is still the latest, and another format is another answer.
-    expect((await get(latest)).status).toBe(503);
-    expect((await get(`${immutable}&format=csv`)).status).toBe(503);
-    expect((await get(`${immutable}&end=2001-01-01`)).status).toBe(503);
+  it("gives not even what the cache holds while the catalog does not answer", async () => {
+    toEndpoint.cut();
+    expect((await get(path("erco", `&as_of=${known}`))).status).toBe(503);
   });
 });

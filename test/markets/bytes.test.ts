@@ -5,8 +5,8 @@ import fc from "fast-check";
 import { type ColumnMetaData, parquetMetadata } from "hyparquet";
 import { parquetWriteBuffer } from "hyparquet-writer";
 import { describe, expect, it } from "vitest";
-import { type Column, codesFor, decodeColumn } from "../../edge/markets/store/parquet.ts";
-import { decodeSegment } from "../../edge/markets/store/segment.ts";
+import { type Column, chunkOf, codesFor, decodeColumn } from "../../edge/markets/store/parquet.ts";
+import { decodeSegment, indexOf } from "../../edge/markets/store/segment.ts";
 import { ISO_BYTES, writeIso, writeNumber } from "../../edge/markets/wire/bytes.ts";
 
 const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
@@ -147,7 +147,10 @@ function roundTrip({ groups, type, encoding, pageBytes, codec }: ColumnCase) {
   });
   const chunks = parquetMetadata(file).row_groups.map((group) => {
     const meta = group.columns[0]?.meta_data as ColumnMetaData;
-    return { meta, column: decodeColumn(new Uint8Array(file), meta, Number(group.num_rows)) };
+    return {
+      meta,
+      column: decodeColumn(new Uint8Array(file), chunkOf(meta), Number(group.num_rows)),
+    };
   });
   expect(chunks.map(({ column }) => column.values?.length ?? column.codes?.length)).toEqual(
     groups.map(({ length }) => length),
@@ -356,7 +359,9 @@ describe("a Parquet column chunk", () => {
       codec: "UNCOMPRESSED",
     });
     const meta = parquetMetadata(file).row_groups[0]?.columns[0]?.meta_data as ColumnMetaData;
-    expect(() => decodeColumn(new Uint8Array(file), meta, 4)).toThrow("columns are REQUIRED");
+    expect(() => decodeColumn(new Uint8Array(file), chunkOf(meta), 4)).toThrow(
+      "columns are REQUIRED",
+    );
     const whole = parquetWriteBuffer({
       schema: [
         { name: "root", num_children: 1 },
@@ -365,7 +370,9 @@ describe("a Parquet column chunk", () => {
       columnData: [{ name: "column", data: [1, 2, 3], encoding: "PLAIN" }],
     });
     const chunk = parquetMetadata(whole).row_groups[0]?.columns[0]?.meta_data as ColumnMetaData;
-    expect(() => decodeColumn(new Uint8Array(whole), chunk, 4)).toThrow("holds its 4 values");
+    expect(() => decodeColumn(new Uint8Array(whole), chunkOf(chunk), 4)).toThrow(
+      "holds its 4 values",
+    );
   });
 });
 
@@ -395,8 +402,8 @@ describe("objects of the first release", () => {
       ],
     });
     const writer = { seq: 3, asOf: from, reconstructed: true };
-    const range = { from: -Infinity, to: Infinity };
-    const batches = [...decodeSegment(file, ["value"], range, writer)];
+    const part = { ...indexOf(file), bytes: new Uint8Array(file), offset: 0 };
+    const batches = [...decodeSegment(part, ["value"], writer)];
     expect(batches.map(({ length }) => length)).toEqual([32_768, 7_232]);
     const [first, second] = batches;
     expect(second?.datetime[0]).toBe(from + 32_768 * 3_600_000);

@@ -4,6 +4,7 @@
 import { beforeAll, describe, expect, it } from "vitest";
 import { ErrorBody } from "../../shared/errors.ts";
 import { Health, SeriesRecord } from "../../shared/markets.ts";
+import { SymbolDescription } from "../../shared/markets-symbols.ts";
 import { commonRouteTests } from "../support/common-routes.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
@@ -92,6 +93,19 @@ describe("GET /libraries and /symbols", () => {
   });
 
   it("answer 404 for an unknown library and 422 for none", async () => {
+    const described = await (await get("/symbols/describe?library=power.demand")).json();
+    expect(SymbolDescription.array().parse(described)).toMatchObject([
+      { symbol: "erco", name: "Demand, ERCOT", unit: "MWh", time_zone: "America/Chicago" },
+      { symbol: "pjm", columns: [{ column: "value", unit: "MWh" }] },
+    ]);
+    const one = await get("/symbols/describe?library=power.demand&symbol=pjm");
+    expect(await one.json()).toHaveLength(1);
+    for (const [query, code] of [
+      ["library=nope", "unknown_library"],
+      ["library=power.demand&symbol=nope", "unknown_symbol"],
+    ]) {
+      expect(await refusal(`/symbols/describe?${query}`)).toMatchObject({ status: 404, code });
+    }
     expect(await refusal("/symbols?library=nope")).toMatchObject({
       status: 404,
       code: "unknown_library",

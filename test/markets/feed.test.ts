@@ -8,6 +8,7 @@ import type { Database } from "../../edge/http/database.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { createSnapshot } from "../../edge/markets/store/listings.ts";
 import { ChangePage } from "../../shared/markets.ts";
+import { dice } from "../support/dice.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
 const WRITERS = 10;
@@ -28,15 +29,6 @@ beforeAll(async () => {
   world = await createWorld({ services: ["markets", "console"] });
 });
 afterAll(() => Promise.all(clients.map((client) => client.end())));
-
-/** Deterministic numbers in [0, 1). */
-function dice(seed: number): () => number {
-  let state = seed;
-  return () => {
-    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
-    return state / 4_294_967_296;
-  };
-}
 
 /** Of every commit, by its name in the feed, how many began before it. */
 const ranks = new Map<string, number>();

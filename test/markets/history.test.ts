@@ -1,5 +1,5 @@
-// What lies beyond the contract: histories, differences, revisions, panels, snapshots and the feed,
-// in workerd.
+// What lies beyond the contract: histories, differences, revisions, snapshots and the feed, in
+// workerd.
 
 import { sql } from "drizzle-orm";
 import pg from "pg";
@@ -11,13 +11,12 @@ import { ErrorBody } from "../../shared/errors.ts";
 import {
   Change,
   DiffRecord,
-  PanelRecord,
   Revisions,
   SeriesRecord,
   Snapshot,
   Vintage,
 } from "../../shared/markets.ts";
-import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";
+import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
 const FROM = Date.UTC(2026, 0, 10);
 const at = (hour: number) => new Date(FROM + hour * HOUR).toISOString();
@@ -232,91 +231,6 @@ describe("revision statistics", () => {
     expect(statistics.first_to_latest.sd).toBeCloseTo(sd, 12);
     expect(statistics.first_to_latest).toMatchObject({ rows: 3, mean: 4 / 3, max_abs: 3 });
     expect(statistics.by_lag.P3650D).toMatchObject({ rows: 3, mean: 0, sd: 0 });
-  });
-});
-
-describe("a panel", () => {
-  it("aligns series at one knowledge time, with the zone's clock", async () => {
-    const rows = await read(
-      PanelRecord.array(),
-      "/panel?library=power.demand&symbols=erco,power.demand/pjm&time_zone=America/Chicago",
-    );
-    const [erco, pjm] = ["power.demand.erco", "power.demand.pjm"];
-    expect(rows).toEqual([
-      { Datetime: at(0), local: "2026-01-09T18:00:00-06:00", [erco]: 10, [pjm]: null },
-      { Datetime: at(1), local: "2026-01-09T19:00:00-06:00", [erco]: 11, [pjm]: 100 },
-      { Datetime: at(2), local: "2026-01-09T20:00:00-06:00", [erco]: null, [pjm]: null },
-    ]);
-    const early = await read(
-      PanelRecord.array(),
-      `/panel?library=power.demand&symbols=erco,pjm&as_of=${known[0]}`,
-    );
-    expect(early.map((row) => row[erco])).toEqual([10, 11, 12]);
-    const csv = await (await get("/panel?library=power.demand&symbols=erco,pjm&format=csv")).text();
-    expect(csv.split("\n").slice(0, 3)).toEqual([
-      `Datetime,${erco},${pjm}`,
-      `${at(0)},10,`,
-      `${at(1)},11,100`,
-    ]);
-  });
-
-  it("tells the repeated hour of a DST day apart", async () => {
-    const from = Date.UTC(2026, 10, 1, 5);
-    await commitHours(world, "dst", from, [1, 2, 3, 4]);
-    const path = "/panel?library=power.demand&symbols=dst&time_zone=America/Chicago";
-    const rows = await read(PanelRecord.array(), path);
-    expect(rows.map((row) => row.local)).toEqual([
-      "2026-11-01T00:00:00-05:00",
-      "2026-11-01T01:00:00-05:00",
-      "2026-11-01T01:00:00-06:00",
-      "2026-11-01T02:00:00-06:00",
-    ]);
-  });
-});
-
-describe("a panel's life in caches", () => {
-  const CONTROL = "Cache-Control";
-
-  it("ends with the next commit where the address names no time", async () => {
-    const vintage = await commitHours(world, "newest", FROM, [1]);
-    const path = "/panel?library=power.demand&symbols=newest";
-    expect((await get(path)).headers.get(CONTROL)).toMatch(/max-age=0/);
-    const pinned = `${path}&as_of=${new Date(vintage?.asOf ?? 0).toISOString()}`;
-    expect((await get(pinned)).headers.get(CONTROL)).toMatch(/immutable/);
-  });
-
-  it("shows no instrument before it has a row, whatever compaction put beside it", async () => {
-    const [sun, battery] = ["power.fuel.sun", "power.fuel.battery"];
-    const learn = (ids: readonly string[]) =>
-      commitHours(world, "fuel", FROM, [], {
-        rows: ids.map((instrumentId, hour) => ({
-          datetime: FROM + hour * HOUR,
-          instrumentId,
-          values: [hour],
-        })),
-        covered: { from: FROM, to: FROM + DAY },
-      });
-    const first = await learn([sun]);
-    await learn([sun, battery]);
-    const asOf = new Date(first?.asOf ?? 0).toISOString();
-    const answers = async () => {
-      const texts: string[] = [];
-      for (const query of [`as_of=${asOf}`, `as_of=2100-01-01&end=${at(0)}`]) {
-        const json = await get(`/panel?library=power.demand&symbols=fuel&${query}`);
-        const parquet = await get(
-          `/series?library=power.demand&symbol=fuel&format=parquet&${query}`,
-        );
-        texts.push(await json.text(), new TextDecoder("latin1").decode(await parquet.bytes()));
-      }
-      return texts;
-    };
-    const before = await answers();
-    expect(before[0]).toBe(`[{"Datetime":"${at(0)}","${sun}":0}]`);
-    await compact(world.writer, { library: "power.demand", symbol: "fuel" });
-    const after = await answers();
-    expect([after[0], after[2]]).toEqual([before[0], before[0]]);
-    expect(after.filter((text) => text.includes(battery))).toEqual([]);
-    expect(after.filter((text) => text.includes(sun))).toHaveLength(4);
   });
 });
 

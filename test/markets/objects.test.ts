@@ -357,7 +357,7 @@ async function compareFormats(
     }),
     arrow: columns({
       instant: "Timestamp<MILLISECOND, UTC>",
-      text: "Dictionary<Int32, Utf8>",
+      text: "Utf8",
       number: "Float64",
       flag: "Bool",
       count: "Int64",

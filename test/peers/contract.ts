@@ -1,5 +1,5 @@
-// The group `contract`: the three OpenAPI documents against their live services, by schemathesis
-// and by the clients that two generators make of them.
+// The group `contract`: the three OpenAPI documents against their live services, by schemathesis,
+// by the clients that two generators make of them, and by Spectral's rules.
 
 import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
@@ -31,7 +31,7 @@ export const contract: Group = {
           case: "contract/openapi-python-client",
           args: [all],
         }),
-        typedClients(described, context),
+        npmTools(described, context),
       ]);
       const schemathesis = await Promise.all(
         described.map((service) => {
@@ -97,11 +97,37 @@ const COMPILER = {
   types: [],
 };
 
+/** The tools of npm, one after the other; they share the group's packages. */
+async function npmTools(described: readonly ServiceDescription[], context: GroupContext) {
+  const missing = await ensurePackages("contract", Math.min(PACKAGES_MS_MAX, context.msLeft()));
+  if (missing) return [{ case: "contract/npm", outcome: "skipped", detail: missing } as const];
+  const clients = await typedClients(described, context);
+  // Vision's document takes Spectral a minute and a half, and is an issue of its own.
+  const linted = described.filter(({ name }) => name !== "vision");
+  return [...clients, ...(await Promise.all(linted.map((service) => spectral(service, context))))];
+}
+
+/** Spectral's rules for OpenAPI: no error and no warning. */
+async function spectral({ name, document }: ServiceDescription, context: GroupContext) {
+  const ruleset = join(context.folder, "node/ruleset.json");
+  // Whom to ask is nobody outside.
+  const rules = { extends: ["spectral:oas"], rules: { "info-contact": "off" } };
+  writeFileSync(ruleset, JSON.stringify(rules));
+  const tool = join(context.folder, "node/node_modules/@stoplight/spectral-cli/dist/index.js");
+  const { code, output } = await execute(
+    [process.execPath, tool, "lint", document, "--ruleset", ruleset, "--fail-severity", "warn"],
+    { msMax: context.msLeft(), env: { NO_COLOR: "1" } },
+  );
+  const detail = output.slice(-1_000);
+  const one = `contract/spectral/${name}`;
+  return code === 0
+    ? ({ case: one, outcome: "passed" } as const)
+    : ({ case: one, outcome: "failed", detail } as const);
+}
+
 /** openapi-typescript: types without a warning, and a call that they check. */
 async function typedClients(described: readonly ServiceDescription[], context: GroupContext) {
   const group = "contract/openapi-typescript";
-  const missing = await ensurePackages("contract", Math.min(PACKAGES_MS_MAX, context.msLeft()));
-  if (missing) return [{ case: group, outcome: "skipped", detail: missing } as const];
   const folder = join(context.folder, "node/calls");
   rmSync(folder, { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });

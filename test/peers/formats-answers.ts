@@ -89,7 +89,7 @@ const QUESTIONS: readonly {
   {
     name: "panel",
     path: `/panel?library=${LIBRARY}&symbols=hub,other&time_zone=America/Chicago`,
-    formats: ["json", "ndjson", "csv"],
+    formats: ["json", "ndjson", "csv", "parquet", "arrow"],
     columns: PANEL,
   },
 ];
@@ -116,6 +116,32 @@ export async function writeAnswers(services: Services): Promise<Answer[]> {
     }
   }
   return answers;
+}
+
+/** More than one row group of whole numbers. */
+const MANY = 40_000;
+
+/** The address of a settled answer, how many rows it has and what they add up to. */
+export async function writeAddress({ urls, writer }: Services): Promise<string[]> {
+  const vintage = await commit(writer, {
+    library: LIBRARY,
+    symbol: "many",
+    valueColumns: ["value"],
+    rows: Array.from({ length: MANY }, (_, hour) => ({
+      datetime: FROM + hour * HOUR,
+      instrumentId: "power.demand.many",
+      values: [hour],
+    })),
+    covered: { from: FROM, to: FROM + MANY * HOUR },
+    sandbox: true,
+    partition: "2026-03-06",
+    reconstructed: false,
+    runId: "44444444-4444-4444-8444-444444444444",
+    sourceUrl: "https://api.example.com/v2/",
+  });
+  const asOf = new Date(vintage?.asOf ?? 0).toISOString();
+  const url = `${urls.markets}/series?library=${LIBRARY}&symbol=many&as_of=${asOf}`;
+  return [url, String(MANY), String((MANY * (MANY - 1)) / 2)];
 }
 
 /** Two series; of the first, a backfill and a revision that also withdraws rows. */

@@ -3,7 +3,7 @@
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { writeAnswers } from "./formats-answers.ts";
+import { writeAddress, writeAnswers } from "./formats-answers.ts";
 import { writeDatasets } from "./formats-datasets.ts";
 import { writeScenes } from "./formats-scenes.ts";
 import { type Group, runScript, type Script } from "./group.ts";
@@ -20,7 +20,8 @@ const readerOf = (tool: string, input: string): Script => ({
 
 export const formats: Group = {
   async run(context) {
-    const services = await startServices();
+    // Open: not every library that reads an address can be given a header for it.
+    const services = await startServices({ SERVICE_READ_API_KEY: "" });
     try {
       const write = (name: string, content: unknown) => {
         const path = join(services.folder, name);
@@ -31,6 +32,11 @@ export const formats: Group = {
       const datasets = write("datasets.json", await writeDatasets(services));
       const scripts: Script[] = [
         ...READERS.map((reader) => readerOf(reader, answers)),
+        {
+          script: "formats/read_addresses.py",
+          case: "formats/address",
+          args: await writeAddress(services),
+        },
         readerOf("pycocotools", datasets),
         readerOf("supervision", datasets),
       ];

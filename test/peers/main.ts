@@ -3,6 +3,8 @@
 
 import { readFileSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { meant, readArguments, runCommand, UsageError } from "../../edge/local/command-line.ts";
+import { whole } from "../../shared/scalars.ts";
 import { contract } from "./contract.ts";
 import { type Environment, ensureEnvironment } from "./environments.ts";
 import { formats } from "./formats.ts";
@@ -56,46 +58,50 @@ interface Arguments {
   report: string | undefined;
 }
 
-function parse(args: readonly string[]): Arguments {
-  const option = (name: string) =>
-    args.find((arg) => arg.startsWith(`--${name}=`))?.slice(name.length + 3);
-  const minutes = option("minutes");
-  const names = args.filter((arg) => !arg.startsWith("--"));
-  const unknown = names.filter((name) => !(name in GROUPS));
-  if (unknown.length > 0) {
-    const there = Object.keys(GROUPS).join(", ");
-    process.stderr.write(`no group ${unknown.join(", ")}; there are: ${there}\n`);
-    process.exit(1);
-  }
-  return {
-    names: names.length > 0 ? names : DEFAULT_GROUPS,
-    minutes: minutes === undefined ? MINUTES_DEFAULT : Number(minutes),
-    report: option("report"),
-  };
+function parse(): Arguments {
+  const { values, positionals } = readArguments({
+    allowPositionals: true,
+    options: {
+      minutes: { type: "string", default: String(MINUTES_DEFAULT) },
+      report: { type: "string" },
+    },
+  });
+  const unknown = positionals.find((name) => !(name in GROUPS));
+  if (unknown !== undefined)
+    throw new UsageError(`there is no group ${unknown}${meant(unknown, Object.keys(GROUPS))}`);
+  const minutes = whole(1).safeParse(values.minutes);
+  if (!minutes.success)
+    throw new UsageError(`--minutes ${JSON.stringify(values.minutes)} is not a number above 0`);
+  const names = positionals.length > 0 ? positionals : DEFAULT_GROUPS;
+  return { names, minutes: minutes.data, report: values.report };
 }
 
-const { names, minutes, report } = parse(process.argv.slice(2));
-const deadline = performance.now() + minutes * 60_000;
-const msLeft = () => deadline - performance.now();
-// Scripts end at the deadline; this is for a service that hangs.
-setTimeout(() => {
-  print("peers: still not done after its time");
-  process.exit(1);
-}, msLeft() + HANG_MS).unref();
-const known = KnownDifferences.parse(
-  JSON.parse(readFileSync(join(import.meta.dirname, "known.json"), "utf8")),
-);
-// They are installed beside each other, and while the first group runs.
-const environments = new Map(names.map((name) => [name, ensureEnvironment(name, msLeft())]));
-const judged: Judgement[] = [];
-for (const [name, environment] of environments) {
-  const started = performance.now();
-  const own = judge(await outcomesOf(name, await environment, msLeft), known, [name]);
-  for (const one of own) show(one);
-  judged.push(...own);
-  print(`${name}: ${((performance.now() - started) / 1_000).toFixed(0)} s`);
+await runCommand("npm run peers", main);
+
+async function main() {
+  const { names, minutes, report } = parse();
+  const deadline = performance.now() + minutes * 60_000;
+  const msLeft = () => deadline - performance.now();
+  // Scripts end at the deadline; this is for a service that hangs.
+  setTimeout(() => {
+    print("peers: still not done after its time");
+    process.exit(1);
+  }, msLeft() + HANG_MS).unref();
+  const known = KnownDifferences.parse(
+    JSON.parse(readFileSync(join(import.meta.dirname, "known.json"), "utf8")),
+  );
+  // They are installed beside each other, and while the first group runs.
+  const environments = new Map(names.map((name) => [name, ensureEnvironment(name, msLeft())]));
+  const judged: Judgement[] = [];
+  for (const [name, environment] of environments) {
+    const started = performance.now();
+    const own = judge(await outcomesOf(name, await environment, msLeft), known, [name]);
+    for (const one of own) show(one);
+    judged.push(...own);
+    print(`${name}: ${((performance.now() - started) / 1_000).toFixed(0)} s`);
+  }
+  const counts = count(judged);
+  print(summaryLine(counts));
+  if (report) writeFileSync(report, JSON.stringify(counts));
+  process.exit(counts.failed > 0 ? 1 : 0);
 }
-const counts = count(judged);
-print(summaryLine(counts));
-if (report) writeFileSync(report, JSON.stringify(counts));
-process.exit(counts.failed > 0 ? 1 : 0);

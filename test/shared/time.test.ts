@@ -1,6 +1,12 @@
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
-import { iso, parseInstant } from "../../shared/time.ts";
+import {
+  DURATION_FORM,
+  INSTANT_FORM,
+  iso,
+  parseDuration,
+  parseInstant,
+} from "../../shared/time.ts";
 
 describe("parseInstant", () => {
   it.each([
@@ -19,6 +25,9 @@ describe("parseInstant", () => {
 
   it("cuts digits beyond the millisecond, so that an as_of never reaches into its own future", () => {
     expect(parseInstant("2026-01-31T05:00:00.123999Z")).toBe(Date.UTC(2026, 0, 31, 5, 0, 0, 123));
+  });
+
+  it("rounds a lower bound up, so that it takes in nothing before it", () => {
     for (const [text, expected] of [
       ["2026-01-31T05:00:00.123000001Z", 124],
       ["2026-01-31T05:00:00.123000Z", 123],
@@ -60,5 +69,56 @@ describe("parseInstant", () => {
         return instant === null || Number.isFinite(instant);
       }),
     );
+  });
+});
+
+describe("the forms that descriptions give", () => {
+  const isInstant = (text: string) => new RegExp(`^${INSTANT_FORM}$`, "u").test(text);
+  const isDuration = (text: string) => new RegExp(`^${DURATION_FORM}$`, "u").test(text);
+  /** Texts near the truth: digits of every kind where instants and durations have them. */
+  const near = (pattern: string) =>
+    fc.stringMatching(new RegExp(`^${pattern}$`)).filter((text) => text === text.trim());
+
+  it("match a text when the parser reads it, and no other", () => {
+    const datetimes = near(
+      "\\d{4}-[01]\\d-[0-3]\\d([Tt ][0-2]\\d:[0-6]\\d(:[0-6]\\d([.,]\\d{1,10})?)?([Zz]| ?[+ -][0-2]\\d:?[0-6]\\d)?)?",
+    );
+    fc.assert(
+      fc.property(datetimes, (text) => {
+        expect([text, isInstant(text)]).toEqual([text, parseInstant(text) !== null]);
+      }),
+      { numRuns: 5_000 },
+    );
+    const durations = near(
+      "[+-]?P(\\d{0,8}W)?(\\d{0,8}D)?(T(\\d{0,3}H)?(\\d{0,3}M)?(\\d{0,3}([.,]\\d{0,4})?S)?)?",
+    );
+    fc.assert(
+      fc.property(durations, (text) => {
+        expect([text, isDuration(text)]).toEqual([text, parseDuration(text) !== null]);
+      }),
+      { numRuns: 5_000 },
+    );
+  });
+
+  it("know the days that there are", () => {
+    for (const year of [1900, 2000, 2023, 2024]) {
+      for (let month = 1; month <= 12; month++) {
+        for (let day = 0; day <= 32; day++) {
+          const text = [year, month, day].map((part) => String(part).padStart(2, "0")).join("-");
+          const isDay = new Date(Date.UTC(year, month - 1, day)).toISOString().startsWith(text);
+          expect([text, isInstant(text), parseInstant(text) !== null]).toEqual([
+            text,
+            isDay,
+            isDay,
+          ]);
+        }
+      }
+    }
+  });
+
+  it("keep a duration's milliseconds a safe integer", () => {
+    const longest = "P999999W9999999DT999999999H9999999999M999999999999.999S";
+    expect(Number.isSafeInteger(parseDuration(longest))).toBe(true);
+    expect(parseDuration("P1000000W")).toBeNull();
   });
 });

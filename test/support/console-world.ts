@@ -59,6 +59,10 @@ export function impossible(): SandboxAnswer {
   return { status: 200, body: { response: { total: "2", data } } };
 }
 
+/** Why the run of a partition waits. */
+export const waitingReason = (partition: string) =>
+  `${partition} is not published yet; release is expected until 2031-01-01 00:00 UTC`;
+
 /** Lets runs and ticks happen; returns ids of what pages are about. */
 export async function seedConsole(world: ConsoleWorld) {
   const launch = async (partition?: string) =>
@@ -80,10 +84,16 @@ export async function seedConsole(world: ConsoleWorld) {
   const backfill = await world.operator.startBackfill(request);
   await followBackfill(world.operator, backfill, () => {});
   // No pipeline of this world waits for releases.
-  const late = await launch(world.day(14));
+  const late = await launch(world.day(13));
   await world.database.execute(sql`
     UPDATE run SET state = 'late', error_code = 'not_released', covered_from = NULL, metadata = NULL,
-      error_detail = ${`${world.day(14)} is not published yet`} WHERE id = ${late.run_id}::uuid`);
+      error_detail = ${`${world.day(13)} is not published yet`} WHERE id = ${late.run_id}::uuid`);
+  // None is queued any more, so the queue leaves it as it is.
+  const waiting = await launch(world.day(11));
+  await world.database.execute(sql`
+    UPDATE run SET state = 'queued', error_code = 'not_released', covered_from = NULL,
+      finished_at = NULL, metadata = NULL, available_at = now() + interval '1 hour',
+      error_detail = ${waitingReason(world.day(11))} WHERE id = ${waiting.run_id}::uuid`);
   const { rows } = await world.database.execute<{ symbol: string }>(sql`
     SELECT symbol FROM vintage JOIN series ON id = series_id
      WHERE library = 'power.demand' ORDER BY revised DESC, symbol LIMIT 1`);
@@ -93,6 +103,7 @@ export async function seedConsole(world: ConsoleWorld) {
     rejected,
     drifted,
     late,
+    waiting,
     backfillId: backfill.backfill_id,
     /** The symbol that was revised most. */
     revised: rows[0]?.symbol ?? "",

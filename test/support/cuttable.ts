@@ -11,7 +11,11 @@ export interface Cuttable {
   close(): Promise<void>;
 }
 
-export async function cuttable(port: number): Promise<Cuttable> {
+/** `heard` is told what clients send, as it comes. */
+export async function cuttable(
+  port: number,
+  heard: (bytes: Buffer) => void = () => {},
+): Promise<Cuttable> {
   const sockets = new Set<Socket>();
   let isCut = false;
   const hold = (socket: Socket) => {
@@ -25,7 +29,7 @@ export async function cuttable(port: number): Promise<Cuttable> {
       return;
     }
     const outgoing = hold(connect(port, "127.0.0.1"));
-    hold(incoming).pipe(outgoing).pipe(incoming);
+    hold(incoming).on("data", heard).pipe(outgoing).pipe(incoming);
   });
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   return {

@@ -82,8 +82,8 @@ export async function scriptedIngest(options: {
     },
     reset: async () => {
       ingest.queue = [];
-      await owner.query(`TRUNCATE run_event, tick, schedule, run, backfill, vintage, ingest_memo,
-        segment, series CASCADE`);
+      await owner.query(`TRUNCATE alert, housekeeping, run_event, tick, schedule, run, backfill, vintage,
+        ingest_memo, segment, series CASCADE`);
     },
     close: async () => {
       await client.end();

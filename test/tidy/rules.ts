@@ -81,6 +81,13 @@ export const RULES: readonly Rule[] = [
     planted: ["shared/x.ts", "const rows = reply as any" + ";"],
   },
   {
+    advice: "parse numbers by shared/scalars.ts: coercion makes 0 of an empty text",
+    files: CODE,
+    except: /^test\//,
+    find: lines(/\bz\.coerce\b|\bcoerce\./),
+    planted: ["edge/markets/x.ts", "limit: z.coer" + "ce.number(),"],
+  },
+  {
     advice: "give the reason of the cast beside it, or type the value",
     files: CODE,
     find: unexplained(/\bas (never|unknown as)\b/),

@@ -21,7 +21,7 @@ function colour(/** @type {string} */ name) {
 
 /** @param {HTMLElement} holder */
 function draw(holder) {
-  const { times, lines, zone } = JSON.parse(holder.dataset.chart ?? "{}");
+  const { times, lines, revised, zone, unit } = JSON.parse(holder.dataset.chart ?? "{}");
   const narrow = holder.clientWidth < 600;
   const days = (times.at(-1) - times[0]) / 86_400;
   const stroke = ["--line-a", "--line-b"].map(colour);
@@ -29,6 +29,15 @@ function draw(holder) {
     stroke: colour("--muted"),
     grid: { stroke: colour("--line"), width: 1 },
     ticks: { stroke: colour("--line"), width: 1 },
+  };
+  // The points that differ between both states: dots without a line.
+  const marks = {
+    label: "revised",
+    stroke: colour("--late"),
+    paths: () => null,
+    points: { show: true, size: 7, width: 2, fill: colour("--late-soft") },
+    value: (/** @type {unknown} */ _, /** @type {number | null} */ value) =>
+      value === null ? "–" : "yes",
   };
   const options = {
     width: holder.clientWidth,
@@ -40,6 +49,7 @@ function draw(holder) {
       clockAxis(axis, "UTC", days, narrow),
       {
         ...axis,
+        ...(unit ? { label: unit, labelSize: 18, labelFont: "12px system-ui" } : {}),
         size: narrow ? 60 : 72,
         values: (/** @type {unknown} */ _, /** @type {number[]} */ marks) => marks.map(short),
       },
@@ -59,12 +69,21 @@ function draw(holder) {
         dash: index === 0 ? [] : [6, 4],
         points: { show: times.length < 40 },
         value: (/** @type {unknown} */ _, /** @type {number | null} */ value) =>
-          value === null ? "–" : `${value.toLocaleString("en-US")}`,
+          value === null ? "–" : `${value.toLocaleString("en-US")} ${unit ?? ""}`,
       })),
+      ...(revised.length > 0 ? [marks] : []),
     ],
   };
   holder.replaceChildren();
+  const chosen = new Set(revised);
   const data = [times, ...lines.map((/** @type {{ values: unknown[] }} */ { values }) => values)];
+  if (revised.length > 0) {
+    data.push(
+      times.map((/** @type {number} */ _, /** @type {number} */ index) =>
+        chosen.has(index) ? lines[0].values[index] : null,
+      ),
+    );
+  }
   new Package(options, data, holder);
 }
 

@@ -71,13 +71,13 @@ async function refresh() {
   plan();
 }
 
-/** One cell of a grid is reached by Tab, the others by arrow keys. */
+/** One cell of a grid, the newest, is reached by Tab, the others by arrow keys. */
 function prepareGrids() {
   for (const grid of document.querySelectorAll("[data-grid]")) {
     const cells = [...grid.querySelectorAll("a.cell")];
     const chosen = cells.includes(/** @type {Element} */ (document.activeElement))
       ? document.activeElement
-      : cells.at(-1);
+      : [...grid.querySelectorAll(".grid-row:first-child a.cell")].at(-1);
     for (const cell of cells) cell.setAttribute("tabindex", cell === chosen ? "0" : "-1");
   }
 }

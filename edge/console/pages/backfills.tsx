@@ -18,9 +18,11 @@ const RUNS_MAX = 5_000;
 const TROUBLES = 100;
 
 const totalOf = ({ runs }: Backfill) => Object.values(runs).reduce((sum, one) => sum + one, 0);
-const openOf = ({ runs }: Backfill) => runs.queued + runs.running;
+const openOf = ({ runs }: Backfill) => runs.queued + runs.waiting + runs.running;
 const stateOf = (backfill: Backfill): string => {
-  if (openOf(backfill) > 0) return "running";
+  const { queued, waiting, running } = backfill.runs;
+  if (queued + running > 0) return "running";
+  if (waiting > 0) return "waiting";
   if (backfill.runs.failed > 0) return "failed";
   if (backfill.runs.late > 0) return "late";
   return backfill.runs.canceled > 0 ? "canceled" : "succeeded";
@@ -44,7 +46,7 @@ export const BackfillLine: FC<{ backfill: Backfill; here: Here }> = ({ backfill,
 );
 
 const Bar: FC<{ backfill: Backfill }> = ({ backfill }) => {
-  const { succeeded, failed, late, canceled, queued, running } = backfill.runs;
+  const { succeeded, failed, late, canceled, queued, waiting, running } = backfill.runs;
   const total = totalOf(backfill);
   const parts = [
     ["succeeded", succeeded],
@@ -52,13 +54,20 @@ const Bar: FC<{ backfill: Backfill }> = ({ backfill }) => {
     ["late", late],
     ["canceled", canceled],
     ["running", running],
+    ["waiting", waiting],
     ["queued", queued],
   ] as const;
+  const state = stateOf(backfill);
   return (
     <div>
       <Progress
-        done={total - openOf(backfill)}
+        done={state === "running" ? total - openOf(backfill) : succeeded}
         total={total}
+        said={
+          state === "running" || state === "succeeded"
+            ? undefined
+            : `${state}, ${number(succeeded)} of ${number(total)} done`
+        }
         label={`Progress of the backfill of ${titleOf(backfill.job)}`}
       />
       <ul class="counts">
@@ -79,7 +88,7 @@ const Bar: FC<{ backfill: Backfill }> = ({ backfill }) => {
 /** The list of backfills, newest first. */
 export async function backfillsView({ database }: IngestParts): Promise<View> {
   const backfills = await listBackfills(database, LISTED);
-  const isBusy = backfills.some((one) => openOf(one) > 0);
+  const isWorking = backfills.some((one) => stateOf(one) === "running");
   return {
     title: "Backfills",
     section: "backfills",
@@ -90,7 +99,7 @@ export async function backfillsView({ database }: IngestParts): Promise<View> {
           A backfill rebuilds a range of partitions, newest first. Its rows are flagged{" "}
           <code>vintage_reconstructed</code>. Start one on a pipeline's page.
         </p>
-        <Live name="backfills" every={isBusy ? 1 : 15}>
+        <Live name="backfills" every={isWorking ? 1 : 15}>
           {backfills.length === 0 && (
             <Empty title="No backfill yet">
               Open a pipeline on the <a href="/overview">overview</a>, choose the first and the last
@@ -127,20 +136,21 @@ export async function backfillView({ database }: IngestParts, backfillId: string
             <span class="whole">{backfill.last}</span>
           </span>
         </h1>
-        <Live name="backfill" every={openOf(backfill) > 0 ? 1 : 30}>
+        <Live name="backfill" every={stateOf(backfill) === "running" ? 1 : 30}>
           <Summary backfill={backfill} runs={runs} here={here} zone={pipeline?.timeZone ?? "UTC"} />
           <section aria-labelledby="partitions">
             <h2 id="partitions">Partitions</h2>
             <Legend
-              states={["succeeded", "running", "queued", "failed", "late", "canceled"]}
+              states={["succeeded", "running", "queued", "waiting", "failed", "late", "canceled"]}
               revised={false}
             />
             <Grid
               name="backfill"
               unit={pipeline?.partitions.unit ?? "day"}
-              cells={runs.map(({ partition, state, run_id }) => ({
+              cells={runs.map(({ partition, state, run_id, error_detail }) => ({
                 partition,
                 state,
+                reason: error_detail,
                 href: `/runs/${run_id}`,
               }))}
             />
@@ -169,6 +179,8 @@ const Summary: FC<{
           ["State", <State state={stateOf(backfill)} />],
           ["Pipeline", <a href={jobPath(backfill.job)}>{titleOf(backfill.job)}</a>],
           ["Started", <Moment at={backfill.created_at} zone={zone} seconds />],
+          ["Started by", backfill.launched_by ?? "–"],
+          ...(backfill.canceled_by ? [["Canceled by", backfill.canceled_by] as const] : []),
           ["Rows written", <span class="number">{number(rows)}</span>],
           ["Time left", <Remaining backfill={backfill} runs={runs} now={here.now} />],
         ]}
@@ -200,9 +212,10 @@ const Remaining: FC<{ backfill: Backfill; runs: readonly ExecutionSummary[]; now
   runs,
   now,
 }) => {
-  const left = openOf(backfill);
+  const { queued, running, waiting } = backfill.runs;
+  const left = queued + running;
   const ended = runs.filter(({ finished_at }) => finished_at !== null);
-  if (left === 0) return <span>none</span>;
+  if (left === 0) return <span>{waiting > 0 ? "waits for a release" : "none"}</span>;
   if (ended.length === 0) return <span class="soft">not known yet</span>;
   const began = Math.min(...runs.flatMap((run) => Date.parse(run.started_at ?? "") || []));
   const pace = ended.length / Math.max(now - began, 1);
@@ -216,7 +229,9 @@ const Remaining: FC<{ backfill: Backfill; runs: readonly ExecutionSummary[]; now
 
 /** Runs that did not end well, with the reason. */
 const Troubles: FC<{ runs: readonly ExecutionSummary[] }> = ({ runs }) => {
-  const troubles = runs.filter(({ error_code }) => error_code !== null);
+  const troubles = runs.filter(
+    ({ error_code, state }) => error_code !== null && state !== "waiting",
+  );
   if (troubles.length === 0) return null;
   return (
     <section aria-labelledby="troubles">

@@ -15,10 +15,12 @@ export interface ChartData {
   lines: { name: string; values: (number | null)[] }[];
   asOf: string | null;
   comparedAsOf: string | null;
-  /** Points that the compared state does not hold. */
+  /** Points without a value in the compared state. */
   added: number;
-  /** Points that both states hold with different values. */
-  changed: number;
+  /** Points that had a value there and have none now. */
+  gone: number;
+  /** Indexes in `times` of the points that have different values in both states. */
+  revised: number[];
   /** The largest absolute difference among them, in the column's unit. */
   changeMax: number;
   /** Points older than the newest `POINTS_MAX` were left out. */
@@ -46,6 +48,7 @@ export function columnsOf(records: readonly SeriesRecord[], declared: readonly s
   return first ? Object.keys(first).filter((name) => !FIXED.has(name)) : [...declared];
 }
 
+/** Absence and null alike: there is no value to compare. */
 const numbersOf = (records: readonly SeriesRecord[], instrument: string, column: string) =>
   new Map(
     records
@@ -72,12 +75,14 @@ export function chartOf({
   const earlier = numbersOf(before?.records ?? [], instrument, column);
   const all = [...new Set([...latest.keys(), ...earlier.keys()])].toSorted((a, b) => a - b);
   const instants = all.slice(-POINTS_MAX);
-  const common = before ? instants.filter((instant) => earlier.has(instant)) : instants;
-  const differences = common.flatMap((instant) => {
-    const [left, right] = [latest.get(instant), earlier.get(instant)];
-    if (!before || left === right) return [];
-    return [Math.abs((left ?? 0) - (right ?? 0))];
-  });
+  const pairs = before
+    ? instants.map(
+        (instant) => [latest.get(instant) ?? null, earlier.get(instant) ?? null] as const,
+      )
+    : [];
+  const differences = pairs.map(([left, right]) =>
+    left === null || right === null ? 0 : Math.abs(left - right),
+  );
   const line = (name: string, values: Map<number, number | null>) => ({
     name,
     values: instants.map((instant) => values.get(instant) ?? null),
@@ -89,8 +94,9 @@ export function chartOf({
     lines: [line(named(now.asOf), latest), ...(before ? [line(named(before.asOf), earlier)] : [])],
     asOf: now.asOf,
     comparedAsOf: before?.asOf ?? null,
-    added: instants.length - common.length,
-    changed: differences.length,
+    added: pairs.filter(([left, right]) => left !== null && right === null).length,
+    gone: pairs.filter(([left, right]) => left === null && right !== null).length,
+    revised: differences.flatMap((difference, index) => (difference > 0 ? [index] : [])),
     changeMax: differences.reduce((max, one) => Math.max(max, one), 0),
     cut: instants.length < all.length,
   };

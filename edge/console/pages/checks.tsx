@@ -5,6 +5,7 @@ import type { IngestParts } from "../../markets/ingest/parts.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { type CheckSummary, newestChecks } from "../../markets/ingest/summaries.ts";
+import { checkVerdict } from "./glance.ts";
 import { Strip } from "./grid.tsx";
 import type { View } from "./layout.tsx";
 import { Empty, Facts, Live, Moment, State } from "./parts.tsx";
@@ -12,12 +13,6 @@ import { distance, jobPath, number } from "./words.ts";
 
 const HISTORY = 24;
 const SYMBOLS = 12;
-
-/** `passed`, `warning` or `failed`; a gate that refused everything has failed, too. */
-export function checkState({ check }: CheckSummary): "passed" | "warning" | "failed" {
-  if (!check?.passed) return "failed";
-  return check.warnings.length + check.stale_symbols.length > 0 ? "warning" : "passed";
-}
 
 /** The newest read-back checks of every pipeline. */
 export async function checksView({ database }: IngestParts): Promise<View> {
@@ -64,7 +59,7 @@ const PipelineCheck: FC<{
   if (!latest) return null;
   const cells = history.map((line) => ({
     partition: line.partition,
-    state: checkState(line),
+    state: checkVerdict(line),
     href: `/runs/${line.run_id}`,
   }));
   return (
@@ -73,7 +68,7 @@ const PipelineCheck: FC<{
         <h2 id={`${pipeline.job}-title`}>
           <a href={jobPath(pipeline.job)}>{pipeline.title}</a>
         </h2>
-        <State state={checkState(latest)} />
+        <State state={checkVerdict(latest)} />
       </div>
       <Strip label={`Newest checks of ${pipeline.title}`} cells={cells} />
       <CheckFacts line={latest} zone={pipeline.timeZone} now={now} />

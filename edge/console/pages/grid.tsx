@@ -1,8 +1,9 @@
 // Partitions as a grid: one cell each, by month or by year, with a sign and a colour for its state.
 
 import type { FC } from "hono/jsx";
-import type { Job } from "../../../shared/markets.ts";
+import type { Job, PartitionState } from "../../../shared/markets.ts";
 import { signOf } from "./parts.tsx";
+import { jobPath } from "./words.ts";
 
 /** A partition as a link in a grid or strip. */
 interface GridCell {
@@ -11,12 +12,27 @@ interface GridCell {
   href: string;
   /** Rows that runs revised or retracted later. */
   revised?: number;
+  /** Why it waits, failed or has no rows. */
+  reason?: string | null;
 }
+
+const REASON_MAX = 160;
+
+/** A partition of a pipeline: its newest run where it has one, else its place on the page. */
+export const cellOf = (job: string, state: PartitionState): GridCell => ({
+  partition: state.partition,
+  state: state.state,
+  revised: state.revised_rows,
+  reason: state.reason,
+  href: state.run_id
+    ? `/runs/${state.run_id}`
+    : `${jobPath(job)}?partition=${state.partition}#partition`,
+});
 
 type Unit = Job["partition_unit"];
 
 const MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(" ");
-const STATES = ["materialized", "running", "queued", "late", "failed", "missing"];
+const STATES = ["materialized", "running", "queued", "waiting", "late", "failed", "missing"];
 
 const monthOf = (key: string) => MONTHS[Number(key.slice(5, 7)) - 1] ?? "";
 
@@ -28,8 +44,10 @@ function cellName(unit: Unit, key: string): { row: string; label: string } {
   return { row: `${monthOf(key)} ${year}`, label: key.slice(8) };
 }
 
-const described = ({ partition, state, revised = 0 }: GridCell) =>
-  `${partition}: ${state}${revised > 0 ? `, ${revised} rows revised since` : ""}`;
+const described = ({ partition, state, revised = 0, reason }: GridCell) =>
+  `${partition}: ${state}${revised > 0 ? `, ${revised} rows revised since` : ""}${
+    reason ? `. ${reason.slice(0, REASON_MAX)}` : ""
+  }`;
 
 /** Cells newest first; shown by month, oldest day first. */
 export const Grid: FC<{ name: string; unit: Unit; cells: readonly GridCell[] }> = ({

@@ -14,16 +14,23 @@ const VINTAGES_SHOWN = 10;
 const VINTAGES_FOLDED = 60;
 
 /** The newest values as a table: what the chart shows, for whoever cannot see it. */
-export const Values: FC<{ chart: ChartData; zone: string }> = ({ chart, zone }) => {
+export const Values: FC<{ chart: ChartData; zone: string; unit: string | null }> = ({
+  chart,
+  zone,
+  unit,
+}) => {
+  const revised = new Set(chart.revised);
   const newest = chart.times
     .map((_, index) => index)
     .slice(-VALUES_SHOWN)
     .toReversed();
   if (newest.length === 0) return null;
-  const shown = (value: number | null | undefined) => (value == null ? "null" : number(value));
+  const shown = (value: number | null | undefined) => (value == null ? "–" : number(value));
   return (
     <details id="values">
-      <summary>The newest {number(newest.length)} values as a table</summary>
+      <summary>
+        The newest {number(newest.length)} values as a table{unit && `, in ${unit}`}
+      </summary>
       <div class="scroll" tabindex={0}>
         <table class="plain">
           <thead>
@@ -34,17 +41,23 @@ export const Values: FC<{ chart: ChartData; zone: string }> = ({ chart, zone }) 
                   {name}
                 </th>
               ))}
+              {chart.lines.length > 1 && (
+                <th scope="col" class="right">
+                  Change
+                </th>
+              )}
             </tr>
           </thead>
           <tbody>
             {newest.map((index) => (
-              <tr>
+              <tr class={revised.has(index) ? "revised" : undefined}>
                 <th scope="row">
                   <Moment at={(chart.times[index] ?? 0) * 1_000} zone={zone} />
                 </th>
                 {chart.lines.map(({ values }) => (
                   <td class="number right">{shown(values[index])}</td>
                 ))}
+                {chart.lines.length > 1 && <td class="number right">{changeOf(chart, index)}</td>}
               </tr>
             ))}
           </tbody>
@@ -53,6 +66,15 @@ export const Values: FC<{ chart: ChartData; zone: string }> = ({ chart, zone }) 
     </details>
   );
 };
+
+/** How a point moved from the compared state; absence is absence, not a number. */
+function changeOf({ lines: [latest, earlier] }: ChartData, index: number) {
+  const [now, before] = [latest?.values[index] ?? null, earlier?.values[index] ?? null];
+  if (now === null && before === null) return "–";
+  if (before === null) return "new";
+  if (now === null) return "gone";
+  return now === before ? "" : signed(now - before);
+}
 
 type TriangleRow = Revisions["rows"][number];
 
@@ -104,7 +126,8 @@ export const Triangle: FC<{
   /** What is known ends here: later lags of a row are still to come. */
   until: number;
   zone: string;
-}> = ({ rows, statistics, until, zone }) => {
+  unit: string | null;
+}> = ({ rows, statistics, until, zone, unit }) => {
   const lags = Object.keys(statistics?.by_lag ?? {});
   const shown = newestAndRevised(rows ?? []);
   return (
@@ -120,8 +143,8 @@ export const Triangle: FC<{
         <>
           <p class="soft">
             The newest rows, and the newest that were revised: what was known so long after each
-            Datetime, and how far it was from the latest print; the stronger the colour, the
-            further. “–”: not known by then; hatched: still to come.{" "}
+            Datetime{unit && `, in ${unit}`}, and how far it was from the latest print; the stronger
+            the colour, the further. “–”: not known by then; hatched: still to come.{" "}
             {number(statistics?.revised ?? 0)} of {number(statistics?.rows ?? 0)} rows were revised,{" "}
             {number(statistics?.retracted ?? 0)} retracted.
           </p>
@@ -190,7 +213,7 @@ interface VintagesProps {
   path: (asOf: string) => string;
 }
 
-/** The newest vintages of a series, each with a link that compares with it. */
+/** The newest vintages of a series, each with a link that compares it with the one before. */
 export const Vintages: FC<VintagesProps> = ({ vintages, zone, path }) => {
   const older = vintages.slice(-VINTAGES_FOLDED, -VINTAGES_SHOWN);
   return (
@@ -259,7 +282,12 @@ const VintageTable: FC<VintagesProps> = ({ vintages, zone, path }) => (
             <RunLink vintage={vintage} />
           </Cell>
           <Cell head="Compare">
-            <a href={path(vintage.as_of)}>Compare</a>
+            <a
+              href={path(vintage.as_of)}
+              aria-label={`Compare ${vintage.as_of} with the vintage before it`}
+            >
+              Compare
+            </a>
           </Cell>
         </tr>
       ))}

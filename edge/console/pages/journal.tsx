@@ -4,9 +4,8 @@ import type { FC } from "hono/jsx";
 import { z } from "zod";
 import type { Run, RunEvent } from "../../../shared/markets.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
-import { isOpen } from "./overview.tsx";
 import { Cell, Empty, Moment, State } from "./parts.tsx";
-import { number } from "./words.ts";
+import { isOpen, number } from "./words.ts";
 
 const WHERE_SHOWN = 12;
 const SAMPLES_SHOWN = 20;

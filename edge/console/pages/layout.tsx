@@ -5,9 +5,11 @@ import { deleteCookie, getCookie, setCookie } from "hono/cookie";
 import { html } from "hono/html";
 import type { Child, FC } from "hono/jsx";
 import type { AppEnv } from "../../http/app.ts";
+import { lastMinute } from "../../markets/ingest/ticks.ts";
 import { ASSETS } from "../assets.ts";
-import type { Console } from "../routes.ts";
+import type { Console } from "../parameters.ts";
 import { formToken, type Notice, readNotice, type Session, writeNotice } from "../session.ts";
+import { SilenceBanner } from "./scheduler.tsx";
 
 /** What a page's handler finds in its context. */
 export interface PageEnv {
@@ -21,19 +23,31 @@ export interface Here {
   now: number;
   /** The session's token for forms. */
   token: string;
+  /** Name of the operator who looks. */
+  operator: string;
   /** The page's own address, to come back to. */
   path: string;
 }
 
-type Section = "overview" | "runs" | "schedules" | "checks" | "backfills" | "series";
+type Section =
+  | "overview"
+  | "runs"
+  | "schedules"
+  | "checks"
+  | "alerts"
+  | "backfills"
+  | "series"
+  | "graph";
 
 const SECTIONS: readonly { section: Section; path: string; title: string }[] = [
   { section: "overview", path: "/overview", title: "Overview" },
   { section: "runs", path: "/runs", title: "Runs" },
   { section: "schedules", path: "/schedules", title: "Schedules" },
   { section: "checks", path: "/checks", title: "Checks" },
+  { section: "alerts", path: "/alerts", title: "Alerts" },
   { section: "backfills", path: "/backfills", title: "Backfills" },
   { section: "series", path: "/series", title: "Series" },
+  { section: "graph", path: "/graph", title: "Graph" },
 ];
 
 /** The cookie that holds the signed session. */
@@ -53,11 +67,22 @@ interface FrameProps {
   here: Here | null;
   notice?: Notice | null;
   sandbox?: boolean;
+  /** When the minute cron last came; left out, it is not told. */
+  heartbeat?: number | null;
   charts?: boolean;
   children?: Child;
 }
 
-const Frame: FC<FrameProps> = ({ title, section, here, notice, sandbox, charts, children }) => (
+const Frame: FC<FrameProps> = ({
+  title,
+  section,
+  here,
+  notice,
+  sandbox,
+  heartbeat = null,
+  charts,
+  children,
+}) => (
   <html lang="en">
     <head>
       <meta charset="utf-8" />
@@ -91,6 +116,7 @@ const Frame: FC<FrameProps> = ({ title, section, here, notice, sandbox, charts, 
         {here && <Navigation section={section} here={here} />}
       </header>
       <main id="content" tabindex={-1}>
+        {here && <SilenceBanner last={heartbeat} now={here.now} />}
         {notice && (
           <p class={`notice ${notice.kind}`} role="status">
             <span aria-hidden="true">{notice.kind === "done" ? "✓" : "!"}</span> {notice.text}
@@ -129,7 +155,7 @@ const Navigation: FC<{ section: Section | undefined; here: Here }> = ({ section,
       </ul>
     </nav>
     <Form here={here} action="/logout" class="logout">
-      <button type="submit" class="quiet">
+      <button type="submit" class="quiet" title={`Logged in as ${here.operator}`}>
         Log out
       </button>
     </Form>
@@ -155,6 +181,8 @@ export interface View {
   title: string;
   section?: Section;
   charts?: boolean;
+  /** 422 where the page says what was wrong with what it was asked. */
+  status?: 200 | 422;
   body: (here: Here) => Child;
 }
 
@@ -175,17 +203,22 @@ function pathOf(context: Context): string {
 
 /** Answers with a page of the session; `?fragment=1` with its content alone, for live refresh. */
 export async function show(context: PageContext, view: View): Promise<Response> {
-  const { config, ingest } = context.var.service;
+  const { ingest } = context.var.service;
   const session = context.var.session;
-  const token = await formToken(config.OPERATOR_TOKEN, session);
-  const here = { now: ingest.clock(), token, path: pathOf(context) };
+  const token = await formToken(session);
+  const operator = session.operator.name;
+  const here = { now: ingest.clock(), token, operator, path: pathOf(context) };
   securePage(context);
   const body = view.body(here);
   if (context.req.query("fragment") !== undefined) return context.html(html`${body}`);
-  const { sandbox } = await ingest.store.overview();
-  const notice = await takeNotice(context);
-  const { title, section, charts = false } = view;
-  return context.html(framed({ title, section, here, notice, sandbox, charts }, body));
+  const [{ sandbox }, heartbeat, notice] = await Promise.all([
+    ingest.store.overview(),
+    lastMinute(ingest.database),
+    takeNotice(context),
+  ]);
+  const { title, section, charts = false, status = 200 } = view;
+  const frame = { title, section, here, notice, sandbox, heartbeat, charts };
+  return context.html(framed(frame, body), status);
 }
 
 /** A page for those who are not logged in. */
@@ -198,8 +231,12 @@ export function showBare(context: Context, title: string, body: Child, status: n
 export async function showInstead(context: PageContext, title: string, body: Child) {
   securePage(context);
   const { session, service } = context.var;
-  const token = session && (await formToken(service.config.OPERATOR_TOKEN, session));
-  const here = token ? { now: service.ingest.clock(), token, path: pathOf(context) } : null;
+  const here = session && {
+    now: service.ingest.clock(),
+    token: await formToken(session),
+    operator: session.operator.name,
+    path: pathOf(context),
+  };
   const page = await framed({ title, here }, body);
   const headers = { "Content-Type": "text/html; charset=UTF-8" };
   context.res = new Response(String(page), { status: context.res.status, headers });
@@ -212,14 +249,18 @@ async function takeNotice(context: PageContext): Promise<Notice | null> {
   const cookie = getCookie(context, NOTICE_COOKIE);
   if (cookie === undefined) return null;
   deleteCookie(context, NOTICE_COOKIE, { path: "/" });
-  return readNotice(context.var.service.config.OPERATOR_TOKEN, context.var.session, cookie);
+  return readNotice(context.var.session, cookie);
 }
 
 /** Sends the browser on after a form, with something to say there. */
-export async function goOn(context: PageContext, path: string, text: string): Promise<Response> {
-  const notice = { kind: "done" as const, text };
-  const { config } = context.var.service;
-  const value = await writeNotice(config.OPERATOR_TOKEN, context.var.session, notice);
+export async function goOn(
+  context: PageContext,
+  path: string,
+  text: string,
+  kind: Notice["kind"] = "done",
+): Promise<Response> {
+  const notice = { kind, text };
+  const value = await writeNotice(context.var.session, notice);
   setCookie(context, NOTICE_COOKIE, value, { ...cookieOptions(context), maxAge: NOTICE_SECONDS });
   return context.redirect(path, 303);
 }

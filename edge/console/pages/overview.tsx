@@ -1,71 +1,39 @@
-// The overview: every pipeline with its last run, next tick, newest data and recent partitions.
+// The overview: what needs somebody, then every pipeline with its live run, next tick, newest data
+// and recent partitions.
 
 import type { FC } from "hono/jsx";
-import type { Backfill, Job, PartitionState } from "../../../shared/markets.ts";
+import type { Backfill } from "../../../shared/markets.ts";
 import { listBackfills } from "../../markets/ingest/ledger.ts";
-import { listJobs } from "../../markets/ingest/overview.ts";
-import { partitionStates, recentKeys } from "../../markets/ingest/partition-states.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
-import type { Pipeline } from "../../markets/ingest/pipeline.ts";
-import { PIPELINES } from "../../markets/ingest/pipelines.ts";
-import {
-  type CheckSummary,
-  type ExecutionSummary,
-  listSeriesSummaries,
-  newestChecks,
-  newestExecutions,
-  type SeriesSummary,
-} from "../../markets/ingest/summaries.ts";
+import { lastMinute } from "../../markets/ingest/ticks.ts";
 import { BackfillLine } from "./backfills.tsx";
-import { checkState } from "./checks.tsx";
-import { Strip } from "./grid.tsx";
+import {
+  checkVerdict,
+  glanceAll,
+  type Need,
+  needsOf,
+  type PipelineGlance,
+  RECENT,
+} from "./glance.ts";
+import { cellOf, Strip } from "./grid.tsx";
 import type { Here, View } from "./layout.tsx";
 import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
-import { distance, jobPath, number } from "./words.ts";
+import { Heartbeat } from "./scheduler.tsx";
+import { distance, jobPath, number, schedulePath } from "./words.ts";
 
-const RECENT = 14;
 const BACKFILLS = 20;
 const NEWEST = `of the newest ${RECENT} of each pipeline`;
 
-interface PipelineGlance {
-  pipeline: Pipeline;
-  job: Job;
-  run: ExecutionSummary | undefined;
-  check: CheckSummary | undefined;
-  partitions: PartitionState[];
-  series: SeriesSummary[];
-}
-
 /** Every pipeline at a glance. */
 export async function overviewView(ingest: IngestParts): Promise<View> {
-  const { database, clock } = ingest;
-  const now = clock();
-  const names = PIPELINES.map(({ job }) => job);
-  const [jobs, runs, checks, series, backfills, { sandbox }, partitions] = await Promise.all([
-    listJobs(ingest),
-    newestExecutions(database, names),
-    newestChecks(database, names, 1),
-    listSeriesSummaries(database),
-    listBackfills(database, BACKFILLS),
+  const [glances, backfills, { sandbox }, last] = await Promise.all([
+    glanceAll(ingest),
+    listBackfills(ingest.database, BACKFILLS),
     ingest.store.overview(),
-    Promise.all(
-      PIPELINES.map((one) =>
-        partitionStates(database, one, recentKeys(one.partitions, RECENT, now), now),
-      ),
-    ),
+    lastMinute(ingest.database),
   ]);
-  const glances = PIPELINES.map(
-    (pipeline, index): PipelineGlance => ({
-      pipeline,
-      job: jobs[index] as Job,
-      run: runs.get(pipeline.job),
-      check: checks.get(pipeline.job)?.[0],
-      partitions: partitions[index] ?? [],
-      series: series.filter((one) => isOf(pipeline, one)),
-    }),
-  );
   const open = backfills.filter(({ runs: { queued, running } }) => queued + running > 0);
-  const isBusy = open.length > 0 || glances.some(({ run }) => isOpen(run?.state));
+  const isWorking = open.length > 0 || glances.some(({ isAtWork }) => isAtWork);
   return {
     title: "Overview",
     section: "overview",
@@ -79,7 +47,8 @@ export async function overviewView(ingest: IngestParts): Promise<View> {
             store.
           </p>
         )}
-        <Live name="overview" every={isBusy ? 2 : 15}>
+        <Live name="overview" every={isWorking ? 2 : 15}>
+          <Needs needs={needsOf(glances)} />
           <Totals glances={glances} backfills={open} />
           {open.length > 0 && (
             <section aria-labelledby="running">
@@ -91,6 +60,7 @@ export async function overviewView(ingest: IngestParts): Promise<View> {
           )}
           <section aria-labelledby="pipelines">
             <h2 id="pipelines">Pipelines</h2>
+            <Heartbeat last={last} now={here.now} />
             {glances.every(({ run }) => !run) && (
               <Empty title="Nothing has run yet">
                 Schedules fire by themselves at their next tick. To have data now, open a pipeline
@@ -105,11 +75,27 @@ export async function overviewView(ingest: IngestParts): Promise<View> {
   };
 }
 
-/** Whether a run of this state has not ended. */
-export const isOpen = (state: string | undefined) => state === "queued" || state === "running";
-
-const isOf = ({ libraries, owns }: Pipeline, { library, symbol }: SeriesSummary) =>
-  libraries.includes(library) && (owns?.(symbol) ?? true);
+const Needs: FC<{ needs: readonly Need[] }> = ({ needs }) => (
+  <section aria-labelledby="needs">
+    <h2 id="needs">What needs me</h2>
+    {needs.length === 0 ? (
+      <p class="soft">Nothing: no failure, nothing late, every schedule on, no warning.</p>
+    ) : (
+      <ul class="needs">
+        {needs.map(({ state, title, what, href }) => (
+          <li>
+            <a href={href}>
+              <State state={state} />
+              <span>
+                <strong>{title}</strong> {what}
+              </span>
+            </a>
+          </li>
+        ))}
+      </ul>
+    )}
+  </section>
+);
 
 const Totals: FC<{ glances: readonly PipelineGlance[]; backfills: readonly Backfill[] }> = ({
   glances,
@@ -117,7 +103,7 @@ const Totals: FC<{ glances: readonly PipelineGlance[]; backfills: readonly Backf
 }) => {
   const states = glances.flatMap(({ partitions }) => partitions.map(({ state }) => state));
   const count = (state: string) => states.filter((one) => one === state).length;
-  const failing = glances.filter(({ check }) => check && checkState(check) === "failed").length;
+  const failing = glances.filter(({ check }) => check && checkVerdict(check) === "failed").length;
   return (
     <ul class="totals">
       <Total
@@ -134,10 +120,17 @@ const Totals: FC<{ glances: readonly PipelineGlance[]; backfills: readonly Backf
         href="/runs?state=late"
         hint={NEWEST}
       />
+      <Total
+        state="waiting"
+        count={count("waiting")}
+        title="waiting for a release"
+        href="/runs?state=waiting"
+        hint={NEWEST}
+      />
       <Total state="failed" count={failing} title="failing checks" href="/checks" />
       <Total
         state="running"
-        count={glances.filter(({ run }) => isOpen(run?.state)).length}
+        count={glances.filter(({ isAtWork }) => isAtWork).length}
         title="pipelines at work"
         href="/runs?state=running"
       />
@@ -190,16 +183,7 @@ const Pipelines: FC<{ glances: readonly PipelineGlance[]; here: Here }> = ({ gla
 );
 
 const Row: FC<{ glance: PipelineGlance; now: number }> = ({ glance, now }) => {
-  const { pipeline, job, run, check, partitions, series } = glance;
-  const ticks = job.schedules.filter(({ enabled }) => enabled).map(({ next_tick }) => next_tick);
-  const next = ticks.filter((tick) => tick !== null).toSorted()[0];
-  const newest = series.reduce((newest, line) => Math.max(newest, line.newest), -Infinity);
-  const cells = partitions.map(({ partition, state, run_id, revised_rows: revised }) => ({
-    partition,
-    state,
-    revised,
-    href: run_id ? `/runs/${run_id}` : `${jobPath(job.job)}?partition=${partition}`,
-  }));
+  const { pipeline, job, run, check, partitions } = glance;
   return (
     <tr>
       <th scope="row">
@@ -209,7 +193,10 @@ const Row: FC<{ glance: PipelineGlance; now: number }> = ({ glance, now }) => {
         </small>
       </th>
       <Cell head="Newest partitions">
-        <Strip label={`Newest partitions of ${job.title}`} cells={cells} />
+        <Strip
+          label={`Newest partitions of ${job.title}`}
+          cells={partitions.map((one) => cellOf(job.job, one))}
+        />
       </Cell>
       <Cell head="Last run">
         {run ? (
@@ -226,36 +213,62 @@ const Row: FC<{ glance: PipelineGlance; now: number }> = ({ glance, now }) => {
         )}
       </Cell>
       <Cell head="Next tick">
-        {next ? (
-          <>
-            <Moment at={next} zone={pipeline.timeZone} />
-            <small>{distance(next, now)}</small>
-          </>
-        ) : (
-          <span class="soft">{job.schedules.length > 0 ? "switched off" : "run by hand"}</span>
-        )}
+        <NextTick glance={glance} now={now} />
       </Cell>
       <Cell head="Newest data">
-        {series.length > 0 ? (
-          <>
-            <Moment at={newest} zone={pipeline.timeZone} />
-            <small>
-              {distance(newest, now)} · {number(series.length)} series
-            </small>
-          </>
-        ) : (
-          <span class="soft">no data yet</span>
-        )}
+        <NewestData glance={glance} now={now} />
       </Cell>
       <Cell head="Check">
         {check ? (
           <a href={`/checks#${job.job}`}>
-            <State state={checkState(check)} />
+            <State state={checkVerdict(check)} />
           </a>
         ) : (
           <span class="soft">–</span>
         )}
       </Cell>
     </tr>
+  );
+};
+
+/** The next tick of the pipeline's own schedule, or that it is off. */
+const NextTick: FC<{ glance: PipelineGlance; now: number }> = ({
+  glance: { pipeline, job },
+  now,
+}) => {
+  const [main] = job.schedules;
+  if (!main) return <span class="soft">run by hand</span>;
+  if (!main.enabled || !main.next_tick) {
+    return (
+      <a href={schedulePath(main.schedule)}>
+        <State state="off">schedule off</State>
+      </a>
+    );
+  }
+  return (
+    <>
+      <Moment at={main.next_tick} zone={pipeline.timeZone} />
+      <small>{distance(main.next_tick, now)}</small>
+    </>
+  );
+};
+
+/** What has happened and what lies ahead, apart; late beyond the pipeline's own bounds. */
+const NewestData: FC<{ glance: PipelineGlance; now: number }> = ({ glance, now }) => {
+  const { pipeline, newest, horizon, series, late } = glance;
+  if (series === 0) return <span class="soft">no data yet</span>;
+  return (
+    <>
+      {late !== null && <State state="late">late since {distance(late, now)}</State>}
+      {newest !== null && <Moment at={newest} zone={pipeline.timeZone} />}
+      {newest !== null && <small>{distance(newest, now)}</small>}
+      {horizon !== null && (
+        <small>
+          {newest === null ? "reaches" : "ahead to"} <Moment at={horizon} />
+          {newest === null && `, ${distance(horizon, now)}`}
+        </small>
+      )}
+      <small>{number(series)} series</small>
+    </>
   );
 };

@@ -14,6 +14,7 @@ const SIGNS: Readonly<Record<string, string>> = {
   warning: "!",
   missing: "–",
   queued: "…",
+  waiting: "◔",
   running: "▸",
   canceled: "⊘",
   skipped: "–",
@@ -87,19 +88,20 @@ export const Live: FC<{ name: string; every: number; children?: Child }> = ({
   </div>
 );
 
-/** A bar with its share of `total` in percent. */
-export const Progress: FC<{ done: number; total: number; label: string }> = ({
-  done,
-  total,
-  label,
-}) => {
+/** A bar with its share of `total` in percent, or with what is `said` of it instead. */
+export const Progress: FC<{
+  done: number;
+  total: number;
+  label: string;
+  said?: string | undefined;
+}> = ({ done, total, label, said }) => {
   const percent = total > 0 ? Math.floor((done / total) * 100) : 0;
   return (
     <div class="progress">
       <progress value={String(done)} max={String(Math.max(total, 1))} aria-label={label}>
-        {percent} %
+        {said ?? `${percent} %`}
       </progress>
-      <span class="number">{percent} %</span>
+      <span class="number">{said ?? `${percent} %`}</span>
     </div>
   );
 };

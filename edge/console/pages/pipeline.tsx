@@ -8,14 +8,19 @@ import { latestPartition, partitionRange, shiftPartition } from "../../markets/i
 import { partitionStates, recentKeys } from "../../markets/ingest/partition-states.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { type Pipeline, requirePipeline } from "../../markets/ingest/pipeline.ts";
-import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
-import { Grid, Legend } from "./grid.tsx";
+import {
+  type ExecutionSummary,
+  type JobPace,
+  jobPace,
+  listExecutionSummaries,
+} from "../../markets/ingest/summaries.ts";
+import { timeOf } from "./backfill-plan.tsx";
+import { cellOf, Grid, Legend } from "./grid.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { isOpen } from "./overview.tsx";
 import { Empty, Facts, Live, State } from "./parts.tsx";
 import { AllRuns, RunTable } from "./runs.tsx";
 import { ScheduleTable } from "./schedules.tsx";
-import { jobPath, number, seriesPath } from "./words.ts";
+import { isBusy, jobPath, number, seriesPath } from "./words.ts";
 
 /** Partitions of a grid's page: some three months of days, two years of weeks, ten of months. */
 const SHOWN = { day: 92, operating_day: 92, weekday: 66, week: 104, month: 120 } as const;
@@ -51,15 +56,16 @@ export async function pipelineView(
   const newest = latestPartition(partitions, now);
   if (asked.last) partitionRange(partitions, asked.last, now);
   const keys = recentKeys(partitions, SHOWN[partitions.unit], now, asked.last ?? newest);
-  const [jobs, states, runs, chosen] = await Promise.all([
+  const [jobs, states, runs, pace, chosen] = await Promise.all([
     listJobs(parts),
     partitionStates(database, pipeline, keys, now),
     listExecutionSummaries(database, { job, limit: RUNS }),
+    jobPace(database, job),
     asked.partition ? lookAt(parts, pipeline, asked.partition) : null,
   ]);
   const schedules = jobs.find((one) => one.job === job)?.schedules ?? [];
-  const isBusy =
-    states.some(({ state }) => isOpen(state)) || runs.some(({ state }) => isOpen(state));
+  const isWorking =
+    states.some(({ state }) => isBusy(state)) || runs.some(({ state }) => isBusy(state));
   return {
     title: pipeline.title,
     section: "overview",
@@ -71,7 +77,7 @@ export async function pipelineView(
         <h1>{pipeline.title}</h1>
         <About pipeline={pipeline} newest={newest} now={now} />
         {chosen && <Chosen chosen={chosen} pipeline={pipeline} here={here} />}
-        <Live name="partitions" every={isBusy ? 2 : 20}>
+        <Live name="partitions" every={isWorking ? 2 : 20}>
           <section aria-labelledby="partitions">
             <h2 id="partitions">Partitions</h2>
             {states.length === 0 ? (
@@ -79,7 +85,11 @@ export async function pipelineView(
             ) : (
               <>
                 <Legend />
-                <Grid name="partition" unit={partitions.unit} cells={cellsOf(job, states)} />
+                <Grid
+                  name="partition"
+                  unit={partitions.unit}
+                  cells={states.map((one) => cellOf(job, one))}
+                />
                 <Pages pipeline={pipeline} keys={keys} newest={newest} />
               </>
             )}
@@ -87,24 +97,16 @@ export async function pipelineView(
         </Live>
         <div class="columns">
           <Launch here={here} pipeline={pipeline} newest={newest} partition={asked.partition} />
-          <Backfill here={here} pipeline={pipeline} newest={newest} />
+          <Backfill here={here} pipeline={pipeline} newest={newest} pace={pace} />
         </div>
         <Schedules schedules={schedules} here={here} />
-        <Live name="runs" every={isBusy ? 2 : 20}>
+        <Live name="runs" every={isWorking ? 2 : 20}>
           <Newest runs={runs} job={job} now={here.now} />
         </Live>
       </>
     ),
   };
 }
-
-const cellsOf = (job: string, states: readonly PartitionState[]) =>
-  states.map(({ partition, state, run_id, revised_rows: revised }) => ({
-    partition,
-    state,
-    revised,
-    href: run_id ? `/runs/${run_id}` : `${jobPath(job)}?partition=${partition}#partition`,
-  }));
 
 const About: FC<{ pipeline: Pipeline; newest: string; now: number }> = ({ pipeline, newest }) => (
   <Facts
@@ -164,6 +166,11 @@ const Chosen: FC<{ chosen: ChosenPartition; pipeline: Pipeline; here: Here }> = 
       </h2>
       <State state={state?.state ?? "missing"} />
     </div>
+    {state?.reason && (
+      <p class={state.state === "materialized" ? "soft" : `trouble ${state.state}`}>
+        {state.reason}
+      </p>
+    )}
     {state?.state === "materialized" && runs.length === 0 && (
       <p>A run of a later partition looked back on it; it has no run of its own.</p>
     )}
@@ -225,12 +232,15 @@ const Launch: FC<{
   </section>
 );
 
-const Backfill: FC<{ here: Here; pipeline: Pipeline; newest: string }> = ({
+const Backfill: FC<{ here: Here; pipeline: Pipeline; newest: string; pace: JobPace }> = ({
   here,
-  pipeline: { job, partitions },
+  pipeline,
   newest,
+  pace,
 }) => {
-  const back = shiftPartition(partitions, newest, 1 - PROPOSED[partitions.unit]);
+  const { job, partitions } = pipeline;
+  const proposed = PROPOSED[partitions.unit];
+  const back = shiftPartition(partitions, newest, 1 - proposed);
   const bounds = { min: partitions.first, max: newest, required: true };
   return (
     <section class="card" id="backfill" aria-labelledby="backfill-title">
@@ -253,8 +263,9 @@ const Backfill: FC<{ here: Here; pipeline: Pipeline; newest: string }> = ({
         <button type="submit">Start backfill</button>
       </Form>
       <p class="soft">
-        One run a partition, newest first. Safe to repeat: what is stored already is not written
-        twice.
+        One run a partition, newest first: the {number(proposed)} proposed take{" "}
+        {timeOf(pipeline, pace, proposed)}. Safe to repeat: what is stored already is not written
+        twice. More than 100 runs are asked about first.
       </p>
     </section>
   );

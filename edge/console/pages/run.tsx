@@ -4,6 +4,7 @@ import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { Failure } from "../../../shared/errors.ts";
 import type { Run } from "../../../shared/markets.ts";
+import { outcomeOf, verdictOf } from "../../markets/ingest/check.ts";
 import { listEvents } from "../../markets/ingest/journal.ts";
 import { findExecution } from "../../markets/ingest/ledger.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
@@ -12,9 +13,8 @@ import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { StaleSymbols } from "./checks.tsx";
 import { Findings, Journal, RunFinding } from "./journal.tsx";
 import { Form, type Here, type View } from "./layout.tsx";
-import { isOpen } from "./overview.tsx";
 import { Facts, Live, Moment, State } from "./parts.tsx";
-import { distance, jobPath, length, number, seriesPath } from "./words.ts";
+import { distance, isBusy, isOpen, jobPath, length, number, seriesPath } from "./words.ts";
 
 const SERIES_SHOWN = 12;
 
@@ -26,6 +26,8 @@ const Metadata = z.object({
   store_version: z.record(z.string(), z.number()).optional(),
   source_url: z.string().optional(),
   covered: z.object({ from: z.string(), to: z.string() }).optional(),
+  empty_reason: z.string().nullish(),
+  arrived: z.string().optional(),
   findings: z.array(RunFinding).optional(),
   check: z
     .object({
@@ -62,9 +64,10 @@ export async function runView({ database }: IngestParts, runId: string): Promise
         <h1>
           {title} <span class="number whole">{run.partition}</span>
         </h1>
-        <Live name="run" every={isOpen(run.state) ? 1 : 60}>
+        <Live name="run" every={isBusy(run.state) ? 1 : 30}>
           <Summary run={run} here={here} pipeline={pipeline} />
           <Outcome metadata={metadata} pipeline={pipeline} />
+          <Arrived arrived={metadata.arrived} />
           <Findings findings={metadata.findings ?? []} pipeline={pipeline} />
           <Journal events={events} run={run} zone={pipeline?.timeZone ?? "UTC"} />
         </Live>
@@ -82,7 +85,8 @@ const Summary: FC<{ run: Run; here: Here; pipeline: Pipeline | undefined }> = ({
   const began = run.started_at ? Date.parse(run.started_at) : null;
   const ended = run.finished_at ? Date.parse(run.finished_at) : here.now;
   const { available_at: due } = run;
-  const waits = run.state === "queued" && (due === null || Date.parse(due) > here.now);
+  const waits =
+    run.state !== "running" && isOpen(run.state) && (due === null || Date.parse(due) > here.now);
   return (
     <section class="card" aria-label="Where it stands">
       <div class="head">
@@ -90,7 +94,7 @@ const Summary: FC<{ run: Run; here: Here; pipeline: Pipeline | undefined }> = ({
         <span class="soft">{distance(run.finished_at ?? run.created_at, here.now)}</span>
       </div>
       {run.error_code && (
-        <p class={isOpen(run.state) ? "trouble waits" : "trouble"}>
+        <p class={`trouble ${run.state}`}>
           <code>{run.error_code}</code> {run.error_detail}
         </p>
       )}
@@ -139,8 +143,20 @@ const Summary: FC<{ run: Run; here: Here; pipeline: Pipeline | undefined }> = ({
 };
 
 const StartedBy: FC<{ run: Run }> = ({ run }) => {
-  if (run.backfill_id) return <a href={`/backfills/${run.backfill_id}`}>backfill</a>;
-  if (!run.scheduled_at) return <span>hand</span>;
+  const by = run.launched_by && (
+    <>
+      , <b>{run.launched_by}</b>
+    </>
+  );
+  if (run.backfill_id) {
+    return (
+      <span>
+        <a href={`/backfills/${run.backfill_id}`}>backfill</a>
+        {by}
+      </span>
+    );
+  }
+  if (!run.scheduled_at) return <span>hand{by}</span>;
   return (
     <span>
       the schedule, due <Moment at={run.scheduled_at} />
@@ -152,7 +168,7 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
   metadata,
   pipeline,
 }) => {
-  const { rows_written, rows_fetched, as_of, covered, source_url, check } = metadata;
+  const { rows_written, rows_fetched, as_of, covered, source_url, check, empty_reason } = metadata;
   const zone = pipeline?.timeZone ?? "UTC";
   if (rows_written === undefined && !source_url) return null;
   return (
@@ -178,7 +194,8 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
             ]}
           />
         )}
-        {rows_written === 0 && (
+        {empty_reason && <p class="notice">{empty_reason}</p>}
+        {rows_written === 0 && !empty_reason && (
           <p class="soft">Nothing was new: what the provider sent is stored already.</p>
         )}
         <Versions versions={metadata.store_version ?? {}} pipeline={pipeline} />
@@ -192,9 +209,9 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
         <section class="card" aria-labelledby="check">
           <div class="head">
             <h2 id="check">Read-back check</h2>
-            <State state={check.passed ? "passed" : "failed"} />
+            <State state={verdictOf(outcomeOf(check))} />
           </div>
-          {check.reason && <p class="trouble">{check.reason}</p>}
+          {check.reason && <p class={check.passed ? "soft" : "trouble"}>{check.reason}</p>}
           <Facts
             facts={[
               ["Rule set", check.schema],
@@ -209,6 +226,17 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
     </div>
   );
 };
+
+/** What a provider sent whose format changed: names and types, no more. */
+const Arrived: FC<{ arrived: string | undefined }> = ({ arrived }) =>
+  arrived === undefined ? null : (
+    <section class="card" aria-labelledby="arrived">
+      <h2 id="arrived">What arrived</h2>
+      <pre tabindex={0}>
+        <code>{arrived}</code>
+      </pre>
+    </section>
+  );
 
 /** The series it changed, each with its new counter. */
 const Versions: FC<{

@@ -3,13 +3,13 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { RunState, RunTrigger } from "../../../shared/markets.ts";
+import { verdictOf } from "../../markets/ingest/check.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { PIPELINES, pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
 import type { View } from "./layout.tsx";
-import { isOpen } from "./overview.tsx";
 import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
-import { distance, jobPath, length, number } from "./words.ts";
+import { distance, isBusy, jobPath, length, number } from "./words.ts";
 
 const PAGE = 50;
 
@@ -34,16 +34,20 @@ export async function runsView({ database }: IngestParts, query: RunsQuery): Pro
   const found = await listExecutionSummaries(database, { ...filter, backfillId, limit: PAGE + 1 });
   const runs = found.slice(0, PAGE);
   const last = found.length > PAGE ? runs.at(-1) : undefined;
-  const isBusy = runs.some(({ state }) => isOpen(state));
+  const isWorking = runs.some(({ state }) => isBusy(state));
   const { after, ...asked } = query;
   const isFiltered = Object.values(asked).some((value) => value !== undefined);
-  const hidden = after ? 60 : isBusy ? 2 : 10;
+  const hidden = after ? 60 : isWorking ? 2 : 10;
   return {
     title: "Runs",
     section: "runs",
     body: (here) => (
       <>
         <h1>Runs</h1>
+        <p class="pages">
+          <a href="/timeline">Timeline</a>
+          <a href="/events">Search events</a>
+        </p>
         <Filters query={query} />
         <Live name="runs" every={hidden}>
           {runs.length === 0 ? (
@@ -178,6 +182,7 @@ export const RunTable: FC<{
           </Cell>
           <Cell head="Started by">
             {run.backfill_id ? <a href={`/backfills/${run.backfill_id}`}>backfill</a> : run.trigger}
+            {run.launched_by && <small>{run.launched_by}</small>}
             {run.reconstructed && !run.backfill_id && <small>reconstruction</small>}
           </Cell>
           <Cell head="Created">
@@ -191,11 +196,7 @@ export const RunTable: FC<{
             {run.rows_written === null ? "–" : number(run.rows_written)}
           </Cell>
           <Cell head="Check">
-            {run.check_passed === null ? (
-              <span class="soft">–</span>
-            ) : (
-              <State state={run.check_passed ? "passed" : "failed"} />
-            )}
+            {run.check ? <State state={verdictOf(run.check)} /> : <span class="soft">–</span>}
           </Cell>
         </tr>
       ))}

@@ -32,7 +32,7 @@ const TickStrip: FC<{ ticks: readonly Tick[] }> = ({ ticks }) => {
         const outcome = outcomeOf(tick);
         const label = `${tick.scheduled_at.slice(0, 16).replace("T", " ")} UTC: ${
           tick.skip_reason === null ? `${outcome}, partition ${tick.partition}` : tick.skip_reason
-        }`;
+        }${tick.reason ? `. ${tick.reason}` : ""}`;
         const href = tick.run_id ? `/runs/${tick.run_id}` : schedulePath(tick.schedule);
         return (
           <li>
@@ -123,7 +123,9 @@ const LastTick: FC<{ schedule: Schedule; now: number }> = ({ schedule: { last_ti
       ) : (
         <State state="skipped" />
       )}
-      <small>{last_tick.skip_reason ?? distance(last_tick.scheduled_at, now)}</small>
+      <small>
+        {last_tick.skip_reason ?? last_tick.reason ?? distance(last_tick.scheduled_at, now)}
+      </small>
     </>
   );
 };
@@ -211,6 +213,17 @@ export async function scheduleView(
               ),
             ],
             ["State", <Switch schedule={schedule} here={here} />],
+            [
+              "Last switched",
+              schedule.switched_at ? (
+                <>
+                  <Moment at={schedule.switched_at} />{" "}
+                  {schedule.switched_by && <small>by {schedule.switched_by}</small>}
+                </>
+              ) : (
+                "never"
+              ),
+            ],
           ]}
         />
         <Live name="ticks" every={before ? 60 : 20}>
@@ -277,7 +290,9 @@ const TickTable: FC<{ ticks: readonly Tick[]; zone: string; now: number }> = ({
           <Cell head="Partition" class="number">
             {tick.partition ?? "–"}
           </Cell>
-          <Cell head="Reason">{tick.skip_reason ?? <span class="soft">–</span>}</Cell>
+          <Cell head="Reason">
+            {tick.skip_reason ?? tick.reason ?? <span class="soft">–</span>}
+          </Cell>
         </tr>
       ))}
     </tbody>

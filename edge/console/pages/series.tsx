@@ -9,6 +9,7 @@ import {
   MarketsError,
   readSeriesState,
 } from "../../../shared/markets-client.ts";
+import { describeSymbol, type SymbolDescription, unitOf } from "../../../shared/markets-symbols.ts";
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { PIPELINES } from "../../markets/ingest/pipelines.ts";
@@ -16,6 +17,7 @@ import { type ChartData, chartOf, columnsOf, instrumentsOf } from "./chart.ts";
 import { Snippets, Triangle, Values, Vintages } from "./history.tsx";
 import type { View } from "./layout.tsx";
 import { Empty, Facts, Moment } from "./parts.tsx";
+import { ChoicesForm, Presets, type Problem, problemsOf } from "./series-form.tsx";
 import { number, seriesPath } from "./words.ts";
 
 const text = z
@@ -112,7 +114,10 @@ const librariesView = (libraries: readonly string[]): View => ({
 
 const symbolsView = (library: string, symbols: readonly string[], q = ""): View => {
   const words = q.toLowerCase().split(/\s+/).filter(Boolean);
-  const found = symbols.filter((symbol) => words.every((word) => symbol.includes(word)));
+  const found = symbols.filter((symbol) => {
+    const text = `${symbol} ${describeSymbol(library, symbol).name}`.toLowerCase();
+    return words.every((word) => text.includes(word));
+  });
   return {
     title: library,
     section: "series",
@@ -138,7 +143,10 @@ const symbolsView = (library: string, symbols: readonly string[], q = ""): View 
           <ul class="tags large">
             {found.map((symbol) => (
               <li>
-                <a href={seriesPath(library, symbol)}>{symbol}</a>
+                <a href={seriesPath(library, symbol)}>
+                  {symbol}
+                  <small>{describeSymbol(library, symbol).name}</small>
+                </a>
               </li>
             ))}
           </ul>
@@ -161,8 +169,11 @@ interface SeriesParts {
 
 async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): Promise<View> {
   const { library, symbol } = query;
+  const problems = problemsOf(query);
+  if (problems.length > 0) return unreadableView(query, problems);
   const pipeline = pipelineFor(library, symbol);
-  const zone = pipeline?.timeZone ?? "UTC";
+  const described = describeSymbol(library, symbol);
+  const zone = described.time_zone;
   const days = SHOWN_DAYS[pipeline?.partitions.unit ?? "day"];
   // Of what was learned lately by most series; an older one is found by its vintages.
   const recently = query.start && query.end ? NOWHERE : iso(now - days * DAY);
@@ -171,13 +182,10 @@ async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): P
   const page = await api.vintages({ library, symbol, after, limit: VINTAGES }).next();
   const vintages = page.value ?? [];
   const range = rangeOf(query, newestOf(head.records, vintages), days);
-  const compare =
-    query.compare === undefined ? before(vintages, range) : query.compare || undefined;
   const window = { library, symbol, start: range.start, end: range.end };
-  const [latest, earlier] = await Promise.all([
-    readSeriesState(api, { ...window, as_of: query.as_of }),
-    compare ? readSeriesState(api, { ...window, as_of: compare }) : null,
-  ]);
+  const latest = await readSeriesState(api, { ...window, as_of: query.as_of });
+  const compare = await comparedWith(api, query, { state: latest, vintages, range });
+  const earlier = compare ? await readSeriesState(api, { ...window, as_of: compare }) : null;
   const instruments = instrumentsOf([...latest.records, ...(earlier?.records ?? [])]);
   const instrument = pick(instruments, query.instrument, `${library}.${symbol}`);
   const columns = columnsOf(latest.records, pipeline?.valueColumns ?? ["value"]);
@@ -189,7 +197,8 @@ async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): P
       if (thrown instanceof MarketsError && thrown.code === "row_cap_exceeded") return null;
       throw thrown;
     });
-  const shown = { ...range, asOf: query.as_of, compare, instrument, column };
+  const unit = unitOf(described, instrument, column);
+  const shown = { library, symbol, ...range, asOf: query.as_of, compare, instrument, column };
   return {
     title: `${library} ${symbol}`,
     section: "series",
@@ -200,23 +209,35 @@ async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): P
           <a href="/series">Series</a> <a href={seriesPath(library)}>{library}</a>
         </p>
         <h1>{symbol}</h1>
-        <Choices
-          query={query}
+        <p class="lead">
+          {described.name}
+          {unit && `, ${unit}`}
+          {described.kind === "ahead" && " · its newest values lie ahead"}
+          <span class="soft"> · {zone}</span>
+        </p>
+        <Presets shown={shown} now={here.now} />
+        <ChoicesForm
           shown={shown}
           instruments={instruments}
           columns={columns}
           vintages={vintages}
+          problems={[]}
         />
-        <Chart chart={chart} instrument={instrument} column={column} zone={zone} />
-        <Difference chart={chart} compare={compare} />
-        <Values chart={chart} zone={zone} />
+        <Chart
+          chart={chart}
+          of={{ instrument, column, unit, name: nameOf(described, instrument) }}
+          zone={zone}
+        />
+        <Difference chart={chart} compare={compare} unit={unit} />
+        <Values chart={chart} zone={zone} unit={unit} />
         <Triangle
           rows={revisions?.rows.filter((row) => row.instrument_id === instrument) ?? null}
           statistics={revisions?.statistics ?? null}
           until={parseInstant(query.as_of ?? "") ?? here.now}
           zone={zone}
+          unit={unit}
         />
-        <Vintages vintages={vintages} zone={zone} path={(asOf) => comparing(query, asOf)} />
+        <Vintages vintages={vintages} zone={zone} path={(asOf) => knownAt(query, asOf)} />
         <Snippets url={url} library={library} symbol={symbol} asOf={head.asOf} />
       </>
     ),
@@ -228,9 +249,10 @@ const pick = (options: readonly string[], asked: string | undefined, fallback: s
   return options.includes(fallback) ? fallback : (options[0] ?? fallback);
 };
 
-const comparing = (query: SymbolQuery, asOf: string) => {
+/** The page as of a vintage; what it is compared with is then the vintage before. */
+const knownAt = (query: SymbolQuery, asOf: string) => {
   const { library, symbol, instrument, column, start, end } = query;
-  const kept = { library, symbol, instrument, column, start, end, compare: asOf };
+  const kept = { library, symbol, instrument, column, start, end, as_of: asOf };
   const entries = Object.entries(kept).filter(([, value]) => value !== undefined);
   return `/series?${new URLSearchParams(entries as [string, string][])}#chart`;
 };
@@ -250,6 +272,30 @@ function newestOf(records: readonly SeriesRecord[], vintages: readonly Vintage[]
   return instants.reduce((newest, instant) => Math.max(newest, Date.parse(instant)), 0);
 }
 
+interface Comparison {
+  /** The state at the `as_of` asked for. */
+  state: { storeVersion: number | null };
+  vintages: readonly Vintage[];
+  range: { start: string; end: string };
+}
+
+/**
+ * The knowledge time to compare with: what the query says, or of an `as_of` the vintage before the
+ * one that answers it, or of the latest state what was known before the last revision.
+ */
+async function comparedWith(
+  api: MarketsClient,
+  { library, symbol, compare, as_of }: SymbolQuery,
+  { state, vintages, range }: Comparison,
+): Promise<string | undefined> {
+  if (compare !== undefined) return compare || undefined;
+  if (as_of === undefined) return before(vintages, range);
+  const version = state.storeVersion ?? 0;
+  if (version < 2) return undefined;
+  const page = await api.vintages({ library, symbol, after: version - 2, limit: 1 }).next();
+  return page.value?.[0]?.as_of;
+}
+
 /** The knowledge time before the last vintage that changed the window; revisions come first. */
 function before(vintages: readonly Vintage[], { start, end }: { start: string; end: string }) {
   const [from, to] = [parseInstant(start) ?? -Infinity, parseInstant(end) ?? Infinity];
@@ -260,91 +306,41 @@ function before(vintages: readonly Vintage[], { start, end }: { start: string; e
   return changed > 0 ? vintages[changed - 1]?.as_of : undefined;
 }
 
-/** Without what says nothing: seconds and milliseconds of zero. */
-const short = (instant: string) => instant.replace(/:00(\.000)?Z$/, "Z");
+const nameOf = ({ instruments }: SymbolDescription, instrument: string) =>
+  instruments.find((one) => one.instrument_id === instrument)?.name ?? null;
 
-interface ChoicesProps {
-  query: SymbolQuery;
-  shown: { start: string; end: string; asOf: string | undefined; compare: string | undefined };
-  instruments: readonly string[];
-  columns: readonly string[];
-  vintages: readonly Vintage[];
+/** The form as it was typed, with what of it cannot be read. */
+const unreadableView = (query: SymbolQuery, problems: readonly Problem[]): View => {
+  const { library, symbol, start, end, as_of: asOf, compare, instrument, column } = query;
+  return {
+    title: `${library} ${symbol}`,
+    section: "series",
+    status: 422,
+    body: () => (
+      <>
+        <p class="crumbs">
+          <a href="/series">Series</a> <a href={seriesPath(library)}>{library}</a>
+        </p>
+        <h1>{symbol}</h1>
+        <ChoicesForm
+          shown={{ library, symbol, start, end, asOf, compare, instrument, column }}
+          instruments={[]}
+          columns={[]}
+          vintages={[]}
+          problems={problems}
+        />
+      </>
+    ),
+  };
+};
+
+interface ChartProps {
+  chart: ChartData;
+  of: { instrument: string; column: string; unit: string | null; name: string | null };
+  zone: string;
 }
 
-const Choices: FC<ChoicesProps & { shown: { instrument: string; column: string } }> = ({
-  query: { library, symbol },
-  shown,
-  instruments,
-  columns,
-  vintages,
-}) => (
-  <form class="filters card" method="get" action="/series" aria-label="What is shown">
-    <input type="hidden" name="library" value={library} />
-    <input type="hidden" name="symbol" value={symbol} />
-    {instruments.length > 1 && (
-      <Choice label="Instrument" name="instrument" options={instruments} value={shown.instrument} />
-    )}
-    {columns.length > 1 && (
-      <Choice label="Column" name="column" options={columns} value={shown.column} />
-    )}
-    <TextField label="From" name="start" value={short(shown.start)} />
-    <TextField label="To" name="end" value={short(shown.end)} />
-    <TextField label="As of" name="as_of" value={shown.asOf} list hint="latest" />
-    <TextField label="Compared with" name="compare" value={shown.compare} list hint="nothing" />
-    <datalist id="known-at">
-      {vintages.toReversed().map(({ as_of, revised }) => (
-        <option value={as_of}>{revised > 0 ? `${revised} revised` : ""}</option>
-      ))}
-    </datalist>
-    <button type="submit">Show</button>
-  </form>
-);
-
-const Choice: FC<{ label: string; name: string; options: readonly string[]; value: string }> = ({
-  label,
-  name,
-  options,
-  value,
-}) => (
-  <label>
-    {label}
-    <select name={name}>
-      {options.map((option) => (
-        <option value={option} selected={option === value}>
-          {option}
-        </option>
-      ))}
-    </select>
-  </label>
-);
-
-const TextField: FC<{
-  label: string;
-  name: string;
-  value: string | undefined;
-  list?: boolean;
-  hint?: string;
-}> = ({ label, name, value, list = false, hint }) => (
-  <label>
-    {label}
-    <input
-      type="text"
-      name={name}
-      value={value ?? ""}
-      list={list ? "known-at" : undefined}
-      placeholder={hint ?? "2026-01-31T00:00Z"}
-      autocomplete="off"
-      spellcheck={false}
-    />
-  </label>
-);
-
-const Chart: FC<{ chart: ChartData; instrument: string; column: string; zone: string }> = ({
-  chart,
-  instrument,
-  column,
-  zone,
-}) => {
+const Chart: FC<ChartProps> = ({ chart, of: { instrument, column, unit, name }, zone }) => {
   if (chart.times.length === 0) {
     return (
       <Empty title="Nothing was known of this window">
@@ -352,12 +348,17 @@ const Chart: FC<{ chart: ChartData; instrument: string; column: string; zone: st
       </Empty>
     );
   }
-  const { times, lines } = chart;
-  const data = JSON.stringify({ times, lines, zone, column });
+  const { times, lines, revised } = chart;
+  const data = JSON.stringify({ times, lines, revised, zone, column, unit });
   return (
     <figure class="chart" id="chart" aria-label={`${instrument}, ${column}`}>
       <figcaption>
-        {instrument} <span class="soft">{column}</span>
+        {name ?? instrument}{" "}
+        <span class="soft">
+          {name && `${instrument} · `}
+          {column}
+          {unit && `, ${unit}`}
+        </span>
         {chart.cut && <span class="soft"> · only the newest {number(times.length)} points</span>}
       </figcaption>
       <div class="plot" data-chart={data} role="img" aria-label={`Chart of ${instrument}`} />
@@ -368,8 +369,13 @@ const Chart: FC<{ chart: ChartData; instrument: string; column: string; zone: st
   );
 };
 
-const Difference: FC<{ chart: ChartData; compare: string | undefined }> = ({ chart, compare }) => {
-  const { asOf, comparedAsOf, added, changed, changeMax } = chart;
+const Difference: FC<{
+  chart: ChartData;
+  compare: string | undefined;
+  unit: string | null;
+}> = ({ chart, compare, unit }) => {
+  const { asOf, comparedAsOf, added, gone, revised, changeMax } = chart;
+  const counted = (count: number) => <span class="number">{compare ? number(count) : "–"}</span>;
   return (
     <Facts
       facts={[
@@ -379,9 +385,17 @@ const Difference: FC<{ chart: ChartData; compare: string | undefined }> = ({ cha
           compare ? <Moment at={comparedAsOf ?? compare} seconds /> : "nothing older is known",
         ],
         ["Points", <span class="number">{number(chart.times.length)}</span>],
-        ["Not known then", <span class="number">{compare ? number(added) : "–"}</span>],
-        ["Changed since", <span class="number">{compare ? number(changed) : "–"}</span>],
-        ["Largest change", <span class="number">{compare ? number(changeMax) : "–"}</span>],
+        ["Not known then", counted(added)],
+        ["Gone since", counted(gone)],
+        ["Changed since", counted(revised.length)],
+        [
+          "Largest change",
+          <span class="number">
+            {compare && revised.length > 0
+              ? `${number(Number(changeMax.toPrecision(6)))} ${unit ?? ""}`
+              : "–"}
+          </span>,
+        ],
       ]}
     />
   );

@@ -49,6 +49,13 @@ export const distance = (at: string | number, now: number): string => {
 /** `1,234.5`. */
 export const number = (value: number): string => value.toLocaleString("en-US");
 
+/** Whether a run of this state has not ended. */
+export const isOpen = (state: string | undefined): boolean => state === "waiting" || isBusy(state);
+
+/** Whether a run of this state moves on within seconds; one that waits for a release does not. */
+export const isBusy = (state: string | undefined): boolean =>
+  state === "queued" || state === "running";
+
 /** The address of a pipeline's page. */
 export const jobPath = (job: string): string => `/pipelines/${encodeURIComponent(job)}`;
 /** The address of a schedule's page. */

@@ -110,6 +110,11 @@ export function publishedAt({ code }: Authority, datetime: number): number {
   return datetime + HOUR + usual + late;
 }
 
+/** How long the provider's estimates of an hour go on being revised. */
+const ESTIMATED_MS = 36 * HOUR;
+/** Of so many hours the first values are estimates. */
+const ESTIMATED_SHARE = 0.25;
+
 /**
  * What the provider answers at `now` for the hour that starts at `datetime`: a number, null where
  * it reports none, or undefined where it has no row.
@@ -129,6 +134,12 @@ export function demandAt(
   if (chance("zero", code, hour) < 1 / 5_000 && age < DAY) return 0;
   const day = Math.floor(datetime / DAY);
   let share = 1;
+  if (age < ESTIMATED_MS && chance("estimated", code, hour) < ESTIMATED_SHARE) {
+    // Each minute's files have another estimate, nearer to the final value: who fetches twice sees
+    // a revision.
+    const guess = chance("estimate", code, hour, Math.floor(now / MINUTE)) - 0.5;
+    share += guess * 0.02 * (1 - age / ESTIMATED_MS);
+  }
   if (chance("resubmitted", code, day) < 0.2 && age < 26 * HOUR) {
     share += (chance("first guess", code, hour) - 0.5) * 0.012;
   }

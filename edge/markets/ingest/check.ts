@@ -21,6 +21,33 @@ export interface CheckResult {
   stale_symbols: string[];
 }
 
+/** What a check comes to, in the word that every page uses. */
+export type CheckVerdict = "passed" | "warning" | "failed";
+
+/** How a check ended, and how much it found that is no failure. */
+export interface CheckOutcome {
+  [field: string]: unknown;
+  passed: boolean;
+  /** Warnings and stale symbols. */
+  concerns: number;
+}
+
+/** What a check came to, counted. */
+export const outcomeOf = ({
+  passed,
+  warnings,
+  stale_symbols,
+}: Pick<CheckResult, "passed" | "warnings" | "stale_symbols">): CheckOutcome => ({
+  passed,
+  concerns: warnings.length + stale_symbols.length,
+});
+
+/** The one verdict of a check; a gate that refused everything, and so left none, has failed. */
+export function verdictOf(outcome: CheckOutcome | null): CheckVerdict {
+  if (!outcome?.passed) return "failed";
+  return outcome.concerns > 0 ? "warning" : "passed";
+}
+
 const STALE_DAYS = 3;
 const READS_AT_ONCE = 24;
 
@@ -32,17 +59,19 @@ export async function readBack(
     series: readonly FetchedSeries[];
     /** What the gate refused to write: the check of the whole fails with it. */
     errors: readonly Finding[];
+    /** Why the partition may have no rows; null when it owes some. */
+    empty: string | null;
   },
 ): Promise<CheckResult> {
-  const { partition, window, now } = written;
+  const { partition, window, now, empty } = written;
   const schema = pipeline.libraries.join(" ");
   const { read, asOf } = await readWindow(store, written.series, window);
   const newest = oldestNewest(read);
   const stale_symbols = await staleSymbols(store, pipeline, read);
   const nothing = { schema, warnings: [], newest: null, stale_symbols };
   if (newest === null) {
-    const passed = pipeline.mayBeEmpty?.(partition, now) ?? false;
-    return { ...nothing, passed, failures: 0, reason: "nothing was read back" };
+    const reason = `nothing was read back${empty ? `: ${empty}` : ""}`;
+    return { ...nothing, passed: empty !== null, failures: 0, reason };
   }
   const { findings } = pipeline.gate(read, { partition, window, now });
   const lag = Math.min(partition.to, asOf) - newest;

@@ -6,6 +6,7 @@
 import { Failure } from "../../../shared/errors.ts";
 import { HOUR } from "../../../shared/time.ts";
 import { asFailure } from "../../http/database.ts";
+import { awaited, expectedUntil } from "./completeness.ts";
 import { sendReleased } from "./dispatch.ts";
 import { type Journal, openJournal } from "./journal.ts";
 import {
@@ -19,7 +20,7 @@ import {
 } from "./ledger.ts";
 import { materialize } from "./materialization.ts";
 import type { IngestParts } from "./parts.ts";
-import { findPipeline, type Release } from "./pipeline.ts";
+import { findPipeline, type Pipeline } from "./pipeline.ts";
 
 const BACKOFF_MS = 10_000;
 const BACKOFF_MS_MAX = 300_000;
@@ -86,15 +87,15 @@ async function recordFailure(
   const code = thrown instanceof Failure ? thrown.code : "internal";
   if (code === "lease_lost") return log.warning("run_lease_lost", { ...execution });
   const data = thrown instanceof Failure ? thrown.data : {};
+  const now = parts.clock();
+  const pipeline = findPipeline(parts.pipelines, execution.job);
+  const retryAfterMs = Number(data.retry_after_s ?? 0) * 1_000;
+  const next = nextAttempt(execution, { code, retryAfterMs, pipeline }, now);
   const error: ExecutionError = {
     code,
-    detail: thrown instanceof Failure ? thrown.message : "an internal error; the log holds it",
+    detail: detailOf(thrown, { execution, pipeline, now }),
     metadata: Object.keys(data).length > 0 ? data : null,
   };
-  const now = parts.clock();
-  const release = findPipeline(parts.pipelines, execution.job)?.release ?? null;
-  const retryAfterMs = Number(data.retry_after_s ?? 0) * 1_000;
-  const next = nextAttempt(execution, { code, retryAfterMs, release }, now);
   if (next === null) {
     const state = code === "not_released" ? "late" : "failed";
     journal.note("error", state, { code, reason: error.detail });
@@ -115,12 +116,34 @@ async function recordFailure(
   await parts.send(execution.job, [execution.run_id], Math.ceil(delayMs / 1_000));
 }
 
+/** What is said of a failed attempt; of one that waits, until when. */
+function detailOf(
+  thrown: unknown,
+  { execution, pipeline, now }: Pick<AttemptFailure, "pipeline"> & Attempt,
+): string {
+  if (!(thrown instanceof Failure)) return "an internal error; the log holds it";
+  if (thrown.code !== "not_released" || !pipeline) return thrown.message;
+  return awaited(execution.partition, waitsUntil(pipeline, execution), now);
+}
+
+interface Attempt {
+  execution: ClaimedExecution;
+  now: number;
+}
+
+/** A tick that takes a partition again, such as a repair's, opens a window of its own. */
+function waitsUntil(pipeline: Pipeline, { partition, scheduled_at }: ClaimedExecution): number {
+  const until = expectedUntil(pipeline, partition);
+  const { release } = pipeline;
+  return release && scheduled_at ? Math.max(until, scheduled_at + release.windowMs) : until;
+}
+
 interface AttemptFailure {
   /** The failure's code. */
   code: string;
   /** How long the provider asked us to stay away; 0 when it did not say. */
   retryAfterMs: number;
-  release: Release | null;
+  pipeline: Pipeline | undefined;
 }
 
 /**
@@ -129,17 +152,17 @@ interface AttemptFailure {
  */
 function nextAttempt(
   execution: ClaimedExecution,
-  { code, retryAfterMs, release }: AttemptFailure,
+  { code, retryAfterMs, pipeline }: AttemptFailure,
   now: number,
 ): { waits: boolean; delayMs: number } | null {
   const waits = code === "not_released";
   if (!waits && !RETRYABLE.has(code)) return null;
-  const { attempt, attempts_max, trigger, scheduled_at } = execution;
-  const opens = trigger === "schedule" && release ? (scheduled_at ?? 0) : -Infinity;
-  // Inside its release window an execution waits its provider's failures out, too.
-  const inWindow = release ? now + release.everyMs <= opens + release.windowMs : false;
-  if (inWindow && release && (waits || attempt >= attempts_max)) {
-    return { waits: true, delayMs: Math.max(release.everyMs, retryAfterMs) };
+  const { attempt, attempts_max, trigger } = execution;
+  const release = pipeline?.release;
+  if (release && now + release.everyMs <= waitsUntil(pipeline, execution)) {
+    // Inside its release window a scheduled execution waits its provider's failures out, too.
+    const isOut = trigger === "schedule" && attempt >= attempts_max;
+    if (waits || isOut) return { waits: true, delayMs: Math.max(release.everyMs, retryAfterMs) };
   }
   if (waits || attempt >= attempts_max) return null;
   const backoffMs = Math.min(BACKOFF_MS * 2 ** (attempt - 1), BACKOFF_MS_MAX);

@@ -23,8 +23,19 @@ export const ATTEMPTS_MAX = 5;
 const HELD = sql`'9999-01-01Z'::timestamptz`;
 const RELEASED_MAX = 4;
 
-const RUN = sql`id::text AS run_id, job, partition::text, trigger, reconstructed, state, attempt,
-  backfill_id::text, ${wireTime(sql`scheduled_at`)} AS scheduled_at,
+/** An execution put back because its provider had not published is `waiting`, not `queued`. */
+const WAITS = sql`(state = 'queued' AND error_code IS NOT DISTINCT FROM 'not_released')`;
+/** The state of an execution as the wire and the pages tell it. */
+export const STATE = sql`CASE WHEN ${WAITS} THEN 'waiting' ELSE state END`;
+/** Whether an execution is in a state as the wire tells it. */
+export const isInState = (state: string): SQL => {
+  if (state === "waiting") return WAITS;
+  return state === "queued" ? sql`state = 'queued' AND NOT ${WAITS}` : sql`state = ${state}`;
+};
+
+const RUN = sql`id::text AS run_id, job, partition::text, trigger, reconstructed,
+  ${STATE} AS state, attempt,
+  backfill_id::text, launched_by, ${wireTime(sql`scheduled_at`)} AS scheduled_at,
   ${wireTime(sql`created_at`)} AS created_at, ${wireTime(sql`nullif(available_at, ${HELD})`)} AS available_at,
   ${wireTime(sql`started_at`)} AS started_at, ${wireTime(sql`finished_at`)} AS finished_at,
   error_code, error_detail, metadata`;
@@ -57,15 +68,15 @@ export interface ClaimedExecution {
 /** Queues an execution. */
 export async function createExecution(
   database: Database,
-  execution: NewExecution,
+  execution: NewExecution & { launchedBy?: string | null },
   now: number,
 ): Promise<void> {
   await database.execute(sql`
     INSERT INTO run (id, job, partition, trigger, reconstructed, state, created_at, available_at,
-      attempts_max)
+      attempts_max, launched_by)
     VALUES (${execution.runId}::uuid, ${execution.job}, ${execution.partition}::date,
       ${execution.trigger}, ${execution.reconstructed}::boolean, 'queued', ${at(now)}, ${at(now)},
-      ${ATTEMPTS_MAX}::int)`);
+      ${ATTEMPTS_MAX}::int, ${execution.launchedBy ?? null})`);
 }
 
 /**
@@ -80,21 +91,22 @@ export async function createBackfill(
     first: string;
     last: string;
     idempotencyKey: string | null;
+    launchedBy: string | null;
   },
   executions: readonly { runId: string; partition: string }[],
   now: number,
 ): Promise<{ backfillId: string; created: boolean }> {
   const { rows } = await database.execute<{ id: string; created: boolean }>(sql`
     WITH b AS (
-      INSERT INTO backfill (id, job, first, last, idempotency_key, created_at)
+      INSERT INTO backfill (id, job, first, last, idempotency_key, created_at, launched_by)
       VALUES (${backfill.backfillId}::uuid, ${backfill.job}, ${backfill.first}::date,
-        ${backfill.last}::date, ${backfill.idempotencyKey}, ${at(now)})
+        ${backfill.last}::date, ${backfill.idempotencyKey}, ${at(now)}, ${backfill.launchedBy})
       ON CONFLICT (idempotency_key) DO NOTHING RETURNING id),
     r AS (
       INSERT INTO run (id, backfill_id, job, partition, trigger, reconstructed, state, created_at,
-        available_at, attempts_max)
+        available_at, attempts_max, launched_by)
       SELECT x."runId", b.id, ${backfill.job}, x.partition, 'backfill', true, 'queued', ${at(now)},
-        ${HELD}, ${ATTEMPTS_MAX}::int
+        ${HELD}, ${ATTEMPTS_MAX}::int, ${backfill.launchedBy}
         FROM b, jsonb_to_recordset(${JSON.stringify(executions)}::jsonb)
           AS x("runId" uuid, partition date))
     SELECT id::text, true AS created FROM b
@@ -203,12 +215,12 @@ export async function requeueExecution(
 
 /**
  * Ends queued and running executions at an operator's wish; a process that works on one loses its
- * lease. What was committed stays. Returns how many ended.
+ * lease. What was committed stays. Returns how many ended. Their journals say who did it.
  */
 export async function cancelExecutions(
   database: Database,
   which: { runId: string } | { backfillId: string },
-  now: number,
+  { by, now }: OperatorAction,
 ): Promise<number> {
   const isMeant =
     "runId" in which
@@ -216,15 +228,31 @@ export async function cancelExecutions(
       : sql`backfill_id = (SELECT id FROM ended) OR backfill_id = ${which.backfillId}::uuid`;
   const endedBackfill =
     "backfillId" in which
-      ? sql`WITH ended AS (UPDATE backfill SET canceled_at = coalesce(canceled_at, ${at(now)})
-          WHERE id = ${which.backfillId}::uuid RETURNING id)`
+      ? sql`ended AS (
+          UPDATE backfill SET canceled_at = coalesce(canceled_at, ${at(now)}),
+            canceled_by = CASE WHEN canceled_at IS NULL THEN ${by}::text ELSE canceled_by END
+           WHERE id = ${which.backfillId}::uuid RETURNING id),`
       : sql``;
-  const { rows } = await database.execute(sql`${endedBackfill}
-    UPDATE run SET state = 'canceled', finished_at = ${at(now)}, lease_until = NULL,
-      error_code = 'run_canceled', error_detail = 'an operator canceled it'
-     WHERE (${isMeant}) AND state IN ('queued', 'running') RETURNING id`);
+  const { rows } = await database.execute(sql`
+    WITH ${endedBackfill} moved AS (
+      UPDATE run SET state = 'canceled', finished_at = ${at(now)}, lease_until = NULL,
+        error_code = 'run_canceled', error_detail = 'an operator canceled it'
+       WHERE (${isMeant}) AND state IN ('queued', 'running') RETURNING id, attempt)
+    ${noteMoved("canceled", { by, now })}`);
   return rows.length;
 }
+
+/** Who asked for a move of executions, and when; null: nobody with a name. */
+export interface OperatorAction {
+  by: string | null;
+  now: number;
+}
+
+/** The journal entry of each execution that an operator moved. */
+const noteMoved = (event: string, { by, now }: OperatorAction): SQL => sql`
+  INSERT INTO run_event (run_id, attempt, at, level, event, detail)
+  SELECT id, attempt, ${at(now)}, 'warning', ${event}, ${JSON.stringify({ by })}::jsonb FROM moved
+  RETURNING run_id`;
 
 /**
  * Frees executions whose lease expired, fails those out of attempts, and returns the queued ones
@@ -254,13 +282,21 @@ export async function rescueExecutions(
  * Has a backfill's failed, late and canceled executions wait again, with as many attempts as new
  * ones.
  */
-export async function retryFailedExecutions(database: Database, backfillId: string): Promise<void> {
+export async function retryFailedExecutions(
+  database: Database,
+  backfillId: string,
+  action: OperatorAction,
+): Promise<void> {
   await database.execute(sql`
     WITH reopened AS (
-      UPDATE backfill SET canceled_at = NULL WHERE id = ${backfillId}::uuid)
-    UPDATE run SET state = 'queued', finished_at = NULL, available_at = ${HELD},
-      attempts_max = attempt + ${ATTEMPTS_MAX}::int
-     WHERE backfill_id = ${backfillId}::uuid AND state IN ('failed', 'late', 'canceled')`);
+      UPDATE backfill SET canceled_at = NULL, canceled_by = NULL
+       WHERE id = ${backfillId}::uuid),
+    moved AS (
+      UPDATE run SET state = 'queued', finished_at = NULL, available_at = ${HELD},
+        error_code = NULL, error_detail = NULL, attempts_max = attempt + ${ATTEMPTS_MAX}::int
+       WHERE backfill_id = ${backfillId}::uuid AND state IN ('failed', 'late', 'canceled')
+       RETURNING id, attempt)
+    ${noteMoved("requeued", action)}`);
 }
 
 /**
@@ -312,7 +348,7 @@ export async function listExecutions(database: Database, filter: ExecutionFilter
     ...(backfillId ? [sql`backfill_id = ${backfillId}::uuid`] : []),
     ...(job ? [sql`job = ${job}`] : []),
     ...(partition ? [sql`partition = ${partition}::date`] : []),
-    ...(state ? [sql`state = ${state}`] : []),
+    ...(state ? [isInState(state)] : []),
   ];
   const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
   const { rows } = await database.execute<Run>(
@@ -321,11 +357,12 @@ export async function listExecutions(database: Database, filter: ExecutionFilter
   return rows;
 }
 
-const count = (state: string): SQL => sql`count(*) FILTER (WHERE r.state = ${state})`;
+const count = (state: string): SQL => sql`count(*) FILTER (WHERE ${isInState(state)})`;
 const BACKFILL = sql`b.id::text AS backfill_id, b.job, b.first::text, b.last::text,
+  b.launched_by, b.canceled_by,
   ${wireTime(sql`b.created_at`)} AS created_at, ${wireTime(sql`b.canceled_at`)} AS canceled_at,
-  json_build_object('queued', ${count("queued")}, 'running', ${count("running")},
-    'succeeded', ${count("succeeded")}, 'failed', ${count("failed")}, 'late', ${count("late")},
+  json_build_object('queued', ${count("queued")}, 'waiting', ${count("waiting")},
+    'running', ${count("running")}, 'succeeded', ${count("succeeded")}, 'failed', ${count("failed")}, 'late', ${count("late")},
     'canceled', ${count("canceled")}) AS runs`;
 
 /** A backfill with the counts of its executions, or null. */
@@ -345,7 +382,8 @@ export async function listBackfills(database: Database, limit: number): Promise<
     SELECT ${BACKFILL}
       FROM (SELECT * FROM backfill ORDER BY created_at DESC LIMIT ${limit}::int) b
       LEFT JOIN run r ON r.backfill_id = b.id
-     GROUP BY b.id, b.job, b.first, b.last, b.created_at, b.canceled_at
+     GROUP BY b.id, b.job, b.first, b.last, b.created_at, b.canceled_at, b.launched_by,
+       b.canceled_by
      ORDER BY b.created_at DESC`);
   return rows;
 }

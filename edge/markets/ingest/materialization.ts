@@ -6,8 +6,9 @@ import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import { commitAll } from "../store/commit.ts";
 import { type Head, listExecutionVintages, listHeads } from "../store/listings.ts";
-import type { Range, Row } from "../store/plan.ts";
+import type { Range } from "../store/plan.ts";
 import { type CheckResult, readBack } from "./check.ts";
+import { type Completeness, completeUntil, judgeCompleteness } from "./completeness.ts";
 import {
   type FetchedSeries,
   type Finding,
@@ -36,14 +37,16 @@ export interface MaterializationMetadata {
   vintage_reconstructed: boolean;
   sandbox: boolean;
   covered: { from: string; to: string };
+  /** Why the partition has no rows, or none yet; null when it has them. */
+  empty_reason: string | null;
   findings: Finding[];
   check: CheckResult;
 }
 
 /**
  * Materializes a claimed execution's partition. Fails with `gate_rejected` when nothing may be
- * written, with `not_released` when a scheduled partition is not published yet, with `lease_lost`
- * when another process took over, and as the provider's source and the store do.
+ * written, with `not_released` when the partition is not published yet, with `lease_lost` when
+ * another process took over, and as the provider's source and the store do.
  */
 export async function materialize(
   parts: IngestParts,
@@ -77,12 +80,20 @@ export async function materialize(
   findings.push(...commits.refused, ...missing(execution, fetched.series, heads, window));
   findings.push(...comparison.ofChanges(commits.changedAt, context.now));
   const errors = findings.filter(({ severity }) => severity === "error");
+  const key = execution.partition;
+  const completeness = judgeCompleteness(pipeline, accepted, { key, partition }, context.now);
   const nothingLeft = commits.refused.length === accepted.length && errors.length > 0;
-  if (nothingLeft) throw rejected(errors, findings, fetched);
+  // Nothing at all is wrong with an answer only once something is owed.
+  const onlyAwaited =
+    errors.every(({ rule }) => rule === "no_rows") && isOpen(completeness, context.now);
+  if (nothingLeft && !onlyAwaited) throw rejected(errors, findings, fetched);
   journal.note("info", "committed", { series: accepted.length, vintages: commits.vintages });
   await journal.flush();
   await recordInGraph(parts, execution, accepted);
-  const check = await readBack(parts.store, pipeline, { ...context, series: accepted, errors });
+  const written = { ...context, series: accepted, errors: onlyAwaited ? [] : errors };
+  const empty =
+    isOpen(completeness, context.now) || completeness.complete ? completeness.reason : null;
+  const check = await readBack(parts.store, pipeline, { ...written, empty });
   journal.note(check.passed ? "info" : "error", "checked", check);
   const metadata: MaterializationMetadata = {
     ...(await writtenBy(parts.database, execution, accepted)),
@@ -91,15 +102,18 @@ export async function materialize(
     vintage_reconstructed: execution.reconstructed,
     sandbox: fetched.sandbox,
     covered: { from: iso(window.from), to: iso(window.to) },
+    empty_reason: completeness.reason,
     findings,
     check,
   };
-  if (isAwaited(pipeline, execution) && !isComplete(pipeline, accepted, partition)) {
-    const detail = `${execution.partition} is not published yet`;
-    throw new Failure("not_released", detail, { data: { ...metadata } });
+  if (!completeness.complete && (pipeline.release || !isOpen(completeness, context.now))) {
+    throw new Failure("not_released", completeness.reason ?? key, { data: { ...metadata } });
   }
   // What lies ahead of the partition is a forecast: it materializes no partition.
-  const covered = { from: window.from, to: partition.to };
+  const to = completeness.complete
+    ? partition.to
+    : completeUntil(pipeline, accepted, { key, window, now: context.now });
+  const covered = { from: window.from, to };
   return { metadata, covered, revised: byPartition(pipeline, commits.changedAt) };
 }
 
@@ -156,19 +170,8 @@ async function ownHeads(database: Database, { libraries, owns }: Pipeline) {
   return new Map([...heads].filter(([name]) => owns(name.split(" ")[1] ?? "")));
 }
 
-/** Only a schedule expects a partition to be published; who asks by hand is told what there is. */
-const isAwaited = ({ release }: Pipeline, { trigger }: ClaimedExecution) =>
-  release !== null && trigger === "schedule";
-
-function isComplete(
-  { complete }: Pipeline,
-  accepted: readonly FetchedSeries[],
-  partition: Range,
-): boolean {
-  if (complete) return complete(accepted, partition);
-  const isInside = ({ datetime }: Row) => datetime >= partition.from && datetime < partition.to;
-  return accepted.some(({ rows }) => rows.some(isInside));
-}
+/** Whether a partition without its values may still get them in time. */
+const isOpen = ({ complete, until }: Completeness, now: number) => !complete && now < until;
 
 function byPartition({ partitions }: Pipeline, instants: readonly number[]) {
   const counts: Record<string, number> = {};

@@ -15,10 +15,15 @@ import { latestTick } from "./schedule.ts";
 import { switchSchedule } from "./ticks.ts";
 
 /**
- * Starts an execution by hand, of the newest partition when none is named. Returns its id. Fails
- * with `unknown_job` or `bad_partition`.
+ * Starts an execution by hand, of the newest partition when none is named, for the operator of a
+ * name. Returns its id. Fails with `unknown_job` or `bad_partition`.
  */
-export async function launch(parts: IngestParts, job: string, partition?: string): Promise<string> {
+export async function launch(
+  parts: IngestParts,
+  job: string,
+  partition?: string,
+  launchedBy: string | null = null,
+): Promise<string> {
   const pipeline = requirePipeline(parts.pipelines, job);
   const now = parts.clock();
   const key = partition ?? latestPartition(pipeline.partitions, now);
@@ -26,7 +31,7 @@ export async function launch(parts: IngestParts, job: string, partition?: string
   const runId = crypto.randomUUID();
   const reconstructed = isReconstruction(pipeline, key, now);
   const execution = { runId, job, partition: key, trigger: "manual" as const, reconstructed };
-  await createExecution(parts.database, execution, now);
+  await createExecution(parts.database, { ...execution, launchedBy }, now);
   await parts.send(job, [runId]);
   return runId;
 }
@@ -42,6 +47,8 @@ export interface BackfillRequest {
   last: string;
   /** A repeated key names the backfill that the first request started. */
   idempotencyKey?: string | undefined;
+  /** Name of the operator who asks. */
+  launchedBy?: string | undefined;
 }
 
 /**
@@ -54,15 +61,15 @@ export async function startBackfill(parts: IngestParts, request: BackfillRequest
   const { partitions } = requirePipeline(parts.pipelines, job);
   const keys = partitionsBetween(partitions, first, last, now);
   const executions = keys.map((partition) => ({ runId: crypto.randomUUID(), partition }));
-  const idempotencyKey = request.idempotencyKey ?? null;
+  const { idempotencyKey = null, launchedBy = null } = request;
   const { backfillId, created } = await createBackfill(
     parts.database,
-    { job, first, last, backfillId: crypto.randomUUID(), idempotencyKey },
+    { job, first, last, backfillId: crypto.randomUUID(), idempotencyKey, launchedBy },
     executions,
     now,
   );
   if (created) await sendReleased(parts);
-  else await resumeBackfill(parts, backfillId);
+  else await resumeBackfill(parts, backfillId, launchedBy);
   return backfillId;
 }
 
@@ -70,9 +77,13 @@ export async function startBackfill(parts: IngestParts, request: BackfillRequest
  * Executes what is left of a backfill: failed, late and canceled partitions, and those whose
  * process died.
  */
-export async function resumeBackfill(parts: IngestParts, backfillId: string): Promise<void> {
+export async function resumeBackfill(
+  parts: IngestParts,
+  backfillId: string,
+  by: string | null = null,
+): Promise<void> {
   await rescue(parts, parts.clock());
-  await retryFailedExecutions(parts.database, backfillId);
+  await retryFailedExecutions(parts.database, backfillId, { by, now: parts.clock() });
   await sendReleased(parts);
 }
 
@@ -83,7 +94,8 @@ export async function resumeBackfill(parts: IngestParts, backfillId: string): Pr
 export const cancel = (
   { database, clock }: IngestParts,
   which: { runId: string } | { backfillId: string },
-): Promise<number> => cancelExecutions(database, which, clock());
+  by: string | null = null,
+): Promise<number> => cancelExecutions(database, which, { by, now: clock() });
 
 /**
  * Switches a schedule on or off. What was due while it was off stays undone. Fails with
@@ -92,9 +104,9 @@ export const cancel = (
 export async function setSchedule(
   parts: IngestParts,
   name: string,
-  { enabled }: { enabled: boolean },
+  { enabled, by = null }: { enabled: boolean; by?: string | null },
 ): Promise<void> {
   const { schedule } = requireSchedule(parts.pipelines, name);
   const lastTick = latestTick(schedule, parts.clock()) ?? parts.clock();
-  await switchSchedule(parts.database, name, { enabled, lastTick });
+  await switchSchedule(parts.database, name, { enabled, lastTick, by });
 }

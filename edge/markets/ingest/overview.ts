@@ -40,6 +40,8 @@ export async function listJobs({ pipelines, database, clock }: OverviewParts): P
         enabled: states.get(name)?.enabled ?? true,
         next_tick: next === null ? null : iso(next),
         last_tick: ticks.get(name) ?? null,
+        switched_by: states.get(name)?.switchedBy ?? null,
+        switched_at: states.get(name)?.switchedAt ?? null,
       };
     }),
   }));

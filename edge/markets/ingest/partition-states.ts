@@ -5,7 +5,8 @@ import { sql } from "drizzle-orm";
 import type { PartitionState } from "../../../shared/markets.ts";
 import { isoDay } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
-import { at } from "./ledger.ts";
+import { expectedUntil } from "./completeness.ts";
+import { at, STATE } from "./ledger.ts";
 import {
   latestPartition,
   type Partitions,
@@ -23,19 +24,23 @@ interface NewestExecution {
   created_at: number;
   finished_at: string | null;
   error_code: string | null;
+  reason: string | null;
 }
 
 /**
  * The state of each key, in the order given. A partition is materialized when an execution that
  * covered all of it succeeded, unless a later execution of its own failed or came late. While an
- * execution of the partition is queued or running, that is its state, whatever was before.
+ * execution of the partition is queued or running, or waits for its provider, that is its state,
+ * whatever was before. A partition without a value so far waits for the next execution until it
+ * owes one.
  */
 export async function partitionStates(
   database: Database,
-  { job, partitions, lookbackMs }: Pipeline,
+  pipeline: Pipeline,
   keys: readonly string[],
   now: number,
 ): Promise<PartitionState[]> {
+  const { job, partitions, lookbackMs } = pipeline;
   const ranges = keys.map((key) => partitionRange(partitions, key, now));
   const from = ranges.reduce((min, range) => Math.min(min, range.from), Infinity);
   const to = ranges.reduce((max, range) => Math.max(max, range.to), -Infinity);
@@ -47,7 +52,8 @@ export async function partitionStates(
     AND covered_from < ${at(to)} AND covered_to > ${at(from)}`;
   const [newest, covering, revisions] = await Promise.all([
     database.execute<NewestExecution>(sql`
-      SELECT DISTINCT ON (partition) partition::text, id::text AS run_id, state, error_code,
+      SELECT DISTINCT ON (partition) partition::text, id::text AS run_id, ${STATE} AS state,
+        error_code, coalesce(error_detail, metadata->>'empty_reason') AS reason,
         ${wireTime(sql`finished_at`)} AS finished_at,
         (extract(epoch FROM created_at) * 1000)::float8 AS created_at
         FROM run WHERE job = ${job} AND partition BETWEEN ${first}::date AND ${last}::date
@@ -71,10 +77,11 @@ export async function partitionStates(
       .reduce((latest, one) => Math.max(latest, one.created_at), -Infinity);
     return {
       partition,
-      state: stateOf(execution, coveredAt),
+      state: stateOf(execution, coveredAt, now < expectedUntil(pipeline, partition)),
       run_id: execution?.run_id ?? null,
       finished_at: execution?.finished_at ?? null,
       error_code: execution?.error_code ?? null,
+      reason: execution?.reason ?? null,
       revised_rows: revised.get(partition) ?? 0,
     };
   });
@@ -83,12 +90,15 @@ export async function partitionStates(
 function stateOf(
   execution: NewestExecution | undefined,
   coveredAt: number,
+  isExpected: boolean,
 ): PartitionState["state"] {
-  if (execution?.state === "queued" || execution?.state === "running") return execution.state;
+  const state = execution?.state;
+  if (state === "queued" || state === "waiting" || state === "running") return state;
   const isCovered = coveredAt > -Infinity;
   if (isCovered && coveredAt >= (execution?.created_at ?? -Infinity)) return "materialized";
-  if (execution?.state === "failed" || execution?.state === "late") return execution.state;
-  return isCovered ? "materialized" : "missing";
+  if (state === "failed" || state === "late") return state;
+  if (isCovered) return "materialized";
+  return state === "succeeded" && isExpected ? "waiting" : "missing";
 }
 
 /** The newest keys up to `last`, newest first; none while no partition is in range yet. */

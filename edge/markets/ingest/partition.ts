@@ -55,7 +55,7 @@ function shiftDay(partitions: Partitions, day: number, count: number): number {
 
 /** The key that lies `count` partitions after another. */
 export const shiftPartition = (partitions: Partitions, key: string, count: number): string =>
-  isoDay(shiftDay(partitions, Date.parse(key), count));
+  isoDay(shiftDay(partitions, dayOfKey(key), count));
 
 /** The partition whose valid time holds an instant. */
 export const holdingPartition = (partitions: Partitions, instant: number): string =>
@@ -65,6 +65,14 @@ export const holdingPartition = (partitions: Partitions, instant: number): strin
 export function latestPartition(partitions: Partitions, instant: number): string {
   const holding = dayOf(partitions, instant - (partitions.lagMs ?? 0));
   return isoDay(shiftDay(partitions, holding, partitions.offset ?? 0));
+}
+
+/** The instant from which on a partition is the newest. */
+export function firstLatestAt(partitions: Partitions, key: string): number {
+  const holding = shiftDay(partitions, Date.parse(key), -(partitions.offset ?? 0));
+  const isOperatingDay = partitions.unit === "operating_day";
+  const begins = isOperatingDay ? operatingDay(holding + DAY / 2).from : holding;
+  return begins + (partitions.lagMs ?? 0);
 }
 
 /** The valid time of a partition; fails with `bad_partition`. */

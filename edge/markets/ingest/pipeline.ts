@@ -75,11 +75,11 @@ export interface PublicationRules {
   ) => Finding[];
 }
 
-/** How long a scheduled execution waits for a partition that is not published yet. */
+/** How long an execution waits for a partition that is not published yet. */
 export interface Release {
   /** Pause between two attempts. */
   everyMs: number;
-  /** From the tick on; after it the execution is `late`. */
+  /** From the tick on that takes the partition; after it the execution is `late`. */
   windowMs: number;
 }
 
@@ -105,19 +105,26 @@ export interface Pipeline {
   lookbackMs: number;
   lookaheadMs?: number;
   freshness: Freshness;
-  /** Null: an answer without the partition's values is no reason to wait. */
+  /**
+   * Null: no execution waits. One that finds no value of its partition yet succeeds with what else
+   * there was, and the partition waits for a later one.
+   */
   release: Release | null;
+  /**
+   * Without a release: from the start of a partition until it owes its first value. Default: the
+   * age at which data is stale.
+   */
+  owedMs?: number;
   fetch: (upstreams: Upstreams, request: FetchRequest) => Promise<FetchResult>;
   /**
-   * Whether the partition's values are there, for a pipeline with a release. Default: one row in
-   * the partition is enough.
+   * Whether the partition's values are there. Default: one row in the partition is enough.
    */
   complete?: (accepted: readonly FetchedSeries[], partition: Range) => boolean;
   gate: (fetched: readonly FetchedSeries[], context: GateContext) => GateReport;
   /** Only for a pipeline whose fetch says when its answer was published. */
   publications?: PublicationRules;
-  /** Whether a partition may well have no rows, such as a holiday's. Default: none may. */
-  mayBeEmpty?: (partition: Range, now: number) => boolean;
+  /** Why a partition may have no rows, such as a holiday's; null, the default: it owes some. */
+  mayBeEmpty?: (partition: Range, now: number) => string | null;
 }
 
 /** The pipeline of a job; undefined when it is gone, as an old execution's may be. */

@@ -4,7 +4,9 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { RunState, RunTrigger, Tick } from "../../../shared/markets.ts";
 import { type Database, wireTime } from "../../http/database.ts";
-import type { CheckResult } from "./check.ts";
+import type { CheckOutcome, CheckResult } from "./check.ts";
+import { isInState, STATE } from "./ledger.ts";
+import { TICK_RUN } from "./ticks.ts";
 
 /** An execution without its metadata. */
 export interface ExecutionSummary {
@@ -17,20 +19,25 @@ export interface ExecutionSummary {
   state: RunState;
   attempt: number;
   backfill_id: string | null;
+  launched_by: string | null;
   created_at: string;
   started_at: string | null;
   finished_at: string | null;
   error_code: string | null;
   error_detail: string | null;
   rows_written: number | null;
-  check_passed: boolean | null;
+  check: CheckOutcome | null;
 }
 
-const SUMMARY = sql`id::text AS run_id, job, partition::text, trigger, reconstructed, state, attempt,
-  backfill_id::text, ${wireTime(sql`created_at`)} AS created_at,
+const SUMMARY = sql`id::text AS run_id, job, partition::text, trigger, reconstructed,
+  ${STATE} AS state, attempt, backfill_id::text, launched_by,
+  ${wireTime(sql`created_at`)} AS created_at,
   ${wireTime(sql`started_at`)} AS started_at, ${wireTime(sql`finished_at`)} AS finished_at,
   error_code, error_detail, (metadata->>'rows_written')::int AS rows_written,
-  (metadata->'check'->>'passed')::boolean AS check_passed`;
+  CASE WHEN jsonb_exists(metadata, 'check') THEN jsonb_build_object(
+    'passed', metadata->'check'->'passed', 'concerns',
+    jsonb_array_length(metadata->'check'->'warnings')
+      + jsonb_array_length(metadata->'check'->'stale_symbols')) END AS "check"`;
 
 /** Which executions are summed up; a field left out filters nothing. */
 export interface SummaryFilter {
@@ -52,7 +59,7 @@ export async function listExecutionSummaries(
   const { job, state, trigger, partition, backfillId, after } = filter;
   const conditions = [
     ...(job ? [sql`job = ${job}`] : []),
-    ...(state ? [sql`state = ${state}`] : []),
+    ...(state ? [isInState(state)] : []),
     ...(trigger ? [sql`trigger = ${trigger}`] : []),
     ...(partition ? [sql`partition = ${partition}::date`] : []),
     ...(backfillId ? [sql`backfill_id = ${backfillId}::uuid`] : []),
@@ -74,13 +81,45 @@ export async function listExecutionSummaries(
 const each = (names: readonly string[]): SQL =>
   sql`jsonb_array_elements_text(${JSON.stringify(names)}::jsonb) AS n(name)`;
 
-/** The newest execution of each job. */
-export async function newestExecutions(database: Database, jobs: readonly string[]) {
+/**
+ * The newest execution of each job's live partition: of the newest one that has any, whatever a
+ * backfill or a repair does with older ones.
+ */
+export async function liveExecutions(database: Database, jobs: readonly string[]) {
   const { rows } = await database.execute<ExecutionSummary>(sql`
     SELECT one.* FROM ${each(jobs)} CROSS JOIN LATERAL (
       SELECT ${SUMMARY} FROM run WHERE run.job = n.name
-       ORDER BY run.created_at DESC, run.partition DESC LIMIT 1) one`);
+       ORDER BY run.partition DESC, run.created_at DESC LIMIT 1) one`);
   return new Map(rows.map((line) => [line.job, line]));
+}
+
+/** The jobs with an execution that is running, or queued for its turn. */
+export async function jobsAtWork(database: Database): Promise<Set<string>> {
+  const { rows } = await database.execute<{ job: string }>(sql`
+    SELECT DISTINCT job FROM run
+     WHERE state IN ('queued', 'running') AND ${STATE} <> 'waiting'`);
+  return new Set(rows.map(({ job }) => job));
+}
+
+/** How long executions of a job took of late. */
+export interface JobPace {
+  /** Executions measured. */
+  runs: number;
+  /** Their median, milliseconds; null when none was measured. */
+  medianMs: number | null;
+}
+
+const MEASURED = 200;
+
+/** The pace of a job, by those of its newest executions that succeeded at once. */
+export async function jobPace(database: Database, job: string): Promise<JobPace> {
+  const { rows } = await database.execute<{ runs: number; ms: number | null }>(sql`
+    SELECT count(*)::int AS runs, percentile_cont(0.5) WITHIN GROUP (
+        ORDER BY extract(epoch FROM finished_at - started_at) * 1000)::float8 AS ms
+      FROM (SELECT * FROM run WHERE job = ${job} ORDER BY created_at DESC LIMIT ${MEASURED}::int) r
+     WHERE state = 'succeeded' AND attempt = 1`);
+  const [row] = rows;
+  return { runs: row?.runs ?? 0, medianMs: row?.ms ?? null };
 }
 
 /** The outcome of an execution's read-back check, or that its gate let nothing be written. */
@@ -101,20 +140,31 @@ export interface CheckSummary {
  * reconstructions where it has no forward ones.
  */
 export async function newestChecks(database: Database, jobs: readonly string[], limit: number) {
-  const newest = ({ reconstructed }: { reconstructed: boolean }) => sql`
-    (SELECT job, id::text AS run_id, partition::text, state, reconstructed,
-       ${wireTime(sql`finished_at`)} AS finished_at, error_detail, metadata->'check' AS "check"
-       FROM run WHERE run.job = n.name AND reconstructed = ${reconstructed}::boolean
-        AND (jsonb_exists(metadata, 'check') OR error_code = 'gate_rejected')
-      ORDER BY run.created_at DESC LIMIT ${limit}::int)`;
+  const forward = await newestForwardChecks(database, jobs, limit);
+  // Only where there are none: to find that out, all executions of a job are read.
+  const others = jobs.filter((job) => !forward.has(job));
+  const rebuilt = await checksOf(database, others, { reconstructed: true, limit });
+  return new Map([...forward, ...rebuilt]);
+}
+
+/** The newest checks of each job's forward executions, newest first. */
+export const newestForwardChecks = (database: Database, jobs: readonly string[], limit: number) =>
+  checksOf(database, jobs, { reconstructed: false, limit });
+
+async function checksOf(
+  database: Database,
+  jobs: readonly string[],
+  { reconstructed, limit }: { reconstructed: boolean; limit: number },
+): Promise<Map<string, CheckSummary[]>> {
+  if (jobs.length === 0) return new Map();
   const { rows } = await database.execute<CheckSummary>(sql`
     SELECT one.* FROM ${each(jobs)} CROSS JOIN LATERAL (
-      ${newest({ reconstructed: false })} UNION ALL ${newest({ reconstructed: true })}) one`);
-  const byJob = [...Map.groupBy(rows, ({ job }) => job)].map(([job, lines]) => {
-    const forward = lines.filter(({ reconstructed }) => !reconstructed);
-    return [job, forward.length > 0 ? forward : lines] as const;
-  });
-  return new Map(byJob);
+      SELECT job, id::text AS run_id, partition::text, ${STATE} AS state, reconstructed,
+        ${wireTime(sql`finished_at`)} AS finished_at, error_detail, metadata->'check' AS "check"
+        FROM run WHERE run.job = n.name AND reconstructed = ${reconstructed}::boolean
+         AND (jsonb_exists(metadata, 'check') OR error_code = 'gate_rejected')
+       ORDER BY run.created_at DESC LIMIT ${limit}::int) one`);
+  return Map.groupBy(rows, ({ job }) => job);
 }
 
 /** The newest ticks of each schedule, newest first. */
@@ -122,26 +172,37 @@ export async function recentTicks(database: Database, names: readonly string[], 
   const { rows } = await database.execute<Tick>(sql`
     SELECT one.* FROM ${each(names)} CROSS JOIN LATERAL (
       SELECT schedule, ${wireTime(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text, t.skip_reason,
-        run.state, run.partition::text
+        ${TICK_RUN}
         FROM (SELECT * FROM tick WHERE schedule = n.name
               ORDER BY tick.scheduled_at DESC LIMIT ${limit}::int) t
         LEFT JOIN run ON run.id = t.run_id ORDER BY t.scheduled_at DESC) one`);
   return Map.groupBy(rows, ({ schedule }) => schedule);
 }
 
-/** The newest valid time and the newest knowledge time of a series, epoch milliseconds. */
+/** Series of a library, or one of them: how many, and their newest times, epoch milliseconds. */
 export interface SeriesSummary {
   [field: string]: unknown;
   library: string;
-  symbol: string;
+  /** Null: all of the library. */
+  symbol: string | null;
+  series: number;
   newest: number;
   as_of: number;
 }
 
-/** Every series that holds a vintage. */
-export async function listSeriesSummaries(database: Database): Promise<SeriesSummary[]> {
+/**
+ * The series that hold a vintage, in one line a library; those of the libraries in `apart`, which
+ * several pipelines fill, in one line each.
+ */
+export async function summarizeSeries(
+  database: Database,
+  apart: readonly string[],
+): Promise<SeriesSummary[]> {
   const { rows } = await database.execute<SeriesSummary>(sql`
-    SELECT library, symbol, (extract(epoch FROM valid_max) * 1000)::float8 AS newest,
-      (extract(epoch FROM head_as_of) * 1000)::float8 AS as_of FROM series WHERE head_seq > 0`);
+    SELECT library, CASE WHEN jsonb_exists(${JSON.stringify(apart)}::jsonb, library) THEN symbol END
+        AS symbol, count(*)::int AS series,
+      (extract(epoch FROM max(valid_max)) * 1000)::float8 AS newest,
+      (extract(epoch FROM max(head_as_of)) * 1000)::float8 AS as_of
+      FROM series WHERE head_seq > 0 GROUP BY 1, 2`);
   return rows;
 }

@@ -11,7 +11,7 @@ import { firstExpected, partitionStates } from "./partition-states.ts";
 import type { IngestParts } from "./parts.ts";
 import { type Pipeline, type PipelineSchedule, schedulesOf } from "./pipeline.ts";
 import { latestTick, ticksSince } from "./schedule.ts";
-import { type Firing, recordTicks, scheduleStates } from "./ticks.ts";
+import { type Firing, recordMinute, recordTicks, scheduleStates } from "./ticks.ts";
 
 /** Of the instants missed in an outage, the newest so many are recorded: six weeks of hours. */
 const MISSED_MAX = 1_000;
@@ -21,6 +21,7 @@ const REPAIRED_MAX = 31;
 /** Does what is due at `now`, epoch milliseconds, the scheduled instant of the minute cron. */
 export async function minuteTick(parts: IngestParts, now: number): Promise<void> {
   await performDuties(parts.log, {
+    heartbeat: () => recordMinute(parts.database, parts.clock()),
     rescue: () => rescue(parts, now),
     released: () => sendReleased(parts),
     schedules: () => fireDue(parts, now),

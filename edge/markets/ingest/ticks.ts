@@ -4,7 +4,7 @@ import { sql } from "drizzle-orm";
 import type { Tick } from "../../../shared/markets.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
-import { ATTEMPTS_MAX, at, type NewExecution } from "./ledger.ts";
+import { ATTEMPTS_MAX, at, type NewExecution, STATE } from "./ledger.ts";
 
 /** What a due instant led to: an execution, or the reason why none. */
 export interface Firing {
@@ -13,21 +13,21 @@ export interface Firing {
 }
 
 /** The state of a schedule that fired at least once; others are not in the ledger. */
-export interface ScheduleState {
+export interface ScheduleState extends Record<string, unknown> {
   /** Epoch milliseconds. */
   lastTick: number;
   enabled: boolean;
+  /** The operator who last switched it, and when; null: nobody has. */
+  switchedBy: string | null;
+  switchedAt: string | null;
 }
 
 /** The schedules in the ledger, by name. */
 export async function scheduleStates(database: Database): Promise<Map<string, ScheduleState>> {
-  const { rows } = await database.execute<{ name: string; last_tick: number; enabled: boolean }>(
-    sql`SELECT name, enabled, (extract(epoch FROM last_tick) * 1000)::float8 AS last_tick
-      FROM schedule`,
-  );
-  return new Map(
-    rows.map(({ name, last_tick, enabled }) => [name, { lastTick: last_tick, enabled }]),
-  );
+  const { rows } = await database.execute<ScheduleState & { name: string }>(sql`
+    SELECT name, enabled, (extract(epoch FROM last_tick) * 1000)::float8 AS "lastTick",
+      switched_by AS "switchedBy", ${wireTime(sql`switched_at`)} AS "switchedAt" FROM schedule`);
+  return new Map(rows.map((row) => [row.name, row]));
 }
 
 /**
@@ -79,15 +79,35 @@ export async function recordTicks(
 export async function switchSchedule(
   database: Database,
   name: string,
-  { enabled, lastTick }: { enabled: boolean; lastTick: number },
+  { enabled, lastTick, by = null }: { enabled: boolean; lastTick: number; by?: string | null },
 ): Promise<void> {
   await database.execute(sql`
-    INSERT INTO schedule AS s (name, enabled, last_tick)
-    VALUES (${name}, ${enabled}::boolean, ${at(lastTick)})
+    INSERT INTO schedule AS s (name, enabled, last_tick, switched_by, switched_at)
+    VALUES (${name}, ${enabled}::boolean, ${at(lastTick)}, ${by}, clock_timestamp())
     ON CONFLICT (name) DO UPDATE SET enabled = excluded.enabled,
+      switched_by = excluded.switched_by, switched_at = excluded.switched_at,
       last_tick = CASE WHEN excluded.enabled AND NOT s.enabled
         THEN greatest(s.last_tick, excluded.last_tick) ELSE s.last_tick END`);
 }
+
+/** Records that the minute cron came, at `now`: the heartbeat of whatever fires the schedules. */
+export async function recordMinute(database: Database, now: number): Promise<void> {
+  await database.execute(sql`
+    INSERT INTO housekeeping AS h (chore, last_at) VALUES ('minute', ${at(now)})
+    ON CONFLICT (chore) DO UPDATE SET last_at = greatest(h.last_at, excluded.last_at)`);
+}
+
+/** When the minute cron last came, epoch milliseconds; null when it never did. */
+export async function lastMinute(database: Database): Promise<number | null> {
+  const { rows } = await database.execute<{ at: number }>(sql`
+    SELECT (extract(epoch FROM last_at) * 1000)::float8 AS at FROM housekeeping
+     WHERE chore = 'minute'`);
+  return rows[0]?.at ?? null;
+}
+
+/** What a tick tells of the execution that it started. */
+export const TICK_RUN = sql`${STATE} AS state, run.partition::text,
+  coalesce(error_detail, metadata->>'empty_reason') AS reason`;
 
 /** The newest ticks first, of one schedule or all, with the states of their executions. */
 export async function listTicks(
@@ -101,7 +121,7 @@ export async function listTicks(
   const where = conditions.length > 0 ? sql`WHERE ${sql.join(conditions, sql` AND `)}` : sql``;
   const { rows } = await database.execute<Tick>(sql`
     SELECT schedule, ${wireTime(sql`tick.scheduled_at`)} AS scheduled_at, run_id::text, skip_reason,
-      run.state, run.partition::text
+      ${TICK_RUN}
       FROM tick LEFT JOIN run ON run.id = run_id ${where}
      ORDER BY tick.scheduled_at DESC, schedule LIMIT ${filter.limit}::int`);
   return rows;
@@ -111,7 +131,7 @@ export async function listTicks(
 export async function newestTicks(database: Database): Promise<Map<string, Tick>> {
   const { rows } = await database.execute<Tick>(sql`
     SELECT name AS schedule, ${wireTime(sql`t.scheduled_at`)} AS scheduled_at, t.run_id::text,
-      t.skip_reason, run.state, run.partition::text
+      t.skip_reason, ${TICK_RUN}
       FROM schedule CROSS JOIN LATERAL (
         SELECT * FROM tick WHERE tick.schedule = name ORDER BY tick.scheduled_at DESC LIMIT 1) t
       LEFT JOIN run ON run.id = t.run_id`);

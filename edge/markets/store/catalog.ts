@@ -6,7 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { iso } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { Changes, Range } from "./plan.ts";
-import type { Inline } from "./segment.ts";
+import type { Inline, SegmentIndex } from "./segment.ts";
 
 /** The first instant that Postgres and ISO 8601 both can write; earlier ones are clamped to it. */
 export const EARLIEST = Date.parse("0001-01-01T00:00:00Z");
@@ -36,6 +36,8 @@ export interface PlannedSegment {
   validMax: number;
   /** Versions it holds. */
   rows: number;
+  /** Null for objects of releases that kept none. */
+  index: SegmentIndex | null;
 }
 
 /** A symbol's state at a knowledge time, and what a read of a range must merge. */
@@ -188,7 +190,7 @@ function planning(
         SELECT coalesce(json_agg(json_build_object('objectKey', g.object_key, 'level', g.level,
             'seq', g.seq_min, 'asOf', ${ms(sql`d.as_of`)}, 'reconstructed', d.reconstructed,
             'validMin', ${ms(sql`g.valid_min`)}, 'validMax', ${ms(sql`g.valid_max`)},
-            'rows', g.rows)
+            'rows', g.rows, 'index', g.index)
             ORDER BY g.level DESC, CASE WHEN g.level = 1 THEN g.valid_min END, g.seq_min), '[]')
           FROM segment g
           LEFT JOIN vintage d ON g.level = 0 AND d.series_id = g.series_id AND d.seq = g.seq_min
@@ -231,6 +233,7 @@ export interface NewObject {
   objectKey: string;
   bytes: number;
   sha256: Uint8Array;
+  index: SegmentIndex;
 }
 
 const hex = (bytes: Uint8Array) =>
@@ -274,9 +277,10 @@ export async function insertVintage(
   const object = segment
     ? sql`, g AS (
         INSERT INTO segment (object_key, series_id, level, seq_min, seq_max, valid_min, valid_max,
-          rows, bytes, sha256)
+          rows, bytes, sha256, index)
         SELECT ${segment.objectKey}, id, 0, head_seq, head_seq, ${at(first)}, ${at(last)},
-          ${changedRows}::int, ${segment.bytes}::int, ${bytea(segment.sha256)} FROM s)`
+          ${changedRows}::int, ${segment.bytes}::int, ${bytea(segment.sha256)},
+          ${JSON.stringify(segment.index)}::jsonb FROM s)`
     : sql``;
   const { rows } = await database.execute<{ seq: number; as_of: number }>(sql`
     WITH s AS (${head}),
@@ -326,20 +330,28 @@ export interface CompactedObject extends NewObject {
   rows: number;
 }
 
+/** What a step of compaction replaces, and by what. */
+export interface Swap {
+  seriesId: number;
+  generation: number;
+  /** Objects whose rows it took, all of them. */
+  retired: readonly string[];
+  /** Level-0 objects of which it took so many rows, those before `validMin`. */
+  trimmed: readonly { objectKey: string; validMin: string; rows: number }[];
+  /** Vintages whose inline rows it took, all of them. */
+  flushed: readonly number[];
+  /** Vintages of whose inline rows these are left. */
+  shortened: readonly { seq: number; inline: Inline }[];
+  /** Rows it took that no compaction had taken before. */
+  rows: number;
+  objects: readonly CompactedObject[];
+}
+
 /**
  * Replaces what compacted objects were made from by those objects, by compare-and-set on the
  * generation. Returns false when another compaction came first.
  */
-export async function swapSegments(
-  database: Database,
-  swap: {
-    seriesId: number;
-    generation: number;
-    retired: readonly string[];
-    flushed: readonly number[];
-    objects: readonly CompactedObject[];
-  },
-): Promise<boolean> {
+export async function swapSegments(database: Database, swap: Swap): Promise<boolean> {
   const objects = swap.objects.map((object) => ({
     ...object,
     sha256: hex(object.sha256),
@@ -348,19 +360,17 @@ export async function swapSegments(
   }));
   const { rows } = await database.execute(sql`
     WITH retired AS (
-      SELECT g.object_key, g.level, g.rows FROM segment g
+      SELECT g.object_key, g.level FROM segment g
        WHERE g.object_key IN ${jsonTexts(swap.retired)}
     ), flushed AS (
-      SELECT seq, inserted + revised + retracted AS rows FROM vintage
-       WHERE series_id = ${swap.seriesId}::int AND seq IN
-         (SELECT value::bigint FROM jsonb_array_elements_text(${JSON.stringify(swap.flushed)}::jsonb))
+      SELECT value::bigint AS seq
+        FROM jsonb_array_elements_text(${JSON.stringify(swap.flushed)}::jsonb)
     ), s AS (
       UPDATE series SET generation = generation + 1, compacted_at = clock_timestamp(),
         compaction_tried_at = NULL,
         pending_vintages = pending_vintages - (SELECT count(*) FROM flushed)
           - (SELECT count(*) FROM retired WHERE level = 0),
-        pending_rows = pending_rows - (SELECT coalesce(sum(rows), 0) FROM flushed)
-          - (SELECT coalesce(sum(rows), 0) FROM retired WHERE level = 0),
+        pending_rows = pending_rows - ${swap.rows}::bigint,
         pending_objects = pending_objects - (SELECT count(*) FROM retired WHERE level = 0)
        WHERE id = ${swap.seriesId}::int AND generation = ${swap.generation}::bigint
       RETURNING id
@@ -370,12 +380,23 @@ export async function swapSegments(
     ), f AS (
       UPDATE vintage d SET inline = NULL FROM s
        WHERE d.series_id = s.id AND d.seq IN (SELECT seq FROM flushed)
+    ), t AS (
+      UPDATE segment g SET valid_min = x."validMin", rows = g.rows - x.rows
+        FROM s, jsonb_to_recordset(${JSON.stringify(swap.trimmed)}::jsonb)
+          AS x("objectKey" text, "validMin" timestamptz, rows int)
+       WHERE g.object_key = x."objectKey"
+    ), h AS (
+      UPDATE vintage d SET inline = x.inline
+        FROM s, jsonb_to_recordset(${JSON.stringify(swap.shortened)}::jsonb)
+          AS x(seq bigint, inline jsonb)
+       WHERE d.series_id = s.id AND d.seq = x.seq
     ), o AS (
       INSERT INTO segment (object_key, series_id, level, seq_min, seq_max, valid_min, valid_max,
-        rows, bytes, sha256)
+        rows, bytes, sha256, index)
       SELECT o->>'objectKey', s.id, 1, (o->>'seqMin')::bigint, (o->>'seqMax')::bigint,
         (o->>'validMin')::timestamptz, (o->>'validMax')::timestamptz,
-        (o->>'rows')::int, (o->>'bytes')::int, decode(o->>'sha256', 'hex')
+        (o->>'rows')::int, (o->>'bytes')::int, decode(o->>'sha256', 'hex'),
+        o->'index'
         FROM s, jsonb_array_elements(${JSON.stringify(objects)}::jsonb) o)
     SELECT id FROM s`);
   return rows.length > 0;

@@ -43,6 +43,7 @@ export function sliceBatch(batch: Batch, from: number, to: number): Batch {
     values: batch.values.map((column) => column.subarray(from, to)),
     vintage: batch.vintage.subarray(from, to),
     retracted: batch.retracted?.subarray(from, to) ?? null,
+    ...(batch.knownTo && { knownTo: batch.knownTo.subarray(from, to) }),
   };
 }
 
@@ -120,6 +121,8 @@ export class BatchBuilder {
   #vintage: Uint32Array;
   #retracted: Uint8Array;
   #anyRetracted = false;
+  /** Of histories only. */
+  #knownTo: Float64Array | null = null;
   readonly #instruments = new Map<string, number>();
   /** Position in `#writers` by `seq`. */
   readonly #vintages = new Map<number, number>();
@@ -156,6 +159,10 @@ export class BatchBuilder {
       }
     }
     if (batch.retracted) this.#anyRetracted = true;
+    if (batch.knownTo) {
+      this.#knownTo ??= new Float64Array(this.#datetime.length);
+      this.#knownTo.set(batch.knownTo.subarray(from, to), this.length);
+    }
     this.length += to - from;
   }
 
@@ -171,6 +178,7 @@ export class BatchBuilder {
       vintage: this.#vintage.slice(0, length),
       vintages: this.#writers,
       retracted: this.#anyRetracted ? this.#retracted.slice(0, length) : null,
+      ...(this.#knownTo && { knownTo: this.#knownTo.slice(0, length) }),
     };
     this.length = 0;
     this.#anyRetracted = false;
@@ -229,5 +237,6 @@ export class BatchBuilder {
     this.#values = this.#values.map(grow);
     this.#vintage = grow(this.#vintage);
     this.#retracted = grow(this.#retracted);
+    this.#knownTo &&= grow(this.#knownTo);
   }
 }

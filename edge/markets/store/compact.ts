@@ -2,7 +2,7 @@
 // every version. It runs beside reads and commits, never blocks one and never changes an answer.
 
 import { assert } from "../../../shared/errors.ts";
-import { type Clock, isoDay } from "../../../shared/time.ts";
+import { type Clock, iso, isoDay } from "../../../shared/time.ts";
 import type { Log } from "../../http/log.ts";
 import {
   type CompactedObject,
@@ -14,6 +14,7 @@ import {
   type PlannedSegment,
   planRead,
   retryChore,
+  type Swap,
   swapSegments,
   takeChore,
   takePending,
@@ -21,7 +22,7 @@ import {
 import { type Batch, BatchBuilder, type WrittenBy } from "./columns.ts";
 import { putObject, type WriterParts } from "./objects.ts";
 import type { Range } from "./plan.ts";
-import { encodeHistory } from "./segment.ts";
+import { encodeHistory, inlineFrom } from "./segment.ts";
 import { versionsOf } from "./store.ts";
 
 /**
@@ -42,81 +43,179 @@ const COLLECT = { intervalMs: 24 * 3_600_000, retryMs: 3_600_000 };
 /** No read, commit or compaction takes this long. */
 const GRACE_MS = 24 * 3_600_000;
 
-/** An object ends at the first UTC month after 64 k rows, and after 128 k rows in any case. */
+/** An object ends at the first UTC month after 64 k rows, and has 128 k rows at most. */
 const OBJECT_ROWS = 65_536;
 const OBJECT_ROWS_MAX = 131_072;
+/** A step takes no further object, and between objects no further row, after so many rows. */
+const STEP_ROWS = 2 * OBJECT_ROWS_MAX;
+/**
+ * A step also takes neighbours of up to so many times its own rows, while they are small: each row
+ * of a series that only grows is rewritten as often as its history doubles, and the series still
+ * ends as few objects.
+ */
+const NEIGHBOUR_RATIO = 2;
 const EVERYTHING = { from: -Infinity, to: Infinity };
 
 /**
- * Compacts the vintages of a series that wait for it. Returns the number of objects written; 0 when
- * nothing waited, or when another compaction came first and its objects hold.
+ * Compacts the vintages of a series that wait for it now, in steps from its first valid time to its
+ * last; each step swaps its objects in and may be the last one, when `isOver` says so. Returns the
+ * number of objects written; 0 when nothing waited, or when another compaction came first and its
+ * objects hold.
  */
 export async function compact(
   parts: WriterParts,
   { library, symbol }: { library: string; symbol: string },
+  isOver: () => boolean = () => false,
 ): Promise<number> {
   const query = { library, symbol, asOf: Infinity, range: EVERYTHING };
-  const whole = await planRead(parts.database, query);
-  const plan = whole && affected(whole);
-  if (!plan) return 0;
-  const objects: CompactedObject[] = [];
-  for await (const batch of objectBatches(versionsOf(parts, plan, EVERYTHING), plan)) {
-    objects.push(await putHistory(parts, batch, { ...plan, library, symbol }));
+  let written = 0;
+  for (let upTo: number | null = null; ; ) {
+    const plan = await planRead(parts.database, query);
+    upTo ??= plan?.headSeq ?? 0;
+    const step = plan && (await nextStep(parts, plan, upTo));
+    if (!step) return written;
+    const objects: CompactedObject[] = [];
+    for await (const batch of objectBatches(versionsOf(parts, step.plan, step.range), step)) {
+      objects.push(await putHistory(parts, batch, { ...plan, library, symbol }));
+    }
+    const swapped = await swapSegments(parts.database, { ...plan, ...step.taken, objects });
+    if (!swapped) {
+      await parts.bucket.delete(objects.map(({ objectKey }) => objectKey));
+      return written;
+    }
+    written += objects.length;
+    if (isOver()) return written;
   }
-  const swapped = await swapSegments(parts.database, {
-    ...plan,
-    retired: plan.segments.map(({ objectKey }) => objectKey),
-    flushed: plan.inline.map(({ seq }) => seq),
-    objects,
-  });
-  if (swapped) return objects.length;
-  await parts.bucket.delete(objects.map(({ objectKey }) => objectKey));
-  return 0;
+}
+
+/** A stretch of valid time that compaction rewrites at once. */
+interface Step {
+  /** What holds its rows: compacted objects, and what waits. */
+  plan: Plan;
+  range: Range;
+  /** Versions that it writes. */
+  rows: number;
+  /** What is left of them once its objects are swapped in. */
+  taken: Pick<Swap, "retired" | "trimmed" | "flushed" | "shortened" | "rows">;
 }
 
 /**
- * The part of a plan that compaction rewrites: what waits, the compacted objects whose valid time
- * it reaches into, and the neighbours of those objects that are not full yet. Without the
- * neighbours, a series that only grows would end as many small objects.
+ * The next stretch, or null when nothing up to a vintage waits: from the first row that waits on,
+ * the compacted objects that such rows fall into while those objects are neighbours, and small
+ * objects beside them. What lies between two rows far apart is left alone.
  */
-function affected(plan: Plan): Plan | null {
-  const recent = plan.segments.filter(({ level }) => level === 0);
-  if (plan.inline.length === 0 && recent.length === 0) return null;
-  const from = Math.min(
-    ...plan.inline.map(({ rows }) => rows.t[0] ?? Infinity),
-    ...recent.map(({ validMin }) => validMin),
-  );
-  const to = Math.max(
-    ...plan.inline.map(({ rows }) => rows.t.at(-1) ?? -Infinity),
-    ...recent.map(({ validMax }) => validMax),
-  );
+async function nextStep(parts: WriterParts, plan: Plan, upTo: number): Promise<Step | null> {
   const history = plan.segments.filter(({ level }) => level === 1);
-  return { ...plan, segments: [...withNeighbours(history, { from, to }), ...recent] };
+  const recent = plan.segments.filter(({ level, seq }) => level === 0 && seq <= upTo);
+  const inline = plan.inline.filter(({ seq }) => seq <= upTo);
+  if (recent.length === 0 && inline.length === 0) return null;
+  const pending = { ...plan, inline, segments: recent };
+  const stretch = await measure(versionsOf(parts, pending, EVERYTHING), history);
+  const { end, counts } = stretch;
+  const rows = [...counts.values()].reduce((sum, count) => sum + count, 0);
+  const compacted = withNeighbours(history, stretch, rows);
+  const isWhole = (segment: PlannedSegment) => segment.validMax < end;
+  const touched = recent.filter(({ seq }) => counts.has(seq));
+  const shortened = inline.flatMap(({ seq, rows: kept }) => {
+    const rest = inlineFrom(kept, end);
+    return rest.t.length > 0 && rest.t.length < kept.t.length ? [{ seq, inline: rest }] : [];
+  });
+  return {
+    plan: { ...pending, segments: [...compacted, ...recent] },
+    range: { from: -Infinity, to: end },
+    rows: compacted.reduce((sum, object) => sum + object.rows, rows),
+    taken: {
+      rows,
+      retired: [...compacted, ...touched.filter(isWhole)].map(({ objectKey }) => objectKey),
+      trimmed: touched
+        .filter((segment) => !isWhole(segment))
+        .map(({ objectKey, seq }) => ({
+          objectKey,
+          validMin: iso(end),
+          rows: counts.get(seq) ?? 0,
+        })),
+      flushed: inline.filter(({ rows: kept }) => (kept.t.at(-1) ?? 0) < end).map(({ seq }) => seq),
+      shortened,
+    },
+  };
 }
 
-/**
- * Of disjoint objects in order, those that reach into a range, and on both sides the next ones
- * while they are small.
- */
-function withNeighbours(history: readonly PlannedSegment[], { from, to }: Range) {
-  const before = history.filter(({ validMax }) => validMax < from).length;
-  let [first, last] = [before, history.filter(({ validMin }) => validMin <= to).length];
-  let rows = 0;
+/** Which compacted objects a stretch takes, and where it ends. */
+interface Stretch {
+  /** Indexes of its compacted objects: `[first, next)`. */
+  first: number;
+  next: number;
+  /** Rows from here on wait for the next step; Infinity when none do. */
+  end: number;
+  /** Rows that waited, by the vintage that wrote them. */
+  counts: Map<number, number>;
+}
+
+/** Follows the rows that wait, in their order, to the end of a stretch. */
+async function measure(
+  pending: AsyncIterable<Batch>,
+  history: readonly PlannedSegment[],
+): Promise<Stretch> {
+  const stretch: Stretch = { first: -1, next: -1, end: Infinity, counts: new Map() };
+  let [at, rows, before] = [0, 0, NaN];
+  for await (const batch of pending) {
+    for (let row = 0; row < batch.length; row++) {
+      const instant = batch.datetime[row] as number;
+      if (instant !== before) {
+        while (at < history.length && (history[at] as PlannedSegment).validMax < instant) at++;
+        const object = history[at];
+        const isInside = object !== undefined && object.validMin <= instant;
+        if (stretch.first < 0) [stretch.first, stretch.next] = [at, at];
+        const { next } = stretch;
+        if (isInside ? at > next : at !== next) {
+          return { ...stretch, end: (history[next] as PlannedSegment).validMin };
+        }
+        if (isInside && at === next) {
+          if (rows > 0 && rows + object.rows > STEP_ROWS)
+            return { ...stretch, end: object.validMin };
+          rows += object.rows;
+          stretch.next++;
+        }
+        if (!isInside && rows >= STEP_ROWS) return { ...stretch, end: instant };
+        before = instant;
+      }
+      const { seq } = batch.vintages[batch.vintage[row] as number] as WrittenBy;
+      stretch.counts.set(seq, (stretch.counts.get(seq) ?? 0) + 1);
+      rows++;
+    }
+  }
+  return stretch;
+}
+
+/** The compacted objects of a stretch, and the small ones beside it. */
+function withNeighbours(
+  history: readonly PlannedSegment[],
+  { first, next, end }: Stretch,
+  pendingRows: number,
+) {
+  let [from, to] = [first, next];
+  let rows = history.slice(from, to).reduce((sum, object) => sum + object.rows, pendingRows);
   const takes = (neighbour: PlannedSegment | undefined) => {
     if (!neighbour || neighbour.rows >= OBJECT_ROWS) return false;
+    if (neighbour.rows > NEIGHBOUR_RATIO * rows) return false;
+    if (rows + neighbour.rows > OBJECT_ROWS_MAX) return false;
     rows += neighbour.rows;
-    return rows <= OBJECT_ROWS_MAX;
+    return true;
   };
-  while (takes(history[first - 1])) first--;
-  while (takes(history[last])) last++;
-  return history.slice(first, last);
+  while (takes(history[from - 1])) from--;
+  // Rows that wait for the next step may fall into the objects after this one.
+  while (end === Infinity && takes(history[to])) to++;
+  return history.slice(from, to);
 }
 
 /**
  * Gathers sorted versions to the size of objects, cut where a month or at least an instant ends.
+ * What must be cut within a month is cut in equal parts: a full object and a small rest would stay
+ * so, and leave another rest with each revision.
  */
-async function* objectBatches(versions: AsyncIterable<Batch>, { valueColumns }: Plan) {
-  const builder = new BatchBuilder(valueColumns.length, OBJECT_ROWS);
+async function* objectBatches(versions: AsyncIterable<Batch>, { plan, rows: total }: Step) {
+  const builder = new BatchBuilder(plan.valueColumns.length, OBJECT_ROWS);
+  const rowsMax = Math.ceil(total / Math.ceil(total / OBJECT_ROWS_MAX));
   for await (const batch of versions) {
     let from = 0;
     for (let row = 0; row < batch.length; row++) {
@@ -125,8 +224,8 @@ async function* objectBatches(versions: AsyncIterable<Batch>, { valueColumns }: 
         batch.datetime[row] as number,
       ];
       const rows = builder.length + row - from;
-      if (rows < OBJECT_ROWS || before === now) continue;
-      if (rows < OBJECT_ROWS_MAX && monthOf(before) === monthOf(now)) continue;
+      if (rows < Math.min(OBJECT_ROWS, rowsMax) || before === now) continue;
+      if (rows < rowsMax && monthOf(before) === monthOf(now)) continue;
       builder.append(batch, from, row);
       yield builder.take();
       from = row;
@@ -165,7 +264,7 @@ async function compactPending(parts: WriterParts & { log: Log; clock: Clock }): 
     const series = await takePending(parts.database, COMPACTION_POLICY);
     if (!series) break;
     try {
-      compacted += Math.sign(await compact(parts, series));
+      compacted += Math.sign(await compact(parts, series, () => parts.clock() >= deadline));
     } catch (error) {
       // One series that cannot be read must not keep the others waiting.
       parts.log.error("compaction_failed", { ...series, error });

@@ -3,6 +3,7 @@
 import type { R2Bucket } from "@cloudflare/workers-types";
 import { Failure } from "../../../shared/errors.ts";
 import type { NewObject } from "./catalog.ts";
+import { indexOf } from "./segment.ts";
 import type { StoreParts } from "./store.ts";
 
 /** What a writer of the store works with. */
@@ -14,7 +15,7 @@ export interface WriterParts extends StoreParts {
   inlineRowsMax?: number;
 }
 
-/** Writes an object; fails with `store_unavailable`. */
+/** Writes a Parquet object; fails with `store_unavailable`. */
 export async function putObject(
   { bucket }: Pick<WriterParts, "bucket">,
   objectKey: string,
@@ -25,7 +26,8 @@ export async function putObject(
   await bucket.put(objectKey, bytes, { sha256: digest.buffer }).catch((cause: unknown) => {
     throw new Failure("store_unavailable", "the object store does not answer", { cause });
   });
-  return { objectKey, bytes: bytes.byteLength, sha256: digest };
+  const index = indexOf(bytes.buffer as ArrayBuffer);
+  return { objectKey, bytes: bytes.byteLength, sha256: digest, index };
 }
 
 /** The SHA-256 of bytes. */

@@ -16,20 +16,37 @@ export type Column =
 const TWO_32 = 4_294_967_296;
 const decoder = new TextDecoder();
 
-/** Decodes one column chunk of `rows` values from the bytes of a whole file. */
-export function decodeColumn(file: Uint8Array, meta: ColumnMetaData, rows: number): Column {
-  const start = Number(meta.dictionary_page_offset ?? meta.data_page_offset);
-  const end = start + Number(meta.total_compressed_size);
-  const reader = { view: new DataView(file.buffer, file.byteOffset), offset: start };
-  const sink = new Sink(meta.type, rows);
+/** Where a column chunk lies, and how it is written. */
+export interface ColumnChunk {
+  /** Parquet's physical type. */
+  type: string;
+  codec: string;
+  /** Offset of its first page in the bytes that hold it. */
+  offset: number;
+  bytes: number;
+}
+
+/** A column chunk as a footer describes it. */
+export const chunkOf = (meta: ColumnMetaData): ColumnChunk => ({
+  type: meta.type,
+  codec: meta.codec,
+  offset: Number(meta.dictionary_page_offset ?? meta.data_page_offset),
+  bytes: Number(meta.total_compressed_size),
+});
+
+/** Decodes one column chunk of `rows` values. */
+export function decodeColumn(file: Uint8Array, chunk: ColumnChunk, rows: number): Column {
+  const end = chunk.offset + chunk.bytes;
+  const reader = { view: new DataView(file.buffer, file.byteOffset), offset: chunk.offset };
+  const sink = new Sink(chunk.type, rows);
   while (reader.offset < end && sink.length < rows) {
     const header = parquetHeader(reader);
     const raw = file.subarray(reader.offset, reader.offset + header.compressed_page_size);
     reader.offset += header.compressed_page_size;
     const v2 = header.data_page_header_v2;
     assert(!v2?.definition_levels_byte_length, "columns are REQUIRED");
-    const packed = meta.codec !== "UNCOMPRESSED" && v2?.is_compressed !== false;
-    const page = packed ? unpack(meta.codec, raw, header.uncompressed_page_size) : raw;
+    const packed = chunk.codec !== "UNCOMPRESSED" && v2?.is_compressed !== false;
+    const page = packed ? unpack(chunk.codec, raw, header.uncompressed_page_size) : raw;
     if (header.dictionary_page_header) {
       sink.setDictionary(page, header.dictionary_page_header.num_values);
       continue;
@@ -43,19 +60,16 @@ export function decodeColumn(file: Uint8Array, meta: ColumnMetaData, rows: numbe
 }
 
 /** The dictionary of a column chunk of numbers, without its rows. */
-export function decodeDictionary(file: Uint8Array, meta: ColumnMetaData): Float64Array {
-  const reader = {
-    view: new DataView(file.buffer, file.byteOffset),
-    offset: Number(meta.dictionary_page_offset),
-  };
+export function decodeDictionary(file: Uint8Array, chunk: ColumnChunk): Float64Array {
+  const reader = { view: new DataView(file.buffer, file.byteOffset), offset: chunk.offset };
   const header = parquetHeader(reader);
   const count = header.dictionary_page_header?.num_values;
   assert(count !== undefined, "the column chunk has a dictionary");
   const raw = file.subarray(reader.offset, reader.offset + header.compressed_page_size);
-  const plain = meta.codec === "UNCOMPRESSED";
-  const page = plain ? raw : unpack(meta.codec, raw, header.uncompressed_page_size);
+  const plain = chunk.codec === "UNCOMPRESSED";
+  const page = plain ? raw : unpack(chunk.codec, raw, header.uncompressed_page_size);
   const dictionary = new Float64Array(count);
-  decodePlain(page, meta.type, { out: dictionary, from: 0, count });
+  decodePlain(page, chunk.type, { out: dictionary, from: 0, count });
   return dictionary;
 }
 

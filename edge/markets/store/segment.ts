@@ -8,11 +8,19 @@
 import { parquetMetadata, type SchemaElement } from "hyparquet";
 import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
 import { assert } from "../../../shared/errors.ts";
-import type { Batch, WrittenBy } from "./columns.ts";
-import { type Column, codesFor, decodeColumn, decodeDictionary } from "./parquet.ts";
-import type { ChangedRow, Range } from "./plan.ts";
+import { type Batch, lowerBound, type WrittenBy } from "./columns.ts";
+import {
+  type Column,
+  type ColumnChunk,
+  chunkOf,
+  codesFor,
+  decodeColumn,
+  decodeDictionary,
+} from "./parquet.ts";
+import type { ChangedRow } from "./plan.ts";
 
-const ROW_GROUP_ROWS = 32_768;
+/** A short read fetches and decodes at least one row group; a long one has little more to do. */
+const ROW_GROUP_ROWS = 8_192;
 /** More than any column of a row group takes, so that each is one page. */
 const PAGE_BYTES = 16 << 20;
 
@@ -124,26 +132,94 @@ function groupSizes({ datetime, length }: Batch): number[] {
 
 const bigints = (numbers: Float64Array) => BigInt64Array.from(numbers, (value) => BigInt(value));
 
+/** Where the row groups of an object lie; the catalog keeps it, and a read fetches no others. */
+export interface SegmentIndex {
+  /** In the order of each row group's chunks. */
+  columns: { name: string; type: string; codec: string }[];
+  /** In the order of valid time. */
+  groups: RowGroup[];
+}
+
+/** One row group of an object. */
+export interface RowGroup {
+  rows: number;
+  /** Valid times, epoch milliseconds, both inclusive. */
+  validMin: number;
+  validMax: number;
+  /** Where it begins in the object. */
+  offset: number;
+  /** Bytes of each column's chunk, one after the other. */
+  chunks: number[];
+}
+
+/** The index of an object, from its footer. */
+export function indexOf(file: ArrayBuffer): SegmentIndex {
+  const { row_groups: groups } = parquetMetadata(file);
+  const chunksOf = ({ columns }: (typeof groups)[number]) =>
+    columns.flatMap(({ meta_data: meta }) => (meta ? [{ meta, ...chunkOf(meta) }] : []));
+  const [first] = groups;
+  return {
+    columns: (first ? chunksOf(first) : []).map(({ meta, type, codec }) => ({
+      name: meta.path_in_schema[0] ?? "",
+      type,
+      codec,
+    })),
+    groups: groups.map((group) => {
+      const chunks = chunksOf(group);
+      const [datetime] = chunks;
+      assert(datetime?.meta.statistics, "each row group states its valid times");
+      const { min_value: min, max_value: max } = datetime.meta.statistics;
+      let end = datetime.offset;
+      for (const { offset, bytes } of chunks) {
+        assert(offset === end, "the chunks of a row group follow one another");
+        end += bytes;
+      }
+      return {
+        rows: Number(group.num_rows),
+        validMin: Number(min),
+        validMax: Number(max),
+        offset: datetime.offset,
+        chunks: chunks.map(({ bytes }) => bytes),
+      };
+    }),
+  };
+}
+
+/** Where a row group ends in its object. */
+export const endOf = ({ offset, chunks }: RowGroup) =>
+  chunks.reduce((end, bytes) => end + bytes, offset);
+
+/** What of an object is decoded. */
+export interface SegmentPart {
+  columns: SegmentIndex["columns"];
+  groups: readonly RowGroup[];
+  /** The object's bytes from `offset` on, to the end of the last row group at least. */
+  bytes: Uint8Array;
+  offset: number;
+}
+
 /**
- * The row groups of an object that reach into a range, decoded one at a time. `writtenBy` is the
- * vintage of a level-0 object; null for level 1, whose rows name theirs.
+ * The row groups of an object, decoded one at a time. `writtenBy` is the vintage of a level-0
+ * object; null for level 1, whose rows name theirs.
  */
 export function* decodeSegment(
-  file: ArrayBuffer,
+  { columns, groups, bytes, offset }: SegmentPart,
   valueColumns: readonly string[],
-  range: Range,
   writtenBy: WrittenBy | null,
 ): Generator<Batch> {
-  const bytes = new Uint8Array(file);
-  for (const group of parquetMetadata(file).row_groups) {
-    const rows = Number(group.num_rows);
+  for (const { rows, offset: start, chunks } of groups) {
+    const located = new Map<string, ColumnChunk>();
+    let at = start - offset;
+    for (const [index, { name, type, codec }] of columns.entries()) {
+      const size = chunks[index] as number;
+      located.set(name, { type, codec, offset: at, bytes: size });
+      at += size;
+    }
     const chunk = (name: string) => {
-      const found = group.columns.find(({ meta_data }) => meta_data?.path_in_schema[0] === name);
-      assert(found?.meta_data, `a segment has the column ${name}`);
-      return found.meta_data;
+      const one = located.get(name);
+      assert(one, `a segment has the column ${name}`);
+      return one;
     };
-    const { min_value: min, max_value: max } = chunk("Datetime").statistics ?? {};
-    if (Number(max ?? Infinity) < range.from || Number(min ?? -Infinity) >= range.to) continue;
     const column = (name: string) => decodeColumn(bytes, chunk(name), rows);
     const instrument = column("instrument_id");
     assert(instrument.codes, "instrument ids are dictionary-encoded");
@@ -248,6 +324,18 @@ export function encodeInline(rows: readonly ChangedRow[], valueColumns: readonly
       }),
     ),
     x: rows.flatMap((row, index) => (row.retracted ? [index] : [])),
+  };
+}
+
+/** The rows of an inline vintage from an instant on. */
+export function inlineFrom(inline: Inline, from: number): Inline {
+  const first = lowerBound(Float64Array.from(inline.t), from);
+  return {
+    t: inline.t.slice(first),
+    i: inline.i.slice(first),
+    names: inline.names,
+    v: inline.v.map((column) => column.slice(first)),
+    x: inline.x.filter((row) => row >= first).map((row) => row - first),
   };
 }
 

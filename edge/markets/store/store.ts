@@ -33,7 +33,14 @@ import {
   versionsUpTo,
 } from "./merge.ts";
 import type { Range, StoredRow } from "./plan.ts";
-import { decodeInline, decodeSegment } from "./segment.ts";
+import {
+  decodeInline,
+  decodeSegment,
+  endOf,
+  indexOf,
+  type SegmentIndex,
+  type SegmentPart,
+} from "./segment.ts";
 
 /** What a reader of the store works with. */
 export interface StoreParts {
@@ -180,11 +187,7 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   const view: View = { seq, history, trueOnly, knownBy };
   const batches = () => viewed(parts, plan, range, view);
   return {
-    // The vintage's time tells a series from one of the same number in a store started over.
-    identity: [
-      ...[seriesId, seq, plan.asOf ?? 0, start ?? "", end ?? ""],
-      `${history ? "h" : ""}${trueOnly ? "t" : ""}${knownBy ?? ""}`,
-    ].join("-"),
+    identity: identityOf(plan, { start, end, knownBy, history, trueOnly }),
     immutable: asOf <= plan.headAsOf,
     batches,
     versions: () => knownVersions(parts, plan, range),
@@ -197,6 +200,23 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
     sandbox,
     versionCount: versionsWithin(plan, range),
   };
+}
+
+/**
+ * Names a read's answer by all that its rows follow from. Each part begins with a letter of its
+ * own, since instants and offsets may be negative. The vintage's time tells a series from one of
+ * the same number in a store started over.
+ */
+function identityOf(
+  { seriesId, seq, asOf }: Plan,
+  view: Pick<ReadRequest, "start" | "end" | "knownBy" | "history" | "trueOnly">,
+): string {
+  const { start, end, knownBy } = view;
+  const bounds = Object.entries({ s: start, e: end, k: knownBy }).flatMap(([letter, instant]) =>
+    instant === undefined ? [] : [`${letter}${instant}`],
+  );
+  const flags = `${view.history ? "h" : ""}${view.trueOnly ? "t" : ""}`;
+  return [`${seriesId}`, `v${seq}`, `a${asOf ?? 0}`, ...bounds, flags].join(".");
 }
 
 async function readAll(
@@ -246,19 +266,24 @@ export async function* versionsOf(
   range: Range,
 ): AsyncGenerator<Batch> {
   const columns = plan.valueColumns.length;
-  const clipped = function* (batches: Iterable<Batch>) {
+  const clipped = function* (within: Range, batches: Iterable<Batch>) {
     for (const batch of batches) {
-      const from = lowerBound(batch.datetime, range.from);
-      const to = lowerBound(batch.datetime, range.to);
+      const from = lowerBound(batch.datetime, within.from);
+      const to = lowerBound(batch.datetime, within.to);
       if (from < to) yield sliceBatch(batch, from, to);
     }
   };
   const opened = async (segment: PlannedSegment) => {
-    const file = await fetchObject(parts, segment.objectKey);
     const { level, seq, asOf, reconstructed } = segment;
     const writtenBy =
       level === 0 ? { seq, asOf: asOf ?? 0, reconstructed: reconstructed === true } : null;
-    return clipped(decodeSegment(file, plan.valueColumns, range, writtenBy));
+    // Of a level-0 object, compaction may have taken the rows before its first valid time.
+    const own = {
+      from: Math.max(range.from, segment.validMin),
+      to: Math.min(range.to, segment.validMax + 1),
+    };
+    const part = await fetchPart(parts, segment, own);
+    return clipped(own, part ? decodeSegment(part, plan.valueColumns, writtenBy) : []);
   };
   const compacted = plan.segments.filter(({ level }) => level === 1);
   const recent = plan.segments.filter(({ level }) => level === 0);
@@ -269,7 +294,7 @@ export async function* versionsOf(
   }
   if (plan.inline.length > 0) {
     const deltas = plan.inline.map(({ rows, ...writtenBy }) => decodeInline(rows, writtenBy));
-    streams.push(inTurn(clipped([sortTogether(deltas, columns)])));
+    streams.push(inTurn(clipped(range, [sortTogether(deltas, columns)])));
   }
   yield* mergeSorted(streams, columns);
 }
@@ -314,8 +339,33 @@ export async function rowsOf(batches: AsyncIterable<Batch>): Promise<StoredRow[]
   return rows;
 }
 
-async function fetchObject({ bucket }: StoreParts, key: string): Promise<ArrayBuffer> {
-  const bytes = async () => (await bucket.get(key))?.arrayBuffer();
+/** Fetches the row groups of an object that reach into a range; null when none does. */
+async function fetchPart(
+  { bucket }: StoreParts,
+  { objectKey, index }: PlannedSegment,
+  { from, to }: Range,
+): Promise<SegmentPart | null> {
+  const within = ({ groups }: SegmentIndex) =>
+    groups.filter(({ validMin, validMax }) => validMax >= from && validMin < to);
+  if (!index) {
+    const file = await fetchBytes(bucket, objectKey);
+    const { columns, groups } = indexOf(file);
+    return { columns, groups: within({ columns, groups }), bytes: new Uint8Array(file), offset: 0 };
+  }
+  const groups = within(index);
+  const [first, last] = [groups[0], groups.at(-1)];
+  if (!first || !last) return null;
+  const { offset } = first;
+  const file = await fetchBytes(bucket, objectKey, { offset, length: endOf(last) - offset });
+  return { columns: index.columns, groups, bytes: new Uint8Array(file), offset };
+}
+
+async function fetchBytes(
+  bucket: StoreParts["bucket"],
+  key: string,
+  range?: { offset: number; length: number },
+): Promise<ArrayBuffer> {
+  const bytes = async () => (await bucket.get(key, range && { range }))?.arrayBuffer();
   const object = await bytes().catch((cause: unknown) => {
     throw new Failure("store_unavailable", "the object store does not answer", { cause });
   });

@@ -4,13 +4,10 @@ import {
   Bool,
   type Data,
   type DataType,
-  Dictionary,
   Field,
   Float64,
-  Int32,
   Int64,
   makeData,
-  makeVector,
   RecordBatch,
   Schema,
   Struct,
@@ -19,40 +16,36 @@ import {
   tableToIPC,
   Utf8,
 } from "apache-arrow";
-import type { Batch } from "../store/columns.ts";
-import { int64s } from "./parquet.ts";
-import { type AnswerColumn, answerColumns, type RecordShape } from "./record.ts";
+import { int64s, packedFlags } from "./pages.ts";
+import type { AnswerColumn, Table as AnswerTable } from "./record.ts";
 
-/** The type of a column; a text's dictionary has the column's index as its id. */
-function typeOf(kind: AnswerColumn["kind"], index: number): DataType {
-  if (kind === "text") return new Dictionary(new Utf8(), new Int32(), index);
-  if (kind === "instant") return new TimestampMillisecond("UTC");
-  return kind === "number" ? new Float64() : kind === "count" ? new Int64() : new Bool();
-}
+const TYPES: Readonly<Record<AnswerColumn["kind"], DataType>> = {
+  instant: new TimestampMillisecond("UTC"),
+  text: new Utf8(),
+  number: new Float64(),
+  count: new Int64(),
+  flag: new Bool(),
+};
 
 /** A stream ends with a continuation marker and a length of zero. */
 const END_BYTES = 8;
 
-/** The rows of the batches as one Arrow IPC stream, in parts. */
+/** Tables of the same columns as one Arrow IPC stream, in parts. */
 export async function* encodeArrow(
-  batches: AsyncIterable<Batch>,
-  shape: RecordShape,
+  tables: AsyncIterable<AnswerTable>,
+  header: readonly AnswerColumn[],
 ): AsyncGenerator<Uint8Array> {
   const schema = new Schema(
-    answerColumns(null, shape).map(
-      ({ name, kind, optional }, index) => new Field(name, typeOf(kind, index), optional),
-    ),
+    header.map(({ name, kind, optional }) => new Field(name, TYPES[kind], optional)),
   );
   const empty = tableToIPC(new Table(schema), "stream");
   const schemaBytes = empty.length - END_BYTES;
   yield empty.subarray(0, schemaBytes);
-  for await (const batch of batches) {
-    const children = answerColumns(batch, shape).map((column, index) =>
-      arrowData(column, typeOf(column.kind, index), batch.length),
-    );
+  for await (const table of tables) {
+    const children = table.columns.map((column) => arrowData(column, table.length));
     const data = makeData({
       type: new Struct(schema.fields),
-      length: batch.length,
+      length: table.length,
       nullCount: 0,
       children,
     });
@@ -63,38 +56,49 @@ export async function* encodeArrow(
   yield empty.subarray(schemaBytes);
 }
 
-function arrowData(column: AnswerColumn, type: DataType, length: number): Data {
-  if (column.kind === "text" && "codes" in column) {
-    return makeData({
-      type: type as Dictionary<Utf8, Int32>,
-      length,
-      ...validity(column, length),
-      data: Int32Array.from(column.codes),
-      dictionary: makeVector(textData(column.dictionary)),
-    });
-  }
+function arrowData(column: AnswerColumn, length: number): Data {
+  const valid = validity(column, length);
+  if (column.kind === "text" && "codes" in column) return textData(column, length, valid);
+  const type = TYPES[column.kind];
   const numbers = "codes" in column ? expanded(column) : column.values;
   if (column.kind === "flag") {
-    const data = packBits(length, (row) => numbers[row] === 1);
+    const data = packedFlags(length, (row) => numbers[row] === 1);
     return makeData({ type: type as Bool, length, nullCount: 0, data });
   }
-  const valid = validity(column, length);
   const floats = numbers as Float64Array;
   const data =
     column.kind === "number" ? floats : new BigInt64Array(int64s(floats).buffer as ArrayBuffer);
   return makeData({ type: type as Float64, length, ...valid, data: data as Float64Array });
 }
 
-/** A dictionary's texts. The library's own builder compiles code, which Workers refuse. */
-function textData(dictionary: readonly unknown[]) {
+/** A text a row: readers find the same type as in the other formats, not codes of a dictionary. */
+function textData(
+  { codes, dictionary }: Extract<AnswerColumn, { codes: unknown }>,
+  length: number,
+  valid: ReturnType<typeof validity>,
+): Data {
   const entries = dictionary.map((entry) => new TextEncoder().encode(String(entry ?? "")));
-  const valueOffsets = new Int32Array(entries.length + 1);
-  for (const [index, { length }] of entries.entries()) {
-    valueOffsets[index + 1] = (valueOffsets[index] as number) + length;
+  const valueOffsets = new Int32Array(length + 1);
+  for (let row = 0, end = 0; row < length; row++) {
+    end += (entries[codes[row] as number] as Uint8Array).length;
+    valueOffsets[row + 1] = end;
   }
-  const data = new Uint8Array(valueOffsets.at(-1) ?? 0);
-  for (const [index, entry] of entries.entries()) data.set(entry, valueOffsets[index]);
-  return makeData({ type: new Utf8(), length: entries.length, nullCount: 0, valueOffsets, data });
+  const data = new Uint8Array(valueOffsets[length] as number);
+  if (entries.length === 1) repeat(data, entries[0] as Uint8Array);
+  else {
+    for (let row = 0; row < length; row++) {
+      data.set(entries[codes[row] as number] as Uint8Array, valueOffsets[row]);
+    }
+  }
+  return makeData({ type: new Utf8(), length, ...valid, valueOffsets, data });
+}
+
+/** Fills an array with one text again and again. */
+function repeat(out: Uint8Array, text: Uint8Array) {
+  out.set(text.subarray(0, out.length));
+  for (let filled = text.length; filled > 0 && filled < out.length; filled *= 2) {
+    out.copyWithin(filled, 0, Math.min(filled, out.length - filled));
+  }
 }
 
 /** A dictionary column of numbers, row by row; null is NaN. */
@@ -115,13 +119,5 @@ function validity(column: AnswerColumn, length: number) {
   };
   let nullCount = 0;
   for (let row = 0; row < length; row++) if (!present(row)) nullCount++;
-  return nullCount === 0 ? { nullCount } : { nullCount, nullBitmap: packBits(length, present) };
-}
-
-function packBits(length: number, isSet: (row: number) => boolean): Uint8Array {
-  const bits = new Uint8Array(Math.ceil(length / 8));
-  for (let row = 0; row < length; row++) {
-    if (isSet(row)) bits[row >> 3] = (bits[row >> 3] as number) | (1 << (row & 7));
-  }
-  return bits;
+  return nullCount === 0 ? { nullCount } : { nullCount, nullBitmap: packedFlags(length, present) };
 }

@@ -1,10 +1,11 @@
 // Which format an answer takes: the `format` parameter, else the first of Accept that we write,
 // else JSON.
 
-import type { Batch } from "../store/columns.ts";
+import { binary } from "../../http/description.ts";
+import { type Batch, BatchBuilder, sliceBatch } from "../store/columns.ts";
 import { encodeArrow } from "./arrow.ts";
 import { encodeParquet } from "./parquet.ts";
-import type { RecordShape } from "./record.ts";
+import { answerColumns, type RecordShape, type Table } from "./record.ts";
 import { encodeText } from "./text.ts";
 
 /** Content types by format; `text` says which are text, whose bytes follow from the rows alone. */
@@ -20,6 +21,14 @@ export const FORMATS = {
 export type Format = keyof typeof FORMATS;
 /** Names of the formats, as the parameter `format` takes them. */
 export const FORMAT_NAMES = Object.keys(FORMATS) as [Format, ...Format[]];
+
+/** Bodies of these formats, as a description names them. */
+export const encodedContent = (names: readonly Format[]) =>
+  Object.fromEntries(
+    names.map((name) => [FORMATS[name].type, FORMATS[name].text ? plainText : binary]),
+  );
+// The library's types take only zod schemas where its documents take any schema.
+const plainText = { schema: { type: "string" } as never };
 
 const ALIASES: Readonly<Record<string, Format>> = {
   "application/json": "json",
@@ -47,13 +56,43 @@ export function preferredFormat(accept: string | undefined): Format {
   return best[0]?.format ?? "json";
 }
 
+/** Rows of a row group of Parquet and of a record batch of Arrow. */
+export const GROUP_ROWS = 32_768;
+
 /** The rows of the batches in a format, in parts. */
 export function encodeRows(
   format: Format,
   batches: AsyncIterable<Batch>,
   shape: RecordShape,
 ): AsyncGenerator<Uint8Array> {
-  if (format === "parquet") return encodeParquet(batches, shape);
-  if (format === "arrow") return encodeArrow(batches, shape);
+  const header = answerColumns(null, shape);
+  if (format === "parquet") return encodeParquet(tables(batches, shape), header);
+  if (format === "arrow") return encodeArrow(tables(batches, shape), header);
   return encodeText(format, batches, shape);
+}
+
+async function* tables(batches: AsyncIterable<Batch>, shape: RecordShape): AsyncGenerator<Table> {
+  for await (const group of evenGroups(batches, shape)) {
+    yield { length: group.length, columns: answerColumns(group, shape) };
+  }
+}
+
+/**
+ * The same rows in groups of one size, whatever the objects that they come from: compaction cuts
+ * those anew, and the bytes of an answer stay what they were.
+ */
+async function* evenGroups(batches: AsyncIterable<Batch>, { valueColumns }: RecordShape) {
+  const builder = new BatchBuilder(valueColumns.length, GROUP_ROWS);
+  for await (const batch of batches) {
+    for (let from = 0; from < batch.length; ) {
+      const to = Math.min(from + GROUP_ROWS - builder.length, batch.length);
+      if (to - from === GROUP_ROWS) yield sliceBatch(batch, from, to);
+      else {
+        builder.append(batch, from, to);
+        if (builder.length === GROUP_ROWS) yield builder.take();
+      }
+      from = to;
+    }
+  }
+  if (builder.length > 0) yield builder.take();
 }

@@ -23,6 +23,12 @@ export type AnswerColumn = {
   | { codes: Codes; dictionary: readonly (string | number | null)[] }
 );
 
+/** Rows as typed columns: a row group of Parquet, a record batch of Arrow. */
+export interface Table {
+  length: number;
+  columns: readonly AnswerColumn[];
+}
+
 const NOTHING: Batch = {
   length: 0,
   datetime: new Float64Array(0),

@@ -56,15 +56,9 @@ const newPassword = password.meta({
 
 type RouteContext = Pick<Context, "req" | "header" | "get">;
 
-/** Counts the attempt; a refusal says in Retry-After when to come back. */
-async function throttled(context: RouteContext, limits: readonly Limit[]) {
-  await countAttempt(context.get("service") as Parts, limits).catch((thrown: unknown) => {
-    if (thrown instanceof Failure && thrown.code === "too_many_attempts") {
-      context.header("Retry-After", String(thrown.data.retry_after_seconds));
-    }
-    throw thrown;
-  });
-}
+/** Counts the attempt; fails with `too_many_attempts`. */
+const throttled = (context: RouteContext, limits: readonly Limit[]) =>
+  countAttempt(context.get("service") as Parts, limits);
 
 /** The limits of a password given for an email, from an address. */
 const guessLimits = (context: RouteContext, given: string): Limit[] => [

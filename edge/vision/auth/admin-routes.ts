@@ -4,6 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
+import { whole } from "../../../shared/scalars.ts";
 import { Role, User } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import { API, bearer } from "../base/api.ts";
@@ -55,8 +56,8 @@ function addUsers(app: App<Parts>) {
     security: bearer,
     request: {
       query: z.object({
-        offset: z.coerce.number().int().min(0).default(0),
-        limit: z.coerce.number().int().min(1).max(1000).default(100),
+        offset: whole(0, 2_147_483_647).default(0),
+        limit: whole(1, 1_000).default(100),
       }),
     },
     responses: {

@@ -3,6 +3,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { ProgressEvent } from "../../../shared/progress.ts";
+import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses } from "../../http/app.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -33,7 +34,7 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
     request: {
       query: z.object({
         ticket: z.string().min(1).meta({ description: "from the job's ticket route" }),
-        after: z.coerce.number().int().min(0).optional().meta({
+        after: whole(0).optional().meta({
           description: "the last seq that was seen",
           example: 12,
         }),

@@ -4,6 +4,7 @@ import type { R2ObjectBody } from "@cloudflare/workers-types";
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
+import { whole } from "../../../shared/scalars.ts";
 import { type Frame, FramePage, frameId, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
@@ -89,8 +90,8 @@ function addFrames(app: App<Parts>) {
     request: {
       params: videoId,
       query: z.object({
-        offset: z.coerce.number().int().min(0).max(2_147_483_647).default(0),
-        limit: z.coerce.number().int().min(1).max(FRAMES_MAX).default(100),
+        offset: whole(0, 2_147_483_647).default(0),
+        limit: whole(1, FRAMES_MAX).default(100),
       }),
     },
     responses: {

@@ -3,6 +3,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
+import { whole } from "../../../shared/scalars.ts";
 import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
@@ -99,8 +100,8 @@ function addListings(app: App<Parts>) {
     request: {
       query: z.object({
         name: z.enum(MODEL_NAMES).optional(),
-        offset: z.coerce.number().int().min(0).max(2_147_483_647).default(0),
-        limit: z.coerce.number().int().min(1).max(MOVES_MAX).default(100),
+        offset: whole(0, 2_147_483_647).default(0),
+        limit: whole(1, MOVES_MAX).default(100),
       }),
     },
     responses: { 200: json("moves", z.array(ModelMove)), ...listErrors },

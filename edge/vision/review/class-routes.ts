@@ -3,6 +3,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
+import { flag } from "../../../shared/scalars.ts";
 import { type App, json, jsonBody, name } from "../../http/app.ts";
 import { callerOf, guard } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
@@ -83,7 +84,7 @@ function addNumbers(app: App<Parts>) {
     summary: "Classes present in a job's annotations",
     description: "`all=true` also lists the job's classes that no annotation has yet.",
     security: bearer,
-    request: { params: jobId, query: z.object({ all: z.stringbool().default(false) }) },
+    request: { params: jobId, query: z.object({ all: flag().default(false) }) },
     responses: { 200: json("classes, in the order of exports", z.array(JobClass)), ...readErrors },
   });
   app.openapi(classes, async (context) => {

@@ -4,6 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { Annotation, AnnotationPage, Change } from "../../../shared/labeling.ts";
+import { decimal, flag, whole } from "../../../shared/scalars.ts";
 import { Bbox } from "../../../shared/tasks.ts";
 import { parseFrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
@@ -31,11 +32,13 @@ const Filter = z.object({
   class_name: name().optional(),
   accepted,
   source: Annotation.shape.source.optional(),
-  min_confidence: z.coerce.number().min(0).max(1).optional().meta({
-    description: "instead of the job's threshold",
-  }),
-  max_confidence: z.coerce.number().min(0).max(1).optional(),
-  duplicates: z.stringbool().optional().meta({
+  min_confidence: decimal((number) => number.min(0).max(1))
+    .optional()
+    .meta({
+      description: "instead of the job's threshold",
+    }),
+  max_confidence: decimal((number) => number.min(0).max(1)).optional(),
+  duplicates: flag().optional().meta({
     description: "true: only those that another class's annotation covers",
   }),
 });
@@ -80,8 +83,8 @@ function addListing(app: App<Parts>) {
     request: {
       params: jobId,
       query: Filter.extend({
-        offset: z.coerce.number().int().min(0).max(10_000_000).default(0),
-        limit: z.coerce.number().int().min(1).max(PAGE_MAX).default(PAGE),
+        offset: whole(0, 10_000_000).default(0),
+        limit: whole(1, PAGE_MAX).default(PAGE),
       }),
     },
     responses: { 200: json("a page of annotations", AnnotationPage), ...readErrors },

@@ -4,6 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
+import { decimal, whole } from "../../../shared/scalars.ts";
 import {
   CONFIDENCE_DEFAULT,
   PREDICT_FRAMES_DEFAULT,
@@ -34,10 +35,11 @@ const CLIP_PRIORITY = 90;
 const ATTEMPTS = 2;
 
 const tags = ["Serving"];
-const confidence = z.coerce.number().min(0).max(1).default(CONFIDENCE_DEFAULT).meta({
-  description: "detections of at least this confidence",
-});
-const whole = (min: number, max: number) => z.coerce.number().int().min(min).max(max);
+const confidence = decimal((number) => number.min(0).max(1))
+  .default(CONFIDENCE_DEFAULT)
+  .meta({
+    description: "detections of at least this confidence",
+  });
 
 const errors = {
   ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found", "state_conflict"),
@@ -150,9 +152,12 @@ async function predictImage(
 const clipQuery = z.object({
   ...modelQuery,
   confidence,
-  fps: z.coerce.number().positive().max(1_000).optional().meta({
-    description: "frames a second to look at, by the frames' true times; every frame when omitted",
-  }),
+  fps: decimal((number) => number.positive().max(1_000))
+    .optional()
+    .meta({
+      description:
+        "frames a second to look at, by the frames' true times; every frame when omitted",
+    }),
   frames_max: whole(1, PREDICT_FRAMES_MAX).default(PREDICT_FRAMES_DEFAULT),
   wait_seconds: whole(0, PREDICT_WAIT_SECONDS_MAX).default(60).meta({
     description: "the answer is waited for as long, then it is 202 and comes under its id",

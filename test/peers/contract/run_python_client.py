@@ -72,8 +72,8 @@ def call_markets(service):
         prefix="",
         auth_header_name="X-API-Key",
     )
-    get_series = module(service, "api.default.get_series")
-    reply = get_series.sync_detailed(client=client, library="power.demand", symbol="erco")
+    read_series = module(service, "api.series.read_series")
+    reply = read_series.sync_detailed(client=client, library="power.demand", symbol="erco")
     expect(reply.status_code == 200, f"{reply.status_code} {reply.content[:300]}")
     rows = reply.parsed
     expect(len(rows) == 48, f"{len(rows)} rows")
@@ -84,7 +84,7 @@ def call_console(service):
     client = module(service, "client").AuthenticatedClient(
         base_url=service["url"], token=service["auth"]["operatorToken"]["bearer"]
     )
-    reply = module(service, "api.default.get_api_jobs").sync_detailed(client=client)
+    reply = module(service, "api.jobs.list_jobs").sync_detailed(client=client)
     expect(reply.status_code == 200, f"{reply.status_code} {reply.content[:300]}")
     expect(reply.parsed is not None, "the answer was not parsed")
 

@@ -11,6 +11,7 @@ import { gateHourly, gateRegion } from "./grid-gates.ts";
 
 const NEW_YORK = "America/New_York";
 
+const FORECAST = "power.demand_forecast";
 const HOURLY = {
   timeZone: NEW_YORK,
   valueColumns: ["value"],
@@ -25,13 +26,19 @@ export const gridRegion: Pipeline = {
   job: "grid_region",
   provider: "eia",
   title: "Grid region series",
-  libraries: ["power.demand", "power.demand_forecast", "power.generation", "power.interchange"],
+  libraries: ["power.demand", FORECAST, "power.generation", "power.interchange"],
   partitions: { unit: "day", first: "2015-07-01" },
   schedules: [
     { name: "grid_region", cron: "20 * * * *", timeZone: NEW_YORK, aim: "latest" },
     { name: "grid_region_repair", cron: "50 */3 * * *", timeZone: NEW_YORK, aim: "unfinished" },
   ],
   lookaheadMs: 2 * DAY,
+  // A day's forecast is there before the day is.
+  complete: (accepted, { from, to }) =>
+    accepted.some(
+      ({ library, rows }) =>
+        library !== FORECAST && rows.some(({ datetime }) => datetime >= from && datetime < to),
+    ),
   fetch: fetchGridRegion,
   gate: gateRegion,
 };
@@ -60,7 +67,7 @@ export const generationByFuel: Pipeline = {
 /** Library by EIA's type. A positive interchange is an export: demand is generation less it. */
 const REGION_LIBRARIES: Readonly<Record<string, string>> = {
   D: "power.demand",
-  DF: "power.demand_forecast",
+  DF: FORECAST,
   NG: "power.generation",
   TI: "power.interchange",
 };

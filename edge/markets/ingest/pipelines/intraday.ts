@@ -39,9 +39,10 @@ export const intradayBars: Pipeline = {
   lookbackMs: 6 * DAY,
   freshness: { warningMs: 4 * DAY, errorMs: 6 * DAY },
   release: null,
+  owedMs: SESSION_OVER_MS,
   fetch: fetchIntraday,
   gate: gateIntraday,
-  mayBeEmpty: (partition, now) => !isSessionOver(partition.from, now),
+  mayBeEmpty: ({ from }) => (isTradingDay(from) ? null : "the exchange is closed on this day"),
 };
 
 async function fetchIntraday(

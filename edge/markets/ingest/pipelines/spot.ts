@@ -3,6 +3,7 @@
 
 import { DAY } from "../../../../shared/time.ts";
 import type { Row } from "../../store/plan.ts";
+import { isTradingDay } from "../../store/trading-days.ts";
 import {
   acceptSound,
   counted,
@@ -25,6 +26,8 @@ import {
   fetchAgency,
 } from "./agency-series.ts";
 
+/** A day that is not printed by then is a holiday of the agency. */
+const UNPRINTED_MS = 16 * DAY;
 const NEW_YORK = "America/New_York";
 const LIBRARY = "prices.spot";
 /** The last trade date of the agency's futures. */
@@ -66,7 +69,8 @@ const PETROLEUM_FUTURES: AgencyRoute = {
     ...contracts((contract) => `EER_EPD2F_PE${contract}_Y35NY_DPG`, "$/gal"),
   ],
 };
-const UNITS: ReadonlyMap<string, string> = new Map(
+/** The agency's unit of each symbol. */
+export const SPOT_UNITS: ReadonlyMap<string, string> = new Map(
   [GAS, PETROLEUM_SPOT, PETROLEUM_FUTURES].flatMap(({ series }) =>
     series.map(({ name, unit }) => [name, unit] as const),
   ),
@@ -87,10 +91,14 @@ export const spotPrices: Pipeline = {
   valueColumns: ["value"],
   // What was printed for a holiday has been taken back after as long as a month.
   lookbackMs: 44 * DAY,
-  freshness: { warningMs: 9 * DAY, errorMs: 16 * DAY },
+  freshness: { warningMs: 9 * DAY, errorMs: UNPRINTED_MS },
   release: null,
   fetch: fetchSpot,
   gate: gateSpot,
+  mayBeEmpty: ({ from }, now) => {
+    if (!isTradingDay(from)) return "the exchange is closed on this day";
+    return now < from + UNPRINTED_MS ? null : "the agency printed no price for this day";
+  },
 };
 
 function fetchSpot(upstreams: Upstreams, { window }: FetchRequest) {
@@ -109,7 +117,7 @@ const BOUNDS: ReadonlyMap<string, { min: number; max: number }> = new Map([
 ]);
 const PRICE_MIN = -100;
 
-const DAILY: Structure = { stepMs: DAY, horizonMs: 0, isKnown: (symbol) => UNITS.has(symbol) };
+const DAILY: Structure = { stepMs: DAY, horizonMs: 0, isKnown: (symbol) => SPOT_UNITS.has(symbol) };
 
 /** Daily prices; a short window without any is a holiday, or not printed yet. */
 function gateSpot(fetched: readonly FetchedSeries[], context: GateContext): GateReport {
@@ -122,7 +130,7 @@ function gateSpot(fetched: readonly FetchedSeries[], context: GateContext): Gate
 }
 
 function judgePrices({ rows, symbol }: FetchedSeries): Finding[] {
-  const bounds = BOUNDS.get(UNITS.get(symbol) ?? "") ?? { min: -Infinity, max: Infinity };
+  const bounds = BOUNDS.get(SPOT_UNITS.get(symbol) ?? "") ?? { min: -Infinity, max: Infinity };
   const price = ({ values }: Row) => values[0] ?? NaN;
   const strange = rows.filter((row) => price(row) < bounds.min || price(row) > bounds.max);
   const impossible = rows.filter((row) => price(row) < PRICE_MIN);

@@ -8,9 +8,11 @@
 
 import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
+import { whole } from "../../../../shared/scalars.ts";
 import type { Secret } from "../../../../shared/secret.ts";
 import { addMonths, DAY, HOUR, iso, parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
+import { driftFailure, shapeDrift } from "./drift.ts";
 import { type Answer, type Fetcher, get } from "./upstream.ts";
 
 /** The way to the API. */
@@ -106,7 +108,7 @@ const PERIOD_CHARACTERS: Readonly<Record<Frequency, number>> = {
 
 const Page = z.object({
   response: z.object({
-    total: z.coerce.number().int().nonnegative(),
+    total: whole(0),
     data: z.array(
       z.looseObject({
         period: z.string(),
@@ -193,7 +195,7 @@ function readPage({ status, text }: Answer): z.output<typeof Page>["response"] {
   if (body === undefined)
     throw new Failure("upstream_truncated", "EIA sent a body that is not whole JSON");
   const page = Page.safeParse(body);
-  if (!page.success) throw drift(page.error);
+  if (!page.success) throw shapeDrift("EIA", page.error, body);
   return page.data.response;
 }
 
@@ -219,14 +221,6 @@ function refusal(status: number, error: z.output<typeof ErrorPage>["error"] | un
     );
   }
   return new Failure("upstream_rejected", `EIA answered HTTP ${status}${code && ` (${code})`}`);
-}
-
-function drift(error: z.core.$ZodError): Failure {
-  const fields = error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
-  return new Failure(
-    "upstream_schema_drift",
-    `EIA changed its format: ${fields.slice(0, 3).join("; ")}`,
-  );
 }
 
 type PageRecord = z.output<typeof Page>["response"]["data"][number];
@@ -266,9 +260,9 @@ function openCollection({ frequency, keyFields }: EiaQuery) {
       const pageFrom = rows.length;
       for (const record of data) {
         const { key, indexes } = rowsOfKey(record);
-        const datetime = readPeriod(record.period, frequency);
+        const datetime = readPeriod(record, frequency);
         const unit = unitOf(record);
-        const value = readValue(record.value);
+        const value = readValue(record);
         const index = indexes.get(datetime);
         if (index !== undefined && index < pageFrom) return false;
         if (index === undefined) {
@@ -289,7 +283,7 @@ function openCollection({ frequency, keyFields }: EiaQuery) {
 
 function nameOf(record: PageRecord, field: string): string {
   const value = record[field];
-  if (typeof value !== "string" || value === "") throw fieldDrift(field, value);
+  if (typeof value !== "string" || value === "") throw fieldDrift(field, record);
   return value;
 }
 
@@ -298,27 +292,30 @@ function unitOf(record: PageRecord): string {
   const unit = field === undefined ? undefined : record[field];
   if (typeof unit === "string") return unit;
   if (unit === null) return "";
-  throw fieldDrift(field ?? UNIT_FIELDS.join("` or `"), unit);
+  throw fieldDrift(field ?? UNIT_FIELDS.join("` or `"), record);
 }
 
 /** The start of the interval that a period names. */
-function readPeriod(text: string, frequency: Frequency): number {
+function readPeriod(record: PageRecord, frequency: Frequency): number {
   const { pattern, completion, shiftMs } = PERIODS[frequency];
-  const instant = pattern.test(text) ? parseInstant(`${text}${completion}`) : null;
-  if (instant === null) throw fieldDrift("period", text);
+  const { period } = record;
+  const instant = pattern.test(period) ? parseInstant(`${period}${completion}`) : null;
+  if (instant === null) throw fieldDrift("period", record);
   return instant - shiftMs;
 }
 
-function readValue(raw: string | number | null): number {
+function readValue(record: PageRecord): number {
+  const raw = record.value;
   if (raw === null || (typeof raw === "string" && MISSING.has(raw.trim()))) return NaN;
   const value = Number(raw);
-  if (!Number.isFinite(value)) throw fieldDrift("value", raw);
+  if (!Number.isFinite(value)) throw fieldDrift("value", record);
   // −0 and 0 are one value.
   return value + 0;
 }
 
-const fieldDrift = (field: string, value: unknown) => {
+const fieldDrift = (field: string, record: PageRecord) => {
+  const value = record[field];
   const shown =
     value === undefined ? "missing" : `unexpected ${JSON.stringify(value).slice(0, 40)}`;
-  return new Failure("upstream_schema_drift", `EIA changed its format: \`${field}\` is ${shown}`);
+  return driftFailure("EIA", `\`${field}\` is ${shown}`, record);
 };

@@ -10,10 +10,10 @@ import { Failure } from "../../../../shared/errors.ts";
 import type { Secret } from "../../../../shared/secret.ts";
 import { MINUTE } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
+import { shapeDrift } from "./drift.ts";
 import { daysOf, instantsInOrder, wallOfInstant } from "./ercot-hours.ts";
 import {
   assertColumns,
-  drift,
   type ErcotRecord,
   type Product,
   recordsOfCsv,
@@ -357,6 +357,5 @@ export function parsed<Schema extends z.ZodType>(
     throw new Failure("upstream_truncated", "ERCOT sent a body that is not whole JSON");
   const outcome = schema.safeParse(body);
   if (outcome.success) return outcome.data;
-  const fields = outcome.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
-  throw drift(fields.slice(0, 3).join("; "));
+  throw shapeDrift("ERCOT", outcome.error, body);
 }

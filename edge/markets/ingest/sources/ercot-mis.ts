@@ -7,6 +7,7 @@
 
 import { z } from "zod";
 import { Failure } from "../../../../shared/errors.ts";
+import { whole } from "../../../../shared/scalars.ts";
 import { parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
 import { type ErcotDocument, type FetchContext, parsed } from "./ercot-api.ts";
@@ -35,7 +36,7 @@ const Listing = z.object({
       .array(
         z.object({
           Document: z.looseObject({
-            DocID: z.coerce.number().int(),
+            DocID: whole(0),
             FriendlyName: z.string(),
             ConstructedName: z.string(),
             PublishDate: z.string(),

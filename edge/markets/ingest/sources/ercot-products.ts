@@ -6,6 +6,7 @@
 
 import { parse } from "csv-parse/browser/esm/sync";
 import { Failure } from "../../../../shared/errors.ts";
+import { driftFailure } from "./drift.ts";
 
 /** A report: its names in the API, the archive and the document lists, and its columns. */
 export interface Product {
@@ -122,8 +123,8 @@ export const DAY_AHEAD_CORRECTIONS: Product = {
 export const LOAD_ZONES = Object.keys(SYSTEM_LOAD.columns).slice(2, -2);
 
 /** The failure for a format that changed. */
-export const drift = (detail: string): Failure =>
-  new Failure("upstream_schema_drift", `ERCOT changed its format: ${detail}`);
+export const drift = (detail: string, arrived?: unknown): Failure =>
+  driftFailure("ERCOT", detail, arrived);
 
 /** Fails by name when a product's columns are not exactly the ones expected. */
 export function assertColumns(sent: readonly string[], expected: readonly string[]): void {
@@ -135,7 +136,7 @@ export function assertColumns(sent: readonly string[], expected: readonly string
     ...(missing.length > 0 ? [`missing ${missing.join(" ")}`] : []),
     ...(added.length > 0 ? [`new ${added.slice(0, 5).join(" ")}`] : []),
   ];
-  if (parts.length > 0) throw drift(parts.join("; "));
+  if (parts.length > 0) throw drift(parts.join("; "), `columns ${sent.join(", ")}`);
   if (sent.length !== expected.length) throw drift("a column comes twice");
 }
 
@@ -177,7 +178,7 @@ export function recordsOfCsv({ columns }: Pick<Product, "columns">, text: string
 export function textOf(record: ErcotRecord, field: string): string {
   const cell = record[field];
   if (typeof cell === "string" && cell !== "") return cell;
-  throw unexpected(field, cell);
+  throw unexpected(field, record);
 }
 
 /** A numeric cell: a number, or its text. −0 and 0 are one value. */
@@ -185,7 +186,7 @@ export function numberOf(record: ErcotRecord, field: string): number {
   const cell = record[field];
   const value = typeof cell === "string" && cell !== "" ? Number(cell) : cell;
   if (typeof value === "number" && Number.isFinite(value)) return value + 0;
-  throw unexpected(field, cell);
+  throw unexpected(field, record);
 }
 
 /** The flag of the repeated hour's second pass: true or `Y`. */
@@ -193,8 +194,11 @@ export function flagOf(record: ErcotRecord): boolean {
   const cell = record.DSTFlag;
   if (cell === true || cell === "Y") return true;
   if (cell === false || cell === "N") return false;
-  throw unexpected("DSTFlag", cell);
+  throw unexpected("DSTFlag", record);
 }
 
-const unexpected = (field: string, cell: Cell | undefined) =>
-  drift(`\`${field}\` is ${cell === undefined ? "missing" : JSON.stringify(cell).slice(0, 40)}`);
+function unexpected(field: string, record: ErcotRecord): Failure {
+  const cell = record[field];
+  const shown = cell === undefined ? "missing" : JSON.stringify(cell).slice(0, 40);
+  return drift(`\`${field}\` is ${shown}`, record);
+}

@@ -8,6 +8,7 @@
 import { Failure } from "../../../../shared/errors.ts";
 import { parseInstant } from "../../../../shared/time.ts";
 import type { Range } from "../../store/plan.ts";
+import { driftFailure } from "./drift.ts";
 import { type Fetcher, get } from "./upstream.ts";
 
 /** The way to the files. */
@@ -202,10 +203,10 @@ function readLine(line: string, number: number, element: Element): AreaYear | nu
     const cell = line.slice(from, from + length);
     if (shape.test(cell)) return cell;
     const where = length === 1 ? `column ${from + 1}` : `columns ${from + 1}-${from + length}`;
-    throw drift(`\`${name}\` (${where}) of line ${number} is ${JSON.stringify(cell)}`);
+    throw drift(`\`${name}\` (${where}) of line ${number} is ${JSON.stringify(cell)}`, line);
   };
   if (line.length !== LINE_COLUMNS)
-    throw drift(`line ${number} has ${line.length} columns, not ${LINE_COLUMNS}`);
+    throw drift(`line ${number} has ${line.length} columns, not ${LINE_COLUMNS}`, line);
   const code = column("area", 0, 3, /^\d{3}$/);
   column("division", 3, 1, /^0$/);
   column("element", 4, 2, new RegExp(`^${FILES[element].code}$`));
@@ -220,5 +221,4 @@ function readLine(line: string, number: number, element: Element): AreaYear | nu
   return area ? { area, year, months } : null;
 }
 
-const drift = (what: string) =>
-  new Failure("upstream_schema_drift", `NOAA changed its format: ${what}`);
+const drift = (what: string, line: string) => driftFailure("NOAA", what, line);

@@ -11,6 +11,7 @@ import type { Secret } from "../../../../shared/secret.ts";
 import { iso, MINUTE, parseInstant } from "../../../../shared/time.ts";
 
 import type { Range } from "../../store/plan.ts";
+import { driftFailure, shapeDrift } from "./drift.ts";
 import { type Answer, type Fetcher, get } from "./upstream.ts";
 
 /** The way to the API. */
@@ -117,10 +118,7 @@ function readPage({ status, text }: Answer, symbol: string, from: number): Bar[]
   if (body === undefined)
     throw new Failure("upstream_truncated", "Twelve Data sent a body that is not whole JSON");
   const page = Page.safeParse(body);
-  if (!page.success) {
-    const fields = page.error.issues.map((issue) => `${issue.path.join(".")}: ${issue.message}`);
-    throw drift(fields.slice(0, 3).join("; "));
-  }
+  if (!page.success) throw shapeDrift("Twelve Data", page.error, body);
   const { meta, values } = page.data;
   if (meta.symbol.toUpperCase() !== symbol.toUpperCase())
     throw drift(`\`meta.symbol\` is ${JSON.stringify(meta.symbol)}, not ${symbol}`);
@@ -181,5 +179,4 @@ function readBar(record: z.output<typeof Page>["values"][number]): Bar {
 const fieldDrift = (field: string, value: string) =>
   drift(`\`${field}\` is ${JSON.stringify(value).slice(0, 40)}`);
 
-const drift = (what: string) =>
-  new Failure("upstream_schema_drift", `Twelve Data changed its format: ${what}`);
+const drift = (what: string) => driftFailure("Twelve Data", what);

@@ -1,0 +1,67 @@
+// The operator API's alerts.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { assert, Failure } from "../../shared/errors.ts";
+import { Alert } from "../../shared/markets.ts";
+import { type App, errorResponses, json } from "../http/app.ts";
+import { bearerName } from "../http/keys.ts";
+import { listAlerts, sendTestAlert } from "../markets/ingest/alert-outbox.ts";
+import { type Console, id, limit, operator } from "./parameters.ts";
+
+/** Sends a test alert for an operator; fails with `state_conflict` where there is no webhook. */
+export async function testWebhook({ ingest, webhook }: Console, by: string): Promise<Alert> {
+  if (!webhook) {
+    const detail = "no webhook is set: ALERT_WEBHOOK_URL and ALERT_WEBHOOK_SECRET";
+    throw new Failure("state_conflict", detail);
+  }
+  const alert = await sendTestAlert(ingest, webhook, by);
+  assert(alert, "an alert that was recorded is found");
+  return alert;
+}
+
+/** Registers the routes of alerts. */
+export function addAlerts(app: App<Console>) {
+  const list = createRoute({
+    method: "get",
+    path: "/api/alerts",
+    operationId: "listAlerts",
+    tags: ["Alerts"],
+    summary: "What operators were told of, newest first",
+    description:
+      "An incident is a partition that failed or is late, a series that is stale or a check that " +
+      "failed: told of once when it begins and, as `recovered`, once when it is over. Kept for " +
+      "four months.",
+    security: operator,
+    request: {
+      query: z.object({
+        after: id("the last alert of the page before").optional(),
+        limit: limit(50, 500),
+      }),
+    },
+    responses: {
+      200: json("alerts", z.array(Alert)),
+      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(list, async (context) => {
+    const { database } = context.var.service.ingest;
+    return context.json(await listAlerts(database, context.req.valid("query")), 200);
+  });
+
+  const test = createRoute({
+    method: "post",
+    path: "/api/alerts/test",
+    operationId: "sendTestAlert",
+    tags: ["Alerts"],
+    summary: "Send a test to the webhook",
+    description: "Answers when the first attempt is over; `last_error` says why it failed.",
+    security: operator,
+    responses: {
+      200: json("the alert", Alert),
+      ...errorResponses("unauthorized", "state_conflict", "store_unavailable"),
+    },
+  });
+  app.openapi(test, async (context) => {
+    return context.json(await testWebhook(context.var.service, bearerName(context)), 200);
+  });
+}

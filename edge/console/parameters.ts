@@ -1,0 +1,34 @@
+// What the routes of the operator API share: what they need, and the parameters that several take.
+
+import { z } from "@hono/zod-openapi";
+import { whole } from "../../shared/scalars.ts";
+import { name } from "../http/app.ts";
+import type { WebhookTarget } from "../http/webhook.ts";
+import type { IngestParts } from "../markets/ingest/parts.ts";
+import type { Config } from "./config.ts";
+
+/** What the routes need, opened once per environment. */
+export interface Console {
+  config: Config;
+  ingest: IngestParts;
+  /** Where alerts are sent; null: nowhere. */
+  webhook: WebhookTarget | null;
+}
+
+/** How many are listed, with its default and its maximum. */
+export const limit = (fallback: number, max: number) =>
+  whole(1, max).default(fallback).meta({ description: "how many are listed", example: 2 });
+/** The security requirement of every guarded route. */
+export const operator = [{ operatorToken: [] }];
+/** The parameter `job`. */
+export const job = name().meta({ description: "job name", example: "grid_region" });
+/** An id of ours. */
+export const id = (description: string) =>
+  z.uuid("must be a UUID").meta({ description, example: "6f1c2b9e-3d7a-4c55-8a10-2b1f9d0c4e71" });
+/** A day of a page's query, within what the database can hold with a margin. */
+export const calendarDay = z.iso
+  .date("must be a YYYY-MM-DD day")
+  .refine((day) => day >= "1900" && day < "9000", "must lie in the years 1900 to 8999");
+/** A partition's key; whether the job has it is told by `bad_partition`. */
+export const partition = (description: string, example = "2026-01-31") =>
+  z.string().meta({ description, example, format: "date" });

@@ -1,0 +1,131 @@
+// The request that the API page shows of a route, made of the examples in its description. Tests of
+// the services send each of them.
+
+/** A JSON schema, as far as anybody here reads it. */
+export type Json = Record<string, unknown>;
+
+/** A parameter of an operation. */
+export interface Parameter {
+  name: string;
+  in: string;
+  required?: boolean;
+  description?: string;
+  schema?: Json;
+}
+
+/** The body of an operation, or of one of its answers, in one media type. */
+export interface Media {
+  schema?: Json;
+  example?: unknown;
+}
+
+/** What is read of an operation of an OpenAPI 3.1 document. */
+export interface Operation {
+  operationId?: string;
+  tags?: string[];
+  summary?: string;
+  description?: string;
+  security?: Record<string, unknown>[];
+  parameters?: Parameter[];
+  requestBody?: { content?: Record<string, Media> };
+  responses?: Record<
+    string,
+    { description: string; headers?: Record<string, Json>; content?: Record<string, Media> }
+  >;
+}
+
+/** What is read of an OpenAPI 3.1 document. */
+export interface Description {
+  info: { title: string; description?: string; version: string };
+  tags?: { name: string; description?: string }[];
+  paths?: Record<string, unknown>;
+  components?: {
+    schemas?: Record<string, unknown>;
+    headers?: Record<string, unknown>;
+    securitySchemes?: Record<string, unknown>;
+  };
+}
+
+/** An operation with its address. */
+export interface Endpoint {
+  method: string;
+  path: string;
+  operation: Operation;
+}
+
+/** Every operation of a document, in its order. */
+export const endpointsOf = ({ paths = {} }: Description): Endpoint[] =>
+  Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods as Record<string, Operation>).map(([method, operation]) => ({
+      path,
+      method: method.toUpperCase(),
+      operation,
+    })),
+  );
+
+/** A request; `credential` is the header it needs, with a shell variable for the secret. */
+export interface ExampleRequest {
+  method: string;
+  /** With the query. */
+  path: string;
+  credential: { name: string; value: string } | null;
+  /** A JSON body. */
+  body: unknown;
+  /** A body of another kind is a file, which no description holds. */
+  bodyType: string | null;
+}
+
+/** What people read unescaped, and every server understands so. */
+const escaped = (text: string) =>
+  encodeURIComponent(text).replace(/%(2F|2C|3A)/g, (code) => decodeURIComponent(code));
+
+/** The example of an operation: what it requires, and nothing else. */
+export function exampleRequest(endpoint: Endpoint, document: Description): ExampleRequest {
+  const { method, path, operation } = endpoint;
+  const exampleOf = ({ schema = {} }: Parameter) => escaped(String(schema.example ?? "…"));
+  const parameters = (operation.parameters ?? []).filter(({ required }) => required);
+  const query = parameters
+    .filter((parameter) => parameter.in === "query")
+    .map((parameter) => `${parameter.name}=${exampleOf(parameter)}`);
+  const address = parameters
+    .filter((parameter) => parameter.in === "path")
+    .reduce((text, parameter) => text.replace(`{${parameter.name}}`, exampleOf(parameter)), path);
+  const [bodyType = null, media] = Object.entries(operation.requestBody?.content ?? {})[0] ?? [];
+  return {
+    method,
+    path: query.length > 0 ? `${address}?${query.join("&")}` : address,
+    credential: credentialOf(operation, document),
+    body: bodyOf(media?.schema),
+    bodyType,
+  };
+}
+
+/** The required members of a JSON body, where each has an example. */
+function bodyOf({ properties = {}, required = [] }: Json = {}): unknown {
+  const members = (required as string[]).map(
+    (name) => [name, (properties as Record<string, Json>)[name]?.example] as const,
+  );
+  const isWhole = members.length > 0 && members.every(([, example]) => example !== undefined);
+  return isWhole ? Object.fromEntries(members) : undefined;
+}
+
+function credentialOf({ security = [] }: Operation, { components }: Description) {
+  const [scheme] = Object.keys(security[0] ?? {});
+  if (scheme === undefined) return null;
+  const { type, name } = (components?.securitySchemes?.[scheme] ?? {}) as Json;
+  if (type === "apiKey") return { name: String(name), value: "$API_KEY" };
+  return { name: "Authorization", value: "Bearer $TOKEN" };
+}
+
+/** The request as a command of the shell. */
+export function curlOf(request: ExampleRequest, baseUrl: string): string {
+  const { method, path, credential, body, bodyType } = request;
+  const parts = [`curl ${method === "GET" ? "" : `-X ${method} `}'${baseUrl}${path}'`];
+  if (credential) parts.push(`-H "${credential.name}: ${credential.value}"`);
+  if (bodyType === "application/json") {
+    const data = body === undefined ? "@body.json" : `'${JSON.stringify(body)}'`;
+    parts.push(`-H 'Content-Type: application/json' -d ${data}`);
+  } else if (bodyType === "multipart/form-data") parts.push("-F file=@file");
+  else if (bodyType !== null) parts.push(`-H 'Content-Type: ${bodyType}' --data-binary @file`);
+  return parts.join(" \\\n  ");
+}

@@ -1,0 +1,102 @@
+// What the console's configuration refuses: each key by its name, no value ever shown.
+
+import { describe, expect, it } from "vitest";
+import { parseConfig, webhookOf } from "../../edge/console/config.ts";
+import { operatorsOf } from "../../edge/console/operators.ts";
+import { Failure } from "../../shared/errors.ts";
+
+const REQUIRED = {
+  DATABASE_URL: "postgresql://writer:hunter2@127.0.0.1/markets",
+  STORE: {},
+  INGEST_EIA: {},
+  INGEST_ERCOT: {},
+  INGEST_NOAA: {},
+  INGEST_TWELVE_DATA: {},
+  OPERATOR_TOKEN: "the one token",
+};
+const parse = (more: object) => parseConfig({ ...REQUIRED, ...more });
+const refusal = (more: object) => {
+  try {
+    parse(more);
+    return null;
+  } catch (thrown) {
+    if (!(thrown instanceof Failure)) throw thrown;
+    return { keys: thrown.data.keys, detail: thrown.message };
+  }
+};
+const SECRET = "hunter2-hunter2-hunter2-hunter2";
+const URL_GIVEN = "https://hooks.example.com/hunter2";
+
+describe("the webhook's keys", () => {
+  it.each([
+    [{ ALERT_WEBHOOK_URL: URL_GIVEN }, "ALERT_WEBHOOK_SECRET"],
+    [{ ALERT_WEBHOOK_SECRET: SECRET }, "ALERT_WEBHOOK_URL"],
+    [{ ALERT_WEBHOOK_URL: URL_GIVEN, ALERT_WEBHOOK_SECRET: "hunter2" }, "ALERT_WEBHOOK_SECRET"],
+    ...[
+      "hunter2",
+      "http://hooks.example.com/hunter2",
+      "https://hunter2:hunter2@hooks.example.com/",
+      "https://127.0.0.1/hunter2",
+      "https://[fd00::1]/hunter2",
+    ].map((url): [object, string] => [
+      { ALERT_WEBHOOK_URL: url, ALERT_WEBHOOK_SECRET: SECRET },
+      "ALERT_WEBHOOK_URL",
+    ]),
+    [{ ALERT_WEBHOOK_PRIVATE: "hunter2" }, "ALERT_WEBHOOK_PRIVATE"],
+  ])("are refused by name: %j", (given, key) => {
+    const { keys, detail } = refusal(given) ?? {};
+    expect(keys).toEqual([key]);
+    expect(detail).not.toContain("hunter2");
+  });
+
+  it("make a target, a private one only where that is allowed, and none where they are unset", () => {
+    expect(webhookOf(parse({}))).toBeNull();
+    expect(webhookOf(parse({ ALERT_WEBHOOK_URL: "", ALERT_WEBHOOK_SECRET: "" }))).toBeNull();
+    const keys = { ALERT_WEBHOOK_URL: URL_GIVEN, ALERT_WEBHOOK_SECRET: SECRET };
+    expect(webhookOf(parse(keys))).toMatchObject({ allowPrivate: false });
+    const local = { ...keys, ALERT_WEBHOOK_URL: "http://127.0.0.1:9/" };
+    expect(refusal({ ...local, ALERT_WEBHOOK_PRIVATE: "false" })?.keys).toHaveLength(1);
+    expect(webhookOf(parse({ ...local, ALERT_WEBHOOK_PRIVATE: "true" }))?.allowPrivate).toBe(true);
+  });
+});
+
+describe("the operators' tokens", () => {
+  it("are one by default, and named ones beside it", () => {
+    expect(operatorsOf(parse({})).map(({ name }) => name)).toEqual(["operator"]);
+    const tokens = "ada: a:token,with-colons , bob:another-token-16";
+    const wrong = refusal({ OPERATOR_TOKENS: tokens });
+    expect(wrong?.keys).toEqual(["OPERATOR_TOKENS"]);
+    const operators = operatorsOf(
+      parse({ OPERATOR_TOKENS: "ada:a:token:with-colons, bob:another-token-16," }),
+    );
+    expect(operators.map(({ name, token }) => [name, token.reveal()])).toEqual([
+      ["operator", "the one token"],
+      ["ada", "a:token:with-colons"],
+      ["bob", "another-token-16"],
+    ]);
+  });
+
+  it.each([
+    "hunter2-hunter2-hunter2",
+    ":hunter2-hunter2-hunter2",
+    "a b:hunter2-hunter2-hunter2",
+    "ada:hunter2",
+    "operator:hunter2-hunter2-hunter2",
+    "ada:hunter2-hunter2-hunter2,ada:hunter2-hunter2-hunter3",
+    "ada:hunter2-hunter2-hunter2,bob:hunter2-hunter2-hunter2",
+  ])("are refused where they cannot be told apart or are no tokens: %s", (tokens) => {
+    const { keys, detail } = refusal({ OPERATOR_TOKENS: tokens }) ?? {};
+    expect(keys).toEqual(["OPERATOR_TOKENS"]);
+    expect(detail).not.toContain("hunter2");
+  });
+
+  it.each([
+    [{ OPERATOR_TOKEN: "hunter2-hunter2-hunter2", OPERATOR_TOKENS: "ada:hunter2-hunter2-hunter2" }],
+    [{ METRICS_TOKEN: "hunter2-hunter2-hunter2", OPERATOR_TOKENS: "ada:hunter2-hunter2-hunter2" }],
+    [{ OPERATOR_TOKEN: "hunter2-hunter2-hunter2", METRICS_TOKEN: "hunter2-hunter2-hunter2" }],
+  ])("are refused where one opens what another should: %#", (tokens) => {
+    const { keys, detail } = refusal(tokens) ?? {};
+    expect(keys).toEqual(["OPERATOR_TOKENS"]);
+    expect(detail).not.toContain("hunter2");
+  });
+});

@@ -1,0 +1,109 @@
+// The golden descriptions as tools read them: Redocly's rules, and what makes a generated client
+// and the API page good. Vision's operations get their names and tags with an issue of their own.
+
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { createConfig, lintFromString } from "@redocly/openapi-core";
+import { describe, expect, it } from "vitest";
+import { type Description, endpointsOf, type Json } from "../../edge/http/example-request.ts";
+
+const textOf = (service: string) =>
+  readFileSync(join(import.meta.dirname, `../golden/openapi.${service}.json`), "utf8");
+const read = (service: string) => JSON.parse(textOf(service)) as Description;
+
+async function findings(service: string): Promise<string[]> {
+  const config = await createConfig({
+    extends: ["recommended"],
+    rules: {
+      // This is nobody else's to use.
+      "info-license": "off",
+      // A health check that answers at all answers 200.
+      "operation-4xx-response": "off",
+    },
+  });
+  const absoluteRef = `openapi.${service}.json`;
+  const found = await lintFromString({ source: textOf(service), absoluteRef, config });
+  return found.map(
+    ({ severity, ruleId, location }) => `${severity} ${ruleId} ${location[0]?.pointer ?? ""}`,
+  );
+}
+
+it.each(["markets", "console", "vision"])("has no errors by Redocly in %s", async (service) => {
+  const errors = (await findings(service)).filter((finding) => finding.startsWith("error"));
+  expect(errors).toEqual([]);
+});
+
+it("finds what is planted", async () => {
+  const config = await createConfig({ extends: ["recommended"] });
+  const source = JSON.stringify({
+    openapi: "3.1.0",
+    info: { title: "x", version: "1" },
+    paths: {},
+  });
+  const found = await lintFromString({ source, absoluteRef: "x.json", config });
+  expect(found.map(({ ruleId }) => ruleId)).toContain("no-empty-servers");
+});
+
+describe.each(["markets", "console"])("the description of %s", (service) => {
+  const document = read(service);
+  const endpoints = endpointsOf(document);
+  const named = (keep: (endpoint: (typeof endpoints)[number]) => boolean) =>
+    endpoints.filter(keep).map(({ method, path }) => `${method} ${path}`);
+
+  it("gives Redocly nothing to warn of", async () => {
+    expect(await findings(service)).toEqual([]);
+  });
+
+  it("names every operation shortly, and puts it under one tag that is described", () => {
+    const tags = new Map(document.tags?.map(({ name, description }) => [name, description]));
+    expect(
+      named(({ operation }) => !/^[a-z]+[A-Z]\w{2,20}$/.test(operation.operationId ?? "")),
+    ).toEqual([]);
+    expect(
+      named(({ operation: { tags: own = [] } }) => own.length !== 1 || !tags.get(own[0] ?? "")),
+    ).toEqual([]);
+  });
+
+  it("shows an example of every JSON answer", () => {
+    const blank = named(({ operation }) => {
+      const [answer] = Object.values(operation.responses ?? {});
+      const media = answer?.content?.["application/json"];
+      return media !== undefined && media.example === undefined;
+    });
+    expect(blank).toEqual([]);
+  });
+
+  it("says when to come back wherever it sends somebody away", () => {
+    const silent = endpoints.flatMap(({ path, operation }) =>
+      Object.entries(operation.responses ?? {})
+        .filter(([status, { headers }]) => /^(429|503)$/.test(status) && !headers?.["Retry-After"])
+        .map(([status]) => `${path} ${status}`),
+    );
+    expect(silent).toEqual([]);
+  });
+
+  it("tells the meaning of every parameter and field, and of each parameter what it may be", () => {
+    const parameters = endpoints.flatMap(({ path, operation }) =>
+      (operation.parameters ?? [])
+        .filter(({ description, schema = {} }) => {
+          const { example, enum: choices, type } = schema;
+          return !description || (example === undefined && !choices && type !== "boolean");
+        })
+        .map(({ name }) => `${path} ${name}`),
+    );
+    const shapes = Object.entries((document.components?.schemas ?? {}) as Record<string, Json>);
+    const fields = shapes.flatMap(([shape, { properties = {} }]) =>
+      Object.entries(properties as Record<string, Json>)
+        .filter(([, { description, $ref }]) => !description && !$ref)
+        .map(([name]) => `${shape}.${name}`),
+    );
+    expect([...parameters, ...fields]).toEqual([]);
+  });
+});
+
+it("says of Parquet and Arrow that they are bytes", () => {
+  const series = endpointsOf(read("markets")).find(({ path }) => path === "/series");
+  const content = series?.operation.responses?.["200"]?.content ?? {};
+  const binary = Object.keys(content).filter((type) => content[type]?.schema?.format === "binary");
+  expect(binary).toEqual(["application/vnd.apache.parquet", "application/vnd.apache.arrow.stream"]);
+});
