@@ -52,6 +52,8 @@ export const series = pgTable(
     compactedAt: instant("compacted_at"),
     /** When a compaction last began; null once one ended well. */
     compactionTriedAt: instant("compaction_tried_at"),
+    /** Vintages up to this one are in archived objects, no longer rows of `vintage`. */
+    archivedSeq: count("archived_seq").notNull().default(0),
   },
   (table) => [
     unique("series_library_symbol").on(table.library, table.symbol),
@@ -127,6 +129,55 @@ export const segment = pgTable(
   },
   (table) => [
     index("segment_live").on(table.seriesId, table.validMax).where(sql`retired_at IS NULL`),
+  ],
+);
+
+/** An object that holds a stretch of a series' older vintages, which `vintage` no longer has. */
+export const vintageArchive = pgTable(
+  "vintage_archive",
+  {
+    objectKey: text("object_key").primaryKey(),
+    seriesId: integer("series_id")
+      .notNull()
+      .references(() => series.id),
+    /** Both inclusive; the next object goes on from `seq_max` without a gap. */
+    seqMin: count("seq_min").notNull(),
+    seqMax: count("seq_max").notNull(),
+    asOfMin: instant("as_of_min").notNull(),
+    asOfMax: instant("as_of_max").notNull(),
+    validMin: instant("valid_min").notNull(),
+    validMax: instant("valid_max").notNull(),
+    /** Rows that its vintages inserted and revised. */
+    versions: count("versions").notNull(),
+    /** The newest dated publication among its sources, and where that came from. */
+    publishedAt: instant("published_at"),
+    publishedUrl: text("published_url"),
+    bytes: integer("bytes").notNull(),
+    sha256: bytes("sha256").notNull(),
+  },
+  (table) => [unique("vintage_archive_series").on(table.seriesId, table.seqMax)],
+);
+
+/** An object that holds a stretch of the change feed; a vintage is in one before it is archived. */
+export const feedArchive = pgTable(
+  "feed_archive",
+  {
+    /** 1, 2, 3 … in the order of the feed. */
+    id: integer("id").primaryKey(),
+    objectKey: text("object_key").notNull().unique(),
+    rows: integer("rows").notNull(),
+    libraries: text("libraries").array().notNull(),
+    asOfMax: instant("as_of_max").notNull(),
+    /** The feed's position of its last vintage. */
+    xact: xid8("xact").notNull(),
+    seriesId: integer("series_id").notNull(),
+    seq: count("seq").notNull(),
+    bytes: integer("bytes").notNull(),
+    sha256: bytes("sha256").notNull(),
+  },
+  (table) => [
+    index("feed_archive_position").on(table.xact, table.seriesId, table.seq),
+    index("feed_archive_newest").on(table.asOfMax),
   ],
 );
 

@@ -59,8 +59,9 @@ export async function prepareDatabases(
     await createDatabase(client, names.graph);
   });
   await migrateDatabase("markets", connect(names.markets));
-  // Collected objects leave the catalog and old journals are forgotten; nothing else is deleted.
-  const collects = `GRANT DELETE ON segment, run_event, alert TO ${ROLES.marketsWriter}`;
+  // Collected objects and archived vintages leave the catalog, old journals are forgotten; nothing
+  // else is deleted.
+  const collects = `GRANT DELETE ON segment, vintage, run_event, alert TO ${ROLES.marketsWriter}`;
   await grant(connect(names.markets), ROLES.marketsReader, ROLES.marketsWriter, collects);
   await migrateDatabase("vision", connect(names.vision));
   await grantAll(connect(names.vision), ROLES.visionOwner);

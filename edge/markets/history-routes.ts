@@ -30,7 +30,7 @@ import {
 } from "./parameters.ts";
 import { diffRecords, type Lag, revisionRows, revisionStatistics } from "./revisions.ts";
 import type { ReadApi } from "./service.ts";
-import type { FeedPosition, VintageEntry } from "./store/listings.ts";
+import type { FeedPosition, VintageEntry } from "./store/entries.ts";
 import { overCap, type Reading } from "./store/store.ts";
 
 const PAGE = 1_000;
@@ -348,7 +348,7 @@ function addChanges(app: App<ReadApi>) {
   app.openapi(route, async (context) => {
     const { library, limit, since } = context.req.valid("query");
     const from = parsePosition(since) ?? (instant("since", since) as number);
-    const { entries, next } = await context.var.service.store.changes({
+    const { entries, next, more } = await context.var.service.store.changes({
       since: from,
       library,
       limit,
@@ -362,7 +362,7 @@ function addChanges(app: App<ReadApi>) {
           ...vintageRecord(entry),
         })),
         next: [next.xact, next.seriesId, next.seq].join("~"),
-        more: entries.length === limit,
+        more,
       },
       200,
     );

@@ -1,8 +1,10 @@
-// Eight writers and a compactor on one partition, each killed at random steps and begun again: what
-// is left must be as if nobody had ever died.
+// Eight writers, a compactor and an archiver on one partition, each killed at random steps and
+// begun again: what is left must be as if nobody had ever died.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";
+import { createLog } from "../../edge/http/log.ts";
+import { archive } from "../../edge/markets/store/archive.ts";
 import { collect, compact } from "../../edge/markets/store/compact.ts";
 import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
@@ -13,6 +15,8 @@ const ROUNDS = 12;
 const WRITERS = 8;
 /** Chance of dying before, and again after, each step. */
 const MORTALITY = 0.12;
+/** Archives whatever compaction took, in objects of a few vintages. */
+const ARCHIVE = { ageMs: -1_000, feedMin: 1, feedMax: 3, seriesMin: 1, seriesMax: 2 };
 const SERIES = { library: "power.demand", symbol: "raced" };
 
 class KillError extends Error {}
@@ -33,7 +37,15 @@ function seeded(seed: number): () => number {
   };
 }
 
-const counts = { kills: 0, attempts: 0, vintages: 0, compactions: 0, retired: 0, orphans: 0 };
+const counts = {
+  kills: 0,
+  attempts: 0,
+  vintages: 0,
+  compactions: 0,
+  archived: 0,
+  retired: 0,
+  orphans: 0,
+};
 
 /** The store's parts, each of whose steps may be the process's last: before it, or just after. */
 function mortal(random: () => number, inlineRowsMax: number): WriterParts {
@@ -42,17 +54,30 @@ function mortal(random: () => number, inlineRowsMax: number): WriterParts {
     counts.kills++;
     throw new KillError("killed");
   };
+  const lives = async (step: () => unknown) => {
+    dies();
+    const result = await step();
+    dies();
+    return result;
+  };
+  /** A statement that may be the last step of who waits for it; a batch takes it as it is. */
+  const statement = <Query extends object>(query: Query): Query =>
+    new Proxy(query, {
+      get: (from, name) => {
+        const value = Reflect.get(from, name) as unknown;
+        if (typeof value !== "function") return value;
+        if (name !== "then") return value.bind(from);
+        return (...then: Parameters<Promise<unknown>["then"]>) => lives(() => from).then(...then);
+      },
+    });
   const wrapped = <Target extends object>(target: Target): Target =>
     new Proxy(target, {
       get: (from, name) => {
         const value = Reflect.get(from, name) as unknown;
         if (typeof value !== "function") return value;
-        return async (...given: unknown[]) => {
-          dies();
-          const result = await (value as (...given: unknown[]) => unknown).apply(from, given);
-          dies();
-          return result;
-        };
+        const call = (given: unknown[]) => value.apply(from, given) as unknown;
+        if (name === "execute") return (...given: unknown[]) => statement(call(given) as object);
+        return (...given: unknown[]) => lives(() => call(given));
       },
     });
   const { bucket, pause } = world.writer;
@@ -76,7 +101,7 @@ async function untilDone(work: () => Promise<unknown>) {
 
 const valuesOf = (round: number) => Array.from({ length: ROWS }, (_, hour) => round * 100 + hour);
 
-it("survives kills at every step of eight writers and a compactor", async () => {
+it("survives kills at every step of eight writers, a compactor and an archiver", async () => {
   const seed = Number(process.env.SEED ?? 20_261_121);
   for (let round = 1; round <= ROUNDS; round++) {
     const writers = Array.from({ length: WRITERS }, (_, index) => {
@@ -85,26 +110,30 @@ it("survives kills at every step of eight writers and a compactor", async () => 
     });
     const compactor = mortal(seeded(seed + round * 100 + 99), 100);
     const compaction = untilDone(() => compact(compactor, SERIES));
-    await Promise.all([...writers, compaction]);
+    const archiver = { ...mortal(seeded(seed + round * 100 + 98), 100), log: createLog("test") };
+    const archiving = untilDone(() => archive(archiver, ARCHIVE));
+    await Promise.all([...writers, compaction, archiving]);
     if ((await compact(world.writer, SERIES)) > 0) counts.compactions++;
   }
 
-  const { rows: vintages } = await world.database.execute<{
-    seq: number;
-    as_of: string;
-    live_rows: number;
-    rising: boolean;
-  }>(sql`
-    SELECT seq::int, as_of::text, live_rows::int,
-      as_of > lag(as_of, 1, '-infinity') OVER (ORDER BY seq) AS rising
-      FROM vintage JOIN series ON id = series_id WHERE symbol = ${SERIES.symbol} ORDER BY seq`);
+  const vintages = await world.store.vintages({ ...SERIES, limit: 1_000 });
   counts.vintages = vintages.length;
   expect(vintages.map(({ seq }) => seq)).toEqual(valuesOf(0).slice(1, ROUNDS + 1));
-  expect(vintages.every(({ rising, live_rows }) => rising && live_rows === ROWS)).toBe(true);
+  expect(vintages.map(({ liveRows }) => liveRows)).toEqual(vintages.map(() => ROWS));
+  const asOfs = vintages.map(({ asOf }) => asOf);
+  expect(asOfs).toEqual([...new Set(asOfs)].sort((left, right) => left - right));
+  const feed = await world.store.changes({ since: 0, limit: 1_000 });
+  expect(feed.entries.map(({ seq }) => seq)).toEqual(
+    vintages.map(({ seq }) => seq).slice(0, feed.entries.length),
+  );
+  const rest = await world.store.changes({ since: feed.next, limit: 1_000 });
+  expect([...feed.entries, ...rest.entries].map(({ seq }) => seq)).toEqual(
+    vintages.map(({ seq }) => seq),
+  );
 
   const checkStates = async () => {
-    for (const { seq, as_of } of vintages) {
-      const reading = await world.store.read({ ...SERIES, asOf: Date.parse(as_of) });
+    for (const { seq, asOf } of vintages) {
+      const reading = await world.store.read({ ...SERIES, asOf });
       const rows = await reading.rows();
       expect(rows.map(({ values }) => values[0])).toEqual(valuesOf(seq));
       expect(rows.map(({ datetime }) => datetime)).toEqual(
@@ -113,13 +142,17 @@ it("survives kills at every step of eight writers and a compactor", async () => 
     }
   };
   await checkStates();
+  const { rows: left } = await world.database.execute(sql`SELECT FROM vintage`);
+  counts.archived = vintages.length - left.length;
+  expect(counts.archived).toBeGreaterThan(0);
 
   const swept = await collect(world.writer, { now: Date.now() + 1_000, graceMs: 0 });
   Object.assign(counts, swept);
   await checkStates();
   const { objects } = await world.bucket.list({ prefix: "v1/" });
   const { rows: named } = await world.database.execute<{ object_key: string }>(
-    sql`SELECT object_key FROM segment`,
+    sql`SELECT object_key FROM segment UNION ALL SELECT object_key FROM vintage_archive
+      UNION ALL SELECT object_key FROM feed_archive`,
   );
   expect(objects.map(({ key }) => key).sort()).toEqual(named.map((row) => row.object_key).sort());
   expect(counts.kills).toBeGreaterThan(ROUNDS);

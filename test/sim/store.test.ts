@@ -4,6 +4,8 @@
 import { sql } from "drizzle-orm";
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
+import { createLog } from "../../edge/http/log.ts";
+import { archive } from "../../edge/markets/store/archive.ts";
 import { commit, INLINE_ROWS_MAX } from "../../edge/markets/store/commit.ts";
 import { collect, compact } from "../../edge/markets/store/compact.ts";
 import type { Range, Row } from "../../edge/markets/store/plan.ts";
@@ -13,6 +15,8 @@ import { commitHours, createWorld, DAY, HOUR, type World } from "../support/worl
 const FROM = Date.UTC(2026, 0, 1);
 const HOURS = 24;
 const ALL = { from: -Infinity, to: Infinity };
+/** Archives whatever compaction took, in objects of a few vintages. */
+const ARCHIVE = { ageMs: -1_000, feedMin: 1, feedMax: 3, seriesMin: 1, seriesMax: 2 };
 
 let world: World;
 beforeAll(async () => {
@@ -181,9 +185,9 @@ async function answers(symbol: string, { range, asOf, ...view }: Question & { hi
 }
 
 describe("the store", () => {
-  it("agrees with a list in memory on every state it ever had, through every compaction", async () => {
+  it("agrees with a list in memory on every state it ever had, through every compaction and archiving", async () => {
     let series = 0;
-    const counts = { vintages: 0, compactions: 0, collected: 0, reads: 0, rows: 0 };
+    const counts = { vintages: 0, compactions: 0, archived: 0, collected: 0, reads: 0, rows: 0 };
     const commands = fc.array(command, { minLength: 1, maxLength: 10 });
     const property = fc.asyncProperty(
       commands,
@@ -196,6 +200,9 @@ describe("the store", () => {
           if (!one.compacts) await step(symbol, one, history, count);
           else if (await compact(world.writer, { library: "power.demand", symbol })) {
             counts.compactions++;
+            const log = createLog("test");
+            if (one.reconstructed)
+              counts.archived += await archive({ ...world.writer, log }, ARCHIVE);
             const swept = await collect(world.writer, { now: Date.now() + 1_000, graceMs: 0 });
             counts.collected += swept.retired;
             expect(swept.orphans).toBe(0);
@@ -229,6 +236,7 @@ describe("the store", () => {
     const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
     await fc.assert(property, { numRuns: 80, ...seed });
     expect(counts.compactions).toBeGreaterThan(20);
+    expect(counts.archived).toBeGreaterThan(20);
     console.info(`model: ${JSON.stringify(counts)}`);
   });
 

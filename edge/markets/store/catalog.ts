@@ -50,13 +50,15 @@ export interface Plan {
   generation: number;
   /** Level-0 objects not compacted yet. */
   pendingObjects: number;
-  /** The vintage that answers; 0 before the first. */
+  /** The vintage that answers; 0 before the first, or when it is archived. */
   seq: number;
   asOf: number | null;
   /** Rows of a full read at this vintage. */
   liveRows: number;
   /** Rows of a full history up to this vintage; counted for histories only. */
   versions: number | null;
+  /** The object that holds the vintage that answers, and the history's rows before that object. */
+  archive: { objectKey: string; versionsBefore: number } | null;
   /** True when a vintage after `changedSince` touched the range. */
   changed: boolean;
   /** True when the payload is the one last seen, and nothing touched its range since. */
@@ -77,6 +79,8 @@ export interface PlanQuery {
   rowsMax?: number;
   /** The rows are those of a full history. */
   history?: boolean;
+  /** The vintage that answers, where it is known: an archived one. */
+  vintage?: Pick<Plan, "seq" | "liveRows" | "versions"> & { asOf: number };
   /** Ask whether a vintage after this one touched the range. */
   changedSince?: number;
   /** Ask whether this payload was the last one of its partition; nothing else is fetched then. */
@@ -142,9 +146,12 @@ export async function planReads(database: Database, query: PlansQuery): Promise<
   return series.map((_, index) => plans.get(index) ?? null);
 }
 
+/** May be true of an archived object that only lies around the range: then rows are compared. */
 const touchedAfter = (seq: SQL, range: Range) =>
-  sql`EXISTS (SELECT FROM vintage d WHERE d.series_id = s.id AND d.seq > ${seq}
-        AND ${overlaps(sql`d`, range)})`;
+  sql`(EXISTS (SELECT FROM vintage d WHERE d.series_id = s.id AND d.seq > ${seq}
+        AND ${overlaps(sql`d`, range)})
+    OR EXISTS (SELECT FROM vintage_archive a WHERE a.series_id = s.id AND a.seq_max > ${seq}
+        AND ${overlaps(sql`a`, range)}))`;
 
 /** Whether a payload is the last one of its partition, and nothing touched its range since. */
 const lastSeen = ({ partition, payload }: { partition: string; payload: SQL }, range: Range) =>
@@ -164,13 +171,22 @@ interface PlanningParts {
 
 /** The statement that plans reads: one row a series, with everything its read must merge. */
 function planning(
-  query: Pick<PlanQuery, "asOf" | "range" | "rowsMax" | "history">,
+  query: Pick<PlanQuery, "asOf" | "range" | "rowsMax" | "history" | "vintage">,
   { index, from, where, changed, unchanged }: PlanningParts,
 ): SQL {
-  const { asOf, range, rowsMax = Number.MAX_SAFE_INTEGER } = query;
-  const versions = query.history
-    ? sql`(SELECT sum(inserted + revised) FROM vintage WHERE series_id = s.id AND seq <= v.seq)`
-    : sql`NULL::bigint`;
+  const { asOf, range, vintage, rowsMax = Number.MAX_SAFE_INTEGER } = query;
+  const archived = sql`vintage_archive a WHERE a.series_id = s.id`;
+  const versions = vintage
+    ? sql`${vintage.versions}::bigint`
+    : query.history
+      ? sql`(SELECT sum(inserted + revised) FROM vintage WHERE series_id = s.id AND seq <= v.seq)
+          + (SELECT coalesce(sum(versions), 0) FROM ${archived})`
+      : sql`NULL::bigint`;
+  const answering = vintage
+    ? sql`SELECT ${vintage.seq}::bigint AS seq, ${at(vintage.asOf)} AS as_of,
+        ${vintage.liveRows}::bigint AS live_rows`
+    : sql`SELECT seq, as_of, live_rows FROM vintage
+       WHERE series_id = s.id AND as_of <= ${at(asOf)} ORDER BY as_of DESC LIMIT 1`;
   const mustRead = sql`coalesce(c.versions, v.live_rows) <= ${rowsMax}::bigint AND NOT c.unchanged`;
   return sql`
     SELECT ${index} AS index, json_build_object(
@@ -179,6 +195,11 @@ function planning(
       'generation', s.generation, 'pendingObjects', s.pending_objects,
       'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
       'liveRows', coalesce(v.live_rows, 0), 'versions', c.versions,
+      'archive', CASE WHEN v.seq IS NULL AND s.archived_seq > 0 THEN (
+        SELECT json_build_object('objectKey', a.object_key, 'versionsBefore',
+            (SELECT coalesce(sum(b.versions), 0) FROM vintage_archive b
+              WHERE b.series_id = s.id AND b.seq_max < a.seq_min))
+          FROM ${archived} AND a.as_of_min <= ${at(asOf)} ORDER BY a.seq_max DESC LIMIT 1) END,
       'changed', ${changed}, 'unchanged', c.unchanged,
       'inline', CASE WHEN ${mustRead} THEN (
         SELECT coalesce(json_agg(json_build_object('seq', d.seq, 'asOf', ${ms(sql`d.as_of`)},
@@ -198,10 +219,7 @@ function planning(
            AND ${overlaps(sql`g`, range)}) ELSE '[]' END
     ) AS plan
     FROM ${from}
-    LEFT JOIN LATERAL (
-      SELECT seq, as_of, live_rows FROM vintage
-       WHERE series_id = s.id AND as_of <= ${at(asOf)} ORDER BY as_of DESC LIMIT 1
-    ) v ON true
+    LEFT JOIN LATERAL (${answering}) v ON true
     CROSS JOIN LATERAL (SELECT ${versions} AS versions, ${unchanged} AS unchanged) c
     ${where}`;
 }
@@ -236,9 +254,11 @@ export interface NewObject {
   index: SegmentIndex;
 }
 
-const hex = (bytes: Uint8Array) =>
+/** Bytes as hexadecimal digits. */
+export const hex = (bytes: Uint8Array) =>
   Array.from(bytes, (b) => b.toString(16).padStart(2, "0")).join("");
-const bytea = (bytes: Uint8Array): SQL => sql`decode(${hex(bytes)}, 'hex')`;
+/** Bytes as SQL. */
+export const bytea = (bytes: Uint8Array): SQL => sql`decode(${hex(bytes)}, 'hex')`;
 
 /**
  * Commits one vintage by compare-and-set on the head. The database clock stamps `as_of`: strictly
@@ -319,171 +339,4 @@ export async function remember(
     VALUES (${memo.seriesId}::int, ${memo.partition}, ${bytea(memo.payloadSha256)}, ${memo.seq}::bigint)
     ON CONFLICT (series_id, partition) DO UPDATE
       SET payload_sha256 = excluded.payload_sha256, seq = excluded.seq`);
-}
-
-/** A compacted object, with what it holds. */
-export interface CompactedObject extends NewObject {
-  seqMin: number;
-  seqMax: number;
-  validMin: number;
-  validMax: number;
-  rows: number;
-}
-
-/** What a step of compaction replaces, and by what. */
-export interface Swap {
-  seriesId: number;
-  generation: number;
-  /** Objects whose rows it took, all of them. */
-  retired: readonly string[];
-  /** Level-0 objects of which it took so many rows, those before `validMin`. */
-  trimmed: readonly { objectKey: string; validMin: string; rows: number }[];
-  /** Vintages whose inline rows it took, all of them. */
-  flushed: readonly number[];
-  /** Vintages of whose inline rows these are left. */
-  shortened: readonly { seq: number; inline: Inline }[];
-  /** Rows it took that no compaction had taken before. */
-  rows: number;
-  objects: readonly CompactedObject[];
-}
-
-/**
- * Replaces what compacted objects were made from by those objects, by compare-and-set on the
- * generation. Returns false when another compaction came first.
- */
-export async function swapSegments(database: Database, swap: Swap): Promise<boolean> {
-  const objects = swap.objects.map((object) => ({
-    ...object,
-    sha256: hex(object.sha256),
-    validMin: iso(object.validMin),
-    validMax: iso(object.validMax),
-  }));
-  const { rows } = await database.execute(sql`
-    WITH retired AS (
-      SELECT g.object_key, g.level FROM segment g
-       WHERE g.object_key IN ${jsonTexts(swap.retired)}
-    ), flushed AS (
-      SELECT value::bigint AS seq
-        FROM jsonb_array_elements_text(${JSON.stringify(swap.flushed)}::jsonb)
-    ), s AS (
-      UPDATE series SET generation = generation + 1, compacted_at = clock_timestamp(),
-        compaction_tried_at = NULL,
-        pending_vintages = pending_vintages - (SELECT count(*) FROM flushed)
-          - (SELECT count(*) FROM retired WHERE level = 0),
-        pending_rows = pending_rows - ${swap.rows}::bigint,
-        pending_objects = pending_objects - (SELECT count(*) FROM retired WHERE level = 0)
-       WHERE id = ${swap.seriesId}::int AND generation = ${swap.generation}::bigint
-      RETURNING id
-    ), r AS (
-      UPDATE segment g SET retired_at = clock_timestamp() FROM s
-       WHERE g.series_id = s.id AND g.object_key IN (SELECT object_key FROM retired)
-    ), f AS (
-      UPDATE vintage d SET inline = NULL FROM s
-       WHERE d.series_id = s.id AND d.seq IN (SELECT seq FROM flushed)
-    ), t AS (
-      UPDATE segment g SET valid_min = x."validMin", rows = g.rows - x.rows
-        FROM s, jsonb_to_recordset(${JSON.stringify(swap.trimmed)}::jsonb)
-          AS x("objectKey" text, "validMin" timestamptz, rows int)
-       WHERE g.object_key = x."objectKey"
-    ), h AS (
-      UPDATE vintage d SET inline = x.inline
-        FROM s, jsonb_to_recordset(${JSON.stringify(swap.shortened)}::jsonb)
-          AS x(seq bigint, inline jsonb)
-       WHERE d.series_id = s.id AND d.seq = x.seq
-    ), o AS (
-      INSERT INTO segment (object_key, series_id, level, seq_min, seq_max, valid_min, valid_max,
-        rows, bytes, sha256, index)
-      SELECT o->>'objectKey', s.id, 1, (o->>'seqMin')::bigint, (o->>'seqMax')::bigint,
-        (o->>'validMin')::timestamptz, (o->>'validMax')::timestamptz,
-        (o->>'rows')::int, (o->>'bytes')::int, decode(o->>'sha256', 'hex'),
-        o->'index'
-        FROM s, jsonb_array_elements(${JSON.stringify(objects)}::jsonb) o)
-    SELECT id FROM s`);
-  return rows.length > 0;
-}
-
-/** When a series is worth compacting. */
-export interface CompactionPolicy {
-  vintages: number;
-  rows: number;
-  objects: number;
-  /** Whatever waits is compacted when the last compaction is this long ago. */
-  idleMs: number;
-  /** How long a series rests whose compaction failed or was cut off. */
-  retryMs: number;
-}
-
-/**
- * Takes the series that most needs compaction by the policy, or null when none does. A series whose
- * last compaction failed or was cut off is passed over for `retryMs`, so that it keeps no other one
- * waiting.
- */
-export async function takePending(
-  database: Database,
-  policy: CompactionPolicy,
-): Promise<{ library: string; symbol: string } | null> {
-  const before = (milliseconds: number) =>
-    sql`now() - ${milliseconds}::float8 * interval '1 millisecond'`;
-  const { rows } = await database.execute<{ library: string; symbol: string }>(sql`
-    UPDATE series SET compaction_tried_at = now() WHERE id = (
-      SELECT id FROM series
-       WHERE pending_vintages > 0 AND (
-         pending_vintages >= ${policy.vintages}::int OR pending_rows >= ${policy.rows}::bigint
-         OR pending_objects >= ${policy.objects}::int
-         OR coalesce(compacted_at, head_as_of) < ${before(policy.idleMs)})
-         AND (compaction_tried_at IS NULL OR compaction_tried_at < ${before(policy.retryMs)})
-       ORDER BY pending_objects DESC, pending_vintages DESC LIMIT 1 FOR UPDATE SKIP LOCKED)
-    RETURNING library, symbol`);
-  return rows[0] ?? null;
-}
-
-/** Objects retired long enough ago that no read can still have planned with them. */
-export async function listRetired(database: Database, graceMs: number): Promise<string[]> {
-  const { rows } = await database.execute<{ object_key: string }>(sql`
-    SELECT object_key FROM segment
-     WHERE retired_at <= clock_timestamp() - ${graceMs}::float8 * interval '1 millisecond'
-     ORDER BY retired_at LIMIT 1000`);
-  return rows.map((row) => row.object_key);
-}
-
-/** Drops retired objects that were deleted from the catalog. */
-export async function forgetRetired(database: Database, keys: readonly string[]) {
-  await database.execute(sql`
-    DELETE FROM segment WHERE retired_at IS NOT NULL AND object_key IN ${jsonTexts(keys)}`);
-}
-
-/** The keys among these that the catalog names, live or retired. */
-export async function listNamedObjects(
-  database: Database,
-  keys: readonly string[],
-): Promise<Set<string>> {
-  const { rows } = await database.execute<{ object_key: string }>(sql`
-    SELECT object_key FROM segment WHERE object_key IN ${jsonTexts(keys)}`);
-  return new Set(rows.map((row) => row.object_key));
-}
-
-/** Takes a chore for this process if it was last done before `intervalMs` ago. */
-export async function takeChore(
-  database: Database,
-  chore: string,
-  intervalMs: number,
-): Promise<boolean> {
-  const { rows } = await database.execute(sql`
-    INSERT INTO housekeeping (chore, last_at) VALUES (${chore}, clock_timestamp())
-    ON CONFLICT (chore) DO UPDATE SET last_at = excluded.last_at
-     WHERE housekeeping.last_at < excluded.last_at - ${intervalMs}::float8 * interval '1 millisecond'
-    RETURNING chore`);
-  return rows.length > 0;
-}
-
-/** Lets a chore that failed be taken again `retryMs` from now. */
-export async function retryChore(
-  database: Database,
-  chore: string,
-  { intervalMs, retryMs }: { intervalMs: number; retryMs: number },
-) {
-  await database.execute(sql`
-    UPDATE housekeeping
-       SET last_at = clock_timestamp() - ${intervalMs - retryMs}::float8 * interval '1 millisecond'
-     WHERE chore = ${chore}`);
 }

@@ -4,22 +4,21 @@
 import { assert } from "../../../shared/errors.ts";
 import { type Clock, iso, isoDay } from "../../../shared/time.ts";
 import type { Log } from "../../http/log.ts";
+import { ARCHIVE_POLICY, archive } from "./archive.ts";
+import { type Plan, type PlannedSegment, planRead } from "./catalog.ts";
+import { type Batch, BatchBuilder, type WrittenBy } from "./columns.ts";
 import {
   type CompactedObject,
   type CompactionPolicy,
   forgetRetired,
   listNamedObjects,
   listRetired,
-  type Plan,
-  type PlannedSegment,
-  planRead,
   retryChore,
   type Swap,
   swapSegments,
   takeChore,
   takePending,
-} from "./catalog.ts";
-import { type Batch, BatchBuilder, type WrittenBy } from "./columns.ts";
+} from "./housekeeping.ts";
 import { putObject, type WriterParts } from "./objects.ts";
 import type { Range } from "./plan.ts";
 import { encodeHistory, inlineFrom } from "./segment.ts";
@@ -40,6 +39,7 @@ const COMPACTION_POLICY: CompactionPolicy = {
 /** A minute of the cron begins no compaction after so many milliseconds: the next one goes on. */
 const TURN_MS = 40_000;
 const COLLECT = { intervalMs: 24 * 3_600_000, retryMs: 3_600_000 };
+const ARCHIVE = { intervalMs: 3_600_000, retryMs: 15 * 60_000 };
 /** No read, commit or compaction takes this long. */
 const GRACE_MS = 24 * 3_600_000;
 
@@ -257,14 +257,16 @@ async function putHistory(
 }
 
 /** Compacts the series that the policy names, the fullest first; returns how many. */
-async function compactPending(parts: WriterParts & { log: Log; clock: Clock }): Promise<number> {
+async function compactPending(
+  parts: WriterParts & { log: Log },
+  isOver: () => boolean,
+): Promise<number> {
   let compacted = 0;
-  const deadline = parts.clock() + TURN_MS;
-  while (parts.clock() < deadline) {
+  while (!isOver()) {
     const series = await takePending(parts.database, COMPACTION_POLICY);
     if (!series) break;
     try {
-      compacted += Math.sign(await compact(parts, series, () => parts.clock() >= deadline));
+      compacted += Math.sign(await compact(parts, series, isOver));
     } catch (error) {
       // One series that cannot be read must not keep the others waiting.
       parts.log.error("compaction_failed", { ...series, error });
@@ -273,15 +275,36 @@ async function compactPending(parts: WriterParts & { log: Log; clock: Clock }): 
   return compacted;
 }
 
-/** The minute cron's work on the store: compaction by policy, collection once a day. */
+/**
+ * The minute cron's work on the store: compaction by policy, archiving once an hour, collection
+ * once a day.
+ */
 export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock }): Promise<void> {
-  const compacted = await compactPending(parts);
+  const deadline = parts.clock() + TURN_MS;
+  const isOver = () => parts.clock() >= deadline;
+  const compacted = await compactPending(parts, isOver);
   if (compacted > 0) parts.log.info("compacted", { series: compacted });
-  if (!(await takeChore(parts.database, "collect", COLLECT.intervalMs))) return;
-  try {
+  await inTurn(parts.database, "archive", ARCHIVE, async () => {
+    const vintages = await archive(parts, ARCHIVE_POLICY, isOver);
+    if (vintages > 0) parts.log.info("archived", { vintages });
+  });
+  await inTurn(parts.database, "collect", COLLECT, async () => {
     parts.log.info("collected", await collect(parts, { now: parts.clock(), graceMs: GRACE_MS }));
+  });
+}
+
+/** Does a chore when its time has come; one that fails has its turn again sooner. */
+async function inTurn(
+  database: WriterParts["database"],
+  chore: string,
+  times: { intervalMs: number; retryMs: number },
+  work: () => Promise<void>,
+) {
+  if (!(await takeChore(database, chore, times.intervalMs))) return;
+  try {
+    await work();
   } catch (error) {
-    await retryChore(parts.database, "collect", COLLECT);
+    await retryChore(database, chore, times);
     throw error;
   }
 }

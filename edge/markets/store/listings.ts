@@ -1,10 +1,18 @@
 // The catalog as lists: libraries, symbols, vintages, changes and snapshots. None of them reads
-// series data.
+// series data. What was archived of vintages and changes comes from its objects.
 
 import { type SQL, sql } from "drizzle-orm";
+import { assert } from "../../../shared/errors.ts";
 import { batch, type Database } from "../../http/database.ts";
 import { at, jsonTexts, ms } from "./catalog.ts";
-import type { WrittenBy } from "./columns.ts";
+import {
+  entryFields,
+  type FeedEntry,
+  type FeedPosition,
+  fetchEntries,
+  type VintageEntry,
+} from "./entries.ts";
+import type { StoreParts } from "./objects.ts";
 
 /** Steps from library to library through the index: some ten of them, whatever they hold. */
 const distinctLibraries = sql`
@@ -63,9 +71,13 @@ export async function lastPublication(
   const { rows } = await database.execute<{ publishedAt: number; sourceUrl: string }>(sql`
     SELECT ${ms(sql`source_published_at`)} AS "publishedAt", source_url AS "sourceUrl"
       FROM series CROSS JOIN LATERAL (
-        SELECT source_published_at, source_url FROM vintage
-         WHERE series_id = series.id AND source_published_at IS NOT NULL
-         ORDER BY source_published_at DESC LIMIT 1) newest
+        (SELECT source_published_at, source_url FROM vintage
+          WHERE series_id = series.id AND source_published_at IS NOT NULL
+          ORDER BY source_published_at DESC LIMIT 1)
+        UNION ALL
+        (SELECT published_at, published_url FROM vintage_archive
+          WHERE series_id = series.id AND published_at IS NOT NULL
+          ORDER BY published_at DESC LIMIT 1)) newest
      WHERE library IN ${jsonTexts(libraries)}
      ORDER BY source_published_at DESC LIMIT 1`);
   return rows[0] ?? null;
@@ -116,38 +128,6 @@ export async function overview(
   };
 }
 
-/** One entry of a series' vintage index: what one commit changed, and where that came from. */
-export interface VintageEntry extends WrittenBy {
-  library: string;
-  symbol: string;
-  sandbox: boolean;
-  runId: string;
-  partition: string;
-  sourceUrl: string;
-  /** When the provider published it, where it says so. */
-  sourcePublishedAt: number | null;
-  coveredFrom: number;
-  coveredTo: number;
-  validMin: number;
-  validMax: number;
-  inserted: number;
-  revised: number;
-  retracted: number;
-  /** Rows of a full read at this vintage. */
-  liveRows: number;
-  /** SHA-256 of the canonical text of its changes, hexadecimal. */
-  contentSha256: string;
-}
-
-const entry = sql`
-  v.seq::float8 AS seq, ${ms(sql`v.as_of`)} AS "asOf", v.reconstructed, s.library, s.symbol,
-  s.sandbox, v.run_id AS "runId", v.partition, v.source_url AS "sourceUrl",
-  ${ms(sql`v.source_published_at`)} AS "sourcePublishedAt",
-  ${ms(sql`v.covered_from`)} AS "coveredFrom", ${ms(sql`v.covered_to`)} AS "coveredTo",
-  ${ms(sql`v.valid_min`)} AS "validMin", ${ms(sql`v.valid_max`)} AS "validMax",
-  v.inserted, v.revised, v.retracted, v.live_rows::float8 AS "liveRows",
-  encode(v.content_sha256, 'hex') AS "contentSha256"`;
-
 /** Which vintages of a series are listed; instants in epoch milliseconds. */
 export interface VintageQuery {
   library: string;
@@ -162,7 +142,7 @@ export interface VintageQuery {
 
 /** A series' vintages in their order; empty too when there is no such series. */
 export async function listVintages(
-  database: Database,
+  { database, bucket }: StoreParts,
   { library, symbol, afterSeq = 0, since = -Infinity, asOf = Infinity, limit }: VintageQuery,
 ): Promise<VintageEntry[]> {
   // Knowledge time rises with `seq`, and `seq` has no gaps: a page is a range of it, and no more
@@ -170,14 +150,44 @@ export async function listVintages(
   const id = sql`(SELECT id FROM series WHERE library = ${library} AND symbol = ${symbol})`;
   const newest = (instant: number) => sql`coalesce((SELECT seq FROM vintage
     WHERE series_id = ${id} AND as_of <= ${at(instant)} ORDER BY as_of DESC LIMIT 1), 0)`;
-  const after = sql`${afterSeq}::bigint`;
+  const archivedSeq = sql`(SELECT archived_seq FROM series WHERE id = ${id})`;
+  const after = sql`greatest(${afterSeq}::bigint, ${archivedSeq})`;
   const from = since === -Infinity ? after : sql`greatest(${after}, ${newest(since)})`;
   const upTo = asOf === Infinity ? sql`` : sql`AND v.seq <= ${newest(asOf)}`;
-  const { rows } = await database.execute<VintageEntry & Record<string, unknown>>(sql`
-    SELECT ${entry} FROM vintage v JOIN series s ON s.id = v.series_id
+  const { rows: young } = await database.execute<FeedEntry & Record<string, unknown>>(sql`
+    SELECT ${entryFields} FROM vintage v JOIN series s ON s.id = v.series_id
      WHERE v.series_id = ${id} AND v.seq > ${from} AND v.seq <= ${from} + ${limit}::int ${upTo}
      ORDER BY v.seq`);
-  return rows;
+  if (young[0]?.seq === afterSeq + 1) return young;
+  // Asked after the rows: what is archived between the two is listed twice, never left out.
+  const { rows: archives } = await database.execute<{ key: string }>(sql`
+    SELECT object_key AS key FROM vintage_archive
+     WHERE series_id = ${id} AND seq_max > ${afterSeq}::bigint AND as_of_max > ${at(since)}
+       AND as_of_min <= ${at(asOf)} ORDER BY seq_max`);
+  const old: VintageEntry[] = [];
+  for (const { key } of archives) {
+    if (old.length >= limit) break;
+    const entries = await fetchEntries(bucket, key);
+    const isAsked = (entry: VintageEntry) =>
+      entry.seq > afterSeq && entry.asOf > since && entry.asOf <= asOf;
+    old.push(...entries.filter(isAsked));
+  }
+  const archivedUpTo = old.at(-1)?.seq ?? 0;
+  return [...old, ...young.filter(({ seq }) => seq > archivedUpTo)].slice(0, limit);
+}
+
+/** The archived vintage that answers at a knowledge time, from the object that holds it. */
+export async function archivedVintage(
+  bucket: StoreParts["bucket"],
+  { objectKey, versionsBefore }: { objectKey: string; versionsBefore: number },
+  asOf: number,
+): Promise<{ seq: number; asOf: number; liveRows: number; versions: number }> {
+  const known = (await fetchEntries(bucket, objectKey)).filter((entry) => entry.asOf <= asOf);
+  const newest = known.at(-1);
+  assert(newest, "the catalog names the object that holds the vintage");
+  const versions = known.reduce((sum, entry) => sum + entry.inserted + entry.revised, 0);
+  const { seq, liveRows } = newest;
+  return { seq, asOf: newest.asOf, liveRows, versions: versionsBefore + versions };
 }
 
 /** What a row's version came from, by `seq`. */
@@ -185,42 +195,58 @@ export type Provenance = Pick<VintageEntry, "seq" | "sourceUrl" | "sourcePublish
 
 /** The provenance of every vintage up to `seq` that touched a range. */
 export async function listProvenance(
-  database: Database,
+  { database, bucket }: StoreParts,
   query: { seriesId: number; seq: number; from: number; to: number },
 ): Promise<Map<number, Provenance>> {
+  const touching = sql`series_id = ${query.seriesId}::int
+    AND valid_max >= ${at(query.from)} AND valid_min < ${at(query.to)}`;
   const { rows } = await database.execute<Provenance & Record<string, unknown>>(sql`
     SELECT seq::float8 AS seq, source_url AS "sourceUrl", run_id AS "runId",
       ${ms(sql`source_published_at`)} AS "sourcePublishedAt"
-      FROM vintage WHERE series_id = ${query.seriesId}::int AND seq <= ${query.seq}::bigint
-       AND valid_max >= ${at(query.from)} AND valid_min < ${at(query.to)}`);
-  return new Map(rows.map((row) => [row.seq, row]));
+      FROM vintage WHERE ${touching} AND seq <= ${query.seq}::bigint`);
+  // Asked after the rows: what is archived between the two is listed twice, never left out.
+  const { rows: archives } = await database.execute<{ key: string }>(sql`
+    SELECT object_key AS key FROM vintage_archive
+     WHERE ${touching} AND seq_min <= ${query.seq}::bigint`);
+  const provenance = new Map(rows.map((row) => [row.seq, row as Provenance]));
+  for (const { key } of archives) {
+    for (const { validMin, validMax, ...entry } of await fetchEntries(bucket, key)) {
+      const { seq, sourceUrl, sourcePublishedAt, runId } = entry;
+      if (seq > query.seq || validMax < query.from || validMin >= query.to) continue;
+      provenance.set(seq, { seq, sourceUrl, sourcePublishedAt, runId });
+    }
+  }
+  return provenance;
 }
 
 /** The newest valid time that any vintage up to a knowledge time touched; null for none. */
 export async function newestTouched(
-  database: Database,
+  { database, bucket }: StoreParts,
   { library, symbol, asOf }: { library: string; symbol: string; asOf: number },
 ): Promise<number | null> {
-  const { rows } = await database.execute<{ newest: number | null }>(sql`
-    SELECT ${ms(sql`CASE WHEN head_as_of <= ${at(asOf)} THEN valid_max ELSE
-        (SELECT max(v.valid_max) FROM vintage v WHERE v.series_id = s.id AND v.as_of <= ${at(asOf)})
-      END`)} AS newest
+  const archived = sql`FROM vintage_archive a WHERE a.series_id = s.id`;
+  const { rows } = await database.execute<{ newest: number | null; cut: string | null }>(sql`
+    SELECT ${ms(sql`CASE WHEN head_as_of <= ${at(asOf)} THEN valid_max ELSE greatest(
+        (SELECT max(v.valid_max) FROM vintage v WHERE v.series_id = s.id AND v.as_of <= ${at(asOf)}),
+        (SELECT max(a.valid_max) ${archived} AND a.as_of_max <= ${at(asOf)}))
+      END`)} AS newest,
+      (SELECT a.object_key ${archived} AND a.as_of_min <= ${at(asOf)} AND a.as_of_max > ${at(asOf)})
+        AS cut
       FROM series s WHERE library = ${library} AND symbol = ${symbol}`);
-  return rows[0]?.newest ?? null;
-}
-
-/** A position in the change feed: everything at or before it was delivered. */
-export interface FeedPosition {
-  xact: string;
-  seriesId: number;
-  seq: number;
+  const newest = rows[0]?.newest ?? null;
+  const cut = rows[0]?.cut ?? null;
+  if (cut === null) return newest;
+  const known = (await fetchEntries(bucket, cut)).filter((entry) => entry.asOf <= asOf);
+  return known.reduce((max, entry) => Math.max(max, entry.validMax), newest ?? -Infinity);
 }
 
 /** A page of the feed. */
 export interface FeedPage {
-  entries: (VintageEntry & FeedPosition)[];
+  entries: FeedEntry[];
   /** Where the next page begins; always a position, so that a late commit is never passed over. */
   next: FeedPosition;
+  /** True when the next page may have entries now. */
+  more: boolean;
 }
 
 /**
@@ -243,40 +269,110 @@ const feedFloor = sql`
   SELECT set_config('vantage.feed_floor', (xmax - coalesce(
     (SELECT max(age) FROM ages WHERE age < 2147483648), 0))::text, true) AS floor FROM upper`;
 
+/** Which page of the feed is asked for. */
+export interface FeedQuery {
+  /** A knowledge time, epoch milliseconds, or the `next` of a page. */
+  since: number | FeedPosition;
+  library?: string | undefined;
+  limit: number;
+}
+
+/** An object of the feed's archive. */
+interface FeedObject {
+  id: number;
+  key: string;
+}
+
+/** Archived objects that a page looks up at once. */
+const FEED_OBJECTS = 8;
+const isInArchive = ({ xact, seriesId }: FeedPosition) => xact === "0" && seriesId > 0;
+
 /**
  * Vintages of all series in the order their transactions began, from a knowledge time or a position
  * on. A vintage is listed once every commit that began before its own has ended, so a reader that
  * goes on from `next` misses none.
  */
-export async function listChanges(
-  database: Database,
-  query: { since: number | FeedPosition; library?: string | undefined; limit: number },
-): Promise<FeedPage> {
-  const { since } = query;
-  const from: SQL =
+export async function listChanges(parts: StoreParts, query: FeedQuery): Promise<FeedPage> {
+  const { since, limit } = query;
+  const position = (one: FeedPosition) =>
+    sql`(${one.xact}::xid8, ${one.seriesId}::int, ${one.seq}::bigint)`;
+  const positionOf = (table: SQL) => sql`(${table}.xact, ${table}.series_id, ${table}.seq)`;
+  const [from, beyond] =
     typeof since === "number"
-      ? sql`v.as_of > ${at(since)}`
-      : sql`(v.xact, v.series_id, v.seq) >
-          (${since.xact}::xid8, ${since.seriesId}::int, ${since.seq}::bigint)`;
-  const library = query.library === undefined ? sql`` : sql`AND s.library = ${query.library}`;
-  // The floor is taken first: what ends between the two statements is seen by the second.
-  const [[bound], entries] = await batch<[{ floor: string }, FeedPage["entries"][number]]>(
-    database,
+      ? [sql`v.as_of > ${at(since)}`, sql`a.as_of_max > ${at(since)}`]
+      : isInArchive(since)
+        ? [
+            sql`${positionOf(sql`v`)} > ALL
+              (SELECT xact, series_id, seq FROM feed_archive ORDER BY id DESC LIMIT 1)`,
+            sql`(a.id, a.rows) > (${since.seriesId}::int, ${since.seq}::bigint)`,
+          ]
+        : [
+            sql`${positionOf(sql`v`)} > ${position(since)}`,
+            sql`${positionOf(sql`a`)} > ${position(since)}`,
+          ];
+  const { library } = query;
+  const [ofLibrary, withLibrary] =
+    library === undefined
+      ? [sql``, sql``]
+      : [sql`AND s.library = ${library}`, sql`AND ${library} = ANY (a.libraries)`];
+  // The floor is taken first: what ends between the statements is seen by the next. The archive is
+  // asked last: a row that was archived and deleted before the second is in an object of the third.
+  const [[bound], entries, objects] = await batch<[{ floor: string }, FeedEntry, FeedObject]>(
+    parts.database,
     [
       feedFloor,
       sql`
-        SELECT ${entry}, v.xact::text AS xact, v.series_id AS "seriesId"
-          FROM vintage v JOIN series s ON s.id = v.series_id
-         WHERE ${from} ${library} AND v.xact < current_setting('vantage.feed_floor')::xid8
-         ORDER BY v.xact, v.series_id, v.seq LIMIT ${query.limit}::int`,
+        SELECT ${entryFields} FROM vintage v JOIN series s ON s.id = v.series_id
+         WHERE ${from} ${ofLibrary} AND v.xact < current_setting('vantage.feed_floor')::xid8
+         ORDER BY v.xact, v.series_id, v.seq LIMIT ${limit}::int`,
+      sql`
+        SELECT a.id, a.object_key AS key FROM feed_archive a
+         WHERE ${beyond} ${withLibrary} ORDER BY a.id LIMIT ${FEED_OBJECTS}::int`,
     ],
   );
+  if (objects.length > 0) {
+    const page = await archivedChanges(parts.bucket, objects, query);
+    return page.entries.length > 0 ? page : listChanges(parts, { ...query, since: page.next });
+  }
   const last = entries.at(-1);
-  if (last && entries.length === query.limit) return { entries, next: last };
+  if (last && entries.length === limit) return { entries, next: last, more: true };
   // Everything below the floor was listed now or before.
   const floor = { xact: bound?.floor ?? "0", seriesId: 0, seq: 0 };
   const isBehind = typeof since === "object" && BigInt(since.xact) >= BigInt(floor.xact);
-  return { entries, next: isBehind ? since : floor };
+  return { entries, next: isBehind ? since : floor, more: false };
+}
+
+/** The page that some archived objects give, which all lie behind the position asked for. */
+async function archivedChanges(
+  bucket: StoreParts["bucket"],
+  objects: readonly FeedObject[],
+  { since, library, limit }: FeedQuery,
+): Promise<FeedPage> {
+  const page: FeedEntry[] = [];
+  let next: FeedPosition = { xact: "0", seriesId: 0, seq: 0 };
+  const isNew = (entry: FeedEntry, id: number, index: number) =>
+    typeof since === "number"
+      ? entry.asOf > since
+      : isInArchive(since)
+        ? id > since.seriesId || index >= since.seq
+        : isAfter(entry, since);
+  for (const { id, key } of objects) {
+    for (const [index, entry] of (await fetchEntries(bucket, key)).entries()) {
+      next = { xact: "0", seriesId: id, seq: index + 1 };
+      if (!isNew(entry, id, index)) continue;
+      if (library !== undefined && entry.library !== library) continue;
+      page.push(entry);
+      if (page.length === limit) return { entries: page, next, more: true };
+    }
+  }
+  return { entries: page, next, more: true };
+}
+
+function isAfter(entry: FeedPosition, position: FeedPosition): boolean {
+  const [left, right] = [BigInt(entry.xact), BigInt(position.xact)];
+  if (left !== right) return left > right;
+  if (entry.seriesId !== position.seriesId) return entry.seriesId > position.seriesId;
+  return entry.seq > position.seq;
 }
 
 /** A named knowledge time; instants in epoch milliseconds. */

@@ -2,14 +2,14 @@
 // see data learned after `as_of`: the cut is made on the catalog, before any byte is opened, and
 // again on every row of an object that holds many vintages.
 
-import type { R2Bucket } from "@cloudflare/workers-types";
 import { Failure } from "../../../shared/errors.ts";
-import type { Database } from "../../http/database.ts";
 import { type Plan, type PlannedSegment, planRead, planReads } from "./catalog.ts";
 import { type Batch, lowerBound, sliceBatch, type WrittenBy } from "./columns.ts";
+import type { VintageEntry } from "./entries.ts";
 import {
+  archivedVintage,
   type FeedPage,
-  type FeedPosition,
+  type FeedQuery,
   findSnapshot,
   listChanges,
   listLibraries,
@@ -21,7 +21,6 @@ import {
   overview,
   type Provenance,
   type Snapshot,
-  type VintageEntry,
   type VintageQuery,
 } from "./listings.ts";
 import {
@@ -32,6 +31,7 @@ import {
   type View,
   versionsUpTo,
 } from "./merge.ts";
+import { fetchBytes, type StoreParts } from "./objects.ts";
 import type { Range, StoredRow } from "./plan.ts";
 import {
   decodeInline,
@@ -41,12 +41,6 @@ import {
   type SegmentIndex,
   type SegmentPart,
 } from "./segment.ts";
-
-/** What a reader of the store works with. */
-export interface StoreParts {
-  database: Database;
-  bucket: Pick<R2Bucket, "get">;
-}
 
 /** Which versions of a series are read; instants in epoch milliseconds. */
 export interface ReadRequest {
@@ -120,11 +114,7 @@ export interface Store {
   /** Fails with `unknown_library` or `unknown_symbol`. */
   vintages(query: VintageQuery): Promise<VintageEntry[]>;
   /** A page of all series' vintages in the order of the feed; empty for an unknown library. */
-  changes(query: {
-    since: number | FeedPosition;
-    library?: string | undefined;
-    limit: number;
-  }): Promise<FeedPage>;
+  changes(query: FeedQuery): Promise<FeedPage>;
   snapshots(): Promise<Snapshot[]>;
   /** Fails with `unknown_snapshot`. */
   snapshot(name: string): Promise<Snapshot>;
@@ -141,11 +131,10 @@ export const openStore = (parts: StoreParts): Store => ({
   read: (request) => read(parts, request),
   readAll: (series, range) => readAll(parts, series, range),
   vintages: (query) => vintages(parts, query),
-  changes: (query) => listChanges(parts.database, query),
+  changes: (query) => listChanges(parts, query),
   snapshots: () => listSnapshots(parts.database),
   snapshot: (name) => snapshot(parts, name),
-  newestDatetime: (library, symbol, asOf) =>
-    newestTouched(parts.database, { library, symbol, asOf }),
+  newestDatetime: (library, symbol, asOf) => newestTouched(parts, { library, symbol, asOf }),
   overview: () => overview(parts.database),
 });
 
@@ -156,7 +145,7 @@ async function symbols({ database }: StoreParts, library: string) {
 }
 
 async function vintages(parts: StoreParts, query: VintageQuery) {
-  const list = await listVintages(parts.database, query);
+  const list = await listVintages(parts, query);
   if (list.length > 0) return list;
   // A series that exists may have no vintage in the interval, too.
   const { library, symbol } = query;
@@ -179,7 +168,13 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   const bounded = start !== undefined || end !== undefined;
   const range = { from: start ?? -Infinity, to: (end ?? Infinity) + 1 };
   const cap = bounded || rowsMax === Infinity ? {} : { rowsMax };
-  const plan = await planRead(parts.database, { library, symbol, asOf, range, history, ...cap });
+  const query = { library, symbol, asOf, range, history, ...cap };
+  let plan = await planRead(parts.database, query);
+  if (plan?.archive) {
+    const { versions, ...vintage } = await archivedVintage(parts.bucket, plan.archive, asOf);
+    const answering = { ...vintage, versions: history ? versions : null };
+    plan = await planRead(parts.database, { ...query, vintage: answering });
+  }
   if (!plan) throw await unknownSeries(parts, library, symbol);
   const rowCount = plan.versions ?? plan.liveRows;
   if (!bounded && rowCount > rowsMax) throw overCap({ rows: rowCount, cap: rowsMax, history });
@@ -192,7 +187,7 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
     batches,
     versions: () => knownVersions(parts, plan, range),
     rows: () => rowsOf(batches()),
-    provenance: () => listProvenance(parts.database, { seriesId, seq, ...range }),
+    provenance: () => listProvenance(parts, { seriesId, seq, ...range }),
     valueColumns,
     seq,
     asOf: plan.asOf,
@@ -358,19 +353,6 @@ async function fetchPart(
   const { offset } = first;
   const file = await fetchBytes(bucket, objectKey, { offset, length: endOf(last) - offset });
   return { columns: index.columns, groups, bytes: new Uint8Array(file), offset };
-}
-
-async function fetchBytes(
-  bucket: StoreParts["bucket"],
-  key: string,
-  range?: { offset: number; length: number },
-): Promise<ArrayBuffer> {
-  const bytes = async () => (await bucket.get(key, range && { range }))?.arrayBuffer();
-  const object = await bytes().catch((cause: unknown) => {
-    throw new Failure("store_unavailable", "the object store does not answer", { cause });
-  });
-  if (!object) throw new Error(`the catalog names ${key}, the object store lacks it`);
-  return object;
 }
 
 const unknownLibrary = (library: string) =>
