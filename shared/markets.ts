@@ -114,7 +114,7 @@ export type Change = z.infer<typeof Change>;
 export const ChangePage = z.object({
   changes: z.array(Change).meta({ description: "commits, oldest first" }),
   next: z.string().meta({ description: "`since` of the page after this one" }),
-  more: z.boolean().meta({ description: "true: the page is full, and there may be another" }),
+  more: z.boolean().meta({ description: "true: the next page may have entries now" }),
 });
 export type ChangePage = z.infer<typeof ChangePage>;
 

@@ -43,6 +43,23 @@ export async function storeBody(log: Log, key: string, body: ArrayBuffer): Promi
   }
 }
 
+/** The last thousand or two of the texts that were added. */
+export class RecentTexts {
+  #now = new Set<string>();
+  #before = new Set<string>();
+
+  has(text: string): boolean {
+    return this.#now.has(text) || this.#before.has(text);
+  }
+
+  add(text: string) {
+    if (this.#now.size === RECENT_MAX) [this.#before, this.#now] = [this.#now, new Set()];
+    this.#now.add(text);
+  }
+}
+
+const RECENT_MAX = 1_000;
+
 /** How long a request waits for another that writes the same body, and has for writing it. */
 const TURN_MS = 15_000;
 const POLL_MS = 25;

@@ -5,7 +5,7 @@ import type { Context } from "hono";
 import { Failure } from "../../shared/errors.ts";
 import { iso } from "../../shared/time.ts";
 import type { AppEnv } from "../http/app.ts";
-import { findBody, findBodyInTurn, storeBody } from "./answer-cache.ts";
+import { findBody, findBodyInTurn, RecentTexts, storeBody } from "./answer-cache.ts";
 import type { Config } from "./config.ts";
 import type { ReadApi } from "./service.ts";
 
@@ -39,8 +39,6 @@ const WHOLE_BYTES_MAX = 1024 * 1024;
  * larger ones no range is given.
  */
 const RANGED_BYTES_MAX = 8 * 1024 * 1024;
-/** Of so many answers an isolate remembers that they are larger. */
-const LARGER_MAX = 1_000;
 
 /** The value of Cache-Control. Shared caches may hold an answer unless readers need a key. */
 export function cacheControl({ immutable }: { immutable: boolean }, config: Config): string {
@@ -76,12 +74,21 @@ export async function send(context: Ctx, answer: Answer): Promise<never> {
   const chunks = answer.body();
   const { start, whole } = await readUpTo(chunks, WHOLE_BYTES_MAX);
   if (!whole) return reply(200, streamed(context, start, chunks));
-  if (key !== null) context.executionCtx.waitUntil(storeBody(context.var.log, key, whole));
+  const isWanted = asked.has(answer.tag);
+  asked.add(answer.tag);
+  if (key !== null && isWanted) {
+    context.executionCtx.waitUntil(storeBody(context.var.log, key, whole));
+  }
   return reply(200, whole);
 }
 
 /** Tags of answers whose bodies are too large for ranges: nobody has to find out twice. */
-const larger = new Set<string>();
+const larger = new RecentTexts();
+/**
+ * Tags of answers that were asked for once: only what is asked for again is put into the cache, or
+ * a study's walk through ten years would fill it with days that nobody reads twice.
+ */
+const asked = new RecentTexts();
 
 /** A range of a body, or for HEAD its length; of a body that is too large neither is given. */
 async function sendMeasured(
@@ -104,7 +111,6 @@ async function sendMeasured(
     const chunks = answer.body();
     const { start, whole } = await readUpTo(chunks, RANGED_BYTES_MAX);
     if (!whole) {
-      if (larger.size === LARGER_MAX) larger.clear();
       larger.add(answer.tag);
       delete headers["Accept-Ranges"];
       if (range !== null) return reply(200, streamed(context, start, chunks));

@@ -324,7 +324,7 @@ function addChanges(app: App<ReadApi>) {
     description:
       "Beyond the contract. `since` is a datetime to begin from, or the `next` of the last answer: " +
       "following `next` misses no commit and repeats none, even of commits that overlapped. A commit " +
-      "is listed once all that began before it have ended. `more` says that a page is full.",
+      "is listed once all that began before it have ended. `more` says that the next page may have entries now.",
     security: apiKey,
     request: {
       query: z.object({

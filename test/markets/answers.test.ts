@@ -131,6 +131,26 @@ describe("the edge cache", () => {
     expect((await fetch(immutable())).status).toBe(401);
   });
 
+  it("keeps a body once it was asked for a second time", async () => {
+    await commitHours(world, "twice", FROM, [1]);
+    const value = async () => {
+      const [row] = SeriesRecord.array().parse(await (await get(path("twice"))).json());
+      return row?.value;
+    };
+    expect(await value()).toBe(1);
+    await rewrite("twice", "[[2]]");
+    // Nobody had asked again, so the body is written again; this one is kept.
+    expect(await value()).toBe(2);
+    await expect
+      .poll(async () => {
+        await rewrite("twice", "[[3]]");
+        const kept = await value();
+        await rewrite("twice", "[[2]]");
+        return kept;
+      })
+      .toBe(2);
+  });
+
   it("keeps answers apart whose windows and offsets would read alike without names", async () => {
     // One way round a bound of 1970 and of ten hours, the other way round its opposite.
     const [end, start] = ["2000-01-01T01:00:00Z", new Date(-FROM - HOUR).toISOString()];

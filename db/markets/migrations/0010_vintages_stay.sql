@@ -1,7 +1,10 @@
 -- A vintage is deleted only once an archived object holds it, whoever asks.
 CREATE FUNCTION "keep_vintage"() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-  IF OLD.seq > (SELECT archived_seq FROM public.series WHERE id = OLD.series_id) THEN
+  IF NOT EXISTS (
+    SELECT FROM public.vintage_archive
+     WHERE series_id = OLD.series_id AND seq_max >= OLD.seq AND seq_min <= OLD.seq
+  ) THEN
     RAISE EXCEPTION 'vintage % of series % is not archived', OLD.seq, OLD.series_id
       USING ERRCODE = 'restrict_violation';
   END IF;

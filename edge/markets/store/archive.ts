@@ -11,6 +11,7 @@ import { encodeEntries, type FeedEntry } from "./entries.ts";
 import {
   type ArchivableSeries,
   type ArchivePolicy,
+  feedArchiveEnd,
   insertFeedArchive,
   listArchivable,
   listArchivableSeries,
@@ -20,14 +21,14 @@ import {
 import { putBytes, type WriterParts } from "./objects.ts";
 
 /**
- * An hourly series fills an object in two weeks at least and in six months at most; 8,192 entries
- * are about 5 MB on their way from the database and 40 ms for a reader of an object.
+ * An hourly series fills an object in six weeks at least and in six months at most; 8,192 entries
+ * are about 5 MB on their way from the database and 50 ms for a reader of an object.
  */
 export const ARCHIVE_POLICY: ArchivePolicy = {
   ageMs: 90 * 86_400_000,
   feedMin: 4_096,
   feedMax: 8_192,
-  seriesMin: 336,
+  seriesMin: 1_024,
   seriesMax: 4_096,
 };
 
@@ -41,32 +42,39 @@ export async function archive(
   policy: ArchivePolicy,
   isOver: () => boolean = () => false,
 ): Promise<number> {
-  while (!isOver()) {
-    const { id, entries } = await listArchivable(parts.database, policy);
-    if (entries.length < policy.feedMin) break;
-    const object = await putEntries(parts, "v1/feed", entries);
-    if (await insertFeedArchive(parts.database, { id, entries, object })) continue;
-    await parts.bucket.delete(object.objectKey);
-    return 0;
-  }
+  while (!isOver()) if (!(await archiveFeed(parts, policy))) break;
+  const end = await feedArchiveEnd(parts.database);
   let archived = 0;
-  for (let failed = 0; !isOver(); ) {
-    const list = await listArchivableSeries(parts.database, policy);
-    if (list.length <= failed) break;
-    failed = 0;
-    for (const series of list) {
-      if (isOver()) break;
-      try {
-        archived += await archiveSeries(parts, series);
-      } catch (error) {
-        // One series whose object cannot be written must not keep the others waiting.
-        const { library, symbol } = series;
-        parts.log.error("archiving_failed", { library, symbol, error });
-        failed++;
+  for (let before = -1; archived > before && !isOver(); ) {
+    before = archived;
+    for (let afterId = 0; !isOver(); ) {
+      const list = await listArchivableSeries(parts.database, { end, afterId }, policy);
+      if (list.length === 0) break;
+      for (const series of list) {
+        if (isOver()) break;
+        afterId = series.id;
+        try {
+          archived += await archiveSeries(parts, series);
+        } catch (error) {
+          // One series whose object cannot be written must not keep the others waiting.
+          const { library, symbol } = series;
+          parts.log.error("archiving_failed", { library, symbol, error });
+        }
       }
     }
   }
   return archived;
+}
+
+/** Archives the next stretch of the feed; false when there is none, or another process took it. */
+async function archiveFeed(parts: WriterParts, policy: ArchivePolicy): Promise<boolean> {
+  const end = await feedArchiveEnd(parts.database);
+  const entries = await listArchivable(parts.database, end, policy);
+  if (entries.length < policy.feedMin) return false;
+  const object = await putEntries(parts, "v1/feed", entries);
+  if (await insertFeedArchive(parts.database, { id: end.id + 1, entries, object })) return true;
+  await parts.bucket.delete(object.objectKey);
+  return false;
 }
 
 async function archiveSeries(parts: WriterParts, series: ArchivableSeries): Promise<number> {

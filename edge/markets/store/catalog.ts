@@ -57,8 +57,8 @@ export interface Plan {
   liveRows: number;
   /** Rows of a full history up to this vintage; counted for histories only. */
   versions: number | null;
-  /** The object that holds the vintage that answers, and the history's rows before that object. */
-  archive: { objectKey: string; versionsBefore: number } | null;
+  /** Vintages up to this one are archived. */
+  archivedSeq: number;
   /** True when a vintage after `changedSince` touched the range. */
   changed: boolean;
   /** True when the payload is the one last seen, and nothing touched its range since. */
@@ -175,12 +175,11 @@ function planning(
   { index, from, where, changed, unchanged }: PlanningParts,
 ): SQL {
   const { asOf, range, vintage, rowsMax = Number.MAX_SAFE_INTEGER } = query;
-  const archived = sql`vintage_archive a WHERE a.series_id = s.id`;
   const versions = vintage
     ? sql`${vintage.versions}::bigint`
     : query.history
       ? sql`(SELECT sum(inserted + revised) FROM vintage WHERE series_id = s.id AND seq <= v.seq)
-          + (SELECT coalesce(sum(versions), 0) FROM ${archived})`
+          + (SELECT coalesce(sum(versions), 0) FROM vintage_archive WHERE series_id = s.id)`
       : sql`NULL::bigint`;
   const answering = vintage
     ? sql`SELECT ${vintage.seq}::bigint AS seq, ${at(vintage.asOf)} AS as_of,
@@ -195,11 +194,7 @@ function planning(
       'generation', s.generation, 'pendingObjects', s.pending_objects,
       'seq', coalesce(v.seq, 0), 'asOf', ${ms(sql`v.as_of`)},
       'liveRows', coalesce(v.live_rows, 0), 'versions', c.versions,
-      'archive', CASE WHEN v.seq IS NULL AND s.archived_seq > 0 THEN (
-        SELECT json_build_object('objectKey', a.object_key, 'versionsBefore',
-            (SELECT coalesce(sum(b.versions), 0) FROM vintage_archive b
-              WHERE b.series_id = s.id AND b.seq_max < a.seq_min))
-          FROM ${archived} AND a.as_of_min <= ${at(asOf)} ORDER BY a.seq_max DESC LIMIT 1) END,
+      'archivedSeq', s.archived_seq,
       'changed', ${changed}, 'unchanged', c.unchanged,
       'inline', CASE WHEN ${mustRead} THEN (
         SELECT coalesce(json_agg(json_build_object('seq', d.seq, 'asOf', ${ms(sql`d.as_of`)},

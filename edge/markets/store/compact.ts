@@ -39,7 +39,9 @@ const COMPACTION_POLICY: CompactionPolicy = {
 /** A minute of the cron begins no compaction after so many milliseconds: the next one goes on. */
 const TURN_MS = 40_000;
 const COLLECT = { intervalMs: 24 * 3_600_000, retryMs: 3_600_000 };
-const ARCHIVE = { intervalMs: 3_600_000, retryMs: 15 * 60_000 };
+const ARCHIVE = { intervalMs: 3_600_000, retryMs: 60_000 };
+/** Archiving takes no longer in a minute of the cron; the next one goes on. */
+const ARCHIVE_TURN_MS = 15_000;
 /** No read, commit or compaction takes this long. */
 const GRACE_MS = 24 * 3_600_000;
 
@@ -281,12 +283,13 @@ async function compactPending(
  */
 export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock }): Promise<void> {
   const deadline = parts.clock() + TURN_MS;
-  const isOver = () => parts.clock() >= deadline;
-  const compacted = await compactPending(parts, isOver);
+  const compacted = await compactPending(parts, () => parts.clock() >= deadline);
   if (compacted > 0) parts.log.info("compacted", { series: compacted });
   await inTurn(parts.database, "archive", ARCHIVE, async () => {
-    const vintages = await archive(parts, ARCHIVE_POLICY, isOver);
+    const end = parts.clock() + ARCHIVE_TURN_MS;
+    const vintages = await archive(parts, ARCHIVE_POLICY, () => parts.clock() >= end);
     if (vintages > 0) parts.log.info("archived", { vintages });
+    if (parts.clock() >= end) await retryChore(parts.database, "archive", ARCHIVE);
   });
   await inTurn(parts.database, "collect", COLLECT, async () => {
     parts.log.info("collected", await collect(parts, { now: parts.clock(), graceMs: GRACE_MS }));

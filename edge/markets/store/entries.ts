@@ -122,14 +122,20 @@ export function encodeEntries(entries: readonly FeedEntry[]): Uint8Array {
   );
 }
 
-/** The entries of an archived object, in their order. Fails with `store_unavailable`. */
-export async function fetchEntries(
+/**
+ * The entries of an archived object, in their order, or some of their fields. Fails with
+ * `store_unavailable`.
+ */
+export async function fetchEntries<Field extends keyof FeedEntry = keyof FeedEntry>(
   bucket: StoreParts["bucket"],
   objectKey: string,
-): Promise<FeedEntry[]> {
-  const rows = await parquetReadObjects({ file: await fetchBytes(bucket, objectKey) });
+  fields?: readonly Field[],
+): Promise<Pick<FeedEntry, Field>[]> {
+  const wanted = FIELDS.filter(([field]) => fields?.some((one) => one === field) ?? true);
+  const file = await fetchBytes(bucket, objectKey);
+  const rows = await parquetReadObjects({ file, columns: wanted.map(([, { name }]) => name) });
   return rows.map((row) => {
-    const fields = FIELDS.map(([field, { name, kind }]) => {
+    const values = wanted.map(([field, { name, kind }]) => {
       const value: unknown = row[name];
       if (value === null || value === undefined) return [field, null];
       if (kind === "instant") {
@@ -139,6 +145,6 @@ export async function fetchEntries(
       return [field, kind === "count" ? Number(value) : value];
     });
     // The columns are those that `encodeEntries` wrote.
-    return Object.fromEntries(fields) as FeedEntry;
+    return Object.fromEntries(values) as Pick<FeedEntry, Field>;
   });
 }

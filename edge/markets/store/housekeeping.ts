@@ -6,6 +6,7 @@ import { iso } from "../../../shared/time.ts";
 import { batch, type Database } from "../../http/database.ts";
 import { at, bytea, hex, jsonTexts, type NewObject } from "./catalog.ts";
 import { entryFields, type FeedEntry, type FeedPosition } from "./entries.ts";
+import { feedFloor, positionOf } from "./listings.ts";
 import type { Inline } from "./segment.ts";
 
 /** A compacted object, with what it holds. */
@@ -192,38 +193,44 @@ export interface ArchivePolicy {
 const isOld = (ageMs: number) =>
   sql`v.as_of < clock_timestamp() - ${ageMs}::float8 * interval '1 millisecond'`;
 
-/** The end of the feed's archive: its newest object's id, and the position of its last vintage. */
-const archiveEnd = sql`
-  (SELECT coalesce(max(id), 0) AS id, coalesce((array_agg(xact ORDER BY id DESC))[1], '0') AS xact,
-      coalesce((array_agg(series_id ORDER BY id DESC))[1], 0) AS series_id,
-      coalesce((array_agg(seq ORDER BY id DESC))[1], 0) AS seq
-     FROM (SELECT * FROM feed_archive ORDER BY id DESC LIMIT 1) newest)`;
+/** The feed's position of the last vintage of its archive, and its newest object's id. */
+export type FeedArchiveEnd = FeedPosition & { id: number };
 
-/**
- * The old vintages that follow the end of the feed's archive, in the feed's order, and the id that
- * their object would have.
- */
+/** The end of the feed's archive; all zeros before its first object. */
+export async function feedArchiveEnd(database: Database): Promise<FeedArchiveEnd> {
+  const { rows } = await database.execute<FeedArchiveEnd & Record<string, unknown>>(sql`
+    SELECT id, xact::text AS xact, series_id AS "seriesId", seq::float8 AS seq
+      FROM feed_archive ORDER BY id DESC LIMIT 1`);
+  return rows[0] ?? { id: 0, xact: "0", seriesId: 0, seq: 0 };
+}
+
+/** The old vintages that follow the end of the feed's archive, in the feed's order. */
 export async function listArchivable(
   database: Database,
+  end: FeedArchiveEnd,
   { ageMs, feedMax }: ArchivePolicy,
-): Promise<{ id: number; entries: FeedEntry[] }> {
-  const { rows } = await database.execute<
-    FeedEntry & { id: number; old: boolean } & Record<string, unknown>
-  >(sql`
-    SELECT ${entryFields}, e.id + 1 AS id, ${isOld(ageMs)} AS old
-      FROM ${archiveEnd} e CROSS JOIN vintage v JOIN series s ON s.id = v.series_id
-     WHERE (v.xact, v.series_id, v.seq) > (e.xact, e.series_id, e.seq)
-       AND v.xact < pg_snapshot_xmin(pg_current_snapshot())
-     ORDER BY v.xact, v.series_id, v.seq LIMIT ${feedMax}::int`);
+): Promise<FeedEntry[]> {
+  const [, rows] = await batch<[unknown, FeedEntry & { old: boolean }]>(database, [
+    feedFloor,
+    sql`
+      SELECT ${entryFields}, ${isOld(ageMs)} AS old
+        FROM vintage v JOIN series s ON s.id = v.series_id
+       WHERE (v.xact, v.series_id, v.seq) > ${positionOf(end)}
+         AND v.xact < current_setting('vantage.feed_floor')::xid8
+       ORDER BY v.xact, v.series_id, v.seq LIMIT ${feedMax}::int`,
+  ]);
   const young = rows.findIndex(({ old }) => !old);
-  const entries = young < 0 ? rows : rows.slice(0, young);
-  return { id: rows[0]?.id ?? 0, entries };
+  return young < 0 ? rows : rows.slice(0, young);
 }
 
 /** Adds an object to the feed's archive; false when another one has its id already. */
 export async function insertFeedArchive(
   database: Database,
-  { id, entries, object }: { id: number; entries: FeedEntry[]; object: Omit<NewObject, "index"> },
+  {
+    id,
+    entries,
+    object,
+  }: { id: number; entries: readonly FeedEntry[]; object: Omit<NewObject, "index"> },
 ): Promise<boolean> {
   const last = entries.at(-1) as FeedPosition;
   const libraries = JSON.stringify([...new Set(entries.map(({ library }) => library))]);
@@ -249,28 +256,32 @@ export interface ArchivableSeries {
 }
 
 /**
- * Series with enough old vintages whose rows compaction took and which the feed's archive has. The
- * newest vintage of a series always stays.
+ * Series with enough old vintages whose rows compaction took and which the feed's archive has, in
+ * the order of their ids. The newest vintage of a series always stays.
  */
 export async function listArchivableSeries(
   database: Database,
+  { end, afterId }: { end: FeedArchiveEnd; afterId: number },
   { ageMs, seriesMin, seriesMax }: ArchivePolicy,
 ): Promise<ArchivableSeries[]> {
   // Most series have no vintage that far on which is old: one lookup by key tells.
   const { rows } = await database.execute<ArchivableSeries & Record<string, unknown>>(sql`
     SELECT s.id, s.library, s.symbol, s.archived_seq::float8 AS "archivedSeq",
       c."seqMax"::float8 AS "seqMax"
-      FROM ${archiveEnd} e CROSS JOIN series s
+      FROM series s
       JOIN vintage v ON v.series_id = s.id AND v.seq = s.archived_seq + ${seriesMin}::int
       CROSS JOIN LATERAL (SELECT least(
-        (SELECT max(v.seq) FROM vintage v
-          WHERE v.series_id = s.id AND v.seq <= s.archived_seq + ${seriesMax}::int
+        -- Of the three only this one knows of age and feed: without any such vintage it is 0.
+        coalesce((SELECT max(v.seq) FROM vintage v
+          WHERE v.series_id = s.id AND v.seq > s.archived_seq
+            AND v.seq <= s.archived_seq + ${seriesMax}::int
             AND v.seq < s.head_seq AND ${isOld(ageMs)}
-            AND (v.xact, v.series_id, v.seq) <= (e.xact, e.series_id, e.seq)),
+            AND (v.xact, v.series_id, v.seq) <= ${positionOf(end)}), 0),
         (SELECT min(seq) - 1 FROM vintage WHERE series_id = s.id AND inline IS NOT NULL),
         (SELECT min(seq_min) - 1 FROM segment
           WHERE series_id = s.id AND level = 0 AND retired_at IS NULL)) AS "seqMax") c
-     WHERE ${isOld(ageMs)} AND c."seqMax" >= s.archived_seq + ${seriesMin}::int
+     WHERE s.id > ${afterId}::int AND ${isOld(ageMs)}
+       AND c."seqMax" >= s.archived_seq + ${seriesMin}::int
      ORDER BY s.id LIMIT 100`);
   return rows;
 }
@@ -288,8 +299,8 @@ export async function listOldVintages(
 }
 
 /**
- * Replaces the rows of a series' old vintages by the object that holds them. Returns false when
- * another process came first.
+ * Replaces the rows of a series' old vintages by the object that holds them, once the feed's
+ * archive has the last of them. Returns false when another process came first.
  */
 export async function swapVintages(
   database: Database,
@@ -312,6 +323,8 @@ export async function swapVintages(
       WITH s AS (
         UPDATE series SET archived_seq = ${series.seqMax}::bigint
          WHERE id = ${series.id}::int AND archived_seq = ${series.archivedSeq}::bigint
+           AND ${positionOf(entries.at(-1) as FeedEntry)} <=
+             (SELECT xact, series_id, seq FROM feed_archive ORDER BY id DESC LIMIT 1)
         RETURNING id
       ), a AS (
         INSERT INTO vintage_archive (object_key, series_id, seq_min, seq_max, as_of_min, as_of_max,

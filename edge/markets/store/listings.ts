@@ -176,22 +176,41 @@ export async function listVintages(
   return [...old, ...young.filter(({ seq }) => seq > archivedUpTo)].slice(0, limit);
 }
 
-/** The archived vintage that answers at a knowledge time, from the object that holds it. */
+/** An archived vintage, and the rows of a full history up to it. */
+export type ArchivedVintage = Pick<VintageEntry, "seq" | "asOf" | "liveRows"> & {
+  versions: number;
+};
+
+const COUNTS = ["seq", "asOf", "liveRows", "inserted", "revised"] as const;
+
+/** The archived vintage that answers at a knowledge time; null before the first. */
 export async function archivedVintage(
-  bucket: StoreParts["bucket"],
-  { objectKey, versionsBefore }: { objectKey: string; versionsBefore: number },
+  { database, bucket }: StoreParts,
+  seriesId: number,
   asOf: number,
-): Promise<{ seq: number; asOf: number; liveRows: number; versions: number }> {
-  const known = (await fetchEntries(bucket, objectKey)).filter((entry) => entry.asOf <= asOf);
+): Promise<ArchivedVintage | null> {
+  const { rows } = await database.execute<{ key: string; before: number }>(sql`
+    SELECT object_key AS key, (SELECT coalesce(sum(b.versions), 0)::float8 FROM vintage_archive b
+        WHERE b.series_id = a.series_id AND b.seq_max < a.seq_min) AS before
+      FROM vintage_archive a WHERE series_id = ${seriesId}::int AND as_of_min <= ${at(asOf)}
+     ORDER BY seq_max DESC LIMIT 1`);
+  const [object] = rows;
+  if (!object) return null;
+  const known = (await fetchEntries(bucket, object.key, COUNTS)).filter(
+    (entry) => entry.asOf <= asOf,
+  );
   const newest = known.at(-1);
-  assert(newest, "the catalog names the object that holds the vintage");
+  assert(newest, "an archived object holds the vintages that the catalog says");
   const versions = known.reduce((sum, entry) => sum + entry.inserted + entry.revised, 0);
   const { seq, liveRows } = newest;
-  return { seq, asOf: newest.asOf, liveRows, versions: versionsBefore + versions };
+  return { seq, asOf: newest.asOf, liveRows, versions: object.before + versions };
 }
 
 /** What a row's version came from, by `seq`. */
 export type Provenance = Pick<VintageEntry, "seq" | "sourceUrl" | "sourcePublishedAt" | "runId">;
+
+const TOUCHES = ["seq", "sourceUrl", "sourcePublishedAt", "runId", "validMin", "validMax"] as const;
+const OBJECTS_AT_ONCE = 6;
 
 /** The provenance of every vintage up to `seq` that touched a range. */
 export async function listProvenance(
@@ -209,11 +228,12 @@ export async function listProvenance(
     SELECT object_key AS key FROM vintage_archive
      WHERE ${touching} AND seq_min <= ${query.seq}::bigint`);
   const provenance = new Map(rows.map((row) => [row.seq, row as Provenance]));
-  for (const { key } of archives) {
-    for (const { validMin, validMax, ...entry } of await fetchEntries(bucket, key)) {
-      const { seq, sourceUrl, sourcePublishedAt, runId } = entry;
-      if (seq > query.seq || validMax < query.from || validMin >= query.to) continue;
-      provenance.set(seq, { seq, sourceUrl, sourcePublishedAt, runId });
+  for (let from = 0; from < archives.length; from += OBJECTS_AT_ONCE) {
+    const keys = archives.slice(from, from + OBJECTS_AT_ONCE);
+    const entries = await Promise.all(keys.map(({ key }) => fetchEntries(bucket, key, TOUCHES)));
+    for (const { validMin, validMax, ...entry } of entries.flat()) {
+      if (entry.seq > query.seq || validMax < query.from || validMin >= query.to) continue;
+      provenance.set(entry.seq, entry);
     }
   }
   return provenance;
@@ -236,7 +256,9 @@ export async function newestTouched(
   const newest = rows[0]?.newest ?? null;
   const cut = rows[0]?.cut ?? null;
   if (cut === null) return newest;
-  const known = (await fetchEntries(bucket, cut)).filter((entry) => entry.asOf <= asOf);
+  const known = (await fetchEntries(bucket, cut, ["asOf", "validMax"])).filter(
+    (entry) => entry.asOf <= asOf,
+  );
   return known.reduce((max, entry) => Math.max(max, entry.validMax), newest ?? -Infinity);
 }
 
@@ -256,7 +278,7 @@ export interface FeedPage {
  * vintage has locked the table before it gets its number, since a commit is one statement. Numbers
  * of locks are the lower 32 bits; how far one lies below the snapshot's end is enough.
  */
-const feedFloor = sql`
+export const feedFloor = sql`
   WITH held AS MATERIALIZED (
     SELECT locktype, database, relation, mode, pid, transactionid FROM pg_locks),
   upper AS (SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint AS xmax),
@@ -287,53 +309,61 @@ interface FeedObject {
 const FEED_OBJECTS = 8;
 const isInArchive = ({ xact, seriesId }: FeedPosition) => xact === "0" && seriesId > 0;
 
+/** A position in the feed as SQL. */
+export const positionOf = ({ xact, seriesId, seq }: FeedPosition): SQL =>
+  sql`(${xact}::xid8, ${seriesId}::int, ${seq}::bigint)`;
+
+/** The next archived objects that may hold what is asked for. */
+function nextObjects({ since, library }: FeedQuery): SQL {
+  const beyond =
+    typeof since === "number"
+      ? sql`a.as_of_max > ${at(since)}`
+      : isInArchive(since)
+        ? sql`(a.id, a.rows) > (${since.seriesId}::int, ${since.seq}::bigint)`
+        : sql`(a.xact, a.series_id, a.seq) > ${positionOf(since)}`;
+  const withLibrary = library === undefined ? sql`` : sql`AND ${library} = ANY (a.libraries)`;
+  return sql`
+    SELECT a.id, a.object_key AS key FROM feed_archive a
+     WHERE ${beyond} ${withLibrary} ORDER BY a.id LIMIT ${FEED_OBJECTS}::int`;
+}
+
 /**
  * Vintages of all series in the order their transactions began, from a knowledge time or a position
  * on. A vintage is listed once every commit that began before its own has ended, so a reader that
  * goes on from `next` misses none.
  */
 export async function listChanges(parts: StoreParts, query: FeedQuery): Promise<FeedPage> {
-  const { since, limit } = query;
-  const position = (one: FeedPosition) =>
-    sql`(${one.xact}::xid8, ${one.seriesId}::int, ${one.seq}::bigint)`;
-  const positionOf = (table: SQL) => sql`(${table}.xact, ${table}.series_id, ${table}.seq)`;
-  const [from, beyond] =
+  const { database } = parts;
+  const { since, library, limit } = query;
+  if (typeof since === "object" && isInArchive(since)) {
+    const { rows: objects } = await database.execute<FeedObject & Record<string, unknown>>(
+      nextObjects(query),
+    );
+    if (objects.length > 0) return archivedChanges(parts, objects, query);
+    const { rows: ends } = await database.execute<FeedPosition & Record<string, unknown>>(sql`
+      SELECT xact::text AS xact, series_id AS "seriesId", seq::float8 AS seq FROM feed_archive
+       WHERE id = ${since.seriesId}::int`);
+    return listChanges(parts, { ...query, since: ends[0] ?? { xact: "0", seriesId: 0, seq: 0 } });
+  }
+  const from =
     typeof since === "number"
-      ? [sql`v.as_of > ${at(since)}`, sql`a.as_of_max > ${at(since)}`]
-      : isInArchive(since)
-        ? [
-            sql`${positionOf(sql`v`)} > ALL
-              (SELECT xact, series_id, seq FROM feed_archive ORDER BY id DESC LIMIT 1)`,
-            sql`(a.id, a.rows) > (${since.seriesId}::int, ${since.seq}::bigint)`,
-          ]
-        : [
-            sql`${positionOf(sql`v`)} > ${position(since)}`,
-            sql`${positionOf(sql`a`)} > ${position(since)}`,
-          ];
-  const { library } = query;
-  const [ofLibrary, withLibrary] =
-    library === undefined
-      ? [sql``, sql``]
-      : [sql`AND s.library = ${library}`, sql`AND ${library} = ANY (a.libraries)`];
+      ? sql`v.as_of > ${at(since)}`
+      : sql`(v.xact, v.series_id, v.seq) > ${positionOf(since)}`;
+  const ofLibrary = library === undefined ? sql`` : sql`AND s.library = ${library}`;
   // The floor is taken first: what ends between the statements is seen by the next. The archive is
   // asked last: a row that was archived and deleted before the second is in an object of the third.
   const [[bound], entries, objects] = await batch<[{ floor: string }, FeedEntry, FeedObject]>(
-    parts.database,
+    database,
     [
       feedFloor,
       sql`
         SELECT ${entryFields} FROM vintage v JOIN series s ON s.id = v.series_id
          WHERE ${from} ${ofLibrary} AND v.xact < current_setting('vantage.feed_floor')::xid8
          ORDER BY v.xact, v.series_id, v.seq LIMIT ${limit}::int`,
-      sql`
-        SELECT a.id, a.object_key AS key FROM feed_archive a
-         WHERE ${beyond} ${withLibrary} ORDER BY a.id LIMIT ${FEED_OBJECTS}::int`,
+      nextObjects(query),
     ],
   );
-  if (objects.length > 0) {
-    const page = await archivedChanges(parts.bucket, objects, query);
-    return page.entries.length > 0 ? page : listChanges(parts, { ...query, since: page.next });
-  }
+  if (objects.length > 0) return archivedChanges(parts, objects, query);
   const last = entries.at(-1);
   if (last && entries.length === limit) return { entries, next: last, more: true };
   // Everything below the floor was listed now or before.
@@ -344,10 +374,11 @@ export async function listChanges(parts: StoreParts, query: FeedQuery): Promise<
 
 /** The page that some archived objects give, which all lie behind the position asked for. */
 async function archivedChanges(
-  bucket: StoreParts["bucket"],
+  parts: StoreParts,
   objects: readonly FeedObject[],
-  { since, library, limit }: FeedQuery,
+  query: FeedQuery,
 ): Promise<FeedPage> {
+  const { since, library, limit } = query;
   const page: FeedEntry[] = [];
   let next: FeedPosition = { xact: "0", seriesId: 0, seq: 0 };
   const isNew = (entry: FeedEntry, id: number, index: number) =>
@@ -357,7 +388,7 @@ async function archivedChanges(
         ? id > since.seriesId || index >= since.seq
         : isAfter(entry, since);
   for (const { id, key } of objects) {
-    for (const [index, entry] of (await fetchEntries(bucket, key)).entries()) {
+    for (const [index, entry] of (await fetchEntries(parts.bucket, key)).entries()) {
       next = { xact: "0", seriesId: id, seq: index + 1 };
       if (!isNew(entry, id, index)) continue;
       if (library !== undefined && entry.library !== library) continue;
@@ -365,6 +396,8 @@ async function archivedChanges(
       if (page.length === limit) return { entries: page, next, more: true };
     }
   }
+  // None of them had what is asked for: whoever follows must not take that for the end.
+  if (page.length === 0) return listChanges(parts, { ...query, since: next });
   return { entries: page, next, more: true };
 }
 

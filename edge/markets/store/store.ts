@@ -170,10 +170,11 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   const cap = bounded || rowsMax === Infinity ? {} : { rowsMax };
   const query = { library, symbol, asOf, range, history, ...cap };
   let plan = await planRead(parts.database, query);
-  if (plan?.archive) {
-    const { versions, ...vintage } = await archivedVintage(parts.bucket, plan.archive, asOf);
-    const answering = { ...vintage, versions: history ? versions : null };
-    plan = await planRead(parts.database, { ...query, vintage: answering });
+  if (plan && plan.seq === 0 && plan.archivedSeq > 0) {
+    const vintage = await archivedVintage(parts, plan.seriesId, asOf);
+    const versions = history ? (vintage?.versions ?? 0) : null;
+    if (vintage)
+      plan = await planRead(parts.database, { ...query, vintage: { ...vintage, versions } });
   }
   if (!plan) throw await unknownSeries(parts, library, symbol);
   const rowCount = plan.versions ?? plan.liveRows;
