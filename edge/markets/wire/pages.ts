@@ -56,7 +56,13 @@ export interface NumberDictionary {
   codes: Codes;
 }
 
-/** A dictionary of numbers, bit by bit; null where it would have more than `entriesMax` entries. */
+/** Of so many first rows, more different ones than this say that a dictionary will not pay. */
+const SAMPLE = { rows: 2_048, entriesMax: 1_843 };
+
+/**
+ * A dictionary of numbers, bit by bit; null where it would have more than `entriesMax` entries, or
+ * where hardly a number of the first rows occurs twice.
+ */
 export function numberDictionary(
   values: Float64Array,
   entriesMax: number,
@@ -69,6 +75,7 @@ export function numberDictionary(
   const codes = new Uint32Array(values.length);
   let count = 0;
   for (let row = 0; row < values.length; row++) {
+    if (row === SAMPLE.rows && count > SAMPLE.entriesMax) return null;
     const [low, high] = [words[2 * row] as number, words[2 * row + 1] as number];
     const hash = Math.imul(low ^ Math.imul(high, 0x9e3779b1), 0x85ebca6b);
     let slot = (hash ^ (hash >>> 15)) & mask;
