@@ -178,14 +178,18 @@ describe("a partition that has no rows yet, whoever asked for it", () => {
       state: "succeeded",
       metadata: { rows_written: 1, empty_reason: reason },
     });
-    expect(await cells()).toEqual(["waiting", "materialized", "materialized"]);
+    // The day before has none either, whoever looked back on it.
+    expect(await cells()).toEqual(["waiting", "materialized", "missing"]);
     expect((await listPartitions(parts, "daily", range))[0]).toMatchObject({ reason });
     ingest.now = Date.parse("2026-06-18T20:00:00Z");
-    expect(await cells()).toEqual(["missing", "materialized", "materialized"]);
+    expect(await cells()).toEqual(["missing", "materialized", "missing"]);
     expect(await run()).toMatchObject({ state: "late", error_code: "not_released" });
     script.published.set("2026-06-18T00:00:00Z", 1);
     ingest.now += HOUR;
     expect(await run()).toMatchObject({ state: "succeeded", metadata: { empty_reason: null } });
+    expect(await cells()).toEqual(["materialized", "materialized", "missing"]);
+    script.published.set("2026-06-16T12:00:00Z", 1);
+    expect(await run()).toMatchObject({ state: "succeeded" });
     expect(await cells()).toEqual(["materialized", "materialized", "materialized"]);
   });
 

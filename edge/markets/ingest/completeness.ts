@@ -72,22 +72,29 @@ function hasValues(
 }
 
 /**
- * The end of the newest complete partition before an incomplete one: what an execution of it has
- * materialized of the partitions that it looked back on.
+ * The valid time that an execution has materialized: its own partition if that is complete, and the
+ * earlier ones that it looked back on, up to the first of them that lacks its values. Where its own
+ * is not complete, the newest complete ones before it; nothing where there are none.
  */
-export function completeUntil(
+export function completeRange(
   pipeline: Pipeline,
   accepted: readonly FetchedSeries[],
   { key, window, now }: { key: string; window: Range; now: number },
-): number {
+): Range {
   const { partitions } = pipeline;
-  let earlier = shiftPartition(partitions, key, -1);
-  while (earlier >= partitions.first && startOf(pipeline, earlier) >= window.from) {
-    const partition = partitionRange(partitions, earlier, now);
-    if (judgeCompleteness(pipeline, accepted, { key: earlier, partition }, now).complete) {
-      return partition.to;
-    }
-    earlier = shiftPartition(partitions, earlier, -1);
+  let [from, to] = [window.from, window.from];
+  for (
+    let one = key;
+    one >= partitions.first && (one === key || startOf(pipeline, one) >= window.from);
+    one = shiftPartition(partitions, one, -1)
+  ) {
+    const partition = partitionRange(partitions, one, now);
+    const given = { key: one, partition };
+    if (judgeCompleteness(pipeline, accepted, given, now).complete) {
+      from = partition.from;
+      to = Math.max(to, partition.to);
+    } else if (to > window.from) return { from, to };
   }
-  return window.from;
+  // What is left of the window is a part of a partition.
+  return { from: window.from, to };
 }

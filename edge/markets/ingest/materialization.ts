@@ -8,7 +8,7 @@ import { commitAll } from "../store/commit.ts";
 import { type Head, listExecutionVintages, listHeads } from "../store/listings.ts";
 import type { Range } from "../store/plan.ts";
 import { type CheckResult, readBack } from "./check.ts";
-import { type Completeness, completeUntil, judgeCompleteness } from "./completeness.ts";
+import { type Completeness, completeRange, judgeCompleteness } from "./completeness.ts";
 import {
   type FetchedSeries,
   type Finding,
@@ -110,10 +110,7 @@ export async function materialize(
     throw new Failure("not_released", completeness.reason ?? key, { data: { ...metadata } });
   }
   // What lies ahead of the partition is a forecast: it materializes no partition.
-  const to = completeness.complete
-    ? partition.to
-    : completeUntil(pipeline, accepted, { key, window, now: context.now });
-  const covered = { from: window.from, to };
+  const covered = completeRange(pipeline, accepted, { key, window, now: context.now });
   return { metadata, covered, revised: byPartition(pipeline, commits.changedAt) };
 }
 
