@@ -25,6 +25,15 @@ interface Pages {
 
 /** Registers the tests. */
 export function glanceTests({ world, seeded, login, at, pages }: Pages) {
+  describe.skipIf(!hasChromium)("a run that the gate refused", () => {
+    it("shows the offending rows with their unit", async () => {
+      const { page } = await login();
+      await page.goto(at(`/runs/${seeded().rejected.run_id}`));
+      const row = page.locator("#findings ~ table details tbody tr").first();
+      expect(await row.innerText()).toMatch(/power\.demand\.\w+\s+0 MWh/);
+    });
+  });
+
   describe.skipIf(!hasChromium)("the overview", () => {
     const needs = async ({ page }: Window) => {
       await page.goto(at("/overview"));
@@ -58,6 +67,15 @@ export function glanceTests({ world, seeded, login, at, pages }: Pages) {
             .map(({ width, height }) => [width, height]),
         );
       expect(Math.min(...sizes.flat())).toBeGreaterThanOrEqual(24);
+    });
+
+    it("counts what waits, and leads to the cells that say so", async () => {
+      const { page } = await login();
+      await page.goto(at("/overview"));
+      const total = page.locator(".totals a").filter({ hasText: "waiting for a release" });
+      const waiting = page.locator(`${await total.getAttribute("href")} ~ * .strip .waiting`);
+      expect(await total.innerText()).toContain(String(await waiting.count()));
+      expect(await waiting.count()).toBeGreaterThan(0);
     });
 
     it("says when the scheduler ticked last, and every page says when it is silent", async () => {

@@ -3,6 +3,7 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import type { Run, RunEvent } from "../../../shared/markets.ts";
+import { describeSymbol, unitOf } from "../../../shared/markets-symbols.ts";
 import type { Pipeline } from "../../markets/ingest/pipeline.ts";
 import { Cell, Empty, Moment, State } from "./parts.tsx";
 import { isOpen, number } from "./words.ts";
@@ -108,6 +109,14 @@ const Places: FC<{ findings: readonly RunFinding[] }> = ({ findings }) => (
   </ul>
 );
 
+/** In what the instrument of a pipeline's libraries counts a column, where that is known. */
+function unitFor(pipeline: Pipeline | undefined, instrumentId: string, column: string) {
+  const library = pipeline?.libraries.find((one) => instrumentId.startsWith(`${one}.`));
+  if (library === undefined) return null;
+  const [symbol = ""] = instrumentId.slice(library.length + 1).split(".");
+  return unitOf(describeSymbol(library, symbol), instrumentId, column);
+}
+
 /** The first of the offending rows. */
 const Samples: FC<{
   ofRule: readonly RunFinding[];
@@ -147,8 +156,11 @@ const Samples: FC<{
                       <Moment at={sample.Datetime} zone={pipeline?.timeZone ?? "UTC"} />
                     </td>
                     <td>{sample.instrument_id}</td>
-                    {columns.map((_, column) => (
-                      <td class="number right">{sample.values[column] ?? "null"}</td>
+                    {columns.map((column, index) => (
+                      <td class="number right">
+                        {sample.values[index] ?? "null"}{" "}
+                        <small>{unitFor(pipeline, sample.instrument_id, column)}</small>
+                      </td>
                     ))}
                   </tr>
                 ))}

@@ -124,7 +124,8 @@ const Totals: FC<{ glances: readonly PipelineGlance[]; backfills: readonly Backf
         state="waiting"
         count={count("waiting")}
         title="waiting for a release"
-        href="/runs?state=waiting"
+        // A partition may wait for the run that its next tick starts.
+        href="#pipelines"
         hint={NEWEST}
       />
       <Total state="failed" count={failing} title="failing checks" href="/checks" />
