@@ -6,7 +6,7 @@ import type { Backfill, Job } from "../../shared/markets.ts";
 import { DAY, isoDay } from "../../shared/time.ts";
 import { type Partitions, shiftPartition } from "../markets/ingest/partition.ts";
 import { barOf, progressOf, table } from "./lines.ts";
-import { followBackfill, type Operator } from "./operator.ts";
+import { followBackfill, followRun, type Operator } from "./operator.ts";
 
 type Unit = Partitions["unit"];
 
@@ -60,6 +60,21 @@ export async function followBaseline(operator: Operator, say: (line: string) => 
   const unsound = new Set(ended.flatMap((one) => progressOf(one).unsound.map(([state]) => state)));
   for (const state of unsound) say(`See why: npm run job -- runs --state ${state}`);
   return true;
+}
+
+/** Jobs whose main schedule fires every hour. */
+const isHourly = ({ schedules: [main] }: Job) => /^\d+ \* \* \* \*$/.test(main?.cron ?? "");
+
+/**
+ * Launches the newest partition of every hourly job, as its next tick would: each looks back on
+ * days that the baseline holds, and commits what was revised since. Returns how many ended well.
+ */
+export async function runHourly(operator: Operator): Promise<number> {
+  const hourly = (await operator.jobs()).filter(isHourly);
+  const ended = await Promise.all(
+    hourly.map(async ({ job }) => followRun(operator, await operator.launch(job))),
+  );
+  return ended.filter(({ state }) => state === "succeeded").length;
 }
 
 /** A block with a line for each job, drawn again at each change. */

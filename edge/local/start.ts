@@ -2,8 +2,8 @@
 
 import * as fs from "node:fs";
 import { createInterface } from "node:readline/promises";
-import { DAY, iso, isoDay, systemClock } from "../../shared/time.ts";
-import { followBaseline, requestBaseline } from "./baseline.ts";
+import { DAY, iso, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
+import { followBaseline, requestBaseline, runHourly } from "./baseline.ts";
 import { readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { operatorOf } from "./operator.ts";
 import { PROVIDER_KEYS, type Stack, startStack } from "./stack.ts";
@@ -73,6 +73,7 @@ async function main() {
   }
   endWithParent(() => void end(1, "The process that started this stack is gone. Stopping …"));
   let baseline = false;
+  let shows = false;
   const started = systemClock();
   stack = await startStack({
     state,
@@ -95,15 +96,32 @@ async function main() {
   if (baseline) {
     // The first scheduled run waits for the baseline, but not for a provider that hangs.
     setTimeout(stack.startTicking, BASELINE_MS_MAX).unref();
-    const follow = followBaseline(operatorOf(state), say).then((followed) => {
-      if (followed) say(`As it is known now: add &as_of=${iso(systemClock())} to the request.`);
-    });
-    await follow.catch((thrown: unknown) => {
+    const filled = await followBaseline(operatorOf(state), say).catch((thrown: unknown) => {
       if (!ending) say(`The first backfill could not be followed: ${(thrown as Error).message}`);
+      return false;
     });
+    if (filled) say(`As it is known now: add &as_of=${iso(systemClock())} to the request.`);
     baseline = false;
+    shows = filled && stack.feed === "sandbox";
   }
-  if (!ending) stack.startTicking();
+  if (ending) return;
+  stack.startTicking();
+  if (shows) await showRevisions(stack, state);
+}
+
+/** Fetches again once the sandbox has revised its newest hours, and says where that is seen. */
+async function showRevisions(stack: Stack, state: State) {
+  // Its preliminary values change with the minute.
+  const untilRevised = MINUTE - (systemClock() % MINUTE) + 1_000;
+  await new Promise((done) => setTimeout(done, untilRevised));
+  try {
+    if ((await runHourly(operatorOf(state))) === 0) return;
+  } catch {
+    // Nobody waits for it: the next tick does the same.
+    return;
+  }
+  const page = `${stack.urls.console}/series?library=power.demand&symbol=erco`;
+  say(`The newest hours have been revised since; both states are known: ${page}`);
 }
 
 /**

@@ -2,7 +2,12 @@
 // never the partition that a schedule is to write.
 
 import { describe, expect, it } from "vitest";
-import { baselineRange, followBaseline, requestBaseline } from "../../edge/local/baseline.ts";
+import {
+  baselineRange,
+  followBaseline,
+  requestBaseline,
+  runHourly,
+} from "../../edge/local/baseline.ts";
 import type { Operator } from "../../edge/local/operator.ts";
 import { partitionsBetween } from "../../edge/markets/ingest/partition.ts";
 import { PIPELINES } from "../../edge/markets/ingest/pipelines.ts";
@@ -127,6 +132,29 @@ describe("the baseline of all jobs", () => {
     const { operator, asked } = scripted([...jobs(), jobOf("week", "2026-11-13")]);
     await requestBaseline(operator);
     expect(asked).toEqual(["month", "week", "day"]);
+  });
+
+  it("leaves the newest partitions of the hourly jobs to a run each", async () => {
+    const weekly = { ...SCHEDULE, cron: "35 10 * * 4" };
+    const hourly = { ...SCHEDULE, cron: "20 * * * *" };
+    const jobs = [
+      jobOf("day", "2026-11-21", { schedules: [hourly, weekly] }),
+      jobOf("week", "2026-11-20", { schedules: [weekly, hourly] }),
+      jobOf("month", "2026-10-01", { schedules: [] }),
+      jobOf("operating_day", "2026-11-21", { schedules: [hourly] }),
+    ];
+    const launched: string[] = [];
+    const operator = {
+      jobs: async () => jobs,
+      launch: async (job: string) => {
+        launched.push(job);
+        return job;
+      },
+      run: async (runId: string) => ({ state: runId === "day" ? "succeeded" : "failed" }),
+    };
+    // The other verbs are not called.
+    expect(await runHourly(operator as unknown as Operator)).toBe(1);
+    expect(launched).toEqual(["day", "operating_day"]);
   });
 
   it("is followed for all at once, in few lines, and says how to see what failed", async () => {
