@@ -120,7 +120,8 @@ async function showRevisions(stack: Stack, state: State) {
     // Nobody waits for it: the next tick does the same.
     return;
   }
-  const page = `${stack.urls.console}/series?library=power.demand&symbol=erco`;
+  const console = stack.urls.console.replace("127.0.0.1", "localhost");
+  const page = `${console}/series?library=power.demand&symbol=erco`;
   say(`The newest hours have been revised since; both states are known: ${page}`);
 }
 
