@@ -25,6 +25,11 @@ interface Pages {
 
 /** Registers the tests. */
 export function glanceTests({ world, seeded, login, at, pages }: Pages) {
+  it("metrics are none where nobody was given a token for them", async () => {
+    const headers = { Authorization: `Bearer ${world().operatorToken}` };
+    expect((await fetch(at("/metrics"), { headers })).status).toBe(404);
+  });
+
   describe.skipIf(!hasChromium)("a run that the gate refused", () => {
     it("shows the offending rows with their unit", async () => {
       const { page } = await login();

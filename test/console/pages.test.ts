@@ -104,11 +104,6 @@ describe.skipIf(!hasChromium)("the login", () => {
     }
   });
 
-  it("has no metrics to give where nobody was given a token for them", async () => {
-    const headers = { Authorization: `Bearer ${world.operatorToken}` };
-    expect((await fetch(at("/metrics"), { headers })).status).toBe(404);
-  });
-
   it("leads nowhere but to our own pages", async () => {
     const window = await login();
     for (const next of ["//evil.example", "https://evil.example/", "/\\evil.example"]) {
