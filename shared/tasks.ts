@@ -7,6 +7,7 @@ import { VARIANT_NAMES } from "./detector.ts";
 import {
   ArtifactObject,
   EPOCHS_MAX,
+  METRICS_RULES,
   MetricMap,
   ResolvedSettings,
   RunEpoch,
@@ -139,6 +140,8 @@ export const TrainedModel = z.object({
   parameters: z.number().int().min(0),
   epoch: RunEpoch.shape.epoch,
   metrics: MetricMap,
+  /** Nodes that do not say it measured by the older rule. */
+  metrics_rule: z.enum(METRICS_RULES).default("iou_first"),
 });
 
 /** What a train task reports beside `done` and `total`, which are batches. */

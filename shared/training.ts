@@ -125,6 +125,13 @@ export const RUN_STATES = ["queued", "running", "completed", "failed", "stopped"
 export const RunLosses = z.object({ box: z.number(), cls: z.number(), dfl: z.number() });
 
 /** Keys of the contract: `per_class/{class}/{metric}`, a `/` of a class name as `%2F`. */
+/**
+ * By which rule average precision was measured. `coco`: detections are matched by falling
+ * confidence, as COCO and pycocotools do; `iou_first`: by overlap, as releases before 2026-11-23
+ * did, whose figures are lower by up to 0.4 and do not compare.
+ */
+export const METRICS_RULES = ["coco", "iou_first"] as const;
+
 export const CLASS_METRICS = ["precision", "recall", "mAP50", "mAP50-95"] as const;
 /** The key of a class's metric in a `MetricMap`; `%` and `/` of its name are escaped. */
 export const classMetricKey = (className: string, metric: (typeof CLASS_METRICS)[number]) =>
@@ -237,6 +244,11 @@ export const Model = z
     bytes: z.number().int(),
     sha256: z.string(),
     metrics: MetricMap,
+    metrics_rule: z.enum(METRICS_RULES).meta({
+      description:
+        "by which rule they were measured: coco, or iou_first of releases before 2026-11-23, " +
+        "whose figures are lower and do not compare",
+    }),
     aliases: z.array(z.enum(ALIASES)),
     active: z.boolean(),
     download_url: z.string().meta({ description: "its weights as safetensors" }),

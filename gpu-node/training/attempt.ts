@@ -283,7 +283,7 @@ async function handInModel(
     if (evaluation) {
       const epoch = state.epoch + 1;
       await saveBest(engine, folder, { epoch, evaluation, metadata: {} });
-      state.best = { epoch, score: evaluation.mAP50_95, since: epoch };
+      state.best = { epoch, score: evaluation.mAP50_95, since: epoch, rule: "coco" };
       metrics = metricsOf(evaluation, data.classes);
     }
   }
@@ -293,5 +293,6 @@ async function handInModel(
   const sha256 = await hashOf(path);
   report.tell({ must: true });
   const { key, bytes } = await uploadArtifact(context, path, WEIGHTS);
-  return { weights: { key, bytes, sha256 }, parameters, epoch, metrics };
+  const weights = { key, bytes, sha256 };
+  return { weights, parameters, epoch, metrics, metrics_rule: state.best.rule };
 }

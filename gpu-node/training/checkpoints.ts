@@ -5,7 +5,7 @@ import * as fs from "node:fs/promises";
 import { z } from "zod";
 import type { Engine, Evaluation } from "../../native/index.d.ts";
 import type { Checkpoint } from "../../shared/tasks.ts";
-import { ResolvedSettings, RunEpoch } from "../../shared/training.ts";
+import { METRICS_RULES, ResolvedSettings, RunEpoch } from "../../shared/training.ts";
 import { type Scores, scoresOf } from "./figures.ts";
 import type { RunFolder } from "./run-folder.ts";
 
@@ -31,8 +31,12 @@ export const RunState = z.object({
       score: z.number(),
       /** The epoch that was the first with this score: patience counts from here. */
       since: z.number().int(),
+      /** Of the score. */
+      rule: z.enum(METRICS_RULES).default("iou_first"),
     })
-    .nullable(),
+    .nullable()
+    // A score by the older rule compares with none to come: the best is found anew.
+    .transform((best) => (best?.rule === "coco" ? best : null)),
   /** Number of the newest line of the log. */
   line: z.number().int(),
 });

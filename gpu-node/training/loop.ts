@@ -140,7 +140,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Finished
       metadata: bestMetadata(parts),
     });
     const since = state.best?.score === score ? state.best.since : epoch;
-    state.best = { epoch, score, since };
+    state.best = { epoch, score, since, rule: "coco" };
   }
   state.history = thinned([...state.history, row], state.best?.epoch);
   state.epoch += 1;

@@ -1,10 +1,12 @@
-// Matching by IoU, best pair first: a pair that matches at one threshold matches at every lower one
-// too, so a single pass serves all ten thresholds. All sums are in double.
+// Matching and average precision are COCO's (cocodataset.org/#detection-eval and pycocotools'
+// cocoeval.py, to the order of equal values), without crowds and areas, which our datasets do not
+// have. All sums are in double.
 #include "metrics.h"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numeric>
 
 #include "error.h"
 
@@ -22,7 +24,13 @@ constexpr int kSmoothing = 101;
 constexpr double kConfusionIou = 0.45;
 constexpr float kConfusionConfidence = 0.25f;
 
-double thresholdAt(int index) { return 0.5 + 0.05 * index; }
+/** Of an image, so many detections of a class count, the most confident. */
+constexpr int kDetectionsMax = 100;
+
+/** `numpy.linspace(0.5, 0.95, 10)`, to the last digit. */
+double thresholdAt(int index) {
+  return index == kThresholds - 1 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / (kThresholds - 1));
+}
 
 double iouOf(const Detection& a, const Truth& b) {
   const auto area = [](double x1, double y1, double x2, double y2) {
@@ -41,7 +49,7 @@ struct MatchedPair {
 };
 
 /**
- * Pairs of at least `iouMin`, best first; each detection and each truth is in one of them at most.
+ * Pairs for the confusion matrix, of at least `iouMin`, best first; each detection and each truth is in one of them at most.
  * Of equal pairs the one of higher confidence counts, then the earlier.
  */
 std::vector<MatchedPair> matchPairs(const std::vector<Detection>& detections,
@@ -73,42 +81,29 @@ struct Ranking {
   std::vector<double> recall, precision;
 };
 
-/** Precision made to fall with recall, between the end points (0, 1) and (1, 0). */
-Ranking enveloped(const Ranking& ranking) {
-  Ranking all{{0}, {1}};
-  all.recall.insert(all.recall.end(), ranking.recall.begin(), ranking.recall.end());
-  all.precision.insert(all.precision.end(), ranking.precision.begin(), ranking.precision.end());
-  all.recall.push_back(1);
-  all.precision.push_back(0);
-  for (size_t i = all.precision.size() - 1; i > 0; i--)
-    all.precision[i - 1] = std::max(all.precision[i - 1], all.precision[i]);
-  return all;
-}
-
 /**
- * The envelope at `points` recalls from 0 to 1. Where precision drops at one recall, the upper
- * value counts: so faultless detections score 1, also at recall 1, where the end point (1, 0) lies.
+ * The highest precision at a recall or any higher one, at `points` recalls from 0 to 1; 0 beyond the
+ * last detection's.
  */
 std::vector<double> precisionsByRecall(const Ranking& ranking, int points) {
-  const Ranking all = enveloped(ranking);
+  std::vector<double> highest = ranking.precision;
+  for (size_t i = highest.size(); i-- > 1;) highest[i - 1] = std::max(highest[i - 1], highest[i]);
   std::vector<double> values;
-  size_t upper = 1;
+  const double step = 1.0 / (points - 1);
+  size_t first = 0;
   for (int i = 0; i < points; i++) {
-    const double recall = static_cast<double>(i) / (points - 1);
-    while (all.recall[upper] < recall) upper++;
-    const double before = all.recall[upper - 1], after = all.recall[upper];
-    const double share = after > recall ? (recall - before) / (after - before) : 1;
-    values.push_back(all.precision[upper - 1] +
-                     share * (all.precision[upper] - all.precision[upper - 1]));
+    // `numpy.linspace(0, 1, points)`, to the last digit.
+    const double recall = i == points - 1 ? 1 : i * step;
+    while (first < highest.size() && ranking.recall[first] < recall) first++;
+    values.push_back(first < highest.size() ? highest[first] : 0);
   }
   return values;
 }
 
 double averagePrecision(const Ranking& ranking) {
-  const std::vector<double> precision = precisionsByRecall(ranking, kRecalls);
   double sum = 0;
-  for (int i = 1; i < kRecalls; i++) sum += (precision[i - 1] + precision[i]) / 2;
-  return sum / (kRecalls - 1);
+  for (double precision : precisionsByRecall(ranking, kRecalls)) sum += precision;
+  return sum / kRecalls;
 }
 
 /** Values at confidences from 0 to 1, linear between detections; `above` the first of them. */
@@ -192,14 +187,37 @@ void Evaluator::add(const std::vector<Detection>& detections, const std::vector<
   confuse(detections, truths);
 }
 
+/**
+ * At each threshold by itself, from the most confident detection down: each takes the free truth of
+ * its class that it overlaps most, the later one of equals.
+ */
 void Evaluator::match(const std::vector<Detection>& detections, const std::vector<Truth>& truths) {
-  const size_t first = ranked_.size();
-  for (const Detection& detection : detections)
-    ranked_.push_back({detection.confidence, static_cast<int>(detection.cls), 0});
-  const auto sameClass = [&](int i, int j) { return detections[i].cls == truths[j].cls; };
-  for (const MatchedPair& pair : matchPairs(detections, truths, thresholdAt(0), sameClass)) {
-    int& thresholds = ranked_[first + static_cast<size_t>(pair.detection)].thresholds;
-    while (thresholds < kThresholds && pair.iou >= thresholdAt(thresholds)) thresholds++;
+  std::vector<int> order(detections.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+    return detections[a].confidence > detections[b].confidence;
+  });
+  std::vector<std::vector<int>> own(static_cast<size_t>(classes_));
+  for (size_t j = 0; j < truths.size(); j++)
+    own[static_cast<size_t>(truths[j].cls)].push_back(static_cast<int>(j));
+  std::vector<int> counts(static_cast<size_t>(classes_));
+  std::vector<uint32_t> used(truths.size());
+  for (int index : order) {
+    const Detection& detection = detections[index];
+    const auto cls = static_cast<size_t>(detection.cls);
+    if (counts[cls]++ >= kDetectionsMax) continue;
+    int best[kThresholds];
+    double highest[kThresholds];
+    for (int t = 0; t < kThresholds; t++) best[t] = -1, highest[t] = thresholdAt(t);
+    for (int j : own[cls]) {
+      const double iou = iouOf(detection, truths[j]);
+      for (int t = 0; t < kThresholds && iou >= thresholdAt(t); t++)
+        if (!(used[j] >> t & 1) && iou >= highest[t]) best[t] = j, highest[t] = iou;
+    }
+    uint32_t matched = 0;
+    for (int t = 0; t < kThresholds; t++)
+      if (best[t] >= 0) used[best[t]] |= 1u << t, matched |= 1u << t;
+    ranked_.push_back({detection.confidence, static_cast<int>(cls), matched});
   }
 }
 
@@ -231,7 +249,7 @@ Evaluator::Curves Evaluator::measure(std::vector<RankedDetection>& all, ClassMet
     Ranking ranking;
     double hits = 0, seen = 0;
     for (const RankedDetection& detection : all) {
-      hits += detection.thresholds > threshold, seen++;
+      hits += detection.matched >> threshold & 1, seen++;
       ranking.recall.push_back(hits / static_cast<double>(metrics.truths));
       ranking.precision.push_back(hits / seen);
     }

@@ -1,4 +1,5 @@
-// Average precision, its curves and the confusion matrix, over ten IoU thresholds. No torch here.
+// Average precision by COCO's rules, its curves and the confusion matrix, over ten IoU thresholds.
+// No torch here.
 #pragma once
 #include <cstdint>
 #include <optional>
@@ -37,8 +38,8 @@ class Evaluator {
   struct RankedDetection {
     float confidence;
     int cls;
-    /** IoU thresholds at which it matched a truth: the first so many of 0.5, 0.55, …, 0.95. */
-    int thresholds;
+    /** Bit i: it matched a truth at the IoU threshold i of 0.5, 0.55, …, 0.95. */
+    uint32_t matched;
   };
   struct Curves;
   static Curves measure(std::vector<RankedDetection>& all, ClassMetrics& metrics);

@@ -1,11 +1,18 @@
 // What evaluation measures. Goal: the engine's figures are those of the plain definitions, on any
-// detections, and what a person can work out on paper.
+// detections, pycocotools' where it was asked, and what a person can work out on paper.
 
+import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { SCENES } from "../peers/formats-scenes.ts";
 import { native } from "./engine.ts";
 import { type Input, plainEvaluation } from "./plain-metrics.ts";
 
+/** By pycocotools 2.0, from `npm run peers -- formats`. */
+const golden = JSON.parse(readFileSync("test/golden/average-precision.json", "utf8")) as Record<
+  string,
+  { mAP50: number; mAP50_95: number }
+>;
 const SEED = process.env.SEED ? Number(process.env.SEED) : undefined;
 
 const flat = (rows: number[][]) => Float32Array.from(rows.flat());
@@ -151,9 +158,9 @@ describe.skipIf(!native)("average precision", () => {
         [50, 50, 60, 60, 0.7, 0],
       ],
     });
-    const area = 50 * 1 + (1 + 2 / 3) / 2 + (49 * 2) / 3;
-    expect(result.mAP50).toBeCloseTo(area / 100, 12);
-    expect(result.mAP50_95).toBeCloseTo(area / 100, 12);
+    const sum = 51 * 1 + (50 * 2) / 3;
+    expect(result.mAP50).toBeCloseTo(sum / 101, 12);
+    expect(result.mAP50_95).toBeCloseTo(sum / 101, 12);
   });
 
   it("counts a detection at the thresholds up to its IoU", () => {
@@ -164,16 +171,33 @@ describe.skipIf(!native)("average precision", () => {
     expect(result.mAP50_95).toBeCloseTo(0.5, 12);
   });
 
-  it("takes an object once, for the best overlap, whatever the confidence", () => {
+  it("gives an object to the surest detection that overlaps it enough, at each threshold", () => {
     const truths = [[0, 0, 0, 10, 10]];
     const found = [
       [0, 0, 10, 8, 0.9, 0],
       [0, 0, 10, 10, 0.5, 0],
     ];
     const result = evaluated(1, { truths, found });
-    // The confident one is wrong: precision ½ when the object is found.
-    expect(result.mAP50).toBeCloseTo(0.5, 12);
+    expect(result.mAP50).toBe(1);
+    // Above an IoU of 0.8 the sure one is wrong: precision ½ when the object is found.
+    expect(result.mAP50_95).toBeCloseTo((7 + 3 / 2) / 10, 12);
     expect(result.perClass[0]?.recall).toBe(1);
+  });
+
+  it("loses nothing to faint duplicates that overlap the object better", () => {
+    const objects = [0, 1, 2, 3].map((x) => [40 * x, 0, 40 * x + 20, 20]);
+    const found = objects.flatMap(([x1 = 0, y1 = 0, x2 = 0, y2 = 0], index) => [
+      [x1 + 2, y1, x2 + 2, y2, 0.9 - index / 100, 0],
+      ...Array.from({ length: 20 }, (_, copy) => [x1, y1, x2, y2, 0.02 + copy / 1_000, 0]),
+    ]);
+    const result = evaluated(1, { truths: objects.map((box) => [0, ...box]), found });
+    expect(result.mAP50).toBe(1);
+  });
+
+  it.each(SCENES)("is what pycocotools makes of the scene $name", ({ name, classes, images }) => {
+    const given = images.map(({ detections, truths }) => ({ found: detections, truths }));
+    const { mAP50, mAP50_95 } = evaluated(classes, ...given);
+    expectClose([mAP50, mAP50_95], [golden[name]?.mAP50 ?? -1, golden[name]?.mAP50_95 ?? -1], name);
   });
 
   it("leaves classes without an object out of the means", () => {

@@ -1,5 +1,6 @@
-// Average precision as facts 1.8 says it, one sentence after the other, slow and from the
-// definitions: each threshold is matched anew, each point of a curve is looked up on its own.
+// Average precision by COCO's published rules, one sentence after the other, slow and from the
+// definitions: each threshold is matched anew, each point of a curve is looked up on its own. No
+// crowds and no areas, which our datasets do not have.
 
 import type { Detections } from "../../native/index.d.ts";
 
@@ -58,7 +59,10 @@ export function iou(a: number[], b: number[]): number {
   return all > 0 ? shared / all : 0;
 }
 
-/** Pairs from the highest IoU down, each side used once; then by confidence, then by index. */
+/**
+ * Pairs for the confusion matrix, from the highest IoU down, each side used once; then by
+ * confidence, then by index.
+ */
 function pairs(found: Detection[], truths: Truth[], iouMin: number): Map<Detection, Truth> {
   const all = found.flatMap((one) =>
     truths
@@ -83,26 +87,37 @@ function pairs(found: Detection[], truths: Truth[], iouMin: number): Map<Detecti
   return chosen;
 }
 
-/** Precision by recall: end points, then each point as high as the highest at its right. */
-function envelope(recalls: number[], precisions: number[]): Point[] {
-  const points: Point[] = [
-    [0, 1],
-    ...recalls.map((recall, index): Point => [recall, precisions[index] as number]),
-    [1, 0],
-  ];
-  return points.map(([x], index) => [x, Math.max(...points.slice(index).map(([, y]) => y))]);
+/** The detections that count: of an image the hundred most confident. `ranked` is in that order. */
+const mostSure = (ranked: Detection[]) =>
+  ranked.filter((one) => ranked.filter((a) => a.image === one.image).indexOf(one) < 100);
+
+/** Detections that found a free truth, the sure ones first; each takes the one it overlaps most. */
+function hitsOf(ranked: Detection[], truths: Truth[], iouMin: number): Set<Detection> {
+  const hits = new Set<Detection>();
+  const taken = new Set<Truth>();
+  for (const one of ranked) {
+    let best: { truth: Truth; iou: number } | null = null;
+    for (const truth of truths) {
+      if (truth.image !== one.image || taken.has(truth)) continue;
+      const overlap = iou(one.box, truth.box);
+      if (overlap >= (best?.iou ?? iouMin)) best = { truth, iou: overlap };
+    }
+    if (!best) continue;
+    taken.add(best.truth);
+    hits.add(one);
+  }
+  return hits;
 }
 
-/** The curve's upper value at `x`; the end point at recall 0 gives way to a detection there. */
-function heightAt(points: Point[], x: number): number {
-  const own = points.slice(1).filter(([index]) => index === x);
-  if (own.length > 0) return Math.max(...own.map(([, y]) => y));
-  const left = points.filter(([index]) => index < x).at(-1) ?? (points[0] as Point);
-  const right = points.slice(1).find(([index]) => index > x) as Point;
-  return left[1] + ((x - left[0]) / (right[0] - left[0])) * (right[1] - left[1]);
-}
+/** The highest precision at a recall or beyond it; 0 where no detection goes so far. */
+const heightAt = (points: Point[], recall: number) =>
+  Math.max(0, ...points.filter(([x]) => x >= recall).map(([, y]) => y));
 
-const steps = (count: number) => Array.from({ length: count }, (_, index) => index / (count - 1));
+/** As numpy's `linspace(0, 1, count)`, whose last digits decide between recalls that are equal. */
+const steps = (count: number) =>
+  Array.from({ length: count }, (_, index) =>
+    index === count - 1 ? 1 : index * (1 / (count - 1)),
+  );
 const mean = (values: number[]) =>
   values.length ? values.reduce((sum, value) => sum + value, 0) / values.length : 0;
 
@@ -117,17 +132,17 @@ function atConfidence(ranked: Detection[], values: number[], confidence: number,
 }
 
 function classResult(found: Detection[], truths: Truth[]) {
-  const ranked = [...found].sort((a, b) => b.confidence - a.confidence);
+  const ranked = mostSure([...found].sort((a, b) => b.confidence - a.confidence));
   const measured = Array.from({ length: 10 }, (_, index) => {
-    const matched = pairs(found, truths, 0.5 + 0.05 * index);
+    // As numpy's `linspace(0.5, 0.95, 10)`.
+    const matched = hitsOf(ranked, truths, index === 9 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / 9));
     const hits = ranked.map((_, last) =>
       ranked.slice(0, last + 1).reduce((sum, one) => sum + Number(matched.has(one)), 0),
     );
     const recalls = hits.map((count) => count / truths.length);
     const precisions = hits.map((count, last) => count / (last + 1));
-    const points = envelope(recalls, precisions);
-    const heights = steps(101).map((recall) => (ranked.length ? heightAt(points, recall) : 0));
-    const ap = mean(heights.slice(1).map((height, i) => (height + (heights[i] as number)) / 2));
+    const points = recalls.map((recall, at): Point => [recall, precisions[at] as number]);
+    const ap = mean(steps(101).map((recall) => heightAt(points, recall)));
     return { ap, recalls, precisions, points };
   });
   const [first] = measured as [(typeof measured)[0]];
@@ -143,7 +158,7 @@ function classResult(found: Detection[], truths: Truth[]) {
       const r = recall[index] as number;
       return p + r > 0 ? (2 * p * r) / (p + r) : 0;
     }),
-    byRecall: steps(1_000).map((index) => (ranked.length ? heightAt(first.points, index) : 0)),
+    byRecall: steps(1_000).map((index) => heightAt(first.points, index)),
   };
 }
 

@@ -14,7 +14,7 @@ interface SceneImage {
   /** The box, then confidence and class index. */
   detections: number[][];
 }
-interface Scene {
+export interface Scene {
   name: string;
   classes: number;
   images: SceneImage[];
@@ -29,11 +29,13 @@ interface SceneOptions {
   stride: number;
   /** Detections an object. */
   copies: number;
+  /** Whether all but the first of them are hardly sure, as those of a head without suppression. */
+  faint?: boolean;
 }
 
 /** Images of nine objects of a few classes, each with detections near it. */
 function scene(name: string, options: SceneOptions): Scene {
-  const { seed, stride, copies } = options;
+  const { seed, stride, copies, faint = false } = options;
   const random = seeded(seed);
   const quarter = (value: number) => Math.round(value * 4) / 4;
   let detectionCount = 0;
@@ -48,8 +50,9 @@ function scene(name: string, options: SceneOptions): Scene {
       for (let copy = 0; copy < copies; copy++) {
         const shift = () => (random() - 0.5) * 16;
         const [dx, dy] = [shift(), shift()];
-        // All confidences differ: equal ones have no order that both sides would know.
-        const confidence = ((detectionCount++ * 2_029) % 4_093) / 4_096;
+        // Those of an image differ; equal ones of several images count in the images' order.
+        const unique = ((detectionCount++ * 2_029) % 4_093) / 4_096;
+        const confidence = faint ? (copy === 0 ? 0.5 + unique / 2 : unique / 8) : unique;
         const near = box.map((value, at) => quarter(value + (at % 2 ? dy : dx)));
         const claimed = random() < 0.85 ? classIndex : (classIndex + 1) % CLASSES;
         image.detections.push([...near, confidence, claimed]);
@@ -60,11 +63,14 @@ function scene(name: string, options: SceneOptions): Scene {
   return { name, classes: CLASSES, images };
 }
 
-const SCENES = [
+/** Scenes whose figures by pycocotools are in `test/golden/average-precision.json` too. */
+export const SCENES = [
   // Nothing can be paired otherwise here: the figure itself is compared.
   scene("single", { seed: 3, stride: 100, copies: 1 }),
   scene("apart", { seed: 1, stride: 100, copies: 3 }),
   scene("crowded", { seed: 2, stride: 18, copies: 3 }),
+  // More detections of a class in an image than COCO counts.
+  scene("faint", { seed: 4, stride: 60, copies: 40, faint: true }),
 ];
 
 /** Writes the scenes with our figures beside them, or tells why there is no engine. */

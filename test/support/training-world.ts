@@ -173,6 +173,7 @@ export async function createTrainingWorld(
         parameters: 7,
         epoch: best.epoch,
         metrics: best.metrics,
+        metrics_rule: "coco" as const,
       };
       const base = { stopped: false, history: [...history], resolved: RESOLVED, model };
       return { ...base, checkpoint: null, artifacts: [], ...more };

@@ -161,7 +161,7 @@ describe("the automatic batch", () => {
 
 describe("a run's end", () => {
   it("comes when nothing got better for as long as the patience lasts", () => {
-    const best = { epoch: 12, score: 0.5, since: 10 };
+    const best = { epoch: 12, score: 0.5, since: 10, rule: "coco" as const };
     expect(ranOut({ best, epoch: 109 }, { patience: 100 })).toBe(false);
     expect(ranOut({ best, epoch: 110 }, { patience: 100 })).toBe(true);
     expect(ranOut({ best, epoch: 5_000 }, { patience: 0 })).toBe(false);

@@ -54,6 +54,15 @@ function uploads() {
   return { made, asked: () => asked };
 }
 
+describe("a checkpoint of a release that measured by another rule", () => {
+  it("keeps no best epoch, since none to come would compare with it", () => {
+    const best = { epoch: 1, score: 0.4, since: 1 };
+    expect(RunState.parse({ ...state, best }).best).toBeNull();
+    const own = { ...best, rule: "coco" as const };
+    expect(RunState.parse({ ...state, best: own }).best).toEqual(own);
+  });
+});
+
 describe("a checkpoint that does not arrive", () => {
   it("is not followed by another one after every short epoch", async () => {
     writeFileSync(folder.file(LAST), "tensors");

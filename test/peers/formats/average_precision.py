@@ -1,4 +1,5 @@
-"""pycocotools' AP of detections that our engine measured too, to 1e-6."""
+"""pycocotools' AP of detections that our engine measured too, to 1e-6. With the path of a second
+file, which is `test/golden/average-precision.json`, writes pycocotools' figures there instead."""
 
 import contextlib
 import io
@@ -57,6 +58,11 @@ def agree(ours, theirs):
 
 with open(sys.argv[1]) as file:
     scenes = json.load(file)
+if len(sys.argv) > 2:
+    with open(sys.argv[2], "w") as file:
+        json.dump({scene["name"]: reference(scene) for scene in scenes}, file, indent=2)
+        file.write("\n")
+    sys.exit()
 for scene in scenes:
     theirs = reference(scene)
     for name, ours in scene["ours"].items():

@@ -88,6 +88,19 @@ describe("stop", () => {
     expect(await w.keys(runId)).toHaveLength(3);
   });
 
+  it("says of a model by which rule it was measured, of older nodes' by the older one", async () => {
+    const rules: string[] = [];
+    for (const rule of ["coco", undefined]) {
+      const runId = await w.train();
+      const task = await w.claimed();
+      const result = await w.result(task, [epoch(1)]);
+      const model = { ...result.model, metrics_rule: rule };
+      await w.finish(task, { outcome: "finished", result: { ...result, model } });
+      rules.push(...(await modelsOf(runId)).map(({ metrics_rule }) => metrics_rule));
+    }
+    expect(rules).toEqual(["coco", "iou_first"]);
+  });
+
   it("lets a run that is done before it hears be completed", async () => {
     const runId = await w.train();
     const task = await w.claimed();
