@@ -27,6 +27,7 @@ const tags = ["Review"];
 const accepted = z.enum(["true", "false", "null"]).optional().meta({
   description: "`null`: not reviewed yet",
 });
+const confidence = z.number().min(0).max(1);
 const Filter = z.object({
   frame_id: z.string().optional(),
   class_name: name().optional(),
@@ -41,6 +42,35 @@ const Filter = z.object({
   duplicates: flag().optional().meta({
     description: "true: only those that another class's annotation covers",
   }),
+});
+
+/** The same in a JSON body, with its types; null is what is not given. */
+const BodyFilter = z.strictObject({
+  frame_id: Filter.shape.frame_id.nullable(),
+  class_name: Filter.shape.class_name.nullable(),
+  accepted: z
+    .union([z.boolean(), z.enum(["true", "false", "null"])])
+    .nullish()
+    .meta({
+      description: 'the text "null": not reviewed yet',
+    }),
+  source: Filter.shape.source.nullable(),
+  min_confidence: confidence.nullish().meta({ description: "instead of the job's threshold" }),
+  max_confidence: confidence.nullish(),
+  duplicates: z.boolean().nullish().meta({
+    description: "true: only those that another class's annotation covers",
+  }),
+});
+
+/** A body's filter as one of a query. */
+const asQuery = ({ accepted, ...given }: z.output<typeof BodyFilter>): z.output<typeof Filter> => ({
+  frame_id: given.frame_id ?? undefined,
+  class_name: given.class_name ?? undefined,
+  accepted: typeof accepted === "boolean" ? `${accepted}` : (accepted ?? undefined),
+  source: given.source ?? undefined,
+  min_confidence: given.min_confidence ?? undefined,
+  max_confidence: given.max_confidence ?? undefined,
+  duplicates: given.duplicates ?? undefined,
 });
 
 function filterOf(job: JobRow, wanted: z.output<typeof Filter>): AnnotationFilter {
@@ -208,7 +238,7 @@ function addBulk(app: App<Parts>) {
       ...jsonBody(
         z.object({
           accepted: z.boolean().nullable(),
-          filter: z.strictObject(Filter.shape).prefault({}),
+          filter: BodyFilter.prefault({}),
         }),
       ),
     },
@@ -217,7 +247,8 @@ function addBulk(app: App<Parts>) {
   app.openapi(review, async (context) => {
     const { database } = context.var.service;
     const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
-    const { accepted, filter } = context.req.valid("json");
+    const { accepted, filter: given } = context.req.valid("json");
+    const filter = asQuery(given);
     const { changeId, changed } = await reviewAnnotations(database, filterOf(job, filter), {
       accepted,
       actorId: callerOf(context).accountId,

@@ -192,6 +192,37 @@ describe("a job's annotations", () => {
   });
 });
 
+describe("a bulk review", () => {
+  it("takes null for what is not given, and other types for none", async () => {
+    const id = await labeled();
+    const path = `/jobs/${id}/annotations/review`;
+    await admin.ok("PATCH", `/jobs/${id}`, { threshold: 0.9 });
+    const shown = (await page(id)).total;
+    expect((await page(id, "?min_confidence=0")).total).toBeGreaterThan(shown);
+    const filter = { min_confidence: null, max_confidence: null, class_name: null };
+    const reviewed = await annotator.ok("POST", path, { accepted: true, filter });
+    expect(reviewed).toMatchObject({ changed: shown });
+    expect((await page(id, "?min_confidence=0&accepted=true")).total).toBe(shown);
+    for (const wrong of [
+      { min_confidence: "0.5" },
+      { min_confidence: "" },
+      { max_confidence: true },
+      { duplicates: "true" },
+      { class_name: 1 },
+      { confidence: 0.5 },
+    ]) {
+      const refused = await annotator.refused("POST", path, { accepted: false, filter: wrong });
+      expect([wrong, refused]).toEqual([wrong, [422, "invalid_request"]]);
+    }
+    for (const query of ["max_confidence=", "min_confidence=", "min_confidence=0x1"]) {
+      expect(await annotator.refused("GET", `/jobs/${id}/annotations?${query}`)).toEqual([
+        422,
+        "invalid_request",
+      ]);
+    }
+  });
+});
+
 describe("undoing", () => {
   const changes = async (id: string) =>
     Change.array().parse(await viewer.ok("GET", `/jobs/${id}/changes`));
