@@ -161,10 +161,14 @@ function refuseUndeclared<Opened>(app: App<Opened>) {
       return handler(context, next);
     };
     const onInvalid = (
-      result: { success: boolean; error?: z.core.$ZodError },
+      result: { success: boolean; target: string; error?: z.core.$ZodError },
       context: Context,
     ) => {
       if (result.success || !result.error) return;
+      // The path is another route's own, such as /models/rollback where /models/{model_id} is asked.
+      if (result.target === "param" && literalMethods(app, context.req.path).length > 0) {
+        return answerUnmatched(app, context);
+      }
       const issues = parameterIssues(context, declared);
       const named = new Set(issues.map(({ field }) => field));
       const others = issuesOf(result.error).filter(({ field }) => !named.has(field));
@@ -253,12 +257,17 @@ function toFailure(thrown: unknown): Failure {
   return new Failure("internal", "an internal error; quote the request id", { cause: error });
 }
 
+/** The methods of the routes whose path is exactly this one, without parameters. */
+const literalMethods = <Opened>(app: App<Opened>, path: string) =>
+  METHODS.filter((method) => app.routes.some((one) => one.path === path && one.method === method));
+
 /** 404 for a path nobody serves, 405 (or a 204 for OPTIONS) for one served by other methods. */
 function answerUnmatched<Opened>(app: App<Opened>, context: Context): Response {
   const { path, method } = context.req;
   const serves = (candidate: string) =>
     app.router.match(candidate, path)[0].some(([entry]) => entry[1].method !== "ALL");
-  const allowed = METHODS.filter(serves);
+  const own = literalMethods(app, path);
+  const allowed = own.length > 0 ? own : METHODS.filter(serves);
   if (allowed.length === 0) {
     return answerError(new Failure("route_not_found", `no route ${scrub(path)}`), context);
   }

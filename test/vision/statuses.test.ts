@@ -112,6 +112,33 @@ it("answers 422 for an id that is none", async () => {
   }
 });
 
+it("answers 405 with the true Allow where a path of letters stands beside ids", async () => {
+  const own = Map.groupBy(every, ({ path }) => path);
+  const shape = (path: string) => path.split("/").length;
+  const beside = [...own.keys()].filter(
+    (path) =>
+      !path.includes("{") &&
+      [...own.keys()].some(
+        (other) =>
+          shape(other) === shape(path) &&
+          new RegExp(`^${other.replace(/\{\w+\}/g, "[^/]+")}$`).test(path) &&
+          other !== path,
+      ),
+  );
+  expect(beside.length).toBeGreaterThan(3);
+  for (const path of beside) {
+    const declared = (own.get(path) ?? []).map(({ method }) => method);
+    for (const method of ["GET", "POST", "PATCH", "PUT", "DELETE"]) {
+      if (declared.includes(method)) continue;
+      const { status, headers } = await owner.ask(method, path);
+      const allow = (headers.get("Allow") ?? "")
+        .split(", ")
+        .filter((one) => !/^(HEAD|OPT)/.test(one));
+      expect([method, path, status, allow.sort()]).toEqual([method, path, 405, declared.sort()]);
+    }
+  }
+});
+
 it("answers 403 to a member whose role is too small, on every route that says so", async () => {
   const guarded = routes.filter(({ statuses }) => statuses.includes(403));
   expect(guarded.length).toBeGreaterThan(25);
