@@ -8,11 +8,15 @@ import { z } from "zod";
 export const LEASE_SECONDS = 60;
 export const HEARTBEAT_SECONDS = 20;
 
+/** Names of task kinds; one that a service does not know yet, or any more, is no mistake. */
+const kinds = () =>
+  z.array(z.string().regex(/^[a-z][a-z_]{0,31}$/, "must be a kind's name")).max(64);
+
 /** What a node says it is and can do. */
 export const Capabilities = z
   .object({
     version: z.string(),
-    kinds: z.array(z.string()),
+    kinds: kinds(),
     device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: z.number().int() }),
     memory_bytes: z.number().int(),
     cores: z.number().int(),
@@ -47,7 +51,7 @@ export const RegisterNode = z.object({
 export const RegisteredNode = z.object({ node_id: z.uuid(), node_token: z.string() });
 
 export const ClaimRequest = z.object({
-  kinds: z.array(z.string()).min(1),
+  kinds: kinds().min(1),
   /** How long an empty queue is waited on; 0 answers at once. */
   wait_seconds: z.number().int().min(0).max(30).default(0),
 });

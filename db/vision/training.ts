@@ -116,7 +116,7 @@ export const model = pgTable(
     bytes: count("bytes").notNull(),
     sha256: text("sha256").notNull(),
     metrics: jsonb("metrics").notNull().default({}),
-    /** By which rule they were measured; of models that were there before the rule changed, the older. */
+    /** By which rule they were measured; of models from before it changed, the older one. */
     metricsRule: text("metrics_rule").$type<"coco" | "iou_first">().notNull().default("iou_first"),
     active: boolean("active").notNull().default(false),
     createdBy: uuid("created_by"),

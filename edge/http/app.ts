@@ -165,7 +165,7 @@ function refuseUndeclared<Opened>(app: App<Opened>) {
       context: Context,
     ) => {
       if (result.success || !result.error) return;
-      // The path is another route's own, such as /models/rollback where /models/{model_id} is asked.
+      // Another route's own path, such as /models/rollback beside /models/{model_id}.
       if (result.target === "param" && literalMethods(app, context.req.path).length > 0) {
         return answerUnmatched(app, context);
       }

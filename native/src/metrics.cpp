@@ -49,8 +49,8 @@ struct MatchedPair {
 };
 
 /**
- * Pairs for the confusion matrix, of at least `iouMin`, best first; each detection and each truth is in one of them at most.
- * Of equal pairs the one of higher confidence counts, then the earlier.
+ * Pairs for the confusion matrix, of at least `iouMin`, best first; each detection and each truth
+ * is in one of them at most. Of equal pairs the one of higher confidence counts, then the earlier.
  */
 std::vector<MatchedPair> matchPairs(const std::vector<Detection>& detections,
                                     const std::vector<Truth>& truths, double iouMin,
@@ -82,8 +82,8 @@ struct Ranking {
 };
 
 /**
- * The highest precision at a recall or any higher one, at `points` recalls from 0 to 1; 0 beyond the
- * last detection's.
+ * The highest precision at a recall or any higher one, at `points` recalls from 0 to 1; 0 beyond
+ * the last detection's.
  */
 std::vector<double> precisionsByRecall(const Ranking& ranking, int points) {
   std::vector<double> highest = ranking.precision;

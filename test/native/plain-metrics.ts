@@ -88,7 +88,7 @@ function pairs(found: Detection[], truths: Truth[], iouMin: number): Map<Detecti
 }
 
 /** The detections that count: of an image the hundred most confident. `ranked` is in that order. */
-const mostSure = (ranked: Detection[]) =>
+const countedOf = (ranked: Detection[]) =>
   ranked.filter((one) => ranked.filter((a) => a.image === one.image).indexOf(one) < 100);
 
 /** Detections that found a free truth, the sure ones first; each takes the one it overlaps most. */
@@ -132,7 +132,7 @@ function atConfidence(ranked: Detection[], values: number[], confidence: number,
 }
 
 function classResult(found: Detection[], truths: Truth[]) {
-  const ranked = mostSure([...found].sort((a, b) => b.confidence - a.confidence));
+  const ranked = countedOf([...found].sort((a, b) => b.confidence - a.confidence));
   const measured = Array.from({ length: 10 }, (_, index) => {
     // As numpy's `linspace(0.5, 0.95, 10)`.
     const matched = hitsOf(ranked, truths, index === 9 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / 9));

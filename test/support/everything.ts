@@ -102,8 +102,10 @@ export async function everything(
   const video_id = String((await member.ask("POST", "/upload", body)).body.video_id);
   const begun = { project_id, filename: "theirs.mp4", bytes: 100 };
   const upload_id = String((await member.ask("POST", "/uploads", begun)).body.upload_id);
+  const ptsKey = `ws/${workspaceId}/videos/${video_id}/pts.bin`;
+  await world.media.put(ptsKey, Int32Array.of(0, 1).buffer);
   await world.visionDatabase.execute(sql`
-    UPDATE video SET state = 'ready', frame_count = 2, width = 10, height = 10, time_base = '{1,10}',
+    UPDATE video SET state = 'ready', pts_key = ${ptsKey}, frame_count = 2, width = 10, height = 10, time_base = '{1,10}',
       filename = 'film.mp4' WHERE id = ${video_id}::uuid`);
   const imported = await member.ask("POST", "/import", { project_id, yolo: LABELS });
   const job_id = String((imported.body.job as { job_id: string }).job_id);

@@ -35,7 +35,7 @@ export function matching(filter: AnnotationFilter): SQL {
             WHERE job_id = ${filter.jobId}::uuid AND name = ${className})`,
     accepted !== undefined && sql`a.review = ${reviewOf(accepted)}`,
     source && sql`a.source = ${source}`,
-    confidenceMax !== undefined && sql`a.confidence <= ${confidenceMax}::real`,
+    confidenceMax !== undefined && sql`a.confidence <= ${Math.fround(confidenceMax)}::real`,
     duplicates !== undefined && sql`(a.duplicate_of IS NOT NULL) = ${duplicates}::boolean`,
   ];
   return sql.join(

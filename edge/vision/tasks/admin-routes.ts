@@ -287,7 +287,13 @@ function addPurge(app: App<Parts>, handlers: HandlersByKind) {
           running: z.number().int(),
         }),
       ),
-      ...errorResponses("unauthorized", "forbidden", "not_found", "store_unavailable"),
+      ...errorResponses(
+        "unauthorized",
+        "forbidden",
+        "not_found",
+        "invalid_request",
+        "store_unavailable",
+      ),
     },
   });
   app.openapi(route, async (context) => {
