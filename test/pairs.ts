@@ -26,6 +26,8 @@ const seen = new Set<string>();
 for (const line of readFileSync(logFile, "utf8").split("\n")) {
   if (!line.includes('"event":"request"') || !line.includes('"service":"vision"')) continue;
   const { method, path, status } = JSON.parse(line) as Record<string, unknown>;
+  // The path is one of letters, which has no such method: no route with ids answered.
+  if (status === 405 && String(path) in paths) continue;
   const found = routes.find(({ pattern }) => pattern.test(`${method} ${path}`));
   if (found) seen.add(`${found.route} ${status}`);
 }

@@ -23,7 +23,7 @@ export function addBackfills(app: App<Console>) {
       "A repeated `idempotency_key` returns the first backfill and runs what of it failed again.",
     security: operator,
     request: jsonBody(
-      z.object({
+      z.strictObject({
         job,
         first: partition("oldest partition"),
         last: partition("newest partition"),

@@ -122,7 +122,7 @@ function addSchedules(app: App<Console>) {
         schedule: name().meta({ description: "schedule name", example: "grid_region" }),
       }),
       ...jsonBody(
-        z.object({
+        z.strictObject({
           enabled: z.boolean().meta({ description: "whether it runs by itself", example: true }),
         }),
       ),
@@ -161,7 +161,7 @@ function addRuns(app: App<Console>) {
       "as a reconstruction.",
     security: operator,
     request: jsonBody(
-      z.object({ job, partition: partition("the newest one when omitted").optional() }),
+      z.strictObject({ job, partition: partition("the newest one when omitted").optional() }),
     ),
     responses: {
       202: json("the queued run", Launched),
@@ -304,7 +304,7 @@ function addSnapshots(app: App<Console>) {
       "it, and reads with `snapshot=<name>` answer the same ever after. A name is never moved.",
     security: operator,
     request: jsonBody(
-      z.object({
+      z.strictObject({
         name: z
           .string()
           .regex(/^[\w.:-]{1,64}$/, "must be 1 to 64 of letters, digits, _ . : -")

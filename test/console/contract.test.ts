@@ -53,6 +53,19 @@ describe("the operator API", () => {
     });
   });
 
+  it("refuses what a body does not name: a misspelt partition would launch the newest", async () => {
+    const range = { job: "grid_region", first: yesterday, last: yesterday };
+    for (const [path, body] of [
+      ["/runs", { job: "grid_region", partion: yesterday }],
+      ["/backfills", { ...range, lasst: yesterday }],
+      ["/snapshots", { name: "misspelt", asof: yesterday }],
+    ] as const) {
+      const { status, detail } = await refusal(await call(path, body));
+      expect([path, status]).toEqual([path, 422]);
+      expect(detail).toMatch(/partion|lasst|asof/);
+    }
+  });
+
   it("launches the newest partition as a forward vintage, an older one as a reconstruction", async () => {
     for (const partition of [undefined, yesterday]) {
       const response = await call("/runs", { job: "grid_region", partition });

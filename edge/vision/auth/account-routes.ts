@@ -198,7 +198,9 @@ function addLogout(app: App<Parts>) {
     request: {
       body: {
         content: {
-          "application/json": { schema: z.object({ everywhere: z.boolean().default(false) }) },
+          "application/json": {
+            schema: z.strictObject({ everywhere: z.boolean().default(false) }),
+          },
         },
         required: false,
       },
@@ -228,7 +230,7 @@ function addPassword(app: App<Parts>) {
       "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",
     security: bearer,
     request: {
-      ...jsonBody(z.object({ current_password: password, new_password: newPassword })),
+      ...jsonBody(z.strictObject({ current_password: password, new_password: newPassword })),
     },
     responses: {
       200: json("tokens", TokenPair),

@@ -85,7 +85,7 @@ function addRoles(app: App<Parts>) {
     security: bearer,
     request: {
       params: z.object({ user_id: z.uuid() }),
-      ...jsonBody(z.object({ workspace_id: z.uuid().optional(), role: Role.nullable() })),
+      ...jsonBody(z.strictObject({ workspace_id: z.uuid().optional(), role: Role.nullable() })),
     },
     responses: {
       200: json("the user", User),
@@ -135,7 +135,7 @@ function addWorkspaces(app: App<Parts>) {
     description:
       "Beyond the contract. Needs the role admin in any workspace. Members are given to it by PATCH /admin/users/{user_id}.",
     security: bearer,
-    request: { ...jsonBody(z.object({ name: z.string().trim().max(200).pipe(name()) })) },
+    request: { ...jsonBody(z.strictObject({ name: z.string().trim().max(200).pipe(name()) })) },
     responses: {
       201: json("the workspace", Workspace),
       ...adminErrors,

@@ -54,7 +54,7 @@ const Yolo = z.object({
     .meta({ description: "label file texts by image file name, without folders or extensions" }),
 });
 /** A request to import: its labels in one of the two forms. */
-export const Import = z.object({
+export const Import = z.strictObject({
   project_id: z.uuid(),
   name: name().max(200).default("Import"),
   coco: Coco.optional(),

@@ -77,7 +77,7 @@ function addCreate(app: App<Parts>) {
     request: {
       headers: IdempotencyKey,
       ...jsonBody(
-        z.object({
+        z.strictObject({
           name: projectName,
           description: projectDescription.default(""),
           workspace_id: z.uuid().optional(),
@@ -137,7 +137,10 @@ function addEdits(app: App<Parts>) {
     request: {
       ...projectId,
       ...jsonBody(
-        z.object({ name: projectName.optional(), description: projectDescription.optional() }),
+        z.strictObject({
+          name: projectName.optional(),
+          description: projectDescription.optional(),
+        }),
       ),
     },
     responses: { 200: json("the project", Project), ...writeErrors },

@@ -138,7 +138,9 @@ function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
       "listed in `skipped`. The move is logged like any other. Before `active` moves, a node opens " +
       "the model, as for an activation.",
     security: bearer,
-    request: jsonBody(z.object({ name: z.enum(MODEL_NAMES), workspace_id: z.uuid().optional() })),
+    request: jsonBody(
+      z.strictObject({ name: z.enum(MODEL_NAMES), workspace_id: z.uuid().optional() }),
+    ),
     responses: {
       200: json(
         "the model that the name means now",

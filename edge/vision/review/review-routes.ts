@@ -236,7 +236,7 @@ function addBulk(app: App<Parts>) {
       params: jobId,
       // A filter that is misspelt would name every annotation.
       ...jsonBody(
-        z.object({
+        z.strictObject({
           accepted: z.boolean().nullable(),
           filter: BodyFilter.prefault({}),
         }),

@@ -123,7 +123,7 @@ function addBegin(app: App<Parts>) {
     request: {
       headers: IdempotencyKey,
       ...jsonBody(
-        z.object({
+        z.strictObject({
           project_id: z.uuid(),
           filename: name().max(1_000),
           bytes: z.number().int().min(1),
@@ -185,7 +185,7 @@ function addLook(app: App<Parts>) {
     security: bearer,
     request: {
       ...uploadId,
-      ...jsonBody(z.object({ parts: z.array(NamedPart).min(1).max(1_000) })),
+      ...jsonBody(z.strictObject({ parts: z.array(NamedPart).min(1).max(1_000) })),
     },
     responses: {
       200: json("the upload", Upload),
@@ -213,7 +213,7 @@ function addComplete(app: App<Parts>) {
     security: bearer,
     request: {
       ...uploadId,
-      ...jsonBody(z.object({ parts: z.array(NamedPart).max(10_000).default([]) })),
+      ...jsonBody(z.strictObject({ parts: z.array(NamedPart).max(10_000).default([]) })),
     },
     responses: {
       201: json("the new video, `probing`", Video),
