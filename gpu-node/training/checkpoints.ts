@@ -34,9 +34,7 @@ export const RunState = z.object({
       /** Of the score. */
       rule: z.enum(METRICS_RULES).default("iou_first"),
     })
-    .nullable()
-    // A score by the older rule compares with none to come: the best is found anew.
-    .transform((best) => (best?.rule === "coco" ? best : null)),
+    .nullable(),
   /** Number of the newest line of the log. */
   line: z.number().int(),
 });

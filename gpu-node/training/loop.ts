@@ -91,6 +91,12 @@ async function evaluate(parts: LoopParts): Promise<Evaluation | null> {
   return evaluation.images < valImages ? null : evaluation;
 }
 
+/**
+ * The best epoch so far, as far as scores compare: one of the older rule stays the run's best until
+ * the next epoch is measured, and is not what that one has to beat.
+ */
+export const comparable = (best: RunState["best"]) => (best?.rule === "coco" ? best : null);
+
 /** Whether the best epoch is longer ago than the patience lasts. */
 export function ranOut(
   { best, epoch }: Pick<RunState, "best" | "epoch">,
@@ -130,8 +136,9 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Finished
     seconds: digits(pace.end(), 2),
   };
   const score = evaluation.mAP50_95;
+  const best = comparable(state.best);
   // While nothing is found yet, who learned longer is ahead.
-  const isBest = !state.best || score > state.best.score || (score === 0 && state.best.score === 0);
+  const isBest = !best || score > best.score || (score === 0 && best.score === 0);
   if (isBest) {
     const epoch = row.epoch;
     await saveBest(parts.engine, parts.folder, {
@@ -139,7 +146,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Finished
       evaluation,
       metadata: bestMetadata(parts),
     });
-    const since = state.best?.score === score ? state.best.since : epoch;
+    const since = best?.score === score ? best.since : epoch;
     state.best = { epoch, score, since, rule: "coco" };
   }
   state.history = thinned([...state.history, row], state.best?.epoch);

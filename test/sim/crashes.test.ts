@@ -157,7 +157,7 @@ it("survives kills at every step of eight writers, a compactor and an archiver",
   const swept = await collect(world.writer, { now: Date.now() + 1_000, graceMs: 0 });
   Object.assign(counts, swept);
   await checkStates();
-  const { objects } = await world.bucket.list({ prefix: "v1/" });
+  const { objects } = await world.bucket.list({});
   const { rows: named } = await world.database.execute<{ object_key: string }>(
     sql`SELECT object_key FROM segment UNION ALL SELECT object_key FROM vintage_archive
       UNION ALL SELECT object_key FROM feed_archive`,

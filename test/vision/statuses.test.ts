@@ -112,7 +112,7 @@ it("answers 422 for an id that is none", async () => {
   }
 });
 
-/** Bodies that take names they do not know: the contract's, and those of nodes of other releases. */
+/** Bodies that take names they do not know: the contract's, and nodes' of other releases. */
 const OPEN = [
   /^POST \/auth\/(register|login|refresh)$/,
   /^POST \/node\//,

@@ -21,6 +21,12 @@ import {
 import { putBytes, type WriterParts } from "./objects.ts";
 
 /**
+ * Where archived objects lie: apart from the others, since releases that know no archives collect
+ * what they find unnamed among those.
+ */
+export const ARCHIVE_PREFIX = "archive/v1/";
+
+/**
  * An hourly series fills an object in six weeks at least and in six months at most; 8,192 entries
  * are about 5 MB on their way from the database and 50 ms for a reader of an object.
  */
@@ -71,7 +77,7 @@ async function archiveFeed(parts: WriterParts, policy: ArchivePolicy): Promise<b
   const end = await feedArchiveEnd(parts.database);
   const entries = await listArchivable(parts.database, end, policy);
   if (entries.length < policy.feedMin) return false;
-  const object = await putEntries(parts, "v1/feed", entries);
+  const object = await putEntries(parts, `${ARCHIVE_PREFIX}feed`, entries);
   if (await insertFeedArchive(parts.database, { id: end.id + 1, entries, object })) return true;
   await parts.bucket.delete(object.objectKey);
   return false;
@@ -81,7 +87,7 @@ async function archiveSeries(parts: WriterParts, series: ArchivableSeries): Prom
   const entries = await listOldVintages(parts.database, series);
   // Another process was faster.
   if (entries.length < series.seqMax - series.archivedSeq) return 0;
-  const folder = `v1/${series.library}/${series.symbol}/vintages`;
+  const folder = `${ARCHIVE_PREFIX}${series.library}/${series.symbol}/vintages`;
   const object = await putEntries(parts, folder, entries);
   if (await swapVintages(parts.database, series, { entries, object })) return entries.length;
   await parts.bucket.delete(object.objectKey);

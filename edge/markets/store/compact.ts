@@ -4,7 +4,7 @@
 import { assert } from "../../../shared/errors.ts";
 import { type Clock, iso, isoDay } from "../../../shared/time.ts";
 import type { Log } from "../../http/log.ts";
-import { ARCHIVE_POLICY, archive } from "./archive.ts";
+import { ARCHIVE_POLICY, ARCHIVE_PREFIX, archive } from "./archive.ts";
 import { type Plan, type PlannedSegment, planRead } from "./catalog.ts";
 import { type Batch, BatchBuilder, type WrittenBy } from "./columns.ts";
 import {
@@ -285,15 +285,18 @@ export async function keepHouse(parts: WriterParts & { log: Log; clock: Clock })
   const deadline = parts.clock() + TURN_MS;
   const compacted = await compactPending(parts, () => parts.clock() >= deadline);
   if (compacted > 0) parts.log.info("compacted", { series: compacted });
-  await inTurn(parts.database, "archive", ARCHIVE, async () => {
+  // One that fails keeps the other from nothing.
+  const archived = inTurn(parts.database, "archive", ARCHIVE, async () => {
     const end = parts.clock() + ARCHIVE_TURN_MS;
     const vintages = await archive(parts, ARCHIVE_POLICY, () => parts.clock() >= end);
     if (vintages > 0) parts.log.info("archived", { vintages });
     if (parts.clock() >= end) await retryChore(parts.database, "archive", ARCHIVE);
   });
+  await archived.catch(() => {});
   await inTurn(parts.database, "collect", COLLECT, async () => {
     parts.log.info("collected", await collect(parts, { now: parts.clock(), graceMs: GRACE_MS }));
   });
+  await archived;
 }
 
 /** Does a chore when its time has come; one that fails has its turn again sooner. */
@@ -331,9 +334,21 @@ export async function collect(
     retired += keys.length;
   }
   let orphans = 0;
+  for (const prefix of ["v1/", ARCHIVE_PREFIX]) {
+    orphans += await collectOrphans({ database, bucket }, { prefix, before: now - graceMs });
+  }
+  return { retired, orphans };
+}
+
+/** Deletes the objects under a prefix that were put before an instant and that nothing names. */
+async function collectOrphans(
+  { database, bucket }: Pick<WriterParts, "database" | "bucket">,
+  { prefix, before }: { prefix: string; before: number },
+): Promise<number> {
+  let orphans = 0;
   for (let cursor: string | undefined; ; ) {
-    const page = await bucket.list({ prefix: "v1/", ...(cursor ? { cursor } : {}) });
-    const old = page.objects.filter(({ uploaded }) => uploaded.getTime() <= now - graceMs);
+    const page = await bucket.list({ prefix, ...(cursor ? { cursor } : {}) });
+    const old = page.objects.filter(({ uploaded }) => uploaded.getTime() <= before);
     const named = await listNamedObjects(
       database,
       old.map(({ key }) => key),
@@ -341,7 +356,7 @@ export async function collect(
     const unnamed = old.map(({ key }) => key).filter((key) => !named.has(key));
     if (unnamed.length > 0) await bucket.delete(unnamed);
     orphans += unnamed.length;
-    if (!page.truncated) return { retired, orphans };
+    if (!page.truncated) return orphans;
     cursor = page.cursor;
   }
 }

@@ -44,13 +44,14 @@ const Filter = z.object({
   }),
 });
 
-/** The same in a JSON body, with its types; null is what is not given. */
+/** The same in a JSON body, with its types; but for `accepted` null is what is not given. */
 const BodyFilter = z.strictObject({
   frame_id: Filter.shape.frame_id.nullable(),
   class_name: Filter.shape.class_name.nullable(),
+  // Elsewhere null is what nobody reviewed; read as not given it would name everything.
   accepted: z
     .union([z.boolean(), z.enum(["true", "false", "null"])])
-    .nullish()
+    .optional()
     .meta({
       description: 'the text "null": not reviewed yet',
     }),
@@ -66,7 +67,7 @@ const BodyFilter = z.strictObject({
 const asQuery = ({ accepted, ...given }: z.output<typeof BodyFilter>): z.output<typeof Filter> => ({
   frame_id: given.frame_id ?? undefined,
   class_name: given.class_name ?? undefined,
-  accepted: typeof accepted === "boolean" ? `${accepted}` : (accepted ?? undefined),
+  accepted: typeof accepted === "boolean" ? `${accepted}` : accepted,
   source: given.source ?? undefined,
   min_confidence: given.min_confidence ?? undefined,
   max_confidence: given.max_confidence ?? undefined,

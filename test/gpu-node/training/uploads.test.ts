@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
 import { LAST, RunState, thinned } from "../../../gpu-node/training/checkpoints.ts";
+import { comparable } from "../../../gpu-node/training/loop.ts";
 import { openRunFolder, type RunFolder } from "../../../gpu-node/training/run-folder.ts";
 import { CheckpointUploads } from "../../../gpu-node/training/uploads.ts";
 import type { RunEpoch } from "../../../shared/training.ts";
@@ -55,11 +56,13 @@ function uploads() {
 }
 
 describe("a checkpoint of a release that measured by another rule", () => {
-  it("keeps no best epoch, since none to come would compare with it", () => {
+  it("keeps its best epoch to hand in, but none to come has to beat its score", () => {
     const best = { epoch: 1, score: 0.4, since: 1 };
-    expect(RunState.parse({ ...state, best }).best).toBeNull();
+    const older = RunState.parse({ ...state, best }).best;
+    expect(older).toEqual({ ...best, rule: "iou_first" });
+    expect(comparable(older)).toBeNull();
     const own = { ...best, rule: "coco" as const };
-    expect(RunState.parse({ ...state, best: own }).best).toEqual(own);
+    expect(comparable(RunState.parse({ ...state, best: own }).best)).toEqual(own);
   });
 });
 

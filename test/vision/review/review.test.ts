@@ -208,6 +208,7 @@ describe("a bulk review", () => {
       { min_confidence: "" },
       { max_confidence: true },
       { duplicates: "true" },
+      { accepted: null },
       { class_name: 1 },
       { confidence: 0.5 },
     ]) {
