@@ -4,10 +4,8 @@
 import { sql } from "drizzle-orm";
 import pg from "pg";
 import { beforeAll, describe, expect, inject, it } from "vitest";
-import type { z } from "zod";
 import { superuser } from "../../edge/local/postgres.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
-import { ErrorBody } from "../../shared/errors.ts";
 import {
   Change,
   DiffRecord,
@@ -16,6 +14,7 @@ import {
   Snapshot,
   Vintage,
 } from "../../shared/markets.ts";
+import { marketsReader } from "../support/markets-reader.ts";
 import { commitHours, createWorld, HOUR, type World } from "../support/world.ts";
 
 const FROM = Date.UTC(2026, 0, 10);
@@ -54,17 +53,7 @@ beforeAll(async () => {
   await commitHours(world, "pjm", FROM + HOUR, [100, null]);
 });
 
-const get = (path: string, init: RequestInit = {}) => fetch(world.urls.markets + path, init);
-async function read<Schema extends z.ZodType>(schema: Schema, path: string) {
-  const response = await get(path);
-  expect([path, response.status]).toEqual([path, 200]);
-  return schema.parse(await response.json());
-}
-async function refusal(path: string) {
-  const response = await get(path);
-  const { code, detail } = ErrorBody.parse(await response.json());
-  return [response.status, code, detail];
-}
+const { get, read, refusal } = marketsReader(() => world);
 
 /** Begins a transaction with a statement; returns the way to end it. */
 async function transaction(statement: string): Promise<() => Promise<void>> {

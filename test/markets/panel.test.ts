@@ -1,11 +1,10 @@
 // Panels: several series side by side at one knowledge time, in workerd.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import type { z } from "zod";
 import { compact } from "../../edge/markets/store/compact.ts";
-import { ErrorBody } from "../../shared/errors.ts";
 import { PanelRecord, SeriesRecord } from "../../shared/markets.ts";
 import { openDuck, readArrow } from "../support/formats.ts";
+import { marketsReader } from "../support/markets-reader.ts";
 import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";
 
 const FROM = Date.UTC(2026, 0, 10);
@@ -32,17 +31,7 @@ beforeAll(async () => {
   await commitHours(world, "pjm", FROM + HOUR, [100, null]);
 });
 
-const get = (path: string, init: RequestInit = {}) => fetch(world.urls.markets + path, init);
-async function read<Schema extends z.ZodType>(schema: Schema, path: string) {
-  const response = await get(path);
-  expect([path, response.status]).toEqual([path, 200]);
-  return schema.parse(await response.json());
-}
-async function refusal(path: string) {
-  const response = await get(path);
-  const { code, detail } = ErrorBody.parse(await response.json());
-  return [response.status, code, detail];
-}
+const { get, read, refusal } = marketsReader(() => world);
 
 describe("a panel", () => {
   it("aligns series at one knowledge time, with the zone's clock", async () => {

@@ -6,11 +6,11 @@ import { Failure } from "../../../shared/errors.ts";
 import { DAY, isoDay } from "../../../shared/time.ts";
 import { type EventMatch, searchEvents } from "../../markets/ingest/event-search.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
-import { PIPELINES, pipelineOf } from "../../markets/ingest/pipelines.ts";
+import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import type { Range } from "../../markets/store/plan.ts";
 import { calendarDay } from "../parameters.ts";
 import type { View } from "./layout.tsx";
-import { Empty, Moment, State } from "./parts.tsx";
+import { ALL, Empty, JOBS, Moment, Select, State } from "./parts.tsx";
 
 const PAGE = 100;
 const DEFAULT_DAYS = 7;
@@ -115,28 +115,8 @@ const Filters: FC<{ query: EventsQuery; range: Range }> = ({ query, range }) => 
       Text
       <input type="search" name="q" value={query.q ?? ""} maxlength={200} />
     </label>
-    <label>
-      Level
-      <select name="level">
-        <option value="">all</option>
-        {LEVELS.map((level) => (
-          <option value={level} selected={query.level === level}>
-            {level}
-          </option>
-        ))}
-      </select>
-    </label>
-    <label>
-      Pipeline
-      <select name="job">
-        <option value="">all</option>
-        {PIPELINES.map(({ job, title }) => (
-          <option value={job} selected={query.job === job}>
-            {title}
-          </option>
-        ))}
-      </select>
-    </label>
+    <Select label="Level" name="level" options={[ALL, ...LEVELS]} value={query.level} />
+    <Select label="Pipeline" name="job" options={[ALL, ...JOBS]} value={query.job} />
     <label>
       From
       <input type="date" name="from" value={isoDay(range.from)} />

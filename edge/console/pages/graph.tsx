@@ -6,7 +6,7 @@ import { z } from "zod";
 import type { GraphEntity, GraphNeighbourhood } from "../../../shared/markets.ts";
 import type { MarketsClient } from "../../../shared/markets-client.ts";
 import type { View } from "./layout.tsx";
-import { Cell, Empty, Moment } from "./parts.tsx";
+import { Cell, Empty, Moment, Select } from "./parts.tsx";
 import { number, seriesPath } from "./words.ts";
 
 /** What ingest records entities under. */
@@ -83,16 +83,7 @@ const viewOf = (title: string, content: () => ReturnType<FC>): View => ({
 
 const Filters: FC<{ query: GraphQuery }> = ({ query: { label, q } }) => (
   <form class="filters" method="get" action="/graph" aria-label="Filter entities">
-    <label>
-      Kind
-      <select name="label">
-        {[...new Set([...LABELS, label])].map((one) => (
-          <option value={one} selected={one === label}>
-            {one}
-          </option>
-        ))}
-      </select>
-    </label>
+    <Select label="Kind" name="label" options={[...new Set([...LABELS, label])]} value={label} />
     <label>
       Key holds
       <input type="search" name="q" value={q} maxlength={200} />

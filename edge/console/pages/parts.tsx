@@ -2,6 +2,7 @@
 
 import type { Child, FC } from "hono/jsx";
 import { iso } from "../../../shared/time.ts";
+import { PIPELINES } from "../../markets/ingest/pipelines.ts";
 import { localTime } from "./words.ts";
 
 /** Beside every state stands its sign: colour is never the only difference. */
@@ -116,3 +117,30 @@ export const Cell: FC<{ head: string; class?: string; children?: Child }> = ({
     <div>{children}</div>
   </td>
 );
+
+/** A labelled choice of a form. An option is its value, or the value and what is shown for it. */
+export const Select: FC<{
+  label: string;
+  name: string;
+  options: readonly (string | readonly [value: string, text: string])[];
+  value: string | undefined;
+}> = ({ label, name, options, value }) => (
+  <label>
+    {label}
+    <select name={name}>
+      {options.map((option) => {
+        const [own, text] = typeof option === "string" ? [option, option] : option;
+        return (
+          <option value={own} selected={own === value}>
+            {text}
+          </option>
+        );
+      })}
+    </select>
+  </label>
+);
+
+/** The option of a filter that filters nothing. */
+export const ALL = ["", "all"] as const;
+/** Every pipeline as an option. */
+export const JOBS = PIPELINES.map(({ job, title }) => [job, title] as const);

@@ -5,10 +5,10 @@ import { z } from "zod";
 import { RunState, RunTrigger } from "../../../shared/markets.ts";
 import { verdictOf } from "../../markets/ingest/check.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
-import { PIPELINES, pipelineOf } from "../../markets/ingest/pipelines.ts";
+import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
 import type { View } from "./layout.tsx";
-import { Cell, Empty, Live, Moment, State } from "./parts.tsx";
+import { ALL, Cell, Empty, JOBS, Live, Moment, Select, State } from "./parts.tsx";
 import { distance, isBusy, jobPath, length, number } from "./words.ts";
 
 const PAGE = 50;
@@ -87,39 +87,14 @@ const queryText = (values: object) =>
 
 const Filters: FC<{ query: RunsQuery }> = ({ query }) => (
   <form class="filters" method="get" action="/runs" aria-label="Filter runs">
-    <label>
-      Pipeline
-      <select name="job">
-        <option value="">all</option>
-        {PIPELINES.map(({ job, title }) => (
-          <option value={job} selected={query.job === job}>
-            {title}
-          </option>
-        ))}
-      </select>
-    </label>
-    <label>
-      State
-      <select name="state">
-        <option value="">all</option>
-        {RunState.options.map((state) => (
-          <option value={state} selected={query.state === state}>
-            {state}
-          </option>
-        ))}
-      </select>
-    </label>
-    <label>
-      Started by
-      <select name="trigger">
-        <option value="">all</option>
-        {RunTrigger.options.map((trigger) => (
-          <option value={trigger} selected={query.trigger === trigger}>
-            {trigger}
-          </option>
-        ))}
-      </select>
-    </label>
+    <Select label="Pipeline" name="job" options={[ALL, ...JOBS]} value={query.job} />
+    <Select label="State" name="state" options={[ALL, ...RunState.options]} value={query.state} />
+    <Select
+      label="Started by"
+      name="trigger"
+      options={[ALL, ...RunTrigger.options]}
+      value={query.trigger}
+    />
     <label>
       Partition
       <input type="date" name="partition" value={query.partition ?? ""} />

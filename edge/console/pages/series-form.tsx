@@ -4,6 +4,7 @@
 import type { FC } from "hono/jsx";
 import type { Vintage } from "../../../shared/markets.ts";
 import { DAY, iso, parseInstant } from "../../../shared/time.ts";
+import { Select } from "./parts.tsx";
 import { seriesPath } from "./words.ts";
 
 /** What the form holds, as it was typed or as it stands. */
@@ -102,18 +103,7 @@ const Choice: FC<{
   if (options.length < 2) {
     return value === undefined ? null : <input type="hidden" name={name} value={value} />;
   }
-  return (
-    <label>
-      {label}
-      <select name={name}>
-        {options.map((option) => (
-          <option value={option} selected={option === value}>
-            {option}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
+  return <Select label={label} name={name} options={options} value={value} />;
 };
 
 const TextField: FC<{

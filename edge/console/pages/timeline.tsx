@@ -9,13 +9,20 @@ import { listWorking, type TimelineEntry } from "../../markets/ingest/timeline.t
 import type { Range } from "../../markets/store/plan.ts";
 import { calendarDay } from "../parameters.ts";
 import type { View } from "./layout.tsx";
-import { Cell, Empty, Live, Moment, State, signOf } from "./parts.tsx";
+import { Cell, Empty, Live, Moment, Select, State, signOf } from "./parts.tsx";
 import { jobPath, length, number } from "./words.ts";
 
 const RUNS_MAX = 1_000;
 /** Runs in the table below; the bars hold all. */
 const LISTED = 100;
 const STRETCHES = [24, 6, 1] as const;
+const HOURS = Array.from(
+  { length: 24 },
+  (_, hour) => [String(hour), `${String(hour).padStart(2, "0")}:00`] as const,
+);
+const LENGTHS = STRETCHES.map(
+  (hours) => [String(hours), hours === 1 ? "1 hour" : `${hours} hours`] as const,
+);
 /** The drawing's units: a lane is so wide, and each of its rows so high. */
 const WIDTH = 1_000;
 const ROW = 18;
@@ -95,26 +102,13 @@ const Stretch: FC<{ query: TimelineQuery; stretch: Range }> = ({ query, stretch 
         Day (UTC)
         <input type="date" name="day" value={isoDay(stretch.from)} />
       </label>
-      <label>
-        From
-        <select name="hour">
-          {Array.from({ length: 24 }, (_, hour) => (
-            <option value={String(hour)} selected={new Date(stretch.from).getUTCHours() === hour}>
-              {`${String(hour).padStart(2, "0")}:00`}
-            </option>
-          ))}
-        </select>
-      </label>
-      <label>
-        Length
-        <select name="hours">
-          {STRETCHES.map((one) => (
-            <option value={String(one)} selected={one === hours}>
-              {one === 1 ? "1 hour" : `${one} hours`}
-            </option>
-          ))}
-        </select>
-      </label>
+      <Select
+        label="From"
+        name="hour"
+        options={HOURS}
+        value={String(new Date(stretch.from).getUTCHours())}
+      />
+      <Select label="Length" name="hours" options={LENGTHS} value={String(hours)} />
       <button type="submit">Show</button>
       <a class="button quiet" href={pathOf(stretch.from - step, hours)} rel="prev">
         Earlier

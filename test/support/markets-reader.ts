@@ -1,0 +1,26 @@
+// Asking the read API of a test's world: for an answer of a shape, or for how it refuses.
+
+import { expect } from "vitest";
+import type { z } from "zod";
+import { ErrorBody } from "../../shared/errors.ts";
+import type { World } from "./world.ts";
+
+/** Asks the world that there is when a test runs. */
+export function marketsReader(world: () => World) {
+  const get = (path: string, init: RequestInit = {}) => fetch(world().urls.markets + path, init);
+  return {
+    get,
+    /** The body of a 200. */
+    async read<Schema extends z.ZodType>(schema: Schema, path: string) {
+      const response = await get(path);
+      expect([path, response.status]).toEqual([path, 200]);
+      return schema.parse(await response.json());
+    },
+    /** Status, code and detail of an error. */
+    async refusal(path: string) {
+      const response = await get(path);
+      const { code, detail } = ErrorBody.parse(await response.json());
+      return [response.status, code, detail];
+    },
+  };
+}
