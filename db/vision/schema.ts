@@ -135,6 +135,8 @@ export const idempotentAnswer = pgTable(
 /** One-time code with which a GPU node introduces itself. */
 export const nodeCode = pgTable("node_code", {
   hash: bytes("hash").primaryKey(),
+  /** Whose the node will be; null is the operators', for all. */
+  workspaceId: uuid("workspace_id").references(() => workspace.id),
   createdBy: uuid("created_by"),
   createdAt: createdAt(),
   expiresAt: instant("expires_at").notNull(),
@@ -144,6 +146,8 @@ export const nodeCode = pgTable("node_code", {
 /** A GPU node: a process on somebody's machine that claims tasks. */
 export const node = pgTable("node", {
   id: id(),
+  /** The one workspace whose tasks it claims; null is the operators', which serves all. */
+  workspaceId: uuid("workspace_id").references(() => workspace.id),
   name: text("name").notNull(),
   tokenHash: bytes("token_hash").notNull().unique(),
   capabilities: jsonb("capabilities").notNull(),
@@ -197,6 +201,10 @@ export const task = pgTable(
   (table) => [
     index("task_claim")
       .on(table.priority.desc(), table.availableAt, table.place)
+      .where(sql`state = 'queued'`),
+    // For a node of one workspace: it must not look through the others' queue.
+    index("task_claim_own")
+      .on(table.workspaceId, table.priority.desc(), table.availableAt, table.place)
       .where(sql`state = 'queued'`),
     index("task_lease").on(table.leaseUntil).where(sql`state = 'running'`),
     index("task_subject").on(table.subject, table.kind),

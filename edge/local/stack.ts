@@ -261,7 +261,9 @@ function startNode({ state, environment }: StackOptions, url: string, urls: Data
     environment,
     dir: join(state.dir, "gpu-node"),
     modelsDir: resolve(environment.VANTAGE_MODELS || join(state.dir, "models")),
-    code: async () => (await createCode({ database, clock: systemClock }, null)).code,
+    code: async () =>
+      (await createCode({ database, clock: systemClock }, { createdBy: null, workspaceId: null }))
+        .code,
     onLine: log.write,
   });
   const stop = async () => {

@@ -40,7 +40,10 @@ const print = (line: string) => process.stdout.write(`${line}\n`);
 print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}`);
 
 async function newNode() {
-  const { code } = await createCode({ database, clock: systemClock }, null);
+  const { code } = await createCode(
+    { database, clock: systemClock },
+    { createdBy: null, workspaceId: null },
+  );
   const answer = await fetch(`${base}/node/register`, {
     method: "POST",
     headers: { "Content-Type": "application/json" },
@@ -94,14 +97,15 @@ await owner.end();
 let next = 0;
 const claims = await rate(CLAIMERS, async () => {
   const nodeId = nodes[next++ % nodes.length]?.node_id ?? "";
-  for (let index = 0; index < 100; index++) await claim(database, { nodeId, kinds: ["frames"] });
+  for (let index = 0; index < 100; index++)
+    await claim(database, { nodeId, workspaceId: null, kinds: ["frames"] });
   return 100;
 });
 print(`claims: ${claims.toFixed(0)}/s, ${CLAIMERS} claimers, ${TASKS} tasks queued`);
 const cycles = await rate(CLAIMERS, async () => {
   const nodeId = nodes[next++ % nodes.length]?.node_id ?? "";
   for (let index = 0; index < 50; index++) {
-    const task = await claim(database, { nodeId, kinds: ["frames"] });
+    const task = await claim(database, { nodeId, workspaceId: null, kinds: ["frames"] });
     if (!task) throw new Error("the queue ran empty");
     const held = { nodeId, taskId: task.taskId, fence: task.fence };
     await finish(database, held, { outcome: "finished", result: {} });

@@ -6,6 +6,7 @@ import { sql } from "drizzle-orm";
 import fc from "fast-check";
 import { beforeAll, describe, expect, it } from "vitest";
 import { type Database, openDatabase } from "../../edge/http/database.ts";
+import * as interventions from "../../edge/vision/tasks/interventions.ts";
 import * as queue from "../../edge/vision/tasks/queue.ts";
 import {
   CIRCUMSTANCES,
@@ -351,7 +352,7 @@ describe("the SQL", () => {
 
   const real: Verbs = {
     claim: async (nodeId, kinds, now) => {
-      const claimed = await queue.claim(database, { nodeId, kinds }, now);
+      const claimed = await queue.claim(database, { nodeId, workspaceId: null, kinds }, now);
       if (!claimed) return null;
       const { taskId, fence, attempt } = claimed;
       return { taskId, fence, attempt };
@@ -373,11 +374,12 @@ describe("the SQL", () => {
           .then(({ task, repeated }): string => (repeated ? "repeated" : task.state)),
       ),
     cancel: async (taskId, now) =>
-      states(await queue.requestCancel(database, { taskIds: [taskId] }, now)),
+      states(await interventions.requestCancel(database, { taskIds: [taskId] }, now)),
     revoke: async (taskId, now) =>
-      states(await queue.requestRevoke(database, { taskIds: [taskId] }, now)),
+      states(await interventions.requestRevoke(database, { taskIds: [taskId] }, now)),
     rescue: async (now) => states(await queue.rescue(database, now)),
-    purge: async (kind, now) => states((await queue.purge(database, kind, now)).purged),
+    purge: async (kind, now) =>
+      states((await interventions.purge(database, { kind, realm: "installation" }, now)).purged),
     rows: async () => {
       const { rows } = await database.execute<Row & Record<string, unknown>>(sql`
         SELECT id::text, kind, priority, attempt, attempts_max AS "attemptsMax", state,
@@ -426,7 +428,11 @@ describe("the SQL", () => {
       const nodeId = NODES[index % NODES.length] ?? "";
       const mine: string[] = [];
       for (;;) {
-        const claimed = await queue.claim(database, { nodeId, kinds: ["frames"] }, START);
+        const claimed = await queue.claim(
+          database,
+          { nodeId, workspaceId: null, kinds: ["frames"] },
+          START,
+        );
         if (!claimed) return mine;
         mine.push(claimed.taskId);
       }
@@ -444,7 +450,11 @@ describe("the SQL", () => {
       // As above: an empty payload, which the queue does not read.
       await queue.enqueue(database, [task] as never, START);
       const nodeId = NODES[0] ?? "";
-      const claimed = await queue.claim(database, { nodeId, kinds: ["frames"] }, START);
+      const claimed = await queue.claim(
+        database,
+        { nodeId, workspaceId: null, kinds: ["frames"] },
+        START,
+      );
       const held = { nodeId, taskId: claimed?.taskId ?? "", fence: claimed?.fence ?? 0 };
       const late = START + 61_000;
       const done: Outcome = { outcome: "finished", result: {} };
@@ -453,7 +463,7 @@ describe("the SQL", () => {
         queue.finish(database, held, done, late).then(({ repeated }) => (repeated ? 0 : 1)),
         queue.rescue(database, late).then((tasks) => tasks.length),
         queue.rescue(database, late).then((tasks) => tasks.length),
-        queue.requestRevoke(database, { subject: "race" }, late).then(() => 0),
+        interventions.requestRevoke(database, { subject: "race" }, late).then(() => 0),
       ];
       const results = await Promise.all(moves.map((move) => move.catch(() => 0)));
       const [row] = await real.rows();

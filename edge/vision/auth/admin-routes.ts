@@ -10,7 +10,7 @@ import { type App, errorResponses, json, jsonBody, name } from "../../http/app.t
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
-import { allow, authenticate, callerOf, workspacesOf } from "./scope.ts";
+import { allow, authenticate, callerOf, realmOf, workspacesOf } from "./scope.ts";
 
 const Workspace = z
   .object({
@@ -28,9 +28,7 @@ const adminErrors = errorResponses("unauthorized", "forbidden", "store_unavailab
 /** Lets only those pass who are admin of at least one workspace. Comes after `authenticate`. */
 function requireAdmin(): MiddlewareHandler {
   return async (context, next) => {
-    if (workspacesOf(callerOf(context), "admin").length === 0) {
-      throw new Failure("forbidden", "this needs the role admin in at least one workspace");
-    }
+    realmOf(callerOf(context));
     await next();
   };
 }

@@ -1,13 +1,14 @@
 // Who is calling and what they may do. Every room filters its rows by the caller's workspaces, so
 // what belongs to another tenant is the same 404 as what does not exist.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import type { Context, MiddlewareHandler } from "hono";
 import { assert, Failure } from "../../../shared/errors.ts";
 import { ROLES, type Role } from "../../../shared/vision.ts";
 import type { App } from "../../http/app.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { idList } from "../base/sql.ts";
 import { type AccessClaims, verifyAccess } from "./tokens.ts";
 
 /** Who sent a request. */
@@ -16,6 +17,8 @@ export interface Caller {
   email: string;
   /** Role by workspace id. */
   memberships: ReadonlyMap<string, Role>;
+  /** Admin of the default workspace: runs the installation. */
+  operator: boolean;
   /** Family of the refresh token that the access token came with. */
   session: string;
 }
@@ -30,6 +33,7 @@ interface SessionState {
   sessionVersion: number;
   sessionEnded: boolean;
   memberships: ReadonlyMap<string, Role>;
+  operator: boolean;
 }
 
 const sessionsBy = new WeakMap<Parts["tokenSecret"], Map<string, SessionState>>();
@@ -79,6 +83,7 @@ async function resolveCaller(parts: Parts, token: string): Promise<Caller | null
     accountId: claims.accountId,
     email: known.email,
     memberships: known.memberships,
+    operator: known.operator,
     session: claims.session,
   };
 }
@@ -101,12 +106,15 @@ async function sessionState(parts: Parts, claims: AccessClaims): Promise<Session
     session_version: number;
     ended: boolean;
     memberships: Record<string, Role>;
+    operator: boolean;
   }>(sql`
     SELECT email, session_version,
       coalesce((SELECT bool_or(revoked_at IS NOT NULL) FROM refresh_token
         WHERE family = ${claims.session}::uuid), true) AS ended,
       coalesce((SELECT jsonb_object_agg(workspace_id, role) FROM membership
-        WHERE account_id = account.id), '{}') AS memberships
+        WHERE account_id = account.id), '{}') AS memberships,
+      EXISTS (SELECT FROM membership m JOIN workspace w ON w.id = m.workspace_id
+        WHERE m.account_id = account.id AND m.role = 'admin' AND w.is_default) AS operator
       FROM account WHERE id = ${claims.accountId}::uuid`);
   const row = rows[0];
   if (!row) return null;
@@ -116,6 +124,7 @@ async function sessionState(parts: Parts, claims: AccessClaims): Promise<Session
     sessionVersion: row.session_version,
     sessionEnded: row.ended,
     memberships: new Map(Object.entries(row.memberships)),
+    operator: row.operator,
   };
   // Oldest first: the map keeps the order in which entries were set.
   sessions.delete(key);
@@ -149,6 +158,25 @@ export function allow(caller: Caller, workspaceId: string, role: Role): void {
     data: { role_needed: role, role: held, workspace_id: workspaceId },
   });
 }
+
+/** What an admin rules: the installation, as its operator, or the workspaces of these ids. */
+export type Realm = "installation" | readonly string[];
+
+/**
+ * What the caller of an admin route rules. Fails with `forbidden` for who is admin of no workspace.
+ */
+export function realmOf(caller: Caller): Realm {
+  if (caller.operator) return "installation";
+  const workspaces = workspacesOf(caller, "admin");
+  if (workspaces.length > 0) return workspaces;
+  throw new Failure("forbidden", "this needs the role admin in at least one workspace", {
+    data: { role_needed: "admin" },
+  });
+}
+
+/** Whether a row's workspace is of a realm; one that is of no workspace is the operators'. */
+export const within = (realm: Realm, workspaceId: SQL): SQL =>
+  realm === "installation" ? sql`true` : sql`${workspaceId} IN ${idList(realm)}`;
 
 /** Ids of the workspaces in which the caller has at least this role; the filter of every read. */
 export const workspacesOf = (caller: Caller, role: Role = "viewer"): string[] =>

@@ -9,8 +9,8 @@ import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
+import { requestCancel } from "../tasks/interventions.ts";
 import { presignGet, target } from "../tasks/objects.ts";
-import { requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 import { type ManifestOptions, writeManifest } from "./manifest.ts";
 

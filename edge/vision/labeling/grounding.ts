@@ -12,9 +12,9 @@ import { listCapabilities } from "../tasks/nodes.ts";
 export async function groundAll(
   database: Database,
   prompts: readonly string[],
-  segmenter: string | undefined,
+  { workspaceId, segmenter }: { workspaceId: string; segmenter: string | undefined },
 ): Promise<string[]> {
-  const nodes = await listCapabilities(database);
+  const nodes = await listCapabilities(database, workspaceId);
   const offered = nodes.flatMap(({ segmenters }) =>
     segmenters.filter(({ name }, index) => (segmenter ? name === segmenter : index === 0)),
   );

@@ -54,7 +54,9 @@ export function addLabelRoutes(app: App<Parts>) {
       { workspaceId: videos.workspaceId, route: "label", key, body },
       async () => {
         const words = unique(body.prompts);
-        const warnings = await groundAll(database, words, body.segmenter);
+        const { workspaceId } = videos;
+        const asked = { workspaceId, segmenter: body.segmenter };
+        const warnings = await groundAll(database, words, asked);
         const classes = words.map((prompt) => ({ name: prompt, prompt }));
         const jobId = await startJob(parts, { ...videos, body, classes, kind: "text" });
         return { status: 202, body: { job_id: jobId, warnings } };

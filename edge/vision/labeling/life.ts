@@ -4,7 +4,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { Parts } from "../base/parts.ts";
 import { textList } from "../base/sql.ts";
-import { requestCancel } from "../tasks/queue.ts";
+import { requestCancel } from "../tasks/interventions.ts";
 import { groundAll } from "./grounding.ts";
 import {
   findJob,
@@ -128,7 +128,10 @@ export async function extendJob(
     const detail = `the job is ${job.state}; only a finished one is extended`;
     throw new Failure("state_conflict", detail);
   }
-  const warnings = await groundAll(database, [prompt], job.settings.segmenter ?? undefined);
+  const warnings = await groundAll(database, [prompt], {
+    workspaceId: job.workspaceId,
+    segmenter: job.settings.segmenter ?? undefined,
+  });
   await addPass(database, job.id, { className, prompt });
   await beginRound(parts, job);
   return warnings;

@@ -26,7 +26,10 @@ async function promptsOf(
     class_name: prompt,
     text: prompt,
   }));
-  if (prompts.length > 0) await groundAll(database, body.prompts ?? [], body.segmenter);
+  const { segmenter } = body;
+  if (prompts.length > 0) {
+    await groundAll(database, body.prompts ?? [], { workspaceId, segmenter });
+  }
   if (body.exemplars) {
     const exemplars = await resolveExemplars(database, workspaceId, body.exemplars);
     prompts.push({ kind: "exemplar", class_name: "exemplar", exemplars });

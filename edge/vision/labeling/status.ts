@@ -4,6 +4,7 @@ import { sql } from "drizzle-orm";
 import { assert } from "../../../shared/errors.ts";
 import type { JobStatus } from "../../../shared/labeling.ts";
 import type { Database } from "../../http/database.ts";
+import { offering } from "../tasks/nodes.ts";
 import { isLive, type JobRow, subjectOf, topicOf } from "./jobs.ts";
 import { etaSeconds } from "./plan.ts";
 
@@ -26,9 +27,7 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
       (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
       (count(*) FILTER (WHERE state = 'failed' AND round = ${job.settings.round}::int))::int AS failed,
       (SELECT count(*) FROM annotation WHERE job_id = ${job.id}::uuid)::int AS annotations,
-      (SELECT count(*) FROM node WHERE revoked_at IS NULL
-         AND last_heartbeat_at > now() - interval '60 seconds'
-         AND capabilities->'kinds' ? 'label')::int AS nodes
+      ${offering("label", sql`${job.workspaceId}::uuid`)} AS nodes
     FROM own`);
   const [counted] = rows;
   assert(counted, "an aggregate answers one row");

@@ -9,8 +9,9 @@ import { batch, type Database, wireTime } from "../../http/database.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList } from "../base/sql.ts";
+import { requestCancel } from "../tasks/interventions.ts";
 import { source, target } from "../tasks/objects.ts";
-import { type NewTask, requestCancel } from "../tasks/queue.ts";
+import type { NewTask } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 
 /** Keys of a video's objects; all of them are made here. */

@@ -88,7 +88,8 @@ export function addPredictionRoutes(app: App<Parts>) {
 async function ready(context: Context, parts: Parts, choice: Choice): Promise<ModelRow> {
   try {
     const model = await chooseModel(parts, callerOf(context), choice, "annotator");
-    if ((await offeringNodes(parts.database, "predict")) > 0) return model;
+    const wanted = { kind: "predict", workspaceId: model.workspaceId };
+    if ((await offeringNodes(parts.database, wanted)) > 0) return model;
     throw new Failure("no_node", "no GPU node that predicts is there");
   } catch (thrown) {
     await letPass(context.req.raw);

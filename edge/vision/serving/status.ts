@@ -31,7 +31,7 @@ export async function servingStatus(
   workspaceId: string,
   model: ModelRow | null,
 ): Promise<ServeStatus> {
-  const nodes = await servingNodes(database, model?.modelId ?? null);
+  const nodes = await servingNodes(database, { workspaceId, modelId: model?.modelId ?? null });
   const common = { workspace_id: workspaceId, nodes };
   if (!model) {
     const none = { active_model: null, failure: null, last_prediction_at: null };

@@ -7,27 +7,30 @@ import { Capabilities } from "../../../shared/node-protocol.ts";
 import { isTaskKind, TASK_KIND_NAMES } from "../../../shared/tasks.ts";
 import { systemClock } from "../../../shared/time.ts";
 import { type App, errorResponses, json, name } from "../../http/app.ts";
-import { authenticate, type Caller, callerOf, workspacesOf } from "../auth/scope.ts";
+import { allow, authenticate, callerOf, type Realm, realmOf, workspacesOf } from "../auth/scope.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { doorbellOf } from "./bell.ts";
 import { deliverEnded, type HandlersByKind } from "./delivery.ts";
-import { createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
+import { purge, requestRevoke } from "./interventions.ts";
+import { countNodes, createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
 import { audit, listQueues, stuckTasks } from "./overview.ts";
-import { findTask, purge, requestRevoke } from "./queue.ts";
+import { findTask } from "./queue.ts";
 import { TASK_STATES } from "./states.ts";
 
 const adminOnly = { middleware: authenticate(), security: [{ accessToken: [] }] };
 const adminErrors = errorResponses("unauthorized", "forbidden", "store_unavailable");
 
-/** The caller, who must be admin of some workspace: nodes and queues serve all of them. */
-function adminOf(context: Pick<Context, "get">): Caller {
+/** The caller and what they rule; fails with `forbidden` for who is admin of nothing. */
+function adminOf(context: Pick<Context, "get">): { accountId: string; realm: Realm } {
   const caller = callerOf(context);
-  if (workspacesOf(caller, "admin").length > 0) return caller;
-  throw new Failure("forbidden", "this needs the role admin in some workspace", {
-    data: { role_needed: "admin" },
-  });
+  return { accountId: caller.accountId, realm: realmOf(caller) };
 }
+
+/** Of whose nodes and tasks an admin route speaks, as its description says it. */
+const RULED =
+  "Of the workspaces that you are admin of; an admin of the default workspace is an operator, who " +
+  "sees all.";
 
 const CurrentTask = z.object({
   task_id: z.uuid(),
@@ -36,9 +39,14 @@ const CurrentTask = z.object({
   started_at: z.iso.datetime(),
   lease_expired: z.boolean(),
 });
+const NodeWorkspace = z
+  .uuid()
+  .nullable()
+  .meta({ description: "whose tasks it claims; null: the operators' node, which serves all" });
 const Worker = z
   .object({
     node_id: z.uuid(),
+    workspace_id: NodeWorkspace,
     name: z.string(),
     live: z.boolean().meta({ description: "heard of within 60 s" }),
     draining: z.boolean(),
@@ -53,6 +61,7 @@ const Worker = z
 const Node = z
   .object({
     node_id: z.uuid(),
+    workspace_id: NodeWorkspace,
     name: z.string(),
     live: z.boolean(),
     draining: z.boolean(),
@@ -83,38 +92,77 @@ export function addTaskAdministration(app: App<Parts>, handlers: HandlersByKind)
   addPurge(app, handlers);
 }
 
+const CodeRequest = z.strictObject({ workspace_id: z.uuid().nullable().optional() });
+
+/** Whose a new node will be, as its code's request says; null is the operators', for all. */
+function nodeWorkspace(
+  context: Pick<Context, "get">,
+  wanted: string | null | undefined,
+): string | null {
+  const caller = callerOf(context);
+  if (wanted) allow(caller, wanted, "admin");
+  if (wanted || caller.operator) return wanted ?? null;
+  if (wanted === null) {
+    throw new Failure("forbidden", "a node that serves all is the operators'", {
+      data: { role_needed: "admin" },
+    });
+  }
+  const [only, ...others] = workspacesOf(caller, "admin");
+  if (only && others.length === 0) return only;
+  throw new Failure("invalid_request", "workspace_id: required, as you are admin of several");
+}
+
 function addNodeAdministration(app: App<Parts>) {
   const code = createRoute({
     method: "post",
     path: `${API}/admin/nodes/codes`,
     summary: "A one-time code for a new GPU node",
-    description: "Beyond the contract. Needs the role admin. Valid for an hour, for one node.",
+    description:
+      "Beyond the contract. Needs the role admin. Valid for an hour, for one node. The node claims " +
+      "the tasks of `workspace_id` and no others. Null, which only an operator may give (an admin " +
+      "of the default workspace) and which is an operator's default, makes one that serves all; " +
+      "everybody else's default is the one workspace that they are admin of.",
     ...adminOnly,
+    request: {
+      body: { content: { "application/json": { schema: CodeRequest } }, required: false },
+    },
     responses: {
-      201: json("the code", z.object({ code: z.string(), expires_at: z.iso.datetime() })),
+      201: json(
+        "the code",
+        z.object({
+          code: z.string(),
+          workspace_id: NodeWorkspace,
+          expires_at: z.iso.datetime(),
+        }),
+      ),
       ...adminErrors,
+      ...errorResponses("bad_body", "not_found", "invalid_request"),
     },
   });
   app.openapi(code, async (context) => {
     const { accountId } = adminOf(context);
     const { service } = context.var;
-    const made = await createCode(service, accountId);
+    // Without a body nothing was validated.
+    const workspaceId = nodeWorkspace(context, context.req.valid("json")?.workspace_id);
+    const made = await createCode(service, { createdBy: accountId, workspaceId });
     const entry = { actorId: accountId, action: "node.code", subject: "nodes" };
-    await audit(service.database, { ...entry, detail: { expires_at: made.expiresAt } });
-    return context.json({ code: made.code, expires_at: made.expiresAt }, 201);
+    const detail = { expires_at: made.expiresAt, workspace_id: workspaceId };
+    await audit(service.database, { ...entry, detail });
+    const answer = { code: made.code, workspace_id: workspaceId, expires_at: made.expiresAt };
+    return context.json(answer, 201);
   });
 
   const list = createRoute({
     method: "get",
     path: `${API}/admin/nodes`,
-    summary: "All GPU nodes, revoked ones too",
-    description: "Beyond the contract. Needs the role admin.",
+    summary: "GPU nodes, revoked ones too",
+    description: `Beyond the contract. Needs the role admin. ${RULED}`,
     ...adminOnly,
     responses: { 200: json("nodes, live ones first", z.array(Node)), ...adminErrors },
   });
   app.openapi(list, async (context) => {
-    adminOf(context);
-    return context.json(await listNodes(context.var.service.database), 200);
+    const { realm } = adminOf(context);
+    return context.json(await listNodes(context.var.service.database, realm), 200);
   });
 
   const revoke = createRoute({
@@ -122,8 +170,8 @@ function addNodeAdministration(app: App<Parts>) {
     path: `${API}/admin/nodes/{node_id}`,
     summary: "Revoke a GPU node's token",
     description:
-      "Beyond the contract. Needs the role admin. What the node works on goes to others as its " +
-      "leases expire.",
+      "Beyond the contract. Needs the role admin of the node's workspace, or to be an operator. " +
+      "What the node works on goes to others as its leases expire.",
     ...adminOnly,
     request: { params: z.object({ node_id: z.uuid() }) },
     responses: {
@@ -133,11 +181,11 @@ function addNodeAdministration(app: App<Parts>) {
     },
   });
   app.openapi(revoke, async (context) => {
-    const { accountId } = adminOf(context);
+    const { accountId, realm } = adminOf(context);
     const { service } = context.var;
     const { node_id } = context.req.valid("param");
-    const revoked = await revokeNode(service.database, node_id);
-    if (!revoked) throw new Failure("not_found", "no node that is not revoked has this id");
+    const revoked = await revokeNode(service.database, realm, node_id);
+    if (!revoked) throw new Failure("not_found", "no node of yours that works has this id");
     const subject = `node:${node_id}`;
     await audit(service.database, { actorId: accountId, action: "node.revoke", subject });
     await doorbellOf(service)
@@ -155,7 +203,8 @@ function addStatus(app: App<Parts>) {
     description:
       "Needs the role admin. A job is stuck when one of its running tasks has a lease that nobody " +
       "freed for three minutes, made no step for five times its mean step (and five minutes), or " +
-      "has run for over four hours, a training for over a week.",
+      "has run for over four hours, a training for over a week. " +
+      `${RULED} \`worker_count\` is of the live nodes that serve them.`,
     ...adminOnly,
     responses: {
       200: json(
@@ -172,18 +221,21 @@ function addStatus(app: App<Parts>) {
     },
   });
   app.openapi(route, async (context) => {
-    adminOf(context);
+    const { realm } = adminOf(context);
     const { database } = context.var.service;
     const started = systemClock();
-    const queues = await listQueues(database);
+    const queues = await listQueues(database, realm);
     const latency = systemClock() - started;
-    const [nodes, stuck] = await Promise.all([listNodes(database), stuckTasks(database)]);
+    const [nodes, stuck] = await Promise.all([
+      countNodes(database, realm),
+      stuckTasks(database, realm),
+    ]);
     const total = (of: "depth" | "running") => queues.reduce((sum, queue) => sum + queue[of], 0);
     return context.json(
       {
         queue_depth: total("depth"),
         running: total("running"),
-        worker_count: nodes.filter(({ live }) => live).length,
+        worker_count: nodes,
         stuck_job_count: new Set(stuck.map(({ subject }) => subject)).size,
         database_latency_ms: latency,
       },
@@ -194,6 +246,7 @@ function addStatus(app: App<Parts>) {
 
 const workerOf = ({ capabilities, ...node }: NodeRecord): z.infer<typeof Worker> => ({
   node_id: node.node_id,
+  workspace_id: node.workspace_id,
   name: node.name,
   live: node.live,
   draining: node.draining,
@@ -210,13 +263,13 @@ function addListings(app: App<Parts>) {
     method: "get",
     path: `${API}/admin/workers`,
     summary: "Workers, what they work on, when they were last heard of",
-    description: "Needs the role admin. A worker is a GPU node that was not revoked.",
+    description: `Needs the role admin. A worker is a GPU node that was not revoked. ${RULED}`,
     ...adminOnly,
     responses: { 200: json("workers, live ones first", z.array(Worker)), ...adminErrors },
   });
   app.openapi(workers, async (context) => {
-    adminOf(context);
-    const nodes = await listNodes(context.var.service.database);
+    const { realm } = adminOf(context);
+    const nodes = await listNodes(context.var.service.database, realm);
     return context.json(nodes.filter(({ revoked_at }) => revoked_at === null).map(workerOf), 200);
   });
 
@@ -224,13 +277,13 @@ function addListings(app: App<Parts>) {
     method: "get",
     path: `${API}/admin/queue`,
     summary: "Queues with depth and consumers",
-    description: "Needs the role admin. A queue holds the tasks of one kind.",
+    description: `Needs the role admin. A queue holds the tasks of one kind. ${RULED}`,
     ...adminOnly,
     responses: { 200: json("queues by name", z.array(Queue)), ...adminErrors },
   });
   app.openapi(queues, async (context) => {
-    adminOf(context);
-    return context.json(await listQueues(context.var.service.database), 200);
+    const { realm } = adminOf(context);
+    return context.json(await listQueues(context.var.service.database, realm), 200);
   });
 }
 
@@ -240,7 +293,8 @@ function addRevoke(app: App<Parts>, handlers: HandlersByKind) {
     path: `${API}/admin/tasks/{task_id}/revoke`,
     summary: "Revoke a task, ending the process that works on it",
     description:
-      "Needs the role admin. A queued task is `revoked` at once. A running one stays `running` " +
+      "Needs the role admin of the task's workspace, or to be an operator. A queued task is " +
+      "`revoked` at once. A running one stays `running` " +
       "until its node reports that the process is gone, or has been silent for two minutes; " +
       "nothing else that it reports is taken. Asking again changes nothing.",
     ...adminOnly,
@@ -252,13 +306,14 @@ function addRevoke(app: App<Parts>, handlers: HandlersByKind) {
     },
   });
   app.openapi(route, async (context) => {
-    const { accountId } = adminOf(context);
+    const { accountId, realm } = adminOf(context);
     const { service } = context.var;
     const { task_id } = context.req.valid("param");
-    const [task] = await requestRevoke(service.database, { taskIds: [task_id] });
+    const [task] = await requestRevoke(service.database, { taskIds: [task_id], realm });
     if (!task) {
       const ended = await findTask(service.database, task_id);
-      if (!ended) throw new Failure("not_found", "no task has this id");
+      const seen = ended && (realm === "installation" || realm.includes(ended.workspaceId));
+      if (!seen) throw new Failure("not_found", "no task of yours has this id");
       throw new Failure("state_conflict", `the task has ended: it is ${ended.state}`);
     }
     const entry = { actorId: accountId, action: "task.revoke", subject: `task:${task_id}` };
@@ -275,7 +330,7 @@ function addPurge(app: App<Parts>, handlers: HandlersByKind) {
     summary: "Drop all pending tasks of a queue",
     description:
       "Needs the role admin. Pending tasks become `cancelled`. Running ones are left alone: revoke " +
-      "them one by one.",
+      `them one by one. ${RULED}`,
     ...adminOnly,
     request: { params: z.object({ queue_name: name() }) },
     responses: {
@@ -297,14 +352,14 @@ function addPurge(app: App<Parts>, handlers: HandlersByKind) {
     },
   });
   app.openapi(route, async (context) => {
-    const { accountId } = adminOf(context);
+    const { accountId, realm } = adminOf(context);
     const { service } = context.var;
     const { queue_name } = context.req.valid("param");
     if (!isTaskKind(queue_name)) {
       const known = TASK_KIND_NAMES.join(", ");
       throw new Failure("not_found", `no queue has this name; there are: ${known}`);
     }
-    const { purged, running } = await purge(service.database, queue_name);
+    const { purged, running } = await purge(service.database, { kind: queue_name, realm });
     const ids = purged.map(({ taskId }) => taskId);
     const entry = { actorId: accountId, action: "queue.purge", subject: `queue:${queue_name}` };
     await audit(service.database, { ...entry, detail: { count: ids.length, task_ids: ids } });

@@ -25,7 +25,15 @@ import { deliverEnded, type HandlersByKind, tellProgress } from "./delivery.ts";
 import { addNodeObjects } from "./node-objects.ts";
 import { authenticateNode, noteHeartbeat, registerNode } from "./nodes.ts";
 import { signReferences } from "./objects.ts";
-import { type ClaimRow, claim, findTask, finish, heartbeat, reportProgress } from "./queue.ts";
+import {
+  type Claimant,
+  type ClaimRow,
+  claim,
+  findTask,
+  finish,
+  heartbeat,
+  reportProgress,
+} from "./queue.ts";
 import { TASK_STATES } from "./states.ts";
 
 const POLL_MS = 100;
@@ -89,8 +97,9 @@ function addClaim(app: App<Parts>) {
   app.openapi(route, async (context) => {
     const { kinds, wait_seconds } = context.req.valid("json");
     const { service } = context.var;
-    const { nodeId } = context.var.node;
-    const claimed = await claimWithin(service, { nodeId, kinds }, wait_seconds * 1_000);
+    const { nodeId, workspaceId } = context.var.node;
+    const claimant = { nodeId, workspaceId, kinds };
+    const claimed = await claimWithin(service, claimant, wait_seconds * 1_000);
     if (!claimed) return context.json(null, 200);
     const payload = await signReferences(service, claimed.payload);
     return context.json(
@@ -110,12 +119,12 @@ function addClaim(app: App<Parts>) {
 /** Claims, waiting for a task at most this long: a ring cuts a pause between looks short. */
 async function claimWithin(
   parts: Parts,
-  who: { nodeId: string; kinds: readonly string[] },
+  claimant: Claimant,
   waitMs: number,
 ): Promise<ClaimRow | null> {
   const until = parts.clock() + waitMs;
   for (let pause = POLL_MS; ; pause = Math.min(pause * 2, POLL_MS_MAX)) {
-    const claimed = await claim(parts.database, who);
+    const claimed = await claim(parts.database, claimant);
     const left = until - parts.clock();
     if (claimed || left <= 0) return claimed;
     await nextRing(parts, Math.min(pause, left));

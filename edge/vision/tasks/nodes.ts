@@ -8,6 +8,7 @@ import type { Capabilities } from "../../../shared/node-protocol.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
+import { type Realm, within } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { jsonb, storable } from "../base/sql.ts";
 
@@ -26,16 +27,20 @@ const LIVE = sql`node.revoked_at IS NULL
 const secretText = (prefix: string, bytes: number): string =>
   prefix + toBase64url(crypto.getRandomValues(new Uint8Array(bytes)));
 
-/** Makes a code with which one node may register within the hour. */
+/**
+ * Makes a code with which one node may register within the hour: a node of one workspace, or with
+ * null one of the operators', which serves all.
+ */
 export async function createCode(
   { database, clock }: Pick<Parts, "database" | "clock">,
-  createdBy: string | null,
+  { createdBy, workspaceId }: { createdBy: string | null; workspaceId: string | null },
 ): Promise<{ code: string; expiresAt: string }> {
   const code = secretText(CODE_PREFIX, 16);
   const expiresAt = iso(clock() + CODE_MS);
   await database.execute(sql`
-    INSERT INTO node_code (hash, created_by, expires_at)
-    VALUES (decode(${await sha256(code)}, 'hex'), ${createdBy}::uuid, ${expiresAt}::timestamptz)`);
+    INSERT INTO node_code (hash, workspace_id, created_by, expires_at)
+    VALUES (decode(${await sha256(code)}, 'hex'), ${workspaceId}::uuid, ${createdBy}::uuid,
+      ${expiresAt}::timestamptz)`);
   return { code, expiresAt };
 }
 
@@ -51,11 +56,11 @@ export async function registerNode(
       UPDATE node_code SET used_at = ${now}
        WHERE hash = decode(${await sha256(node.code)}, 'hex') AND used_at IS NULL
          AND expires_at > ${now}
-      RETURNING created_by),
+      RETURNING created_by, workspace_id),
     made AS (
-      INSERT INTO node (id, name, token_hash, capabilities)
-      SELECT ${nodeId}::uuid, ${storable(node.name)}, decode(${await sha256(nodeToken)}, 'hex'),
-        ${jsonb(node.capabilities)} FROM used)
+      INSERT INTO node (id, workspace_id, name, token_hash, capabilities)
+      SELECT ${nodeId}::uuid, workspace_id, ${storable(node.name)},
+        decode(${await sha256(nodeToken)}, 'hex'), ${jsonb(node.capabilities)} FROM used)
     INSERT INTO audit_entry (actor_id, action, subject, detail)
     SELECT created_by, 'node.register', ${`node:${nodeId}`},
       jsonb_build_object('name', ${storable(node.name)}::text) FROM used RETURNING id`);
@@ -67,6 +72,8 @@ export async function registerNode(
 
 export interface NodeIdentity {
   nodeId: string;
+  /** The one workspace that it serves; null serves all. */
+  workspaceId: string | null;
   name: string;
 }
 
@@ -94,7 +101,7 @@ async function nodeOf(database: Database, token: string): Promise<NodeIdentity |
       UPDATE node SET last_heartbeat_at = now()
        WHERE token_hash = ${hash} AND revoked_at IS NULL
          AND last_heartbeat_at < now() - ${NOTED_SECONDS}::int * interval '1 second')
-    SELECT id::text AS "nodeId", name FROM node WHERE token_hash = ${hash} AND revoked_at IS NULL`);
+    SELECT id::text AS "nodeId", workspace_id::text AS "workspaceId", name FROM node WHERE token_hash = ${hash} AND revoked_at IS NULL`);
   return rows[0] ?? null;
 }
 
@@ -117,37 +124,50 @@ export async function noteHeartbeat(
 }
 
 /**
- * Ends a node's token. Its tasks go to others as their leases expire. False for a node that is
- * unknown or was revoked before.
+ * Ends the token of a realm's node. Its tasks go to others as their leases expire. False for a node
+ * that is another's, unknown or was revoked before.
  */
-export async function revokeNode(database: Database, nodeId: string): Promise<boolean> {
+export async function revokeNode(
+  database: Database,
+  realm: Realm,
+  nodeId: string,
+): Promise<boolean> {
   const { rows } = await database.execute(sql`
     UPDATE node SET revoked_at = now() WHERE id = ${nodeId}::uuid AND revoked_at IS NULL
+       AND ${within(realm, sql`workspace_id`)}
     RETURNING id`);
   return rows.length > 0;
 }
 
-/** How many live nodes take tasks of a kind, as a subselect. */
-export const offering = (kind: string): SQL => sql`(SELECT count(*)::int FROM node
-  WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind})`;
+/** Whether a row of `node` may claim tasks of a workspace: the operators' nodes serve all. */
+const serves = (workspaceId: SQL): SQL =>
+  sql`(node.workspace_id IS NULL OR node.workspace_id = ${workspaceId})`;
 
-/** Live nodes that take tasks of a kind. */
-export async function offeringNodes(database: Database, kind: string): Promise<number> {
+/** How many live nodes take a workspace's tasks of a kind, as a subselect. */
+export const offering = (kind: string, workspaceId: SQL): SQL => sql`(SELECT count(*)::int FROM node
+  WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)})`;
+
+/** Live nodes that take a workspace's tasks of a kind. */
+export async function offeringNodes(
+  database: Database,
+  { kind, workspaceId }: { kind: string; workspaceId: string },
+): Promise<number> {
   const { rows } = await database.execute<{ count: number }>(
-    sql`SELECT ${offering(kind)} AS count`,
+    sql`SELECT ${offering(kind, sql`${workspaceId}::uuid`)} AS count`,
   );
   return rows[0]?.count ?? 0;
 }
 
-/** Live nodes that predict, and how many of them have the model open. */
+/** Live nodes that predict for a workspace, and how many of them have the model open. */
 export async function servingNodes(
   database: Database,
-  modelId: string | null,
+  { workspaceId, modelId }: { workspaceId: string; modelId: string | null },
 ): Promise<{ able: number; warm: number }> {
   const { rows } = await database.execute<{ able: number; warm: number }>(sql`
     SELECT count(*)::int AS able,
       (count(*) FILTER (WHERE capabilities->'loaded' ? ${modelId ?? ""}))::int AS warm FROM node
-     WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? 'predict'`);
+     WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? 'predict'
+       AND ${serves(sql`${workspaceId}::uuid`)}`);
   return rows[0] ?? { able: 0, warm: 0 };
 }
 
@@ -162,6 +182,8 @@ export interface CurrentTask {
 
 export interface NodeRecord extends Record<string, unknown> {
   node_id: string;
+  /** Null for one of the operators', which serves all. */
+  workspace_id: string | null;
   name: string;
   live: boolean;
   draining: boolean;
@@ -172,10 +194,10 @@ export interface NodeRecord extends Record<string, unknown> {
   tasks: CurrentTask[];
 }
 
-/** All nodes with what they work on; the live ones first, then by name. */
-export async function listNodes(database: Database): Promise<NodeRecord[]> {
+/** The nodes of a realm with what they work on; the live ones first, then by name. */
+export async function listNodes(database: Database, realm: Realm): Promise<NodeRecord[]> {
   const { rows } = await database.execute<NodeRecord>(sql`
-    SELECT node.id::text AS node_id, name, ${LIVE} AS live, draining,
+    SELECT node.id::text AS node_id, node.workspace_id::text, name, ${LIVE} AS live, draining,
       ${wireTime(sql`last_heartbeat_at`)} AS last_heartbeat_at,
       ${wireTime(sql`node.created_at`)} AS created_at,
       ${wireTime(sql`revoked_at`)} AS revoked_at, capabilities, coalesce(held.tasks, '[]') AS tasks
@@ -184,14 +206,26 @@ export async function listNodes(database: Database): Promise<NodeRecord[]> {
           'started_at', ${wireTime(sql`started_at`)}, 'lease_expired', lease_until < now())
           ORDER BY started_at, id) AS tasks
           FROM task WHERE state = 'running' AND node_id = node.id) held ON true
+     WHERE ${within(realm, sql`node.workspace_id`)}
      ORDER BY live DESC, name, node.id`);
   return rows;
 }
 
-/** The segmenters of live nodes: what prompts can be grounded in now. */
-export async function listCapabilities(database: Database): Promise<Capabilities[]> {
-  const { rows } = await database.execute<{ capabilities: Capabilities }>(
-    sql`SELECT capabilities FROM node WHERE ${LIVE} AND NOT draining ORDER BY created_at`,
-  );
+/** How many live nodes serve a realm: its own and the operators'. */
+export async function countNodes(database: Database, realm: Realm): Promise<number> {
+  const { rows } = await database.execute<{ count: number }>(sql`
+    SELECT count(*)::int AS count FROM node
+     WHERE ${LIVE} AND (workspace_id IS NULL OR ${within(realm, sql`workspace_id`)})`);
+  return rows[0]?.count ?? 0;
+}
+
+/** The segmenters of live nodes that serve a workspace: what prompts can be grounded in now. */
+export async function listCapabilities(
+  database: Database,
+  workspaceId: string,
+): Promise<Capabilities[]> {
+  const { rows } = await database.execute<{ capabilities: Capabilities }>(sql`
+    SELECT capabilities FROM node
+     WHERE ${LIVE} AND NOT draining AND ${serves(sql`${workspaceId}::uuid`)} ORDER BY created_at`);
   return rows.map(({ capabilities }) => capabilities);
 }

@@ -2,6 +2,7 @@
 
 import { sql } from "drizzle-orm";
 import { type Database, wireTime } from "../../http/database.ts";
+import { type Realm, within } from "../auth/scope.ts";
 
 /** A lease that expired this long ago was missed by the rescue. */
 const RESCUE_LATE_SECONDS = 180;
@@ -27,11 +28,11 @@ export interface StuckTask extends Record<string, unknown> {
 const seconds = (count: number) => sql.raw(`${count} * interval '1 second'`);
 
 /**
- * Running tasks that do not behave as their own history lets expect: the lease expired and nobody
- * freed it, no step for five times the mean one (and five minutes), or over four hours of work, of
- * a training over a week.
+ * A realm's running tasks that do not behave as their own history lets expect: the lease expired
+ * and nobody freed it, no step for five times the mean one (and five minutes), or over four hours
+ * of work, of a training over a week.
  */
-export async function stuckTasks(database: Database): Promise<StuckTask[]> {
+export async function stuckTasks(database: Database, realm: Realm): Promise<StuckTask[]> {
   const { rows } = await database.execute<StuckTask>(sql`
     SELECT id::text AS "taskId", kind, subject, workspace_id::text AS "workspaceId",
       node_id::text AS "nodeId", ${wireTime(sql`started_at`)} AS "startedAt",
@@ -44,7 +45,7 @@ export async function stuckTasks(database: Database): Promise<StuckTask[]> {
           ${sql.raw(String(SILENCE_STEPS))} * (progress_at - started_at)
             / greatest((progress->>'done')::float8, 1)) THEN 'no_progress'
         END AS reason) judged
-     WHERE state = 'running' AND reason IS NOT NULL
+     WHERE state = 'running' AND reason IS NOT NULL AND ${within(realm, sql`workspace_id`)}
      ORDER BY started_at LIMIT ${STUCK_MAX}::int`);
   return rows;
 }
@@ -58,19 +59,24 @@ export interface QueueRecord extends Record<string, unknown> {
   oldest_queued_at: string | null;
 }
 
-/** Every queue that holds tasks or has a consumer; a queue is the tasks of one kind. */
-export async function listQueues(database: Database): Promise<QueueRecord[]> {
+/**
+ * Every queue that holds tasks of a realm or has a consumer of them; a queue is the tasks of one
+ * kind.
+ */
+export async function listQueues(database: Database, realm: Realm): Promise<QueueRecord[]> {
   const { rows } = await database.execute<QueueRecord>(sql`
     WITH held AS (
       SELECT kind, count(*) FILTER (WHERE state = 'queued')::int AS depth,
         count(*) FILTER (WHERE state = 'queued' AND available_at > now())::int AS delayed,
         count(*) FILTER (WHERE state = 'running')::int AS running,
         min(created_at) FILTER (WHERE state = 'queued') AS oldest
-        FROM task WHERE state IN ('queued', 'running') GROUP BY kind),
+        FROM task WHERE state IN ('queued', 'running') AND ${within(realm, sql`workspace_id`)}
+       GROUP BY kind),
     offered AS (
       SELECT kind, count(*)::int AS consumers
         FROM node, jsonb_array_elements_text(capabilities->'kinds') AS kind
        WHERE revoked_at IS NULL AND NOT draining AND last_heartbeat_at > now() - ${seconds(60)}
+         AND (workspace_id IS NULL OR ${within(realm, sql`workspace_id`)})
        GROUP BY kind)
     SELECT kind AS name, coalesce(depth, 0) AS depth, coalesce(delayed, 0) AS delayed,
       coalesce(running, 0) AS running, coalesce(consumers, 0) AS consumers,

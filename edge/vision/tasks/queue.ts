@@ -13,7 +13,7 @@ import {
 import { TASK_KINDS, type TaskKind, type TaskPayload } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
-import { jsonb, storable } from "../base/sql.ts";
+import { idList, jsonb, storable } from "../base/sql.ts";
 import { referencedKeys } from "./objects.ts";
 import {
   BACKOFF,
@@ -95,10 +95,11 @@ export interface ClaimRow extends Record<string, unknown> {
 const HEAD = sql`task.id::text AS "taskId", task.kind, task.workspace_id::text AS "workspaceId",
   task.subject, task.state, task.attempt, task.fence::float8 AS fence,
   task.node_id::text AS "nodeId", task.errors, task.progress`;
-const WHOLE = sql`${HEAD}, task.payload, task.result`;
+/** The columns of a whole task, for interventions too. */
+export const WHOLE = sql`${HEAD}, task.payload, task.result`;
 
 /** The database's clock, or the instant that a test sets. */
-const clock = (now: number | undefined): SQL =>
+export const clock = (now: number | undefined): SQL =>
   now === undefined ? sql`date_trunc('milliseconds', now())` : sql`${iso(now)}::timestamptz(3)`;
 const seconds = (count: number): SQL => sql`${count}::float8 * interval '1 second'`;
 /** SQL's word for a choice of `states.ts`: the name of the move, or NULL when none is allowed. */
@@ -181,17 +182,26 @@ async function taskIdsByKey(database: Database, keys: string[]): Promise<Map<str
   return new Map(rows.map(({ key, id }) => [key, id]));
 }
 
-/** Gives a node the next task of the kinds it names, or null when nothing is due. */
+/** Who asks for a task. */
+export interface Claimant {
+  nodeId: string;
+  /** The one workspace that the node serves; null serves all. */
+  workspaceId: string | null;
+  kinds: readonly string[];
+}
+
+/** Gives a node the next task of the kinds it names that it serves; null when none is due. */
 export async function claim(
   database: Database,
-  { nodeId, kinds }: { nodeId: string; kinds: readonly string[] },
+  { nodeId, workspaceId, kinds }: Claimant,
   now?: number,
 ): Promise<ClaimRow | null> {
   if (kinds.length === 0) return null;
+  const served = workspaceId ? sql`AND workspace_id = ${workspaceId}::uuid` : sql``;
   const { rows } = await database.execute<ClaimRow>(sql`
     WITH next AS (
       SELECT id FROM task
-       WHERE state = 'queued' AND kind IN ${[...kinds]} AND available_at <= ${clock(now)}
+       WHERE state = 'queued' AND kind IN ${[...kinds]} AND available_at <= ${clock(now)} ${served}
          AND EXISTS (SELECT FROM node WHERE id = ${nodeId}::uuid AND revoked_at IS NULL)
        ORDER BY priority DESC NULLS LAST, available_at, place LIMIT 1 FOR UPDATE SKIP LOCKED)
     UPDATE task SET state = ${destination("queued", "claim")}, attempt = attempt + 1,
@@ -353,61 +363,6 @@ async function heldBy(database: Database, nodeId: string, taskId: string) {
   return rows;
 }
 
-/** Tasks by id, or all of a subject. */
-export type Which = { taskIds: readonly string[] } | { subject: string };
-
-const matching = (which: Which): SQL =>
-  "subject" in which
-    ? sql`subject = ${which.subject}`
-    : sql`id IN (SELECT value::uuid FROM jsonb_array_elements_text(${jsonb(which.taskIds)}))`;
-
-/**
- * Asks tasks to stop and keep what they did: a queued one is canceled at once, a running one is
- * told with its next heartbeat. Returns those that had not ended, in their new state.
- */
-export async function requestCancel(
-  database: Database,
-  which: Which,
-  now?: number,
-): Promise<Task[]> {
-  const { rows } = await database.execute<Task>(sql`
-    WITH held AS (
-      SELECT id FROM task WHERE ${matching(which)} AND state IN ('queued', 'running')
-       ORDER BY id FOR UPDATE)
-    UPDATE task SET cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)}),
-      state = ${requestedState("cancel")},
-      ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
-      FROM held WHERE task.id = held.id
-    RETURNING ${WHOLE}`);
-  return rows;
-}
-
-const requestedState = (move: "cancel" | "revoke"): SQL =>
-  sql`CASE state WHEN 'queued' THEN ${destination("queued", move)}
-    ELSE ${destination("running", move)} END`;
-
-/**
- * Takes tasks from whoever has them: a queued one is revoked at once; of a running one nothing but
- * its process's exit is taken from then on. Returns those that had not ended, in their new state.
- */
-export async function requestRevoke(
-  database: Database,
-  which: Which,
-  now?: number,
-): Promise<Task[]> {
-  const { rows } = await database.execute<Task>(sql`
-    WITH held AS (
-      SELECT id FROM task WHERE ${matching(which)} AND state IN ('queued', 'running')
-       ORDER BY id FOR UPDATE)
-    UPDATE task SET fence = fence + (revoke_requested_at IS NULL)::int,
-      revoke_requested_at = coalesce(revoke_requested_at, ${clock(now)}),
-      state = ${requestedState("revoke")},
-      ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
-      FROM held WHERE task.id = held.id
-    RETURNING ${WHOLE}`);
-  return rows;
-}
-
 /**
  * Frees tasks whose lease expired: queued again after a while, or ended where it was their last
  * attempt or somebody had asked for their end. Returns them in their new state.
@@ -429,24 +384,6 @@ export async function rescue(database: Database, now?: number): Promise<Task[]> 
       FROM held WHERE task.id = held.id
     RETURNING ${WHOLE}`);
   return rows;
-}
-
-/** Cancels every queued task of a kind. Running ones are left alone and counted. */
-export async function purge(
-  database: Database,
-  kind: string,
-  now?: number,
-): Promise<{ purged: Task[]; running: number }> {
-  const { rows } = await database.execute<Task>(sql`
-    WITH held AS (
-      SELECT id FROM task WHERE kind = ${kind} AND state = 'queued' ORDER BY id FOR UPDATE)
-    UPDATE task SET state = ${destination("queued", "purge")}, ended_at = ${clock(now)},
-      cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)})
-      FROM held WHERE task.id = held.id
-    RETURNING ${WHOLE}`);
-  const counted = await database.execute<{ running: number }>(sql`
-    SELECT count(*)::int AS running FROM task WHERE kind = ${kind} AND state = 'running'`);
-  return { purged: rows, running: counted.rows[0]?.running ?? 0 };
 }
 
 /** Ended tasks whose outcome nobody has taken for this long; any order, so that none blocks all. */
@@ -471,7 +408,7 @@ export async function markTaken(
 ): Promise<void> {
   await database.execute(sql`
     UPDATE task SET settled_at = ${clock(now)}
-     WHERE ${matching({ taskIds })} AND ended_at IS NOT NULL AND settled_at IS NULL`);
+     WHERE id IN ${idList(taskIds)} AND ended_at IS NOT NULL AND settled_at IS NULL`);
 }
 
 /** The task of an id, with payload and result, or null. */

@@ -4,8 +4,9 @@ import { Failure } from "../../../shared/errors.ts";
 import type { TaskKind, TaskResult } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { ring } from "./bell.ts";
+import { requestCancel } from "./interventions.ts";
 import { offeringNodes } from "./nodes.ts";
-import { enqueue, type NewTask, requestCancel, type Task, taskOutcome } from "./queue.ts";
+import { enqueue, type NewTask, type Task, taskOutcome } from "./queue.ts";
 
 const TIMEOUT_MS = 60_000;
 const POLL_MS = 20;
@@ -32,7 +33,7 @@ export async function runNow<Kind extends TaskKind>(
   task: Extract<NewTask, { kind: Kind }>,
   { timeoutMs = TIMEOUT_MS }: { timeoutMs?: number } = {},
 ): Promise<TaskResult<Kind>> {
-  if ((await offeringNodes(parts.database, task.kind)) === 0) {
+  if ((await offeringNodes(parts.database, task)) === 0) {
     throw new Failure("no_node", `no GPU node that does ${task.kind} is there`);
   }
   const once = { attemptsMax: 1, ...task };

@@ -7,7 +7,7 @@ import type { Parts } from "../base/parts.ts";
 import { publish } from "../progress/progress.ts";
 import { startingWeights } from "../registry/weights.ts";
 import { deliverEnded } from "../tasks/delivery.ts";
-import { requestCancel, requestRevoke } from "../tasks/queue.ts";
+import { requestCancel, requestRevoke } from "../tasks/interventions.ts";
 import { announceEnd, deleteFolder, stopUntold, trainEnded } from "./ended.ts";
 import {
   enqueueRun,

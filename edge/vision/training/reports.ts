@@ -10,7 +10,8 @@ import type { Parts } from "../base/parts.ts";
 import { jsonb } from "../base/sql.ts";
 import type { NewEvent } from "../progress/progress.ts";
 import { publish } from "../progress/progress.ts";
-import { amendPayload, requestRevoke, type TaskHead } from "../tasks/queue.ts";
+import { requestRevoke } from "../tasks/interventions.ts";
+import { amendPayload, type TaskHead } from "../tasks/queue.ts";
 import { batchEvent, checkpointEvent, epochEvents, logEvents, stateEvent } from "./events.ts";
 import { takenCheckpoint } from "./run-objects.ts";
 import {

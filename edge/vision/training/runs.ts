@@ -19,9 +19,9 @@ import { breaksReference, idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import { workspacePrefix } from "../projects/videos.ts";
 import { startingWeights } from "../registry/weights.ts";
+import { requestCancel } from "../tasks/interventions.ts";
 import { offering } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
-import { requestCancel } from "../tasks/queue.ts";
 import { submit } from "../tasks/wait.ts";
 import { type RunDataset, writeDataset } from "./dataset.ts";
 import { MOVES, type Move, type RunState } from "./states.ts";
@@ -80,7 +80,7 @@ const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
   r.best_epoch AS "bestEpoch", r.artifacts, r.stop_requested_at IS NOT NULL AS "stopRequested",
   r.created_by::text AS "createdBy", ${wireTime(sql`r.created_at`)} AS "createdAt",
   ${wireTime(sql`r.started_at`)} AS "startedAt", ${wireTime(sql`r.ended_at`)} AS "endedAt",
-  ${offering("train")} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
+  ${offering("train", sql`r.workspace_id`)} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
   (SELECT id::text FROM model WHERE run_id = r.id ORDER BY round DESC LIMIT 1) AS "modelId"`;
 
 /** What the tasks of a run are part of. */

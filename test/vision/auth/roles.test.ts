@@ -13,7 +13,13 @@ describe("roles", () => {
   it("each may what those before it may, in that workspace alone", () => {
     for (const [position, held] of ROLES.entries()) {
       const memberships = new Map([["here", held]]);
-      const caller: Caller = { accountId: "a", email: "a", session: "s", memberships };
+      const caller: Caller = {
+        accountId: "a",
+        email: "a",
+        operator: false,
+        session: "s",
+        memberships,
+      };
       for (const [needed, role] of ROLES.entries()) {
         const check = () => allow(caller, "here", role);
         if (needed <= position) expect(check).not.toThrow();
