@@ -164,16 +164,19 @@ export const TrainDetail = z.object({
 export type TrainDetail = z.infer<typeof TrainDetail>;
 
 /**
- * Where a node has room for a task: `interactive` work never waits behind a long task, `training`
- * has a process of its own for days, `batch` is everything else.
+ * Where a node has room for a task: `interactive` work is answered in seconds, `short` work in
+ * minutes, and somebody waits for both, so neither stands behind `batch` work; `training` has a
+ * process of its own for days.
  */
-export type TaskLane = "interactive" | "batch" | "training";
+export type TaskLane = "interactive" | "short" | "batch" | "training";
 
 /** What a node must have to do a task: `engine` is the training engine, with its torch. */
 export type TaskNeed = "ffmpeg" | "segmenter" | "engine";
 
 const PRIORITY_DEFAULT = 0;
 /** Claimed before all that nobody waits for. */
+const PRIORITY_SHORT = 50;
+/** Claimed before all else. */
 const PRIORITY_INTERACTIVE = 100;
 
 /** What a kind of task is to the queue and to a node. */
@@ -192,8 +195,8 @@ interface TaskKindEntry {
 export const TASK_KINDS = {
   /** What a file is: decoded once, its frames' pts stored, a thumbnail made. */
   probe: {
-    lane: "batch",
-    priority: PRIORITY_DEFAULT,
+    lane: "short",
+    priority: PRIORITY_SHORT,
     needs: ["ffmpeg"],
     shared: false,
     payload: z.object({
@@ -292,8 +295,8 @@ export const TASK_KINDS = {
   },
   /** A dataset as a zip. The annotations come as one JSON object of the store. */
   export: {
-    lane: "batch",
-    priority: PRIORITY_DEFAULT,
+    lane: "short",
+    priority: PRIORITY_SHORT,
     needs: ["ffmpeg"],
     shared: false,
     payload: z.object({

@@ -5,10 +5,11 @@ import { type TaskKind, type TaskLane, taskKind } from "../../shared/tasks.ts";
 
 /**
  * `general` slots are as many as the node's configuration says and take whatever is not training;
- * the `interactive` slot keeps models and frames warm for whoever waits; the `training` slot has
- * one training at a time, which takes days.
+ * the `interactive` slot keeps models and frames warm for whoever waits; the `short` slot is the
+ * share of uploads and exports, which go on while batch work has all general slots; the `training`
+ * slot has one training at a time, which takes days.
  */
-export type SlotRole = "general" | "interactive" | "training";
+export type SlotRole = "general" | "interactive" | "short" | "training";
 
 export interface SlotLoad {
   role: SlotRole;
@@ -33,8 +34,11 @@ export const isPausable = (kind: string): boolean => laneOf(kind) === "training"
 /** The roles of a node's slots, in the order in which they are asked. */
 export function rolesOf(slots: number, kinds: readonly string[]): SlotRole[] {
   const roles = Array.from({ length: slots }, (): SlotRole => "general");
-  if (kinds.some((kind) => laneOf(kind) === "interactive")) roles.push("interactive");
-  if (kinds.some((kind) => laneOf(kind) === "training")) roles.push("training");
+  const lanes = new Set(kinds.map(laneOf));
+  if (lanes.has("interactive")) roles.push("interactive");
+  // Nothing else would keep short tasks out of the general slots.
+  if (lanes.has("short") && lanes.has("batch")) roles.push("short");
+  if (lanes.has("training")) roles.push("training");
   return roles;
 }
 
@@ -47,7 +51,8 @@ export function hasRoom({ role, kinds }: SlotLoad, kind: string): boolean {
   if (role === "training") return lane === "training" && kinds.length === 0;
   if (lane === "training") return false;
   if (role === "general") return kinds.length === 0;
-  if (lane !== "interactive") return false;
+  if (lane !== role) return false;
+  if (role === "short") return kinds.length === 0;
   const alike = kinds.filter((one) => isShared(one) === isShared(kind));
   return alike.length < (isShared(kind) ? SHARED_MAX : 1);
 }
@@ -68,8 +73,8 @@ export function claimWaitSeconds(
   return canWait ? CLAIM_WAIT_SECONDS : BUSY_CLAIM_WAIT_SECONDS;
 }
 
-/** The slot for a task: the interactive one where it has room, else the first that has; or null. */
+/** The slot for a task: its lane's own where that has room, else the first that has; or null. */
 export function slotFor<Slot extends SlotLoad>(slots: readonly Slot[], kind: string): Slot | null {
   const fit = slots.filter((slot) => hasRoom(slot, kind));
-  return fit.find(({ role }) => role === "interactive") ?? fit[0] ?? null;
+  return fit.find(({ role }) => role === laneOf(kind)) ?? fit[0] ?? null;
 }

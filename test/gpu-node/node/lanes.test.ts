@@ -15,13 +15,17 @@ import { TASK_KIND_NAMES, TASK_KINDS } from "../../../shared/tasks.ts";
 
 const general = (...kinds: string[]): SlotLoad => ({ role: "general", kinds });
 const interactive = (...kinds: string[]): SlotLoad => ({ role: "interactive", kinds });
+const short = (...kinds: string[]): SlotLoad => ({ role: "short", kinds });
 const training = (...kinds: string[]): SlotLoad => ({ role: "training", kinds });
 const many = (count: number) => Array.from({ length: count }, () => "predict");
 
 describe("a node's slots", () => {
-  it("are as many as configured, one for whoever waits and one for training", () => {
-    expect(rolesOf(2, TASK_KIND_NAMES)).toEqual(["general", "general", "interactive", "training"]);
-    expect(rolesOf(1, ["probe", "label", "export"])).toEqual(["general"]);
+  it("are as many as configured, one for each lane that must not wait, one for training", () => {
+    const own = ["interactive", "short", "training"];
+    expect(rolesOf(2, TASK_KIND_NAMES)).toEqual(["general", "general", ...own]);
+    expect(rolesOf(1, ["probe", "label", "export"])).toEqual(["general", "short"]);
+    // Where nothing else takes the general slots, they are what was configured.
+    expect(rolesOf(1, ["probe", "export"])).toEqual(["general"]);
     expect(rolesOf(1, ["probe", "train"])).toEqual(["general", "training"]);
     expect(rolesOf(1, [])).toEqual(["general"]);
   });
@@ -33,6 +37,7 @@ describe("a slot", () => {
       const { lane } = TASK_KINDS[kind];
       expect(hasRoom(general(), kind)).toBe(lane !== "training");
       expect(hasRoom(interactive(), kind)).toBe(lane === "interactive");
+      expect(hasRoom(short(), kind)).toBe(lane === "short");
       expect(hasRoom(training(), kind)).toBe(lane === "training");
       expect(isPausable(kind)).toBe(kind === "train");
     }
@@ -41,6 +46,7 @@ describe("a slot", () => {
   it("takes a kind that this build does not know as batch work", () => {
     expect(hasRoom(general(), "new")).toBe(true);
     expect(hasRoom(interactive(), "new")).toBe(false);
+    expect(hasRoom(short(), "new")).toBe(false);
     expect(hasRoom(training(), "new")).toBe(false);
   });
 
@@ -48,6 +54,7 @@ describe("a slot", () => {
     for (const kind of TASK_KIND_NAMES) {
       expect(hasRoom(general("label"), kind)).toBe(false);
       expect(hasRoom(general("predict"), kind)).toBe(false);
+      expect(hasRoom(short("probe"), kind)).toBe(false);
       expect(hasRoom(training("train"), kind)).toBe(false);
     }
   });
@@ -67,6 +74,11 @@ describe("a claim", () => {
   it("asks for the kinds for which there is room", () => {
     const busy = [general("label"), interactive("segment"), training("train")];
     expect(claimableKinds(busy, TASK_KIND_NAMES)).toEqual(["warm", "predict"]);
+    // A long job has the general slot: what people wait for is claimed all the same.
+    const long = [general("label"), interactive(), short(), training("train")];
+    expect(claimableKinds(long, TASK_KIND_NAMES)).toEqual(
+      TASK_KIND_NAMES.filter((kind) => kind !== "label" && kind !== "train"),
+    );
     expect(claimableKinds([general(), ...busy], ["probe", "train"])).toEqual(["probe"]);
     expect(claimableKinds([general()], [])).toEqual([]);
   });
@@ -79,10 +91,12 @@ describe("a claim", () => {
 });
 
 describe("a claimed task", () => {
-  it("goes to the warm slot where somebody waits, else to the first with room", () => {
-    const slots = [general("label"), general(), interactive(), training()];
+  it("goes to its lane's own slot, else to the first with room", () => {
+    const slots = [general("label"), general(), interactive(), training(), short()];
     expect(slotFor(slots, "segment")).toBe(slots[2]);
-    expect(slotFor(slots, "probe")).toBe(slots[1]);
+    expect(slotFor(slots, "probe")).toBe(slots[4]);
+    expect(slotFor(slots.slice(0, 4), "probe")).toBe(slots[1]);
+    expect(slotFor(slots, "label")).toBe(slots[1]);
     expect(slotFor(slots, "train")).toBe(slots[3]);
     expect(slotFor([general(), interactive("segment")], "preview")).toMatchObject({
       role: "general",

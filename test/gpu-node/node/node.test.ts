@@ -130,6 +130,26 @@ describe.skipIf(!found)("a node", () => {
     expect(childStarts(node)).toBe(2);
   });
 
+  it("probes an upload while a long labeling job has its only general slot", async () => {
+    start();
+    const { task: long, go } = await held();
+    const waiting = label([text("red")]);
+    const clip = rectangles();
+    const upload = service.enqueue("probe", {
+      video: service.source(`v/${clip}`, readFileSync(clip)),
+      video_id: "v",
+      filename: "clip.mp4",
+      still: false,
+      pts: service.target("pts.bin"),
+      thumbnail: service.target("thumbnail.jpg"),
+    });
+    await ended(upload);
+    expect(upload.outcomes).toMatchObject([{ outcome: "finished", result: { broken: null } }]);
+    expect([long.state, waiting.state]).toEqual(["running", "queued"]);
+    go();
+    await Promise.all([ended(long), ended(waiting)]);
+  });
+
   it("says what failed, and whether to try again", async () => {
     const node = start();
     const unknown = label([text("walrus")]);

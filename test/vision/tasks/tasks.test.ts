@@ -159,6 +159,22 @@ describe("POST /node/claim", () => {
     }
   });
 
+  it("hands out what people wait for before labeling that was enqueued earlier", async () => {
+    const kinds = ["label", "export", "probe", "segment"] as const;
+    const tasks = kinds.map((kind) => world.plain({ kind }));
+    await submit(world.parts, tasks);
+    const order: string[] = [];
+    for (const _ of kinds) {
+      const task = ClaimedTask.parse(
+        await (await world.node.post("/node/claim", { kinds })).json(),
+      );
+      order.push(task.kind);
+      const failed = { outcome: "failed", code: "x", detail: "x", retryable: false };
+      expect((await world.finish(task, failed)).status).toBe(200);
+    }
+    expect(order).toEqual(["segment", "export", "probe", "label"]);
+  });
+
   it("waits for a task, and is woken by the bell", async () => {
     const waiting = world.node.post("/node/claim", { kinds: ["export"], wait_seconds: 30 });
     const payload = {
