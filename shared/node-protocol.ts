@@ -128,12 +128,29 @@ export const TARGET_TYPES = [
 ] as const;
 export type TargetType = (typeof TARGET_TYPES)[number];
 
-/** Asks where to write an object: a new key each time. */
-export const TargetRequest = z.object({
+/** Bytes that one PUT of S3 takes. */
+export const PUT_BYTES_MAX = 5 * 1024 ** 3;
+
+const written = {
   fence: z.number().int(),
-  name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
-  content_type: z.enum(TARGET_TYPES),
-});
+  /** What will be written, and nothing else: the address is bound to both. */
+  bytes: z.number().int().min(0).max(PUT_BYTES_MAX),
+  md5: z.string().regex(/^[0-9a-f]{32}$/, "must be an MD5 in lowercase hex"),
+};
+/** Asks where to write an object: a target of the task's payload, or a new one under a name. */
+export const TargetRequest = z.union([
+  z.object({ ...written, key: z.string() }),
+  z.object({
+    ...written,
+    name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
+    content_type: z.enum(TARGET_TYPES),
+  }),
+]);
+/** Where to write an object, once: a PUT with these headers, begun within minutes. */
+export const WriteAddress = z
+  .object({ url: z.url(), key: z.string(), headers: z.record(z.string(), z.string()) })
+  .meta({ id: "WriteAddress" });
+export type WriteAddress = z.infer<typeof WriteAddress>;
 
 /** Asks for a new address of an object that the payload names: the first may have run out. */
 export const SourceRequest = z.object({ fence: z.number().int(), key: z.string() });

@@ -34,8 +34,8 @@ export const ObjectSource = z.object({
 });
 export type ObjectSource = z.infer<typeof ObjectSource>;
 
-/** Where a node puts an object. */
-export const ObjectTarget = z.object({ url: z.url(), key: z.string(), content_type: z.string() });
+/** What a node makes for the store. It asks for the address when the bytes are there. */
+export const ObjectTarget = z.object({ key: z.string(), content_type: z.string() });
 export type ObjectTarget = z.infer<typeof ObjectTarget>;
 
 /** A click: 1 is on the object, 0 is off it. */
@@ -125,6 +125,11 @@ export const StoredObject = z.object({ key: z.string(), bytes: z.number().int().
 /** A whole number that fits into the database's `int`. */
 const int32 = () => z.number().int().min(0).max(2_147_483_647);
 
+/** Pixels of an image's longest side, frames a second and seconds: beyond them is no video. */
+const SIDE_MAX = 65_535;
+const FPS_MAX = 1e6;
+const DURATION_SECONDS_MAX = 1e9;
+
 /** The object from which a training run goes on. */
 export const Checkpoint = StoredObject.extend({
   /** Epochs done. */
@@ -209,13 +214,13 @@ export const TASK_KINDS = {
     result: z.union([
       z.object({
         broken: z.null(),
-        content_type: z.string(),
-        width: z.number().int(),
-        height: z.number().int(),
-        fps: z.number(),
-        duration_seconds: z.number(),
-        frame_count: z.number().int(),
-        time_base: z.tuple([z.number().int(), z.number().int()]),
+        content_type: z.string().regex(/^(video|image)\/[a-z0-9.+-]{1,60}$/),
+        width: z.number().int().min(1).max(SIDE_MAX),
+        height: z.number().int().min(1).max(SIDE_MAX),
+        fps: z.number().positive().max(FPS_MAX),
+        duration_seconds: z.number().min(0).max(DURATION_SECONDS_MAX),
+        frame_count: int32().min(1),
+        time_base: z.tuple([int32().min(1), int32().min(1)]),
         probe: z.record(z.string(), z.unknown()),
       }),
       /** The file is no video that we take; the reason is for its owner. */
@@ -363,18 +368,18 @@ export const TASK_KINDS = {
       confidence: z.number().min(0).max(1),
     }),
     result: z.object({
-      width: z.number().int(),
-      height: z.number().int(),
+      width: z.number().int().min(1).max(SIDE_MAX),
+      height: z.number().int().min(1).max(SIDE_MAX),
       frames: z.array(
         z.object({
-          frame_index: z.number().int(),
+          frame_index: int32(),
           /** Seconds from the first frame. */
-          time: z.number(),
+          time: z.number().min(0).max(DURATION_SECONDS_MAX),
           predictions: z.array(Prediction),
         }),
       ),
       /** How many frames beyond `frames_max` were left out. */
-      left_out: z.number().int(),
+      left_out: int32(),
       seconds: z.number(),
     }),
   },

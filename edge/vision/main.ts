@@ -13,17 +13,18 @@ import { describeAudience } from "./auth/audience.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
 import { parseConfig } from "./config.ts";
-import { exportEnded } from "./datasets/ended.ts";
+import { exportEnded, sealExport } from "./datasets/ended.ts";
 import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
-import { labelEnded } from "./labeling/ended.ts";
+import { labelEnded, sealLabel } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
 import { addLabelRoutes } from "./labeling/label-routes.ts";
 import { addPreviewRoutes } from "./labeling/preview-routes.ts";
+import { sealPreview, sealSegment } from "./labeling/previews.ts";
 import { resumeJobs } from "./labeling/recovery.ts";
 import { labelReported } from "./labeling/reports.ts";
 import { addProgressRoutes } from "./progress/progress-routes.ts";
-import { probeEnded } from "./projects/ended.ts";
+import { probeEnded, sealFrames, sealProbe } from "./projects/ended.ts";
 import { addProjectRoutes } from "./projects/project-routes.ts";
 import { addVideoRoutes } from "./projects/video-routes.ts";
 import { enqueueMissingProbes } from "./projects/videos.ts";
@@ -32,13 +33,13 @@ import { addWeightsRoutes } from "./registry/weights-routes.ts";
 import { addClassRoutes } from "./review/class-routes.ts";
 import { addReviewRoutes } from "./review/review-routes.ts";
 import { warmModel } from "./serving/activation.ts";
-import { predictEnded } from "./serving/ended.ts";
+import { predictEnded, sealPredict } from "./serving/ended.ts";
 import { addPredictionRoutes } from "./serving/predict-routes.ts";
 import { forgetPredictions } from "./serving/predictions.ts";
 import { addServeRoutes } from "./serving/serve-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/delivery.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
-import { trainEnded } from "./training/ended.ts";
+import { sealTrain, trainEnded } from "./training/ended.ts";
 import { resumeRuns } from "./training/recovery.ts";
 import { trainReported } from "./training/reports.ts";
 import { addRunRoutes } from "./training/run-routes.ts";
@@ -49,11 +50,14 @@ import { abandonUploads } from "./uploads/uploads.ts";
 
 /** Which room takes the outcome of which kind of task. */
 const handlers: HandlersByKind = {
-  probe: { ended: probeEnded },
-  label: { ended: labelEnded, progressed: labelReported },
-  export: { ended: exportEnded },
-  train: { ended: trainEnded, progressed: trainReported },
-  predict: { ended: predictEnded },
+  probe: { seal: sealProbe, ended: probeEnded },
+  frames: { seal: sealFrames },
+  label: { seal: sealLabel, ended: labelEnded, progressed: labelReported },
+  preview: { seal: sealPreview },
+  segment: { seal: sealSegment },
+  export: { seal: sealExport, ended: exportEnded },
+  train: { seal: sealTrain, ended: trainEnded, progressed: trainReported },
+  predict: { seal: sealPredict, ended: predictEnded },
 };
 
 /** What every minute brings, in this order. */

@@ -5,10 +5,11 @@
 
 import { setPriority } from "node:os";
 import { Worker } from "node:worker_threads";
-import type { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
+import type { WriteAddress } from "../../shared/node-protocol.ts";
+import type { ObjectSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { createLog, toStandardOutput } from "../base/log.ts";
-import { openCache } from "../objects/cache.ts";
+import { openCache, renewingCache } from "../objects/cache.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
 import { Predictors } from "../serving/predictor.ts";
 import { Encodings } from "../tasks/encodings.ts";
@@ -140,9 +141,12 @@ async function work(
     ...opened,
     ...signals,
     log,
-    target: async (name, contentType) =>
-      (await request(taskId, { what: "target", name, contentType })) as ObjectTarget,
-    source: async (key) => (await request(taskId, { what: "source", key })) as ObjectSource,
+    cache: renewingCache(
+      opened.cache,
+      async (key) => (await request(taskId, { what: "source", key })) as ObjectSource,
+    ),
+    address: async (written, content) =>
+      (await request(taskId, { what: "target", written, ...content })) as WriteAddress,
     progress: (progress, must = progress.done === progress.total) => {
       const now = performance.now();
       if (now - saidAt < PROGRESS_MS && !must) return;

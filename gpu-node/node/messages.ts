@@ -1,8 +1,9 @@
 // What the supervisor and its child processes say to each other.
 
-import type { Outcome, TargetType, TaskProgress } from "../../shared/node-protocol.ts";
-import type { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
+import type { Outcome, TaskProgress, WriteAddress } from "../../shared/node-protocol.ts";
+import type { ObjectSource } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
+import type { ObjectName } from "../objects/transfer.ts";
 
 /** Everything a child needs; it reads no environment of its own. */
 export interface ChildSettings {
@@ -27,11 +28,11 @@ export type ToChild =
 
 /** What a task asks of the service while it works: where to write an object, or to read one. */
 export type ObjectRequest =
-  | { what: "target"; name: string; contentType: TargetType }
+  | { what: "target"; written: ObjectName; bytes: number; md5: string }
   | { what: "source"; key: string };
 
 /** `problem`: why there is no object, in words for people. */
-export type ObjectReply = { object: ObjectTarget | ObjectSource } | { problem: string };
+export type ObjectReply = { object: WriteAddress | ObjectSource } | { problem: string };
 
 export type FromChild =
   | { type: "ready" }

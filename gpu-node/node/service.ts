@@ -12,9 +12,10 @@ import {
   RegisteredNode,
   type TaskProgress,
   Verdict,
+  WriteAddress,
 } from "../../shared/node-protocol.ts";
 import type { Secret } from "../../shared/secret.ts";
-import { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
+import { ObjectSource } from "../../shared/tasks.ts";
 import type { Log } from "../base/log.ts";
 import { pause } from "../objects/transfer.ts";
 import type { ObjectRequest } from "./messages.ts";
@@ -60,7 +61,7 @@ class Unavailable extends Error {
 
 const Body = z.looseObject({ code: z.string(), detail: z.string() }).partial();
 const TaskReply = z.object({ verdict: Verdict });
-const FinishReply = z.object({ state: z.string() });
+const FinishReply = z.object({ state: z.string(), problem: z.string().optional() });
 
 const REQUEST_MS_MAX = 30_000;
 const BACKOFF_MS = 250;
@@ -89,7 +90,7 @@ export interface Service {
     lease: Lease,
     request: ObjectRequest,
     signal: AbortSignal,
-  ): Promise<ObjectTarget | ObjectSource>;
+  ): Promise<WriteAddress | ObjectSource>;
   /** Keeps a socket on which the service says that there is work; returns the way to close it. */
   listen(onWork: () => void, onOpen: (open: boolean) => void): () => void;
 }
@@ -228,23 +229,29 @@ export function connect({ url, token, log }: ServiceOptions): Service {
     finish: async ({ taskId, fence }, outcome, signal) => {
       const body = { fence, outcome };
       const address = addressOf(url, `tasks/${taskId}/finish`);
-      await persistently(log, "finish", signal, () =>
+      const { problem } = await persistently(log, "finish", signal, () =>
         post(address, { token, body, signal }, FinishReply),
       );
+      if (problem) log.error("result_refused", { task_id: taskId, problem });
     },
     object: async ({ taskId, fence }, request, signal) => {
       const address = addressOf(url, `tasks/${taskId}/${request.what}`);
-      const body =
-        request.what === "target"
-          ? { fence, name: request.name, content_type: request.contentType }
-          : { fence, key: request.key };
-      const schema = request.what === "target" ? ObjectTarget : ObjectSource;
-      return persistently<ObjectTarget | ObjectSource>(log, request.what, signal, () =>
+      const schema = request.what === "target" ? WriteAddress : ObjectSource;
+      const body = { fence, ...bodyOf(request) };
+      return persistently<WriteAddress | ObjectSource>(log, request.what, signal, () =>
         post(address, { token, body, signal }, schema),
       );
     },
     listen: (onWork, onOpen) => listen({ url, token, log }, onWork, onOpen),
   };
+}
+
+/** What a request for an object says, beside the fence. */
+function bodyOf(request: ObjectRequest) {
+  if (request.what === "source") return { key: request.key };
+  const { written, bytes, md5 } = request;
+  if ("key" in written) return { key: written.key, bytes, md5 };
+  return { name: written.name, content_type: written.contentType, bytes, md5 };
 }
 
 /** Opens the socket again whenever it closes. A refused token shows at the next heartbeat. */

@@ -10,7 +10,7 @@ import { systemClock } from "../../shared/time.ts";
 import { DISK_FULL, TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import { lives, ownName } from "../base/processes.ts";
-import { download, pause } from "./transfer.ts";
+import { download, pause, type ReadSource } from "./transfer.ts";
 
 /** A cached object: readable at its path until it is released. */
 export interface CachedObject {
@@ -18,9 +18,12 @@ export interface CachedObject {
   release(): Promise<void>;
 }
 
+/** An object of the store, by its key, and how it is fetched. */
+export type CacheSource = ObjectSource & ReadSource;
+
 export interface Cache {
   /** The object's bytes, fetched unless they are here. */
-  open(source: ObjectSource, signal?: AbortSignal): Promise<CachedObject>;
+  open(source: CacheSource, signal?: AbortSignal): Promise<CachedObject>;
   /** Drops an object that turned out to be spoilt; the next open fetches it again. */
   forget(key: string): Promise<void>;
   /** What was derived from an object earlier and is still here, or null. */
@@ -67,6 +70,18 @@ export async function openCache(options: CacheOptions): Promise<Cache> {
   return new FolderCache(folders, options);
 }
 
+/** The cache as one task has it: the task asks for another address where one ran out. */
+export const renewingCache = (
+  cache: Cache,
+  source: (key: string) => Promise<ObjectSource>,
+): Cache => ({
+  open: (one, signal) => cache.open({ ...one, renew: () => source(one.key) }, signal),
+  forget: (key) => cache.forget(key),
+  readDerived: (key, name) => cache.readDerived(key, name),
+  writeDerived: (key, name, bytes) => cache.writeDerived(key, name, bytes),
+  temporary: () => cache.temporary(),
+});
+
 interface Folders {
   /** The objects themselves, by the hash of their key. */
   objects: string;
@@ -90,7 +105,7 @@ class FolderCache implements Cache {
     this.#options = options;
   }
 
-  async open(source: ObjectSource, signal?: AbortSignal): Promise<CachedObject> {
+  async open(source: CacheSource, signal?: AbortSignal): Promise<CachedObject> {
     const hash = hashOf(source.key);
     for (;;) {
       signal?.throwIfAborted();
@@ -166,7 +181,7 @@ class FolderCache implements Cache {
   }
 
   /** Fetches an object unless another process does; then waits for that one. */
-  async #fetch(source: ObjectSource, hash: string, signal?: AbortSignal) {
+  async #fetch(source: CacheSource, hash: string, signal?: AbortSignal) {
     const lock = join(this.#folders.parts, `${hash}.lock`);
     while (!(await lockBy(lock, this.#me))) {
       await pause(LOCK_POLL_MS, signal);

@@ -1,10 +1,10 @@
 // What any task gets to work with: the store by way of the cache, its progress, the signals that
 // end it, and the service's answers. Rooms to the right add what only their tasks need.
 
-import type { TargetType, TaskProgress } from "../../shared/node-protocol.ts";
-import type { ObjectSource, ObjectTarget } from "../../shared/tasks.ts";
+import type { TaskProgress } from "../../shared/node-protocol.ts";
 import type { Log } from "../base/log.ts";
 import type { Cache } from "./cache.ts";
+import type { AddressBook } from "./transfer.ts";
 
 export interface TaskContext {
   cache: Cache;
@@ -19,10 +19,8 @@ export interface TaskContext {
    * Aborts when the task has to put its work aside for another attempt: it fails with `TaskPause`.
    */
   pause: AbortSignal;
-  /** Where the task writes an object for which its payload has no target; a new key each time. */
-  target(name: string, contentType: TargetType): Promise<ObjectTarget>;
-  /** An object of the payload under a new address: the first one runs out after 12 hours. */
-  source(key: string): Promise<ObjectSource>;
+  /** Where the task writes its objects; see `upload` and `uploadFile`. */
+  address: AddressBook;
   machine: Machine;
   log: Log;
 }

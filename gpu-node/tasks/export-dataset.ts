@@ -27,7 +27,7 @@ export async function run(
   try {
     const summary = await writeDataset(payload, manifest, zip, context);
     const bytes = await zip.end();
-    await uploadFile(payload.archive, path, context.cancel);
+    await uploadFile(context, payload.archive, path, context.cancel);
     return { bytes, summary };
   } catch (thrown) {
     await zip.abandon().catch(() => {});

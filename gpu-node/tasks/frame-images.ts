@@ -24,7 +24,7 @@ export async function run(
       for (const [position, frame] of payload.frames.entries()) {
         const target = payload.images[position];
         if (frame !== index || !target) continue;
-        await upload(target, jpeg, context.cancel);
+        await upload(context, target, jpeg, context.cancel);
         done += 1;
         context.progress({ done, total, detail: {} });
       }

@@ -85,7 +85,7 @@ class Uploads {
     this.#rethrow();
     const jpeg = await toJpeg(image);
     // A cancel keeps what is done, so a JPEG under way still arrives.
-    const work: Promise<void> = upload(target, jpeg).then(
+    const work: Promise<void> = upload(this.#context, target, jpeg).then(
       () => void this.#running.delete(work),
       (thrown: unknown) => {
         this.#running.delete(work);

@@ -39,11 +39,12 @@ async function probeStill(
   payload: TaskPayload<"probe">,
   path: string,
   contentType: string,
-  { cancel }: RunnerContext,
+  context: RunnerContext,
 ): Promise<TaskResult<"probe">> {
+  const { cancel } = context;
   const image = await readStill(path);
-  await upload(payload.pts, Buffer.alloc(4), cancel);
-  await upload(payload.thumbnail, await toThumbnail(image, THUMBNAIL_SIDE), cancel);
+  await upload(context, payload.pts, Buffer.alloc(4), cancel);
+  await upload(context, payload.thumbnail, await toThumbnail(image, THUMBNAIL_SIDE), cancel);
   return {
     broken: null,
     content_type: contentType,
@@ -72,9 +73,9 @@ async function probeFootage(
   const count = index.pts.length;
   const at = Math.min(count - 1, Math.floor(count * THUMBNAIL_AT));
   const table = ptsTable(index);
-  await upload(payload.pts, table.bytes, cancel);
+  await upload(context, payload.pts, table.bytes, cancel);
   for await (const { image } of readFrames(tools, { path, index }, [at], { signal: cancel })) {
-    await upload(payload.thumbnail, await toThumbnail(image, THUMBNAIL_SIDE), cancel);
+    await upload(context, payload.thumbnail, await toThumbnail(image, THUMBNAIL_SIDE), cancel);
   }
   await cache.writeDerived(payload.video.key, INDEX_NAME, encodeIndex(index));
   return { broken: null, ...described(probed), frame_count: count, time_base: table.timeBase };

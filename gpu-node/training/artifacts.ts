@@ -24,7 +24,7 @@ import { uploadArtifact } from "./uploads.ts";
 const SAMPLE_CONFIDENCE = 0.25;
 
 export interface RunFiles {
-  context: Pick<TaskContext, "target" | "log">;
+  context: Pick<TaskContext, "address" | "log">;
   folder: RunFolder;
   data: TrainingData;
   settings: TrainSettings;

@@ -151,10 +151,7 @@ export interface PrepareOptions {
   onProgress(done: number, total: number): void;
 }
 
-type DatasetContext = Pick<
-  MediaContext,
-  "cache" | "tools" | "cancel" | "log" | "machine" | "source"
->;
+type DatasetContext = Pick<MediaContext, "cache" | "tools" | "cancel" | "log" | "machine">;
 
 /** Makes a dataset ready, from what is here or by decoding its frames once. */
 export async function prepareDataset(
@@ -293,7 +290,7 @@ async function writePixels(
     const source = sources.get(video.key);
     if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
     const frames = wanted.slice(from, to).map(({ frame }) => frame.index);
-    const footage = await openNamed(context, await stillGood(source, context), video.filename);
+    const footage = await openNamed(context, source, video.filename);
     try {
       for await (const { image } of footage.read(frames)) {
         const fit = await resized(image, imageSize);
@@ -324,24 +321,6 @@ async function openNamed(context: DatasetContext, source: ObjectSource, filename
     const { code, retryable, message } = thrown;
     throw new TaskFailure(code, `${filename}: ${message}`, { retryable, cause: thrown });
   }
-}
-
-/** Decoding all that comes before may take longer than the first address holds. */
-const stillGood = (source: ObjectSource, context: DatasetContext): Promise<ObjectSource> =>
-  expiresSoon(source.url) ? context.source(source.key) : Promise.resolve(source);
-
-const SOON_MS = 30 * 60_000;
-
-/** Whether a presigned address ends within the half hour; one that says nothing of it does not. */
-export function expiresSoon(url: string, now = systemClock()): boolean {
-  const query = URL.parse(url)?.searchParams;
-  const date = /^(\d{4})(\d\d)(\d\d)T(\d\d)(\d\d)(\d\d)Z$/.exec(query?.get("X-Amz-Date") ?? "");
-  if (!date) return false;
-  const [year = 0, month = 0, day = 0, hour = 0, minute = 0, second = 0] = date
-    .slice(1)
-    .map(Number);
-  const signed = Date.UTC(year, month - 1, day, hour, minute, second);
-  return now > signed + Number(query?.get("X-Amz-Expires")) * 1_000 - SOON_MS;
 }
 
 /** The image at the size of the training, smaller or larger than it was. */

@@ -18,7 +18,7 @@ const AGAIN_MS = 30_000;
 
 export interface UploadOptions {
   folder: RunFolder;
-  context: Pick<TaskContext, "target" | "log">;
+  context: Pick<TaskContext, "address" | "log">;
   /** Between two checkpoints. */
   everyMs: number;
   onUploaded(checkpoint: Checkpoint): void;
@@ -95,11 +95,11 @@ export class CheckpointUploads {
     const { context, everyMs, onUploaded } = this.#options;
     const started = performance.now();
     const { size: bytes } = await fs.stat(path);
-    const target = await context.target("checkpoint.bundle", "application/octet-stream");
-    await uploadFile(target, path);
+    const bundle = { name: "checkpoint.bundle", contentType: "application/octet-stream" } as const;
+    const key = await uploadFile(context, bundle, path);
     const now = performance.now();
     this.#dueAt = now + Math.max(everyMs, (now - started) / SHARE);
-    this.#last = { key: target.key, bytes, epoch, batch };
+    this.#last = { key, bytes, epoch, batch };
     onUploaded(this.#last);
   }
 }
@@ -115,13 +115,12 @@ const typeOf = (name: string) => {
 
 /** Uploads a file of the run's under its own name. */
 export async function uploadArtifact(
-  context: Pick<TaskContext, "target">,
+  context: Pick<TaskContext, "address">,
   path: string,
   name: string,
 ): Promise<ArtifactObject> {
   const content_type = typeOf(name);
-  const target = await context.target(name, content_type);
   const { size: bytes } = await fs.stat(path);
-  await uploadFile(target, path);
-  return { name, key: target.key, bytes, content_type };
+  const key = await uploadFile(context, { name, contentType: content_type }, path);
+  return { name, key, bytes, content_type };
 }

@@ -17,6 +17,7 @@ import {
   TargetRequest,
   type TaskProgress,
   type Verdict,
+  type WriteAddress,
 } from "../../shared/node-protocol.ts";
 import {
   type ObjectSource,
@@ -64,6 +65,8 @@ export interface NodeService {
   enqueue<Kind extends TaskKind>(kind: Kind, payload: unknown): ServedTask;
   source(key: string, bytes: Buffer): ObjectSource;
   target(key: string, contentType?: string): ObjectTarget;
+  /** Where an object is written: under its target's key, or a new one of its name. */
+  address(asked: { key: string } | { name: string }): WriteAddress;
   /** The next requests whose path matches meet these faults, one each. */
   fault(path: RegExp, ...faults: Fault[]): void;
   /** Takes a running task away, as a rescue does. */
@@ -169,11 +172,11 @@ export async function startNodeService(): Promise<NodeService> {
     return verb === "progress" ? report(task, body) : finish(task, body);
 
     function target(of: ServedTask, said: unknown) {
-      const { fence, name, content_type } = TargetRequest.parse(said);
-      if (of.state !== "running" || fence !== of.fence) {
+      const asked = TargetRequest.parse(said);
+      if (of.state !== "running" || asked.fence !== of.fence) {
         return no(409, "lease_stale", { verdict: "lost" });
       }
-      return ok(service.target(`made/${of.id}/${crypto.randomUUID()}/${name}`, content_type));
+      return ok(service.address(asked));
     }
 
     function source(of: ServedTask, said: unknown) {
@@ -250,10 +253,13 @@ export async function startNodeService(): Promise<NodeService> {
       return { url: at(key), key, bytes: bytes.length };
     },
     target: (key, contentType = "application/octet-stream") => ({
-      url: at(key),
       key,
       content_type: contentType,
     }),
+    address: (asked) => {
+      const key = "key" in asked ? asked.key : `made/${crypto.randomUUID()}/${asked.name}`;
+      return { url: at(key), key, headers: { "If-None-Match": "*" } };
+    },
     fault: (path, ...left) => void faults.push({ path, left }),
     requeue: (task) => {
       task.state = "queued";

@@ -1,8 +1,14 @@
 // The vision service as its users and its GPU nodes meet it: accounts with tokens, and a node that
 // speaks the real protocol over HTTP with answers that the test decides.
 
+import { createHash } from "node:crypto";
 import { expect } from "vitest";
-import type { Capabilities, ClaimedTask, Outcome } from "../../shared/node-protocol.ts";
+import {
+  type Capabilities,
+  type ClaimedTask,
+  type Outcome,
+  WriteAddress,
+} from "../../shared/node-protocol.ts";
 import { TASK_KINDS, type TaskKind } from "../../shared/tasks.ts";
 import type { Project, Role, Video } from "../../shared/vision.ts";
 import { CAPABILITIES, introduce } from "./nodes.ts";
@@ -115,7 +121,9 @@ const SCRIPTED: Capabilities = {
 type Answer = Record<string, unknown> | Outcome;
 
 /** What a scripted node answers to a task: a result, or an outcome of any other kind. */
-export type Script = Partial<Record<TaskKind, (task: ClaimedTask) => Answer | Promise<Answer>>>;
+export type Script = Partial<
+  Record<TaskKind, (task: ClaimedTask, node: ScriptedNode) => Answer | Promise<Answer>>
+>;
 
 export interface ScriptedNode {
   /** The protocol under the node's own token. */
@@ -123,6 +131,12 @@ export interface ScriptedNode {
   script: Script;
   claim(kinds?: readonly string[]): Promise<ClaimedTask | null>;
   finish(task: ClaimedTask, outcome: Outcome): Promise<Response>;
+  /** Writes what a task makes: a target of its payload, or a new object; gives its key. */
+  write(
+    task: ClaimedTask,
+    written: { key: string } | { name: string; content_type: string },
+    body: Uint8Array | string,
+  ): Promise<string>;
   /** Does every task that is queued now, one after another; returns what it did. */
   work(): Promise<ClaimedTask[]>;
   /** Keeps working in the background until the returned function is called. */
@@ -151,6 +165,15 @@ export async function scriptedNode(
       const response = await api.send("POST", "/node/claim", { kinds, wait_seconds: 0 });
       return response.status === 204 ? null : ((await response.json()) as ClaimedTask);
     },
+    async write(task, written, body) {
+      const bytes = Buffer.from(body);
+      const md5 = createHash("md5").update(bytes).digest("hex");
+      const asked = { fence: task.fence, ...written, bytes: bytes.length, md5 };
+      const given = await api.ok("POST", `/node/tasks/${task.task_id}/target`, asked);
+      const { url, key, headers } = WriteAddress.parse(given);
+      expect((await fetch(url, { method: "PUT", headers, body: bytes })).status).toBe(200);
+      return key;
+    },
     async work() {
       const done: ClaimedTask[] = [];
       for (;;) {
@@ -158,6 +181,7 @@ export async function scriptedNode(
         if (!task) return done;
         const answer = await (node.script[task.kind as TaskKind] as NonNullable<Script["probe"]>)(
           task,
+          node,
         );
         const outcome = isOutcome(answer)
           ? answer
@@ -192,17 +216,11 @@ interface Shape {
 /** Answers a probe as if the file were a video of this shape, at a constant rate. */
 export const probeAs =
   ({ frames = 10, width = 640, height = 360, fps = 10 }: Shape) =>
-  async (task: ClaimedTask) => {
+  async (task: ClaimedTask, node: ScriptedNode) => {
     const payload = TASK_KINDS.probe.payload.parse(task.payload);
     const pts = Int32Array.from({ length: frames }, (_, index) => index * 100);
-    const put = (target: { url: string; content_type: string }, body: Uint8Array) =>
-      fetch(target.url, {
-        method: "PUT",
-        headers: { "Content-Type": target.content_type },
-        body: body as Uint8Array<ArrayBuffer>,
-      });
-    expect((await put(payload.pts, new Uint8Array(pts.buffer))).status).toBe(200);
-    expect((await put(payload.thumbnail, JPEG)).status).toBe(200);
+    await node.write(task, { key: payload.pts.key }, new Uint8Array(pts.buffer));
+    await node.write(task, { key: payload.thumbnail.key }, JPEG);
     return {
       broken: null,
       content_type: "video/mp4",

@@ -30,9 +30,7 @@ export async function taskContext(
     progress: () => {},
     cancel: new AbortController().signal,
     pause: new AbortController().signal,
-    target: async (name, contentType) =>
-      service.target(`made/${crypto.randomUUID()}/${name}`, contentType),
-    source: async (key) => service.source(key, service.objects.get(key) as Buffer),
+    address: async (written) => service.address(written),
     machine: {
       device: "cpu",
       // Test files share the cores already, and small images gain nothing by a second thread.

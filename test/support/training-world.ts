@@ -1,13 +1,13 @@
 // A vision world with a labeled job and a node that trains as the test says: it asks where to
 // write, writes objects, reports epochs and ends, over the real protocol.
 
+import { createHash } from "node:crypto";
 import { expect } from "vitest";
 import { WebSocket } from "ws";
 import type { ClaimedTask, Outcome } from "../../shared/node-protocol.ts";
 import { ProgressEvent } from "../../shared/progress.ts";
 import {
   type Checkpoint,
-  ObjectTarget,
   TASK_KINDS,
   type TaskPayload,
   type TaskResult,
@@ -158,18 +158,14 @@ export async function createTrainingWorld(
       });
     const stored: TrainingWorld["stored"] = async (task, name, bytes = 8, by = node) => {
       const content_type = name.endsWith(".png") ? "image/png" : "application/octet-stream";
-      const body = { fence: task.fence, name, content_type };
-      const asked = await by.api.ok("POST", `/node/tasks/${task.task_id}/target`, body);
-      const { url, key } = ObjectTarget.parse(asked);
-      const put = { method: "PUT", headers: { "Content-Type": content_type } };
-      expect((await fetch(url, { ...put, body: new Uint8Array(bytes) })).status).toBe(200);
+      const key = await by.write(task, { name, content_type }, new Uint8Array(bytes));
       return { key, bytes };
     };
     const result: TrainingWorld["result"] = async (task, history, more = {}) => {
       const weights = await stored(task, "weights.safetensors", 16);
       const best = history.toSorted((a, b) => mAPOf(b) - mAPOf(a))[0] ?? epoch(1);
       const model = {
-        weights: { ...weights, sha256: "ab".repeat(32) },
+        weights: { ...weights, sha256: sha256OfZeros(weights.bytes) },
         parameters: 7,
         epoch: best.epoch,
         metrics: best.metrics,
@@ -196,6 +192,10 @@ export async function createTrainingWorld(
     return { train, run, claimed, report, stored, result, finish, trained, keys, listen };
   }
 }
+
+/** Of what `stored` writes, in hex. */
+export const sha256OfZeros = (bytes: number) =>
+  createHash("sha256").update(new Uint8Array(bytes)).digest("hex");
 
 const mAPOf = ({ metrics }: RunEpoch) => metrics["mAP50-95"] ?? 0;
 

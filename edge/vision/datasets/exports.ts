@@ -24,8 +24,8 @@ const DOWNLOAD_SECONDS = 15 * 60;
 export const subjectOf = (exportId: string) => `export:${exportId}`;
 /** Keys of the objects of an export. */
 export const keysOf = (workspaceId: string, exportId: string) => {
-  const folder = `ws/${workspaceId}/exports/${exportId}`;
-  return { manifest: `${folder}/manifest.json`, archive: `${folder}/dataset.zip` };
+  const folder = `ws/${workspaceId}/exports/${exportId}/`;
+  return { folder, manifest: `${folder}manifest.json`, archive: `${folder}dataset.zip` };
 };
 
 /** Writes down the dataset and enqueues its making; returns the export's id. */
@@ -59,9 +59,11 @@ export async function startExport(
   return id;
 }
 
-/** Deletes the objects of an export. */
-export const deleteObjects = ({ bucket }: Parts, keys: ReturnType<typeof keysOf>) =>
-  bucket.delete(Object.values(keys));
+/** Deletes the objects of an export, what attempts that ended left among them. */
+async function deleteObjects({ bucket }: Parts, { folder }: ReturnType<typeof keysOf>) {
+  const { objects } = await bucket.list({ prefix: folder });
+  if (objects.length > 0) await bucket.delete(objects.map(({ key }) => key));
+}
 
 /**
  * The exports of a job that is about to be deleted; when it is, what is returned deletes their

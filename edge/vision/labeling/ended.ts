@@ -2,13 +2,44 @@
 // that notes the task's outcome as taken, so a result that is delivered twice changes nothing.
 
 import { sql } from "drizzle-orm";
-import { type FrameDetections, TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
+import {
+  type FrameDetections,
+  TASK_KINDS,
+  type TaskPayload,
+  type TaskResult,
+} from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
+import { sealImages } from "../projects/frame-images.ts";
+import { findVideos } from "../projects/videos.ts";
+import { framesProblem } from "../tasks/detections.ts";
 import type { Task } from "../tasks/queue.ts";
 import { insertAnnotations, type NewAnnotation } from "./annotation-rows.ts";
+import { sizeOf } from "./frame-references.ts";
 import { type JobRow, jobOfTask } from "./jobs.ts";
 import { derivedId } from "./plan.ts";
 import { advanceJob, beginJob } from "./rounds.ts";
+
+/** Checks what a label task detected and takes its images; see `TaskHandlers.seal`. */
+export async function sealLabel(
+  parts: Parts,
+  task: Task,
+  { result, partial }: { result: unknown; partial: boolean },
+): Promise<string | null> {
+  const { frames, images, prompts, video_id } = task.payload as TaskPayload<"label">;
+  const [video] = await findVideos(parts.database, [task.workspaceId], [video_id]);
+  // Its job is gone too, and nobody takes the result.
+  if (!video) return null;
+  const answered = TASK_KINDS.label.result.parse(result).frames;
+  const classes = prompts.map(({ class_name }) => class_name);
+  const problem = framesProblem(answered, { frames, classes, size: sizeOf(video), partial });
+  if (problem) return problem;
+  const written = answered.flatMap(({ frame_index: frame }) => {
+    const key = images[frames.indexOf(frame)]?.key;
+    return key === undefined ? [] : [{ frame, key }];
+  });
+  // A frame without its image is decoded again for whoever looks at it.
+  return sealImages(parts, task, written, { required: false });
+}
 
 /** A label task ended, however it did. May be called again for the same task. */
 export async function labelEnded(parts: Parts, task: Task): Promise<void> {
@@ -66,8 +97,9 @@ async function annotationRows(
         video: videoId,
         frame,
         class: detection.class_name,
-        bbox: detection.bbox,
-        confidence: detection.confidence,
+        // As precise as they are stored: Postgres refuses what is too small for that.
+        bbox: detection.bbox.map(Math.fround),
+        confidence: Math.fround(detection.confidence),
         track: null,
         polygon: detection.polygon,
         duplicate: detection.duplicate_of === null ? null : (ids[detection.duplicate_of] ?? null),

@@ -2,10 +2,17 @@
 
 import type { z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
-import { type Prompt, TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
+import {
+  type Prompt,
+  TASK_KINDS,
+  type TaskPayload,
+  type TaskResult,
+} from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
-import type { VideoRow } from "../projects/videos.ts";
+import { findVideos, type VideoRow } from "../projects/videos.ts";
+import { boxProblem, framesProblem, outlineProblem } from "../tasks/detections.ts";
 import { source } from "../tasks/objects.ts";
+import type { Task } from "../tasks/queue.ts";
 import { runNow } from "../tasks/wait.ts";
 import type { PreviewBody, SegmentBody } from "./bodies.ts";
 import { insideFrame } from "./boxes.ts";
@@ -93,4 +100,44 @@ export async function segmentFrame(
     { timeoutMs: SEGMENT_MS },
   );
   return TASK_KINDS.segment.result.parse(result);
+}
+
+/** What a preview or a mask's task is over; null where its video was deleted meanwhile. */
+async function sizeOfTask({ database }: Parts, { workspaceId, payload }: Task) {
+  const { video_id: videoId } = payload as { video_id: string };
+  const [video] = await findVideos(database, [workspaceId], [videoId]);
+  return video ? sizeOf(video) : null;
+}
+
+/** Checks what a preview detected; see `TaskHandlers.seal`. */
+export async function sealPreview(
+  parts: Parts,
+  task: Task,
+  { result, partial }: { result: unknown; partial: boolean },
+): Promise<string | null> {
+  const size = await sizeOfTask(parts, task);
+  const { frames, prompts } = task.payload as TaskPayload<"preview">;
+  const classes = prompts.map(({ class_name }) => class_name);
+  const answered = TASK_KINDS.preview.result.parse(result).frames;
+  return size && framesProblem(answered, { frames, classes, size, partial });
+}
+
+/** Checks the masks of clicks on a frame; see `TaskHandlers.seal`. */
+export async function sealSegment(
+  parts: Parts,
+  task: Task,
+  { result }: { result: unknown },
+): Promise<string | null> {
+  const size = await sizeOfTask(parts, task);
+  if (!size) return null;
+  for (const mask of TASK_KINDS.segment.result.parse(result).masks) {
+    const problem = boxProblem(mask.bbox, size) ?? outlineProblem(mask.polygon, size);
+    if (problem) return problem;
+    const [height, width] = mask.rle.size;
+    const pixels = mask.rle.counts.reduce((sum, count) => sum + count, 0);
+    if (width !== size.width || height !== size.height || pixels !== width * height) {
+      return "a mask's runs do not cover the frame";
+    }
+  }
+  return null;
 }

@@ -1,9 +1,32 @@
 // What becomes of a prediction's file when its task ended.
 
-import type { TaskPayload } from "../../../shared/tasks.ts";
+import { TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
+import { boxProblem } from "../tasks/detections.ts";
 import type { Task } from "../tasks/queue.ts";
 import { folderOf } from "./predictions.ts";
+
+/** Checks what a model is said to have found; see `TaskHandlers.seal`. */
+export async function sealPredict(
+  _parts: Parts,
+  task: Task,
+  { result }: { result: unknown },
+): Promise<string | null> {
+  const { frames_max, model } = task.payload as TaskPayload<"predict">;
+  const { frames, width, height } = TASK_KINDS.predict.result.parse(result);
+  if (frames.length > frames_max) return `over ${frames_max} frames are answered`;
+  let before = -1;
+  for (const { frame_index, predictions } of frames) {
+    if (frame_index <= before) return `frame ${frame_index} is not in its order`;
+    before = frame_index;
+    for (const { class: name, bbox } of predictions) {
+      if (!model.classes.includes(name)) return `frame ${frame_index}: no class of the model`;
+      const problem = boxProblem(bbox, { width, height });
+      if (problem) return `frame ${frame_index}: ${problem}`;
+    }
+  }
+  return null;
+}
 
 /** A predict task ended: its file is of no use any more. May be called again for the same task. */
 export async function predictEnded({ bucket }: Parts, task: Task): Promise<void> {

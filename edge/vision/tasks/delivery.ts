@@ -10,8 +10,18 @@ import { hasEnded } from "./states.ts";
 
 /** What a room does with news of one kind of task. */
 export interface TaskHandlers {
+  /**
+   * Checks a result, which has the kind's shape, against its task, and seals what the node wrote
+   * for it; says what is wrong, in words for people, or null. Called while the task is still the
+   * node's: a result that is refused fails the attempt. `partial` is what a canceled task did.
+   */
+  seal?(
+    parts: Parts,
+    task: Task,
+    { result, partial }: { result: Record<string, unknown>; partial: boolean },
+  ): Promise<string | null>;
   /** The task ended, however: see its `state`. Must be idempotent. */
-  ended(parts: Parts, task: Task): Promise<void>;
+  ended?(parts: Parts, task: Task): Promise<void>;
   /** The task came further. What it throws is logged and forgotten. */
   progressed?(parts: Parts, task: TaskHead, progress: TaskProgress): Promise<void>;
 }
@@ -38,7 +48,7 @@ export async function deliverEnded(
   const taken: string[] = [];
   for (const task of tasks.filter(({ state }) => hasEnded(state))) {
     try {
-      await handlers[task.kind]?.ended(parts, task);
+      await handlers[task.kind]?.ended?.(parts, task);
       taken.push(task.taskId);
     } catch (error) {
       parts.log.error("task_not_settled", { task_id: task.taskId, kind: task.kind, error });

@@ -1,17 +1,24 @@
-// Objects that a node asks for while it works: a training runs for days, and the addresses in its
-// payload were signed once. Only the task's own folder is written and only what its payload names
-// is read, and only while the task is the node's.
+// Objects that a node asks for while it works. Only what its payload names is read, and written are
+// only its payload's targets and its task's own folder, each key once: all that only while the task
+// is the node's, by addresses of minutes.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
-import { SourceRequest, TargetRequest } from "../../../shared/node-protocol.ts";
-import { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
+import { SourceRequest, TargetRequest, WriteAddress } from "../../../shared/node-protocol.ts";
+import { ObjectSource } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { authenticateNode } from "./nodes.ts";
-import { freshTarget, signReferences, sourceIn } from "./objects.ts";
+import {
+  addressToWrite,
+  attemptKey,
+  freshKey,
+  signReferences,
+  sourceIn,
+  targetIn,
+} from "./objects.ts";
 import { findTask, type Report, refusal, type Task } from "./queue.ts";
 
 const guarded = { middleware: authenticateNode(), security: [{ nodeToken: [] }] };
@@ -29,24 +36,38 @@ function addTarget(app: App<Parts>) {
     path: `${API}/node/tasks/{task_id}/target`,
     summary: "A place for an object that the task writes",
     description:
-      "A new key in the folder of the task's subject each time, and an address to write it at, " +
-      "valid for 12 hours.",
+      "By `key` for a target of the task's payload, by `name` for a new object in the folder of " +
+      "the task's subject. The address is valid for ten minutes, for exactly these bytes, and once: " +
+      "412 says that they are there. No other attempt writes under the key.",
     ...guarded,
     request: { params, ...jsonBody(TargetRequest) },
     responses: {
-      200: json("where to write it", ObjectTarget),
-      ...errorResponses("bad_body", "unauthorized", "lease_stale"),
+      200: json("where to write it", WriteAddress),
+      ...errorResponses("bad_body", "unauthorized", "not_found", "lease_stale"),
       ...errorResponses("invalid_request", "store_unavailable"),
     },
   });
   app.openapi(route, async (context) => {
     const { service, node } = context.var;
     const { task_id: taskId } = context.req.valid("param");
-    const { fence, name, content_type } = context.req.valid("json");
+    const asked = context.req.valid("json");
+    const { fence, bytes, md5 } = asked;
     const task = await heldTask(service.database, { nodeId: node.nodeId, taskId, fence });
-    const target = freshTarget(task, name, content_type);
-    return context.json((await signReferences(service, target)) as ObjectTarget, 200);
+    const written = "name" in asked ? newObject(task, asked) : targetOf(task, asked.key);
+    return context.json(await addressToWrite(service, { ...written, bytes, md5 }), 200);
   });
+}
+
+const newObject = (task: Task, { name, content_type }: { name: string; content_type: string }) => ({
+  key: freshKey(task, name),
+  contentType: content_type,
+});
+
+/** Where the task writes a target of its payload; fails with `not_found` for another key. */
+function targetOf(task: Task, key: string) {
+  const target = targetIn(task.payload, key);
+  if (!target) throw new Failure("not_found", "the task's payload names no such target");
+  return { key: attemptKey(key, task), contentType: target.content_type };
 }
 
 function addSource(app: App<Parts>) {
@@ -58,7 +79,7 @@ function addSource(app: App<Parts>) {
     ...guarded,
     request: { params, ...jsonBody(SourceRequest) },
     responses: {
-      200: json("where to read it, for 12 hours", ObjectSource),
+      200: json("where to read it, for ten minutes", ObjectSource),
       ...errorResponses("bad_body", "unauthorized", "not_found", "lease_stale"),
       ...errorResponses("invalid_request", "store_unavailable"),
     },

@@ -32,6 +32,7 @@ import {
   findTask,
   finish,
   heartbeat,
+  type Report,
   reportProgress,
 } from "./queue.ts";
 import { TASK_STATES } from "./states.ts";
@@ -86,7 +87,7 @@ function addClaim(app: App<Parts>) {
     summary: "Take the next task",
     description:
       "The task is the node's while its lease lasts; heartbeats renew it. The objects in `payload` " +
-      "have addresses that are valid for 12 hours.",
+      "have addresses that are valid for ten minutes; `source` gives others, `target` those to write.",
     ...guarded,
     request: jsonBody(ClaimRequest),
     responses: {
@@ -185,14 +186,19 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
     summary: "Report how an attempt ended",
     description:
       "Reporting the same again changes nothing. A `lease_stale` carries `verdict`: `lost`, or " +
-      "`revoke` when the process's exit is still to be reported. A result that is not of the " +
-      "kind's shape is `invalid_request`: report `failed` instead.",
+      "`revoke` when the process's exit is still to be reported. A result is checked against its " +
+      "task: its shape, frames, boxes and numbers, and the objects that it names. One that is " +
+      "refused fails the attempt with the code `bad_result`; `problem` says why.",
     ...guarded,
     request: { params: taskId, ...jsonBody(FinishRequest) },
     responses: {
       200: json(
         "the task's state now",
-        z.object({ state: z.enum(TASK_STATES), repeated: z.boolean() }),
+        z.object({
+          state: z.enum(TASK_STATES),
+          repeated: z.boolean(),
+          problem: z.string().optional(),
+        }),
       ),
       ...errorResponses("bad_body", "unauthorized", "not_found", "lease_stale", "state_conflict"),
       ...errorResponses("invalid_request", "store_unavailable"),
@@ -203,33 +209,45 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
     const { task_id } = context.req.valid("param");
     const { fence, outcome } = context.req.valid("json");
     const report = { nodeId: node.nodeId, taskId: task_id, fence };
-    const checked = await checkedOutcome(service, task_id, outcome);
-    const { task, repeated } = await finish(service.database, report, checked);
+    const problem = await resultProblem(service, handlers, report, outcome);
+    if (problem !== null) service.log.warning("result_refused", { ...report, problem });
+    const taken = problem === null ? outcome : refused(problem);
+    const { task, repeated } = await finish(service.database, report, taken);
     if (!repeated) await deliverEnded(service, handlers, [task]);
-    return context.json({ state: task.state, repeated }, 200);
+    const reply = { state: task.state, repeated };
+    return context.json(problem === null ? reply : { ...reply, problem }, 200);
   });
 }
 
-/**
- * An outcome of a task; fails with `invalid_request` for a finished one whose result is not in the
- * shape of its kind. The partial result of a canceled task is checked by the room that takes it.
- */
-async function checkedOutcome(
-  { database }: Parts,
-  taskId: string,
+const refused = (problem: string): Outcome => ({
+  outcome: "failed",
+  code: "bad_result",
+  detail: `the GPU node's answer was refused: ${problem}`,
+  retryable: true,
+});
+
+/** What is wrong with the result of a task that is the node's; null where nothing is. */
+async function resultProblem(
+  parts: Parts,
+  handlers: HandlersByKind,
+  { nodeId, taskId, fence }: Report,
   outcome: Outcome,
-): Promise<Outcome> {
-  if (outcome.outcome !== "finished") return outcome;
-  const task = await findTask(database, taskId);
+): Promise<string | null> {
+  const result = "result" in outcome ? outcome.result : null;
+  if (result === null) return null;
+  const task = await findTask(parts.database, taskId);
   if (!task) throw new Failure("not_found", "no task has this id");
+  // What is not the node's any more is refused as such.
+  const held = task.state === "running" && task.nodeId === nodeId && task.fence === fence;
   const shape = taskKind(task.kind)?.result;
-  const parsed = shape?.safeParse(outcome.result);
-  if (parsed?.success === false) {
-    const [issue] = parsed.error.issues;
-    const member = ["result", ...(issue?.path ?? [])].join(".");
-    throw new Failure("invalid_request", `${member}: ${issue?.message}`);
+  if (!held || !shape) return null;
+  const parsed = shape.safeParse(result);
+  if (parsed.success) {
+    const partial = outcome.outcome === "cancelled";
+    return (await handlers[task.kind]?.seal?.(parts, task, { result, partial })) ?? null;
   }
-  return outcome;
+  const [issue] = parsed.error.issues;
+  return `${["result", ...(issue?.path ?? [])].join(".")}: ${issue?.message}`;
 }
 
 function addSocket(app: App<Parts>) {

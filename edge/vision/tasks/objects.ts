@@ -3,6 +3,7 @@
 
 import { AwsV4Signer } from "aws4fetch";
 import { assert } from "../../../shared/errors.ts";
+import type { WriteAddress } from "../../../shared/node-protocol.ts";
 import type { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import type { Parts } from "../base/parts.ts";
@@ -11,20 +12,34 @@ import type { Parts } from "../base/parts.ts";
 const USER_SECONDS = 900;
 /** Validity of the addresses of an upload's parts. */
 const PART_SECONDS = 3_600;
-/** A node's objects: it writes the last of them when a task ends, hours after its claim. */
-const NODE_SECONDS = 12 * 3_600;
+/** A node's objects: it asks for another address while the task is its own. */
+const NODE_SECONDS = 10 * 60;
 
 export type SigningParts = Pick<Parts, "s3" | "clock">;
 
 /** A reference to an object that a node reads; the claim fills in the address. */
 export const source = (key: string, bytes: number): ObjectSource => ({ url: "", key, bytes });
 
-/** A reference to an object that a node writes; the claim fills in the address. */
+/** A reference to an object that a node writes, of a key that it is read by in the end. */
 export const target = (key: string, contentType: string): ObjectTarget => ({
-  url: "",
   key,
   content_type: contentType,
 });
+
+/** The attempt of a task. */
+export interface Attempt {
+  taskId: string;
+  fence: number;
+}
+
+/**
+ * Where an attempt writes what its payload calls `key`. No other attempt writes there, so what a
+ * task left is not changed by one that ended.
+ */
+export function attemptKey(key: string, { taskId, fence }: Attempt): string {
+  const [, stem = key, extension = ""] = /^(.*?)(\.[^./]+)?$/s.exec(key) ?? [];
+  return `${stem}.${taskId.slice(0, 8)}-${fence}${extension}`;
+}
 
 /** An address to read an object at; with `filename`, browsers save it under that name. */
 export function presignGet(
@@ -38,14 +53,30 @@ export function presignGet(
   return presign(parts, { method: "GET", key, seconds, query });
 }
 
-/** An address to write an object at, with this Content-Type and no other. */
-const presignPut = (
+/** An object as a node is about to write it. */
+export interface WrittenObject {
+  key: string;
+  contentType: string;
+  bytes: number;
+  /** Of its bytes, in hex. */
+  md5: string;
+}
+
+/** Where to write an object: these bytes and no others, where there is none yet. */
+export async function addressToWrite(
   parts: SigningParts,
-  key: string,
-  contentType: string,
-  { seconds = NODE_SECONDS }: { seconds?: number } = {},
-): Promise<string> =>
-  presign(parts, { method: "PUT", key, seconds, headers: { "Content-Type": contentType } });
+  { key, contentType, bytes, md5 }: WrittenObject,
+): Promise<WriteAddress> {
+  const digest = Array.from({ length: 16 }, (_, at) => parseInt(md5.slice(2 * at, 2 * at + 2), 16));
+  const headers = {
+    "Content-Type": contentType,
+    "Content-MD5": btoa(String.fromCharCode(...digest)),
+    "If-None-Match": "*",
+  };
+  const signed = { ...headers, "Content-Length": String(bytes) };
+  const url = await presign(parts, { method: "PUT", key, seconds: NODE_SECONDS, headers: signed });
+  return { url, key, headers };
+}
 
 /** An address to write one part of a multipart upload at, of so many bytes and no other number. */
 export const presignPart = (
@@ -108,14 +139,18 @@ function attachment(filename: string): string {
 }
 
 interface Reference {
-  url: "";
   key: string;
+  /** Of an object to write. */
   content_type?: string;
+  /** Of an object to read. */
   bytes?: number;
 }
 
+const isTarget = (value: object): value is ObjectTarget =>
+  "key" in value && "content_type" in value && typeof value.content_type === "string";
 const isReference = (value: object): value is Reference =>
-  "url" in value && value.url === "" && "key" in value && typeof value.key === "string";
+  isTarget(value) ||
+  ("url" in value && value.url === "" && "key" in value && typeof value.key === "string");
 
 /** All references in a payload. */
 function referencesOf(value: unknown): Reference[] {
@@ -136,27 +171,26 @@ export function sourceIn(payload: unknown, key: string): ObjectSource | null {
   return found ? source(found.key, found.bytes ?? 0) : null;
 }
 
+/** The target of a payload under a key, or null. */
+export const targetIn = (payload: unknown, key: string): ObjectTarget | null =>
+  referencesOf(payload)
+    .filter(isTarget)
+    .find((one) => one.key === key) ?? null;
+
 /** Where a running task's node puts an object of this name: another key each time. */
-export const freshTarget = (
+export const freshKey = (
   task: { workspaceId: string; subject: string; fence: number },
   name: string,
-  contentType: string,
-): ObjectTarget => {
+): string => {
   const folder = `ws/${task.workspaceId}/${task.subject.replaceAll(":", "/")}`;
-  const unique = crypto.randomUUID().slice(0, 8);
-  return target(`${folder}/${task.fence}-${unique}/${name}`, contentType);
+  return `${folder}/${task.fence}-${crypto.randomUUID().slice(0, 8)}/${name}`;
 };
 
-/** A copy of a payload in which every reference has its address: to write, or to read. */
+/** A copy of a payload in which everything that a node reads has its address. */
 export async function signReferences(parts: SigningParts, value: unknown): Promise<unknown> {
-  if (typeof value !== "object" || value === null) return value;
+  if (typeof value !== "object" || value === null || isTarget(value)) return value;
   if (isReference(value)) {
-    const { key, content_type } = value;
-    const url =
-      content_type === undefined
-        ? await presignGet(parts, key, { seconds: NODE_SECONDS })
-        : await presignPut(parts, key, content_type);
-    return { ...value, url };
+    return { ...value, url: await presignGet(parts, value.key, { seconds: NODE_SECONDS }) };
   }
   if (Array.isArray(value)) return Promise.all(value.map((one) => signReferences(parts, one)));
   const entries = Object.entries(value).map(

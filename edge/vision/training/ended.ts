@@ -29,6 +29,17 @@ import { hasEnded, MOVES, type Move } from "./states.ts";
 
 type Result = TaskResult<"train">;
 
+/** Checks the weights that a training says it left; see `TaskHandlers.seal`. */
+export async function sealTrain(
+  parts: Parts,
+  task: Task,
+  { result }: { result: unknown },
+): Promise<string | null> {
+  const { model } = TASK_KINDS.train.result.parse(result);
+  const run = await existingRun(parts.database, task.workspaceId, runOfSubject(task.subject));
+  return run && model ? weightsLack(parts, run, model.weights) : null;
+}
+
 /** A train task ended, however it did. May be called again for the same task. */
 export async function trainEnded(parts: Parts, task: Task): Promise<void> {
   const { database } = parts;
@@ -85,8 +96,6 @@ async function endOf(parts: Parts, run: RunRow, task: Task): Promise<End> {
   const result = told ? await ownObjects(parts, run, found.data) : null;
   const stopped = { move: "stop", failure: null, result, model: result?.model ?? null } as const;
   if (!result) return stopped;
-  const lack = result.model && (await weightsLack(parts, run, result.model.weights));
-  if (lack) return failed(lack, result);
   if (task.state === "cancelled" || result.stopped) return stopped;
   if (!result.model) return failed("the training ended before an epoch was evaluated", result);
   return { ...stopped, move: "complete" };

@@ -48,14 +48,28 @@ async function lackOf(
   return `the weights are ${object.size} bytes in the store; the node reported ${bytes}`;
 }
 
+/** The SHA-256 of an object, in hex, read as a stream; null where it is not there. */
+async function sha256Of({ bucket }: Pick<Parts, "bucket">, key: string): Promise<string | null> {
+  const object = await bucket.get(key);
+  if (!object) return null;
+  const digest = new crypto.DigestStream("SHA-256");
+  await object.body.pipeTo(digest);
+  return Array.from(new Uint8Array(await digest.digest), (byte) =>
+    byte.toString(16).padStart(2, "0"),
+  ).join("");
+}
+
 /** Why weights cannot be registered as the model of this round, or null. */
 export async function weightsLack(
   parts: ObjectParts,
   run: Run & Pick<RunRow, "round">,
-  weights: { key: string; bytes: number },
+  weights: { key: string; bytes: number; sha256: string },
 ): Promise<string | null> {
   const lack = await lackOf(parts, run, weights);
   if (lack) return lack;
+  if ((await sha256Of(parts, weights.key)) !== weights.sha256) {
+    return "the weights in the store are not those of the SHA-256 that the node reported";
+  }
   const models = await modelsIn(parts, folderOf(run));
   const taken = models.some(({ key, round }) => key === weights.key && round !== run.round);
   return taken ? "the node named the weights of another model" : null;

@@ -18,7 +18,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
-import { type Cache, openCache } from "../../../gpu-node/objects/cache.ts";
+import { type Cache, openCache, renewingCache } from "../../../gpu-node/objects/cache.ts";
 import { download } from "../../../gpu-node/objects/transfer.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 
@@ -94,6 +94,20 @@ describe("a cached object", () => {
     await expect(cache.open(gone)).rejects.toMatchObject({ retryable: false });
     expect(readdirSync(join(dir, "objects"))).toHaveLength(1);
     expect(readdirSync(join(dir, "parts"))).toEqual([]);
+  });
+
+  it("is fetched under another address where its own ran out, and only then", async () => {
+    let asked = 0;
+    const cache = renewingCache(await open(), async (key) => {
+      asked += 1;
+      return { ...late, url: late.url.replace("expired/", ""), key };
+    });
+    const late = object("z");
+    late.url = late.url.replace("/objects/", "/objects/expired/");
+    service.fault(/\/objects\/expired/, 403);
+    expect(await readThrough(cache, late)).toBe("z");
+    expect(await readThrough(cache, object("y"))).toBe("y");
+    expect(asked).toBe(1);
   });
 
   it("is fetched again when its file was touched or cut", async () => {

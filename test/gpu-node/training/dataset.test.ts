@@ -15,7 +15,6 @@ import { join } from "node:path";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import {
-  expiresSoon,
   fitted,
   prepareDataset,
   scaledBoxes,
@@ -77,18 +76,6 @@ describe("boxes", () => {
       boxes: new Float32Array(),
       left: 2,
     });
-  });
-});
-
-describe("an address", () => {
-  const url = (date: string, seconds: number) =>
-    `http://store/x?X-Amz-Date=${date}&X-Amz-Expires=${seconds}`;
-  it("is asked for again before it runs out", () => {
-    const now = Date.UTC(2026, 10, 21, 12);
-    expect(expiresSoon(url("20261121T110000Z", 43_200), now)).toBe(false);
-    expect(expiresSoon(url("20261121T003100Z", 43_200), now)).toBe(false);
-    expect(expiresSoon(url("20261121T002900Z", 43_200), now)).toBe(true);
-    expect(expiresSoon("http://store/x", now)).toBe(false);
   });
 });
 

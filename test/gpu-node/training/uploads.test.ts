@@ -46,11 +46,11 @@ const state = RunState.parse({
 /** Uploads that are always due, to a store that is away. */
 function uploads() {
   let asked = 0;
-  const target = async () => {
+  const address = async () => {
     asked += 1;
     throw new Error("the store is away");
   };
-  const context = { target, log: createLog(() => {}) };
+  const context = { address, log: createLog(() => {}) };
   const made = new CheckpointUploads({ folder, context, everyMs: 0, onUploaded: () => {} });
   return { made, asked: () => asked };
 }

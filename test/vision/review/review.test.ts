@@ -58,12 +58,10 @@ const found = (task: ClaimedTask) => {
   };
 };
 let manifest: ExportManifest;
-const exported = async (task: ClaimedTask) => {
+const exported = async (task: ClaimedTask, by: ScriptedNode) => {
   const payload = TASK_KINDS.export.payload.parse(task.payload);
   manifest = ExportManifest.parse(await (await fetch(payload.manifest.url)).json());
-  const headers = { "Content-Type": payload.archive.content_type };
-  const put = await fetch(payload.archive.url, { method: "PUT", headers, body: "a zip" });
-  expect(put.status).toBe(200);
+  await by.write(task, { key: payload.archive.key }, "a zip");
   return { bytes: 5, summary: { images: 10 } };
 };
 

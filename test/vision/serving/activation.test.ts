@@ -206,7 +206,7 @@ describe("the status", () => {
     const failing: Script = {
       warm: async (task) => {
         seen.push((await status()).warm_up);
-        return spoilt.warm?.(task) ?? {};
+        return spoilt.warm?.(task, node) ?? {};
       },
     };
     expect((await working(failing, () => activate({ model_id: modelId }))).status).toBe(502);

@@ -121,10 +121,10 @@ describe("POST /predict/image", () => {
   it("gives an array of class, confidence and bbox, and keeps no image", async () => {
     const content = png(300, 200);
     let bytes = new Uint8Array();
-    const script: Script["predict"] = async (task) => {
+    const script: Script["predict"] = async (task, by) => {
       const { video } = TASK_KINDS.predict.payload.parse(task.payload);
       bytes = new Uint8Array(await (await fetch(video.url)).arrayBuffer());
-      return finding(1)(task);
+      return finding(1)(task, by);
     };
     expect(await working(script, () => predict("", image(content)))).toEqual(FOUND);
     expect(bytes).toEqual(content);
@@ -251,8 +251,8 @@ describe("POST /predict/video", () => {
   });
 
   it("shows of a node's answer what the contract names, and no more", async () => {
-    const chatty: NonNullable<Script["predict"]> = (task) => {
-      const found = (finding(1)(task) as { frames: Record<string, unknown>[] }).frames;
+    const chatty: NonNullable<Script["predict"]> = (task, by) => {
+      const found = (finding(1)(task, by) as { frames: Record<string, unknown>[] }).frames;
       const predictions = FOUND.map((one) => ({ ...one, debug: "x" }));
       const frames = found.map((frame) => ({ ...frame, predictions }));
       return { width: 640, height: 480, left_out: 0, seconds: 0.1, frames };
@@ -281,7 +281,7 @@ describe("POST /predict/video", () => {
       frames: null,
     });
     expect((task.payload as TaskPayload<"predict">).frames_max).toBe(300);
-    const result = (await finding(1)(task)) as Record<string, unknown>;
+    const result = (await finding(1)(task, node)) as Record<string, unknown>;
     await node.finish(task, { outcome: "finished", result });
     expect(await viewer.ok("GET", path)).toMatchObject({ status: "completed" });
     expect(await stored()).toEqual([]);

@@ -2,12 +2,13 @@
 // store. Goal: a node reads and writes only what its task may, only while the task is its own, and
 // a later attempt finds what an earlier one left.
 
+import { createHash } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { source, target } from "../../../edge/vision/tasks/objects.ts";
 import { amendPayload, findTask } from "../../../edge/vision/tasks/queue.ts";
-import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { ObjectSource, ObjectTarget } from "../../../shared/tasks.ts";
+import { type ClaimedTask, WriteAddress } from "../../../shared/node-protocol.ts";
+import { ObjectSource } from "../../../shared/tasks.ts";
 import {
   ABSENT,
   createTaskWorld,
@@ -23,13 +24,27 @@ beforeAll(async () => {
 
 const ask = (task: ClaimedTask, what: string, body: object, by = world.node) =>
   by.post(`/node/tasks/${task.task_id}/${what}`, { fence: task.fence, ...body });
-const image = { name: "results.png", content_type: "image/png" };
+const IMAGE = "an image";
+const contentOf = (text: string) => ({
+  bytes: Buffer.byteLength(text),
+  md5: createHash("md5").update(text).digest("hex"),
+});
+const image = { name: "results.png", content_type: "image/png", ...contentOf(IMAGE) };
 
 /** A claimed task of the subject run:1. */
 async function running(more: object = {}): Promise<ClaimedTask> {
   await world.enqueued({ subject: "run:1", ...more });
   return world.claimed();
 }
+
+async function addressOf(task: ClaimedTask, body: object): Promise<WriteAddress> {
+  const response = await ask(task, "target", body);
+  expect(response.status).toBe(200);
+  return WriteAddress.parse(await response.json());
+}
+
+const put = async ({ url, headers }: Omit<WriteAddress, "key">, body: string) =>
+  (await fetch(url, { method: "PUT", headers, body })).status;
 
 async function refuses(task: ClaimedTask, status: [number, string], by = world.node, fence = 0) {
   const body = { fence: task.fence + fence };
@@ -39,36 +54,67 @@ async function refuses(task: ClaimedTask, status: [number, string], by = world.n
 }
 
 describe("POST /node/tasks/{task_id}/target", () => {
-  it("gives a new place in the subject's folder each time, to be written and read", async () => {
+  it("gives a new key in the subject's folder each time, to be written and read", async () => {
     const task = await running();
-    const targets: ObjectTarget[] = [];
-    for (const _ of [1, 2]) {
-      const response = await ask(task, "target", image);
-      expect(response.status).toBe(200);
-      targets.push(ObjectTarget.parse(await response.json()));
-    }
-    const [one, other] = targets as [ObjectTarget, ObjectTarget];
+    const [one, other] = [await addressOf(task, image), await addressOf(task, image)];
     const folder = `ws/${world.workspace}/run/1/${task.fence}-`;
-    for (const { key, content_type } of targets) {
+    for (const { key } of [one, other]) {
       expect(key.startsWith(folder) && key.endsWith("/results.png")).toBe(true);
-      expect(content_type).toBe("image/png");
     }
     expect(one.key).not.toBe(other.key);
-    const headers = { "Content-Type": "image/png" };
-    const put = await fetch(one.url, { method: "PUT", headers, body: "an image" });
-    expect(put.status).toBe(200);
-    // Another type than the one that was asked for is not what was signed.
-    const wrong = { "Content-Type": "text/html" };
-    const refused = await fetch(other.url, { method: "PUT", headers: wrong, body: "x" });
-    expect(refused.status).toBe(403);
+    expect(await put(one, IMAGE)).toBe(200);
     // A later attempt reads it, once the payload names it.
-    const patch = { resume: source(one.key, 9) };
+    const patch = { resume: source(one.key, 8) };
     expect(await amendPayload(world.visionDatabase, asQueue(task), patch)).toBe(true);
     const again = await ask(task, "source", { key: one.key });
     const read = ObjectSource.parse(await again.json());
-    expect(read).toMatchObject({ key: one.key, bytes: 9 });
-    expect(await (await fetch(read.url)).text()).toBe("an image");
+    expect(read).toMatchObject({ key: one.key, bytes: 8 });
+    expect(await (await fetch(read.url)).text()).toBe(IMAGE);
     await world.finish(task, DONE);
+  });
+
+  it("is for the announced bytes and type only, and for writing them once", async () => {
+    const task = await running();
+    const address = await addressOf(task, image);
+    expect(new URL(address.url).searchParams.get("X-Amz-Expires")).toBe("600");
+    const without = (name: string) => {
+      const { [name]: _, ...headers } = address.headers;
+      return { url: address.url, headers };
+    };
+    for (const name of ["If-None-Match", "Content-MD5"]) {
+      expect([name, await put(without(name), IMAGE)]).toEqual([name, 403]);
+    }
+    const page = { url: address.url, headers: { ...address.headers, "Content-Type": "text/html" } };
+    expect(await put(page, IMAGE)).toBe(403);
+    expect(await put(address, "an imagf")).toBe(400);
+    expect(await put(address, "an image that is longer")).toBe(403);
+    expect(await put(address, IMAGE)).toBe(200);
+    expect(await put(address, IMAGE)).toBe(412);
+    await world.finish(task, DONE);
+  });
+
+  it("gives the targets of the payload, to each attempt under a key of its own", async () => {
+    const key = `ws/${world.workspace}/frames/1.jpg`;
+    const video = source(`ws/${world.workspace}/a`, 1);
+    const images = [target(key, "image/jpeg")];
+    const task = await running({ payload: { video, video_id: "v", frames: [1], images } });
+    const asked = { key, ...contentOf(IMAGE) };
+    const first = await addressOf(task, asked);
+    expect(first.headers["Content-Type"]).toBe("image/jpeg");
+    expect(first.key).not.toBe(key);
+    const foreign = { ...asked, key: `ws/${world.workspace}/a` };
+    expect(await refusal(await ask(task, "target", foreign))).toEqual([404, "not_found"]);
+    const failed = { outcome: "failed", code: "x", detail: "y", retryable: true };
+    expect((await world.finish(task, failed)).status).toBe(200);
+    await world.visionDatabase.execute(sql`
+      UPDATE task SET available_at = now() WHERE id = ${task.task_id}::uuid`);
+    const second = await world.claimed();
+    const later = await addressOf(second, asked);
+    expect(later.key).not.toBe(first.key);
+    // The first attempt is late: what it writes is nothing that anybody reads.
+    expect(await put(first, IMAGE)).toBe(200);
+    expect(await put(later, IMAGE)).toBe(200);
+    await world.finish(second, DONE);
   });
 
   it("takes plain file names and types that no browser runs, and refuses others", async () => {
@@ -78,8 +124,16 @@ describe("POST /node/tasks/{task_id}/target", () => {
       const answer = await refusal(await ask(task, "target", { ...image, name }));
       expect([name, ...answer]).toEqual([name, 422, "invalid_request"]);
     }
-    const page = await ask(task, "target", { name: "x.html", content_type: "text/html" });
-    expect(await refusal(page)).toEqual([422, "invalid_request"]);
+    const wrong = [
+      { content_type: "text/html" },
+      { md5: "x" },
+      { bytes: -1 },
+      { bytes: 6 * 1024 ** 3 },
+    ];
+    for (const more of wrong) {
+      const answer = await ask(task, "target", { ...image, ...more });
+      expect(await refusal(answer)).toEqual([422, "invalid_request"]);
+    }
     const { headers } = world.node;
     for (const what of ["target", "source"]) {
       const url = world.url(`/node/tasks/${task.task_id}/${what}`);
@@ -100,7 +154,7 @@ describe("POST /node/tasks/{task_id}/source", () => {
     expect(answer.status).toBe(200);
     const given = ObjectSource.parse(await answer.json());
     expect(given).toMatchObject({ key: video.key, bytes: 12 });
-    expect(new URL(given.url).searchParams.get("X-Amz-Expires")).toBe("43200");
+    expect(new URL(given.url).searchParams.get("X-Amz-Expires")).toBe("600");
     for (const key of [images[0]?.key, `ws/${world.workspace}/other`, "ws/x/video", ""]) {
       const other = await ask(task, "source", { key });
       expect(await refusal(other)).toEqual([404, "not_found"]);

@@ -161,15 +161,16 @@ describe("POST /node/claim", () => {
 
   it("hands out what people wait for before labeling that was enqueued earlier", async () => {
     const kinds = ["label", "export", "probe", "segment"] as const;
-    const tasks = kinds.map((kind) => world.plain({ kind }));
-    await submit(world.parts, tasks);
+    const failed = { outcome: "failed", code: "x", detail: "x", retryable: false };
     const order: string[] = [];
+    await submit(
+      world.parts,
+      kinds.map((kind) => world.plain({ kind })),
+    );
     for (const _ of kinds) {
-      const task = ClaimedTask.parse(
-        await (await world.node.post("/node/claim", { kinds })).json(),
-      );
+      const claim = await world.node.post("/node/claim", { kinds });
+      const task = ClaimedTask.parse(await claim.json());
       order.push(task.kind);
-      const failed = { outcome: "failed", code: "x", detail: "x", retryable: false };
       expect((await world.finish(task, failed)).status).toBe(200);
     }
     expect(order).toEqual(["segment", "export", "probe", "label"]);
@@ -199,16 +200,15 @@ describe("POST /node/claim", () => {
       filename: "f",
       still: false,
       pts: target(pts, "application/octet-stream"),
-      thumbnail: target(video, "image/jpeg"),
+      thumbnail: target(`${prefix}/thumbnail.jpg`, "image/jpeg"),
     };
     // `plain` makes a task of another kind by what is laid over it.
     await enqueue(world.visionDatabase, [world.plain({ kind: "probe", payload } as never)]);
     const task = await world.claimed(world.node, "probe");
     const given = task.payload as typeof payload;
-    const put = (address: string, type: string) =>
-      fetch(address, { method: "PUT", headers: { "Content-Type": type }, body: "hello" });
-    expect((await put(given.pts.url, "text/html")).status).toBe(403);
-    expect((await put(given.thumbnail.url, "image/jpeg")).status).toBe(200);
+    // What it writes has no address until the bytes are there.
+    expect(given.pts).toEqual(payload.pts);
+    await world.media.put(video, "hello");
     const read = await fetch(given.video.url);
     expect([read.status, await read.text()]).toEqual([200, "hello"]);
     expect((await fetch(given.video.url.replace("source", "pts"))).status).toBe(403);
@@ -342,24 +342,25 @@ describe("POST /node/tasks/{task_id}/finish", () => {
     expect((await world.finish(again, DONE)).status).toBe(200);
   });
 
-  it("refuses a result of another shape, an unknown task, and a malformed body", async () => {
+  it("fails an attempt by its result's shape; refuses an unknown task and a malformed body", async () => {
     await enqueue(world.visionDatabase, [
       world.plain({
         kind: "segment",
-        payload: {
-          video: source(`ws/${world.workspace}/a`, 1),
-          video_id: "v",
-          frame_index: 0,
-          points: [],
-          box: null,
-          segmenter: null,
-        },
+        payload: { video: source(`ws/${world.workspace}/a`, 1), video_id: "v", points: [] },
         // `plain` makes a task of another kind by what is laid over it.
       } as never),
     ]);
     const task = await world.claimed(world.node, "segment");
     const unfit = await world.finish(task, { outcome: "finished", result: { masks: "many" } });
-    expect(await refusal(unfit)).toEqual([422, "invalid_request"]);
+    expect(await unfit.json()).toMatchObject({
+      state: "queued",
+      problem: expect.stringMatching(/^result\.masks: /),
+    });
+    const [attempt] = (await findTask(world.visionDatabase, task.task_id))?.errors ?? [];
+    expect(attempt).toMatchObject({
+      code: "bad_result",
+      detail: expect.stringMatching(/was refused: result\.masks/),
+    });
     const gone = await world.node.post(`/node/tasks/${ABSENT}/finish`, { fence: 1, outcome: DONE });
     expect(await refusal(gone)).toEqual([404, "not_found"]);
     const bad = await world.node.post(`/node/tasks/${task.task_id}/finish`, { fence: 1 });
@@ -368,8 +369,9 @@ describe("POST /node/tasks/{task_id}/finish", () => {
     const path = world.url(`/node/tasks/${task.task_id}/finish`);
     const broken = await fetch(path, { method: "POST", headers, body: "{" });
     expect(await refusal(broken)).toEqual([400, "bad_body"]);
-    const outcome = { outcome: "failed", code: "x", detail: "y", retryable: false };
-    expect((await world.finish(task, outcome)).status).toBe(200);
+    // The attempt is over: whatever else its node says of it is late.
+    expect(await refusal(await world.finish(task, DONE))).toEqual([409, "lease_stale"]);
+    await world.asAdmin(`/admin/tasks/${task.task_id}/revoke`, "POST");
   });
 });
 

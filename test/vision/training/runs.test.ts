@@ -12,6 +12,7 @@ import {
   epoch,
   labelsOf,
   RESOLVED,
+  sha256OfZeros,
   type TrainingWorld,
 } from "../../support/training-world.ts";
 
@@ -309,7 +310,7 @@ describe("a run that succeeds", () => {
     await Promise.all(
       results.map(async ({ weights, by, task }) => {
         const model = {
-          weights: { ...weights, sha256: "cd".repeat(32) },
+          weights: { ...weights, sha256: sha256OfZeros(weights.bytes) },
           parameters: 1,
           epoch: 1,
           metrics: {},
@@ -328,17 +329,21 @@ describe("a run that succeeds", () => {
     ["are not there", (key: string) => ({ key: `${key}x`, bytes: 16 }), "not in the store"],
     ["are of another size", (key: string) => ({ key, bytes: 17 }), "reported 17"],
     ["are somebody else's", () => ({ key: "ws/other/model", bytes: 1 }), "not the run's"],
-  ])("fails instead when the weights %s", async (_, wrong, why) => {
+    ["are others", (key: string) => ({ key, bytes: 16, sha256: "cd".repeat(32) }), "SHA-256"],
+  ])("fails its attempt instead when the weights %s", async (_, wrong, why) => {
     const runId = await w.train();
     const task = await w.claimed();
     const done = await w.result(task, [epoch(1)]);
     const model = done.model as NonNullable<typeof done.model>;
     const weights = { ...model.weights, ...wrong(model.weights.key) };
     const result = { ...done, model: { ...model, weights } };
-    await w.finish(task, { outcome: "finished", result });
-    const run = await w.run(runId);
-    expect(run).toMatchObject({ status: "failed", model_id: null, epoch: 1 });
-    expect(run.failure).toContain(why);
+    const answer = await w.finish(task, { outcome: "finished", result });
+    expect(await answer.json()).toMatchObject({
+      state: "queued",
+      problem: expect.stringContaining(why),
+    });
+    await w.admin.ok("POST", `/train/${runId}/stop`);
+    expect(await w.run(runId)).toMatchObject({ status: "stopped", model_id: null });
     expect(await w.admin.ok("GET", `/models?run_id=${runId}`)).toEqual([]);
   });
 
