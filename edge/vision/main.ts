@@ -16,6 +16,8 @@ import { parseConfig } from "./config.ts";
 import { exportEnded } from "./datasets/ended.ts";
 import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
+import { EXAMPLES, HEADERS, TAGS } from "./description.ts";
+import { MEANINGS } from "./glossary.ts";
 import { labelEnded } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
 import { addLabelRoutes } from "./labeling/label-routes.ts";
@@ -73,6 +75,9 @@ const { app, open } = createService<Parts>({
   title: "Vantage Vision",
   version: "0.1.0",
   description: "Video labeling, training, serving and administration.",
+  tags: TAGS,
+  headers: HEADERS,
+  glossary: { meanings: MEANINGS, examples: EXAMPLES },
   loggedQuery: ["offset", "limit", "after"],
   open: openParts,
 });

@@ -14,6 +14,7 @@ import { authenticateNode } from "./nodes.ts";
 import { freshTarget, signReferences, sourceIn } from "./objects.ts";
 import { findTask, type Report, refusal, type Task } from "./queue.ts";
 
+const tags = ["Nodes"];
 const guarded = { middleware: authenticateNode(), security: [{ nodeToken: [] }] };
 const params = z.object({ task_id: z.uuid() });
 
@@ -27,6 +28,8 @@ function addTarget(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/tasks/{task_id}/target`,
+    operationId: "makeTarget",
+    tags,
     summary: "A place for an object that the task writes",
     description:
       "A new key in the folder of the task's subject each time, and an address to write it at, " +
@@ -53,6 +56,8 @@ function addSource(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/tasks/{task_id}/source`,
+    operationId: "renewSource",
+    tags,
     summary: "Another address of an object that the task's payload names",
     description: "`not_found` for a key that the payload does not let the node read.",
     ...guarded,

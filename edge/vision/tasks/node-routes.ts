@@ -28,6 +28,7 @@ import { signReferences } from "./objects.ts";
 import { type ClaimRow, claim, findTask, finish, heartbeat, reportProgress } from "./queue.ts";
 import { TASK_STATES } from "./states.ts";
 
+const tags = ["Nodes"];
 const POLL_MS = 100;
 const POLL_MS_MAX = 1_000;
 
@@ -57,6 +58,8 @@ function addRegister(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/register`,
+    operationId: "registerNode",
+    tags,
     summary: "Introduce a GPU node by a one-time code",
     description: "Open: the code of `POST /admin/nodes/codes` is the credential, once.",
     request: jsonBody(RegisterNode),
@@ -75,6 +78,8 @@ function addClaim(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/claim`,
+    operationId: "claimTask",
+    tags,
     summary: "Take the next task",
     description:
       "The task is the node's while its lease lasts; heartbeats renew it. The objects in `payload` " +
@@ -126,6 +131,8 @@ function addHeartbeat(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/heartbeat`,
+    operationId: "sendHeartbeat",
+    tags,
     summary: "Renew the leases of the node's tasks, and hear what is wanted of each",
     ...guarded,
     request: jsonBody(HeartbeatRequest),
@@ -150,6 +157,8 @@ function addProgress(app: App<Parts>, handlers: HandlersByKind) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/tasks/{task_id}/progress`,
+    operationId: "reportProgress",
+    tags,
     summary: "Say how far a task is",
     ...guarded,
     request: { params: taskId, ...jsonBody(ProgressReport) },
@@ -173,6 +182,8 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/tasks/{task_id}/finish`,
+    operationId: "finishTask",
+    tags,
     summary: "Report how an attempt ended",
     description:
       "Reporting the same again changes nothing. A `lease_stale` carries `verdict`: `lost`, or " +
@@ -227,6 +238,8 @@ function addSocket(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/node/socket`,
+    operationId: "openDoorbell",
+    tags,
     summary: "A WebSocket that says when there is work",
     description:
       'It sends `{"type":"work"}` when something was enqueued; text `ping` is answered `pong`. It ' +
