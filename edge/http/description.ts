@@ -27,7 +27,8 @@ export interface ServiceDescription {
   examples?: Readonly<Record<string, unknown>>;
   /**
    * Meanings and examples of fields and parameters whose schemas have none of their own, by name,
-   * or by `holder.name`, where the holder is a shape, a field or an operation's id.
+   * or by `holder.name`, where the holder is a shape, a field or an operation's id. An example of
+   * `operation.body` is the whole of it, where its schema cannot say what it needs.
    */
   glossary?: Readonly<Record<"meanings" | "examples", Readonly<Record<string, unknown>>>>;
 }
@@ -136,7 +137,10 @@ function completeSchemas(document: Description, { glossary }: ServiceDescription
       schema.example ??= lookUp("examples", name, holder);
       parameter.schema = schema;
     }
-    for (const { schema = {} } of Object.values(operation.requestBody?.content ?? {})) {
+    for (const media of Object.values(operation.requestBody?.content ?? {})) {
+      const { schema = {} } = media;
+      const whole = glossary?.examples[`${holder}.body`];
+      if (whole !== undefined) media.example = whole;
       for (const [name, property] of Object.entries((schema.properties ?? {}) as Json)) {
         (property as Json).example ??= lookUp("examples", name, holder);
       }

@@ -99,7 +99,7 @@ export function exampleRequest(endpoint: Endpoint, document: Description): Examp
     method,
     path: query.length > 0 ? `${address}?${query.join("&")}` : address,
     credential: credentialOf(operation, document),
-    body: isForm ? undefined : bodyOf(media?.schema),
+    body: isForm ? undefined : (media?.example ?? bodyOf(media?.schema)),
     form: isForm ? formOf(media?.schema) : {},
     bodyType,
   };

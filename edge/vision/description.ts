@@ -55,7 +55,12 @@ const capabilities = {
   missing: [],
 };
 
-/** Examples, by the same names as meanings. */
+const yolo = {
+  names: ["person", "car"],
+  labels: { crossing_000000: "0 0.5 0.5 0.2 0.2" },
+};
+
+/** Examples, by the same names as meanings; `operation.body` is a whole body. */
 export const EXAMPLES: Readonly<Record<string, unknown>> = {
   accepted: true,
   "listAnnotations.accepted": "true",
@@ -69,6 +74,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   capabilities,
   change_id: id("07"),
   class: "person",
+  "addClass.class": "dog",
   class_name: "person",
   code: "K7PQ-2M4X",
   confidence: 0.25,
@@ -91,7 +97,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   image: "0.jpg",
   into: "car",
   job_id: id("05"),
-  key: `videos/${video_id}`,
+  key: `ws/${id("01")}/videos/${video_id}/source`,
   kinds: ["probe", "label"],
   limit: 2,
   max_confidence: 0.9,
@@ -100,7 +106,6 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   name: "crossing",
   "makeTarget.name": "results.png",
   "listMoves.name": "production",
-  "rollBackModel.name": "production",
   new_password: "a longer horse battery staple",
   node_id: id("12"),
   objects: [{ storage_key: `ws/${id("01")}/in/crossing.mp4`, filename: "crossing.mp4" }],
@@ -108,7 +113,6 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   outcome: { outcome: "failed", code: "no_space", detail: "the disk is full", retryable: true },
   parts: [{ part_number: 1, etag: '"9bb58f26192e4ba00f01e2e7b136bbd8"' }],
   password: "correct horse battery staple",
-  points: [{ x: 24, y: 19, label: 1 }],
   prediction_id: id("11"),
   project_id: id("02"),
   prompts: ["person"],
@@ -130,5 +134,10 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "claimTask.wait_seconds": 20,
   weights_id: id("15"),
   workspace_id: id("01"),
-  yolo: { names: ["person", "car"], labels: { crossing_000000: "0 0.5 0.5 0.2 0.2" } },
+  "importAnnotations.body": { project_id: id("02"), yolo },
+  "rollBackModel.name": "production",
+  "rollBackModel.body": { name: "production", workspace_id: id("01") },
+  "segmentPoints.body": { frame_id, points: [{ x: 24, y: 19, label: 1 }] },
+  "makeProject.body": { name: "crossing", workspace_id: id("01") },
+  "previewLabels.body": { frame_ids: [frame_id], prompts: ["person"] },
 };

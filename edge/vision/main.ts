@@ -17,6 +17,7 @@ import { exportEnded } from "./datasets/ended.ts";
 import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
 import { EXAMPLES, HEADERS, TAGS } from "./description.ts";
+import examples from "./examples.json" with { type: "json" };
 import { MEANINGS } from "./glossary.ts";
 import { labelEnded } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
@@ -77,6 +78,7 @@ const { app, open } = createService<Parts>({
   description: "Video labeling, training, serving and administration.",
   tags: TAGS,
   headers: HEADERS,
+  examples,
   glossary: { meanings: MEANINGS, examples: EXAMPLES },
   loggedQuery: ["offset", "limit", "after"],
   open: openParts,
