@@ -28,14 +28,21 @@ export const SymbolDescription = z
       example: "PT1H",
     }),
     columns: z
-      .array(z.object({ column: z.string(), unit: z.string().nullable() }))
+      .array(
+        z.object({
+          column: z.string().meta({ description: "name in answers", example: "value" }),
+          unit: z.string().nullable().meta({ description: "null where it has none" }),
+        }),
+      )
       .meta({ description: "its value columns" }),
     instruments: z
       .array(
         z.object({
-          instrument_id: z.string().meta({ example: "power.demand.erco" }),
-          name: z.string(),
-          unit: z.string(),
+          instrument_id: z
+            .string()
+            .meta({ description: "as rows name it", example: "power.demand.erco" }),
+          name: z.string().meta({ description: "name for people" }),
+          unit: z.string().meta({ description: "of its values" }),
         }),
       )
       .meta({ description: "those known by name; others share the symbol's unit" }),

@@ -241,7 +241,10 @@ export const Health = z
 export type Health = z.infer<typeof Health>;
 
 /** What is known of an entity, and when ingest first and last saw it. */
-const GraphProperties = z.looseObject({ first_seen: instant, last_seen: instant });
+const GraphProperties = z.looseObject({
+  first_seen: instant.meta({ description: "when ingest saw it first" }),
+  last_seen: instant.meta({ description: "when ingest saw it last" }),
+});
 
 const GraphNode = z.object({
   label: z.string().meta({ description: "kind of the entity", example: "BalancingAuthority" }),
@@ -271,7 +274,13 @@ export const GraphNeighbourhood = z
       )
       .meta({ description: "nearest first, then by label and key; at most 1,000" }),
     relations: z
-      .array(z.object({ from: GraphNode, type: z.string(), to: GraphNode }))
+      .array(
+        z.object({
+          from: GraphNode.meta({ description: "where it begins" }),
+          type: z.string().meta({ description: "what it says", example: "LOCATED_AT" }),
+          to: GraphNode.meta({ description: "where it ends" }),
+        }),
+      )
       .meta({ description: "among the instrument and the entities returned" }),
     siblings: z.array(z.string()).meta({
       description:
@@ -348,13 +357,13 @@ export const Backfill = z
     canceled_by: z.string().nullable().meta({ description: "name of the operator" }),
     runs: z
       .object({
-        queued: z.int(),
-        waiting: z.int(),
-        running: z.int(),
-        succeeded: z.int(),
-        failed: z.int(),
-        late: z.int(),
-        canceled: z.int(),
+        queued: z.int().meta({ description: "wait for their turn" }),
+        waiting: z.int().meta({ description: "wait for their provider to publish" }),
+        running: z.int().meta({ description: "are at work" }),
+        succeeded: z.int().meta({ description: "did what they were to do" }),
+        failed: z.int().meta({ description: "did not" }),
+        late: z.int().meta({ description: "gave up waiting for their provider" }),
+        canceled: z.int().meta({ description: "were canceled by an operator" }),
       })
       .meta({ description: "its runs, counted by state" }),
   })

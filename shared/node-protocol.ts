@@ -138,14 +138,24 @@ const written = {
   md5: z.string().regex(/^[0-9a-f]{32}$/, "must be an MD5 in lowercase hex"),
 };
 /** Asks where to write an object: a target of the task's payload, or a new one under a name. */
-export const TargetRequest = z.union([
-  z.object({ ...written, key: z.string() }),
-  z.object({
-    ...written,
-    name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
-    content_type: z.enum(TARGET_TYPES),
-  }),
-]);
+export const TargetRequest = z
+  .union([
+    z.object({
+      ...written,
+      name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
+      content_type: z.enum(TARGET_TYPES),
+    }),
+    z.object({ ...written, key: z.string() }),
+  ])
+  .meta({
+    example: {
+      fence: 1,
+      name: "results.png",
+      content_type: "image/png",
+      bytes: 48_213,
+      md5: "900150983cd24fb0d6963f7d28e17f72",
+    },
+  });
 /** Where to write an object, once: a PUT with these headers, begun within minutes. */
 export const WriteAddress = z
   .object({ url: z.url(), key: z.string(), headers: z.record(z.string(), z.string()) })

@@ -146,13 +146,36 @@ export function createService<Opened>(options: ServiceOptions<Opened>): Service<
   return { app, log, open };
 }
 
+/** What the chassis reads of a route's declaration. */
+interface RouteParts {
+  request?: { query?: unknown; body?: { required?: boolean } };
+  middleware?: MiddlewareHandler | MiddlewareHandler[];
+}
+
+/**
+ * A body that may be left out is left out when it is empty, whatever its Content-Type: clients of
+ * generators name the type of the body that they do not send.
+ */
+const emptyIsNone: MiddlewareHandler = async (context, next) => {
+  if (context.req.header("Content-Type") !== undefined && (await context.req.text()) === "") {
+    const { url, method } = context.req.raw;
+    const headers = new Headers(context.req.raw.headers);
+    headers.delete("Content-Type");
+    context.req.raw = new Request(url, { method, headers });
+  }
+  await next();
+};
+
+function letsBodyBeEmpty(route: RouteParts): RouteParts {
+  const { body } = route.request ?? {};
+  if (!body || body.required) return route;
+  return { ...route, middleware: [emptyIsNone, ...[route.middleware ?? []].flat()] };
+}
+
 /** Makes every route refuse what its declaration of the query does not name. */
 function refuseUndeclared<Opened>(app: App<Opened>) {
   const register = app.openapi.bind(app) as (...parts: unknown[]) => unknown;
-  const openapi = (
-    route: { request?: { query?: unknown } },
-    handler: (context: Context, next: unknown) => unknown,
-  ) => {
+  const openapi = (route: RouteParts, handler: (context: Context, next: unknown) => unknown) => {
     const { shape = {} } = (route.request?.query ?? {}) as { shape?: object };
     const declared = Object.keys(shape);
     const checked = (context: Context, next: unknown) => {
@@ -174,7 +197,7 @@ function refuseUndeclared<Opened>(app: App<Opened>) {
       const others = issuesOf(result.error).filter(({ field }) => !named.has(field));
       throw invalidRequest([...issues, ...others]);
     };
-    return register(route, checked, onInvalid);
+    return register(letsBodyBeEmpty(route), checked, onInvalid);
   };
   // The wrapped method keeps its type, which relates a route's declaration to its handler.
   app.openapi = openapi as unknown as typeof app.openapi;

@@ -27,7 +27,7 @@ export interface Operation {
   description?: string;
   security?: Record<string, unknown>[];
   parameters?: Parameter[];
-  requestBody?: { content?: Record<string, Media> };
+  requestBody?: { required?: boolean; content?: Record<string, Media> };
   responses?: Record<
     string,
     { description: string; headers?: Record<string, Json>; content?: Record<string, Media> }
@@ -71,7 +71,9 @@ export interface ExampleRequest {
   credential: { name: string; value: string } | null;
   /** A JSON body. */
   body: unknown;
-  /** A body of another kind is a file, which no description holds. */
+  /** The fields of a form; a null is a file, which no description holds. */
+  form: Record<string, string | null>;
+  /** Null where no body need be sent. */
   bodyType: string | null;
 }
 
@@ -90,23 +92,41 @@ export function exampleRequest(endpoint: Endpoint, document: Description): Examp
   const address = parameters
     .filter((parameter) => parameter.in === "path")
     .reduce((text, parameter) => text.replace(`{${parameter.name}}`, exampleOf(parameter)), path);
-  const [bodyType = null, media] = Object.entries(operation.requestBody?.content ?? {})[0] ?? [];
+  const { required: isSent = false, content = {} } = operation.requestBody ?? {};
+  const [bodyType = null, media] = isSent ? (Object.entries(content)[0] ?? []) : [];
+  const isForm = bodyType === "multipart/form-data";
   return {
     method,
     path: query.length > 0 ? `${address}?${query.join("&")}` : address,
     credential: credentialOf(operation, document),
-    body: bodyOf(media?.schema),
+    body: isForm ? undefined : (media?.example ?? bodyOf(media?.schema)),
+    form: isForm ? formOf(media?.schema) : {},
     bodyType,
   };
 }
 
-/** The required members of a JSON body, where each has an example. */
-function bodyOf({ properties = {}, required = [] }: Json = {}): unknown {
-  const members = (required as string[]).map(
-    (name) => [name, (properties as Record<string, Json>)[name]?.example] as const,
-  );
+/**
+ * The required members of a JSON body, where each has an example; of one that requires nothing, the
+ * first that has.
+ */
+function bodyOf({ properties = {}, required = [], example }: Json = {}): unknown {
+  if (example !== undefined) return example;
+  const exampleOf = (name: string) => (properties as Record<string, Json>)[name]?.example;
+  const first = Object.keys(properties as Json).find((name) => exampleOf(name) !== undefined);
+  const needed = (required as string[]).length > 0 ? (required as string[]) : first ? [first] : [];
+  const members = needed.map((name) => [name, exampleOf(name)] as const);
   const isWhole = members.length > 0 && members.every(([, example]) => example !== undefined);
   return isWhole ? Object.fromEntries(members) : undefined;
+}
+
+/** The required fields of a form. */
+function formOf({ properties = {}, required = [] }: Json = {}) {
+  const fields = (required as string[]).map((name) => {
+    const field = (properties as Record<string, Json>)[name] ?? {};
+    const { format } = (field.items as Json | undefined) ?? field;
+    return [name, format === "binary" ? null : String(field.example ?? "…")] as const;
+  });
+  return Object.fromEntries(fields);
 }
 
 function credentialOf({ security = [] }: Operation, { components }: Description) {
@@ -119,13 +139,14 @@ function credentialOf({ security = [] }: Operation, { components }: Description)
 
 /** The request as a command of the shell. */
 export function curlOf(request: ExampleRequest, baseUrl: string): string {
-  const { method, path, credential, body, bodyType } = request;
+  const { method, path, credential, body, form, bodyType } = request;
   const parts = [`curl ${method === "GET" ? "" : `-X ${method} `}'${baseUrl}${path}'`];
   if (credential) parts.push(`-H "${credential.name}: ${credential.value}"`);
   if (bodyType === "application/json") {
     const data = body === undefined ? "@body.json" : `'${JSON.stringify(body)}'`;
     parts.push(`-H 'Content-Type: application/json' -d ${data}`);
-  } else if (bodyType === "multipart/form-data") parts.push("-F file=@file");
-  else if (bodyType !== null) parts.push(`-H 'Content-Type: ${bodyType}' --data-binary @file`);
+  } else if (bodyType === "multipart/form-data") {
+    for (const [name, value] of Object.entries(form)) parts.push(`-F ${name}=${value ?? "@file"}`);
+  } else if (bodyType !== null) parts.push(`-H 'Content-Type: ${bodyType}' --data-binary @file`);
   return parts.join(" \\\n  ");
 }

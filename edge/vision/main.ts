@@ -16,6 +16,9 @@ import { parseConfig } from "./config.ts";
 import { exportEnded, sealExport } from "./datasets/ended.ts";
 import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
+import { EXAMPLES, HEADERS, TAGS } from "./description.ts";
+import examples from "./examples.json" with { type: "json" };
+import { MEANINGS } from "./glossary.ts";
 import { labelEnded, sealLabel } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
 import { addLabelRoutes } from "./labeling/label-routes.ts";
@@ -77,6 +80,10 @@ const { app, open } = createService<Parts>({
   title: "Vantage Vision",
   version: "0.1.0",
   description: "Video labeling, training, serving and administration.",
+  tags: TAGS,
+  headers: HEADERS,
+  examples,
+  glossary: { meanings: MEANINGS, examples: EXAMPLES },
   loggedQuery: ["offset", "limit", "after"],
   open: openParts,
 });

@@ -104,6 +104,37 @@ describe("the chassis", () => {
     });
   });
 
+  it.each(["application/json", "text/plain", "application/x-www-form-urlencoded"])(
+    "takes an empty body of the type %s for none where one may be left out",
+    async (type) => {
+      captureLog();
+      const { app, request } = sample();
+      const schema = z.strictObject({ all: z.boolean().default(true) });
+      const body = { content: { "application/json": { schema } } };
+      for (const required of [true, false]) {
+        const method = "post";
+        const path = required ? "/must" : "/may";
+        const responses = { 200: { description: "" } };
+        const route = createRoute({
+          method,
+          path,
+          request: { body: { ...body, required } },
+          responses,
+        });
+        app.openapi(route, (context) => context.json(context.req.valid("json") ?? {}, 200));
+      }
+      const sent = (path: string, text: string, headers = { "Content-Type": type }) =>
+        request(path, { method: "POST", headers, body: text });
+      const answered = await sent("/may", "");
+      expect([answered.status, await answered.json()]).toEqual([200, {}]);
+      expect((await sent("/must", "")).status).toBe(400);
+      const json = { "Content-Type": "application/json" };
+      const whole = await sent("/may", '{"all":false}', json);
+      expect(await whole.json()).toEqual({ all: false });
+      expect((await sent("/may", " ", json)).status).toBe(400);
+    },
+  );
+
   it("answers JSON 404, 405 with Allow, and OPTIONS", async () => {
     captureLog();
     const { request } = sample();

@@ -90,7 +90,7 @@ describe("the API page", () => {
     expect(operator).toContain("-d &#39;{&quot;job&quot;:&quot;grid_region&quot;}&#39;");
   });
 
-  it.each(["markets", "console"])("leaves no meaning blank in %s", async (service) => {
+  it.each(SERVICES)("leaves no meaning blank in %s", async (service) => {
     const blank = (await pageOf(service)).replace(/\s+/g, "").match(/.{0,200}<dd><\/dd>/);
     expect(blank).toBeNull();
   });

@@ -47,6 +47,7 @@ beforeAll(async () => {
         path: path.slice(API.length),
         statuses: Object.keys(responses).map(Number),
         json: requestBody?.content["application/json"] !== undefined,
+        bodyless: requestBody?.required === false,
         description: description ?? "",
       })),
     );
@@ -59,13 +60,15 @@ interface Route {
   path: string;
   statuses: number[];
   json: boolean;
+  /** Whether it takes a body that may be left out. */
+  bodyless: boolean;
   description: string;
 }
 
 interface Operation {
   description?: string;
   responses: Record<string, unknown>;
-  requestBody?: { content: Record<string, unknown> };
+  requestBody?: { required?: boolean; content: Record<string, unknown> };
 }
 
 const refusal = (reply: { status: number; body: unknown }) => [
@@ -85,6 +88,25 @@ it("answers 400 for a body that is no JSON", async () => {
     const reply = await owner.ask(method, somePath(path), "{not json", headers);
     expect([route, ...refusal(reply)]).toEqual([route, 400, "bad_body"]);
   }
+});
+
+it("takes an empty body for none where one may be left out, whatever its Content-Type", async () => {
+  const taking = every.filter(({ bodyless }) => bodyless);
+  const answers: string[] = [];
+  for (const { route, method, path } of taking) {
+    for (const type of ["application/json", "application/x-www-form-urlencoded", "text/plain"]) {
+      const stranger = await register(world.urls.vision);
+      const reply = await stranger.ask(method, somePath(path), "", { "Content-Type": type });
+      answers.push(`${reply.status} ${route}`);
+    }
+  }
+  expect(new Set(answers)).toEqual(
+    new Set([
+      "204 POST /auth/logout",
+      "404 POST /jobs/{job_id}/export",
+      "404 POST /train/{run_id}/resume",
+    ]),
+  );
 });
 
 it.each([

@@ -36,6 +36,8 @@ import {
 } from "./sessions.ts";
 import { addressOf, countAttempt, forgiveAttempt, type Limit } from "./throttle.ts";
 
+const tags = ["Accounts"];
+
 /** Attempts a minute. */
 const PER_PAIR = 5;
 const PER_ADDRESS = 20;
@@ -86,6 +88,8 @@ function addRegister(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/auth/register`,
+    operationId: "makeAccount",
+    tags,
     summary: "Make an account",
     description:
       "The user joins the default workspace as viewer; the first account of an installation is its " +
@@ -122,6 +126,8 @@ function addLogin(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/auth/login`,
+    operationId: "openSession",
+    tags,
     summary: "Log in",
     description:
       `At most ${PER_PAIR} wrong passwords a minute for an email from one address, and ${PER_ADDRESS} ` +
@@ -154,6 +160,8 @@ function addRefresh(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/auth/refresh`,
+    operationId: "refreshTokens",
+    tags,
     summary: "A fresh access token, and the refresh token that replaces the one given",
     description:
       "A refresh token is used once. One that comes again more than 10 s later ends its session: " +
@@ -174,6 +182,8 @@ function addMe(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/auth/me`,
+    operationId: "readAccount",
+    tags,
     summary: "Who you are",
     security: bearer,
     responses: {
@@ -190,6 +200,8 @@ function addLogout(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/auth/logout`,
+    operationId: "endSession",
+    tags,
     summary: "End this session, or with `everywhere` all of yours",
     description:
       "Beyond the contract. Refresh tokens end at once, access tokens within a minute. The body may " +
@@ -225,6 +237,8 @@ function addPassword(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/auth/password`,
+    operationId: "changePassword",
+    tags,
     summary: "Change the password",
     description:
       "Beyond the contract. Ends every session of the account and answers the tokens of a new one.",

@@ -12,6 +12,7 @@ import type { Parts } from "../base/parts.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
 import { allow, authenticate, callerOf, realmOf, workspacesOf } from "./scope.ts";
 
+const tags = ["Administration"];
 const Workspace = z
   .object({
     workspace_id: z.uuid(),
@@ -47,6 +48,8 @@ function addUsers(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/admin/users`,
+    operationId: "listMembers",
+    tags,
     summary: "Members of the workspaces you are admin of",
     description:
       "Beyond the contract. Needs the role admin. By email; only their roles in those workspaces are " +
@@ -75,6 +78,8 @@ function addRoles(app: App<Parts>) {
   const route = createRoute({
     method: "patch",
     path: `${API}/admin/users/{user_id}`,
+    operationId: "setRole",
+    tags,
     summary: "Set a user's role in a workspace",
     description:
       "Beyond the contract. Needs the role admin. `role: null` takes the user out of the workspace. The user's access " +
@@ -116,6 +121,8 @@ function addWorkspaces(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/admin/workspaces`,
+    operationId: "listWorkspaces",
+    tags,
     summary: "The workspaces you are admin of",
     description: "Beyond the contract. Needs the role admin.",
     security: bearer,
@@ -129,6 +136,8 @@ function addWorkspaces(app: App<Parts>) {
   const create = createRoute({
     method: "post",
     path: `${API}/admin/workspaces`,
+    operationId: "makeWorkspace",
+    tags,
     summary: "Make a workspace; you are its admin",
     description:
       "Beyond the contract. Needs the role admin in any workspace. Members are given to it by PATCH /admin/users/{user_id}.",

@@ -4,6 +4,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { DatasetExport, Job } from "../../../shared/labeling.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, originOf, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -41,6 +42,7 @@ function addStart(app: App<Parts>) {
   const start = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/export`,
+    operationId: "exportDataset",
     tags,
     summary: "Make an object-detection dataset of a job",
     description:
@@ -86,6 +88,7 @@ function addReading(app: App<Parts>) {
   const one = createRoute({
     method: "get",
     path: `${API}/exports/{export_id}`,
+    operationId: "readExport",
     tags,
     summary: "How an export stands",
     security: bearer,
@@ -104,12 +107,13 @@ function addReading(app: App<Parts>) {
   const download = createRoute({
     method: "get",
     path: `${API}/exports/{export_id}/download`,
+    operationId: "downloadExport",
     tags,
     summary: "The archive of an export",
     security: bearer,
     request: { params: exportId },
     responses: {
-      302: { description: "to the archive, signed for 15 minutes" },
+      302: { description: "to the archive, signed for 15 minutes", headers: headers("Location") },
       ...readErrors,
       ...conflict,
     },
@@ -132,6 +136,7 @@ function addImport(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/import`,
+    operationId: "importAnnotations",
     tags,
     summary: "Import COCO or YOLO annotations as a finished job",
     description:

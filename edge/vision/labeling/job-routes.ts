@@ -43,6 +43,7 @@ function addReading(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/jobs`,
+    operationId: "listJobs",
     tags,
     summary: "Labeling jobs, newest first",
     security: bearer,
@@ -59,6 +60,7 @@ function addReading(app: App<Parts>) {
   const one = createRoute({
     method: "get",
     path: `${API}/jobs/{job_id}`,
+    operationId: "readJob",
     tags,
     summary: "One labeling job",
     security: bearer,
@@ -74,6 +76,7 @@ function addReading(app: App<Parts>) {
   const status = createRoute({
     method: "get",
     path: `${API}/status/{job_id}`,
+    operationId: "readJobStatus",
     tags,
     summary: "How far a job is",
     description: "The numbers that the job's live topic carries, for pollers.",
@@ -90,6 +93,7 @@ function addReading(app: App<Parts>) {
   const ticket = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/ticket`,
+    operationId: "makeJobTicket",
     tags,
     summary: "A ticket for the job's live progress",
     description:
@@ -112,6 +116,7 @@ function addEditing(app: App<Parts>, beforeDelete: BeforeDelete) {
   const edit = createRoute({
     method: "patch",
     path: `${API}/jobs/{job_id}`,
+    operationId: "editJob",
     tags,
     summary: "Rename a job, or slice it by another threshold",
     description:
@@ -140,6 +145,7 @@ function addEditing(app: App<Parts>, beforeDelete: BeforeDelete) {
   const remove = createRoute({
     method: "delete",
     path: `${API}/jobs/{job_id}`,
+    operationId: "deleteJob",
     tags,
     summary: "Delete a job and all its annotations",
     description: "For engineers. Its tasks are cancelled and its exports deleted; its videos stay.",
@@ -156,6 +162,7 @@ function addEditing(app: App<Parts>, beforeDelete: BeforeDelete) {
   const duplicate = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/duplicate`,
+    operationId: "duplicateJob",
     tags,
     summary: "A copy of a job with its classes and annotations",
     description: "For engineers. Only a job that has ended can be copied.",
@@ -175,6 +182,7 @@ function addLife(app: App<Parts>) {
   const extend = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/add-class`,
+    operationId: "addClass",
     tags,
     summary: "Label one class more, over all frames of a finished job",
     description:
@@ -205,6 +213,7 @@ function addLife(app: App<Parts>) {
   const stop = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/stop`,
+    operationId: "stopJob",
     tags,
     summary: "Stop a job and keep what it labeled",
     description: "Beyond the contract; for engineers. Frames under way are finished first.",
@@ -223,6 +232,7 @@ function addLife(app: App<Parts>) {
   const resume = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/resume`,
+    operationId: "resumeJob",
     tags,
     summary: "Go on with a stopped or failed job",
     description: "Beyond the contract; for engineers. Only frames that are not labeled yet run.",

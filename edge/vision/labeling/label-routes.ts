@@ -34,6 +34,7 @@ export function addLabelRoutes(app: App<Parts>) {
   const byText = createRoute({
     method: "post",
     path: `${API}/label`,
+    operationId: "labelByText",
     tags,
     summary: "Label videos by text",
     description:
@@ -68,6 +69,7 @@ export function addLabelRoutes(app: App<Parts>) {
   const byExemplar = createRoute({
     method: "post",
     path: `${API}/label/exemplar`,
+    operationId: "labelByExemplar",
     tags,
     summary: "Label videos by examples of one class",
     description:

@@ -49,6 +49,7 @@ function addPreview(app: App<Parts>) {
   const preview = createRoute({
     method: "post",
     path: `${API}/label/preview`,
+    operationId: "previewLabels",
     tags,
     summary: "What a segmenter finds on a few frames, before a job",
     description: `For annotators. At most ${PREVIEW_FRAMES_MAX} frames of one video.`,
@@ -81,6 +82,7 @@ function addSegment(app: App<Parts>) {
   const segment = createRoute({
     method: "post",
     path: `${API}/label/segment-points`,
+    operationId: "segmentPoints",
     tags,
     summary: "A mask from clicks on a frame",
     description:

@@ -10,6 +10,8 @@ import type { Parts } from "../base/parts.ts";
 import { topicOf } from "./progress.ts";
 import { verifyTicket } from "./tickets.ts";
 
+const tags = ["Progress"];
+
 /** Registers `GET /progress`. */
 export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
   // Every service of this room's routes is at least `Parts`.
@@ -18,6 +20,8 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
   const route = createRoute({
     method: "get",
     path: `${API}/progress`,
+    operationId: "openProgress",
+    tags,
     summary: "Live progress of a job or run, as a WebSocket",
     description:
       "Beyond the contract. The ticket is the credential: `POST /jobs/{job_id}/ticket` gives one for " +

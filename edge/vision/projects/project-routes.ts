@@ -18,6 +18,7 @@ import {
 } from "./projects.ts";
 import { listVideos, videoRecord } from "./videos.ts";
 
+const tags = ["Projects"];
 const projectId = { params: z.object({ project_id: z.uuid() }) };
 const projectName = z.string().trim().max(200).pipe(name());
 const projectDescription = z
@@ -45,6 +46,8 @@ function addList(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/projects`,
+    operationId: "listProjects",
+    tags,
     summary: "Projects in your workspaces, newest first",
     security: bearer,
     responses: {
@@ -70,6 +73,8 @@ function addCreate(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/projects`,
+    operationId: "makeProject",
+    tags,
     summary: "Make a project",
     description:
       "Needs the role engineer. Without `workspace_id`, in the first workspace where you have it.",
@@ -114,6 +119,8 @@ function addOne(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/projects/{project_id}`,
+    operationId: "readProject",
+    tags,
     summary: "One project",
     description: "Beyond the contract.",
     security: bearer,
@@ -131,6 +138,8 @@ function addEdits(app: App<Parts>) {
   const edit = createRoute({
     method: "patch",
     path: `${API}/projects/{project_id}`,
+    operationId: "editProject",
+    tags,
     summary: "Rename or describe a project",
     description: "Beyond the contract. Needs the role engineer.",
     security: bearer,
@@ -156,6 +165,8 @@ function addEdits(app: App<Parts>) {
   const remove = createRoute({
     method: "delete",
     path: `${API}/projects/{project_id}`,
+    operationId: "deleteProject",
+    tags,
     summary: "Delete an empty project",
     description: "Beyond the contract. Needs the role engineer. 409 while it holds anything.",
     security: bearer,
@@ -179,6 +190,8 @@ function addVideos(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/projects/{project_id}/videos`,
+    operationId: "listVideos",
+    tags,
     summary: "All videos of a project, oldest first",
     security: bearer,
     request: projectId,

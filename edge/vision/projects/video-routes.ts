@@ -7,19 +7,21 @@ import { Failure } from "../../../shared/errors.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { type Frame, FramePage, frameId, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
+import { binary, headers } from "../../http/description.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { assertReady, frameImage, readPtsRange } from "./frames.ts";
 import { deleteVideo, findVideo, videoRecord } from "./videos.ts";
 
+const tags = ["Videos"];
 const FRAMES_MAX = 1_000;
 
 const videoId = z.object({ video_id: z.uuid() });
 const errors = errorResponses("unauthorized", "not_found", "invalid_request", "store_unavailable");
 const jpeg = (description: string) => ({
-  200: { description, content: { "image/jpeg": { schema: z.string() } } },
-  304: { description: "the image that If-None-Match names" },
+  200: { description, headers: headers("ETag"), content: { "image/jpeg": binary } },
+  304: { description: "the image that If-None-Match names", headers: headers("ETag") },
 });
 
 /** Registers the routes of videos and their frames. */
@@ -42,6 +44,8 @@ function addOne(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/videos/{video_id}`,
+    operationId: "readVideo",
+    tags,
     summary: "One video",
     description: "Beyond the contract. `state` is `probing` until a GPU node has read it.",
     security: bearer,
@@ -58,6 +62,8 @@ function addDelete(app: App<Parts>) {
   const route = createRoute({
     method: "delete",
     path: `${API}/videos/{video_id}`,
+    operationId: "deleteVideo",
+    tags,
     summary: "Delete a video and its images",
     description:
       "Beyond the contract. Needs the role engineer. 409 while a labeling job uses it. The file of a " +
@@ -82,6 +88,8 @@ function addFrames(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/videos/{video_id}/frames`,
+    operationId: "listFrames",
+    tags,
     summary: "Frames of a video with their true times",
     description:
       "Beyond the contract. In display order. `pts_seconds` is as decoded: frames of a video of " +
@@ -122,18 +130,18 @@ function addFrames(app: App<Parts>) {
 
 /** An image never changes under its address; only its owner's browser may keep it. */
 function sendImage(context: Context, object: R2ObjectBody): Response {
-  const headers = {
+  const named = {
     ETag: object.httpEtag,
     "Cache-Control": "private, max-age=31536000, immutable",
     "Content-Type": "image/jpeg",
   };
   if (context.req.header("If-None-Match")?.includes(object.httpEtag)) {
-    return new Response(null, { status: 304, headers });
+    return new Response(null, { status: 304, headers: named });
   }
   // The platform types its streams apart from the DOM's.
   const body = object.body as unknown as ReadableStream<Uint8Array>;
   return new Response(body, {
-    headers: { ...headers, "Content-Length": String(object.size) },
+    headers: { ...named, "Content-Length": String(object.size) },
   });
 }
 
@@ -141,6 +149,8 @@ function addFrameImage(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/videos/{video_id}/frames/{image}`,
+    operationId: "readFrame",
+    tags,
     summary: "A frame as JPEG, such as `frames/137.jpg`",
     description:
       "Beyond the contract. A GPU node decodes it for the first who asks: 503 while none is there.",
@@ -172,6 +182,8 @@ function addThumbnail(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/videos/{video_id}/thumbnail.jpg`,
+    operationId: "readThumbnail",
+    tags,
     summary: "A small image of a video",
     description: "Beyond the contract.",
     security: bearer,

@@ -7,6 +7,7 @@ import { whole } from "../../../shared/scalars.ts";
 import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
+import { headers } from "../../http/description.ts";
 import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import {
   API,
@@ -63,6 +64,7 @@ function addListings(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/models`,
+    operationId: "listModels",
     tags,
     summary: "All models in the registry, newest first",
     security: bearer,
@@ -93,6 +95,7 @@ function addListings(app: App<Parts>) {
   const moves = createRoute({
     method: "get",
     path: `${API}/models/moves`,
+    operationId: "listMoves",
     tags,
     summary: "Each time an alias, or the active model, changed; newest first",
     description: "Beyond the contract. The log is kept for ever, also of models that were deleted.",
@@ -130,6 +133,7 @@ function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
   const rollback = createRoute({
     method: "post",
     path: `${API}/models/rollback`,
+    operationId: "rollBackModel",
     tags,
     summary: "Have an alias, or `active`, name the model before again",
     description:
@@ -175,6 +179,7 @@ function addOne(app: App<Parts>) {
   const one = createRoute({
     method: "get",
     path: `${API}/models/{model_id}`,
+    operationId: "readModel",
     tags,
     summary: "One model",
     security: bearer,
@@ -189,13 +194,14 @@ function addOne(app: App<Parts>) {
   const weights = createRoute({
     method: "get",
     path: `${API}/models/{model_id}/weights`,
+    operationId: "downloadWeights",
     tags,
     summary: "A model's weights as safetensors",
     description: "Beyond the contract.",
     security: bearer,
     request: { params: modelId },
     responses: {
-      302: { description: "to the weights, signed for 15 minutes" },
+      302: { description: "to the weights, signed for 15 minutes", headers: headers("Location") },
       ...readErrors,
     },
   });
@@ -209,6 +215,7 @@ function addOne(app: App<Parts>) {
   const remove = createRoute({
     method: "delete",
     path: `${API}/models/{model_id}`,
+    operationId: "deleteModel",
     tags,
     summary: "Delete a model that nothing names",
     description:
@@ -228,6 +235,7 @@ function addNames(app: App<Parts>) {
   const promote = createRoute({
     method: "post",
     path: `${API}/models/{model_id}/promote`,
+    operationId: "promoteModel",
     tags,
     summary: "Give a model an alias",
     description:
@@ -235,7 +243,8 @@ function addNames(app: App<Parts>) {
     security: bearer,
     request: { params: modelId, ...jsonBody(z.object({ alias: z.enum(ALIASES) })) },
     responses: {
-      200: json("the model", z.object({ model: Model, move: ModelMove.nullable() })),
+      // `.nullable()` would have descriptions ask for a move that is also null.
+      200: json("the model", z.object({ model: Model, move: z.union([ModelMove, z.null()]) })),
       ...bodyErrors,
     },
   });
@@ -253,6 +262,7 @@ function addNames(app: App<Parts>) {
   const demote = createRoute({
     method: "delete",
     path: `${API}/models/{model_id}/names/{alias}`,
+    operationId: "removeName",
     tags,
     summary: "Take an alias, or `active`, from a model",
     description:

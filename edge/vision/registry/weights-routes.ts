@@ -26,6 +26,7 @@ export function addWeightsRoutes(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/train/weights`,
+    operationId: "listWeights",
     tags,
     summary: "Weights to start runs from, newest first",
     description: "Beyond the contract.",
@@ -43,6 +44,7 @@ export function addWeightsRoutes(app: App<Parts>) {
   const one = createRoute({
     method: "get",
     path: `${API}/train/weights/{weights_id}`,
+    operationId: "readWeights",
     tags,
     summary: "One weights file",
     description: "Beyond the contract.",
@@ -60,6 +62,7 @@ export function addWeightsRoutes(app: App<Parts>) {
   const remove = createRoute({
     method: "delete",
     path: `${API}/train/weights/{weights_id}`,
+    operationId: "deleteWeights",
     tags,
     summary: "Delete weights",
     description:
@@ -84,6 +87,7 @@ function addUpload(app: App<Parts>) {
   const upload = createRoute({
     method: "post",
     path: `${API}/train/weights`,
+    operationId: "addWeights",
     tags,
     summary: "Bring weights along, to start runs from",
     description:
@@ -96,6 +100,7 @@ function addUpload(app: App<Parts>) {
       query: z.object({ workspace_id: z.uuid().optional() }),
       // Described without a zod schema: one would have the chassis take the whole body into memory.
       body: {
+        required: true,
         content: {
           "multipart/form-data": {
             schema: {

@@ -24,6 +24,7 @@ export function addClassRoutes(app: App<Parts>) {
   const merge = createRoute({
     method: "post",
     path: `${API}/annotations/merge-classes`,
+    operationId: "mergeClasses",
     tags,
     summary: "Rename one class of a job into another",
     description:
@@ -48,6 +49,7 @@ export function addClassRoutes(app: App<Parts>) {
   const remove = createRoute({
     method: "delete",
     path: `${API}/jobs/{job_id}/classes/{class_name}`,
+    operationId: "removeClass",
     tags,
     summary: "Remove a class of a job and all its annotations",
     description: "For annotators. It can be undone. Not while the job runs.",
@@ -80,6 +82,7 @@ function addNumbers(app: App<Parts>) {
   const classes = createRoute({
     method: "get",
     path: `${API}/jobs/{job_id}/classes`,
+    operationId: "listClasses",
     tags,
     summary: "Classes present in a job's annotations",
     description: "`all=true` also lists the job's classes that no annotation has yet.",
@@ -97,6 +100,7 @@ function addNumbers(app: App<Parts>) {
   const overview = createRoute({
     method: "get",
     path: `${API}/jobs/{job_id}/overview`,
+    operationId: "readOverview",
     tags,
     summary: "A job at a glance",
     security: bearer,
@@ -113,6 +117,7 @@ function addNumbers(app: App<Parts>) {
   const stats = createRoute({
     method: "get",
     path: `${API}/jobs/{job_id}/stats`,
+    operationId: "readStats",
     tags,
     summary: "Distributions of a job's annotations",
     description:

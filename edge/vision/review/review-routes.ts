@@ -107,6 +107,7 @@ function addListing(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/jobs/{job_id}/annotations`,
+    operationId: "listAnnotations",
     tags,
     summary: "A job's annotations, frame by frame",
     description: "At or above the job's threshold, with all that people drew.",
@@ -155,6 +156,7 @@ function addDrawing(app: App<Parts>) {
   const draw = createRoute({
     method: "post",
     path: `${API}/annotations`,
+    operationId: "drawAnnotation",
     tags,
     summary: "Draw an annotation",
     description: "For annotators. A class that the job lacks is added to it.",
@@ -176,6 +178,7 @@ function addDrawing(app: App<Parts>) {
   const edit = createRoute({
     method: "patch",
     path: `${API}/annotations/{annotation_id}`,
+    operationId: "editAnnotation",
     tags,
     summary: "Edit or judge an annotation",
     description: "For annotators. `accepted` null takes a judgement back.",
@@ -199,6 +202,7 @@ function addDrawing(app: App<Parts>) {
   const remove = createRoute({
     method: "delete",
     path: `${API}/annotations/{annotation_id}`,
+    operationId: "deleteAnnotation",
     tags,
     summary: "Delete an annotation",
     description: "Beyond the contract; for annotators. It can be undone.",
@@ -229,6 +233,7 @@ function addBulk(app: App<Parts>) {
   const review = createRoute({
     method: "post",
     path: `${API}/jobs/{job_id}/annotations/review`,
+    operationId: "reviewAnnotations",
     tags,
     summary: "Accept or reject all annotations that a filter names",
     description: "Beyond the contract; for annotators. It can be undone as one edit.",
@@ -263,6 +268,7 @@ function addUndo(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/jobs/{job_id}/changes`,
+    operationId: "listChanges",
     tags,
     summary: "A job's edits, newest first",
     description: "Beyond the contract. Who did what, and whether it was undone.",
@@ -279,6 +285,7 @@ function addUndo(app: App<Parts>) {
   const undo = createRoute({
     method: "post",
     path: `${API}/changes/{change_id}/undo`,
+    operationId: "undoChange",
     tags,
     summary: "Undo an edit",
     description:

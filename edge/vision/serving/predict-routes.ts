@@ -14,6 +14,7 @@ import {
 } from "../../../shared/serving.ts";
 import { Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
+import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -49,6 +50,7 @@ const errors = {
 
 /** Read by hand, as uploads are: a zod schema would have the body taken into memory whole. */
 const body = {
+  required: true,
   content: {
     "multipart/form-data": {
       schema: {
@@ -101,6 +103,7 @@ function addImage(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/predict/image`,
+    operationId: "predictImage",
     tags,
     summary: "Detections on a picture",
     description:
@@ -169,6 +172,7 @@ function addVideo(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/predict/video`,
+    operationId: "predictVideo",
     tags,
     summary: "Detections on the frames of a video",
     description:
@@ -181,7 +185,7 @@ function addVideo(app: App<Parts>) {
     request: { query: clipQuery, body },
     responses: {
       200: json("the frames with what was found", VideoPrediction),
-      202: json("a node is at it, or will be", VideoPrediction),
+      202: json("a node is at it, or will be", VideoPrediction, headers("Location")),
       ...errors,
     },
   });
@@ -232,6 +236,7 @@ function addOne(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/predict/video/{prediction_id}`,
+    operationId: "readPrediction",
     tags,
     summary: "How a prediction on a video stands, and its result",
     description: "Beyond the contract. Kept for a day.",

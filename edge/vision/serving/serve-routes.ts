@@ -29,6 +29,7 @@ function addReads(app: App<Parts>) {
   const classes = createRoute({
     method: "get",
     path: `${API}/serve/classes`,
+    operationId: "listServedClasses",
     tags,
     summary: "Class names of the active model, in index order",
     security: bearer,
@@ -49,6 +50,7 @@ function addReads(app: App<Parts>) {
   const status = createRoute({
     method: "get",
     path: `${API}/serve/status`,
+    operationId: "readServing",
     tags,
     summary: "Health, active model and warm-up state",
     description: "Nodes say every 20 seconds, and whenever it changes, which models are open.",
@@ -71,6 +73,7 @@ function addActivate(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/models/{model_id}/activate`,
+    operationId: "activateModel",
     tags,
     summary: "Make a model the active one",
     description:

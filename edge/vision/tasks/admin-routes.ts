@@ -18,6 +18,7 @@ import { audit, listQueues, stuckTasks } from "./overview.ts";
 import { findTask } from "./queue.ts";
 import { TASK_STATES } from "./states.ts";
 
+const tags = ["Administration"];
 const adminOnly = { middleware: authenticate(), security: [{ accessToken: [] }] };
 const adminErrors = errorResponses("unauthorized", "forbidden", "store_unavailable");
 
@@ -116,6 +117,8 @@ function addNodeAdministration(app: App<Parts>) {
   const code = createRoute({
     method: "post",
     path: `${API}/admin/nodes/codes`,
+    operationId: "makeNodeCode",
+    tags,
     summary: "A one-time code for a new GPU node",
     description:
       "Beyond the contract. Needs the role admin. Valid for an hour, for one node. The node claims " +
@@ -155,6 +158,8 @@ function addNodeAdministration(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/admin/nodes`,
+    operationId: "listNodes",
+    tags,
     summary: "GPU nodes, revoked ones too",
     description: `Beyond the contract. Needs the role admin. ${RULED}`,
     ...adminOnly,
@@ -168,6 +173,8 @@ function addNodeAdministration(app: App<Parts>) {
   const revoke = createRoute({
     method: "delete",
     path: `${API}/admin/nodes/{node_id}`,
+    operationId: "revokeNode",
+    tags,
     summary: "Revoke a GPU node's token",
     description:
       "Beyond the contract. Needs the role admin of the node's workspace, or to be an operator. " +
@@ -199,6 +206,8 @@ function addStatus(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/admin/status`,
+    operationId: "readStatus",
+    tags,
     summary: "Queue depth, workers, stuck jobs, database latency",
     description:
       "Needs the role admin. A job is stuck when one of its running tasks has a lease that nobody " +
@@ -262,6 +271,8 @@ function addListings(app: App<Parts>) {
   const workers = createRoute({
     method: "get",
     path: `${API}/admin/workers`,
+    operationId: "listWorkers",
+    tags,
     summary: "Workers, what they work on, when they were last heard of",
     description: `Needs the role admin. A worker is a GPU node that was not revoked. ${RULED}`,
     ...adminOnly,
@@ -276,6 +287,8 @@ function addListings(app: App<Parts>) {
   const queues = createRoute({
     method: "get",
     path: `${API}/admin/queue`,
+    operationId: "listQueues",
+    tags,
     summary: "Queues with depth and consumers",
     description: `Needs the role admin. A queue holds the tasks of one kind. ${RULED}`,
     ...adminOnly,
@@ -291,6 +304,8 @@ function addRevoke(app: App<Parts>, handlers: HandlersByKind) {
   const route = createRoute({
     method: "post",
     path: `${API}/admin/tasks/{task_id}/revoke`,
+    operationId: "revokeTask",
+    tags,
     summary: "Revoke a task, ending the process that works on it",
     description:
       "Needs the role admin of the task's workspace, or to be an operator. A queued task is " +
@@ -327,6 +342,8 @@ function addPurge(app: App<Parts>, handlers: HandlersByKind) {
   const route = createRoute({
     method: "post",
     path: `${API}/admin/queue/{queue_name}/purge`,
+    operationId: "purgeQueue",
+    tags,
     summary: "Drop all pending tasks of a queue",
     description:
       "Needs the role admin. Pending tasks become `cancelled`. Running ones are left alone: revoke " +

@@ -21,6 +21,7 @@ import {
 } from "./objects.ts";
 import { findTask, type Report, refusal, type Task } from "./queue.ts";
 
+const tags = ["Nodes"];
 const guarded = { middleware: authenticateNode(), security: [{ nodeToken: [] }] };
 const params = z.object({ task_id: z.uuid() });
 
@@ -34,6 +35,8 @@ function addTarget(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/tasks/{task_id}/target`,
+    operationId: "makeTarget",
+    tags,
     summary: "A place for an object that the task writes",
     description:
       "By `key` for a target of the task's payload, by `name` for a new object in the folder of " +
@@ -74,6 +77,8 @@ function addSource(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/tasks/{task_id}/source`,
+    operationId: "renewSource",
+    tags,
     summary: "Another address of an object that the task's payload names",
     description: "`not_found` for a key that the payload does not let the node read.",
     ...guarded,

@@ -37,6 +37,7 @@ import {
 } from "./queue.ts";
 import { TASK_STATES } from "./states.ts";
 
+const tags = ["Nodes"];
 const POLL_MS = 100;
 const POLL_MS_MAX = 1_000;
 
@@ -66,6 +67,8 @@ function addRegister(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/register`,
+    operationId: "registerNode",
+    tags,
     summary: "Introduce a GPU node by a one-time code",
     description: "Open: the code of `POST /admin/nodes/codes` is the credential, once.",
     request: jsonBody(RegisterNode),
@@ -84,6 +87,8 @@ function addClaim(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/claim`,
+    operationId: "claimTask",
+    tags,
     summary: "Take the next task",
     description:
       "The task is the node's while its lease lasts; heartbeats renew it. The objects in `payload` " +
@@ -136,6 +141,8 @@ function addHeartbeat(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/heartbeat`,
+    operationId: "sendHeartbeat",
+    tags,
     summary: "Renew the leases of the node's tasks, and hear what is wanted of each",
     ...guarded,
     request: jsonBody(HeartbeatRequest),
@@ -160,6 +167,8 @@ function addProgress(app: App<Parts>, handlers: HandlersByKind) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/tasks/{task_id}/progress`,
+    operationId: "reportProgress",
+    tags,
     summary: "Say how far a task is",
     ...guarded,
     request: { params: taskId, ...jsonBody(ProgressReport) },
@@ -183,6 +192,8 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
   const route = createRoute({
     method: "post",
     path: `${API}/node/tasks/{task_id}/finish`,
+    operationId: "finishTask",
+    tags,
     summary: "Report how an attempt ended",
     description:
       "Reporting the same again changes nothing. A `lease_stale` carries `verdict`: `lost`, or " +
@@ -254,6 +265,8 @@ function addSocket(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/node/socket`,
+    operationId: "openDoorbell",
+    tags,
     summary: "A WebSocket that says when there is work",
     description:
       'It sends `{"type":"work"}` when something was enqueued; text `ping` is answered `pong`. It ' +

@@ -13,6 +13,7 @@ import {
 } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
+import { headers } from "../../http/description.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import {
   API,
@@ -64,6 +65,7 @@ function addReading(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/train`,
+    operationId: "listRuns",
     tags,
     summary: "Training runs, newest first",
     security: bearer,
@@ -90,6 +92,7 @@ function addReading(app: App<Parts>) {
   const one = createRoute({
     method: "get",
     path: `${API}/train/{run_id}`,
+    operationId: "readRun",
     tags,
     summary: "One training run: epoch, loss, mAP, ETA, status",
     security: bearer,
@@ -106,6 +109,7 @@ function addProgress(app: App<Parts>) {
   const epochs = createRoute({
     method: "get",
     path: `${API}/train/{run_id}/epochs`,
+    operationId: "listEpochs",
     tags,
     summary: "A run's epochs, oldest first",
     description: "Beyond the contract: losses and metrics of every epoch, as charts draw them.",
@@ -121,6 +125,7 @@ function addProgress(app: App<Parts>) {
   const ticket = createRoute({
     method: "post",
     path: `${API}/train/{run_id}/ticket`,
+    operationId: "makeRunTicket",
     tags,
     summary: "A ticket for the run's live progress",
     description:
@@ -147,6 +152,7 @@ function addArtifacts(app: App<Parts>) {
   const list = createRoute({
     method: "get",
     path: `${API}/train/{run_id}/artifacts`,
+    operationId: "listArtifacts",
     tags,
     summary: "What a run left: charts, pictures, its settings",
     description: "Beyond the contract.",
@@ -167,13 +173,14 @@ function addArtifacts(app: App<Parts>) {
   const one = createRoute({
     method: "get",
     path: `${API}/train/{run_id}/artifacts/{artifact}`,
+    operationId: "readArtifact",
     tags,
     summary: "A file that a run left",
     description: "Beyond the contract.",
     security: bearer,
     request: { params: runId.extend({ artifact: z.string() }) },
     responses: {
-      302: { description: "to the file, signed for 15 minutes" },
+      302: { description: "to the file, signed for 15 minutes", headers: headers("Location") },
       ...readErrors,
     },
   });
@@ -190,6 +197,7 @@ function addEditing(app: App<Parts>) {
   const edit = createRoute({
     method: "patch",
     path: `${API}/train/{run_id}`,
+    operationId: "editRun",
     tags,
     summary: "Rename a run, or note something on it",
     description: "For engineers. A model that it registered keeps the name that it got.",
@@ -215,6 +223,7 @@ function addEditing(app: App<Parts>) {
   const remove = createRoute({
     method: "delete",
     path: `${API}/train/{run_id}`,
+    operationId: "deleteRun",
     tags,
     summary: "Delete a run and its artifacts",
     description:
@@ -245,6 +254,7 @@ function addLife(app: App<Parts>) {
   const stop = createRoute({
     method: "post",
     path: `${API}/train/{run_id}/stop`,
+    operationId: "stopRun",
     tags,
     summary: "Stop a run gracefully",
     description:
@@ -264,6 +274,7 @@ function addLife(app: App<Parts>) {
   const resume = createRoute({
     method: "post",
     path: `${API}/train/{run_id}/resume`,
+    operationId: "resumeRun",
     tags,
     summary: "Go on with a stopped or failed run",
     description:
@@ -288,6 +299,7 @@ function addMarkFailed(app: App<Parts>) {
   const fail = createRoute({
     method: "post",
     path: `${API}/admin/training/{run_id}/mark-failed`,
+    operationId: "failRun",
     tags,
     summary: "Force-fail a stuck training run",
     description:

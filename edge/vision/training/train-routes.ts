@@ -53,6 +53,7 @@ function addVariants(app: App<Parts>) {
   const variants = createRoute({
     method: "get",
     path: `${API}/train/variants`,
+    operationId: "listVariants",
     tags,
     summary: "Detector variants and every option of a run",
     security: bearer,
@@ -94,6 +95,7 @@ function addReport(app: App<Parts>) {
   const report = createRoute({
     method: "get",
     path: `${API}/train/dataset-stats/{job_id}`,
+    operationId: "readDatasetReport",
     tags,
     summary: "How good a job's annotations are to train on",
     description:
@@ -119,6 +121,7 @@ function addStart(app: App<Parts>) {
   const start = createRoute({
     method: "post",
     path: `${API}/train`,
+    operationId: "startRun",
     tags,
     summary: "Train a detector on a finished labeling job",
     description:

@@ -22,6 +22,8 @@ import {
   type UploadRow,
 } from "./uploads.ts";
 
+const tags = ["Uploads"];
+
 /** Addresses signed in one answer; the sender asks for more when these are used. */
 const SIGNED_MAX = 200;
 
@@ -115,6 +117,8 @@ function addBegin(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/uploads`,
+    operationId: "beginUpload",
+    tags,
     summary: "Begin a direct upload",
     description:
       "Beyond the contract. Needs the role engineer. PUT each part to its address, tell the ETag it " +
@@ -162,6 +166,8 @@ function addLook(app: App<Parts>) {
   const route = createRoute({
     method: "get",
     path: `${API}/uploads/{upload_id}`,
+    operationId: "readUpload",
+    tags,
     summary: "What of an upload has arrived, and fresh addresses for what has not",
     description:
       "Beyond the contract. Needs the role engineer. This is how an upload goes on after a break.",
@@ -178,6 +184,8 @@ function addLook(app: App<Parts>) {
   const tell = createRoute({
     method: "post",
     path: `${API}/uploads/{upload_id}/parts`,
+    operationId: "reportParts",
+    tags,
     summary: "Tell which parts have arrived; fresh addresses for the next ones",
     description:
       "Beyond the contract. Needs the role engineer. What was told survives the sender: after a break, `GET` says where to go " +
@@ -205,6 +213,8 @@ function addComplete(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/uploads/{upload_id}/complete`,
+    operationId: "completeUpload",
+    tags,
     summary: "Make the video of an upload whose parts have all arrived",
     description:
       "Beyond the contract. Needs the role engineer. `parts` may leave out what was told before. May be repeated: one video " +
@@ -233,6 +243,8 @@ function addAbort(app: App<Parts>) {
   const route = createRoute({
     method: "delete",
     path: `${API}/uploads/{upload_id}`,
+    operationId: "dropUpload",
+    tags,
     summary: "Drop an upload and the parts that have arrived",
     description: "Beyond the contract. Needs the role engineer. 409 once it is a video.",
     security: bearer,

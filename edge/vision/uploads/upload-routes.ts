@@ -16,6 +16,7 @@ import { linkVideo } from "./link.ts";
 import { IMAGE, VIDEO } from "./media-types.ts";
 import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
 
+const tags = ["Uploads"];
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const LINKED_MAX = 100;
 
@@ -42,6 +43,7 @@ export function addUploadRoutes(app: App<Parts>) {
  * whole body into memory to validate it.
  */
 const multipart = (fields: Record<string, typeof file | typeof files>) => ({
+  required: true,
   content: {
     "multipart/form-data": {
       schema: {
@@ -76,6 +78,8 @@ function addUpload(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/upload`,
+    operationId: "uploadVideo",
+    tags,
     summary: "Upload a video",
     description:
       "multipart/form-data with `project_id` and `file`, in any order. Needs the role engineer. MP4, " +
@@ -102,6 +106,8 @@ function addBatch(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/upload/batch`,
+    operationId: "uploadVideos",
+    tags,
     summary: "Upload several videos",
     description:
       "As `POST /upload`, with `files` several times. Needs the role engineer. Good files are kept and bad ones listed; 422 " +
@@ -122,6 +128,8 @@ function addImages(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/upload/images`,
+    operationId: "uploadImages",
+    tags,
     summary: "Upload still images; each becomes a video of one frame",
     description:
       "multipart/form-data with `project_id` and `files`. Needs the role engineer. JPEG, PNG or WebP, at most 64 MiB and 100 " +
@@ -146,6 +154,8 @@ function addLink(app: App<Parts>) {
   const route = createRoute({
     method: "post",
     path: `${API}/link-videos`,
+    operationId: "linkVideos",
+    tags,
     summary: "Register videos that are in the object store already",
     description:
       "Needs the role engineer. Keys must lie under the workspace's own prefix, `ws/<workspace_id>/`. " +
