@@ -23,7 +23,7 @@ import {
 import { PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { Correlator } from "./feature-maps.ts";
 import { dropSpecks, type MaskWindow, maskFromLogits, polygon, spread, tightBox } from "./masks.ts";
-import { findSimilar, type Profile, profileOf } from "./proposals.ts";
+import { findSimilar, type Profile, profilesOf } from "./proposals.ts";
 import {
   boxPrompt,
   maskGrid,
@@ -127,7 +127,7 @@ class BuiltinImage implements EncodedImage {
 }
 
 /** What examples are looked for by: as the detector sees them, or by their features. */
-type Learnt = { profiles: Profile[] } | { features: PreparedExample[] };
+type Learnt = { profiles: readonly Profile[] } | { features: PreparedExample[] };
 
 class BuiltinExemplar implements Exemplar {
   readonly kind = "exemplar";
@@ -333,13 +333,10 @@ class Builtin implements Segmenter {
       objects.push({ image, bbox });
     }
     const scores = perImage((image) => this.#net.look(image));
-    const profiles: Profile[] = [];
-    for (const { image, bbox } of objects) {
-      const profile = profileOf(await scores(image), bbox);
-      if (profile) profiles.push(profile);
-    }
-    // One example that is taken for something known by mistake does not outvote the others.
-    if (profiles.length > objects.length / 2) return { profiles };
+    const seen: { scores: Scores; bbox: Bbox }[] = [];
+    for (const { image, bbox } of objects) seen.push({ scores: await scores(image), bbox });
+    const profiles = profilesOf(seen);
+    if (profiles) return { profiles };
     const models = await this.#models();
     const looks = perImage(async (image) => lookFor(models, image, await models.sam.encode(image)));
     const features: PreparedExample[] = [];

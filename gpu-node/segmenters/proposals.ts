@@ -26,17 +26,32 @@ const FAINT = 0.1;
 /** The shares of the classes in what the detector sees in a box; their squares sum to 1. */
 export type Profile = Float32Array;
 
-/** What the detector sees in an example's box, or null where it knows no such thing. */
-export function profileOf(scores: Scores, bbox: Bbox): Profile | null {
-  let best: { proposal: Proposal; known: number } | null = null;
+/**
+ * What the detector sees in the examples that it knows; null where it does not know them well enough
+ * together, so that no single box that is taken for something else decides for the others.
+ */
+export function profilesOf(
+  examples: readonly { scores: Scores; bbox: Bbox }[],
+): readonly Profile[] | null {
+  const seen = examples.map(({ scores, bbox }) => bestSeen(scores, bbox));
+  const mean = seen.reduce((total, { known }) => total + known, 0) / seen.length;
+  if (mean < KNOWN_MIN) return null;
+  return seen.flatMap(({ proposal, known }) =>
+    proposal && known >= KNOWN_MIN ? [profile(proposal)] : [],
+  );
+}
+
+/** The box that is best known of those on an example, and how well: 0 to 1. */
+function bestSeen(scores: Scores, bbox: Bbox): { proposal: Proposal | null; known: number } {
+  let best: { proposal: Proposal | null; known: number } = { proposal: null, known: 0 };
   for (const proposal of readProposals(scores)) {
     const overlap = iou(proposal.bbox, bbox);
     if (overlap < COVERS_IOU) continue;
     const share = strongest(proposal) / (sum(proposal.classes) + FAINT);
     const known = share * overlap ** 2;
-    if (known >= (best?.known ?? KNOWN_MIN)) best = { proposal, known };
+    if (known > best.known) best = { proposal, known };
   }
-  return best && profile(best.proposal);
+  return best;
 }
 
 /**

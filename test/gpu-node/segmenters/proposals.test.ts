@@ -9,7 +9,7 @@ import { cut } from "../../../gpu-node/media/image.ts";
 import { CenterNet, readBoxes, type Scores } from "../../../gpu-node/segmenters/centernet.ts";
 import { COCO_NAMES } from "../../../gpu-node/segmenters/coco-words.ts";
 import { embeddedFiles } from "../../../gpu-node/segmenters/embedded-files.ts";
-import { findSimilar, profileOf } from "../../../gpu-node/segmenters/proposals.ts";
+import { findSimilar, profilesOf } from "../../../gpu-node/segmenters/proposals.ts";
 import { openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
 import { Sam } from "../../../gpu-node/segmenters/sam.ts";
 import type { Segmenter } from "../../../gpu-node/segmenters/segmenter.ts";
@@ -34,6 +34,7 @@ function scoresOf(objects: { cell: number; classes: Record<number, number> }[]):
   return { classes, sizes, cells: CELLS, scale: 1, width: CELLS * 4, height: CELLS * 4 };
 }
 const cellAt = (x: number, y: number) => y * CELLS + x;
+const profileOf = (scores: Scores, bbox: Bbox) => profilesOf([{ scores, bbox }])?.[0] ?? null;
 const boxAt = (x: number, y: number): Bbox => [x * 4 - 8, y * 4 - 8, x * 4 + 8, y * 4 + 8];
 const classes = (horse: number, cow: number) => ({ [HORSE ?? 0]: horse, [COW ?? 0]: cow });
 
@@ -62,6 +63,15 @@ describe("a profile", () => {
     expect(profileOf(unsure, boxAt(8, 8))).toBeNull();
     const faint = scoresOf([{ cell: cellAt(8, 8), classes: { [CAKE ?? 0]: 0.04 } }]);
     expect(profileOf(faint, boxAt(8, 8))).toBeNull();
+  });
+
+  it("is taken of several examples where they are known together, not by one of many", () => {
+    const one = scoresOf([{ cell: cellAt(8, 8), classes: classes(0.5, 0.2) }]);
+    const known = { scores: one, bbox: boxAt(8, 8) };
+    const unknown = { scores: one, bbox: boxAt(2, 2) };
+    expect(profilesOf([known, known])).toHaveLength(2);
+    expect(profilesOf([known, unknown])).toHaveLength(1);
+    expect(profilesOf([known, ...Array(5).fill(unknown)])).toBeNull();
   });
 
   it("finds what is seen the same way first, whatever class that is called by", () => {
