@@ -45,9 +45,9 @@ export const framesMax = (
 ): number => Math.min(frames, Math.floor(pixels / (width * height)));
 
 export function tooMany(limits: VideoLimits, size: { width: number; height: number }) {
-  const most = framesMax(limits, size);
-  const of = most < limits.frames ? ` of ${size.width}×${size.height}` : "";
-  return new BrokenMedia(`the video has more than ${most} frames${of}`);
+  const countMax = framesMax(limits, size);
+  const of = countMax < limits.frames ? ` of ${size.width}×${size.height}` : "";
+  return new BrokenMedia(`the video has more than ${countMax} frames${of}`);
 }
 
 export const tooLong = ({ hours }: VideoLimits) =>

@@ -65,7 +65,7 @@ export interface VideoProbe {
 const SIDE_MAX = 16_384;
 const STREAMS_MAX = 32;
 /**
- * Pictures inside may outgrow the file's declared size, as those of a call do when its line gets
+ * Frames inside may outgrow the file's declared size, as those of a call do when its line gets
  * better, but not beyond this.
  */
 const GROWN_PIXELS_MAX = 3840 * 2160;
@@ -295,7 +295,7 @@ async function decodeAll(
   const checksums: number[] = [];
   let timeBase: readonly [number, number] = [1, 1];
   let lastTicks = 0;
-  const most = framesMax(limits, shape);
+  const countMax = framesMax(limits, shape);
   // Of the packets counted, a part is decoded: how long all of them will take.
   const sampled = setTimeout(() => {
     const foretold = (limits.sampleSeconds * packets.count) / pts.length;
@@ -317,7 +317,7 @@ async function decodeAll(
       checksums.push(Number.parseInt(checksum ?? "", 16) >>> 0);
       lastTicks = Number(ticks);
       if (pts.length % 256 === 0) options.onFrames?.(pts.length);
-      if (pts.length > most) throw tooMany(limits, shape);
+      if (pts.length > countMax) throw tooMany(limits, shape);
       const seconds = ((Number(time) - (pts[0] ?? 0)) * timeBase[0]) / timeBase[1];
       if (seconds > limits.hours * 3600) throw tooLong(limits);
     }
@@ -354,8 +354,8 @@ async function decodeAll(
 const NOISE =
   /not on whitelist|avformat_find_stream_info|Could not find codec parameters|Consider increasing|Guessed Channel Layout|non monotonically increasing dts|^\s*$|is deprecated/;
 
-/** What ffmpeg says of a picture that is larger than it may decode. */
-const OUTGROWN = /Picture size (\d+x\d+) exceeds/;
+/** What ffmpeg says of a frame that is larger than it may decode. */
+const OUTGROWN = / size (\d+x\d+) exceeds specified max pixel count/;
 
 const reasonOf = (run: Run) => {
   const [, size] =
@@ -363,7 +363,7 @@ const reasonOf = (run: Run) => {
       .said()
       .map((one) => OUTGROWN.exec(one))
       .findLast((one) => one) ?? [];
-  if (size) return `a picture in it is ${size.replace("x", "×")}, far larger than the file says`;
+  if (size) return `a frame in it is ${size.replace("x", "×")}, far larger than the file says`;
   const line = run.said().findLast((one) => !NOISE.test(one)) ?? "";
   // ffmpeg's own prefix and our paths say nothing to the file's owner.
   return line

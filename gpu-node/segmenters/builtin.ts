@@ -1,6 +1,6 @@
-// The embedded default, "Built-in (COCO-80)": a closed-vocabulary detector for text and for examples
-// of what it knows, feature matching for other examples, and a promptable model for masks. Each
-// model runs on an image once, and only when something asked needs it.
+// The embedded default, "Built-in (COCO-80)": a closed-vocabulary detector for text and for
+// examples of what it knows, feature matching for other examples, and a promptable model for masks.
+// Each model runs on an image once, and only when something asked needs it.
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";

@@ -23,12 +23,12 @@ const KNOWN_MIN = 0.15;
 /** Keeps a box with nothing but faint scores from having a favourite. */
 const FAINT = 0.1;
 
-/** The shares of the classes in what the detector sees in a box; their squares sum to 1. */
+/** Square roots of the classes' shares in what the detector sees in a box. */
 export type Profile = Float32Array;
 
 /**
- * What the detector sees in the examples that it knows; null where it does not know them well enough
- * together, so that no single box that is taken for something else decides for the others.
+ * What the detector sees in the examples that it knows; null where it does not know them well
+ * enough together, so that no box that is taken for something else decides for the others.
  */
 export function profilesOf(
   examples: readonly { scores: Scores; bbox: Bbox }[],

@@ -1,7 +1,7 @@
 // `node test/bench/segmenters.ts --segmenter NAME --threads N`: what a segmenter is worth on real
-// images, and what it costs. Blood cells and animals by example against their boxes; the street by
-// text, where nothing but agreement can be said; seconds and memory. The tables are for the README of
-// gpu-node/segmenters. VANTAGE_MODELS names the models' folder.
+// images, and what it costs. Blood cells and animals by example against their boxes; the street
+// by text, where nothing but agreement can be said; seconds and memory. The tables are for the
+// README of gpu-node/segmenters. VANTAGE_MODELS names the models' folder.
 
 import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
@@ -14,7 +14,7 @@ import type { Detection, Exemplar, Segmenter } from "../../gpu-node/segmenters/s
 import type { Bbox } from "../../shared/tasks.ts";
 import { iou, track } from "../../shared/tracks.ts";
 import { type BloodImage, bloodImage, bloodSplit, videoFrames } from "../support/images.ts";
-import { animalPictures } from "./stamps.ts";
+import { animalImages } from "./stamps.ts";
 
 const { values } = parseArgs({
   // What npm would have taken away.
@@ -161,7 +161,7 @@ async function blood({ info }: Segmenter): Promise<void> {
 }
 
 /**
- * Pictures of single animals by the example of other pictures: among pictures of their own kind, and
+ * Images of single animals by the example of other images: among images of their own kind, and
  * among those of all kinds. Each kind's first stamp is the example, or its first two.
  */
 async function animals({ info }: Segmenter): Promise<void> {
@@ -172,19 +172,19 @@ async function animals({ info }: Segmenter): Promise<void> {
     ...((await videoFrames("video/bottle-detection.mp4", [1, 25])) ?? []),
   ];
   if (backgrounds.length === 0) return;
-  const pictures = await animalPictures(values.stamps, backgrounds);
+  const images = await animalImages(values.stamps, backgrounds);
   const prompts: { kind: string; count: number; exemplar: Exemplar; found: ScoredBox[] }[] = [];
-  const kinds = [...new Set(pictures.map(({ kind }) => kind))];
+  const kinds = [...new Set(images.map(({ kind }) => kind))];
   for (const kind of kinds)
     for (const count of [1, 2]) {
-      // A stamp has two pictures.
-      const own = pictures.filter((picture) => picture.kind === kind);
+      // A stamp has two images.
+      const own = images.filter((one) => one.kind === kind);
       const examples = own.filter((_, index) => index === 0 || (count === 2 && index === 2));
       const exemplar = await segmenter.prepareExemplar(examples);
       prompts.push({ kind, count, exemplar, found: [] });
     }
   const examplesOf = new Map(kinds.map((kind) => [kind, 0]));
-  const targets = pictures.filter(({ kind }) => {
+  const targets = images.filter(({ kind }) => {
     const seen = examplesOf.get(kind) ?? 0;
     examplesOf.set(kind, seen + 1);
     return seen >= 4;
@@ -198,11 +198,11 @@ async function animals({ info }: Segmenter): Promise<void> {
       prompts[which]?.found.push(...answer.map((one) => ({ ...one, image: index })));
     encoded.dispose();
   }
-  say(`\nsingle animals, ${targets.length} pictures of 640 x 480, examples from other pictures`);
-  say("| kind | examples | pictures | AP50 | precision at 0.5 | recall at 0.5 | AP50 among all |");
+  say(`\nsingle animals, ${targets.length} images of 640 x 480, examples from other images`);
+  say("| kind | examples | images | AP50 | precision at 0.5 | recall at 0.5 | AP50 among all |");
   say("|---|---|---|---|---|---|---|");
   for (const { kind, count, found } of prompts) {
-    const truth = targets.map((picture) => (picture.kind === kind ? [picture.bbox] : []));
+    const truth = targets.map((one) => (one.kind === kind ? [one.bbox] : []));
     const own = found.filter(({ image }) => targets[image]?.kind === kind);
     const { ap50, precision, recall, total } = score(own, truth, 0.5);
     const cells = [ap50, precision, recall, score(found, truth, 0.5).ap50];

@@ -1,4 +1,4 @@
-// Pictures of single animals whose boxes are known exactly: photographs cut out for Debian's
+// Images of single animals whose boxes are known exactly: photographs cut out for Debian's
 // tuxpaint-stamps-default (`apt-get download`, then `dpkg -x`), pasted onto frames of real videos.
 
 import { existsSync } from "node:fs";
@@ -22,17 +22,17 @@ const KINDS: Readonly<Record<string, { folder: string; stamps: string }>> = {
 };
 const SIZE = { width: 640, height: 480 };
 
-export interface AnimalPicture {
+export interface AnimalImage {
   kind: string;
   image: RgbImage;
   bbox: Bbox;
 }
 
-/** Two pictures of each stamp: at 140 to 380 pixels, anywhere on a background, half of them turned. */
-export async function animalPictures(
+/** Two images of each stamp: at 140 to 380 pixels, anywhere on a background, half turned. */
+export async function animalImages(
   stamps: string,
   backgrounds: readonly RgbImage[],
-): Promise<AnimalPicture[]> {
+): Promise<AnimalImage[]> {
   const next = dice(7);
   const grounds = await Promise.all(
     backgrounds.map(({ data, width, height }) =>
@@ -42,7 +42,7 @@ export async function animalPictures(
         .toBuffer(),
     ),
   );
-  const pictures: AnimalPicture[] = [];
+  const images: AnimalImage[] = [];
   for (const [kind, { folder, stamps: names }] of Object.entries(KINDS))
     for (const name of names.split(" ").flatMap((each) => [each, each])) {
       const path = join(stamps, "animals", folder, `${name}.png`);
@@ -56,13 +56,13 @@ export async function animalPictures(
         .toBuffer({ resolveWithObject: true });
       const left = Math.floor(next() * (SIZE.width - info.width));
       const top = Math.floor(next() * (SIZE.height - info.height));
-      const ground = grounds[pictures.length % grounds.length];
-      const picture = await sharp(ground)
+      const ground = grounds[images.length % grounds.length];
+      const drawn = await sharp(ground)
         .composite([{ input: data, left, top }])
         .png()
         .toBuffer();
       const bbox: Bbox = [left, top, left + info.width, top + info.height];
-      pictures.push({ kind, image: await decodeImage(picture), bbox });
+      images.push({ kind, image: await decodeImage(drawn), bbox });
     }
-  return pictures;
+  return images;
 }

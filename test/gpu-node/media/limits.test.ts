@@ -22,7 +22,7 @@ const file = (name: string, bytes: Uint8Array) => {
 };
 const SOURCE = ["-f", "lavfi", "-i", "testsrc2=s=160x120:r=25:d=10"];
 const X264 = ["-c:v", "libx264", "-pix_fmt", "yuv420p", "-bf", "0"];
-/** 250 frames in 10 seconds, no edit list, the index behind the pictures. */
+/** 250 frames in 10 seconds, no edit list, the index behind the frames. */
 const plain = () => clip("honest.mp4", ...SOURCE, ...X264, "-use_editlist", "0");
 
 /** The file with a box's bytes replaced, and the sizes of all around it put right. */
@@ -87,7 +87,7 @@ describe.skipIf(!found)("a video whose header lies", () => {
   it("and shows few frames millions of times is refused before it is decoded", async () => {
     expect((await probe(repeated(3))).index.pts.length).toBeGreaterThan(500);
     const onFrames = vi.fn();
-    // 60 KB and 10 pictures, shown for twelve and a half hours.
+    // 60 KB and 10 frames, shown for twelve and a half hours.
     const long = repeated(4_500, 1);
     expect(await refusal(long, { onFrames })).toMatch(/^the video is longer than 12 hours/);
     const frames = { ...VIDEO_LIMITS, frames: 2_000 };
@@ -124,21 +124,26 @@ describe.skipIf(!found)("a video whose header lies", () => {
     expect(await refusal(file("days.avi", bytes))).toMatch(/^the video is longer than 12 hours/);
   });
 
-  it("about its pictures' size decodes none that outgrow it, and says so", async () => {
-    const picture = (width: number, height: number) =>
+  it("about its frames' size decodes none that outgrow it, and says so", async () => {
+    const still = (width: number, height: number) =>
       sharp({ create: { width, height, channels: 3, background: "#456" } })
         .jpeg()
         .toBuffer();
-    const [small, big] = [await picture(64, 48), await picture(4_000, 3_000)];
-    const joined = (name: string, pictures: Buffer[]) => {
-      const stream = file(`${name}.mjpeg`, Buffer.concat(pictures));
+    const [small, big] = [await still(64, 48), await still(4_000, 3_000)];
+    const joined = (name: string, stills: Buffer[]) => {
+      const stream = file(`${name}.mjpeg`, Buffer.concat(stills));
       return clip(`${name}.mkv`, "-f", "mjpeg", "-i", stream, "-c", "copy");
     };
     const grown = await probe(joined("grown", [small, small, small, big, big, small]));
     expect([grown.index.width, grown.index.height, grown.index.pts.length]).toEqual([64, 48, 4]);
-    expect(String(grown.facts.warnings)).toContain("a picture in it is 4000×3000, far larger");
+    expect(String(grown.facts.warnings)).toContain("a frame in it is 4000×3000, far larger");
+    // The container says 64×48, its frames otherwise from the first on.
+    const first = Buffer.from(readFileSync(joined("first", [await still(9_000, 8_000)])));
+    first.writeUInt16BE(64, first.indexOf(Buffer.from([0xb0, 0x82, 9_000 >> 8, 9_000 & 255])) + 2);
+    first.writeUInt16BE(48, first.indexOf(Buffer.from([0xba, 0x82, 8_000 >> 8, 8_000 & 255])) + 2);
+    expect(await refusal(file("first-lies.mkv", first))).toMatch(/^pictures of 9000×8000 are too/);
     // One that grows as a call's does is taken.
-    const call = await probe(joined("call", [small, small, await picture(1_920, 1_080)]));
+    const call = await probe(joined("call", [small, small, await still(1_920, 1_080)]));
     expect(call.index.pts.length).toBe(3);
     expect(call.facts.warnings).toEqual([]);
   });

@@ -1,5 +1,5 @@
-// Examples of what the embedded detector knows: found as it sees them, without the mask model unless
-// a mask is worth it; examples of anything else are left to the search by likeness.
+// Examples of what the embedded detector knows: found as it sees them, without the mask model
+// unless a mask is worth it; examples of anything else are left to the search by likeness.
 
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
