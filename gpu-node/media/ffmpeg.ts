@@ -95,9 +95,9 @@ export const containerLimits = (demuxer: Demuxer): string[] => [
 ];
 
 /** The same for decoding. ffprobe refuses files whose audio it may not open, so it goes without. */
-export const inputLimits = (tools: Tools, demuxer: Demuxer): string[] => [
+export const inputLimits = (tools: Tools, demuxer: Demuxer, pixelsMax: number): string[] => [
   ...containerLimits(demuxer),
-  ...["-codec_whitelist", DECODERS.join(","), "-max_pixels", String(PIXELS_MAX)],
+  ...["-codec_whitelist", DECODERS.join(","), "-max_pixels", String(pixelsMax)],
   ...["-threads", String(tools.threads)],
 ];
 

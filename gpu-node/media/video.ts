@@ -18,6 +18,16 @@ import {
   start,
   type Tools,
 } from "./ffmpeg.ts";
+import {
+  framesMax,
+  keysOf,
+  type Packets,
+  readPackets,
+  tooLong,
+  tooMany,
+  VIDEO_LIMITS,
+  type VideoLimits,
+} from "./packets.ts";
 
 export type FileType =
   | { kind: "video"; demuxer: Demuxer; contentType: string }
@@ -52,12 +62,15 @@ export interface VideoProbe {
   facts: Record<string, unknown>;
 }
 
-const HOURS_MAX = 12;
-export const FRAMES_MAX = 3_000_000;
 const SIDE_MAX = 16_384;
 const STREAMS_MAX = 32;
-/** Decoding a file of the longest kind. */
-const DECODE_SECONDS_MAX = 6 * 3600;
+/**
+ * Frames inside may outgrow the file's declared size, as those of a call do when its line gets
+ * better, but not beyond this.
+ */
+const GROWN_PIXELS_MAX = 3840 * 2160;
+/** A busy node is slow for a while: a sample that foretells less than so much too much may err. */
+const SAMPLE_MARGIN = 2;
 export const SNIFFED_BYTES = 64;
 
 const ATOMS = new Set(["ftyp", "moov", "mdat", "wide", "free", "skip", "pnot"]);
@@ -141,32 +154,44 @@ const Described = z.object({
   }),
 });
 
+export interface ProbeOptions {
+  signal?: AbortSignal | undefined;
+  onFrames?: (frames: number) => void;
+  /** Smaller, for tests. */
+  limits?: VideoLimits;
+}
+
 /** A video's index and facts, from one decoding of the whole file. */
 export async function probeVideo(
   tools: Tools,
   path: string,
-  options: { signal?: AbortSignal | undefined; onFrames?: (frames: number) => void } = {},
+  options: ProbeOptions = {},
 ): Promise<VideoProbe> {
+  const { limits = VIDEO_LIMITS, signal } = options;
   const type = await typeOf(path);
   if (type.kind !== "video") throw new BrokenMedia("the file is an image, not a video");
-  const { stream, format } = await describe(tools, path, type.demuxer, options.signal);
+  const { stream, format } = await describe(tools, path, type.demuxer, signal);
   const rotation = stream.side_data_list.find((data) => data.rotation)?.rotation ?? 0;
   const turned = Math.abs(rotation % 180) === 90;
   const [width = 0, height = 0] = turned
     ? [stream.height, stream.width]
     : [stream.width, stream.height];
   const shape = { width, height, demuxer: type.demuxer, stream: stream.index };
-  const decoded = await decodeAll(tools, path, shape, options);
+  const timed = { ...shape, timeBase: stream.time_base };
+  const packets = await readPackets(tools, path, timed, { limits, signal });
+  const decoded = await decodeAll(tools, path, { shape, packets }, { ...options, limits });
   const { pts, checksums, timeBase } = decoded;
-  const keys = await keysOf(tools, path, { ...shape, pts }, options.signal);
+  const keys = keysOf(packets, pts);
   const seconds = (ticks: number) => (ticks * timeBase[0]) / timeBase[1];
   const count = pts.length;
   const spanSeconds = seconds((pts[count - 1] ?? 0) - (pts[0] ?? 0));
   const fps = count > 1 && spanSeconds > 0 ? (count - 1) / spanSeconds : rateOf(stream);
+  const durationSeconds = spanSeconds + (seconds(decoded.lastTicks) || 1 / fps);
+  if (durationSeconds > limits.hours * 3600) throw tooLong(limits);
   return {
     index: { ...shape, timeBase, startSeconds: format.start_time, pts, checksums, keys },
     fps,
-    durationSeconds: spanSeconds + (seconds(decoded.lastTicks) || 1 / fps),
+    durationSeconds,
     contentType: type.contentType,
     facts: {
       container: format.format_name,
@@ -220,10 +245,6 @@ async function describe(
   if (width * height > PIXELS_MAX || Math.max(width, height) > SIDE_MAX) {
     throw new BrokenMedia(`pictures of ${width}×${height} are too large; 8192×8192 is the most`);
   }
-  // Matroska counts its duration from zero, wherever its first frame is.
-  if ((format.duration ?? 0) - Math.max(0, format.start_time) > HOURS_MAX * 3600) {
-    throw new BrokenMedia(`the video is longer than ${HOURS_MAX} hours`);
-  }
   return { stream, format };
 }
 
@@ -231,15 +252,19 @@ async function describe(
 export const sizeFilter = ({ width, height }: { width: number; height: number }) =>
   `scale=${width}:${height}:flags=bicubic+bitexact`;
 
+type Shape = Pick<VideoIndex, "width" | "height" | "demuxer" | "stream">;
+
+const pixelsMax = ({ width, height }: Shape) => Math.max(width * height, GROWN_PIXELS_MAX);
+
 /** Options that open one stream with its own timestamps; `seek` goes before `-i`. */
 export const inputOf = (
   tools: Tools,
   path: string,
-  source: { demuxer: Demuxer; stream: number },
+  source: Shape,
   seek: readonly string[] = [],
 ): string[] => [
   ...["-hide_banner", "-nostdin", "-nostats", "-copyts", "-reinit_filter", "0"],
-  ...[...inputLimits(tools, source.demuxer), ...seek, "-i", `file:${path}`],
+  ...[...inputLimits(tools, source.demuxer, pixelsMax(source)), ...seek, "-i", `file:${path}`],
   ...["-map", `0:${source.stream}`, "-fps_mode", "passthrough"],
 ];
 
@@ -255,19 +280,31 @@ interface DecodedFrames {
 async function decodeAll(
   tools: Tools,
   path: string,
-  shape: { width: number; height: number; demuxer: Demuxer; stream: number },
-  options: { signal?: AbortSignal | undefined; onFrames?: (frames: number) => void },
+  { shape, packets }: { shape: Shape; packets: Packets },
+  options: ProbeOptions & { limits: VideoLimits },
 ): Promise<DecodedFrames> {
+  const { limits } = options;
   const args = [...inputOf(tools, path, shape), "-enc_time_base", "-1", "-vf", sizeFilter(shape)];
   const run = start(tools, "ffmpeg", ["-v", "repeat+error", ...args, "-f", "framecrc", "pipe:1"], {
     signal: options.signal,
-    wallSeconds: DECODE_SECONDS_MAX,
+    wallSeconds: limits.decodeSeconds,
     onLine: (line) => NOISE.test(line),
   });
+  let refused: BrokenMedia | null = null;
   const pts: number[] = [];
   const checksums: number[] = [];
   let timeBase: readonly [number, number] = [1, 1];
   let lastTicks = 0;
+  const countMax = framesMax(limits, shape);
+  // Of the packets counted, a part is decoded: how long all of them will take.
+  const sampled = setTimeout(() => {
+    const foretold = (limits.sampleSeconds * packets.count) / pts.length;
+    if (foretold <= limits.decodeSeconds * SAMPLE_MARGIN) return;
+    refused = new BrokenMedia(
+      `decoding it would take longer than the ${limits.decodeSeconds / 3600} hours it may`,
+    );
+    void run.stop();
+  }, limits.sampleSeconds * 1_000);
   try {
     for await (const line of linesOf(run)) {
       if (line.startsWith("#")) {
@@ -280,14 +317,17 @@ async function decodeAll(
       checksums.push(Number.parseInt(checksum ?? "", 16) >>> 0);
       lastTicks = Number(ticks);
       if (pts.length % 256 === 0) options.onFrames?.(pts.length);
-      if (pts.length > FRAMES_MAX) {
-        throw new BrokenMedia(`the video has more than ${FRAMES_MAX} frames`);
-      }
+      if (pts.length > countMax) throw tooMany(limits, shape);
+      const seconds = ((Number(time) - (pts[0] ?? 0)) * timeBase[0]) / timeBase[1];
+      if (seconds > limits.hours * 3600) throw tooLong(limits);
     }
   } catch (thrown) {
     await run.stop();
-    throw thrown;
+    throw refused ?? thrown;
+  } finally {
+    clearTimeout(sampled);
   }
+  if (refused) throw refused;
   const problem = await run.ended;
   options.signal?.throwIfAborted();
   if (pts.length === 0) throw new BrokenMedia(whyUnreadable(run, problem));
@@ -310,43 +350,20 @@ async function decodeAll(
   };
 }
 
-/** Frames that are decoded without any before them. */
-async function keysOf(
-  tools: Tools,
-  path: string,
-  { demuxer, stream, pts }: { demuxer: Demuxer; stream: number; pts: Float64Array },
-  signal: AbortSignal | undefined,
-): Promise<Uint32Array> {
-  const args = ["-v", "quiet", ...containerLimits(demuxer), "-select_streams", String(stream)];
-  const show = ["-show_entries", "packet=pts,flags", "-of", "csv=p=0", `file:${path}`];
-  const run = start(tools, "ffprobe", [...args, ...show], { signal, wallSeconds: 3600 });
-  const keyed = new Set<number>();
-  const positions: number[] = [];
-  let packets = 0;
-  for await (const line of linesOf(run)) {
-    const [time = "", flags = ""] = line.split(",");
-    if (flags.includes("K")) {
-      positions.push(packets);
-      if (/^-?\d+$/.test(time)) keyed.add(Number(time));
-    }
-    packets += 1;
-  }
-  await run.ended;
-  signal?.throwIfAborted();
-  // AVI has no times, but a packet a frame. Were that wrong, reading would notice and not seek.
-  if (keyed.size === 0 && packets === pts.length) return Uint32Array.from(positions);
-  const keys: number[] = [];
-  pts.forEach((time, index) => {
-    if (keyed.has(time)) keys.push(index);
-  });
-  return Uint32Array.from(keys);
-}
-
 /** Audio is never decoded, and ffmpeg says so as if it were an error. */
 const NOISE =
   /not on whitelist|avformat_find_stream_info|Could not find codec parameters|Consider increasing|Guessed Channel Layout|non monotonically increasing dts|^\s*$|is deprecated/;
 
+/** What ffmpeg says of a frame that is larger than it may decode. */
+const OUTGROWN = / size (\d+x\d+) exceeds specified max pixel count/;
+
 const reasonOf = (run: Run) => {
+  const [, size] =
+    run
+      .said()
+      .map((one) => OUTGROWN.exec(one))
+      .findLast((one) => one) ?? [];
+  if (size) return `a frame in it is ${size.replace("x", "×")}, far larger than the file says`;
   const line = run.said().findLast((one) => !NOISE.test(one)) ?? "";
   // ffmpeg's own prefix and our paths say nothing to the file's owner.
   return line

@@ -20,8 +20,9 @@ export const builtinInfo = (device: Device): SegmenterInfo => ({
   limits: [
     "Text finds COCO's 80 everyday classes only, by their names, synonyms and groups.",
     "Pictures are looked at with 512 pixels a side for text: small or far objects are missed.",
-    "Examples work within one camera or domain and for objects of about their size; give two or " +
-      "three, preview, and move the threshold: their confidence is no probability.",
+    "Examples of anything but COCO's everyday things work within one camera or domain and for " +
+      "objects of about their size; give two or three, preview, and move the threshold: their " +
+      "confidence is no probability.",
     "A single click is ambiguous: look at its alternatives, or draw a box.",
   ],
 });

@@ -1,6 +1,6 @@
-// The embedded default, "Built-in (COCO-80)": a closed-vocabulary detector for text, a promptable
-// model for masks, and feature matching for examples. Each model runs on an image once, and only
-// when something asked needs it.
+// The embedded default, "Built-in (COCO-80)": a closed-vocabulary detector for text and for
+// examples of what it knows, feature matching for other examples, and a promptable model for masks.
+// Each model runs on an image once, and only when something asked needs it.
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
@@ -10,7 +10,7 @@ import type { RgbImage } from "../media/image.ts";
 import { borderColour, canvas, paste, resize } from "../media/image.ts";
 import { type Device, usableDevice } from "../onnx/runtime.ts";
 import { builtinInfo } from "./builtin-info.ts";
-import { CenterNet, readBoxes, type Scores } from "./centernet.ts";
+import { CenterNet, readBoxes, type ScoredBox, type Scores } from "./centernet.ts";
 import { COCO_NAMES, COCO_WORDS } from "./coco-words.ts";
 import { embeddedFiles } from "./embedded-files.ts";
 import {
@@ -23,6 +23,7 @@ import {
 import { PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { Correlator } from "./feature-maps.ts";
 import { dropSpecks, type MaskWindow, maskFromLogits, polygon, spread, tightBox } from "./masks.ts";
+import { findSimilar, type Profile, profilesOf } from "./proposals.ts";
 import {
   boxPrompt,
   maskGrid,
@@ -125,11 +126,14 @@ class BuiltinImage implements EncodedImage {
   }
 }
 
+/** What examples are looked for by: as the detector sees them, or by their features. */
+type Learnt = { profiles: readonly Profile[] } | { features: PreparedExample[] };
+
 class BuiltinExemplar implements Exemplar {
   readonly kind = "exemplar";
   readonly examples: readonly Example[];
   /** What was learnt, by size of the frame: a crop is looked at in a frame's proportions. */
-  readonly prepared = new Map<string, Promise<PreparedExample[]>>();
+  readonly prepared = new Map<string, Promise<Learnt>>();
 
   constructor(examples: readonly Example[]) {
     this.examples = examples;
@@ -209,21 +213,32 @@ class Builtin implements Segmenter {
   ): Promise<Detection[]> {
     const classes = prompt.ids.map((id) => COCO_NAMES.indexOf(id));
     const boxes = readBoxes(await encoded.scores(), classes, confidenceMin);
-    if (!masks || boxes.length === 0)
-      return boxes.map(({ bbox, confidence }) => ({ bbox, confidence, polygon: null }));
+    return this.#masked(encoded, boxes, masks);
+  }
+
+  /** The detector's boxes as detections; the mask model looks only if one of them needs it. */
+  async #masked(
+    encoded: BuiltinImage,
+    boxes: readonly ScoredBox[],
+    masks: boolean,
+  ): Promise<Detection[]> {
+    const worth = ({ confidence }: ScoredBox, index: number) =>
+      masks && index < MASKS_MAX && confidence >= MASKED_CONFIDENCE_MIN;
+    const plain = boxes.map(({ bbox, confidence }) => ({ bbox, confidence, polygon: null }));
+    if (!boxes.some(worth)) return plain;
     const sam = await this.#sam.get();
     const embedding = await encoded.embedding();
     const found: Detection[] = [];
-    for (const [index, { bbox, confidence }] of boxes.entries()) {
-      const worth = index < MASKS_MAX && confidence >= MASKED_CONFIDENCE_MIN;
-      const answers = worth ? await sam.decode(embedding, [boxPrompt(bbox)]) : [];
+    for (const [index, detection] of plain.entries()) {
+      const { bbox, confidence } = detection;
+      const answers = worth(detection, index) ? await sam.decode(embedding, [boxPrompt(bbox)]) : [];
       const mask = answers[0] && windowOf(answers[0], 0, embedding, encoded);
       const tight = mask && tightBox(mask);
       const fits = tight && iou(tight, bbox) >= MASK_FITS_IOU;
       found.push(
         mask && fits
           ? { bbox: meanBox(bbox, tight), confidence, polygon: polygon(mask) }
-          : { bbox, confidence, polygon: null },
+          : detection,
       );
     }
     return found;
@@ -235,8 +250,12 @@ class Builtin implements Segmenter {
     { confidenceMin, masks }: DetectOptions,
   ): Promise<Detection[]> {
     const learnt = await this.#learn(exemplar, encoded);
+    if ("profiles" in learnt) {
+      const boxes = findSimilar(await encoded.scores(), learnt.profiles, confidenceMin);
+      return this.#masked(encoded, boxes, masks);
+    }
     const looked = await encoded.looked();
-    const candidates = await findAlike(await this.#models(), looked, learnt);
+    const candidates = await findAlike(await this.#models(), looked, learnt.features);
     const kept = suppress(
       candidates.filter(({ confidence }) => confidence >= confidenceMin),
       { iou: ALIKE_SAME_IOU, contained: ALIKE_CONTAINED },
@@ -289,10 +308,7 @@ class Builtin implements Segmenter {
     return { sam, net: this.#net, correlator };
   }
 
-  #learn(
-    exemplar: BuiltinExemplar,
-    frame: { width: number; height: number },
-  ): Promise<PreparedExample[]> {
+  #learn(exemplar: BuiltinExemplar, frame: { width: number; height: number }): Promise<Learnt> {
     const crops = exemplar.examples.some(({ bbox }) => bbox === null);
     const key = crops ? `${frame.width}x${frame.height}` : "";
     const known = exemplar.prepared.get(key);
@@ -307,22 +323,37 @@ class Builtin implements Segmenter {
   async #learnAll(
     examples: readonly Example[],
     frame: { width: number; height: number },
-  ): Promise<PreparedExample[]> {
-    const models = await this.#models();
-    const looks = new Map<RgbImage, ImageFeatures>();
-    const learnt: PreparedExample[] = [];
+  ): Promise<Learnt> {
+    const objects: { image: RgbImage; bbox: Bbox }[] = [];
     for (const example of examples) {
       const { image, bbox } = example.bbox
         ? { image: example.image, bbox: clip(example.bbox, example.image) }
         : await placeCrop(example.image, frame);
       if (!bbox) throw new UnsupportedRequest("an example's box lies outside its picture");
-      const look =
-        looks.get(image) ?? (await lookFor(models, image, await models.sam.encode(image)));
-      looks.set(image, look);
-      learnt.push(await prepareExample(models, look, bbox));
+      objects.push({ image, bbox });
     }
-    return learnt;
+    const scores = perImage((image) => this.#net.look(image));
+    const seen: { scores: Scores; bbox: Bbox }[] = [];
+    for (const { image, bbox } of objects) seen.push({ scores: await scores(image), bbox });
+    const profiles = profilesOf(seen);
+    if (profiles) return { profiles };
+    const models = await this.#models();
+    const looks = perImage(async (image) => lookFor(models, image, await models.sam.encode(image)));
+    const features: PreparedExample[] = [];
+    for (const { image, bbox } of objects)
+      features.push(await prepareExample(models, await looks(image), bbox));
+    return { features };
   }
+}
+
+/** Looks at each image once. */
+function perImage<Look>(look: (image: RgbImage) => Promise<Look>) {
+  const looks = new Map<RgbImage, Promise<Look>>();
+  return (image: RgbImage): Promise<Look> => {
+    const known = looks.get(image) ?? look(image);
+    looks.set(image, known);
+    return known;
+  };
 }
 
 /**

@@ -9,9 +9,8 @@ import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
 /** Names of the converted graphs' inputs and outputs. */
 export const IMAGE = "tower_0/images";
 export const SIZES = "tower_0/wh";
-export const PEAKS = "peaks";
+export const SCORES = "tower_0/keypoints";
 export const FEATURES = "tower_0/MobilenetV3/expanded_conv_11/add";
-const SCORES = "tower_0/keypoints";
 
 const Text = z.object({ s: z.string() }).transform(({ s }) => Buffer.from(s, "base64").toString());
 const Node = z.object({
@@ -46,25 +45,15 @@ interface Weights {
   values: Float32Array;
 }
 
-/** The detector: an image → class peaks (other cells are 0) and distances to the four sides. */
+/** The detector: an image → every cell's score by class, and its distances to the four sides. */
 export function convertDetector(json: string, weights: Uint8Array): Uint8Array {
   const conversion = new Conversion(json, weights);
   conversion.emit(SCORES);
   conversion.emit(SIZES);
-  const { writer } = conversion;
-  // A cell that is its neighbourhood's greatest is a peak; that replaces suppression by overlap.
-  writer.node("MaxPool", [SCORES], "greatest", {
-    kernel_shape: [3, 3],
-    pads: [1, 1, 1, 1],
-    strides: [1, 1],
-  });
-  writer.node("Equal", [SCORES, "greatest"], "is_peak");
-  writer.node("Cast", ["is_peak"], "peak_mask", { to: 1 });
-  writer.node("Mul", [SCORES, "peak_mask"], PEAKS);
-  return writer.encode(
+  return conversion.writer.encode(
     "centernet",
     [tensorInfo(IMAGE, [1, 3, "height", "width"])],
-    [tensorInfo(PEAKS, [1, 80, "rows", "columns"]), tensorInfo(SIZES, [1, 4, "rows", "columns"])],
+    [tensorInfo(SCORES, [1, 80, "rows", "columns"]), tensorInfo(SIZES, [1, 4, "rows", "columns"])],
   );
 }
 

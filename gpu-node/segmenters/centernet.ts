@@ -2,11 +2,11 @@
 // asked classes; and its backbone's features, for matching examples.
 
 import type { Bbox } from "../../shared/tasks.ts";
-import { clip, suppress } from "../media/geometry.ts";
+import { clip, scaleBox, suppress } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { fitSize, type Normalisation, planes, resize } from "../media/image.ts";
 import { type Device, float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
-import { FEATURES, IMAGE, PEAKS, SIZES } from "./centernet-conversion.ts";
+import { FEATURES, IMAGE, SCORES, SIZES } from "./centernet-conversion.ts";
 import type { EmbeddedFiles } from "./embedded-files.ts";
 
 /** Longest side at which images are looked at, and pixels a cell of the score maps. */
@@ -28,7 +28,9 @@ export interface ScoredBox {
 
 /** The score maps of one image. */
 export interface Scores {
-  peaks: Float32Array;
+  /** 0 to 1, a plane of cells a class. */
+  classes: Float32Array;
+  /** Distances from a cell to the four sides, a plane of cells a side. */
   sizes: Float32Array;
   cells: number;
   scale: number;
@@ -72,7 +74,7 @@ export class CenterNet {
     const input = float(planes(resized, SIDE, AS_THEY_ARE), [1, 3, SIDE, SIDE]);
     const output = await run(this.#detector, { [IMAGE]: input });
     return {
-      peaks: floats(output, PEAKS),
+      classes: floats(output, SCORES),
       sizes: floats(output, SIZES),
       cells: SIDE / STRIDE,
       scale,
@@ -102,28 +104,64 @@ export function readBoxes(
   classes: readonly number[],
   confidenceMin: number,
 ): ScoredBox[] {
-  const { peaks, sizes, cells, scale } = scores;
-  const plane = cells * cells;
   const found: ScoredBox[] = [];
   for (const classIndex of classes)
-    for (let cell = 0; cell < plane; cell++) {
-      const raw = peaks[classIndex * plane + cell] as number;
-      if (raw < RAW_MIN) continue;
+    for (const { cell, raw } of peaksOf(scores, classIndex)) {
       const confidence = calibrate(raw);
-      if (confidence < confidenceMin) continue;
-      const x = (cell % cells) * STRIDE;
-      const y = Math.floor(cell / cells) * STRIDE;
-      const side = (index: number) => sizes[index * plane + cell] as number;
-      const bbox = clip(
-        [
-          (x - side(0)) / scale,
-          (y - side(1)) / scale,
-          (x + side(2)) / scale,
-          (y + side(3)) / scale,
-        ],
-        scores,
-      );
+      const bbox = confidence >= confidenceMin ? boxAt(scores, cell) : null;
       if (bbox) found.push({ bbox, confidence });
     }
-  return suppress(found, { iou: SAME_OBJECT_IOU }).slice(0, BOXES_MAX);
+  return bestBoxes(found);
+}
+
+/** One box an object, most confident first. */
+export const bestBoxes = (found: readonly ScoredBox[]): ScoredBox[] =>
+  suppress(found, { iou: SAME_OBJECT_IOU }).slice(0, BOXES_MAX);
+
+/** A box of anything, and how much it looks like each of the classes. */
+export interface Proposal {
+  bbox: Bbox;
+  /** 0 to 1, a score a class. */
+  classes: Float32Array;
+}
+
+/** Every box that some class has a peak at, in no order; one object may have several. */
+export function readProposals(scores: Scores): Proposal[] {
+  const plane = scores.cells ** 2;
+  const count = scores.classes.length / plane;
+  const cells = new Set<number>();
+  for (let classIndex = 0; classIndex < count; classIndex++)
+    for (const { cell } of peaksOf(scores, classIndex)) cells.add(cell);
+  return [...cells].flatMap((cell) => {
+    const bbox = boxAt(scores, cell);
+    const at = (_: unknown, classIndex: number) =>
+      scores.classes[classIndex * plane + cell] as number;
+    return bbox ? [{ bbox, classes: Float32Array.from({ length: count }, at) }] : [];
+  });
+}
+
+/** Cells where a class scores as much as in any cell around; that replaces suppression. */
+function peaksOf({ classes, cells }: Scores, classIndex: number): { cell: number; raw: number }[] {
+  const plane = classes.subarray(classIndex * cells * cells, (classIndex + 1) * cells * cells);
+  const peaks: { cell: number; raw: number }[] = [];
+  for (let cell = 0; cell < plane.length; cell++) {
+    const raw = plane[cell] as number;
+    if (raw < RAW_MIN) continue;
+    const [x, y] = [cell % cells, Math.floor(cell / cells)];
+    let beaten = false;
+    for (let row = Math.max(0, y - 1); row <= Math.min(cells - 1, y + 1); row++)
+      for (let column = Math.max(0, x - 1); column <= Math.min(cells - 1, x + 1); column++)
+        beaten ||= (plane[row * cells + column] as number) > raw;
+    if (!beaten) peaks.push({ cell, raw });
+  }
+  return peaks;
+}
+
+/** The box of a cell in pixels of the image, or null when nothing of it lies there. */
+function boxAt({ sizes, cells, scale, width, height }: Scores, cell: number): Bbox | null {
+  const x = (cell % cells) * STRIDE;
+  const y = Math.floor(cell / cells) * STRIDE;
+  const side = (index: number) => sizes[index * cells * cells + cell] as number;
+  const bbox: Bbox = [x - side(0), y - side(1), x + side(2), y + side(3)];
+  return clip(scaleBox(bbox, 1 / scale), { width, height });
 }

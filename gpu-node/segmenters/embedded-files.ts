@@ -42,7 +42,7 @@ export const SOURCES = {
 export const CONVERTED = {
   detector: {
     file: "centernet.onnx",
-    sha256: "54c8672afeee1919ea6a761e2349745b18a822adef501ea991de89090454f894",
+    sha256: "484cbcb078feb6b26604f9882ddd8f1c71c1f4bfd77724c7396822573298c805",
   },
   features: {
     file: "centernet-features.onnx",

@@ -1,8 +1,9 @@
 // `node test/bench/segmenters.ts --segmenter NAME --threads N`: what a segmenter is worth on real
-// images, and what it costs. Blood cells by example against their boxes; the street by text,
-// where nothing but agreement can be said; seconds and memory. The tables are for the README of
-// gpu-node/segmenters. VANTAGE_MODELS names the models' folder.
+// images, and what it costs. Blood cells and animals by example against their boxes; the street
+// by text, where nothing but agreement can be said; seconds and memory. The tables are for the
+// README of gpu-node/segmenters. VANTAGE_MODELS names the models' folder.
 
+import { existsSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
@@ -13,6 +14,7 @@ import type { Detection, Exemplar, Segmenter } from "../../gpu-node/segmenters/s
 import type { Bbox } from "../../shared/tasks.ts";
 import { iou, track } from "../../shared/tracks.ts";
 import { type BloodImage, bloodImage, bloodSplit, videoFrames } from "../support/images.ts";
+import { animalImages } from "./stamps.ts";
 
 const { values } = parseArgs({
   // What npm would have taken away.
@@ -25,6 +27,8 @@ const { values } = parseArgs({
     /** Every so-manyth image of BCCD's val split. */
     every: { type: "string", default: "4" },
     only: { type: "string" },
+    /** Where tuxpaint's stamps lie, for the animals. */
+    stamps: { type: "string", default: "/usr/share/tuxpaint/stamps" },
   },
 });
 
@@ -42,7 +46,7 @@ const segmenter = await openSegmenter(values.segmenter, {
   log: (level, event) => level === "warning" && say(event),
 });
 say(`${segmenter.info.title} on ${segmenter.info.device}, ${values.threads} threads`);
-const parts = { blood, street, clicks };
+const parts = { blood, animals, street, clicks };
 for (const [name, part] of Object.entries(parts))
   if (!values.only || values.only === name) await part(segmenter);
 say(`peak memory of the process ${megabytes(process.resourceUsage().maxRSS * 1024)}`);
@@ -154,6 +158,56 @@ async function blood({ info }: Segmenter): Promise<void> {
     say(`| ${name} | ${from} | ${total} | ${cells.map((value) => value.toFixed(2)).join(" | ")} |`);
   }
   say(`looking at an image, before its first prompt: ${mean(encodeSeconds).toFixed(2)} s`);
+}
+
+/**
+ * Images of single animals by the example of other images: among images of their own kind, and
+ * among those of all kinds. Each kind's first stamp is the example, or its first two.
+ */
+async function animals({ info }: Segmenter): Promise<void> {
+  if (info.exemplar === "none") return say("animals: it takes no examples");
+  if (!existsSync(values.stamps)) return say(`animals: no stamps in ${values.stamps} (--stamps)`);
+  const backgrounds = [
+    ...((await videoFrames("video/car-detection.mp4", [1, 12])) ?? []),
+    ...((await videoFrames("video/bottle-detection.mp4", [1, 25])) ?? []),
+  ];
+  if (backgrounds.length === 0) return;
+  const images = await animalImages(values.stamps, backgrounds);
+  const prompts: { kind: string; count: number; exemplar: Exemplar; found: ScoredBox[] }[] = [];
+  const kinds = [...new Set(images.map(({ kind }) => kind))];
+  for (const kind of kinds)
+    for (const count of [1, 2]) {
+      // A stamp has two images.
+      const own = images.filter((one) => one.kind === kind);
+      const examples = own.filter((_, index) => index === 0 || (count === 2 && index === 2));
+      const exemplar = await segmenter.prepareExemplar(examples);
+      prompts.push({ kind, count, exemplar, found: [] });
+    }
+  const examplesOf = new Map(kinds.map((kind) => [kind, 0]));
+  const targets = images.filter(({ kind }) => {
+    const seen = examplesOf.get(kind) ?? 0;
+    examplesOf.set(kind, seen + 1);
+    return seen >= 4;
+  });
+  const options = { confidenceMin: 0.05, masks: false };
+  for (const [index, { image }] of targets.entries()) {
+    const encoded = await segmenter.encode(image);
+    const exemplars = prompts.map(({ exemplar }) => exemplar);
+    const answers = await segmenter.detect(encoded, exemplars, options);
+    for (const [which, answer] of answers.entries())
+      prompts[which]?.found.push(...answer.map((one) => ({ ...one, image: index })));
+    encoded.dispose();
+  }
+  say(`\nsingle animals, ${targets.length} images of 640 x 480, examples from other images`);
+  say("| kind | examples | images | AP50 | precision at 0.5 | recall at 0.5 | AP50 among all |");
+  say("|---|---|---|---|---|---|---|");
+  for (const { kind, count, found } of prompts) {
+    const truth = targets.map((one) => (one.kind === kind ? [one.bbox] : []));
+    const own = found.filter(({ image }) => targets[image]?.kind === kind);
+    const { ap50, precision, recall, total } = score(own, truth, 0.5);
+    const cells = [ap50, precision, recall, score(found, truth, 0.5).ap50];
+    say(`| ${kind} | ${count} | ${total} | ${cells.map((cell) => cell.toFixed(2)).join(" | ")} |`);
+  }
 }
 
 /** There is no truth for these videos: counts, and how far frames agree with each other. */

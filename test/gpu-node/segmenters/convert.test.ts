@@ -16,7 +16,7 @@ import { float, floats, openSession, run, type Tensor } from "../../../gpu-node/
 import {
   convertDetector,
   IMAGE,
-  PEAKS,
+  SCORES,
   SIZES,
 } from "../../../gpu-node/segmenters/centernet-conversion.ts";
 import {
@@ -114,7 +114,7 @@ describe("the detector", () => {
     await session.release();
   });
 
-  it("gives the recorded numbers for a drawn picture, and peaks only at local maxima", async () => {
+  it("gives the recorded numbers for a drawn picture", async () => {
     const session = await openSession(convertDetector(graph, weights), CPU);
     const side = 128;
     const image = Float32Array.from({ length: 3 * side * side }, (_, at) => {
@@ -122,13 +122,10 @@ describe("the detector", () => {
       return Math.hypot(x - 64, y - 64) < 30 ? 220 : 90;
     });
     const output = await session.run({ [IMAGE]: float(image, [1, 3, side, side]) });
-    const peaks = floats(output, PEAKS);
-    expect(output[PEAKS]?.dims).toEqual([1, 80, 32, 32]);
+    const scores = floats(output, SCORES);
+    expect(output[SCORES]?.dims).toEqual([1, 80, 32, 32]);
     expect(output[SIZES]?.dims).toEqual([1, 4, 32, 32]);
-    const nonzero = peaks.reduce((count, value) => count + Number(value > 0), 0);
-    expect(nonzero).toBeGreaterThan(0);
-    expect(nonzero).toBeLessThan((80 * 32 * 32) / 4);
-    const best = peaks.reduce((most, value) => Math.max(most, value), 0);
+    const best = scores.reduce((most, value) => Math.max(most, value), 0);
     const sizes = floats(output, SIZES);
     const sum = sizes.reduce((total, value) => total + value, 0) / sizes.length;
     // Recorded from this conversion; other processors sum in another order.
