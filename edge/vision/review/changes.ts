@@ -20,7 +20,7 @@ export interface Edit {
 }
 
 /** Annotations of one edit by a filter: as many as are written within seconds. */
-export const EDITED_MAX = 250_000;
+export const EDITED_MAX = 100_000;
 
 /** What an edit may change, and an undo restores. */
 const FIELDS = [

@@ -28,17 +28,16 @@ export interface FrameFilter {
 /** Frames of a job by a filter, as rows of `position` of the video, `video_id`, `frame`, `sampled`. */
 function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
   const { videoId, fromIndex, toIndex, reviewed, annotated } = filter;
-  const own = sql`(f.video_id, f.frame)`;
   const conditions = [
     videoId && sql`f.video_id = ${videoId}::uuid`,
     fromIndex !== undefined && sql`f.frame >= ${fromIndex}::int`,
     toIndex !== undefined && sql`f.frame < ${toIndex}::int`,
     reviewed !== undefined &&
-      sql`(${own} IN (SELECT r.video_id, r.frame_index FROM frame_review r
-        WHERE r.job_id = ${job.id}::uuid)) = ${reviewed}::boolean`,
+      sql`${exists(reviewed)} (SELECT FROM frame_review r WHERE r.job_id = ${job.id}::uuid
+        AND r.video_id = f.video_id AND r.frame_index = f.frame)`,
     annotated !== undefined &&
-      sql`(${own} IN (SELECT a.video_id, a.frame_index FROM annotation a
-        WHERE a.job_id = ${job.id}::uuid AND ${shown(job.threshold)})) = ${annotated}::boolean`,
+      sql`${exists(annotated)} (SELECT FROM annotation a WHERE a.job_id = ${job.id}::uuid
+        AND a.video_id = f.video_id AND a.frame_index = f.frame AND ${shown(job.threshold)})`,
   ];
   return sql`
     SELECT j.position, f.video_id, f.frame, f.sampled FROM (
@@ -51,6 +50,8 @@ function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
        sql` AND `,
      )}`;
 }
+
+const exists = (some: boolean) => (some ? sql`EXISTS` : sql`NOT EXISTS`);
 
 interface FrameRow {
   video_id: string;
