@@ -118,12 +118,13 @@ export async function updateAnnotations(
       UPDATE annotation a SET ${sql.join([...sets], sql`, `)}, revision = a.revision + 1,
         updated_at = clock_timestamp(), updated_by = ${edit.actorId}::uuid
         FROM target t, size WHERE a.id = t.id AND size.fits
-         ${named ? sql`AND EXISTS (SELECT FROM named)` : sql``} RETURNING a.*
+         ${named ? sql`AND EXISTS (SELECT FROM named)` : sql``}
+      -- A join of the rows before with those after is quadratic where few of them are expected.
+      RETURNING a.id, ${fieldsOf(sql`t`)} AS before, ${fieldsOf(sql`a`)} AS after
     ), c AS (${insertChange(edit, sql`EXISTS (SELECT FROM done)`, { addsClass: named })}),
     items AS (
       INSERT INTO change_item (change_id, annotation_id, before, after)
-      SELECT c.id, t.id, ${fieldsOf(sql`t`)}, ${fieldsOf(sql`d`)}
-        FROM c, target t JOIN done d ON d.id = t.id RETURNING annotation_id)
+      SELECT c.id, d.id, d.before, d.after FROM c, done d RETURNING annotation_id)
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,
       (SELECT fits FROM size) AS fits
       ${named ? sql`, (SELECT name FROM taken) AS taken` : sql``}`,

@@ -25,7 +25,7 @@ export interface FrameFilter {
   annotated?: boolean | undefined;
 }
 
-/** Frames of a job by a filter, as rows of `position` of the video, `video_id`, `frame`, `sampled`. */
+/** A job's frames by a filter: rows of the video's `position`, `video_id`, `frame`, `sampled`. */
 function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
   const { videoId, fromIndex, toIndex, reviewed, annotated } = filter;
   const conditions = [

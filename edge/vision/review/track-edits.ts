@@ -174,7 +174,8 @@ export async function interpolateTrack(
         FROM own o JOIN line l ON l.frame = o.frame_index, size
        WHERE a.id = o.id AND size.fits AND o.review = 'pending' AND NOT o.keyframe
          AND (${each((corner) => sql`o.${corner}`)}, o.source)
-           IS DISTINCT FROM (${each((corner) => sql`l.${corner}`)}, 'interpolated') RETURNING a.*
+           IS DISTINCT FROM (${each((corner) => sql`l.${corner}`)}, 'interpolated')
+      RETURNING a.id, ${fieldsOf(sql`o`)} AS before, ${fieldsOf(sql`a`)} AS after
     ), made AS (
       INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
         x1, y1, x2, y2, source, track_id, updated_by)
@@ -189,8 +190,7 @@ export async function interpolateTrack(
     )}),
     items AS (
       INSERT INTO change_item (change_id, annotation_id, before, after)
-      SELECT c.id, o.id, ${fieldsOf(sql`o`)}, ${fieldsOf(sql`m`)}
-        FROM c, own o JOIN moved m ON m.id = o.id
+      SELECT c.id, m.id, m.before, m.after FROM c, moved m
       UNION ALL SELECT c.id, m.id, NULL, ${fieldsOf(sql`m`)} FROM c, made m
       RETURNING annotation_id)
     SELECT (SELECT id FROM c) AS change_id, (SELECT count(*) FROM items)::int AS changed,

@@ -135,9 +135,8 @@ describe("a track", () => {
     const path = `/jobs/${id}/tracks/split`;
     expect(await viewer.refused("POST", path, body)).toEqual([403, "forbidden"]);
     expect(await tracks(id)).toEqual(TRACKS);
-    const running = await admin.ok<{ job_id: string }>("POST", "/label", {
-      ...{ project_id: projectId, video_ids: [videoId], prompts: ["person"] },
-    });
+    const label = { project_id: projectId, video_ids: [videoId], prompts: ["person"] };
+    const running = await admin.ok<{ job_id: string }>("POST", "/label", label);
     for (const what of ["split", "merge", "interpolate"] as const) {
       const some = { split: { index: 2 }, merge: { into: 2 }, interpolate: {} }[what];
       const answer = await refused(running.job_id, what, { track_id: 1, ...some });

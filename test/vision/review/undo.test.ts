@@ -1,6 +1,6 @@
 // Random sequences of edits, over HTTP. Goal: taken back one after another, newest first, they pass
 // through every state that there was before; taken back in any other order, nothing fails, and no
-// two classes of a job are one to people. A failure names its seed; SEED= runs it again, RUNS= more.
+// two classes of a job are one to people. A failure names its seed; SEED= runs it again.
 
 import fc from "fast-check";
 import { beforeAll, expect, it } from "vitest";
