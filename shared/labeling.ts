@@ -129,12 +129,9 @@ export type JobClass = z.infer<typeof JobClass>;
 
 export const Overview = z
   .object({
-    frame_count: z
-      .number()
-      .int()
-      .meta({
-        description: "frames that the job labels, and those that people added by their work",
-      }),
+    frame_count: z.number().int().meta({
+      description: "frames that the job labels, and those that people added by their work",
+    }),
     annotated_frames: z.number().int(),
     reviewed_frames: z.number().int().meta({ description: "frames marked as reviewed" }),
     annotation_count: z.number().int(),

@@ -210,14 +210,8 @@ export async function undoChange(
   { jobId, changeId }: { jobId: string; changeId: string },
   actorId: string,
 ): Promise<{ restored: number; kept: number }> {
-  const set = sql.join(
-    FIELDS.filter((field) => field !== "class_number").map((field) => {
-      const column = sql.raw(field);
-      // What an older item does not hold stays.
-      return sql`${column} = (jsonb_populate_record(a, i.before)).${column}`;
-    }),
-    sql`, `,
-  );
+  const restored = FIELDS.filter((field) => field !== "class_number");
+  const columns = (prefix: string) => sql.raw(restored.map((name) => prefix + name).join(", "));
   const rows = await inJob<{ undone: boolean; items: number; restored: number }>(
     database,
     jobId,
@@ -229,8 +223,11 @@ export async function undoChange(
       SELECT i.*, s.now AS class_now FROM change_item i JOIN c ON c.id = i.change_id
         LEFT JOIN stands s ON s.number = (i.before->>'class_number')::int
     ), updated AS (
-      UPDATE annotation a SET ${set}, class_number = i.class_now, revision = a.revision + 1,
-        updated_at = clock_timestamp(), updated_by = ${actorId}::uuid
+      -- What an older item does not hold stays. Read once a row, not once a column.
+      UPDATE annotation a SET (${columns("")}) = (SELECT ${columns("r.")}
+          FROM jsonb_populate_record(a, i.before) r),
+        class_number = i.class_now, revision = a.revision + 1, updated_at = clock_timestamp(),
+        updated_by = ${actorId}::uuid
         FROM items i WHERE a.id = i.annotation_id AND i.class_now IS NOT NULL
          AND i.before IS NOT NULL AND i.after IS NOT NULL AND ${AS_LEFT} RETURNING a.id
     ), removed AS (
@@ -238,8 +235,8 @@ export async function undoChange(
          AND (a.revision = 1 OR i.after <> '{}' AND ${AS_LEFT}) RETURNING a.id
     ), returned AS (
       INSERT INTO annotation
-      SELECT (jsonb_populate_record(NULL::annotation, '{"keyframe": false}' || i.before
-          || jsonb_build_object('class_number', i.class_now))).* FROM items i
+      SELECT r.* FROM items i CROSS JOIN LATERAL jsonb_populate_record(NULL::annotation,
+          '{"keyframe": false}' || i.before || jsonb_build_object('class_number', i.class_now)) r
        WHERE i.after IS NULL AND i.class_now IS NOT NULL ON CONFLICT (id) DO NOTHING RETURNING id)
     SELECT EXISTS (SELECT FROM c) AS undone, (SELECT count(*) FROM items)::int AS items,
       ((SELECT count(*) FROM updated) + (SELECT count(*) FROM removed)
