@@ -234,13 +234,16 @@ export const labeledFrames = ({ id, settings }: Pick<JobRow, "id" | "settings">)
  * `frame`: they are frames of the job from then on.
  */
 export const addedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
-  SELECT f.video_id, f.frame FROM (
-      SELECT video_id, frame_index AS frame FROM annotation WHERE job_id = ${id}::uuid
-      UNION SELECT video_id, frame_index FROM frame_review WHERE job_id = ${id}::uuid) f
-    -- Of a video whose every frame is the job's there is none to add.
-   WHERE f.video_id IN (SELECT j.video_id FROM job_video j JOIN video v ON v.id = j.video_id
-      WHERE j.job_id = ${id}::uuid AND cardinality(j.frames) < v.frame_count)
-  EXCEPT SELECT video_id, unnest(frames) FROM job_video WHERE job_id = ${id}::uuid`;
+  SELECT own.video_id, f.frame FROM (
+      -- To a video whose every frame is the job's none is added, and none is looked for.
+      SELECT j.video_id, j.frames FROM job_video j JOIN video v ON v.id = j.video_id
+       WHERE j.job_id = ${id}::uuid AND cardinality(j.frames) < v.frame_count) own
+    CROSS JOIN LATERAL (
+      SELECT frame_index AS frame FROM annotation
+       WHERE job_id = ${id}::uuid AND video_id = own.video_id
+      UNION SELECT frame_index FROM frame_review
+       WHERE job_id = ${id}::uuid AND video_id = own.video_id
+      EXCEPT SELECT unnest(own.frames)) f`;
 
 /**
  * The condition on a video `v` of the job `j`, as its `jv`, that a frame lies in the job's range:
