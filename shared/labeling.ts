@@ -2,6 +2,7 @@
 
 import { z } from "zod";
 import { Bbox } from "./tasks.ts";
+import { Frame } from "./vision.ts";
 
 const instant = () => z.iso.datetime();
 
@@ -65,7 +66,10 @@ export const Annotation = z
     bbox: Bbox,
     accepted: z.boolean().nullable().meta({ description: "null until somebody reviewed it" }),
     confidence: z.number().nullable().meta({ description: "null for what a person drew" }),
-    source: z.enum(["model", "person", "import"]),
+    source: z.enum(["model", "person", "import", "interpolated"]),
+    keyframe: z.boolean().meta({
+      description: "a person drew the box or set it: what lies between two can be interpolated",
+    }),
     track_id: z.number().int().nullable(),
     duplicate_of: z.uuid().nullable(),
     polygon: z.array(z.number()).nullable(),
@@ -84,6 +88,35 @@ export const AnnotationPage = z
   })
   .meta({ id: "AnnotationPage" });
 
+/** Annotations of one frame that are shown, by what was said of them. */
+const AnnotationCounts = z.object({
+  total: z.number().int(),
+  pending: z.number().int(),
+  accepted: z.number().int(),
+  rejected: z.number().int(),
+});
+
+export const JobFrame = Frame.extend({
+  sampled: z.boolean().meta({
+    description: "the job labels it; false: somebody drew on it, or reviewed it, all the same",
+  }),
+  annotations: AnnotationCounts,
+  reviewed_at: instant().nullable().meta({
+    description: "when somebody marked the frame as reviewed; null: nobody did",
+  }),
+  reviewed_by: z.uuid().nullable(),
+}).meta({ id: "JobFrame" });
+export type JobFrame = z.infer<typeof JobFrame>;
+
+export const JobFramePage = z
+  .object({
+    items: z.array(JobFrame),
+    total: z.number().int(),
+    offset: z.number().int(),
+    limit: z.number().int(),
+  })
+  .meta({ id: "JobFramePage" });
+
 export const JobClass = z
   .object({
     class: z.string(),
@@ -96,13 +129,19 @@ export type JobClass = z.infer<typeof JobClass>;
 
 export const Overview = z
   .object({
-    frame_count: z.number().int(),
+    frame_count: z.number().int().meta({
+      description: "frames that the job labels, and those that people added by their work",
+    }),
     annotated_frames: z.number().int(),
+    reviewed_frames: z.number().int().meta({ description: "frames marked as reviewed" }),
     annotation_count: z.number().int(),
     per_class: z.array(z.object({ class: z.string(), count: z.number().int() })),
-    completion_percentage: z
-      .number()
-      .meta({ description: "annotations that were accepted or rejected, of all shown" }),
+    completion_percentage: z.number().meta({
+      description:
+        "what was judged of what there is to judge: annotations shown, of which one counts when " +
+        "it was accepted or rejected, and frames without any, of which one counts when it was " +
+        "marked as reviewed",
+    }),
     labeled_percentage: z.number().meta({ description: "frames labeled, of all of the job" }),
   })
   .meta({ id: "Overview" });

@@ -387,7 +387,9 @@ export const annotation = pgTable(
       .$type<"pending" | "accepted" | "rejected">()
       .notNull()
       .default("pending"),
-    source: text("source").$type<"model" | "person" | "import">().notNull(),
+    source: text("source").$type<"model" | "person" | "import" | "interpolated">().notNull(),
+    /** A person drew the box, or set it: what lies between two of a track can be interpolated. */
+    keyframe: boolean("keyframe").notNull().default(false),
     /** The same object across the frames of a video; null when it was not tracked. */
     trackId: integer("track_id"),
     /** Another class's annotation that covers the same object. */
@@ -403,6 +405,10 @@ export const annotation = pgTable(
   (table) => [
     index("annotation_place").on(table.jobId, table.videoId, table.frameIndex, table.id),
     index("annotation_class").on(table.jobId, table.classNumber),
+    index("annotation_confidence").on(table.jobId, table.confidence, table.id),
+    index("annotation_track")
+      .on(table.jobId, table.videoId, table.trackId, table.frameIndex)
+      .where(sql`track_id IS NOT NULL`),
     foreignKey({
       name: "annotation_of_class",
       columns: [table.jobId, table.classNumber],
@@ -410,6 +416,21 @@ export const annotation = pgTable(
     }),
     check("annotation_box", sql`x2 > x1 AND y2 > y1`),
   ],
+);
+
+/** A frame of a job that a person looked at and called right as it was, also where it is empty. */
+export const frameReview = pgTable(
+  "frame_review",
+  {
+    jobId: uuid("job_id")
+      .notNull()
+      .references(() => job.id, { onDelete: "cascade" }),
+    videoId: uuid("video_id").notNull(),
+    frameIndex: integer("frame_index").notNull(),
+    reviewedBy: uuid("reviewed_by"),
+    reviewedAt: instant("reviewed_at").notNull().defaultNow(),
+  },
+  (table) => [primaryKey({ columns: [table.jobId, table.videoId, table.frameIndex] })],
 );
 
 /** An edit of a job, of one annotation or of thousands; one that was not undone can be. */

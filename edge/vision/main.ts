@@ -33,8 +33,11 @@ import { addVideoRoutes } from "./projects/video-routes.ts";
 import { enqueueMissingProbes } from "./projects/videos.ts";
 import { addModelRoutes } from "./registry/model-routes.ts";
 import { addWeightsRoutes } from "./registry/weights-routes.ts";
+import { addBulkRoutes } from "./review/bulk-routes.ts";
 import { addClassRoutes } from "./review/class-routes.ts";
+import { addFrameRoutes } from "./review/frame-routes.ts";
 import { addReviewRoutes } from "./review/review-routes.ts";
+import { addTrackRoutes } from "./review/track-routes.ts";
 import { warmModel } from "./serving/activation.ts";
 import { predictEnded, sealPredict } from "./serving/ended.ts";
 import { addPredictionRoutes } from "./serving/predict-routes.ts";
@@ -126,6 +129,9 @@ addJobRoutes(app, releaseExports);
 // Before the routes of single annotations: its path would be one of their ids.
 addClassRoutes(app);
 addReviewRoutes(app);
+addBulkRoutes(app);
+addFrameRoutes(app);
+addTrackRoutes(app);
 addExportRoutes(app);
 // Paths under /train with a name of their own come before those with the id of a run.
 addTrainRoutes(app);

@@ -11,6 +11,7 @@ import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { insertAnnotations, type NewAnnotation } from "../labeling/annotation-rows.ts";
 import { insideFrame } from "../labeling/boxes.ts";
+import { ClassName } from "../labeling/classes.ts";
 import { insertJob } from "../labeling/jobs.ts";
 
 /** Labels of one import: they are stored in one go, out of the memory of a Worker. */
@@ -31,7 +32,7 @@ const Coco = z.object({
       }),
     )
     .max(IMPORT_FILES_MAX),
-  categories: z.array(z.object({ id: z.number(), name: name().max(200) })).max(CLASSES_MAX),
+  categories: z.array(z.object({ id: z.number(), name: ClassName })).max(CLASSES_MAX),
   annotations: z
     .array(
       z.object({
@@ -43,7 +44,7 @@ const Coco = z.object({
     .max(IMPORT_LABELS_MAX),
 });
 const Yolo = z.object({
-  names: z.array(name().max(200)).min(1).max(CLASSES_MAX),
+  names: z.array(ClassName).min(1).max(CLASSES_MAX),
   labels: z
     .record(z.string(), z.string().max(1_000_000))
     .refine((labels) => {

@@ -8,7 +8,7 @@ import { Failure } from "../../../shared/errors.ts";
 import type { ExportManifest, ObjectSource } from "../../../shared/tasks.ts";
 import type { Database } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
-import { type JobRow, labeledFrames } from "../labeling/jobs.ts";
+import { addedFrames, type JobRow, labeledFrames } from "../labeling/jobs.ts";
 import { shown } from "../review/annotations.ts";
 import { source } from "../tasks/objects.ts";
 import { writeObject } from "../uploads/object-writer.ts";
@@ -139,14 +139,15 @@ async function listVideos(
   // Of a frame that nobody looked at, nobody knows that it is background.
   const frames =
     job.state === "completed"
-      ? sql`to_json(j.frames)`
-      : sql`coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]')`;
+      ? sql`SELECT video_id, unnest(frames) AS frame FROM job_video WHERE job_id = ${job.id}::uuid
+          UNION ALL (${addedFrames(job)})`
+      : labeledFrames(job);
   const { rows } = await database.execute<ManifestVideo>(sql`
     WITH labeled AS (
-      SELECT video_id, json_agg(frame ORDER BY frame) AS frames FROM (${labeledFrames(job)}) f
+      SELECT video_id, json_agg(frame ORDER BY frame) AS frames FROM (${frames}) f
        GROUP BY video_id)
     SELECT v.id, v.filename, v.storage_key, v.bytes::float8 AS bytes, v.width, v.height,
-      ${frames} AS frames, (
+      coalesce((SELECT l.frames FROM labeled l WHERE l.video_id = v.id), '[]') AS frames, (
       SELECT coalesce(json_agg(json_build_array(frame_index, n) ORDER BY frame_index), '[]')
         FROM (SELECT frame_index, count(*)::int AS n FROM annotation a
                WHERE a.video_id = v.id AND ${wanted} GROUP BY frame_index) f) AS counts

@@ -4,6 +4,7 @@ import { z } from "@hono/zod-openapi";
 import { THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
 import { Bbox, Point } from "../../../shared/tasks.ts";
 import { name, text } from "../../http/app.ts";
+import { ClassName } from "./classes.ts";
 
 /** Videos of one job: each may cost a read of the store, and a request has a thousand of those. */
 const VIDEOS_MAX = 900;
@@ -46,8 +47,7 @@ const label = {
     .optional()
     .meta({ description: "of those a node offers; its default when omitted" }),
 };
-const prompt = z.string().trim().pipe(name().max(200));
-const prompts = z.array(prompt).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
+const prompts = z.array(ClassName).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
 /** A job by text. */
 export const LabelBody = z.object({ ...label, prompts });
 /** Examples of a class: boxes on frames, or crops. */
@@ -65,7 +65,7 @@ export const exemplars = z
 export const ExemplarBody = z.object({
   ...label,
   exemplars,
-  class: name().max(200).default("object"),
+  class: ClassName.default("object"),
 });
 /** A few frames on which a segmenter is tried. */
 export const PreviewBody = z.object({

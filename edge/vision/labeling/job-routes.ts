@@ -16,6 +16,7 @@ import {
 } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { issueTicket } from "../progress/tickets.ts";
+import { ClassName } from "./classes.ts";
 import { jobFor, jobId } from "./job-access.ts";
 import { findJob, jobRecord, listJobs, topicOf } from "./jobs.ts";
 import {
@@ -191,7 +192,7 @@ function addLife(app: App<Parts>) {
     security: bearer,
     request: {
       params: jobId,
-      ...jsonBody(z.object({ class: name().max(200), prompt: name().max(200).optional() })),
+      ...jsonBody(z.object({ class: ClassName, prompt: name().max(200).optional() })),
     },
     responses: {
       202: json(

@@ -10,6 +10,7 @@ import { iso } from "../../../shared/time.ts";
 import { batch, type Database } from "../../http/database.ts";
 import { idList, textList } from "../base/sql.ts";
 import type { TaskHead } from "../tasks/queue.ts";
+import { assertDistinct } from "./classes.ts";
 import { MOVES, type Move } from "./states.ts";
 
 /** What a job's `settings` hold: its passes and rounds, and what its segmenter is asked. */
@@ -54,10 +55,14 @@ export const subjectOf = (jobId: string) => `job:${jobId}`;
 export const topicOf = ({ id, settings }: Pick<JobRow, "id" | "settings">) =>
   `label:${id}:${settings.round}`;
 
-/** Stores a job; its tasks are enqueued by `planJob`. */
+/**
+ * Stores a job; its tasks are enqueued by `planJob`. Fails with `invalid_request` where two of its
+ * classes are one.
+ */
 export async function insertJob(database: Database, job: NewJob): Promise<string> {
   const id = crypto.randomUUID();
   const { videos, classes, settings } = job;
+  assertDistinct(classes.map((one) => one.name));
   const numbers = classes.map((_, number) => number);
   const labels = job.kind === "text" || job.kind === "exemplar";
   const own: Settings = { ...settings, passes: [numbers], round: 1, planned: labels ? 0 : 1 };
@@ -209,17 +214,47 @@ export async function moveJob(
 }
 
 /**
- * The frames of a job that were looked at for all its classes, or that have annotations, as rows of
- * `video_id` and `frame`: what a job that was stopped halfway consists of.
+ * The frames of a job that were looked at for all its classes, that have annotations, or that a
+ * person reviewed, as rows of `video_id` and `frame`: what a job that was stopped halfway consists
+ * of.
  */
 export const labeledFrames = ({ id, settings }: Pick<JobRow, "id" | "settings">): SQL => sql`
   SELECT video_id, frame_index AS frame FROM annotation WHERE job_id = ${id}::uuid
+  UNION
+  SELECT video_id, frame_index FROM frame_review WHERE job_id = ${id}::uuid
   UNION
   SELECT (t.payload->>'video_id')::uuid, d::int
     FROM task t, jsonb_array_elements_text(t.result->'done') d
    WHERE t.subject = ${subjectOf(id)} AND t.kind = 'label' AND t.settled_at IS NOT NULL
    GROUP BY 1, 2 HAVING count(DISTINCT t.payload->>'pass')
      >= ${settings.passes.filter(({ length }) => length > 0).length}::int`;
+
+/**
+ * The frames between a job's own that people drew on or reviewed, as rows of `video_id` and
+ * `frame`: they are frames of the job from then on.
+ */
+export const addedFrames = ({ id }: Pick<JobRow, "id">): SQL => sql`
+  SELECT own.video_id, f.frame FROM (
+      -- To a video whose every frame is the job's none is added, and none is looked for.
+      SELECT j.video_id, j.frames FROM job_video j JOIN video v ON v.id = j.video_id
+       WHERE j.job_id = ${id}::uuid AND cardinality(j.frames) < v.frame_count) own
+    CROSS JOIN LATERAL (
+      SELECT frame_index AS frame FROM annotation
+       WHERE job_id = ${id}::uuid AND video_id = own.video_id
+      UNION SELECT frame_index FROM frame_review
+       WHERE job_id = ${id}::uuid AND video_id = own.video_id
+      EXCEPT SELECT unnest(own.frames)) f`;
+
+/**
+ * The condition on a video `v` of the job `j`, as its `jv`, that a frame lies in the job's range:
+ * from the first frame that it labels to before the one that it would label next. Labels that were
+ * made elsewhere range over the whole video.
+ */
+export const inRange = (frame: SQL): SQL => sql`${frame} < v.frame_count
+  AND (j.kind IN ('import', 'manual') OR ${frame} >= jv.frames[1]
+    AND ${frame} < jv.frames[cardinality(jv.frames)] + CASE cardinality(jv.frames) WHEN 1 THEN 1
+      ELSE ceil((jv.frames[cardinality(jv.frames)] - jv.frames[1])::float8
+        / (cardinality(jv.frames) - 1)) END)`;
 
 /** Whether tasks of the job's round may still come or run. */
 export const isLive = ({ state }: Pick<JobRow, "state">): boolean =>
@@ -231,18 +266,16 @@ export const stillRuns = ({ state }: Pick<JobRow, "state">): Failure =>
 
 /**
  * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
- * edits of many annotations do not wait for each other's.
+ * edits of many annotations do not wait for each other's. `after` is run with it, and sees what it
+ * did.
  */
-export async function inJob<Row>(database: Database, jobId: string, statement: SQL) {
+export async function inJob<Row>(
+  database: Database,
+  jobId: string,
+  statement: SQL,
+  after: SQL = sql`SELECT`,
+) {
   const lock = sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`;
-  const [, rows] = await batch<[unknown, Row]>(database, [lock, statement]);
+  const [, rows] = await batch<[unknown, Row, unknown]>(database, [lock, statement, after]);
   return rows;
 }
-
-/** A number that no class of the job has or had. */
-export const unusedNumber = (jobId: string): SQL => sql`(
-  SELECT 1 + greatest(
-    (SELECT coalesce(max(number), -1) FROM job_class WHERE job_id = ${jobId}::uuid),
-    (SELECT coalesce(max((k->>'number')::int), -1)
-       FROM change, jsonb_array_elements(coalesce(summary->'classes', '[]')) k
-      WHERE job_id = ${jobId}::uuid)))`;

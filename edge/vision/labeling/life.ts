@@ -5,6 +5,7 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Parts } from "../base/parts.ts";
 import { textList } from "../base/sql.ts";
 import { requestCancel } from "../tasks/interventions.ts";
+import { classExists, folded, unusedNumber } from "./classes.ts";
 import { groundAll } from "./grounding.ts";
 import {
   findJob,
@@ -15,7 +16,6 @@ import {
   moveJob,
   stillRuns,
   subjectOf,
-  unusedNumber,
 } from "./jobs.ts";
 import { advanceJob, planJob, promptsOf } from "./rounds.ts";
 import { MOVES, type Move, mayMove } from "./states.ts";
@@ -100,12 +100,17 @@ function copyJob(job: JobRow, to: string, createdBy: string): SQL {
   ), c AS (
     INSERT INTO job_class (job_id, number, name, prompt)
     SELECT ${to}::uuid, number, name, prompt FROM job_class WHERE job_id = ${from}
+  ), r AS (
+    INSERT INTO frame_review (job_id, video_id, frame_index, reviewed_by, reviewed_at)
+    SELECT ${to}::uuid, video_id, frame_index, reviewed_by, reviewed_at
+      FROM frame_review WHERE job_id = ${from}
   )
   INSERT INTO annotation (id, workspace_id, job_id, video_id, frame_index, class_number,
-    x1, y1, x2, y2, confidence, review, source, track_id, duplicate_of, polygon, updated_by)
+    x1, y1, x2, y2, confidence, review, source, keyframe, track_id, duplicate_of, polygon,
+    updated_by)
   SELECT ${copied(sql`id`)}, workspace_id, ${to}::uuid, video_id, frame_index, class_number,
-    x1, y1, x2, y2, confidence, review, source, track_id, ${copied(sql`duplicate_of`)}, polygon,
-    updated_by
+    x1, y1, x2, y2, confidence, review, source, keyframe, track_id, ${copied(sql`duplicate_of`)},
+    polygon, updated_by
     FROM annotation WHERE job_id = ${from}`;
 }
 
@@ -144,12 +149,13 @@ async function addPass(
   { className, prompt }: { className: string; prompt: string },
 ): Promise<void> {
   const { from, to } = MOVES.extend;
-  const [outcome] = await inJob<{ known: boolean; moved: boolean }>(
+  const [outcome] = await inJob<{ known: string | null; moved: boolean }>(
     database,
     jobId,
     sql`
     WITH known AS (
-      SELECT FROM job_class WHERE job_id = ${jobId}::uuid AND name = ${className}
+      SELECT name FROM job_class WHERE job_id = ${jobId}::uuid
+         AND ${folded(sql`name`)} = ${folded(sql`${className}::text`)} LIMIT 1
     ), next AS (SELECT ${unusedNumber(jobId)} AS number), moved AS (
       UPDATE job SET state = ${to}, ended_at = NULL, settings = settings - 'since' ||
           jsonb_build_object('round', (settings->>'round')::int + 1, 'passes',
@@ -159,11 +165,10 @@ async function addPass(
     ), class AS (
       INSERT INTO job_class (job_id, number, name, prompt)
       SELECT moved.id, next.number, ${className}, ${prompt} FROM moved, next)
-    SELECT EXISTS (SELECT FROM known) AS known, EXISTS (SELECT FROM moved) AS moved`,
+    SELECT (SELECT name FROM known) AS known, EXISTS (SELECT FROM moved) AS moved`,
   );
   if (outcome?.moved) return;
-  if (!outcome?.known) throw noMore("extend");
-  throw new Failure("class_exists", `the job has a class ${JSON.stringify(className)}`);
+  throw outcome?.known ? classExists(outcome.known) : noMore("extend");
 }
 
 /** Ends a job early and keeps what it labeled; frames under way are finished first. */

@@ -9,7 +9,7 @@ import type { JobRow } from "./jobs.ts";
 
 /**
  * Gives what a model found in the current pass its track ids, video by video and class by class.
- * Those of earlier passes stay as they are.
+ * Those of earlier passes, and those that people gave, stay as they are.
  */
 export async function trackJob(
   database: Database,
@@ -23,7 +23,8 @@ export async function trackJob(
   for (const { video_id: videoId } of videos) {
     const { rows: earlier } = await database.execute<{ used: number | null }>(sql`
       SELECT max(track_id) AS used FROM annotation
-       WHERE job_id = ${jobId}::uuid AND video_id = ${videoId}::uuid AND NOT ${current}`);
+       WHERE job_id = ${jobId}::uuid AND video_id = ${videoId}::uuid
+         AND (source <> 'model' OR NOT ${current})`);
     const { rows } = await database.execute<Row>(sql`
       SELECT class_number AS class, json_agg(json_build_object('id', id, 'frame', frame_index,
         'bbox', json_build_array(x1, y1, x2, y2), 'confidence', confidence)

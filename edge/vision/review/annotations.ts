@@ -17,26 +17,58 @@ export interface AnnotationFilter {
   /** Confidence from which annotations are shown. */
   threshold: number;
   frame?: { videoId: string; index: number } | undefined;
+  videoId?: string | undefined;
+  /** Of the one video. */
+  trackId?: number | undefined;
+  /** Indexes of frames, half-open. */
+  fromIndex?: number | undefined;
+  toIndex?: number | undefined;
   className?: string | undefined;
   accepted?: boolean | null | undefined;
+  /** Which were judged, or were not. */
+  reviewed?: boolean | undefined;
   source?: Annotation["source"] | undefined;
   confidenceMax?: number | undefined;
   duplicates?: boolean | undefined;
+  annotations?: readonly SeenAnnotation[] | undefined;
 }
+
+/** An annotation by its id, with the revision that somebody saw, if it matters. */
+export interface SeenAnnotation {
+  annotation_id: string;
+  revision?: number | undefined;
+}
+
+/** Annotations that somebody saw as rows of `id` and `revision`. */
+const seenRows = (seen: readonly SeenAnnotation[]): SQL => sql`(
+  SELECT annotation_id AS id, revision FROM jsonb_to_recordset(${JSON.stringify(seen)}::jsonb)
+    s(annotation_id uuid, revision int))`;
+
+/** Those of them, of a job, that were edited since, as rows of `id` and `revision`. */
+export const editedSince = (jobId: string, seen: readonly SeenAnnotation[]): SQL => sql`
+  SELECT now.id, now.revision FROM ${seenRows(seen)} s JOIN annotation now ON now.id = s.id
+   WHERE now.job_id = ${jobId}::uuid AND now.revision <> s.revision`;
 
 /** The condition on `a` that a filter stands for; `job_id` is the caller's. */
 export function matching(filter: AnnotationFilter): SQL {
-  const { frame, className, accepted, source, confidenceMax, duplicates } = filter;
+  const { frame, className, accepted, source, confidenceMax, duplicates, annotations } = filter;
+  const { videoId, trackId, fromIndex, toIndex, reviewed } = filter;
   const conditions = [
     shown(filter.threshold),
     frame && sql`a.video_id = ${frame.videoId}::uuid AND a.frame_index = ${frame.index}::int`,
+    videoId && sql`a.video_id = ${videoId}::uuid`,
+    trackId !== undefined && sql`a.track_id = ${trackId}::int`,
+    fromIndex !== undefined && sql`a.frame_index >= ${fromIndex}::int`,
+    toIndex !== undefined && sql`a.frame_index < ${toIndex}::int`,
     className !== undefined &&
       sql`a.class_number = (SELECT number FROM job_class
             WHERE job_id = ${filter.jobId}::uuid AND name = ${className})`,
     accepted !== undefined && sql`a.review = ${reviewOf(accepted)}`,
+    reviewed !== undefined && sql`(a.review <> 'pending') = ${reviewed}::boolean`,
     source && sql`a.source = ${source}`,
     confidenceMax !== undefined && sql`a.confidence <= ${Math.fround(confidenceMax)}::real`,
     duplicates !== undefined && sql`(a.duplicate_of IS NOT NULL) = ${duplicates}::boolean`,
+    annotations && sql`a.id IN (SELECT id FROM ${seenRows(annotations)} s)`,
   ];
   return sql.join(
     conditions.filter((one): one is SQL => Boolean(one)),
@@ -46,24 +78,34 @@ export function matching(filter: AnnotationFilter): SQL {
 
 const columns = sql`
   a.id, a.job_id, a.video_id, a.frame_index, c.name AS class, a.x1, a.y1, a.x2, a.y2,
-  a.review, a.confidence, a.source, a.track_id, a.duplicate_of, a.polygon, a.revision,
+  a.review, a.confidence, a.source, a.keyframe, a.track_id, a.duplicate_of, a.polygon, a.revision,
   (extract(epoch FROM a.updated_at) * 1000)::float8 AS updated_ms`;
 
-/** A page of a job's annotations, frame by frame, and how many there are. */
+/**
+ * What annotations may be sorted by. To the confidences, that of what people drew is above all.
+ * Each is the order of an index, equals by their ids.
+ */
+export const ORDERS = {
+  frame: sql`a.video_id, a.frame_index, a.id`,
+  confidence: sql`a.confidence, a.id`,
+  "-confidence": sql`a.confidence DESC, a.id DESC`,
+} as const;
+
+/** A page of a job's annotations in an order, and how many there are. */
 export async function listAnnotations(
   database: Database,
   filter: AnnotationFilter,
-  { offset, limit }: { offset: number; limit: number },
+  { sort, offset, limit }: { sort: keyof typeof ORDERS; offset: number; limit: number },
 ): Promise<{ items: Annotation[]; total: number }> {
   const where = sql`a.job_id = ${filter.jobId}::uuid AND ${matching(filter)}`;
   const [[counted], page] = await batch<[{ total: number }, Record<string, unknown>]>(database, [
     sql`SELECT count(*)::int AS total FROM annotation a WHERE ${where}`,
     sql`
       SELECT ${columns} FROM (
-        SELECT * FROM annotation a WHERE ${where} ORDER BY a.video_id, a.frame_index, a.id
+        SELECT * FROM annotation a WHERE ${where} ORDER BY ${ORDERS[sort]}
          LIMIT ${limit}::int OFFSET ${offset}::int) a
         JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
-       ORDER BY a.video_id, a.frame_index, a.id`,
+       ORDER BY ${ORDERS[sort]}`,
   ]);
   return { items: page.map(annotationRecord), total: counted?.total ?? 0 };
 }
@@ -99,6 +141,7 @@ const annotationRecord = (row: Record<string, unknown>): Annotation => ({
   accepted: ACCEPTED[row.review as keyof typeof ACCEPTED],
   confidence: row.confidence as number | null,
   source: row.source as Annotation["source"],
+  keyframe: row.keyframe as boolean,
   track_id: row.track_id as number | null,
   duplicate_of: row.duplicate_of as string | null,
   polygon: row.polygon as number[] | null,

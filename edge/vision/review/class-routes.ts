@@ -4,18 +4,19 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
 import { flag } from "../../../shared/scalars.ts";
-import { type App, json, jsonBody, name } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
 import { callerOf, guard } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { ClassName } from "../labeling/classes.ts";
 import { jobFor, jobId } from "../labeling/job-access.ts";
 import { isLive, type JobRow, stillRuns } from "../labeling/jobs.ts";
 import { statusOf } from "../labeling/status.ts";
 import { deleteClass, mergeClasses } from "./classes.ts";
+import { EditRecord, editRecord } from "./edit-record.ts";
 import { listClasses, overviewOf, statsOf } from "./stats.ts";
 
 const tags = ["Classes and statistics"];
-const EditRecord = z.object({ change_id: z.uuid().nullable(), changed: z.number().int() });
 
 /** Registers the routes of classes and statistics. */
 export function addClassRoutes(app: App<Parts>) {
@@ -29,10 +30,15 @@ export function addClassRoutes(app: App<Parts>) {
     summary: "Rename one class of a job into another",
     description:
       "For annotators. Annotations of `from` become those of `into`, and `from` is gone; an `into` " +
-      "that the job lacks is `from` under a new name. It can be undone. Not while the job runs.",
+      "that the job lacks is `from` under a new name, unless that differs from a third class's in " +
+      "nothing but case. It can be undone. Not while the job runs.",
     security: bearer,
-    request: jsonBody(z.object({ job_id: z.uuid(), from: name().max(200), into: name().max(200) })),
-    responses: { 200: json("what was changed", EditRecord), ...bodyErrors, ...conflict },
+    request: jsonBody(z.object({ job_id: z.uuid(), from: name().max(200), into: ClassName })),
+    responses: {
+      200: json("what was changed", EditRecord),
+      ...bodyErrors,
+      ...errorResponses("state_conflict", "class_exists"),
+    },
   });
   app.openapi(merge, async (context) => {
     const { database } = context.var.service;
@@ -43,7 +49,7 @@ export function addClassRoutes(app: App<Parts>) {
     const edit = { jobId: job.id, actorId: callerOf(context).accountId };
     const merged = await mergeClasses(database, edit, { from, into });
     if (!merged) throw unknownClass(from);
-    return context.json({ change_id: merged.changeId, changed: merged.changed }, 200);
+    return context.json(editRecord(merged), 200);
   });
 
   const remove = createRoute({
@@ -65,8 +71,7 @@ export function addClassRoutes(app: App<Parts>) {
     const edit = { jobId: job.id, actorId: callerOf(context).accountId };
     const deleted = await deleteClass(database, edit, className);
     if (!deleted) throw unknownClass(className);
-    const { changeId, changed } = deleted;
-    return context.json({ change_id: changeId, changed }, 200);
+    return context.json(editRecord(deleted), 200);
   });
 }
 

@@ -1,10 +1,11 @@
-// Classes of a job as rows: how they are named, made and merged. A number is a class's own for
+// Classes of a job as rows: how they are merged, renamed and removed. A number is a class's own for
 // good: edits that took a class away keep its number, so that it comes back as what it was.
 
-import { type SQL, sql } from "drizzle-orm";
+import { sql } from "drizzle-orm";
 import type { Database } from "../../http/database.ts";
-import { inJob, unusedNumber } from "../labeling/jobs.ts";
-import { deleteAnnotations, type Edit, type EditCount } from "./changes.ts";
+import { classExists, folded } from "../labeling/classes.ts";
+import { inJob } from "../labeling/jobs.ts";
+import { type Edit, type EditCount, fieldsOf, loggedDeletion } from "./changes.ts";
 
 interface ClassRow extends Record<string, unknown> {
   number: number;
@@ -24,19 +25,10 @@ async function classOf(
   return rows[0] ?? null;
 }
 
-/** `named`, for a WITH: a job's class by its name; one that it lacks is added if `when` holds. */
-export const classNamed = (jobId: string, className: string, when: SQL): SQL => sql`
-  known AS (
-    SELECT number FROM job_class WHERE job_id = ${jobId}::uuid AND name = ${className}
-  ), added AS (
-    INSERT INTO job_class (job_id, number, name)
-    SELECT ${jobId}::uuid, ${unusedNumber(jobId)}, ${className}
-     WHERE ${when} AND NOT EXISTS (SELECT FROM known) RETURNING number
-  ), named AS (SELECT number FROM known UNION ALL SELECT number FROM added)`;
-
 /**
  * Makes the annotations of one class those of another, whose own class goes; where there is no
- * other, the class is renamed. Both are one edit. Null when there is no class `from`.
+ * other, the class is renamed. Both are one edit. Null when there is no class `from`; fails with
+ * `class_exists` where a third one is nearly called like the new name.
  */
 export async function mergeClasses(
   database: Database,
@@ -44,11 +36,15 @@ export async function mergeClasses(
   { from, into }: { from: string; into: string },
 ): Promise<{ changeId: string; changed: number } | null> {
   const own = sql`SELECT number, name, prompt FROM job_class WHERE job_id = ${jobId}::uuid`;
-  const rows = await inJob<{ change_id: string; changed: number }>(
+  const rows = await inJob<{ change_id: string | null; changed: number; taken: string | null }>(
     database,
     jobId,
     sql`
-    WITH source AS (${own} AND name = ${from}), target AS (${own} AND name = ${into}),
+    WITH named AS (${own} AND name = ${from}), target AS (${own} AND name = ${into}),
+    taken AS (
+      ${own} AND name <> ${from} AND NOT EXISTS (SELECT FROM target)
+         AND ${folded(sql`name`)} = ${folded(sql`${into}::text`)} LIMIT 1
+    ), source AS (SELECT * FROM named WHERE NOT EXISTS (SELECT FROM taken)),
     renamed AS (
       UPDATE job_class SET name = ${into} WHERE job_id = ${jobId}::uuid
          AND number IN (SELECT number FROM source) AND NOT EXISTS (SELECT FROM target)
@@ -70,16 +66,16 @@ export async function mergeClasses(
     ), items AS (
       INSERT INTO change_item (change_id, annotation_id, before, after)
       SELECT c.id, m.id, f.after || jsonb_build_object('class_number', s.number), f.after
-        FROM c, source s, moved m, LATERAL (SELECT jsonb_build_object('class_number',
-          m.class_number, 'x1', m.x1, 'y1', m.y1, 'x2', m.x2, 'y2', m.y2, 'review', m.review,
-          'polygon', m.polygon) AS after) f
+        FROM c, source s, moved m, LATERAL (SELECT ${fieldsOf(sql`m`)} AS after) f
     )
-    SELECT c.id AS change_id, (SELECT count(*) FROM annotation a
-       WHERE a.job_id = ${jobId}::uuid AND a.class_number = s.number)::int AS changed
-      FROM c, source s`,
+    SELECT (SELECT id FROM c) AS change_id, (SELECT name FROM taken) AS taken,
+      (SELECT count(*) FROM annotation a
+        WHERE a.job_id = ${jobId}::uuid AND a.class_number = n.number)::int AS changed
+      FROM named n`,
   );
   const [row] = rows;
-  return row ? { changeId: row.change_id, changed: row.changed } : null;
+  if (row?.taken) throw classExists(row.taken);
+  return row?.change_id ? { changeId: row.change_id, changed: row.changed } : null;
 }
 
 /** Removes a class of a job and its annotations, as one edit; null when there is no such class. */
@@ -92,9 +88,17 @@ export async function deleteClass(
   if (!row) return null;
   const summary = { class: className, classes: [row] };
   const edit = { jobId, actorId, kind: "delete-class", summary };
-  return deleteAnnotations(database, edit, {
-    where: sql`a.class_number = ${row.number}::int`,
-    also: sql`, class AS (DELETE FROM job_class
-      WHERE job_id = ${jobId}::uuid AND number = ${row.number}::int)`,
-  });
+  const [deleted] = await inJob<{ change_id: string; changed: number }>(
+    database,
+    jobId,
+    sql`
+    WITH gone AS (
+      DELETE FROM annotation
+       WHERE job_id = ${jobId}::uuid AND class_number = ${row.number}::int RETURNING *
+    ), class AS (
+      DELETE FROM job_class WHERE job_id = ${jobId}::uuid AND number = ${row.number}::int
+    ), ${loggedDeletion(edit, sql`true`)}
+    SELECT c.id AS change_id, (SELECT count(*) FROM items)::int AS changed FROM c`,
+  );
+  return deleted ? { changeId: deleted.change_id, changed: deleted.changed } : null;
 }

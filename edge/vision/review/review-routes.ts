@@ -1,105 +1,33 @@
-// Review over HTTP: annotations listed, drawn, edited and judged, one by one or by filter, and
-// undone.
+// Review over HTTP: annotations listed, drawn, edited and judged one by one, and edits undone.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { Annotation, AnnotationPage, Change } from "../../../shared/labeling.ts";
-import { decimal, flag, whole } from "../../../shared/scalars.ts";
+import { whole } from "../../../shared/scalars.ts";
 import { Bbox } from "../../../shared/tasks.ts";
-import { parseFrameId } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
+import { ClassName } from "../labeling/classes.ts";
 import { jobFor, jobId } from "../labeling/job-access.ts";
-import type { JobRow } from "../labeling/jobs.ts";
-import { type AnnotationFilter, findAnnotation, listAnnotations } from "./annotations.ts";
+import { findAnnotation, listAnnotations, ORDERS } from "./annotations.ts";
 import { jobOfChange, listChanges, undoChange } from "./changes.ts";
-import { deleteAnnotation, drawAnnotation, editAnnotation, reviewAnnotations } from "./edits.ts";
+import { EditRecord, editRecord } from "./edit-record.ts";
+import { deleteAnnotation, drawAnnotation, editAnnotation } from "./edits.ts";
+import { Filter, filterOf } from "./filters.ts";
 
 const PAGE = 100;
 const PAGE_MAX = 1_000;
 const CHANGES_MAX = 200;
 const tags = ["Review"];
 
-/** `true`, `false`, or `null` for what nobody reviewed. */
-const accepted = z.enum(["true", "false", "null"]).optional().meta({
-  description: "`null`: not reviewed yet",
-});
-const confidence = z.number().min(0).max(1);
-const Filter = z.object({
-  frame_id: z.string().optional(),
-  class_name: name().optional(),
-  accepted,
-  source: Annotation.shape.source.optional(),
-  min_confidence: decimal((number) => number.min(0).max(1))
-    .optional()
-    .meta({
-      description: "instead of the job's threshold",
-    }),
-  max_confidence: decimal((number) => number.min(0).max(1)).optional(),
-  duplicates: flag().optional().meta({
-    description: "true: only those that another class's annotation covers",
-  }),
-});
-
-/** The same in a JSON body, with its types; but for `accepted` null is what is not given. */
-const BodyFilter = z.strictObject({
-  frame_id: Filter.shape.frame_id.nullable(),
-  class_name: Filter.shape.class_name.nullable(),
-  // Elsewhere null is what nobody reviewed; read as not given it would name everything.
-  accepted: z
-    .union([z.boolean(), z.enum(["true", "false", "null"])])
-    .optional()
-    .meta({
-      description: 'the text "null": not reviewed yet',
-    }),
-  source: Filter.shape.source.nullable(),
-  min_confidence: confidence.nullish().meta({ description: "instead of the job's threshold" }),
-  max_confidence: confidence.nullish(),
-  duplicates: z.boolean().nullish().meta({
-    description: "true: only those that another class's annotation covers",
-  }),
-});
-
-/** A body's filter as one of a query. */
-const asQuery = ({ accepted, ...given }: z.output<typeof BodyFilter>): z.output<typeof Filter> => ({
-  frame_id: given.frame_id ?? undefined,
-  class_name: given.class_name ?? undefined,
-  accepted: typeof accepted === "boolean" ? `${accepted}` : accepted,
-  source: given.source ?? undefined,
-  min_confidence: given.min_confidence ?? undefined,
-  max_confidence: given.max_confidence ?? undefined,
-  duplicates: given.duplicates ?? undefined,
-});
-
-function filterOf(job: JobRow, wanted: z.output<typeof Filter>): AnnotationFilter {
-  const frame = wanted.frame_id === undefined ? undefined : parseFrameId(wanted.frame_id);
-  if (frame === null) throw new Failure("invalid_request", "frame_id: is none");
-  return {
-    jobId: job.id,
-    threshold: wanted.min_confidence ?? job.threshold,
-    frame,
-    className: wanted.class_name,
-    accepted: wanted.accepted === undefined ? undefined : ACCEPTED[wanted.accepted],
-    source: wanted.source,
-    confidenceMax: wanted.max_confidence,
-    duplicates: wanted.duplicates,
-  };
-}
-const ACCEPTED = { true: true, false: false, null: null } as const;
-const EditRecord = z.object({
-  change_id: z.uuid().nullable().meta({ description: "null when nothing was to change" }),
-  changed: z.number().int(),
-});
-
 /** Registers the routes of review. */
 export function addReviewRoutes(app: App<Parts>) {
   guard(app, "/annotations", "/annotations/*", "/changes/*", "/jobs/*");
   addListing(app);
   addDrawing(app);
-  addBulk(app);
   addUndo(app);
 }
 
@@ -109,12 +37,18 @@ function addListing(app: App<Parts>) {
     path: `${API}/jobs/{job_id}/annotations`,
     operationId: "listAnnotations",
     tags,
-    summary: "A job's annotations, frame by frame",
-    description: "At or above the job's threshold, with all that people drew.",
+    summary: "A job's annotations, frame by frame or by confidence",
+    description:
+      "At or above the job's threshold, with all that people drew. Sorted by confidence, what has " +
+      "none counts as the surest.",
     security: bearer,
     request: {
       params: jobId,
       query: Filter.extend({
+        sort: z
+          .enum(Object.keys(ORDERS) as (keyof typeof ORDERS)[])
+          .default("frame")
+          .meta({ description: "`-confidence`: the surest first" }),
         offset: whole(0, 10_000_000).default(0),
         limit: whole(1, PAGE_MAX).default(PAGE),
       }),
@@ -123,17 +57,30 @@ function addListing(app: App<Parts>) {
   });
   app.openapi(list, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-    const { offset, limit, ...filter } = context.req.valid("query");
+    const { sort, offset, limit, ...filter } = context.req.valid("query");
     const { database } = context.var.service;
-    const page = await listAnnotations(database, filterOf(job, filter), { offset, limit });
+    const page = await listAnnotations(database, filterOf(job, filter), { sort, offset, limit });
     return context.json({ ...page, offset, limit }, 200);
   });
 }
 
 const annotationId = z.object({ annotation_id: z.uuid() });
+/** Corners of polygons lie in frames, or not far out. */
+const COORDINATE_MAX = 1_000_000;
+const Polygon = z
+  .array(z.number().min(-COORDINATE_MAX).max(COORDINATE_MAX))
+  .min(6)
+  .max(20_000)
+  .refine(({ length }) => length % 2 === 0, "must be x and y in turn")
+  .meta({ description: "x and y in turn, pixels; cut to the frame" });
 const EditBody = z.object({
-  bbox: Bbox.optional(),
-  class: name().max(200).optional(),
+  bbox: Bbox.optional().meta({
+    description: "alone, it takes the polygon away; beside a polygon, it must be the one around it",
+  }),
+  polygon: Polygon.nullable()
+    .optional()
+    .meta({ description: "the box becomes the one around it; null takes it away" }),
+  class: ClassName.optional(),
   accepted: z.boolean().nullable().optional(),
   revision: z.number().int().min(0).max(2_147_483_647).optional().meta({
     description: "the revision you saw; the edit is refused when there is a newer one",
@@ -142,14 +89,14 @@ const EditBody = z.object({
 const DrawBody = z.object({
   job_id: z.uuid(),
   frame_id: z.string(),
-  class: name().max(200),
-  bbox: Bbox,
-  polygon: z
-    .array(z.number())
-    .min(6)
-    .max(20_000)
-    .refine(({ length }) => length % 2 === 0, "must be x and y in turn")
-    .optional(),
+  class: ClassName,
+  bbox: Bbox.optional().meta({
+    description: "the one around the polygon when omitted, and no other where both are given",
+  }),
+  polygon: Polygon.optional(),
+  track_id: z.int().min(1).max(2_147_483_647).optional().meta({
+    description: "the track that the box continues, or begins",
+  }),
 });
 
 function addDrawing(app: App<Parts>) {
@@ -159,10 +106,19 @@ function addDrawing(app: App<Parts>) {
     operationId: "drawAnnotation",
     tags,
     summary: "Draw an annotation",
-    description: "For annotators. A class that the job lacks is added to it.",
+    description:
+      "For annotators. On any frame from the first that the job labels to before the one that it " +
+      "would label next; of an imported job, on any frame of its videos. A frame between those that " +
+      "the job labels becomes one of its frames, in exports too, as long as it has annotations. A " +
+      "class that the job lacks is added to it; one that differs from another's in nothing but case " +
+      "is refused.",
     security: bearer,
     request: jsonBody(DrawBody),
-    responses: { 201: json("the annotation", Annotation), ...bodyErrors },
+    responses: {
+      201: json("the annotation", Annotation),
+      ...bodyErrors,
+      ...errorResponses("state_conflict", "class_exists"),
+    },
   });
   app.openapi(draw, async (context) => {
     const { database } = context.var.service;
@@ -187,7 +143,7 @@ function addDrawing(app: App<Parts>) {
     responses: {
       200: json("the annotation", Annotation),
       ...bodyErrors,
-      ...errorResponses("revision_conflict"),
+      ...errorResponses("revision_conflict", "class_exists"),
     },
   });
   app.openapi(edit, async (context) => {
@@ -215,8 +171,8 @@ function addDrawing(app: App<Parts>) {
     const caller = callerOf(context);
     const id = context.req.valid("param").annotation_id;
     const { record } = await annotationFor(database, caller, id);
-    const { changeId, changed } = await deleteAnnotation(database, record, caller.accountId);
-    return context.json({ change_id: changeId, changed }, 200);
+    const deleted = await deleteAnnotation(database, record, caller.accountId);
+    return context.json(editRecord(deleted), 200);
   });
 }
 
@@ -227,41 +183,6 @@ async function annotationFor(database: Database, caller: Caller, id: string) {
   }
   allow(caller, found.workspaceId, "annotator");
   return found;
-}
-
-function addBulk(app: App<Parts>) {
-  const review = createRoute({
-    method: "post",
-    path: `${API}/jobs/{job_id}/annotations/review`,
-    operationId: "reviewAnnotations",
-    tags,
-    summary: "Accept or reject all annotations that a filter names",
-    description: "Beyond the contract; for annotators. It can be undone as one edit.",
-    security: bearer,
-    request: {
-      params: jobId,
-      // A filter that is misspelt would name every annotation.
-      ...jsonBody(
-        z.strictObject({
-          accepted: z.boolean().nullable(),
-          filter: BodyFilter.prefault({}),
-        }),
-      ),
-    },
-    responses: { 200: json("what was changed", EditRecord), ...bodyErrors },
-  });
-  app.openapi(review, async (context) => {
-    const { database } = context.var.service;
-    const job = await jobFor(context, context.req.valid("param").job_id, "annotator");
-    const { accepted, filter: given } = context.req.valid("json");
-    const filter = asQuery(given);
-    const { changeId, changed } = await reviewAnnotations(database, filterOf(job, filter), {
-      accepted,
-      actorId: callerOf(context).accountId,
-      summary: { accepted, filter },
-    });
-    return context.json({ change_id: changeId, changed }, 200);
-  });
 }
 
 function addUndo(app: App<Parts>) {
@@ -289,7 +210,8 @@ function addUndo(app: App<Parts>) {
     tags,
     summary: "Undo an edit",
     description:
-      "Beyond the contract; for annotators. What was edited again since stays, and is counted as kept.",
+      "Beyond the contract; for annotators. What was edited again since stays, and is counted as " +
+      "kept. A class that the edit added goes with it when nothing else is of it.",
     security: bearer,
     request: { params: z.object({ change_id: z.uuid() }) },
     responses: {

@@ -3,7 +3,7 @@
 import { sql } from "drizzle-orm";
 import type { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
 import type { Database } from "../../http/database.ts";
-import type { JobRow } from "../labeling/jobs.ts";
+import { addedFrames, type JobRow } from "../labeling/jobs.ts";
 import { shown } from "./annotations.ts";
 
 const CONFIDENCE_BINS = 20;
@@ -32,24 +32,44 @@ export async function overviewOf(
   job: JobRow,
   framesDone: number,
 ): Promise<Overview> {
+  const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
   const [classes, { rows }] = await Promise.all([
     listClasses(database, job),
-    database.execute<{ annotations: number; reviewed: number; frames: number }>(sql`
+    database.execute<OverviewCounts>(sql`
       SELECT count(*)::int AS annotations,
         (count(*) FILTER (WHERE review <> 'pending'))::int AS reviewed,
-        count(DISTINCT (video_id, frame_index))::int AS frames
-        FROM annotation a WHERE a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`),
+        count(DISTINCT (video_id, frame_index))::int AS frames,
+        (SELECT count(*) FROM (${addedFrames(job)}) f)::int AS added,
+        (SELECT count(*) FROM frame_review WHERE job_id = ${job.id}::uuid)::int AS "framesReviewed",
+        (SELECT count(*) FROM frame_review r WHERE r.job_id = ${job.id}::uuid AND NOT EXISTS (
+          SELECT FROM annotation a WHERE ${own} AND a.video_id = r.video_id
+             AND a.frame_index = r.frame_index))::int AS "emptyReviewed"
+        FROM annotation a WHERE ${own}`),
   ]);
-  const { annotations = 0, reviewed = 0, frames = 0 } = rows[0] ?? {};
+  const counts = rows[0] as OverviewCounts;
+  const { annotations, reviewed, frames, framesReviewed, emptyReviewed } = counts;
+  const framesTotal = job.framesTotal + counts.added;
+  const empty = Math.max(framesTotal - frames, 0);
   const percentage = (part: number, whole: number) => (whole === 0 ? 100 : (100 * part) / whole);
   return {
-    frame_count: job.framesTotal,
+    frame_count: framesTotal,
     annotated_frames: frames,
+    reviewed_frames: framesReviewed,
     annotation_count: annotations,
     per_class: classes.map((one) => ({ class: one.class, count: one.annotations })),
-    completion_percentage: percentage(reviewed, annotations),
+    completion_percentage: percentage(reviewed + emptyReviewed, annotations + empty),
     labeled_percentage: percentage(framesDone, job.framesTotal),
   };
+}
+
+interface OverviewCounts extends Record<string, unknown> {
+  annotations: number;
+  reviewed: number;
+  /** With annotations. */
+  frames: number;
+  added: number;
+  framesReviewed: number;
+  emptyReviewed: number;
 }
 
 interface AnnotationCounts extends Record<string, unknown> {
@@ -65,6 +85,7 @@ interface AnnotationCounts extends Record<string, unknown> {
   areas: Record<string, number> | null;
   frames: [number, number][] | null;
   duplicates: number;
+  added: number;
 }
 
 /** Distributions of a job's shown annotations. Reviews are the ground truth of precision. */
@@ -99,12 +120,13 @@ export async function statsOf(database: Database, job: JobRow): Promise<Stats> {
       (SELECT json_agg(json_build_array(n, frames) ORDER BY n) FROM (
         SELECT n, count(*)::int AS frames FROM (
           SELECT count(*)::int AS n FROM own GROUP BY video_id, frame_index) f GROUP BY n) g) AS frames,
-      (SELECT count(*) FROM own WHERE duplicate_of IS NOT NULL)::int AS duplicates`);
+      (SELECT count(*) FROM own WHERE duplicate_of IS NOT NULL)::int AS duplicates,
+      (SELECT count(*) FROM (${addedFrames(job)}) f)::int AS added`);
   return statsFrom(rows[0] as AnnotationCounts, job.framesTotal);
 }
 
 function statsFrom(
-  { classes, areas, frames, duplicates }: AnnotationCounts,
+  { classes, areas, frames, duplicates, added }: AnnotationCounts,
   framesTotal: number,
 ): Stats {
   const sum = (pick: (one: AnnotationCounts["classes"][number]) => number) =>
@@ -113,7 +135,7 @@ function statsFrom(
   const accepted = sum((one) => one.accepted);
   const rejected = sum((one) => one.rejected);
   const annotated = (frames ?? []).reduce((all, [, count]) => all + count, 0);
-  const empty = Math.max(framesTotal - annotated, 0);
+  const empty = Math.max(framesTotal + added - annotated, 0);
   return {
     annotation_count: total,
     reviewed: { accepted, rejected, pending: total - accepted - rejected },

@@ -317,6 +317,7 @@ describe("numbers", () => {
     expect(Overview.parse(await viewer.ok("GET", `/jobs/${id}/overview`))).toEqual({
       frame_count: FRAMES,
       annotated_frames: FRAMES,
+      reviewed_frames: 0,
       annotation_count: 15,
       per_class: [
         { class: "person", count: 10 },

@@ -1,0 +1,202 @@
+// Frames of a job as reviewers go through them: those that it labels, and those that people added
+// by drawing on them or by reviewing them.
+
+import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import type { JobFrame } from "../../../shared/labeling.ts";
+import { iso } from "../../../shared/time.ts";
+import { frameId, parseFrameId } from "../../../shared/vision.ts";
+import type { Database } from "../../http/database.ts";
+import { API } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
+import { addedFrames, inJob, inRange, type JobRow } from "../labeling/jobs.ts";
+import { readPtsRange } from "../projects/frames.ts";
+import { findVideos, type VideoRow } from "../projects/videos.ts";
+import { shown } from "./annotations.ts";
+
+/** Which frames of a job are meant. */
+export interface FrameFilter {
+  videoId?: string | undefined;
+  /** Indexes, half-open. */
+  fromIndex?: number | undefined;
+  toIndex?: number | undefined;
+  reviewed?: boolean | undefined;
+  /** Which have annotations that are shown, or have none. */
+  annotated?: boolean | undefined;
+}
+
+/** A job's frames by a filter: rows of the video's `position`, `video_id`, `frame`, `sampled`. */
+function matchingFrames(job: JobRow, filter: FrameFilter): SQL {
+  const { videoId, fromIndex, toIndex, reviewed, annotated } = filter;
+  const conditions = [
+    videoId && sql`f.video_id = ${videoId}::uuid`,
+    fromIndex !== undefined && sql`f.frame >= ${fromIndex}::int`,
+    toIndex !== undefined && sql`f.frame < ${toIndex}::int`,
+    reviewed !== undefined &&
+      sql`${exists(reviewed)} (SELECT FROM frame_review r WHERE r.job_id = ${job.id}::uuid
+        AND r.video_id = f.video_id AND r.frame_index = f.frame)`,
+    annotated !== undefined &&
+      sql`${exists(annotated)} (SELECT FROM annotation a WHERE a.job_id = ${job.id}::uuid
+        AND a.video_id = f.video_id AND a.frame_index = f.frame AND ${shown(job.threshold)})`,
+  ];
+  return sql`
+    SELECT j.position, f.video_id, f.frame, f.sampled FROM (
+        SELECT video_id, unnest(frames) AS frame, true AS sampled FROM job_video
+         WHERE job_id = ${job.id}::uuid
+        UNION ALL SELECT video_id, frame, false FROM (${addedFrames(job)}) x) f
+      JOIN job_video j ON j.job_id = ${job.id}::uuid AND j.video_id = f.video_id
+     WHERE ${sql.join(
+       [sql`true`, ...conditions.filter((one): one is SQL => Boolean(one))],
+       sql` AND `,
+     )}`;
+}
+
+const exists = (some: boolean) => (some ? sql`EXISTS` : sql`NOT EXISTS`);
+
+interface FrameRow {
+  video_id: string;
+  frame: number;
+  sampled: boolean;
+  pending: number;
+  accepted: number;
+  rejected: number;
+  reviewed_ms: number | null;
+  reviewed_by: string | null;
+}
+
+/** A page of a job's frames, video by video in the job's order, and how many there are. */
+export async function listFrames(
+  parts: Pick<Parts, "database" | "bucket">,
+  job: JobRow,
+  { offset, limit, ...filter }: FrameFilter & { offset: number; limit: number },
+): Promise<{ items: JobFrame[]; total: number }> {
+  const { rows } = await parts.database.execute<{ total: number; items: FrameRow[] }>(sql`
+    WITH wanted AS MATERIALIZED (${matchingFrames(job, filter)}),
+    page AS (
+      SELECT * FROM wanted ORDER BY position, frame LIMIT ${limit}::int OFFSET ${offset}::int)
+    SELECT (SELECT count(*) FROM wanted)::int AS total, (
+      SELECT coalesce(json_agg(json_build_object('video_id', p.video_id, 'frame', p.frame,
+          'sampled', p.sampled, 'pending', n.pending, 'accepted', n.accepted,
+          'rejected', n.rejected, 'reviewed_by', r.reviewed_by,
+          'reviewed_ms', (extract(epoch FROM r.reviewed_at) * 1000)::float8)
+          ORDER BY p.position, p.frame), '[]')
+        FROM page p CROSS JOIN LATERAL (
+          SELECT (count(*) FILTER (WHERE a.review = 'pending'))::int AS pending,
+            (count(*) FILTER (WHERE a.review = 'accepted'))::int AS accepted,
+            (count(*) FILTER (WHERE a.review = 'rejected'))::int AS rejected
+            FROM annotation a WHERE a.job_id = ${job.id}::uuid AND a.video_id = p.video_id
+             AND a.frame_index = p.frame AND ${shown(job.threshold)}) n
+        LEFT JOIN frame_review r ON r.job_id = ${job.id}::uuid AND r.video_id = p.video_id
+         AND r.frame_index = p.frame) AS items`);
+  const { items = [], total = 0 } = rows[0] ?? {};
+  const seconds = await secondsOf(parts, job, items);
+  return { items: items.map((row, index) => frameRecord(row, seconds[index] ?? 0)), total };
+}
+
+const frameRecord = (row: FrameRow, seconds: number): JobFrame => ({
+  frame_id: frameId(row.video_id, row.frame),
+  video_id: row.video_id,
+  index: row.frame,
+  pts_seconds: seconds,
+  image_url: `${API}/videos/${row.video_id}/frames/${row.frame}.jpg`,
+  sampled: row.sampled,
+  annotations: {
+    total: row.pending + row.accepted + row.rejected,
+    pending: row.pending,
+    accepted: row.accepted,
+    rejected: row.rejected,
+  },
+  reviewed_at: row.reviewed_ms === null ? null : iso(row.reviewed_ms),
+  reviewed_by: row.reviewed_by,
+});
+
+/** The true times of a page's frames, seconds; one read of the store for each video. */
+async function secondsOf(
+  parts: Pick<Parts, "database" | "bucket">,
+  { workspaceId }: JobRow,
+  rows: readonly FrameRow[],
+): Promise<number[]> {
+  const byVideo = Map.groupBy(rows, ({ video_id }) => video_id);
+  const videos = await findVideos(parts.database, [workspaceId], [...byVideo.keys()]);
+  const clocks = await Promise.all(
+    videos.map(async (video) => [video.videoId, await clockOf(parts, video, byVideo)] as const),
+  );
+  const clockByVideo = new Map(clocks);
+  return rows.map(({ video_id, frame }) => clockByVideo.get(video_id)?.(frame) ?? 0);
+}
+
+/** What tells the seconds of the frames of a video that are on a page. */
+async function clockOf(
+  parts: Pick<Parts, "bucket">,
+  video: VideoRow,
+  byVideo: ReadonlyMap<string, readonly FrameRow[]>,
+): Promise<(frame: number) => number> {
+  const frames = byVideo.get(video.videoId)?.map(({ frame }) => frame) ?? [];
+  // A still begins with its only frame.
+  if (video.frameCount === 1) return () => 0;
+  const [first = 0, last = 0] = [frames[0], frames.at(-1)];
+  const pts = await readPtsRange(parts, video, { offset: first, limit: last - first + 1 });
+  const [numerator = 1, denominator = 1] = video.timeBase ?? [];
+  return (frame) => ((pts[frame - first] ?? 0) * numerator) / denominator;
+}
+
+/** Marks the frames that a filter names as reviewed, or as not; tells how many that changed. */
+export function markMatching(
+  database: Database,
+  job: JobRow,
+  { filter, reviewed, actorId }: { filter: FrameFilter; reviewed: boolean; actorId: string },
+): Promise<number> {
+  const frames = sql`SELECT video_id, frame FROM (${matchingFrames(job, filter)}) w`;
+  return mark(database, job, { frames, reviewed, actorId });
+}
+
+/**
+ * Marks frames of a job's range as reviewed, or as not; one that the job does not label becomes a
+ * frame of it by that. Tells how many that changed; fails with `not_found` for a frame that is not
+ * in the range, and with `invalid_request` for an id that is none.
+ */
+export async function markFrames(
+  database: Database,
+  job: JobRow,
+  { ids, reviewed, actorId }: { ids: readonly string[]; reviewed: boolean; actorId: string },
+): Promise<number> {
+  const given = ids.map((id) => {
+    const frame = parseFrameId(id);
+    if (!frame) throw new Failure("invalid_request", "filter.frame_ids: one of them is none");
+    return { video_id: frame.videoId, frame: frame.index };
+  });
+  const frames = sql`SELECT DISTINCT video_id, frame FROM jsonb_to_recordset(
+    ${JSON.stringify(given)}::jsonb) g(video_id uuid, frame int)`;
+  const { rows } = await database.execute<{ video_id: string; frame: number }>(sql`
+    SELECT g.video_id, g.frame FROM (${frames}) g WHERE NOT EXISTS (
+      SELECT FROM job_video jv JOIN job j ON j.id = jv.job_id JOIN video v ON v.id = jv.video_id
+       WHERE jv.job_id = ${job.id}::uuid AND jv.video_id = g.video_id
+         AND ${inRange(sql`g.frame`)}) LIMIT 1`);
+  const [absent] = rows;
+  if (absent) {
+    const id = frameId(absent.video_id, absent.frame);
+    throw new Failure("not_found", `the job has no frame ${id} in its range`);
+  }
+  return mark(database, job, { frames, reviewed, actorId });
+}
+
+async function mark(
+  database: Database,
+  { id: jobId }: JobRow,
+  { frames, reviewed, actorId }: { frames: SQL; reviewed: boolean; actorId: string },
+): Promise<number> {
+  const marked = reviewed
+    ? sql`
+      INSERT INTO frame_review (job_id, video_id, frame_index, reviewed_by)
+      SELECT job.id, f.video_id, f.frame, ${actorId}::uuid FROM job, (${frames}) f
+       WHERE job.id = ${jobId}::uuid ON CONFLICT DO NOTHING RETURNING job_id`
+    : sql`
+      DELETE FROM frame_review r USING (${frames}) f WHERE r.job_id = ${jobId}::uuid
+         AND r.video_id = f.video_id AND r.frame_index = f.frame RETURNING r.job_id`;
+  const [row] = await inJob<{ changed: number }>(
+    database,
+    jobId,
+    sql`WITH marked AS (${marked}) SELECT count(*)::int AS changed FROM marked`,
+  );
+  return row?.changed ?? 0;
+}
