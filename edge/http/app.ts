@@ -112,7 +112,7 @@ const Liveness = z.object({
 
 /**
  * `GET /healthz` of a service whose spec asks for no more: does its database answer, and does it
- * take writes? `healthOf` gives a handle that gives up early; `table` is one that the service needs.
+ * take writes? `healthOf` gives a handle that gives up early; `table` is one the service needs.
  */
 export function addLiveness<Opened>(
   app: App<Opened>,

@@ -1,6 +1,6 @@
 // A database that takes connections and answers nothing, or whose tables somebody holds locked.
-// Goal: whoever waits is told so in time, by every service; nothing is left over, and all goes on by
-// itself once the database does.
+// Goal: whoever waits is told so in time, by every service; nothing is left over, and all goes on
+// by itself once the database does.
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
@@ -228,7 +228,7 @@ describe("a database that answers nothing", () => {
 describe("tables that somebody holds locked", () => {
   /** Tables by which a caller is known: with these locked no route would come to its own. */
   const KEPT = "account|session|workspace|membership|node|attempt";
-  const OF_THESE = new RegExp(`^${API}/(auth|admin|node/(register|heartbeat))`);
+  const OF_THESE = new RegExp(`^${API}/(auth|admin|node/(register|heartbeat|tasks))`);
 
   async function lockAll(database: World["database"], but: string): Promise<Transaction> {
     const { rows } = await database.execute<{ name: string }>(sql`
