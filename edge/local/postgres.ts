@@ -77,9 +77,9 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
 }
 
 /** A server, and the end of its log once it exited. */
-type Launched = Postgres & { lastWords: Promise<string> };
+type ServerProcess = Postgres & { lastWords: Promise<string> };
 
-function launch(bin: string, options: PostgresOptions, port: number): Launched {
+function launch(bin: string, options: PostgresOptions, port: number): ServerProcess {
   const { dataDir, logFile } = options;
   const settings = [
     ...["timezone=UTC", "max_connections=80", "jit=off", "unix_socket_directories="],

@@ -24,6 +24,8 @@ const HEALTH_MS = 2_000;
 const FROM = Date.UTC(2026, 0, 10);
 
 let way: Cuttable;
+/** A text of a statement after which the database falls silent. */
+let fatal: string | null = null;
 let superuserClient: pg.Client;
 let world: World;
 let owner: Person;
@@ -34,7 +36,9 @@ beforeAll(async () => {
   const { endpointPort, port: postgresPort, credentials } = inject("postgres");
   superuserClient = new pg.Client(superuser(postgresPort, credentials.superuser));
   await superuserClient.connect();
-  way = await cuttable(endpointPort);
+  way = await cuttable(endpointPort, (bytes) => {
+    if (fatal && bytes.includes(fatal)) way.hold();
+  });
   const { port } = way;
   world = await createWorld({ endpointPort: port, writerPort: port, visionPort: port });
   await onlySchedules(world, []);
@@ -232,6 +236,29 @@ describe("a database that answers nothing", () => {
     await world.tick(systemClock() - (systemClock() % MINUTE) + MINUTE);
     // What nobody waited for any more was not begun.
     expect((await owner.ask("GET", `/projects/${ids.project_id}`)).body.name).not.toBe("mine now");
+  });
+});
+
+describe("a database that falls silent over a write", () => {
+  it("is 503 in time, and the repeated request is not done a second time within its minute", async () => {
+    const name = randomUUID();
+    const make = async () => {
+      const started = performance.now();
+      const headers = { "Idempotency-Key": name };
+      const { status, body } = await owner.ask("POST", "/projects", { name }, headers);
+      expect(performance.now() - started).toBeLessThan(ANSWER_MS);
+      return [status, body.code];
+    };
+    fatal = "INSERT INTO project";
+    expect(await make()).toEqual([503, "store_unavailable"]);
+    fatal = null;
+    way.mend();
+    expect(await make()).toEqual([409, "idempotency_conflict"]);
+    const { rows } = await world.visionDatabase.execute(
+      sql`SELECT 1 FROM project WHERE name = ${name}`,
+    );
+    // It was committed, though nobody heard of it.
+    expect(rows).toHaveLength(1);
   });
 });
 
