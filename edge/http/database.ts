@@ -103,10 +103,12 @@ export function isUnavailable(thrown: unknown): boolean {
   return !error.code || UNAVAILABLE.test(error.code);
 }
 
-/** True when the database gave no answer, not even a refusal. */
+/**
+ * True when the database gave no answer to a statement, not even a refusal: it may have been done.
+ */
 export function isSilent(thrown: unknown): boolean {
   const error = databaseError(thrown);
-  return error !== null && !error.code;
+  return error !== null && (!error.code || /^(08|57P)/.test(error.code));
 }
 
 /** What is wrong with a database that is unavailable, for people; shows nothing of where it is. */

@@ -13,6 +13,7 @@ import { MINUTE, systemClock } from "../../shared/time.ts";
 import { describeApi } from "../support/common-routes.ts";
 import { type Cuttable, cuttable } from "../support/cuttable.ts";
 import { BODIES, BY_BODY, everything, filled, type Ids } from "../support/everything.ts";
+import { form, mp4 } from "../support/media.ts";
 import { CAPABILITIES, registerTestNode } from "../support/nodes.ts";
 import { beginTransaction, type Transaction } from "../support/transactions.ts";
 import { newTenant, PASSWORD, type Person, register } from "../support/vision.ts";
@@ -259,6 +260,19 @@ describe("a database that falls silent over a write", () => {
     );
     // It was committed, though nobody heard of it.
     expect(rows).toHaveLength(1);
+  });
+
+  it("leaves a video whose record nobody heard of its bytes", async () => {
+    fatal = "INSERT INTO video";
+    const content = form(["project_id", ids.project_id ?? ""], { content: mp4() });
+    const reply = await owner.ask("POST", "/upload", content);
+    expect([reply.status, reply.body.code]).toEqual([503, "store_unavailable"]);
+    fatal = null;
+    way.mend();
+    const { rows } = await world.visionDatabase.execute<{ key: string }>(sql`
+      SELECT storage_key AS key FROM video WHERE id <> ${ids.video_id}::uuid`);
+    expect(rows).toHaveLength(1);
+    expect(await world.media.get(rows[0]?.key ?? "")).not.toBeNull();
   });
 });
 
