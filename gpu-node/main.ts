@@ -6,7 +6,7 @@ import { join } from "node:path";
 import type { Capabilities } from "../shared/node-protocol.ts";
 import { Secret } from "../shared/secret.ts";
 import { systemClock } from "../shared/time.ts";
-import { createLog, type Log, toStandardOutput } from "./base/log.ts";
+import { createLog, type Log, outliveFullDisk, toStandardOutput } from "./base/log.ts";
 import { findTools, type Tools } from "./media/ffmpeg.ts";
 import { describeNode } from "./node/capabilities.ts";
 import { type Config, parseConfig } from "./node/config.ts";
@@ -205,6 +205,7 @@ if (import.meta.main) {
     process.stderr.write(`it takes no ${argument}: the environment configures it; see --help\n`);
     process.exitCode = 2;
   } else {
+    outliveFullDisk();
     runNode(process.env).then(
       (status) => process.exit(status),
       (thrown: unknown) => {

@@ -3,7 +3,7 @@
 import type { ExportedHandler, MessageSendRequest, Queue } from "@cloudflare/workers-types";
 import { systemClock } from "../../shared/time.ts";
 import { createService } from "../http/app.ts";
-import { openDatabase } from "../http/database.ts";
+import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
 import { requireBearer } from "../http/keys.ts";
 import type { Log } from "../http/log.ts";
@@ -51,7 +51,8 @@ const { app, open, log } = createService<Console>({
   loggedQuery: ["limit", "backfill_id", "job", "partition", "state", "schedule"],
   open: (environment, log) => {
     const config = parseConfig(environment);
-    return { config, ingest: openIngest(config, log), webhook: webhookOf(config) };
+    const health = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX });
+    return { config, ingest: openIngest(config, log), health, webhook: webhookOf(config) };
   },
 });
 

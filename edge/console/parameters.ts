@@ -3,6 +3,7 @@
 import { z } from "@hono/zod-openapi";
 import { whole } from "../../shared/scalars.ts";
 import { name } from "../http/app.ts";
+import type { Database } from "../http/database.ts";
 import type { WebhookTarget } from "../http/webhook.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
 import type { Config } from "./config.ts";
@@ -11,6 +12,8 @@ import type { Config } from "./config.ts";
 export interface Console {
   config: Config;
   ingest: IngestParts;
+  /** The ingest's database, over a handle that gives up early. */
+  health: Database;
   /** Where alerts are sent; null: nowhere. */
   webhook: WebhookTarget | null;
 }

@@ -27,7 +27,7 @@ import { type Console, id, job, limit, operator, partition } from "./parameters.
 
 /** Registers every route on the service. */
 export function addRoutes(app: App<Console>) {
-  addLiveness(app, ({ ingest }) => ingest.store.overview());
+  addLiveness(app, ({ health }) => health, "run");
   addJobs(app);
   addSchedules(app);
   addRuns(app);

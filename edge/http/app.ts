@@ -10,7 +10,7 @@ import { HTTPException } from "hono/http-exception";
 import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
 import { systemClock } from "../../shared/time.ts";
 import { oncePerEnvironment } from "./config.ts";
-import { asFailure, isUnavailable } from "./database.ts";
+import { asFailure, assertWritable, type Database, isUnavailable, problemOf } from "./database.ts";
 import {
   documentOf,
   errorHeaders,
@@ -102,29 +102,42 @@ export const jsonBody = <Schema extends z.ZodType>(schema: Schema) => ({
 
 const Liveness = z.object({
   status: z.enum(["ok", "degraded"]).meta({
-    description: "degraded: the process lives, its database does not answer",
+    description: "degraded: the process lives, its database cannot be worked with",
+  }),
+  detail: z.string().optional().meta({
+    description: "what is wrong, where something is",
+    example: "the database does not answer",
   }),
 });
 
-/** `GET /healthz` of a service whose spec asks for no more: does its database answer? */
-export function addLiveness<Opened>(app: App<Opened>, probe: (opened: Opened) => Promise<unknown>) {
+/**
+ * `GET /healthz` of a service whose spec asks for no more: does its database answer, and does it
+ * take writes? `healthOf` gives a handle that gives up early; `table` is one the service needs.
+ */
+export function addLiveness<Opened>(
+  app: App<Opened>,
+  healthOf: (opened: Opened) => Database,
+  table: string,
+) {
   const route = createRoute({
     method: "get",
     path: "/healthz",
     operationId: "readHealth",
     tags: ["Health"],
     summary: "Liveness",
-    description: "Always open. `degraded`: the process lives, its database does not answer.",
+    description:
+      "Always open, answers within 2 seconds. `degraded`: the process lives, its database does " +
+      "not answer or takes no writes, and `detail` says which.",
     responses: { 200: json("liveness", Liveness) },
   });
   app.openapi(route, async (context) => {
     try {
-      await probe(context.var.service as Opened);
+      await assertWritable(healthOf(context.var.service as Opened), table);
       return context.json({ status: "ok" as const }, 200);
     } catch (thrown) {
       if (!isUnavailable(thrown)) throw thrown;
       context.var.log.error("health", { error: thrown });
-      return context.json({ status: "degraded" as const }, 200);
+      return context.json({ status: "degraded" as const, detail: problemOf(thrown) }, 200);
     }
   });
 }

@@ -12,16 +12,31 @@ const LOOPBACK = /^(127\.0\.0\.1|localhost)$/;
 const hosted = neonConfig.fetchEndpoint as (host: string, port: number | string) => string;
 neonConfig.fetchEndpoint = (host, port) =>
   LOOPBACK.test(host) ? `http://${host}:${port}/sql` : hosted(host, port);
+// The driver knows a failed request as its own error, but not an answer that breaks off, which it
+// reads by itself: here an answer has come once all of it has.
+neonConfig.fetchFunction = async (address: string, request: RequestInit) => {
+  const response = await fetch(address, request);
+  return new Response(await response.arrayBuffer(), response);
+};
 
 /** A handle on one database. */
 export type Database = NeonHttpDatabase;
 
 /**
- * A database handle; nothing is connected until the first statement. With `timeoutMs`, a statement
- * that is not answered in time is given up and fails.
+ * How long a request waits for the database, milliseconds. The database itself ends statements
+ * before (`STATEMENT_MS_MAX`), so what nobody waits for any more does not go on.
  */
-export function openDatabase(url: Secret, { timeoutMs }: { timeoutMs?: number } = {}): Database {
-  if (timeoutMs === undefined) return drizzle({ client: neon(url.reveal()) });
+const ANSWER_MS_MAX = 12_000;
+/** The same where somebody asks for the health and does not wait long for it. */
+export const HEALTH_MS_MAX = 1_500;
+/** After this time the database ends a statement, milliseconds: a setting of each database. */
+export const STATEMENT_MS_MAX = 10_000;
+
+/**
+ * A database handle; nothing is connected until the first statement. A statement, or a batch, that
+ * is not answered within `timeoutMs` is given up and fails; it may have been done all the same.
+ */
+export function openDatabase(url: Secret, { timeoutMs = ANSWER_MS_MAX } = {}): Database {
   // The driver spreads these options into each of its requests, so each gets a signal of its own.
   const fetchOptions = {
     get signal() {
@@ -45,26 +60,70 @@ export async function batch<Rows extends readonly unknown[] = Record<string, unk
   return results.map(({ rows }) => rows) as never;
 }
 
+/**
+ * Passes when the database can be read and written; fails, as a statement of its caller would, when
+ * not. `table` is one that has to be there.
+ */
+export async function assertWritable(database: Database, table: string): Promise<void> {
+  const { rows } = await database.execute<{ readOnly: boolean }>(sql`
+    SELECT current_setting('transaction_read_only')::boolean AS "readOnly",
+      EXISTS (SELECT FROM ${sql.identifier(table)}) AS holds`);
+  if (!rows[0]?.readOnly) return;
+  throw Object.assign(new NeonDbError("the database takes no writes"), { code: "25006" });
+}
+
 /** An instant of a column as the wire shows it: UTC, to the millisecond. */
 export const wireTime = (column: SQL): SQL =>
   sql`to_char(${column} AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.MS"Z"')`;
 
 /**
- * True when the database could not be reached or is shutting down, as opposed to refusing a
- * statement.
+ * SQL states of a database that cannot be worked with, as opposed to one that refuses a statement.
+ * Class 08: connection exceptions; 53: insufficient resources, such as a full disk; 57P: operator
+ * intervention; 57014: the time of a statement ran out; 55P03: a lock was waited for in vain;
+ * 25006: it takes no writes. 3D: there is no such database; 42P01: it was not migrated; 28: it does
+ * not let us in.
  */
-export function isUnavailable(thrown: unknown): boolean {
+const UNAVAILABLE = /^(08|53|57P|57014|55P03|25006|3D|42P01|28)/;
+const FORBIDDEN = "42501";
+
+/** The database's own error in a chain of causes. */
+function databaseError(thrown: unknown): NeonDbError | null {
   for (let error = thrown; error instanceof Error; error = error.cause) {
-    if (!(error instanceof NeonDbError)) continue;
-    // Class 08: connection exceptions; 57P: operator intervention; 53: insufficient resources;
-    // 55P03: a lock was waited for in vain.
-    return !error.code || /^(08|57P|53|55P03)/.test(error.code);
+    if (error instanceof NeonDbError) return error;
   }
-  return false;
+  return null;
+}
+
+/** True when the database could not be reached or worked with. */
+export function isUnavailable(thrown: unknown): boolean {
+  const error = databaseError(thrown);
+  if (!error) return false;
+  // Rights not given yet, as opposed to a row that a policy refuses.
+  if (error.code === FORBIDDEN) return error.message.startsWith("permission denied");
+  return !error.code || UNAVAILABLE.test(error.code);
+}
+
+/**
+ * True when the database gave no answer to a statement, not even a refusal: it may have been done.
+ */
+export function isSilent(thrown: unknown): boolean {
+  const error = databaseError(thrown);
+  return error !== null && (!error.code || /^(08|57P)/.test(error.code));
+}
+
+/** What is wrong with a database that is unavailable, for people; shows nothing of where it is. */
+export function problemOf(thrown: unknown): string {
+  const code = databaseError(thrown)?.code ?? "";
+  if (code === "53100") return "the database's disk is full";
+  if (code === "25006") return "the database takes no writes, as it does when its disk is full";
+  if (/^(3D|42P01)/.test(code)) return "the database is missing or was not migrated";
+  if (/^(28|42501)/.test(code)) return "the database does not let this service in";
+  if (code === "57014" || code === "55P03") return "the database did not answer in time";
+  return "the database does not answer";
 }
 
 /** The `Failure` for a database that does not answer; any other error, or `Failure`, as it came. */
 export const asFailure = (thrown: unknown): unknown =>
   !(thrown instanceof Failure) && isUnavailable(thrown)
-    ? new Failure("store_unavailable", "the database does not answer; try again", { cause: thrown })
+    ? new Failure("store_unavailable", `${problemOf(thrown)}; try again`, { cause: thrown })
     : thrown;

@@ -5,6 +5,7 @@ import { join } from "node:path";
 import { drizzle } from "drizzle-orm/node-postgres";
 import { migrate } from "drizzle-orm/node-postgres/migrator";
 import pg from "pg";
+import { STATEMENT_MS_MAX } from "../http/database.ts";
 import { superuser } from "./postgres.ts";
 import { type Credentials, ROOT } from "./state.ts";
 
@@ -93,7 +94,9 @@ const MIGRATIONS = {
 };
 
 /**
- * Applies a database's migrations with the given connection; what is applied already is left alone.
+ * Applies a database's migrations with the given connection, that of its owner; what is applied
+ * already is left alone. From then on the database ends statements that take too long, but for
+ * those of sessions that ask for more time, as migrations do.
  */
 export async function migrateDatabase(
   database: keyof typeof MIGRATIONS,
@@ -101,10 +104,19 @@ export async function migrateDatabase(
 ) {
   const pool = new pg.Pool({ ...connection, max: 1 });
   try {
+    await pool.query("SET statement_timeout = 0");
     await migrate(drizzle(pool), { migrationsFolder: join(ROOT, MIGRATIONS[database]) });
+    const { rows } = await pool.query<{ name: string }>("SELECT current_database() AS name");
+    await limitStatements(pool, rows[0]?.name ?? "");
   } finally {
     await pool.end();
   }
+}
+
+/** Sets how long statements of later sessions in a database may take. */
+export async function limitStatements(connection: Pick<pg.Client, "query">, database: string) {
+  const name = pg.escapeIdentifier(database);
+  await connection.query(`ALTER DATABASE ${name} SET statement_timeout = ${STATEMENT_MS_MAX}`);
 }
 
 async function createDatabase(client: pg.Client, name: string, owner?: string) {

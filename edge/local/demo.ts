@@ -75,6 +75,7 @@ async function main() {
     gpuNode: true,
     environment: process.env,
     onStep: (step) => say(`Starting ${step} …`),
+    onDisk: (told) => say(`Note: ${told}.`),
     onLost: (what) => say(`Lost ${what}.`),
     onServicesRestarted: () => say("The services' process was restarted."),
   });

@@ -9,6 +9,8 @@ import pg from "pg";
 /** A running endpoint. */
 export interface NeonEndpoint {
   port: number;
+  /** From now on statements may only read, or, with false, write again. */
+  readOnly(isReadOnly: boolean): void;
   close(): Promise<void>;
 }
 
@@ -19,6 +21,8 @@ interface Statement {
 
 const BODY_BYTES_MAX = 64 * 1024 * 1024;
 const CONNECTIONS_PER_ROLE_MAX = 16;
+/** Who waits longer for a connection has given up. */
+const CONNECTION_MS_MAX = 12_000;
 const ISOLATION: Readonly<Record<string, string>> = {
   ReadUncommitted: "READ UNCOMMITTED",
   ReadCommitted: "READ COMMITTED",
@@ -52,10 +56,18 @@ const asText: pg.CustomTypesConfig = {
 /** Starts the endpoint on a free loopback port, or on `port`. */
 export async function startNeonEndpoint(postgresPort: number, port = 0): Promise<NeonEndpoint> {
   const pools = new Map<string, pg.Pool>();
+  let onlyReads = false;
   const server = http.createServer((request, response) => {
-    answer(request, (url) => poolFor(pools, url, postgresPort)).then(
+    const way: Way = {
+      poolOf: (url) => poolFor(pools, url, postgresPort),
+      onlyReads,
+      assertAwaited: () => {
+        if (response.destroyed) throw new Error("nobody waits for the answer any more");
+      },
+    };
+    answer(request, way).then(
       (body) => send(response, 200, body),
-      (thrown: unknown) => send(response, statusOf(thrown), errorBody(thrown)),
+      (thrown: unknown) => send(response, statusOf(thrown), errorBody(asDiskFull(thrown, way))),
     );
   });
   server.keepAliveTimeout = 60_000;
@@ -64,6 +76,9 @@ export async function startNeonEndpoint(postgresPort: number, port = 0): Promise
   });
   return {
     port: (server.address() as AddressInfo).port,
+    readOnly: (isReadOnly) => {
+      onlyReads = isReadOnly;
+    },
     close: async () => {
       await new Promise((resolve) => {
         server.close(resolve);
@@ -87,7 +102,10 @@ function poolFor(pools: Map<string, pg.Pool>, connectionString: string, port: nu
     password: decodeURIComponent(password),
     database: pathname.slice(1),
     max: CONNECTIONS_PER_ROLE_MAX,
+    connectionTimeoutMillis: CONNECTION_MS_MAX,
   });
+  // A connection that breaks tells whoever uses it by the statement; as an event it is heard here.
+  pool.on("connect", (client) => client.on("error", () => {}));
   // An idle connection that breaks is replaced by the pool; statements in flight report their own
   // error.
   pool.on("error", () => {});
@@ -95,7 +113,15 @@ function poolFor(pools: Map<string, pg.Pool>, connectionString: string, port: nu
   return pool;
 }
 
-async function answer(request: http.IncomingMessage, poolOf: (url: string) => pg.Pool) {
+/** How a request reaches the database. */
+interface Way {
+  poolOf: (url: string) => pg.Pool;
+  onlyReads: boolean;
+  /** Fails where the caller is gone: what was not begun for him is not, and not committed. */
+  assertAwaited: () => void;
+}
+
+async function answer(request: http.IncomingMessage, way: Way) {
   if (request.method !== "POST" || !/^\/sql\/?$/.test(request.url ?? "")) {
     throw Object.assign(new Error("not found"), { status: 404 });
   }
@@ -103,29 +129,42 @@ async function answer(request: http.IncomingMessage, poolOf: (url: string) => pg
   const connectionString = header("neon-connection-string");
   if (!connectionString)
     throw Object.assign(new Error("missing Neon-Connection-String"), { status: 400 });
-  const pool = poolOf(connectionString);
+  const pool = way.poolOf(connectionString);
   const asArrays = header("neon-array-mode") === "true";
   const body = (await readJson(request)) as Statement & { queries?: Statement[] };
-  if (!body.queries) return execute(pool, body, asArrays);
   const isolation = ISOLATION[header("neon-batch-isolation-level") ?? ""];
   const begin = [
     "BEGIN",
     isolation && `ISOLATION LEVEL ${isolation}`,
-    header("neon-batch-read-only") === "true" && "READ ONLY",
+    (way.onlyReads || header("neon-batch-read-only") === "true") && "READ ONLY",
     header("neon-batch-deferrable") === "true" && "DEFERRABLE",
   ];
-  return { results: await batch(pool, begin.filter(Boolean).join(" "), body.queries, asArrays) };
+  // Where statements may only read, a single one needs a transaction that says so.
+  const inTransaction = body.queries !== undefined || way.onlyReads;
+  const client = await pool.connect();
+  const run = async (statement: Statement) => {
+    way.assertAwaited();
+    return execute(client, statement, asArrays);
+  };
+  if (!inTransaction) return run(body).finally(() => client.release());
+  const statements = body.queries ?? [body];
+  const results = await transact(client, begin.filter(Boolean).join(" "), async () => {
+    const done = [];
+    for (const statement of statements) done.push(await run(statement));
+    way.assertAwaited();
+    return done;
+  });
+  return body.queries ? { results } : results[0];
 }
 
-async function batch(pool: pg.Pool, begin: string, statements: Statement[], asArrays: boolean) {
-  const client = await pool.connect();
+/** Does work in a transaction of a client, which is released. */
+async function transact<Result>(client: pg.PoolClient, begin: string, work: () => Promise<Result>) {
   let broken: Error | undefined;
   try {
     await client.query(begin);
-    const results = [];
-    for (const statement of statements) results.push(await execute(client, statement, asArrays));
+    const result = await work();
     await client.query("COMMIT");
-    return results;
+    return result;
   } catch (thrown) {
     await client.query("ROLLBACK").catch((failed: Error) => {
       broken = failed;
@@ -136,7 +175,7 @@ async function batch(pool: pg.Pool, begin: string, statements: Statement[], asAr
   }
 }
 
-async function execute(client: pg.Pool | pg.PoolClient, statement: Statement, asArrays: boolean) {
+async function execute(client: pg.PoolClient, statement: Statement, asArrays: boolean) {
   const result = await client.query({
     text: statement.query,
     values: statement.params ?? [],
@@ -165,6 +204,14 @@ function send(response: http.ServerResponse, status: number, body: unknown) {
 }
 
 const statusOf = (thrown: unknown) => ((thrown as { status?: number }).status ?? 400) || 400;
+
+/** A write that was refused since statements may only read failed for want of room. */
+function asDiskFull(thrown: unknown, { onlyReads }: Way): unknown {
+  const { code, message } = thrown as { code?: string; message?: string };
+  return onlyReads && code === "25006"
+    ? Object.assign(new Error(`the disk is full: ${message}`), { code: "53100" })
+    : thrown;
+}
 
 /**
  * A failed connection gets the SQL state for it, since Node's own codes mean nothing to a SQL

@@ -2,10 +2,12 @@
 // unprivileged user) and as an ordinary user. Durable: fsync stays on. It dies with its parent.
 
 import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
 import * as fs from "node:fs";
 import { createRequire } from "node:module";
 import { dirname, join, relative } from "node:path";
 import pg from "pg";
+import { openLogFile } from "./log-file.ts";
 import { freePorts } from "./ports.ts";
 
 /** A running server on a loopback port. */
@@ -39,6 +41,9 @@ const FAST_STOP_MS_MAX = 8_000;
 /** A server whose port is taken ends within this time. */
 const STOLEN_MS_MAX = 2_000;
 const POLL_MS = 40;
+/** Of the log of a server that ended, so many characters are looked at, and waited for so long. */
+const LAST_WORDS_MAX = 4_000;
+const LAST_WORDS_MS_MAX = 1_000;
 const isRoot = process.getuid?.() === 0;
 /** Containers often bound root's capabilities; this one is number 2 of the mask. */
 const maySearchAll = (() => {
@@ -59,23 +64,23 @@ export async function startPostgres(options: PostgresOptions): Promise<Postgres>
   if (isRoot) chown(options.dataDir);
   else assertOwned(options.dataDir);
   for (let waited = 0; ; waited += POLL_MS * 10) {
-    const logged = fs.existsSync(options.logFile) ? fs.statSync(options.logFile).size : 0;
     const [port = 0] = await freePorts(1);
     const server = launch(bin, options, port);
     const problem = await ready(options, server);
     if (!problem) return server;
-    const log = fs.readFileSync(options.logFile, "utf8").slice(logged);
     // Sessions of a killed server hold its memory for a moment; starting over them would corrupt
     // data. And a port that was free may have been taken.
-    const passes = /shared memory block|Address already in use/.test(log);
+    const passes = /shared memory block|Address already in use/.test(await server.lastWords);
     if (!passes || waited > ORPHAN_MS_MAX) throw new Error(problem);
     await sleep(POLL_MS * 10);
   }
 }
 
-function launch(bin: string, options: PostgresOptions, port: number): Postgres {
+/** A server, and the end of its log once it exited. */
+type ServerProcess = Postgres & { lastWords: Promise<string> };
+
+function launch(bin: string, options: PostgresOptions, port: number): ServerProcess {
   const { dataDir, logFile } = options;
-  const log = fs.openSync(logFile, "a", 0o600);
   const settings = [
     ...["timezone=UTC", "max_connections=80", "jit=off", "unix_socket_directories="],
     // A failed statement is reported to its caller; in the log its text could show a password.
@@ -88,24 +93,37 @@ function launch(bin: string, options: PostgresOptions, port: number): Postgres {
   ]);
   // Detached: Ctrl-C in the terminal reaches the stack alone, which then stops its parts in order.
   const child = spawn(command, args, {
-    stdio: ["ignore", log, log],
+    stdio: ["ignore", "ignore", "pipe"],
     env: environment(),
     detached: true,
   });
-  fs.closeSync(log);
+  const log = openLogFile(logFile);
+  let words = "";
+  child.stderr?.on("data", (text: Buffer) => {
+    log.write(text.toString());
+    words = `${words}${text.toString()}`.slice(-LAST_WORDS_MAX);
+  });
   const exited = new Promise<string>((resolve) => {
     child.once("error", (error) => resolve(error.message));
     child.once("exit", (code, signal) =>
       resolve(signal ? `ended by ${signal}` : `exit status ${code}`),
     );
   });
+  const lastWords = exited.then(async () => {
+    // Sessions that outlive it for a moment hold the other end.
+    if (child.stderr && !child.stderr.closed) {
+      await Promise.race([once(child.stderr, "close"), sleep(LAST_WORDS_MS_MAX)]);
+    }
+    await log.close();
+    return words;
+  });
   const stop = async () => {
     child.kill("SIGINT");
     const impatient = setTimeout(() => child.kill("SIGQUIT"), FAST_STOP_MS_MAX);
-    await exited;
+    await lastWords;
     clearTimeout(impatient);
   };
-  return { port, pid: child.pid ?? 0, exited, stop };
+  return { port, pid: child.pid ?? 0, exited, lastWords, stop };
 }
 
 const sleep = (milliseconds: number) => new Promise((resolve) => setTimeout(resolve, milliseconds));

@@ -1,7 +1,7 @@
 // The embedded stack: Postgres, its Neon-compatible endpoint, the sandbox upstream and the Workers,
 // started in order, watched, and stopped in reverse. Losing a part ends the whole, by name.
 
-import { createWriteStream, existsSync, readFileSync, renameSync, rmSync, statSync } from "node:fs";
+import { readFileSync, rmSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { Secret } from "../../shared/secret.ts";
 import { iso, MINUTE, systemClock } from "../../shared/time.ts";
@@ -15,7 +15,9 @@ import {
   prepareRoles,
   releaseRuns,
 } from "./databases.ts";
+import { assertRoom, diskStateOf, freeBytesOf, sayChange, sayFull, watchDisk } from "./disk.ts";
 import { type GpuNode, startGpuNode } from "./gpu-node.ts";
+import { openLogFile } from "./log-file.ts";
 import { startNeonEndpoint } from "./neon.ts";
 import { listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
@@ -36,6 +38,8 @@ interface StackOptions {
   environment: Readonly<Record<string, string | undefined>>;
   /** One line at the start of each step. */
   onStep: (step: string) => void;
+  /** The disk of the state folder got low, full, or has room again: a sentence for people. */
+  onDisk: (told: string) => void;
   /** A part of the stack went away for good. */
   onLost: (what: string) => void;
   /** The services' process died and was replaced; runs it held are queued again. */
@@ -84,7 +88,6 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
 const WATCH_MS = 1_000;
 /** After the full minute, so that a timer that fires early is still within it. */
 const TICK_DELAY_MS = 50;
-const LOG_BYTES_MAX = 64 * 1024 * 1024;
 
 /** What stops the parts that have started, in the order of their start. */
 type Stops = (() => unknown)[];
@@ -96,6 +99,7 @@ export async function startStack(options: StackOptions): Promise<Stack> {
     for (const stopOne of stops.splice(0).reverse()) await stopOne();
   };
   try {
+    await assertRoom(options.state.dir);
     stops.push(lockState(options.state));
     // What a killed stack left behind names ports that may be anybody's by now.
     rmSync(options.state.running, { force: true });
@@ -116,7 +120,7 @@ async function startParts(
   const { credentials, operatorToken } = prepareState(state);
 
   options.onStep("database");
-  const { postgres, urls } = await startDatabase(state, credentials, stops);
+  const { postgres, endpoint, urls } = await startDatabase(state, credentials, stops);
   const feed = chooseFeed(options, await heldData(postgres.port, credentials));
   const sandbox = feed === "sandbox" ? await startSandbox() : null;
   if (sandbox) stops.push(() => sandbox.close());
@@ -143,8 +147,18 @@ async function startParts(
   if (node) stops.push(() => node.stop());
 
   let stopping = false;
-  postgres.exited.then((how) => {
-    if (!stopping) options.onLost(`Postgres (${how})`);
+  postgres.exited.then(async (how) => {
+    const free = await freeBytesOf(state.dir);
+    const why = diskStateOf(free) === "full" ? `; ${sayFull(state.dir, free)}` : "";
+    if (!stopping) options.onLost(`Postgres (${how}${why})`);
+  });
+  const unwatchDisk = watchDisk(state.dir, (change) => {
+    endpoint.readOnly(change.state === "full");
+    const detail = sayChange(state.dir, change);
+    const level = ({ ample: "info", low: "warning", full: "error" } as const)[change.state];
+    const entry = { at: iso(systemClock()), level, service: "stack", event: "disk", detail };
+    log.write(JSON.stringify({ ...entry, free_bytes: change.freeBytes }));
+    options.onDisk(detail);
   });
   const ticker = minuteTicker(workers, log.write);
   const watch = watchWorkerd(async () => {
@@ -161,6 +175,7 @@ async function startParts(
     stop: async () => {
       stopping = true;
       clearInterval(watch);
+      unwatchDisk();
       ticker.stop();
       await stop();
     },
@@ -169,7 +184,7 @@ async function startParts(
 
 /** Postgres with roles, databases and migrations in place, behind the Neon-compatible endpoint. */
 async function startDatabase(state: State, credentials: Credentials, stops: Stops) {
-  const logFile = rotated(join(state.logs, "postgres.log"));
+  const logFile = join(state.logs, "postgres.log");
   const password = credentials.superuser;
   const postgres = await startPostgres({ dataDir: state.postgres, logFile, password });
   stops.push(() => postgres.stop());
@@ -178,7 +193,7 @@ async function startDatabase(state: State, credentials: Credentials, stops: Stop
   await releaseRuns(postgres.port, credentials, { countAttempt: false });
   const endpoint = await startNeonEndpoint(postgres.port);
   stops.push(() => endpoint.close());
-  return { postgres, urls: databaseUrls(endpoint.port, credentials) };
+  return { postgres, endpoint, urls: databaseUrls(endpoint.port, credentials) };
 }
 
 /** The environment of each service: what the user may set, and what this stack decides. */
@@ -289,21 +304,10 @@ function chooseFeed(
   return wanted === "sandbox" && held === "real" ? "none" : wanted;
 }
 
-/** A log file of the stack, readable by its user alone. */
+/** A log of the stack, by line. */
 function openLog({ logs }: State, name: string) {
-  const stream = createWriteStream(rotated(join(logs, name)), { flags: "a", mode: 0o600 });
-  return {
-    write: (line: string) => {
-      stream.write(`${line}\n`);
-    },
-    close: () => new Promise<void>((done) => stream.end(done)),
-  };
-}
-
-/** A log file's path; what an earlier stack wrote there is set aside once it is large. */
-function rotated(path: string): string {
-  if (existsSync(path) && statSync(path).size > LOG_BYTES_MAX) renameSync(path, `${path}.old`);
-  return path;
+  const file = openLogFile(join(logs, name));
+  return { write: (line: string) => file.write(`${line}\n`), close: file.close.bind(file) };
 }
 
 /** Miniflare replaces a workerd that died; whatever ran in the old one has to be taken up again. */

@@ -17,6 +17,10 @@ const BASELINE_MS_MAX = 60_000;
 const STOP_MS_MAX = 20_000;
 
 const say = (line: string) => process.stdout.write(`${line}\n`);
+// Where this is written to a file on a full disk, the lines are lost and the stack goes on.
+process.stdout.on("error", (thrown: { code?: string }) => {
+  if (thrown.code !== "ENOSPC") throw thrown;
+});
 
 function readOptions() {
   const port = { type: "string" } as const;
@@ -83,6 +87,7 @@ async function main() {
     ports: options.ports,
     environment: process.env,
     onStep: (step) => say(`Starting ${step} …`),
+    onDisk: (told) => say(`${told.slice(0, 1).toUpperCase()}${told.slice(1)}.`),
     onLost: (what) =>
       void end(1, `Lost ${what}; stopping the rest. No data is lost: run npm start again.`),
     onServicesRestarted: () => {

@@ -1,7 +1,7 @@
 // The opened read API: what its routes ask, built once per environment.
 
 import { systemClock } from "../../shared/time.ts";
-import { openDatabase } from "../http/database.ts";
+import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import type { Log } from "../http/log.ts";
 import { type Config, parseConfig } from "./config.ts";
 import { type CatalogGraph, openGraph } from "./graph.ts";
@@ -30,10 +30,6 @@ const LARGE_READS = {
   leaseMs: 30_000,
   clock: systemClock,
 };
-/** A statement that takes longer is given up. */
-const STATEMENT_MS = 15_000;
-/** The health route's statement is given up long before whoever asks for the health gives up. */
-const HEALTH_MS = 1_500;
 
 /** Opens the read API from its environment; fails with `bad_configuration`. */
 export function openReadApi(environment: object, log: Log): ReadApi {
@@ -41,8 +37,8 @@ export function openReadApi(environment: object, log: Log): ReadApi {
   if (!config.SERVICE_READ_API_KEY) {
     log.warning("open_api", { detail: "SERVICE_READ_API_KEY is unset: the read API is open" });
   }
-  const database = openDatabase(config.DATABASE_URL, { timeoutMs: STATEMENT_MS });
-  const healthDatabase = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS });
+  const database = openDatabase(config.DATABASE_URL);
+  const healthDatabase = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX });
   const { host, pathname } = new URL(config.DATABASE_URL.reveal());
   return {
     config,

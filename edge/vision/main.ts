@@ -1,10 +1,9 @@
 // The vision Worker: opens what its rooms work with, and tells each room's news to the next.
 
 import type { ExportedHandler } from "@cloudflare/workers-types";
-import { sql } from "drizzle-orm";
 import { systemClock } from "../../shared/time.ts";
 import { addLiveness, createService } from "../http/app.ts";
-import { openDatabase } from "../http/database.ts";
+import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
 import type { Log } from "../http/log.ts";
 import { addAccountRoutes } from "./auth/account-routes.ts";
@@ -95,6 +94,7 @@ function openParts(environment: object, log: Log): Parts {
   const config = parseConfig(environment);
   return {
     database: openDatabase(config.DATABASE_URL),
+    health: openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX }),
     bucket: config.MEDIA,
     s3: {
       url: config.S3_URL,
@@ -114,7 +114,7 @@ function openParts(environment: object, log: Log): Parts {
   };
 }
 
-addLiveness(app, ({ database }) => database.execute(sql`SELECT 1`));
+addLiveness(app, ({ health }) => health, "task");
 addAccountRoutes(app);
 addAdminRoutes(app);
 addNodeRoutes(app, handlers);

@@ -3,6 +3,7 @@
 
 import { createRedaction, type RedactText } from "../../shared/redaction.ts";
 import { iso, systemClock } from "../../shared/time.ts";
+import { isDiskFull } from "./failure.ts";
 
 type Level = "info" | "warning" | "error";
 export type Fields = Readonly<Record<string, unknown>>;
@@ -31,6 +32,13 @@ export function createLog(write: (line: string) => void, more: Fields = {}): Log
     (event: string, fields: Fields = {}) =>
       write(logLine(level, event, { ...more, ...fields }));
   return { info: at("info"), warning: at("warning"), error: at("error") };
+}
+
+/** Where standard output is a file on a full disk, lines are lost and the process goes on. */
+export function outliveFullDisk() {
+  process.stdout.on("error", (thrown) => {
+    if (!isDiskFull(thrown)) throw thrown;
+  });
 }
 
 export const toStandardOutput = (line: string) => {

@@ -8,7 +8,7 @@ import { Worker } from "node:worker_threads";
 import type { WriteAddress } from "../../shared/node-protocol.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { createLog, toStandardOutput } from "../base/log.ts";
+import { createLog, outliveFullDisk, toStandardOutput } from "../base/log.ts";
 import { openCache, renewingCache } from "../objects/cache.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
 import { Predictors } from "../serving/predictor.ts";
@@ -23,6 +23,8 @@ export type Opener = (name: string | null, options: OpenOptions) => Promise<Segm
 /** Below whatever people do on the machine. */
 const PRIORITY = 10;
 const PROGRESS_MS = 250;
+/** More than a stack on the same disk needs to go on writing. */
+const RESERVE_BYTES = 256 * 1024 ** 2;
 
 const say = (message: FromChild) => {
   process.send?.(message);
@@ -45,6 +47,7 @@ export function serve(open: Opener) {
   new Worker(new URL("./watchdog.ts", import.meta.url), { workerData: process.ppid }).unref();
   // Ctrl-C is the supervisor's to handle; it tells its children what it wants.
   process.on("SIGINT", () => {});
+  outliveFullDisk();
   setPriority(PRIORITY);
   const log = createLog(toStandardOutput, { pid: process.pid });
   let parts: Promise<Parts> | undefined;
@@ -100,7 +103,12 @@ async function openParts(
 ): Promise<Parts> {
   const { cacheDir, cacheBytesMax, modelsDir, cpuThreads, device, tools } = settings;
   const machine = { device, cpuThreads, trainingDir: settings.trainingDir };
-  const cache = await openCache({ dir: cacheDir, bytesMax: cacheBytesMax, log });
+  const cache = await openCache({
+    dir: cacheDir,
+    bytesMax: cacheBytesMax,
+    reserveBytes: RESERVE_BYTES,
+    log,
+  });
   const encodings = new Encodings();
   const predictors = new Predictors(cache, { cpuThreads, device }, log, (models) =>
     say({ type: "loaded", models }),

@@ -7,7 +7,7 @@ import * as fs from "node:fs/promises";
 import { join } from "node:path";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
-import { DISK_FULL, TaskFailure } from "../base/failure.ts";
+import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import { lives, ownName } from "../base/processes.ts";
 import { download, pause, type ReadSource } from "./transfer.ts";
@@ -28,6 +28,7 @@ export interface Cache {
   forget(key: string): Promise<void>;
   /** What was derived from an object earlier and is still here, or null. */
   readDerived(key: string, name: string): Promise<Buffer | null>;
+  /** Keeps what can be derived again; where the disk is full, it does not. */
   writeDerived(key: string, name: string, bytes: Uint8Array): Promise<void>;
   /** A path for a file of the caller's own, which he removes; swept up when he died. */
   temporary(): string;
@@ -37,6 +38,8 @@ export interface CacheOptions {
   dir: string;
   bytesMax: number;
   log: Log;
+  /** What is left to others on the disk, bytes. Default 0. */
+  reserveBytes?: number;
   /** What the disk has left; for tests. */
   freeBytes?: () => Promise<number>;
 }
@@ -48,6 +51,8 @@ interface Note {
 }
 
 const LOCK_POLL_MS = 100;
+
+const inMb = (bytes: number) => (bytes / 1024 ** 2).toFixed(1);
 
 const hashOf = (key: string) => createHash("sha256").update(key).digest("hex");
 
@@ -141,10 +146,14 @@ class FolderCache implements Cache {
 
   async writeDerived(key: string, name: string, bytes: Uint8Array): Promise<void> {
     const part = this.temporary();
-    await this.#makeRoom(bytes.length);
     try {
+      await this.#makeRoom(bytes.length);
       await fs.writeFile(part, bytes, { mode: 0o600, flush: true });
       await this.#put(part, hashOf(`${key}\n${name}`));
+    } catch (thrown) {
+      const found = thrown instanceof TaskFailure && thrown.code === "node_disk_full";
+      if (!found && !isDiskFull(thrown)) throw thrown;
+      this.#options.log.warning("derived_not_kept", { name, bytes: bytes.length });
     } finally {
       await ifThere(fs.unlink(part));
     }
@@ -214,10 +223,12 @@ class FolderCache implements Cache {
     await fs.rename(part, this.#object(hash));
   }
 
+  /** What the disk has left for objects. */
   async #freeBytes(): Promise<number> {
-    if (this.#options.freeBytes) return this.#options.freeBytes();
+    const { freeBytes, reserveBytes = 0 } = this.#options;
+    if (freeBytes) return (await freeBytes()) - reserveBytes;
     const { bavail, bsize } = await fs.statfs(this.#folders.objects);
-    return bavail * bsize;
+    return bavail * bsize - reserveBytes;
   }
 
   /** Removes what was used longest ago until so many bytes fit, into the cache and on its disk. */
@@ -235,7 +246,9 @@ class FolderCache implements Cache {
     let free = await this.#freeBytes();
     // Nothing is given up for what would not fit all the same.
     if (bytes > free + cached) {
-      throw new TaskFailure("node_disk_full", DISK_FULL, { retryable: true });
+      const needs = `${DISK_FULL}: an object of ${inMb(bytes)} MB, and room for`;
+      const detail = `${needs} ${inMb(Math.max(0, free + cached))}`;
+      throw new TaskFailure("node_disk_full", detail, { retryable: true });
     }
     let total = cached + bytes;
     for (const entry of entries.sort((one, other) => one.used - other.used)) {

@@ -1,3 +1,4 @@
+import { NeonDbError } from "@neondatabase/serverless";
 import { expect, it } from "vitest";
 import { performDuties } from "../../edge/http/duties.ts";
 import { createLog } from "../../edge/http/log.ts";
@@ -20,4 +21,17 @@ it("performs every duty in order, whatever became of the others, and names what 
     { duty: "throws", error },
     { duty: "rejects", error },
   ]);
+});
+
+it("leaves the rest to the next minute where the database is silent, and not where it refuses", async () => {
+  const done: string[] = [];
+  const log = createLog("test");
+  const failing = (code?: string) => () => {
+    const cause = Object.assign(new NeonDbError("no"), { code });
+    throw new Error("failed", { cause });
+  };
+  const refused = { refused: failing("57014"), next: () => done.push("after a refusal") };
+  await performDuties(log, refused);
+  await performDuties(log, { silent: failing(), next: () => done.push("after silence") });
+  expect(done).toEqual(["after a refusal"]);
 });

@@ -1,5 +1,5 @@
-// A way to a server on the loopback that a test can cut and mend: what is under way breaks, and
-// nothing new gets through.
+// A way to a server on the loopback that a test can cut, or hold, and mend. Cut: what is under way
+// breaks, and nothing new gets through. Held: connections are taken, and nothing is ever answered.
 
 import type { AddressInfo } from "node:net";
 import { connect, createServer, type Socket } from "node:net";
@@ -7,6 +7,8 @@ import { connect, createServer, type Socket } from "node:net";
 export interface Cuttable {
   port: number;
   cut(): void;
+  /** Nothing gets through; what clients that are still there sent does once it is mended. */
+  hold(): void;
   mend(): void;
   close(): Promise<void>;
 }
@@ -18,7 +20,8 @@ export async function cuttable(
 ): Promise<Cuttable> {
   const sockets = new Set<Socket>();
   let isCut = false;
-  const hold = (socket: Socket) => {
+  let isHeld = false;
+  const keep = (socket: Socket) => {
     sockets.add(socket);
     socket.on("error", () => socket.destroy()).on("close", () => sockets.delete(socket));
     return socket;
@@ -28,8 +31,12 @@ export async function cuttable(
       incoming.destroy();
       return;
     }
-    const outgoing = hold(connect(port, "127.0.0.1"));
-    hold(incoming).on("data", heard).pipe(outgoing).pipe(incoming);
+    const outgoing = keep(connect(port, "127.0.0.1"));
+    keep(incoming).on("data", heard).pipe(outgoing).pipe(incoming);
+    if (isHeld) for (const socket of [incoming, outgoing]) socket.pause();
+    // Half of a pair is of no use.
+    incoming.on("close", () => outgoing.destroy());
+    outgoing.on("close", () => incoming.destroy());
   });
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   return {
@@ -38,8 +45,14 @@ export async function cuttable(
       isCut = true;
       for (const socket of sockets) socket.destroy();
     },
+    hold: () => {
+      isHeld = true;
+      for (const socket of sockets) socket.pause();
+    },
     mend: () => {
       isCut = false;
+      isHeld = false;
+      for (const socket of sockets) socket.resume();
     },
     close: () =>
       new Promise((done) => {

@@ -5,7 +5,12 @@ import { chmodSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import pg from "pg";
-import { type DatabaseNames, prepareDatabases, prepareRoles } from "../../edge/local/databases.ts";
+import {
+  type DatabaseNames,
+  limitStatements,
+  prepareDatabases,
+  prepareRoles,
+} from "../../edge/local/databases.ts";
 import { startNeonEndpoint } from "../../edge/local/neon.ts";
 import { startPostgres, superuser } from "../../edge/local/postgres.ts";
 import { type Credentials, prepareState, stateAt } from "../../edge/local/state.ts";
@@ -67,6 +72,8 @@ export async function copyDatabases({ port, credentials }: SharedPostgres, names
       const name = names[service as keyof DatabaseNames];
       const owner = service === "vision" ? "OWNER vision_owner" : "";
       await client.query(`CREATE DATABASE ${name} TEMPLATE ${template} ${owner}`);
+      // Settings of a database are not copied with it.
+      await limitStatements(client, name);
     }
   } finally {
     await client.end();

@@ -64,6 +64,8 @@ export interface WorldOptions {
   endpointPort?: number;
   /** The Neon endpoint of the console, likewise. */
   writerPort?: number;
+  /** The Neon endpoint of the vision service, likewise. */
+  visionPort?: number;
   /** Points the services at another catalog graph; null at none. */
   graphUrl?: string | null;
 }
@@ -136,7 +138,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         ...options.environment?.console,
       },
       vision: {
-        DATABASE_URL: urls.visionOwner,
+        DATABASE_URL: atPort(urls.visionOwner, options.visionPort),
         TOKEN_SECRET: VISION_TOKEN_SECRET,
         S3_ACCESS_KEY_ID: "test",
         S3_SECRET_ACCESS_KEY: "test",

@@ -4,6 +4,7 @@ import { z } from "@hono/zod-openapi";
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
+import { isSilent } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { sha256 } from "./digest.ts";
 
@@ -44,7 +45,7 @@ const POLL_MS = 100;
 /**
  * Answers with what `make` gives, once for each key. Fails with `idempotency_conflict` when the key
  * came with another body, or when its first request takes too long. A failure is not kept: the next
- * request under the key tries again.
+ * request under the key tries again, after a minute where the database gave the first no answer.
  */
 export async function answerOnce<Body>(
   parts: Parts,
@@ -77,7 +78,9 @@ export async function answerOnce<Body>(
     await storeAnswer(parts, hold, answer);
     return answer;
   } catch (thrown) {
-    await release(parts, hold);
+    // Nobody knows what became of a statement without an answer: it may have been done. The key
+    // stays taken, and is another's once the first request counts as dead.
+    if (!isSilent(thrown)) await release(parts, hold);
     throw thrown;
   }
 }

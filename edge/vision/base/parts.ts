@@ -9,6 +9,8 @@ import type { Log } from "../../http/log.ts";
 /** What the service opens once per environment. */
 export interface Parts {
   database: Database;
+  /** The same database, over a handle that gives up early. */
+  health: Database;
   /** Videos, frames and exports. */
   bucket: R2Bucket;
   /** The bucket over S3, and the credentials that sign addresses in it. */

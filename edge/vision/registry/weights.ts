@@ -6,7 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { headerBytes } from "../../../shared/safetensors.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
 import type { TrainSettings, WeightsFile } from "../../../shared/training.ts";
-import { batch, type Database, wireTime } from "../../http/database.ts";
+import { batch, type Database, isSilent, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
 import {
@@ -132,7 +132,8 @@ export async function receiveWeights(
       createdBy,
     });
   } catch (thrown) {
-    await bucket.delete(key);
+    // Weights that may have been recorded keep their bytes.
+    if (!isSilent(thrown)) await bucket.delete(key);
     throw thrown;
   }
 }

@@ -14,6 +14,7 @@ import {
 } from "../../../shared/serving.ts";
 import { Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
+import { isSilent } from "../../http/database.ts";
 import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
@@ -227,7 +228,8 @@ async function startClip(
     const [enqueued] = await submit(parts, [{ ...task, ...urgency }]);
     return enqueued?.taskId as string;
   } catch (thrown) {
-    await parts.bucket.delete(received.key);
+    // A task that may have been enqueued keeps its clip; what nobody asks for goes with it.
+    if (!isSilent(thrown)) await parts.bucket.delete(received.key);
     throw thrown;
   }
 }

@@ -13,7 +13,7 @@ import type {
   TrainingRun,
   TrainSettings,
 } from "../../../shared/training.ts";
-import { type Database, wireTime } from "../../http/database.ts";
+import { type Database, isSilent, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
@@ -234,7 +234,8 @@ export async function startRun(parts: Parts, job: JobRow, run: NewRun): Promise<
         ARRAY(SELECT jsonb_array_elements_text(${JSON.stringify(classes)}::jsonb)),
         ${JSON.stringify(dataset)}::jsonb, ${run.createdBy}::uuid)`)
     .catch(async (thrown: unknown) => {
-      await parts.bucket.delete(key);
+      // A run that may have been recorded keeps its dataset.
+      if (!isSilent(thrown)) await parts.bucket.delete(key);
       if (!breaksReference(thrown)) throw thrown;
       throw new Failure("not_found", "the job was deleted meanwhile", { cause: thrown });
     });

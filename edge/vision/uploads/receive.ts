@@ -3,6 +3,7 @@
 
 import { Failure } from "../../../shared/errors.ts";
 import type { RefusedFile, VideoBatch } from "../../../shared/vision.ts";
+import { isSilent } from "../../http/database.ts";
 import { type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { findProjectFor, type ProjectRow } from "../projects/projects.ts";
@@ -196,10 +197,12 @@ async function makeVideo(
   { project, rules, createdBy }: VideoOrigin,
 ): Promise<VideoRow> {
   let moved = file;
+  let isRecording = false;
   try {
     await checkQuota(parts, project.workspaceId, file.bytes);
     moved = await move(parts, file, project.workspaceId, rules);
     const { videoId, workspaceId, filename, bytes, contentType } = moved;
+    isRecording = true;
     return await addVideo(parts, {
       videoId,
       workspaceId,
@@ -212,7 +215,8 @@ async function makeVideo(
       createdBy,
     });
   } catch (thrown) {
-    await discard(parts, moved);
+    // A video that may have been recorded keeps its bytes.
+    if (!isRecording || !isSilent(thrown)) await discard(parts, moved);
     throw thrown;
   }
 }

@@ -16,11 +16,24 @@ import {
 } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import {
+  afterAll,
+  afterEach,
+  beforeAll,
+  beforeEach,
+  describe,
+  expect,
+  it,
+  onTestFinished,
+} from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
 import { type Cache, openCache, renewingCache } from "../../../gpu-node/objects/cache.ts";
 import { download } from "../../../gpu-node/objects/transfer.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
+import { mountSmallDisk, type SmallDisk } from "../../support/small-disk.ts";
+
+const disk = mountSmallDisk(8 * 1024 ** 2);
+if (!disk) console.warn("SKIPPED: a full disk needs the right to mount one");
 
 let service: NodeService;
 let dir: string;
@@ -182,6 +195,45 @@ describe("a cached object", () => {
     expect(service.reads.has(vast.key)).toBe(false);
     expect(readdirSync(join(dir, "objects"))).toHaveLength(1);
   });
+
+  it("leaves of the disk what it is told to", async () => {
+    const free = 1_000;
+    const options = { dir, bytesMax: 1e6, log, freeBytes: async () => free };
+    const cache = await openCache({ ...options, reserveBytes: 500 });
+    await readThrough(cache, object("a".repeat(400)));
+    const vast = object("b".repeat(1_000));
+    await expect(cache.open(vast)).rejects.toMatchObject({ code: "node_disk_full" });
+  });
+
+  it.skipIf(!disk)(
+    "is given up for others on a full disk, then fails for now, then is there again",
+    async () => {
+      const small = disk as SmallDisk;
+      onTestFinished(() => small.unmount());
+      const cache = await openCache({ dir: join(small.dir, "cache"), bytesMax: 1e9, log });
+      const MB = 1024 ** 2;
+      const [first, second, third] = ["a", "b", "c"].map((letter) => object(letter.repeat(3 * MB)));
+      if (!first || !second || !third) throw new Error("three objects");
+      await readThrough(cache, first);
+      await readThrough(cache, second);
+      // 8 MB hold two of them.
+      expect(await readThrough(cache, third)).toHaveLength(3 * MB);
+      expect(service.reads.get(third.key)).toBe(1);
+      // Others take the rest, and what is in use cannot be given up for another.
+      const held = await cache.open(third);
+      small.fill();
+      await expect(cache.open(first)).rejects.toMatchObject({
+        code: expect.stringMatching(/node_disk_full|ENOSPC/),
+      });
+      // What can be derived again is not kept, and costs nobody a task.
+      await cache.writeDerived(third.key, "index", Buffer.alloc(4 * MB));
+      expect(await cache.readDerived(third.key, "index")).toBeNull();
+      expect(readFileSync(held.path)).toHaveLength(3 * MB);
+      await held.release();
+      small.empty();
+      expect(await readThrough(cache, first)).toHaveLength(3 * MB);
+    },
+  );
 
   it("stops fetching when it is cancelled", async () => {
     const cache = await open();

@@ -1,0 +1,343 @@
+// A database that takes connections and answers nothing, or whose tables somebody holds locked.
+// Goal: whoever waits is told so in time, by every service; nothing is left over, and all goes on
+// by itself once the database does.
+
+import { randomUUID } from "node:crypto";
+import { sql } from "drizzle-orm";
+import pg from "pg";
+import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
+import { superuser } from "../../edge/local/postgres.ts";
+import { API } from "../../edge/vision/base/api.ts";
+import { ErrorBody } from "../../shared/errors.ts";
+import { MINUTE, systemClock } from "../../shared/time.ts";
+import { describeApi } from "../support/common-routes.ts";
+import { type Cuttable, cuttable } from "../support/cuttable.ts";
+import { BODIES, BY_BODY, everything, filled, type Ids } from "../support/everything.ts";
+import { form, mp4 } from "../support/media.ts";
+import { CAPABILITIES, registerTestNode } from "../support/nodes.ts";
+import { beginTransaction, type Transaction } from "../support/transactions.ts";
+import { newTenant, PASSWORD, type Person, register } from "../support/vision.ts";
+import { commitHours, createWorld, onlySchedules, type World } from "../support/world.ts";
+
+/** What a caller waits at most, and whoever asks for the health. */
+const ANSWER_MS = 15_000;
+const HEALTH_MS = 2_000;
+const FROM = Date.UTC(2026, 0, 10);
+
+let way: Cuttable;
+/** A text of a statement after which the database falls silent. */
+let fatal: string | null = null;
+let superuserClient: pg.Client;
+let world: World;
+let owner: Person;
+let nodeToken: string;
+let ids: Ids;
+
+beforeAll(async () => {
+  const { endpointPort, port: postgresPort, credentials } = inject("postgres");
+  superuserClient = new pg.Client(superuser(postgresPort, credentials.superuser));
+  await superuserClient.connect();
+  way = await cuttable(endpointPort, (bytes) => {
+    if (fatal && bytes.includes(fatal)) way.hold();
+  });
+  const { port } = way;
+  world = await createWorld({ endpointPort: port, writerPort: port, visionPort: port });
+  await onlySchedules(world, []);
+  await commitHours(world, "erco", FROM, [1, 2, 3]);
+  const admin = await register(world.urls.vision);
+  const tenant = await newTenant(world.urls.vision, admin, "admin");
+  owner = tenant.member;
+  ids = { ...(await everything(world, tenant)), queue_name: "label" };
+  const node = await registerTestNode(world.urls.vision, admin);
+  nodeToken = node.headers.Authorization ?? "";
+});
+afterAll(async () => {
+  await superuserClient.end();
+  await way.close();
+});
+
+interface Request {
+  url: string;
+  method: string;
+  path: string;
+  headers: Record<string, string>;
+  body?: unknown;
+}
+interface Answer {
+  request: string;
+  status: number;
+  code: string | undefined;
+  retryAfter: string | null;
+  ms: number;
+}
+
+async function send({ url, method, path, headers, body }: Request): Promise<Answer> {
+  const started = performance.now();
+  const isForm = body instanceof FormData;
+  const response = await fetch(url + path, {
+    method,
+    headers: { ...headers, ...(isForm ? {} : { "Content-Type": "application/json" }) },
+    body: method === "GET" ? null : isForm ? body : JSON.stringify(body ?? {}),
+    redirect: "manual",
+  });
+  const text = await response.text();
+  return {
+    request: `${method} ${path}`,
+    status: response.status,
+    code: text.startsWith("{") ? ErrorBody.safeParse(JSON.parse(text)).data?.code : undefined,
+    retryAfter: response.headers.get("Retry-After"),
+    ms: performance.now() - started,
+  };
+}
+
+const MARKETS = [
+  "/libraries",
+  "/symbols?library=power.demand",
+  "/symbols/describe?library=power.demand",
+  "/series?library=power.demand&symbol=erco",
+  "/vintages?library=power.demand&symbol=erco",
+  "/diff?library=power.demand&symbol=erco&from=2026-01-01",
+  "/revisions?library=power.demand&symbol=erco",
+  "/snapshots",
+  "/changes",
+  "/panel?library=power.demand&symbols=erco",
+  "/curve?commodity=natural_gas",
+];
+const CONSOLE: readonly (readonly [string, unknown?])[] = [
+  ["GET /api/jobs"],
+  ["GET /api/jobs/grid_region/partitions"],
+  ["GET /api/ticks"],
+  ["GET /api/runs"],
+  ["GET /api/backfills"],
+  ["GET /api/alerts"],
+  ["POST /api/runs", { job: "grid_region", partition: "2026-01-01" }],
+  ["POST /api/snapshots", { name: "hung" }],
+  ["PATCH /api/schedules/grid_region", { enabled: false }],
+  ["GET /overview"],
+  ["GET /runs"],
+];
+/** Bodies of routes that name nothing of a tenant. */
+const MORE_BODIES: Record<string, object> = {
+  "POST /auth/register": { email: "a@b.cd", password: PASSWORD, display_name: "A" },
+  "POST /auth/login": { email: "a@b.cd", password: PASSWORD },
+  "POST /auth/refresh": { refresh_token: "x" },
+  "POST /auth/password": { current_password: PASSWORD, new_password: `${PASSWORD}!` },
+  "POST /admin/workspaces": { name: "hung" },
+  "POST /node/claim": { kinds: ["export"], wait_seconds: 0 },
+  "POST /node/heartbeat": { tasks: [] },
+  "POST /node/register": { code: "x", name: "x", capabilities: CAPABILITIES },
+};
+/** Sockets, and one that takes no JSON. */
+const OTHERS = /^(GET \/(progress|node\/socket)|POST \/train\/weights)$/;
+
+const marketsRequests = (): Request[] =>
+  MARKETS.map((path) => ({ url: world.urls.markets, method: "GET", path, headers: {} }));
+
+async function consoleRequests(): Promise<Request[]> {
+  const url = world.urls.console;
+  const login = await fetch(`${url}/login`, {
+    method: "POST",
+    headers: { Origin: url },
+    body: new URLSearchParams({ token: world.operatorToken }),
+    redirect: "manual",
+  });
+  const Cookie = (login.headers.get("Set-Cookie") ?? "").split(";")[0] ?? "";
+  const headers = { Cookie, Authorization: `Bearer ${world.operatorToken}` };
+  return CONSOLE.map(([route, body]) => {
+    const [method = "", path = ""] = route.split(" ");
+    return { url, method, path, headers, body };
+  });
+}
+
+/** Every route of the vision service that says it may be 503, asked by one whom it lets in. */
+async function visionRequests(): Promise<Request[]> {
+  const { paths } = await describeApi(world.urls.vision);
+  return Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).flatMap(([verb, { responses }]): Request[] => {
+      const [method, own] = [verb.toUpperCase(), path.slice(API.length)];
+      const route = `${method} ${own}`;
+      if (!("503" in responses) || OTHERS.test(route)) return [];
+      const bearer = own.startsWith("/node/") ? nodeToken : `Bearer ${owner.tokens.access_token}`;
+      return [
+        {
+          url: world.urls.vision,
+          method,
+          path: API + (filled(own, ids) ?? own).replace(/\{\w+\}/g, () => randomUUID()),
+          headers: { Authorization: bearer },
+          body: MORE_BODIES[route] ?? (BODIES[route] ?? BY_BODY[route])?.(ids),
+        },
+      ];
+    }),
+  );
+}
+
+async function everyRequest(): Promise<Request[]> {
+  return [...marketsRequests(), ...(await consoleRequests()), ...(await visionRequests())];
+}
+
+/** Each answer is the declared 503, and came in time. */
+function expectUnavailable(answers: readonly Answer[]) {
+  const others = answers.filter(
+    ({ status, code, retryAfter }) =>
+      status !== 503 || retryAfter !== "5" || (code ?? "store_unavailable") !== "store_unavailable",
+  );
+  expect(others).toEqual([]);
+  expect(answers.filter(({ ms }) => ms > ANSWER_MS)).toEqual([]);
+}
+
+async function healthOf(service: "markets" | "console" | "vision") {
+  const started = performance.now();
+  const response = await fetch(`${world.urls[service]}/healthz`);
+  const body = (await response.json()) as Record<string, unknown>;
+  return { ms: performance.now() - started, status: response.status, body };
+}
+
+/** How many statements of this world's services the database works on or holds back. */
+async function underWay(): Promise<number> {
+  const { rows } = await superuserClient.query(
+    `SELECT 1 FROM pg_stat_activity
+      WHERE state = 'active' AND pid <> pg_backend_pid() AND datname LIKE '%' || $1`,
+    [world.databaseName.slice("markets".length)],
+  );
+  return rows.length;
+}
+
+describe("a database that answers nothing", () => {
+  it("is 503 on every route of every service in time, and all go on when it does", async () => {
+    const requests = await everyRequest();
+    expect(requests.length).toBeGreaterThan(100);
+    way.hold();
+    const held = performance.now();
+    const ticked = world.tick(systemClock() - (systemClock() % MINUTE));
+    const asked = Promise.all(requests.map(send));
+    for (const service of ["markets", "console", "vision"] as const) {
+      const { ms, status, body } = await healthOf(service);
+      expect([service, status, body.status]).toEqual([service, 200, "degraded"]);
+      if (service !== "markets") expect(body.detail).toBe("the database does not answer");
+      expect(ms).toBeLessThan(HEALTH_MS);
+    }
+    const answers = await asked;
+    const slowest = Math.max(...answers.map(({ ms }) => ms));
+    console.info(`hung: ${answers.length} answers, the slowest after ${Math.round(slowest)} ms`);
+    expectUnavailable(answers);
+    // The minute's event ends too, and says which duties had to wait.
+    await ticked;
+    expect(performance.now() - held).toBeLessThan(MINUTE);
+    const duties = world.logs.filter((line) => line.includes('"event":"duty"'));
+    expect(duties.map((line) => (JSON.parse(line) as { duty: string }).duty)).toEqual(
+      expect.arrayContaining(["heartbeat", "tasks"]),
+    );
+    way.mend();
+    for (const service of ["markets", "console", "vision"] as const) {
+      await expect.poll(async () => (await healthOf(service)).body.status).toBe("ok");
+    }
+    await expect.poll(underWay).toBe(0);
+    const again = await Promise.all(marketsRequests().map(send));
+    expect(again.filter(({ status }) => status >= 500)).toEqual([]);
+    await world.tick(systemClock() - (systemClock() % MINUTE) + MINUTE);
+    // What nobody waited for any more was not begun.
+    expect((await owner.ask("GET", `/projects/${ids.project_id}`)).body.name).not.toBe("mine now");
+  });
+});
+
+describe("a database that falls silent over a write", () => {
+  it("is 503 in time, and the repeated request is not done a second time within its minute", async () => {
+    const name = randomUUID();
+    const make = async () => {
+      const started = performance.now();
+      const headers = { "Idempotency-Key": name };
+      const { status, body } = await owner.ask("POST", "/projects", { name }, headers);
+      expect(performance.now() - started).toBeLessThan(ANSWER_MS);
+      return [status, body.code];
+    };
+    fatal = "INSERT INTO project";
+    expect(await make()).toEqual([503, "store_unavailable"]);
+    fatal = null;
+    way.mend();
+    expect(await make()).toEqual([409, "idempotency_conflict"]);
+    const { rows } = await world.visionDatabase.execute(
+      sql`SELECT 1 FROM project WHERE name = ${name}`,
+    );
+    // It was committed, though nobody heard of it.
+    expect(rows).toHaveLength(1);
+  });
+
+  it("leaves a video whose record nobody heard of its bytes", async () => {
+    fatal = "INSERT INTO video";
+    const content = form(["project_id", ids.project_id ?? ""], { content: mp4() });
+    const reply = await owner.ask("POST", "/upload", content);
+    expect([reply.status, reply.body.code]).toEqual([503, "store_unavailable"]);
+    fatal = null;
+    way.mend();
+    const { rows } = await world.visionDatabase.execute<{ key: string }>(sql`
+      SELECT storage_key AS key FROM video WHERE id <> ${ids.video_id}::uuid`);
+    expect(rows).toHaveLength(1);
+    expect(await world.media.get(rows[0]?.key ?? "")).not.toBeNull();
+  });
+});
+
+describe("tables that somebody holds locked", () => {
+  /** Tables by which a caller is known: with these locked no route would come to its own. */
+  const KEPT = "account|session|workspace|membership|node|attempt";
+  const OF_THESE = new RegExp(`^${API}/(auth|admin|node/(register|heartbeat|tasks))`);
+
+  async function lockAll(database: World["database"], but: string): Promise<Transaction> {
+    const { rows } = await database.execute<{ name: string }>(sql`
+      SELECT quote_ident(tablename) AS name FROM pg_tables
+       WHERE schemaname = 'public' AND tablename !~ ${`^(${but})$`}`);
+    const holder = await beginTransaction(database);
+    await holder.query(`LOCK TABLE ${rows.map(({ name }) => name).join(", ")}`);
+    return holder;
+  }
+
+  it("are 503 in time, and no statement goes on waiting for them", async () => {
+    const vision = (await visionRequests()).filter(({ path }) => !OF_THESE.test(path));
+    const requests = [...marketsRequests(), ...(await consoleRequests()), ...vision];
+    const holders = [
+      await lockAll(world.database, "none"),
+      await lockAll(world.visionDatabase, KEPT),
+    ];
+    const asked = Promise.all(requests.map(send));
+    await expect.poll(underWay).toBeGreaterThan(10);
+    expectUnavailable(await asked);
+    await expect.poll(underWay).toBe(0);
+    for (const holder of holders) await holder.commit();
+    const again = await Promise.all(marketsRequests().map(send));
+    expect(again.filter(({ status }) => status >= 500)).toEqual([]);
+  });
+});
+
+it("names a database that is not there, and one that was not migrated, as the declared 503", async () => {
+  const { port } = new URL(`http://127.0.0.1:${inject("postgres").endpointPort}`);
+  const { credentials } = inject("postgres");
+  const at = (database: string) =>
+    `postgresql://vision_owner:${credentials.visionOwner}@127.0.0.1:${port}/${database}`;
+  for (const [url, detail] of [
+    [at("nowhere"), "the database is missing or was not migrated"],
+    [at("postgres"), "the database is missing or was not migrated"],
+    [at("postgres").replace(credentials.visionOwner, "wrong"), "does not let this service in"],
+  ] as const) {
+    const lost = await createWorld({
+      environment: {
+        markets: { DATABASE_URL: url },
+        console: { DATABASE_URL: url },
+        vision: { DATABASE_URL: url },
+      },
+    });
+    const bearer = { Authorization: `Bearer ${lost.operatorToken}` };
+    const { vision, markets, console } = lost.urls;
+    const login = { email: "a@b.cd", password: "correct horse battery staple" };
+    const answers = await Promise.all(
+      [
+        { url: markets, method: "GET", path: "/libraries", headers: {} },
+        { url: console, method: "GET", path: "/api/runs", headers: bearer },
+        { url: vision, method: "POST", path: `${API}/auth/login`, headers: {}, body: login },
+      ].map(send),
+    );
+    expectUnavailable(answers);
+    for (const service of [vision, console]) {
+      const health = await (await fetch(`${service}/healthz`)).json();
+      expect(health).toMatchObject({ status: "degraded", detail: expect.stringContaining(detail) });
+    }
+  }
+});

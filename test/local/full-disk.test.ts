@@ -1,0 +1,147 @@
+// The whole stack on a disk that gets full, and with a Postgres that hangs. Goal: it says so, goes
+// on reading, loses nothing that it said was written, and recovers by itself; a start without room
+// ends with the reason.
+
+import * as fs from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { freePorts } from "../../edge/local/ports.ts";
+import { stateAt } from "../../edge/local/state.ts";
+import { mountSmallDisk } from "../support/small-disk.ts";
+import {
+  allGone,
+  processesOf,
+  type StackProcess,
+  startStackProcess,
+} from "../support/stack-process.ts";
+import { type Person, register } from "../support/vision.ts";
+
+const MB = 1024 ** 2;
+const READY = /Vantage runs/;
+const disk = mountSmallDisk(700 * MB);
+if (!disk) console.warn("SKIPPED: a full disk needs the right to mount one");
+
+describe.skipIf(!disk)("a stack on a small disk", () => {
+  const dir = disk?.dir ?? "";
+  const state = stateAt(dir);
+  let ports: number[];
+  let stack: StackProcess;
+  let person: Person;
+  /** Names of projects whose creation was answered 201. */
+  const made: string[] = [];
+
+  const url = (index: number) => `http://127.0.0.1:${ports[index]}`;
+  const start = () => startStackProcess(dir, ports, ["--no-sandbox", "--no-gpu-node"]);
+  beforeAll(async () => {
+    ports = await freePorts(3);
+    stack = start();
+    await stack.printed(READY);
+    person = await register(url(2));
+  });
+  afterAll(async () => {
+    for (const { pid } of processesOf(dir)) process.kill(pid, "SIGKILL");
+    await allGone(dir);
+    disk?.unmount();
+  });
+
+  async function makeProject() {
+    const name = `project ${made.length} ${crypto.randomUUID()}`;
+    const reply = await person.ask("POST", "/projects", { name });
+    if (reply.status === 201) made.push(name);
+    return reply;
+  }
+  async function projectNames(): Promise<string[]> {
+    const reply = await person.ask("GET", "/projects");
+    expect(reply.status).toBe(200);
+    return Object.values(reply.body as Record<string, { name: string }>).map(({ name }) => name);
+  }
+  const serverPid = () =>
+    Number(fs.readFileSync(join(state.postgres, "postmaster.pid"), "utf8").split("\n")[0]);
+  const health = async (index: number) =>
+    (await (await fetch(`${url(index)}/healthz`)).json()) as Record<string, unknown>;
+
+  it("refuses writes and answers reads while it is full, says so once, and goes on after", async () => {
+    for (let count = 0; count < 5; count++) expect((await makeProject()).status).toBe(201);
+    disk?.fill(20 * MB);
+    await stack.printed(/The disk of \S+ is full: \d+ MB free; nothing is written until/);
+    const refused = await makeProject();
+    expect([refused.status, refused.body.code]).toEqual([503, "store_unavailable"]);
+    expect(refused.body.detail).toContain("disk is full");
+    expect(await projectNames()).toEqual(expect.arrayContaining(made));
+    expect((await fetch(`${url(0)}/libraries`)).status).toBe(200);
+    expect(await health(0)).toMatchObject({ status: "ok" });
+    for (const index of [1, 2]) {
+      expect(await health(index)).toMatchObject({
+        status: "degraded",
+        detail: expect.stringContaining("disk is full"),
+      });
+    }
+    expect(stack.output().match(/is full/g)).toHaveLength(1);
+    disk?.empty();
+    await expect.poll(async () => (await makeProject()).status, { timeout: 60_000 }).toBe(201);
+    expect(await health(2)).toEqual({ status: "ok" });
+    expect(stack.output()).toMatch(/\d+ MB free; writing goes on/);
+  });
+
+  it("keeps all that was acknowledged where the disk fills faster than anybody looks", async () => {
+    let writing = true;
+    const writers = Array.from({ length: 4 }, async () => {
+      while (writing) await makeProject().catch(() => {});
+    });
+    disk?.fill(0);
+    await expect.poll(async () => (await health(2)).status, { timeout: 60_000 }).toBe("degraded");
+    disk?.empty();
+    const before = made.length;
+    await expect.poll(() => made.length, { timeout: 120_000 }).toBeGreaterThan(before + 5);
+    writing = false;
+    await Promise.all(writers);
+    expect(new Set(await projectNames()).isSupersetOf(new Set(made))).toBe(true);
+  });
+
+  it("answers 503 in time while Postgres is stopped, and goes on when it is continued", async () => {
+    const server = serverPid();
+    const children = fs.readFileSync(`/proc/${server}/task/${server}/children`, "utf8");
+    const pids = [server, ...children.trim().split(" ").map(Number)];
+    for (const pid of pids) process.kill(pid, "SIGSTOP");
+    try {
+      const started = performance.now();
+      const asked = [
+        makeProject().then(({ status }) => status),
+        person.ask("GET", "/projects").then(({ status }) => status),
+        fetch(`${url(0)}/libraries`).then(({ status }) => status),
+      ];
+      for (const index of [0, 1, 2]) {
+        const since = performance.now();
+        expect(await health(index)).toMatchObject({ status: "degraded" });
+        expect(performance.now() - since).toBeLessThan(2_000);
+      }
+      expect(await Promise.all(asked)).toEqual([503, 503, 503]);
+      expect(performance.now() - started).toBeLessThan(15_000);
+    } finally {
+      for (const pid of pids) process.kill(pid, "SIGCONT");
+    }
+    await expect.poll(async () => (await makeProject()).status, { timeout: 60_000 }).toBe(201);
+    const names = await projectNames();
+    expect(new Set(names).isSupersetOf(new Set(made))).toBe(true);
+    expect(new Set(names).size).toBe(names.length);
+  });
+
+  it("names the disk when it loses Postgres on a full one, starts on none, and on one with room", async () => {
+    disk?.fill(5 * MB);
+    process.kill(serverPid(), "SIGKILL");
+    expect(await stack.ended).toBe(1);
+    expect(stack.output()).toMatch(/Lost Postgres \(ended by SIGKILL; the disk of \S+ is full: \d/);
+    await allGone(dir);
+    const refused = start();
+    expect(await refused.ended).toBe(1);
+    expect(refused.output()).toMatch(/the disk of \S+ is full: \d MB free; a start needs 128 MB/);
+    await allGone(dir);
+    disk?.empty();
+    stack = start();
+    await stack.printed(READY);
+    expect(new Set(await projectNames()).isSupersetOf(new Set(made))).toBe(true);
+    stack.child.kill("SIGTERM");
+    expect(await stack.ended).toBe(0);
+    await allGone(dir);
+  });
+});
