@@ -23,7 +23,7 @@ import type { IngestParts } from "../markets/ingest/parts.ts";
 import { listTicks } from "../markets/ingest/ticks.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
 import { addBackfills } from "./backfill-routes.ts";
-import { type Console, id, job, limit, operator, partition } from "./parameters.ts";
+import { type Console, calendarDay, id, job, limit, operator, partition } from "./parameters.ts";
 
 /** Registers every route on the service. */
 export function addRoutes(app: App<Console>) {
@@ -196,10 +196,11 @@ function addRuns(app: App<Console>) {
           description: "only runs of this job",
           example: "grid_region",
         }),
-        partition: z.iso
-          .date("must be a YYYY-MM-DD day")
-          .optional()
-          .meta({ description: "only runs of this partition", example: "2026-01-31" }),
+        partition: calendarDay.optional().meta({
+          description: "only runs of this partition, of the years 1900 to 8999",
+          pattern: "^(19|[2-8]\\d)\\d\\d-",
+          example: "2026-01-31",
+        }),
         state: RunState.optional().meta({
           description: "only runs in this state",
           example: "failed",

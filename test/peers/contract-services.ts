@@ -3,11 +3,16 @@
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
+import { sql } from "drizzle-orm";
+import type { Description } from "../../edge/http/example-request.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
+import { EXAMPLES } from "../../edge/vision/description.ts";
 import { RegisteredNode } from "../../shared/node-protocol.ts";
 import { User } from "../../shared/vision.ts";
 import { everything } from "../support/everything.ts";
+import { mp4, png } from "../support/media.ts";
 import { ask, type Person, register } from "../support/vision.ts";
+import { type Call, callsOf } from "./contract-calls.ts";
 import type { Services } from "./services.ts";
 
 /** One service as the tools are told of it. */
@@ -24,10 +29,21 @@ export interface ServiceDescription {
   waiting: string[];
   /** Parameters whose value must exist, by name. */
   parameters: Record<string, string>;
+  files: typeof FILES;
+  /** A call of each operation, for each client. */
+  calls: Record<"python" | "heyApi", Call[]>;
 }
+
+type EndingOperations = ServiceDescription["operations"];
 
 const HOUR = 3_600_000;
 const FROM = Date.UTC(2026, 0, 1);
+
+/** Files of the kinds that are taken, as base64: their first bytes are real. */
+export const FILES = {
+  video: Buffer.from(mp4()).toString("base64"),
+  image: Buffer.from(png()).toString("base64"),
+};
 
 /** Fills the services and asks each for its document. */
 export async function describeServices(services: Services): Promise<ServiceDescription[]> {
@@ -46,13 +62,7 @@ export async function describeServices(services: Services): Promise<ServiceDescr
         accessToken: { bearer: admin.tokens.access_token },
         nodeToken: { bearer: nodeToken },
       },
-      // Whoever does this once is out: somebody else's account, not the one of all the others.
-      operations: await Promise.all(
-        ["POST /api/v1/auth/logout", "POST /api/v1/auth/password"].map(async (name) => {
-          const { tokens } = await register(services.urls.vision);
-          return { name, headers: { Authorization: `Bearer ${tokens.access_token}` } };
-        }),
-      ),
+      ending: () => endingOperations(services.urls.vision),
       waiting: [
         "POST /api/v1/node/claim",
         "POST /api/v1/jobs/{job_id}/export",
@@ -63,16 +73,63 @@ export async function describeServices(services: Services): Promise<ServiceDescr
   ]);
 }
 
+/** Whoever does this once is out: somebody else's account, not the one of all the others. */
+const endingOperations = (url: string): Promise<EndingOperations> =>
+  Promise.all(
+    ["POST /api/v1/auth/logout", "POST /api/v1/auth/password"].map(async (name) => {
+      const { tokens } = await register(url);
+      return { name, headers: { Authorization: `Bearer ${tokens.access_token}` } };
+    }),
+  );
+
+interface ServiceFacts
+  extends Partial<Pick<ServiceDescription, "auth" | "waiting" | "parameters">> {
+  /** Makes the credentials of operations that end them. */
+  ending?: () => Promise<EndingOperations>;
+}
+
 async function described(
   { urls, folder }: Services,
   name: ServiceDescription["name"],
-  more: Partial<ServiceDescription>,
+  { auth = {}, waiting = [], parameters = {}, ending = async () => [] }: ServiceFacts,
 ): Promise<ServiceDescription> {
   const url = urls[name];
   const document = join(folder, `openapi.${name}.json`);
-  writeFileSync(document, await (await fetch(`${url}/openapi.json`)).text());
-  return { name, url, document, auth: {}, operations: [], waiting: [], parameters: {}, ...more };
+  const text = await (await fetch(`${url}/openapi.json`)).text();
+  writeFileSync(document, text);
+  const credentials = Object.fromEntries(
+    Object.entries(auth).map(([scheme, credential]) => [scheme, headerOf(credential)]),
+  );
+  const examples = name === "vision" ? EXAMPLES : {};
+  const replaced = Object.fromEntries(
+    Object.entries(parameters)
+      .filter(([parameter]) => parameter in examples)
+      .map(([parameter, value]) => [String(examples[parameter]), value]),
+  );
+  const calls = async () => {
+    const options = { replaced, credentials, operations: await ending(), waiting };
+    return callsOf(JSON.parse(text) as Description, options);
+  };
+  const clients = { python: await calls(), heyApi: await calls() };
+  const operations = await ending();
+  return {
+    name,
+    url,
+    document,
+    auth,
+    operations,
+    waiting,
+    parameters,
+    files: FILES,
+    calls: clients,
+  };
 }
+
+/** The header that a credential travels in. */
+export const headerOf = (credential: ServiceDescription["auth"][string]): Record<string, string> =>
+  "api_key" in credential
+    ? { "X-API-Key": credential.api_key }
+    : { Authorization: `Bearer ${credential.bearer}` };
 
 /** Two days of hours of one series; returns the parameters that name it. */
 async function fillMarkets({ writer }: Services) {
@@ -98,8 +155,16 @@ async function fillMarkets({ writer }: Services) {
 /** One of everything in the admin's own workspace; returns ids by the parameter that takes each. */
 async function fillVision({ visionDatabase, media }: Services, admin: Person) {
   const { workspaces } = User.parse((await admin.ask("GET", "/auth/me")).body);
-  const tenant = { workspaceId: workspaces[0]?.workspace_id ?? "", member: admin };
-  return everything({ visionDatabase, media }, tenant);
+  const workspaceId = workspaces[0]?.workspace_id ?? "";
+  const ids = await everything({ visionDatabase, media }, { workspaceId, member: admin });
+  // What the examples of the description name: points and boxes of a frame, a file in the store.
+  await visionDatabase.execute(sql`UPDATE video SET width = 640, height = 360`);
+  await media.put(`ws/${workspaceId}/in/crossing.mp4`, mp4());
+  // A run needs a frame to learn from, and one to measure on.
+  const line = "0 0.5 0.5 0.2 0.2";
+  const yolo = { names: ["person"], labels: { film_000000: line, film_000001: line } };
+  const { body } = await admin.ask("POST", "/import", { project_id: ids.project_id, yolo });
+  return { ...ids, job_id: String((body.job as { job_id: string }).job_id) };
 }
 
 /** A node that never asks for work; returns its token. */

@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import { expect, it } from "vitest";
+import type { Description, Operation } from "../../edge/http/example-request.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 
 const GOLDEN = join(import.meta.dirname, "../golden");
@@ -18,12 +19,11 @@ export interface CommonOptions {
   wrong: Record<string, string>;
 }
 
-interface Description {
-  paths: Record<string, Record<string, { responses: Record<string, unknown> }>>;
-}
-
+/** The description that a service serves. */
 export const describeApi = async (url: string) =>
-  (await (await fetch(`${url}/openapi.json`)).json()) as Description;
+  (await (await fetch(`${url}/openapi.json`)).json()) as Description & {
+    paths: Record<string, Record<string, Operation>>;
+  };
 
 /** The golden copy of a service's description; `npm test -- test/markets --update` rewrites it. */
 export function commonRouteTests(

@@ -4,6 +4,7 @@ import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { Failure } from "../../../shared/errors.ts";
 import { DAY, isoDay } from "../../../shared/time.ts";
+import { text } from "../../http/app.ts";
 import { type EventMatch, searchEvents } from "../../markets/ingest/event-search.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
@@ -24,9 +25,9 @@ const day = field(calendarDay);
 
 /** What is searched for. Without days: the last seven. */
 export const EventsQuery = z.object({
-  q: field(z.string().trim().max(200, "must have at most 200 characters")),
+  q: field(text().trim().max(200, "must have at most 200 characters")),
   level: field(z.enum(LEVELS)),
-  job: field(z.string()),
+  job: field(text()),
   from: day,
   to: day,
   after: field(

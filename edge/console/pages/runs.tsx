@@ -3,10 +3,12 @@
 import type { FC } from "hono/jsx";
 import { z } from "zod";
 import { RunState, RunTrigger } from "../../../shared/markets.ts";
+import { text } from "../../http/app.ts";
 import { verdictOf } from "../../markets/ingest/check.ts";
 import type { IngestParts } from "../../markets/ingest/parts.ts";
 import { pipelineOf } from "../../markets/ingest/pipelines.ts";
 import { type ExecutionSummary, listExecutionSummaries } from "../../markets/ingest/summaries.ts";
+import { calendarDay } from "../parameters.ts";
 import type { View } from "./layout.tsx";
 import { ALL, Cell, Empty, JOBS, Live, Moment, Select, State } from "./parts.tsx";
 import { distance, isBusy, jobPath, length, number } from "./words.ts";
@@ -19,10 +21,10 @@ const field = <Shape extends z.ZodType>(shape: Shape) =>
 
 /** The filters of the list of runs. */
 export const RunsQuery = z.object({
-  job: field(z.string()),
+  job: field(text()),
   state: field(RunState),
   trigger: field(RunTrigger),
-  partition: field(z.iso.date("must be a YYYY-MM-DD day")),
+  partition: field(calendarDay),
   backfill: field(z.uuid("must be a backfill's id")),
   after: field(z.uuid("must be a run's id")),
 });

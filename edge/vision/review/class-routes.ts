@@ -92,7 +92,10 @@ function addNumbers(app: App<Parts>) {
     summary: "Classes present in a job's annotations",
     description: "`all=true` also lists the job's classes that no annotation has yet.",
     security: bearer,
-    request: { params: jobId, query: z.object({ all: flag().default(false) }) },
+    request: {
+      params: jobId,
+      query: z.object({ all: flag().default(false).meta({ type: "boolean" }) }),
+    },
     responses: { 200: json("classes, in the order of exports", z.array(JobClass)), ...readErrors },
   });
   app.openapi(classes, async (context) => {

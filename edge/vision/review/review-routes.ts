@@ -23,6 +23,81 @@ const PAGE_MAX = 1_000;
 const CHANGES_MAX = 200;
 const tags = ["Review"];
 
+<<<<<<< HEAD
+=======
+/** `true`, `false`, or `null` for what nobody reviewed. */
+const accepted = z.enum(["true", "false", "null"]).optional().meta({
+  description: "`null`: not reviewed yet",
+});
+const confidence = z.number().min(0).max(1);
+const Filter = z.object({
+  frame_id: z.string().optional(),
+  class_name: name().optional(),
+  accepted,
+  source: Annotation.shape.source.optional(),
+  min_confidence: decimal((number) => number.min(0).max(1))
+    .optional()
+    .meta({
+      description: "instead of the job's threshold",
+    }),
+  max_confidence: decimal((number) => number.min(0).max(1)).optional(),
+  duplicates: flag().optional().meta({
+    type: "boolean",
+    description: "true: only those that another class's annotation covers",
+  }),
+});
+
+/** The same in a JSON body, with its types; but for `accepted` null is what is not given. */
+const BodyFilter = z.strictObject({
+  frame_id: Filter.shape.frame_id.nullable(),
+  class_name: Filter.shape.class_name.nullable(),
+  // Elsewhere null is what nobody reviewed; read as not given it would name everything.
+  accepted: z
+    .union([z.boolean(), z.enum(["true", "false", "null"])])
+    .optional()
+    .meta({
+      description: 'the text "null": not reviewed yet',
+    }),
+  source: Filter.shape.source.nullable(),
+  min_confidence: confidence.nullish().meta({ description: "instead of the job's threshold" }),
+  max_confidence: confidence.nullish(),
+  duplicates: z.boolean().nullish().meta({
+    description: "true: only those that another class's annotation covers",
+  }),
+});
+
+/** A body's filter as one of a query. */
+const asQuery = ({ accepted, ...given }: z.output<typeof BodyFilter>): z.output<typeof Filter> => ({
+  frame_id: given.frame_id ?? undefined,
+  class_name: given.class_name ?? undefined,
+  accepted: typeof accepted === "boolean" ? `${accepted}` : accepted,
+  source: given.source ?? undefined,
+  min_confidence: given.min_confidence ?? undefined,
+  max_confidence: given.max_confidence ?? undefined,
+  duplicates: given.duplicates ?? undefined,
+});
+
+function filterOf(job: JobRow, wanted: z.output<typeof Filter>): AnnotationFilter {
+  const frame = wanted.frame_id === undefined ? undefined : parseFrameId(wanted.frame_id);
+  if (frame === null) throw new Failure("invalid_request", "frame_id: is none");
+  return {
+    jobId: job.id,
+    threshold: wanted.min_confidence ?? job.threshold,
+    frame,
+    className: wanted.class_name,
+    accepted: wanted.accepted === undefined ? undefined : ACCEPTED[wanted.accepted],
+    source: wanted.source,
+    confidenceMax: wanted.max_confidence,
+    duplicates: wanted.duplicates,
+  };
+}
+const ACCEPTED = { true: true, false: false, null: null } as const;
+const EditRecord = z.object({
+  change_id: z.uuid().nullable().meta({ description: "null when nothing was to change" }),
+  changed: z.number().int(),
+});
+
+>>>>>>> 9281ca79daff9ac2afd74054395a9d07c8c92c57
 /** Registers the routes of review. */
 export function addReviewRoutes(app: App<Parts>) {
   guard(app, "/annotations", "/annotations/*", "/changes/*", "/jobs/*");

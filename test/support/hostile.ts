@@ -1,0 +1,278 @@
+// Drives every route of a service from its own description with values that no client of good will
+// sends, one at a time in requests that are else in order. Goal: no answer is a fault of ours, none
+// has a status that the description does not know, and none another shape than the one it tells.
+
+import { expect } from "vitest";
+import { z } from "zod";
+import {
+  type Description,
+  type Endpoint,
+  endpointsOf,
+  exampleRequest,
+} from "../../edge/http/example-request.ts";
+
+/** Texts of a path or a query. */
+export const TEXTS = [
+  "",
+  " ",
+  "x",
+  "\u0000",
+  "a\u0000b",
+  "-1",
+  "0x10",
+  "1e-46",
+  "1e400",
+  "NaN",
+  "2147483648",
+  "9223372036854775808",
+  "0".repeat(400),
+  "é".repeat(3_000),
+  "../../etc/passwd",
+  "%",
+  "' OR 1=1 --",
+  "00000000-0000-0000-0000-000000000000",
+  "9999999-99-99",
+  "0000-01-01",
+  "\ud800",
+];
+/** Values of a field of a body. */
+const VALUES = [
+  null,
+  true,
+  "",
+  "\u0000",
+  "x".repeat(100_000),
+  "\ud800",
+  -1,
+  0.1,
+  1e-46,
+  1e308,
+  2_147_483_648,
+  2 ** 53,
+  [],
+  [null],
+  {},
+  { $ref: "x" },
+  ["\u0000"],
+];
+/** Of any route: no such path, not so, another type, too large, too many. */
+const COMMON = [400, 404, 405, 413, 415, 429];
+
+interface Schema {
+  $ref?: string;
+  type?: string;
+  format?: string;
+  enum?: unknown[];
+  const?: unknown;
+  default?: unknown;
+  minimum?: number;
+  minItems?: number;
+  minLength?: number;
+  required?: string[];
+  properties?: Record<string, Schema>;
+  items?: Schema;
+  anyOf?: Schema[];
+  oneOf?: Schema[];
+  allOf?: Schema[];
+}
+
+/** The fields of a body, each as the path to it; elements of arrays are `0`. */
+function fieldsOf(schema: Schema | undefined, document: Description, depth = 0): string[][] {
+  if (!schema || depth > 3) return [];
+  const name = schema.$ref?.split("/").at(-1);
+  if (name !== undefined) return fieldsOf(shapeOf(document, name), document, depth);
+  const parts = [...(schema.anyOf ?? []), ...(schema.oneOf ?? []), ...(schema.allOf ?? [])];
+  const below = Object.entries(schema.properties ?? {}).flatMap(([field, inner]) => [
+    [field],
+    ...fieldsOf(inner, document, depth + 1).map((path) => [field, ...path]),
+  ]);
+  const items = fieldsOf(schema.items, document, depth + 1).map((path) => ["0", ...path]);
+  const others = parts.flatMap((part) => fieldsOf(part, document, depth));
+  return [
+    ...new Map([...below, ...items, ...others].map((path) => [path.join("."), path])).values(),
+  ];
+}
+
+/** A value that a schema takes, with nothing in it that need not be there. */
+function sampleOf(schema: Schema | undefined, document: Description): unknown {
+  if (!schema) return null;
+  const name = schema.$ref?.split("/").at(-1);
+  if (name !== undefined) return sampleOf(shapeOf(document, name), document);
+  if (schema.const !== undefined) return schema.const;
+  if (schema.default !== undefined) return schema.default;
+  if (schema.enum) return schema.enum[0];
+  const [first] = schema.anyOf ?? schema.oneOf ?? schema.allOf ?? [];
+  if (first) return sampleOf(first, document);
+  if (schema.type === "array") {
+    return Array.from({ length: schema.minItems ?? 0 }, () => sampleOf(schema.items, document));
+  }
+  if (schema.type === "string") {
+    return schema.format === "uuid" ? crypto.randomUUID() : "a".repeat(schema.minLength ?? 1);
+  }
+  if (schema.type === "number" || schema.type === "integer")
+    return Math.max(schema.minimum ?? 1, 1);
+  if (schema.type === "boolean") return true;
+  const { properties = {}, required = [] } = schema;
+  return Object.fromEntries(required.map((one) => [one, sampleOf(properties[one], document)]));
+}
+
+/** A body with a value at a path; what lies on the way and is not there is made. */
+function withValue(body: unknown, [field, ...rest]: string[], value: unknown): unknown {
+  if (field === undefined) return value;
+  if (field === "0") {
+    const [first, ...others] = Array.isArray(body) ? (body as unknown[]) : [{}];
+    return [withValue(first, rest, value), ...others];
+  }
+  const object = typeof body === "object" && body !== null ? (body as Record<string, unknown>) : {};
+  return { ...object, [field]: withValue(object[field], rest, value) };
+}
+
+const shapeOf = ({ components }: Description, name: string) =>
+  components?.schemas?.[name] as Schema | undefined;
+
+/** A request of the driver. */
+export interface HostileRequest {
+  /** `GET /path`. */
+  route: string;
+  method: string;
+  /** With the query. */
+  path: string;
+  body: unknown;
+  headers: Record<string, string>;
+}
+
+/** What came of a request. */
+export interface HostileReply {
+  status: number;
+  headers: Headers;
+  /** The parsed body of a JSON answer. */
+  body: unknown;
+}
+
+/** The reply of a fetch. */
+export async function replyOf(response: Response): Promise<HostileReply> {
+  const { status, headers } = response;
+  const text = await response.text();
+  const isJson = headers.get("Content-Type")?.startsWith("application/json");
+  return { status, headers, body: isJson ? JSON.parse(text) : null };
+}
+
+export interface HostileOptions {
+  document: Description;
+  /** Routes that are left out. */
+  skipped?: RegExp;
+  /** A declared path with values for its parameters; those given stand before what exists. */
+  fill: (path: string, given?: Readonly<Record<string, string>>) => string;
+  /** A body in order, of the sample that the schema gave. */
+  bodyOf?: (route: string, sample: unknown) => unknown;
+  /** Asks as somebody who may. */
+  ask: (request: HostileRequest) => Promise<HostileReply>;
+  /** Ask as others may; only some requests are sent so. */
+  others?: readonly HostileOptions["ask"][];
+}
+
+interface Answer extends HostileReply {
+  endpoint: Endpoint;
+  /** Whether somebody asked who may. */
+  isKnown: boolean;
+  route: string;
+  what: string;
+}
+
+/** One of so many requests is sent as the others too. */
+const OTHERS_EVERY = 7;
+
+/** Sends all that there is to send; counts are printed. */
+export async function driveHostile(options: HostileOptions): Promise<Answer[]> {
+  const answers: Answer[] = [];
+  for (const endpoint of endpointsOf(options.document)) {
+    const route = `${endpoint.method} ${endpoint.path}`;
+    if (options.skipped?.test(route)) continue;
+    for (const { what, path, body } of requestsOf(endpoint, route, options)) {
+      // JSON that is sent as a text is JSON too.
+      const headers: Record<string, string> =
+        typeof body === "string" ? { "Content-Type": "application/json" } : {};
+      const request = { route, method: endpoint.method, path, body, headers };
+      const isShared = answers.length % OTHERS_EVERY === 0;
+      const callers = [options.ask, ...(isShared ? (options.others ?? []) : [])];
+      for (const [index, ask] of callers.entries()) {
+        answers.push({ ...(await ask(request)), endpoint, isKnown: index === 0, route, what });
+      }
+    }
+  }
+  const counts = Map.groupBy(answers, ({ status }) => status);
+  const told = [...counts].sort().map(([status, of]) => `${of.length} × ${status}`);
+  console.info(`hostile values: ${answers.length} answers, ${told.join(", ")}`);
+  return answers;
+}
+
+/** The requests of a route: each parameter, each field of the body and the body itself. */
+function* requestsOf(endpoint: Endpoint, route: string, options: HostileOptions) {
+  const { document, fill, bodyOf } = options;
+  const { operation } = endpoint;
+  const [, search = ""] = exampleRequest(endpoint, document).path.split("?");
+  const address = (given?: Record<string, string>, query = search) =>
+    `${fill(endpoint.path, given)}${query ? `?${query}` : ""}`;
+  const schema = operation.requestBody?.content?.["application/json"]?.schema as Schema | undefined;
+  const sample = schema && sampleOf(schema, document);
+  const body = bodyOf ? bodyOf(route, sample) : sample;
+  for (const { in: where, name } of operation.parameters ?? []) {
+    if (where !== "query" && where !== "path") continue;
+    for (const text of TEXTS) {
+      // A lone half of a pair has no form in an address.
+      const value = encodeURIComponent(text.toWellFormed());
+      const query = new URLSearchParams(search);
+      query.delete(name);
+      const others = query.size > 0 ? `&${query}` : "";
+      const path =
+        where === "query" ? address({}, `${name}=${value}${others}`) : address({ [name]: value });
+      yield { what: `${where} ${name}=${JSON.stringify(text).slice(0, 40)}`, path, body };
+    }
+  }
+  for (const field of fieldsOf(schema, document)) {
+    for (const value of VALUES) {
+      const what = `body ${field.join(".")}=${JSON.stringify(value)?.slice(0, 40)}`;
+      yield { what, path: address(), body: withValue(body ?? {}, field, value) };
+    }
+  }
+  if (!schema) return;
+  for (const value of [null, [], "x", 1]) {
+    const text = JSON.stringify(value);
+    yield { what: `body ${text}`, path: address(), body: text };
+  }
+}
+
+/** Holds the answers against the description that they were asked of. */
+export function expectDeclared(answers: readonly Answer[], document: Description) {
+  const named = ({ route, what, status }: Answer) => `${status} ${route} ${what}`;
+  expect(answers.filter(({ status }) => status >= 500).map(named)).toEqual([]);
+  const unknown = answers.filter(
+    ({ status, endpoint }) =>
+      !(status in (endpoint.operation.responses ?? {})) && !COMMON.includes(status),
+  );
+  expect(unknown.map(named)).toEqual([]);
+  const isOf = shapeChecker(document);
+  const strange = answers.filter((answer) => !isOf(answer));
+  expect(strange.map((answer) => [named(answer), answer.body])).toEqual([]);
+}
+
+/** A schema, and the shapes that it refers to. */
+type Local = z.core.JSONSchema.JSONSchema & Record<string, z.core.JSONSchema.JSONSchema>;
+
+/** Whether the body of an answer is what its route declares for its status. */
+function shapeChecker(document: Description) {
+  const local = (value: unknown) =>
+    JSON.parse(JSON.stringify(value).replaceAll("#/components/schemas/", "#/$defs/")) as Local;
+  const $defs = local(document.components?.schemas ?? {});
+  const shapes = new Map<string, z.ZodType>();
+  return ({ route, endpoint, status, headers, body }: Answer): boolean => {
+    if (!headers.get("Content-Type")?.startsWith("application/json")) return true;
+    const declared = endpoint.operation.responses?.[status]?.content?.["application/json"]?.schema;
+    const key = declared ? `${route} ${status}` : "Error";
+    const shape =
+      shapes.get(key) ??
+      z.fromJSONSchema({ ...local(declared ?? { $ref: "#/components/schemas/Error" }), $defs });
+    shapes.set(key, shape);
+    return shape.safeParse(body).success;
+  };
+}
