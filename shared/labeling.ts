@@ -1,7 +1,7 @@
 // Wire shapes of labeling and review. Field names are the contract's; boxes are corners in pixels.
 
 import { z } from "zod";
-import { Bbox } from "./tasks.ts";
+import { Bbox, EXPORT_FORMATS } from "./tasks.ts";
 
 const instant = () => z.iso.datetime();
 
@@ -166,7 +166,7 @@ export const DatasetExport = z
   .object({
     export_id: z.uuid(),
     job_id: z.uuid(),
-    format: z.enum(["yolo", "coco"]),
+    format: z.enum(EXPORT_FORMATS),
     state: z.enum(["queued", "completed", "failed"]),
     failure: z.string().nullable(),
     bytes: z.number().int().nullable(),
@@ -186,10 +186,16 @@ export const withoutExtension = (filename: string): string =>
 
 const STEM_LENGTH_MAX = 100;
 
-/** What exports call a video's frames, before `_<six digits>`: safe in any archive reader. */
+/**
+ * What exports call a video's frames, before `_<six digits>`: safe in any archive reader. Where
+ * several videos of one export are called alike, all but the first carry `exportSuffix` too.
+ */
 export const exportStem = (filename: string): string =>
   withoutExtension(filename)
     .normalize("NFC")
     .replace(/[^\p{L}\p{N}._-]+/gu, "_")
     .replace(/^\.+/, "")
     .slice(0, STEM_LENGTH_MAX) || "video";
+
+/** What tells videos of one name apart in exports. */
+export const exportSuffix = (videoId: string): string => `-${videoId.slice(0, 8)}`;

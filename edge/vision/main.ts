@@ -13,9 +13,11 @@ import { describeAudience } from "./auth/audience.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
 import { parseConfig } from "./config.ts";
+import { forgetArchives } from "./datasets/archive-form.ts";
 import { exportEnded } from "./datasets/ended.ts";
 import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
+import { addImportRoutes } from "./datasets/import-routes.ts";
 import { labelEnded } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
 import { addLabelRoutes } from "./labeling/label-routes.ts";
@@ -64,6 +66,7 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   exports: failLostExports,
   runs: resumeRuns,
   uploads: abandonUploads,
+  archives: forgetArchives,
   predictions: forgetPredictions,
   expired: forgetExpired,
 };
@@ -116,6 +119,7 @@ addJobRoutes(app, releaseExports);
 addClassRoutes(app);
 addReviewRoutes(app);
 addExportRoutes(app);
+addImportRoutes(app);
 // Paths under /train with a name of their own come before those with the id of a run.
 addTrainRoutes(app);
 addWeightsRoutes(app);

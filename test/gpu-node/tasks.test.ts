@@ -377,6 +377,7 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
     const payload = {
       export_id: "e",
       format: "yolo",
+      rectangles: true,
       archive: service.target("never.zip"),
       videos: [video],
       manifest: service.source(crypto.randomUUID(), bytes),
@@ -397,13 +398,14 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
     expect(service.objects.has("never.zip")).toBe(false);
   });
 
-  async function exported(format: "yolo" | "coco") {
+  async function exported(format: string, options: { rectangles?: boolean } = {}) {
     const video = stored(rectangles());
     const bytes = Buffer.from(JSON.stringify(manifest(video)));
     const archive = service.target(`${crypto.randomUUID()}.zip`, "application/zip");
     const payload = {
       export_id: "e",
       format,
+      rectangles: options.rectangles ?? true,
       archive,
       manifest: service.source(crypto.randomUUID(), bytes),
       videos: [video],
@@ -425,11 +427,11 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
       "data.yaml",
       "images/train/Früh_1_000000.jpg",
       "images/train/Früh_1_000004.jpg",
-      "images/train/früh_1-2_000001.jpg",
+      "images/train/früh_1-v_000001.jpg",
       "images/val/Früh_1_000009.jpg",
       "labels/train/Früh_1_000000.txt",
       "labels/train/Früh_1_000004.txt",
-      "labels/train/früh_1-2_000001.txt",
+      "labels/train/früh_1-v_000001.txt",
       "labels/val/Früh_1_000009.txt",
     ]);
     expect(String(entry("labels/train/Früh_1_000000.txt"))).toBe(
@@ -441,7 +443,7 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
       "1 0.968750 0.666667 0.062500 0.166667\n",
     );
     expect(String(entry("data.yaml"))).toBe(
-      'path: .\ntrain: images/train\nval: images/val\nnc: 2\nnames:\n  0: "red thing"\n  1: "say \\"hi\\""\n',
+      'train: images/train\nval: images/val\nnc: 2\nnames:\n  0: "red thing"\n  1: "say \\"hi\\""\n',
     );
     expect(await sharp(entry("images/train/Früh_1_000000.jpg")).metadata()).toMatchObject({
       width: 160,
@@ -474,14 +476,27 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
       },
     ]);
     const val = JSON.parse(String(entry("annotations/instances_val.json")));
-    expect(val.annotations[0]).toMatchObject({ segmentation: [], area: 200, category_id: 2 });
+    // Ids are those of no image of the other split; the box's rectangle stands for its mask.
+    expect(train.images.map(({ id }: { id: number }) => id)).toEqual([1, 2, 4]);
+    expect(val.images).toMatchObject([{ id: 3 }]);
+    expect(val.annotations).toMatchObject([
+      { id: 2, image_id: 3, segmentation: [[150, 70, 160, 70, 160, 90, 150, 90]], area: 200 },
+    ]);
+    const bare = (await exported("coco", { rectangles: false })).entry;
+    const [box] = JSON.parse(String(bare("annotations/instances_val.json"))).annotations;
+    expect(box).toMatchObject({ segmentation: [], area: 200, category_id: 2 });
   });
 
   it("names files alike in no reader", () => {
-    const names = ["a.mp4", "A.mov", "../../a.avi", ".mp4", "", "a-2.mp4", "x".repeat(300)];
-    const stems = uniqueStems(names.map((filename) => ({ filename })));
-    expect(stems.slice(0, 6)).toEqual(["a", "A-2", "a-3", "video", "video-2", "a-2-2"]);
+    const names = ["a.mp4", "A.mov", "../../a.avi", "a-2.mp4", ".mp4", "", "x".repeat(300)];
+    const stems = uniqueStems(
+      names.map((filename, at) => ({ filename, video_id: `${at}0000000-0000-4000-8000` })),
+    );
+    expect(stems.slice(0, 4)).toEqual(["a", "A-10000000", "a-20000000", "a-2"]);
+    expect(stems.slice(4, 6)).toEqual(["video", "video-50000000"]);
     expect(stems[6]).toHaveLength(100);
+    const same = ["a", "a-1", "a", "a"].map((filename) => ({ filename, video_id: "1" }));
+    expect(uniqueStems(same)).toEqual(["a", "a-1", "a-1-2", "a-1-3"]);
   });
 });
 
