@@ -148,6 +148,37 @@ export const Stats = z
   .meta({ id: "Stats" });
 export type Stats = z.infer<typeof Stats>;
 
+export const ComparisonFigures = z.object({
+  truths: z.number().int(),
+  detections: z.number().int().meta({ description: "at or above the job's threshold" }),
+  true_positives: z.number().int().meta({ description: "at an IoU of 0.5" }),
+  false_positives: z.number().int(),
+  false_negatives: z.number().int(),
+  precision: z.number().nullable().meta({ description: "null without a detection" }),
+  recall: z.number().nullable().meta({ description: "null without a truth" }),
+  ap50: z.number().nullable().meta({
+    description: "at an IoU of 0.5; null without a truth; overall, the mean of the classes",
+  }),
+  ap50_95: z.number().nullable().meta({ description: "the mean at IoUs from 0.5 to 0.95" }),
+});
+export type ComparisonFigures = z.infer<typeof ComparisonFigures>;
+
+export const JobComparison = z
+  .object({
+    job_id: z.uuid(),
+    truth_job_id: z.uuid(),
+    threshold: z.number(),
+    frames: z.number().int().meta({ description: "labeled by both: those that are compared" }),
+    frames_only_in_job: z.number().int(),
+    frames_only_in_truth: z.number().int(),
+    overall: ComparisonFigures,
+    per_class: z
+      .array(ComparisonFigures.extend({ class: z.string() }))
+      .meta({ description: "classes with an annotation on either side, most truths first" }),
+  })
+  .meta({ id: "JobComparison" });
+export type JobComparison = z.infer<typeof JobComparison>;
+
 export const Change = z
   .object({
     change_id: z.uuid(),

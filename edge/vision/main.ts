@@ -14,6 +14,7 @@ import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
 import { parseConfig } from "./config.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
+import { addComparisonRoutes } from "./datasets/comparison-routes.ts";
 import { exportEnded } from "./datasets/ended.ts";
 import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
@@ -120,6 +121,7 @@ addClassRoutes(app);
 addReviewRoutes(app);
 addExportRoutes(app);
 addImportRoutes(app);
+addComparisonRoutes(app);
 // Paths under /train with a name of their own come before those with the id of a run.
 addTrainRoutes(app);
 addWeightsRoutes(app);
