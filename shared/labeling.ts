@@ -148,6 +148,23 @@ export const Stats = z
   .meta({ id: "Stats" });
 export type Stats = z.infer<typeof Stats>;
 
+export const ImportRecord = z
+  .object({
+    job: Job,
+    annotations: z.number().int().meta({ description: "stored with the job" }),
+    unmatched: z.array(z.string()).meta({
+      description: "images that the project does not have, by their name in the labels",
+    }),
+    unmatched_annotations: z.number().int().meta({ description: "labels of those images" }),
+    left_out: z.number().int().meta({
+      description:
+        "other labels that were not stored: boxes outside of their frame, crowds, points",
+    }),
+    notes: z.array(z.string()).meta({ description: "what was not taken as it stood, for people" }),
+  })
+  .meta({ id: "ImportRecord" });
+export type ImportRecord = z.infer<typeof ImportRecord>;
+
 export const ComparisonFigures = z.object({
   truths: z.number().int(),
   detections: z.number().int().meta({ description: "at or above the job's threshold" }),
@@ -219,7 +236,7 @@ const STEM_LENGTH_MAX = 100;
 
 /**
  * What exports call a video's frames, before `_<six digits>`: safe in any archive reader. Where
- * several videos of one export are called alike, all but the first carry `exportSuffix` too.
+ * several videos of one export are called alike, all of them carry `exportSuffix` too.
  */
 export const exportStem = (filename: string): string =>
   withoutExtension(filename)

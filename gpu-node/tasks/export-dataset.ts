@@ -120,16 +120,18 @@ function within(
 }
 
 /**
- * File names' stems, made safe in any archive reader; unique also where case does not count, in a
- * way that an import knows again.
+ * File names' stems, made safe in any archive reader; unique also where case does not count. Those
+ * that are alike all carry what tells their videos apart, by which an import knows them again.
  */
 export function uniqueStems(videos: readonly { filename: string; video_id: string }[]): string[] {
+  const alike = Map.groupBy(videos, ({ filename }) => exportStem(filename).toLowerCase());
   const taken = new Set<string>();
   return videos.map(({ filename, video_id }) => {
     const stem = exportStem(filename);
-    const other = `${stem}${exportSuffix(video_id)}`;
-    let unique = taken.has(stem.toLowerCase()) ? other : stem;
-    for (let count = 2; taken.has(unique.toLowerCase()); count++) unique = `${other}-${count}`;
+    const isAlone = alike.get(stem.toLowerCase())?.length === 1;
+    const wanted = isAlone ? stem : `${stem}${exportSuffix(video_id)}`;
+    let unique = wanted;
+    for (let count = 2; taken.has(unique.toLowerCase()); count++) unique = `${wanted}-${count}`;
     taken.add(unique.toLowerCase());
     return unique;
   });

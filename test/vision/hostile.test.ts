@@ -210,7 +210,7 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
           const value = encodeURIComponent(text.toWellFormed());
           const at =
             where === "query"
-              ? `${base}?${name}=${value}`
+              ? `${base.replace(/\?.*/, "")}?${name}=${value}`
               : (filled(own.replace(`{${name}}`, value), ids) ?? own.replace(`{${name}}`, value));
           await send(asked, `${where} ${name}=${JSON.stringify(text).slice(0, 40)}`, [at, body]);
         }

@@ -21,7 +21,7 @@ const NO_LABELS =
 
 const refusal = (problem: string) => new Failure("invalid_request", problem);
 
-interface Sorted {
+interface LabelFiles {
   coco: { name: string; document: unknown }[];
   voc: XmlFile[];
   cvat: XmlFile[];
@@ -84,8 +84,8 @@ export function archiveLabels(
 }
 
 /** The texts by format; with a format named, the others' are beside it. */
-function sort(texts: readonly ArchiveText[], format: ArchiveFormat | undefined): Sorted {
-  const sorted: Sorted = { coco: [], voc: [], cvat: [], yolo: [], others: [] };
+function sort(texts: readonly ArchiveText[], format: ArchiveFormat | undefined): LabelFiles {
+  const sorted: LabelFiles = { coco: [], voc: [], cvat: [], yolo: [], others: [] };
   const inLabels = texts.some(({ name: file }) => /(^|\/)labels\/.*\.txt$/i.test(file));
   const wants = (one: ArchiveFormat) => format === undefined || format === one;
   for (const { name: file, text } of texts) {

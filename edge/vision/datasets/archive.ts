@@ -38,7 +38,7 @@ const CLUTTER = /(^|\/)(__MACOSX\/|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)/i;
 
 const refusal = (why: string) => new Failure("invalid_request", `the archive is not taken: ${why}`);
 
-/** Reads the texts of an archive of the store. Fails with `invalid_request` for one that is unsafe. */
+/** Reads the texts of an archive. Fails with `invalid_request` for one that is broken or unsafe. */
 export async function readArchive(
   bucket: R2Bucket,
   { key, bytes }: { key: string; bytes: number },

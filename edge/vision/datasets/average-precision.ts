@@ -89,7 +89,7 @@ function overlapOf([ax1, ay1, ax2, ay2]: Bbox, [bx1, by1, bx2, by2]: Bbox): numb
   return shared / ((ax2 - ax1) * (ay2 - ay1) + (bx2 - bx1) * (by2 - by1) - shared);
 }
 
-/** Which of an image's surest detections find a truth; of equal overlaps the last truth is taken. */
+/** Which of an image's surest detections find a truth; of truths alike the last one is taken. */
 function hits({ overlaps, truths }: RankedImage, count: number, iouMin: number): boolean[] {
   const taken = new Uint8Array(truths);
   return Array.from({ length: count }, (_, at) => {

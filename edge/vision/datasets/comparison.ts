@@ -98,7 +98,7 @@ async function sizeOf(
 }
 
 /** Class, then the box, then the confidence, of a frame. */
-type Listed = [className: string, x1: number, y1: number, x2: number, y2: number, sure: number];
+type BoxRow = [className: string, x1: number, y1: number, x2: number, y2: number, sure: number];
 
 /** What the frames hold, by class; frames in the order of the job's videos. */
 async function imagesOf(
@@ -110,7 +110,7 @@ async function imagesOf(
         c.name, a.x1, a.y1, a.x2, a.y2, coalesce(a.confidence, 1)) ORDER BY a.id) AS list
       FROM annotation a JOIN job_class c ON c.job_id = a.job_id AND c.number = a.class_number
      WHERE ${condition} GROUP BY 1, 2`;
-  const { rows } = await database.execute<{ found: Listed[]; known: Listed[] }>(sql`
+  const { rows } = await database.execute<{ found: BoxRow[]; known: BoxRow[] }>(sql`
     WITH f AS (${listed(found)}), k AS (${listed(known)})
     SELECT coalesce(f.list, '[]') AS found, coalesce(k.list, '[]') AS known
       FROM (${bothFrames(job, truth)}) b
@@ -159,7 +159,7 @@ function figures({ truths, detections, truePositives, ap50, ap50To95 }: ClassFig
   };
 }
 
-/** Counts of all classes together; average precision is the mean of the classes that have truths. */
+/** Counts of all classes together; average precision is the mean of those that have truths. */
 function overall(perClass: readonly ClassFigures[]): ComparisonFigures {
   const sum = (pick: (one: ClassFigures) => number) =>
     perClass.reduce((total, one) => total + pick(one), 0);

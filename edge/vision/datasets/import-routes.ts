@@ -1,6 +1,7 @@
 // Annotations made elsewhere over HTTP: in a JSON body, or as a zip in a form.
 
 import { createRoute } from "@hono/zod-openapi";
+import { ImportRecord } from "../../../shared/labeling.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors } from "../base/api.ts";
@@ -10,7 +11,7 @@ import { toItsEnd } from "../uploads/upload-routes.ts";
 import { readArchive } from "./archive.ts";
 import { withArchive } from "./archive-form.ts";
 import { ARCHIVE_FORMATS, archiveLabels } from "./archive-labels.ts";
-import { bodyLabels, Import, ImportRecord, type ImportRequest, importJob } from "./imports.ts";
+import { bodyLabels, Import, type ImportRequest, importJob } from "./imports.ts";
 
 const tags = ["Datasets"];
 

@@ -3,7 +3,7 @@
 import { z } from "@hono/zod-openapi";
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import { exportStem, exportSuffix, Job, withoutExtension } from "../../../shared/labeling.ts";
+import { exportStem, exportSuffix, withoutExtension } from "../../../shared/labeling.ts";
 import type { Bbox } from "../../../shared/tasks.ts";
 import { name } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
@@ -28,23 +28,6 @@ export const Import = z.strictObject({
   coco: Coco.optional(),
   yolo: Yolo.optional(),
 });
-
-/** What came of an import. */
-export const ImportRecord = z
-  .object({
-    job: Job,
-    annotations: z.number().int().meta({ description: "stored with the job" }),
-    unmatched: z.array(z.string()).meta({
-      description: "images that the project does not have, by their name in the labels",
-    }),
-    unmatched_annotations: z.number().int().meta({ description: "labels of those images" }),
-    left_out: z.number().int().meta({
-      description:
-        "other labels that were not stored: boxes outside of their frame, crowds, points",
-    }),
-    notes: z.array(z.string()).meta({ description: "what was not taken as it stood, for people" }),
-  })
-  .meta({ id: "ImportRecord" });
 
 /** What came of an import, before its job is read back. */
 export interface ImportSummary {
@@ -147,12 +130,14 @@ export async function importJob(
   };
 }
 
-/** What is said of names that several of the project's videos have, of which the first was taken. */
+/** What is said of names that several videos have, of which the one uploaded first was taken. */
 function ambiguities(frameOf: ReadonlyMap<string, VideoFrame | null>): string[] {
   const names = [...frameOf].flatMap(([file, frame]) => (frame && frame.alike > 1 ? [file] : []));
   if (names.length === 0) return [];
   const some = `${names.slice(0, NAMED_MAX).join(", ")}${names.length > NAMED_MAX ? ", …" : ""}`;
-  return [`${counted(names.length, "name")} of several videos, read as the first's: ${some}`];
+  return [
+    `${counted(names.length, "name")} of several videos, read as those of the first uploaded: ${some}`,
+  ];
 }
 
 /** The workspace of a project in which the caller is an engineer. */

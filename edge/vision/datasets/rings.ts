@@ -119,7 +119,7 @@ type Corner = [x: number, y: number];
 const cornersOf = (ring: Ring): Corner[] =>
   Array.from({ length: ring.length / 2 }, (_, at) => [ring[2 * at] ?? 0, ring[2 * at + 1] ?? 0]);
 
-/** The rings as one: the largest, which leaves for each other at its nearest corner, and returns. */
+/** The rings as one: the largest, which leaves for each other at its nearest corner and returns. */
 function joined(rings: readonly Ring[]): number[] {
   const bySize = rings.toSorted(
     (one, other) => Math.abs(twiceArea(other)) - Math.abs(twiceArea(one)),
@@ -231,7 +231,7 @@ function columnsOf({ size, counts }: RunLengths, budget: MaskBudget): Column[] {
 const pairs = (runs: readonly number[]): number[][] =>
   Array.from({ length: runs.length / 2 }, (_, at) => [runs[2 * at] ?? 0, runs[2 * at + 1] ?? 0]);
 
-/** Run lengths as pycocotools packs them: five bits a character, each but two less the one before. */
+/** Run lengths as pycocotools packs them: five bits a character, each less the last but one. */
 function unpacked(text: string): number[] {
   const lengths: number[] = [];
   for (let at = 0; at < text.length; ) {
@@ -292,7 +292,7 @@ function outlines(columns: readonly Column[], budget: MaskBudget): number[][] {
 
 type AddEdge = (x1: number, y1: number, x2: number, y2: number) => void;
 
-/** The vertical edges between two columns: up where the right one begins, down where the left ends. */
+/** The edges between two columns: up where the right one begins, down where the left ends. */
 function sides(x: number, left: readonly number[], right: readonly number[], add: AddEdge) {
   const ends = [
     ...left.map((y) => ({ y, side: "left" as const })),

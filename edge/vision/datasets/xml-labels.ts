@@ -75,8 +75,8 @@ function orderedBox(file: string, [x1, y1, x2, y2]: Label["box"]): Label["box"] 
 /**
  * Labels of Pascal VOC, a file an image. Pixels are counted from 1 and a box's last one belongs to
  * it, as in the VOC devkit; where any box begins before 1 the files are of a tool that counts from
- * 0, and are read so. An image is the one of `filename`, or the one called as the file is, whichever
- * `isKnown`.
+ * 0, and are read so. An image is the one of `filename` or, where only that `isKnown`, the one
+ * called as the file is.
  */
 export function vocLabels(files: readonly XmlFile[], isKnown: (file: string) => boolean): Labels {
   const objects = files.map(({ name, root }) =>

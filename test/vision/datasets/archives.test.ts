@@ -1,9 +1,9 @@
 // Zips of labels: those of other tools, those of our own exports, and those that were made to harm.
 
 import { sql } from "drizzle-orm";
-import { zipSync } from "fflate";
+import { type Zippable, zipSync } from "fflate";
 import { beforeAll, describe, expect, it } from "vitest";
-import { AnnotationPage, type Job } from "../../../shared/labeling.ts";
+import { AnnotationPage, ImportRecord } from "../../../shared/labeling.ts";
 import { type Person, register } from "../../support/vision.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
@@ -14,15 +14,6 @@ let workspaceId: string;
 
 const [WIDTH, HEIGHT] = [200, 100];
 const STILLS = ["one.jpg", "two.png", "three.webp"];
-
-interface Imported {
-  job: Job;
-  annotations: number;
-  unmatched: string[];
-  unmatched_annotations: number;
-  left_out: number;
-  notes: string[];
-}
 
 beforeAll(async () => {
   world = await createWorld({ services: ["vision"] });
@@ -58,13 +49,16 @@ function formOf(zip: Uint8Array, fields: Record<string, string> = {}): FormData 
   return form;
 }
 
-async function imported(zip: Uint8Array, fields: Record<string, string> = {}): Promise<Imported> {
+async function imported(
+  zip: Uint8Array,
+  fields: Record<string, string> = {},
+): Promise<ImportRecord> {
   const { status, body } = await admin.ask("POST", "/import/archive", formOf(zip, fields));
   expect([status, body.detail]).toEqual([201, undefined]);
-  return body as unknown as Imported;
+  return ImportRecord.parse(body);
 }
 
-async function annotationsOf({ job }: Imported) {
+async function annotationsOf({ job }: ImportRecord) {
   const { body } = await admin.ask("GET", `/jobs/${job.job_id}/annotations?limit=1000`);
   return AnnotationPage.parse(body).items.map((one) => ({
     class: one.class,
@@ -257,10 +251,10 @@ describe("an archive that was made to harm", () => {
     const bomb = zipSync({ "a.txt": [new Uint8Array(8_000_000), { level: 9 }] });
     expect(await refused(bomb)).toEqual(invalid("more than 200 times"));
     const noise = Uint8Array.from({ length: 1_000_000 }, (_, at) => (at * 7919) % 251);
-    const many = Object.fromEntries(
-      Array.from({ length: 34 }, (_, at) => [`${at}.txt`, [noise, { level: 0 }] as const]),
+    const many: Zippable = Object.fromEntries(
+      Array.from({ length: 34 }, (_, at) => [`${at}.txt`, [noise, { level: 0 }]]),
     );
-    expect(await refused(zipSync(many as never))).toEqual(invalid("bytes of texts"));
+    expect(await refused(zipSync(many))).toEqual(invalid("bytes of texts"));
     // The directory says less than there is.
     const lying = zipSync({ "a.txt": [bytesOf("x".repeat(50_000)), { level: 6 }] });
     const view = new DataView(lying.buffer, lying.byteOffset, lying.length);

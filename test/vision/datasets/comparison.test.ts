@@ -69,7 +69,11 @@ async function addVideo(projectOfIt: string, workspace: string): Promise<string>
 
 type Row = [frame: number, className: string, bbox: Bbox];
 /** A job of boxes; frames without any are labeled too. */
-async function job(rows: Row[], frames: number[], into = projectId): Promise<string> {
+async function job(
+  rows: Row[],
+  frames: number[],
+  into: { projectId: string; person?: Person } = { projectId },
+): Promise<string> {
   const classes = ["cat", "dog", "owl"];
   const coco = {
     images: frames.map((frame) => ({ id: frame, file_name: `clip_00000${frame}.jpg` })),
@@ -80,7 +84,8 @@ async function job(rows: Row[], frames: number[], into = projectId): Promise<str
       bbox: [x1, y1, x2 - x1, y2 - y1],
     })),
   };
-  const { body } = await admin.ask("POST", "/import", { project_id: into, coco });
+  const person = into.person ?? admin;
+  const { body } = await person.ask("POST", "/import", { project_id: into.projectId, coco });
   return (body.job as Job).job_id;
 }
 
@@ -198,7 +203,7 @@ describe("a job beside its truth", () => {
     const apart = await job([[2, "cat", BOX]], [2]);
     const other = await project("Another");
     await addVideo(other.projectId, other.workspaceId);
-    const foreign = await job([[1, "cat", BOX]], [1], other.projectId);
+    const foreign = await job([[1, "cat", BOX]], [1], other);
     const answer = async (person: Person, id: string, query: string) => {
       const { status, body } = await person.ask("GET", `/jobs/${id}/compare${query}`);
       return [status, body.code, body.detail];
@@ -211,8 +216,15 @@ describe("a job beside its truth", () => {
     expect(await answer(admin, truth, by("x"))).toEqual(refused("truth_job_id"));
     const viewer = await newMember(world.urls.vision, admin, workspaceId, "viewer");
     expect(await answer(viewer, truth, by(truth))).toEqual([200, undefined, undefined]);
-    const { member } = await newTenant(world.urls.vision, admin, "engineer");
-    expect(await answer(member, truth, by(truth))).toMatchObject([404, "not_found"]);
+    const tenant = await newTenant(world.urls.vision, admin, "engineer");
+    const missing = [404, "not_found", "no such job in your workspaces"];
+    expect(await answer(tenant.member, truth, by(truth))).toEqual(missing);
+    const theirs = await tenant.member.ask("POST", "/projects", { name: "theirs" });
+    const theirId = String(theirs.body.project_id);
+    await addVideo(theirId, tenant.workspaceId);
+    const own = await job([[1, "cat", BOX]], [1], { projectId: theirId, person: tenant.member });
+    expect(await answer(tenant.member, own, by(own))).toEqual([200, undefined, undefined]);
+    expect(await answer(tenant.member, own, by(truth))).toEqual(missing);
   });
 
   it("is refused where the jobs are too large to hold, or too crowded", async () => {

@@ -160,7 +160,7 @@ describe("a dataset", () => {
       const entry = entries[`images/train/${name}`];
       expect([name, entry && Buffer.from(entry).equals(bytes)]).toEqual([name, extension !== null]);
     }
-    expect(twice).toBe(1);
+    expect(twice).toBe(2);
     expect(summary).toMatchObject({ original_images: 5 });
     const turned = Buffer.from(entries["images/train/turned_000000.jpg"] ?? []);
     expect(await sharp(turned).metadata()).toMatchObject({ width: 60, height: 80 });
