@@ -1,5 +1,5 @@
-// The layout "CVAT for images 1.1": images/<split> and annotations.xml, with the classes as labels,
-// a box for what has no mask and a polygon for what has one.
+// The layout "CVAT for images 1.1" of a project: images/<split> and annotations.xml, with a task for
+// each split, the classes as labels, a box for what has no mask and a polygon for what has one.
 
 import type { ExportManifest } from "../../shared/tasks.ts";
 import { type Annotation, type Layout, pixels, ringOf, xmlText } from "./layout.ts";
@@ -18,10 +18,12 @@ function shapeOf(one: Annotation, classes: readonly string[]): string {
 /** The layout of CVAT. Its one file of labels is held in memory until the end. */
 export function cvatLayout(manifest: ExportManifest): Layout {
   const lines: string[] = [];
+  const splits = new Set<string>();
   let imageCount = 0;
   return {
     imagePath: ({ split, name }) => `images/${split}/${name}`,
     add: async ({ name, split, width, height, annotations }) => {
+      splits.add(split);
       const size = `width="${width}" height="${height}"`;
       lines.push(
         `  <image id="${imageCount}" name="${xmlText(name)}" subset="${split}" ${size}>`,
@@ -35,11 +37,17 @@ export function cvatLayout(manifest: ExportManifest): Layout {
         (name) => `<label><name>${xmlText(name)}</name><attributes></attributes></label>`,
       );
       const name = `<name>${xmlText(manifest.name)}</name>`;
+      const tasks = [...splits].map((split) => `<task>${name}<subset>${split}</subset></task>`);
+      const meta = [
+        name,
+        `<labels>${labels.join("")}</labels>`,
+        `<tasks>${tasks.join("")}</tasks>`,
+      ];
       const document = [
         '<?xml version="1.0" encoding="utf-8"?>',
         "<annotations>",
         "  <version>1.1</version>",
-        `  <meta><task>${name}<labels>${labels.join("")}</labels></task></meta>`,
+        `  <meta><project>${meta.join("")}</project></meta>`,
         ...lines,
         "</annotations>",
         "",

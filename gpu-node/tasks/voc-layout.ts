@@ -1,6 +1,7 @@
 // The Pascal VOC layout: JPEGImages, Annotations with a file an image, ImageSets/Main with the
-// splits. Pixels are counted from 1 and the last one belongs to a box, as the VOC devkit has it: a
-// box begins one later here than in our coordinates and ends at the same number.
+// splits, and the classes in labelmap.txt, as CVAT and Datumaro want those that are not VOC's own.
+// Pixels are counted from 1 and the last one belongs to a box, as the VOC devkit has it: a box
+// begins one later here than in our coordinates and ends at the same number.
 
 import type { ExportManifest } from "../../shared/tasks.ts";
 import {
@@ -61,6 +62,8 @@ export function vocLayout(manifest: ExportManifest): Layout {
       await zip.add(`Annotations/${renamed(image, ".xml")}`, lines.join("\n"));
     },
     end: async (zip) => {
+      const map = manifest.classes.map((name) => `${name.replace(/[:\r\n]/g, "_")}:::\n`);
+      await zip.add("labelmap.txt", `# label:color_rgb:parts:actions\n${map.join("")}`);
       for (const [split, names] of Object.entries(stems)) {
         const lines = names.map((name) => `${name}\n`);
         await zip.add(`ImageSets/Main/${split}.txt`, lines.join(""));

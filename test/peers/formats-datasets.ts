@@ -152,7 +152,7 @@ async function comparison(
   const { job_id: jobId } = Job.parse(imported.job);
   await services.visionDatabase.execute(sql`
     UPDATE annotation a SET source = 'model', confidence = n / 100.0 FROM (
-      SELECT id, row_number() OVER (ORDER BY id) AS n FROM annotation
+      SELECT id, row_number() OVER (ORDER BY x1, y1, x2, y2) AS n FROM annotation
        WHERE job_id = ${jobId}::uuid) r WHERE r.id = a.id`);
   await asked(admin, "PATCH", `/jobs/${jobId}`, { threshold: 0.1 });
   const all = await asked(admin, "GET", `/jobs/${jobId}/annotations?limit=1000&min_confidence=0`);

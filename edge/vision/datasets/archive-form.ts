@@ -9,7 +9,10 @@ import { type ObjectSummary, tooLarge, writeObject } from "../uploads/object-wri
 import { ARCHIVE_FORMATS } from "./archive-labels.ts";
 import { ImportTarget } from "./imports.ts";
 
-/** Bytes of an archive: with images in it, which are not read; labels alone are far smaller. */
+/**
+ * Bytes of an archive, where the installation takes uploads as large: room for images in it, which
+ * are not read; labels alone are far smaller.
+ */
 const ARCHIVE_BYTES_MAX = 512 * 1024 * 1024;
 /** Bytes of a form beyond its file. */
 const ENVELOPE_BYTES = 1024 * 1024;
@@ -56,7 +59,7 @@ export async function withArchive<Result>(
       throw new Failure("forbidden", "importing needs the role engineer");
     }
     const bytes = Number(request.headers.get("Content-Length") ?? 0);
-    if (bytes > ARCHIVE_BYTES_MAX + ENVELOPE_BYTES) throw tooLarge(ARCHIVE_BYTES_MAX);
+    if (bytes > bytesMax(parts) + ENVELOPE_BYTES) throw tooLarge(bytesMax(parts));
   } catch (thrown) {
     await letPass(request);
     throw thrown;
@@ -69,7 +72,9 @@ export async function withArchive<Result>(
   }
 }
 
-async function received({ bucket }: Parts, request: Request, key: string): Promise<ArchiveForm> {
+const bytesMax = ({ limits }: Parts) => Math.min(ARCHIVE_BYTES_MAX, limits.uploadBytesMax);
+
+async function received(parts: Parts, request: Request, key: string): Promise<ArchiveForm> {
   const given: Record<string, string> = {};
   let archive: ObjectSummary | null = null;
   const contentType = request.headers.get("Content-Type") ?? undefined;
@@ -80,9 +85,9 @@ async function received({ bucket }: Parts, request: Request, key: string): Promi
     } else if (part.name !== "file") part.skip();
     else if (archive) throw invalid("file: only one is taken");
     else {
-      archive = await writeObject(bucket, part.chunks, {
+      archive = await writeObject(parts.bucket, part.chunks, {
         key,
-        bytesMax: ARCHIVE_BYTES_MAX,
+        bytesMax: bytesMax(parts),
         headBytes: 4,
         typeOf: zipType,
       });

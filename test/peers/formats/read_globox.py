@@ -42,6 +42,9 @@ def layout():
         path = Path("images") / image.get("subset") / image.get("name")
         expect((folder / path).is_file(), f"{path} is not in the archive")
     expect(root.findtext("version") == "1.1", "not version 1.1")
+    # Datumaro looks for a split's images under a task of its own.
+    tasks = [task.findtext("subset") for task in root.find("meta").iter("task")]
+    expect(sorted(tasks) == ["train", "val"], f"tasks of {tasks}")
 
 
 for work in (cvat, layout):
