@@ -303,7 +303,7 @@ export const TASK_KINDS = {
       export_id: z.string(),
       format: z.enum(EXPORT_FORMATS),
       /** Whether a box without a mask gets its rectangle as polygon, in `coco` and `yolo-seg`. */
-      rectangles: z.boolean(),
+      rectangles: z.boolean().default(true),
       manifest: ObjectSource,
       /** The manifest's videos, by key: only a payload's references are given addresses. */
       videos: z.array(ObjectSource),

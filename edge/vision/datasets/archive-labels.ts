@@ -7,7 +7,7 @@ import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels } from "./coco-labels.ts";
 import { CLASS_NAME_MAX, CLASSES_MAX, counted, type Labels, together } from "./labels.ts";
 import { maskBudget } from "./rings.ts";
-import { cvatLabels, openXml, vocLabels, type XmlFile } from "./xml-labels.ts";
+import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-labels.ts";
 import { yoloLabels } from "./yolo-labels.ts";
 
 /** The formats of archives. */
@@ -23,8 +23,8 @@ const refusal = (problem: string) => new Failure("invalid_request", problem);
 
 interface LabelFiles {
   coco: { name: string; document: unknown }[];
-  voc: XmlFile[];
-  cvat: XmlFile[];
+  voc: VocFile[];
+  cvat: Labels[];
   /** Label texts. */
   yolo: ArchiveText[];
   others: string[];
@@ -57,7 +57,7 @@ export function archiveLabels(
         ),
       ),
     voc: () => vocLabels(sorted.voc, isKnown),
-    cvat: () => together(sorted.cvat.map(cvatLabels)),
+    cvat: () => together(sorted.cvat),
     yolo: () =>
       yoloLabels(
         classNames(texts),
@@ -96,8 +96,8 @@ function sort(texts: readonly ArchiveText[], format: ArchiveFormat | undefined):
       else sorted.others.push(file);
     } else if (extension === "xml" && (wants("voc") || wants("cvat"))) {
       const xml = openXml(file, text);
-      if (xml.root.name === "annotation" && wants("voc")) sorted.voc.push(xml);
-      else if (xml.root.name === "annotations" && wants("cvat")) sorted.cvat.push(xml);
+      if (xml.root.name === "annotation" && wants("voc")) sorted.voc.push(vocFile(xml));
+      else if (xml.root.name === "annotations" && wants("cvat")) sorted.cvat.push(cvatLabels(xml));
       else sorted.others.push(file);
     } else if (extension === "txt" && wants("yolo") && isLabel(file, inLabels)) {
       sorted.yolo.push({ name: file, text });

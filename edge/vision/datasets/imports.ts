@@ -58,7 +58,7 @@ interface ProjectVideo extends Record<string, unknown> {
 const ROWS_PER_STATEMENT = 5_000;
 const NAMED_MAX = 5;
 
-/** What is called into being by an import: where to, and how its labels are read. */
+/** An import: where it goes, and how its labels are read. */
 export interface ImportRequest {
   target: z.output<typeof ImportTarget>;
   /** Reads the labels, once it is known who asks; `isKnown` says whether there is an image. */

@@ -33,6 +33,8 @@ interface Column {
 }
 
 const SIDE_MAX = 65_535;
+/** Comparisons of two numbers that take as long as one step. */
+const COMPARISONS = 50;
 
 function spend(budget: MaskBudget, kind: keyof MaskBudget, count: number) {
   budget[kind] -= count;
@@ -81,17 +83,18 @@ export function ringOfPolygons(polygons: readonly Ring[], budget: MaskBudget): n
   const rings = polygons.map(open).filter((ring) => ring.length >= 6 && twiceArea(ring) !== 0);
   if (rings.length <= 1) return kept(rings[0] ?? null, budget);
   const boxes = rings.map(boxAround);
+  spend(budget, "steps", rings.length ** 2 / COMPARISONS);
   const meet = boxes.some((one, index) =>
     boxes.some((other, position) => position > index && touch(one, other)),
   );
   const united = meet ? outlines(painted(rings, budget), budget) : [];
-  return kept(joined(united.length > 0 ? united : rings.map(clockwise)), budget);
+  return kept(joined(united.length > 0 ? united : rings.map(clockwise), budget), budget);
 }
 
 /** The ring along the pixel borders of a mask given as run lengths; null for an empty mask. */
 export function ringOfRunLengths(mask: RunLengths, budget: MaskBudget): number[] | null {
   const rings = outlines(columnsOf(mask, budget), budget);
-  return kept(rings.length > 0 ? joined(rings) : null, budget);
+  return kept(rings.length > 0 ? joined(rings, budget) : null, budget);
 }
 
 function kept(ring: Ring | null, budget: MaskBudget): number[] | null {
@@ -120,11 +123,12 @@ const cornersOf = (ring: Ring): Corner[] =>
   Array.from({ length: ring.length / 2 }, (_, at) => [ring[2 * at] ?? 0, ring[2 * at + 1] ?? 0]);
 
 /** The rings as one: the largest, which leaves for each other at its nearest corner and returns. */
-function joined(rings: readonly Ring[]): number[] {
+function joined(rings: readonly Ring[], budget: MaskBudget): number[] {
   const bySize = rings.toSorted(
     (one, other) => Math.abs(twiceArea(other)) - Math.abs(twiceArea(one)),
   );
   const [main = [], ...parts] = bySize.map(cornersOf);
+  spend(budget, "steps", (parts.length * main.length) / COMPARISONS);
   const nearest = (corners: readonly Corner[], [x, y]: Corner) => {
     const distances = corners.map(([cx, cy]) => (cx - x) ** 2 + (cy - y) ** 2);
     let best = 0;

@@ -21,8 +21,19 @@ export interface XmlFile {
 const refusal = (file: string, problem: string) =>
   new Failure("invalid_request", `${file}: ${problem}`);
 
-/** The root of an XML document. Fails with `invalid_request`; no entity but XML's own is known. */
+/** Elements of one document, all of which are in memory at once. */
+const ELEMENTS_MAX = 200_000;
+
+/**
+ * The root of an XML document. Fails with `invalid_request`; no entity but XML's own is known. Take
+ * what is needed of it before the next one is opened: it has many times the size of its text.
+ */
 export function openXml(name: string, text: string): XmlFile {
+  let elements = 0;
+  for (let at = text.indexOf("<"); at >= 0; at = text.indexOf("<", at + 1)) {
+    if (text[at + 1] !== "/") elements += 1;
+  }
+  if (elements > ELEMENTS_MAX) throw refusal(name, `has over ${ELEMENTS_MAX} elements: split it`);
   try {
     const { root } = parseXml(text);
     if (root) return { name, root };
@@ -72,42 +83,59 @@ function orderedBox(file: string, [x1, y1, x2, y2]: Label["box"]): Label["box"] 
   return [Math.min(x1, x2), Math.min(y1, y2), Math.max(x1, x2), Math.max(y1, y2)];
 }
 
+/** A file of Pascal VOC: its image and objects, with pixels as it counts them. */
+export interface VocFile {
+  name: string;
+  image: string;
+  unit: Label["unit"];
+  objects: { class: string; corners: Label["box"] | null; rings: number[][] }[];
+}
+
+/** What an XML document of Pascal VOC holds. Fails with `invalid_request`. */
+export function vocFile({ name, root }: XmlFile): VocFile {
+  const size = childOf(root, "size");
+  return {
+    name,
+    image: stem(textOf(root, "filename")),
+    unit: unitOf(sideOf(textOf(size, "width")), sideOf(textOf(size, "height"))),
+    objects: childrenOf(root, "object").map((object) => {
+      const className = textOf(object, "name");
+      if (className === "") throw refusal(name, "an object has no name");
+      const rings = childrenOf(object, "polygon").map((polygon) =>
+        childrenOf(polygon).map((point) => numberOf(point.text.trim())),
+      );
+      const corners = cornersOf(name, childOf(object, "bndbox"));
+      if (!corners && rings.length === 0) {
+        throw refusal(name, "an object has neither a bndbox nor a polygon");
+      }
+      return { class: className, corners, rings };
+    }),
+  };
+}
+
 /**
  * Labels of Pascal VOC, a file an image. Pixels are counted from 1 and a box's last one belongs to
  * it, as in the VOC devkit; where any box begins before 1 the files are of a tool that counts from
  * 0, and are read so. An image is the one of `filename` or, where only that `isKnown`, the one
  * called as the file is.
  */
-export function vocLabels(files: readonly XmlFile[], isKnown: (file: string) => boolean): Labels {
-  const objects = files.map(({ name, root }) =>
-    childrenOf(root, "object").map((object) => ({
-      object,
-      corners: cornersOf(name, childOf(object, "bndbox")),
-    })),
+export function vocLabels(files: readonly VocFile[], isKnown: (file: string) => boolean): Labels {
+  const zero = files.some(({ objects }) =>
+    objects.some(({ corners }) => corners && Math.min(corners[0], corners[1]) < 1),
   );
-  const zero = objects
-    .flat()
-    .some(({ corners }) => corners && Math.min(corners[0], corners[1]) < 1);
   const first = zero ? 0 : 1;
   const budget = maskBudget();
   const images: string[] = [];
-  const labels = files.flatMap(({ name, root }, index) => {
-    const given = stem(textOf(root, "filename"));
-    const image = given !== "" && (isKnown(given) || !isKnown(stem(name))) ? given : stem(name);
+  const labels = files.flatMap(({ name, image: given, unit, objects }) => {
+    const isGiven = given !== "" && (isKnown(given) || !isKnown(stem(name)));
+    const image = isGiven ? given : stem(name);
     images.push(image);
-    const size = childOf(root, "size");
-    const unit = unitOf(sideOf(textOf(size, "width")), sideOf(textOf(size, "height")));
-    return (objects[index] ?? []).map(({ object, corners }): Label => {
-      const className = textOf(object, "name");
-      if (className === "") throw refusal(name, "an object has no name");
-      const rings = childrenOf(object, "polygon").map((polygon) =>
-        childrenOf(polygon).map((point) => numberOf(point.text.trim()) - first),
-      );
-      const polygon = ringIn(name, rings, budget);
-      const box = corners
-        ? ([corners[0] - first, corners[1] - first, corners[2], corners[3]] as Label["box"])
-        : polygon && boxAround(polygon);
-      if (!box) throw refusal(name, "an object has neither a bndbox nor a polygon");
+    return objects.map(({ class: className, corners, rings }): Label => {
+      const shifted = rings.map((ring) => ring.map((value) => value - first));
+      const polygon = ringIn(name, shifted, budget);
+      const box: Label["box"] = corners
+        ? [corners[0] - first, corners[1] - first, corners[2], corners[3]]
+        : boxAround(shifted.flat());
       return { file: image, class: className, box, polygon, unit };
     });
   });

@@ -193,6 +193,11 @@ describe("an archive", () => {
   });
 
   it("says which file of it cannot be read", async () => {
+    // Each another, or the zip would shrink too much.
+    const elements = Array.from(
+      { length: 200_000 },
+      (_, at) => `<a${(at * 7_919) % 99_991}/>`,
+    ).join();
     const cases: [Record<string, string>, RegExp][] = [
       [{ "a.json": "{" }, /a\.json: is no JSON/],
       [{ "a.json": '{"images": [], "annotations": [{}]}' }, /a\.json: categories/],
@@ -203,6 +208,7 @@ describe("an archive", () => {
       ],
       [{ "a.xml": VOC("one.jpg", "<object><name>x</name></object>") }, /neither a bndbox/],
       [{ "a.xml": "<annotations><track/></annotations>" }, /tracks of a video/],
+      [{ "a.xml": `<annotation>${elements}</annotation>` }, /over 200000 elements/],
       [{ "a.txt": "0 1 1 1 1" }, /no names/],
       [{ "a.txt": "5 1 1 1 1", "classes.txt": "x" }, /a\.txt, line 1/],
       [{ "data.yaml": "names: [\n", "labels/a.txt": "" }, /data\.yaml/],
