@@ -1,7 +1,7 @@
 // Wire shapes of labeling and review. Field names are the contract's; boxes are corners in pixels.
 
 import { z } from "zod";
-import { Bbox } from "./tasks.ts";
+import { Bbox, EXPORT_FORMATS } from "./tasks.ts";
 import { Frame } from "./vision.ts";
 
 const instant = () => z.iso.datetime();
@@ -187,6 +187,54 @@ export const Stats = z
   .meta({ id: "Stats" });
 export type Stats = z.infer<typeof Stats>;
 
+export const ImportRecord = z
+  .object({
+    job: Job,
+    annotations: z.number().int().meta({ description: "stored with the job" }),
+    unmatched: z.array(z.string()).meta({
+      description: "images that the project does not have, by their name in the labels",
+    }),
+    unmatched_annotations: z.number().int().meta({ description: "labels of those images" }),
+    left_out: z.number().int().meta({
+      description:
+        "other labels that were not stored: boxes outside of their frame, crowds, points",
+    }),
+    notes: z.array(z.string()).meta({ description: "what was not taken as it stood, for people" }),
+  })
+  .meta({ id: "ImportRecord" });
+export type ImportRecord = z.infer<typeof ImportRecord>;
+
+export const ComparisonFigures = z.object({
+  truths: z.number().int(),
+  detections: z.number().int().meta({ description: "at or above the job's threshold" }),
+  true_positives: z.number().int().meta({ description: "at an IoU of 0.5" }),
+  false_positives: z.number().int(),
+  false_negatives: z.number().int(),
+  precision: z.number().nullable().meta({ description: "null without a detection" }),
+  recall: z.number().nullable().meta({ description: "null without a truth" }),
+  ap50: z.number().nullable().meta({
+    description: "at an IoU of 0.5; null without a truth; overall, the mean of the classes",
+  }),
+  ap50_95: z.number().nullable().meta({ description: "the mean at IoUs from 0.5 to 0.95" }),
+});
+export type ComparisonFigures = z.infer<typeof ComparisonFigures>;
+
+export const JobComparison = z
+  .object({
+    job_id: z.uuid(),
+    truth_job_id: z.uuid(),
+    threshold: z.number(),
+    frames: z.number().int().meta({ description: "labeled by both: those that are compared" }),
+    frames_only_in_job: z.number().int(),
+    frames_only_in_truth: z.number().int(),
+    overall: ComparisonFigures,
+    per_class: z
+      .array(ComparisonFigures.extend({ class: z.string() }))
+      .meta({ description: "classes with an annotation on either side, most truths first" }),
+  })
+  .meta({ id: "JobComparison" });
+export type JobComparison = z.infer<typeof JobComparison>;
+
 export const Change = z
   .object({
     change_id: z.uuid(),
@@ -205,7 +253,7 @@ export const DatasetExport = z
   .object({
     export_id: z.uuid(),
     job_id: z.uuid(),
-    format: z.enum(["yolo", "coco"]),
+    format: z.enum(EXPORT_FORMATS),
     state: z.enum(["queued", "completed", "failed"]),
     failure: z.string().nullable(),
     bytes: z.number().int().nullable(),
@@ -225,10 +273,16 @@ export const withoutExtension = (filename: string): string =>
 
 const STEM_LENGTH_MAX = 100;
 
-/** What exports call a video's frames, before `_<six digits>`: safe in any archive reader. */
+/**
+ * What exports call a video's frames, before `_<six digits>`: safe in any archive reader. Where
+ * several videos of one export are called alike, all of them carry `exportSuffix` too.
+ */
 export const exportStem = (filename: string): string =>
   withoutExtension(filename)
     .normalize("NFC")
     .replace(/[^\p{L}\p{N}._-]+/gu, "_")
     .replace(/^\.+/, "")
     .slice(0, STEM_LENGTH_MAX) || "video";
+
+/** What tells videos of one name apart in exports. */
+export const exportSuffix = (videoId: string): string => `-${videoId.slice(0, 8)}`;

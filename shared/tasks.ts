@@ -38,6 +38,9 @@ export type ObjectSource = z.infer<typeof ObjectSource>;
 export const ObjectTarget = z.object({ key: z.string(), content_type: z.string() });
 export type ObjectTarget = z.infer<typeof ObjectTarget>;
 
+/** Layouts of an exported dataset. */
+export const EXPORT_FORMATS = ["yolo", "yolo-seg", "coco", "voc", "cvat"] as const;
+
 /** A click: 1 is on the object, 0 is off it. */
 export const Point = z.object({
   x: z.number(),
@@ -306,7 +309,9 @@ export const TASK_KINDS = {
     shared: false,
     payload: z.object({
       export_id: z.string(),
-      format: z.enum(["yolo", "coco"]),
+      format: z.enum(EXPORT_FORMATS),
+      /** Whether a box without a mask gets its rectangle as polygon, in `coco` and `yolo-seg`. */
+      rectangles: z.boolean().default(true),
       manifest: ObjectSource,
       /** The manifest's videos, by key: only a payload's references are given addresses. */
       videos: z.array(ObjectSource),

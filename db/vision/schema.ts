@@ -473,7 +473,7 @@ export const datasetExport = pgTable(
     jobId: uuid("job_id")
       .notNull()
       .references(() => job.id, { onDelete: "cascade" }),
-    format: text("format").$type<"yolo" | "coco">().notNull(),
+    format: text("format").notNull(),
     state: text("state").$type<"queued" | "completed" | "failed">().notNull().default("queued"),
     failure: text("failure"),
     options: jsonb("options").notNull(),

@@ -12,9 +12,12 @@ import { describeAudience } from "./auth/audience.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
 import { parseConfig } from "./config.ts";
+import { forgetArchives } from "./datasets/archive-form.ts";
+import { addComparisonRoutes } from "./datasets/comparison-routes.ts";
 import { exportEnded, sealExport } from "./datasets/ended.ts";
 import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
+import { addImportRoutes } from "./datasets/import-routes.ts";
 import { EXAMPLES, HEADERS, TAGS } from "./description.ts";
 import examples from "./examples.json" with { type: "json" };
 import { MEANINGS } from "./glossary.ts";
@@ -73,6 +76,7 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   exports: failLostExports,
   runs: resumeRuns,
   uploads: abandonUploads,
+  archives: forgetArchives,
   predictions: forgetPredictions,
   expired: forgetExpired,
 };
@@ -133,6 +137,8 @@ addBulkRoutes(app);
 addFrameRoutes(app);
 addTrackRoutes(app);
 addExportRoutes(app);
+addImportRoutes(app);
+addComparisonRoutes(app);
 // Paths under /train with a name of their own come before those with the id of a run.
 addTrainRoutes(app);
 addWeightsRoutes(app);

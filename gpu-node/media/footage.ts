@@ -5,7 +5,7 @@ import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import type { Tools } from "./ffmpeg.ts";
 import { type ReadFrame, type ReadOptions, readFrames } from "./frame-reader.ts";
-import { readStill } from "./stills.ts";
+import { type OriginalStill, originalStill, readStill } from "./stills.ts";
 import { probeVideo, typeOf, type VideoIndex } from "./video.ts";
 import { decodeIndex, encodeIndex, INDEX_NAME } from "./video-index.ts";
 
@@ -26,6 +26,8 @@ export interface Footage {
   timeBase: readonly [number, number];
   /** Reads the wanted frames in ascending order; `wanted` is in any order and may repeat. */
   read(wanted: readonly number[], options?: ReadOptions): AsyncGenerator<ReadFrame>;
+  /** The file itself where it is a still that any reader shows as we do; null for all else. */
+  original(): Promise<OriginalStill | null>;
   close(): Promise<void>;
 }
 
@@ -59,6 +61,7 @@ export async function openFootage(context: FootageContext, source: ObjectSource)
           signal: context.cancel,
           ...options,
         }),
+      original: async () => null,
       close: held.release,
     };
   } catch (thrown) {
@@ -91,6 +94,7 @@ async function stillFootage(held: { path: string; release(): Promise<void> }): P
     pts: Float64Array.of(0),
     timeBase: [1, 1],
     read,
+    original: () => originalStill(held.path),
     close: held.release,
   };
 }

@@ -1,6 +1,7 @@
-// Still images in and out of pixels. What comes from a stranger is decoded within limits, turned as
-// its EXIF says, and never kept in its own bytes: what leaves here was encoded again.
+// Still images in and out of pixels. What comes from a stranger is decoded within limits and turned
+// as its EXIF says. What leaves here was encoded again, but for the files of a dataset.
 
+import { readFile } from "node:fs/promises";
 import sharp from "sharp";
 import { BrokenMedia } from "../base/failure.ts";
 import type { RgbImage } from "./image.ts";
@@ -46,6 +47,34 @@ export async function readStill(
         : `the image cannot be decoded: ${reason.slice(0, 200)}`,
     );
   }
+}
+
+/** A still's file as it came. */
+export interface OriginalStill {
+  bytes: Buffer;
+  /** With its dot. */
+  extension: string;
+}
+
+/** Kinds that the readers of datasets open, with the extension by which they know them. */
+const EXTENSIONS: Record<string, string> = {
+  jpeg: ".jpg",
+  png: ".png",
+  webp: ".webp",
+  tiff: ".tif",
+};
+
+/**
+ * The file of a still that was decoded; null where its bytes are not what other readers should
+ * have: those of a kind that few of them open, and those that EXIF turns, which many do not follow
+ * and whose boxes would lie elsewhere.
+ */
+export async function originalStill(path: string): Promise<OriginalStill | null> {
+  const { format = "", orientation = 1 } = await sharp(path, {
+    limitInputPixels: PIXELS_MAX,
+  }).metadata();
+  const extension = EXTENSIONS[format];
+  return extension && orientation === 1 ? { bytes: await readFile(path), extension } : null;
 }
 
 export const toJpeg = (image: RgbImage): Promise<Buffer> =>

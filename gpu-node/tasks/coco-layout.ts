@@ -1,7 +1,9 @@
-// The COCO layout: images/<split> and annotations/instances_<split>.json. Ids count from 1.
+// The COCO layout: images/<split> and annotations/instances_<split>.json. Ids count from 1 through
+// both splits, so that the files can be joined.
 
 import type { ExportManifest } from "../../shared/tasks.ts";
-import type { Annotation, ExportedImage, Layout } from "./layout.ts";
+import type { Annotation, ExportedImage, Layout, LayoutOptions } from "./layout.ts";
+import { outlineOf } from "./layout.ts";
 
 interface Instances {
   images: { id: number; file_name: string; width: number; height: number }[];
@@ -11,7 +13,7 @@ interface Instances {
     category_id: number;
     bbox: [number, number, number, number];
     area: number;
-    segmentation: number[][];
+    segmentation: (readonly number[])[];
     iscrowd: 0;
   }[];
 }
@@ -26,31 +28,37 @@ function ringArea(ring: readonly number[]): number {
   return Math.abs(twice) / 2;
 }
 
-function shapeOf({ bbox: [x1, y1, x2, y2], polygon }: Annotation) {
-  const ring = polygon && polygon.length >= 6 ? polygon : null;
-  const area = ring ? ringArea(ring) : 0;
+function shapeOf(one: Annotation, options: LayoutOptions) {
+  const [x1, y1, x2, y2] = one.bbox;
+  const own = outlineOf(one, options);
+  const flat = own !== null && ringArea(own) === 0;
+  const ring = flat ? outlineOf({ ...one, polygon: null }, options) : own;
   return {
     bbox: [x1, y1, x2 - x1, y2 - y1] as [number, number, number, number],
-    area: area > 0 ? area : (x2 - x1) * (y2 - y1),
-    segmentation: ring && area > 0 ? [ring] : [],
+    area: ring ? ringArea(ring) : (x2 - x1) * (y2 - y1),
+    segmentation: ring ? [ring] : [],
   };
 }
 
-export function cocoLayout(manifest: ExportManifest): Layout {
+/** The layout of COCO, as pycocotools and torchvision read it. */
+export function cocoLayout(manifest: ExportManifest, options: LayoutOptions): Layout {
   const splits = { train: emptyInstances(), val: emptyInstances() };
+  let imageCount = 0;
+  let annotationCount = 0;
   return {
     imagePath: ({ split, name }) => `images/${split}/${name}`,
     add: async (image: ExportedImage) => {
       const { images, annotations } = splits[image.split];
       const { name: file_name, width, height } = image;
-      const image_id = images.length + 1;
-      images.push({ id: image_id, file_name, width, height });
+      imageCount += 1;
+      images.push({ id: imageCount, file_name, width, height });
       for (const one of image.annotations) {
+        annotationCount += 1;
         annotations.push({
-          id: annotations.length + 1,
-          image_id,
+          id: annotationCount,
+          image_id: imageCount,
           category_id: one.class_index + 1,
-          ...shapeOf(one),
+          ...shapeOf(one, options),
           iscrowd: 0,
         });
       }

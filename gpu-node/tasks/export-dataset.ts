@@ -1,8 +1,9 @@
-// Writes a labeled dataset as one zip: images decoded from their videos and, beside them, labels
-// in the YOLO or COCO layout. The archive is made on disk, then streamed to the store.
+// Writes a labeled dataset as one zip: images decoded from their videos, stills as the bytes that
+// came, and beside them labels in one of the layouts. The archive is made on disk, then streamed to
+// the store.
 
 import { readFile, rm } from "node:fs/promises";
-import { exportStem } from "../../shared/labeling.ts";
+import { exportStem, exportSuffix } from "../../shared/labeling.ts";
 import { ExportManifest, type TaskPayload, type TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
@@ -10,9 +11,22 @@ import { toJpeg } from "../media/stills.ts";
 import { uploadFile } from "../objects/transfer.ts";
 import { createZip, type ZipWriter } from "../objects/zip-writer.ts";
 import { cocoLayout } from "./coco-layout.ts";
-import type { Annotation, ExportedImage } from "./layout.ts";
+import { cvatLayout } from "./cvat-layout.ts";
+import type { Annotation, ExportedImage, Layout, LayoutOptions } from "./layout.ts";
 import type { RunnerContext } from "./runner-context.ts";
-import { yoloLayout } from "./yolo-layout.ts";
+import { vocLayout } from "./voc-layout.ts";
+import { yoloLayout, yoloSegLayout } from "./yolo-layout.ts";
+
+const LAYOUTS: Record<
+  TaskPayload<"export">["format"],
+  (manifest: ExportManifest, options: LayoutOptions) => Layout
+> = {
+  yolo: yoloLayout,
+  "yolo-seg": yoloSegLayout,
+  coco: cocoLayout,
+  voc: vocLayout,
+  cvat: cvatLayout,
+};
 
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 
@@ -50,12 +64,12 @@ async function readManifest({ manifest }: TaskPayload<"export">, context: Runner
 }
 
 async function writeDataset(
-  { format, videos }: TaskPayload<"export">,
+  { format, rectangles, videos }: TaskPayload<"export">,
   manifest: ExportManifest,
   zip: ZipWriter,
   context: RunnerContext,
 ): Promise<Record<string, unknown>> {
-  const layout = format === "yolo" ? yoloLayout(manifest) : cocoLayout(manifest);
+  const layout = LAYOUTS[format](manifest, { rectangles });
   const sources = new Map(videos.map((source) => [source.key, source]));
   const summary = new Summary(manifest);
   const total = manifest.videos.reduce((sum, { frames }) => sum + frames.length, 0);
@@ -73,11 +87,13 @@ async function writeDataset(
         if (!frame) continue;
         const { width, height } = pixels;
         const annotations = frame.annotations.flatMap((one) => within(one, { width, height }));
-        const name = `${stems[videoIndex]}_${String(index).padStart(6, "0")}.jpg`;
+        const original = await footage.original();
+        const extension = original?.extension ?? ".jpg";
+        const name = `${stems[videoIndex]}_${String(index).padStart(6, "0")}${extension}`;
         const image = { name, split: frame.split, width, height, annotations };
-        await zip.add(layout.imagePath(image), await toJpeg(pixels));
+        await zip.add(layout.imagePath(image), original?.bytes ?? (await toJpeg(pixels)));
         await layout.add(image, zip);
-        summary.add(image, frame.annotations.length);
+        summary.add(image, { labeled: frame.annotations.length, original: original !== null });
         done += 1;
         context.progress({ done, total, detail: {} });
       }
@@ -103,13 +119,19 @@ function within(
   return [{ ...one, bbox, polygon }];
 }
 
-/** File names' stems, made safe in any archive reader; unique also where case does not count. */
-export function uniqueStems(videos: readonly { filename: string }[]): string[] {
+/**
+ * File names' stems, made safe in any archive reader; unique also where case does not count. Those
+ * that are alike all carry what tells their videos apart, by which an import knows them again.
+ */
+export function uniqueStems(videos: readonly { filename: string; video_id: string }[]): string[] {
+  const alike = Map.groupBy(videos, ({ filename }) => exportStem(filename).toLowerCase());
   const taken = new Set<string>();
-  return videos.map(({ filename }) => {
+  return videos.map(({ filename, video_id }) => {
     const stem = exportStem(filename);
-    let unique = stem;
-    for (let count = 2; taken.has(unique.toLowerCase()); count++) unique = `${stem}-${count}`;
+    const isAlone = alike.get(stem.toLowerCase())?.length === 1;
+    const wanted = isAlone ? stem : `${stem}${exportSuffix(video_id)}`;
+    let unique = wanted;
+    for (let count = 2; taken.has(unique.toLowerCase()); count++) unique = `${wanted}-${count}`;
     taken.add(unique.toLowerCase());
     return unique;
   });
@@ -120,6 +142,7 @@ class Summary {
   readonly #classes: readonly string[];
   readonly #splits = new Map<string, { images: number; background: number; counts: number[] }>();
   #skipped = 0;
+  #originals = 0;
 
   constructor({ classes }: ExportManifest) {
     this.#classes = classes;
@@ -128,12 +151,17 @@ class Summary {
     }
   }
 
-  add({ split, annotations }: ExportedImage, labeled: number) {
+  /** Counts an image, of how many annotations, and whether it is a file as it came. */
+  add(
+    { split, annotations }: ExportedImage,
+    { labeled, original }: { labeled: number; original: boolean },
+  ) {
     const counted = this.#splits.get(split);
     if (!counted) return;
     counted.images += 1;
     if (annotations.length === 0) counted.background += 1;
     this.#skipped += labeled - annotations.length;
+    this.#originals += Number(original);
     for (const { class_index } of annotations) {
       counted.counts[class_index] = (counted.counts[class_index] ?? 0) + 1;
     }
@@ -149,6 +177,10 @@ class Summary {
         per_class: this.#classes.map((name, at) => ({ class: name, count: counts[at] ?? 0 })),
       },
     ]);
-    return { ...Object.fromEntries(splits), annotations_outside_picture: this.#skipped };
+    return {
+      ...Object.fromEntries(splits),
+      annotations_outside_picture: this.#skipped,
+      original_images: this.#originals,
+    };
   }
 }

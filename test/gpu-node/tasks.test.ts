@@ -10,7 +10,6 @@ import sharp from "sharp";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import type { Tools } from "../../gpu-node/media/ffmpeg.ts";
 import type { Cache } from "../../gpu-node/objects/cache.ts";
-import { uniqueStems } from "../../gpu-node/tasks/export-dataset.ts";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
 import type { TaskProgress } from "../../shared/node-protocol.ts";
@@ -362,6 +361,7 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
         },
         {
           ...clip,
+          video_id: "w",
           filename: "früh 1.MOV",
           frames: [{ index: 1, split: "train", annotations: [annotation(0, [500, 1, 600, 2])] }],
         },
@@ -377,6 +377,7 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
     const payload = {
       export_id: "e",
       format: "yolo",
+      rectangles: true,
       archive: service.target("never.zip"),
       videos: [video],
       manifest: service.source(crypto.randomUUID(), bytes),
@@ -397,13 +398,14 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
     expect(service.objects.has("never.zip")).toBe(false);
   });
 
-  async function exported(format: "yolo" | "coco") {
+  async function exported(format: string, options: { rectangles?: boolean } = {}) {
     const video = stored(rectangles());
     const bytes = Buffer.from(JSON.stringify(manifest(video)));
     const archive = service.target(`${crypto.randomUUID()}.zip`, "application/zip");
     const payload = {
       export_id: "e",
       format,
+      rectangles: options.rectangles ?? true,
       archive,
       manifest: service.source(crypto.randomUUID(), bytes),
       videos: [video],
@@ -423,27 +425,27 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
     const { result, names, entry, zip } = await exported("yolo");
     expect(names.sort()).toEqual([
       "data.yaml",
-      "images/train/Früh_1_000000.jpg",
-      "images/train/Früh_1_000004.jpg",
-      "images/train/früh_1-2_000001.jpg",
-      "images/val/Früh_1_000009.jpg",
-      "labels/train/Früh_1_000000.txt",
-      "labels/train/Früh_1_000004.txt",
-      "labels/train/früh_1-2_000001.txt",
-      "labels/val/Früh_1_000009.txt",
+      "images/train/Früh_1-v_000000.jpg",
+      "images/train/Früh_1-v_000004.jpg",
+      "images/train/früh_1-w_000001.jpg",
+      "images/val/Früh_1-v_000009.jpg",
+      "labels/train/Früh_1-v_000000.txt",
+      "labels/train/Früh_1-v_000004.txt",
+      "labels/train/früh_1-w_000001.txt",
+      "labels/val/Früh_1-v_000009.txt",
     ]);
-    expect(String(entry("labels/train/Früh_1_000000.txt"))).toBe(
+    expect(String(entry("labels/train/Früh_1-v_000000.txt"))).toBe(
       "0 0.156250 0.250000 0.187500 0.166667\n",
     );
-    expect(String(entry("labels/train/Früh_1_000004.txt"))).toBe("");
+    expect(String(entry("labels/train/Früh_1-v_000004.txt"))).toBe("");
     // Cut to the image's right side.
-    expect(String(entry("labels/val/Früh_1_000009.txt"))).toBe(
+    expect(String(entry("labels/val/Früh_1-v_000009.txt"))).toBe(
       "1 0.968750 0.666667 0.062500 0.166667\n",
     );
     expect(String(entry("data.yaml"))).toBe(
-      'path: .\ntrain: images/train\nval: images/val\nnc: 2\nnames:\n  0: "red thing"\n  1: "say \\"hi\\""\n',
+      'train: images/train\nval: images/val\nnc: 2\nnames:\n  0: "red thing"\n  1: "say \\"hi\\""\n',
     );
-    expect(await sharp(entry("images/train/Früh_1_000000.jpg")).metadata()).toMatchObject({
+    expect(await sharp(entry("images/train/Früh_1-v_000000.jpg")).metadata()).toMatchObject({
       width: 160,
     });
     expect(result.summary).toMatchObject({
@@ -474,14 +476,15 @@ describe.skipIf(!found || !hasProgram("unzip"))("export", () => {
       },
     ]);
     const val = JSON.parse(String(entry("annotations/instances_val.json")));
-    expect(val.annotations[0]).toMatchObject({ segmentation: [], area: 200, category_id: 2 });
-  });
-
-  it("names files alike in no reader", () => {
-    const names = ["a.mp4", "A.mov", "../../a.avi", ".mp4", "", "a-2.mp4", "x".repeat(300)];
-    const stems = uniqueStems(names.map((filename) => ({ filename })));
-    expect(stems.slice(0, 6)).toEqual(["a", "A-2", "a-3", "video", "video-2", "a-2-2"]);
-    expect(stems[6]).toHaveLength(100);
+    // Ids of no image of the other split; the box's rectangle stands for its mask.
+    expect(train.images.map(({ id }: { id: number }) => id)).toEqual([1, 2, 4]);
+    expect(val.images).toMatchObject([{ id: 3 }]);
+    expect(val.annotations).toMatchObject([
+      { id: 2, image_id: 3, segmentation: [[150, 70, 160, 70, 160, 90, 150, 90]], area: 200 },
+    ]);
+    const bare = (await exported("coco", { rectangles: false })).entry;
+    const [box] = JSON.parse(String(bare("annotations/instances_val.json"))).annotations;
+    expect(box).toMatchObject({ segmentation: [], area: 200 });
   });
 });
 

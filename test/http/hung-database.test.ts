@@ -153,7 +153,7 @@ async function consoleRequests(): Promise<Request[]> {
 async function visionRequests(): Promise<Request[]> {
   const { paths } = await describeApi(world.urls.vision);
   return Object.entries(paths).flatMap(([path, methods]) =>
-    Object.entries(methods).flatMap(([verb, { responses }]): Request[] => {
+    Object.entries(methods).flatMap(([verb, { responses = {} }]): Request[] => {
       const [method, own] = [verb.toUpperCase(), path.slice(API.length)];
       const route = `${method} ${own}`;
       if (!("503" in responses) || OTHERS.test(route)) return [];

@@ -2,11 +2,14 @@
 
 import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { sql } from "drizzle-orm";
 import sharp from "sharp";
 import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
 import { AnnotationPage, DatasetExport, exportStem, Job } from "../../shared/labeling.ts";
+import { EXPORT_FORMATS } from "../../shared/tasks.ts";
 import { Video, VideoBatch } from "../../shared/vision.ts";
 import { type Person, register } from "../support/vision.ts";
+import { seeded } from "../support/weights.ts";
 import type { Services } from "./services.ts";
 
 interface ExpectedImage {
@@ -19,11 +22,20 @@ interface ExpectedImage {
 
 /** What the Python readers are told. */
 export interface Datasets {
-  coco: string;
-  yolo: string;
+  /** The archive of each format. */
+  archives: Record<string, string>;
+  /** COCO's masks of many kinds as they were imported, and the archive that they left in. */
+  masks: { document: typeof MASKS; archive: string };
+  /** A job's boxes with their confidence, and what its comparison with the dataset says. */
+  compared: ComparisonSample;
   /** In the order of their indices. */
   classes: string[];
   images: ExpectedImage[];
+}
+
+interface ComparisonSample {
+  detections: { file: string; class: string; bbox: number[]; confidence: number }[];
+  answer: Record<string, unknown>;
 }
 
 /** The node's program with the tests' quick segmenter: exports need none. */
@@ -42,7 +54,34 @@ const IMAGES: readonly { file: string; size: [width: number, height: number]; la
   { file: "six.png", size: [128, 96], labels: "" },
 ];
 
-/** Uploads, imports, exports in both layouts; the archives lie in the run's folder. */
+const SQUARE = [4, 3, 30.5, 3, 30.5, 40.25, 4, 40.25];
+const MASKS = {
+  images: IMAGES.map(({ file, size: [width, height] }, id) => ({
+    id,
+    file_name: file,
+    width,
+    height,
+  })),
+  categories: [{ id: 1, name: "thing" }],
+  // One an image, by which it is found again.
+  annotations: [
+    // Apart, and within the hull of another.
+    [SQUARE, [200, 30, 260, 30, 230, 90.75], [3, 60, 40, 200, 9, 230]],
+    // Overlapping, and one wholly within another.
+    [SQUARE, [20, 20, 60, 20, 60, 60, 20, 60], [10, 10, 15, 10, 12, 16]],
+    // With a hole, and a pixel that touches by a corner; as numbers, and packed by pycocotools.
+    {
+      size: [64, 64],
+      counts: [650, 4, 60, 4, 60, 1, 2, 1, 60, 4, 60, 4, 64, 1, 3_121],
+    },
+    {
+      size: [100, 500],
+      counts: "en14P300MQM1o2OQM1o2OQM1o2200000000Ul6MjTo09kniN00000000000000000",
+    },
+  ].map((segmentation, image_id) => ({ id: image_id + 1, image_id, category_id: 1, segmentation })),
+};
+
+/** Uploads, imports, exports in every layout; the archives lie in the run's folder. */
 export async function writeDatasets(services: Services): Promise<Datasets> {
   const admin = await register(services.urls.vision);
   const node = startNode(services, admin);
@@ -57,25 +96,81 @@ export async function writeDatasets(services: Services): Promise<Datasets> {
     };
     const imported = await asked(admin, "POST", "/import", { project_id: projectId, yolo });
     const { job_id: jobId } = Job.parse(imported.job);
-    const archive = async (format: "coco" | "yolo") => {
-      const options = { format, val_share: 0.34, seed: 3 };
-      const made = DatasetExport.parse(
-        await asked(admin, "POST", `/jobs/${jobId}/export`, options),
-      );
-      if (made.state !== "completed") throw new Error(`the export is ${made.state}`);
-      const path = join(services.folder, `${format}.zip`);
-      writeFileSync(path, await (await fetch(made.download_url)).bytes());
-      return path;
-    };
+    const archives: Datasets["archives"] = {};
+    const options = { val_share: 0.34, seed: 3 };
+    for (const format of EXPORT_FORMATS) {
+      archives[format] = await archive(services, admin, jobId, { ...options, format });
+    }
+    const masks = await asked(admin, "POST", "/import", { project_id: projectId, coco: MASKS });
+    const kept = { format: "coco", val_share: 0 };
     return {
-      coco: await archive("coco"),
-      yolo: await archive("yolo"),
+      archives,
+      masks: {
+        document: MASKS,
+        archive: await archive(services, admin, Job.parse(masks.job).job_id, kept),
+      },
+      compared: await comparison(services, admin, { projectId, truthId: jobId, videos }),
       classes: CLASSES,
       images: await expectedImages(admin, { jobId, videos }),
     };
   } finally {
     await node.stop();
   }
+}
+
+let archiveCount = 0;
+/** Exports a job; the archive lies in the run's folder. */
+async function archive(services: Services, admin: Person, jobId: string, options: object) {
+  const made = DatasetExport.parse(await asked(admin, "POST", `/jobs/${jobId}/export`, options));
+  if (made.state !== "completed") throw new Error(`the export is ${made.state}`);
+  archiveCount += 1;
+  const path = join(services.folder, `${made.format}-${archiveCount}.zip`);
+  writeFileSync(path, await (await fetch(made.download_url)).bytes());
+  return path;
+}
+
+/** What a model might have found: boxes near the truth's, none twice as sure as another. */
+async function comparison(
+  services: Services,
+  admin: Person,
+  { projectId, truthId, videos }: { projectId: string; truthId: string; videos: readonly Video[] },
+): Promise<ComparisonSample> {
+  const random = seeded(6);
+  const near = (line: string) => {
+    const [number = "0", ...box] = line.split(" ");
+    const name = random() < 0.8 ? number : String((Number(number) + 1) % CLASSES.length);
+    const moved = box.slice(0, 4).map((value) => Number(value) * (0.9 + 0.2 * random()));
+    return [name, ...moved.map((value) => value.toFixed(4))].join(" ");
+  };
+  const labels = IMAGES.map(({ file, labels: lines }) => {
+    const boxes = lines.split("\n").filter((line) => line.split(" ").length === 5);
+    const found = [...boxes, ...boxes, ...boxes].map(near);
+    return [file.replace(/\.png$/, ""), [...found, "0 0.5 0.5 0.3 0.3"].join("\n")];
+  });
+  const yolo = { names: CLASSES, labels: Object.fromEntries(labels) };
+  const imported = await asked(admin, "POST", "/import", { project_id: projectId, yolo });
+  const { job_id: jobId } = Job.parse(imported.job);
+  await services.visionDatabase.execute(sql`
+    UPDATE annotation a SET source = 'model', confidence = n / 100.0 FROM (
+      SELECT id, row_number() OVER (ORDER BY x1, y1, x2, y2) AS n FROM annotation
+       WHERE job_id = ${jobId}::uuid) r WHERE r.id = a.id`);
+  await asked(admin, "PATCH", `/jobs/${jobId}`, { threshold: 0.1 });
+  const all = await asked(admin, "GET", `/jobs/${jobId}/annotations?limit=1000&min_confidence=0`);
+  return {
+    detections: AnnotationPage.parse(all).items.map((one) => ({
+      file: archiveName(videos, one.frame_id),
+      class: one.class,
+      bbox: one.bbox,
+      confidence: one.confidence ?? 1,
+    })),
+    answer: await asked(admin, "GET", `/jobs/${jobId}/compare?truth_job_id=${truthId}`),
+  };
+}
+
+/** What exports call the still that a frame is. */
+function archiveName(videos: readonly Video[], frameId: string): string {
+  const video = videos.find(({ video_id: id }) => frameId.startsWith(`${id}.`));
+  return `${exportStem(video?.filename ?? "")}_000000.png`;
 }
 
 function startNode({ urls, folder }: Services, admin: Person): GpuNode {
@@ -133,7 +228,7 @@ async function expectedImages(
   const listed = await asked(admin, "GET", `/jobs/${jobId}/annotations?limit=1000`);
   const { items } = AnnotationPage.parse(listed);
   return videos.map((video) => ({
-    file: `${exportStem(video.filename)}_000000.jpg`,
+    file: `${exportStem(video.filename)}_000000.png`,
     width: video.width ?? 0,
     height: video.height ?? 0,
     boxes: items

@@ -39,6 +39,7 @@ export const formats: Group = {
         },
         readerOf("pycocotools", datasets),
         readerOf("supervision", datasets),
+        readerOf("globox", datasets),
       ];
       const outcomes: Outcome[] = [];
       // One after the other: the tools have threads of their own.

@@ -3,6 +3,7 @@
 
 import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
+import { strToU8, zipSync } from "fflate";
 import { API } from "../../edge/vision/base/api.ts";
 import { describeApi } from "./common-routes.ts";
 import { form, mp4 } from "./media.ts";
@@ -56,6 +57,9 @@ const PLAIN: Ids = {
   alias: "production",
 };
 
+/** The query that a route does not go without; it names what is the tenant's too. */
+const QUERIES: Ids = { "/jobs/{job_id}/compare": "?truth_job_id={job_id}" };
+
 /** Routes of no tenant: nodes and queues are the installation's, for its nodes and its admins. */
 const INSTALLATION = /^\/(node|admin\/(nodes|tasks|queue))\//;
 
@@ -96,6 +100,11 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
   "POST /train": ({ job_id }) => ({ job_id }),
   "POST /models/rollback": ({ workspace_id }) => ({ name: "production", workspace_id }),
   "POST /import": ({ project_id }) => ({ project_id, yolo: LABELS }),
+  "POST /import/archive": ({ project_id }) =>
+    form(["project_id", project_id ?? ""], {
+      content: zipSync({ "classes.txt": strToU8("person"), "film_000000.txt": new Uint8Array() }),
+      filename: "labels.zip",
+    }),
 };
 
 const LABELS = { names: ["person", "car"], labels: { film_000000: "0 0.5 0.5 0.2 0.2" } };
@@ -156,10 +165,10 @@ export async function routesById(url: string) {
   );
 }
 
-/** The path with each parameter's value, or null for a parameter that has no fixture. */
+/** The path with each parameter's value and its query, or null where one has no fixture. */
 export function filled(path: string, values: Ids): string | null {
   let known = true;
-  const full = path.replace(/\{(\w+)\}/g, (_, name: string) => {
+  const full = `${path}${QUERIES[path] ?? ""}`.replace(/\{(\w+)\}/g, (_, name: string) => {
     const value = PLAIN[name] ?? values[name];
     known &&= value !== undefined;
     return value ?? "";

@@ -3,6 +3,7 @@
 // statuses that only few routes have, each where it takes some doing.
 
 import { randomUUID } from "node:crypto";
+import { zipSync } from "fflate";
 import { beforeAll, expect, it } from "vitest";
 import { WebSocket } from "ws";
 import { signAccess } from "../../edge/vision/auth/tokens.ts";
@@ -262,6 +263,16 @@ it.each(["/upload/batch", "/upload/images"])("POST %s answers 400 and 422", asyn
   expect(refusal(refused)).toEqual([422, "invalid_request"]);
   const failed = refused.body.failed as { code: string }[];
   expect(failed.map(({ code }) => code)).toContain("file_too_large");
+});
+
+it("POST /import/archive answers 400 for what is no form, and 413 for what is too large", async () => {
+  const headers = { "Content-Type": "multipart/form-data; boundary=b" };
+  const send = (body: unknown, more = {}) => owner.ask("POST", "/import/archive", body, more);
+  expect(refusal(await send("no form", headers))).toEqual([400, "bad_body"]);
+  const noise = Uint8Array.from({ length: 2_001 }, (_, at) => (at * 7_919) % 251);
+  const large = { content: zipSync({ "x.txt": [noise, { level: 0 }] }), filename: "labels.zip" };
+  const reply = await send(form(["project_id", ids.project_id ?? ""], large));
+  expect(refusal(reply)).toEqual([413, "file_too_large"]);
 });
 
 it("POST /link-videos answers 413 for an object that is too large", async () => {

@@ -1,17 +1,17 @@
-// Exporting a job as a dataset, and importing annotations as a finished job.
+// Exporting a job as a dataset.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
-import { DatasetExport, Job } from "../../../shared/labeling.ts";
-import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { DatasetExport } from "../../../shared/labeling.ts";
+import { EXPORT_FORMATS } from "../../../shared/tasks.ts";
+import { type App, errorResponses, json } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, originOf, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { jobFor, jobId } from "../labeling/job-access.ts";
-import { isLive, jobRecord, stillRuns } from "../labeling/jobs.ts";
+import { isLive, stillRuns } from "../labeling/jobs.ts";
 import { findExport, startExport } from "./exports.ts";
-import { Import, importJob } from "./imports.ts";
 
 const tags = ["Datasets"];
 /** Milliseconds that a request waits for its export: a small dataset is made within them. */
@@ -19,7 +19,22 @@ const WAIT_MS = 20_000;
 const POLL_MS = 250;
 
 const Options = z.object({
-  format: z.enum(["yolo", "coco"]).default("yolo"),
+  format: z
+    .enum(EXPORT_FORMATS)
+    .default("yolo")
+    .meta({
+      description:
+        "`yolo`: boxes; `yolo-seg`: masks as polygons; `coco`: instances with both; `voc`: Pascal VOC, " +
+        "masks as its objects' `polygon`; `cvat`: CVAT for images 1.1",
+    }),
+  rectangles: z
+    .boolean()
+    .default(true)
+    .meta({
+      description:
+        "in `coco` and `yolo-seg` a box without a mask has its rectangle as polygon, so that readers of " +
+        "masks take every annotation; without it `segmentation` is empty, and the line is a box's",
+    }),
   val_share: z.number().min(0).max(0.9).default(0.2).meta({
     description: "frames for validation; split by video, or a single video by blocks of time",
   }),
@@ -30,12 +45,11 @@ const Options = z.object({
   }),
 });
 
-/** Registers the routes of datasets. */
+/** Registers the routes of exports. */
 export function addExportRoutes(app: App<Parts>) {
-  guard(app, "/jobs/*", "/exports/*", "/import");
+  guard(app, "/jobs/*", "/exports/*");
   addStart(app);
   addReading(app);
-  addImport(app);
 }
 
 function addStart(app: App<Parts>) {
@@ -46,8 +60,9 @@ function addStart(app: App<Parts>) {
     tags,
     summary: "Make an object-detection dataset of a job",
     description:
-      "For annotators. YOLO layout (images, labels, data.yaml) or COCO JSON, as a zip. The answer " +
-      "waits for a small one; `download_url` of a larger one answers 409 until it is made.",
+      "For annotators. A zip of images and labels in the layout of `format`, train and val apart; " +
+      "stills leave as the files that came, unless they are GIF or AVIF or EXIF turns them. The " +
+      "answer waits for a small one; `download_url` of a larger one answers 409 until it is made.",
     security: bearer,
     request: {
       params: jobId,
@@ -129,35 +144,5 @@ function addReading(app: App<Parts>) {
     const why = found.state === "failed" ? `failed: ${found.failure}` : "is being made; try again";
     if (found.state === "queued") context.header("Retry-After", "5");
     throw new Failure("state_conflict", `the export ${why}`);
-  });
-}
-
-function addImport(app: App<Parts>) {
-  const route = createRoute({
-    method: "post",
-    path: `${API}/import`,
-    operationId: "importAnnotations",
-    tags,
-    summary: "Import COCO or YOLO annotations as a finished job",
-    description:
-      "Beyond the contract; for engineers. An image is a still of the project by its file name, or " +
-      "`<video name>_<six digits>`, as exports name the frames of videos.",
-    security: bearer,
-    request: jsonBody(Import),
-    responses: {
-      201: json(
-        "the job, and what found no frame",
-        z.object({ job: Job, annotations: z.number().int(), unmatched: z.array(z.string()) }),
-      ),
-      ...bodyErrors,
-    },
-  });
-  app.openapi(route, async (context) => {
-    const parts = context.var.service;
-    const caller = callerOf(context);
-    const body = context.req.valid("json");
-    const { jobId: id, ...counts } = await importJob(parts, caller, body);
-    const job = await jobRecord(parts.database, workspacesOf(caller), id);
-    return context.json({ job, ...counts }, 201);
   });
 }

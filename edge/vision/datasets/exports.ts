@@ -4,6 +4,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { DatasetExport } from "../../../shared/labeling.ts";
+import type { TaskPayload } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -16,7 +17,8 @@ import { type ManifestOptions, writeManifest } from "./manifest.ts";
 
 /** What an archive is made of, and its layout. */
 export interface ExportOptions extends ManifestOptions {
-  format: "yolo" | "coco";
+  format: TaskPayload<"export">["format"];
+  rectangles: boolean;
 }
 
 const DOWNLOAD_SECONDS = 15 * 60;
@@ -50,6 +52,7 @@ export async function startExport(
       payload: {
         export_id: id,
         format: options.format,
+        rectangles: options.rectangles,
         manifest,
         videos,
         archive: target(keys.archive, "application/zip"),

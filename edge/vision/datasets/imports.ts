@@ -1,9 +1,9 @@
-// Annotations made elsewhere, as a finished job: COCO JSON or YOLO label texts.
+// Annotations made elsewhere, as a finished job: labels out of a JSON body, or out of an archive.
 
 import { z } from "@hono/zod-openapi";
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import { exportStem, withoutExtension } from "../../../shared/labeling.ts";
+import { exportStem, exportSuffix, withoutExtension } from "../../../shared/labeling.ts";
 import type { Bbox } from "../../../shared/tasks.ts";
 import { name } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
@@ -11,91 +11,58 @@ import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { insertAnnotations, type NewAnnotation } from "../labeling/annotation-rows.ts";
 import { insideFrame } from "../labeling/boxes.ts";
-import { ClassName } from "../labeling/classes.ts";
 import { insertJob } from "../labeling/jobs.ts";
+import { Coco, cocoLabels } from "./coco-labels.ts";
+import { counted, IMPORT_LABELS_MAX, type Label, type Labels } from "./labels.ts";
+import { Yolo, yoloLabels } from "./yolo-labels.ts";
 
-/** Labels of one import: they are stored in one go, out of the memory of a Worker. */
-const IMPORT_LABELS_MAX = 100_000;
-const IMPORT_FILES_MAX = 100_000;
-const YOLO_CHARACTERS_MAX = 16 * 1024 * 1024;
-const CLASSES_MAX = 10_000;
-
-const Coco = z.object({
-  images: z
-    .array(
-      z.object({
-        id: z.number(),
-        file_name: z.string(),
-        /** The size that boxes are given in; the frame's own when omitted. */
-        width: z.number().positive().optional(),
-        height: z.number().positive().optional(),
-      }),
-    )
-    .max(IMPORT_FILES_MAX),
-  categories: z.array(z.object({ id: z.number(), name: ClassName })).max(CLASSES_MAX),
-  annotations: z
-    .array(
-      z.object({
-        image_id: z.number(),
-        category_id: z.number(),
-        bbox: z.tuple([z.number(), z.number(), z.number(), z.number()]),
-      }),
-    )
-    .max(IMPORT_LABELS_MAX),
-});
-const Yolo = z.object({
-  names: z.array(ClassName).min(1).max(CLASSES_MAX),
-  labels: z
-    .record(z.string(), z.string().max(1_000_000))
-    .refine((labels) => {
-      const lengths = Object.values(labels).map(({ length }) => length);
-      const whole = lengths.reduce((sum, length) => sum + length, 0);
-      return lengths.length <= IMPORT_FILES_MAX && whole <= YOLO_CHARACTERS_MAX;
-    }, `at most ${IMPORT_FILES_MAX} files of ${YOLO_CHARACTERS_MAX} characters in all`)
-    .meta({ description: "label file texts by image file name, without folders or extensions" }),
-});
-/** A request to import: its labels in one of the two forms. */
-export const Import = z.strictObject({
+/** Into which project, and what the job is called. */
+export const ImportTarget = z.object({
   project_id: z.uuid(),
   name: name().max(200).default("Import"),
+});
+
+/** A request to import: its labels in one of the two forms. */
+export const Import = z.strictObject({
+  ...ImportTarget.shape,
   coco: Coco.optional(),
   yolo: Yolo.optional(),
 });
-type ImportBody = z.output<typeof Import>;
 
-interface ProjectVideo extends Record<string, unknown> {
-  id: string;
-  workspace_id: string;
-  filename: string;
-  source: string;
-  frame_count: number;
-  width: number;
-  height: number;
-}
-
-/** One label before its frame is known. */
-interface Label {
-  file: string;
-  class: string;
-  /** x1, y1, x2, y2, in units of `unit`. */
-  box: Bbox;
-  polygon: number[] | null;
-  /** The length 1 of `box` and `polygon`, as shares of the frame's sides; null: pixels. */
-  unit: { x: number; y: number } | null;
-}
-
-const ROWS_PER_STATEMENT = 5_000;
-
-/** The file name of a label or an image, without folders and extension. */
-const stem = (file: string) =>
-  file.replace(/^.*[\\/]/s, "").replace(/\.(?:txt|jpe?g|png|webp|bmp|tiff?|gif)$/i, "");
-
-/** What came of an import. */
+/** What came of an import, before its job is read back. */
 export interface ImportSummary {
   jobId: string;
   annotations: number;
   /** Files of which the project has no image. */
   unmatched: string[];
+  unmatchedAnnotations: number;
+  leftOut: number;
+  notes: string[];
+}
+
+/** The labels of a JSON body. Fails with `invalid_request` unless it has them in one form. */
+export function bodyLabels({ coco, yolo }: z.output<typeof Import>): Labels {
+  if (coco && !yolo) return cocoLabels(coco);
+  if (yolo && !coco) return yoloLabels(yolo.names, Object.entries(yolo.labels));
+  throw new Failure("invalid_request", "coco or yolo: one of them is required");
+}
+
+interface ProjectVideo extends Record<string, unknown> {
+  id: string;
+  filename: string;
+  frame_count: number;
+  width: number;
+  height: number;
+}
+
+const ROWS_PER_STATEMENT = 5_000;
+const NAMED_MAX = 5;
+
+/** An import: where it goes, and how its labels are read. */
+export interface ImportRequest {
+  target: z.output<typeof ImportTarget>;
+  /** Reads the labels, once it is known who asks; `isKnown` says whether there is an image. */
+  read: (isKnown: (file: string) => boolean) => Promise<Labels> | Labels;
 }
 
 /**
@@ -106,14 +73,11 @@ export interface ImportSummary {
 export async function importJob(
   { database }: Parts,
   caller: Caller,
-  body: ImportBody,
+  { target, read }: ImportRequest,
 ): Promise<ImportSummary> {
-  if ((body.coco === undefined) === (body.yolo === undefined)) {
-    throw new Failure("invalid_request", "coco or yolo: one of them is required");
-  }
-  const workspaceId = await workspaceOf(database, caller, body.project_id);
-  const { files, labels, classes } = body.coco ? fromCoco(body.coco) : fromYolo(body.yolo);
-  const find = frameFinder(await readyVideos(database, body.project_id));
+  const workspaceId = await workspaceOf(database, caller, target.project_id);
+  const find = frameFinder(await readyVideos(database, target.project_id));
+  const { files, labels, classes, leftOut, notes } = await read((file) => find(file) !== null);
   if (labels.length > IMPORT_LABELS_MAX) {
     throw new Failure("invalid_request", `labels: over ${IMPORT_LABELS_MAX} in one import`);
   }
@@ -128,14 +92,16 @@ export async function importJob(
       data: { unmatched: unmatched.slice(0, 100) },
     });
   }
-  const rows = labels.flatMap((label) => {
+  const matched = labels.flatMap((label) => {
     const frame = frameOf.get(label.file);
-    return (frame && annotationRow(label, frame)) ?? [];
+    return frame ? [{ label, frame }] : [];
   });
+  const rows = matched.flatMap(({ label, frame }) => annotationRow(label, frame) ?? []);
+  const outside = matched.length - rows.length;
   const jobId = await insertJob(database, {
     workspaceId,
-    projectId: body.project_id,
-    name: body.name,
+    projectId: target.project_id,
+    name: target.name,
     description: "",
     kind: "import",
     threshold: 0,
@@ -150,7 +116,28 @@ export async function importJob(
     classes: classes.map((name) => ({ name, prompt: null })),
     annotations: (id) => insertsOf(rows, { id, workspaceId }),
   });
-  return { jobId, annotations: rows.length, unmatched };
+  return {
+    jobId,
+    annotations: rows.length,
+    unmatched,
+    unmatchedAnnotations: labels.length - matched.length,
+    leftOut: leftOut + outside,
+    notes: [
+      ...notes,
+      ...(outside > 0 ? [`${counted(outside, "label")} outside of the frame left out`] : []),
+      ...ambiguities(frameOf),
+    ],
+  };
+}
+
+/** What is said of names that several videos have, of which the one uploaded first was taken. */
+function ambiguities(frameOf: ReadonlyMap<string, VideoFrame | null>): string[] {
+  const names = [...frameOf].flatMap(([file, frame]) => (frame && frame.alike > 1 ? [file] : []));
+  if (names.length === 0) return [];
+  const some = `${names.slice(0, NAMED_MAX).join(", ")}${names.length > NAMED_MAX ? ", …" : ""}`;
+  return [
+    `${counted(names.length, "name")} of several videos, read as those of the first uploaded: ${some}`,
+  ];
 }
 
 /** The workspace of a project in which the caller is an engineer. */
@@ -167,7 +154,7 @@ async function workspaceOf(database: Database, caller: Caller, projectId: string
 
 async function readyVideos(database: Database, projectId: string): Promise<ProjectVideo[]> {
   const { rows } = await database.execute<ProjectVideo>(sql`
-    SELECT id, workspace_id, filename, source, frame_count, width, height FROM video
+    SELECT id, filename, frame_count, width, height FROM video
      WHERE project_id = ${projectId}::uuid AND state = 'ready' ORDER BY created_at, id`);
   return rows;
 }
@@ -180,71 +167,12 @@ function insertsOf(rows: NewAnnotation[], job: { id: string; workspaceId: string
   });
 }
 
-interface Labels {
-  files: string[];
-  labels: Label[];
-  classes: string[];
-}
-
-function fromCoco(coco: NonNullable<ImportBody["coco"]>): Labels {
-  const images = new Map(coco.images.map((image) => [image.id, image]));
-  const names = new Map(coco.categories.map(({ id, name }) => [id, name]));
-  const labels = coco.annotations.map(({ image_id, category_id, bbox: [x, y, width, height] }) => {
-    const image = images.get(image_id);
-    const className = names.get(category_id);
-    if (image === undefined || className === undefined) {
-      const what = image === undefined ? `image_id ${image_id}` : `category_id ${category_id}`;
-      throw new Failure("invalid_request", `coco.annotations: ${what} is not listed`);
-    }
-    const unit = image.width && image.height ? { x: 1 / image.width, y: 1 / image.height } : null;
-    const box: Bbox = [x, y, x + width, y + height];
-    return { file: stem(image.file_name), class: className, box, polygon: null, unit };
-  });
-  const classes = [...new Set(coco.categories.map(({ name }) => name))];
-  const files = [...new Set(coco.images.map(({ file_name }) => stem(file_name)))];
-  return { files, labels, classes };
-}
-
-function fromYolo(yolo: ImportBody["yolo"]): Labels {
-  const { names, labels: texts } = yolo ?? { names: [], labels: {} };
-  const labels = Object.entries(texts).flatMap(([file, text]) =>
-    text
-      .split("\n")
-      .filter((line) => line.trim() !== "")
-      .map((line, index): Label => {
-        const [number = -1, ...shares] = line.trim().split(/\s+/).map(Number);
-        const className = names[number];
-        const shape = shapeOf(shares);
-        if (className === undefined || !shape || !shares.every(Number.isFinite)) {
-          const where = `${file}, line ${index + 1}`;
-          const form = "must be class cx cy w h, or class x1 y1 x2 y2 x3 y3 …";
-          throw new Failure("invalid_request", `yolo.labels: ${where}: ${form}`);
-        }
-        return { file: stem(file), class: className, ...shape, unit: { x: 1, y: 1 } };
-      }),
-  );
-  const files = [...new Set(Object.keys(texts).map(stem))];
-  return { files, labels, classes: [...new Set(names)] };
-}
-
-/** A line's box, or the ring of its mask with the box around it; null for neither. */
-function shapeOf(shares: number[]): Pick<Label, "box" | "polygon"> | null {
-  if (shares.length === 4) {
-    const [x = 0, y = 0, w = 0, h = 0] = shares;
-    return { box: [x - w / 2, y - h / 2, x + w / 2, y + h / 2], polygon: null };
-  }
-  if (shares.length < 6 || shares.length % 2 === 1) return null;
-  const every = (from: 0 | 1) => shares.filter((_, index) => index % 2 === from);
-  const min = (all: number[]) => all.reduce((one, other) => Math.min(one, other));
-  const max = (all: number[]) => all.reduce((one, other) => Math.max(one, other));
-  const [x, y] = [every(0), every(1)];
-  return { box: [min(x), min(y), max(x), max(y)], polygon: shares };
-}
-
 /** A frame of a video, by its index. */
 interface VideoFrame {
   video: ProjectVideo;
   frame: number;
+  /** How many videos the name stands for alike; this one was uploaded first. */
+  alike: number;
 }
 
 /** What finds the frame that a file name stands for: a still's own, or a frame of a video. */
@@ -252,19 +180,21 @@ function frameFinder(videos: readonly ProjectVideo[]): (file: string) => VideoFr
   const byName = new Map<string, ProjectVideo[]>();
   for (const video of videos) {
     // By its own name, and as exports write it.
-    for (const known of new Set([withoutExtension(video.filename), exportStem(video.filename)])) {
+    const exported = exportStem(video.filename);
+    const names = [withoutExtension(video.filename), exported, exported + exportSuffix(video.id)];
+    for (const known of new Set(names)) {
       const same = byName.get(known);
       if (same) same.push(video);
       else byName.set(known, [video]);
     }
   }
   return (file) => {
-    const still = byName.get(file)?.find(({ frame_count: count }) => count === 1);
-    if (still) return { video: still, frame: 0 };
+    const stills = byName.get(file)?.filter(({ frame_count: count }) => count === 1) ?? [];
+    if (stills[0]) return { video: stills[0], frame: 0, alike: stills.length };
     const [, of = "", digits] = /^(.+)_(\d{6,})$/s.exec(file) ?? [];
     const frame = Number(digits);
-    const video = byName.get(of)?.find(({ frame_count: count }) => frame < count);
-    return video ? { video, frame } : null;
+    const videos = byName.get(of)?.filter(({ frame_count: count }) => frame < count) ?? [];
+    return videos[0] ? { video: videos[0], frame, alike: videos.length } : null;
   };
 }
 
@@ -275,7 +205,11 @@ function annotationRow(label: Label, { video, frame }: VideoFrame): NewAnnotatio
   const scaled = (value: number, index: number) => value * (index % 2 === 0 ? width : height);
   const bbox = insideFrame(label.box.map(scaled) as Bbox, video);
   if (!bbox) return null;
-  const polygon = label.polygon?.map(scaled) ?? null;
+  const side = (index: number) => (index % 2 === 0 ? video.width : video.height);
+  const polygon =
+    label.polygon?.map((value, index) =>
+      Math.min(Math.max(scaled(value, index), 0), side(index)),
+    ) ?? null;
   return {
     id: crypto.randomUUID(),
     video: video.id,

@@ -15,8 +15,9 @@ IMAGES = {image["file"]: image for image in DATASETS["images"]}
 
 
 def unpacked(layout):
+    """The folder of a format's archive, or of the archive at a path."""
     folder = Path(tempfile.mkdtemp(dir=Path(sys.argv[1]).parent))
-    with zipfile.ZipFile(DATASETS[layout]) as archive:
+    with zipfile.ZipFile(DATASETS["archives"].get(layout, layout)) as archive:
         expect(archive.testzip() is None, "a checksum of the archive is wrong")
         archive.extractall(folder)
     return folder

@@ -3,10 +3,12 @@
 import contextlib
 import io
 
-from datasets import CLASSES, IMAGES, same_boxes, unpacked
+from datasets import CLASSES, DATASETS, IMAGES, same_boxes, unpacked
 from outcomes import check, expect
 from PIL import Image
+from pycocotools import mask as mask_utils
 from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
 
 SPLITS = ("train", "val")
 folder = unpacked("coco")
@@ -50,17 +52,113 @@ def boxes():
 
 def masks():
     """A ring's area is that of its drawn mask, but for the pixels that its edge crosses."""
-    rings = 0
+    drawn_count = 0
     for coco in datasets.values():
         for one in coco.dataset["annotations"]:
-            if not one["segmentation"]:
-                continue
-            rings += 1
             drawn = float(coco.annToMask(one).sum())
+            drawn_count += 1
             edge = 2 * (one["bbox"][2] + one["bbox"][3])
             expect(abs(drawn - one["area"]) <= edge, f"{drawn} pixels, area {one['area']}")
-    expect(rings == 1, f"{rings} rings instead of 1")
+    return f"{drawn_count} annotations"
 
 
-for work in (images, categories, boxes, masks):
+def joined():
+    """Both splits in one document, whose ids are unique."""
+    document = {"images": [], "annotations": []}
+    for coco in datasets.values():
+        document["categories"] = coco.dataset["categories"]
+        for part in ("images", "annotations"):
+            document[part] += coco.dataset[part]
+    return document
+
+
+def indexed(document):
+    coco = COCO()
+    coco.dataset = document
+    with contextlib.redirect_stdout(io.StringIO()):
+        coco.createIndex()
+    return coco
+
+
+def splits_joined():
+    document = joined()
+    coco = indexed(document)
+    expect(len(coco.imgs) == len(IMAGES), f"{len(coco.imgs)} images of {len(IMAGES)}")
+    wanted = sum(len(image["boxes"]) for image in IMAGES.values())
+    expect(len(coco.anns) == wanted, f"{len(coco.anns)} annotations of {wanted}")
+
+
+def torchvision_masks():
+    """As torchvision's wrapper of CocoDetection reads a segmentation; torch itself is too large."""
+    for coco in datasets.values():
+        for one in coco.dataset["annotations"]:
+            image = coco.imgs[one["image_id"]]
+            canvas = (image["height"], image["width"])
+            mask = mask_utils.decode(
+                mask_utils.merge(mask_utils.frPyObjects(one["segmentation"], *canvas))
+            )
+            expect(mask.shape == canvas and mask.any(), f"annotation {one['id']} has no mask")
+
+
+def imported_masks():
+    """All pieces and holes of masks that were imported are in the mask that left."""
+    before = indexed(DATASETS["masks"]["document"])
+    for one in before.anns.values():
+        one.setdefault("iscrowd", 0)
+    stems = {
+        image["file_name"].rsplit(".", 1)[0].replace(" ", "_"): image["id"]
+        for image in before.imgs.values()
+    }
+    archive = unpacked(DATASETS["masks"]["archive"])
+    with contextlib.redirect_stdout(io.StringIO()):
+        after = COCO(str(archive / "annotations/instances_train.json"))
+    expect(len(after.anns) == len(before.anns), f"{len(after.anns)} masks")
+    apart = []
+    for one in after.anns.values():
+        stem = after.imgs[one["image_id"]]["file_name"].removesuffix("_000000.png")
+        [own] = before.imgToAnns[stems[stem]]
+        left, right = before.annToMask(own), after.annToMask(one)
+        apart.append(int((left != right).sum()))
+    # Where polygons overlap, pixels that an edge crosses may fall to the other side.
+    expect(sorted(apart)[:3] == [0, 0, 0] and max(apart) <= 40, f"{apart} pixels differ")
+    return f"{apart} pixels differ"
+
+
+def comparison():
+    """Our comparison of two jobs is COCOeval on the exported dataset, to 1e-6."""
+    truth = indexed(joined())
+    images = {image["file_name"]: image["id"] for image in truth.dataset["images"]}
+    categories = {one["name"]: one["id"] for one in truth.dataset["categories"]}
+    found = []
+    for one in DATASETS["compared"]["detections"]:
+        x1, y1, x2, y2 = one["bbox"]
+        found.append(
+            {
+                "image_id": images[one["file"]],
+                "category_id": categories[one["class"]],
+                "bbox": [x1, y1, x2 - x1, y2 - y1],
+                "score": one["confidence"],
+            }
+        )
+    answer = DATASETS["compared"]["answer"]
+    figures = {}
+    for name, ids in {None: list(categories.values()), **{n: [i] for n, i in categories.items()}}.items():
+        with contextlib.redirect_stdout(io.StringIO()):
+            evaluation = COCOeval(truth, truth.loadRes([dict(one) for one in found]), "bbox")
+            evaluation.params.catIds = ids
+            evaluation.evaluate()
+            evaluation.accumulate()
+            evaluation.summarize()
+        figures[name] = (evaluation.stats[1], evaluation.stats[0])
+    ours = {one["class"]: one for one in answer["per_class"]} | {None: answer["overall"]}
+    for name, (ap50, ap) in figures.items():
+        for ours_is, theirs in ((ours[name]["ap50"], ap50), (ours[name]["ap50_95"], ap)):
+            expect(abs(ours_is - theirs) <= 1e-6, f"{name}: ours {ours_is}, pycocotools {theirs}")
+    return f"AP50 {figures[None][0]:.6f}, AP {figures[None][1]:.6f}"
+
+
+for work in (
+    *(images, categories, boxes, masks),
+    *(splits_joined, torchvision_masks, imported_masks, comparison),
+):
     check(f"formats/pycocotools/{work.__name__}", work)

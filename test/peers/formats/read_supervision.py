@@ -1,4 +1,4 @@
-"""supervision reads both archives as detection datasets."""
+"""supervision reads the archives of COCO, YOLO and Pascal VOC, boxes and masks."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from outcomes import check, expect
 
 SPLITS = ("train", "val")
 #: YOLO's texts have six decimals of the image's side; COCO's boxes become single precision.
-TOLERANCE = {"yolo": 0.001, "coco": 0.001}
+TOLERANCE = {"yolo": 0.001, "yolo-seg": 0.001, "coco": 0.001, "voc": 0.001}
 
 
 def opened(layout, folder, split):
@@ -18,7 +18,8 @@ def opened(layout, folder, split):
             images, str(folder / f"annotations/instances_{split}.json")
         )
     return sv.DetectionDataset.from_yolo(
-        images, str(folder / f"labels/{split}"), str(folder / "data.yaml")
+        *(images, str(folder / f"labels/{split}"), str(folder / "data.yaml")),
+        force_masks=layout == "yolo-seg",
     )
 
 
@@ -40,5 +41,28 @@ def read(layout):
     expect(seen == set(IMAGES), f"{sorted(seen)} instead of {sorted(IMAGES)}")
 
 
-for layout in ("yolo", "coco"):
+def read_voc():
+    """One folder of images; classes in the order in which they are met."""
+    folder = unpacked("voc")
+    dataset = sv.DetectionDataset.from_pascal_voc(
+        str(folder / "JPEGImages"), str(folder / "Annotations")
+    )
+    rings, seen = 0, set()
+    for path, _, detections in dataset:
+        file = Path(path).name
+        seen.add(file)
+        boxes = [
+            (dataset.classes[class_id], *map(float, xyxy))
+            for xyxy, class_id in zip(detections.xyxy, detections.class_id)
+        ]
+        same_boxes(file, boxes, TOLERANCE["voc"])
+        rings += 0 if detections.mask is None else int(detections.mask.any(axis=(1, 2)).sum())
+    expect(seen == set(IMAGES), f"{sorted(seen)} instead of {sorted(IMAGES)}")
+    expect(rings == 1, f"{rings} masks instead of 1")
+    listed = [(folder / f"ImageSets/Main/{split}.txt").read_text().split("\n")[:-1] for split in SPLITS]
+    expect(sorted(sum(listed, [])) == sorted(Path(file).stem for file in IMAGES), f"{listed}")
+
+
+check("formats/supervision/voc", read_voc)
+for layout in ("yolo", "yolo-seg", "coco"):
     check(f"formats/supervision/{layout}", lambda: read(layout))

@@ -1,0 +1,145 @@
+// COCO's instances as labels, with their masks: polygons, and run lengths as numbers or packed.
+
+import { z } from "@hono/zod-openapi";
+import { Failure } from "../../../shared/errors.ts";
+import { ClassName } from "../labeling/classes.ts";
+import {
+  CLASSES_MAX,
+  counted,
+  distinct,
+  IMPORT_FILES_MAX,
+  IMPORT_LABELS_MAX,
+  type Label,
+  type Labels,
+  stem,
+  unitOf,
+} from "./labels.ts";
+import {
+  BrokenMask,
+  boxAround,
+  isRectangle,
+  type MaskBudget,
+  maskBudget,
+  ringOfPolygons,
+  ringOfRunLengths,
+} from "./rings.ts";
+
+const Segmentation = z.union([
+  z.array(z.array(z.number()).refine(({ length }) => length % 2 === 0, "must be x and y in turn")),
+  z.object({
+    size: z.tuple([z.number().int(), z.number().int()]),
+    counts: z.union([z.string(), z.array(z.number().int())]),
+  }),
+]);
+
+/** The parts of a COCO document that say what lies where. */
+export const Coco = z.object({
+  images: z
+    .array(
+      z.object({
+        id: z.number(),
+        file_name: z.string(),
+        /** The size that boxes are given in; the frame's own when omitted. */
+        width: z.number().positive().optional(),
+        height: z.number().positive().optional(),
+      }),
+    )
+    .max(IMPORT_FILES_MAX),
+  categories: z.array(z.object({ id: z.number(), name: ClassName })).max(CLASSES_MAX),
+  annotations: z
+    .array(
+      z.object({
+        image_id: z.number(),
+        category_id: z.number(),
+        bbox: z
+          .tuple([z.number(), z.number(), z.number(), z.number()])
+          .optional()
+          .meta({ description: "the box around the mask when omitted" }),
+        segmentation: Segmentation.nullish().meta({
+          description:
+            "polygons, or run lengths as numbers or packed; kept as one ring, which visits several " +
+            "pieces and holes over bridges of no width",
+        }),
+        iscrowd: z
+          .union([z.literal(0), z.literal(1), z.boolean()])
+          .optional()
+          .meta({
+            description: "a crowd is no object: it is left out, and counted",
+          }),
+      }),
+    )
+    .max(IMPORT_LABELS_MAX),
+});
+type CocoAnnotation = z.output<typeof Coco>["annotations"][number];
+
+/** The labels of a document; `where` names it in failures. Fails with `invalid_request`. */
+export function cocoLabels(
+  coco: z.output<typeof Coco>,
+  where = "coco",
+  budget: MaskBudget = maskBudget(),
+): Labels {
+  const images = new Map(coco.images.map((image) => [image.id, image]));
+  if (images.size < coco.images.length) {
+    throw new Failure("invalid_request", `${where}.images: an id is there twice`);
+  }
+  const names = new Map(coco.categories.map(({ id, name }) => [id, name]));
+  const labels = coco.annotations.flatMap((one, index): Label[] => {
+    if (one.iscrowd) return [];
+    const image = images.get(one.image_id);
+    const className = names.get(one.category_id);
+    if (image === undefined || className === undefined) {
+      const what =
+        image === undefined ? `image_id ${one.image_id}` : `category_id ${one.category_id}`;
+      throw new Failure("invalid_request", `${where}.annotations: ${what} is not listed`);
+    }
+    const field = `${where}.annotations.${index}`;
+    const { width, height } = image;
+    const size = one.segmentation && "size" in one.segmentation ? one.segmentation.size : null;
+    if (size && width && height && (size[0] !== height || size[1] !== width)) {
+      throw new Failure("invalid_request", `${field}.segmentation: is of another size`);
+    }
+    const polygon = maskOf(one, field, budget);
+    const box = boxOf(one, polygon);
+    if (!box) throw new Failure("invalid_request", `${field}: has neither a bbox nor a mask`);
+    return [
+      {
+        file: stem(image.file_name),
+        class: className,
+        box,
+        // A rectangle around nothing but itself is how exports write a box where masks are wanted.
+        polygon: polygon && isRectangle(polygon) ? null : polygon,
+        unit: unitOf(width, height),
+      },
+    ];
+  });
+  const { files, notes } = distinct(coco.images.map(({ file_name }) => stem(file_name)));
+  const crowds = coco.annotations.length - labels.length;
+  return {
+    files,
+    labels,
+    classes: [...new Set(coco.categories.map(({ name }) => name))],
+    leftOut: crowds,
+    notes: [
+      ...notes,
+      ...(crowds > 0 ? [`${counted(crowds, "crowd region")} left out: no single objects`] : []),
+    ],
+  };
+}
+
+function boxOf({ bbox }: CocoAnnotation, polygon: number[] | null): Label["box"] | null {
+  if (!bbox) return polygon && boxAround(polygon);
+  const [x, y, width, height] = bbox;
+  return [x, y, x + width, y + height];
+}
+
+function maskOf({ segmentation }: CocoAnnotation, field: string, budget: MaskBudget) {
+  if (!segmentation) return null;
+  try {
+    return Array.isArray(segmentation)
+      ? ringOfPolygons(segmentation, budget)
+      : ringOfRunLengths(segmentation, budget);
+  } catch (thrown) {
+    if (!(thrown instanceof BrokenMask)) throw thrown;
+    throw new Failure("invalid_request", `${field}.segmentation: ${thrown.message}`);
+  }
+}
