@@ -3,6 +3,7 @@
 
 import { join } from "node:path";
 import { sql } from "drizzle-orm";
+import { zipSync } from "fflate";
 import { afterAll, beforeAll, describe } from "vitest";
 import { EXAMPLES } from "../../edge/vision/description.ts";
 import type { Change } from "../../shared/labeling.ts";
@@ -121,6 +122,18 @@ const label = async () => {
 };
 const copied = async () =>
   (await admin.ok<{ job_id: string }>("POST", `/jobs/${jobId}/duplicate`)).job_id;
+
+/** A copy of the job whose cars lie on these tracks, by frame; each is a keyframe. */
+async function tracked(tracks: Record<number, number>): Promise<Preparation> {
+  const job_id = await copied();
+  for (const [frame, track] of Object.entries(tracks)) {
+    await w.world.visionDatabase.execute(sql`
+      UPDATE annotation a SET track_id = ${track}::int, keyframe = true FROM job_class c
+       WHERE a.job_id = ${job_id}::uuid AND frame_index = ${frame}::int
+         AND c.job_id = a.job_id AND c.number = a.class_number AND c.name = 'car'`);
+  }
+  return { replaced: named({ job_id }) };
+}
 
 /** A task that the holder claimed. */
 async function held(): Promise<ClaimedTask> {
@@ -306,6 +319,12 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     return ids({ annotation_id: items[0]?.annotation_id as string });
   },
   reviewAnnotations: async () => ids({ job_id: await copied() }),
+  relabelAnnotations: async () => ids({ job_id: await copied() }),
+  deleteAnnotations: async () => ids({ job_id: await copied() }),
+  reviewFrames: async () => ids({ job_id: await copied() }),
+  splitTrack: () => tracked({ 2: 1, 3: 1, 4: 1 }),
+  mergeTracks: () => tracked({ 2: 1, 3: 1, 4: 2 }),
+  interpolateTrack: () => tracked({ 2: 1, 4: 1 }),
   deleteWeights: async () => ids({ weights_id: await weights() }),
   stopRun: async () => ids({ run_id: await w.train() }),
   resumeRun: async () => {
@@ -343,6 +362,11 @@ const stable = (text: string) =>
     .replace(/"database_latency_ms":[\d.]+/, '"database_latency_ms":1.5');
 
 const VIDEO = new Blob([mp4()]);
+/** YOLO labels of a frame of the video. */
+const labels = zipSync({
+  "data.yaml": new TextEncoder().encode("names: [person]\n"),
+  "labels/crossing_000000.txt": new TextEncoder().encode("0 0.5 0.5 0.2 0.2\n"),
+});
 describe("the vision API's description", () => {
   exampleTests({
     file: join(import.meta.dirname, "../../edge/vision/examples.json"),
@@ -352,6 +376,7 @@ describe("the vision API's description", () => {
     before: async (operation) => BEFORE[operation]?.(),
     sent: (operation) => {
       if (operation === "addWeights") return new Blob([safetensors()]);
+      if (operation === "importArchive") return new Blob([labels]);
       return /Image/.test(operation) ? new Blob([png()]) : VIDEO;
     },
     stable,

@@ -39,6 +39,7 @@ export const Filter = z.object({
     }),
   max_confidence: decimal((number) => number.min(0).max(1)).optional(),
   duplicates: flag().optional().meta({
+    type: "boolean",
     description: "true: only those that another class's annotation covers",
   }),
 });

@@ -22,8 +22,14 @@ const Query = z.object({
   video_id: z.uuid().optional(),
   from_index: whole(0, INDEX_MAX).optional().meta({ description: "frames from this index on" }),
   to_index: whole(0, INDEX_MAX).optional().meta({ description: "and before this one" }),
-  reviewed: flag().optional(),
-  annotated: flag().optional().meta({ description: "false: only those without annotations" }),
+  reviewed: flag().optional().meta({
+    type: "boolean",
+    description: "true: only those that are marked",
+  }),
+  annotated: flag().optional().meta({
+    type: "boolean",
+    description: "false: only those without annotations",
+  }),
   offset: whole(0, 10_000_000).default(0),
   limit: whole(1, PAGE_MAX).default(PAGE),
 });
