@@ -33,6 +33,7 @@ export const ERRORS = {
   },
   snapshot_exists: { status: 409, meaning: "another snapshot has this name" },
   row_cap_exceeded: { status: 413, meaning: "an unbounded read holds more rows than the cap" },
+  body_too_large: { status: 413, meaning: "the body is larger than this route takes" },
   file_too_large: { status: 413, meaning: "the file is larger than the limit" },
   quota_exceeded: { status: 413, meaning: "the workspace's storage is full" },
   unsupported_media: { status: 415, meaning: "the file is no video or image of a kind we take" },

@@ -6,6 +6,7 @@
 
 import { createRoute, OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";
+import { bodyLimit } from "hono/body-limit";
 import { HTTPException } from "hono/http-exception";
 import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
 import { systemClock } from "../../shared/time.ts";
@@ -95,10 +96,19 @@ export const json = <Schema extends z.ZodType>(
   named: ReturnType<typeof headers> = {},
 ) => ({ description, headers: named, content: { "application/json": { schema } } });
 
-/** A required JSON body of a route. */
-export const jsonBody = <Schema extends z.ZodType>(schema: Schema) => ({
-  body: { content: { "application/json": { schema } }, required: true },
+/** Bytes of a JSON body, where its route declares no other bound: it is parsed in memory. */
+const JSON_BYTES_MAX = 1024 * 1024;
+
+/** A required JSON body of a route; a longer one is refused before it is read. */
+export const jsonBody = <Schema extends z.ZodType>(
+  schema: Schema,
+  { bytesMax = JSON_BYTES_MAX }: { bytesMax?: number } = {},
+) => ({
+  body: { content: { "application/json": { schema } }, required: true, [BYTES_MAX]: bytesMax },
 });
+
+/** Where a route's description says how long its body may be. */
+const BYTES_MAX = "x-bytes-max";
 
 const Liveness = z.object({
   status: z.enum(["ok", "degraded"]).meta({
@@ -161,8 +171,15 @@ export function createService<Opened>(options: ServiceOptions<Opened>): Service<
 
 /** What the chassis reads of a route's declaration. */
 interface RouteParts {
-  request?: { query?: unknown; body?: { required?: boolean } };
+  request?: { query?: unknown; body?: RouteBody };
+  responses: Record<string, { description?: string }>;
   middleware?: MiddlewareHandler | MiddlewareHandler[];
+}
+
+interface RouteBody {
+  required?: boolean;
+  content?: Record<string, unknown>;
+  [BYTES_MAX]?: number;
 }
 
 /**
@@ -179,10 +196,28 @@ const emptyIsNone: MiddlewareHandler = async (context, next) => {
   await next();
 };
 
-function letsBodyBeEmpty(route: RouteParts): RouteParts {
+/** The route with what its body's declaration calls for: a bound, and none where it is empty. */
+function bodyChecked(route: RouteParts): RouteParts {
   const { body } = route.request ?? {};
-  if (!body || body.required) return route;
-  return { ...route, middleware: [emptyIsNone, ...[route.middleware ?? []].flat()] };
+  const guards = [route.middleware ?? []].flat();
+  if (!body) return route;
+  if (!body.content?.["application/json"]) {
+    return body.required ? route : { ...route, middleware: [...guards, emptyIsNone] };
+  }
+  const bytesMax = body[BYTES_MAX] ?? JSON_BYTES_MAX;
+  const onError = () => {
+    const detail = `the body has over ${bytesMax} bytes, which is what this route takes`;
+    throw new Failure("body_too_large", detail, { data: { bytes_max: bytesMax } });
+  };
+  const bound = bodyLimit({ maxSize: bytesMax, onError });
+  const [own, known] = [errorResponses("body_too_large")[413], route.responses[413]];
+  const description = [known?.description, own?.description].filter(Boolean).join("; ");
+  return {
+    ...route,
+    request: { ...route.request, body: { ...body, [BYTES_MAX]: bytesMax } },
+    responses: { ...route.responses, 413: { ...own, description } },
+    middleware: [...guards, bound, ...(body.required ? [] : [emptyIsNone])],
+  };
 }
 
 /** Makes every route refuse what its declaration of the query does not name. */
@@ -210,7 +245,7 @@ function refuseUndeclared<Opened>(app: App<Opened>) {
       const others = issuesOf(result.error).filter(({ field }) => !named.has(field));
       throw invalidRequest([...issues, ...others]);
     };
-    return register(letsBodyBeEmpty(route), checked, onInvalid);
+    return register(bodyChecked(route), checked, onInvalid);
   };
   // The wrapped method keeps its type, which relates a route's declaration to its handler.
   app.openapi = openapi as unknown as typeof app.openapi;

@@ -131,10 +131,13 @@ print(`POST /node/claim in workerd: ${http.toFixed(0)}/s, ${CLAIMERS} claimers`)
 // Fan-out: from before the publish until a listener has the event.
 const topics = objectsOf(workers.ask, "PROGRESS");
 const topic = "label:bench";
-const { url } = await issueTicket(
-  { tokenSecret: new Secret(SECRET), clock: systemClock },
-  { topic, accountId: workspaceId, requestUrl: workers.urls.vision },
-);
+const addressOfListener = async () => {
+  const { url } = await issueTicket(
+    { tokenSecret: new Secret(SECRET), clock: systemClock },
+    { topic, accountId: crypto.randomUUID(), requestUrl: workers.urls.vision },
+  );
+  return url;
+};
 const arrivals: number[] = [];
 let sentAt = 0;
 let arrived = () => {};
@@ -144,7 +147,7 @@ const opened = performance.now();
 for (let index = 0; index < LISTENERS; index += 50) {
   await Promise.all(
     Array.from({ length: Math.min(50, LISTENERS - index) }, async () => {
-      const socket = new WebSocket(url);
+      const socket = new WebSocket(await addressOfListener());
       sockets.push(socket);
       await new Promise((ready, failed) => socket.once("message", ready).once("error", failed));
       socket.on("message", () => {

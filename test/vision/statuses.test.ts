@@ -104,6 +104,7 @@ it("takes an empty body for none where one may be left out, whatever its Content
   expect(new Set(answers)).toEqual(
     new Set([
       "204 POST /auth/logout",
+      "403 POST /admin/nodes/codes",
       "404 POST /jobs/{job_id}/export",
       "404 POST /train/{run_id}/resume",
     ]),
@@ -242,12 +243,13 @@ it("answers 503 to more listeners than a topic may have", async () => {
     environment: { vision: { LISTENERS_MAX: "1" } },
   });
   const asked = { topic: `label:${randomUUID()}`, accountId: randomUUID() };
-  const { url } = await issueTicket(tokenParts, { ...asked, requestUrl: crowded.urls.vision });
-  const listen = () =>
-    new Promise<number | undefined>((done) => {
+  const listen = async () => {
+    const { url } = await issueTicket(tokenParts, { ...asked, requestUrl: crowded.urls.vision });
+    return new Promise<number | undefined>((done) => {
       const socket = new WebSocket(url).on("open", () => done(101)).on("error", () => {});
       socket.on("unexpected-response", (_, { statusCode }) => done(statusCode));
     });
+  };
   expect([await listen(), await listen()]).toEqual([101, 503]);
 });
 

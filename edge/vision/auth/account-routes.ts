@@ -34,10 +34,12 @@ import {
   openSession,
   rotateSession,
 } from "./sessions.ts";
-import { addressOf, countAttempt, forgiveAttempt, type Limit } from "./throttle.ts";
+import { addressOf, countAttempt, forgiveAttempt, type Limit, slowDown } from "./throttle.ts";
 
 const tags = ["Accounts"];
 
+/** Bytes of a body that anybody may send: an email and a password. */
+const OPEN_BODY = { bytesMax: 16 * 1024 };
 /** Attempts a minute. */
 const PER_PAIR = 5;
 const PER_ADDRESS = 20;
@@ -68,6 +70,9 @@ const guessLimits = (context: RouteContext, given: string): Limit[] => [
   { key: `login ${addressOf(context.req)} ${given}`, attemptsMax: PER_PAIR },
 ];
 
+/** What attempts at an account are counted under, whatever their address. */
+const accountKey = (email: string) => `account ${email}`;
+
 /** Registers the routes of accounts and sessions. */
 export function addAccountRoutes(app: App<Parts>) {
   app.openAPIRegistry.registerComponent("securitySchemes", "accessToken", {
@@ -95,7 +100,10 @@ function addRegister(app: App<Parts>) {
       "The user joins the default workspace as viewer; the first account of an installation is its " +
       "admin.",
     request: {
-      ...jsonBody(z.object({ email, password: newPassword, display_name: displayName() })),
+      ...jsonBody(
+        z.object({ email, password: newPassword, display_name: displayName() }),
+        OPEN_BODY,
+      ),
     },
     responses: {
       201: json("the new user's tokens", TokenPair),
@@ -131,8 +139,9 @@ function addLogin(app: App<Parts>) {
     summary: "Log in",
     description:
       `At most ${PER_PAIR} wrong passwords a minute for an email from one address, and ${PER_ADDRESS} ` +
-      "from one address; the owner, elsewhere, is never locked out.",
-    request: { ...jsonBody(z.object({ email, password })) },
+      "from one address; the owner, elsewhere, is never locked out. Beyond ten wrong ones a minute " +
+      "for an email, from wherever they come, each is answered some seconds later.",
+    request: { ...jsonBody(z.object({ email, password }), OPEN_BODY) },
     responses: {
       200: json("tokens", TokenPair),
       ...errorResponses("bad_body", "bad_credentials", "invalid_request", "too_many_attempts"),
@@ -144,13 +153,14 @@ function addLogin(app: App<Parts>) {
     const body = context.req.valid("json");
     const limits = guessLimits(context, body.email);
     await throttled(context, limits);
+    await slowDown(parts, accountKey(body.email));
     const account = await accountByEmail(parts, body.email);
     if (!account) await verifyNothing(body.password);
     const found = account && (await verifyPassword(body.password, account.passwordHash));
     if (!account || !found?.matches) {
       throw new Failure("bad_credentials", "email and password do not match an account");
     }
-    await forgiveAttempt(parts, limits);
+    await forgiveAttempt(parts, [...limits.map(({ key }) => key), accountKey(body.email)]);
     if (found.outdated) await replaceHash(parts, account, await hashPassword(body.password));
     return context.json(await openSession(parts, account), 200);
   });
@@ -166,7 +176,7 @@ function addRefresh(app: App<Parts>) {
     description:
       "A refresh token is used once. One that comes again more than 10 s later ends its session: " +
       "somebody else has it.",
-    request: { ...jsonBody(z.object({ refresh_token: z.string().max(200) })) },
+    request: { ...jsonBody(z.object({ refresh_token: z.string().max(200) }), OPEN_BODY) },
     responses: {
       200: json("tokens", TokenPair),
       ...errorResponses("bad_body", "unauthorized", "invalid_request", "store_unavailable"),
@@ -259,12 +269,13 @@ function addPassword(app: App<Parts>) {
     checkPassword(body.new_password, caller.email);
     const limits = guessLimits(context, caller.email);
     await throttled(context, limits);
+    await slowDown(parts, accountKey(caller.email));
     const account = await accountById(parts, caller.accountId);
     const found = account && (await verifyPassword(body.current_password, account.passwordHash));
     if (!account || !found?.matches) {
       throw new Failure("bad_credentials", "the current password is another");
     }
-    await forgiveAttempt(parts, limits);
+    await forgiveAttempt(parts, [...limits.map(({ key }) => key), accountKey(caller.email)]);
     const hash = await hashPassword(body.new_password);
     const sessionVersion = await changePassword(parts, account, hash);
     if (sessionVersion === null) {

@@ -1,5 +1,6 @@
 // Slows guessing down: so many attempts a minute for each pair of email and address, and for each
-// address. Nobody's own address is slowed by what others try, so a victim is never locked out.
+// address, are answered at all. What others try elsewhere never locks a victim out: for an account,
+// attempts beyond so many a minute are only held up for seconds.
 
 import { sql } from "drizzle-orm";
 import { type AttemptTable, countAttempts, tooManyAttempts } from "../../http/throttle.ts";
@@ -48,9 +49,26 @@ export async function countAttempt(
   throw tooManyAttempts("attempts", Math.max(...passed.map(({ ends }) => ends)), now);
 }
 
+/** Attempts a minute for one account, from wherever they come, that are not slowed. */
+const SWIFT_MAX = 10;
+const DELAY_MS = 250;
+const DELAY_MS_MAX = 4_000;
+
+/**
+ * Counts an attempt against an account and holds it up, the longer the more there were this minute:
+ * guessing from many addresses at once is slow, and the owner is never locked out.
+ */
+export async function slowDown({ database, clock }: Parts, key: string): Promise<void> {
+  const [count] = await countAttempts(database, ATTEMPTS, [key], clock());
+  const beyond = (count?.attempts ?? 0) - SWIFT_MAX;
+  if (beyond <= 0) return;
+  const delay = Math.min(DELAY_MS_MAX, DELAY_MS * 2 ** Math.min(beyond - 1, 10));
+  await new Promise<void>((done) => setTimeout(done, delay));
+}
+
 /** Takes an attempt back: it was no guess, for it succeeded. */
-export async function forgiveAttempt(parts: Parts, limits: readonly Limit[]): Promise<void> {
-  const keys = limits.map(({ key }) => key).sort();
+export async function forgiveAttempt(parts: Parts, given: readonly string[]): Promise<void> {
+  const keys = given.toSorted();
   await parts.database.execute(sql`
     UPDATE throttle SET attempts = attempts - 1 WHERE attempts > 0 AND key IN (
       SELECT key FROM throttle

@@ -14,6 +14,8 @@ import { ARCHIVE_FORMATS, archiveLabels } from "./archive-labels.ts";
 import { bodyLabels, Import, type ImportRequest, importJob } from "./imports.ts";
 
 const tags = ["Datasets"];
+/** Bytes of labels in JSON; larger ones come as a zip. */
+const IMPORT_BYTES_MAX = 32 * 1024 * 1024;
 
 /** Registers the routes of imports. */
 export function addImportRoutes(app: App<Parts>) {
@@ -50,7 +52,7 @@ function addImport(app: App<Parts>) {
       "Beyond the contract; for engineers. An image is a still of the project by its file name, or " +
       "`<video name>_<six digits>`, as exports name the frames of videos.",
     security: bearer,
-    request: jsonBody(Import),
+    request: jsonBody(Import, { bytesMax: IMPORT_BYTES_MAX }),
     responses: importResponses,
   });
   app.openapi(route, async (context) => {

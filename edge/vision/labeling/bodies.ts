@@ -14,6 +14,8 @@ const EXEMPLARS_MAX = 10;
 export const PREVIEW_FRAMES_MAX = 8;
 /** Characters of a crop in base64: enough for a megapixel. */
 const CROP_CHARACTERS_MAX = 1024 * 1024;
+/** Bytes of a body with as many crops as it may have. */
+export const EXEMPLARS_BYTES_MAX = (EXEMPLARS_MAX + 1) * CROP_CHARACTERS_MAX;
 
 const threshold = z.number().min(0).max(1).default(THRESHOLD_DEFAULT).meta({
   description: "shown are annotations of at least this confidence; lower favours tiny objects",

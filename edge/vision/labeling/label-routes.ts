@@ -6,7 +6,7 @@ import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { callerOf, guard } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { ExemplarBody, LabelBody } from "./bodies.ts";
+import { EXEMPLARS_BYTES_MAX, ExemplarBody, LabelBody } from "./bodies.ts";
 import { resolveExemplars, unique } from "./frame-references.ts";
 import { groundAll } from "./grounding.ts";
 import { startJob, videosOf } from "./new-jobs.ts";
@@ -75,7 +75,10 @@ export function addLabelRoutes(app: App<Parts>) {
     description:
       "For engineers. The examples are boxes on frames of the workspace, or image crops.",
     security: bearer,
-    request: { body: jsonBody(ExemplarBody).body, headers: IdempotencyKey },
+    request: {
+      body: jsonBody(ExemplarBody, { bytesMax: EXEMPLARS_BYTES_MAX }).body,
+      headers: IdempotencyKey,
+    },
     responses: { 202: accepted, ...labelErrors },
   });
   app.openapi(byExemplar, async (context) => {

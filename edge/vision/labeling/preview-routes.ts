@@ -9,7 +9,7 @@ import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { PREVIEW_FRAMES_MAX, PreviewBody, SegmentBody } from "./bodies.ts";
+import { EXEMPLARS_BYTES_MAX, PREVIEW_FRAMES_MAX, PreviewBody, SegmentBody } from "./bodies.ts";
 import { framesOf } from "./frame-references.ts";
 import { previewFrames, segmentFrame } from "./previews.ts";
 
@@ -54,7 +54,7 @@ function addPreview(app: App<Parts>) {
     summary: "What a segmenter finds on a few frames, before a job",
     description: `For annotators. At most ${PREVIEW_FRAMES_MAX} frames of one video.`,
     security: bearer,
-    request: jsonBody(PreviewBody),
+    request: jsonBody(PreviewBody, { bytesMax: EXEMPLARS_BYTES_MAX }),
     responses: { 200: json("frames with what was found", Preview), ...errors },
   });
   app.openapi(preview, async (context) => {

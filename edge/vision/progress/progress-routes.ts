@@ -7,7 +7,7 @@ import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses } from "../../http/app.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { topicOf } from "./progress.ts";
+import { LISTENERS_EACH_MAX, topicOf } from "./progress.ts";
 import { verifyTicket } from "./tickets.ts";
 
 const tags = ["Progress"];
@@ -24,8 +24,9 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
     tags,
     summary: "Live progress of a job or run, as a WebSocket",
     description:
-      "Beyond the contract. The ticket is the credential: `POST /jobs/{job_id}/ticket` gives one for " +
-      "a minute, with this route's address. Each message is a `ProgressEvent`. `seq` numbers the " +
+      "Beyond the contract. The ticket is the credential, once: `POST /jobs/{job_id}/ticket` gives " +
+      `one for a minute, with this route's address. A person has at most ${LISTENERS_EACH_MAX} ` +
+      "sockets at a topic. Each message is a `ProgressEvent`. `seq` numbers the " +
       "events of a topic without gaps; after a lost connection ask for `after=<last seq>` and get " +
       "what was missed. Without `after`, or when it is too long ago, the first message is a " +
       "`snapshot`: the data of all events up to its `seq` laid over each other, `log` left out. " +
@@ -60,11 +61,19 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
     const headers: Record<string, string> = {
       Upgrade: "websocket",
       "X-Topic": opened.topic,
+      "X-Ticket": opened.id,
+      "X-Ticket-Expires": String(opened.expiresAt),
+      "X-Account": opened.accountId,
       "X-Listeners-Max": String(service.limits.listenersMax),
     };
     if (after !== undefined) headers["X-After"] = String(after);
     const url = new URL(`${API}/progress`, context.req.url);
     const answer = await topicOf(service, opened.topic).fetch(new Request(url, { headers }));
+    if (answer.status === 401)
+      throw new Failure("unauthorized", "the ticket was used; ask for another");
+    if (answer.status === 429) {
+      throw new Failure("busy", `you listen at ${LISTENERS_EACH_MAX} sockets already; close some`);
+    }
     if (answer.status === 503) throw new Failure("busy", "too many listeners; ask for the status");
     // A route's declaration has no word for a socket.
     return answer as never;

@@ -4,6 +4,9 @@
 import type { EVENT_TYPES, ProgressEvent } from "../../../shared/progress.ts";
 import type { Parts } from "../base/parts.ts";
 
+/** Sockets that one person may have at one topic: windows and tabs, not a flood. */
+export const LISTENERS_EACH_MAX = 16;
+
 /**
  * An event to publish. Its data is laid over the topic's state, which is what snapshots show; only
  * `log` is not. `batch` may be laid together with later ones, or left out for slow readers. After

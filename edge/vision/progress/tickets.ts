@@ -1,5 +1,5 @@
-// Tickets: what lets a WebSocket listen to one topic. They live a minute, since they stand in an
-// address; the access token never does.
+// Tickets: what lets one WebSocket listen to one topic. They live a minute and are good once, since
+// they stand in an address; the access token never does.
 
 import type { z } from "@hono/zod-openapi";
 import { jwtVerify, SignJWT } from "jose";
@@ -30,6 +30,7 @@ export async function issueTicket(
   const ticket = await new SignJWT({ topic })
     .setProtectedHeader({ alg: ALGORITHM, typ: TYPE, kid: key.id })
     .setSubject(accountId)
+    .setJti(crypto.randomUUID())
     .setIssuer(ISSUER)
     .setAudience(AUDIENCE)
     .setIssuedAt(seconds)
@@ -42,21 +43,31 @@ export async function issueTicket(
 const socketOrigin = (requestUrl: string | undefined) =>
   requestUrl ? new URL(requestUrl).origin.replace(/^http/, "ws") : "";
 
-/** The topic that a ticket opens, or null for one that is expired, forged or none of ours. */
+/** What a ticket opens. Whether it was used before is known to its topic. */
+export interface OpenTicket {
+  id: string;
+  topic: string;
+  accountId: string;
+  /** Epoch seconds. */
+  expiresAt: number;
+}
+
+/** What a ticket opens, or null for one that is expired, forged or none of ours. */
 export async function verifyTicket(
   { tokenSecret, clock }: TicketParts,
   ticket: string,
-): Promise<{ topic: string; accountId: string } | null> {
+): Promise<OpenTicket | null> {
   const key = await keyFor(tokenSecret, "ticket");
   const verified = await jwtVerify(ticket, key.bytes, {
     algorithms: [ALGORITHM],
     typ: TYPE,
     issuer: ISSUER,
     audience: AUDIENCE,
-    requiredClaims: ["sub", "iat", "exp", "topic"],
+    requiredClaims: ["sub", "jti", "iat", "exp", "topic"],
     currentDate: new Date(clock()),
   }).catch(() => null);
-  const { topic, sub } = verified?.payload ?? {};
+  const { topic, sub, jti, exp } = verified?.payload ?? {};
   if (typeof topic !== "string" || typeof sub !== "string") return null;
-  return { topic, accountId: sub };
+  if (typeof jti !== "string" || typeof exp !== "number") return null;
+  return { id: jti, topic, accountId: sub, expiresAt: exp };
 }

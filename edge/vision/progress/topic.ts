@@ -6,7 +6,7 @@ import { DurableObject } from "cloudflare:workers";
 import { assert } from "../../../shared/errors.ts";
 import type { ProgressEvent } from "../../../shared/progress.ts";
 import { DAY, iso, systemClock } from "../../../shared/time.ts";
-import type { NewEvent, PublishReply, TopicRpc } from "./progress.ts";
+import { LISTENERS_EACH_MAX, type NewEvent, type PublishReply, type TopicRpc } from "./progress.ts";
 
 const EVENTS_MAX = 1_000;
 const RING_BYTES_MAX = 1024 * 1024;
@@ -51,7 +51,8 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
         seq INTEGER PRIMARY KEY, ts TEXT NOT NULL, type TEXT NOT NULL, data TEXT NOT NULL);
       CREATE TABLE IF NOT EXISTS head (
         id INTEGER PRIMARY KEY CHECK (id = 1), topic TEXT NOT NULL, seq INTEGER NOT NULL,
-        state TEXT NOT NULL, bytes INTEGER NOT NULL, ended INTEGER NOT NULL);`);
+        state TEXT NOT NULL, bytes INTEGER NOT NULL, ended INTEGER NOT NULL);
+      CREATE TABLE IF NOT EXISTS ticket (id TEXT PRIMARY KEY, expires INTEGER NOT NULL);`);
     context.setWebSocketAutoResponse(new WebSocketRequestResponsePair("ping", "pong"));
   }
 
@@ -83,8 +84,12 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     return this.#snapshotOf(this.#head(topic));
   }
 
-  /** Takes a listener; the route has checked its ticket. */
+  /** Takes a listener; the route has checked its ticket, but for whether it was used before. */
   override async fetch(request: Request): Promise<Response> {
+    if (!this.#takeTicket(request.headers)) return new Response(null, { status: 401 });
+    const account = request.headers.get("X-Account") ?? "";
+    const own = this.ctx.getWebSockets(account).length;
+    if (own >= LISTENERS_EACH_MAX) return new Response(null, { status: 429 });
     const listenersMax = Number(request.headers.get("X-Listeners-Max"));
     if (this.ctx.getWebSockets().length >= listenersMax) return new Response(null, { status: 503 });
     const head = this.#head(request.headers.get("X-Topic") ?? "");
@@ -92,7 +97,7 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
     if (head.ended) server.accept();
     else {
-      this.ctx.acceptWebSocket(server);
+      this.ctx.acceptWebSocket(server, [account]);
       server.serializeAttachment({ acked: null } satisfies Reader);
     }
     for (const event of this.#missed(head, after === null ? null : Number(after))) {
@@ -121,6 +126,14 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
 
   override async alarm(): Promise<void> {
     this.#sql.exec("DELETE FROM event WHERE type <> 'end'");
+  }
+
+  /** Whether a ticket is used for the first time; those that ran out are forgotten. */
+  #takeTicket(headers: Headers): boolean {
+    const [id, expires] = [headers.get("X-Ticket"), Number(headers.get("X-Ticket-Expires"))];
+    this.#sql.exec("DELETE FROM ticket WHERE expires < ?", systemClock() / 1_000);
+    const insert = "INSERT OR IGNORE INTO ticket (id, expires) VALUES (?, ?) RETURNING id";
+    return this.#sql.exec(insert, id, expires).toArray().length > 0;
   }
 
   #head(topic: string): Head {

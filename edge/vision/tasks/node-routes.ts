@@ -41,6 +41,11 @@ const tags = ["Nodes"];
 const POLL_MS = 100;
 const POLL_MS_MAX = 1_000;
 
+/** A label task's 32 frames of 300 objects each, with outlines of 200 points, are 30 MB. */
+const RESULT_BYTES_MAX = 64 * 1024 * 1024;
+/** Twenty epochs of a run with a thousand classes, and 50 lines of its log, are 5 MB. */
+const PROGRESS_BYTES_MAX = 8 * 1024 * 1024;
+
 const nodeToken = [{ nodeToken: [] }];
 const guarded = { middleware: authenticateNode(), security: nodeToken };
 const taskId = z.object({ task_id: z.uuid() });
@@ -171,7 +176,7 @@ function addProgress(app: App<Parts>, handlers: HandlersByKind) {
     tags,
     summary: "Say how far a task is",
     ...guarded,
-    request: { params: taskId, ...jsonBody(ProgressReport) },
+    request: { params: taskId, ...jsonBody(ProgressReport, { bytesMax: PROGRESS_BYTES_MAX }) },
     responses: {
       200: json("what is wanted of the task", z.object({ verdict: Verdict })),
       ...errorResponses("bad_body", "unauthorized", "lease_stale"),
@@ -201,7 +206,7 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
       "task: its shape, frames, boxes and numbers, and the objects that it names. One that is " +
       "refused fails the attempt with the code `bad_result`; `problem` says why.",
     ...guarded,
-    request: { params: taskId, ...jsonBody(FinishRequest) },
+    request: { params: taskId, ...jsonBody(FinishRequest, { bytesMax: RESULT_BYTES_MAX }) },
     responses: {
       200: json(
         "the task's state now",

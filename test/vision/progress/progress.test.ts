@@ -43,7 +43,7 @@ interface Listener {
 async function listen(topic: string, after?: number): Promise<Listener> {
   const { url } = await issueTicket(tokenParts, {
     topic,
-    accountId,
+    accountId: crypto.randomUUID(),
     requestUrl: world.urls.vision,
   });
   const socket = new WebSocket(after === undefined ? url : `${url}&after=${after}`);
@@ -300,6 +300,39 @@ describe("GET /progress", () => {
     expect(await connect(`?ticket=${good}&after=x`)).toBe(422);
     expect(world.logs.join()).not.toContain(good);
     expect(world.logs.join()).not.toContain(expired.ticket);
+  });
+
+  it("takes a ticket once", async () => {
+    const { ticket, url } = await issueTicket(tokenParts, {
+      ...{ topic: newTopic(), accountId },
+      requestUrl: world.urls.vision,
+    });
+    const socket = new WebSocket(url);
+    await new Promise((opened, failed) => socket.on("open", opened).on("error", failed));
+    expect(await connect(`?ticket=${ticket}`)).toBe(401);
+    socket.terminate();
+  });
+
+  it("lets a person have sixteen sockets at a topic, and others theirs", async () => {
+    const topic = newTopic();
+    const sockets: WebSocket[] = [];
+    const open = async (who: string) => {
+      const { url } = await issueTicket(tokenParts, {
+        ...{ topic, accountId: who },
+        requestUrl: world.urls.vision,
+      });
+      const socket = new WebSocket(url);
+      sockets.push(socket);
+      return new Promise<number>((done) => {
+        socket.on("open", () => done(101));
+        socket.on("unexpected-response", (_, { statusCode }) => done(statusCode ?? 0));
+        socket.on("error", () => {});
+      });
+    };
+    for (const _ of range(1, 16)) expect(await open(accountId)).toBe(101);
+    expect(await open(accountId)).toBe(503);
+    expect(await open(crypto.randomUUID())).toBe(101);
+    for (const socket of sockets) socket.terminate();
   });
 
   it("is a WebSocket only, and a ticket is no access token", async () => {
