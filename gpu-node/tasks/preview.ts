@@ -1,9 +1,9 @@
 // Labels a few frames and draws what was found at or above the threshold, as base64 JPEGs.
 
-import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { Detection, TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { openFootage } from "../media/footage.ts";
 import { drawOver } from "../media/overlay.ts";
-import { detectAll } from "./detect.ts";
+import { detectAll, type PromptDetection } from "./detect.ts";
 import { asTaskFailure, readyPrompts } from "./prompts.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
@@ -21,9 +21,8 @@ export async function run(
     try {
       for await (const { index, image } of footage.read(payload.frames)) {
         const found = await detectAll(segmenter, image, ready, payload.resolution);
-        const detections = found.map(({ detection }) => detection);
-        const shown = detections.filter(({ confidence }) => confidence >= payload.threshold);
-        const jpeg = await drawOver(image, shown, classes);
+        const detections = atOrAbove(found, payload.threshold);
+        const jpeg = await drawOver(image, detections, classes);
         frames.push({ frame_index: index, detections, image: jpeg.toString("base64") });
         context.progress({ done: frames.length, total: payload.frames.length, detail: {} });
       }
@@ -34,4 +33,17 @@ export async function run(
   } catch (thrown) {
     throw asTaskFailure(thrown);
   }
+}
+
+/** What is at or above a confidence; a duplicate stays one of what is left. */
+function atOrAbove(found: readonly PromptDetection[], threshold: number): Detection[] {
+  const shown = found.flatMap(({ detection }, index) =>
+    detection.confidence >= threshold ? [index] : [],
+  );
+  return shown.flatMap((index) => {
+    const detection = found[index]?.detection;
+    if (!detection) return [];
+    const of = shown.indexOf(detection.duplicate_of ?? -1);
+    return [{ ...detection, duplicate_of: of < 0 ? null : of }];
+  });
 }

@@ -271,13 +271,15 @@ describe.skipIf(!found)("preview", () => {
     };
     const result = await finish<TaskResult<"preview">>("preview", payload);
     expect(result.warnings).toEqual(["car"]);
-    expect(result.frames).toHaveLength(2);
+    expect(result.frames).toMatchObject([{ detections: [{}] }, {}]);
     const jpeg = Buffer.from(result.frames[0]?.image ?? "", "base64");
     expect(await sharp(jpeg).metadata()).toMatchObject({ format: "jpeg", width: 160, height: 120 });
     // The mask's colour lies over the red.
     const [, green = 0] = await pixelAt(jpeg, 25, 30);
     expect(green).toBeGreaterThan(30);
     const strict = await finish<TaskResult<"preview">>("preview", { ...payload, threshold: 0.95 });
+    // What is not drawn is not named either.
+    expect(strict.frames.flatMap(({ detections }) => detections)).toEqual([]);
     const plain = Buffer.from(strict.frames[0]?.image ?? "", "base64");
     expect((await pixelAt(plain, 25, 30))[1]).toBeLessThan(30);
   });

@@ -303,10 +303,9 @@ describe("GET /progress", () => {
   });
 
   it("takes a ticket once", async () => {
-    const { ticket, url } = await issueTicket(tokenParts, {
-      ...{ topic: newTopic(), accountId },
-      requestUrl: world.urls.vision,
-    });
+    const topic = newTopic();
+    const asked = { topic, accountId, requestUrl: world.urls.vision };
+    const { ticket, url } = await issueTicket(tokenParts, asked);
     const socket = new WebSocket(url);
     await new Promise((opened, failed) => socket.on("open", opened).on("error", failed));
     expect(await connect(`?ticket=${ticket}`)).toBe(401);
@@ -317,10 +316,8 @@ describe("GET /progress", () => {
     const topic = newTopic();
     const sockets: WebSocket[] = [];
     const open = async (who: string) => {
-      const { url } = await issueTicket(tokenParts, {
-        ...{ topic, accountId: who },
-        requestUrl: world.urls.vision,
-      });
+      const asked = { topic, accountId: who, requestUrl: world.urls.vision };
+      const { url } = await issueTicket(tokenParts, asked);
       const socket = new WebSocket(url);
       sockets.push(socket);
       return new Promise<number>((done) => {
