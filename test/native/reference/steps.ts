@@ -101,9 +101,12 @@ export async function steps(pair: EnginePair, recipe: Recipe, count: number) {
   return { ...figures, average: worst(stateDistances(averages, wanted, start)), excluded };
 }
 
-/** Of the way: measured 2.3e-4, the rounding of weights that hardly move; of losses 3.5e-6. */
+/**
+ * Of the way: measured 2.3e-4, the rounding of weights that hardly move; of losses 3.5e-6 on an AMD
+ * EPYC and 1.8e-5 on an Intel Xeon with AVX-512, whose kernels add up in another order.
+ */
 export const SMALL_WAY_MAX = 6e-4;
-export const SMALL_LOSS_MAX = 1e-5;
+export const SMALL_LOSS_MAX = 6e-5;
 
 interface DetectorCase {
   name: "half of it" | "all of it";
