@@ -377,3 +377,9 @@ export const wrongToken = pgTable("wrong_token", {
   attempts: integer("attempts").notNull(),
   windowEndsAt: instant("window_ends_at").notNull(),
 });
+
+/** Sessions of the console that their operators ended: a row a logout, kept for good. */
+export const endedSession = pgTable("ended_session", {
+  id: uuid("id").primaryKey(),
+  endedAt: instant("ended_at").notNull().defaultNow(),
+});

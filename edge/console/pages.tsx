@@ -11,6 +11,7 @@ import { Failure } from "../../shared/errors.ts";
 import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
 import { holderOf } from "../http/keys.ts";
+import { clientAddress } from "../http/throttle.ts";
 import { findBackfill, findExecution } from "../markets/ingest/ledger.ts";
 import {
   cancel,
@@ -23,6 +24,7 @@ import { holdingPartition, type Partitions } from "../markets/ingest/partition.t
 import { requirePipeline } from "../markets/ingest/pipeline.ts";
 import { testWebhook } from "./alert-routes.ts";
 import { assetAt } from "./assets.ts";
+import { endSession, hasEnded } from "./ended-sessions.ts";
 import { operatorsOf } from "./operators.ts";
 import { AlertsQuery, alertsView } from "./pages/alerts.tsx";
 import { confirmView, planBackfill } from "./pages/backfill-plan.tsx";
@@ -54,7 +56,7 @@ import { number, schedulePath } from "./pages/words.ts";
 import type { Console } from "./parameters.ts";
 import { asFailure, readApiOf, snippetUrlOf } from "./read-api.ts";
 import { beginSession, isFormToken, readSession, SESSION_MS } from "./session.ts";
-import { countWrong, refuseGuessing } from "./throttle.ts";
+import { countGuess, forgiveGuess } from "./throttle.ts";
 
 const FORM_BYTES_MAX = 16 * 1024;
 const YEAR_S = 31_536_000;
@@ -116,9 +118,11 @@ function addAssets(pages: Pages) {
 const ownPath = (given: unknown): string =>
   typeof given === "string" && /^\/(?![/\\])[\w\-./?=&%:+]*$/.test(given) ? given : "/overview";
 
-const sessionOf = (context: Context<PageEnv>) => {
+const sessionOf = async (context: Context<PageEnv>) => {
   const { config, ingest } = context.var.service;
-  return readSession(operatorsOf(config), getCookie(context, SESSION_COOKIE), ingest.clock());
+  const cookie = getCookie(context, SESSION_COOKIE);
+  const session = await readSession(operatorsOf(config), cookie, ingest.clock());
+  return session && !(await hasEnded(ingest.database, session)) ? session : null;
 };
 
 const checkOrigin = csrf({
@@ -160,17 +164,16 @@ function addLogin(pages: Pages) {
   pages.post("/login", fromHere, small, async (context) => {
     const { config, ingest } = context.var.service;
     const { token, next } = await context.req.parseBody();
-    // Cloudflare names the client's address; where it does not, all share one.
-    const address = context.req.header("CF-Connecting-IP") ?? "unknown";
+    const address = clientAddress(context.req);
     const now = ingest.clock();
-    await refuseGuessing(ingest.database, address, now);
+    await countGuess(ingest.database, address, now);
     const operator = await holderOf(String(token ?? "").trim(), operatorsOf(config));
     if (!operator) {
-      await countWrong(ingest.database, address, now);
       context.var.log.warning("console_login_refused", { address });
       const problem = "This is not the operator token.";
       return showBare(context, "Log in", <Login next={ownPath(next)} problem={problem} />, 401);
     }
+    await forgiveGuess(ingest.database, address);
     const session = await beginSession(operator, now);
     const maxAge = SESSION_MS / 1_000;
     setCookie(context, SESSION_COOKIE, session, { ...cookieOptions(context), maxAge });
@@ -178,6 +181,7 @@ function addLogin(pages: Pages) {
     return context.redirect(ownPath(next), 303);
   });
   form(pages, "/logout", async (context) => {
+    await endSession(context.var.service.ingest.database, context.var.session);
     deleteCookie(context, SESSION_COOKIE, cookieOptions(context));
     return context.redirect("/login", 303);
   });

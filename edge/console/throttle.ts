@@ -1,8 +1,7 @@
-// Slows the guessing of the operator token down: so many wrong ones a minute from one address.
-// Right ones count nothing, and nobody's own address is slowed by what others try.
+// Slows the guessing of the operator token down: so many wrong ones a minute from one address. Each
+// is counted before it is looked at, so that many at once are no more; a right one is taken back.
 
 import { sql } from "drizzle-orm";
-import { iso } from "../../shared/time.ts";
 import type { Database } from "../http/database.ts";
 import { type AttemptTable, countAttempts, tooManyAttempts } from "../http/throttle.ts";
 
@@ -15,17 +14,18 @@ async function bucketOf(address: string): Promise<number> {
   return new DataView(digest).getUint32(0) % BUCKETS;
 }
 
-/** Fails with `too_many_attempts` while an address has used its wrong tokens up. */
-export async function refuseGuessing(database: Database, address: string, now: number) {
-  const { rows } = await database.execute<{ ends: number }>(sql`
-    SELECT (extract(epoch FROM window_ends_at) * 1000)::float8 AS ends FROM wrong_token
-     WHERE bucket = ${await bucketOf(address)}::int AND attempts >= ${WRONG_MAX}::int
-       AND window_ends_at > ${iso(now)}::timestamptz`);
-  const ends = rows[0]?.ends;
-  if (ends !== undefined) throw tooManyAttempts("wrong tokens", ends, now);
+/** Counts a token of an address; fails with `too_many_attempts` beyond so many a minute. */
+export async function countGuess(database: Database, address: string, now: number) {
+  const bucket = String(await bucketOf(address));
+  const [counted] = await countAttempts(database, WRONG_TOKENS, [bucket], now);
+  if (counted && counted.attempts > WRONG_MAX) {
+    throw tooManyAttempts("wrong tokens", counted.ends, now);
+  }
 }
 
-/** Counts a wrong token of an address. */
-export async function countWrong(database: Database, address: string, now: number) {
-  await countAttempts(database, WRONG_TOKENS, [String(await bucketOf(address))], now);
+/** Takes a guess back: it was the operator's own token. */
+export async function forgiveGuess(database: Database, address: string) {
+  await database.execute(sql`
+    UPDATE wrong_token SET attempts = attempts - 1
+     WHERE bucket = ${await bucketOf(address)}::int AND attempts > 0`);
 }

@@ -60,3 +60,20 @@ export function tooManyAttempts(what: string, ends: number, now: number): Failur
     data: { retry_after_seconds: seconds },
   });
 }
+
+/**
+ * The address that attempts are counted for. Cloudflare names the client's address; where it
+ * does not, all share one. Of IPv6 it is the /64 network: whoever has one address of it has them
+ * all.
+ */
+export function clientAddress(request: { header(name: string): string | undefined }): string {
+  const address = request.header("CF-Connecting-IP") ?? "unknown";
+  const [head = "", tail] = address.split("::");
+  // IPv4, also where it is written as the end of an IPv6 address.
+  if (!address.includes(":") || address.includes(".")) return address;
+  const groups = head.split(":").filter(Boolean);
+  const rest = (tail ?? "").split(":").filter(Boolean);
+  while (groups.length + rest.length < 8) groups.push("0");
+  const network = [...groups, ...rest].slice(0, 4).map((group) => Number.parseInt(group, 16));
+  return `${network.map((group) => group.toString(16)).join(":")}::/64`;
+}

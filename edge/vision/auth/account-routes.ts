@@ -8,6 +8,7 @@ import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { TokenPair, User } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { clientAddress } from "../../http/throttle.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import {
@@ -34,7 +35,7 @@ import {
   openSession,
   rotateSession,
 } from "./sessions.ts";
-import { addressOf, countAttempt, forgiveAttempt, type Limit, slowDown } from "./throttle.ts";
+import { countAttempt, forgiveAttempt, type Limit, slowDown } from "./throttle.ts";
 
 const tags = ["Accounts"];
 
@@ -66,8 +67,8 @@ const throttled = (context: RouteContext, limits: readonly Limit[]) =>
 
 /** The limits of a password given for an email, from an address. */
 const guessLimits = (context: RouteContext, given: string): Limit[] => [
-  { key: `login ${addressOf(context.req)}`, attemptsMax: PER_ADDRESS },
-  { key: `login ${addressOf(context.req)} ${given}`, attemptsMax: PER_PAIR },
+  { key: `login ${clientAddress(context.req)}`, attemptsMax: PER_ADDRESS },
+  { key: `login ${clientAddress(context.req)} ${given}`, attemptsMax: PER_PAIR },
 ];
 
 /** What attempts at an account are counted under, whatever their address. */
@@ -116,8 +117,8 @@ function addRegister(app: App<Parts>) {
     const body = context.req.valid("json");
     checkPassword(body.password, body.email);
     await throttled(context, [
-      { key: `register ${addressOf(context.req)}`, attemptsMax: PER_ADDRESS },
-      { key: `register ${addressOf(context.req)} ${body.email}`, attemptsMax: PER_PAIR },
+      { key: `register ${clientAddress(context.req)}`, attemptsMax: PER_ADDRESS },
+      { key: `register ${clientAddress(context.req)} ${body.email}`, attemptsMax: PER_PAIR },
     ]);
     const account = await createAccount(parts, {
       email: body.email,
