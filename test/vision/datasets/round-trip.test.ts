@@ -10,7 +10,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { AnnotationPage, DatasetExport, exportStem, type Job } from "../../../shared/labeling.ts";
-import type { ClaimedTask } from "../../../shared/node-protocol.ts";
+import { type ClaimedTask, WriteAddress } from "../../../shared/node-protocol.ts";
 import { EXPORT_FORMATS } from "../../../shared/tasks.ts";
 import type { VideoBatch } from "../../../shared/vision.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
@@ -53,7 +53,15 @@ beforeAll(async () => {
   admin = await register(world);
   service = await startNodeService();
   context = await taskContext(service, dir);
-  const really = (task: ClaimedTask) => runTask(task.kind, task.payload, context);
+  const really = (task: ClaimedTask, by: ScriptedNode) => {
+    const path = `/node/tasks/${task.task_id}/target`;
+    // Of targets alone: what these kinds write is all named in their payloads.
+    const address: RunnerContext["address"] = async (written, content) =>
+      WriteAddress.parse(
+        await by.api.ok("POST", path, { fence: task.fence, ...written, ...content }),
+      );
+    return runTask(task.kind, task.payload, { ...context, address });
+  };
   node = await scriptedNode(world, admin, { probe: really, export: really });
   projectId = (await newProject(admin)).project_id;
   for (const [filename, make] of STILLS) {
