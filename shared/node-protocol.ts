@@ -8,6 +8,12 @@ import { z } from "zod";
 export const LEASE_SECONDS = 60;
 export const HEARTBEAT_SECONDS = 20;
 
+/**
+ * Raised when a node of an older release could not do its tasks any more. It is given none: they
+ * wait for one that can. 2: what a node writes has no address until it asks for one.
+ */
+export const NODE_PROTOCOL = 2;
+
 /** Names of task kinds; one that a service does not know yet, or any more, is no mistake. */
 const kinds = () =>
   z.array(z.string().regex(/^[a-z][a-z_]{0,31}$/, "must be a kind's name")).max(64);
@@ -16,6 +22,8 @@ const kinds = () =>
 export const Capabilities = z
   .object({
     version: z.string(),
+    /** Which `NODE_PROTOCOL` it speaks; the first one's nodes do not say. */
+    protocol: z.number().int().min(1).max(1_000).default(1),
     kinds: kinds(),
     device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: z.number().int() }),
     memory_bytes: z.number().int(),

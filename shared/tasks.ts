@@ -14,6 +14,9 @@ import {
   TrainSettings,
 } from "./training.ts";
 
+/** A whole number that fits into the database's `int`. */
+const int32 = () => z.number().int().min(0).max(2_147_483_647);
+
 /** Corners in pixels of the source frame: x1, y1, x2, y2. */
 export const Bbox = z
   .tuple([z.number(), z.number(), z.number(), z.number()])
@@ -91,7 +94,7 @@ export const Mask = z
     rle: z
       .object({
         size: z.tuple([z.number().int(), z.number().int()]),
-        counts: z.array(z.number().int()),
+        counts: z.array(int32()),
       })
       .meta({ description: "COCO's uncompressed RLE: column by column, zeros first" }),
     polygon: z.array(z.number()),
@@ -124,9 +127,6 @@ export type Prediction = z.infer<typeof Prediction>;
 
 /** An object that a node wrote under a key that it asked for. */
 export const StoredObject = z.object({ key: z.string(), bytes: z.number().int().min(0) });
-
-/** A whole number that fits into the database's `int`. */
-const int32 = () => z.number().int().min(0).max(2_147_483_647);
 
 /** Pixels of an image's longest side, frames a second and seconds: beyond them is no video. */
 const SIDE_MAX = 65_535;

@@ -45,6 +45,7 @@ const frame_id = `${video_id}.0`;
 const bbox = [12, 8, 36, 30];
 const capabilities = {
   version: "0.1.0",
+  protocol: 2,
   kinds: ["probe", "label", "export", "predict"],
   device: { kind: "cuda", name: "NVIDIA L4", count: 1 },
   memory_bytes: 24_000_000_000,

@@ -4,7 +4,7 @@ import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { availableParallelism, cpus, totalmem } from "node:os";
 import { promisify } from "node:util";
-import type { Capabilities } from "../../shared/node-protocol.ts";
+import { type Capabilities, NODE_PROTOCOL } from "../../shared/node-protocol.ts";
 import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { SegmenterInfo } from "../segmenters/segmenter.ts";
@@ -71,6 +71,7 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
   const kinds = TASK_KIND_NAMES.filter((kind) => TASK_KINDS[kind].needs.every((need) => has[need]));
   return {
     version,
+    protocol: NODE_PROTOCOL,
     kinds,
     device: gpus
       ? { kind: "cuda", name: gpus.name, count: gpus.count }

@@ -13,7 +13,7 @@ import { publish } from "../../edge/vision/progress/progress.ts";
 import { issueTicket } from "../../edge/vision/progress/tickets.ts";
 import { createCode } from "../../edge/vision/tasks/nodes.ts";
 import { claim, enqueue, finish, type NewTask } from "../../edge/vision/tasks/queue.ts";
-import type { Capabilities } from "../../shared/node-protocol.ts";
+import { type Capabilities, NODE_PROTOCOL } from "../../shared/node-protocol.ts";
 import { Secret } from "../../shared/secret.ts";
 import { systemClock } from "../../shared/time.ts";
 import { objectsOf } from "../support/objects.ts";
@@ -25,6 +25,7 @@ const CLAIMERS = 16;
 const EVENTS = 40;
 const CAPABILITIES: Capabilities = {
   version: "bench",
+  protocol: NODE_PROTOCOL,
   kinds: ["frames"],
   memory_bytes: 1,
   cores: 1,

@@ -2,7 +2,7 @@
 
 import type { z } from "zod";
 import { API } from "../../edge/vision/base/api.ts";
-import { type Capabilities, RegisteredNode } from "../../shared/node-protocol.ts";
+import { type Capabilities, NODE_PROTOCOL, RegisteredNode } from "../../shared/node-protocol.ts";
 import { Secret } from "../../shared/secret.ts";
 import type { TaskKind } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
@@ -11,6 +11,7 @@ import { VISION_TOKEN_SECRET } from "./world.ts";
 
 export const CAPABILITIES: Capabilities = {
   version: "0.1.0",
+  protocol: NODE_PROTOCOL,
   kinds: ["probe", "label", "preview", "segment", "frames", "export"],
   device: { kind: "cpu", name: "test", count: 1 },
   memory_bytes: 1,

@@ -38,8 +38,8 @@ const DELAY_MS = 250;
 const DELAY_MS_MAX = 4_000;
 
 /**
- * Counts an attempt against an account and holds it up, the longer the more there were this minute:
- * guessing from many addresses at once is slow, and the owner is never locked out.
+ * Counts an attempt against an account and holds it up, the longer the more there were this minute.
+ * Whoever guesses from many addresses waits at each of them; the owner is never locked out.
  */
 export async function slowDown({ database, clock }: Parts, key: string): Promise<void> {
   const [count] = await countAttempts(database, ATTEMPTS, [key], clock());

@@ -1,10 +1,10 @@
 // What becomes of an export when its task ended.
 
 import { sql } from "drizzle-orm";
-import { TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";
+import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { jsonb } from "../base/sql.ts";
-import { attemptKey } from "../tasks/objects.ts";
+import { attemptKey, keyWritten } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { keysOf, subjectOf } from "./exports.ts";
 
@@ -14,7 +14,7 @@ export async function sealExport(
   task: Task,
   { result }: { result: unknown },
 ): Promise<string | null> {
-  const { bytes } = TASK_KINDS.export.result.parse(result);
+  const { bytes } = result as TaskResult<"export">;
   const { archive } = task.payload as TaskPayload<"export">;
   const object = await bucket.head(attemptKey(archive.key, task));
   if (object?.size === bytes) return null;
@@ -31,7 +31,7 @@ export async function exportEnded(parts: Parts, task: Task): Promise<void> {
   );
   // Its job was deleted while a node made it.
   const keys = keysOf(task.workspaceId, id);
-  const archive = attemptKey(keys.archive, task);
+  const archive = await keyWritten(parts, keys.archive, task);
   if (rows.length === 0) return parts.bucket.delete([keys.manifest, archive]);
   if (task.state === "finished") {
     const { bytes, summary } = TASK_KINDS.export.result.parse(task.result);

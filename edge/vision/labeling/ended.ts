@@ -29,7 +29,7 @@ export async function sealLabel(
   const [video] = await findVideos(parts.database, [task.workspaceId], [video_id]);
   // Its job is gone too, and nobody takes the result.
   if (!video) return null;
-  const answered = TASK_KINDS.label.result.parse(result).frames;
+  const answered = (result as TaskResult<"label">).frames;
   const classes = prompts.map(({ class_name }) => class_name);
   const problem = framesProblem(answered, { frames, classes, size: sizeOf(video), partial });
   if (problem) return problem;

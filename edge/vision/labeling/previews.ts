@@ -118,7 +118,7 @@ export async function sealPreview(
   const size = await sizeOfTask(parts, task);
   const { frames, prompts } = task.payload as TaskPayload<"preview">;
   const classes = prompts.map(({ class_name }) => class_name);
-  const answered = TASK_KINDS.preview.result.parse(result).frames;
+  const answered = (result as TaskResult<"preview">).frames;
   return size && framesProblem(answered, { frames, classes, size, partial });
 }
 
@@ -130,7 +130,7 @@ export async function sealSegment(
 ): Promise<string | null> {
   const size = await sizeOfTask(parts, task);
   if (!size) return null;
-  for (const mask of TASK_KINDS.segment.result.parse(result).masks) {
+  for (const mask of (result as TaskResult<"segment">).masks) {
     const problem = boxProblem(mask.bbox, size) ?? outlineProblem(mask.polygon, size);
     if (problem) return problem;
     const [height, width] = mask.rle.size;

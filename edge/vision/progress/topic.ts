@@ -86,12 +86,13 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
 
   /** Takes a listener; the route has checked its ticket, but for whether it was used before. */
   override async fetch(request: Request): Promise<Response> {
-    if (!this.#takeTicket(request.headers)) return new Response(null, { status: 401 });
     const account = request.headers.get("X-Account") ?? "";
     const own = this.ctx.getWebSockets(account).length;
     if (own >= LISTENERS_EACH_MAX) return new Response(null, { status: 429 });
     const listenersMax = Number(request.headers.get("X-Listeners-Max"));
     if (this.ctx.getWebSockets().length >= listenersMax) return new Response(null, { status: 503 });
+    // Last: who is refused for another reason may come again with it.
+    if (!this.#takeTicket(request.headers)) return new Response(null, { status: 401 });
     const head = this.#head(request.headers.get("X-Topic") ?? "");
     const after = request.headers.get("X-After");
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];

@@ -2,10 +2,10 @@
 // `probing` once.
 
 import { sql } from "drizzle-orm";
-import { TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";
+import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { jsonb } from "../base/sql.ts";
-import { attemptKey } from "../tasks/objects.ts";
+import { attemptKey, keyWritten } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { sealImages } from "./frame-images.ts";
 import { findVideos, objectKeys } from "./videos.ts";
@@ -21,7 +21,7 @@ export async function sealProbe(
   task: Task,
   { result }: { result: unknown },
 ): Promise<string | null> {
-  const found = TASK_KINDS.probe.result.parse(result);
+  const found = result as TaskResult<"probe">;
   if (found.broken !== null) return null;
   if (JSON.stringify(found.probe).length > FACTS_LENGTH_MAX) return "probe: too long";
   const { pts, thumbnail } = task.payload as TaskPayload<"probe">;
@@ -54,8 +54,11 @@ export async function probeEnded(parts: Parts, task: Task): Promise<void> {
   const keys = objectKeys(task.workspaceId, videoId);
   const [video] = await findVideos(parts.database, [task.workspaceId], [videoId]);
   // Deleted while a node was at it: what the node wrote since has nobody else to delete it.
-  const written = { pts: attemptKey(keys.pts, task), thumbnail: attemptKey(keys.thumbnail, task) };
-  if (!video) return parts.bucket.delete(Object.values(written));
+  const [pts, thumbnail] = await Promise.all([
+    keyWritten(parts, keys.pts, task),
+    keyWritten(parts, keys.thumbnail, task),
+  ]);
+  if (!video) return parts.bucket.delete([pts, thumbnail]);
   if (task.state !== "finished") {
     const reason = task.errors.at(-1)?.detail ?? `probing was ${task.state}`;
     return fail(parts, videoId, reason);
@@ -70,7 +73,7 @@ export async function probeEnded(parts: Parts, task: Task): Promise<void> {
       duration_seconds = ${found.duration_seconds}::float8,
       frame_count = ${found.frame_count}::int,
       time_base = ARRAY[${found.time_base[0]}::int, ${found.time_base[1]}::int],
-      pts_key = ${written.pts}, thumbnail_key = ${written.thumbnail},
+      pts_key = ${pts}, thumbnail_key = ${thumbnail},
       probe = ${jsonb(found.probe)}
      WHERE id = ${videoId}::uuid AND workspace_id = ${task.workspaceId}::uuid
        AND state = 'probing'`);

@@ -5,10 +5,8 @@
 import type { Parts } from "../base/parts.ts";
 import { type Attempt, attemptKey } from "../tasks/objects.ts";
 
-/** Images at once: each is held in memory while it is copied. */
+/** Images that are copied at once. */
 const COPIES_MAX = 4;
-/** A JPEG of a frame of the largest video is far smaller. */
-const BYTES_MAX = 16 * 1024 * 1024;
 const JPEG_HEAD = [0xff, 0xd8, 0xff];
 
 /** A frame's image: where it is read by everybody, and which frame it is of. */
@@ -28,15 +26,20 @@ export async function sealImages(
   { required }: { required: boolean },
 ): Promise<string | null> {
   const seal = async ({ frame, key }: FrameImage): Promise<string | null> => {
-    const object = await bucket.get(attemptKey(key, attempt));
-    if (!object) return required ? `the image of frame ${frame} is not in the store` : null;
-    if (object.size > BYTES_MAX) return `the image of frame ${frame} has ${object.size} bytes`;
-    const bytes = new Uint8Array(await object.arrayBuffer());
+    const written = attemptKey(key, attempt);
+    const head = await bucket.get(written, { range: { offset: 0, length: JPEG_HEAD.length } });
+    // Of a report that comes again the images were taken at its first time.
+    const isThere = head ?? (await bucket.head(key));
+    if (!isThere) return required ? `the image of frame ${frame} is not in the store` : null;
+    if (!head) return null;
+    const bytes = new Uint8Array(await head.arrayBuffer());
     if (JPEG_HEAD.some((byte, at) => bytes[at] !== byte)) {
       return `the image of frame ${frame} is no JPEG`;
     }
+    const object = await bucket.get(written);
+    if (!object) return null;
     const httpMetadata = { contentType: "image/jpeg" };
-    await bucket.put(key, bytes, { httpMetadata, onlyIf: { etagDoesNotMatch: "*" } });
+    await bucket.put(key, object.body, { httpMetadata, onlyIf: { etagDoesNotMatch: "*" } });
     return null;
   };
   for (let from = 0; from < images.length; from += COPIES_MAX) {

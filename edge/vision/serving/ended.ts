@@ -1,6 +1,6 @@
 // What becomes of a prediction's file when its task ended.
 
-import { TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { boxProblem } from "../tasks/detections.ts";
 import type { Task } from "../tasks/queue.ts";
@@ -13,7 +13,7 @@ export async function sealPredict(
   { result }: { result: unknown },
 ): Promise<string | null> {
   const { frames_max, model } = task.payload as TaskPayload<"predict">;
-  const { frames, width, height } = TASK_KINDS.predict.result.parse(result);
+  const { frames, width, height } = result as TaskResult<"predict">;
   if (frames.length > frames_max) return `over ${frames_max} frames are answered`;
   let before = -1;
   for (const { frame_index, predictions } of frames) {

@@ -22,7 +22,7 @@ export interface AskedFrames {
 /** Pixels by which a mask's outline may pass its frame: outlines go around pixels. */
 const OUTLINE_MARGIN = 1;
 /** Numbers of an outline: more are no shape that anybody edits. */
-const OUTLINE_NUMBERS_MAX = 20_000;
+const OUTLINE_NUMBERS_MAX = 200_000;
 const DETECTIONS_MAX = 10_000;
 
 /** A box lies in its image and is one there. */

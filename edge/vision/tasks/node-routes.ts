@@ -9,6 +9,7 @@ import {
   FinishRequest,
   HeartbeatReply,
   HeartbeatRequest,
+  NODE_PROTOCOL,
   type Outcome,
   ProgressReport,
   RegisteredNode,
@@ -41,8 +42,11 @@ const tags = ["Nodes"];
 const POLL_MS = 100;
 const POLL_MS_MAX = 1_000;
 
-/** A label task's 32 frames of 300 objects each, with outlines of 200 points, are 30 MB. */
-const RESULT_BYTES_MAX = 64 * 1024 * 1024;
+/**
+ * A label task's 32 frames of 100 objects each, with outlines of 150 points, are 6 MB. More than
+ * this is not held in a Worker's 128 MB as text, as objects and on its way to the database.
+ */
+const RESULT_BYTES_MAX = 16 * 1024 * 1024;
 /** Twenty epochs of a run with a thousand classes, and 50 lines of its log, are 5 MB. */
 const PROGRESS_BYTES_MAX = 8 * 1024 * 1024;
 
@@ -108,7 +112,11 @@ function addClaim(app: App<Parts>) {
   app.openapi(route, async (context) => {
     const { kinds, wait_seconds } = context.req.valid("json");
     const { service } = context.var;
-    const { nodeId, workspaceId } = context.var.node;
+    const { nodeId, workspaceId, protocol } = context.var.node;
+    if (protocol < NODE_PROTOCOL) {
+      const detail = `update this node: it speaks protocol ${protocol}, the service ${NODE_PROTOCOL}`;
+      throw new Failure("invalid_request", detail);
+    }
     const claimant = { nodeId, workspaceId, kinds };
     const claimed = await claimWithin(service, claimant, wait_seconds * 1_000);
     if (!claimed) return context.json(null, 200);
@@ -260,7 +268,8 @@ async function resultProblem(
   const parsed = shape.safeParse(result);
   if (parsed.success) {
     const partial = outcome.outcome === "cancelled";
-    return (await handlers[task.kind]?.seal?.(parts, task, { result, partial })) ?? null;
+    const checked = { result: parsed.data as Record<string, unknown>, partial };
+    return (await handlers[task.kind]?.seal?.(parts, task, checked)) ?? null;
   }
   const [issue] = parsed.error.issues;
   return `${["result", ...(issue?.path ?? [])].join(".")}: ${issue?.message}`;

@@ -75,6 +75,7 @@ export interface NodeIdentity {
   /** The one workspace that it serves; null serves all. */
   workspaceId: string | null;
   name: string;
+  protocol: number;
 }
 
 /** Lets a request pass only with a node's token, and notes that the node was heard of. */
@@ -101,7 +102,8 @@ async function nodeOf(database: Database, token: string): Promise<NodeIdentity |
       UPDATE node SET last_heartbeat_at = now()
        WHERE token_hash = ${hash} AND revoked_at IS NULL
          AND last_heartbeat_at < now() - ${NOTED_SECONDS}::int * interval '1 second')
-    SELECT id::text AS "nodeId", workspace_id::text AS "workspaceId", name FROM node WHERE token_hash = ${hash} AND revoked_at IS NULL`);
+    SELECT id::text AS "nodeId", workspace_id::text AS "workspaceId", name,
+        coalesce((capabilities->>'protocol')::int, 1) AS protocol FROM node WHERE token_hash = ${hash} AND revoked_at IS NULL`);
   return rows[0] ?? null;
 }
 

@@ -35,7 +35,7 @@ export async function sealTrain(
   task: Task,
   { result }: { result: unknown },
 ): Promise<string | null> {
-  const { model } = TASK_KINDS.train.result.parse(result);
+  const { model } = result as TaskResult<"train">;
   const run = await existingRun(parts.database, task.workspaceId, runOfSubject(task.subject));
   return run && model ? weightsLack(parts, run, model.weights) : null;
 }

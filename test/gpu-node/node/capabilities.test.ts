@@ -63,6 +63,7 @@ describe("a machine with a GPU", () => {
     const engine = { engine: { torch: "2", cudaKernels: true, gpus, bf16: true } };
     const found = {
       version: "1",
+      protocol: 2,
       tools: null,
       segmenters: [],
       segmenterProblem: null,

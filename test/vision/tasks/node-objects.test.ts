@@ -9,6 +9,7 @@ import { source, target } from "../../../edge/vision/tasks/objects.ts";
 import { amendPayload, findTask } from "../../../edge/vision/tasks/queue.ts";
 import { type ClaimedTask, WriteAddress } from "../../../shared/node-protocol.ts";
 import { ObjectSource } from "../../../shared/tasks.ts";
+import { registerTestNode } from "../../support/nodes.ts";
 import {
   ABSENT,
   createTaskWorld,
@@ -175,6 +176,16 @@ describe("the fence", () => {
     expect(await revoked.json()).toMatchObject({ code: "lease_stale", verdict: "revoke" });
     await world.finish(task, { outcome: "revoked", exited: true });
     await refuses(task, [409, "lease_stale"]);
+  });
+});
+
+describe("an upgrade", () => {
+  it("gives a node of an older protocol nothing, and says why", async () => {
+    const made = await registerTestNode(world.urls.vision, world.admin, { name: "old" });
+    await world.visionDatabase.execute(sql`
+      UPDATE node SET capabilities = capabilities - 'protocol' WHERE id = ${made.nodeId}::uuid`);
+    const answer = await made.post("/node/claim", { kinds: ["frames"] });
+    expect(await refusal(answer)).toEqual([422, "invalid_request"]);
   });
 });
 
