@@ -34,7 +34,8 @@ for (const { name, operationId, path, query, body, form, headers, skipped } of c
     say(name, "skipped", skipped);
     continue;
   }
-  const bytes = /images?$/.test(name) ? files.image : files.video;
+  const [, kind = "video"] = /(image|archive)s?$/.exec(name) ?? [];
+  const bytes = files[kind];
   const file = (value) => value ?? new Blob([Buffer.from(bytes, "base64")]);
   const fields = Object.entries(form).map(([key, value]) =>
     [key, key === "files" ? [file(value)] : file(value)]);

@@ -4,6 +4,7 @@
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { sql } from "drizzle-orm";
+import { zipSync } from "fflate";
 import type { Description } from "../../edge/http/example-request.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { EXAMPLES } from "../../edge/vision/description.ts";
@@ -43,6 +44,12 @@ const FROM = Date.UTC(2026, 0, 1);
 export const FILES = {
   video: Buffer.from(mp4()).toString("base64"),
   image: Buffer.from(png()).toString("base64"),
+  archive: Buffer.from(
+    zipSync({
+      "data.yaml": new TextEncoder().encode("names: [person]\n"),
+      "labels/crossing_000000.txt": new TextEncoder().encode("0 0.5 0.5 0.2 0.2\n"),
+    }),
+  ).toString("base64"),
 };
 
 /** Fills the services and asks each for its document. */

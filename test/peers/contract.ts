@@ -57,7 +57,14 @@ export const contract: Group = {
 const CALLS: Readonly<Record<ServiceDescription["name"], string>> = {
   markets: `
     const { data, response } = await client.GET("/series", {
-      params: { query: { library: "power.demand", symbol: "erco" } },
+      params: {
+        query: {
+          library: "power.demand",
+          symbol: "erco",
+          start: "2026-01-01T00:00:00.000Z",
+          end: "2026-01-03T00:00:00.000Z",
+        },
+      },
     });
     // The other formats of the answer are text to the types.
     const rows = Array.isArray(data) ? data : [];

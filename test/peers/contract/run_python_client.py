@@ -93,7 +93,8 @@ def make(service, call):
     hints = typing.get_type_hints(function)
     values = {PythonIdentifier(key, ""): value for key, value in (call["path"] | call["query"]).items()}
     if call["form"]:
-        kind = "image" if re.search("images?$", call["name"]) else "video"
+        kind = re.search("(image|archive)s?$", call["name"])
+        kind = kind[1] if kind else "video"
         sent = base64.b64decode(service["files"][kind])
         files = {name: value or sent for name, value in call["form"].items()}
         values["body"] = {name: [file] if name == "files" else file for name, file in files.items()}
