@@ -32,11 +32,24 @@ export const HEALTH_MS_MAX = 1_500;
 /** After this time the database ends a statement, milliseconds: a setting of each database. */
 export const STATEMENT_MS_MAX = 10_000;
 
+/** The same for what a person asked for and knows to be large, such as an edit of all there is. */
+const PATIENT_MS_MAX = 90_000;
+const PATIENT_STATEMENT_MS_MAX = 80_000;
+
+/** Of each handle the one that waits longer. */
+const patientHandles = new WeakMap<Database, Database>();
+
 /**
  * A database handle; nothing is connected until the first statement. A statement, or a batch, that
  * is not answered within `timeoutMs` is given up and fails; it may have been done all the same.
  */
 export function openDatabase(url: Secret, { timeoutMs = ANSWER_MS_MAX } = {}): Database {
+  const database = openHandle(url, timeoutMs);
+  patientHandles.set(database, openHandle(url, PATIENT_MS_MAX));
+  return database;
+}
+
+function openHandle(url: Secret, timeoutMs: number): Database {
   // The driver spreads these options into each of its requests, so each gets a signal of its own.
   const fetchOptions = {
     get signal() {
@@ -58,6 +71,22 @@ export async function batch<Rows extends readonly unknown[] = Record<string, unk
   const results = first ? await database.batch([first, ...rest]) : [];
   // What a raw statement answers is known to its caller alone.
   return results.map(({ rows }) => rows) as never;
+}
+
+/**
+ * `batch` for edits that may take longer than any other statement, by minutes. Ask the database
+ * something first: where it is silent, that is known sooner.
+ */
+export async function patientBatch<Rows extends readonly unknown[] = Record<string, unknown>[]>(
+  database: Database,
+  statements: { readonly [Index in keyof Rows]: SQL },
+): Promise<{ [Index in keyof Rows]: Rows[Index][] }> {
+  const limit = String(PATIENT_STATEMENT_MS_MAX);
+  const raise = sql`SELECT set_config('statement_timeout', ${limit}, true)`;
+  const all = [raise, ...(statements as readonly SQL[])];
+  const [, ...results] = await batch(patientHandles.get(database) ?? database, all);
+  // The rows of what was asked, without those of the setting.
+  return results as never;
 }
 
 /**

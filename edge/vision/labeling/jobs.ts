@@ -7,7 +7,7 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Job } from "../../../shared/labeling.ts";
 import type { Prompt } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
-import { batch, type Database } from "../../http/database.ts";
+import { type Database, patientBatch } from "../../http/database.ts";
 import { idList, textList } from "../base/sql.ts";
 import type { TaskHead } from "../tasks/queue.ts";
 import { assertDistinct } from "./classes.ts";
@@ -86,7 +86,7 @@ export async function insertJob(database: Database, job: NewJob): Promise<string
     INSERT INTO job_class (job_id, number, name, prompt)
     SELECT ${id}::uuid, position - 1, c->>'name', c->>'prompt'
       FROM jsonb_array_elements(${JSON.stringify(classes)}::jsonb) WITH ORDINALITY x(c, position)`;
-  await batch(database, [statement, ...(job.annotations?.(id) ?? [])]);
+  await patientBatch(database, [statement, ...(job.annotations?.(id) ?? [])]);
   return id;
 }
 
@@ -267,7 +267,7 @@ export const stillRuns = ({ state }: Pick<JobRow, "state">): Failure =>
 /**
  * Runs a statement alone among the edits of its job: classes do not come or go under it, and two
  * edits of many annotations do not wait for each other's. `after` is run with it, and sees what it
- * did.
+ * did. An edit of a hundred thousand takes longer than the database gives other statements.
  */
 export async function inJob<Row>(
   database: Database,
@@ -276,6 +276,7 @@ export async function inJob<Row>(
   after: SQL = sql`SELECT`,
 ) {
   const lock = sql`SELECT id FROM job WHERE id = ${jobId}::uuid FOR NO KEY UPDATE`;
-  const [, rows] = await batch<[unknown, Row, unknown]>(database, [lock, statement, after]);
+  const all = [lock, statement, after] as const;
+  const [, rows] = await patientBatch<[unknown, Row, unknown]>(database, all);
   return rows;
 }

@@ -2,6 +2,7 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
+import { patientBatch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { textList } from "../base/sql.ts";
 import { requestCancel } from "../tasks/interventions.ts";
@@ -55,7 +56,7 @@ export async function deleteJob(
 ): Promise<void> {
   await requestCancel(parts.database, { subject: subjectOf(job.id) });
   const afterDelete = await beforeDelete(parts, job);
-  await parts.database.execute(sql`DELETE FROM job WHERE id = ${job.id}::uuid`);
+  await patientBatch(parts.database, [sql`DELETE FROM job WHERE id = ${job.id}::uuid`]);
   await afterDelete();
 }
 
