@@ -1,9 +1,13 @@
 // Slows the guessing of the operator token down: so many wrong ones a minute from one address. Each
 // is counted before it is looked at, so that many at once are no more; a right one is taken back.
 
-import { sql } from "drizzle-orm";
 import type { Database } from "../http/database.ts";
-import { type AttemptTable, countAttempts, tooManyAttempts } from "../http/throttle.ts";
+import {
+  type AttemptTable,
+  countAttempts,
+  forgiveAttempts,
+  tooManyAttempts,
+} from "../http/throttle.ts";
 
 const WRONG_MAX = 10;
 const BUCKETS = 4_096;
@@ -25,7 +29,5 @@ export async function countGuess(database: Database, address: string, now: numbe
 
 /** Takes a guess back: it was the operator's own token. */
 export async function forgiveGuess(database: Database, address: string) {
-  await database.execute(sql`
-    UPDATE wrong_token SET attempts = attempts - 1
-     WHERE bucket = ${await bucketOf(address)}::int AND attempts > 0`);
+  await forgiveAttempts(database, WRONG_TOKENS, [String(await bucketOf(address))]);
 }

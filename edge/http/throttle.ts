@@ -50,6 +50,21 @@ export async function countAttempts(
   return rows;
 }
 
+/** Takes an attempt against each of these keys back: it was no guess, for it succeeded. */
+export async function forgiveAttempts(
+  database: Database,
+  table: AttemptTable,
+  keys: readonly string[],
+): Promise<void> {
+  const [name, key, type] = [table.name, table.key, table.type].map((word) => sql.raw(word));
+  await database.execute(sql`
+    UPDATE ${name} SET attempts = attempts - 1 WHERE attempts > 0 AND ${key} IN (
+      SELECT ${key} FROM ${name}
+        WHERE ${key} IN (SELECT k::${type} FROM jsonb_array_elements_text(
+          ${JSON.stringify(keys)}::jsonb) k)
+        ORDER BY ${key} FOR UPDATE)`);
+}
+
 /**
  * The `too_many_attempts` of a window that ends at this instant (epoch milliseconds); `what` names
  * the attempts to people. It carries the seconds until then.

@@ -2,8 +2,12 @@
 // address, are answered at all. What others try elsewhere never locks a victim out: for an account,
 // attempts beyond so many a minute are only held up for seconds.
 
-import { sql } from "drizzle-orm";
-import { type AttemptTable, countAttempts, tooManyAttempts } from "../../http/throttle.ts";
+import {
+  type AttemptTable,
+  countAttempts,
+  forgiveAttempts,
+  tooManyAttempts,
+} from "../../http/throttle.ts";
 import type { Parts } from "../base/parts.ts";
 
 /** How many attempts a minute one thing allows. */
@@ -50,11 +54,5 @@ export async function slowDown({ database, clock }: Parts, key: string): Promise
 }
 
 /** Takes an attempt back: it was no guess, for it succeeded. */
-export async function forgiveAttempt(parts: Parts, given: readonly string[]): Promise<void> {
-  const keys = given.toSorted();
-  await parts.database.execute(sql`
-    UPDATE throttle SET attempts = attempts - 1 WHERE attempts > 0 AND key IN (
-      SELECT key FROM throttle
-        WHERE key IN (SELECT jsonb_array_elements_text(${JSON.stringify(keys)}::jsonb))
-        ORDER BY key FOR UPDATE)`);
-}
+export const forgiveAttempt = ({ database }: Parts, keys: readonly string[]): Promise<void> =>
+  forgiveAttempts(database, ATTEMPTS, keys);

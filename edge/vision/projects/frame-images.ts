@@ -28,10 +28,11 @@ export async function sealImages(
   const seal = async ({ frame, key }: FrameImage): Promise<string | null> => {
     const written = attemptKey(key, attempt);
     const head = await bucket.get(written, { range: { offset: 0, length: JPEG_HEAD.length } });
-    // Of a report that comes again the images were taken at its first time.
-    const isThere = head ?? (await bucket.head(key));
-    if (!isThere) return required ? `the image of frame ${frame} is not in the store` : null;
-    if (!head) return null;
+    if (!head) {
+      // Of a report that comes again the images were taken at its first time.
+      const isKnown = !required || (await bucket.head(key)) !== null;
+      return isKnown ? null : `the image of frame ${frame} is not in the store`;
+    }
     const bytes = new Uint8Array(await head.arrayBuffer());
     if (JPEG_HEAD.some((byte, at) => bytes[at] !== byte)) {
       return `the image of frame ${frame} is no JPEG`;

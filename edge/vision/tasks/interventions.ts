@@ -17,51 +17,42 @@ const matching = (which: Which): SQL =>
     : sql`id IN ${idList(which.taskIds)}
         AND ${within(which.realm ?? "installation", sql`workspace_id`)}`;
 
-/**
- * Asks tasks to stop and keep what they did: a queued one is canceled at once, a running one is
- * told with its next heartbeat. Returns those that had not ended, in their new state.
- */
-export async function requestCancel(
+/** Asks for a move of tasks that have not ended; `asked` notes it on the row of each. */
+async function request(
   database: Database,
   which: Which,
-  now?: number,
+  { move, asked, now }: { move: "cancel" | "revoke"; asked: SQL; now: number | undefined },
 ): Promise<Task[]> {
   const { rows } = await database.execute<Task>(sql`
     WITH held AS (
       SELECT id FROM task WHERE ${matching(which)} AND state IN ('queued', 'running')
        ORDER BY id FOR UPDATE)
-    UPDATE task SET cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)}),
-      state = ${requestedState("cancel")},
+    UPDATE task SET ${asked},
+      state = CASE state WHEN 'queued' THEN ${destination("queued", move)}
+        ELSE ${destination("running", move)} END,
       ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
       FROM held WHERE task.id = held.id
     RETURNING ${WHOLE}`);
   return rows;
 }
 
-const requestedState = (move: "cancel" | "revoke"): SQL =>
-  sql`CASE state WHEN 'queued' THEN ${destination("queued", move)}
-    ELSE ${destination("running", move)} END`;
+/**
+ * Asks tasks to stop and keep what they did: a queued one is canceled at once, a running one is
+ * told with its next heartbeat. Returns those that had not ended, in their new state.
+ */
+export function requestCancel(database: Database, which: Which, now?: number): Promise<Task[]> {
+  const asked = sql`cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)})`;
+  return request(database, which, { move: "cancel", asked, now });
+}
 
 /**
  * Takes tasks from whoever has them: a queued one is revoked at once; of a running one nothing but
  * its process's exit is taken from then on. Returns those that had not ended, in their new state.
  */
-export async function requestRevoke(
-  database: Database,
-  which: Which,
-  now?: number,
-): Promise<Task[]> {
-  const { rows } = await database.execute<Task>(sql`
-    WITH held AS (
-      SELECT id FROM task WHERE ${matching(which)} AND state IN ('queued', 'running')
-       ORDER BY id FOR UPDATE)
-    UPDATE task SET fence = fence + (revoke_requested_at IS NULL)::int,
-      revoke_requested_at = coalesce(revoke_requested_at, ${clock(now)}),
-      state = ${requestedState("revoke")},
-      ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
-      FROM held WHERE task.id = held.id
-    RETURNING ${WHOLE}`);
-  return rows;
+export function requestRevoke(database: Database, which: Which, now?: number): Promise<Task[]> {
+  const asked = sql`fence = fence + (revoke_requested_at IS NULL)::int,
+    revoke_requested_at = coalesce(revoke_requested_at, ${clock(now)})`;
+  return request(database, which, { move: "revoke", asked, now });
 }
 
 /** Cancels a realm's queued tasks of a kind. Running ones are left alone and counted. */
