@@ -9,7 +9,7 @@ import {
   type Outcome,
   WriteAddress,
 } from "../../shared/node-protocol.ts";
-import { TASK_KINDS, type TaskKind } from "../../shared/tasks.ts";
+import { type Detection, TASK_KINDS, type TaskKind, type TaskPayload } from "../../shared/tasks.ts";
 import type { Project, Role, Video } from "../../shared/vision.ts";
 import { CAPABILITIES, introduce } from "./nodes.ts";
 import { type Person as AnyPerson, register as registerPerson } from "./vision.ts";
@@ -231,6 +231,23 @@ export const probeAs =
       duration_seconds: frames / fps,
       time_base: [1, 100 * fps],
       probe: { codec: "scripted" },
+    };
+  };
+
+type LabelTask = TaskPayload<"label">;
+
+/** Answers a label task with what these are on each of its frames. */
+export const labelAs =
+  (detectionsOf: (frame: number, prompts: LabelTask["prompts"]) => Detection[]) =>
+  (task: ClaimedTask) => {
+    const { frames, prompts } = TASK_KINDS.label.payload.parse(task.payload);
+    return {
+      frames: frames.map((frame_index) => ({
+        frame_index,
+        detections: detectionsOf(frame_index, prompts),
+      })),
+      segmenter: "scripted",
+      seconds: 0.1,
     };
   };
 

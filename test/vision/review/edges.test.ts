@@ -12,10 +12,9 @@ import {
   Overview,
   Stats,
 } from "../../../shared/labeling.ts";
-import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {
+  labelAs,
   newProject,
   type Person,
   probeAs,
@@ -34,23 +33,15 @@ let projectId: string;
 let videoId: string;
 
 /** One box of each class on each frame. */
-const found = (task: ClaimedTask) => {
-  const { frames, prompts } = TASK_KINDS.label.payload.parse(task.payload);
-  return {
-    frames: frames.map((frame_index) => ({
-      frame_index,
-      detections: prompts.map(({ class_name }, place) => ({
-        class_name,
-        confidence: 0.7,
-        polygon: null,
-        duplicate_of: null,
-        bbox: [100 * place, 10, 100 * place + 50, 90] as [number, number, number, number],
-      })),
-    })),
-    segmenter: "scripted",
-    seconds: 0.1,
-  };
-};
+const found = labelAs((_, prompts) =>
+  prompts.map(({ class_name }, index) => ({
+    class_name,
+    confidence: 0.7,
+    polygon: null,
+    duplicate_of: null,
+    bbox: [100 * index, 10, 100 * index + 50, 90],
+  })),
+);
 
 beforeAll(async () => {
   world = await createWorld({ services: ["console", "vision"] });

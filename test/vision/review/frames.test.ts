@@ -12,10 +12,11 @@ import {
   Stats,
 } from "../../../shared/labeling.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
+import { type Detection, ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {
   colleague,
+  labelAs,
   newProject,
   type Person,
   probeAs,
@@ -36,28 +37,18 @@ let node: ScriptedNode;
 let projectId: string;
 let videos: [string, string];
 
+const detection = (class_name: string, confidence: number): Detection => ({
+  class_name,
+  confidence,
+  bbox: [100, 20, 200, 120],
+  polygon: null,
+  duplicate_of: null,
+});
 /** A person on each frame but 15, a car on frame 0; confidence rises with the frame. */
-const found = (task: ClaimedTask) => {
-  const { frames } = TASK_KINDS.label.payload.parse(task.payload);
-  const detection = (class_name: string, confidence: number) => ({
-    class_name,
-    confidence,
-    bbox: [100, 20, 200, 120] as [number, number, number, number],
-    polygon: null,
-    duplicate_of: null,
-  });
-  return {
-    frames: frames.map((frame_index) => ({
-      frame_index,
-      detections: [
-        ...(frame_index === 15 ? [] : [detection("person", 0.6 + frame_index / 100)]),
-        ...(frame_index === 0 ? [detection("car", 0.9)] : []),
-      ],
-    })),
-    segmenter: "scripted",
-    seconds: 0.1,
-  };
-};
+const found = labelAs((frame_index) => [
+  ...(frame_index === 15 ? [] : [detection("person", 0.6 + frame_index / 100)]),
+  ...(frame_index === 0 ? [detection("car", 0.9)] : []),
+]);
 let manifest: ExportManifest;
 const exported = async (task: ClaimedTask, by: ScriptedNode) => {
   const payload = TASK_KINDS.export.payload.parse(task.payload);

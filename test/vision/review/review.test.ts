@@ -12,10 +12,11 @@ import {
   Stats,
 } from "../../../shared/labeling.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
+import { type Detection, ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {
   colleague,
+  labelAs,
   newProject,
   type Person,
   probeAs,
@@ -35,28 +36,18 @@ let node: ScriptedNode;
 let projectId: string;
 let videoId: string;
 
+const detection = (class_name: string, x: number, confidence: number): Detection => ({
+  class_name,
+  confidence,
+  bbox: [x, 20, x + 64, 20 + 36],
+  polygon: [x, 20, x + 64, 20, x + 64, 56],
+  duplicate_of: null,
+});
 /** A person on every frame and a car on every second one; confidence falls with the frame. */
-const found = (task: ClaimedTask) => {
-  const { frames } = TASK_KINDS.label.payload.parse(task.payload);
-  const detection = (class_name: string, x: number, confidence: number) => ({
-    class_name,
-    confidence,
-    bbox: [x, 20, x + 64, 20 + 36] as [number, number, number, number],
-    polygon: [x, 20, x + 64, 20, x + 64, 56],
-    duplicate_of: null,
-  });
-  return {
-    frames: frames.map((frame_index) => ({
-      frame_index,
-      detections: [
-        detection("person", 10 + frame_index, 0.95 - frame_index / 100),
-        ...(frame_index % 2 === 0 ? [detection("car", 200, 0.6)] : []),
-      ],
-    })),
-    segmenter: "scripted",
-    seconds: 0.1,
-  };
-};
+const found = labelAs((frame_index) => [
+  detection("person", 10 + frame_index, 0.95 - frame_index / 100),
+  ...(frame_index % 2 === 0 ? [detection("car", 200, 0.6)] : []),
+]);
 let manifest: ExportManifest;
 const exported = async (task: ClaimedTask, by: ScriptedNode) => {
   const payload = TASK_KINDS.export.payload.parse(task.payload);

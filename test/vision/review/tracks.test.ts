@@ -3,11 +3,11 @@
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { Annotation, AnnotationPage } from "../../../shared/labeling.ts";
-import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { TASK_KINDS } from "../../../shared/tasks.ts";
+import type { Detection } from "../../../shared/tasks.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {
   colleague,
+  labelAs,
   newProject,
   type Person,
   probeAs,
@@ -26,29 +26,19 @@ let node: ScriptedNode;
 let projectId: string;
 let videoId: string;
 
+const detection = (class_name: string, x: number, confidence = 0.7): Detection => ({
+  class_name,
+  confidence,
+  bbox: [x, 10, x + 50, 60],
+  polygon: [x, 10, x + 50, 10, x + 50, 60],
+  duplicate_of: null,
+});
 /** A person on frames 0 to 3 and 8 to 11, far apart; a car on 0 and 1. On 2 the person is faint. */
-const found = (task: ClaimedTask) => {
-  const { frames } = TASK_KINDS.label.payload.parse(task.payload);
-  const detection = (class_name: string, x: number, confidence = 0.7) => ({
-    class_name,
-    confidence,
-    bbox: [x, 10, x + 50, 60] as [number, number, number, number],
-    polygon: [x, 10, x + 50, 10, x + 50, 60],
-    duplicate_of: null,
-  });
-  return {
-    frames: frames.map((index) => ({
-      frame_index: index,
-      detections: [
-        ...(index < 4 ? [detection("person", 10, index === 2 ? 0.3 : 0.7)] : []),
-        ...(index >= 8 ? [detection("person", 400)] : []),
-        ...(index < 2 ? [detection("car", 200)] : []),
-      ],
-    })),
-    segmenter: "scripted",
-    seconds: 0.1,
-  };
-};
+const found = labelAs((index) => [
+  ...(index < 4 ? [detection("person", 10, index === 2 ? 0.3 : 0.7)] : []),
+  ...(index >= 8 ? [detection("person", 400)] : []),
+  ...(index < 2 ? [detection("car", 200)] : []),
+]);
 
 beforeAll(async () => {
   const world = await createWorld({ services: ["console", "vision"] });

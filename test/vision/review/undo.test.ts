@@ -5,10 +5,10 @@
 import fc from "fast-check";
 import { beforeAll, expect, it } from "vitest";
 import { type Annotation, AnnotationPage, Change, JobClass } from "../../../shared/labeling.ts";
-import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { TASK_KINDS } from "../../../shared/tasks.ts";
+import type { Detection } from "../../../shared/tasks.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {
+  labelAs,
   newProject,
   type Person,
   probeAs,
@@ -27,28 +27,18 @@ let node: ScriptedNode;
 let template: string;
 let videoId: string;
 
+const detection = (class_name: string, x: number, confidence: number): Detection => ({
+  class_name,
+  confidence,
+  bbox: [x, 10, x + 50, 60],
+  polygon: [x, 10, x + 50, 10, x + 50, 60],
+  duplicate_of: null,
+});
 /** A person on each frame but 2 and 3, a car on each. */
-const found = (task: ClaimedTask) => {
-  const { frames } = TASK_KINDS.label.payload.parse(task.payload);
-  const detection = (class_name: string, x: number, confidence: number) => ({
-    class_name,
-    confidence,
-    bbox: [x, 10, x + 50, 60] as [number, number, number, number],
-    polygon: [x, 10, x + 50, 10, x + 50, 60],
-    duplicate_of: null,
-  });
-  return {
-    frames: frames.map((index) => ({
-      frame_index: index,
-      detections: [
-        ...(index === 2 || index === 3 ? [] : [detection("person", 10, 0.5 + index / 20)]),
-        detection("car", 200, 0.6),
-      ],
-    })),
-    segmenter: "scripted",
-    seconds: 0.1,
-  };
-};
+const found = labelAs((index) => [
+  ...(index === 2 || index === 3 ? [] : [detection("person", 10, 0.5 + index / 20)]),
+  detection("car", 200, 0.6),
+]);
 
 beforeAll(async () => {
   const world = await createWorld({ services: ["console", "vision"] });
