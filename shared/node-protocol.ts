@@ -10,13 +10,18 @@ export const HEARTBEAT_SECONDS = 20;
 
 /**
  * Raised when a node of an older release could not do its tasks any more. It is given none: they
- * wait for one that can. 2: what a node writes has no address until it asks for one.
+ * wait for one that can. 2: what a node writes has no address until it asks for one. 3: the answer
+ * to a finish says `status`, and no `state`.
  */
-export const NODE_PROTOCOL = 2;
+export const NODE_PROTOCOL = 3;
 
 /** Names of task kinds; one that a service does not know yet, or any more, is no mistake. */
 const kinds = () =>
   z.array(z.string().regex(/^[a-z][a-z_]{0,31}$/, "must be a kind's name")).max(64);
+
+const Count = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
+/** A task's count of claims: who names an older one has lost it. */
+const Fence = Count;
 
 /** What a node says it is and can do. */
 export const Capabilities = z
@@ -25,9 +30,9 @@ export const Capabilities = z
     /** Which `NODE_PROTOCOL` it speaks; the first one's nodes do not say. */
     protocol: z.number().int().min(1).max(1_000).default(1),
     kinds: kinds(),
-    device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: z.number().int() }),
-    memory_bytes: z.number().int(),
-    cores: z.number().int(),
+    device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: Count }),
+    memory_bytes: Count,
+    cores: Count,
     ffmpeg: z.string().nullable(),
     /** Installed segmenters, the default first. */
     segmenters: z.array(
@@ -37,14 +42,20 @@ export const Capabilities = z
         text: z.enum(["none", "closed", "open"]),
         /** The words a closed one knows; empty for the others. */
         vocabulary: z.array(z.string()),
+        /** What those words mean that are no class's own name; older nodes do not say. */
+        meanings: z
+          .record(z.string(), z.object({ classes: z.array(z.string()), narrower: z.boolean() }))
+          .default({}),
         exemplar: z.enum(["none", "same_image", "any_image"]),
         licence: z.string(),
       }),
     ),
     /** Models that are open on it, as its newest heartbeat said. */
     loaded: z.array(z.string()).optional(),
+    /** Whether its direct line is open, as its newest heartbeat said. */
+    line: z.boolean().optional(),
     /** Tasks it works on at once. */
-    slots: z.number().int(),
+    slots: Count,
     /** What it cannot do and what to install, one sentence each. */
     missing: z.array(z.string()),
   })
@@ -76,10 +87,12 @@ export const ClaimedTask = z
 export type ClaimedTask = z.infer<typeof ClaimedTask>;
 
 export const HeartbeatRequest = z.object({
-  tasks: z.array(z.object({ task_id: z.uuid(), fence: z.number().int() })),
+  tasks: z.array(z.object({ task_id: z.uuid(), fence: Fence })),
   draining: z.boolean().default(false),
   /** Models that are open on the node: the next prediction with one of them is a fast one. */
   loaded: z.array(z.string().max(100)).max(64).optional(),
+  /** Whether its direct line is open. */
+  line: z.boolean().optional(),
   capabilities: Capabilities.optional(),
 });
 /**
@@ -101,7 +114,14 @@ export const TaskProgress = z.object({
 });
 export type TaskProgress = z.infer<typeof TaskProgress>;
 
-export const ProgressReport = TaskProgress.extend({ fence: z.number().int() });
+export const ProgressReport = TaskProgress.extend({
+  fence: Fence,
+  partial: z.record(z.string(), z.unknown()).optional().meta({
+    description: "what is done since the last report, in the shape of the kind's result",
+  }),
+});
+/** Progress, and what of the result may be used already. */
+export type TaskReport = Omit<z.infer<typeof ProgressReport>, "fence">;
 
 /** How a task's attempt ended. `exited` says that its process was seen to be gone. */
 export const Outcome = z.discriminatedUnion("outcome", [
@@ -123,7 +143,7 @@ export const Outcome = z.discriminatedUnion("outcome", [
   z.object({ outcome: z.literal("snoozed"), seconds: z.number().int().min(0).max(3600) }),
 ]);
 export type Outcome = z.infer<typeof Outcome>;
-export const FinishRequest = z.object({ fence: z.number().int(), outcome: Outcome });
+export const FinishRequest = z.object({ fence: Fence, outcome: Outcome });
 
 /** Types of objects that a node may write beside its payload's targets: none that browsers run. */
 export const TARGET_TYPES = [
@@ -140,7 +160,7 @@ export type TargetType = (typeof TARGET_TYPES)[number];
 export const PUT_BYTES_MAX = 5 * 1024 ** 3;
 
 const written = {
-  fence: z.number().int(),
+  fence: Fence,
   /** What will be written, and nothing else: the address is bound to both. */
   bytes: z.number().int().min(0).max(PUT_BYTES_MAX),
   md5: z.string().regex(/^[0-9a-f]{32}$/, "must be an MD5 in lowercase hex"),
@@ -171,4 +191,4 @@ export const WriteAddress = z
 export type WriteAddress = z.infer<typeof WriteAddress>;
 
 /** Asks for a new address of an object that the payload names: the first may have run out. */
-export const SourceRequest = z.object({ fence: z.number().int(), key: z.string() });
+export const SourceRequest = z.object({ fence: Fence, key: z.string() });

@@ -81,6 +81,9 @@ export const Detection = z.object({
 });
 export type Detection = z.infer<typeof Detection>;
 
+/** Sentences for people. */
+const Warnings = z.array(z.string().max(2_000)).max(200);
+
 export const FrameDetections = z.object({
   frame_index: z.number().int(),
   detections: z.array(Detection),
@@ -251,6 +254,8 @@ export const TASK_KINDS = {
       frames: z.array(FrameDetections),
       segmenter: z.string(),
       seconds: z.number(),
+      /** What people are to know of what the prompts find; older nodes do not say. */
+      warnings: Warnings.default([]),
     }),
   },
   /** Labels a few frames and draws the detections. */

@@ -10,6 +10,9 @@ export interface TrackedBox {
   confidence: number;
 }
 
+/** Boxes that overlap more, of two classes or by two hands, are of one object. */
+export const DUPLICATE_IOU = 0.9;
+
 export interface FrameBoxes {
   /** Ascending; gaps are allowed, since frames are sampled. */
   frameIndex: number;

@@ -80,14 +80,10 @@ export const TrainSettings = z
     variant: z.enum(VARIANT_NAMES).default("det26n"),
     task: z.enum(["detection", "segmentation"]).default("detection"),
     epochs: z.number().int().min(1).max(EPOCHS_MAX).default(EPOCHS_DEFAULT),
-    image_size: z
-      .number()
-      .int()
-      .min(32)
-      .max(2048)
-      .multipleOf(32)
-      .default(IMAGE_SIZE_DEFAULT)
-      .meta({ description: "side of the square input in pixels; 1280 for small objects" }),
+    image_size: z.number().int().min(32).max(2048).multipleOf(32).default(IMAGE_SIZE_DEFAULT).meta({
+      description: "side of the square input in pixels; 1280 for small objects",
+      multipleOf: 32,
+    }),
     batch_size: z
       .number()
       .int()

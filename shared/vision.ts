@@ -54,7 +54,7 @@ export const Video = z
     project_id: z.uuid(),
     filename: z.string(),
     source: z.enum(["upload", "image", "link"]),
-    state: z
+    status: z
       .enum(["probing", "ready", "failed"])
       .meta({ description: "`probing` until a GPU node has read every frame once" }),
     failure: z.string().nullable().meta({ description: "why it is `failed`" }),
@@ -106,6 +106,9 @@ export const FramePage = z.object({
 export const frameId = (videoId: string, index: number) => `${videoId}.${index}`;
 
 const FRAME_ID = /^([0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12})\.(\d{1,9})$/;
+
+/** A frame's identity in a request; whoever reads it answers for one that is none. */
+export const FrameId = z.string().meta({ pattern: FRAME_ID.source });
 
 /** The parts of a frame id, or null for what is none. */
 export function parseFrameId(text: string): { videoId: string; index: number } | null {

@@ -11,6 +11,7 @@ import * as marketsSchema from "../db/markets/schema.ts";
 import * as visionSchema from "../db/vision/schema.ts";
 import * as trainingSchema from "../db/vision/training.ts";
 import { ERRORS } from "../shared/errors.ts";
+import { unassigned, unawaited } from "./tidy/commands.ts";
 import { brokenImports, importCircles, roomOf } from "./tidy/imports.ts";
 import { isNameBanned, RULES, violationsOf } from "./tidy/rules.ts";
 
@@ -194,6 +195,20 @@ describe("documents", () => {
     const documents = tracked.filter((file) => file.endsWith(".md"));
     expect(documents.flatMap((file) => brokenLinks(file, read(file)))).toEqual([]);
     expect(brokenLinks("README.md", "[x](edge/nowhere.md)")).toHaveLength(1);
+  });
+
+  it("use no variable in a command before one assigns it", () => {
+    const documents = tracked.filter((file) => file.endsWith(".md"));
+    expect(documents.flatMap((file) => unassigned(read(file)))).toEqual([]);
+    const lines = ['ask() { curl "$1/$T"; }', "A=$(ask $B)", "ask $A '$C' # $D", "ask $E", "E=1"];
+    expect(unassigned(`\`\`\`sh\n${lines.join("\n")}\n\`\`\``)).toEqual(["T", "B", "E"]);
+  });
+
+  it("wait for what they began before they use it", () => {
+    expect(unawaited(read("README.md"))).toEqual([]);
+    const begin = "```sh\nJOB=$(post label '{}' | field job_id)\n";
+    expect(unawaited(`${begin}ended status/$JOB\nget jobs/$JOB\n\`\`\``)).toEqual([]);
+    expect(unawaited(`${begin}get jobs/$JOB\nended status/$JOB\n\`\`\``)).toEqual(["JOB"]);
   });
 
   it("name only commands that there are", () => {

@@ -369,7 +369,8 @@ export const alert = pgTable(
 );
 
 /**
- * Wrong operator tokens of the current minute, by a bucket of the caller's address; there are few
+ * What slows the guessing of operator tokens down, by a bucket of the caller's address: wrong ones
+ * of the current minute, a mark that one was right, the line that guesses wait in. There are few
  * thousand buckets, so nothing has to be forgotten.
  */
 export const wrongToken = pgTable("wrong_token", {

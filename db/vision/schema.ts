@@ -94,7 +94,10 @@ export const refreshToken = pgTable(
   (table) => [index("refresh_token_family").on(table.family)],
 );
 
-/** Attempts within a window, by what is being throttled. */
+/**
+ * What slows guessing down, until `window_ends_at`: attempts in a window; a line that guesses at an
+ * account wait in, and when all of it is checked; a mark that a password was right at an address.
+ */
 export const throttle = pgTable("throttle", {
   key: text("key").primaryKey(),
   attempts: integer("attempts").notNull(),
@@ -190,6 +193,8 @@ export const task = pgTable(
     /** What each failed attempt said, oldest first. */
     errors: jsonb("errors").notNull().default([]),
     result: jsonb("result"),
+    /** Frames of a label task that were stored before its end; no attempt stores them again. */
+    framesDone: jsonb("frames_done").notNull().default([]),
     /** Unique among all tasks: a second enqueue of the same work finds the first. */
     idempotencyKey: text("idempotency_key").unique(),
     createdAt: createdAt(),

@@ -10,6 +10,7 @@ import {
   optionalSecret,
   parseEnvironment,
   secret,
+  truth,
 } from "../http/config.ts";
 import { publicResolver, urlProblem } from "../http/public-address.ts";
 import { isWebhookSecret, type WebhookTarget } from "../http/webhook.ts";
@@ -46,10 +47,12 @@ const Variables = z.object({
   /** `whsec_` and base64, or any text of 24 characters or more. */
   ALERT_WEBHOOK_SECRET: optionalSecret(),
   /** `true`: private addresses and plain http are allowed, on one's own machine. Default: no. */
-  ALERT_WEBHOOK_PRIVATE: z
-    .enum(["true", "false", ""], { error: "must be true or false" })
-    .default("")
-    .transform((given) => given === "true"),
+  ALERT_WEBHOOK_PRIVATE: truth(),
+  /**
+   * `true`: every request comes through Cloudflare, which names its sender's address. Default: no,
+   * and what a request says of its address is not believed.
+   */
+  BEHIND_CLOUDFLARE: truth(),
   /** The read API's service, which the console shows series from. Unset: SERVICE_API_URL. */
   MARKETS: binding<Fetcher>().optional(),
   /** The read API's key, where it asks for one. */

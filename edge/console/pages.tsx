@@ -56,7 +56,7 @@ import { number, schedulePath } from "./pages/words.ts";
 import type { Console } from "./parameters.ts";
 import { asFailure, readApiOf, snippetUrlOf } from "./read-api.ts";
 import { beginSession, isFormToken, readSession, SESSION_MS } from "./session.ts";
-import { countGuess, forgiveGuess } from "./throttle.ts";
+import { checkedToken } from "./throttle.ts";
 
 const FORM_BYTES_MAX = 16 * 1024;
 const YEAR_S = 31_536_000;
@@ -164,17 +164,16 @@ function addLogin(pages: Pages) {
   pages.post("/login", fromHere, small, async (context) => {
     const { config, ingest } = context.var.service;
     const { token, next } = await context.req.parseBody();
-    const address = clientAddress(context.req);
-    const now = ingest.clock();
-    await countGuess(ingest.database, address, now);
-    const operator = await holderOf(String(token ?? "").trim(), operatorsOf(config));
+    const address = clientAddress(context.req, config.BEHIND_CLOUDFLARE);
+    const operator = await checkedToken(ingest, address, () =>
+      holderOf(String(token ?? "").trim(), operatorsOf(config)),
+    );
     if (!operator) {
       context.var.log.warning("console_login_refused", { address });
       const problem = "This is not the operator token.";
       return showBare(context, "Log in", <Login next={ownPath(next)} problem={problem} />, 401);
     }
-    await forgiveGuess(ingest.database, address);
-    const session = await beginSession(operator, now);
+    const session = await beginSession(operator, ingest.clock());
     const maxAge = SESSION_MS / 1_000;
     setCookie(context, SESSION_COOKIE, session, { ...cookieOptions(context), maxAge });
     securePage(context);

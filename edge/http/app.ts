@@ -79,15 +79,29 @@ export function errorResponses(...codes: ErrorCode[]) {
   );
 }
 
+/** What the description says of a text without NUL characters. */
+export const WITHOUT_NUL = "^[^\\u0000]*$";
+
 /** A text without what Postgres cannot store. */
 export const text = () =>
   z
     .string()
     .refine((given) => !given.includes("\0"), "must not hold a NUL character")
-    .refine((given) => given.isWellFormed(), "must not hold half a surrogate pair");
+    .refine((given) => given.isWellFormed(), "must not hold half a surrogate pair")
+    .meta({ pattern: WITHOUT_NUL });
 
 /** A text that names something. */
 export const name = () => text().min(1, "must not be empty");
+
+/** What the description says of a name of at most so many characters that is trimmed first. */
+export const trimmed = (maxLength: number) => ({
+  minLength: 1,
+  maxLength,
+  pattern: "^[^\\u0000]*[^\\s\\u0000][^\\u0000]*$",
+});
+
+/** A name that people give: without blanks around it. */
+export const title = () => z.string().trim().max(200).pipe(name()).meta(trimmed(200));
 
 /** A JSON answer of a route, with the headers that it carries beside those of every answer. */
 export const json = <Schema extends z.ZodType>(

@@ -19,6 +19,13 @@ export const optionalSecret = () =>
     .optional()
     .transform((value) => (value ? new Secret(value) : undefined));
 
+/** A key that is `true` or not; unset and empty are no. */
+export const truth = () =>
+  z
+    .enum(["true", "false", ""], { error: "must be true or false" })
+    .default("")
+    .transform((given) => given === "true");
+
 /** A required platform binding, such as a bucket or a queue. */
 export const binding = <T>() =>
   z.custom<T>((value) => typeof value === "object" && value !== null, "binding required");

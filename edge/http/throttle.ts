@@ -1,10 +1,24 @@
-// Attempts in windows of a minute, counted in a table of the service's own database: what slows
-// guessing down. Which attempts count, against what and how many are too many, is the service's.
+// What slows guessing at secrets down, in a table of the service's own database. Everything is
+// counted before a guess is looked at, so that many at once are no more than one after another.
+//
+// - Of an address so many guesses are answered in a minute.
+// - Of an account, from wherever they come, the guesses are checked one after another: a few at
+//   once, then one at a time. Who would wait too long is told to come again, and not checked.
+// - Who was right before, at this address, waits in a line of their own: whatever others do
+//   elsewhere, the owner of an account is let in.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../shared/errors.ts";
-import { iso, MINUTE } from "../../shared/time.ts";
-import type { Database } from "./database.ts";
+import { DAY, iso, MINUTE } from "../../shared/time.ts";
+import { batch, type Database } from "./database.ts";
+
+/** Guesses at one account that are checked without a wait, and the time between any two more. */
+const AT_ONCE = 10;
+const GAP_MS = 2_000;
+/** Nobody waits longer for their guess to be checked. */
+const WAIT_MS_MAX = 8_000;
+/** How long an address is remembered at which a guess was right. */
+const KNOWN_MS = 30 * DAY;
 
 /** A table of attempts by key, with the columns `attempts` and `window_ends_at`. */
 export interface AttemptTable {
@@ -15,7 +29,7 @@ export interface AttemptTable {
 }
 
 /** What was counted of a key. */
-export interface AttemptCount extends Record<string, unknown> {
+interface AttemptCount extends Record<string, unknown> {
   key: string;
   /** Attempts in the window, this one included. */
   attempts: number;
@@ -23,17 +37,136 @@ export interface AttemptCount extends Record<string, unknown> {
   ends: number;
 }
 
+/** How many attempts a minute one thing allows. */
+export interface Limit {
+  /** What is being limited, such as `login 192.0.2.1`. */
+  key: string;
+  /** Attempts in a window of a minute. */
+  attemptsMax: number;
+}
+
+/** Where a guess is counted. */
+export interface Guess {
+  /** Of its sender's address; none where that is not known. */
+  limits: readonly Limit[];
+  /** The line of the account. */
+  line: string;
+  /**
+   * Where the sender's address is known: the mark that somebody was right there, and the line of
+   * those who come from there once they were.
+   */
+  known: { mark: string; line: string } | null;
+}
+
+/** What guesses are counted with. */
+interface ThrottleParts {
+  database: Database;
+  clock: () => number;
+}
+
+/**
+ * Looks whether a guess is right, by `check`, which answers null where it is wrong. Fails with
+ * `too_many_attempts` before that where there were too many; one that is right is taken back.
+ */
+export async function checkGuess<Match>(
+  parts: ThrottleParts,
+  table: AttemptTable,
+  guess: Guess,
+  check: () => Promise<Match | null>,
+): Promise<Match | null> {
+  await limitAttempts(parts, table, guess.limits);
+  const line = await takeTurn(parts, table, guess);
+  const match = await check();
+  if (match === null) return null;
+  const keys = guess.limits.map(({ key }) => key);
+  if (keys.length > 0) await forgiveAttempts(parts.database, table, keys);
+  await welcomeBack(parts, table, { line, mark: guess.known?.mark ?? null });
+  return match;
+}
+
+/**
+ * Counts an attempt against every limit, in one statement; fails with `too_many_attempts` when one
+ * is passed. The failure names the seconds until the window ends.
+ */
+export async function limitAttempts(
+  { database, clock }: ThrottleParts,
+  table: AttemptTable,
+  limits: readonly Limit[],
+): Promise<void> {
+  if (limits.length === 0) return;
+  const now = clock();
+  const maxByKey = new Map(limits.map(({ key, attemptsMax }) => [key, attemptsMax]));
+  const counts = await countAttempts(database, table, [...maxByKey.keys()], now);
+  const passed = counts.filter(({ key, attempts }) => attempts > (maxByKey.get(key) ?? 0));
+  if (passed.length === 0) return;
+  throw tooManyAttempts(Math.max(...passed.map(({ ends }) => ends)) - now);
+}
+
+/** The names of a table as they stand in a statement. */
+const wordsOf = ({ name, key, type }: AttemptTable) => ({
+  name: sql.raw(name),
+  key: sql.raw(key),
+  type: sql.raw(type),
+});
+
+const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;
+const GAP = sql.raw(`interval '${GAP_MS} milliseconds'`);
+
+/**
+ * Takes the next turn in a line and waits for it; returns the line. `window_ends_at` of a line is
+ * when all of it was checked, at one each `GAP_MS`; who is refused takes no turn.
+ */
+export async function takeTurn(
+  { database, clock }: ThrottleParts,
+  table: AttemptTable,
+  { line, known }: Pick<Guess, "line" | "known">,
+): Promise<string> {
+  const { name, key, type } = wordsOf(table);
+  const now = clock();
+  const free = (AT_ONCE - 1) * GAP_MS;
+  const { rows } = await database.execute<{ line: string; ends: number }>(sql`
+    INSERT INTO ${name} AS t (${key}, attempts, window_ends_at)
+    SELECT CASE WHEN EXISTS (SELECT FROM ${name}
+        WHERE ${key} = ${known?.mark ?? null}::${type} AND window_ends_at > ${at(now)})
+      THEN ${known?.line ?? null}::${type} ELSE ${line}::${type} END, 1, ${at(now + GAP_MS)}
+    ON CONFLICT (${key}) DO UPDATE
+      SET window_ends_at = greatest(t.window_ends_at, ${at(now)}) + ${GAP}
+      WHERE t.window_ends_at <= ${at(now + free + WAIT_MS_MAX)}
+    RETURNING t.${key}::text AS line, (extract(epoch FROM window_ends_at) * 1000)::float8 AS ends`);
+  const [turn] = rows;
+  if (!turn) throw tooManyAttempts(GAP_MS);
+  const wait = turn.ends - GAP_MS - free - now;
+  if (wait > 0) await new Promise<void>((done) => setTimeout(done, wait));
+  return turn.line;
+}
+
+/** Gives the turn of a right guess back, and marks its address as one that is known. */
+async function welcomeBack(
+  { database, clock }: ThrottleParts,
+  table: AttemptTable,
+  { line, mark }: { line: string; mark: string | null },
+): Promise<void> {
+  const { name, key, type } = wordsOf(table);
+  const giveBack = sql`
+    UPDATE ${name} SET window_ends_at = window_ends_at - ${GAP} WHERE ${key} = ${line}::${type}`;
+  const remember = sql`
+    INSERT INTO ${name} (${key}, attempts, window_ends_at)
+    SELECT ${mark}::${type}, 1, ${at(clock() + KNOWN_MS)} WHERE ${mark}::${type} IS NOT NULL
+    ON CONFLICT (${key}) DO UPDATE SET window_ends_at = excluded.window_ends_at`;
+  await batch(database, [giveBack, remember]);
+}
+
 /**
  * Counts an attempt against each of these keys, in one statement; an attempt after the end of a
  * window begins the next one.
  */
-export async function countAttempts(
+async function countAttempts(
   database: Database,
   table: AttemptTable,
   keys: readonly string[],
   now: number,
 ): Promise<AttemptCount[]> {
-  const [name, key, type] = [table.name, table.key, table.type].map((word) => sql.raw(word));
+  const { name, key, type } = wordsOf(table);
   // In one order everywhere, so that two statements cannot wait for each other.
   const sorted = JSON.stringify(keys.toSorted());
   const { rows } = await database.execute<AttemptCount>(sql`
@@ -51,12 +184,12 @@ export async function countAttempts(
 }
 
 /** Takes an attempt against each of these keys back: it was no guess, for it succeeded. */
-export async function forgiveAttempts(
+async function forgiveAttempts(
   database: Database,
   table: AttemptTable,
   keys: readonly string[],
 ): Promise<void> {
-  const [name, key, type] = [table.name, table.key, table.type].map((word) => sql.raw(word));
+  const { name, key, type } = wordsOf(table);
   await database.execute(sql`
     UPDATE ${name} SET attempts = attempts - 1 WHERE attempts > 0 AND ${key} IN (
       SELECT ${key} FROM ${name}
@@ -65,24 +198,25 @@ export async function forgiveAttempts(
         ORDER BY ${key} FOR UPDATE)`);
 }
 
-/**
- * The `too_many_attempts` of a window that ends at this instant (epoch milliseconds); `what` names
- * the attempts to people. It carries the seconds until then.
- */
-export function tooManyAttempts(what: string, ends: number, now: number): Failure {
-  const seconds = Math.max(1, Math.ceil((ends - now) / 1_000));
-  return new Failure("too_many_attempts", `too many ${what}; try again in ${seconds} s`, {
+/** The `too_many_attempts` of who may come again after so many milliseconds. */
+function tooManyAttempts(milliseconds: number): Failure {
+  const seconds = Math.max(1, Math.ceil(milliseconds / 1_000));
+  return new Failure("too_many_attempts", `too many attempts; try again in ${seconds} s`, {
     data: { retry_after_seconds: seconds },
   });
 }
 
 /**
- * The address that attempts are counted for. Cloudflare names the client's address; where it
- * does not, all share one. Of IPv6 it is the /64 network: whoever has one address of it has them
- * all.
+ * The address that attempts are counted for, or null where nobody can tell it: only Cloudflare
+ * names it so that its sender cannot choose it. Of IPv6 it is the /64 network: whoever has one
+ * address of it has them all.
  */
-export function clientAddress(request: { header(name: string): string | undefined }): string {
-  const address = request.header("CF-Connecting-IP") ?? "unknown";
+export function clientAddress(
+  request: { header(name: string): string | undefined },
+  behindCloudflare: boolean,
+): string | null {
+  const address = behindCloudflare ? request.header("CF-Connecting-IP") : undefined;
+  if (address === undefined) return null;
   const [head = "", tail] = address.split("::");
   // IPv4, also where it is written as the end of an IPv6 address.
   if (!address.includes(":") || address.includes(".")) return address;

@@ -159,8 +159,8 @@ async function upload(api: VisionApi, projectId: string, clip: Clip): Promise<Vi
   say(`Uploaded ${(bytes / 1e6).toFixed(1)} MB in ${ms} ms; probing every frame …`);
   for (const until = systemClock() + READY_MS; ; ) {
     const video = await api.get<Video>(`/videos/${id}`);
-    if (video.state === "ready") return video;
-    if (video.state === "failed") throw new Error(`the clip is not usable: ${video.failure}`);
+    if (video.status === "ready") return video;
+    if (video.status === "failed") throw new Error(`the clip is not usable: ${video.failure}`);
     if (systemClock() > until) throw new Error("no GPU node probed the clip; see logs/");
     await pause(200);
   }
@@ -189,7 +189,7 @@ async function follow(api: VisionApi, jobId: string): Promise<JobStatus> {
   if (process.stdout.isTTY) process.stdout.write("\n");
   const status = await api.get<JobStatus>(`/status/${jobId}`);
   const took = (systemClock() - started) / 1_000;
-  if (status.state !== "completed") throw new Error(`the job ${status.state}: ${status.failure}`);
+  if (status.status !== "completed") throw new Error(`the job ${status.status}: ${status.failure}`);
   const each = took / Math.max(status.frames_total, 1);
   say(`  ${status.frames_total} frames in ${took.toFixed(1)} s (${each.toFixed(2)} s a frame)`);
   return status;
@@ -267,11 +267,11 @@ async function review(api: VisionApi, jobId: string, found: readonly Annotation[
 async function dataset(api: VisionApi, jobId: string, out: string) {
   say("\nExporting as YOLO");
   let made = await api.post<DatasetExport>(`/jobs/${jobId}/export`, {});
-  while (made.state === "queued") {
+  while (made.status === "queued") {
     await pause(500);
     made = await api.get<DatasetExport>(`/exports/${made.export_id}`);
   }
-  if (made.state === "failed") throw new Error(`the export failed: ${made.failure}`);
+  if (made.status === "failed") throw new Error(`the export failed: ${made.failure}`);
   const path = join(out, "dataset.zip");
   const answer = await fetch(made.download_url);
   if (!answer.ok) throw new Error(`the dataset's address answered ${answer.status}`);

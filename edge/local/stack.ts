@@ -82,8 +82,9 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "ALERT_WEBHOOK_URL",
     "ALERT_WEBHOOK_SECRET",
     "ALERT_WEBHOOK_PRIVATE",
+    "BEHIND_CLOUDFLARE",
   ],
-  vision: ["UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
+  vision: ["BEHIND_CLOUDFLARE", "UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
 };
 const WATCH_MS = 1_000;
 /** After the full minute, so that a timer that fires early is still within it. */

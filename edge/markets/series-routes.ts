@@ -33,6 +33,9 @@ import {
 /** Part of every tag: raised when a release changes the bytes of equal answers. */
 const ENCODING = 3;
 
+/** So many rows are written in less time than a cache takes to answer. */
+const QUICK_ROWS = 1_000;
+
 const Query = z.object({
   library,
   symbol,
@@ -131,6 +134,7 @@ export function addSeries(app: App<ReadApi>) {
       sandbox: reading.sandbox,
       // Before the first vintage there is nothing that a catalog begun anew would not repeat.
       cacheable: reading.asOf !== null,
+      isQuick: reading.isHeld && reading.versionCount <= QUICK_ROWS,
       body: () => encodedRows(largeReads, reading, query, format),
     });
   });

@@ -6,6 +6,7 @@ import type { Log } from "../http/log.ts";
 import { type Config, parseConfig } from "./config.ts";
 import { type CatalogGraph, openGraph } from "./graph.ts";
 import { Slots } from "./slots.ts";
+import { HeldRowGroups } from "./store/held-row-groups.ts";
 import { overview } from "./store/listings.ts";
 import { openStore, type Store } from "./store/store.ts";
 
@@ -31,6 +32,9 @@ const LARGE_READS = {
   clock: systemClock,
 };
 
+/** Bytes of decoded row groups an isolate keeps for short reads: about 100 of one value column. */
+const HELD_BYTES_MAX = 8 * 1024 * 1024;
+
 /** Opens the read API from its environment; fails with `bad_configuration`. */
 export function openReadApi(environment: object, log: Log): ReadApi {
   const config = parseConfig(environment);
@@ -43,7 +47,7 @@ export function openReadApi(environment: object, log: Log): ReadApi {
   return {
     config,
     graph: openGraph(config.GRAPH_DATABASE_URL),
-    store: openStore({ database, bucket: config.STORE }),
+    store: openStore({ database, bucket: config.STORE, held: new HeldRowGroups(HELD_BYTES_MAX) }),
     overview: () => overview(healthDatabase),
     largeReads: new Slots(LARGE_READS),
     cacheScope: `${host}${pathname}`,

@@ -3,7 +3,7 @@
 import type { DurableObjectNamespace, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
 import { whole } from "../../shared/scalars.ts";
-import { binding, databaseUrl, parseEnvironment, secret } from "../http/config.ts";
+import { binding, databaseUrl, parseEnvironment, secret, truth } from "../http/config.ts";
 
 const Environment = z.object({
   /** Postgres connection string of the vision database. Required, no default. */
@@ -14,6 +14,8 @@ const Environment = z.object({
   PROGRESS: binding<DurableObjectNamespace>(),
   /** Wakes waiting nodes. Required, no default. */
   DOORBELL: binding<DurableObjectNamespace>(),
+  /** The direct lines to GPU nodes, one object a node. Required, no default. */
+  LINES: binding<DurableObjectNamespace>(),
   /** Signs access tokens and tickets; at least 32 characters. Required, no default. */
   TOKEN_SECRET: secret().refine(
     (value) => value.reveal().length >= 32,
@@ -27,6 +29,11 @@ const Environment = z.object({
   /** Credentials of that address. Required, no default. */
   S3_ACCESS_KEY_ID: secret(),
   S3_SECRET_ACCESS_KEY: secret(),
+  /**
+   * `true`: every request comes through Cloudflare, which names its sender's address. Default: no,
+   * and what a request says of its address is not believed.
+   */
+  BEHIND_CLOUDFLARE: truth(),
   /** Largest video that is taken, bytes. Default 20 GiB. */
   UPLOAD_BYTES_MAX: whole(1).default(20 * 1024 ** 3),
   /** What a workspace may store, bytes. Default 1 TiB. */

@@ -30,6 +30,10 @@ export const HEADERS: Readonly<Record<string, Header>> = {
     required: true,
     schema: { type: "string" },
   },
+  "X-Served-By": {
+    description: "`node/` and the name of the GPU node that answered at once",
+    schema: { type: "string" },
+  },
   Location: {
     description: "where it is",
     required: true,

@@ -21,7 +21,7 @@ import { addImportRoutes } from "./datasets/import-routes.ts";
 import { EXAMPLES, HEADERS, TAGS } from "./description.ts";
 import examples from "./examples.json" with { type: "json" };
 import { MEANINGS } from "./glossary.ts";
-import { labelEnded, sealLabel } from "./labeling/ended.ts";
+import { labelEnded, labelPartDone, sealLabel } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
 import { addLabelRoutes } from "./labeling/label-routes.ts";
 import { addPreviewRoutes } from "./labeling/preview-routes.ts";
@@ -51,6 +51,7 @@ import { sealTrain, trainEnded } from "./training/ended.ts";
 import { resumeRuns } from "./training/recovery.ts";
 import { trainReported } from "./training/reports.ts";
 import { addRunRoutes } from "./training/run-routes.ts";
+import { addStuckRoutes } from "./training/stuck-routes.ts";
 import { addTrainRoutes } from "./training/train-routes.ts";
 import { addDirectRoutes } from "./uploads/direct-routes.ts";
 import { addUploadRoutes } from "./uploads/upload-routes.ts";
@@ -60,7 +61,12 @@ import { abandonUploads } from "./uploads/uploads.ts";
 const handlers: HandlersByKind = {
   probe: { seal: sealProbe, ended: probeEnded },
   frames: { seal: sealFrames },
-  label: { seal: sealLabel, ended: labelEnded, progressed: labelReported },
+  label: {
+    seal: sealLabel,
+    partDone: labelPartDone,
+    ended: labelEnded,
+    progressed: labelReported,
+  },
   preview: { seal: sealPreview },
   segment: { seal: sealSegment },
   export: { seal: sealExport, ended: exportEnded },
@@ -111,8 +117,10 @@ function openParts(environment: object, log: Log): Parts {
       workspaceBytesMax: config.WORKSPACE_BYTES_MAX,
       listenersMax: config.LISTENERS_MAX,
     },
+    behindCloudflare: config.BEHIND_CLOUDFLARE,
     topics: config.PROGRESS,
     doorbell: config.DOORBELL,
+    lines: config.LINES,
     clock: systemClock,
     log,
   };
@@ -141,6 +149,7 @@ addImportRoutes(app);
 addComparisonRoutes(app);
 // Paths under /train with a name of their own come before those with the id of a run.
 addTrainRoutes(app);
+addStuckRoutes(app);
 addWeightsRoutes(app);
 addRunRoutes(app);
 addModelRoutes(app, warmModel);
@@ -150,6 +159,7 @@ describeAudience(app);
 
 export { ProgressTopic } from "./progress/topic.ts";
 export { Doorbell } from "./tasks/doorbell.ts";
+export { NodeLine } from "./tasks/node-line.ts";
 
 export default {
   // Hono types its handler by the DOM's Request, the platform by its own.

@@ -84,6 +84,7 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
       title: info.title,
       text: info.text,
       vocabulary: [...info.vocabulary],
+      meanings: info.meanings,
       exemplar: info.exemplar,
       licence: info.licence,
     })),

@@ -11,6 +11,7 @@ import { TaskFailure } from "../base/failure.ts";
 import { createLog, outliveFullDisk, toStandardOutput } from "../base/log.ts";
 import { openCache, renewingCache } from "../objects/cache.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
+import { answerDirectly } from "../serving/direct.ts";
 import { Predictors } from "../serving/predictor.ts";
 import { Encodings } from "../tasks/encodings.ts";
 import type { RunnerContext } from "../tasks/runner-context.ts";
@@ -58,6 +59,8 @@ export function serve(open: Opener) {
     if (message.type === "cancel" || message.type === "pause") {
       working.get(message.taskId)?.[message.type].abort();
     }
+    if (message.type === "ask") void ask(message, parts, log);
+    if (message.type === "drop") asked.get(message.id)?.abort();
     if (message.type === "reply") waiting.get(message.id)?.(message.reply);
     if (message.type !== "task") return;
     const [cancel, pause] = [new AbortController(), new AbortController()];
@@ -73,6 +76,24 @@ export function serve(open: Opener) {
       });
   });
   say({ type: "ready" });
+}
+
+/** What ends each request of the direct line in this process, by its number. */
+const asked = new Map<number, AbortController>();
+
+async function ask(
+  { id, body, ms }: Extract<ToChild, { type: "ask" }>,
+  parts: Promise<Parts> | undefined,
+  log: RunnerContext["log"],
+) {
+  if (!parts) throw new Error("a request came before the settings");
+  const drop = new AbortController();
+  asked.set(id, drop);
+  const signal = AbortSignal.any([drop.signal, AbortSignal.timeout(ms)]);
+  const { predictors } = await parts;
+  const answer = await answerDirectly(body, { predictors, log }, signal);
+  asked.delete(id);
+  say({ type: "answer", id, answer });
 }
 
 /** Who waits for the supervisor's reply, by the number of the request. */

@@ -3,6 +3,12 @@
 
 import type { ClaimedTask, Outcome, TaskProgress, Verdict } from "../../shared/node-protocol.ts";
 
+/** Names a task at a claim; each write carries the claim's fence. */
+export interface Lease {
+  taskId: string;
+  fence: number;
+}
+
 /** What is wanted of a task: by the service, or `snooze` by this node, which drains. */
 export type Demand = Verdict | "snooze";
 
@@ -98,3 +104,9 @@ export function outcomeOf(end: AttemptEnd, demand: Demand): Outcome | null {
   if (demand !== "cancel") return { outcome: "snoozed", seconds: 0 };
   return { outcome: "cancelled", result: null };
 }
+
+/** What names the task's attempt at the service. */
+export const leaseOf = ({ task }: Pick<HeldTask, "task">): Lease => ({
+  taskId: task.task_id,
+  fence: task.fence,
+});

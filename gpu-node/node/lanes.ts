@@ -5,11 +5,12 @@ import { type TaskKind, type TaskLane, taskKind } from "../../shared/tasks.ts";
 
 /**
  * `general` slots are as many as the node's configuration says and take whatever is not training;
- * the `interactive` slot keeps models and frames warm for whoever waits; the `short` slot is the
- * share of uploads and exports, which go on while batch work has all general slots; the `training`
- * slot has one training at a time, which takes days.
+ * the `interactive` slot keeps models and frames warm for whoever waits; the `serving` slot answers
+ * predictions, which would stand still in a process whose segmenter looks at an image; the `short`
+ * slot is the share of uploads and exports, which go on while batch work has all general slots; the
+ * `training` slot has one training at a time, which takes days.
  */
-export type SlotRole = "general" | "interactive" | "short" | "training";
+export type SlotRole = "general" | "interactive" | "serving" | "short" | "training";
 
 export interface SlotLoad {
   role: SlotRole;
@@ -17,8 +18,8 @@ export interface SlotLoad {
   kinds: readonly string[];
 }
 
-/** Tasks of shared kinds in one process: as many images as a model takes at once on any machine. */
-const SHARED_MAX = 16;
+/** Tasks of the serving slot: as many images as a model takes at once on any machine. */
+const SERVED_MAX = 16;
 /** Seconds that a claim waits at the service while no socket would say that there is work. */
 const CLAIM_WAIT_SECONDS = 10;
 /** The same while all general slots work: they may get free, and would wait for its answer. */
@@ -26,7 +27,13 @@ const BUSY_CLAIM_WAIT_SECONDS = 1;
 
 /** A kind that this build does not know is batch work: its runner says that it is unknown. */
 const laneOf = (kind: string): TaskLane => taskKind(kind)?.lane ?? "batch";
-const isShared = (kind: string): boolean => taskKind(kind)?.shared ?? false;
+
+/** The role of the slots that are there for a kind. */
+function roleOf(kind: string): SlotRole {
+  if (taskKind(kind)?.shared) return "serving";
+  const lane = laneOf(kind);
+  return lane === "batch" ? "general" : lane;
+}
 
 /** Whether a task may be told to put its work aside for another attempt. */
 export const isPausable = (kind: string): boolean => laneOf(kind) === "training";
@@ -34,27 +41,23 @@ export const isPausable = (kind: string): boolean => laneOf(kind) === "training"
 /** The roles of a node's slots, in the order in which they are asked. */
 export function rolesOf(slots: number, kinds: readonly string[]): SlotRole[] {
   const roles = Array.from({ length: slots }, (): SlotRole => "general");
-  const lanes = new Set(kinds.map(laneOf));
-  if (lanes.has("interactive")) roles.push("interactive");
+  const wanted = new Set(kinds.map(roleOf));
+  if (wanted.has("interactive")) roles.push("interactive");
+  if (wanted.has("serving")) roles.push("serving");
   // Nothing else would keep short tasks out of the general slots.
-  if (lanes.has("short") && lanes.has("batch")) roles.push("short");
-  if (lanes.has("training")) roles.push("training");
+  if (wanted.has("short") && wanted.has("general")) roles.push("short");
+  if (wanted.has("training")) roles.push("training");
   return roles;
 }
 
 /**
- * Whether a slot has room for a task of the kind. In the interactive slot tasks of shared kinds go
- * beside each other, so that one model looks at all their images at once, and beside one other.
+ * Whether a slot has room for a task of the kind. In the serving slot tasks go beside each other,
+ * so that one model looks at all their images at once.
  */
 export function hasRoom({ role, kinds }: SlotLoad, kind: string): boolean {
-  const lane = laneOf(kind);
-  if (role === "training") return lane === "training" && kinds.length === 0;
-  if (lane === "training") return false;
-  if (role === "general") return kinds.length === 0;
-  if (lane !== role) return false;
-  if (role === "short") return kinds.length === 0;
-  const alike = kinds.filter((one) => isShared(one) === isShared(kind));
-  return alike.length < (isShared(kind) ? SHARED_MAX : 1);
+  const own = roleOf(kind);
+  if (role === "general") return own !== "training" && kinds.length === 0;
+  return own === role && kinds.length < (role === "serving" ? SERVED_MAX : 1);
 }
 
 /** The kinds, of those that the node offers, for which some slot has room. */
@@ -73,8 +76,8 @@ export function claimWaitSeconds(
   return canWait ? CLAIM_WAIT_SECONDS : BUSY_CLAIM_WAIT_SECONDS;
 }
 
-/** The slot for a task: its lane's own where that has room, else the first that has; or null. */
+/** The slot for a task: its role's own where that has room, else the first that has; or null. */
 export function slotFor<Slot extends SlotLoad>(slots: readonly Slot[], kind: string): Slot | null {
   const fit = slots.filter((slot) => hasRoom(slot, kind));
-  return fit.find(({ role }) => role === laneOf(kind)) ?? fit[0] ?? null;
+  return fit.find(({ role }) => role === roleOf(kind)) ?? fit[0] ?? null;
 }

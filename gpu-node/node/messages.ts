@@ -1,9 +1,10 @@
 // What the supervisor and its child processes say to each other.
 
-import type { Outcome, TaskProgress, WriteAddress } from "../../shared/node-protocol.ts";
+import type { Outcome, TaskReport, WriteAddress } from "../../shared/node-protocol.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { ObjectName } from "../objects/transfer.ts";
+import type { LineReply } from "../serving/direct.ts";
 
 /** Everything a child needs; it reads no environment of its own. */
 export interface ChildSettings {
@@ -24,7 +25,11 @@ export type ToChild =
   | { type: "cancel"; taskId: string }
   /** Put the work aside, so that another attempt goes on with it: the node drains. */
   | { type: "pause"; taskId: string }
-  | { type: "reply"; id: number; reply: ObjectReply };
+  | { type: "reply"; id: number; reply: ObjectReply }
+  /** A request of the direct line, with the milliseconds that are left for it. */
+  | { type: "ask"; id: number; body: Uint8Array; ms: number }
+  /** Nobody waits for that request's answer any more. */
+  | { type: "drop"; id: number };
 
 /** What a task asks of the service while it works: where to write an object, or to read one. */
 export type ObjectRequest =
@@ -38,6 +43,7 @@ export type FromChild =
   | { type: "ready" }
   /** The models that are open in it now. */
   | { type: "loaded"; models: string[] }
-  | { type: "progress"; taskId: string; progress: TaskProgress }
+  | { type: "progress"; taskId: string; progress: TaskReport }
   | { type: "request"; taskId: string; id: number; request: ObjectRequest }
-  | { type: "outcome"; taskId: string; outcome: Outcome };
+  | { type: "outcome"; taskId: string; outcome: Outcome }
+  | { type: "answer"; id: number; answer: LineReply | null };

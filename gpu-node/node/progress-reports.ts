@@ -1,17 +1,18 @@
 // A task's progress on its way to the service: one report at a time, and the newest when its turn
-// comes; those in between are left out.
+// comes. Those in between are left out, but for those that carry a part of the result.
 
-import type { TaskProgress } from "../../shared/node-protocol.ts";
+import type { TaskReport } from "../../shared/node-protocol.ts";
 
 export interface ProgressReportsOptions {
   /** Sends one report. What it throws ends the sending until there is newer progress. */
-  send(progress: TaskProgress): Promise<void>;
+  send(progress: TaskReport): Promise<void>;
   onFailed(thrown: unknown): void;
 }
 
 export class ProgressReports {
   readonly #options: ProgressReportsOptions;
-  #next: TaskProgress | null = null;
+  /** In order; all but the last carry a part. */
+  readonly #waiting: TaskReport[] = [];
   #sending: Promise<void> | null = null;
   #closed = false;
 
@@ -19,9 +20,10 @@ export class ProgressReports {
     this.#options = options;
   }
 
-  /** Sends this progress next, in place of what waits for its turn. */
-  report(progress: TaskProgress) {
-    this.#next = progress;
+  /** Sends this progress after what waits for its turn, or in its place. */
+  report(progress: TaskReport) {
+    if (!this.#waiting.at(-1)?.partial) this.#waiting.pop();
+    this.#waiting.push(progress);
     this.#sending ??= this.#sendAll()
       .catch((thrown: unknown) => this.#options.onFailed(thrown))
       .finally(() => {
@@ -40,10 +42,8 @@ export class ProgressReports {
   }
 
   async #sendAll() {
-    while (this.#next && !this.#closed) {
-      const next = this.#next;
-      this.#next = null;
-      await this.#options.send(next);
+    for (let next = this.#waiting.shift(); next; next = this.#waiting.shift()) {
+      if (!this.#closed) await this.#options.send(next);
     }
   }
 }

@@ -10,7 +10,7 @@ import {
   type HeartbeatRequest,
   type Outcome,
   RegisteredNode,
-  type TaskProgress,
+  type TaskReport,
   Verdict,
   WriteAddress,
 } from "../../shared/node-protocol.ts";
@@ -18,6 +18,9 @@ import type { Secret } from "../../shared/secret.ts";
 import { ObjectSource } from "../../shared/tasks.ts";
 import type { Log } from "../base/log.ts";
 import { pause } from "../objects/transfer.ts";
+import { backoffMs } from "./backoff.ts";
+import type { Lease } from "./held-task.ts";
+import { Line, type LineOptions } from "./line.ts";
 import type { ObjectRequest } from "./messages.ts";
 
 /** The service does not know this node's token any more. */
@@ -61,18 +64,10 @@ class Unavailable extends Error {
 
 const Body = z.looseObject({ code: z.string(), detail: z.string() }).partial();
 const TaskReply = z.object({ verdict: Verdict });
-const FinishReply = z.object({ state: z.string(), problem: z.string().optional() });
+const FinishReply = z.object({ problem: z.string().optional() });
 
 const REQUEST_MS_MAX = 30_000;
-const BACKOFF_MS = 250;
-const BACKOFF_MS_MAX = 15_000;
 const PING_MS = 30_000;
-
-/** Names a task at a claim; each write carries the claim's fence. */
-export interface Lease {
-  taskId: string;
-  fence: number;
-}
 
 export interface Service {
   /** The next task, or null when none came in time. */
@@ -82,7 +77,7 @@ export interface Service {
     request: z.input<typeof HeartbeatRequest>,
   ): Promise<z.infer<typeof HeartbeatReply>["tasks"]>;
   /** One try; gives what is wanted of the task now. */
-  progress(lease: Lease, progress: TaskProgress): Promise<Verdict>;
+  progress(lease: Lease, progress: TaskReport): Promise<Verdict>;
   /** Tried until it is answered, or until `signal` says that nobody waits any more. */
   finish(lease: Lease, outcome: Outcome, signal: AbortSignal): Promise<void>;
   /** Where a task writes or reads an object. Tried like `finish`. */
@@ -91,6 +86,8 @@ export interface Service {
     request: ObjectRequest,
     signal: AbortSignal,
   ): Promise<WriteAddress | ObjectSource>;
+  /** Keeps the direct line, on which the service asks for predictions. */
+  line(work: Pick<LineOptions, "answer" | "onOpen">): Line;
   /** Keeps a socket on which the service says that there is work; returns the way to close it. */
   listen(onWork: () => void, onOpen: (open: boolean) => void): () => void;
 }
@@ -157,12 +154,6 @@ function parseJson(text: string): unknown {
   } catch {
     return null;
   }
-}
-
-/** Milliseconds of backoff with jitter: half to all of a doubling pause, at least `afterMs`. */
-export function backoffMs(attempt: number, afterMs: number | null, random = Math.random): number {
-  const max = Math.min(BACKOFF_MS_MAX, BACKOFF_MS * 2 ** Math.min(attempt, 10));
-  return Math.min(60_000, Math.max(afterMs ?? 0, max * (0.5 + random() / 2)));
 }
 
 /** Tries until there is an answer. */
@@ -242,6 +233,7 @@ export function connect({ url, token, log }: ServiceOptions): Service {
         post(address, { token, body, signal }, schema),
       );
     },
+    line: (work) => new Line({ url, token, log, ...work }),
     listen: (onWork, onOpen) => listen({ url, token, log }, onWork, onOpen),
   };
 }

@@ -4,9 +4,10 @@
 // everything that it started.
 
 import { type ChildProcess, spawn } from "node:child_process";
-import type { ClaimedTask, Outcome, TaskProgress } from "../../shared/node-protocol.ts";
+import type { ClaimedTask, Outcome, TaskReport } from "../../shared/node-protocol.ts";
 import { type Log, scrub } from "../base/log.ts";
 import { groupLives } from "../base/processes.ts";
+import type { LineReply } from "../serving/direct.ts";
 import type { AttemptEnd } from "./held-task.ts";
 import { isPausable } from "./lanes.ts";
 import type { ChildSettings, FromChild, ObjectReply, ObjectRequest, ToChild } from "./messages.ts";
@@ -32,15 +33,22 @@ export interface Grace {
   /** Of a training, which writes and uploads a checkpoint and a model first; both may be large. */
   trainingCancelMs: number;
   termMs: number;
+  /** Of a request of the direct line beyond its time: the process is ended, for it hangs. */
+  askMs: number;
 }
 
 /** Hears what a task says while it works. */
 export interface TaskListener {
-  progress(progress: TaskProgress): void;
+  progress(progress: TaskReport): void;
   request(request: ObjectRequest): Promise<ObjectReply>;
 }
 
-const GRACE: Grace = { cancelMs: 30_000, trainingCancelMs: 15 * 60_000, termMs: 3_000 };
+const GRACE: Grace = {
+  cancelMs: 30_000,
+  trainingCancelMs: 15 * 60_000,
+  termMs: 3_000,
+  askMs: 5 * 60_000,
+};
 const STDERR_CHARACTERS = 2_000;
 const GONE_POLL_MS = 20;
 
@@ -69,7 +77,17 @@ interface SlotTask {
   paused: boolean;
   /** Ends the process of a task that does not heed its cancel. */
   cancelTimer: NodeJS.Timeout | undefined;
+  /** The process that has it, once there is one. */
+  child: Child | null;
   onMessage: (message: FromTask) => void;
+  /** Its process is gone. */
+  onGone: (exit: ProcessExit) => void;
+}
+
+/** Who waits for the answer to a request, and from which child, once that is there. */
+interface Asker {
+  child: Child | null;
+  answer(answer: LineReply | null): void;
 }
 
 type FromTask = Extract<FromChild, { taskId: string }>;
@@ -80,6 +98,9 @@ export class Slot {
   #child: Child | null = null;
   /** By the tasks' ids. */
   readonly #tasks = new Map<string, SlotTask>();
+  /** Who waits for the child's answers, by the number of the request. */
+  readonly #asked = new Map<number, Asker>();
+  #asks = 0;
 
   constructor(options: SlotOptions) {
     this.#options = options;
@@ -102,7 +123,9 @@ export class Slot {
       canceled: false,
       paused: false,
       cancelTimer: undefined,
+      child: null,
       onMessage: () => {},
+      onGone: () => {},
     };
     this.#tasks.set(taskId, task);
     try {
@@ -111,23 +134,57 @@ export class Slot {
         await this.end({ force: true });
         return { how: "ended" };
       }
-      const said = new Promise<Outcome>((resolve) => {
-        task.onMessage = (message) => {
-          if (message.type === "progress") listener.progress(message.progress);
-          else if (message.type === "request") void this.#reply(message, listener);
-          else resolve(message.outcome);
-        };
-      });
+      // Not a race with the child's end, which would keep each outcome until then.
+      const { promise, resolve } = Promise.withResolvers<Outcome | ProcessExit>();
+      task.child = child;
+      task.onGone = resolve;
+      task.onMessage = (message) => {
+        if (message.type === "progress") listener.progress(message.progress);
+        else if (message.type === "request") void this.#reply(message, listener);
+        else resolve(message.outcome);
+      };
       this.#tell({ type: "task", taskId, kind, payload });
       if (task.canceled) this.#tell({ type: "cancel", taskId });
       if (task.paused) this.#tell({ type: "pause", taskId });
-      const first = await Promise.race([said, child.gone]);
+      const first = await promise;
       if ("outcome" in first) return { how: "outcome", outcome: first };
       if (task.ending) return { how: "ended" };
       return { how: "outcome", outcome: crashed(first, child.stderr) };
     } finally {
       clearTimeout(task.cancelTimer);
       this.#tasks.delete(taskId);
+    }
+  }
+
+  /** Whether it works on nothing. */
+  get idle(): boolean {
+    return this.#tasks.size === 0 && this.#asked.size === 0;
+  }
+
+  /** What the child answers to a request of the direct line; null where it has no answer. */
+  async ask(body: Uint8Array, ms: number, signal: AbortSignal): Promise<LineReply | null> {
+    const until = performance.now() + ms;
+    this.#asks += 1;
+    const id = this.#asks;
+    const { promise, resolve } = Promise.withResolvers<LineReply | null>();
+    const asker: Asker = { child: null, answer: resolve };
+    this.#asked.set(id, asker);
+    const drop = () => this.#tell({ type: "drop", id });
+    let hangs: NodeJS.Timeout | undefined;
+    try {
+      asker.child = await this.#healthyChild();
+      const left = Math.floor(until - performance.now());
+      if (signal.aborted || left <= 0) return null;
+      this.#tell({ type: "ask", id, body, ms: left });
+      signal.addEventListener("abort", drop);
+      // Nobody waits any more, but its place at this node would be taken for ever.
+      hangs = setTimeout(() => void this.end({ force: true }), left + this.#grace.askMs);
+      // Not a race with the child's end, for the same reason.
+      return await promise;
+    } finally {
+      clearTimeout(hangs);
+      signal.removeEventListener("abort", drop);
+      this.#asked.delete(id);
     }
   }
 
@@ -207,6 +264,8 @@ export class Slot {
       detached: true,
       env: environment,
       stdio: ["ignore", stdout, "pipe", "ipc"],
+      // Images cross as bytes.
+      serialization: "advanced",
     });
     const child: Child = {
       process: spawned,
@@ -220,6 +279,7 @@ export class Slot {
     });
     spawned.on("message", (message: FromChild) => {
       if (message.type === "loaded") this.#setLoaded(message.models);
+      else if (message.type === "answer") this.#asked.get(message.id)?.answer(message.answer);
       else if ("taskId" in message) this.#tasks.get(message.taskId)?.onMessage(message);
     });
     this.#child = child;
@@ -240,6 +300,12 @@ export class Slot {
       }
     }
     if (this.#child?.process === spawned) this.#child = null;
+    for (const { child, answer } of this.#asked.values()) {
+      if (child?.process === spawned) answer(null);
+    }
+    for (const { child, onGone } of this.#tasks.values()) {
+      if (child?.process === spawned) onGone(exit);
+    }
     this.#setLoaded([]);
     this.#options.log.info("child_ended", { child: spawned.pid, ...exit });
     return exit;

@@ -3,8 +3,25 @@
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
-import type { Capabilities } from "../../shared/node-protocol.ts";
-import type { WorkerStatus } from "./worker.ts";
+import type { Capabilities, TaskProgress } from "../../shared/node-protocol.ts";
+
+/** What the status page shows. */
+export interface WorkerStatus {
+  since: string;
+  draining: boolean;
+  socket: boolean;
+  last_heartbeat_at: string | null;
+  ended: Record<string, number>;
+  slots: (null | {
+    task_id: string;
+    kind: string;
+    attempt: number;
+    since: string;
+    wanted: string;
+    progress: TaskProgress | null;
+    pid: number | null;
+  })[];
+}
 
 export interface Status {
   name: string;

@@ -3,17 +3,12 @@
 // `held-task.ts`'s. It touches no video and no model: a child process does, and may crash. It
 // reports an end only when it saw it.
 
-import type {
-  Capabilities,
-  ClaimedTask,
-  Outcome,
-  TaskProgress,
-  Verdict,
-} from "../../shared/node-protocol.ts";
+import type { Capabilities, ClaimedTask, Outcome, Verdict } from "../../shared/node-protocol.ts";
 import { HEARTBEAT_SECONDS } from "../../shared/node-protocol.ts";
 import { type Clock, HOUR, iso } from "../../shared/time.ts";
 import type { Log } from "../base/log.ts";
 import { pause } from "../objects/transfer.ts";
+import { backoffMs } from "./backoff.ts";
 import {
   type Action,
   type AttemptEnd,
@@ -22,6 +17,7 @@ import {
   demandsExit,
   type HeldTask,
   isStalled,
+  leaseOf,
   reportOf,
 } from "./held-task.ts";
 import {
@@ -33,10 +29,13 @@ import {
   type SlotRole,
   slotFor,
 } from "./lanes.ts";
+import type { Line } from "./line.ts";
 import type { ObjectReply, ObjectRequest } from "./messages.ts";
 import { ProgressReports } from "./progress-reports.ts";
-import { backoffMs, type Lease, LeaseStale, NodeRefusal, type Service } from "./service.ts";
+import { LeaseStale, NodeRefusal, type Service } from "./service.ts";
 import { Slot, type SlotOptions } from "./slot.ts";
+import type { WorkerStatus } from "./status.ts";
+import { Wakeup } from "./wakeup.ts";
 
 export interface WorkerOptions {
   service: Service;
@@ -75,6 +74,8 @@ interface WorkerState {
   phase: "working" | "draining";
   /** Whether the service's socket is open, on which it says that there is work. */
   socketOpen: boolean;
+  /** Whether the direct line is open, and whether a request of it is worked on in a drain. */
+  line: { open: boolean; ending: boolean };
   /** Whether a claim waits for its answer. */
   claiming: boolean;
   /** Epoch milliseconds of the newest heartbeat that was answered. */
@@ -83,24 +84,6 @@ interface WorkerState {
   stopReason: string | null;
   /** How many tasks ended here, by outcome; `abandoned` are those that nobody waited for. */
   outcomes: Record<string, number>;
-}
-
-/** What the status page shows. */
-export interface WorkerStatus {
-  since: string;
-  draining: boolean;
-  socket: boolean;
-  last_heartbeat_at: string | null;
-  ended: Record<string, number>;
-  slots: (null | {
-    task_id: string;
-    kind: string;
-    attempt: number;
-    since: string;
-    wanted: string;
-    progress: TaskProgress | null;
-    pid: number | null;
-  })[];
 }
 
 export interface Worker {
@@ -133,6 +116,7 @@ class Supervisor implements Worker {
   readonly #state: WorkerState = {
     phase: "working",
     socketOpen: false,
+    line: { open: false, ending: false },
     claiming: false,
     lastHeartbeatAt: null,
     stopReason: null,
@@ -142,6 +126,7 @@ class Supervisor implements Worker {
   readonly #stopClaiming = new AbortController();
   readonly #heartbeats: NodeJS.Timeout;
   readonly #closeSocket: () => void;
+  readonly #line: Line | null;
   readonly #stop: (reason: string | null) => void;
 
   constructor(options: WorkerOptions) {
@@ -162,10 +147,24 @@ class Supervisor implements Worker {
         if (open) this.#wakeup.wake();
       },
     );
+    this.#line = this.#openLine();
     const heartbeatMs = options.heartbeatMs ?? HEARTBEAT_SECONDS * 1_000;
     this.#heartbeats = setInterval(() => void this.#heartbeat(), heartbeatMs);
     void this.#heartbeat({ capabilities });
     this.#claimUntilDrained().catch((thrown: unknown) => this.#fail(thrown));
+  }
+
+  /** Predictions go where models are warm; null on a node that makes none. */
+  #openLine(): Line | null {
+    const slot = this.#slots.find(({ role }) => role === "serving")?.slot;
+    if (!slot || !this.#options.capabilities.kinds.includes("predict")) return null;
+    return this.#options.service.line({
+      answer: (body, ms, signal) => slot.ask(body, ms, signal),
+      onOpen: (open) => {
+        this.#state.line.open = open;
+        void this.#heartbeat();
+      },
+    });
   }
 
   status(): WorkerStatus {
@@ -203,13 +202,20 @@ class Supervisor implements Worker {
     }
     setTimeout(() => {
       for (const running of this.#running) this.#snooze(running);
+      // The service asks another node for what is not answered yet.
+      this.#line?.close();
     }, withinMs).unref();
-    this.#leaveWhenIdle();
+    this.#state.line.ending = true;
+    void (this.#line?.drain() ?? Promise.resolve()).then(() => {
+      this.#state.line.ending = false;
+      this.#leaveWhenIdle();
+    });
   }
 
   async kill() {
     this.#state.phase = "draining";
     this.#stopClaiming.abort();
+    this.#line?.close();
     for (const { held, abandoned } of this.#running) {
       held.demand = "lost";
       abandoned.abort();
@@ -230,13 +236,14 @@ class Supervisor implements Worker {
   #leave() {
     clearInterval(this.#heartbeats);
     this.#closeSocket();
+    this.#line?.close();
     this.#stop(this.#state.stopReason);
   }
 
   /** After a drain: idle children are ended once nothing runs and no claim is under way. */
   #leaveWhenIdle() {
-    const { phase, claiming } = this.#state;
-    if (phase !== "draining" || this.#running.size > 0 || claiming) return;
+    const { phase, claiming, line } = this.#state;
+    if (phase !== "draining" || this.#running.size > 0 || claiming || line.ending) return;
     Promise.all(this.#slots.map(({ slot }) => slot.end())).then(() => this.#leave());
   }
 
@@ -354,10 +361,12 @@ class Supervisor implements Worker {
     }
     const { held, slot, reports } = running;
     return slot.work(held.task, {
-      progress: (progress) => {
+      progress: (report) => {
         held.lastSignAt = this.#options.clock();
-        held.progress = progress;
-        reports.report(progress);
+        // Without the part of a result, which is not for the status page.
+        const { done, total, detail } = report;
+        held.progress = { done, total, detail };
+        reports.report(report);
       },
       request: (request) => this.#request(running, request),
     });
@@ -423,6 +432,7 @@ class Supervisor implements Worker {
       const verdicts = await this.#options.service.heartbeat({
         tasks: tasks.map(({ held: { task } }) => ({ task_id: task.task_id, fence: task.fence })),
         draining: this.#state.phase === "draining",
+        line: this.#state.line.open,
         loaded: [...new Set(this.#slots.flatMap(({ slot }) => slot.loaded))],
         ...more,
       });
@@ -471,23 +481,5 @@ class Supervisor implements Worker {
       if (action === "kill") void slot.end({ force: true });
       if (action === "abandon") abandoned.abort();
     }
-  }
-}
-
-const leaseOf = ({ task }: HeldTask): Lease => ({ taskId: task.task_id, fence: task.fence });
-
-/** Says that something happened for which the claiming waits. */
-class Wakeup {
-  #resolve = () => {};
-
-  /** Resolves at the next wake; one promise at a time. */
-  next(): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>();
-    this.#resolve = resolve;
-    return promise;
-  }
-
-  wake() {
-    this.#resolve();
   }
 }

@@ -1,7 +1,7 @@
 // What any task gets to work with: the store by way of the cache, its progress, the signals that
 // end it, and the service's answers. Rooms to the right add what only their tasks need.
 
-import type { TaskProgress } from "../../shared/node-protocol.ts";
+import type { TaskReport } from "../../shared/node-protocol.ts";
 import type { Log } from "../base/log.ts";
 import type { Cache } from "./cache.ts";
 import type { AddressBook } from "./transfer.ts";
@@ -12,7 +12,7 @@ export interface TaskContext {
    * Reports how far the task is. Reports that come too often are left out, but never the last
    * one (`done` equals `total`), nor one that is `must`.
    */
-  progress(progress: TaskProgress, must?: boolean): void;
+  progress(progress: TaskReport, must?: boolean): void;
   /** Aborts when the task has to stop soon and keep what is done. */
   cancel: AbortSignal;
   /**

@@ -1,7 +1,7 @@
 // What the embedded default says about itself.
 
 import type { Device } from "../onnx/runtime.ts";
-import { COCO_WORDS } from "./coco-words.ts";
+import { COCO_MEANINGS, COCO_WORDS } from "./coco-words.ts";
 import type { SegmenterInfo } from "./segmenter.ts";
 
 /** The name under which the embedded default is asked for. */
@@ -15,6 +15,7 @@ export const builtinInfo = (device: Device): SegmenterInfo => ({
   device,
   text: "closed",
   vocabulary: [...COCO_WORDS.keys()],
+  meanings: COCO_MEANINGS,
   exemplar: "any_image",
   points: true,
   limits: [

@@ -4,7 +4,7 @@
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
-import { ground, nearestWords } from "../../shared/vocabulary.ts";
+import { ground, groundingWarning, nearestWords } from "../../shared/vocabulary.ts";
 import { clip, meanBox, suppress } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { borderColour, canvas, paste, resize } from "../media/image.ts";
@@ -164,12 +164,8 @@ class Builtin implements Segmenter {
         title: this.info.title,
         nearest: nearestWords(grounded.unknown, COCO_WORDS),
       });
-    const { ids, ignored } = grounded;
-    const left = ignored.map((word) => `"${word}"`).join(", ");
-    const warning = left
-      ? `${this.info.title} finds every ${ids.join(", ")} for "${text}": it cannot tell ${left}.`
-      : null;
-    return { kind: "text", text, ids, warning };
+    const warning = groundingWarning(this.info.title, text, grounded);
+    return { kind: "text", text, ids: grounded.ids, warning };
   }
 
   async encode(image: RgbImage): Promise<BuiltinImage> {

@@ -226,6 +226,7 @@ export function bundleInfo({ manifest }: Bundle, device: Device): SegmenterInfo 
     device,
     text: sam3 ? "open" : "none",
     vocabulary: [],
+    meanings: {},
     exemplar: sam3 ? "any_image" : "none",
     points: !sam3,
     limits: sam3

@@ -14,59 +14,78 @@ export const COCO_NAMES: readonly string[] = [
   ..."scissors,teddy bear,hair drier,toothbrush".split(","),
 ];
 
+/** Other words for the whole of a class, or for more than it. */
 const SYNONYMS: Readonly<Record<string, string>> = {
-  person:
-    "people,human,human being,man,woman,boy,girl,child,children,kid,baby,adult,pedestrian," +
-    "passerby,worker,player,rider,driver,customer,shopper,cyclist,athlete,guy,lady",
+  person: "people,human,human being",
   bicycle: "bike,cycle,pushbike",
-  car: "automobile,sedan,taxi,cab,suv,hatchback,passenger car",
-  motorcycle: "motorbike,scooter,moped",
-  airplane: "aeroplane,plane,aircraft,jet,airliner",
-  bus: "coach,minibus",
-  train: "tram,locomotive,railcar",
-  truck: "lorry,pickup,pickup truck,van,semi trailer",
-  boat: "ship,vessel,sailboat,canoe,kayak,ferry,yacht",
+  car: "automobile,passenger car",
+  motorcycle: "motorbike",
+  airplane: "aeroplane,plane,aircraft",
+  truck: "lorry",
+  boat: "ship,vessel",
   "traffic light": "traffic signal,stoplight",
   "fire hydrant": "hydrant",
-  bird: "pigeon,seagull,gull,duck,goose,geese,chicken",
-  cat: "kitten,kitty",
-  dog: "puppy,hound",
-  horse: "pony,foal",
-  sheep: "lamb,ewe",
-  cow: "cattle,bull,ox,oxen,calf",
-  bear: "brown bear,polar bear,grizzly",
+  cat: "kitty",
+  cow: "cattle",
   backpack: "rucksack,knapsack",
   umbrella: "parasol",
-  handbag: "purse,tote bag",
+  handbag: "purse",
   tie: "necktie",
   suitcase: "luggage",
   frisbee: "flying disc",
   skis: "ski",
-  "sports ball": "ball,football,soccer ball,basketball,tennis ball,volleyball",
+  "sports ball": "ball",
   "baseball bat": "bat",
   "baseball glove": "baseball mitt",
   "tennis racket": "racket,racquet",
-  bottle: "flask",
   "wine glass": "wineglass,goblet",
-  cup: "mug,teacup,drinking glass",
-  sandwich: "burger,hamburger",
   "hot dog": "hotdog",
   donut: "doughnut",
-  chair: "armchair,stool,seat",
+  chair: "seat",
   couch: "sofa,settee",
   "potted plant": "plant,houseplant",
-  "dining table": "table,desk",
-  tv: "television,monitor,screen,display",
+  "dining table": "table",
+  tv: "television,screen,display",
   laptop: "notebook computer",
   mouse: "computer mouse",
   remote: "remote control",
-  "cell phone": "phone,telephone,smartphone,cellphone",
+  "cell phone": "phone,telephone,smartphone,cellphone,mobile phone",
   oven: "stove",
   sink: "basin,washbasin",
-  refrigerator: "fridge,freezer",
-  clock: "watch",
+  refrigerator: "fridge",
   "teddy bear": "teddy,stuffed toy,plush toy",
   "hair drier": "hair dryer,hairdryer",
+};
+
+/** Words for some of a class: the segmenter finds the others too. */
+const NARROWER: Readonly<Record<string, string>> = {
+  person:
+    "man,woman,boy,girl,child,children,kid,baby,adult,pedestrian,passerby,worker,player,rider," +
+    "driver,customer,shopper,cyclist,athlete,guy,lady,skier,surfer,motorcyclist,biker",
+  car: "sedan,taxi,cab,suv,hatchback,police car,convertible",
+  motorcycle: "scooter,moped",
+  airplane: "jet,airliner",
+  bus: "coach,minibus,school bus",
+  train: "tram,locomotive,railcar",
+  truck: "pickup,pickup truck,van,semi trailer,fire truck",
+  boat: "sailboat,canoe,kayak,ferry,yacht",
+  bird: "pigeon,seagull,gull,duck,goose,geese,chicken",
+  cat: "kitten",
+  dog: "puppy,hound",
+  horse: "pony,foal",
+  sheep: "lamb,ewe",
+  cow: "bull,ox,oxen,calf",
+  bear: "brown bear,polar bear,grizzly",
+  handbag: "tote bag",
+  "sports ball": "football,soccer ball,basketball,tennis ball,volleyball",
+  bottle: "flask",
+  cup: "mug,teacup,drinking glass",
+  sandwich: "burger,hamburger",
+  chair: "armchair,stool",
+  "dining table": "desk",
+  tv: "monitor",
+  refrigerator: "freezer",
+  clock: "watch",
 };
 
 const GROUPS: Readonly<Record<string, string>> = {
@@ -92,5 +111,11 @@ const lists = (texts: Readonly<Record<string, string>>) =>
 export const COCO_WORDS = wordsOf({
   names: COCO_NAMES,
   synonyms: lists(SYNONYMS),
+  narrower: lists(NARROWER),
   groups: lists(GROUPS),
 });
+
+/** The meaning of the words that are no class's own name. */
+export const COCO_MEANINGS = Object.fromEntries(
+  [...COCO_WORDS].filter(([word]) => !COCO_NAMES.includes(word)),
+);

@@ -1,9 +1,6 @@
 // Two prompts that saw one object.
 
-import { iou, type TrackedBox } from "../../shared/tracks.ts";
-
-/** Detections of different classes that overlap more are one object seen by two prompts. */
-export const DUPLICATE_IOU = 0.9;
+import { DUPLICATE_IOU, iou, type TrackedBox } from "../../shared/tracks.ts";
 
 /** For each detection the index of the better one of another class that it repeats, or null. */
 export function flagDuplicates(

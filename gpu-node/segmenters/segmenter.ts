@@ -2,6 +2,7 @@
 // number of prompts. Decoding files into pixels is the caller's; the registry opens segmenters.
 
 import type { Bbox, Point } from "../../shared/tasks.ts";
+import type { WordMeaning } from "../../shared/vocabulary.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { Device, Log } from "../onnx/runtime.ts";
 
@@ -13,6 +14,8 @@ export interface SegmenterInfo {
   text: "none" | "closed" | "open";
   /** Every word a closed one knows: its classes' own names first, then synonyms and groups. */
   vocabulary: readonly string[];
+  /** The words of it that are no class's own name, and what they mean. */
+  meanings: Readonly<Record<string, WordMeaning>>;
   exemplar: "none" | "same_image" | "any_image";
   points: boolean;
   /** What it does badly or not at all, one sentence each, to be shown to users. */
@@ -25,7 +28,7 @@ export interface TextPrompt {
   text: string;
   /** The segmenter's own classes that answer the text; the text itself for an open vocabulary. */
   ids: readonly string[];
-  /** What was not understood and left out. */
+  /** What it finds beside what the text names, or what it left out of the text. */
   warning: string | null;
 }
 

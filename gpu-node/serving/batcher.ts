@@ -4,6 +4,7 @@
 
 interface Waiting<Item, Result> {
   item: Item;
+  signal: AbortSignal | undefined;
   resolve(result: Result): void;
   reject(reason: unknown): void;
 }
@@ -20,9 +21,10 @@ export class Batcher<Item, Result> {
     this.#run = run;
   }
 
-  add(item: Item): Promise<Result> {
+  /** An item that is aborted before its batch is closed is never run; it fails by the reason. */
+  add(item: Item, signal?: AbortSignal): Promise<Result> {
     const result = new Promise<Result>((resolve, reject) => {
-      this.#waiting.push({ item, resolve, reject });
+      this.#waiting.push({ item, signal, resolve, reject });
     });
     if (!this.#working) void this.#work();
     return result;
@@ -32,7 +34,9 @@ export class Batcher<Item, Result> {
     this.#working = true;
     // Whoever adds several at once adds them all before the first batch is closed.
     await Promise.resolve();
-    while (this.#waiting.length > 0) {
+    for (;;) {
+      this.#dropAborted();
+      if (this.#waiting.length === 0) break;
       const batch = this.#waiting.splice(0, powerOfTwo(this.#waiting.length, this.sizeMax));
       try {
         const results = await this.#run(batch.map(({ item }) => item));
@@ -44,6 +48,14 @@ export class Batcher<Item, Result> {
       }
     }
     this.#working = false;
+  }
+
+  #dropAborted() {
+    const all = this.#waiting.splice(0);
+    for (const one of all) {
+      if (one.signal?.aborted) one.reject(one.signal.reason);
+      else this.#waiting.push(one);
+    }
   }
 }
 

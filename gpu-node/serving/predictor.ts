@@ -36,6 +36,8 @@ export interface PredictOptions {
   /** Of the frame, where the image was made smaller from a larger one. */
   of?: { width: number; height: number };
   confidence: number;
+  /** Aborts when nobody waits any more: the image is then not looked at. */
+  signal?: AbortSignal;
 }
 
 export class Predictor {
@@ -62,9 +64,9 @@ export class Predictor {
   }
 
   /** The objects on an image, surest first. Images that wait together are looked at together. */
-  async predict(image: RgbImage, { of, confidence }: PredictOptions): Promise<Prediction[]> {
+  async predict(image: RgbImage, { of, confidence, signal }: PredictOptions) {
     const laid = await letterbox(image, this.model.image_size, of);
-    const { values, width } = await this.#batcher.add(laid);
+    const { values, width } = await this.#batcher.add(laid, signal);
     const found: Prediction[] = [];
     for (let at = 0; at < values.length; at += width) {
       const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, score = 0, index = 0] = values.subarray(at, at + 6);

@@ -13,6 +13,8 @@ import type { RunnerContext } from "./runner-context.ts";
 
 /** JPEGs on their way to the store at once. */
 const UPLOADS_MAX = 3;
+/** Milliseconds between reports of labeled frames, each of which is checked and stored. */
+const PARTIAL_MS = 1_000;
 
 /** Does a `label` task. Fails with a TaskFailure, which says whether to try again. */
 export async function run(
@@ -22,8 +24,15 @@ export async function run(
   const started = performance.now();
   try {
     const segmenter = await context.segmenter(payload.segmenter);
-    const { ready } = await readyPrompts(context, segmenter, payload.prompts);
+    const { ready, warnings } = await readyPrompts(context, segmenter, payload.prompts);
     const labeled: FrameDetections[] = [];
+    const resultOf = (frames: FrameDetections[]) => ({
+      frames,
+      segmenter: segmenter.info.name,
+      warnings,
+      seconds: (performance.now() - started) / 1_000,
+    });
+    let [reported, reportedAt] = [0, Number.NEGATIVE_INFINITY];
     const total = ascending(payload.frames).length;
     let annotations = 0;
     const uploads = new Uploads(payload, context);
@@ -33,19 +42,16 @@ export async function run(
       const detections = found.map(({ detection }) => detection);
       labeled.push({ frame_index: index, detections });
       annotations += found.length;
-      context.progress({
-        done: labeled.length,
-        total,
-        detail: { annotations, frame_index: index },
-      });
+      const done = labeled.length;
+      const isDue = performance.now() - reportedAt >= PARTIAL_MS;
+      const partial = isDue ? resultOf(labeled.slice(reported)) : undefined;
+      if (isDue) [reported, reportedAt] = [done, performance.now()];
+      const detail = { annotations, frame_index: index };
+      context.progress({ done, total, detail, partial }, isDue || done === total);
       if (context.cancel.aborted) break;
     }
     await uploads.end();
-    return {
-      frames: labeled,
-      segmenter: segmenter.info.name,
-      seconds: (performance.now() - started) / 1_000,
-    };
+    return resultOf(labeled);
   } catch (thrown) {
     throw asTaskFailure(thrown);
   }

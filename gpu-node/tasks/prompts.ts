@@ -1,6 +1,7 @@
 // Prompts made ready for a segmenter, before any frame is read: an unknown word fails at once.
 
 import type { Prompt } from "../../shared/tasks.ts";
+import { apportion, emptyPromptDetail } from "../../shared/vocabulary.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
 import { readStill } from "../media/stills.ts";
@@ -32,7 +33,10 @@ export function asTaskFailure(thrown: unknown): unknown {
   return thrown;
 }
 
-/** Every prompt ready, and what was not understood of them. */
+/**
+ * Every prompt ready, and what people are to know of what they find. No class is looked for by two
+ * of them; fails with `invalid_request` where one has none left.
+ */
 export async function readyPrompts(
   context: RunnerContext,
   segmenter: Segmenter,
@@ -41,16 +45,23 @@ export async function readyPrompts(
   const resolved = prompts.map((prompt) =>
     prompt.kind === "text" ? segmenter.resolve(prompt.text) : null,
   );
-  const warnings = resolved.flatMap((one) => (one?.warning ? [one.warning] : []));
+  const texts = resolved.filter((one) => one !== null);
+  const shares = apportion(texts);
+  if ("empty" in shares) {
+    throw new TaskFailure("invalid_request", emptyPromptDetail(shares.empty, shares.owners));
+  }
   const ready: ReadyPrompt[] = [];
   for (const [index, prompt] of prompts.entries()) {
     const known = resolved[index];
     ready.push({
       className: prompt.class_name,
-      prompt: known ?? (await segmenter.prepareExemplar(await examplesOf(context, prompt))),
+      prompt: known
+        ? { ...known, ids: shares.ids[texts.indexOf(known)] ?? [] }
+        : await segmenter.prepareExemplar(await examplesOf(context, prompt)),
     });
   }
-  return { ready, warnings };
+  const warnings = texts.flatMap(({ warning }) => (warning ? [warning] : []));
+  return { ready, warnings: [...warnings, ...shares.warnings] };
 }
 
 async function examplesOf(context: RunnerContext, prompt: Prompt): Promise<Example[]> {

@@ -3,10 +3,12 @@
 import { readdirSync } from "node:fs";
 import { meant, runCommand, UsageError } from "../../edge/local/command-line.ts";
 
+/** Files that are no benchmark of their own. */
+const PARTS = ["main", "baseline", "duckdb-baseline", "soak-samples", "soak-world", "vision-world"];
 const NAMES = readdirSync(import.meta.dirname)
   .filter((file) => file.endsWith(".ts"))
   .map((file) => file.replace(/\.ts$/, ""))
-  .filter((name) => !["main", "baseline", "duckdb-baseline", "vision-world"].includes(name));
+  .filter((name) => !PARTS.includes(name));
 
 await runCommand("npm run bench", async () => {
   const [name = "markets", ...rest] = process.argv.slice(2);

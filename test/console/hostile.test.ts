@@ -3,7 +3,7 @@
 
 import { beforeAll, expect, it } from "vitest";
 import { describeApi } from "../support/common-routes.ts";
-import { driveHostile, expectDeclared, replyOf, TEXTS } from "../support/hostile.ts";
+import { driveHostile, expectBounds, expectDeclared, replyOf, TEXTS } from "../support/hostile.ts";
 import { commitHours, createWorld, onlySchedules, type World } from "../support/world.ts";
 
 let world: World;
@@ -48,6 +48,7 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
   });
   expect(answers.length).toBeGreaterThan(500);
   expectDeclared(answers, document);
+  expectBounds(answers, document);
   expect(answers.filter(({ isKnown, status }) => isKnown && status === 401)).toEqual([]);
 }, 300_000);
 type Ask = Parameters<typeof driveHostile>[0]["ask"];

@@ -13,7 +13,7 @@ import type { Cache } from "../../gpu-node/objects/cache.ts";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../gpu-node/tasks/runners.ts";
 import type { TaskProgress } from "../../shared/node-protocol.ts";
-import type { ObjectSource, TaskResult } from "../../shared/tasks.ts";
+import type { Bbox, ObjectSource, TaskResult } from "../../shared/tasks.ts";
 import { longGop, rectangles, toolsOrSay } from "../support/clips.ts";
 import { type NodeService, startNodeService } from "../support/node-service.ts";
 import { hasProgram } from "../support/programs.ts";
@@ -160,11 +160,11 @@ describe.skipIf(!found)("label", () => {
   });
 
   it("flags what two prompts found twice", async () => {
-    const prompts = [text("red"), { ...text("red"), class_name: "crimson" }];
-    const { frames } = await finish<TaskResult<"label">>(
-      "label",
-      label(stored(rectangles()), { prompts, frames: [3] }),
-    );
+    const source = stored(rectangles());
+    const box = { video: source, frame_index: 0, bbox: [10, 20, 40, 40] as Bbox };
+    const example = { kind: "exemplar" as const, class_name: "like it", exemplars: [box] };
+    const payload = label(source, { prompts: [text("red"), example], frames: [3] });
+    const { frames } = await finish<TaskResult<"label">>("label", payload);
     expect(frames[0]?.detections.map(({ duplicate_of }) => duplicate_of)).toEqual([null, 0]);
   });
 

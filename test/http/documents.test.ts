@@ -47,6 +47,13 @@ it("finds what is planted", async () => {
   expect(found.map(({ ruleId }) => ruleId)).toContain("no-empty-servers");
 });
 
+it("calls where a thing of vision stands its status, as the contract does, on every route", () => {
+  expect(textOf("vision").match(/"(state|status)":/g)).not.toContain('"state":');
+  expect(
+    endpointsOf(read("vision")).flatMap(({ operation }) => operation.parameters ?? []),
+  ).not.toContainEqual(expect.objectContaining({ name: "state" }));
+});
+
 /** The objects of a document, each with the name of the field, shape or route that holds it. */
 function objectsOf({ components, paths }: Description): [string, Json][] {
   const found: [string, Json][] = [];

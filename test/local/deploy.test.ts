@@ -4,6 +4,7 @@
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
+import { unstable_readConfig as readConfig } from "wrangler";
 import { ROOT } from "../../edge/local/state.ts";
 
 const deploy = (args: string[], environment: Record<string, string> = {}) =>
@@ -11,6 +12,18 @@ const deploy = (args: string[], environment: Record<string, string> = {}) =>
     encoding: "utf8",
     env: { PATH: process.env.PATH, HOME: process.env.HOME, CI: "true", ...environment },
   });
+
+/** The longest that Cloudflare lets a request compute; without a limit of its own it is 30 s. */
+const CPU_MS_MAX = 300_000;
+
+describe("wrangler.toml", () => {
+  // A read with `start` or `end` has no cap on its rows, nor has a compaction: what they compute
+  // grows with the series, so no less than the platform's longest is enough.
+  it.each(["markets", "console"])("gives %s the CPU time that work without a cap needs", (env) => {
+    const { limits } = readConfig({ config: join(ROOT, "wrangler.toml"), env });
+    expect(limits).toEqual({ cpu_ms: CPU_MS_MAX });
+  });
+});
 
 describe("npm run deploy", () => {
   it("passes wrangler's dry run for every service", () => {

@@ -4,6 +4,7 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { compact } from "../../edge/markets/store/compact.ts";
+import { HeldRowGroups } from "../../edge/markets/store/held-row-groups.ts";
 import { openStore, type ReadRequest } from "../../edge/markets/store/store.ts";
 import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";
 
@@ -184,7 +185,7 @@ describe("compaction", () => {
 
 describe("a read", () => {
   /** The store over a bucket that tells how many bytes it gave. */
-  function measuredStore() {
+  function measuredStore(held?: HeldRowGroups) {
     const sizes: number[] = [];
     const bucket = {
       get: async (...given: Parameters<World["bucket"]["get"]>) => {
@@ -195,7 +196,8 @@ describe("a read", () => {
       },
       // A part of the bucket, with what a read asks of it.
     } as unknown as World["bucket"];
-    return { store: openStore({ database: world.database, bucket }), sizes };
+    const parts = { database: world.database, bucket, ...(held && { held }) };
+    return { store: openStore(parts), sizes };
   }
 
   it("fetches the row groups that its range reaches into, and nothing else", async () => {
@@ -219,6 +221,67 @@ describe("a read", () => {
     const whole = await store.read({ library: LIBRARY, symbol: "long" });
     expect((await whole.rows()).length).toBe(LONG_ROWS);
     expect(sizes.length).toBe(rows.length);
+  });
+
+  it("opens a row group once for the short reads that come back to it", async () => {
+    const { store, sizes } = measuredStore(new HeldRowGroups(1 << 20));
+    const day = async (index: number) => {
+      const start = FROM + index * DAY;
+      const end = start + DAY - HOUR;
+      const reading = await store.read({ library: LIBRARY, symbol: "long", start, end });
+      const got = (await reading.rows()).map(({ values }) => values[0]);
+      expect(got).toEqual(Array.from({ length: 24 }, (_, hour) => index * 24 + hour));
+      return reading.isHeld;
+    };
+    expect([await day(300), await day(301), await day(300)]).toEqual([false, true, true]);
+    expect(sizes.length).toBe(1);
+    // A long read neither takes what is held nor drives it out.
+    const whole = await store.read({ library: LIBRARY, symbol: "long" });
+    expect((await whole.rows()).length).toBe(LONG_ROWS);
+    sizes.length = 0;
+    expect([await day(301), sizes.length]).toEqual([true, 0]);
+    // Of two row groups side by side the one that is not held is fetched.
+    const { rows } = await world.database.execute<{ to: number; bytes: number }>(sql`
+      SELECT (g->>'validMax')::float8 AS to, bytes / jsonb_array_length(index->'groups') AS bytes
+        FROM segment, jsonb_array_elements(index->'groups') g
+       WHERE retired_at IS NULL AND (g->>'validMin')::float8 <= ${FROM + 300 * DAY}::float8
+         AND (g->>'validMax')::float8 >= ${FROM + 300 * DAY}::float8
+         AND series_id = (SELECT id FROM series WHERE symbol = 'long')`);
+    const [group] = rows;
+    expect(await day(Math.floor(((group?.to ?? 0) - FROM) / DAY))).toBe(false);
+    expect([sizes.length, sizes[0]]).toEqual([1, expect.closeTo(group?.bytes ?? 0, -4)]);
+  });
+
+  it("holds the row groups that were used last, within its bytes", async () => {
+    // Room for one: of 4,096 rows each version takes 18 bytes.
+    const { store, sizes } = measuredStore(new HeldRowGroups(4_096 * 18 * 1.5));
+    const day = async (index: number) => {
+      const start = FROM + index * DAY;
+      const query = { library: LIBRARY, symbol: "long", start, end: start };
+      expect((await (await store.read(query)).rows()).length).toBe(1);
+      return sizes.length;
+    };
+    expect([await day(300), await day(301), await day(900), await day(300)]).toEqual([1, 1, 2, 3]);
+  });
+
+  it("cuts what was learned later off the rows that it holds, too", async () => {
+    const known: number[] = [];
+    for (const value of [1, 2, 3]) {
+      known.push((await commitHours(world, "revised", FROM, [value]))?.asOf ?? 0);
+    }
+    await compact(world.writer, { library: LIBRARY, symbol: "revised" });
+    const { store, sizes } = measuredStore(new HeldRowGroups(1 << 20));
+    const at = async (asOf?: number) => {
+      const reading = await store.read({ library: LIBRARY, symbol: "revised", asOf, start: FROM });
+      const versions: number[] = [];
+      for await (const { length } of reading.versions()) versions.push(length);
+      return [...(await reading.rows()).map(({ values }) => values[0]), ...versions];
+    };
+    expect(await at()).toEqual([3, 3]);
+    expect(await at(known[0])).toEqual([1, 1]);
+    expect(await at(known[1])).toEqual([2, 2]);
+    expect(await at((known[0] ?? 0) - 1)).toEqual([]);
+    expect(sizes.length).toBe(1);
   });
 
   it("still opens objects whose catalog entry has no index", async () => {

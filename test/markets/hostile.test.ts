@@ -3,7 +3,7 @@
 import { expect, it } from "vitest";
 import { createSnapshot } from "../../edge/markets/store/listings.ts";
 import { describeApi } from "../support/common-routes.ts";
-import { driveHostile, expectDeclared, replyOf } from "../support/hostile.ts";
+import { driveHostile, expectBounds, expectDeclared, replyOf } from "../support/hostile.ts";
 import { commitHours, createWorld, HOUR } from "../support/world.ts";
 
 const KEY = "a-reader's key";
@@ -32,5 +32,6 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
   });
   expect(answers.length).toBeGreaterThan(1_000);
   expectDeclared(answers, document);
+  expectBounds(answers, document);
   expect(answers.filter(({ isKnown, status }) => isKnown && status === 401)).toEqual([]);
 }, 300_000);

@@ -179,7 +179,7 @@ async function registerNode(url: string, admin: Person): Promise<string> {
   const { body: made } = await admin.ask("POST", "/admin/nodes/codes");
   const capabilities = {
     version: "0.1.0",
-    protocol: 2,
+    protocol: 3,
     kinds: ["export"],
     device: { kind: "cpu", name: "peers", count: 1 },
     memory_bytes: 1,

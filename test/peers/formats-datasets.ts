@@ -122,7 +122,7 @@ let archiveCount = 0;
 /** Exports a job; the archive lies in the run's folder. */
 async function archive(services: Services, admin: Person, jobId: string, options: object) {
   const made = DatasetExport.parse(await asked(admin, "POST", `/jobs/${jobId}/export`, options));
-  if (made.state !== "completed") throw new Error(`the export is ${made.state}`);
+  if (made.status !== "completed") throw new Error(`the export is ${made.status}`);
   archiveCount += 1;
   const path = join(services.folder, `${made.format}-${archiveCount}.zip`);
   writeFileSync(path, await (await fetch(made.download_url)).bytes());
@@ -213,9 +213,9 @@ async function upload(admin: Person) {
 async function readyVideo(admin: Person, id: string): Promise<Video> {
   for (const deadline = performance.now() + READY_MS_MAX; ; ) {
     const video = Video.parse(await asked(admin, "GET", `/videos/${id}`));
-    if (video.state === "ready") return video;
-    if (performance.now() > deadline || video.state === "failed")
-      throw new Error(`${video.filename} is ${video.state}: ${video.failure}`);
+    if (video.status === "ready") return video;
+    if (performance.now() > deadline || video.status === "failed")
+      throw new Error(`${video.filename} is ${video.status}: ${video.failure}`);
     await new Promise((next) => setTimeout(next, POLL_MS));
   }
 }

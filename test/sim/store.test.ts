@@ -8,7 +8,9 @@ import { createLog } from "../../edge/http/log.ts";
 import { archive } from "../../edge/markets/store/archive.ts";
 import { commit, INLINE_ROWS_MAX } from "../../edge/markets/store/commit.ts";
 import { collect, compact } from "../../edge/markets/store/compact.ts";
+import { HeldRowGroups } from "../../edge/markets/store/held-row-groups.ts";
 import type { Range, Row } from "../../edge/markets/store/plan.ts";
+import { openStore, type Store } from "../../edge/markets/store/store.ts";
 import { Failure } from "../../shared/errors.ts";
 import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";
 
@@ -18,9 +20,15 @@ const ALL = { from: -Infinity, to: Infinity };
 /** Archives whatever compaction took, in objects of a few vintages. */
 const ARCHIVE = { ageMs: -1_000, feedMin: 1, feedMax: 3, seriesMin: 1, seriesMax: 2 };
 
+/** Room for the row groups of a few objects: some of a series' come back, others are driven out. */
+const HELD_BYTES = 4_096;
+
 let world: World;
+let store: Store;
 beforeAll(async () => {
   world = await createWorld({ services: ["console"] });
+  const { database, bucket } = world;
+  store = openStore({ database, bucket, held: new HeldRowGroups(HELD_BYTES) });
 });
 
 interface Command {
@@ -157,7 +165,7 @@ const wire = ({ datetime, instrument, value, asOf, reconstructed }: Version) => 
 ];
 
 async function answers(symbol: string, { range, asOf, ...view }: Question & { history?: boolean }) {
-  const reading = await world.store.read({
+  const reading = await store.read({
     library: "power.demand",
     symbol,
     start: range.from,

@@ -42,6 +42,7 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "PATCH /train/{run_id}": () => ({ name: "mine now" }),
   "POST /train/{run_id}/stop": () => ({}),
   "POST /train/{run_id}/resume": () => ({}),
+  "POST /admin/jobs/{job_id}/mark-failed": () => ({}),
   "POST /admin/training/{run_id}/mark-failed": () => ({}),
   "POST /models/{model_id}/promote": () => ({ alias: "production" }),
   "PATCH /annotations/{annotation_id}": () => ({ accepted: true }),

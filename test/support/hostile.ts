@@ -9,7 +9,9 @@ import {
   type Endpoint,
   endpointsOf,
   exampleRequest,
+  type Json,
 } from "../../edge/http/example-request.ts";
+import { headerProblems } from "./headers.ts";
 
 /** Texts of a path or a query. */
 export const TEXTS = [
@@ -40,11 +42,13 @@ const VALUES = [
   null,
   true,
   "",
+  " ",
   "\u0000",
   "x".repeat(100_000),
   "\ud800",
   -1,
   0.1,
+  33,
   1e-46,
   1e308,
   2_147_483_648,
@@ -177,6 +181,10 @@ interface Answer extends HostileReply {
   isKnown: boolean;
   route: string;
   what: string;
+  /** The body that it is an answer to. */
+  given: unknown;
+  /** The parameter that was hostile, where one was. */
+  parameter?: { name: string; text: string } | undefined;
 }
 
 /** One of so many requests is sent as the others too. */
@@ -188,7 +196,7 @@ export async function driveHostile(options: HostileOptions): Promise<Answer[]> {
   for (const endpoint of endpointsOf(options.document)) {
     const route = `${endpoint.method} ${endpoint.path}`;
     if (options.skipped?.test(route)) continue;
-    for (const { what, path, body } of requestsOf(endpoint, route, options)) {
+    for (const { what, path, body, parameter } of requestsOf(endpoint, route, options)) {
       // JSON that is sent as a text is JSON too.
       const headers: Record<string, string> =
         typeof body === "string" ? { "Content-Type": "application/json" } : {};
@@ -196,7 +204,15 @@ export async function driveHostile(options: HostileOptions): Promise<Answer[]> {
       const isShared = answers.length % OTHERS_EVERY === 0;
       const callers = [options.ask, ...(isShared ? (options.others ?? []) : [])];
       for (const [index, ask] of callers.entries()) {
-        answers.push({ ...(await ask(request)), endpoint, isKnown: index === 0, route, what });
+        answers.push({
+          ...(await ask(request)),
+          endpoint,
+          isKnown: index === 0,
+          route,
+          what,
+          given: body,
+          parameter,
+        });
       }
     }
   }
@@ -226,7 +242,8 @@ function* requestsOf(endpoint: Endpoint, route: string, options: HostileOptions)
       const others = query.size > 0 ? `&${query}` : "";
       const path =
         where === "query" ? address({}, `${name}=${value}${others}`) : address({ [name]: value });
-      yield { what: `${where} ${name}=${JSON.stringify(text).slice(0, 40)}`, path, body };
+      const what = `${where} ${name}=${JSON.stringify(text).slice(0, 40)}`;
+      yield { what, path, body, parameter: { name, text: text.toWellFormed() } };
     }
   }
   for (const field of fieldsOf(schema, document)) {
@@ -251,19 +268,62 @@ export function expectDeclared(answers: readonly Answer[], document: Description
       !(status in (endpoint.operation.responses ?? {})) && !COMMON.includes(status),
   );
   expect(unknown.map(named)).toEqual([]);
+  const wrong = answers.flatMap((answer) =>
+    headerProblems(answer.endpoint, answer, document).map((one) => `${named(answer)}: ${one}`),
+  );
+  expect(wrong).toEqual([]);
   const isOf = shapeChecker(document);
   const strange = answers.filter((answer) => !isOf(answer));
   expect(strange.map((answer) => [named(answer), answer.body])).toEqual([]);
 }
 
+/** What no schema says here of a text. */
+const UNSAID = "must not hold half a surrogate pair";
+
+/**
+ * Holds the description against the refusals: where the service finds a field or a parameter wrong,
+ * its schema does, too.
+ */
+export function expectBounds(answers: readonly Answer[], document: Description) {
+  const $defs = localSchemas(document.components?.schemas ?? {});
+  const shapes = new Map<string, z.ZodType>();
+  const silent = new Set<string>();
+  for (const { route, endpoint, status, body, given, parameter } of answers) {
+    const { issues = [] } = (body ?? {}) as { issues?: { field: string; problem: string }[] };
+    const { parameters, requestBody } = endpoint.operation;
+    const schema = parameter
+      ? parameters?.find(({ name }) => name === parameter.name)?.schema
+      : requestBody?.content?.["application/json"]?.schema;
+    if (status !== 422 || !schema) continue;
+    const key = `${route} ${parameter?.name ?? ""}`;
+    const shape = shapes.get(key) ?? z.fromJSONSchema({ ...localSchemas(schema), $defs });
+    shapes.set(key, shape);
+    const value = parameter ? readAs(schema, parameter.text) : given;
+    if (!shape.safeParse(value).success) continue;
+    for (const { field, problem } of issues) {
+      const isMeant = !parameter || field === parameter.name;
+      if (isMeant && problem !== UNSAID) silent.add(`${route} ${field}: ${problem}`);
+    }
+  }
+  expect([...silent]).toEqual([]);
+}
+
+/** The text of a parameter as the value that its schema speaks of. */
+function readAs({ type }: Json, text: string): unknown {
+  if (type === "boolean" && /^(true|false)$/i.test(text)) return text.toLowerCase() === "true";
+  const isNumber = type === "integer" || type === "number";
+  return isNumber && /^-?(0|[1-9]\d*)(\.\d+)?$/.test(text) ? Number(text) : text;
+}
+
 /** A schema, and the shapes that it refers to. */
 type Local = z.core.JSONSchema.JSONSchema & Record<string, z.core.JSONSchema.JSONSchema>;
 
+const localSchemas = (value: unknown) =>
+  JSON.parse(JSON.stringify(value).replaceAll("#/components/schemas/", "#/$defs/")) as Local;
+
 /** Whether the body of an answer is what its route declares for its status. */
 function shapeChecker(document: Description) {
-  const local = (value: unknown) =>
-    JSON.parse(JSON.stringify(value).replaceAll("#/components/schemas/", "#/$defs/")) as Local;
-  const $defs = local(document.components?.schemas ?? {});
+  const $defs = localSchemas(document.components?.schemas ?? {});
   const shapes = new Map<string, z.ZodType>();
   return ({ route, endpoint, status, headers, body }: Answer): boolean => {
     if (!headers.get("Content-Type")?.startsWith("application/json")) return true;
@@ -271,7 +331,10 @@ function shapeChecker(document: Description) {
     const key = declared ? `${route} ${status}` : "Error";
     const shape =
       shapes.get(key) ??
-      z.fromJSONSchema({ ...local(declared ?? { $ref: "#/components/schemas/Error" }), $defs });
+      z.fromJSONSchema({
+        ...localSchemas(declared ?? { $ref: "#/components/schemas/Error" }),
+        $defs,
+      });
     shapes.set(key, shape);
     return shape.safeParse(body).success;
   };

@@ -3,11 +3,18 @@
 import { expect } from "vitest";
 import type { z } from "zod";
 import { ErrorBody } from "../../shared/errors.ts";
+import { goldenHeaderProblems } from "./headers.ts";
 import type { World } from "./world.ts";
+
+const problemsOf = goldenHeaderProblems("markets");
 
 /** Asks the world that there is when a test runs. */
 export function marketsReader(world: () => World) {
-  const get = (path: string, init: RequestInit = {}) => fetch(world().urls.markets + path, init);
+  const get = async (path: string, init: RequestInit = {}) => {
+    const response = await fetch(world().urls.markets + path, init);
+    expect([path, ...problemsOf(init.method ?? "GET", path, response)]).toEqual([path]);
+    return response;
+  };
   return {
     get,
     /** The body of a 200. */

@@ -202,12 +202,12 @@ export async function startNodeService(): Promise<NodeService> {
       if (fence !== of.fence) return no(409, "lease_stale", { verdict: "lost" });
       if (of.state === "ended") {
         of.duplicates += 1;
-        return ok({ state: of.state, repeated: true });
+        return ok({ status: of.state, repeated: true });
       }
       if (outcome.outcome === "finished") TASK_KINDS[of.kind].result.parse(outcome.result);
       of.outcomes.push(outcome);
       of.state = outcome.outcome === "snoozed" ? "queued" : "ended";
-      return ok({ state: of.state, repeated: false });
+      return ok({ status: of.state, repeated: false });
     }
   }
 

@@ -1,6 +1,7 @@
 // GPU nodes of a vision world, for tests: registered over HTTP as real ones are.
 
 import type { z } from "zod";
+import type { Guest } from "../../edge/vision/auth/guests.ts";
 import { API } from "../../edge/vision/base/api.ts";
 import { type Capabilities, NODE_PROTOCOL, RegisteredNode } from "../../shared/node-protocol.ts";
 import { Secret } from "../../shared/secret.ts";
@@ -24,6 +25,16 @@ export const CAPABILITIES: Capabilities = {
 
 /** Signs and checks what a test world's service does. */
 export const tokenParts = { tokenSecret: new Secret(VISION_TOKEN_SECRET), clock: systemClock };
+
+/**
+ * Somebody to give a ticket to who is nobody, and so is sent away at the first review of the topic,
+ * half a minute later.
+ */
+export const newGuest = (): Guest => ({
+  accountId: crypto.randomUUID(),
+  session: crypto.randomUUID(),
+  workspaceId: crypto.randomUUID(),
+});
 
 export interface TestNode {
   nodeId: string;

@@ -15,6 +15,11 @@ import type {
 import type { Bbox } from "../../shared/tasks.ts";
 
 const COLOURS = ["red", "green", "blue"] as const;
+/** What else they are called: some of a colour, or several. */
+const WORDS: Readonly<Record<string, string[]>> = {
+  crimson: ["red"],
+  colour: [...COLOURS],
+};
 
 export const RECTANGLES: SegmenterInfo = {
   name: "rectangles",
@@ -23,6 +28,7 @@ export const RECTANGLES: SegmenterInfo = {
   device: "cpu",
   text: "closed",
   vocabulary: COLOURS,
+  meanings: {},
   exemplar: "any_image",
   points: true,
   limits: [],
@@ -91,8 +97,9 @@ export function openRectangles(): Rectangles {
     resolve: (text): TextPrompt => {
       const word = text.split(" ")[0] ?? "";
       const known = [...COLOURS, "crash", "exit", "hang", "hold"].includes(word as "red");
-      if (!known) throw new PromptUnknown(text, { title: RECTANGLES.title, nearest: ["red"] });
-      return { kind: "text", text, ids: [text], warning: text === "red car" ? "car" : null };
+      const ids = known ? [word] : WORDS[word];
+      if (!ids) throw new PromptUnknown(text, { title: RECTANGLES.title, nearest: ["red"] });
+      return { kind: "text", text, ids, warning: text === "red car" ? "car" : null };
     },
     encode: async (image): Promise<HeldImage> => {
       segmenter.encoded += 1;
@@ -112,7 +119,7 @@ export function openRectangles(): Rectangles {
           continue;
         }
         await obey(prompt.text);
-        found.push(find(image, COLOURS.indexOf(prompt.text.split(" ")[0] as "red")));
+        found.push(prompt.ids.flatMap((id) => find(image, COLOURS.indexOf(id as "red"))));
       }
       return found;
     },

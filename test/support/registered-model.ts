@@ -5,20 +5,25 @@ import type { ModelSource } from "../../shared/tasks.ts";
 import { generatedModel } from "./weights.ts";
 import type { World } from "./world.ts";
 
+/** Where its weights go. */
+interface ModelStore {
+  put(key: string, file: Buffer<ArrayBuffer>): Promise<unknown>;
+}
+
 export interface RegisteredModel extends ModelSource {
   name: string;
 }
 
 /** A model as a training would have registered it; nothing names it yet. */
 export async function registerModel(
-  world: Pick<World, "visionDatabase" | "media">,
+  world: Pick<World, "visionDatabase"> & { media: ModelStore },
   workspaceId: string,
   more: Parameters<typeof generatedModel>[1] & { name?: string } = {},
 ): Promise<RegisteredModel> {
   const { name = `model ${crypto.randomUUID().slice(0, 8)}`, ...given } = more;
   const id = crypto.randomUUID();
   const key = `ws/${workspaceId}/models/${id}/weights.safetensors`;
-  let file = Buffer.alloc(0);
+  let file: Buffer<ArrayBuffer> = Buffer.alloc(0);
   const made = generatedModel(
     (_, bytes) => {
       file = bytes as Buffer<ArrayBuffer>;

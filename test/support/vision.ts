@@ -4,6 +4,7 @@
 import { expect } from "vitest";
 import { API } from "../../edge/vision/base/api.ts";
 import { type Role, TokenPair, User } from "../../shared/vision.ts";
+import { goldenHeaderProblems } from "./headers.ts";
 
 export const PASSWORD = "correct horse battery staple";
 
@@ -29,6 +30,8 @@ export interface Person {
   renew(): Promise<void>;
 }
 
+const problemsOf = goldenHeaderProblems("vision");
+
 let addresses = 0;
 /** An address nobody else has. */
 export const freshAddress = () => `198.51.${(addresses >> 8) & 255}.${addresses++ & 255}`;
@@ -48,6 +51,7 @@ export async function ask(
     },
     ...(body === undefined ? {} : { body: raw ? (body as string) : JSON.stringify(body) }),
   });
+  expect([method, path, ...problemsOf(method, API + path, response)]).toEqual([method, path]);
   const text = await response.text();
   const json = response.headers.get("Content-Type")?.includes("json");
   return {

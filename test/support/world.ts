@@ -28,7 +28,7 @@ import { callerWorker, objectsOf } from "./objects.ts";
 import { copyDatabases } from "./postgres.ts";
 
 /** A bucket that takes bytes of Node's types too, which those of Workers do not cover. */
-type MediaBucket = Bucket & {
+export type MediaBucket = Bucket & {
   put(key: string, value: string | Uint8Array | ArrayBufferLike): Promise<unknown>;
 };
 
@@ -135,11 +135,14 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
         DATABASE_URL: atPort(urls.marketsWriter, options.writerPort),
         ...graph(urls.graphWriter),
         OPERATOR_TOKEN: operatorToken,
+        BEHIND_CLOUDFLARE: "true",
         ...options.environment?.console,
       },
       vision: {
         DATABASE_URL: atPort(urls.visionOwner, options.visionPort),
         TOKEN_SECRET: VISION_TOKEN_SECRET,
+        // People of tests have an address each.
+        BEHIND_CLOUDFLARE: "true",
         S3_ACCESS_KEY_ID: "test",
         S3_SECRET_ACCESS_KEY: "test",
         ...options.environment?.vision,

@@ -332,6 +332,7 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     await admin.ok("POST", `/train/${run_id}/stop`);
     return ids({ run_id });
   },
+  failJob: async () => ids({ job_id: await label() }),
   failRun: async () => ids({ run_id: await w.train() }),
   deleteRun: async () => ids({ run_id: await w.train() }),
   deleteModel: async () => {

@@ -5,7 +5,12 @@ import { expect, it } from "vitest";
 import { API } from "../../edge/vision/base/api.ts";
 import { describeApi } from "../support/common-routes.ts";
 import { BODIES, BY_BODY, everything, filled, type Ids } from "../support/everything.ts";
-import { driveHostile, expectDeclared, type HostileOptions } from "../support/hostile.ts";
+import {
+  driveHostile,
+  expectBounds,
+  expectDeclared,
+  type HostileOptions,
+} from "../support/hostile.ts";
 import { registerTestNode } from "../support/nodes.ts";
 import { ask, newMember, newTenant, register } from "../support/vision.ts";
 import { createWorld } from "../support/world.ts";
@@ -64,6 +69,7 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
   });
   expect(answers.length).toBeGreaterThan(3_000);
   expectDeclared(answers, document);
+  expectBounds(answers, document);
   // Those who are let in on nothing would prove nothing; the code of a new node is never right.
   const refused = answers.filter(({ isKnown, status }) => isKnown && status === 401);
   expect([...new Set(refused.map(({ route }) => route))]).toEqual([`POST ${API}/node/register`]);

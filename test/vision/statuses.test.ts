@@ -13,7 +13,7 @@ import { ErrorBody } from "../../shared/errors.ts";
 import { describeApi } from "../support/common-routes.ts";
 import { BODIES, BY_BODY, everything, filled, type Ids } from "../support/everything.ts";
 import { form, mp4, png } from "../support/media.ts";
-import { CAPABILITIES, tokenParts } from "../support/nodes.ts";
+import { CAPABILITIES, newGuest, tokenParts } from "../support/nodes.ts";
 import { beginTransaction } from "../support/transactions.ts";
 import { ask, newMember, newTenant, PASSWORD, type Person, register } from "../support/vision.ts";
 import { createWorld, REFUSING_URL, type World } from "../support/world.ts";
@@ -242,7 +242,7 @@ it("answers 503 to more listeners than a topic may have", async () => {
     services: ["vision"],
     environment: { vision: { LISTENERS_MAX: "1" } },
   });
-  const asked = { topic: `label:${randomUUID()}`, accountId: randomUUID() };
+  const asked = { topic: `label:${randomUUID()}`, ...newGuest() };
   const listen = async () => {
     const { url } = await issueTicket(tokenParts, { ...asked, requestUrl: crowded.urls.vision });
     return new Promise<number | undefined>((done) => {
@@ -275,6 +275,12 @@ it("POST /import/archive answers 400 for what is no form, and 413 for what is to
   const large = { content: zipSync({ "x.txt": [noise, { level: 0 }] }), filename: "labels.zip" };
   const reply = await send(form(["project_id", ids.project_id ?? ""], large));
   expect(refusal(reply)).toEqual([413, "file_too_large"]);
+});
+
+it("GET /exports/{export_id}/download answers 409 and when to come, of what is being made", async () => {
+  const reply = await owner.ask("GET", `/exports/${ids.export_id}/download`);
+  expect(refusal(reply)).toEqual([409, "state_conflict"]);
+  expect(reply.headers.get("Retry-After")).toBe("5");
 });
 
 it("POST /link-videos answers 413 for an object that is too large", async () => {

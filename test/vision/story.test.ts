@@ -71,8 +71,8 @@ async function uploaded(path: string): Promise<Video> {
   form.append("file", await openAsBlob(path), basename(path));
   const { video_id: id } = await admin.ok<Video>("POST", "/upload", form);
   const ask = async () => Video.parse(await admin.ok("GET", `/videos/${id}`));
-  const video = await until(ask, ({ state }) => state !== "probing");
-  expect(video).toMatchObject({ state: "ready", failure: null });
+  const video = await until(ask, ({ status }) => status !== "probing");
+  expect(video).toMatchObject({ status: "ready", failure: null });
   return video;
 }
 
@@ -82,7 +82,7 @@ const statusOf = async (id: string) => JobStatus.parse(await admin.ok("GET", `/s
 const ended = (id: string) =>
   until(
     () => statusOf(id),
-    ({ state }) => state !== "queued" && state !== "running",
+    ({ status }) => status !== "queued" && status !== "running",
   );
 const annotationsOf = async (id: string) =>
   AnnotationPage.parse(await admin.ok("GET", `/jobs/${id}/annotations?limit=1000`)).items;
@@ -131,7 +131,7 @@ describe.skipIf(!tools)("from a clip to a dataset, with the embedded models", ()
     expect(events.map(({ seq }) => seq)).toEqual(
       events.map((_, place) => (events[0]?.seq ?? 0) + place),
     );
-    expect(events.at(-1)).toMatchObject({ type: "end", data: { state: "completed" } });
+    expect(events.at(-1)).toMatchObject({ type: "end", data: { status: "completed" } });
     const annotations = await annotationsOf(id);
     expect(annotations.length).toBeGreaterThan(2);
     expect(annotations.filter(({ polygon }) => polygon !== null).length).toBeGreaterThan(2);
@@ -161,7 +161,7 @@ describe.skipIf(!tools)("from a clip to a dataset, with the embedded models", ()
       to_seconds: 2,
       class: "it",
     });
-    expect(await ended(id)).toMatchObject({ state: "completed", frames_done: 2 });
+    expect(await ended(id)).toMatchObject({ status: "completed", frames_done: 2 });
     const edited = (await annotationsOf(id))[0];
     if (edited) {
       await admin.ok("PATCH", `/annotations/${edited.annotation_id}`, { accepted: true });
@@ -169,7 +169,7 @@ describe.skipIf(!tools)("from a clip to a dataset, with the embedded models", ()
     const drawn = { job_id: id, frame_id: first, class: "drawn", bbox: [1, 1, 30, 30] };
     await admin.ok("POST", "/annotations", drawn);
     const made = DatasetExport.parse(await admin.ok("POST", `/jobs/${id}/export`, {}));
-    expect(made.state).toBe("completed");
+    expect(made.status).toBe("completed");
     const path = join(folder, "dataset.zip");
     writeFileSync(path, await (await fetch(made.download_url)).bytes());
     const names = execFileSync("unzip", ["-Z1", path], { encoding: "utf8" }).trim().split("\n");
@@ -193,7 +193,7 @@ describe.skipIf(!tools)("a job in whose middle something dies", () => {
     node = await nodeOf("quick", resolve(import.meta.dirname, "../support/node-main.ts"));
     video = await uploaded(rectangles(16));
     const id = await start("/label", body());
-    expect(await ended(id)).toMatchObject({ state: "completed", frames_done: 160 });
+    expect(await ended(id)).toMatchObject({ status: "completed", frames_done: 160 });
     undisturbed = await content(id);
     // The red one leaves the frame on its way.
     expect(undisturbed.length).toBeGreaterThan(200);
@@ -234,7 +234,7 @@ describe.skipIf(!tools)("a job in whose middle something dies", () => {
       await passTime().catch(() => {});
       return statusOf(id).catch(() => null);
     };
-    const status = await until(patient, (now) => now?.state === "completed");
+    const status = await until(patient, (now) => now?.status === "completed");
     expect(status).toMatchObject({ frames_done: 160, frames_total: 160, failure: null });
     expect(await content(id)).toEqual(undisturbed);
     const { rows } = await world.visionDatabase.execute(sql`

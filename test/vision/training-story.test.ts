@@ -83,7 +83,7 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     form.append("file", await openAsBlob(path), basename(path));
     const { video_id: id } = await admin.ok<Video>("POST", "/upload", form);
     const ask = async () => Video.parse(await admin.ok("GET", `/videos/${id}`));
-    video = await until(ask, ({ state }) => state !== "probing");
+    video = await until(ask, ({ status }) => status !== "probing");
     const label = { video_ids: [id], prompts: ["red", "green"], threshold: 0.3, fps: 5 };
     const started = await admin.ok<{ job_id: string }>("POST", "/label", {
       project_id: projectId,
@@ -91,8 +91,8 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     });
     jobId = started.job_id;
     const status = async () => JobStatus.parse(await admin.ok("GET", `/status/${jobId}`));
-    const job = await until(status, ({ state }) => state !== "queued" && state !== "running");
-    expect(job.state).toBe("completed");
+    const job = await until(status, ({ status }) => status !== "queued" && status !== "running");
+    expect(job.status).toBe("completed");
   }, READY_MS);
   afterAll(async () => {
     await node?.stop();

@@ -24,6 +24,14 @@ export const jsonTexts = (texts: readonly string[]): SQL =>
 const overlaps = (table: SQL, range: Range) =>
   sql`${table}.valid_max >= ${at(range.from)} AND ${table}.valid_min < ${at(range.to)}`;
 
+/** The index of an object `g`, with the row groups that reach into a range only. */
+const indexWithin = ({ from, to }: Range): SQL =>
+  from === -Infinity && to === Infinity
+    ? sql`g.index`
+    : sql`jsonb_set(g.index, '{groups}', jsonb_path_query_array(g.index,
+        '$.groups[*] ? (@.validMax >= $from && @.validMin < $to)',
+        ${JSON.stringify({ from: Math.max(from, EARLIEST), to: Math.min(to, LATEST + 1) })}::jsonb))`;
+
 /** An object that a read opens; valid times in epoch milliseconds, both inclusive. */
 export interface PlannedSegment {
   objectKey: string;
@@ -36,7 +44,7 @@ export interface PlannedSegment {
   validMax: number;
   /** Versions it holds. */
   rows: number;
-  /** Null for objects of releases that kept none. */
+  /** Without row groups outside the range; null for objects of releases that kept none. */
   index: SegmentIndex | null;
 }
 
@@ -97,12 +105,24 @@ export async function planRead(database: Database, query: PlanQuery): Promise<Pl
       where: sql`WHERE s.library = ${library} AND s.symbol = ${symbol}`,
       changed:
         changedSince === undefined ? sql`false` : touchedAfter(sql`${changedSince}::bigint`, range),
-      unchanged: memo
-        ? lastSeen({ ...memo, payload: bytea(memo.payloadSha256) }, range)
-        : sql`false`,
+      unchanged: memo ? lastSeen({ ...memo, payload: bytea(memo.payloadSha256) }, range) : NEVER,
     }),
   );
-  return rows[0]?.plan ?? null;
+  return rows[0] ? inOrder(rows[0].plan) : null;
+}
+
+const NEVER = sql`false`;
+
+/** A plan with its parts in their order: sorted in the database they would take longer to plan. */
+function inOrder(plan: Plan): Plan {
+  plan.inline.sort((left, right) => left.seq - right.seq);
+  plan.segments.sort(
+    (left, right) =>
+      right.level - left.level ||
+      (left.level === 1 ? left.validMin - right.validMin : 0) ||
+      left.seq - right.seq,
+  );
+  return plan;
 }
 
 /** A series among several whose reads are planned together. */
@@ -142,7 +162,7 @@ export async function planReads(database: Database, query: PlansQuery): Promise<
       unchanged: lastSeen({ partition, payload: sql`decode(x.payload, 'hex')` }, range),
     }),
   );
-  const plans = new Map(rows.map(({ index, plan }) => [index, plan]));
+  const plans = new Map(rows.map(({ index, plan }) => [index, inOrder(plan)]));
   return series.map((_, index) => plans.get(index) ?? null);
 }
 
@@ -174,7 +194,7 @@ function planning(
   query: Pick<PlanQuery, "asOf" | "range" | "rowsMax" | "history" | "vintage">,
   { index, from, where, changed, unchanged }: PlanningParts,
 ): SQL {
-  const { asOf, range, vintage, rowsMax = Number.MAX_SAFE_INTEGER } = query;
+  const { asOf, range, vintage, rowsMax } = query;
   const versions = vintage
     ? sql`${vintage.versions}::bigint`
     : query.history
@@ -186,7 +206,13 @@ function planning(
         ${vintage.liveRows}::bigint AS live_rows`
     : sql`SELECT seq, as_of, live_rows FROM vintage
        WHERE series_id = s.id AND as_of <= ${at(asOf)} ORDER BY as_of DESC LIMIT 1`;
-  const mustRead = sql`coalesce(c.versions, v.live_rows) <= ${rowsMax}::bigint AND NOT c.unchanged`;
+  const fits = sql`coalesce(c.versions, v.live_rows) <= ${rowsMax ?? 0}::bigint`;
+  /** A list that is fetched only where rows are read. */
+  const listed = (list: SQL) =>
+    rowsMax === undefined && unchanged === NEVER
+      ? sql`ARRAY(${list})`
+      : sql`CASE WHEN ${rowsMax === undefined ? sql`true` : fits} AND NOT c.unchanged
+          THEN ARRAY(${list}) ELSE '{}' END`;
   return sql`
     SELECT ${index} AS index, json_build_object(
       'seriesId', s.id, 'valueColumns', s.value_columns, 'sandbox', s.sandbox,
@@ -196,22 +222,21 @@ function planning(
       'liveRows', coalesce(v.live_rows, 0), 'versions', c.versions,
       'archivedSeq', s.archived_seq,
       'changed', ${changed}, 'unchanged', c.unchanged,
-      'inline', CASE WHEN ${mustRead} THEN (
-        SELECT coalesce(json_agg(json_build_object('seq', d.seq, 'asOf', ${ms(sql`d.as_of`)},
-            'reconstructed', d.reconstructed, 'rows', d.inline) ORDER BY d.seq), '[]')
+      'inline', ${listed(sql`
+        SELECT json_build_object('seq', d.seq, 'asOf', ${ms(sql`d.as_of`)},
+            'reconstructed', d.reconstructed, 'rows', d.inline)
           FROM vintage d
          WHERE d.series_id = s.id AND d.seq <= v.seq AND d.inline IS NOT NULL
-           AND ${overlaps(sql`d`, range)}) ELSE '[]' END,
-      'segments', CASE WHEN ${mustRead} THEN (
-        SELECT coalesce(json_agg(json_build_object('objectKey', g.object_key, 'level', g.level,
+           AND ${overlaps(sql`d`, range)}`)},
+      'segments', ${listed(sql`
+        SELECT json_build_object('objectKey', g.object_key, 'level', g.level,
             'seq', g.seq_min, 'asOf', ${ms(sql`d.as_of`)}, 'reconstructed', d.reconstructed,
             'validMin', ${ms(sql`g.valid_min`)}, 'validMax', ${ms(sql`g.valid_max`)},
-            'rows', g.rows, 'index', g.index)
-            ORDER BY g.level DESC, CASE WHEN g.level = 1 THEN g.valid_min END, g.seq_min), '[]')
+            'rows', g.rows, 'index', ${indexWithin(range)})
           FROM segment g
           LEFT JOIN vintage d ON g.level = 0 AND d.series_id = g.series_id AND d.seq = g.seq_min
          WHERE g.series_id = s.id AND g.retired_at IS NULL AND g.seq_min <= v.seq
-           AND ${overlaps(sql`g`, range)}) ELSE '[]' END
+           AND ${overlaps(sql`g`, range)}`)}
     ) AS plan
     FROM ${from}
     LEFT JOIN LATERAL (${answering}) v ON true

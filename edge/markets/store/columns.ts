@@ -112,14 +112,17 @@ interface CodeMap {
   vintage(code: number): number;
 }
 
-/** Collects rows of any batches, under dictionaries of its own. */
+/** The least that arrays of a builder grow to. */
+const BUILDER_ROWS_MIN = 256;
+
+/** Collects rows of any batches, under dictionaries of its own; without rows it takes no memory. */
 export class BatchBuilder {
   length = 0;
-  #datetime: Float64Array;
-  #instrument: Uint32Array;
+  #datetime = new Float64Array(0);
+  #instrument = new Uint32Array(0);
   #values: Float64Array[];
-  #vintage: Uint32Array;
-  #retracted: Uint8Array;
+  #vintage = new Uint32Array(0);
+  #retracted = new Uint8Array(0);
   #anyRetracted = false;
   /** Of histories only. */
   #knownTo: Float64Array | null = null;
@@ -129,12 +132,8 @@ export class BatchBuilder {
   #writers: WrittenBy[] = [];
   #known: { batch: Batch; codes: CodeMap } | null = null;
 
-  constructor(columns: number, capacity: number) {
-    this.#datetime = new Float64Array(capacity);
-    this.#instrument = new Uint32Array(capacity);
-    this.#values = Array.from({ length: columns }, () => new Float64Array(capacity));
-    this.#vintage = new Uint32Array(capacity);
-    this.#retracted = new Uint8Array(capacity);
+  constructor(columns: number) {
+    this.#values = Array.from({ length: columns }, () => new Float64Array(0));
   }
 
   /** Valid time of the newest row; NaN when there is none. */
@@ -226,7 +225,7 @@ export class BatchBuilder {
 
   #reserve(capacity: number) {
     if (capacity <= this.#datetime.length) return;
-    const grown = Math.max(capacity, this.#datetime.length * 2);
+    const grown = Math.max(capacity, this.#datetime.length * 2, BUILDER_ROWS_MIN);
     const grow = <Column extends Float64Array | Uint32Array | Uint8Array>(from: Column): Column => {
       const to = new (from.constructor as new (length: number) => Column)(grown);
       to.set(from);

@@ -216,7 +216,7 @@ function withNeighbours(
  * so, and leave another rest with each revision.
  */
 async function* objectBatches(versions: AsyncIterable<Batch>, { plan, rows: total }: Step) {
-  const builder = new BatchBuilder(plan.valueColumns.length, OBJECT_ROWS);
+  const builder = new BatchBuilder(plan.valueColumns.length);
   const rowsMax = Math.ceil(total / Math.ceil(total / OBJECT_ROWS_MAX));
   for await (const batch of versions) {
     let from = 0;

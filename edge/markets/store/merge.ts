@@ -35,7 +35,7 @@ export async function* mergeSorted(
   columns: number,
 ): AsyncGenerator<Batch> {
   const cursors = (await Promise.all(streams.map(openCursor))).filter((cursor) => cursor !== null);
-  const builder = new BatchBuilder(columns, MERGED_ROWS);
+  const builder = new BatchBuilder(columns);
   while (cursors.length > 0) {
     const [lowest, next] = lowestTwo(cursors);
     const { batch, at } = lowest;
@@ -133,7 +133,7 @@ export function sortTogether(batches: readonly Batch[], columns: number): Batch 
   const [first] = batches;
   if (first && batches.length === 1) return first;
   const total = batches.reduce((sum, { length }) => sum + length, 0);
-  const builder = new BatchBuilder(columns, total);
+  const builder = new BatchBuilder(columns);
   for (const batch of batches) builder.append(batch, 0, batch.length);
   const all = builder.take();
   const ranks = new Uint32Array(all.instruments.length);

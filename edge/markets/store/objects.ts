@@ -4,12 +4,15 @@ import type { R2Bucket } from "@cloudflare/workers-types";
 import { Failure } from "../../../shared/errors.ts";
 import type { Database } from "../../http/database.ts";
 import type { NewObject } from "./catalog.ts";
+import type { HeldRowGroups } from "./held-row-groups.ts";
 import { indexOf } from "./segment.ts";
 
 /** What a reader of the store works with. */
 export interface StoreParts {
   database: Database;
   bucket: Pick<R2Bucket, "get">;
+  /** Row groups that short reads share; those of one bucket and catalog only. */
+  held?: HeldRowGroups;
 }
 
 /** What a writer of the store works with. */

@@ -31,16 +31,10 @@ import {
   type View,
   versionsUpTo,
 } from "./merge.ts";
-import { fetchBytes, type StoreParts } from "./objects.ts";
+import type { StoreParts } from "./objects.ts";
 import type { Range, StoredRow } from "./plan.ts";
-import {
-  decodeInline,
-  decodeSegment,
-  endOf,
-  indexOf,
-  type SegmentIndex,
-  type SegmentPart,
-} from "./segment.ts";
+import { isHeld, isShort, openSegment, rangeWithin } from "./row-groups.ts";
+import { decodeInline } from "./segment.ts";
 
 /** Which versions of a series are read; instants in epoch milliseconds. */
 export interface ReadRequest {
@@ -83,6 +77,8 @@ export interface Reading {
   rowCount: number;
   /** About how many versions the read works through. */
   versionCount: number;
+  /** The objects' rows are in this isolate: a read of few rows is answered faster than a cache. */
+  isHeld: boolean;
   sandbox: boolean;
 }
 
@@ -195,6 +191,7 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
     rowCount,
     sandbox,
     versionCount: versionsWithin(plan, range),
+    isHeld: isHeld(parts, plan.segments, range),
   };
 }
 
@@ -269,17 +266,11 @@ export async function* versionsOf(
       if (from < to) yield sliceBatch(batch, from, to);
     }
   };
+  const held = isShort(plan.segments, range) ? parts.held : undefined;
   const opened = async (segment: PlannedSegment) => {
-    const { level, seq, asOf, reconstructed } = segment;
-    const writtenBy =
-      level === 0 ? { seq, asOf: asOf ?? 0, reconstructed: reconstructed === true } : null;
-    // Of a level-0 object, compaction may have taken the rows before its first valid time.
-    const own = {
-      from: Math.max(range.from, segment.validMin),
-      to: Math.min(range.to, segment.validMax + 1),
-    };
-    const part = await fetchPart(parts, segment, own);
-    return clipped(own, part ? decodeSegment(part, plan.valueColumns, writtenBy) : []);
+    const own = rangeWithin(segment, range);
+    const { valueColumns } = plan;
+    return clipped(own, await openSegment(parts, segment, { range: own, valueColumns, held }));
   };
   const compacted = plan.segments.filter(({ level }) => level === 1);
   const recent = plan.segments.filter(({ level }) => level === 0);
@@ -333,27 +324,6 @@ export async function rowsOf(batches: AsyncIterable<Batch>): Promise<StoredRow[]
     }
   }
   return rows;
-}
-
-/** Fetches the row groups of an object that reach into a range; null when none does. */
-async function fetchPart(
-  { bucket }: StoreParts,
-  { objectKey, index }: PlannedSegment,
-  { from, to }: Range,
-): Promise<SegmentPart | null> {
-  const within = ({ groups }: SegmentIndex) =>
-    groups.filter(({ validMin, validMax }) => validMax >= from && validMin < to);
-  if (!index) {
-    const file = await fetchBytes(bucket, objectKey);
-    const { columns, groups } = indexOf(file);
-    return { columns, groups: within({ columns, groups }), bytes: new Uint8Array(file), offset: 0 };
-  }
-  const groups = within(index);
-  const [first, last] = [groups[0], groups.at(-1)];
-  if (!first || !last) return null;
-  const { offset } = first;
-  const file = await fetchBytes(bucket, objectKey, { offset, length: endOf(last) - offset });
-  return { columns: index.columns, groups, bytes: new Uint8Array(file), offset };
 }
 
 const unknownLibrary = (library: string) =>

@@ -82,7 +82,7 @@ async function* tables(batches: AsyncIterable<Batch>, shape: RecordShape): Async
  * those anew, and the bytes of an answer stay what they were.
  */
 async function* evenGroups(batches: AsyncIterable<Batch>, { valueColumns }: RecordShape) {
-  const builder = new BatchBuilder(valueColumns.length, GROUP_ROWS);
+  const builder = new BatchBuilder(valueColumns.length);
   for await (const batch of batches) {
     for (let from = 0; from < batch.length; ) {
       const to = Math.min(from + GROUP_ROWS - builder.length, batch.length);

@@ -7,11 +7,12 @@ import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { TokenPair, User } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, title } from "../../http/app.ts";
 import { clientAddress } from "../../http/throttle.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import {
+  type Account,
   accountByEmail,
   accountById,
   createAccount,
@@ -35,44 +36,40 @@ import {
   openSession,
   rotateSession,
 } from "./sessions.ts";
-import { countAttempt, forgiveAttempt, type Limit, slowDown } from "./throttle.ts";
+import {
+  type Attempt,
+  checkedPassword,
+  countRegistration,
+  PER_ADDRESS,
+  PER_PAIR,
+} from "./throttle.ts";
 
 const tags = ["Accounts"];
 
 /** Bytes of a body that anybody may send: an email and a password. */
 const OPEN_BODY = { bytesMax: 16 * 1024 };
-/** Attempts a minute. */
-const PER_PAIR = 5;
-const PER_ADDRESS = 20;
 
 const email = z
   .string()
   .max(254)
   .transform(normalEmail)
   .pipe(z.email("must be an email address"))
-  .meta({ example: "ada@example.com" });
+  .meta({ format: "email", example: "ada@example.com" });
 // Longer than what is accepted, so that the policy's own words answer; short enough to be hashed.
 const password = z.string().max(4 * PASSWORD_MAX);
 const newPassword = password.meta({
+  minLength: PASSWORD_MIN,
+  maxLength: PASSWORD_MAX,
   description:
     `${PASSWORD_MIN} to ${PASSWORD_MAX} characters of any kind, not among the 3,600 most common ones ` +
     "that long, not your email address",
 });
 
-type RouteContext = Pick<Context, "req" | "header" | "get">;
-
-/** Counts the attempt; fails with `too_many_attempts`. */
-const throttled = (context: RouteContext, limits: readonly Limit[]) =>
-  countAttempt(context.get("service") as Parts, limits);
-
-/** The limits of a password given for an email, from an address. */
-const guessLimits = (context: RouteContext, given: string): Limit[] => [
-  { key: `login ${clientAddress(context.req)}`, attemptsMax: PER_ADDRESS },
-  { key: `login ${clientAddress(context.req)} ${given}`, attemptsMax: PER_PAIR },
-];
-
-/** What attempts at an account are counted under, whatever their address. */
-const accountKey = (email: string) => `account ${email}`;
+/** A request's attempt at the account of an email. */
+const attemptOf = (
+  { req, var: { service } }: Pick<Context, "req"> & { var: { service: Parts } },
+  email: string,
+): Attempt => ({ email, address: clientAddress(req, service.behindCloudflare) });
 
 /** Registers the routes of accounts and sessions. */
 export function addAccountRoutes(app: App<Parts>) {
@@ -101,10 +98,7 @@ function addRegister(app: App<Parts>) {
       "The user joins the default workspace as viewer; the first account of an installation is its " +
       "admin.",
     request: {
-      ...jsonBody(
-        z.object({ email, password: newPassword, display_name: displayName() }),
-        OPEN_BODY,
-      ),
+      ...jsonBody(z.object({ email, password: newPassword, display_name: title() }), OPEN_BODY),
     },
     responses: {
       201: json("the new user's tokens", TokenPair),
@@ -116,10 +110,7 @@ function addRegister(app: App<Parts>) {
     const parts = context.var.service;
     const body = context.req.valid("json");
     checkPassword(body.password, body.email);
-    await throttled(context, [
-      { key: `register ${clientAddress(context.req)}`, attemptsMax: PER_ADDRESS },
-      { key: `register ${clientAddress(context.req)} ${body.email}`, attemptsMax: PER_PAIR },
-    ]);
+    await countRegistration(parts, attemptOf(context, body.email));
     const account = await createAccount(parts, {
       email: body.email,
       displayName: body.display_name,
@@ -128,8 +119,6 @@ function addRegister(app: App<Parts>) {
     return context.json(await openSession(parts, account), 201);
   });
 }
-
-const displayName = () => z.string().trim().max(200).pipe(name());
 
 function addLogin(app: App<Parts>) {
   const route = createRoute({
@@ -140,8 +129,10 @@ function addLogin(app: App<Parts>) {
     summary: "Log in",
     description:
       `At most ${PER_PAIR} wrong passwords a minute for an email from one address, and ${PER_ADDRESS} ` +
-      "from one address; the owner, elsewhere, is never locked out. Beyond ten wrong ones a minute " +
-      "for an email, from wherever they come, each is answered some seconds later.",
+      "from one address. Wrong ones for an email, from wherever they come, are checked one after " +
+      "another: ten at once, then one in two seconds; who would wait over 8 s is answered 429. The " +
+      "owner is not locked out by that: an address at which they logged in within 30 days has a " +
+      "line of its own.",
     request: { ...jsonBody(z.object({ email, password }), OPEN_BODY) },
     responses: {
       200: json("tokens", TokenPair),
@@ -152,19 +143,22 @@ function addLogin(app: App<Parts>) {
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const body = context.req.valid("json");
-    const limits = guessLimits(context, body.email);
-    await throttled(context, limits);
-    await slowDown(parts, accountKey(body.email));
-    const account = await accountByEmail(parts, body.email);
-    if (!account) await verifyNothing(body.password);
-    const found = account && (await verifyPassword(body.password, account.passwordHash));
-    if (!account || !found?.matches) {
-      throw new Failure("bad_credentials", "email and password do not match an account");
-    }
-    await forgiveAttempt(parts, [...limits.map(({ key }) => key), accountKey(body.email)]);
-    if (found.outdated) await replaceHash(parts, account, await hashPassword(body.password));
+    const found = await checkedPassword(parts, attemptOf(context, body.email), async () => {
+      const account = await accountByEmail(parts, body.email);
+      if (!account) await verifyNothing(body.password);
+      return account && verifiedOf(account, body.password);
+    });
+    if (!found) throw new Failure("bad_credentials", "email and password do not match an account");
+    const { account, outdated } = found;
+    if (outdated) await replaceHash(parts, account, await hashPassword(body.password));
     return context.json(await openSession(parts, account), 200);
   });
+}
+
+/** The account, if this is its password, and whether its hash is to be replaced; else null. */
+async function verifiedOf(account: Account, password: string) {
+  const { matches, outdated } = await verifyPassword(password, account.passwordHash);
+  return matches ? { account, outdated } : null;
 }
 
 function addRefresh(app: App<Parts>) {
@@ -268,15 +262,12 @@ function addPassword(app: App<Parts>) {
     const caller = callerOf(context);
     const body = context.req.valid("json");
     checkPassword(body.new_password, caller.email);
-    const limits = guessLimits(context, caller.email);
-    await throttled(context, limits);
-    await slowDown(parts, accountKey(caller.email));
-    const account = await accountById(parts, caller.accountId);
-    const found = account && (await verifyPassword(body.current_password, account.passwordHash));
-    if (!account || !found?.matches) {
-      throw new Failure("bad_credentials", "the current password is another");
-    }
-    await forgiveAttempt(parts, [...limits.map(({ key }) => key), accountKey(caller.email)]);
+    const found = await checkedPassword(parts, attemptOf(context, caller.email), async () => {
+      const account = await accountById(parts, caller.accountId);
+      return account && verifiedOf(account, body.current_password);
+    });
+    if (!found) throw new Failure("bad_credentials", "the current password is another");
+    const { account } = found;
     const hash = await hashPassword(body.new_password);
     const sessionVersion = await changePassword(parts, account, hash);
     if (sessionVersion === null) {

@@ -6,7 +6,7 @@ import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { Role, User } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, title } from "../../http/app.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
@@ -142,7 +142,7 @@ function addWorkspaces(app: App<Parts>) {
     description:
       "Beyond the contract. Needs the role admin in any workspace. Members are given to it by PATCH /admin/users/{user_id}.",
     security: bearer,
-    request: { ...jsonBody(z.strictObject({ name: z.string().trim().max(200).pipe(name()) })) },
+    request: { ...jsonBody(z.strictObject({ name: title() })) },
     responses: {
       201: json("the workspace", Workspace),
       ...adminErrors,

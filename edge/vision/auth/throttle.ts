@@ -1,58 +1,57 @@
-// Slows guessing down: so many attempts a minute for each pair of email and address, and for each
-// address, are answered at all. What others try elsewhere never locks a victim out: for an account,
-// attempts beyond so many a minute are only held up for seconds.
+// What slows the guessing of passwords down, and the making of accounts.
 
 import {
   type AttemptTable,
-  countAttempts,
-  forgiveAttempts,
-  tooManyAttempts,
+  checkGuess,
+  type Guess,
+  limitAttempts,
+  takeTurn,
 } from "../../http/throttle.ts";
 import type { Parts } from "../base/parts.ts";
-
-/** How many attempts a minute one thing allows. */
-export interface Limit {
-  /** What is being throttled, such as `login 192.0.2.1`. */
-  key: string;
-  /** Attempts in a window of a minute. */
-  attemptsMax: number;
-}
+import { sha256 } from "./digest.ts";
 
 const ATTEMPTS: AttemptTable = { name: "throttle", key: "key", type: "text" };
 
-/**
- * Counts an attempt against every limit, in one statement; fails with `too_many_attempts` when one
- * is passed. The failure names the seconds until the window ends.
- */
-export async function countAttempt(
-  { database, clock }: Parts,
-  limits: readonly Limit[],
-): Promise<void> {
-  const now = clock();
-  const maxByKey = new Map(limits.map(({ key, attemptsMax }) => [key, attemptsMax]));
-  const counts = await countAttempts(database, ATTEMPTS, [...maxByKey.keys()], now);
-  const passed = counts.filter(({ key, attempts }) => attempts > (maxByKey.get(key) ?? 0));
-  if (passed.length === 0) return;
-  throw tooManyAttempts("attempts", Math.max(...passed.map(({ ends }) => ends)), now);
+/** Attempts a minute: for one email from one address, and from one address. */
+export const PER_PAIR = 5;
+export const PER_ADDRESS = 20;
+
+/** Who sends an attempt, and for which email. `address` is null where it is not known. */
+export interface Attempt {
+  email: string;
+  address: string | null;
 }
 
-/** Attempts a minute for one account, from wherever they come, that are not slowed. */
-const SWIFT_MAX = 10;
-const DELAY_MS = 250;
-const DELAY_MS_MAX = 4_000;
+const limitsOf = (verb: string, { email, address }: Attempt) =>
+  address === null
+    ? []
+    : [
+        { key: `${verb} ${address}`, attemptsMax: PER_ADDRESS },
+        { key: `${verb} ${address} ${email}`, attemptsMax: PER_PAIR },
+      ];
 
-/**
- * Counts an attempt against an account and holds it up, the longer the more there were this minute.
- * Whoever guesses from many addresses waits at each of them; the owner is never locked out.
- */
-export async function slowDown({ database, clock }: Parts, key: string): Promise<void> {
-  const [count] = await countAttempts(database, ATTEMPTS, [key], clock());
-  const beyond = (count?.attempts ?? 0) - SWIFT_MAX;
-  if (beyond <= 0) return;
-  const delay = Math.min(DELAY_MS_MAX, DELAY_MS * 2 ** Math.min(beyond - 1, 10));
-  await new Promise<void>((done) => setTimeout(done, delay));
+/** Looks whether a password is right, by `check`; null where it is wrong. */
+export async function checkedPassword<Match>(
+  parts: Parts,
+  attempt: Attempt,
+  check: () => Promise<Match | null>,
+): Promise<Match | null> {
+  const { email, address } = attempt;
+  const guess: Guess = {
+    limits: limitsOf("login", attempt),
+    line: `account ${email}`,
+    known: null,
+  };
+  if (address !== null) {
+    // Kept for weeks, so without the address itself.
+    const mark = `known ${await sha256(`${address} ${email}`)}`;
+    guess.known = { mark, line: `${guess.line} ${address}` };
+  }
+  return checkGuess(parts, ATTEMPTS, guess, check);
 }
 
-/** Takes an attempt back: it was no guess, for it succeeded. */
-export const forgiveAttempt = ({ database }: Parts, keys: readonly string[]): Promise<void> =>
-  forgiveAttempts(database, ATTEMPTS, keys);
+/** Counts an attempt to make an account. Where no address is known, all wait in one line. */
+export async function countRegistration(parts: Parts, attempt: Attempt): Promise<void> {
+  await limitAttempts(parts, ATTEMPTS, limitsOf("register", attempt));
+  if (attempt.address === null) await takeTurn(parts, ATTEMPTS, { line: "register", known: null });
+}

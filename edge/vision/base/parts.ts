@@ -18,9 +18,13 @@ export interface Parts {
   /** Signs access tokens and tickets. */
   tokenSecret: Secret;
   limits: { uploadBytesMax: number; workspaceBytesMax: number; listenersMax: number };
+  /** Whether Cloudflare names the address of a request's sender. */
+  behindCloudflare: boolean;
   /** Live progress, one object a topic; and the bell that wakes waiting nodes. */
   topics: DurableObjectNamespace;
   doorbell: DurableObjectNamespace;
+  /** The direct lines to GPU nodes, one object a node. */
+  lines: DurableObjectNamespace;
   clock: Clock;
   log: Log;
 }

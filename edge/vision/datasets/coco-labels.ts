@@ -24,11 +24,12 @@ import {
   ringOfRunLengths,
 } from "./rings.ts";
 
+const Pixels = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 const Segmentation = z.union([
   z.array(z.array(z.number()).refine(({ length }) => length % 2 === 0, "must be x and y in turn")),
   z.object({
-    size: z.tuple([z.number().int(), z.number().int()]),
-    counts: z.union([z.string(), z.array(z.number().int())]),
+    size: z.tuple([Pixels, Pixels]),
+    counts: z.union([z.string(), z.array(Pixels)]),
   }),
 ]);
 

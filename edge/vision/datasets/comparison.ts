@@ -7,7 +7,7 @@ import type { ComparisonFigures, JobComparison } from "../../../shared/labeling.
 import type { Bbox } from "../../../shared/tasks.ts";
 import type { Database } from "../../http/database.ts";
 import { type JobRow, labeledFrames } from "../labeling/jobs.ts";
-import { shown } from "../review/annotations.ts";
+import { repeated, shown } from "../review/annotations.ts";
 import { type ClassFigures, type ClassImage, classFigures } from "./average-precision.ts";
 
 /** Annotations of both jobs together, which are all in memory. */
@@ -17,10 +17,10 @@ const PAIRS_MAX = 5_000_000;
 
 /**
  * Annotations that count: all that are stored of the job, or those that are shown of the truth, but
- * for what a reviewer rejected and for another class's box of the same object.
+ * for what a reviewer rejected and for second boxes of one object.
  */
-const counts = (job: JobRow, more: SQL): SQL => sql`a.job_id = ${job.id}::uuid
-  AND a.review <> 'rejected' AND a.duplicate_of IS NULL AND ${more}`;
+const counts = (job: JobRow, threshold: number): SQL => sql`a.job_id = ${job.id}::uuid
+  AND a.review <> 'rejected' AND ${shown(threshold)} AND NOT ${repeated(threshold)}`;
 
 /**
  * The figures of a job by the annotations of another. Fails with `invalid_request` where the jobs
@@ -34,9 +34,9 @@ export async function compareJobs(
   if (job.projectId !== truth.projectId) {
     throw new Failure("invalid_request", "truth_job_id: is a job of another project");
   }
-  const found = counts(job, sql`true`);
-  const known = counts(truth, shown(truth.threshold));
-  const size = await sizeOf(database, { job, truth, either: sql`(${found} OR ${known})` });
+  const found = counts(job, 0);
+  const known = counts(truth, truth.threshold);
+  const size = await sizeOf(database, { job, truth, found, known });
   if (size.both === 0) {
     throw new Failure("invalid_request", "truth_job_id: the jobs have no labeled frame in common");
   }
@@ -84,16 +84,18 @@ interface Size extends Record<string, unknown> {
 
 async function sizeOf(
   database: Database,
-  { job, truth, either }: { job: JobRow; truth: JobRow; either: SQL },
+  { job, truth, found, known }: { job: JobRow; truth: JobRow; found: SQL; known: SQL },
 ): Promise<Size> {
+  const count = (condition: SQL) => sql`
+    (SELECT count(*)::int FROM annotation a
+       JOIN both_frames b ON b.video_id = a.video_id AND b.frame = a.frame_index
+      WHERE ${condition})`;
   const { rows } = await database.execute<Size>(sql`
     WITH both_frames AS (${bothFrames(job, truth)})
     SELECT (SELECT count(*)::int FROM both_frames) AS both,
       (SELECT count(*)::int FROM (${framesOf(job)}) j) AS job,
       (SELECT count(*)::int FROM (${framesOf(truth)}) t) AS truth,
-      (SELECT count(*)::int FROM annotation a
-         JOIN both_frames b ON b.video_id = a.video_id AND b.frame = a.frame_index
-        WHERE a.job_id IN (${job.id}::uuid, ${truth.id}::uuid) AND ${either}) AS annotations`);
+      ${count(found)} + ${count(known)} AS annotations`);
   return rows[0] as Size;
 }
 

@@ -18,6 +18,18 @@ const tags = ["Datasets"];
 const WAIT_MS = 20_000;
 const POLL_MS = 250;
 
+/** Of an archive that failed there is nothing to come again for. */
+const retryAfter = {
+  description: "seconds to wait before the next try, while the archive is being made",
+  schema: { type: "integer" as const, minimum: 1 },
+};
+const notMade = Object.fromEntries(
+  Object.entries(conflict).map(([status, declared]) => [
+    status,
+    { ...declared, headers: { "Retry-After": retryAfter } },
+  ]),
+);
+
 const Options = z.object({
   format: z
     .enum(EXPORT_FORMATS)
@@ -43,6 +55,14 @@ const Options = z.object({
   background: z.boolean().default(true).meta({
     description: "frames without annotations are part of it, as background",
   }),
+  duplicates: z
+    .boolean()
+    .default(false)
+    .meta({
+      description:
+        "annotations that repeat a better one of the same object are part of it, though nobody " +
+        "accepted them",
+    }),
 });
 
 /** Registers the routes of exports. */
@@ -90,8 +110,8 @@ function addStart(app: App<Parts>) {
     const wanted = { exportId, origin: originOf(context) };
     for (let waited = 0; ; waited += POLL_MS) {
       const found = await findExport(parts, [job.workspaceId], wanted);
-      if (found.state === "completed") return context.json(found, 200);
-      if (found.state === "failed") throw new Failure("task_failed", found.failure ?? "");
+      if (found.status === "completed") return context.json(found, 200);
+      if (found.status === "failed") throw new Failure("task_failed", found.failure ?? "");
       if (waited >= WAIT_MS) return context.json(found, 202);
       await new Promise((resolve) => setTimeout(resolve, POLL_MS));
     }
@@ -130,7 +150,7 @@ function addReading(app: App<Parts>) {
     responses: {
       302: { description: "to the archive, signed for 15 minutes", headers: headers("Location") },
       ...readErrors,
-      ...conflict,
+      ...notMade,
     },
   });
   app.openapi(download, async (context) => {
@@ -140,9 +160,9 @@ function addReading(app: App<Parts>) {
     };
     const workspaces = workspacesOf(callerOf(context));
     const found = await findExport(context.var.service, workspaces, wanted);
-    if (found.state === "completed") return context.redirect(found.download_url, 302);
-    const why = found.state === "failed" ? `failed: ${found.failure}` : "is being made; try again";
-    if (found.state === "queued") context.header("Retry-After", "5");
+    if (found.status === "completed") return context.redirect(found.download_url, 302);
+    const why = found.status === "failed" ? `failed: ${found.failure}` : "is being made; try again";
+    if (found.status === "queued") context.header("Retry-After", "5");
     throw new Failure("state_conflict", `the export ${why}`);
   });
 }

@@ -113,7 +113,7 @@ export async function findExport(
     export_id: exportId,
     job_id: row.job_id as string,
     format: row.format as DatasetExport["format"],
-    state: row.state as DatasetExport["state"],
+    status: row.state as DatasetExport["status"],
     failure: row.failure as string | null,
     bytes: row.size as number | null,
     summary: row.summary as Record<string, unknown> | null,

@@ -9,7 +9,7 @@ import type { ExportManifest, ObjectSource } from "../../../shared/tasks.ts";
 import type { Database } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { addedFrames, type JobRow, labeledFrames } from "../labeling/jobs.ts";
-import { shown } from "../review/annotations.ts";
+import { repeated, shown } from "../review/annotations.ts";
 import { source } from "../tasks/objects.ts";
 import { writeObject } from "../uploads/object-writer.ts";
 import { type Side, splitFrames } from "./split.ts";
@@ -21,6 +21,8 @@ export interface ManifestOptions {
   include: "not_rejected" | "accepted";
   /** Frames without annotations are background examples. */
   background: boolean;
+  /** With annotations that repeat a better one of the same object. */
+  duplicates: boolean;
 }
 
 /** Annotations read at once; with their masks some megabytes. */
@@ -62,7 +64,8 @@ export async function planDataset(
   const numbers = classes.map(({ number }) => number);
   const wanted = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)} AND ${
     options.include === "accepted" ? sql`a.review = 'accepted'` : sql`a.review <> 'rejected'`
-  } AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
+  } AND ${options.duplicates ? sql`true` : sql`NOT ${repeated(job.threshold)}`}
+    AND a.class_number IN (SELECT n::int FROM jsonb_array_elements_text(
     ${JSON.stringify(numbers)}::jsonb) n)`;
   const videos = await listVideos(database, job, { wanted, background: options.background });
   const sides = splitFrames(

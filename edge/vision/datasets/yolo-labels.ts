@@ -26,7 +26,10 @@ export const Yolo = z.object({
       const whole = lengths.reduce((sum, length) => sum + length, 0);
       return lengths.length <= IMPORT_FILES_MAX && whole <= YOLO_CHARACTERS_MAX;
     }, `at most ${IMPORT_FILES_MAX} files of ${YOLO_CHARACTERS_MAX} characters in all`)
-    .meta({ description: "label file texts by image file name, without folders or extensions" }),
+    .meta({
+      maxProperties: IMPORT_FILES_MAX,
+      description: "label file texts by image file name, without folders or extensions",
+    }),
 });
 
 /** The labels of texts; `where` names them in failures. Fails with `invalid_request`. */

@@ -15,7 +15,7 @@ export interface NewAnnotation {
   bbox: readonly number[];
   confidence: number | null;
   track: number | null;
-  /** Id of the annotation of another class that covers it. */
+  /** Id of a better annotation of the same object. */
   duplicate: string | null;
   polygon: readonly number[] | null;
 }

@@ -3,6 +3,7 @@
 import { z } from "@hono/zod-openapi";
 import { THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
 import { Bbox, Point } from "../../../shared/tasks.ts";
+import { FrameId } from "../../../shared/vision.ts";
 import { name, text } from "../../http/app.ts";
 import { ClassName } from "./classes.ts";
 
@@ -52,14 +53,13 @@ const label = {
 const prompts = z.array(ClassName).min(1).max(PROMPTS_MAX).meta({ description: "each is a class" });
 /** A job by text. */
 export const LabelBody = z.object({ ...label, prompts });
+const crop = z
+  .base64()
+  .max(CROP_CHARACTERS_MAX)
+  .meta({ contentEncoding: "base64", pattern: z.regexes.base64.source });
 /** Examples of a class: boxes on frames, or crops. */
 export const exemplars = z
-  .array(
-    z.union([
-      z.object({ frame_id: z.string(), bbox: Bbox }),
-      z.object({ crop: z.base64().max(CROP_CHARACTERS_MAX) }),
-    ]),
-  )
+  .array(z.union([z.object({ frame_id: FrameId, bbox: Bbox }), z.object({ crop })]))
   .min(1)
   .max(EXEMPLARS_MAX)
   .meta({ description: "boxes on frames, or crops as base64 images; two or three are best" });
@@ -71,7 +71,7 @@ export const ExemplarBody = z.object({
 });
 /** A few frames on which a segmenter is tried. */
 export const PreviewBody = z.object({
-  frame_ids: z.array(z.string()).min(1).max(PREVIEW_FRAMES_MAX),
+  frame_ids: z.array(FrameId).min(1).max(PREVIEW_FRAMES_MAX),
   prompts: prompts.optional(),
   exemplars: exemplars.optional(),
   threshold,
@@ -80,7 +80,7 @@ export const PreviewBody = z.object({
 });
 /** Clicks on a frame, or a box, for a mask. */
 export const SegmentBody = z.object({
-  frame_id: z.string(),
+  frame_id: FrameId,
   points: z.array(Point).max(100).default([]),
   bbox: Bbox.optional(),
   segmenter: label.segmenter,

@@ -4,10 +4,15 @@
 import { z } from "@hono/zod-openapi";
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import { name } from "../../http/app.ts";
+import { name, trimmed } from "../../http/app.ts";
 
 /** A class's name as a request gives it: without blanks around it, its letters composed (NFC). */
-export const ClassName = z.string().trim().normalize("NFC").pipe(name().max(200));
+export const ClassName = z
+  .string()
+  .trim()
+  .normalize("NFC")
+  .pipe(name().max(200))
+  .meta(trimmed(200));
 
 const foldedName = (given: string) => given.trim().normalize("NFC").toLowerCase();
 
@@ -28,11 +33,13 @@ export function assertDistinct(names: readonly string[]): void {
   }
 }
 
-/** The failure of a name whose class the job has, under this or nearly this name. */
-export const classExists = (existing: string): Failure =>
-  new Failure("class_exists", `the job has a class ${JSON.stringify(existing)}`, {
+/** The failure of a class that the job has, under this or nearly this name, or as `detail` says. */
+export const classExists = (existing: string, detail?: string): Failure => {
+  const has = `the job has a class ${JSON.stringify(existing)}`;
+  return new Failure("class_exists", detail ? `${has}: ${detail}` : has, {
     data: { class: existing },
   });
+};
 
 /** A number that no class of the job has or had. */
 export const unusedNumber = (jobId: string): SQL => sql`(

@@ -1,7 +1,9 @@
-// What becomes of a job when one of its tasks ended: its annotations are stored in the statement
-// that notes the task's outcome as taken, so a result that is delivered twice changes nothing.
+// What becomes of a job when frames of one of its tasks are labeled, and when the task ended. A
+// frame's annotations are stored in the statement that notes the frame as done, or the task's
+// outcome as taken: whichever attempt says it first, what is said again changes nothing, and
+// nothing that a person did to them meanwhile is undone.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import {
   type FrameDetections,
   TASK_KINDS,
@@ -15,7 +17,7 @@ import { framesProblem } from "../tasks/detections.ts";
 import type { Task } from "../tasks/queue.ts";
 import { insertAnnotations, type NewAnnotation } from "./annotation-rows.ts";
 import { sizeOf } from "./frame-references.ts";
-import { type JobRow, jobOfTask } from "./jobs.ts";
+import { addWarnings, jobIdOf, jobOfTask } from "./jobs.ts";
 import { derivedId } from "./plan.ts";
 import { advanceJob, beginJob } from "./rounds.ts";
 
@@ -41,6 +43,28 @@ export async function sealLabel(
   return sealImages(parts, task, written, { required: false });
 }
 
+/** Some frames of a running label task are labeled; see `TaskHandlers.partDone`. */
+export async function labelPartDone(
+  { database }: Parts,
+  task: Task,
+  part: Record<string, unknown>,
+): Promise<void> {
+  const fresh = freshFrames(task, part as TaskResult<"label">);
+  if (fresh.length === 0) return;
+  const done = [...task.framesDone, ...fresh.map(({ frame_index }) => frame_index)];
+  // Where another report, a later attempt or the task's end was quicker, that one stands.
+  await database.execute(sql`
+    WITH t AS (
+      UPDATE task SET frames_done = ${JSON.stringify(done)}::jsonb
+       WHERE id = ${task.taskId}::uuid AND state = 'running' AND fence = ${task.fence}::bigint
+         AND frames_done = ${JSON.stringify(task.framesDone)}::jsonb RETURNING id)
+    ${await insertDetections(task, fresh)}`);
+}
+
+/** What a result says of frames that no attempt has stored yet. */
+const freshFrames = ({ framesDone }: Task, { frames }: Pick<TaskResult<"label">, "frames">) =>
+  frames.filter(({ frame_index }) => !framesDone.includes(frame_index));
+
 /** A label task ended, however it did. May be called again for the same task. */
 export async function labelEnded(parts: Parts, task: Task): Promise<void> {
   const job = await jobOfTask(parts.database, task);
@@ -50,7 +74,8 @@ export async function labelEnded(parts: Parts, task: Task): Promise<void> {
   const parsed = TASK_KINDS.label.result.safeParse(task.result);
   const reported = task.state === "finished" || task.state === "cancelled";
   const result = reported && parsed.success ? parsed.data : null;
-  await store(parts, { job, task, result });
+  await store(parts, task, result);
+  await addWarnings(parts.database, job, result?.warnings ?? []);
   await beginJob(parts, job, parts.clock());
   await advanceJob(parts, job.id, job.workspaceId);
 }
@@ -61,31 +86,29 @@ async function takeWithoutJob({ database }: Parts, task: Task) {
     UPDATE task SET settled_at = now() WHERE id = ${task.taskId}::uuid AND settled_at IS NULL`);
 }
 
-interface EndedTask {
-  job: JobRow;
-  task: Task;
-  result: TaskResult<"label"> | null;
-}
-
 /** Stores what a task detected and notes its outcome as taken, in one statement. */
-async function store({ database }: Parts, { job, task, result }: EndedTask): Promise<void> {
-  const { pass, video_id: videoId } = task.payload as { pass: number; video_id: string };
-  const rows = await annotationRows(job, { pass, videoId }, result?.frames ?? []);
-  const done = result?.frames.map(({ frame_index }) => frame_index) ?? [];
+async function store(
+  { database }: Parts,
+  task: Task,
+  result: TaskResult<"label"> | null,
+): Promise<void> {
+  const fresh = result ? freshFrames(task, result) : [];
+  const done = [...task.framesDone, ...fresh.map(({ frame_index }) => frame_index)];
   const rest = { done, segmenter: result?.segmenter ?? null, seconds: result?.seconds ?? null };
   await database.execute(sql`
     WITH t AS (
       UPDATE task SET settled_at = now(), result = ${JSON.stringify(rest)}::jsonb
        WHERE id = ${task.taskId}::uuid AND settled_at IS NULL RETURNING id)
-    ${insertAnnotations(job, sql`FROM t,`, rows)}`);
+    ${await insertDetections(task, fresh)}`);
 }
 
-/** Ids follow from what an annotation is of, so that a frame labeled twice is stored once. */
-async function annotationRows(
-  job: JobRow,
-  { pass, videoId }: { pass: number; videoId: string },
-  frames: readonly FrameDetections[],
-): Promise<NewAnnotation[]> {
+/**
+ * Stores the detections of a task's frames where a row `t` says so. Ids follow from what an
+ * annotation is of, so that a frame labeled twice is stored once.
+ */
+async function insertDetections(task: Task, frames: readonly FrameDetections[]): Promise<SQL> {
+  const job = { id: jobIdOf(task), workspaceId: task.workspaceId };
+  const { pass, video_id: videoId } = task.payload as { pass: number; video_id: string };
   const rows: NewAnnotation[] = [];
   for (const { frame_index: frame, detections } of frames) {
     const ids = await Promise.all(
@@ -106,5 +129,5 @@ async function annotationRows(
       });
     }
   }
-  return rows;
+  return insertAnnotations(job, sql`FROM t,`, rows);
 }

@@ -1,19 +1,41 @@
 // Prompts against what the live nodes' segmenters know, before anything starts.
 
 import { Failure } from "../../../shared/errors.ts";
-import { ground, nearestWords, plain, type Words } from "../../../shared/vocabulary.ts";
+import {
+  apportion,
+  emptyPromptDetail,
+  type GroundedPrompt,
+  ground,
+  groundingWarning,
+  nearestWords,
+  plain,
+  type WordMeaning,
+  type Words,
+} from "../../../shared/vocabulary.ts";
 import type { Database } from "../../http/database.ts";
 import { listCapabilities } from "../tasks/nodes.ts";
+import { classExists } from "./classes.ts";
+
+/** A closed vocabulary, as a live node describes it. */
+interface Vocabulary {
+  title: string;
+  words: Words;
+}
+
+/** Which segmenter is asked, and for whom. */
+export interface SegmenterChoice {
+  workspaceId: string;
+  segmenter: string | undefined;
+}
 
 /**
- * Checks the prompts against the vocabulary of the segmenter that would ground them, as a live node
- * describes it; with no node there, the job waits and its node decides. Returns warnings.
+ * The vocabulary of the segmenter that would ground prompts; null where it takes any text, and
+ * where no node is there: the job waits then, and its node decides.
  */
-export async function groundAll(
+async function vocabularyOf(
   database: Database,
-  prompts: readonly string[],
-  { workspaceId, segmenter }: { workspaceId: string; segmenter: string | undefined },
-): Promise<string[]> {
+  { workspaceId, segmenter }: SegmenterChoice,
+): Promise<Vocabulary | null> {
   const nodes = await listCapabilities(database, workspaceId);
   const offered = nodes.flatMap(({ segmenters }) =>
     segmenters.filter(({ name }, index) => (segmenter ? name === segmenter : index === 0)),
@@ -25,18 +47,75 @@ export async function groundAll(
     );
   }
   const [closed] = offered;
-  if (!closed || offered.some(({ text }) => text === "open")) return [];
-  const words = new Map(
-    offered.flatMap(({ vocabulary }) => vocabulary).map((word) => [plain(word), [word]]),
-  );
-  return prompts.flatMap((prompt) => {
-    const grounded = ground(prompt, words);
-    if ("unknown" in grounded) throw unknownPrompt(closed.title, grounded.unknown, prompt, words);
-    if (grounded.ignored.length === 0) return [];
-    const ignored = grounded.ignored.map((phrase) => `"${phrase}"`).join(", ");
-    const found = grounded.ids.join(", ");
-    return [`${JSON.stringify(prompt)}: ${closed.title} looks for ${found}; ${ignored} is ignored`];
-  });
+  if (!closed || offered.some(({ text }) => text === "open")) return null;
+  const words = new Map<string, WordMeaning>();
+  for (const { vocabulary, meanings } of offered) {
+    const said = new Map(Object.entries(meanings ?? {}));
+    for (const word of vocabulary)
+      words.set(plain(word), said.get(word) ?? { classes: [word], narrower: false });
+  }
+  return { title: closed.title, words };
+}
+
+/**
+ * Checks the prompts of a job against the vocabulary of its segmenter. Returns what people are to
+ * know of what they find. Fails with `prompt_unknown`, and with `invalid_request` where two look
+ * for the same classes.
+ */
+export async function groundAll(
+  database: Database,
+  prompts: readonly string[],
+  choice: SegmenterChoice,
+): Promise<string[]> {
+  const vocabulary = await vocabularyOf(database, choice);
+  if (!vocabulary) return [];
+  const all = prompts.map((prompt) => groundOne(vocabulary, prompt));
+  const shares = apportion(all);
+  if ("empty" in shares) {
+    const detail = emptyPromptDetail(shares.empty, shares.owners);
+    throw new Failure("invalid_request", `prompts: ${detail}`);
+  }
+  return [...all.flatMap(({ warnings }) => warnings), ...shares.warnings];
+}
+
+/** A class of a job, and the text that it is looked for by. */
+export interface PromptedClass {
+  name: string;
+  prompt: string;
+}
+
+/**
+ * Checks the prompt of a class that a job is to look for beside those it has. Fails with
+ * `class_exists` where one of them is looked for as the same.
+ */
+export async function groundAnother(
+  database: Database,
+  { prompt, beside }: { prompt: string; beside: readonly PromptedClass[] },
+  choice: SegmenterChoice,
+): Promise<string[]> {
+  const vocabulary = await vocabularyOf(database, choice);
+  if (!vocabulary) return [];
+  const { ids, warnings } = groundOne(vocabulary, prompt);
+  for (const { name, prompt: other } of beside) {
+    const known = ground(other, vocabulary.words);
+    if ("unknown" in known || new Set(ids).symmetricDifference(new Set(known.ids)).size > 0)
+      continue;
+    const both = `${JSON.stringify(prompt)} and ${JSON.stringify(other)}`;
+    throw classExists(name, `${both} both look for ${ids.join(", ")}`);
+  }
+  return warnings;
+}
+
+/** The classes of one prompt, and what people are to know of it. */
+interface CheckedPrompt extends GroundedPrompt {
+  warnings: string[];
+}
+
+function groundOne({ title, words }: Vocabulary, text: string): CheckedPrompt {
+  const grounding = ground(text, words);
+  if ("unknown" in grounding) throw unknownPrompt(title, grounding.unknown, text, words);
+  const warning = groundingWarning(title, text, grounding);
+  return { text, ids: grounding.ids, warnings: warning ? [warning] : [] };
 }
 
 function unknownPrompt(title: string, unknown: string, prompt: string, words: Words): Failure {

@@ -16,6 +16,7 @@ import {
 } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { issueTicket } from "../progress/tickets.ts";
+import { audit } from "../tasks/overview.ts";
 import { ClassName } from "./classes.ts";
 import { jobFor, jobId } from "./job-access.ts";
 import { findJob, jobRecord, listJobs, topicOf } from "./jobs.ts";
@@ -25,6 +26,7 @@ import {
   duplicateJob,
   editJob,
   extendJob,
+  failJob,
   resumeJob,
   stopJob,
 } from "./life.ts";
@@ -34,10 +36,11 @@ const tags = ["Jobs"];
 
 /** Registers the routes of jobs; `beforeDelete` is what other rooms do with a job that goes. */
 export function addJobRoutes(app: App<Parts>, beforeDelete: BeforeDelete) {
-  guard(app, "/jobs", "/jobs/*", "/status/*");
+  guard(app, "/jobs", "/jobs/*", "/status/*", "/admin/jobs/*");
   addReading(app);
   addEditing(app, beforeDelete);
   addLife(app);
+  addMarkFailed(app);
 }
 
 function addReading(app: App<Parts>) {
@@ -106,8 +109,9 @@ function addReading(app: App<Parts>) {
   });
   app.openapi(ticket, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-    const { accountId } = callerOf(context);
-    const request = { topic: topicOf(job), accountId, requestUrl: context.req.url };
+    const { accountId, session } = callerOf(context);
+    const guest = { accountId, session, workspaceId: job.workspaceId };
+    const request = { topic: topicOf(job), ...guest, requestUrl: context.req.url };
     const issued = await issueTicket(context.var.service, request);
     return context.json(issued, 200);
   });
@@ -247,5 +251,31 @@ function addLife(app: App<Parts>) {
     await resumeJob(parts, job);
     const now = await findJob(parts.database, [job.workspaceId], job.id);
     return context.json(await statusOf(parts.database, now, parts.clock()), 202);
+  });
+}
+
+function addMarkFailed(app: App<Parts>) {
+  const fail = createRoute({
+    method: "post",
+    path: `${API}/admin/jobs/{job_id}/mark-failed`,
+    operationId: "failJob",
+    tags,
+    summary: "Force-fail a stuck labeling job",
+    description:
+      "Needs the role admin in the job's workspace. Its processes are ended, nothing that comes of " +
+      "them is taken any more, and what is labeled stays. It may be resumed.",
+    security: bearer,
+    request: { params: jobId },
+    responses: { 200: json("the job, failed", Job), ...writeErrors, ...conflict },
+  });
+  app.openapi(fail, async (context) => {
+    const parts = context.var.service;
+    const { database } = parts;
+    const job = await jobFor(context, context.req.valid("param").job_id, "admin");
+    await failJob(parts, job, "an administrator marked the job as failed");
+    const actorId = callerOf(context).accountId;
+    const entry = { actorId, action: "job.mark-failed", subject: `job:${job.id}` };
+    await audit(database, { ...entry, detail: { from: job.state } });
+    return context.json(await jobRecord(database, [job.workspaceId], job.id), 200);
   });
 }

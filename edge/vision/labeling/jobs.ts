@@ -24,6 +24,8 @@ export interface Settings {
   /** Exemplars of an exemplar job's class. */
   exemplars?: Extract<Prompt, { kind: "exemplar" }>["exemplars"];
   segmenter: string | null;
+  /** What people are to know of what its prompts find; missing in jobs of older releases. */
+  warnings?: string[];
   /** Since when the current round runs, epoch milliseconds. */
   since?: number;
 }
@@ -38,7 +40,7 @@ export interface NewJob {
   threshold: number;
   resolution: number | null;
   fps: number | null;
-  settings: Pick<Settings, "exemplars" | "segmenter">;
+  settings: Pick<Settings, "exemplars" | "segmenter" | "warnings">;
   videos: readonly { videoId: string; frames: readonly number[] }[];
   classes: readonly { name: string; prompt: string | null }[];
   createdBy: string;
@@ -136,7 +138,7 @@ export async function listJobs(
   const project = filter.projectId ? sql`AND j.project_id = ${filter.projectId}::uuid` : sql``;
   const one = filter.jobId ? sql`AND j.id = ${filter.jobId}::uuid` : sql``;
   const { rows } = await database.execute<Record<string, unknown>>(sql`
-    SELECT to_jsonb(j) - 'settings' AS job,
+    SELECT to_jsonb(j) - 'settings' AS job, coalesce(j.settings->'warnings', '[]') AS warnings,
       coalesce((SELECT jsonb_agg(coalesce(c.prompt, c.name) ORDER BY c.number)
         FROM job_class c WHERE c.job_id = j.id), '[]') AS prompts,
       coalesce((SELECT jsonb_agg(v.video_id ORDER BY v.position)
@@ -144,7 +146,7 @@ export async function listJobs(
     FROM job j
     WHERE j.workspace_id IN ${idList(workspaces)} ${project} ${one}
     ORDER BY j.created_at DESC, j.id`);
-  return rows.map(({ job, prompts, videos }) => {
+  return rows.map(({ job, prompts, videos, warnings }) => {
     const row = jobRow(job as Record<string, unknown>);
     const time = (at: Date | null) => (at === null ? null : iso(at.getTime()));
     return {
@@ -153,12 +155,13 @@ export async function listJobs(
       name: row.name,
       description: row.description,
       kind: row.kind,
-      state: row.state,
+      status: row.state,
       failure: row.failure,
       threshold: row.threshold,
       resolution: row.resolution,
       fps: row.fps,
       prompts: prompts as string[],
+      warnings: warnings as string[],
       video_ids: videos as string[],
       created_at: time(row.createdAt) ?? "",
       started_at: time(row.startedAt),
@@ -192,12 +195,15 @@ export async function existingJob(
   }
 }
 
+/** The id of the job that a task is part of. */
+export const jobIdOf = ({ subject }: Pick<TaskHead, "subject">): string =>
+  subject.slice(subjectOf("").length);
+
 /** The job that a task is part of; null when it was deleted. */
 export const jobOfTask = (
   database: Database,
-  { subject, workspaceId }: Pick<TaskHead, "subject" | "workspaceId">,
-): Promise<JobRow | null> =>
-  existingJob(database, workspaceId, subject.slice(subjectOf("").length));
+  task: Pick<TaskHead, "subject" | "workspaceId">,
+): Promise<JobRow | null> => existingJob(database, task.workspaceId, jobIdOf(task));
 
 /** Makes a move of the table, where the job stands in a state that allows it; tells whether. */
 export async function moveJob(
@@ -211,6 +217,22 @@ export async function moveJob(
     UPDATE job SET state = ${to} ${set}
      WHERE id = ${jobId}::uuid AND state IN ${textList(from)} RETURNING id`);
   return rows.length > 0;
+}
+
+/** Has a job keep what people are to know of what its prompts find; each sentence once. */
+export async function addWarnings(
+  database: Database,
+  { id, settings }: Pick<JobRow, "id" | "settings">,
+  warnings: readonly string[],
+): Promise<void> {
+  const news = warnings.filter((warning) => !settings.warnings?.includes(warning));
+  if (news.length === 0) return;
+  await database.execute(sql`
+    UPDATE job SET settings = settings || jsonb_build_object('warnings',
+      coalesce(settings->'warnings', '[]') || (SELECT coalesce(jsonb_agg(w), '[]')
+        FROM jsonb_array_elements(${JSON.stringify(news)}::jsonb) w
+       WHERE NOT coalesce(settings->'warnings', '[]') @> w))
+     WHERE id = ${id}::uuid`);
 }
 
 /**

@@ -39,7 +39,8 @@ export function addLabelRoutes(app: App<Parts>) {
     summary: "Label videos by text",
     description:
       "For engineers. Each prompt becomes a class. A prompt that the segmenter has no word for is " +
-      "refused before anything starts. With an Idempotency-Key a repeated request starts one job.",
+      "refused before anything starts, and so are two that look for the same. `warnings`, which the " +
+      "job keeps, tell where a prompt finds more than it names. With an Idempotency-Key a repeated request starts one job.",
     security: bearer,
     request: { body: jsonBody(LabelBody).body, headers: IdempotencyKey },
     responses: { 202: accepted, ...labelErrors },
@@ -59,7 +60,8 @@ export function addLabelRoutes(app: App<Parts>) {
         const asked = { workspaceId, segmenter: body.segmenter };
         const warnings = await groundAll(database, words, asked);
         const classes = words.map((prompt) => ({ name: prompt, prompt }));
-        const jobId = await startJob(parts, { ...videos, body, classes, kind: "text" });
+        const job = { ...videos, body, classes, kind: "text" as const, warnings };
+        const jobId = await startJob(parts, job);
         return { status: 202, body: { job_id: jobId, warnings } };
       },
     );
@@ -94,7 +96,14 @@ export function addLabelRoutes(app: App<Parts>) {
       { workspaceId: videos.workspaceId, route: "label/exemplar", key, body },
       async () => {
         const classes = [{ name: body.class, prompt: null }];
-        const job = { ...videos, body, classes, kind: "exemplar" as const, exemplars };
+        const job = {
+          ...videos,
+          body,
+          classes,
+          kind: "exemplar" as const,
+          exemplars,
+          warnings: [],
+        };
         return { status: 202, body: { job_id: await startJob(parts, job), warnings: [] } };
       },
     );

@@ -5,10 +5,11 @@ import { Failure } from "../../../shared/errors.ts";
 import { patientBatch } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { textList } from "../base/sql.ts";
-import { requestCancel } from "../tasks/interventions.ts";
+import { requestCancel, requestRevoke } from "../tasks/interventions.ts";
 import { classExists, folded, unusedNumber } from "./classes.ts";
-import { groundAll } from "./grounding.ts";
+import { groundAnother, type PromptedClass } from "./grounding.ts";
 import {
+  addWarnings,
   findJob,
   inJob,
   isLive,
@@ -18,7 +19,7 @@ import {
   stillRuns,
   subjectOf,
 } from "./jobs.ts";
-import { advanceJob, planJob, promptsOf } from "./rounds.ts";
+import { advanceJob, planJob, promptsOf, relateAnnotations } from "./rounds.ts";
 import { MOVES, type Move, mayMove } from "./states.ts";
 
 /** What may be edited of a job at any time. */
@@ -134,11 +135,13 @@ export async function extendJob(
     const detail = `the job is ${job.state}; only a finished one is extended`;
     throw new Failure("state_conflict", detail);
   }
-  const warnings = await groundAll(database, [prompt], {
-    workspaceId: job.workspaceId,
-    segmenter: job.settings.segmenter ?? undefined,
-  });
+  const { rows: beside } = await database.execute<PromptedClass & Record<string, unknown>>(sql`
+    SELECT name, prompt FROM job_class WHERE job_id = ${job.id}::uuid AND prompt IS NOT NULL`);
+  const { workspaceId, settings } = job;
+  const choice = { workspaceId, segmenter: settings.segmenter ?? undefined };
+  const warnings = await groundAnother(database, { prompt, beside }, choice);
   await addPass(database, job.id, { className, prompt });
+  await addWarnings(database, job, warnings);
   await beginRound(parts, job);
   return warnings;
 }
@@ -178,15 +181,30 @@ export async function stopJob(parts: Parts, job: JobRow): Promise<void> {
     throw new Failure("state_conflict", `the job is ${job.state}: there is nothing to stop`);
   }
   await requestCancel(parts.database, { subject: subjectOf(job.id) });
-  await takeCanceled(parts, job);
+  await takeUnclaimed(parts, job);
 }
 
-/** Takes the outcome of tasks that were canceled before a node had them: no node reports it. */
-async function takeCanceled(parts: Parts, job: JobRow) {
+/**
+ * Ends a job for good, as failed: what its nodes report of it is taken no more, and what it labeled
+ * stays. Fails with `state_conflict` for one that has ended.
+ */
+export async function failJob(parts: Parts, job: JobRow, reason: string): Promise<void> {
+  const { database } = parts;
+  await relateAnnotations(database, job);
+  if (!(await moveJob(database, job.id, "fail", sql`, ended_at = now(), failure = ${reason}`))) {
+    const now = await findJob(database, [job.workspaceId], job.id);
+    throw new Failure("state_conflict", `the job has ended: it is ${now.state}`);
+  }
+  await requestRevoke(database, { subject: subjectOf(job.id) });
+  await takeUnclaimed(parts, job);
+}
+
+/** Takes the outcome of tasks that ended before a node had them: no node reports it. */
+async function takeUnclaimed(parts: Parts, job: JobRow) {
   await parts.database.execute(sql`
-    UPDATE task SET settled_at = now(), result = '{"done": []}'::jsonb
-     WHERE subject = ${subjectOf(job.id)} AND state = 'cancelled' AND settled_at IS NULL
-       AND result IS NULL`);
+    UPDATE task SET settled_at = now(), result = jsonb_build_object('done', frames_done)
+     WHERE subject = ${subjectOf(job.id)} AND state IN ('cancelled', 'revoked')
+       AND settled_at IS NULL AND result IS NULL`);
   await advanceJob(parts, job.id, job.workspaceId);
 }
 

@@ -56,6 +56,8 @@ export interface JobRequest extends JobVideos {
   classes: readonly { name: string; prompt: string | null }[];
   kind: "text" | "exemplar";
   exemplars?: Exemplars;
+  /** What is known of what the prompts find. */
+  warnings: string[];
 }
 
 /** Stores a job and enqueues its tasks; returns its id. */
@@ -64,7 +66,7 @@ export async function startJob(
   { videos, body, ...job }: JobRequest,
 ): Promise<string> {
   const sampled = await sampleVideos(parts, videos, body);
-  const { workspaceId, createdBy, classes, kind, exemplars } = job;
+  const { workspaceId, createdBy, classes, kind, exemplars, warnings } = job;
   const classNames = classes.map((one) => one.name).join(", ");
   assertCropsFit(exemplars ?? [], sampled);
   const jobId = await insertJob(parts.database, {
@@ -78,7 +80,7 @@ export async function startJob(
     threshold: body.threshold,
     resolution: body.resolution ?? null,
     fps: body.fps ?? null,
-    settings: { segmenter: body.segmenter ?? null, ...(exemplars ? { exemplars } : {}) },
+    settings: { segmenter: body.segmenter ?? null, warnings, ...(exemplars && { exemplars }) },
     videos: sampled,
   });
   await planJob(parts, await findJob(parts.database, [workspaceId], jobId));

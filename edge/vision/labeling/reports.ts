@@ -12,7 +12,7 @@ export async function labelReported(parts: Parts, task: TaskHead): Promise<void>
   const job = await jobOfTask(parts.database, task);
   if (!job) return;
   const now = parts.clock();
-  if (await beginJob(parts, job, now)) job.state = "running";
+  if (job.state === "queued" && (await beginJob(parts, job, now))) job.state = "running";
   const status = await statusOf(parts.database, job, now);
   await publish(parts, topicOf(job), [{ type: "batch", data: liveData(status) }]);
 }

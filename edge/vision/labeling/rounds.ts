@@ -11,6 +11,7 @@ import { publish } from "../progress/progress.ts";
 import { objectKeys } from "../projects/videos.ts";
 import { source, target } from "../tasks/objects.ts";
 import { submit } from "../tasks/wait.ts";
+import { flagRepeats } from "./duplicates.ts";
 import { existingJob, findJob, isLive, type JobRow, moveJob, subjectOf, topicOf } from "./jobs.ts";
 import { type Chunk, cutIntoChunks } from "./plan.ts";
 import { liveData, statusOf } from "./status.ts";
@@ -155,6 +156,12 @@ export async function advanceJob(parts: Parts, jobId: string, workspaceId: strin
   ]);
 }
 
+/** Finds what belongs together in a job that ends: tracks, and second boxes of one object. */
+export async function relateAnnotations(database: Database, job: JobRow): Promise<void> {
+  await trackJob(database, job);
+  await flagRepeats(database, job);
+}
+
 /** The move that the ended tasks call for, and the job after it. */
 async function endJob(
   { database }: Parts,
@@ -162,7 +169,7 @@ async function endJob(
   { failed, canceled }: RoundCounts,
 ): Promise<JobRow> {
   const ended = sql`, ended_at = now()`;
-  await trackJob(database, job);
+  await relateAnnotations(database, job);
   if (canceled > 0) await moveJob(database, job.id, "stop", ended);
   else if (failed !== null) {
     await moveJob(database, job.id, "fail", sql`${ended}, failure = ${failed}`);

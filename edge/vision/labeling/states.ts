@@ -3,7 +3,7 @@
 
 import type { Job } from "../../../shared/labeling.ts";
 
-export type JobState = Job["state"];
+export type JobState = Job["status"];
 
 /** From where each move may be made, and to where it leads. */
 export const MOVES = {

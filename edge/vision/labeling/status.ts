@@ -13,15 +13,15 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
   const pass = job.settings.passes.length - 1;
   const { rows } = await database.execute<Record<string, number>>(sql`
     WITH own AS (
-      SELECT state, settled_at, result, progress, (payload->>'round')::int AS round FROM task
+      SELECT state, (payload->>'round')::int AS round,
+        CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
+          ELSE greatest((progress->>'done')::int, jsonb_array_length(frames_done)) END AS done
+        FROM task
        WHERE subject = ${subjectOf(job.id)} AND kind = 'label'
          AND (payload->>'pass')::int = ${pass}::int)
     SELECT
-      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
-        ELSE (progress->>'done')::int END), 0)::int AS done,
-      coalesce(sum(CASE WHEN settled_at IS NOT NULL THEN jsonb_array_length(result->'done')
-        ELSE (progress->>'done')::int END) FILTER (WHERE round = ${job.settings.round}::int), 0)::int
-        AS done_now,
+      coalesce(sum(done), 0)::int AS done,
+      coalesce(sum(done) FILTER (WHERE round = ${job.settings.round}::int), 0)::int AS done_now,
       (count(*) FILTER (WHERE state = 'queued'))::int AS queued,
       (count(*) FILTER (WHERE state = 'running'))::int AS running,
       (count(*) FILTER (WHERE state = 'finished'))::int AS finished,
@@ -42,7 +42,7 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
   const eta = live ? etaSeconds(remaining, elapsed) : null;
   return {
     job_id: job.id,
-    state: job.state,
+    status: job.state,
     failure: job.failure,
     frames_done: done,
     frames_total: total,

@@ -33,7 +33,8 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
       "Lay each later event's `data` over it in the same way.\n\n" +
       '`batch` comes at most four times a second. A reader that sends `{"ack":<seq>}` gets no ' +
       "`batch` while it is 200 events behind; nothing else is ever left out. `end` is the last " +
-      "event, and the socket is closed with 1000 after it. Text `ping` is answered `pong`: send " +
+      "event, and the socket is closed with 1000 after it. A socket is closed with 1008 within a " +
+      "minute of its listener's logout or leaving the workspace. Text `ping` is answered `pong`: send " +
       "one every 25 s.",
     security: [],
     request: {
@@ -64,6 +65,8 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
       "X-Ticket": opened.id,
       "X-Ticket-Expires": String(opened.expiresAt),
       "X-Account": opened.accountId,
+      "X-Session": opened.session,
+      "X-Workspace": opened.workspaceId,
       "X-Listeners-Max": String(service.limits.listenersMax),
     };
     if (after !== undefined) headers["X-After"] = String(after);

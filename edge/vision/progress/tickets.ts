@@ -5,6 +5,7 @@ import type { z } from "@hono/zod-openapi";
 import { jwtVerify, SignJWT } from "jose";
 import type { Ticket } from "../../../shared/progress.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
+import type { Guest } from "../auth/guests.ts";
 import { keyFor } from "../auth/tokens.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -18,16 +19,23 @@ const AUDIENCE = "vantage-vision-progress";
 type TicketParts = Pick<Parts, "tokenSecret" | "clock">;
 
 /**
- * Lets an account listen to a topic; the caller has checked that it may. With `requestUrl`, the
- * address is absolute, on the host that was asked; else it begins with its path.
+ * Lets an account listen to a topic, as long as its session lasts and it is of the workspace; the
+ * caller has checked that it may. With `requestUrl`, the address is absolute, on the host that was
+ * asked; else it begins with its path.
  */
 export async function issueTicket(
   { tokenSecret, clock }: TicketParts,
-  { topic, accountId, requestUrl }: { topic: string; accountId: string; requestUrl?: string },
+  {
+    topic,
+    accountId,
+    session,
+    workspaceId,
+    requestUrl,
+  }: Guest & { topic: string; requestUrl?: string },
 ): Promise<z.infer<typeof Ticket>> {
   const key = await keyFor(tokenSecret, "ticket");
   const seconds = Math.floor(clock() / 1_000);
-  const ticket = await new SignJWT({ topic })
+  const ticket = await new SignJWT({ topic, sid: session, ws: workspaceId })
     .setProtectedHeader({ alg: ALGORITHM, typ: TYPE, kid: key.id })
     .setSubject(accountId)
     .setJti(crypto.randomUUID())
@@ -44,10 +52,9 @@ const socketOrigin = (requestUrl: string | undefined) =>
   requestUrl ? new URL(requestUrl).origin.replace(/^http/, "ws") : "";
 
 /** What a ticket opens. Whether it was used before is known to its topic. */
-export interface OpenTicket {
+export interface OpenTicket extends Guest {
   id: string;
   topic: string;
-  accountId: string;
   /** Epoch seconds. */
   expiresAt: number;
 }
@@ -63,11 +70,12 @@ export async function verifyTicket(
     typ: TYPE,
     issuer: ISSUER,
     audience: AUDIENCE,
-    requiredClaims: ["sub", "jti", "iat", "exp", "topic"],
+    requiredClaims: ["sub", "jti", "iat", "exp", "topic", "sid", "ws"],
     currentDate: new Date(clock()),
   }).catch(() => null);
-  const { topic, sub, jti, exp } = verified?.payload ?? {};
+  const { topic, sub, jti, exp, sid, ws } = verified?.payload ?? {};
   if (typeof topic !== "string" || typeof sub !== "string") return null;
   if (typeof jti !== "string" || typeof exp !== "number") return null;
-  return { id: jti, topic, accountId: sub, expiresAt: exp };
+  if (typeof sid !== "string" || typeof ws !== "string") return null;
+  return { id: jti, topic, accountId: sub, session: sid, workspaceId: ws, expiresAt: exp };
 }

@@ -3,9 +3,14 @@
 // survives in its own SQLite, so it may be evicted at any moment.
 
 import { DurableObject } from "cloudflare:workers";
+import { z } from "zod";
 import { assert } from "../../../shared/errors.ts";
 import type { ProgressEvent } from "../../../shared/progress.ts";
 import { DAY, iso, systemClock } from "../../../shared/time.ts";
+import { databaseUrl, parseEnvironment } from "../../http/config.ts";
+import { type Database, openDatabase } from "../../http/database.ts";
+import { createLog } from "../../http/log.ts";
+import { type Guest, stillWelcome } from "../auth/guests.ts";
 import { LISTENERS_EACH_MAX, type NewEvent, type PublishReply, type TopicRpc } from "./progress.ts";
 
 const EVENTS_MAX = 1_000;
@@ -18,10 +23,16 @@ const BEHIND_MAX = 200;
 /** The ring of an ended topic is let go; its snapshot and end stay. */
 const RING_KEPT_MS = 7 * DAY;
 
+/** How often it is asked whether those who listen still may. */
+const REVIEW_MS = 30_000;
+
 type Data = Record<string, unknown>;
 
+/** What a topic reads of the service's configuration. */
+const Environment = z.object({ DATABASE_URL: databaseUrl() });
+
 /** What a socket carries through hibernation. */
-interface Reader {
+interface Reader extends Guest {
   /** The last event it said it has seen; null for a reader that never says. */
   acked: number | null;
 }
@@ -37,6 +48,7 @@ interface Head {
 
 export class ProgressTopic extends DurableObject implements TopicRpc {
   readonly #sql: SqlStorage;
+  readonly #database: Database;
   /** The batch that waits for its turn. Lost with an eviction: the next one says more. */
   #batch: Data | null = null;
   #batchTimer: ReturnType<typeof setTimeout> | null = null;
@@ -46,6 +58,7 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     // The base class types its environment by bindings that a topic has no use for.
     super(context, environment as never);
     this.#sql = context.storage.sql;
+    this.#database = openDatabase(parseEnvironment(Environment, environment).DATABASE_URL);
     this.#sql.exec(`
       CREATE TABLE IF NOT EXISTS event (
         seq INTEGER PRIMARY KEY, ts TEXT NOT NULL, type TEXT NOT NULL, data TEXT NOT NULL);
@@ -86,8 +99,8 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
 
   /** Takes a listener; the route has checked its ticket, but for whether it was used before. */
   override async fetch(request: Request): Promise<Response> {
-    const account = request.headers.get("X-Account") ?? "";
-    const own = this.ctx.getWebSockets(account).length;
+    const accountId = request.headers.get("X-Account") ?? "";
+    const own = this.ctx.getWebSockets(accountId).length;
     if (own >= LISTENERS_EACH_MAX) return new Response(null, { status: 429 });
     const listenersMax = Number(request.headers.get("X-Listeners-Max"));
     if (this.ctx.getWebSockets().length >= listenersMax) return new Response(null, { status: 503 });
@@ -98,13 +111,17 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
     if (head.ended) server.accept();
     else {
-      this.ctx.acceptWebSocket(server, [account]);
-      server.serializeAttachment({ acked: null } satisfies Reader);
+      this.ctx.acceptWebSocket(server, [accountId]);
+      const session = request.headers.get("X-Session") ?? "";
+      const workspaceId = request.headers.get("X-Workspace") ?? "";
+      const reader: Reader = { accountId, session, workspaceId, acked: null };
+      server.serializeAttachment(reader);
     }
     for (const event of this.#missed(head, after === null ? null : Number(after))) {
       server.send(JSON.stringify(event));
     }
     if (head.ended) server.close(1000, "ended");
+    else await this.#reviewLater();
     return new Response(null, { status: 101, webSocket: client });
   }
 
@@ -113,8 +130,9 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     const [, seq] =
       /^\{"ack": ?(\d{1,15})\}$/.exec(typeof message === "string" ? message : "") ?? [];
     if (seq === undefined) return;
-    const { acked } = socket.deserializeAttachment() as Reader;
-    socket.serializeAttachment({ acked: Math.max(acked ?? 0, Number(seq)) } satisfies Reader);
+    const reader = socket.deserializeAttachment() as Reader;
+    const acked = Math.max(reader.acked ?? 0, Number(seq));
+    socket.serializeAttachment({ ...reader, acked } satisfies Reader);
   }
 
   override webSocketClose(socket: WebSocket, code: number, reason: string): void {
@@ -126,7 +144,36 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
   }
 
   override async alarm(): Promise<void> {
-    this.#sql.exec("DELETE FROM event WHERE type <> 'end'");
+    if (this.#head("").ended) {
+      this.#sql.exec("DELETE FROM event WHERE type <> 'end'");
+      return;
+    }
+    await this.#closeUnwelcome();
+    if (!this.#head("").ended && this.ctx.getWebSockets().length > 0) await this.#reviewLater();
+  }
+
+  async #reviewLater(): Promise<void> {
+    if ((await this.ctx.storage.getAlarm()) !== null) return;
+    await this.ctx.storage.setAlarm(systemClock() + REVIEW_MS);
+  }
+
+  /** Closes the sockets of those who were logged out or are of the workspace no more. */
+  async #closeUnwelcome(): Promise<void> {
+    const sockets = this.ctx.getWebSockets();
+    const readers = sockets.map((socket) => socket.deserializeAttachment() as Reader);
+    const guests = new Map(readers.map((reader) => [nameOf(reader), guestOf(reader)]));
+    try {
+      const welcome = new Set(
+        (await stillWelcome(this.#database, [...guests.values()])).map(nameOf),
+      );
+      for (const [index, reader] of readers.entries()) {
+        if (!welcome.has(nameOf(reader)))
+          sockets[index]?.close(1008, "you may not listen any more");
+      }
+    } catch (error) {
+      // A database that is away let nobody go: the next review asks it again.
+      createLog("vision").warning("listeners_not_reviewed", { count: sockets.length, error });
+    }
   }
 
   /** Whether a ticket is used for the first time; those that ran out are forgotten. */
@@ -251,6 +298,14 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     await this.ctx.storage.setAlarm(systemClock() + RING_KEPT_MS);
   }
 }
+
+const guestOf = ({ accountId, session, workspaceId }: Guest): Guest => ({
+  accountId,
+  session,
+  workspaceId,
+});
+const nameOf = ({ accountId, session, workspaceId }: Guest) =>
+  `${accountId} ${session} ${workspaceId}`;
 
 function isBehind(socket: WebSocket, seq: number): boolean {
   const { acked } = socket.deserializeAttachment() as Reader;

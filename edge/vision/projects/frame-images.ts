@@ -25,6 +25,7 @@ export async function sealImages(
   images: readonly FrameImage[],
   { required }: { required: boolean },
 ): Promise<string | null> {
+  const sealed: string[] = [];
   const seal = async ({ frame, key }: FrameImage): Promise<string | null> => {
     const written = attemptKey(key, attempt);
     const head = await bucket.get(written, { range: { offset: 0, length: JPEG_HEAD.length } });
@@ -41,6 +42,7 @@ export async function sealImages(
     if (!object) return null;
     const httpMetadata = { contentType: "image/jpeg" };
     await bucket.put(key, object.body, { httpMetadata, onlyIf: { etagDoesNotMatch: "*" } });
+    sealed.push(written);
     return null;
   };
   for (let from = 0; from < images.length; from += COPIES_MAX) {
@@ -48,6 +50,7 @@ export async function sealImages(
     const problem = problems.find((one) => one !== null);
     if (problem) return problem;
   }
-  if (images.length > 0) await bucket.delete(images.map(({ key }) => attemptKey(key, attempt)));
+  // One that is still on its way is taken when the attempt reports the next time.
+  if (sealed.length > 0) await bucket.delete(sealed);
   return null;
 }

@@ -19,12 +19,12 @@ export function assertReady(video: VideoRow): asserts video is VideoRow & {
 } {
   if (video.state === "probing") {
     throw new Failure("state_conflict", "the video is still being probed", {
-      data: { video_id: video.videoId, state: video.state },
+      data: { video_id: video.videoId, status: video.state },
     });
   }
   if (video.state === "failed") {
     throw new Failure("state_conflict", `the video cannot be read: ${video.failure}`, {
-      data: { video_id: video.videoId, state: video.state },
+      data: { video_id: video.videoId, status: video.state },
     });
   }
   assert(video.frameCount !== null && video.timeBase && video.ptsKey, "a ready video was probed");

@@ -3,7 +3,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { Project, Video } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, name } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, text, title } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
@@ -20,11 +20,7 @@ import { listVideos, videoRecord } from "./videos.ts";
 
 const tags = ["Projects"];
 const projectId = { params: z.object({ project_id: z.uuid() }) };
-const projectName = z.string().trim().max(200).pipe(name());
-const projectDescription = z
-  .string()
-  .max(10_000)
-  .refine((text) => !text.includes("\0"), "must not hold a NUL character");
+const projectDescription = text().max(10_000);
 
 const errors = errorResponses("unauthorized", "not_found", "invalid_request", "store_unavailable");
 const writeErrors = errorResponses(
@@ -83,7 +79,7 @@ function addCreate(app: App<Parts>) {
       headers: IdempotencyKey,
       ...jsonBody(
         z.strictObject({
-          name: projectName,
+          name: title(),
           description: projectDescription.default(""),
           workspace_id: z.uuid().optional(),
         }),
@@ -147,7 +143,7 @@ function addEdits(app: App<Parts>) {
       ...projectId,
       ...jsonBody(
         z.strictObject({
-          name: projectName.optional(),
+          name: title().optional(),
           description: projectDescription.optional(),
         }),
       ),

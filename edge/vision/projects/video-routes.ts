@@ -47,7 +47,7 @@ function addOne(app: App<Parts>) {
     operationId: "readVideo",
     tags,
     summary: "One video",
-    description: "Beyond the contract. `state` is `probing` until a GPU node has read it.",
+    description: "Beyond the contract. `status` is `probing` until a GPU node has read it.",
     security: bearer,
     request: { params: videoId },
     responses: { 200: json("the video", Video), ...errors },

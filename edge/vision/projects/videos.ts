@@ -64,7 +64,7 @@ export const videoRecord = (row: VideoRow): Video => ({
   project_id: row.projectId,
   filename: row.filename,
   source: row.source,
-  state: row.state,
+  status: row.state,
   failure: row.failure,
   bytes: row.bytes,
   content_type: row.contentType,

@@ -3,15 +3,17 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { WeightsFile } from "../../../shared/training.ts";
-import { type App, errorResponses, json } from "../../http/app.ts";
+import { type App, errorResponses, json, WITHOUT_NUL } from "../../http/app.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { letPass } from "../uploads/form.ts";
 import {
+  DATASET_MAX,
   deleteWeights,
   findWeights,
   listWeights,
+  NAME_MAX,
   receiveWeights,
   weightsRecord,
 } from "./weights.ts";
@@ -84,6 +86,7 @@ export function addWeightsRoutes(app: App<Parts>) {
 
 function addUpload(app: App<Parts>) {
   const text = { type: "string" as const };
+  const textOf = (maxLength: number) => ({ ...text, maxLength, pattern: WITHOUT_NUL });
   const upload = createRoute({
     method: "post",
     path: `${API}/train/weights`,
@@ -105,7 +108,11 @@ function addUpload(app: App<Parts>) {
           "multipart/form-data": {
             schema: {
               type: "object" as const,
-              properties: { file: { ...text, format: "binary" }, name: text, dataset: text },
+              properties: {
+                file: { ...text, format: "binary" },
+                name: textOf(NAME_MAX),
+                dataset: textOf(DATASET_MAX),
+              },
               required: ["file"],
             },
           },

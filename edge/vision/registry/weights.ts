@@ -24,8 +24,9 @@ import { findModel } from "./models.ts";
 const HEAD_BYTES = 64;
 /** Versions of ONNX's format that exist or soon may. */
 const IR_VERSION_MAX = 30;
-const NAME_MAX = 200;
-const DATASET_MAX = 1_000;
+/** Characters of what a form says of weights. */
+export const NAME_MAX = 200;
+export const DATASET_MAX = 1_000;
 /** Bytes of a form beyond its file. */
 const ENVELOPE_BYTES = 1024 * 1024;
 

@@ -8,14 +8,32 @@ import { batch, type Database } from "../../http/database.ts";
 import type { FrameSize } from "../labeling/boxes.ts";
 
 /** Shown are annotations at or above the job's threshold, and all that people made. */
-export const shown = (threshold: number): SQL =>
-  sql`(a.confidence IS NULL OR a.confidence >= ${Math.fround(threshold)}::real)`;
+export const shown = (threshold: number, alias: SQL = sql`a`): SQL =>
+  sql`(${alias}.confidence IS NULL OR ${alias}.confidence >= ${Math.fround(threshold)}::real)`;
+
+const PENDING = sql`a.review = 'pending'`;
+const UNACCEPTED = sql`a.review <> 'accepted'`;
+
+/**
+ * Annotations that nobody judged and that repeat a better one of the same object, which is shown
+ * too. Stats and datasets leave them out: of one object a detector is to learn one box. Where the
+ * better one was rejected, deleted or hidden, the other stands for the object.
+ *
+ * Nothing but EXISTS, and to be joined by AND: the database then joins all at once, where in any
+ * other condition it would look for each better one by itself.
+ */
+export const repeated = (threshold: number, judged: SQL = PENDING): SQL => sql`EXISTS (
+  SELECT FROM annotation better WHERE better.id = a.duplicate_of AND better.job_id = a.job_id
+     AND ${judged} AND better.review <> 'rejected'
+     AND ${shown(threshold, sql`better`)})`;
 
 /** Which of a job's annotations are meant. */
 export interface AnnotationFilter {
   jobId: string;
-  /** Confidence from which annotations are shown. */
+  /** Confidence from which annotations are meant. */
   threshold: number;
+  /** That from which the job shows them, and so their better ones: whether they are duplicates. */
+  shownFrom: number;
   frame?: { videoId: string; index: number } | undefined;
   videoId?: string | undefined;
   /** Of the one video. */
@@ -30,6 +48,8 @@ export interface AnnotationFilter {
   source?: Annotation["source"] | undefined;
   confidenceMax?: number | undefined;
   duplicates?: boolean | undefined;
+  /** Of one object the better box only, also where somebody rejected the other. */
+  unrepeated?: boolean | undefined;
   annotations?: readonly SeenAnnotation[] | undefined;
 }
 
@@ -67,7 +87,9 @@ export function matching(filter: AnnotationFilter): SQL {
     reviewed !== undefined && sql`(a.review <> 'pending') = ${reviewed}::boolean`,
     source && sql`a.source = ${source}`,
     confidenceMax !== undefined && sql`a.confidence <= ${Math.fround(confidenceMax)}::real`,
-    duplicates !== undefined && sql`(a.duplicate_of IS NOT NULL) = ${duplicates}::boolean`,
+    duplicates === true && repeated(filter.shownFrom),
+    duplicates === false && sql`NOT ${repeated(filter.shownFrom)}`,
+    filter.unrepeated && sql`NOT ${repeated(filter.shownFrom, UNACCEPTED)}`,
     annotations && sql`a.id IN (SELECT id FROM ${seenRows(annotations)} s)`,
   ];
   return sql.join(

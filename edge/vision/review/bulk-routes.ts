@@ -32,7 +32,8 @@ function addReview(app: App<Parts>) {
     summary: "Accept or reject all annotations that a filter names",
     description:
       "Beyond the contract; for annotators. It judges what is pending; what was judged before stays " +
-      "as it is, unless `include_reviewed` or the filter's `accepted` says otherwise. `accepted` null " +
+      "as it is, unless `include_reviewed` or the filter's `accepted` says otherwise. Duplicates are " +
+      "not accepted, unless the filter's `duplicates` or `annotations` name them. `accepted` null " +
       "takes judgements back. It can be undone as one edit.",
     security: bearer,
     request: {
@@ -54,8 +55,11 @@ function addReview(app: App<Parts>) {
     const { accepted } = body;
     const { filter, logged } = bodyFilterOf(job, body.filter);
     const all = accepted === null || body.include_reviewed || filter.accepted !== undefined;
+    const named = body.filter.annotations || filter.duplicates !== undefined;
+    // Accepted, a duplicate would be a second box of its object in every dataset.
+    const accepting = accepted && !named ? { ...filter, unrepeated: true } : filter;
     const edit = {
-      filter: all ? filter : { ...filter, reviewed: false },
+      filter: all ? accepting : { ...accepting, reviewed: false },
       actorId: callerOf(context).accountId,
       summary: { accepted, include_reviewed: all, filter: logged },
     };

@@ -80,6 +80,11 @@ function assertEnded(job: JobRow) {
   if (isLive(job)) throw stillRuns(job);
 }
 
+const duplicates = flag().default(false).meta({
+  type: "boolean",
+  description: "true: with those that repeat a better one of the same object, and nobody judged",
+});
+
 const unknownClass = (className: string) =>
   new Failure("not_found", `the job has no class ${JSON.stringify(className)}`);
 
@@ -100,7 +105,7 @@ function addNumbers(app: App<Parts>) {
   });
   app.openapi(classes, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-    const classes = await listClasses(context.var.service.database, job);
+    const classes = await listClasses(context.var.service.database, job, { duplicates: true });
     const { all } = context.req.valid("query");
     return context.json(all ? classes : classes.filter((one) => one.annotations > 0), 200);
   });
@@ -129,14 +134,16 @@ function addNumbers(app: App<Parts>) {
     tags,
     summary: "Distributions of a job's annotations",
     description:
-      "Of the annotations at or above the threshold. Accepted and rejected reviews are the ground " +
-      "truth of `precision`; objects that nobody found are not known of.",
+      "Of the annotations at or above the threshold, without duplicates unless `duplicates=true`. " +
+      "Accepted and rejected reviews are the ground truth of `precision`; objects that nobody found " +
+      "are not known of.",
     security: bearer,
-    request: { params: jobId },
+    request: { params: jobId, query: z.object({ duplicates }) },
     responses: { 200: json("statistics", Stats), ...readErrors },
   });
   app.openapi(stats, async (context) => {
     const job = await jobFor(context, context.req.valid("param").job_id, "viewer");
-    return context.json(await statsOf(context.var.service.database, job), 200);
+    const scope = context.req.valid("query");
+    return context.json(await statsOf(context.var.service.database, job, scope), 200);
   });
 }

@@ -5,7 +5,7 @@ import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { Annotation } from "../../../shared/labeling.ts";
 import { decimal, flag, whole } from "../../../shared/scalars.ts";
-import { parseFrameId } from "../../../shared/vision.ts";
+import { FrameId, parseFrameId } from "../../../shared/vision.ts";
 import { name } from "../../http/app.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import type { AnnotationFilter } from "./annotations.ts";
@@ -22,7 +22,7 @@ const confidence = z.number().min(0).max(1);
 const INDEX_MAX = 2_147_483_647;
 /** A filter of annotations in a query. */
 export const Filter = z.object({
-  frame_id: z.string().optional(),
+  frame_id: FrameId.optional(),
   video_id: z.uuid().optional(),
   track_id: whole(1, INDEX_MAX)
     .optional()
@@ -40,7 +40,7 @@ export const Filter = z.object({
   max_confidence: decimal((number) => number.min(0).max(1)).optional(),
   duplicates: flag().optional().meta({
     type: "boolean",
-    description: "true: only those that another class's annotation covers",
+    description: "true: only those that repeat a better one of the same object; false: no such",
   }),
 });
 
@@ -70,7 +70,7 @@ export const BodyFilter = z.strictObject({
   min_confidence: confidence.nullish().meta({ description: "instead of the job's threshold" }),
   max_confidence: confidence.nullish(),
   duplicates: z.boolean().nullish().meta({
-    description: "true: only those that another class's annotation covers",
+    description: "true: only those that repeat a better one of the same object; false: no such",
   }),
   annotations: z
     .array(
@@ -113,6 +113,7 @@ export function filterOf(job: JobRow, wanted: z.output<typeof Filter>): Annotati
   return {
     jobId: job.id,
     threshold: wanted.min_confidence ?? job.threshold,
+    shownFrom: job.threshold,
     frame,
     videoId: wanted.video_id,
     trackId: wanted.track_id,

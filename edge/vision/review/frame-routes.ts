@@ -3,6 +3,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { JobFramePage } from "../../../shared/labeling.ts";
 import { flag, whole } from "../../../shared/scalars.ts";
+import { FrameId } from "../../../shared/vision.ts";
 import { type App, json, jsonBody } from "../../http/app.ts";
 import { callerOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, readErrors } from "../base/api.ts";
@@ -35,7 +36,7 @@ const Query = z.object({
 });
 const index = z.int().min(0).max(INDEX_MAX);
 const BodyFilter = z.strictObject({
-  frame_ids: z.array(z.string()).min(1).max(MARKED_MAX).nullish().meta({
+  frame_ids: z.array(FrameId).min(1).max(MARKED_MAX).nullish().meta({
     description: "only these, of the whole range that can be drawn on; no other filter beside it",
   }),
   video_id: z.uuid().nullish(),

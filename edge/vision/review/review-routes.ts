@@ -5,6 +5,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { Annotation, AnnotationPage, Change } from "../../../shared/labeling.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { Bbox } from "../../../shared/tasks.ts";
+import { FrameId } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
@@ -73,22 +74,25 @@ const Polygon = z
   .max(20_000)
   .refine(({ length }) => length % 2 === 0, "must be x and y in turn")
   .meta({ description: "x and y in turn, pixels; cut to the frame" });
-const EditBody = z.object({
-  bbox: Bbox.optional().meta({
-    description: "alone, it takes the polygon away; beside a polygon, it must be the one around it",
-  }),
-  polygon: Polygon.nullable()
-    .optional()
-    .meta({ description: "the box becomes the one around it; null takes it away" }),
-  class: ClassName.optional(),
-  accepted: z.boolean().nullable().optional(),
-  revision: z.number().int().min(0).max(2_147_483_647).optional().meta({
-    description: "the revision you saw; the edit is refused when there is a newer one",
-  }),
-});
+const EditBody = z
+  .object({
+    bbox: Bbox.optional().meta({
+      description:
+        "alone, it takes the polygon away; beside a polygon, it must be the one around it",
+    }),
+    polygon: Polygon.nullable()
+      .optional()
+      .meta({ description: "the box becomes the one around it; null takes it away" }),
+    class: ClassName.optional(),
+    accepted: z.boolean().nullable().optional(),
+    revision: z.number().int().min(0).max(2_147_483_647).optional().meta({
+      description: "the revision you saw; the edit is refused when there is a newer one",
+    }),
+  })
+  .meta({ minProperties: 1 });
 const DrawBody = z.object({
   job_id: z.uuid(),
-  frame_id: z.string(),
+  frame_id: FrameId,
   class: ClassName,
   bbox: Bbox.optional().meta({
     description: "the one around the polygon when omitted, and no other where both are given",

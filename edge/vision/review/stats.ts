@@ -1,23 +1,40 @@
 // Numbers about a job's annotations: overview and statistics, each in one statement.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import type { JobClass, Overview, Stats } from "../../../shared/labeling.ts";
 import type { Database } from "../../http/database.ts";
 import { addedFrames, type JobRow } from "../labeling/jobs.ts";
-import { shown } from "./annotations.ts";
+import { repeated, shown } from "./annotations.ts";
 
 const CONFIDENCE_BINS = 20;
 /** Shares of the frame from 10⁻⁵ to 1, ten bins a decade. */
 const AREA_DECADES = 5;
 const AREA_BINS = AREA_DECADES * 10;
 
+/** Whether duplicates are among the annotations that are looked at. */
+interface Scope {
+  duplicates: boolean;
+}
+
+/** The condition on annotations `a` that are shown, duplicates among them or not. */
+const counted = (job: JobRow, { duplicates }: Scope): SQL => {
+  const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
+  return duplicates ? own : sql`${own} AND NOT ${repeated(job.threshold)}`;
+};
+
 /** A job's classes with their indexes in exports and how many annotations each shows. */
-export async function listClasses(database: Database, job: JobRow): Promise<JobClass[]> {
+export async function listClasses(
+  database: Database,
+  job: JobRow,
+  scope: Scope,
+): Promise<JobClass[]> {
   const { rows } = await database.execute<JobClass & Record<string, unknown>>(sql`
-    SELECT c.name AS class, (row_number() OVER (ORDER BY c.number) - 1)::int AS index, c.prompt, (
-      SELECT count(*) FROM annotation a WHERE a.job_id = c.job_id AND a.class_number = c.number
-        AND ${shown(job.threshold)})::int AS annotations
-      FROM job_class c WHERE c.job_id = ${job.id}::uuid ORDER BY c.number`);
+    SELECT c.name AS class, (row_number() OVER (ORDER BY c.number) - 1)::int AS index, c.prompt,
+      coalesce(n.annotations, 0)::int AS annotations
+      FROM job_class c LEFT JOIN (
+        SELECT a.class_number, count(*) AS annotations FROM annotation a
+         WHERE ${counted(job, scope)} GROUP BY a.class_number) n ON n.class_number = c.number
+     WHERE c.job_id = ${job.id}::uuid ORDER BY c.number`);
   return rows.map(({ class: name, index, prompt, annotations }) => ({
     class: name,
     index,
@@ -32,9 +49,9 @@ export async function overviewOf(
   job: JobRow,
   framesDone: number,
 ): Promise<Overview> {
-  const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
+  const own = counted(job, { duplicates: false });
   const [classes, { rows }] = await Promise.all([
-    listClasses(database, job),
+    listClasses(database, job, { duplicates: false }),
     database.execute<OverviewCounts>(sql`
       SELECT count(*)::int AS annotations,
         (count(*) FILTER (WHERE review <> 'pending'))::int AS reviewed,
@@ -89,11 +106,11 @@ interface AnnotationCounts extends Record<string, unknown> {
 }
 
 /** Distributions of a job's shown annotations. Reviews are the ground truth of precision. */
-export async function statsOf(database: Database, job: JobRow): Promise<Stats> {
-  const own = sql`a.job_id = ${job.id}::uuid AND ${shown(job.threshold)}`;
+export async function statsOf(database: Database, job: JobRow, scope: Scope): Promise<Stats> {
+  const own = counted(job, scope);
   const { rows } = await database.execute<AnnotationCounts>(sql`
     WITH own AS (
-      SELECT a.class_number, a.review, a.source, a.video_id, a.frame_index, a.duplicate_of,
+      SELECT a.class_number, a.review, a.source, a.video_id, a.frame_index,
         -- As a decimal: 0.7 as it is stored is a little less.
         least(floor(a.confidence::numeric * ${CONFIDENCE_BINS}::int), ${CONFIDENCE_BINS - 1}::int)::int
           AS bin,
@@ -120,7 +137,8 @@ export async function statsOf(database: Database, job: JobRow): Promise<Stats> {
       (SELECT json_agg(json_build_array(n, frames) ORDER BY n) FROM (
         SELECT n, count(*)::int AS frames FROM (
           SELECT count(*)::int AS n FROM own GROUP BY video_id, frame_index) f GROUP BY n) g) AS frames,
-      (SELECT count(*) FROM own WHERE duplicate_of IS NOT NULL)::int AS duplicates,
+      (SELECT count(*) FROM annotation a WHERE ${counted(job, { duplicates: true })}
+        AND ${repeated(job.threshold)})::int AS duplicates,
       (SELECT count(*) FROM (${addedFrames(job)}) f)::int AS added`);
   return statsFrom(rows[0] as AnnotationCounts, job.framesTotal);
 }

@@ -25,11 +25,22 @@ import { resultOf, runNow, submit, waitFor } from "../tasks/wait.ts";
 import { letPass } from "../uploads/form.ts";
 import { IMAGE, type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
+import { predictDirectly } from "./direct.ts";
 import { type Choice, chooseModel, modelQuery } from "./model-choice.ts";
-import { asRefusal, findPrediction, predictTask, receiveFile } from "./predictions.ts";
+import {
+  asRefusal,
+  findPrediction,
+  holdFile,
+  predictTask,
+  receiveFile,
+  type StoredFile,
+  storeFile,
+} from "./predictions.ts";
 
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const CLIP_BYTES_MAX = 1024 ** 3;
+/** Larger images are stored, and claimed from the queue: requests share an isolate's memory. */
+const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
 const IMAGE_MS = 60_000;
 /** Claimed after images, on each of which somebody waits for less. */
 const CLIP_PRIORITY = 90;
@@ -110,17 +121,24 @@ function addImage(app: App<Parts>) {
     description:
       "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels. Needs " +
       "the role annotator. Boxes are in pixels of the picture as people see it, turned as its EXIF " +
-      "says; surest first. The picture is deleted when the answer is there.",
+      "says; surest first. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, " +
+      "and is stored nowhere; a larger one is deleted when the answer is there.",
     security: bearer,
     request: { query: z.object({ ...modelQuery, confidence }), body },
-    responses: { 200: json("detections", z.array(Prediction)), ...errors },
+    responses: {
+      200: json("detections", z.array(Prediction), headers("X-Served-By")),
+      ...errors,
+      ...errorResponses("overloaded"),
+    },
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const { confidence: confidenceMin, ...choice } = context.req.valid("query");
     const model = await ready(context, parts, choice);
     const work = predictImage(parts, context.req.raw, model, confidenceMin);
-    return context.json(await toItsEnd(context, work), 200);
+    const { predictions, servedBy } = await toItsEnd(context, work);
+    if (servedBy) context.header("X-Served-By", `node/${encodeURIComponent(servedBy)}`);
+    return context.json(predictions, 200);
   });
 }
 
@@ -129,10 +147,35 @@ async function predictImage(
   request: Request,
   model: ModelRow,
   confidenceMin: number,
-): Promise<Prediction[]> {
-  const { workspaceId, modelId } = model;
+): Promise<{ predictions: Prediction[]; servedBy: string | null }> {
+  const { workspaceId } = model;
   const bytesMax = Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax);
-  const received = await receiveFile(parts, request, { workspaceId, kind: IMAGE, bytesMax });
+  const rules = { workspaceId, kind: IMAGE, bytesMax };
+  const received = await holdFile(parts, request, {
+    ...rules,
+    heldMax: Math.min(DIRECT_BYTES_MAX, bytesMax),
+  });
+  if ("key" in received) return predictStored(parts, model, received, confidenceMin);
+  const { signal } = request;
+  const { pieces } = received;
+  const direct = await predictDirectly(parts, model, { image: pieces, confidenceMin, signal });
+  if (direct) return direct;
+  const stored = await storeFile(parts, each(pieces), rules);
+  return predictStored(parts, model, stored, confidenceMin);
+}
+
+async function* each(pieces: readonly Uint8Array[]) {
+  yield* pieces;
+}
+
+/** Has a node that takes tasks predict on a stored image, and deletes it. */
+async function predictStored(
+  parts: Parts,
+  model: ModelRow,
+  received: StoredFile,
+  confidenceMin: number,
+): Promise<{ predictions: Prediction[]; servedBy: null }> {
+  const { modelId } = model;
   const started = parts.clock();
   try {
     const task = predictTask(model, received, {
@@ -145,7 +188,7 @@ async function predictImage(
     const found = TASK_KINDS.predict.result.parse(done).frames[0]?.predictions ?? [];
     const ms = parts.clock() - started;
     parts.log.info("predicted", { model_id: modelId, ms, objects: found.length });
-    return found;
+    return { predictions: found, servedBy: null };
   } catch (thrown) {
     throw asRefusal(thrown);
   } finally {

@@ -4,6 +4,7 @@
 
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
+import { joined } from "../../../shared/line.ts";
 import type { VideoPrediction } from "../../../shared/serving.ts";
 import { Prediction, type TaskResult } from "../../../shared/tasks.ts";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
@@ -30,16 +31,90 @@ export interface StoredFile {
   bytes: number;
 }
 
+/** A file as it is taken: whose it is, of which kind, and how large it may be. */
+export interface FileRules {
+  workspaceId: string;
+  kind: MediaKind;
+  bytesMax: number;
+}
+
 /** Stores the one file of a form. Whatever fails, no object is left behind. */
-export async function receiveFile(
+export function receiveFile(parts: Parts, request: Request, rules: FileRules): Promise<StoredFile> {
+  return takeFile(parts, request, rules, (chunks) => storeFile(parts, chunks, rules));
+}
+
+/** Stores a file under a key of its own. */
+export async function storeFile(
+  parts: Parts,
+  chunks: AsyncIterable<Uint8Array>,
+  { workspaceId, kind: { headBytes, typeOf }, bytesMax }: FileRules,
+): Promise<StoredFile> {
+  await checkQuota(parts, workspaceId, 1);
+  const key = `${folderOf(workspaceId)}${crypto.randomUUID()}`;
+  const options = { key, bytesMax, headBytes, typeOf };
+  const { bytes } = await writeObject(parts.bucket, chunks, options);
+  try {
+    await checkQuota(parts, workspaceId, bytes);
+    return { key, bytes };
+  } catch (thrown) {
+    await parts.bucket.delete(key);
+    throw thrown;
+  }
+}
+
+/** A file in memory, in pieces. */
+export interface HeldFile {
+  pieces: Uint8Array[];
+}
+
+/** The one file of a form: in memory where it has at most so many bytes, else stored. */
+export function holdFile(
   parts: Parts,
   request: Request,
-  { workspaceId, kind, bytesMax }: { workspaceId: string; kind: MediaKind; bytesMax: number },
-): Promise<StoredFile> {
+  { heldMax, ...rules }: FileRules & { heldMax: number },
+): Promise<HeldFile | StoredFile> {
+  return takeFile(parts, request, rules, async (chunks) => {
+    const iterator = chunks[Symbol.asyncIterator]();
+    const pieces: Uint8Array[] = [];
+    for (let bytes = 0; bytes <= heldMax; ) {
+      const { done, value } = await iterator.next();
+      if (done) {
+        if (bytes === 0) throw new Failure("invalid_request", "file: is empty");
+        rules.kind.typeOf(headOf(pieces, rules.kind.headBytes));
+        return { pieces };
+      }
+      pieces.push(value);
+      bytes += value.length;
+    }
+    const whole = async function* () {
+      yield* pieces.splice(0);
+      yield* { [Symbol.asyncIterator]: () => iterator };
+    };
+    return storeFile(parts, whole(), rules);
+  });
+}
+
+/** The first bytes of a file in pieces, without a copy of all of it. */
+function headOf(pieces: readonly Uint8Array[], bytesMax: number): Uint8Array {
+  const head: Uint8Array[] = [];
+  for (let bytes = 0, index = 0; bytes < bytesMax && index < pieces.length; index++) {
+    const piece = pieces[index] as Uint8Array;
+    head.push(piece);
+    bytes += piece.length;
+  }
+  return joined(head).subarray(0, bytesMax);
+}
+
+/** What `take` makes of the one file of a form. A stored file of a form that fails is deleted. */
+async function takeFile<Received extends HeldFile | StoredFile>(
+  { bucket }: Parts,
+  request: Request,
+  { bytesMax }: FileRules,
+  take: (chunks: AsyncIterable<Uint8Array>) => Promise<Received>,
+): Promise<Received> {
   const announced = Number(request.headers.get("Content-Length") ?? 0);
   if (announced > bytesMax + ENVELOPE_BYTES) throw tooLarge(bytesMax);
-  await checkQuota(parts, workspaceId, 1);
-  let received: StoredFile | null = null;
+  let received: Received | null = null;
   try {
     const contentType = request.headers.get("Content-Type") ?? undefined;
     for await (const part of formParts(request.body, contentType)) {
@@ -49,21 +124,12 @@ export async function receiveFile(
         continue;
       }
       if (received) throw new Failure("invalid_request", "file: only one is taken");
-      const key = `${folderOf(workspaceId)}${crypto.randomUUID()}`;
-      const { headBytes, typeOf } = kind;
-      const { bytes } = await writeObject(parts.bucket, part.chunks, {
-        key,
-        bytesMax,
-        headBytes,
-        typeOf,
-      });
-      received = { key, bytes };
+      received = await take(part.chunks);
     }
     if (!received) throw new Failure("invalid_request", "file: required");
-    await checkQuota(parts, workspaceId, received.bytes);
     return received;
   } catch (thrown) {
-    if (received) await parts.bucket.delete(received.key);
+    if (received && "key" in received) await bucket.delete(received.key);
     throw thrown;
   }
 }

@@ -10,7 +10,7 @@ import { type App, errorResponses, json, name } from "../../http/app.ts";
 import { allow, authenticate, callerOf, type Realm, realmOf, workspacesOf } from "../auth/scope.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { doorbellOf } from "./bell.ts";
+import { doorbellOf, lineOf } from "./bell.ts";
 import { deliverEnded, type HandlersByKind } from "./delivery.ts";
 import { purge, requestRevoke } from "./interventions.ts";
 import { countNodes, createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
@@ -198,6 +198,9 @@ function addNodeAdministration(app: App<Parts>) {
     await doorbellOf(service)
       .hangUp(node_id)
       .catch((error: unknown) => service.log.warning("doorbell", { error }));
+    await lineOf(service, node_id)
+      .hangUp()
+      .catch((error: unknown) => service.log.warning("line", { error }));
     return context.body(null, 204);
   });
 }
@@ -315,7 +318,7 @@ function addRevoke(app: App<Parts>, handlers: HandlersByKind) {
     ...adminOnly,
     request: { params: z.object({ task_id: z.uuid() }) },
     responses: {
-      202: json("the task", z.object({ task_id: z.uuid(), state: z.enum(TASK_STATES) })),
+      202: json("the task", z.object({ task_id: z.uuid(), status: z.enum(TASK_STATES) })),
       ...errorResponses("unauthorized", "forbidden", "not_found", "state_conflict"),
       ...errorResponses("invalid_request", "store_unavailable"),
     },
@@ -332,9 +335,9 @@ function addRevoke(app: App<Parts>, handlers: HandlersByKind) {
       throw new Failure("state_conflict", `the task has ended: it is ${ended.state}`);
     }
     const entry = { actorId: accountId, action: "task.revoke", subject: `task:${task_id}` };
-    await audit(service.database, { ...entry, detail: { state: task.state, kind: task.kind } });
+    await audit(service.database, { ...entry, detail: { status: task.state, kind: task.kind } });
     await deliverEnded(service, handlers, [task]);
-    return context.json({ task_id, state: task.state }, 202);
+    return context.json({ task_id, status: task.state }, 202);
   });
 }
 
@@ -349,7 +352,7 @@ function addPurge(app: App<Parts>, handlers: HandlersByKind) {
       "Needs the role admin. Pending tasks become `cancelled`. Running ones are left alone: revoke " +
       `them one by one. ${RULED}`,
     ...adminOnly,
-    request: { params: z.object({ queue_name: name() }) },
+    request: { params: z.object({ queue_name: name().meta({ enum: TASK_KIND_NAMES }) }) },
     responses: {
       200: json(
         "what was dropped, and how many tasks run on",

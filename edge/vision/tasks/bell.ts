@@ -14,6 +14,18 @@ export interface DoorbellRpc {
   fetch(request: Request): Promise<Response>;
 }
 
+/** What the object of a node's direct line answers to, beside requests. */
+export interface NodeLineRpc {
+  /** Closes the node's socket, for good. */
+  hangUp(): Promise<void>;
+  fetch(request: Request): Promise<Response>;
+}
+
+/** The object of a node's direct line. */
+export const lineOf = ({ lines }: Pick<Parts, "lines">, nodeId: string): NodeLineRpc =>
+  // The namespace does not know the class of its objects.
+  lines.get(lines.idFromName(nodeId)) as unknown as NodeLineRpc;
+
 export type BellParts = Pick<Parts, "doorbell" | "log">;
 
 /** One bell for all: few nodes wait, and each takes what it can do. */

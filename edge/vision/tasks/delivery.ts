@@ -13,13 +13,19 @@ export interface TaskHandlers {
   /**
    * Checks a result, which has the kind's shape, against its task, and seals what the node wrote
    * for it; says what is wrong, in words for people, or null. Called while the task is still the
-   * node's: a result that is refused fails the attempt. `partial` is what a canceled task did.
+   * node's: a result that is refused fails the attempt. `partial` is what a canceled task did, or
+   * what one that runs did since its last report; the latter, refused, fails nothing.
    */
   seal?(
     parts: Parts,
     task: Task,
     { result, partial }: { result: Record<string, unknown>; partial: boolean },
   ): Promise<string | null>;
+  /**
+   * Stores a part of a running task's result, which `seal` took. The whole result says it again,
+   * and so may the next attempt's parts: what is stored stays as it is.
+   */
+  partDone?(parts: Parts, task: Task, part: Record<string, unknown>): Promise<void>;
   /** The task ended, however: see its `state`. Must be idempotent. */
   ended?(parts: Parts, task: Task): Promise<void>;
   /** The task came further. What it throws is logged and forgotten. */

@@ -2,6 +2,7 @@
 // wakes. A node is known by its token and sees tasks only by claiming them.
 
 import { createRoute, z } from "@hono/zod-openapi";
+import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import {
   ClaimedTask,
@@ -21,7 +22,7 @@ import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { addTaskAdministration } from "./admin-routes.ts";
-import { doorbellOf, nextRing } from "./bell.ts";
+import { doorbellOf, lineOf, nextRing } from "./bell.ts";
 import { deliverEnded, type HandlersByKind, tellProgress } from "./delivery.ts";
 import { addNodeObjects } from "./node-objects.ts";
 import { authenticateNode, noteHeartbeat, registerNode } from "./nodes.ts";
@@ -35,6 +36,7 @@ import {
   heartbeat,
   type Report,
   reportProgress,
+  type Task,
 } from "./queue.ts";
 import { TASK_STATES } from "./states.ts";
 
@@ -69,6 +71,7 @@ export function addNodeRoutes<Service extends Parts>(app: App<Service>, handlers
   addFinish(routes, handlers);
   addNodeObjects(routes);
   addSocket(routes);
+  addLine(routes);
   addTaskAdministration(routes, handlers);
 }
 
@@ -183,6 +186,10 @@ function addProgress(app: App<Parts>, handlers: HandlersByKind) {
     operationId: "reportProgress",
     tags,
     summary: "Say how far a task is",
+    description:
+      "`partial` is checked like a result: a label task's frames are stored at once, each as it was " +
+      "reported first, also by an attempt that was lost since. A part that is refused stores " +
+      "nothing. The result holds everything all the same.",
     ...guarded,
     request: { params: taskId, ...jsonBody(ProgressReport, { bytesMax: PROGRESS_BYTES_MAX }) },
     responses: {
@@ -193,9 +200,10 @@ function addProgress(app: App<Parts>, handlers: HandlersByKind) {
   });
   app.openapi(route, async (context) => {
     const { service, node } = context.var;
-    const { fence, ...progress } = context.req.valid("json");
+    const { fence, partial, ...progress } = context.req.valid("json");
     const report = { nodeId: node.nodeId, taskId: context.req.valid("param").task_id, fence };
     const { task, verdict } = await reportProgress(service.database, report, progress);
+    if (partial) await takePart(service, handlers, { ...report, kind: task.kind }, partial);
     await tellProgress(service, handlers, task, progress);
     return context.json({ verdict }, 200);
   });
@@ -217,9 +225,9 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
     request: { params: taskId, ...jsonBody(FinishRequest, { bytesMax: RESULT_BYTES_MAX }) },
     responses: {
       200: json(
-        "the task's state now",
+        "the task's status now",
         z.object({
-          state: z.enum(TASK_STATES),
+          status: z.enum(TASK_STATES),
           repeated: z.boolean(),
           problem: z.string().optional(),
         }),
@@ -233,12 +241,16 @@ function addFinish(app: App<Parts>, handlers: HandlersByKind) {
     const { task_id } = context.req.valid("param");
     const { fence, outcome } = context.req.valid("json");
     const report = { nodeId: node.nodeId, taskId: task_id, fence };
-    const problem = await resultProblem(service, handlers, report, outcome);
+    const result = "result" in outcome ? outcome.result : null;
+    const canceled = outcome.outcome === "cancelled";
+    const checked =
+      result && (await check(service, handlers, report, { result, partial: canceled }));
+    const problem = checked?.problem ?? null;
     if (problem !== null) service.log.warning("result_refused", { ...report, problem });
     const taken = problem === null ? outcome : refused(problem);
     const { task, repeated } = await finish(service.database, report, taken);
     if (!repeated) await deliverEnded(service, handlers, [task]);
-    const reply = { state: task.state, repeated };
+    const reply = { status: task.state, repeated };
     return context.json(problem === null ? reply : { ...reply, problem }, 200);
   });
 }
@@ -250,29 +262,48 @@ const refused = (problem: string): Outcome => ({
   retryable: true,
 });
 
-/** What is wrong with the result of a task that is the node's; null where nothing is. */
-async function resultProblem(
+/** A result against its task: what it holds, where the task is the node's, and what is wrong. */
+interface CheckedResult {
+  task: Task;
+  /** Null of a task that is not the node's any more: what it says is refused as such. */
+  held: Record<string, unknown> | null;
+  problem: string | null;
+}
+
+async function check(
   parts: Parts,
   handlers: HandlersByKind,
   { nodeId, taskId, fence }: Report,
-  outcome: Outcome,
-): Promise<string | null> {
-  const result = "result" in outcome ? outcome.result : null;
-  if (result === null) return null;
+  { result, partial }: { result: Record<string, unknown>; partial: boolean },
+): Promise<CheckedResult> {
   const task = await findTask(parts.database, taskId);
   if (!task) throw new Failure("not_found", "no task has this id");
-  // What is not the node's any more is refused as such.
-  const held = task.state === "running" && task.nodeId === nodeId && task.fence === fence;
+  const holds = task.state === "running" && task.nodeId === nodeId && task.fence === fence;
   const shape = taskKind(task.kind)?.result;
-  if (!held || !shape) return null;
+  if (!holds || !shape) return { task, held: null, problem: null };
   const parsed = shape.safeParse(result);
   if (parsed.success) {
-    const partial = outcome.outcome === "cancelled";
-    const checked = { result: parsed.data as Record<string, unknown>, partial };
-    return (await handlers[task.kind]?.seal?.(parts, task, checked)) ?? null;
+    const held = parsed.data as Record<string, unknown>;
+    const problem = await handlers[task.kind]?.seal?.(parts, task, { result: held, partial });
+    return { task, held, problem: problem ?? null };
   }
   const [issue] = parsed.error.issues;
-  return `${["result", ...(issue?.path ?? [])].join(".")}: ${issue?.message}`;
+  const problem = `${["result", ...(issue?.path ?? [])].join(".")}: ${issue?.message}`;
+  return { task, held: null, problem };
+}
+
+/** Has a part of a result stored; one that its task's room does not take is refused. */
+async function takePart(
+  parts: Parts,
+  handlers: HandlersByKind,
+  report: Report & Pick<Task, "kind">,
+  result: Record<string, unknown>,
+): Promise<void> {
+  const partDone = handlers[report.kind]?.partDone;
+  if (!partDone) throw new Failure("invalid_request", "partial: tasks of this kind have no parts");
+  const { task, held, problem } = await check(parts, handlers, report, { result, partial: true });
+  if (problem !== null) throw new Failure("invalid_request", `partial: ${problem}`);
+  if (held) await partDone(parts, task, held);
 }
 
 function addSocket(app: App<Parts>) {
@@ -293,12 +324,42 @@ function addSocket(app: App<Parts>) {
   });
   app.openapi(route, async (context) => {
     const { service, node } = context.var;
-    if (context.req.header("Upgrade")?.toLowerCase() !== "websocket") {
-      throw new Failure("invalid_request", "Upgrade: must be websocket");
-    }
-    const headers = { Upgrade: "websocket", "X-Node-Id": node.nodeId };
-    const request = new Request(context.req.url, { headers });
+    const request = upgradeOf(context, { "X-Node-Id": node.nodeId });
     // A route's declaration has no word for a socket.
     return (await doorbellOf(service).fetch(request)) as never;
+  });
+}
+
+/** The request of a WebSocket, as an object takes it. */
+function upgradeOf(context: Context, headers: Record<string, string> = {}): Request {
+  if (context.req.header("Upgrade")?.toLowerCase() !== "websocket") {
+    throw new Failure("invalid_request", "Upgrade: must be websocket");
+  }
+  const own = new Headers(headers);
+  own.set("Upgrade", "websocket");
+  return new Request(context.req.url, { headers: own });
+}
+
+function addLine(app: App<Parts>) {
+  const route = createRoute({
+    method: "get",
+    path: `${API}/node/line`,
+    operationId: "openLine",
+    tags,
+    summary: "A WebSocket on which predictions go to the node and come back",
+    description:
+      "Binary frames, as `shared/line.ts` writes them down. The service says hello, the node grants " +
+      "places, and each request ends by an answer or by its place being given back. Text `ping` is " +
+      "answered `pong`; a node that does not ping is taken for gone. A second socket ends the first.",
+    ...guarded,
+    responses: {
+      101: { description: "the socket" },
+      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const { service, node } = context.var;
+    // A route's declaration has no word for a socket.
+    return (await lineOf(service, node.nodeId).fetch(upgradeOf(context))) as never;
   });
 }

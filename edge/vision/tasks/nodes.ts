@@ -111,18 +111,19 @@ interface NodeReport {
   draining: boolean;
   capabilities?: Capabilities | undefined;
   loaded?: string[] | undefined;
+  line?: boolean | undefined;
 }
 
 /** Keeps what a heartbeat says of the node itself. */
 export async function noteHeartbeat(
   database: Database,
   nodeId: string,
-  { draining, capabilities, loaded }: NodeReport,
+  { draining, capabilities, loaded, line }: NodeReport,
 ): Promise<void> {
   await database.execute(sql`
     UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,
       capabilities = coalesce(${capabilities ? jsonb(capabilities) : null}, capabilities)
-        || ${jsonb(loaded ? { loaded } : {})} WHERE id = ${nodeId}::uuid`);
+        || ${jsonb({ loaded, line })} WHERE id = ${nodeId}::uuid`);
 }
 
 /**
@@ -171,6 +172,26 @@ export async function servingNodes(
      WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? 'predict'
        AND ${serves(sql`${workspaceId}::uuid`)}`);
   return rows[0] ?? { able: 0, warm: 0 };
+}
+
+/** A live node that keeps a direct line. */
+export interface LineNode extends Record<string, unknown> {
+  nodeId: string;
+  name: string;
+  /** It has the model open. */
+  warm: boolean;
+}
+
+/** The nodes with a direct line that predict for a workspace. */
+export async function listLineNodes(
+  database: Database,
+  { workspaceId, modelId }: { workspaceId: string; modelId: string },
+): Promise<LineNode[]> {
+  const { rows } = await database.execute<LineNode>(sql`
+    SELECT id::text AS "nodeId", name, coalesce(capabilities->'loaded' ? ${modelId}, false) AS warm
+      FROM node WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? 'predict'
+       AND capabilities->'line' = 'true' AND ${serves(sql`${workspaceId}::uuid`)}`);
+  return rows;
 }
 
 /** A task in a node's hands. */

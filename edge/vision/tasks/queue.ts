@@ -80,6 +80,8 @@ export interface TaskHead extends Record<string, unknown> {
 export interface Task extends TaskHead {
   payload: Record<string, unknown>;
   result: Record<string, unknown> | null;
+  /** Frames of a label task that were stored before it ended, by whichever attempt. */
+  framesDone: number[];
 }
 
 /** A task as `claim` hands it out; its references have no address yet. */
@@ -96,7 +98,8 @@ const HEAD = sql`task.id::text AS "taskId", task.kind, task.workspace_id::text A
   task.subject, task.state, task.attempt, task.fence::float8 AS fence,
   task.node_id::text AS "nodeId", task.errors, task.progress`;
 /** The columns of a whole task, for interventions too. */
-export const WHOLE = sql`${HEAD}, task.payload, task.result`;
+export const WHOLE = sql`${HEAD}, task.payload, task.result,
+  task.frames_done AS "framesDone"`;
 
 /** The database's clock, or the instant that a test sets. */
 export const clock = (now: number | undefined): SQL =>

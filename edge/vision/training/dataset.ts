@@ -25,7 +25,13 @@ export interface RunDataset {
 type Split = Pick<TrainSettings, "seed" | "val_share">;
 
 const planOf = (database: Database, job: JobRow, { seed, val_share: valShare }: Split) =>
-  planDataset(database, job, { seed, valShare, include: "not_rejected", background: true });
+  planDataset(database, job, {
+    seed,
+    valShare,
+    include: "not_rejected",
+    background: true,
+    duplicates: false,
+  });
 
 /** Why a job cannot be trained on as it stands, in a sentence for its owner; null when it can. */
 function refusalOf(plan: DatasetPlan): string | null {

@@ -138,8 +138,9 @@ function addProgress(app: App<Parts>) {
   });
   app.openapi(ticket, async (context) => {
     const run = await runFor(context, context.req.valid("param").run_id, "viewer");
-    const { accountId } = callerOf(context);
-    const request = { topic: topicOf(run), accountId, requestUrl: context.req.url };
+    const { accountId, session } = callerOf(context);
+    const guest = { accountId, session, workspaceId: run.workspaceId };
+    const request = { topic: topicOf(run), ...guest, requestUrl: context.req.url };
     return context.json(await issueTicket(context.var.service, request), 200);
   });
 }

@@ -41,7 +41,7 @@ const Upload = z
     project_id: z.uuid(),
     filename: z.string(),
     bytes: z.number().int(),
-    state: z.enum(["open", "completed", "aborted"]),
+    status: z.enum(["open", "completed", "aborted"]),
     part_bytes: z.number().int().meta({ description: "size of each part but the last" }),
     part_count: z.number().int(),
     parts: z.array(NamedPart).meta({ description: "those that have arrived, as told" }),
@@ -71,10 +71,10 @@ export function addDirectRoutes(app: App<Parts>) {
 }
 
 async function uploadRecord(parts: Parts, row: UploadRow) {
-  const state = row.videoId ? "completed" : row.aborted ? "aborted" : "open";
+  const status = row.videoId ? "completed" : row.aborted ? "aborted" : "open";
   const missing: number[] = [];
   for (let number = 1; number <= partCount(row) && missing.length < SIGNED_MAX; number += 1) {
-    if (state === "open" && row.parts[number] === undefined) missing.push(number);
+    if (status === "open" && row.parts[number] === undefined) missing.push(number);
   }
   const urls = missing.map(async (number) => ({
     part_number: number,
@@ -89,7 +89,7 @@ async function uploadRecord(parts: Parts, row: UploadRow) {
     project_id: row.projectId,
     filename: row.filename,
     bytes: row.bytes,
-    state,
+    status,
     part_bytes: row.partBytes,
     part_count: partCount(row),
     parts: Object.entries(row.parts).map(([number, etag]) => ({

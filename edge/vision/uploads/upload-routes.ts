@@ -21,7 +21,7 @@ const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const LINKED_MAX = 100;
 
 const file = { type: "string", format: "binary" } as const;
-const files = { type: "array", items: file } as const;
+const files = { type: "array", items: file, minItems: 1 } as const;
 
 const formErrors = errorResponses(
   ...(["bad_body", "unauthorized", "forbidden", "not_found", "invalid_request"] as const),

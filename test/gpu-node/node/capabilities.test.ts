@@ -21,6 +21,7 @@ describe("the kinds that a node offers", () => {
     title: "S",
     text: "closed" as const,
     vocabulary: ["red"],
+    meanings: { crimson: { classes: ["red"], narrower: true } },
     exemplar: "none" as const,
     points: true,
     licence: "MIT",
@@ -63,7 +64,7 @@ describe("a machine with a GPU", () => {
     const engine = { engine: { torch: "2", cudaKernels: true, gpus, bf16: true } };
     const found = {
       version: "1",
-      protocol: 2,
+      protocol: 3,
       tools: null,
       segmenters: [],
       segmenterProblem: null,

@@ -3,6 +3,7 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { backoffMs } from "../../../gpu-node/node/backoff.ts";
 import {
   type Action,
   claimedTask,
@@ -13,7 +14,6 @@ import {
   outcomeOf,
   reportOf,
 } from "../../../gpu-node/node/held-task.ts";
-import { backoffMs } from "../../../gpu-node/node/service.ts";
 
 const task = (now = 0) =>
   claimedTask(

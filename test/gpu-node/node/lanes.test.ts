@@ -15,18 +15,20 @@ import { TASK_KIND_NAMES, TASK_KINDS } from "../../../shared/tasks.ts";
 
 const general = (...kinds: string[]): SlotLoad => ({ role: "general", kinds });
 const interactive = (...kinds: string[]): SlotLoad => ({ role: "interactive", kinds });
+const serving = (...kinds: string[]): SlotLoad => ({ role: "serving", kinds });
 const short = (...kinds: string[]): SlotLoad => ({ role: "short", kinds });
 const training = (...kinds: string[]): SlotLoad => ({ role: "training", kinds });
 const many = (count: number) => Array.from({ length: count }, () => "predict");
 
 describe("a node's slots", () => {
   it("are as many as configured, one for each lane that must not wait, one for training", () => {
-    const own = ["interactive", "short", "training"];
+    const own = ["interactive", "serving", "short", "training"];
     expect(rolesOf(2, TASK_KIND_NAMES)).toEqual(["general", "general", ...own]);
     expect(rolesOf(1, ["probe", "label", "export"])).toEqual(["general", "short"]);
     // Where nothing else takes the general slots, they are what was configured.
     expect(rolesOf(1, ["probe", "export"])).toEqual(["general"]);
     expect(rolesOf(1, ["probe", "train"])).toEqual(["general", "training"]);
+    expect(rolesOf(1, ["predict"])).toEqual(["general", "serving"]);
     expect(rolesOf(1, [])).toEqual(["general"]);
   });
 });
@@ -34,9 +36,10 @@ describe("a node's slots", () => {
 describe("a slot", () => {
   it("takes kinds of its lane alone while it is empty", () => {
     for (const kind of TASK_KIND_NAMES) {
-      const { lane } = TASK_KINDS[kind];
+      const { lane, shared } = TASK_KINDS[kind];
       expect(hasRoom(general(), kind)).toBe(lane !== "training");
-      expect(hasRoom(interactive(), kind)).toBe(lane === "interactive");
+      expect(hasRoom(interactive(), kind)).toBe(lane === "interactive" && !shared);
+      expect(hasRoom(serving(), kind)).toBe(shared);
       expect(hasRoom(short(), kind)).toBe(lane === "short");
       expect(hasRoom(training(), kind)).toBe(lane === "training");
       expect(isPausable(kind)).toBe(kind === "train");
@@ -46,36 +49,36 @@ describe("a slot", () => {
   it("takes a kind that this build does not know as batch work", () => {
     expect(hasRoom(general(), "new")).toBe(true);
     expect(hasRoom(interactive(), "new")).toBe(false);
+    expect(hasRoom(serving(), "new")).toBe(false);
     expect(hasRoom(short(), "new")).toBe(false);
     expect(hasRoom(training(), "new")).toBe(false);
   });
 
-  it("takes nothing more while it works, unless it is the interactive one", () => {
+  it("takes nothing more while it works, unless it is the one that serves", () => {
     for (const kind of TASK_KIND_NAMES) {
       expect(hasRoom(general("label"), kind)).toBe(false);
       expect(hasRoom(general("predict"), kind)).toBe(false);
+      expect(hasRoom(interactive("segment"), kind)).toBe(false);
       expect(hasRoom(short("probe"), kind)).toBe(false);
       expect(hasRoom(training("train"), kind)).toBe(false);
     }
   });
 
-  it("has predictions beside each other, sixteen at most, and one other task beside them", () => {
-    expect(hasRoom(interactive(...many(15)), "predict")).toBe(true);
-    expect(hasRoom(interactive(...many(15)), "warm")).toBe(true);
-    expect(hasRoom(interactive(...many(16)), "predict")).toBe(false);
-    expect(hasRoom(interactive(...many(16)), "segment")).toBe(true);
-    expect(hasRoom(interactive(...many(16), "segment"), "preview")).toBe(false);
-    expect(hasRoom(interactive("segment"), "predict")).toBe(true);
-    expect(hasRoom(interactive("frames"), "segment")).toBe(false);
+  it("has predictions beside each other, sixteen at most, where no segmenter holds them up", () => {
+    expect(hasRoom(serving(...many(15)), "predict")).toBe(true);
+    expect(hasRoom(serving(...many(15)), "warm")).toBe(true);
+    expect(hasRoom(serving(...many(16)), "predict")).toBe(false);
+    expect(hasRoom(serving(), "preview")).toBe(false);
+    expect(hasRoom(interactive(), "predict")).toBe(false);
   });
 });
 
 describe("a claim", () => {
   it("asks for the kinds for which there is room", () => {
-    const busy = [general("label"), interactive("segment"), training("train")];
+    const busy = [general("label"), interactive("segment"), serving("predict"), training("train")];
     expect(claimableKinds(busy, TASK_KIND_NAMES)).toEqual(["warm", "predict"]);
     // A long job has the general slot: what people wait for is claimed all the same.
-    const long = [general("label"), interactive(), short(), training("train")];
+    const long = [general("label"), interactive(), serving(), short(), training("train")];
     expect(claimableKinds(long, TASK_KIND_NAMES)).toEqual(
       TASK_KIND_NAMES.filter((kind) => kind !== "label" && kind !== "train"),
     );
@@ -94,6 +97,7 @@ describe("a claimed task", () => {
   it("goes to its lane's own slot, else to the first with room", () => {
     const slots = [general("label"), general(), interactive(), training(), short()];
     expect(slotFor(slots, "segment")).toBe(slots[2]);
+    expect(slotFor([...slots, serving("predict")], "predict")).toMatchObject({ role: "serving" });
     expect(slotFor(slots, "probe")).toBe(slots[4]);
     expect(slotFor(slots.slice(0, 4), "probe")).toBe(slots[1]);
     expect(slotFor(slots, "label")).toBe(slots[1]);

@@ -178,7 +178,7 @@ describe.skipIf(!found)("a node", () => {
 
   it("loses nothing but an attempt when its child is killed", async () => {
     start();
-    const undisturbed = label([text("red"), text("red")], [0, 4, 8]);
+    const undisturbed = label([text("red"), text("blue")], [0, 4, 8]);
     await ended(undisturbed);
     const { task, pid, go } = await held([0, 4, 8]);
     process.kill(pid, "SIGKILL");
@@ -189,7 +189,7 @@ describe.skipIf(!found)("a node", () => {
     go();
     service.requeue(task);
     task.payload = undisturbed.payload;
-    const again = label([text("red"), text("red")], [0, 4, 8]);
+    const again = label([text("red"), text("blue")], [0, 4, 8]);
     await ended(again);
     expect(framesOf(again)).toEqual(framesOf(undisturbed));
   });

@@ -35,6 +35,20 @@ it("leaves out what is older than the newest", async () => {
   expect(sent).toEqual([1, 3]);
 });
 
+it("leaves out none that carries a part of the result", async () => {
+  const { reports, sent, answer } = reportsHeld();
+  reports.report(at(1));
+  reports.report({ ...at(2), partial: {} });
+  for (const done of [3, 4]) reports.report(at(done));
+  for (let answered = 0; answered < 3; answered++) {
+    answer().resolve();
+    await answer().promise;
+    await Promise.resolve();
+  }
+  await reports.sent();
+  expect(sent).toEqual([1, 2, 4]);
+});
+
 it("goes on with newer progress after one that failed", async () => {
   const { reports, sent, failures, answer } = reportsHeld();
   reports.report(at(1));

@@ -96,11 +96,12 @@ describe.each(["builtin", "sam2-stand-in", "sam3-stand-in"])("the segmenter %s",
   });
 
   it("understands every word of its vocabulary, and refuses others with advice", () => {
-    const { text, vocabulary } = segmenter.info;
+    const { text, vocabulary, meanings } = segmenter.info;
     expect(vocabulary.length > 0).toBe(text === "closed");
     for (const word of vocabulary) {
       expect(segmenter.resolve(word).ids.length).toBeGreaterThan(0);
-      expect(segmenter.resolve(word).warning).toBeNull();
+      const told = segmenter.resolve(word).warning !== null;
+      expect([word, told]).toEqual([word, meanings[word]?.narrower === true]);
     }
     for (const unknown of text === "open" ? ["", "  "] : ["xylophonist", ""])
       expect(() => segmenter.resolve(unknown)).toThrow(PromptUnknown);

@@ -3,7 +3,16 @@
 
 import { describe, expect, it } from "vitest";
 import { COCO_NAMES, COCO_WORDS } from "../../../gpu-node/segmenters/coco-words.ts";
-import { editDistance, ground, nearestWords, plain } from "../../../shared/vocabulary.ts";
+import {
+  apportion,
+  editDistance,
+  emptyPromptDetail,
+  type Grounding,
+  ground,
+  groundingWarning,
+  nearestWords,
+  plain,
+} from "../../../shared/vocabulary.ts";
 
 const ids = (text: string) => {
   const grounded = ground(text, COCO_WORDS);
@@ -27,7 +36,7 @@ describe("the vocabulary", () => {
   });
 
   it("names only classes that exist", () => {
-    for (const classes of COCO_WORDS.values())
+    for (const { classes } of COCO_WORDS.values())
       for (const name of classes) expect(COCO_NAMES).toContain(name);
   });
 
@@ -52,10 +61,27 @@ describe("the vocabulary", () => {
     expect(ids("red car")).toEqual(["car"]);
     expect(ignored("red car")).toEqual(["red"]);
     expect(ids("a man with a yellow hat")).toEqual(["person"]);
-    expect(ignored("a man with a yellow hat")).toEqual(["with a yellow hat"]);
+    expect(ignored("a man with a yellow hat")).toEqual(["man", "with a yellow hat"]);
     expect(ignored("tennis racket")).toEqual([]);
     expect(ids("cup of coffee")).toEqual(["cup"]);
   });
+
+  it.each(["cyclist", "Men", "pigeons", "a taxi", "vans", "children"])(
+    "knows that %j names less than its class",
+    (text) => {
+      expect(ignored(text)).toHaveLength(1);
+      expect(groundingWarning("Built-in", text, ground(text, COCO_WORDS) as Grounding)).toMatch(
+        /^".*": Built-in looks for every \w+; it cannot tell ".*" apart$/,
+      );
+    },
+  );
+
+  it.each(["people", "bikes", "automobile", "sofa", "animals", "cars and buses"])(
+    "warns of nothing where %j is all that it finds",
+    (text) => {
+      expect(groundingWarning("Built-in", text, ground(text, COCO_WORDS) as Grounding)).toBeNull();
+    },
+  );
 
   it.each(["forklift", "hard hat", "glasses", "bus stop", "car and forklift", "", "!?", "駅"])(
     "refuses %j rather than guess",
@@ -72,10 +98,64 @@ describe("the vocabulary", () => {
     expect(nearestWords("qqqqqqqqqqqqqq", COCO_WORDS)).toEqual([]);
   });
 
+  it.each([
+    ["kangaroo", ["animal"]],
+    ["Foxes", ["animal"]],
+    ["a mountain lion", ["animal"]],
+    ["wolves", ["animal"]],
+    ["goat", ["animal"]],
+    ["rabbits on grass", ["animal"]],
+    ["penguin", ["bird"]],
+    ["strawberries", ["fruit"]],
+    ["forklift", ["vehicle"]],
+    ["chair leg", ["chair"]],
+    ["saxophonist", []],
+  ])("offers for %j what it is, never what is spelled like it", (text, near) => {
+    expect(nearestWords(text, COCO_WORDS)).toEqual(near);
+  });
+
   it("counts edits, and strips accents, articles and punctuation", () => {
     expect(editDistance("kitten", "sitting")).toBe(3);
     expect(editDistance("", "abc")).toBe(3);
     expect(plain("  The  Crêpe-Maker! ")).toBe("crepe maker");
     expect(plain("a")).toBe("a");
+  });
+});
+
+describe("prompts of one job", () => {
+  const grounded = (...texts: string[]) =>
+    texts.map((text) => ({ text, ids: (ground(text, COCO_WORDS) as Grounding).ids }));
+
+  it("have classes of their own: the prompt that names fewer takes them", () => {
+    const shares = apportion(grounded("motor vehicles", "taxi", "people"));
+    expect(shares).toEqual({
+      ids: [["bus", "truck", "motorcycle"], ["car"], ["person"]],
+      warnings: ['"motor vehicles": a car is labeled "taxi" only'],
+    });
+    expect(apportion(grounded("cars and buses", "buses and trucks"))).toEqual({
+      ids: [["car", "bus"], ["truck"]],
+      warnings: ['"buses and trucks": a bus is labeled "cars and buses" only'],
+    });
+    expect(apportion([])).toEqual({ ids: [], warnings: [] });
+  });
+
+  it.each([
+    [["person", "man", "dog"], "man", ["person"]],
+    [["man", "woman", "cyclist"], "woman", ["man"]],
+    [["cat", "pets", "dog"], "pets", ["cat", "dog"]],
+  ])("of %j are refused: nothing is left for %j", (texts, empty, owners) => {
+    const shares = apportion(grounded(...texts));
+    expect(shares).toMatchObject({
+      empty: { text: empty },
+      owners: owners.map((text) => ({ text })),
+    });
+  });
+
+  it("are named when they look for the same", () => {
+    const [man, person] = grounded("man", "person");
+    if (!man || !person) throw new Error("both are words");
+    expect(emptyPromptDetail(man, [person])).toBe(
+      '"man" looks for person, as "person" does: every object would be labeled twice; leave one out',
+    );
   });
 });

@@ -37,7 +37,7 @@ it("clears what has expired and nothing else", async () => {
     WHERE id = ${String(stale.upload_id)}::uuid`);
   expect([await abandonUploads(parts), await abandonUploads(parts)]).toEqual([1, 0]);
   const states = [stale, fresh].map(async ({ upload_id }) => {
-    return (await person.ask("GET", `/uploads/${upload_id}`)).body.state;
+    return (await person.ask("GET", `/uploads/${upload_id}`)).body.status;
   });
   expect(await Promise.all(states)).toEqual(["aborted", "open"]);
   const [{ url }] = stale.urls as [{ url: string }];

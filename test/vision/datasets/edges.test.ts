@@ -87,7 +87,7 @@ describe("a round", () => {
     await admin.ok("POST", `/jobs/${id}/stop`);
     await node.finish(task, { outcome: "cancelled", result: { frames: "none" } });
     await world.tick(Date.now());
-    expect(await statusOf(id)).toMatchObject({ state: "stopped" });
+    expect(await statusOf(id)).toMatchObject({ status: "stopped" });
     const { rows } = await world.visionDatabase.execute(
       sql`SELECT settled_at FROM task WHERE id = ${task.task_id}::uuid AND settled_at IS NULL`,
     );
@@ -106,7 +106,7 @@ describe("a round", () => {
     await node.finish(first, { outcome: "finished", result: found(first) });
     await world.tick(Date.now());
     await node.work();
-    expect(await statusOf(id)).toMatchObject({ state: "completed", frames_done: FRAMES });
+    expect(await statusOf(id)).toMatchObject({ status: "completed", frames_done: FRAMES });
     expect((await page(id)).total).toBe(FRAMES / 2);
   });
 
@@ -119,7 +119,7 @@ describe("a round", () => {
        WHERE id IN (${broken}::uuid, ${good}::uuid)`);
     await world.tick(Date.now());
     await node.work();
-    expect(await statusOf(good)).toMatchObject({ state: "completed" });
+    expect(await statusOf(good)).toMatchObject({ status: "completed" });
     await world.visionDatabase.execute(sql`DELETE FROM job WHERE id = ${broken}::uuid`);
   });
 });
@@ -139,7 +139,7 @@ describe("a job", () => {
     expect([await classes(), await classes("?all=true")]).toEqual([1, 2]);
     expect(await admin.ok("GET", `/jobs/${id}`)).toMatchObject({ ended_at: null });
     await node.work();
-    expect(await statusOf(id)).toMatchObject({ state: "completed" });
+    expect(await statusOf(id)).toMatchObject({ status: "completed" });
   });
 
   it("that is extended keeps the track ids of what is labeled", async () => {
@@ -207,7 +207,7 @@ describe("a dataset", () => {
       SELECT ${exportId}::uuid, workspace_id, id, 'yolo', '{}', 'none', now() - interval '1 hour'
         FROM job WHERE id = ${id}::uuid`);
     await world.tick(Date.now());
-    expect(await admin.ok("GET", `/exports/${exportId}`)).toMatchObject({ state: "failed" });
+    expect(await admin.ok("GET", `/exports/${exportId}`)).toMatchObject({ status: "failed" });
   });
 
   it("goes with its job, also where a node is still making it", async () => {

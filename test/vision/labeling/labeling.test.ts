@@ -79,7 +79,7 @@ describe("POST /label", () => {
     expect(response.status).toBe(202);
     const { job_id: id } = (await response.json()) as { job_id: string };
     expect(await statusOf(id)).toMatchObject({
-      state: "queued",
+      status: "queued",
       frames_done: 0,
       frames_total: FRAMES,
       progress: 0,
@@ -88,7 +88,7 @@ describe("POST /label", () => {
     const tasks = await node.work();
     expect(tasks.map(({ payload }) => (payload.frames as number[]).length)).toEqual([32, 32, 6]);
     expect(await statusOf(id)).toMatchObject({
-      state: "completed",
+      status: "completed",
       frames_done: FRAMES,
       progress: 1,
       annotations: 2 * FRAMES,
@@ -152,12 +152,12 @@ describe("POST /label", () => {
       code: "prompt_unknown",
       prompt: "cat",
       nearest: ["car"],
-      vocabulary: ["car", "dog", "person"],
+      vocabulary: ["animal", "automobile", "car", "dog", "person", "taxi", "traffic"],
       detail: expect.stringContaining("npm run models -- install"),
     });
     const warned = await admin.ok("POST", "/label", label({ prompts: ["red cars"] }));
     expect(warned).toMatchObject({
-      warnings: ['"red cars": Scripted looks for car; "red" is ignored'],
+      warnings: ['"red cars": Scripted looks for every car; it cannot tell "red" apart'],
     });
     await node.work();
   });
@@ -292,7 +292,7 @@ describe("a job's life", () => {
     const task = (await node.claim(["label"])) as ClaimedTask;
     const stopping = await admin.send("POST", `/jobs/${id}/stop`);
     expect(stopping.status).toBe(202);
-    expect((await statusOf(id)).state).toBe("queued");
+    expect((await statusOf(id)).status).toBe("queued");
     const heartbeat = { tasks: [{ task_id: task.task_id, fence: task.fence }] };
     expect(await node.api.ok("POST", "/node/heartbeat", heartbeat)).toEqual({
       tasks: [{ task_id: task.task_id, verdict: "cancel" }],
@@ -300,7 +300,7 @@ describe("a job's life", () => {
     const half = found(task);
     half.frames.splice(10);
     await node.finish(task, { outcome: "cancelled", result: half });
-    expect(await statusOf(id)).toMatchObject({ state: "stopped", frames_done: 10 });
+    expect(await statusOf(id)).toMatchObject({ status: "stopped", frames_done: 10 });
     expect((await annotationsOf(id)).total).toBe(10);
     expect(await admin.refused("POST", `/jobs/${id}/stop`)).toEqual([409, "state_conflict"]);
 
@@ -308,7 +308,7 @@ describe("a job's life", () => {
     const tasks = await node.work();
     const frames = tasks.flatMap(({ payload }) => payload.frames as number[]);
     expect(frames).toEqual(Array.from({ length: FRAMES - 10 }, (_, index) => index + 10));
-    expect(await statusOf(id)).toMatchObject({ state: "completed", frames_done: FRAMES });
+    expect(await statusOf(id)).toMatchObject({ status: "completed", frames_done: FRAMES });
     expect((await annotationsOf(id)).total).toBe(FRAMES);
   });
 
@@ -321,14 +321,14 @@ describe("a job's life", () => {
       await node.finish(task, { ...failure, retryable: false });
     }
     expect(await statusOf(id)).toMatchObject({
-      state: "failed",
+      status: "failed",
       failure: "frame 40 is torn",
       frames_done: 32,
       tasks: { finished: 1, failed: 2 },
     });
     await admin.ok("POST", `/jobs/${id}/resume`);
     await node.work();
-    expect(await statusOf(id)).toMatchObject({ state: "completed", failure: null });
+    expect(await statusOf(id)).toMatchObject({ status: "completed", failure: null });
     expect((await annotationsOf(id)).total).toBe(FRAMES);
   });
 
@@ -340,10 +340,10 @@ describe("a job's life", () => {
       UPDATE job SET settings = settings || '{"round": 2}', created_at = now() - interval '1 hour'
        WHERE id = ${id}::uuid`);
     await node.finish(first, { outcome: "finished", result: found(first) });
-    expect((await statusOf(id)).state).toBe("running");
+    expect((await statusOf(id)).status).toBe("running");
     await world.tick(Date.now());
     await node.work();
-    expect(await statusOf(id)).toMatchObject({ state: "completed", frames_done: FRAMES });
+    expect(await statusOf(id)).toMatchObject({ status: "completed", frames_done: FRAMES });
     expect((await annotationsOf(id)).total).toBe(FRAMES);
   });
 
@@ -377,7 +377,7 @@ describe("a job's life", () => {
     expect(tasks[0]?.payload.prompts).toEqual([
       { kind: "text", class_name: "vehicle", text: "car" },
     ]);
-    expect((await statusOf(id)).state).toBe("completed");
+    expect((await statusOf(id)).status).toBe("completed");
     const all = (await annotationsOf(id)).items;
     const old = all.filter((one) => one.class === "person");
     expect(old.map(({ annotation_id: one }) => one)).toEqual(
@@ -400,7 +400,7 @@ describe("a job's life", () => {
     const id = await start();
     await node.work();
     const copy = Job.parse(await admin.ok("POST", `/jobs/${id}/duplicate`));
-    expect(copy).toMatchObject({ state: "completed", name: "person (copy)" });
+    expect(copy).toMatchObject({ status: "completed", name: "person (copy)" });
     const [own, copied] = [await annotationsOf(id), await annotationsOf(copy.job_id)];
     expect(copied.total).toBe(own.total);
     const ids = new Set(own.items.map(({ annotation_id: one }) => one));

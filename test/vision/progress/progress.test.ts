@@ -1,7 +1,7 @@
 // Live progress in workerd: numbering, replay, snapshots, the end, tickets, slow readers, many
 // readers, and an object that is evicted at any moment.
 
-import { SignJWT } from "jose";
+import { decodeJwt, SignJWT } from "jose";
 import { beforeAll, describe, expect, it } from "vitest";
 import { WebSocket } from "ws";
 import { createLog } from "../../../edge/http/log.ts";
@@ -11,13 +11,12 @@ import { type NewEvent, publish, topicOf } from "../../../edge/vision/progress/p
 import { issueTicket } from "../../../edge/vision/progress/tickets.ts";
 import { ErrorBody } from "../../../shared/errors.ts";
 import { ProgressEvent } from "../../../shared/progress.ts";
-import { tokenParts } from "../../support/nodes.ts";
-import { register } from "../../support/vision.ts";
+import { newGuest, tokenParts } from "../../support/nodes.ts";
+import { newMember, newTenant, type Person, register } from "../../support/vision.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
 let world: World;
 let parts: Parameters<typeof publish>[0];
-const accountId = crypto.randomUUID();
 
 beforeAll(async () => {
   world = await createWorld({ services: ["vision"] });
@@ -26,7 +25,7 @@ beforeAll(async () => {
 
 const newTopic = () => `label:${crypto.randomUUID()}`;
 const ticketFor = async (topic: string) =>
-  (await issueTicket(tokenParts, { topic, accountId })).ticket;
+  (await issueTicket(tokenParts, { topic, ...newGuest() })).ticket;
 const tell = (topic: string, ...events: NewEvent[]) => publish(parts, topic, events);
 const log = (line: number): NewEvent => ({ type: "log", data: { line } });
 const state = (name: string): NewEvent => ({ type: "state", data: { state: name } });
@@ -41,11 +40,11 @@ interface Listener {
 }
 
 async function listen(topic: string, after?: number): Promise<Listener> {
-  const { url } = await issueTicket(tokenParts, {
-    topic,
-    accountId: crypto.randomUUID(),
-    requestUrl: world.urls.vision,
-  });
+  const asked = { topic, ...newGuest(), requestUrl: world.urls.vision };
+  return listenAt((await issueTicket(tokenParts, asked)).url, after);
+}
+
+async function listenAt(url: string, after?: number): Promise<Listener> {
   const socket = new WebSocket(after === undefined ? url : `${url}&after=${after}`);
   const events: ProgressEvent[] = [];
   let wake = () => {};
@@ -247,6 +246,39 @@ describe("many listeners", () => {
   });
 });
 
+describe("a listener", () => {
+  it("is sent away once logged out or out of the workspace, and no other is", async () => {
+    const url = world.urls.vision;
+    const admin = await register(url);
+    const { workspaceId, member: stays } = await newTenant(url, admin, "admin");
+    const topic = newTopic();
+    const join = async (who: Person) => {
+      const { sub = "", sid } = decodeJwt(who.tokens.access_token);
+      const asked = { topic, accountId: sub, session: String(sid), workspaceId };
+      return listenAt((await issueTicket(tokenParts, { ...asked, requestUrl: url })).url);
+    };
+    const [leaves, demoted, loggedOut] = [
+      await newMember(url, admin, workspaceId, "viewer"),
+      await newMember(url, admin, workspaceId, "engineer"),
+      await newMember(url, admin, workspaceId, "viewer"),
+    ];
+    const gone = [await join(leaves), await join(loggedOut)];
+    const kept = [await join(stays), await join(demoted)];
+    const setRole = (who: Person, role: string | null) =>
+      admin.ask("PATCH", `/admin/users/${who.id}`, { workspace_id: workspaceId, role });
+    expect((await setRole(leaves, null)).status).toBe(200);
+    expect((await setRole(demoted, "viewer")).status).toBe(200);
+    expect((await loggedOut.ask("POST", "/auth/logout")).status).toBe(204);
+    // A review finds them, also after the object left the memory.
+    await world.evict("ProgressTopic", topic);
+    expect(await Promise.all(gone.map(({ closed }) => closed))).toEqual([1008, 1008]);
+    await tell(topic, log(1), { type: "end", data: {} });
+    expect(await Promise.all(kept.map(({ closed }) => closed))).toEqual([1000, 1000]);
+    for (const { events } of kept) expect(shown(events)).toEqual(["0 snapshot", "1 log", "2 end"]);
+    for (const { events } of gone) expect(shown(events)).toEqual(["0 snapshot"]);
+  });
+});
+
 describe("publish", () => {
   it("never fails its caller", async () => {
     const broken = { idFromName: () => null, get: () => ({ publish: () => Promise.reject(1) }) };
@@ -272,12 +304,12 @@ describe("GET /progress", () => {
   it("refuses a ticket that is missing, forged, expired, of another kind or key", async () => {
     const topic = newTopic();
     const past = { ...tokenParts, clock: () => Date.now() - 61_000 };
-    const expired = await issueTicket(past, { topic, accountId });
+    const expired = await issueTicket(past, { topic, ...newGuest() });
     const key = await keyFor(tokenParts.tokenSecret, "ticket");
     const sign = (audience: string, typ: string, bytes: Uint8Array) =>
       new SignJWT({ topic })
         .setProtectedHeader({ alg: "HS256", typ })
-        .setSubject(accountId)
+        .setSubject(crypto.randomUUID())
         .setIssuer("vantage-vision")
         .setAudience(audience)
         .setIssuedAt()
@@ -304,7 +336,7 @@ describe("GET /progress", () => {
 
   it("takes a ticket once", async () => {
     const topic = newTopic();
-    const asked = { topic, accountId, requestUrl: world.urls.vision };
+    const asked = { topic, ...newGuest(), requestUrl: world.urls.vision };
     const { ticket, url } = await issueTicket(tokenParts, asked);
     const socket = new WebSocket(url);
     await new Promise((opened, failed) => socket.on("open", opened).on("error", failed));
@@ -315,8 +347,8 @@ describe("GET /progress", () => {
   it("lets a person have sixteen sockets at a topic, and others theirs", async () => {
     const topic = newTopic();
     const sockets: WebSocket[] = [];
-    const open = async (who: string) => {
-      const asked = { topic, accountId: who, requestUrl: world.urls.vision };
+    const open = async (who: ReturnType<typeof newGuest>) => {
+      const asked = { topic, ...who, requestUrl: world.urls.vision };
       const { url } = await issueTicket(tokenParts, asked);
       const socket = new WebSocket(url);
       sockets.push(socket);
@@ -326,9 +358,10 @@ describe("GET /progress", () => {
         socket.on("error", () => {});
       });
     };
-    for (const _ of range(1, 16)) expect(await open(accountId)).toBe(101);
-    expect(await open(accountId)).toBe(503);
-    expect(await open(crypto.randomUUID())).toBe(101);
+    const one = newGuest();
+    for (const _ of range(1, 16)) expect(await open(one)).toBe(101);
+    expect(await open(one)).toBe(503);
+    expect(await open(newGuest())).toBe(101);
     for (const socket of sockets) socket.terminate();
   });
 

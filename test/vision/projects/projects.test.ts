@@ -220,7 +220,7 @@ describe("a probe's end", () => {
   it("makes the video ready, once", async () => {
     const video = await probed();
     expect(video).toMatchObject({
-      state: "ready",
+      status: "ready",
       width: 640,
       height: 480,
       fps: 29.97,
@@ -246,7 +246,7 @@ describe("a probe's end", () => {
     const video = await newVideo();
     await probeEnded(parts, probeTask(video, more as Partial<Task>));
     await probeEnded(parts, probeTask(video));
-    expect(await read(video)).toMatchObject({ state: "failed", failure });
+    expect(await read(video)).toMatchObject({ status: "failed", failure });
     for (const path of ["frames", "frames/0.jpg", "thumbnail.jpg"]) {
       const reply = await engineer.ask("GET", `/videos/${video.video_id}/${path}`);
       expect(code(reply)).toEqual([409, "state_conflict"]);

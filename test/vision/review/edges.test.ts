@@ -224,7 +224,7 @@ describe("a copy of a job", () => {
     const id = await labeled();
     const { job_id: copy } = await admin.ok<{ job_id: string }>("POST", `/jobs/${id}/duplicate`);
     const status = JobStatus.parse(await admin.ok("GET", `/status/${copy}`));
-    expect(status).toMatchObject({ state: "completed", progress: 1, frames_done: FRAMES });
+    expect(status).toMatchObject({ status: "completed", progress: 1, frames_done: FRAMES });
     const overview = Overview.parse(await admin.ok("GET", `/jobs/${copy}/overview`));
     expect(overview.labeled_percentage).toBe(100);
   });

@@ -352,14 +352,14 @@ describe("a dataset", () => {
     const stop = node.start();
     const made = DatasetExport.parse(await annotator.ok("POST", `/jobs/${id}/export`));
     await stop();
-    expect(made).toMatchObject({ state: "completed", format: "yolo", bytes: 5 });
+    expect(made).toMatchObject({ status: "completed", format: "yolo", bytes: 5 });
     expect(await (await fetch(made.download_url)).text()).toBe("a zip");
     expect(manifest.classes).toEqual(["person", "car"]);
     const frames = manifest.videos.flatMap((video) => video.frames);
     expect(frames.flatMap(({ annotations }) => annotations)).toHaveLength(10);
     expect(new Set(frames.map(({ split }) => split))).toEqual(new Set(["train", "val"]));
     const again = await viewer.ok("GET", `/exports/${made.export_id}`);
-    expect(DatasetExport.parse(again).state).toBe("completed");
+    expect(DatasetExport.parse(again).status).toBe("completed");
     const download = await viewer.send("GET", `/exports/${made.export_id}/download`);
     expect([download.status, download.headers.get("Location")?.split("?")[0]]).toEqual([
       302,
@@ -404,7 +404,7 @@ describe("a dataset", () => {
     expect(response.status).toBe(201);
     const made = (await response.json()) as { job: Job; annotations: number; unmatched: string[] };
     expect(made).toMatchObject({ annotations: 1, unmatched: ["elsewhere"] });
-    expect(Job.parse(made.job)).toMatchObject({ kind: "import", state: "completed" });
+    expect(Job.parse(made.job)).toMatchObject({ kind: "import", status: "completed" });
     expect((await page(made.job.job_id)).items).toMatchObject([
       { frame_id: frameId(videoId, 3), class: "person", bbox: [10, 20, 40, 60], source: "import" },
     ]);

@@ -68,10 +68,13 @@ it.skipIf(!found)("opens, activates, predicts, and comes back after a crash", as
   expect(await admin.ok("GET", "/serve/classes")).toEqual(["disc", "plate"]);
 
   const content = new Uint8Array(await drawn());
-  const predict = async () =>
-    Prediction.array().parse(
-      await admin.ok("POST", "/predict/image?confidence=0.3", form({ content })),
-    );
+  const predict = async () => {
+    const answer = await admin.send("POST", "/predict/image?confidence=0.3", form({ content }));
+    expect(answer.status).toBe(200);
+    // By the direct line, not by the queue.
+    expect(answer.headers.get("X-Served-By")).toMatch(/^node\/./);
+    return Prediction.array().parse(await answer.json());
+  };
   const detections = await predict();
   expect(detections.length).toBeGreaterThan(0);
   for (const { class: name, bbox } of detections) {

@@ -83,7 +83,7 @@ describe("the admin routes", () => {
     for (const answer of [await revoke(), await revoke()]) {
       expect([answer.status, await answer.json()]).toEqual([
         202,
-        { task_id: id, state: "running" },
+        { task_id: id, status: "running" },
       ]);
     }
     expect(await world.verdict(task)).toBe("revoke");
@@ -91,9 +91,9 @@ describe("the admin routes", () => {
     expect(late.status).toBe(409);
     expect(await late.json()).toMatchObject({ code: "lease_stale", verdict: "revoke" });
     const exited = await world.finish(task, { outcome: "revoked", exited: true });
-    expect(await exited.json()).toEqual({ state: "revoked", repeated: false });
+    expect(await exited.json()).toEqual({ status: "revoked", repeated: false });
     expect(await (await world.finish(task, { outcome: "revoked", exited: true })).json()).toEqual({
-      state: "revoked",
+      status: "revoked",
       repeated: true,
     });
     expect(await refusal(await revoke())).toEqual([409, "state_conflict"]);
@@ -109,7 +109,7 @@ describe("the admin routes", () => {
   it("revoke a queued task at once", async () => {
     const id = await world.enqueued();
     const answer = await world.asAdmin(`/admin/tasks/${id}/revoke`, "POST");
-    expect(await answer.json()).toEqual({ task_id: id, state: "revoked" });
+    expect(await answer.json()).toEqual({ task_id: id, status: "revoked" });
     const empty = await world.node.post("/node/claim", { kinds: ["frames"] });
     expect(await empty.json()).toBeNull();
   });

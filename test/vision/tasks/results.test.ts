@@ -73,7 +73,7 @@ async function claimed(kind: TaskKind): Promise<ClaimedTask> {
 async function reply(task: ClaimedTask, result: Record<string, unknown>) {
   const response = await node.finish(task, { outcome: "finished", result });
   expect(response.status).toBe(200);
-  return (await response.json()) as { state: string; problem?: string };
+  return (await response.json()) as { status: string; problem?: string };
 }
 
 describe("a label task's answer", () => {
@@ -96,22 +96,22 @@ describe("a label task's answer", () => {
   it.each(wrong)("fails its attempt by name: %s", async (_, result, problem) => {
     const { jobId, task } = await begun();
     expect(await reply(task, result)).toEqual({
-      state: "queued",
+      status: "queued",
       repeated: false,
       problem: expect.stringMatching(problem),
     });
     const [error] = (await findTask(world.visionDatabase, task.task_id))?.errors ?? [];
     expect(error).toMatchObject({ code: "bad_result", detail: expect.stringMatching(/refused: /) });
     // The next attempt's good answer settles the job as if nothing had been.
-    expect(await reply(await claimed("label"), answer(ALL))).toMatchObject({ state: "finished" });
-    expect(await admin.ok<Job>("GET", `/jobs/${jobId}`)).toMatchObject({ state: "completed" });
+    expect(await reply(await claimed("label"), answer(ALL))).toMatchObject({ status: "finished" });
+    expect(await admin.ok<Job>("GET", `/jobs/${jobId}`)).toMatchObject({ status: "completed" });
     await admin.ok("DELETE", `/jobs/${jobId}`);
   });
 
   it("is stored at the edge of what a float holds", async () => {
     const { jobId, task } = await begun();
     const tiny = detection({ bbox: [1e-46, 0, 1, 1e-30], confidence: 1e-46 });
-    expect(await reply(task, answer(ALL, [tiny]))).toMatchObject({ state: "finished" });
+    expect(await reply(task, answer(ALL, [tiny]))).toMatchObject({ status: "finished" });
     const page = await admin.ok<{ total: number }>(
       "GET",
       `/jobs/${jobId}/annotations?max_confidence=1&min_confidence=0`,
@@ -125,13 +125,16 @@ describe("a label task's answer", () => {
     await admin.ok("POST", `/jobs/${jobId}/stop`);
     const partial = { outcome: "cancelled" as const, result: answer([1]) };
     const response = await node.finish(task, partial);
-    expect(await response.json()).toEqual({ state: "cancelled", repeated: false });
+    expect(await response.json()).toEqual({ status: "cancelled", repeated: false });
     await admin.ok("DELETE", `/jobs/${jobId}`);
     const { jobId: other, task: lying } = await begun();
     await admin.ok("POST", `/jobs/${other}/stop`);
     const refused = await node.finish(lying, { outcome: "cancelled", result: answer([8]) });
-    expect(await refused.json()).toMatchObject({ state: "cancelled", problem: expect.any(String) });
-    expect(await admin.ok<Job>("GET", `/jobs/${other}`)).toMatchObject({ state: "stopped" });
+    expect(await refused.json()).toMatchObject({
+      status: "cancelled",
+      problem: expect.any(String),
+    });
+    expect(await admin.ok<Job>("GET", `/jobs/${other}`)).toMatchObject({ status: "stopped" });
     await admin.ok("DELETE", `/jobs/${other}`);
   });
 });
@@ -154,7 +157,7 @@ describe("images of frames", () => {
     const put = ({ url, headers }: WriteAddress, body: Uint8Array<ArrayBuffer>) =>
       fetch(url, { method: "PUT", headers, body });
     expect((await put(good, JPEG)).status).toBe(200);
-    expect(await reply(task, answer(ALL))).toMatchObject({ state: "finished" });
+    expect(await reply(task, answer(ALL))).toMatchObject({ status: "finished" });
     // The attempt's own key is free again; nobody reads it.
     expect((await put(late, spoilt)).status).toBe(200);
     const shown = await image();
@@ -204,11 +207,11 @@ describe("a probe's answer", () => {
     await node.write(task, { key: pts.key }, new Uint8Array(4 * FRAMES));
     await node.write(task, { key: thumbnail.key }, JPEG);
     const said = await reply(task, { ...FOUND, ...more });
-    expect(said).toMatchObject({ state: "queued", problem: expect.stringMatching(problem) });
+    expect(said).toMatchObject({ status: "queued", problem: expect.stringMatching(problem) });
     // The next attempt makes the video ready.
     await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
     await node.work();
     const read = await admin.ok<Video>("GET", `/videos/${video.video_id}`);
-    expect(read).toMatchObject({ state: "ready" });
+    expect(read).toMatchObject({ status: "ready" });
   });
 });

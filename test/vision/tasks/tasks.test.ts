@@ -281,10 +281,10 @@ describe("POST /node/tasks/{task_id}/finish", () => {
       world.finish(task, DONE),
     ]);
     const bodies = (await Promise.all(answers.map((answer) => answer.json()))) as {
-      state: string;
+      status: string;
       repeated: boolean;
     }[];
-    expect(bodies.map(({ state }) => state)).toEqual(["finished", "finished", "finished"]);
+    expect(bodies.map(({ status }) => status)).toEqual(["finished", "finished", "finished"]);
     expect(bodies.filter(({ repeated }) => !repeated)).toHaveLength(1);
     const failed = { outcome: "failed", code: "x", detail: "late", retryable: true };
     expect(await refusal(await world.finish(task, failed))).toEqual([409, "lease_stale"]);
@@ -301,11 +301,11 @@ describe("POST /node/tasks/{task_id}/finish", () => {
     });
     const first = await world.claimed();
     expect(await (await world.finish(first, failed("one"))).json()).toEqual({
-      state: "queued",
+      status: "queued",
       repeated: false,
     });
     expect(await (await world.finish(first, failed("one"))).json()).toEqual({
-      state: "queued",
+      status: "queued",
       repeated: true,
     });
     // Its backoff, cut short.
@@ -316,7 +316,7 @@ describe("POST /node/tasks/{task_id}/finish", () => {
     expect([second.attempt, second.fence]).toEqual([2, first.fence + 1]);
     expect(await refusal(await world.finish(first, DONE))).toEqual([409, "lease_stale"]);
     expect(await (await world.finish(second, failed("two"), world.other)).json()).toMatchObject({
-      state: "failed",
+      status: "failed",
     });
     const task = await findTask(world.visionDatabase, id);
     expect(task?.errors.map(({ detail, node_id }) => [detail, node_id])).toEqual([
@@ -336,7 +336,7 @@ describe("POST /node/tasks/{task_id}/finish", () => {
       expect([status, code]).toEqual([409, "state_conflict"]);
     }
     const snoozed = await world.finish(task, { outcome: "snoozed", seconds: 0 });
-    expect(await snoozed.json()).toEqual({ state: "queued", repeated: false });
+    expect(await snoozed.json()).toEqual({ status: "queued", repeated: false });
     const again = await world.claimed();
     expect([again.task_id, again.attempt, again.fence]).toEqual([id, 1, task.fence + 1]);
     expect((await world.finish(again, DONE)).status).toBe(200);
@@ -353,7 +353,7 @@ describe("POST /node/tasks/{task_id}/finish", () => {
     const task = await world.claimed(world.node, "segment");
     const unfit = await world.finish(task, { outcome: "finished", result: { masks: "many" } });
     expect(await unfit.json()).toMatchObject({
-      state: "queued",
+      status: "queued",
       problem: expect.stringMatching(/^result\.masks: /),
     });
     const [attempt] = (await findTask(world.visionDatabase, task.task_id))?.errors ?? [];

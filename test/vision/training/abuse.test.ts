@@ -51,7 +51,7 @@ describe("numbers that nothing holds", () => {
     const spoilt = spoil(await w.result(task, [epoch(1)]));
     const answer = await w.finish(task, { outcome: "finished", result: spoilt });
     expect(await answer.json()).toMatchObject({
-      state: "queued",
+      status: "queued",
       problem: expect.stringMatching(/^result\./),
     });
     await w.admin.ok("POST", `/train/${runId}/stop`);

@@ -339,7 +339,7 @@ describe("a run that succeeds", () => {
     const result = { ...done, model: { ...model, weights } };
     const answer = await w.finish(task, { outcome: "finished", result });
     expect(await answer.json()).toMatchObject({
-      state: "queued",
+      status: "queued",
       problem: expect.stringContaining(why),
     });
     await w.admin.ok("POST", `/train/${runId}/stop`);

@@ -55,7 +55,7 @@ describe("direct uploads", () => {
   const path = (upload: UploadReply, more = "") => `/uploads/${upload.upload_id}${more}`;
   const look = async (upload: UploadReply) =>
     // The wire shape is what the calls below check.
-    (await engineer.ask("GET", path(upload))).body as unknown as UploadReply & { state: string };
+    (await engineer.ask("GET", path(upload))).body as unknown as UploadReply & { status: string };
 
   it("go on after a break with the parts that are missing, and end as one video", async () => {
     const content = mp4(20_000_000);
@@ -77,7 +77,7 @@ describe("direct uploads", () => {
     const done = await complete();
     expect(done.status).toBe(201);
     const video = Video.parse(done.body);
-    expect(video).toMatchObject({ bytes: content.length, state: "probing", filename: "big.mp4" });
+    expect(video).toMatchObject({ bytes: content.length, status: "probing", filename: "big.mp4" });
     const again = await Promise.all([complete(), complete()]);
     expect(again.map(({ status, body }) => [status, body.video_id])).toEqual([
       [201, video.video_id],
@@ -88,7 +88,7 @@ describe("direct uploads", () => {
     expect(
       Buffer.compare(Buffer.from((await object?.arrayBuffer()) ?? new ArrayBuffer()), content),
     ).toBe(0);
-    expect(await look(upload)).toMatchObject({ state: "completed", urls: [] });
+    expect(await look(upload)).toMatchObject({ status: "completed", urls: [] });
     expect(code(await engineer.ask("DELETE", path(upload)))).toEqual([409, "state_conflict"]);
     const late = await engineer.ask("POST", path(upload, "/parts"), { parts: [first] });
     expect(code(late)).toEqual([409, "state_conflict"]);
@@ -173,7 +173,7 @@ describe("direct uploads", () => {
     expect(code(await complete())).toEqual([status, expected]);
     expect(code(await complete())).toEqual([409, "state_conflict"]);
     expect(await stored()).toEqual(before);
-    expect((await look(upload)).state).toBe("aborted");
+    expect((await look(upload)).status).toBe("aborted");
   });
 
   it("may be dropped, and leave nothing", async () => {

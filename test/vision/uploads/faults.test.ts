@@ -104,7 +104,7 @@ it("the minute cron does its other duties when one of them fails", async () => {
   const body = { project_id: projectId, filename: "a.mp4", bytes: 1_000 };
   const { upload_id } = (await engineer.ask("POST", "/uploads", body)).body;
   await age("upload", String(upload_id), "expires_at");
-  const state = async () => (await engineer.ask("GET", `/uploads/${upload_id}`)).body.state;
+  const status = async () => (await engineer.ask("GET", `/uploads/${upload_id}`)).body.status;
   await world.visionDatabase.execute(sql`INSERT INTO throttle (key, attempts, window_ends_at)
     VALUES ('old', 1, now() - interval '1 minute')`);
   const lost = form(["project_id", projectId], clip());
@@ -116,10 +116,10 @@ it("the minute cron does its other duties when one of them fails", async () => {
   const old = sql`SELECT key FROM throttle WHERE key = 'old'`;
   expect((await world.visionDatabase.execute(old)).rows).toEqual([]);
   expect(world.logs.filter((line) => line.includes('"duty":"probes"'))).toHaveLength(1);
-  expect(await state()).toBe("open");
+  expect(await status()).toBe("open");
   for (const end of allow) await end();
   await world.tick(Date.now());
-  expect(await state()).toBe("aborted");
+  expect(await status()).toBe("aborted");
 });
 
 it("holds the quota when many come at once", async () => {

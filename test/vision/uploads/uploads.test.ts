@@ -63,7 +63,7 @@ describe("POST /upload", () => {
       project_id: projectId,
       filename: "Früh um 8.mp4",
       source: "upload",
-      state: "probing",
+      status: "probing",
       bytes: content.length,
       content_type: "video/mp4",
       frame_count: null,

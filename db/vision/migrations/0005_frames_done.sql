@@ -1,0 +1,1 @@
+ALTER TABLE "task" ADD COLUMN "frames_done" jsonb DEFAULT '[]'::jsonb NOT NULL;

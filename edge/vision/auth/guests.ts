@@ -1,0 +1,27 @@
+// Whether people who were let in once still may be: what outlives a request asks again.
+
+import { sql } from "drizzle-orm";
+import type { Database } from "../../http/database.ts";
+
+/** Who was let in to something of a workspace. */
+export interface Guest {
+  accountId: string;
+  /** Family of the refresh token of the session that let them in. */
+  session: string;
+  workspaceId: string;
+}
+
+/** Those whose session has not ended and who are members of the workspace still. */
+export async function stillWelcome<One extends Guest>(
+  database: Database,
+  guests: readonly One[],
+): Promise<One[]> {
+  const { rows } = await database.execute<{ index: number }>(sql`
+    SELECT (g.n - 1)::int AS index
+      FROM jsonb_array_elements(${JSON.stringify(guests)}::jsonb) WITH ORDINALITY AS g(one, n)
+      JOIN membership m ON m.account_id = (g.one->>'accountId')::uuid
+       AND m.workspace_id = (g.one->>'workspaceId')::uuid
+     WHERE (SELECT bool_and(revoked_at IS NULL) FROM refresh_token
+        WHERE family = (g.one->>'session')::uuid AND account_id = m.account_id)`);
+  return rows.flatMap(({ index }) => guests[index] ?? []);
+}

@@ -1,0 +1,260 @@
+// The node's end of the direct line: takes requests from the service's object, gives each one
+// answer or its place back, and opens the line again whenever it closes. A request whose line ended
+// is nobody's: the service asked another node.
+
+import { WebSocket } from "ws";
+import {
+  decodeFrame,
+  encodeFrame,
+  type Frame,
+  joined,
+  LINE_PING_MS,
+  LINE_SILENCE_MS,
+  PAYLOAD_BYTES_MAX,
+} from "../../shared/line.ts";
+import type { Secret } from "../../shared/secret.ts";
+import type { Log } from "../base/log.ts";
+import { pause } from "../objects/transfer.ts";
+import type { LineReply } from "../serving/direct.ts";
+import { backoffMs } from "./backoff.ts";
+
+export interface LineOptions {
+  /** The service's address. */
+  url: string;
+  token: Secret;
+  log: Log;
+  /** Works on a request until the signal ends it; null where there is no answer. */
+  answer(body: Uint8Array, ms: number, signal: AbortSignal): Promise<LineReply | null>;
+  /** The line opened or closed. */
+  onOpen(open: boolean): void;
+}
+
+const HANDSHAKE_MS = 30_000;
+/** Bytes after which the service hears that they were read. */
+const READ_BYTES = 1024 * 1024;
+/** What waits at the node is answered within about so long. */
+const WAIT_MS_MAX = 4_000;
+const CAPACITY = { first: 16, min: 1, max: 64 };
+/** Weight of the newest request in the mean of what one costs. */
+const NEWEST_WEIGHT = 0.1;
+
+interface Job {
+  parts: Uint8Array[];
+  /** All of it is here, and it is worked on. */
+  whole: boolean;
+  abort: AbortController;
+}
+
+/** How many requests a node takes at once, by what one costs it. */
+export class Capacity {
+  #costMs: number | null = null;
+  #lastAt = 0;
+
+  /** A request that began at one instant was answered at another, both in milliseconds. */
+  note(beganAt: number, endedAt: number): void {
+    // Requests that wait together cost what lies between their ends.
+    const cost = endedAt - Math.max(beganAt, this.#lastAt);
+    this.#lastAt = endedAt;
+    this.#costMs =
+      this.#costMs === null ? cost : this.#costMs + NEWEST_WEIGHT * (cost - this.#costMs);
+  }
+
+  /** As many as are answered while somebody is ready to wait. */
+  get count(): number {
+    if (this.#costMs === null) return CAPACITY.first;
+    const fit = Math.floor(WAIT_MS_MAX / Math.max(this.#costMs, 1));
+    return Math.min(CAPACITY.max, Math.max(CAPACITY.min, fit));
+  }
+}
+
+/** Keeps the line until it is closed. */
+export class Line {
+  readonly #options: LineOptions;
+  readonly #capacity = new Capacity();
+  readonly #end = new AbortController();
+  readonly #jobs = new Map<number, Job>();
+  #socket: WebSocket | null = null;
+  #life = 0;
+  #readBytes = 0;
+  #granted = -1;
+  #draining = false;
+  #open = false;
+  #onIdle: (() => void) | null = null;
+
+  constructor(options: LineOptions) {
+    this.#options = options;
+    // It ends only by the abort that closing is.
+    this.#keep().catch(() => {});
+  }
+
+  /** Takes no more; resolves when nothing is worked on. */
+  async drain(): Promise<void> {
+    this.#draining = true;
+    this.#grant();
+    if (this.#jobs.size === 0) return;
+    await new Promise<void>((done) => {
+      this.#onIdle = done;
+    });
+  }
+
+  close(): void {
+    this.#end.abort();
+    this.#socket?.close(1000);
+    this.#drop();
+  }
+
+  async #keep() {
+    const { url, token, log } = this.#options;
+    const address = `${url}/api/v1/node/line`.replace(/^http/, "ws");
+    for (let attempt = 0; !this.#end.signal.aborted; attempt++) {
+      const socket = new WebSocket(address, {
+        headers: { authorization: `Bearer ${token.reveal()}` },
+        handshakeTimeout: HANDSHAKE_MS,
+        maxPayload: 2 * PAYLOAD_BYTES_MAX,
+        // Images do not get smaller, and deflating costs several times what all the rest does.
+        perMessageDeflate: false,
+        followRedirects: false,
+      });
+      // From before it opens, so that closing ends the dialling too.
+      this.#socket = socket;
+      const opened = await this.#untilClosed(socket);
+      this.#drop();
+      this.#tellOpen(false);
+      if (opened) attempt = 0;
+      else if (attempt % 10 === 0) log.info("line_unavailable", { attempt });
+      await pause(backoffMs(attempt + 1, null), this.#end.signal);
+    }
+  }
+
+  /** Resolves when the socket is gone, with whether it had been open. */
+  #untilClosed(socket: WebSocket): Promise<boolean> {
+    return new Promise((resolve) => {
+      let opened = false;
+      let heardAt = performance.now();
+      const ping = setInterval(() => {
+        // A peer that went away without a word answers no ping.
+        if (performance.now() - heardAt > LINE_SILENCE_MS) socket.terminate();
+        else if (opened) socket.send("ping");
+      }, LINE_PING_MS);
+      socket.on("open", () => {
+        opened = true;
+      });
+      socket.on("message", (data: Buffer, binary) => {
+        heardAt = performance.now();
+        const frame = binary ? decodeFrame(data) : null;
+        if (frame) this.#heard(frame);
+      });
+      socket.on("error", () => {});
+      socket.on("close", () => {
+        clearInterval(ping);
+        if (this.#socket === socket) this.#socket = null;
+        resolve(opened);
+      });
+    });
+  }
+
+  #heard(frame: Frame) {
+    if (frame.kind === "hello") {
+      this.#drop();
+      this.#life = frame.life;
+      this.#readBytes = 0;
+      this.#granted = -1;
+      this.#grant();
+      this.#tellOpen(true);
+      return;
+    }
+    if (frame.life !== this.#life) return;
+    if (frame.kind === "cancel") this.#cancel(frame.id);
+    if (frame.kind === "ask") this.#take(frame);
+  }
+
+  #take(frame: Frame) {
+    this.#readBytes += frame.payload.length;
+    if (this.#readBytes >= READ_BYTES) {
+      this.#send({ kind: "read", value: this.#readBytes });
+      this.#readBytes = 0;
+    }
+    let job = this.#jobs.get(frame.id);
+    if (!job) {
+      // The rest of a request that was canceled.
+      if (frame.index > 0) return;
+      job = { parts: [], whole: false, abort: new AbortController() };
+      this.#jobs.set(frame.id, job);
+    }
+    if (frame.index !== job.parts.length) {
+      this.#options.log.error("line_broken", { wanted: job.parts.length, got: frame.index });
+      this.#socket?.terminate();
+      return;
+    }
+    job.parts.push(frame.payload);
+    job.whole = frame.last;
+    if (frame.last) void this.#work(frame.id, job, frame.value);
+  }
+
+  async #work(id: number, job: Job, ms: number) {
+    const { answer, log } = this.#options;
+    const life = this.#life;
+    const beganAt = performance.now();
+    const reply = await answer(joined(job.parts), ms, job.abort.signal).catch((error: unknown) => {
+      log.error("line_request_failed", { error });
+      return null;
+    });
+    if (life !== this.#life || this.#jobs.get(id) !== job) return;
+    this.#jobs.delete(id);
+    if (reply) {
+      this.#capacity.note(beganAt, performance.now());
+      this.#answer(id, reply);
+    } else this.#send({ kind: "released", life, id });
+    this.#grant();
+    this.#tellIdle();
+  }
+
+  #answer(id: number, { status, body }: LineReply) {
+    const bytes = Buffer.from(JSON.stringify(body));
+    for (let from = 0, index = 0; ; from += PAYLOAD_BYTES_MAX, index++) {
+      const payload = bytes.subarray(from, from + PAYLOAD_BYTES_MAX);
+      const last = from + PAYLOAD_BYTES_MAX >= bytes.length;
+      this.#send({ kind: "answer", last, index, life: this.#life, id, value: status, payload });
+      if (last) return;
+    }
+  }
+
+  #cancel(id: number) {
+    const job = this.#jobs.get(id);
+    job?.abort.abort();
+    // What is worked on gives its place back when it has really ended.
+    if (job?.whole) return;
+    this.#jobs.delete(id);
+    this.#send({ kind: "released", life: this.#life, id });
+    this.#tellIdle();
+  }
+
+  /** Says how many requests the node takes, where that is no more what it said before. */
+  #grant() {
+    const capacity = this.#draining ? 0 : this.#capacity.count;
+    if (capacity === this.#granted || !this.#socket) return;
+    this.#granted = capacity;
+    this.#send({ kind: "grant", value: capacity });
+  }
+
+  /** Lets go of every request: nobody waits for them any more. */
+  #drop() {
+    for (const { abort } of this.#jobs.values()) abort.abort();
+    this.#jobs.clear();
+    this.#tellIdle();
+  }
+
+  #tellOpen(open: boolean) {
+    if (open === this.#open) return;
+    this.#open = open;
+    this.#options.onOpen(open);
+  }
+
+  #tellIdle() {
+    if (this.#jobs.size === 0) this.#onIdle?.();
+  }
+
+  #send(frame: Parameters<typeof encodeFrame>[0]) {
+    if (this.#socket?.readyState === WebSocket.OPEN) this.#socket.send(encodeFrame(frame));
+  }
+}

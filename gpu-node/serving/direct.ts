@@ -1,0 +1,67 @@
+// A request of the direct line: an image in, objects in pixels of it out, or why not.
+
+import {
+  decodeAsk,
+  LINE_STATUS,
+  type LineAnswer,
+  type LineHead,
+  type LineProblem,
+} from "../../shared/line.ts";
+import { BrokenMedia, TaskFailure } from "../base/failure.ts";
+import type { Log } from "../base/log.ts";
+import { readStill } from "../media/stills.ts";
+import type { Predictors } from "./predictor.ts";
+
+/** The status and the body of an answer. */
+export interface LineReply {
+  status: number;
+  body: LineAnswer | LineProblem;
+}
+
+/**
+ * Answers a request whose time ends with the signal: what is over then costs nothing more. Null
+ * where it is over: nobody waits for an answer.
+ */
+export async function answerDirectly(
+  bytes: Uint8Array,
+  { predictors, log }: { predictors: Predictors; log: Log },
+  signal: AbortSignal,
+): Promise<LineReply | null> {
+  try {
+    const { head, image } = readAsk(bytes);
+    signal.throwIfAborted();
+    const still = await readStill(Buffer.from(image.buffer, image.byteOffset, image.length));
+    signal.throwIfAborted();
+    const { confidence, model } = head;
+    const predictions = await predictors.use(model, signal, (predictor) =>
+      predictor.predict(still, { confidence, signal }),
+    );
+    const { width, height } = still;
+    return { status: LINE_STATUS.done, body: { predictions, width, height } };
+  } catch (thrown) {
+    if (signal.aborted) return null;
+    return replyOf(thrown, log);
+  }
+}
+
+function readAsk(bytes: Uint8Array): { head: LineHead; image: Uint8Array } {
+  try {
+    return decodeAsk(bytes);
+  } catch (cause) {
+    throw new TaskFailure("invalid_request", "the request is none that this node reads", { cause });
+  }
+}
+
+function replyOf(thrown: unknown, log: Log): LineReply {
+  const { refused, failed } = LINE_STATUS;
+  if (thrown instanceof BrokenMedia) {
+    return { status: refused, body: { code: "unsupported_media", detail: thrown.message } };
+  }
+  if (thrown instanceof TaskFailure) {
+    const { code, message: detail, retryable } = thrown;
+    return { status: retryable ? failed : refused, body: { code, detail } };
+  }
+  log.error("line_request_failed", { error: thrown });
+  const detail = thrown instanceof Error ? thrown.message : String(thrown);
+  return { status: failed, body: { code: "internal", detail } };
+}

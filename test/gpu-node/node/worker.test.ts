@@ -1,0 +1,87 @@
+// The supervisor with a service that the test holds. Goal: a drain ends in its time, whatever is
+// not answered yet, and the status page shows how far tasks are, not what they found.
+
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterEach, beforeEach, expect, it } from "vitest";
+import { createLog } from "../../../gpu-node/base/log.ts";
+import type { Line } from "../../../gpu-node/node/line.ts";
+import type { Service } from "../../../gpu-node/node/service.ts";
+import { startWorker, type Worker } from "../../../gpu-node/node/worker.ts";
+import { type ClaimedTask, NODE_PROTOCOL } from "../../../shared/node-protocol.ts";
+import { systemClock } from "../../../shared/time.ts";
+
+/** Says of each task how far it is, and never ends one. */
+const CHILD = `process.on("message", ({ type, taskId }) => {
+  if (type !== "task") return;
+  const progress = { done: 1, total: 2, detail: { annotations: 3 }, partial: { frames: [] } };
+  process.send({ type: "progress", taskId, progress });
+});`;
+const TASK: ClaimedTask = {
+  task_id: crypto.randomUUID(),
+  kind: "predict",
+  fence: 1,
+  attempt: 1,
+  lease_until: "2026-01-01T00:00:00.000Z",
+  payload: {},
+};
+
+let dir: string;
+let tasks: ClaimedTask[];
+let reported: unknown[];
+let worker: Worker;
+
+beforeEach(() => {
+  dir = mkdtempSync(join(tmpdir(), "vantage-worker-"));
+  writeFileSync(join(dir, "child.mjs"), CHILD);
+  [tasks, reported] = [[], []];
+  const ended = Promise.withResolvers<void>();
+  const line = { drain: () => ended.promise, close: () => ended.resolve() };
+  const service: Partial<Service> = {
+    claim: () => new Promise((done) => setTimeout(() => done(tasks.pop() ?? null), 10)),
+    heartbeat: async () => [],
+    progress: async (_, progress) => {
+      reported.push(progress);
+      return "go_on";
+    },
+    listen: () => () => {},
+    line: () => line as Line,
+  };
+  worker = startWorker({
+    service: service as Service,
+    capabilities: {
+      version: "test",
+      protocol: NODE_PROTOCOL,
+      kinds: ["predict"],
+      device: { kind: "cpu", name: "test", count: 1 },
+      memory_bytes: 1,
+      cores: 1,
+      ffmpeg: null,
+      segmenters: [],
+      slots: 1,
+      missing: [],
+    },
+    // The child has no use for settings.
+    slot: { entry: join(dir, "child.mjs"), environment: {}, settings: {} as never, setpriv: null },
+    log: createLog(() => {}),
+    clock: systemClock,
+  });
+});
+afterEach(async () => {
+  await worker.kill();
+  rmSync(dir, { recursive: true, force: true });
+});
+
+it("leaves a request of the direct line to another node when the time of a drain is over", async () => {
+  worker.drain(50);
+  expect(await worker.stopped).toBeNull();
+});
+
+it("shows how far a task is, and reports the part that is done", async () => {
+  tasks.push(TASK);
+  await expect.poll(() => reported, { timeout: 5_000 }).toHaveLength(1);
+  expect(reported).toMatchObject([{ done: 1, partial: { frames: [] } }]);
+  const shown = worker.status().slots.flatMap((slot) => slot?.progress ?? []);
+  expect(shown).toEqual([{ done: 1, total: 2, detail: { annotations: 3 } }]);
+});

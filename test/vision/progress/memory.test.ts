@@ -1,0 +1,47 @@
+// Sockets that come and go leave nothing behind: each makes room for the next one, and the memory
+// of workerd stays where it is. It grows at first, until V8 has found the size of its heap.
+
+import { expect, it } from "vitest";
+import { WebSocket } from "ws";
+import { issueTicket } from "../../../edge/vision/progress/tickets.ts";
+import { workerdBytes, workerdPid } from "../../support/memory.ts";
+import { newGuest, tokenParts } from "../../support/nodes.ts";
+import { createWorld } from "../../support/world.ts";
+
+const AT_ONCE = 16;
+const WARM = 4_000;
+const MEASURED = 3_200;
+/** Ten kilobytes a socket. */
+const GROWTH_MAX = 32_000_000;
+
+it("takes thousands of sockets one after another without keeping any of them", async () => {
+  const world = await createWorld({
+    services: ["vision"],
+    environment: { vision: { LISTENERS_MAX: String(4 * AT_ONCE) } },
+  });
+  const topic = `label:${crypto.randomUUID()}`;
+  const refused: number[] = [];
+  const comeAndGo = async (politely: boolean) => {
+    const asked = { topic, ...newGuest(), requestUrl: world.urls.vision };
+    const socket = new WebSocket((await issueTicket(tokenParts, asked)).url).on("error", () => {});
+    const gone = new Promise<void>((done) => socket.on("close", () => done()));
+    socket.on("unexpected-response", (_, { statusCode }) => {
+      refused.push(statusCode ?? 0);
+      socket.terminate();
+    });
+    socket.on("message", () => (politely ? socket.close() : socket.terminate()));
+    await gone;
+  };
+  const cycle = (sockets: number) =>
+    Promise.all(
+      Array.from({ length: AT_ONCE }, async () => {
+        for (let index = 0; index < sockets / AT_ONCE; index++) await comeAndGo(index % 2 === 0);
+      }),
+    );
+  const pid = workerdPid();
+  await cycle(WARM);
+  const before = workerdBytes(pid);
+  await cycle(MEASURED);
+  expect(refused).toEqual([]);
+  expect(workerdBytes(pid) - before).toBeLessThan(GROWTH_MAX);
+});
