@@ -128,7 +128,7 @@ const MORE_BODIES: Record<string, object> = {
   "POST /node/register": { code: "x", name: "x", capabilities: CAPABILITIES },
 };
 /** Sockets, and one that takes no JSON. */
-const OTHERS = /^(GET \/(progress|node\/socket)|POST \/train\/weights)$/;
+const OTHERS = /^(GET \/(progress|node\/(socket|line))|POST \/train\/weights)$/;
 
 const marketsRequests = (): Request[] =>
   MARKETS.map((path) => ({ url: world.urls.markets, method: "GET", path, headers: {} }));
