@@ -34,7 +34,7 @@ export const Job = z
   .meta({ id: "Job" });
 export type Job = z.infer<typeof Job>;
 
-export const JobStatus = z
+export const JobProgress = z
   .object({
     job_id: z.uuid(),
     status: Job.shape.status,
@@ -57,8 +57,8 @@ export const JobStatus = z
       .meta({ description: "what keeps a job from going on, such as no node being there" }),
     topic: z.string(),
   })
-  .meta({ id: "JobStatus" });
-export type JobStatus = z.infer<typeof JobStatus>;
+  .meta({ id: "JobProgress" });
+export type JobProgress = z.infer<typeof JobProgress>;
 
 export const Annotation = z
   .object({

@@ -6,7 +6,7 @@ import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { join, resolve } from "node:path";
 import sharp from "sharp";
-import type { Annotation, DatasetExport, Job, JobStatus, Stats } from "../../shared/labeling.ts";
+import type { Annotation, DatasetExport, Job, JobProgress, Stats } from "../../shared/labeling.ts";
 import type { ProgressEvent } from "../../shared/progress.ts";
 import { decimal } from "../../shared/scalars.ts";
 import { systemClock } from "../../shared/time.ts";
@@ -169,7 +169,7 @@ async function upload(api: VisionApi, projectId: string, clip: Clip): Promise<Vi
 const pause = (ms: number) => new Promise<void>((done) => setTimeout(done, ms));
 
 /** Follows a job over its WebSocket and shows its progress on one line. */
-async function follow(api: VisionApi, jobId: string): Promise<JobStatus> {
+async function follow(api: VisionApi, jobId: string): Promise<JobProgress> {
   const started = systemClock();
   const { url } = await api.post<{ url: string }>(`/jobs/${jobId}/ticket`, {});
   const socket = new WebSocket(url.replace(/^http/, "ws"));
@@ -187,7 +187,7 @@ async function follow(api: VisionApi, jobId: string): Promise<JobStatus> {
     };
   });
   if (process.stdout.isTTY) process.stdout.write("\n");
-  const status = await api.get<JobStatus>(`/status/${jobId}`);
+  const status = await api.get<JobProgress>(`/status/${jobId}`);
   const took = (systemClock() - started) / 1_000;
   if (status.status !== "completed") throw new Error(`the job ${status.status}: ${status.failure}`);
   const each = took / Math.max(status.frames_total, 1);
@@ -195,7 +195,7 @@ async function follow(api: VisionApi, jobId: string): Promise<JobStatus> {
   return status;
 }
 
-function showProgress(data: Partial<JobStatus>) {
+function showProgress(data: Partial<JobProgress>) {
   const { frames_done: done, frames_total: total, eta_seconds: eta, annotations } = data;
   if (done === undefined || !total) return;
   const filled = Math.round((30 * done) / total);

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { parseArgs } from "node:util";
 import { followBackfill, operatorOf } from "../../edge/local/operator.ts";
 import { API } from "../../edge/vision/base/api.ts";
-import type { JobStatus } from "../../shared/labeling.ts";
+import type { JobProgress } from "../../shared/labeling.ts";
 import type { ProgressEvent } from "../../shared/progress.ts";
 import { DAY, isoDay, MINUTE, systemClock } from "../../shared/time.ts";
 import { rectangles } from "../support/clips.ts";
@@ -216,7 +216,7 @@ async function hostile() {
 
 const samples: Sample[] = [];
 async function sample() {
-  const status = await admin.get<JobStatus>(`/status/${long.jobId}`);
+  const status = await admin.get<JobProgress>(`/status/${long.jobId}`);
   const taken = sampleOf(soaked.pid, state.logs, {
     minute: (systemClock() - started) / MINUTE,
     frames: status.frames_done,

@@ -73,6 +73,17 @@ describe.each(SERVICES)("the description of %s", (service) => {
     expect(await findings(service)).toEqual([]);
   });
 
+  it("calls no shape what generators call another's list of values", () => {
+    const shapes = Object.entries((document.components?.schemas ?? {}) as Record<string, Json>);
+    const pascal = (name: string) => name.replace(/(^|_)(\w)/g, (_, __, one) => one.toUpperCase());
+    const lists = shapes.flatMap(([name, { properties = {} }]) =>
+      Object.entries(properties as Record<string, Json>)
+        .filter(([, property]) => Array.isArray(property.enum))
+        .map(([property]) => name + pascal(property)),
+    );
+    expect(lists.filter((list) => shapes.some(([name]) => name === list))).toEqual([]);
+  });
+
   it("names every operation shortly, and puts it under one tag that is described", () => {
     const tags = new Map(document.tags?.map(({ name, description }) => [name, description]));
     expect(

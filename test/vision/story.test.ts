@@ -9,7 +9,7 @@ import { basename, join, resolve } from "node:path";
 import { sql } from "drizzle-orm";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
-import { AnnotationPage, DatasetExport, JobStatus } from "../../shared/labeling.ts";
+import { AnnotationPage, DatasetExport, JobProgress } from "../../shared/labeling.ts";
 import { ProgressEvent } from "../../shared/progress.ts";
 import { frameId, Video } from "../../shared/vision.ts";
 import { rectangles, toolsOrSay } from "../support/clips.ts";
@@ -78,7 +78,7 @@ async function uploaded(path: string): Promise<Video> {
 
 const start = async (path: string, body: object) =>
   (await admin.ok<{ job_id: string }>("POST", path, { project_id: projectId, ...body })).job_id;
-const statusOf = async (id: string) => JobStatus.parse(await admin.ok("GET", `/status/${id}`));
+const statusOf = async (id: string) => JobProgress.parse(await admin.ok("GET", `/status/${id}`));
 const ended = (id: string) =>
   until(
     () => statusOf(id),

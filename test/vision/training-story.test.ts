@@ -6,7 +6,7 @@ import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
-import { AnnotationPage, JobStatus } from "../../shared/labeling.ts";
+import { AnnotationPage, JobProgress } from "../../shared/labeling.ts";
 import { ProgressEvent } from "../../shared/progress.ts";
 import type { Bbox, Prediction } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
@@ -90,7 +90,7 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
       ...label,
     });
     jobId = started.job_id;
-    const status = async () => JobStatus.parse(await admin.ok("GET", `/status/${jobId}`));
+    const status = async () => JobProgress.parse(await admin.ok("GET", `/status/${jobId}`));
     const job = await until(status, ({ status }) => status !== "queued" && status !== "running");
     expect(job.status).toBe("completed");
   }, READY_MS);

@@ -1,7 +1,7 @@
 // Labeling jobs over HTTP: where they stand, their names, their life.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { Job, JobStatus } from "../../../shared/labeling.ts";
+import { Job, JobProgress } from "../../../shared/labeling.ts";
 import { Ticket } from "../../../shared/progress.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
@@ -86,7 +86,7 @@ function addReading(app: App<Parts>) {
     description: "The numbers that the job's live topic carries, for pollers.",
     security: bearer,
     request: { params: jobId },
-    responses: { 200: json("the job's status", JobStatus), ...readErrors },
+    responses: { 200: json("the job's status", JobProgress), ...readErrors },
   });
   app.openapi(status, async (context) => {
     const { database, clock } = context.var.service;
@@ -224,7 +224,7 @@ function addLife(app: App<Parts>) {
     description: "Beyond the contract; for engineers. Frames under way are finished first.",
     security: bearer,
     request: { params: jobId },
-    responses: { 202: json("the job stops", JobStatus), ...writeErrors, ...conflict },
+    responses: { 202: json("the job stops", JobProgress), ...writeErrors, ...conflict },
   });
   app.openapi(stop, async (context) => {
     const parts = context.var.service;
@@ -243,7 +243,7 @@ function addLife(app: App<Parts>) {
     description: "Beyond the contract; for engineers. Only frames that are not labeled yet run.",
     security: bearer,
     request: { params: jobId },
-    responses: { 202: json("the job goes on", JobStatus), ...writeErrors, ...conflict },
+    responses: { 202: json("the job goes on", JobProgress), ...writeErrors, ...conflict },
   });
   app.openapi(resume, async (context) => {
     const parts = context.var.service;

@@ -2,14 +2,14 @@
 
 import { sql } from "drizzle-orm";
 import { assert } from "../../../shared/errors.ts";
-import type { JobStatus } from "../../../shared/labeling.ts";
+import type { JobProgress } from "../../../shared/labeling.ts";
 import type { Database } from "../../http/database.ts";
 import { offering } from "../tasks/nodes.ts";
 import { isLive, type JobRow, subjectOf, topicOf } from "./jobs.ts";
 import { etaSeconds } from "./plan.ts";
 
 /** The status of a job at an instant (epoch milliseconds). */
-export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobStatus> {
+export async function statusOf(database: Database, job: JobRow, now: number): Promise<JobProgress> {
   const pass = job.settings.passes.length - 1;
   const { rows } = await database.execute<Record<string, number>>(sql`
     WITH own AS (
@@ -62,4 +62,4 @@ export async function statusOf(database: Database, job: JobRow, now: number): Pr
 }
 
 /** The numbers of `/status`, as the live topic carries them. */
-export const liveData = (status: JobStatus): Record<string, unknown> => ({ ...status });
+export const liveData = (status: JobProgress): Record<string, unknown> => ({ ...status });

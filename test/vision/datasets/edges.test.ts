@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { AnnotationPage, type Job, JobStatus } from "../../../shared/labeling.ts";
+import { AnnotationPage, type Job, JobProgress } from "../../../shared/labeling.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
 import { ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId, type Project } from "../../../shared/vision.ts";
@@ -69,7 +69,7 @@ async function begun(): Promise<string> {
   const body = { project_id: projectId, video_ids: [videoId], prompts: ["person"] };
   return (await admin.ok<{ job_id: string }>("POST", "/label", body)).job_id;
 }
-const statusOf = async (id: string) => JobStatus.parse(await admin.ok("GET", `/status/${id}`));
+const statusOf = async (id: string) => JobProgress.parse(await admin.ok("GET", `/status/${id}`));
 const page = async (id: string) =>
   AnnotationPage.parse(await admin.ok("GET", `/jobs/${id}/annotations?limit=1000`));
 async function manifestOf(id: string, options: object = {}) {

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { AnnotationPage, Job, JobStatus } from "../../../shared/labeling.ts";
+import { AnnotationPage, Job, JobProgress } from "../../../shared/labeling.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
 import { Ticket } from "../../../shared/progress.ts";
 import { TASK_KINDS } from "../../../shared/tasks.ts";
@@ -69,7 +69,7 @@ const label = (more: object = {}) => ({
 });
 const start = async (api: Api = admin, more: object = {}) =>
   (await api.ok<{ job_id: string }>("POST", "/label", label(more))).job_id;
-const statusOf = async (id: string) => JobStatus.parse(await admin.ok("GET", `/status/${id}`));
+const statusOf = async (id: string) => JobProgress.parse(await admin.ok("GET", `/status/${id}`));
 const annotationsOf = async (id: string, query = "") =>
   AnnotationPage.parse(await admin.ok("GET", `/jobs/${id}/annotations?limit=1000${query}`));
 

@@ -3,7 +3,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { Job, type JobStatus } from "../../../shared/labeling.ts";
+import { Job, type JobProgress } from "../../../shared/labeling.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
 import type { Role } from "../../../shared/vision.ts";
 import {
@@ -54,7 +54,7 @@ async function claimed(): Promise<{ id: string; task: ClaimedTask }> {
 const markFailed = (id: string) => `/admin/jobs/${id}/mark-failed`;
 const report = (task: ClaimedTask) =>
   node.finish(task, { outcome: "finished", result: found(task) });
-const statusOf = (id: string) => admin.ok<JobStatus>("GET", `/status/${id}`);
+const statusOf = (id: string) => admin.ok<JobProgress>("GET", `/status/${id}`);
 
 describe("a stuck job", () => {
   it("is listed with its tasks and why, for admins of its workspace and operators", async () => {

@@ -5,7 +5,7 @@ import { sql } from "drizzle-orm";
 import { beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { topicOf } from "../../../edge/vision/progress/progress.ts";
 import { findTask } from "../../../edge/vision/tasks/queue.ts";
-import { AnnotationPage, JobStatus } from "../../../shared/labeling.ts";
+import { AnnotationPage, JobProgress } from "../../../shared/labeling.ts";
 import type { ClaimedTask, Outcome } from "../../../shared/node-protocol.ts";
 import { type Detection, TASK_KINDS, type TaskKind } from "../../../shared/tasks.ts";
 import { frameId } from "../../../shared/vision.ts";
@@ -72,7 +72,7 @@ async function claimed(kind: TaskKind = "label"): Promise<ClaimedTask> {
   expect(one?.kind).toBe(kind);
   return one as ClaimedTask;
 }
-const statusOf = async () => JobStatus.parse(await admin.ok("GET", `/status/${jobId}`));
+const statusOf = async () => JobProgress.parse(await admin.ok("GET", `/status/${jobId}`));
 const annotations = async () =>
   AnnotationPage.parse(await admin.ok("GET", `/jobs/${jobId}/annotations?limit=1000`)).items;
 /** Annotations on each frame that has any. */

@@ -8,7 +8,7 @@ import {
   AnnotationPage,
   Change,
   JobClass,
-  JobStatus,
+  JobProgress,
   Overview,
   Stats,
 } from "../../../shared/labeling.ts";
@@ -223,7 +223,7 @@ describe("a copy of a job", () => {
   it("is as done as the job is", async () => {
     const id = await labeled();
     const { job_id: copy } = await admin.ok<{ job_id: string }>("POST", `/jobs/${id}/duplicate`);
-    const status = JobStatus.parse(await admin.ok("GET", `/status/${copy}`));
+    const status = JobProgress.parse(await admin.ok("GET", `/status/${copy}`));
     expect(status).toMatchObject({ status: "completed", progress: 1, frames_done: FRAMES });
     const overview = Overview.parse(await admin.ok("GET", `/jobs/${copy}/overview`));
     expect(overview.labeled_percentage).toBe(100);
