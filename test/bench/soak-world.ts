@@ -17,6 +17,7 @@ import type { Ids } from "../support/everything.ts";
 import { form } from "../support/media.ts";
 import { registerModel } from "../support/registered-model.ts";
 import { allGone, startStackProcess } from "../support/stack-process.ts";
+import { inspectorAddress } from "./soak-heaps.ts";
 
 const PASSWORD = "correct horse battery staple";
 const MODELS = process.env.VANTAGE_MODELS ?? join(tmpdir(), "vantage-bench-models");
@@ -33,7 +34,8 @@ interface Addresses {
 export async function startSoak() {
   const root = mkdtempSync(join(tmpdir(), "vantage-soak-"));
   const state = stateAt(join(root, "state"));
-  const more = { VANTAGE_MODELS: MODELS };
+  const inspector = await inspectorAddress();
+  const more = { VANTAGE_MODELS: MODELS, WORKERD_INSPECTOR: inspector };
   const stack = startStackProcess(state.dir, [0, 0, 0], ["--no-apt"], more);
   const stop = async () => {
     stack.child.kill("SIGTERM");
@@ -46,7 +48,7 @@ export async function startSoak() {
     process.once(signal, () => stop().then(() => process.exit(130)));
   await stack.printed(/Vantage runs/);
   const { urls, s3Url } = JSON.parse(readFileSync(state.running, "utf8")) as Addresses;
-  return { state, urls, s3Url, pid: stack.child.pid ?? 0, stop };
+  return { state, urls, s3Url, inspector, pid: stack.child.pid ?? 0, stop };
 }
 type SoakStack = Awaited<ReturnType<typeof startSoak>>;
 

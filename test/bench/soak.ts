@@ -15,6 +15,7 @@ import { describeApi } from "../support/common-routes.ts";
 import { BODIES, BY_BODY, filled } from "../support/everything.ts";
 import { driveHostile, type HostileOptions, replyOf } from "../support/hostile.ts";
 import { form } from "../support/media.ts";
+import { collectHeaps } from "./soak-heaps.ts";
 import { printReport, type Sample, sampleOf } from "./soak-samples.ts";
 import {
   activateModel,
@@ -30,6 +31,7 @@ const { values } = parseArgs({
 });
 const minutes = Number(values.minutes);
 const SAMPLE_MS = 30_000;
+const HEAPS_MS = 5 * MINUTE;
 /** What is under way at the end of the run may take so long yet. */
 const ENDING_MS = 40_000;
 /** Between two hostile requests. */
@@ -225,6 +227,19 @@ async function sample() {
   say(JSON.stringify(taken));
 }
 
+/** What is alive in workerd, and what it holds right after a collection. */
+async function heaps() {
+  const live = await collectHeaps(soaked.inspector);
+  const { memory } = sampleOf(soaked.pid, state.logs, { minute: 0, frames: 0 });
+  const minute = ((systemClock() - started) / MINUTE).toFixed(1);
+  const own = Object.entries(live).filter(([name]) => name.startsWith("core:user"));
+  const all = Object.values(live).reduce((sum, megabytes) => sum + megabytes, 0);
+  say(
+    `Minute ${minute}, collected: workerd holds ${memory.workerd} MB, ${all.toFixed(1)} of them live ` +
+      `objects: ${own.map(([name, megabytes]) => `${name.slice(10)} ${megabytes}`).join(", ")}`,
+  );
+}
+
 const ended = Promise.all([
   loop("upload", 5_000, upload),
   loop("export", 5_000, exported),
@@ -235,6 +250,7 @@ const ended = Promise.all([
   loop("listen", 100, listen),
   loop("hostile", 10_000, hostile),
   loop("sample", SAMPLE_MS, sample),
+  loop("heaps", HEAPS_MS, heaps),
 ]);
 await Promise.race([ended, pause(minutes * MINUTE + ENDING_MS)]);
 for (const name of unended) count(`${name}: not ended ${ENDING_MS / 1_000} s after the run`);

@@ -46,6 +46,8 @@ describe("npm start", () => {
     for (const [name, matches] of Object.entries(VICTIMS)) {
       const stack = startStackProcess(stateDir, ports);
       await stack.printed(READY);
+      // What built the Workers is gone when they run.
+      expect(processesOf(stateDir).filter(({ command }) => /esbuild/.test(command))).toEqual([]);
       await cancelOtherBackfills();
       const before = succeeded(await listRuns());
       await waitForRuns((runs) => succeeded(runs) > before || isIdle(runs));
