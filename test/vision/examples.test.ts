@@ -186,6 +186,7 @@ beforeAll(async () => {
   );
   scriptNode(w.node);
   stop = w.node.start();
+  await newEndpoint(example("slug"));
   const exported = await admin.ok<{ export_id: string }>("POST", `/jobs/${jobId}/export`);
   const form = new FormData();
   form.append("file", new Blob([mp4()]), "clip.mp4");
@@ -240,6 +241,10 @@ async function weights(): Promise<string> {
 }
 
 const ids = (replaced: Record<string, string>): Preparation => ({ replaced: named(replaced) });
+
+/** An endpoint of the active model. */
+const newEndpoint = (slug: string) =>
+  admin.ok("POST", "/endpoints", { slug, models: [{ alias: "active" }] });
 
 /** What operations need to be there beside one of everything. */
 const BEFORE: Record<string, () => Promise<Preparation>> = {
@@ -339,6 +344,20 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     const [workspaceId = "", projectId] = [base[example("workspace_id")], w.projectId];
     return ids(await trainedThings(w.world, { workspaceId, projectId, jobId }));
   },
+  deleteEndpoint: async () => {
+    await newEndpoint("spare-gate");
+    return ids({ slug: "spare-gate" });
+  },
+  rollBackEndpoint: async () => {
+    await newEndpoint("moved-gate");
+    await admin.ok("PATCH", "/endpoints/moved-gate", { confidence: 0.6 });
+    return ids({ slug: "moved-gate" });
+  },
+  revokeEndpointKey: async () => {
+    const path = `/endpoints/${example("slug")}/keys`;
+    const { key_id } = await admin.ok<{ key_id: string }>("POST", path, { name: "old" });
+    return ids({ key_id });
+  },
   removeName: async () => {
     await admin.ok("POST", `/models/${base[example("model_id")]}/promote`, { alias: "staging" });
     return {};
@@ -359,6 +378,7 @@ const stable = (text: string) =>
     .replace(/\/(\d+)-[0-9a-f]{8}\//g, "/$1-0a1b2c3d/")
     .replace(/"code":"[^"]*","workspace_id"/, `"code":"${example("code")}","workspace_id"`)
     .replace(/"(dataset_)?sha256":"[0-9a-f]{64}"/g, '"$1sha256":"ab12…"')
+    .replace(/"vek_[\w-]+"/g, '"vek_5bXkUu…"')
     .replace(/127\.0\.0\.1:\d+/g, "127.0.0.1:8003")
     .replace(/"database_latency_ms":[\d.]+/, '"database_latency_ms":1.5');
 
@@ -378,7 +398,7 @@ describe("the vision API's description", () => {
     sent: (operation) => {
       if (operation === "addWeights") return new Blob([safetensors()]);
       if (operation === "importArchive") return new Blob([labels]);
-      return /Image/.test(operation) ? new Blob([png()]) : VIDEO;
+      return /Image|AtEndpoint/.test(operation) ? new Blob([png()]) : VIDEO;
     },
     stable,
   });
