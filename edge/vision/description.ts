@@ -166,6 +166,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "makeEndpointKey.name": "gate camera",
   "makeEndpoint.body": {
     slug: "south-gate",
+    workspace_id: id("01"),
     models: [
       { alias: "production", weight: 9 },
       { model_id: id("10"), weight: 1 },

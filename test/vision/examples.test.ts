@@ -186,7 +186,6 @@ beforeAll(async () => {
   );
   scriptNode(w.node);
   stop = w.node.start();
-  await newEndpoint(example("slug"));
   const exported = await admin.ok<{ export_id: string }>("POST", `/jobs/${jobId}/export`);
   const form = new FormData();
   form.append("file", new Blob([mp4()]), "clip.mp4");
@@ -220,6 +219,7 @@ beforeAll(async () => {
       weights_id: brought,
     }),
   );
+  await newEndpoint(example("slug"));
 });
 afterAll(() => stop?.());
 
@@ -244,7 +244,11 @@ const ids = (replaced: Record<string, string>): Preparation => ({ replaced: name
 
 /** An endpoint of the active model. */
 const newEndpoint = (slug: string) =>
-  admin.ok("POST", "/endpoints", { slug, models: [{ alias: "active" }] });
+  admin.ok("POST", "/endpoints", {
+    slug,
+    workspace_id: base[example("workspace_id")],
+    models: [{ alias: "active" }],
+  });
 
 /** What operations need to be there beside one of everything. */
 const BEFORE: Record<string, () => Promise<Preparation>> = {

@@ -1,7 +1,7 @@
-// How far the confidences of a model's detections have moved: the population stability index,
-// PSI = Σ (p - q) · ln(p / q) over bins, p the shares now and q those of the reference. Its bounds
-// 0.1 and 0.25 are the field's rule of thumb (Siddiqi, "Credit Risk Scorecards", 2006). Samples of
-// one distribution give (1/n + 1/m) times a χ² of bins - 1 degrees of freedom (Yurdakul, "Statistical
+// How far the confidences of a model's detections have moved: the population stability index, PSI =
+// Σ (p - q) · ln(p / q) over bins, p the shares now and q those of the reference. Its bounds 0.1
+// and 0.25 are the field's rule of thumb (Siddiqi, "Credit Risk Scorecards", 2006). Samples of one
+// distribution give (1/n + 1/m) times a χ² of bins - 1 degrees of freedom (Yurdakul, "Statistical
 // Properties of Population Stability Index", Western Michigan University, 2018), which tells what
 // chance does.
 
@@ -16,7 +16,9 @@ const MODERATE = 0.1;
 const LARGE = 0.25;
 /** Added to each bin, so that an empty one is no infinity: Jeffreys' prior. */
 const PRIOR = 0.5;
-/** What a χ² of 14 degrees of freedom, one less than there are bins, exceeds once in twenty times. */
+/**
+ * What a χ² of 14 degrees of freedom, one less than there are bins, exceeds once in twenty times.
+ */
 const CHI_SQUARE_95 = 23.685;
 
 const totalOf = (bins: readonly number[]) => bins.reduce((sum, count) => sum + count, 0);

@@ -122,8 +122,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   }
 
   async read(now: number): Promise<MeterReading> {
-    const oldest = systemClock() - RUNNING_MS_MAX;
-    for (const [id, began] of this.#running) if (began < oldest) this.#running.delete(id);
+    this.#forgetLost();
     const windows = Object.entries(WINDOW_PARTS).map(([name, { ms, grain }]) => [
       name,
       this.#window(grain, startOf(now - ms, grain)),
@@ -163,6 +162,12 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     return fresh;
   }
 
+  /** Lets go of requests whose service died with them. */
+  #forgetLost() {
+    const oldest = systemClock() - RUNNING_MS_MAX;
+    for (const [id, began] of this.#running) if (began < oldest) this.#running.delete(id);
+  }
+
   #forgetEnded() {
     const oldest = systemClock() - ENDED_MS;
     for (const [id, at] of this.#ended) {
@@ -185,6 +190,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
 
   /** Writes down what is in memory only, all or nothing, and lets go of what is too old. */
   #flush() {
+    this.#forgetLost();
     const now = systemClock();
     this.ctx.storage.transactionSync(() => {
       for (const { minute, modelId, rollup } of this.#fresh.values()) {

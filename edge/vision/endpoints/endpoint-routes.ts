@@ -88,8 +88,9 @@ function addCreate(app: App<Parts>) {
     description:
       "Beyond the contract; for engineers. `models` says who answers: one model by its `model_id`, " +
       "whichever an `alias` means (`active` too), or several, among which traffic is split by " +
-      "`weight`. A model that an endpoint names by its id cannot be deleted. A slug is one of a kind " +
-      "in its workspace, and stays the endpoint's. At most 100 a workspace.",
+      "`weight`. A model that an endpoint names by its id cannot be deleted. A node opens a model " +
+      "at its first request. A slug is one of a kind in its workspace, and stays the endpoint's. At " +
+      "most 100 a workspace.",
     security: bearer,
     request: jsonBody(EndpointBody),
     responses: { 201: json("the endpoint", Endpoint), ...bodyErrors, ...conflict },
@@ -100,7 +101,7 @@ function addCreate(app: App<Parts>) {
     const body = context.req.valid("json");
     const workspaceId = workspaceFor(caller, body.workspace_id, "engineer");
     const settings = settingsOf(body);
-    await checkSettings(parts.database, workspaceId, settings);
+    await checkSettings(parts.database, { workspaceId, settings }, null);
     const { slug } = body;
     const actorId = caller.accountId;
     const row = await createEndpoint(parts, { workspaceId, slug, settings, actorId });
@@ -190,7 +191,7 @@ function addChanges(app: App<Parts>) {
       revision: body.revision,
       edit: async (before) => {
         const after = changedSettings(before, body);
-        await checkSettings(parts.database, workspaceId, after);
+        await checkSettings(parts.database, { workspaceId, settings: after }, before);
         await warmNewModels(parts, { workspaceId, before, after });
         return after;
       },

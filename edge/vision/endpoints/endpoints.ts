@@ -46,8 +46,8 @@ export async function listEndpoints(
 }
 
 /**
- * The endpoint of a slug; with `orFormer` the newest deleted one where there is no other. Fails with
- * `not_found`, and with `invalid_request` where several of the workspaces have one.
+ * The endpoint of a slug; with `orFormer` the newest deleted one where there is no other. Fails
+ * with `not_found`, and with `invalid_request` where several of the workspaces have one.
  */
 export async function findEndpoint(
   database: Database,
@@ -105,7 +105,9 @@ interface NewMove {
 
 const modelIsGone = () => new Failure("not_found", "no such model in your workspaces");
 
-/** Runs a move under the lock of its workspace's registry; null where its condition does not hold. */
+/**
+ * Runs a move under the lock of its workspace's registry; null where its condition does not hold.
+ */
 async function perform(
   database: Database,
   workspaceId: string,

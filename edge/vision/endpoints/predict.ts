@@ -23,7 +23,7 @@ import {
   driftBins,
   type RequestEnd,
 } from "./rollups.ts";
-import { modelsOf, type ServedModels, targetName } from "./settings.ts";
+import { modelsOf, type ServedModels, sized, targetName } from "./settings.ts";
 import { mirror } from "./shadow.ts";
 import { choose } from "./split.ts";
 
@@ -42,8 +42,8 @@ export interface EndpointAnswer extends Pick<ImageAnswer, "predictions" | "serve
 }
 
 /**
- * Predicts on the image of a request. Fails with `rate_limited`, with `state_conflict` where none of
- * the endpoint's models is there, and as predictions on images do.
+ * Predicts on the image of a request. Fails with `rate_limited`, with `state_conflict` where none
+ * of the endpoint's models is there, and as predictions on images do.
  */
 export async function predictAt(
   parts: Parts,
@@ -58,10 +58,13 @@ export async function predictAt(
   try {
     await begin(parts, meter, { id, gate, defer });
     const { workspaceId, settings } = row;
+    const nodeIsThere = requireNode(parts, workspaceId);
+    // What it says is heard below, unless there is no model either.
+    nodeIsThere.catch(() => {});
     const models = await modelsOf(parts.database, [row]);
     const model = chosenModel(models, { row, stickyKey });
     modelId = model.modelId;
-    await requireNode(parts, workspaceId);
+    await nodeIsThere;
     const image = await receiveImage(parts, request, workspaceId);
     // All that drift looks at, so that an endpoint of few detections does not hide it.
     const confidenceMin = Math.min(settings.confidence, DRIFT_CONFIDENCE_MIN);
@@ -118,10 +121,6 @@ function chosenModel(
   const names = row.settings.models.map(({ alias }) => alias ?? "its model").join(", ");
   throw new Failure("state_conflict", `no model is called ${names}: promote or activate one first`);
 }
-
-/** The model at the endpoint's image size. */
-const sized = (model: ModelRow, { image_size }: EndpointSettings): ModelRow =>
-  image_size === null ? model : { ...model, imageSize: image_size };
 
 const isTold = ({ class: name, confidence }: Prediction, settings: EndpointSettings): boolean =>
   confidence >= settings.confidence && (settings.classes?.includes(name) ?? true);

@@ -1,7 +1,8 @@
 // What requests came to, as counts that can be added up in any order: by minute, by hour, over a
 // window. Latencies are counted in buckets that grow by a fixed ratio, so that every percentile is
-// within a known share of the true one, whatever is merged (DDSketch: Masson, Rim and Lee, "DDSketch:
-// A Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees", PVLDB 12(12), 2019).
+// within a known share of the true one, whatever is merged (DDSketch: Masson, Rim and Lee,
+// "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees", PVLDB
+// 12(12), 2019).
 
 /** How often each of some names or numbers was counted. */
 export type Counts = Record<string, number>;
@@ -15,7 +16,9 @@ const LATENCY_MS_MIN = 1;
 
 /** Bins of confidences from 0 to 1. */
 export const CONFIDENCE_BINS = 20;
-/** What drift looks at begins here: requests whose own bound is higher would hide what lies below. */
+/**
+ * What drift looks at begins here: requests whose own bound is higher would hide what lies below.
+ */
 export const DRIFT_CONFIDENCE_MIN = 0.25;
 const DRIFT_FIRST_BIN = Math.round(DRIFT_CONFIDENCE_MIN * CONFIDENCE_BINS);
 export const DRIFT_BINS = CONFIDENCE_BINS - DRIFT_FIRST_BIN;
@@ -98,7 +101,14 @@ export const emptyShadow = (): ShadowCounts => ({
 function increase(counts: Counts, name: string, by: number) {
   const isKnown = Object.hasOwn(counts, name);
   const counted = isKnown || Object.keys(counts).length < NAMES_MAX ? name : OTHER;
-  counts[counted] = (counts[counted] ?? 0) + by;
+  // A class may have the name of something that every object inherits.
+  const before = Object.hasOwn(counts, counted) ? (counts[counted] ?? 0) : 0;
+  Object.defineProperty(counts, counted, {
+    value: before + by,
+    configurable: true,
+    enumerable: true,
+    writable: true,
+  });
 }
 
 function addCounts(into: Counts, from: Readonly<Counts>) {
@@ -205,6 +215,6 @@ export const driftBins = (confidences: readonly number[]): number[] =>
 /** How often each class is there. */
 export function classCounts(classes: readonly string[]): Counts {
   const counts: Counts = {};
-  for (const one of classes) counts[one] = (counts[one] ?? 0) + 1;
+  for (const one of classes) increase(counts, one, 1);
   return counts;
 }

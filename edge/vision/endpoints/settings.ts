@@ -85,14 +85,21 @@ export const servingModels = (
   ),
 ];
 
+/** A model at the size that settings ask for. */
+export const sized = (
+  model: ModelRow,
+  { image_size }: Pick<EndpointSettings, "image_size">,
+): ModelRow => (image_size === null ? model : { ...model, imageSize: image_size });
+
 /**
  * Fails with `invalid_request` for settings that cannot be meant, and with `not_found` for models
- * that are not the workspace's.
+ * that are not the workspace's. `before` is what they were: classes that were right when they were
+ * set stand in no other edit's way, whatever an alias means since.
  */
 export async function checkSettings(
   database: Database,
-  workspaceId: string,
-  settings: EndpointSettings,
+  { workspaceId, settings }: Pick<EndpointRow, "workspaceId" | "settings">,
+  before: EndpointSettings | null,
 ): Promise<void> {
   const names = settings.models.map(targetName);
   const repeated = names.find((name, index) => names.indexOf(name) !== index);
@@ -106,7 +113,14 @@ export async function checkSettings(
       throw new Failure("not_found", "no such model in your workspaces");
     }
   }
-  const serving = servingModels(models, { workspaceId, settings });
+  const seen = ({ models: targets, classes }: EndpointSettings) =>
+    JSON.stringify([targets, classes]);
+  if (before && seen(before) === seen(settings)) return;
+  checkClasses(servingModels(models, { workspaceId, settings }), settings);
+}
+
+/** Fails with `invalid_request` for a class that none of the models has, where there are any. */
+function checkClasses(serving: readonly ModelRow[], settings: EndpointSettings) {
   const known = [...new Set(serving.flatMap(({ classes }) => classes))];
   for (const wanted of serving.length > 0 ? (settings.classes ?? []) : []) {
     if (known.includes(wanted)) continue;
@@ -133,10 +147,13 @@ export async function warmNewModels(
     { workspaceId, settings: after },
   ]);
   const old = servingModels(models, { workspaceId, settings: before });
+  const isSameSize = before.image_size === after.image_size;
   for (const model of servingModels(models, { workspaceId, settings: after })) {
-    if (old.includes(model)) continue;
-    const { modelId } = model;
+    if (isSameSize && old.includes(model)) continue;
+    const { modelId, imageSize } = model;
+    const wanted = sized(model, after);
     const { warm } = await servingNodes(parts.database, { workspaceId, modelId });
-    if (warm === 0) await warmModel(parts, model);
+    // Nodes tell which models they have open, and not at which size.
+    if (warm === 0 || wanted.imageSize !== imageSize) await warmModel(parts, wanted);
   }
 }

@@ -8,17 +8,19 @@ import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
 import { predictDirectly } from "../serving/direct.ts";
 import type { ReceivedImage } from "../serving/image-requests.ts";
+import type { HeldFile } from "../serving/predictions.ts";
 import { differencesOf } from "./differences.ts";
 import { type MeterRpc, tell } from "./meter.ts";
 import { emptyShadow, type ShadowCounts } from "./rollups.ts";
 
-/** Images of an isolate that shadows look at, at once: each is held in memory meanwhile. */
-export const UNDER_WAY_MAX = 4;
+/** Images of an isolate that shadows look at, at once: each is held in memory meanwhile, twice. */
+const UNDER_WAY_MAX = 4;
+const BYTES_MAX = 8 * 1024 * 1024;
 /** The platform ends what goes on for longer after an answer. */
 const SHADOW_MS = 20_000;
 
-/** How many images shadows of this isolate look at now. */
-let underWay = 0;
+/** What shadows of this isolate look at now. */
+const underWay = { images: 0, bytes: 0 };
 
 /** An answered request that a shadow is to look at. */
 export interface AnsweredImage {
@@ -36,48 +38,51 @@ export async function mirror(
   { model, meter }: { model: ModelRow; meter: MeterRpc },
   answered: AnsweredImage,
 ): Promise<void> {
-  const counts: ShadowCounts = { ...emptyShadow(), mirrored: 1 };
-  // The answer goes first.
-  await new Promise<void>((resume) => setTimeout(resume, 0));
-  if (underWay >= UNDER_WAY_MAX) counts.shed.busy = 1;
-  else {
-    underWay += 1;
-    try {
-      await look(parts, model, { ...answered, counts });
-    } catch (error) {
-      if (error instanceof Failure && error.code === "overloaded") counts.shed.nodes_full = 1;
-      else {
-        counts.failed = 1;
-        parts.log.warning("shadow_failed", { model_id: model.modelId, error });
-      }
-    } finally {
-      underWay -= 1;
-    }
-  }
   const { modelId } = model;
+  const counts = { ...emptyShadow(), mirrored: 1, ...(await outcomeOf(parts, model, answered)) };
   await tell(parts, () => meter.recordShadow({ at: parts.clock(), modelId, counts }));
+}
+
+type Outcome = Partial<ShadowCounts>;
+
+async function outcomeOf(
+  parts: Parts,
+  model: ModelRow,
+  { image, ...answered }: AnsweredImage,
+): Promise<Outcome> {
+  // It went by the store, and is there no more.
+  if (!("pieces" in image)) return { shed: { too_large: 1 } };
+  const { pieces } = image;
+  const bytes = pieces.reduce((sum, { length }) => sum + length, 0);
+  const isFull = underWay.images >= UNDER_WAY_MAX || underWay.bytes + bytes > BYTES_MAX;
+  if (isFull) return { shed: { busy: 1 } };
+  underWay.images += 1;
+  underWay.bytes += bytes;
+  try {
+    return await look(parts, model, { ...answered, pieces });
+  } catch (error) {
+    if (error instanceof Failure && error.code === "overloaded") return { shed: { nodes_full: 1 } };
+    parts.log.warning("shadow_failed", { model_id: model.modelId, error });
+    return { failed: 1 };
+  } finally {
+    underWay.images -= 1;
+    underWay.bytes -= bytes;
+  }
 }
 
 async function look(
   parts: Parts,
   model: ModelRow,
-  { image, live, told, confidenceMin, counts }: AnsweredImage & { counts: ShadowCounts },
-): Promise<void> {
-  if (!("pieces" in image)) {
-    // It went by the store, and is there no more.
-    counts.shed.too_large = 1;
-    return;
-  }
+  { pieces, live, told, confidenceMin }: Omit<AnsweredImage, "image"> & HeldFile,
+): Promise<Outcome> {
+  // The answer goes first.
+  await new Promise<void>((resume) => setTimeout(resume, 0));
   const answer = await predictDirectly(parts, model, {
-    image: image.pieces,
+    image: pieces,
     confidenceMin,
     signal: AbortSignal.timeout(SHADOW_MS),
     isBatch: true,
   });
-  if (!answer) {
-    counts.shed.no_line = 1;
-    return;
-  }
-  counts.compared = 1;
-  Object.assign(counts, differencesOf(live, told(answer.predictions)));
+  if (!answer) return { shed: { no_line: 1 } };
+  return { compared: 1, ...differencesOf(live, told(answer.predictions)) };
 }

@@ -10,8 +10,8 @@ export interface Candidate {
 }
 
 /**
- * The candidate that a key falls to. `salt` makes the keys of one endpoint fall otherwise than those
- * of another; without a key chance decides. Null where no candidate has a weight.
+ * The candidate that a key falls to. `salt` makes the keys of one endpoint fall otherwise than
+ * those of another; without a key chance decides. Null where no candidate has a weight.
  */
 export function choose<One extends Candidate>(
   candidates: readonly One[],

@@ -22,8 +22,8 @@ export const fullBucket = ({ burst }: RateLimit, at: number): TokenBucket => ({
 });
 
 /**
- * Takes one request out of a bucket. Returns the bucket as it is then, and the milliseconds until it
- * holds one again: 0 where the request was let in. A clock that goes back fills nothing.
+ * Takes one request out of a bucket. Returns the bucket as it is then, and the milliseconds until
+ * it holds one again: 0 where the request was let in. A clock that goes back fills nothing.
  */
 export function take(
   bucket: TokenBucket,

@@ -171,8 +171,8 @@ export class NodeLine extends DurableObject {
     const line = this.#liveLine();
     if (!line || !body || !(bytes > 0) || bytes > ASK_BYTES_MAX) return empty(LINE_STATUS.noLine);
     // What nobody waits for leaves half of the places to those who do.
-    const places = isBatch ? Math.ceil(line.capacity / 2) : line.capacity;
-    if (line.pending.size >= places) return empty(LINE_STATUS.full);
+    const capacity = isBatch ? Math.ceil(line.capacity / 2) : line.capacity;
+    if (line.pending.size >= capacity) return empty(LINE_STATUS.full);
     this.#requests = (this.#requests + 1) >>> 0;
     const id = this.#requests;
     const until = systemClock() + ms;

@@ -1,5 +1,6 @@
-// Named endpoints over HTTP: made, changed, deleted, rolled back, and who may. Goal: what an endpoint
-// serves is what its newest move says, every move is in the log, and each can be taken back.
+// Named endpoints over HTTP: made, changed, deleted, rolled back, and who may. Goal: what an
+// endpoint serves is what its newest move says, every move is in the log, and each can be taken
+// back.
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";

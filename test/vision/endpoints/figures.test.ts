@@ -10,6 +10,7 @@ import {
 } from "../../../edge/vision/endpoints/drift.ts";
 import {
   addRequest,
+  classCounts,
   confidenceBins,
   DRIFT_BINS,
   driftBins,
@@ -104,6 +105,20 @@ describe("rollups", () => {
     expect([0, 1, 3, 6, 7, 19].map(at)).toEqual([2, 1, 1, 1, 1, 2]);
     expect(driftBins([0.2, 0.25, 0.3])).toHaveLength(DRIFT_BINS);
     expect(driftBins([0.2, 0.25, 0.3]).slice(0, 3)).toEqual([1, 1, 0]);
+  });
+
+  it("count classes that are called as what every object has", () => {
+    const names = ["constructor", "__proto__", "toString", "disc"];
+    const rollup = emptyRollup();
+    for (let index = 0; index < 3; index++) {
+      addRequest(rollup, request(1, { classes: classCounts([...names, "disc"]) }));
+    }
+    expect(Object.entries(sumOf([rollup, rollup]).classes)).toEqual([
+      ["constructor", 6],
+      ["__proto__", 6],
+      ["toString", 6],
+      ["disc", 12],
+    ]);
   });
 
   it("do not grow without bounds by names", () => {

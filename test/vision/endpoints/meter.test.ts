@@ -1,6 +1,6 @@
-// The EndpointMeter object in workerd, called by its methods. Goal: each request counts once, however
-// often it is reported; what was written down outlives the object's memory; windows hold what lies
-// in them.
+// The EndpointMeter object in workerd, called by its methods. Goal: each request counts once,
+// however often it is reported; what was written down outlives the object's memory; windows hold
+// what lies in them.
 
 import { beforeAll, describe, expect, it } from "vitest";
 import { REFERENCE_DETECTIONS } from "../../../edge/vision/endpoints/drift.ts";

@@ -1,102 +1,45 @@
 // Predictions against named endpoints, with nodes whose end the test holds. Goal: the right model
-// answers whoever may ask, every request is counted once however it ends, and neither a shadow nor a
-// move of the endpoint costs a request.
+// answers whoever may ask, every request is counted once however it ends, and a move of the
+// endpoint costs none.
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { Endpoint, EndpointStatus, MetricsSummary } from "../../../shared/endpoints.ts";
-import { LINE_STATUS, type LineAnswer, type LineHead } from "../../../shared/line.ts";
-import { type LineNode, type LineNodeOptions, lineNode } from "../../support/line-node.ts";
+import { MetricsSummary } from "../../../shared/endpoints.ts";
+import { LINE_STATUS } from "../../../shared/line.ts";
+import {
+  answering,
+  createEndpointWorld,
+  type EndpointWorld,
+  FOUND,
+  image,
+  refusal,
+  UPLOAD_BYTES_MAX,
+} from "../../support/endpoint-world.ts";
+import type { LineNodeOptions } from "../../support/line-node.ts";
 import { form, mp4, png } from "../../support/media.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";
 import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
-import {
-  type Api,
-  apiAs,
-  colleague,
-  type Person,
-  register,
-  scriptedNode,
-} from "../../support/scripted-node.ts";
-import { createWorld, type World } from "../../support/world.ts";
+import { apiAs, colleague, type Person, scriptedNode } from "../../support/scripted-node.ts";
+import type { World } from "../../support/world.ts";
 
-const UPLOAD_MAX = 20_000;
-const FOUND: LineAnswer = {
-  predictions: [
-    { class: "disc", confidence: 0.9, bbox: [1, 2, 30, 40] },
-    { class: "star", confidence: 0.6, bbox: [40, 2, 60, 40] },
-    { class: "disc", confidence: 0.3, bbox: [1, 42, 30, 47] },
-  ],
-  width: 64,
-  height: 48,
-  batch: 2,
-  cold: false,
-};
-const answering = () => ({ body: FOUND });
-
+let w: EndpointWorld;
 let world: World;
 let admin: Person;
 let workspaceId: string;
 let one: RegisteredModel;
 let two: RegisteredModel;
-let nodes: LineNode[];
-let slugs = 0;
-
 beforeAll(async () => {
-  world = await createWorld({
-    services: ["vision"],
-    environment: { vision: { UPLOAD_BYTES_MAX: String(UPLOAD_MAX) } },
-  });
-  admin = await register(world);
-  const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
-  workspaceId = me.workspaces[0]?.workspace_id ?? "";
-  one = await registerModel(world, workspaceId, { classes: ["disc", "star"] });
-  two = await registerModel(world, workspaceId, { classes: ["disc", "star"] });
-  await world.visionDatabase.execute(
-    sql`UPDATE model SET active = true WHERE id = ${one.model_id}::uuid`,
-  );
+  w = await createEndpointWorld();
+  ({ world, admin, workspaceId, one, two } = w);
 });
-beforeEach(async () => {
-  nodes = [];
-  await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
-  // Longer than the service believes which nodes are there.
-  await new Promise((done) => setTimeout(done, 1_100));
-});
-afterEach(() => {
-  for (const node of nodes) node.cut();
-});
+beforeEach(() => w.freshNodes());
+afterEach(() => w.cutNodes());
 
-/** A node that has both models open. */
-async function opened(options: Partial<LineNodeOptions> = {}): Promise<LineNode> {
-  const loaded = [one.model_id, two.model_id];
-  const node = await lineNode(world, admin, { loaded, answer: answering, ...options });
-  nodes.push(node);
-  return node;
-}
-const make = async (more: Record<string, unknown> = {}) => {
-  const body = { slug: `gate-${++slugs}`, models: [{ model_id: one.model_id }], ...more };
-  return Endpoint.parse(await admin.ok("POST", "/endpoints", body));
-};
-const image = () => form({ content: png(64, 48), filename: "a.png" });
-const predict = (slug: string, query = "", api: Api = admin, body = image()) =>
-  api.send("POST", `/endpoints/${slug}/predict${query}`, body);
-const status = async (slug: string, api: Api = admin) =>
-  EndpointStatus.parse(await api.ok("GET", `/endpoints/${slug}/status`));
-/** The last hour of an endpoint, once it holds so many requests; counting comes after the answer. */
-async function counted(slug: string, requests: number) {
-  await expect
-    .poll(async () => (await status(slug)).windows["1h"].requests, { timeout: 10_000 })
-    .toBe(requests);
-  return (await status(slug)).windows["1h"];
-}
-const keyFor = async (slug: string, more: Record<string, unknown> = {}) => {
-  const path = `/endpoints/${slug}/keys`;
-  const made = await admin.ok<{ key: string; key_id: string }>("POST", path, {
-    name: "k",
-    ...more,
-  });
-  return { ...made, api: apiAs(world.urls.vision, made.key) };
-};
+const make = (more?: Record<string, unknown>) => w.make(more);
+const opened = (options?: Partial<LineNodeOptions>) => w.opened(options);
+const predict: EndpointWorld["predict"] = (...request) => w.predict(...request);
+const status: EndpointWorld["status"] = (...of) => w.status(...of);
+const counted: EndpointWorld["counted"] = (...of) => w.counted(...of);
 
 describe("a prediction", () => {
   it("is answered by the endpoint's model, and told by its classes and confidence", async () => {
@@ -184,11 +127,6 @@ describe("a prediction", () => {
   });
 });
 
-const refusal = async (response: Response) => [
-  response.status,
-  ((await response.json()) as { code?: string }).code,
-];
-
 describe("a refusal", () => {
   const large = (bytes: number) => {
     const content = new Uint8Array(bytes);
@@ -200,7 +138,7 @@ describe("a refusal", () => {
     // A body that is no form is the point.
     ["no form", () => new Uint8Array([1]) as never, [400, "bad_body"]],
     ["a video", () => form({ content: mp4() }), [415, "unsupported_media"]],
-    ["a file that is too large", () => large(UPLOAD_MAX + 1), [413, "file_too_large"]],
+    ["a file that is too large", () => large(UPLOAD_BYTES_MAX + 1), [413, "file_too_large"]],
     ["no file", () => form(["a", "b"]), [422, "invalid_request"]],
   ])("of %s is counted under its code", async (_, body, expected) => {
     await opened();
@@ -266,7 +204,7 @@ describe("a key", () => {
     await opened();
     const { slug } = await make();
     const other = await make();
-    const { api, key_id } = await keyFor(slug);
+    const { api, key_id } = await w.keyFor(slug);
     expect((await predict(slug, "", api)).status).toBe(200);
     expect((await predict(slug, `?workspace_id=${workspaceId}`, api)).status).toBe(200);
     expect((await status(slug, api)).slug).toBe(slug);
@@ -293,7 +231,7 @@ describe("a key", () => {
     expect(await refusal(await predict(slug, "", wrong))).toEqual([401, "unauthorized"]);
     await admin.ok("DELETE", `/endpoints/${slug}/keys/${key_id}`);
     expect(await refusal(await predict(slug, "", api))).toEqual([401, "unauthorized"]);
-    const again = await keyFor(slug);
+    const again = await w.keyFor(slug);
     await admin.ok("DELETE", `/endpoints/${slug}`);
     expect(await refusal(await predict(slug, "", again.api))).toEqual([401, "unauthorized"]);
     await admin.ok("POST", `/endpoints/${slug}/rollback`);
@@ -303,8 +241,8 @@ describe("a key", () => {
   it("opens no more than its rate, says when to come, and limits no other", async () => {
     await opened();
     const { slug } = await make();
-    const limited = await keyFor(slug, { requests_per_minute: 30, burst: 3 });
-    const free = await keyFor(slug);
+    const limited = await w.keyFor(slug, { requests_per_minute: 30, burst: 3 });
+    const free = await w.keyFor(slug);
     const burst = await Promise.all([1, 2, 3].map(() => predict(slug, "", limited.api)));
     expect(burst.map((response) => response.status)).toEqual([200, 200, 200]);
     const over = await predict(slug, "", limited.api);
@@ -324,114 +262,6 @@ describe("a key", () => {
       .toBe(200);
     const { errors } = (await status(slug)).windows["1h"];
     expect(errors.rate_limited).toBeGreaterThanOrEqual(1);
-  });
-});
-
-describe("a shadow", () => {
-  const seen = (node: LineNode, model: RegisteredModel) =>
-    node.asked.filter((head) => head.model.model_id === model.model_id).length;
-  const mirrored = async (slug: string, count: number) => {
-    await expect
-      .poll(async () => (await status(slug)).windows["1h"].shadows[0]?.mirrored ?? 0, {
-        timeout: 10_000,
-      })
-      .toBe(count);
-    return (await status(slug)).windows["1h"].shadows[0];
-  };
-
-  it("sees the images after the answer, and what differs is counted", async () => {
-    const shadowAnswer: LineAnswer = {
-      ...FOUND,
-      predictions: [
-        { class: "disc", confidence: 0.8, bbox: [1, 2, 30, 40] },
-        { class: "disc", confidence: 0.7, bbox: [40, 2, 60, 40] },
-        { class: "star", confidence: 0.9, bbox: [33, 30, 39, 47] },
-        { class: "disc", confidence: 0.26, bbox: [0, 0, 5, 5] },
-      ],
-    };
-    const node = await opened({
-      answer: ({ model }) => ({ body: model.model_id === two.model_id ? shadowAnswer : FOUND }),
-    });
-    const { slug } = await make({
-      confidence: 0.28,
-      shadow: { model_id: two.model_id, share: 1 },
-    });
-    const answers = await Promise.all([1, 2, 3].map(() => predict(slug)));
-    for (const answer of answers) {
-      expect(answer.headers.get("X-Model-Id")).toBe(one.model_id);
-      expect(await answer.json()).toEqual(FOUND.predictions);
-    }
-    // Of each image: the first disc; a star that is a disc; a disc and a star that only one saw.
-    expect(await mirrored(slug, 3)).toEqual({
-      model_id: two.model_id,
-      mirrored: 3,
-      compared: 3,
-      shed: {},
-      failed: 0,
-      matched: 3,
-      other_class: 3,
-      only_live: 3,
-      only_shadow: 3,
-      mean_iou: 1,
-    });
-    expect(seen(node, two)).toBe(3);
-    // It is nobody's request.
-    expect((await counted(slug, 3)).models).toMatchObject([
-      { model_id: one.model_id, requests: 3 },
-    ]);
-  });
-
-  it("is off where there is none, and after it was taken away", async () => {
-    const node = await opened();
-    const { slug } = await make({ shadow: { model_id: two.model_id } });
-    await admin.ok("PATCH", `/endpoints/${slug}`, { shadow: null });
-    await predict(slug);
-    expect((await counted(slug, 1)).shadows).toEqual([]);
-    expect(seen(node, two)).toBe(0);
-  });
-
-  it("is shed and counted beyond what may be under way, and no request waits for it", async () => {
-    const held = Promise.withResolvers<void>();
-    const node = await opened({
-      capacity: 32,
-      answer: async ({ model }: LineHead) => {
-        if (model.model_id === two.model_id) await held.promise;
-        return answering();
-      },
-    });
-    const { slug } = await make({ shadow: { model_id: two.model_id } });
-    for (let index = 0; index < 10; index++) expect((await predict(slug)).status).toBe(200);
-    await expect.poll(() => seen(node, two)).toBe(4);
-    expect(await mirrored(slug, 6)).toMatchObject({ compared: 0, shed: { busy: 6 } });
-    held.resolve();
-    expect(await mirrored(slug, 10)).toMatchObject({ compared: 4, shed: { busy: 6 }, failed: 0 });
-    expect(seen(node, two)).toBe(4);
-  });
-
-  it("leaves a node's last places to requests, and fails alone", async () => {
-    let broken = false;
-    const held = Promise.withResolvers<void>();
-    const node = await opened({
-      capacity: 2,
-      answer: async ({ model }: LineHead) => {
-        if (model.model_id !== two.model_id) return answering();
-        if (broken)
-          return { status: LINE_STATUS.refused, body: { code: "internal", detail: "no" } };
-        await held.promise;
-        return answering();
-      },
-    });
-    const { slug } = await make({ shadow: { model_id: two.model_id } });
-    await predict(slug);
-    await expect.poll(() => seen(node, two)).toBe(1);
-    // One of two places is a shadow's: no second one gets in, and requests do.
-    for (let index = 0; index < 3; index++) expect((await predict(slug)).status).toBe(200);
-    expect(await mirrored(slug, 3)).toMatchObject({ shed: { nodes_full: 3 } });
-    held.resolve();
-    await mirrored(slug, 4);
-    broken = true;
-    expect((await predict(slug)).status).toBe(200);
-    expect(await mirrored(slug, 5)).toMatchObject({ compared: 1, failed: 1 });
   });
 });
 
