@@ -178,7 +178,9 @@ const Window = z
     }),
     ...figures,
     models: z.array(ModelFigures).meta({ description: "the same by model, the busiest first" }),
-    shadows: z.array(ShadowFigures),
+    shadows: z
+      .array(ShadowFigures)
+      .meta({ description: "what each model that was the shadow saw" }),
   })
   .meta({ id: "EndpointWindow" });
 
@@ -243,7 +245,7 @@ export type Drift = z.infer<typeof Drift>;
 export const MetricsSummary = z
   .object({
     workspace_id: z.uuid(),
-    window: z.enum(WINDOWS),
+    window: z.enum(WINDOWS).meta({ description: "how far back it goes" }),
     since: instant().meta({ description: "the window's beginning" }),
     active_model_id: z.uuid().nullable().meta({ description: "null where none is active" }),
     endpoints: count().meta({ description: "named endpoints whose requests are in it" }),

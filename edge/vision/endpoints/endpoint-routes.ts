@@ -1,7 +1,7 @@
 // Named endpoints over HTTP: made, changed, deleted, and brought back to what they were.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { Endpoint, EndpointMove } from "../../../shared/endpoints.ts";
+import { Endpoint, EndpointMove, EndpointSettings } from "../../../shared/endpoints.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
@@ -66,7 +66,8 @@ function endpointRecord(row: EndpointRow, models: ServedModels): Endpoint {
     endpoint_id: row.endpointId,
     workspace_id: workspaceId,
     slug: row.slug,
-    settings,
+    // In the order of its schema, whatever it was stored in.
+    settings: EndpointSettings.parse(settings),
     serving: servingModels(models, row).map(({ modelId }) => modelId),
     shadowing: shadow?.modelId ?? null,
     revision: row.revision,
@@ -262,8 +263,9 @@ function addRollback(app: App<Parts>) {
     const actorId = callerOf(context).accountId;
     const move = await rollBackEndpoint(parts, row, { ...back, actorId });
     const now = await findEndpoint(database, [workspaceId], { slug });
+    const endpoint = await recordOf(parts, now);
     const { skipped } = back;
-    return context.json({ endpoint: await recordOf(parts, now), move, skipped }, 200);
+    return context.json({ endpoint, move: EndpointMove.parse(move), skipped }, 200);
   });
 }
 
@@ -292,6 +294,7 @@ function addMoves(app: App<Parts>) {
     const { workspace_id, ...page } = context.req.valid("query");
     const name = { ...context.req.valid("param"), workspace_id, orFormer: true };
     const row = await endpointFor(context, name, "viewer");
-    return context.json(await listEndpointMoves(context.var.service.database, row, page), 200);
+    const moves = await listEndpointMoves(context.var.service.database, row, page);
+    return context.json(z.array(EndpointMove).parse(moves), 200);
   });
 }

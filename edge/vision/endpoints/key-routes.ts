@@ -122,7 +122,10 @@ function addRevoke(app: App<Parts>) {
     summary: "Revoke a key of a named endpoint",
     description: "Beyond the contract; for engineers. It opens nothing from then on.",
     security: bearer,
-    request: { params: slugParam.extend({ key_id: z.uuid() }), query: z.object(slugQuery) },
+    request: {
+      params: slugParam.extend({ key_id: z.uuid().meta({ description: "the key's id" }) }),
+      query: z.object(slugQuery),
+    },
     responses: { 204: { description: "it is revoked" }, ...writeErrors },
   });
   app.openapi(route, async (context) => {

@@ -5,6 +5,7 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { Endpoint, EndpointKey, EndpointMove } from "../../../shared/endpoints.ts";
+import { TASK_KINDS } from "../../../shared/tasks.ts";
 import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
 import {
   colleague,
@@ -252,7 +253,7 @@ describe("a change", () => {
 
   it("is not lost among others at once, each of them in the log", async () => {
     const { slug } = await make();
-    const edits = [{ confidence: 0.9 }, { description: "a" }, { image_size: 640 }];
+    const edits = [{ confidence: 0.9 }, { description: "a" }, { classes: ["disc"] }];
     await Promise.all(edits.map((edit) => change(slug, edit)));
     expect((await read(slug)).settings).toMatchObject(Object.assign({}, ...edits));
     expect(await moves(slug)).toHaveLength(4);
@@ -280,6 +281,30 @@ describe("a change", () => {
       await warming(spoilt, () => engineer.refused("POST", `/endpoints/${slug}/rollback`)),
     ).toEqual([502, "task_failed"]);
     expect((await warming(opens, () => rollBack(slug))).endpoint.serving).toEqual([one.model_id]);
+  });
+
+  it("of the image size waits until a node has the model open at it", async () => {
+    const { slug } = await make();
+    const sizes: number[] = [];
+    const noting: Script["warm"] = (task) => {
+      sizes.push(TASK_KINDS.warm.payload.parse(task.payload).model.image_size);
+      return opens();
+    };
+    const changed = await warming(noting, () => change(slug, { image_size: 320 }));
+    expect([changed.settings.image_size, sizes]).toEqual([320, [320]]);
+  });
+
+  it("is in no way of classes that an alias does not have any more", async () => {
+    await promote(one, "canary");
+    const { slug } = await make({ models: [{ alias: "canary" }], classes: ["star"] });
+    await promote(two, "canary");
+    expect((await change(slug, { description: "later" })).settings.classes).toEqual(["star"]);
+    const other = { classes: ["star", "disc"] };
+    expect(await engineer.refused("PATCH", `/endpoints/${slug}`, other)).toEqual([
+      422,
+      "invalid_request",
+    ]);
+    await engineer.ok("DELETE", `/models/${two.model_id}/names/canary`);
   });
 
   it.each<[string, Record<string, unknown>]>([
