@@ -7,15 +7,15 @@ import { DurableObject } from "cloudflare:workers";
 import type { WindowName } from "../../../shared/endpoints.ts";
 import { DAY, HOUR, MINUTE, systemClock } from "../../../shared/time.ts";
 import { REFERENCE_DETECTIONS } from "./drift.ts";
-import type { KeyGate, MeterReading, MeterRequest, MeterRpc, MeterWindow } from "./meter.ts";
-import {
-  addRequest,
-  addShadowOf,
-  emptyRollup,
-  merge,
-  type Rollup,
-  type ShadowCounts,
-} from "./rollups.ts";
+import type {
+  KeyGate,
+  MeterReading,
+  MeterRequest,
+  MeterRpc,
+  MeterShadow,
+  MeterWindow,
+} from "./meter.ts";
+import { addRequest, addShadowOf, emptyRollup, merge, type Rollup } from "./rollups.ts";
 import { fullBucket, type TokenBucket, take } from "./token-bucket.ts";
 
 const FLUSH_MS = 10_000;
@@ -98,9 +98,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   async record(request: MeterRequest): Promise<void> {
     const { id, at, modelId, ...end } = request;
     this.#running.delete(id);
-    if (this.#ended.has(id)) return;
-    this.#forgetEnded();
-    this.#ended.set(id, systemClock());
+    if (this.#isRepeated(id)) return;
     const isReference =
       end.scores !== null && modelId !== null && this.#refers(modelId, end.scores);
     const { rollup } = this.#freshOf(at, modelId ?? NO_MODEL);
@@ -108,15 +106,8 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     await this.#counted();
   }
 
-  async recordShadow({
-    at,
-    modelId,
-    counts,
-  }: {
-    at: number;
-    modelId: string;
-    counts: ShadowCounts;
-  }): Promise<void> {
+  async recordShadow({ id, at, modelId, counts }: MeterShadow): Promise<void> {
+    if (this.#isRepeated(id)) return;
     addShadowOf(this.#freshOf(at, NO_MODEL).rollup, modelId, counts);
     await this.#counted();
   }
@@ -168,12 +159,16 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     for (const [id, began] of this.#running) if (began < oldest) this.#running.delete(id);
   }
 
-  #forgetEnded() {
+  /** Whether a report came before; notes that it came. */
+  #isRepeated(id: string): boolean {
+    if (this.#ended.has(id)) return true;
     const oldest = systemClock() - ENDED_MS;
-    for (const [id, at] of this.#ended) {
-      if (at >= oldest) return;
-      this.#ended.delete(id);
+    for (const [ended, at] of this.#ended) {
+      if (at >= oldest) break;
+      this.#ended.delete(ended);
     }
+    this.#ended.set(id, systemClock());
+    return false;
   }
 
   async #counted() {

@@ -226,7 +226,7 @@ export async function deleteEndpoint(
     seen = await findEndpoint(database, [row.workspaceId], { slug: row.slug });
     if (seen.endpointId !== row.endpointId) throw notThere();
   }
-  throw new Failure("revision_conflict", "others keep changing the endpoint; try again");
+  throw new Failure("store_unavailable", "others keep changing the endpoint; try again");
 }
 
 /** Where a rollback of an endpoint leads. */

@@ -17,6 +17,13 @@ export interface MeterRequest extends RequestEnd {
   modelId: string | null;
 }
 
+/** What a shadow's look at an image came to, as the meter takes it. */
+export interface MeterShadow extends Pick<MeterRequest, "id" | "at"> {
+  /** The model that is the shadow. */
+  modelId: string;
+  counts: ShadowCounts;
+}
+
 /** What a key has to pass. */
 export interface KeyGate {
   keyId: string;
@@ -48,7 +55,7 @@ export interface MeterRpc {
    */
   begin(id: string, gate: KeyGate | null): Promise<number>;
   record(request: MeterRequest): Promise<void>;
-  recordShadow(shadow: { at: number; modelId: string; counts: ShadowCounts }): Promise<void>;
+  recordShadow(shadow: MeterShadow): Promise<void>;
   /** What was counted until an instant. */
   read(now: number): Promise<MeterReading>;
 }

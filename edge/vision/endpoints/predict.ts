@@ -53,8 +53,10 @@ export async function predictAt(
   const meter = endpointMeter(parts, row.endpointId);
   const id = crypto.randomUUID();
   let modelId: string | null = null;
-  const record = (end: RequestEnd) =>
-    defer(tell(parts, () => meter.record({ id, at: parts.clock(), modelId, ...end })));
+  const record = (end: RequestEnd) => {
+    const report = { id, at: parts.clock(), modelId, ...end };
+    defer(tell(parts, () => meter.record(report)));
+  };
   try {
     await begin(parts, meter, { id, gate, defer });
     const { workspaceId, settings } = row;

@@ -40,7 +40,8 @@ export async function mirror(
 ): Promise<void> {
   const { modelId } = model;
   const counts = { ...emptyShadow(), mirrored: 1, ...(await outcomeOf(parts, model, answered)) };
-  await tell(parts, () => meter.recordShadow({ at: parts.clock(), modelId, counts }));
+  const report = { id: crypto.randomUUID(), at: parts.clock(), modelId, counts };
+  await tell(parts, () => meter.recordShadow(report));
 }
 
 type Outcome = Partial<ShadowCounts>;

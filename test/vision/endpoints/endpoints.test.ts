@@ -103,6 +103,10 @@ describe("an endpoint", () => {
     const all = Endpoint.array().parse(await viewer.ok("GET", "/endpoints"));
     expect(all).toContainEqual(made);
     expect(await viewer.ok("GET", `/endpoints?workspace_id=${workspaceId}`)).toEqual(all);
+    expect(await viewer.refused("GET", `/endpoints?workspace_id=${ABSENT}`)).toEqual([
+      404,
+      "not_found",
+    ]);
     expect((await engineer.send("DELETE", `/endpoints/${made.slug}`)).status).toBe(204);
     expect(await viewer.refused("GET", `/endpoints/${made.slug}`)).toEqual([404, "not_found"]);
     expect(await engineer.refused("DELETE", `/endpoints/${made.slug}`)).toEqual([404, "not_found"]);

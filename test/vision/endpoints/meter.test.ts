@@ -162,8 +162,10 @@ describe("a meter", () => {
     const { meter } = freshMeter();
     const counts = { ...emptyShadow(), mirrored: 1, compared: 1, matched: 2, iou: 1.8 };
     const at = systemClock();
-    await meter.recordShadow({ at, modelId: "s", counts });
-    await meter.recordShadow({ at, modelId: "s", counts: { ...counts, shed: { busy: 1 } } });
+    const one = { id: crypto.randomUUID(), at, modelId: "s", counts };
+    const other = { ...one, id: crypto.randomUUID(), counts: { ...counts, shed: { busy: 1 } } };
+    // One is reported again.
+    for (const shadow of [one, other, one]) await meter.recordShadow(shadow);
     const { requests, shadows } = totalOf(await meter.read(at), "1h");
     expect(requests).toBe(0);
     expect(shadows.s).toMatchObject({ mirrored: 2, matched: 4, shed: { busy: 1 }, iou: 3.6 });

@@ -4,8 +4,10 @@
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { endpointMeter } from "../../../edge/vision/endpoints/meter.ts";
 import { MetricsSummary } from "../../../shared/endpoints.ts";
 import { LINE_STATUS } from "../../../shared/line.ts";
+import { systemClock } from "../../../shared/time.ts";
 import {
   answering,
   createEndpointWorld,
@@ -316,6 +318,78 @@ describe("a move", () => {
       await admin.ok("POST", `/models/${model.model_id}/promote`, { alias: "production" });
       expect((await predict(slug)).headers.get("X-Model-Id")).toBe(model.model_id);
     }
+  });
+});
+
+describe("a fault", () => {
+  it("of a node with requests in its hands has each answered once and counted once", async () => {
+    const never = Promise.withResolvers<void>();
+    const falling = await opened({
+      answer: async () => {
+        await never.promise;
+        return answering();
+      },
+    });
+    const staying = await opened();
+    const { slug } = await make();
+    const answers = Array.from({ length: 12 }, () => predict(slug));
+    // Of two random orders for each request, one of all twelve is a chance of one in two thousand.
+    await expect.poll(() => falling.asked.length, { timeout: 10_000 }).toBeGreaterThan(0);
+    await expect
+      .poll(() => falling.asked.length + staying.asked.length, { timeout: 10_000 })
+      .toBe(12);
+    falling.cut();
+    const statuses = (await Promise.all(answers)).map((response) => response.status);
+    expect(new Set(statuses)).toEqual(new Set([200]));
+    expect(await counted(slug, 12)).toMatchObject({ answered: 12, errors: {} });
+    never.resolve();
+    await expect.poll(async () => (await status(slug)).in_flight).toBe(0);
+  });
+
+  it("of whoever asked, who leaves before the answer, is a request that is counted", async () => {
+    const held = Promise.withResolvers<void>();
+    const node = await opened({
+      answer: async () => {
+        await held.promise;
+        return answering();
+      },
+    });
+    const { slug } = await make();
+    const leave = new AbortController();
+    const left = fetch(`${world.urls.vision}/api/v1/endpoints/${slug}/predict`, {
+      method: "POST",
+      headers: { Authorization: `Bearer ${admin.token}` },
+      body: image(),
+      signal: leave.signal,
+    }).catch(() => null);
+    await expect.poll(() => node.asked.length).toBe(1);
+    leave.abort();
+    await left;
+    held.resolve();
+    const { answered, errors } = await counted(slug, 1);
+    // A runtime that does not notice lets it be answered.
+    expect(answered + (errors.client_left ?? 0)).toBe(1);
+    expect((await status(slug)).in_flight).toBe(0);
+  });
+
+  it("of the meter, which is evicted under load, loses no more than what it had not written", async () => {
+    await opened();
+    const { slug, endpoint_id } = await make();
+    for (let index = 0; index < 5; index++) expect((await predict(slug)).status).toBe(200);
+    await counted(slug, 5);
+    const meter = endpointMeter(
+      { meters: world.objects("METERS"), log: { info() {}, warning() {}, error() {} } },
+      endpoint_id,
+    );
+    await expect
+      .poll(async () => (await meter.read(systemClock())).unwritten, {
+        timeout: 30_000,
+        interval: 500,
+      })
+      .toBe(0);
+    await world.evict("EndpointMeter", `endpoint:${endpoint_id}`);
+    for (let index = 0; index < 3; index++) expect((await predict(slug)).status).toBe(200);
+    expect(await counted(slug, 8)).toMatchObject({ answered: 8 });
   });
 });
 
