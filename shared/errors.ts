@@ -43,6 +43,7 @@ export const ERRORS = {
   invalid_request: { status: 422, meaning: "a parameter or body field is missing or malformed" },
   bad_partition: { status: 422, meaning: "a partition key is malformed or out of range" },
   too_many_attempts: { status: 429, meaning: "too many attempts; wait as Retry-After says" },
+  rate_limited: { status: 429, meaning: "the key's limit is reached; come as Retry-After says" },
   overloaded: { status: 429, meaning: "GPU nodes are full; come again as Retry-After says" },
   internal: { status: 500, meaning: "a fault of ours; the log holds it under the request id" },
   bad_configuration: { status: 500, meaning: "the service is misconfigured; keys are named" },

@@ -128,6 +128,10 @@ export const LineAnswer = z.object({
   /** Of the image as people see it, turned as its EXIF says. */
   width: z.number().int().min(1),
   height: z.number().int().min(1),
+  /** Images that the node looked at together; nodes of older releases do not tell. */
+  batch: z.number().int().min(1).max(1_024).optional(),
+  /** Whether the node had to open the model first. */
+  cold: z.boolean().optional(),
 });
 export type LineAnswer = z.infer<typeof LineAnswer>;
 

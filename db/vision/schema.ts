@@ -26,7 +26,7 @@ import {
 
 export const instant = (name: string) => timestamp(name, { withTimezone: true, precision: 3 });
 export const count = (name: string) => bigint(name, { mode: "number" });
-const bytes = customType<{ data: Uint8Array }>({ dataType: () => "bytea" });
+export const bytes = customType<{ data: Uint8Array }>({ dataType: () => "bytea" });
 export const id = () => uuid("id").primaryKey();
 export const createdAt = () => instant("created_at").notNull().defaultNow();
 export const ownWorkspace = () =>

@@ -16,6 +16,8 @@ const Environment = z.object({
   DOORBELL: binding<DurableObjectNamespace>(),
   /** The direct lines to GPU nodes, one object a node. Required, no default. */
   LINES: binding<DurableObjectNamespace>(),
+  /** What endpoints' requests came to, one object an endpoint. Required, no default. */
+  METERS: binding<DurableObjectNamespace>(),
   /** Signs access tokens and tickets; at least 32 characters. Required, no default. */
   TOKEN_SECRET: secret().refine(
     (value) => value.reveal().length >= 32,

@@ -17,6 +17,7 @@ export const TAGS = {
   Training: "Detectors trained on labeled jobs.",
   Models: "The registry: versions, aliases, weights.",
   Serving: "Predictions on pictures and videos.",
+  Endpoints: "Named endpoints: models behind a name of their own, with keys and figures.",
   Progress: "What happens to a job or run, as it happens.",
   Administration: "People, workspaces, nodes and queues, for admins.",
   Nodes: "What GPU nodes speak with the service.",
@@ -33,6 +34,11 @@ export const HEADERS: Readonly<Record<string, Header>> = {
   "X-Served-By": {
     description: "`node/` and the name of the GPU node that answered at once",
     schema: { type: "string" },
+  },
+  "X-Model-Id": {
+    description: "the id of the model that answered",
+    required: true,
+    schema: { type: "string", format: "uuid" },
   },
   Location: {
     description: "where it is",
@@ -149,6 +155,27 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "importAnnotations.body": { project_id: id("02"), yolo },
   "rollBackModel.name": "production",
   "setRole.body": { workspace_id: id("01"), role: "annotator" },
+  slug: "north-gate",
+  sticky_key: "camera-7",
+  key_id: id("16"),
+  models: [
+    { alias: "active", weight: 9 },
+    { model_id: id("10"), weight: 1 },
+  ],
+  window: "24h",
+  "makeEndpointKey.name": "gate camera",
+  "makeEndpoint.body": {
+    slug: "south-gate",
+    workspace_id: id("01"),
+    models: [
+      { alias: "production", weight: 9 },
+      { model_id: id("10"), weight: 1 },
+    ],
+    classes: ["person"],
+    shadow: { alias: "active", share: 0.1 },
+  },
+  "changeEndpoint.body": { models: [{ model_id: id("10") }], confidence: 0.5 },
+  "makeEndpointKey.body": { name: "gate camera", requests_per_minute: 600 },
   "rollBackModel.body": { name: "production", workspace_id: id("01") },
   "segmentPoints.body": { frame_id, points: [{ x: 24, y: 19, label: 1 }] },
   "makeProject.body": { name: "crossing", workspace_id: id("01") },

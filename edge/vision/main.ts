@@ -19,6 +19,10 @@ import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
 import { addImportRoutes } from "./datasets/import-routes.ts";
 import { EXAMPLES, HEADERS, TAGS } from "./description.ts";
+import { addEndpointRoutes } from "./endpoints/endpoint-routes.ts";
+import { addEndpointKeyRoutes } from "./endpoints/key-routes.ts";
+import { countDefault } from "./endpoints/predict.ts";
+import { addEndpointServing } from "./endpoints/serve-routes.ts";
 import examples from "./examples.json" with { type: "json" };
 import { MEANINGS } from "./glossary.ts";
 import { labelEnded, labelPartDone, sealLabel } from "./labeling/ended.ts";
@@ -121,6 +125,7 @@ function openParts(environment: object, log: Log): Parts {
     topics: config.PROGRESS,
     doorbell: config.DOORBELL,
     lines: config.LINES,
+    meters: config.METERS,
     clock: systemClock,
     log,
   };
@@ -153,10 +158,14 @@ addStuckRoutes(app);
 addWeightsRoutes(app);
 addRunRoutes(app);
 addModelRoutes(app, warmModel);
-addPredictionRoutes(app);
+addPredictionRoutes(app, countDefault);
 addServeRoutes(app);
+addEndpointRoutes(app);
+addEndpointKeyRoutes(app);
+addEndpointServing(app);
 describeAudience(app);
 
+export { EndpointMeter } from "./endpoints/endpoint-meter.ts";
 export { ProgressTopic } from "./progress/topic.ts";
 export { Doorbell } from "./tasks/doorbell.ts";
 export { NodeLine } from "./tasks/node-line.ts";

@@ -33,11 +33,16 @@ export async function answerDirectly(
     const still = await readStill(Buffer.from(image.buffer, image.byteOffset, image.length));
     signal.throwIfAborted();
     const { confidence, model } = head;
+    const cold = !predictors.isOpen(model);
+    let batch = 1;
+    const onBatch = (images: number) => {
+      batch = images;
+    };
     const predictions = await predictors.use(model, signal, (predictor) =>
-      predictor.predict(still, { confidence, signal }),
+      predictor.predict(still, { confidence, signal, onBatch }),
     );
     const { width, height } = still;
-    return { status: LINE_STATUS.done, body: { predictions, width, height } };
+    return { status: LINE_STATUS.done, body: { predictions, width, height, batch, cold } };
   } catch (thrown) {
     if (signal.aborted) return null;
     return replyOf(thrown, log);

@@ -30,6 +30,8 @@ interface Rows {
   values: Float32Array;
   /** Numbers of one row; those of a segmentation model have more. */
   width: number;
+  /** Images that were looked at together. */
+  batch: number;
 }
 
 export interface PredictOptions {
@@ -38,6 +40,8 @@ export interface PredictOptions {
   confidence: number;
   /** Aborts when nobody waits any more: the image is then not looked at. */
   signal?: AbortSignal;
+  /** Hears how many images were looked at together. */
+  onBatch?: (images: number) => void;
 }
 
 export class Predictor {
@@ -64,9 +68,10 @@ export class Predictor {
   }
 
   /** The objects on an image, surest first. Images that wait together are looked at together. */
-  async predict(image: RgbImage, { of, confidence, signal }: PredictOptions) {
+  async predict(image: RgbImage, { of, confidence, signal, onBatch }: PredictOptions) {
     const laid = await letterbox(image, this.model.image_size, of);
-    const { values, width } = await this.#batcher.add(laid, signal);
+    const { values, width, batch } = await this.#batcher.add(laid, signal);
+    onBatch?.(batch);
     const found: Prediction[] = [];
     for (let at = 0; at < values.length; at += width) {
       const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, score = 0, index = 0] = values.subarray(at, at + 6);
@@ -108,6 +113,7 @@ export class Predictor {
     return images.map((_, index) => ({
       values: values.subarray(index * count * width, (index + 1) * count * width),
       width,
+      batch: images.length,
     }));
   }
 }
@@ -138,6 +144,10 @@ function unlessAborted<Result>(promised: Promise<Result>, signal: AbortSignal): 
     promised.then(resolve, reject).finally(() => signal.removeEventListener("abort", end));
   });
 }
+
+/** A model is open for one size of image: another size of the same is another one. */
+const nameOf = ({ model_id, sha256, image_size }: ModelSource) =>
+  `${model_id} ${sha256} ${image_size}`;
 
 interface OpenModel {
   predictor: Promise<Predictor>;
@@ -174,7 +184,7 @@ export class Predictors {
     signal: AbortSignal,
     work: (predictor: Predictor) => Promise<Result>,
   ): Promise<Result> {
-    const name = `${model.model_id} ${model.sha256}`;
+    const name = nameOf(model);
     const kept = this.#kept.get(name) ?? {
       predictor: this.#opened(model, name),
       users: 0,
@@ -195,6 +205,11 @@ export class Predictors {
       kept.users -= 1;
       if (kept.evicted && kept.users === 0) this.#close(kept);
     }
+  }
+
+  /** Whether work with a model would begin at once. */
+  isOpen(model: ModelSource): boolean {
+    return this.#open.has(nameOf(model));
   }
 
   /** Closes all; for the end of a process that goes on without them. */
@@ -272,6 +287,7 @@ export class Predictors {
   }
 
   #tell() {
-    this.#onChange([...this.#open].map((name) => name.split(" ")[0] as string));
+    const ids = [...this.#open].map((name) => name.split(" ")[0] as string);
+    this.#onChange([...new Set(ids)]);
   }
 }

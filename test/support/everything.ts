@@ -6,7 +6,7 @@ import { sql } from "drizzle-orm";
 import { strToU8, zipSync } from "fflate";
 import { API } from "../../edge/vision/base/api.ts";
 import { describeApi } from "./common-routes.ts";
-import { form, mp4 } from "./media.ts";
+import { form, mp4, png } from "./media.ts";
 import { registerModel } from "./registered-model.ts";
 import { trainedThings } from "./trained-run.ts";
 import type { Tenant } from "./vision.ts";
@@ -48,6 +48,10 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "PATCH /annotations/{annotation_id}": () => ({ accepted: true }),
   "POST /changes/{change_id}/undo": () => ({}),
   "POST /models/{model_id}/activate": () => ({}),
+  "PATCH /endpoints/{slug}": () => ({ description: "mine now" }),
+  "POST /endpoints/{slug}/rollback": () => ({}),
+  "POST /endpoints/{slug}/keys": () => ({ name: "mine" }),
+  "POST /endpoints/{slug}/predict": () => form({ content: png() }),
 };
 
 /** Parameters that are no ids, with a value that exists. */
@@ -100,6 +104,11 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
   "POST /annotations/merge-classes": ({ job_id }) => ({ job_id, from: "person", into: "car" }),
   "POST /train": ({ job_id }) => ({ job_id }),
   "POST /models/rollback": ({ workspace_id }) => ({ name: "production", workspace_id }),
+  "POST /endpoints": ({ workspace_id, model_id }) => ({
+    slug: "there",
+    workspace_id,
+    models: [{ model_id }],
+  }),
   "POST /import": ({ project_id }) => ({ project_id, yolo: LABELS }),
   "POST /import/archive": ({ project_id }) =>
     form(["project_id", project_id ?? ""], {
@@ -146,11 +155,15 @@ export async function everything(
     INSERT INTO task (id, kind, workspace_id, subject, payload)
     VALUES (${prediction_id}::uuid, 'predict', ${workspaceId}::uuid, ${`model:${model_id}`},
       jsonb_build_object('model', jsonb_build_object('model_id', ${model_id}::text)))`);
+  const slug = `gate-${randomUUID()}`;
+  await member.ask("POST", "/endpoints", { slug, models: [{ model_id }] });
+  const made = await member.ask("POST", `/endpoints/${slug}/keys`, { name: "theirs" });
+  const key_id = String(made.body.key_id);
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
   const labeled = { job_id, annotation_id, change_id, export_id };
-  return { ...own, ...labeled, ...trained, model_id, prediction_id };
+  return { ...own, ...labeled, ...trained, model_id, prediction_id, slug, key_id };
 }
 
 /** Routes that name something by id, but for those of the installation. */

@@ -25,13 +25,17 @@ export const callerWorker = {
   durableObjects: {
     PROGRESS: { className: "ProgressTopic", scriptName: "vision" },
     DOORBELL: { className: "Doorbell", scriptName: "vision" },
+    METERS: { className: "EndpointMeter", scriptName: "vision" },
   },
 };
+
+/** The bindings that tests call. */
+export type TestedBinding = "PROGRESS" | "DOORBELL" | "METERS";
 
 type Ask = (name: string, body: unknown) => Promise<unknown>;
 
 /** What the rooms of the vision service take for a namespace, calling through that Worker. */
-export function objectsOf(ask: Ask, binding: "PROGRESS" | "DOORBELL"): Parts["topics"] {
+export function objectsOf(ask: Ask, binding: TestedBinding): Parts["topics"] {
   const call = async (name: string, method: string, args: unknown[]) => {
     const reply = (await ask(NAME, { binding, name, method, args })) as {
       value?: unknown;

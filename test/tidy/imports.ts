@@ -9,7 +9,7 @@ const LINES = [
   `shared · db/vision · edge/http · ${within(
     "edge/vision",
     "base · auth · tasks · progress · projects · uploads · labeling · review · datasets · registry · " +
-      "training · exports · serving · experiments · fleet · workflows",
+      "training · exports · serving · endpoints · experiments · fleet · workflows",
   )} · edge/vision`,
   "shared · edge/studio",
   "shared · edge/http · edge/infer",

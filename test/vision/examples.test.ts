@@ -4,8 +4,9 @@
 import { join } from "node:path";
 import { sql } from "drizzle-orm";
 import { zipSync } from "fflate";
-import { afterAll, beforeAll, describe } from "vitest";
+import { afterAll, beforeAll, describe, expect } from "vitest";
 import { EXAMPLES } from "../../edge/vision/description.ts";
+import type { EndpointStatus } from "../../shared/endpoints.ts";
 import type { Change } from "../../shared/labeling.ts";
 import { type ClaimedTask, RegisteredNode } from "../../shared/node-protocol.ts";
 import { TASK_KINDS } from "../../shared/tasks.ts";
@@ -219,6 +220,7 @@ beforeAll(async () => {
       weights_id: brought,
     }),
   );
+  await newEndpoint(example("slug"));
 });
 afterAll(() => stop?.());
 
@@ -240,6 +242,14 @@ async function weights(): Promise<string> {
 }
 
 const ids = (replaced: Record<string, string>): Preparation => ({ replaced: named(replaced) });
+
+/** An endpoint of the active model. */
+const newEndpoint = (slug: string) =>
+  admin.ok("POST", "/endpoints", {
+    slug,
+    workspace_id: base[example("workspace_id")],
+    models: [{ alias: "active" }],
+  });
 
 /** What operations need to be there beside one of everything. */
 const BEFORE: Record<string, () => Promise<Preparation>> = {
@@ -339,6 +349,30 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     const [workspaceId = "", projectId] = [base[example("workspace_id")], w.projectId];
     return ids(await trainedThings(w.world, { workspaceId, projectId, jobId }));
   },
+  readEndpointStatus: async () => {
+    const path = `/endpoints/${example("slug")}`;
+    const file = new FormData();
+    file.append("file", new Blob([png()]), "gate.png");
+    await admin.ok("POST", `${path}/predict`, file);
+    const requests = async () =>
+      (await admin.ok<EndpointStatus>("GET", `${path}/status`)).windows["7d"].requests;
+    await expect.poll(requests).toBe(1);
+    return {};
+  },
+  deleteEndpoint: async () => {
+    await newEndpoint("spare-gate");
+    return ids({ slug: "spare-gate" });
+  },
+  rollBackEndpoint: async () => {
+    await newEndpoint("moved-gate");
+    await admin.ok("PATCH", "/endpoints/moved-gate", { confidence: 0.6 });
+    return ids({ slug: "moved-gate" });
+  },
+  revokeEndpointKey: async () => {
+    const path = `/endpoints/${example("slug")}/keys`;
+    const { key_id } = await admin.ok<{ key_id: string }>("POST", path, { name: "old" });
+    return ids({ key_id });
+  },
   removeName: async () => {
     await admin.ok("POST", `/models/${base[example("model_id")]}/promote`, { alias: "staging" });
     return {};
@@ -359,6 +393,8 @@ const stable = (text: string) =>
     .replace(/\/(\d+)-[0-9a-f]{8}\//g, "/$1-0a1b2c3d/")
     .replace(/"code":"[^"]*","workspace_id"/, `"code":"${example("code")}","workspace_id"`)
     .replace(/"(dataset_)?sha256":"[0-9a-f]{64}"/g, '"$1sha256":"ab12…"')
+    .replace(/"(p50|p95|p99)":[\d.]+/g, '"$1":12.5')
+    .replace(/"vek_[\w-]+"/g, '"vek_5bXkUu…"')
     .replace(/127\.0\.0\.1:\d+/g, "127.0.0.1:8003")
     .replace(/"database_latency_ms":[\d.]+/, '"database_latency_ms":1.5');
 
@@ -378,7 +414,7 @@ describe("the vision API's description", () => {
     sent: (operation) => {
       if (operation === "addWeights") return new Blob([safetensors()]);
       if (operation === "importArchive") return new Blob([labels]);
-      return /Image/.test(operation) ? new Blob([png()]) : VIDEO;
+      return /Image|AtEndpoint/.test(operation) ? new Blob([png()]) : VIDEO;
     },
     stable,
   });

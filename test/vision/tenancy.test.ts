@@ -21,6 +21,7 @@ import { createWorld, type World } from "../support/world.ts";
 const LISTS = [
   ...["/projects", "/jobs", "/admin/users", "/admin/workspaces", "/auth/me"],
   ...["/train", "/train/variants", "/train/weights", "/models", "/models/moves"],
+  ...["/endpoints", "/metrics/summary"],
 ];
 
 let world: World;
@@ -41,6 +42,8 @@ const snapshot = async () => {
     SELECT (SELECT jsonb_agg(p ORDER BY id) FROM project p) AS projects,
       (SELECT jsonb_agg(v ORDER BY id) FROM video v) AS videos,
       (SELECT jsonb_agg(u ORDER BY id) FROM upload u) AS uploads,
+      (SELECT jsonb_agg(e ORDER BY id) FROM endpoint e) AS endpoints,
+      (SELECT jsonb_agg(k ORDER BY id) FROM endpoint_key k) AS endpoint_keys,
       (SELECT jsonb_agg(m ORDER BY workspace_id, account_id) FROM membership m) AS memberships`);
   return { rows, objects: (await world.media.list()).objects.map(({ key }) => key) };
 };

@@ -25,6 +25,8 @@ export interface Parts {
   doorbell: DurableObjectNamespace;
   /** The direct lines to GPU nodes, one object a node. */
   lines: DurableObjectNamespace;
+  /** What endpoints' requests came to, one object an endpoint. */
+  meters: DurableObjectNamespace;
   clock: Clock;
   log: Log;
 }

@@ -9,7 +9,7 @@ import type { Alias, Model, ModelMove, ModelName } from "../../../shared/trainin
 import { batch, type Database, wireTime } from "../../http/database.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { breaksReference, idList } from "../base/sql.ts";
+import { breaksReference, idList, textList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
 
 /** A model of the registry. */
@@ -85,6 +85,8 @@ export interface ModelFilter {
   called?: ModelName | undefined;
   projectId?: string | undefined;
   runId?: string | undefined;
+  /** Those of these ids, and those that these names mean. */
+  among?: { modelIds: readonly string[]; names: readonly ModelName[] } | undefined;
 }
 
 /** Models of the workspaces, newest first. */
@@ -93,7 +95,7 @@ export async function listModels(
   workspaces: readonly string[],
   filter: ModelFilter = {},
 ): Promise<ModelRow[]> {
-  const { modelId, name, called, projectId, runId } = filter;
+  const { modelId, name, called, projectId, runId, among } = filter;
   const conditions = [
     sql`m.workspace_id IN ${idList(workspaces)}`,
     modelId && sql`m.id = ${modelId}::uuid`,
@@ -104,6 +106,11 @@ export async function listModels(
       sql`EXISTS (SELECT FROM model_alias WHERE model_id = m.id AND alias = ${called})`,
     projectId && sql`m.project_id = ${projectId}::uuid`,
     runId && sql`m.run_id = ${runId}::uuid`,
+    among &&
+      sql`(m.id IN ${idList(among.modelIds)}
+        OR (m.active AND 'active' IN ${textList(among.names)})
+        OR EXISTS (SELECT FROM model_alias WHERE model_id = m.id
+          AND alias IN ${textList(among.names)}))`,
   ].filter((one): one is SQL => Boolean(one));
   const { rows } = await database.execute<ModelRow>(sql`
     SELECT ${MODEL} FROM model m WHERE ${sql.join(conditions, sql` AND `)}

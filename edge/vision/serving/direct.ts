@@ -39,6 +39,8 @@ export interface DirectRequest {
   confidenceMin: number;
   /** Aborts when whoever asked has gone. */
   signal: AbortSignal;
+  /** Nobody waits for it: it gets no place that others may soon need. */
+  isBatch?: boolean;
 }
 
 /** What a node found, and which. */
@@ -46,6 +48,10 @@ export interface DirectAnswer {
   predictions: Prediction[];
   /** The node's name. */
   servedBy: string;
+  /** Images that the node looked at together; null where it does not tell. */
+  batch: number | null;
+  /** Whether the node had to open the model first. */
+  cold: boolean;
 }
 
 /**
@@ -68,9 +74,11 @@ export async function predictDirectly(
   for (const node of choose(nodes)) {
     const left = began + (node.warm ? WARM_MS : COLD_MS) - parts.clock();
     if (left <= 0) break;
-    const answer = await ask(parts, node, { body, ms: left, signal: request.signal });
+    const { signal, isBatch = false } = request;
+    const answer = await ask(parts, node, { body, ms: left, signal, isBatch });
     if (answer.status === LINE_STATUS.done || answer.status === LINE_STATUS.refused) {
-      return { predictions: predictionsOf(model, answer), servedBy: node.name };
+      const { predictions, batch = null, cold = false } = answerOf(model, answer);
+      return { predictions, servedBy: node.name, batch, cold };
     }
     parts.log.info("line_unanswered", { node_id: node.nodeId, status: answer.status });
     statuses.push(answer.status);
@@ -124,6 +132,13 @@ function some(nodes: readonly LineNode[]): LineNode[] {
   return chosen.toSorted((one, other) => load(one) - load(other));
 }
 
+interface LineRequest {
+  body: Uint8Array;
+  ms: number;
+  signal: AbortSignal;
+  isBatch: boolean;
+}
+
 interface LineReply {
   status: number;
   text: string;
@@ -132,11 +147,12 @@ interface LineReply {
 async function ask(
   parts: Pick<Parts, "lines" | "log">,
   { nodeId }: LineNode,
-  { body, ms, signal }: { body: Uint8Array; ms: number; signal: AbortSignal },
+  { body, ms, signal, isBatch }: LineRequest,
 ): Promise<LineReply> {
   inFlight.set(nodeId, (inFlight.get(nodeId) ?? 0) + 1);
   try {
-    const address = `https://line/?ms=${Math.ceil(ms)}&bytes=${body.length}`;
+    const lane = isBatch ? "&lane=batch" : "";
+    const address = `https://line/?ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
     const init = { method: "POST", body: body as BodyInit, signal };
     const response = await lineOf(parts, nodeId).fetch(new Request(address, init));
     return { status: response.status, text: await response.text() };
@@ -151,8 +167,8 @@ async function ask(
   }
 }
 
-/** The predictions of an answer, checked: nothing that a node says is believed. */
-function predictionsOf(model: ModelRow, { status, text }: LineReply): Prediction[] {
+/** An answer, checked: nothing that a node says is believed. */
+function answerOf(model: ModelRow, { status, text }: LineReply): LineAnswer {
   const said = parseJson(text);
   if (status === LINE_STATUS.refused) {
     const { code, detail } = LineProblem.safeParse(said).data ?? { code: "", detail: "no reason" };
@@ -164,7 +180,7 @@ function predictionsOf(model: ModelRow, { status, text }: LineReply): Prediction
   const sound = answer?.predictions.every(
     ({ class: name, bbox }) => model.classes.includes(name) && boxProblem(bbox, answer) === null,
   );
-  if (answer && sound) return answer.predictions;
+  if (answer && sound) return answer;
   throw new Failure("task_failed", "a GPU node gave an answer that is none");
 }
 

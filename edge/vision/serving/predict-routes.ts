@@ -12,7 +12,7 @@ import {
   PREDICT_WAIT_SECONDS_MAX,
   VideoPrediction,
 } from "../../../shared/serving.ts";
-import { Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
+import { Prediction } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { isSilent } from "../../http/database.ts";
 import { headers } from "../../http/description.ts";
@@ -20,32 +20,29 @@ import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
-import { offeringNodes } from "../tasks/nodes.ts";
-import { resultOf, runNow, submit, waitFor } from "../tasks/wait.ts";
+import { resultOf, submit, waitFor } from "../tasks/wait.ts";
 import { letPass } from "../uploads/form.ts";
-import { IMAGE, type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
+import { type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
-import { predictDirectly } from "./direct.ts";
-import { type Choice, chooseModel, modelQuery } from "./model-choice.ts";
 import {
-  asRefusal,
-  findPrediction,
-  holdFile,
-  predictTask,
-  receiveFile,
-  type StoredFile,
-  storeFile,
-} from "./predictions.ts";
+  ATTEMPTS,
+  fileBody,
+  type ImageAnswer,
+  type ImageEnd,
+  type ImageEndNews,
+  letRefusedPass,
+  predictErrors,
+  predictOn,
+  receiveImage,
+  requireNode,
+  servedByHeader,
+} from "./image-requests.ts";
+import { type Choice, chooseModel, modelQuery } from "./model-choice.ts";
+import { asRefusal, findPrediction, predictTask, receiveFile } from "./predictions.ts";
 
-const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const CLIP_BYTES_MAX = 1024 ** 3;
-/** Larger images are stored, and claimed from the queue: requests share an isolate's memory. */
-const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
-const IMAGE_MS = 60_000;
 /** Claimed after images, on each of which somebody waits for less. */
 const CLIP_PRIORITY = 90;
-/** A file that crashes a process takes an attempt of all predictions beside it. */
-const ATTEMPTS = 2;
 
 const tags = ["Serving"];
 const confidence = decimal((number) => number.min(0).max(1))
@@ -53,26 +50,6 @@ const confidence = decimal((number) => number.min(0).max(1))
   .meta({
     description: "detections of at least this confidence",
   });
-
-const errors = {
-  ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found", "state_conflict"),
-  ...errorResponses("file_too_large", "quota_exceeded", "unsupported_media", "invalid_request"),
-  ...errorResponses("task_failed", "no_node", "store_unavailable"),
-};
-
-/** Read by hand, as uploads are: a zod schema would have the body taken into memory whole. */
-const body = {
-  required: true,
-  content: {
-    "multipart/form-data": {
-      schema: {
-        type: "object" as const,
-        properties: { file: { type: "string" as const, format: "binary" } },
-        required: ["file"],
-      },
-    },
-  },
-};
 
 const CLIP: MediaKind = {
   source: "upload",
@@ -84,16 +61,11 @@ const CLIP: MediaKind = {
   },
 };
 
-/** Registers the routes of predictions. */
-export function addPredictionRoutes(app: App<Parts>) {
+/** Registers the routes of predictions; `onEnd` hears of those on images. */
+export function addPredictionRoutes(app: App<Parts>, onEnd: ImageEndNews) {
   guard(app, "/predict/*");
-  // A query that is refused leaves its body unread, and its sender would not see why.
-  app.use(`${API}/predict/*`, async (context, next) => {
-    await next();
-    const { raw } = context.req;
-    if (context.error && !raw.bodyUsed) await letPass(raw);
-  });
-  addImage(app);
+  app.use(`${API}/predict/*`, letRefusedPass);
+  addImage(app, onEnd);
   addVideo(app);
   addOne(app);
 }
@@ -102,16 +74,15 @@ export function addPredictionRoutes(app: App<Parts>) {
 async function ready(context: Context, parts: Parts, choice: Choice): Promise<ModelRow> {
   try {
     const model = await chooseModel(parts, callerOf(context), choice, "annotator");
-    const wanted = { kind: "predict", workspaceId: model.workspaceId };
-    if ((await offeringNodes(parts.database, wanted)) > 0) return model;
-    throw new Failure("no_node", "no GPU node that predicts is there");
+    await requireNode(parts, model.workspaceId);
+    return model;
   } catch (thrown) {
     await letPass(context.req.raw);
     throw thrown;
   }
 }
 
-function addImage(app: App<Parts>) {
+function addImage(app: App<Parts>, onEnd: ImageEndNews) {
   const route = createRoute({
     method: "post",
     path: `${API}/predict/image`,
@@ -124,76 +95,46 @@ function addImage(app: App<Parts>) {
       "says; surest first. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, " +
       "and is stored nowhere; a larger one is deleted when the answer is there.",
     security: bearer,
-    request: { query: z.object({ ...modelQuery, confidence }), body },
+    request: { query: z.object({ ...modelQuery, confidence }), body: fileBody },
     responses: {
       200: json("detections", z.array(Prediction), headers("X-Served-By")),
-      ...errors,
+      ...predictErrors,
       ...errorResponses("overloaded"),
     },
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const { confidence: confidenceMin, ...choice } = context.req.valid("query");
-    const model = await ready(context, parts, choice);
-    const work = predictImage(parts, context.req.raw, model, confidenceMin);
-    const { predictions, servedBy } = await toItsEnd(context, work);
-    if (servedBy) context.header("X-Served-By", `node/${encodeURIComponent(servedBy)}`);
-    return context.json(predictions, 200);
+    const model = await chooseModel(parts, callerOf(context), choice, "annotator");
+    const heard: ImageEndNews = async (...news) =>
+      context.executionCtx.waitUntil(onEnd(...news).catch(() => {}));
+    const work = predictImage(parts, context.req.raw, { model, confidenceMin, onEnd: heard });
+    const answer = await toItsEnd(context, work);
+    const servedBy = servedByHeader(answer);
+    if (servedBy) context.header("X-Served-By", servedBy);
+    return context.json(answer.predictions, 200);
   });
 }
 
+/** Predicts on the image of a request, and tells how it ended. */
 async function predictImage(
   parts: Parts,
   request: Request,
-  model: ModelRow,
-  confidenceMin: number,
-): Promise<{ predictions: Prediction[]; servedBy: string | null }> {
-  const { workspaceId } = model;
-  const bytesMax = Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax);
-  const rules = { workspaceId, kind: IMAGE, bytesMax };
-  const received = await holdFile(parts, request, {
-    ...rules,
-    heldMax: Math.min(DIRECT_BYTES_MAX, bytesMax),
-  });
-  if ("key" in received) return predictStored(parts, model, received, confidenceMin);
+  { model, confidenceMin, onEnd }: { model: ModelRow; confidenceMin: number; onEnd: ImageEndNews },
+): Promise<ImageAnswer> {
   const { signal } = request;
-  const { pieces } = received;
-  const direct = await predictDirectly(parts, model, { image: pieces, confidenceMin, signal });
-  if (direct) return direct;
-  const stored = await storeFile(parts, each(pieces), rules);
-  return predictStored(parts, model, stored, confidenceMin);
-}
-
-async function* each(pieces: readonly Uint8Array[]) {
-  yield* pieces;
-}
-
-/** Has a node that takes tasks predict on a stored image, and deletes it. */
-async function predictStored(
-  parts: Parts,
-  model: ModelRow,
-  received: StoredFile,
-  confidenceMin: number,
-): Promise<{ predictions: Prediction[]; servedBy: null }> {
-  const { modelId } = model;
-  const started = parts.clock();
+  const told = (outcome: ImageEnd["outcome"]) => {
+    void onEnd(parts, { model, confidenceMin, outcome, hasLeft: signal.aborted });
+  };
   try {
-    const task = predictTask(model, received, {
-      fps: null,
-      framesMax: 1,
-      confidenceMin,
-    });
-    const twice = { ...task, attemptsMax: ATTEMPTS };
-    const done = await runNow<"predict">(parts, twice, { timeoutMs: IMAGE_MS });
-    const found = TASK_KINDS.predict.result.parse(done).frames[0]?.predictions ?? [];
-    const ms = parts.clock() - started;
-    parts.log.info("predicted", { model_id: modelId, ms, objects: found.length });
-    return { predictions: found, servedBy: null };
+    await requireNode(parts, model.workspaceId);
+    const image = await receiveImage(parts, request, model.workspaceId);
+    const answer = await predictOn(parts, model, image, { confidenceMin, signal });
+    told({ answer });
+    return answer;
   } catch (thrown) {
-    throw asRefusal(thrown);
-  } finally {
-    // Whether it ended or was given up: nobody takes its result any more.
-    await parts.bucket.delete(received.key);
+    told({ thrown });
+    throw thrown;
   }
 }
 
@@ -226,11 +167,11 @@ function addVideo(app: App<Parts>) {
       "/predict/video/{prediction_id}`. The file is deleted when the prediction ended; its result is " +
       "kept for a day.",
     security: bearer,
-    request: { query: clipQuery, body },
+    request: { query: clipQuery, body: fileBody },
     responses: {
       200: json("the frames with what was found", VideoPrediction),
       202: json("a node is at it, or will be", VideoPrediction, headers("Location")),
-      ...errors,
+      ...predictErrors,
     },
   });
   app.openapi(route, async (context) => {

@@ -128,7 +128,8 @@ export class NodeLine extends DurableObject {
     if (request.headers.get("Upgrade") === "websocket") return this.#open();
     const url = new URL(request.url);
     const [ms, bytes] = [Number(url.searchParams.get("ms")), Number(url.searchParams.get("bytes"))];
-    const { status, body } = await this.#ask(request, { ms, bytes });
+    const isBatch = url.searchParams.get("lane") === "batch";
+    const { status, body } = await this.#ask(request, { ms, bytes, isBatch });
     return new Response(body as BodyInit, { status });
   }
 
@@ -165,11 +166,13 @@ export class NodeLine extends DurableObject {
 
   async #ask(
     { body, signal }: Request,
-    { ms, bytes }: { ms: number; bytes: number },
+    { ms, bytes, isBatch }: { ms: number; bytes: number; isBatch: boolean },
   ): Promise<Answer> {
     const line = this.#liveLine();
     if (!line || !body || !(bytes > 0) || bytes > ASK_BYTES_MAX) return empty(LINE_STATUS.noLine);
-    if (line.pending.size >= line.capacity) return empty(LINE_STATUS.full);
+    // What nobody waits for leaves half of the places to those who do.
+    const capacity = isBatch ? Math.ceil(line.capacity / 2) : line.capacity;
+    if (line.pending.size >= capacity) return empty(LINE_STATUS.full);
     this.#requests = (this.#requests + 1) >>> 0;
     const id = this.#requests;
     const until = systemClock() + ms;

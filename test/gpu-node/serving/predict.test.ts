@@ -9,11 +9,13 @@ import sharp from "sharp";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
 import { Batcher } from "../../../gpu-node/serving/batcher.ts";
+import { answerDirectly, type LineReply } from "../../../gpu-node/serving/direct.ts";
 import { letterbox, unletterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { Predictors } from "../../../gpu-node/serving/predictor.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
+import { encodeAsk, LINE_STATUS, LineAnswer, type LineHead } from "../../../shared/line.ts";
 import type { ModelSource, ObjectSource, TaskResult } from "../../../shared/tasks.ts";
 import { toolsOrSay, variableRate } from "../../support/clips.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
@@ -299,6 +301,41 @@ describe("models in memory", () => {
     const all = await Promise.all([looked(predictors, asked), looked(predictors, asked)]);
     expect(all).toEqual([asked.model_id, asked.model_id]);
     expect(told).toEqual([[asked.model_id]]);
+    await predictors.clear();
+  });
+
+  it("are open for each size of image by itself, and told of once", async () => {
+    const told: string[][] = [];
+    const predictors = open((ids) => told.push(ids));
+    const asked = model({ image_size: 32 });
+    const larger = { ...asked, image_size: 64 };
+    expect(predictors.isOpen(asked)).toBe(false);
+    await looked(predictors, asked);
+    expect([asked, larger].map((one) => predictors.isOpen(one))).toEqual([true, false]);
+    const { signal } = new AbortController();
+    const size = await predictors.use(larger, signal, async (one) => one.model.image_size);
+    expect([size, told.at(-1)]).toEqual([64, [asked.model_id]]);
+    await predictors.clear();
+  });
+
+  it("tell by the line how many images were looked at together, and of a cold start", async () => {
+    const log = createLog(() => {});
+    const predictors = open(() => {});
+    const asked = model({ image_size: 32 });
+    const file = await noiseImage(40, 30).png().toBuffer();
+    const bytes = encodeAsk({ model: asked as LineHead["model"], confidence: 0 }, [file]);
+    const ask = () =>
+      answerDirectly(
+        bytes,
+        { predictors, log },
+        new AbortController().signal,
+      ) as Promise<LineReply>;
+    const first = await ask();
+    expect(first).toMatchObject({ status: LINE_STATUS.done, body: { batch: 1, cold: true } });
+    const all = await Promise.all([ask(), ask(), ask()]);
+    const answers = all.map(({ body }) => LineAnswer.parse(body));
+    expect(answers.map(({ cold }) => cold)).toEqual([false, false, false]);
+    for (const { batch } of answers) expect([1, 2]).toContain(batch);
     await predictors.clear();
   });
 

@@ -1,0 +1,173 @@
+// A prediction against a named endpoint: who of its models answers, what is told of what was found,
+// and the count of it. Every request that reached its endpoint is counted once, however it ended.
+
+import type { EndpointSettings } from "../../../shared/endpoints.ts";
+import { Failure } from "../../../shared/errors.ts";
+import type { Prediction } from "../../../shared/tasks.ts";
+import { asFailure } from "../../http/database.ts";
+import type { Parts } from "../base/parts.ts";
+import type { ModelRow } from "../registry/models.ts";
+import {
+  type ImageAnswer,
+  type ImageEndNews,
+  predictOn,
+  receiveImage,
+  requireNode,
+} from "../serving/image-requests.ts";
+import type { OpenedEndpoint } from "./keys.ts";
+import { defaultMeter, endpointMeter, type KeyGate, type MeterRpc, tell } from "./meter.ts";
+import {
+  classCounts,
+  confidenceBins,
+  DRIFT_CONFIDENCE_MIN,
+  driftBins,
+  type RequestEnd,
+} from "./rollups.ts";
+import { modelsOf, type ServedModels, sized, targetName } from "./settings.ts";
+import { mirror } from "./shadow.ts";
+import { choose } from "./split.ts";
+
+/** A request for a prediction. */
+export interface EndpointRequest {
+  request: Request;
+  /** The same key gets the same model; without one chance decides. */
+  stickyKey: string | null;
+  /** Lets work go on after the answer. */
+  defer: (work: Promise<unknown>) => void;
+}
+
+/** What an endpoint answers. */
+export interface EndpointAnswer extends Pick<ImageAnswer, "predictions" | "servedBy"> {
+  modelId: string;
+}
+
+/**
+ * Predicts on the image of a request. Fails with `rate_limited`, with `state_conflict` where none
+ * of the endpoint's models is there, and as predictions on images do.
+ */
+export async function predictAt(
+  parts: Parts,
+  { row, gate }: OpenedEndpoint,
+  { request, stickyKey, defer }: EndpointRequest,
+): Promise<EndpointAnswer> {
+  const meter = endpointMeter(parts, row.endpointId);
+  const id = crypto.randomUUID();
+  let modelId: string | null = null;
+  const record = (end: RequestEnd) => {
+    const report = { id, at: parts.clock(), modelId, ...end };
+    defer(tell(parts, () => meter.record(report)));
+  };
+  try {
+    await begin(parts, meter, { id, gate, defer });
+    const { workspaceId, settings } = row;
+    const nodeIsThere = requireNode(parts, workspaceId);
+    // What it says is heard below, unless there is no model either.
+    nodeIsThere.catch(() => {});
+    const models = await modelsOf(parts.database, [row]);
+    const model = chosenModel(models, { row, stickyKey });
+    modelId = model.modelId;
+    await nodeIsThere;
+    const image = await receiveImage(parts, request, workspaceId);
+    // All that drift looks at, so that an endpoint of few detections does not hide it.
+    const confidenceMin = Math.min(settings.confidence, DRIFT_CONFIDENCE_MIN);
+    const asked = { confidenceMin, signal: request.signal };
+    const answer = await predictOn(parts, sized(model, settings), image, asked);
+    const told = (found: readonly Prediction[]) => found.filter((one) => isTold(one, settings));
+    const predictions = told(answer.predictions);
+    record(answeredEnd({ ...answer, predictions }, { seen: answer.predictions }));
+    const shadow = settings.shadow && models.of(workspaceId, settings.shadow);
+    if (shadow && shadow.modelId !== modelId && Math.random() < (settings.shadow?.share ?? 0)) {
+      const own = { model: sized(shadow, settings), meter };
+      defer(mirror(parts, own, { image, live: predictions, told, confidenceMin }));
+    }
+    return { predictions, servedBy: answer.servedBy, modelId };
+  } catch (thrown) {
+    record(failedEnd(thrown, request.signal.aborted));
+    throw thrown;
+  }
+}
+
+/** Tells the meter that a request began, and waits for its word where a key is limited. */
+async function begin(
+  parts: Parts,
+  meter: MeterRpc,
+  { id, gate, defer }: { id: string; gate: KeyGate | null } & Pick<EndpointRequest, "defer">,
+): Promise<void> {
+  const admitted = meter.begin(id, gate).catch((error: unknown) => {
+    // A meter that is away stops nobody.
+    parts.log.warning("meter", { error });
+    return 0;
+  });
+  defer(admitted);
+  const waitMs = gate ? await admitted : 0;
+  if (!gate || waitMs === 0) return;
+  const seconds = Math.max(1, Math.ceil(waitMs / 1_000));
+  const { requestsPerMinute } = gate.limit;
+  const detail = `the key opens ${requestsPerMinute} predictions a minute; wait ${seconds} s`;
+  throw new Failure("rate_limited", detail, {
+    data: { retry_after_seconds: seconds, requests_per_minute: requestsPerMinute },
+  });
+}
+
+/** Who answers. A name that means no model is passed over: its part falls to the others. */
+function chosenModel(
+  models: ServedModels,
+  { row, stickyKey }: { row: OpenedEndpoint["row"]; stickyKey: string | null },
+): ModelRow {
+  const candidates = row.settings.models.flatMap((target) => {
+    const model = models.of(row.workspaceId, target);
+    return model ? [{ name: targetName(target), weight: target.weight, model }] : [];
+  });
+  const winner = choose(candidates, { key: stickyKey, salt: row.endpointId });
+  if (winner) return winner.model;
+  const names = row.settings.models.map(({ alias }) => alias ?? "its model").join(", ");
+  throw new Failure("state_conflict", `no model is called ${names}: promote or activate one first`);
+}
+
+const isTold = ({ class: name, confidence }: Prediction, settings: EndpointSettings): boolean =>
+  confidence >= settings.confidence && (settings.classes?.includes(name) ?? true);
+
+/** An answered request; `seen` is all that drift may look at, null where something was hidden. */
+function answeredEnd(
+  { predictions, ms, batch, cold }: ImageAnswer,
+  { seen }: { seen: readonly Prediction[] | null },
+): RequestEnd {
+  const scores = seen?.map(({ confidence }) => confidence);
+  return {
+    code: null,
+    ms,
+    batch,
+    cold,
+    classes: classCounts(predictions.map(({ class: name }) => name)),
+    confidence: confidenceBins(predictions.map(({ confidence }) => confidence)),
+    scores: scores ? driftBins(scores) : null,
+  };
+}
+
+const UNANSWERED = {
+  ms: null,
+  batch: null,
+  cold: false,
+  classes: {},
+  confidence: [],
+  scores: null,
+};
+
+function failedEnd(thrown: unknown, hasLeft: boolean): RequestEnd {
+  const failure = asFailure(thrown);
+  const code = failure instanceof Failure ? failure.code : "internal";
+  return { ...UNANSWERED, code: hasLeft ? "client_left" : code };
+}
+
+/** Counts a prediction by the default routes; for whoever hears how those end. */
+export const countDefault: ImageEndNews = (parts, { model, confidenceMin, outcome, hasLeft }) => {
+  const { workspaceId, modelId } = model;
+  const isWhole = confidenceMin <= DRIFT_CONFIDENCE_MIN;
+  const end =
+    "answer" in outcome
+      ? answeredEnd(outcome.answer, { seen: isWhole ? outcome.answer.predictions : null })
+      : failedEnd(outcome.thrown, hasLeft);
+  const id = crypto.randomUUID();
+  const request = { id, at: parts.clock(), modelId, ...end };
+  return tell(parts, () => defaultMeter(parts, workspaceId).record(request));
+};

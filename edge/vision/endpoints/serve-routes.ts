@@ -1,0 +1,189 @@
+// What keys of named endpoints open: predictions and the status. And what all predictions of a
+// workspace came to.
+
+import { createRoute, z } from "@hono/zod-openapi";
+import { EndpointStatus, MetricsSummary, WINDOWS } from "../../../shared/endpoints.ts";
+import { Failure } from "../../../shared/errors.ts";
+import { Prediction } from "../../../shared/tasks.ts";
+import { type App, errorResponses, json, text, WITHOUT_NUL } from "../../http/app.ts";
+import { headers } from "../../http/description.ts";
+import { callerOf, guard } from "../auth/scope.ts";
+import { API, bearer, readErrors } from "../base/api.ts";
+import type { Parts } from "../base/parts.ts";
+import { namedModel } from "../registry/models.ts";
+import {
+  fileBody,
+  letRefusedPass,
+  predictErrors,
+  servedByHeader,
+} from "../serving/image-requests.ts";
+import { servingNodes } from "../tasks/nodes.ts";
+import { toItsEnd } from "../uploads/upload-routes.ts";
+import { authenticateKey, openedFor, workspaceFor } from "./access.ts";
+import { slugParam, slugQuery } from "./endpoint-routes.ts";
+import { listEndpoints } from "./endpoints.ts";
+import { summaryOf, windowRecord } from "./figures.ts";
+import { defaultMeter, endpointMeter, type MeterReading, type MeterRpc } from "./meter.ts";
+import { predictAt } from "./predict.ts";
+import { modelsOf, servingModels } from "./settings.ts";
+
+const tags = ["Endpoints"];
+const STICKY_KEY_MAX = 200;
+const byKey = [...bearer, { endpointKey: [] }];
+
+/** Registers the routes of predictions, status and metrics. */
+export function addEndpointServing(app: App<Parts>) {
+  app.use(`${API}/endpoints/:slug/predict`, letRefusedPass);
+  for (const verb of ["predict", "status"]) {
+    app.use(`${API}/endpoints/:slug/${verb}`, authenticateKey());
+  }
+  guard(app, "/metrics/*");
+  addPredict(app);
+  addStatus(app);
+  addSummary(app);
+}
+
+function addPredict(app: App<Parts>) {
+  const route = createRoute({
+    method: "post",
+    path: `${API}/endpoints/{slug}/predict`,
+    operationId: "predictAtEndpoint",
+    tags,
+    summary: "Prediction against a named endpoint",
+    description:
+      "multipart/form-data with `file`, as `POST /predict/image`, and answered like it. Needs the " +
+      "role annotator, or a key of the endpoint. Where traffic is split, the same `sticky_key` gets " +
+      "the same model for as long as the split lets it: after a change of weights only those keys " +
+      "move that have to. `X-Model-Id` names the model, `X-Served-By` the node that answered at once.",
+    security: byKey,
+    request: {
+      params: slugParam,
+      query: z.object({
+        ...slugQuery,
+        sticky_key: text().min(1).max(STICKY_KEY_MAX).optional().meta({
+          description: "such as the id of a camera or a customer; is neither stored nor logged",
+          pattern: WITHOUT_NUL,
+        }),
+      }),
+      body: fileBody,
+    },
+    responses: {
+      200: json("detections", z.array(Prediction), headers("X-Model-Id", "X-Served-By")),
+      ...predictErrors,
+      ...errorResponses("overloaded", "rate_limited"),
+    },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const { sticky_key, ...query } = context.req.valid("query");
+    const name = { ...context.req.valid("param"), ...query };
+    const opened = await openedFor(context, name, "annotator");
+    const work = predictAt(parts, opened, {
+      request: context.req.raw,
+      stickyKey: sticky_key ?? null,
+      defer: (later) => context.executionCtx.waitUntil(later.catch(() => {})),
+    });
+    const answer = await toItsEnd(context, work);
+    context.header("X-Model-Id", answer.modelId);
+    const servedBy = servedByHeader(answer);
+    if (servedBy) context.header("X-Served-By", servedBy);
+    return context.json(answer.predictions, 200);
+  });
+}
+
+/** What a meter has counted until now; fails with `store_unavailable` where it does not answer. */
+async function readingOf({ clock }: Parts, meter: MeterRpc): Promise<MeterReading> {
+  return meter.read(clock()).catch((cause: unknown) => {
+    throw new Failure("store_unavailable", "the meter does not answer; try again", { cause });
+  });
+}
+
+function addStatus(app: App<Parts>) {
+  const route = createRoute({
+    method: "get",
+    path: `${API}/endpoints/{slug}/status`,
+    operationId: "readEndpointStatus",
+    tags,
+    summary: "Health and figures of a named endpoint",
+    description:
+      "A key of the endpoint opens it, too. Every request that reached the endpoint is counted once, " +
+      "moments after its answer; ten seconds of counts are in memory only. Percentiles are within " +
+      "1 % of the true ones.",
+    security: byKey,
+    request: { params: slugParam, query: z.object(slugQuery) },
+    responses: { 200: json("how it stands", EndpointStatus), ...readErrors },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const { database } = parts;
+    const name = { ...context.req.valid("param"), ...context.req.valid("query") };
+    const { row } = await openedFor(context, name, "viewer");
+    const { workspaceId, endpointId } = row;
+    const [models, reading] = await Promise.all([
+      modelsOf(database, [row]),
+      readingOf(parts, endpointMeter(parts, endpointId)),
+    ]);
+    const serving = servingModels(models, row).map(({ modelId }) => modelId);
+    const nodes = await servingNodes(database, { workspaceId, modelId: serving[0] ?? null });
+    const { windows } = reading;
+    const status: EndpointStatus = {
+      endpoint_id: endpointId,
+      slug: row.slug,
+      workspace_id: workspaceId,
+      health: serving.length === 0 ? "no_model" : nodes.able > 0 ? "ok" : "no_node",
+      serving,
+      nodes,
+      in_flight: reading.inFlight,
+      windows: {
+        "1h": windowRecord(windows["1h"]),
+        "24h": windowRecord(windows["24h"]),
+        "7d": windowRecord(windows["7d"]),
+      },
+    };
+    return context.json(status, 200);
+  });
+}
+
+function addSummary(app: App<Parts>) {
+  const route = createRoute({
+    method: "get",
+    path: `${API}/metrics/summary`,
+    operationId: "readMetrics",
+    tags,
+    summary: "What all predictions of a workspace came to",
+    description:
+      "Of images, by the default routes and by the named endpoints that are there. The drift of the " +
+      "active model is told by the population stability index, Σ (p - q) · ln(p / q) over bins of the " +
+      "confidences, p now and q of the model's first 1,000 detections in each place, weighted as the " +
+      "traffic is now (Siddiqi, Credit Risk Scorecards, 2006); what chance does is by Yurdakul, " +
+      "Statistical Properties of Population Stability Index, 2018. Requests that ask for a confidence " +
+      "above 0.25 by `confidence` are left out of it.",
+    security: bearer,
+    request: {
+      query: z.object({
+        workspace_id: z.uuid().optional().meta({
+          description: "which; required where you are in several",
+        }),
+        window: z.enum(WINDOWS).default("24h").meta({ description: "how far back it goes" }),
+      }),
+    },
+    responses: { 200: json("the figures", MetricsSummary), ...readErrors },
+  });
+  app.openapi(route, async (context) => {
+    const parts = context.var.service;
+    const { database } = parts;
+    const { workspace_id, window } = context.req.valid("query");
+    const workspaceId = workspaceFor(callerOf(context), workspace_id, "viewer");
+    const [endpoints, active] = await Promise.all([
+      listEndpoints(database, [workspaceId]),
+      namedModel(database, workspaceId, "active"),
+    ]);
+    const readings = await Promise.all([
+      readingOf(parts, defaultMeter(parts, workspaceId)),
+      ...endpoints.map(({ endpointId }) => readingOf(parts, endpointMeter(parts, endpointId))),
+    ]);
+    const summary = summaryOf(readings, window, active?.modelId ?? null);
+    const whose = { workspace_id: workspaceId, endpoints: endpoints.length };
+    return context.json({ ...whose, ...summary }, 200);
+  });
+}

@@ -1,0 +1,163 @@
+// A prediction on the image of a request, whatever route it came by: taken in, handed to a node by
+// the direct line or the queue, and told to whoever keeps count.
+
+import type { MiddlewareHandler } from "hono";
+import { Failure } from "../../../shared/errors.ts";
+import { type Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
+import { errorResponses } from "../../http/app.ts";
+import type { Parts } from "../base/parts.ts";
+import type { ModelRow } from "../registry/models.ts";
+import { offeringNodes } from "../tasks/nodes.ts";
+import { runNow } from "../tasks/wait.ts";
+import { letPass } from "../uploads/form.ts";
+import { IMAGE } from "../uploads/media-types.ts";
+import { predictDirectly } from "./direct.ts";
+import {
+  asRefusal,
+  type HeldFile,
+  holdFile,
+  predictTask,
+  type StoredFile,
+  storeFile,
+} from "./predictions.ts";
+
+const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
+/** Larger images are stored, and claimed from the queue: requests share an isolate's memory. */
+const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
+const IMAGE_MS = 60_000;
+/** A file that crashes a process takes an attempt of all predictions beside it. */
+export const ATTEMPTS = 2;
+
+/** Errors of a route that predicts on a file. */
+export const predictErrors = {
+  ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found", "state_conflict"),
+  ...errorResponses("file_too_large", "quota_exceeded", "unsupported_media", "invalid_request"),
+  ...errorResponses("task_failed", "no_node", "store_unavailable"),
+};
+
+/** Read by hand, as uploads are: a zod schema would have the body taken into memory whole. */
+export const fileBody = {
+  required: true,
+  content: {
+    "multipart/form-data": {
+      schema: {
+        type: "object" as const,
+        properties: { file: { type: "string" as const, format: "binary" } },
+        required: ["file"],
+      },
+    },
+  },
+};
+
+/** Lets the body of a refused request pass: left unread, its sender would not see why. */
+export const letRefusedPass: MiddlewareHandler = async (context, next) => {
+  await next();
+  const { raw } = context.req;
+  if (context.error && !raw.bodyUsed) await letPass(raw);
+};
+
+/** An image as a request brought it: in memory, or in the store where it is large. */
+export type ReceivedImage = HeldFile | StoredFile;
+
+/** What a node found on an image. */
+export interface ImageAnswer {
+  predictions: Prediction[];
+  /** The name of the node that answered at once; null where the queue was asked. */
+  servedBy: string | null;
+  /** Milliseconds from the image's last byte to the answer. */
+  ms: number;
+  /** Images that the node looked at together; null where it does not tell. */
+  batch: number | null;
+  /** Whether the node had to open the model first. */
+  cold: boolean;
+}
+
+/** How a request for a prediction on an image ended, once it had a model. */
+export interface ImageEnd {
+  model: ModelRow;
+  /** The lowest confidence that was asked of the node. */
+  confidenceMin: number;
+  /** What it was answered with, or what was thrown in place of that. */
+  outcome: { answer: ImageAnswer } | { thrown: unknown };
+  /** Whoever asked had gone before. */
+  hasLeft: boolean;
+}
+
+/** Who hears of it; what it throws is nobody's. */
+export type ImageEndNews = (parts: Parts, end: ImageEnd) => Promise<unknown>;
+
+/** The value of `X-Served-By`; null where no node is named. */
+export const servedByHeader = ({ servedBy }: Pick<ImageAnswer, "servedBy">): string | null =>
+  servedBy === null ? null : `node/${encodeURIComponent(servedBy)}`;
+
+/** Fails with `no_node` where no live node predicts for a workspace. */
+export async function requireNode(parts: Parts, workspaceId: string): Promise<void> {
+  const nodes = await offeringNodes(parts.database, { kind: "predict", workspaceId });
+  if (nodes === 0) throw new Failure("no_node", "no GPU node that predicts is there");
+}
+
+const rulesOf = (parts: Parts, workspaceId: string) => ({
+  workspaceId,
+  kind: IMAGE,
+  bytesMax: Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax),
+});
+
+/** Takes in the image of a request's form. What is stored of it is `predictOn`'s to delete. */
+export function receiveImage(
+  parts: Parts,
+  request: Request,
+  workspaceId: string,
+): Promise<ReceivedImage> {
+  const rules = rulesOf(parts, workspaceId);
+  const heldMax = Math.min(DIRECT_BYTES_MAX, rules.bytesMax);
+  return holdFile(parts, request, { ...rules, heldMax });
+}
+
+/** Has a node look at an image: by the direct line where it can go, else by the queue. */
+export async function predictOn(
+  parts: Parts,
+  model: ModelRow,
+  image: ReceivedImage,
+  { confidenceMin, signal }: { confidenceMin: number; signal: AbortSignal },
+): Promise<ImageAnswer> {
+  const started = parts.clock();
+  if ("key" in image) return predictStored(parts, model, image, confidenceMin);
+  const { pieces } = image;
+  const direct = await predictDirectly(parts, model, { image: pieces, confidenceMin, signal });
+  if (direct) return { ...direct, ms: parts.clock() - started };
+  const stored = await storeFile(parts, each(pieces), rulesOf(parts, model.workspaceId));
+  return predictStored(parts, model, stored, confidenceMin);
+}
+
+async function* each(pieces: readonly Uint8Array[]) {
+  yield* pieces;
+}
+
+/** Has a node that takes tasks predict on a stored image, and deletes it. */
+async function predictStored(
+  parts: Parts,
+  model: ModelRow,
+  received: StoredFile,
+  confidenceMin: number,
+): Promise<ImageAnswer> {
+  const { modelId } = model;
+  const started = parts.clock();
+  try {
+    const task = predictTask(model, received, {
+      fps: null,
+      framesMax: 1,
+      confidenceMin,
+    });
+    const twice = { ...task, attemptsMax: ATTEMPTS };
+    const done = await runNow<"predict">(parts, twice, { timeoutMs: IMAGE_MS });
+    const found = TASK_KINDS.predict.result.parse(done).frames[0]?.predictions ?? [];
+    const ms = parts.clock() - started;
+    parts.log.info("predicted", { model_id: modelId, ms, objects: found.length });
+    return { predictions: found, servedBy: null, ms, batch: null, cold: false };
+  } catch (thrown) {
+    throw asRefusal(thrown);
+  } finally {
+    // Whether it ended or was given up: nobody takes its result any more.
+    await parts.bucket.delete(received.key);
+  }
+}

@@ -1,0 +1,124 @@
+// A world with two models, nodes that answer by their lines, and named endpoints that tests make,
+// ask and read.
+
+import { sql } from "drizzle-orm";
+import { expect } from "vitest";
+import { Endpoint, EndpointStatus } from "../../shared/endpoints.ts";
+import type { LineAnswer } from "../../shared/line.ts";
+import { type LineNode, type LineNodeOptions, lineNode } from "./line-node.ts";
+import { form, png } from "./media.ts";
+import { type RegisteredModel, registerModel } from "./registered-model.ts";
+import { type Api, apiAs, type Person, register } from "./scripted-node.ts";
+import { createWorld, type World } from "./world.ts";
+
+/** The largest file that the world takes, bytes. */
+export const UPLOAD_BYTES_MAX = 20_000;
+
+/** What nodes answer unless a test says otherwise. */
+export const FOUND: LineAnswer = {
+  predictions: [
+    { class: "disc", confidence: 0.9, bbox: [1, 2, 30, 40] },
+    { class: "star", confidence: 0.6, bbox: [40, 2, 60, 40] },
+    { class: "disc", confidence: 0.3, bbox: [1, 42, 30, 47] },
+  ],
+  width: 64,
+  height: 48,
+  batch: 2,
+  cold: false,
+};
+export const answering = () => ({ body: FOUND });
+
+export const image = () => form({ content: png(64, 48), filename: "a.png" });
+
+/** The status and code of a refusal. */
+export const refusal = async (response: Response) => [
+  response.status,
+  ((await response.json()) as { code?: string }).code,
+];
+
+export interface EndpointWorld {
+  world: World;
+  admin: Person;
+  workspaceId: string;
+  /** The active model. */
+  one: RegisteredModel;
+  two: RegisteredModel;
+  /** Before each test: the nodes of the one before are forgotten. */
+  freshNodes(): Promise<void>;
+  /** After each test. */
+  cutNodes(): void;
+  /** A node that has both models open. */
+  opened(options?: Partial<LineNodeOptions>): Promise<LineNode>;
+  /** An endpoint of the first model. */
+  make(more?: Record<string, unknown>): Promise<Endpoint>;
+  predict(slug: string, query?: string, api?: Api, body?: FormData): Promise<Response>;
+  status(slug: string, api?: Api): Promise<EndpointStatus>;
+  /** The last hour of an endpoint, once it has so many requests: they count after the answer. */
+  counted(slug: string, requests: number): Promise<EndpointStatus["windows"]["1h"]>;
+  /** A key of an endpoint. */
+  keyFor(slug: string, more?: Record<string, unknown>): Promise<{ api: Api; key_id: string }>;
+}
+
+export async function createEndpointWorld(): Promise<EndpointWorld> {
+  const world = await createWorld({
+    services: ["vision"],
+    environment: { vision: { UPLOAD_BYTES_MAX: String(UPLOAD_BYTES_MAX) } },
+  });
+  const admin = await register(world);
+  const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
+  const workspaceId = me.workspaces[0]?.workspace_id ?? "";
+  const [one, two] = [
+    await registerModel(world, workspaceId, { classes: ["disc", "star"] }),
+    await registerModel(world, workspaceId, { classes: ["disc", "star"] }),
+  ];
+  await world.visionDatabase.execute(
+    sql`UPDATE model SET active = true WHERE id = ${one.model_id}::uuid`,
+  );
+  let nodes: LineNode[] = [];
+  let slugs = 0;
+  const status: EndpointWorld["status"] = async (slug, api = admin) =>
+    EndpointStatus.parse(await api.ok("GET", `/endpoints/${slug}/status`));
+  return {
+    world,
+    admin,
+    workspaceId,
+    one,
+    two,
+    freshNodes: async () => {
+      nodes = [];
+      await world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
+      // Longer than the service believes which nodes are there.
+      await new Promise((done) => setTimeout(done, 1_100));
+    },
+    cutNodes: () => {
+      for (const node of nodes) node.cut();
+    },
+    opened: async (options = {}) => {
+      const loaded = [one.model_id, two.model_id];
+      const node = await lineNode(world, admin, { loaded, answer: answering, ...options });
+      nodes.push(node);
+      return node;
+    },
+    make: async (more = {}) => {
+      const body = { slug: `gate-${++slugs}`, models: [{ model_id: one.model_id }], ...more };
+      return Endpoint.parse(await admin.ok("POST", "/endpoints", body));
+    },
+    predict: (slug, query = "", api = admin, body = image()) =>
+      api.send("POST", `/endpoints/${slug}/predict${query}`, body),
+    status,
+    counted: async (slug, requests) => {
+      await expect
+        .poll(async () => (await status(slug)).windows["1h"].requests, { timeout: 10_000 })
+        .toBe(requests);
+      return (await status(slug)).windows["1h"];
+    },
+    keyFor: async (slug, more = {}) => {
+      const path = `/endpoints/${slug}/keys`;
+      const made = await admin.ok<{ key: string; key_id: string }>("POST", path, {
+        name: "k",
+        ...more,
+      });
+      return { api: apiAs(world.urls.vision, made.key), key_id: made.key_id };
+    },
+  };
+}
