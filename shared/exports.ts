@@ -18,11 +18,12 @@ export const EXPORT_BATCH_MAX = 64;
 export const EXPORT_PIXELS_MAX = 2 ** 23;
 
 /**
- * How far a file's answer may lie from the predictor's, both of onnxruntime on one CPU. Both add
- * the same single-precision products, in an order that depends on the batch and the processor: seen
- * are up to 1e-4 pixels and 1e-6, which is a handful of steps of a coordinate around 640. A fault,
- * such as another anchor, stride or class, is off by whole pixels. Boxes are in pixels of an input
- * of up to 640; a number's step grows with it, so that larger inputs are allowed in proportion.
+ * How far a file's answer may lie from the predictor's, both of onnxruntime on one CPU. Both sum
+ * the same single-precision products; processors whose kernels take a batch in another order may
+ * round the sums otherwise (where this was written, batches of 1 and 4 and one or two threads gave
+ * equal numbers). A thousandth of a pixel is 16 steps of such a number around 640, and steps grow
+ * with the number, so that larger inputs are allowed in proportion; a fault, such as another
+ * anchor, stride or class, is off by whole pixels.
  */
 export const EXPORT_TOLERANCE = { box: 1e-3, boxSide: 640, score: 1e-5 } as const;
 
@@ -39,7 +40,7 @@ export const ModelExportRequest = z.strictObject({
     .enum(MODEL_EXPORT_FORMATS, {
       error: `formats that are made: ${MODEL_EXPORT_FORMATS.join(", ")}`,
     })
-    .meta({ description: "`onnx`: opset 17, single precision" }),
+    .meta({ description: "`onnx`: opset 17, single precision", example: "onnx" }),
   output: z
     .enum(MODEL_EXPORT_OUTPUTS)
     .default("end_to_end")
@@ -60,7 +61,7 @@ export const ModelExportRequest = z.strictObject({
   batch: z
     .union([z.number().int().min(1).max(EXPORT_BATCH_MAX), z.literal("dynamic")])
     .default(1)
-    .meta({ description: "images of one run; `dynamic`: any number" }),
+    .meta({ description: "images of one run; `dynamic`: as many as come" }),
 });
 export type ModelExportRequest = z.infer<typeof ModelExportRequest>;
 

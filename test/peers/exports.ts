@@ -17,7 +17,7 @@ const IMAGES = 4;
 /** Names that a careless writer or reader gets wrong. */
 const NAMES = ['say "hi"', "it's", "back\\slash", "new\nline", "\u2028", "é漢字", "😀"];
 
-interface FileToRead {
+interface PeerFile {
   name: string;
   output: ModelExportOutput;
   size: [number, number];
@@ -25,7 +25,7 @@ interface FileToRead {
   more?: Partial<ModelSource>;
 }
 
-const FILES: readonly FileToRead[] = [
+const FILES: readonly PeerFile[] = [
   { name: "end_to_end", output: "end_to_end", size: [96, 96], batch: 1 },
   { name: "raw", output: "raw", size: [96, 96], batch: 1 },
   { name: "dynamic", output: "end_to_end", size: [96, 160], batch: null },
@@ -60,7 +60,7 @@ export const exports: Group = {
 };
 
 /** Writes a file, pixels to run it on, and the rows that our predictor gives for them. */
-async function writeFile({ name, output, size, batch, more = {} }: FileToRead, folder: string) {
+async function writeFile({ name, output, size, batch, more = {} }: PeerFile, folder: string) {
   let weights = Buffer.alloc(0);
   const model = generatedModel(
     (key, bytes) => {

@@ -3,7 +3,7 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import type { ModelExport } from "../../../shared/exports.ts";
+import { ExportVerification, type ModelExport } from "../../../shared/exports.ts";
 import type { ObjectSource, TaskPayload } from "../../../shared/tasks.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
@@ -267,7 +267,8 @@ async function exportRecord(parts: Parts, row: StandingRow, model: ModelRow): Pr
     bytes: row.bytes,
     sha256: row.sha256,
     opset: row.opset,
-    verification: row.verification,
+    // In the order of its fields, which the database does not keep.
+    verification: row.verification && ExportVerification.parse(row.verification),
     not_verified: notVerified(row, model),
     download_url:
       row.storageKey &&

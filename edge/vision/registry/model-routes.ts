@@ -43,7 +43,7 @@ export type BeforeActive = (parts: Parts, model: ModelRow) => Promise<unknown>;
  * Told of a model before it is deleted; what is returned lets go, once it is, of what other rooms
  * hold for it.
  */
-export type BeforeDeleted = (parts: Parts, model: ModelRow) => Promise<() => Promise<void>>;
+export type ModelRelease = (parts: Parts, model: ModelRow) => Promise<() => Promise<void>>;
 
 /** The model of a path, if the caller has at least the role in its workspace. */
 export async function modelFor(
@@ -60,7 +60,7 @@ export async function modelFor(
 /** Registers the routes of models. */
 export function addModelRoutes(
   app: App<Parts>,
-  { beforeActive, beforeDeleted }: { beforeActive: BeforeActive; beforeDeleted: BeforeDeleted },
+  { beforeActive, beforeDeleted }: { beforeActive: BeforeActive; beforeDeleted: ModelRelease },
 ) {
   guard(app, "/models", "/models/*");
   addListings(app);
@@ -184,7 +184,7 @@ function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
   });
 }
 
-function addOne(app: App<Parts>, beforeDeleted: BeforeDeleted) {
+function addOne(app: App<Parts>, beforeDeleted: ModelRelease) {
   const one = createRoute({
     method: "get",
     path: `${API}/models/{model_id}`,
