@@ -5,6 +5,12 @@
 import { z } from "zod";
 import { VARIANT_NAMES } from "./detector.ts";
 import {
+  EXPORT_BATCH_MAX,
+  ExportedFile,
+  MODEL_EXPORT_FORMATS,
+  MODEL_EXPORT_OUTPUTS,
+} from "./exports.ts";
+import {
   ArtifactObject,
   EPOCHS_MAX,
   METRICS_RULES,
@@ -323,6 +329,34 @@ export const TASK_KINDS = {
       archive: ObjectTarget,
     }),
     result: z.object({ bytes: z.number().int(), summary: z.record(z.string(), z.unknown()) }),
+  },
+  /**
+   * A model as a file that leaves; `export` is a dataset's. Offered once it gives what the model's
+   * predictor gives.
+   */
+  model_export: {
+    lane: "short",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: z.object({
+      export_id: z.string(),
+      /** Rises each time that a failed one is asked for again. */
+      round: int32(),
+      model: ModelSource,
+      format: z.enum(MODEL_EXPORT_FORMATS),
+      output: z.enum(MODEL_EXPORT_OUTPUTS),
+      /** Height and width of the input, pixels. */
+      size: z.tuple([int32(), int32()]),
+      /** Images of one run; null is any number. */
+      batch: z.number().int().min(1).max(EXPORT_BATCH_MAX).nullable(),
+      /** What the file says of its model beside what `model` holds. */
+      metadata: z.record(z.string(), z.string()),
+      /** Frames of the model's dataset, to verify on; one that is gone by then is left out. */
+      images: z.array(ObjectSource),
+      file: ObjectTarget,
+    }),
+    result: ExportedFile,
   },
   /** Trains a detector on a dataset. A canceled one gives the same result, with what it has. */
   train: {

@@ -130,6 +130,49 @@ export const model = pgTable(
   ],
 );
 
+/** A model as a file that leaves: one of each kind a model, however often it is asked for. */
+export const modelExport = pgTable(
+  "model_export",
+  {
+    id: id(),
+    workspaceId: ownWorkspace(),
+    modelId: uuid("model_id")
+      .notNull()
+      .references(() => model.id, { onDelete: "cascade" }),
+    /** Format and options in words, such as `onnx end_to_end 640x640 batch 1`. */
+    fingerprint: text("fingerprint").notNull(),
+    format: text("format").$type<"onnx">().notNull(),
+    output: text("output").$type<"end_to_end" | "raw">().notNull(),
+    /** Of the input, pixels. */
+    height: integer("height").notNull(),
+    width: integer("width").notNull(),
+    /** Images of one run; null is any number. */
+    batch: integer("batch"),
+    /** `queued` until its task ended. */
+    state: text("state").$type<"queued" | "completed" | "failed">().notNull().default("queued"),
+    failure: text("failure"),
+    /** Rises each time that a failed one is asked for again; names its task. */
+    round: integer("round").notNull().default(1),
+    /** What its file takes once it is there; it counts until then. */
+    bytesExpected: count("bytes_expected").notNull(),
+    storageKey: text("storage_key"),
+    bytes: count("bytes"),
+    sha256: text("sha256"),
+    opset: integer("opset"),
+    verification: jsonb("verification"),
+    createdBy: uuid("created_by"),
+    createdAt: createdAt(),
+    endedAt: instant("ended_at"),
+  },
+  (table) => [
+    unique("model_export_once").on(table.modelId, table.fingerprint),
+    index("model_export_workspace").on(table.workspaceId),
+    index("model_export_queued").on(table.createdAt).where(sql`state = 'queued'`),
+    check("model_export_failure", sql`(state = 'failed') = (failure IS NOT NULL)`),
+    check("model_export_file", sql`(state = 'completed') = (storage_key IS NOT NULL)`),
+  ],
+);
+
 /** Which model an alias names. */
 export const modelAlias = pgTable(
   "model_alias",

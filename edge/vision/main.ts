@@ -24,6 +24,9 @@ import { addEndpointKeyRoutes } from "./endpoints/key-routes.ts";
 import { countDefault } from "./endpoints/predict.ts";
 import { addEndpointServing } from "./endpoints/serve-routes.ts";
 import examples from "./examples.json" with { type: "json" };
+import { modelExportEnded, sealModelExport } from "./exports/ended.ts";
+import { addModelExportRoutes } from "./exports/export-routes.ts";
+import { enqueueMissingExports, releaseExports as releaseModelExports } from "./exports/exports.ts";
 import { MEANINGS } from "./glossary.ts";
 import { labelEnded, labelPartDone, sealLabel } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
@@ -74,6 +77,7 @@ const handlers: HandlersByKind = {
   preview: { seal: sealPreview },
   segment: { seal: sealSegment },
   export: { seal: sealExport, ended: exportEnded },
+  model_export: { seal: sealModelExport, ended: modelExportEnded },
   train: { seal: sealTrain, ended: trainEnded, progressed: trainReported },
   predict: { seal: sealPredict, ended: predictEnded },
 };
@@ -84,6 +88,7 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   probes: enqueueMissingProbes,
   jobs: resumeJobs,
   exports: failLostExports,
+  model_exports: enqueueMissingExports,
   runs: resumeRuns,
   uploads: abandonUploads,
   archives: forgetArchives,
@@ -157,7 +162,8 @@ addTrainRoutes(app);
 addStuckRoutes(app);
 addWeightsRoutes(app);
 addRunRoutes(app);
-addModelRoutes(app, warmModel);
+addModelRoutes(app, { beforeActive: warmModel, beforeDeleted: releaseModelExports });
+addModelExportRoutes(app);
 addPredictionRoutes(app, countDefault);
 addServeRoutes(app);
 addEndpointRoutes(app);

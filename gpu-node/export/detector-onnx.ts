@@ -4,7 +4,13 @@
 // top-k, everything before it: `boxes` [batch, anchors, 4] and `scores` [batch, anchors, classes].
 // A segmentation model adds 32 coefficients a row and the prototypes.
 
-import { type GraphNode, LEVEL_STRIDES, PROTOTYPES, STRIDE_MAX } from "../../shared/detector.ts";
+import {
+  type DetectorTask,
+  type GraphNode,
+  LEVEL_STRIDES,
+  PROTOTYPES,
+  STRIDE_MAX,
+} from "../../shared/detector.ts";
 import type { ModelSource } from "../../shared/tasks.ts";
 import { GraphWriter, tensorInfo } from "../onnx/model-file.ts";
 import type { DeployedModel } from "./deployed-model.ts";
@@ -24,7 +30,17 @@ export interface OnnxOptions {
   metadata: Readonly<Record<string, string>>;
 }
 
-/** What a file says of itself, so that whoever finds it can use it. */
+/** The field's words for what a model does. */
+const TASK_WORDS: Readonly<Record<DetectorTask, string>> = {
+  detection: "detect",
+  segmentation: "segment",
+};
+
+/**
+ * What a file says of its model, in the words by which the field's own readers know it; what
+ * depends on the file is added by `writeOnnx`. Readers take numbers, lists, names and booleans for
+ * literals of Python, which JSON's are but for `true` and `false`.
+ */
 export const describeModel = (
   model: Pick<ModelSource, "model_id" | "variant" | "task" | "classes" | "image_size">,
   more: Readonly<Record<string, string>> = {},
@@ -32,11 +48,21 @@ export const describeModel = (
   names: JSON.stringify(Object.fromEntries(model.classes.entries())),
   stride: String(STRIDE_MAX),
   imgsz: JSON.stringify([model.image_size, model.image_size]),
-  task: model.task,
+  channels: "3",
+  task: TASK_WORDS[model.task],
   variant: model.variant,
-  end2end: "true",
   model: model.model_id,
   ...more,
+});
+
+/**
+ * What a file says of its inputs and outputs: height and width where they are fixed, and a batch of
+ * 1 where any will do.
+ */
+const describeFile = ({ size, batch, output }: OnnxOptions): Record<string, string> => ({
+  ...(size ? { imgsz: JSON.stringify(size) } : {}),
+  batch: String(batch ?? 1),
+  end2end: output === "detections" ? "True" : "False",
 });
 
 /** Writes a deployed model as a file's bytes; the same model and options give the same bytes. */
@@ -67,7 +93,7 @@ export function writeOnnx(model: DeployedModel, options: OnnxOptions): Uint8Arra
   const input = tensorInfo(INPUT, [images, 3, height, width]);
   return walk.writer.encode(`${graph.variant}-${graph.task}`, [input], outputs, {
     opset: OPSET,
-    metadata: { ...metadata, end2end: String(output === "detections") },
+    metadata: { ...metadata, ...describeFile(options) },
   });
 }
 

@@ -13,6 +13,10 @@ export type Log = (
 export type Session = ort.InferenceSession;
 export type Tensor = ort.Tensor;
 
+/** The runtime by its package and version. */
+export const runtimeName = (): string =>
+  `onnxruntime-node ${ort.env.versions.node ?? ort.env.versions.common}`;
+
 /** What one graph takes or gives, as the file says it. */
 export interface TensorShape {
   name: string;

@@ -1,10 +1,11 @@
-// An image laid into the square that a detector reads, and boxes found there laid back onto the
-// image. As training does it: sides in proportion, centred, the rest grey, RGB in 0 to 1.
+// An image laid into the square that a detector reads, or into another rectangle, and boxes found
+// there laid back onto the image. As training does it: sides in proportion, centred, the rest
+// grey, RGB in 0 to 1.
 
 import type { Bbox } from "../../shared/tasks.ts";
 import { clip } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
-import { fitSize, resize } from "../media/image.ts";
+import { resize } from "../media/image.ts";
 
 /** Of the padding, in 0 to 255. */
 const GREY = 114;
@@ -23,28 +24,41 @@ export interface Placement {
 }
 
 export interface SquareImage {
-  /** Three planes of side × side. */
+  /** Three planes of height × width. */
   pixels: Float32Array;
   placement: Placement;
 }
 
-/** Lays an image into a square; `of` is the size of the frame that it was made smaller from. */
+/** Pixels. */
+interface Size {
+  width: number;
+  height: number;
+}
+
+/**
+ * Lays an image into a square of a side, or into a rectangle; `of` is the size of the frame that it
+ * was made smaller from.
+ */
 export async function letterbox(
   image: RgbImage,
-  side: number,
-  of: { width: number; height: number } = image,
+  side: number | Size,
+  of: Size = image,
 ): Promise<SquareImage> {
-  const { width, height } = fitSize(of, side);
+  const within = typeof side === "number" ? { width: side, height: side } : side;
+  const scale = Math.min(within.width / of.width, within.height / of.height);
+  const [width, height] = [of.width, of.height].map((length) =>
+    Math.max(1, Math.round(length * scale)),
+  ) as [number, number];
   const fitted = await resize(image, { width, height });
   // What is left over is split; an odd pixel goes to the right or the bottom.
-  const left = Math.max(0, Math.round((side - width) / 2 - 0.1));
-  const top = Math.max(0, Math.round((side - height) / 2 - 0.1));
-  const plane = side * side;
+  const left = Math.max(0, Math.round((within.width - width) / 2 - 0.1));
+  const top = Math.max(0, Math.round((within.height - height) / 2 - 0.1));
+  const plane = within.width * within.height;
   const pixels = new Float32Array(3 * plane).fill(UNIT[GREY] as number);
   const { data } = fitted;
   for (let y = 0; y < height; y++) {
     let from = y * width * 3;
-    let to = (top + y) * side + left;
+    let to = (top + y) * within.width + left;
     for (let x = 0; x < width; x++, from += 3, to++) {
       pixels[to] = UNIT[data[from] as number] as number;
       pixels[to + plane] = UNIT[data[from + 1] as number] as number;

@@ -2,13 +2,13 @@
 // images and gives objects in pixels of the image. A process keeps the two models that were
 // used last; serving needs no libtorch.
 
-import { createHash } from "node:crypto";
-import { readFile } from "node:fs/promises";
 import type { ModelSource, Prediction } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import { deployedModel } from "../export/deployed-model.ts";
-import { describeModel, writeOnnx } from "../export/detector-onnx.ts";
+import { writeOnnx } from "../export/detector-onnx.ts";
+import { readWeights } from "../export/registry-weights.ts";
+import type { DetectionRows } from "../export/verification.ts";
 import { readTensors } from "../export/weights-file.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { Cache } from "../objects/cache.ts";
@@ -25,11 +25,8 @@ export interface PredictorSettings {
   device: Device;
 }
 
-/** Rows of one image: x1, y1, x2, y2 in pixels of the square, score, class, by falling score. */
-interface Rows {
-  values: Float32Array;
-  /** Numbers of one row; those of a segmentation model have more. */
-  width: number;
+/** What the model gives for one image. */
+interface Rows extends DetectionRows {
   /** Images that were looked at together. */
   batch: number;
 }
@@ -47,12 +44,20 @@ export interface PredictOptions {
 export class Predictor {
   readonly model: ModelSource;
   readonly device: Device;
+  /** Height and width of what it looks at, pixels. */
+  readonly size: readonly [number, number];
   readonly #session: Session;
   readonly #batcher: Batcher<SquareImage, Rows>;
 
-  constructor(model: ModelSource, device: Device, session: Session) {
+  constructor(
+    model: ModelSource,
+    device: Device,
+    session: Session,
+    size: readonly [number, number] = [model.image_size, model.image_size],
+  ) {
     this.model = model;
     this.device = device;
+    this.size = size;
     this.#session = session;
     this.#batcher = new Batcher(BATCH_MAX[device], (images) => this.#look(images));
   }
@@ -69,8 +74,8 @@ export class Predictor {
 
   /** The objects on an image, surest first. Images that wait together are looked at together. */
   async predict(image: RgbImage, { of, confidence, signal, onBatch }: PredictOptions) {
-    const laid = await letterbox(image, this.model.image_size, of);
-    const { values, width, batch } = await this.#batcher.add(laid, signal);
+    const laid = await this.lay(image, of);
+    const { values, width, batch } = await this.rows(laid, signal);
     onBatch?.(batch);
     const found: Prediction[] = [];
     for (let at = 0; at < values.length; at += width) {
@@ -85,11 +90,22 @@ export class Predictor {
     return found;
   }
 
+  /** An image as the model looks at it. */
+  lay(image: RgbImage, of?: PredictOptions["of"]): Promise<SquareImage> {
+    const [height, width] = this.size;
+    return letterbox(image, { width, height }, of);
+  }
+
+  /** What the model gives for an image, in pixels of what it looks at. */
+  rows(image: SquareImage, signal?: AbortSignal): Promise<Rows> {
+    return this.#batcher.add(image, signal);
+  }
+
   /** Looks once at nothing in every size of batch, so that the first image is a fast one. */
   async warm(): Promise<void> {
-    const side = this.model.image_size;
-    const grey = { data: new Uint8Array(3 * side * side).fill(114), width: side, height: side };
-    const laid = await letterbox(grey, side);
+    const [height, width] = this.size;
+    const grey = { data: new Uint8Array(3 * width * height).fill(114), width, height };
+    const laid = await this.lay(grey);
     // On a CPU one size is as fast as another at the first time.
     for (let size = 1; size <= (this.device === "cuda" ? this.batchMax : 1); size *= 2) {
       const looked = await this.#look(Array.from({ length: size }, () => laid));
@@ -104,11 +120,11 @@ export class Predictor {
   }
 
   async #look(images: readonly SquareImage[]): Promise<Rows[]> {
-    const side = this.model.image_size;
-    const each = 3 * side * side;
+    const [high, wide] = this.size;
+    const each = 3 * high * wide;
     const pixels = new Float32Array(images.length * each);
     for (const [index, image] of images.entries()) pixels.set(image.pixels, index * each);
-    const { values, dims } = await this.#session.run(pixels, [images.length, 3, side, side]);
+    const { values, dims } = await this.#session.run(pixels, [images.length, 3, high, wide]);
     const [, count = 0, width = 0] = dims;
     return images.map((_, index) => ({
       values: values.subarray(index * count * width, (index + 1) * count * width),
@@ -118,21 +134,25 @@ export class Predictor {
   }
 }
 
-/** Makes a predictor of a model's weights; fails with `bad_weights` where they are not its own. */
+/**
+ * Makes a predictor of a model's weights, of the model's own square unless a size is given; fails
+ * with `bad_weights` where they are not its own.
+ */
 export async function openPredictor(
   model: ModelSource,
   weights: Uint8Array,
   { cpuThreads, device }: PredictorSettings,
+  size: readonly [number, number] = [model.image_size, model.image_size],
 ): Promise<Predictor> {
   if (model.classes.length === 0) throw new TaskFailure("bad_weights", "the model has no classes");
-  const side = model.image_size;
   const onnx = writeOnnx(deployedModel(model, readTensors(weights)), {
     output: "detections",
-    size: [side, side],
+    size,
     batch: null,
-    metadata: describeModel(model),
+    // It never leaves this process.
+    metadata: {},
   });
-  return new Predictor(model, device, await Session.open({ onnx, cpuThreads, device }));
+  return new Predictor(model, device, await Session.open({ onnx, cpuThreads, device }), size);
 }
 
 /** What is promised, unless the signal comes first. */
@@ -231,7 +251,7 @@ export class Predictors {
       const device = usableDevice(this.#settings.device, (level, event, fields) =>
         log[level](event, fields),
       );
-      const weights = await this.#weightsOf(model);
+      const weights = await readWeights({ cache: this.#cache, log }, model);
       const predictor = await openPredictor(model, weights, { ...this.#settings, device });
       const seconds = (performance.now() - started) / 1_000;
       const { model_id, variant, image_size } = model;
@@ -243,26 +263,6 @@ export class Predictors {
       this.#kept.delete(name);
       throw thrown;
     }
-  }
-
-  /** The weights' bytes, which must be those that the registry knows. */
-  async #weightsOf({ model_id, weights, sha256 }: ModelSource) {
-    const held = await this.#cache.open(weights);
-    try {
-      const bytes = await readFile(held.path);
-      const found = createHash("sha256").update(bytes).digest("hex");
-      if (found === sha256) return bytes;
-      this.#log.error("weights_refused", { model_id, expected: sha256, found });
-    } finally {
-      await held.release();
-    }
-    // A disk may have spoilt them: the next attempt fetches them again.
-    await this.#cache.forget(weights.key);
-    throw new TaskFailure(
-      "bad_weights",
-      "the weights are not those that the registry has: their sha256 differs",
-      { retryable: true },
-    );
   }
 
   #makeRoom() {

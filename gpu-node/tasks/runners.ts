@@ -13,6 +13,7 @@ import { scrub } from "../base/log.ts";
 import { TaskPause } from "../objects/task-context.ts";
 import { BundleMissing } from "../segmenters/failures.ts";
 import { run as runExport } from "./export-dataset.ts";
+import { run as runModelExport } from "./export-model.ts";
 import { run as runFrames } from "./frame-images.ts";
 import { run as runLabel } from "./label.ts";
 import { run as runPredict, warm as runWarm } from "./predict.ts";
@@ -38,6 +39,7 @@ const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
   segment: runSegment,
   frames: runFrames,
   export: runExport,
+  model_export: runModelExport,
   train: runTrain,
   warm: runWarm,
   predict: runPredict,

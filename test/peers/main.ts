@@ -7,6 +7,7 @@ import { meant, readArguments, runCommand, UsageError } from "../../edge/local/c
 import { whole } from "../../shared/scalars.ts";
 import { contract } from "./contract.ts";
 import { type Environment, ensureEnvironment } from "./environments.ts";
+import { exports } from "./exports.ts";
 import { formats } from "./formats.ts";
 import type { Group } from "./group.ts";
 import {
@@ -20,9 +21,9 @@ import {
 } from "./known.ts";
 import { markets } from "./markets.ts";
 
-const GROUPS: Readonly<Record<string, Group>> = { formats, contract, markets };
+const GROUPS: Readonly<Record<string, Group>> = { formats, exports, contract, markets };
 /** Small enough for every run; the others are asked for by name. */
-const DEFAULT_GROUPS = ["formats", "contract"];
+const DEFAULT_GROUPS = ["formats", "exports", "contract"];
 const MINUTES_DEFAULT = 30;
 const HANG_MS = 60_000;
 

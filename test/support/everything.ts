@@ -45,6 +45,7 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /admin/jobs/{job_id}/mark-failed": () => ({}),
   "POST /admin/training/{run_id}/mark-failed": () => ({}),
   "POST /models/{model_id}/promote": () => ({ alias: "production" }),
+  "POST /models/{model_id}/export": () => ({ format: "onnx" }),
   "PATCH /annotations/{annotation_id}": () => ({ accepted: true }),
   "POST /changes/{change_id}/undo": () => ({}),
   "POST /models/{model_id}/activate": () => ({}),
@@ -150,6 +151,12 @@ export async function everything(
   await world.visionDatabase.execute(
     sql`UPDATE model SET active = true WHERE id = ${model_id}::uuid`,
   );
+  // Of the same id as the dataset's export: the routes of both call it so.
+  await world.visionDatabase.execute(sql`
+    INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, output, height, width,
+      batch, bytes_expected)
+    VALUES (${export_id}::uuid, ${workspaceId}::uuid, ${model_id}::uuid, 'onnx raw', 'onnx', 'raw',
+      96, 96, 1, 1)`);
   const prediction_id = randomUUID();
   await world.visionDatabase.execute(sql`
     INSERT INTO task (id, kind, workspace_id, subject, payload)

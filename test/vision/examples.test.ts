@@ -7,12 +7,14 @@ import { zipSync } from "fflate";
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import { EXAMPLES } from "../../edge/vision/description.ts";
 import type { EndpointStatus } from "../../shared/endpoints.ts";
+import type { ModelExport } from "../../shared/exports.ts";
 import type { Change } from "../../shared/labeling.ts";
 import { type ClaimedTask, RegisteredNode } from "../../shared/node-protocol.ts";
 import { TASK_KINDS } from "../../shared/tasks.ts";
 import { frameId, type Project, type User } from "../../shared/vision.ts";
 import { exampleTests, type Preparation } from "../support/examples.ts";
 import { mp4, png } from "../support/media.ts";
+import { exportedBy } from "../support/model-exports.ts";
 import {
   colleague,
   JPEG,
@@ -110,6 +112,7 @@ function scriptNode(node: ScriptedNode) {
       await by.write(task, { key }, "a zip");
       return { bytes: 5, summary: { train: 8, val: 2 } };
     },
+    model_export: exportedBy,
     predict: () => predicted(1),
     warm: () => ({ seconds: 0.4 }),
   };
@@ -231,6 +234,17 @@ function safetensors() {
   file.set(new TextEncoder().encode(HEADER), 8);
   return file;
 }
+
+/** A finished export of the model; its id. */
+async function modelExport(output: ModelExport["output"]): Promise<string> {
+  const path = `/models/${base[example("model_id")]}/export`;
+  for (;;) {
+    const made = await admin.ok<ModelExport>("POST", path, { format: "onnx", output });
+    if (made.status === "completed") return made.export_id;
+    await new Promise((next) => setTimeout(next, 20));
+  }
+}
+const exportedModel = async () => ids({ export_id: await modelExport("end_to_end") });
 
 /** Weights that were brought along; their id. */
 async function weights(): Promise<string> {
@@ -373,6 +387,10 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     const { key_id } = await admin.ok<{ key_id: string }>("POST", path, { name: "old" });
     return ids({ key_id });
   },
+  exportModel: exportedModel,
+  listModelExports: exportedModel,
+  readModelExport: exportedModel,
+  deleteModelExport: async () => ids({ export_id: await modelExport("raw") }),
   removeName: async () => {
     await admin.ok("POST", `/models/${base[example("model_id")]}/promote`, { alias: "staging" });
     return {};

@@ -108,7 +108,10 @@ export async function listVideos(database: Database, projectId: string): Promise
   return rows;
 }
 
-/** Bytes that a workspace's videos, open uploads and weights files take up, as a subselect. */
+/**
+ * Bytes that a workspace's videos, open uploads, weights files and exported models take up, as a
+ * subselect. An export that is being made counts with what its file will take.
+ */
 const usedBytes = (workspaceId: string, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
       WHERE p.workspace_id = ${workspaceId}::uuid), 0)
@@ -116,7 +119,9 @@ const usedBytes = (workspaceId: string, now: number) => sql`(
       AND u.video_id IS NULL AND u.aborted_at IS NULL
       AND u.expires_at > ${iso(now)}::timestamptz), 0)
     + coalesce((SELECT sum(bytes) FROM weights_file
-      WHERE workspace_id = ${workspaceId}::uuid), 0))`;
+      WHERE workspace_id = ${workspaceId}::uuid), 0)
+    + coalesce((SELECT sum(coalesce(bytes, bytes_expected)) FROM model_export
+      WHERE workspace_id = ${workspaceId}::uuid AND state <> 'failed'), 0))`;
 
 /** Whether so many more bytes have room. It holds within a batch that began with `lockRoom`. */
 export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: number) =>

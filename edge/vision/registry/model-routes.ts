@@ -39,8 +39,14 @@ const MOVES_MAX = 1_000;
 /** Readies a model before it becomes the active one; what it throws keeps the old one active. */
 export type BeforeActive = (parts: Parts, model: ModelRow) => Promise<unknown>;
 
+/**
+ * Told of a model before it is deleted; what is returned lets go, once it is, of what other rooms
+ * hold for it.
+ */
+export type ModelRelease = (parts: Parts, model: ModelRow) => Promise<() => Promise<void>>;
+
 /** The model of a path, if the caller has at least the role in its workspace. */
-async function modelFor(
+export async function modelFor(
   context: Pick<Context, "get"> & { var: { service: Parts } },
   id: string,
   role: Role,
@@ -52,11 +58,14 @@ async function modelFor(
 }
 
 /** Registers the routes of models. */
-export function addModelRoutes(app: App<Parts>, beforeActive: BeforeActive) {
+export function addModelRoutes(
+  app: App<Parts>,
+  { beforeActive, beforeDeleted }: { beforeActive: BeforeActive; beforeDeleted: ModelRelease },
+) {
   guard(app, "/models", "/models/*");
   addListings(app);
   addRollback(app, beforeActive);
-  addOne(app);
+  addOne(app, beforeDeleted);
   addNames(app);
 }
 
@@ -175,7 +184,7 @@ function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
   });
 }
 
-function addOne(app: App<Parts>) {
+function addOne(app: App<Parts>, beforeDeleted: ModelRelease) {
   const one = createRoute({
     method: "get",
     path: `${API}/models/{model_id}`,
@@ -219,14 +228,18 @@ function addOne(app: App<Parts>) {
     tags,
     summary: "Delete a model that nothing names",
     description:
-      "Beyond the contract; for engineers. The active model and one with an alias are refused.",
+      "Beyond the contract; for engineers. The active model and one with an alias are refused. Its " +
+      "exports go with it.",
     security: bearer,
     request: { params: modelId },
     responses: { 204: { description: "the model is gone" }, ...writeErrors, ...conflict },
   });
   app.openapi(remove, async (context) => {
     const model = await modelFor(context, context.req.valid("param").model_id, "engineer");
-    await deleteModel(context.var.service, model);
+    const parts = context.var.service;
+    const release = await beforeDeleted(parts, model);
+    await deleteModel(parts, model);
+    await release();
     return context.body(null, 204);
   });
 }

@@ -49,7 +49,10 @@ async function lackOf(
 }
 
 /** The SHA-256 of an object, in hex, read as a stream; null where it is not there. */
-async function sha256Of({ bucket }: Pick<Parts, "bucket">, key: string): Promise<string | null> {
+export async function sha256Of(
+  { bucket }: Pick<Parts, "bucket">,
+  key: string,
+): Promise<string | null> {
   const object = await bucket.get(key);
   if (!object) return null;
   const digest = new crypto.DigestStream("SHA-256");
