@@ -4,6 +4,6 @@ import { defineConfig } from "drizzle-kit";
 // schema; applied ones never change.
 export default defineConfig({
   dialect: "postgresql",
-  schema: ["./db/vision/schema.ts", "./db/vision/training.ts"],
+  schema: ["./db/vision/schema.ts", "./db/vision/training.ts", "./db/vision/audit.ts"],
   out: "./db/vision/migrations",
 });

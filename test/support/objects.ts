@@ -25,13 +25,17 @@ export const callerWorker = {
   durableObjects: {
     PROGRESS: { className: "ProgressTopic", scriptName: "vision" },
     DOORBELL: { className: "Doorbell", scriptName: "vision" },
+    COUNTERS: { className: "Counters", scriptName: "vision" },
   },
 };
+
+/** The namespaces that it is bound to. */
+export type ObjectBinding = "PROGRESS" | "DOORBELL" | "COUNTERS";
 
 type Ask = (name: string, body: unknown) => Promise<unknown>;
 
 /** What the rooms of the vision service take for a namespace, calling through that Worker. */
-export function objectsOf(ask: Ask, binding: "PROGRESS" | "DOORBELL"): Parts["topics"] {
+export function objectsOf(ask: Ask, binding: ObjectBinding): Parts["topics"] {
   const call = async (name: string, method: string, args: unknown[]) => {
     const reply = (await ask(NAME, { binding, name, method, args })) as {
       value?: unknown;

@@ -24,7 +24,7 @@ import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { openStore, type Store } from "../../edge/markets/store/store.ts";
 import type { Parts } from "../../edge/vision/base/parts.ts";
 import { Secret } from "../../shared/secret.ts";
-import { callerWorker, objectsOf } from "./objects.ts";
+import { callerWorker, type ObjectBinding, objectsOf } from "./objects.ts";
 import { copyDatabases } from "./postgres.ts";
 
 /** A bucket that takes bytes of Node's types too, which those of Workers do not cover. */
@@ -36,7 +36,7 @@ export interface World {
   urls: Workers["urls"];
   tick: Workers["tick"];
   /** Namespaces of the vision service's Durable Objects. */
-  objects(binding: "PROGRESS" | "DOORBELL"): Parts["topics"];
+  objects(binding: ObjectBinding): Parts["topics"];
   evict: Workers["evict"];
   operator: Operator;
   operatorToken: string;

@@ -360,7 +360,9 @@ const stable = (text: string) =>
     .replace(/"code":"[^"]*","workspace_id"/, `"code":"${example("code")}","workspace_id"`)
     .replace(/"(dataset_)?sha256":"[0-9a-f]{64}"/g, '"$1sha256":"ab12…"')
     .replace(/127\.0\.0\.1:\d+/g, "127.0.0.1:8003")
-    .replace(/"database_latency_ms":[\d.]+/, '"database_latency_ms":1.5');
+    .replace(/"(database_)?latency_ms":[\d.]+/g, '"$1latency_ms":1.5')
+    .replace(/"oldest_queued_seconds":[\d.]+/, '"oldest_queued_seconds":12.5')
+    .replace(/"entry_id":\d+/g, '"entry_id":42');
 
 const VIDEO = new Blob([mp4()]);
 /** YOLO labels of a frame of the video. */
