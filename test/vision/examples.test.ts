@@ -348,7 +348,7 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
 /** What differs from world to world. */
 const stable = (text: string) =>
   text
-    .replace(/"display_name":"[0-9a-f-]{36}"/g, '"display_name":"Ada"')
+    .replace(/"(display|actor)_name":"[0-9a-f-]{36}"/g, '"$1_name":"Ada"')
     .replace(/[0-9a-f-]{36}@example\.com/g, "ada@example.com")
     .replace(UUID, (uuid) => (uuid.startsWith(NOBODYS.slice(0, 8)) ? uuid : NOBODYS))
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, SHOWN)

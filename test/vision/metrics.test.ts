@@ -118,6 +118,33 @@ describe("what the service counts", () => {
     expect(text).not.toContain("unknown_total");
   });
 
+  it("of hundreds of isolates are kept in few rows, and are the same after each eviction", async () => {
+    const counters: CountersRpc = countersOf({ counters: world.objects("COUNTERS") });
+    const one = (count: number): Series[] => [
+      { metric: REQUESTS, values: ["PUT", "/test", "200"], counts: [count], sum: 0 },
+      {
+        metric: "vantage_vision_line_ask_duration_seconds",
+        values: [],
+        counts: Array.from({ length: 13 }, (_, bucket) => Number(bucket === 3)),
+        sum: 0.15,
+      },
+    ];
+    const isolates = Array.from({ length: 150 }, () => randomUUID());
+    for (const isolate of isolates) await counters.add(isolate, 1, one(1));
+    await world.evict("Counters", "counters");
+    // The first were added to the sums for good, and go on; what they sent before is known still.
+    for (const isolate of isolates.slice(0, 20)) {
+      await counters.add(isolate, 1, one(100));
+      await counters.add(isolate, 2, one(2));
+    }
+    await world.evict("Counters", "counters");
+    const { value } = await scraped(url);
+    expect(value(REQUESTS, requests("/test", "200", "PUT"))).toBe(150 + 40);
+    expect(value("vantage_vision_line_ask_duration_seconds_count")).toBe(170);
+    const sum = value("vantage_vision_line_ask_duration_seconds_sum") ?? 0;
+    expect(sum).toBeCloseTo(170 * 0.15);
+  });
+
   it("are tasks from their enqueueing to their end, claims, retries and lost leases", async () => {
     const { value: then } = await scraped(url);
     const frames = { kind: "frames" };

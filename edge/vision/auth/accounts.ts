@@ -144,7 +144,8 @@ export async function setRole(
     after: sql`jsonb_build_object('role', ${role}::text)`,
     from: sql`allowed`,
   });
-  // The admins' rows are locked, and those demoted meanwhile drop out of the count.
+  // The admins' rows are locked, and those demoted meanwhile drop out of the count. So is the
+  // member's own, and read before it is changed: what another wrote meanwhile is seen.
   const { rows } = await parts.database.execute<{ seen: boolean; kept: boolean }>(sql`
     WITH admins AS (
       SELECT account_id FROM membership
@@ -154,8 +155,9 @@ export async function setRole(
       SELECT role FROM membership
        WHERE workspace_id = ${workspaceId}::uuid AND account_id = ${accountId}::uuid FOR UPDATE),
     target AS (
-      SELECT id, (SELECT role FROM held) AS held_role FROM account WHERE id = ${accountId}::uuid AND EXISTS (SELECT FROM membership
-        WHERE account_id = account.id AND workspace_id IN ${idList(change.visibleIn)})),
+      SELECT id, (SELECT role FROM held) AS held_role FROM account
+       WHERE id = ${accountId}::uuid AND EXISTS (SELECT FROM membership
+         WHERE account_id = account.id AND workspace_id IN ${idList(change.visibleIn)})),
     allowed AS (
       SELECT id, held_role FROM target WHERE ${role}::text IS NOT DISTINCT FROM 'admin'
         OR EXISTS (SELECT FROM admins WHERE account_id <> target.id)),

@@ -37,13 +37,15 @@ async function request(
   which: Which,
   { move, asked, since, now, act }: Demand,
 ): Promise<Task[]> {
+  // A running task keeps its state until its process is gone.
+  const asks = `${move}_requested`;
   const entries =
     act &&
     auditEntries(act, {
       subject: sql`'task:' || "taskId"`,
       workspaceId: sql`"workspaceId"::uuid`,
-      before: sql`jsonb_build_object('status', held_state)`,
-      after: sql`jsonb_build_object('status', state, 'kind', kind, 'subject', subject)`,
+      before: sql`jsonb_build_object('status', held_state, ${asks}::text, false)`,
+      after: sql`jsonb_build_object('status', state, ${asks}::text, true)`,
       from: sql`moved WHERE is_news`,
     });
   const { rows } = await database.execute<Task>(sql`

@@ -82,7 +82,9 @@ export async function registerNode(
         decode(${await sha256(nodeToken)}, 'hex'), ${jsonb(node.capabilities)} FROM used)
     INSERT INTO audit_entry (actor_id, actor_kind, action, subject, workspace_id, after, request_id)
     SELECT created_by, CASE WHEN created_by IS NULL THEN 'service'
-        WHEN workspace_id IS NULL THEN 'operator' ELSE 'member' END,
+        WHEN EXISTS (SELECT FROM membership m JOIN workspace w ON w.id = m.workspace_id
+          WHERE m.account_id = created_by AND m.role = 'admin' AND w.is_default) THEN 'operator'
+        ELSE 'member' END,
       'registerNode', ${`node:${nodeId}`}, workspace_id,
       jsonb_build_object('name', ${storable(node.name)}::text, 'workspace_id', workspace_id),
       ${node.requestId} FROM used RETURNING id`);

@@ -67,6 +67,7 @@ describe("GET /admin/audit", () => {
     const bySubject = `?subject=account:${member.id}`;
     expect((await listed(first.member, bySubject)).items).toEqual([]);
     expect((await listed(second.member, bySubject)).items.length).toBeGreaterThan(0);
+    await operator.ask("POST", "/admin/nodes/codes");
     const all = await listed(operator, "?limit=500");
     const workspaces = new Set(all.items.map((entry) => entry.workspace_id));
     for (const one of [first.workspaceId, second.workspaceId, workspaceId, null]) {
