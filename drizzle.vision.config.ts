@@ -4,6 +4,6 @@ import { defineConfig } from "drizzle-kit";
 // schema; applied ones never change.
 export default defineConfig({
   dialect: "postgresql",
-  schema: ["./db/vision/schema.ts", "./db/vision/training.ts", "./db/vision/endpoints.ts"],
+  schema: ["schema", "training", "endpoints", "audit"].map((name) => `./db/vision/${name}.ts`),
   out: "./db/vision/migrations",
 });

@@ -11,6 +11,7 @@ import { findTools, type Tools } from "./media/ffmpeg.ts";
 import { describeNode } from "./node/capabilities.ts";
 import { type Config, parseConfig } from "./node/config.ts";
 import { type Identity, lockFolder, readIdentity, writeIdentity } from "./node/identity.ts";
+import { nodeMetrics } from "./node/metrics.ts";
 import { connect, NodeRefusal, register, type Service } from "./node/service.ts";
 import { type StatusPage, serveStatus } from "./node/status.ts";
 import { startWorker, type Worker, type WorkerOptions } from "./node/worker.ts";
@@ -78,14 +79,22 @@ export async function runNode(
       capabilities,
       worker: (worker as Worker).status(),
     });
-    page = config.statusPort ? await serveStatus(config.statusPort, read) : null;
+    const slot = slotOptions(config, parts, tools, capabilities);
+    const metrics = nodeMetrics({
+      capabilities,
+      settings: slot.settings,
+      environment: config.childEnvironment,
+      elapsed: () => performance.now(),
+      worker: () => worker as Worker,
+    });
+    page = config.statusPort ? await serveStatus(config.statusPort, { read, metrics }) : null;
     early.signal.throwIfAborted();
     worker = startWorker({
       service,
       capabilities,
       log,
       clock: systemClock,
-      slot: slotOptions(config, parts, tools, capabilities),
+      slot,
       ...parts.worker,
     });
     log.info("node_started", { name, node_id, url, kinds: capabilities.kinds });

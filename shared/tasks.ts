@@ -185,7 +185,8 @@ export type TrainDetail = z.infer<typeof TrainDetail>;
  * minutes, and somebody waits for both, so neither stands behind `batch` work; `training` has a
  * process of its own for days.
  */
-export type TaskLane = "interactive" | "short" | "batch" | "training";
+export const TASK_LANES = ["interactive", "short", "batch", "training"] as const;
+export type TaskLane = (typeof TASK_LANES)[number];
 
 /** What a node must have to do a task: `engine` is the training engine, with its torch. */
 export type TaskNeed = "ffmpeg" | "segmenter" | "engine";

@@ -9,6 +9,7 @@ import { describe, expect, it } from "vitest";
 import * as graphSchema from "../db/markets/graph.ts";
 import * as marketsSchema from "../db/markets/schema.ts";
 import * as endpointsSchema from "../db/vision/endpoints.ts";
+import * as auditSchema from "../db/vision/audit.ts";
 import * as visionSchema from "../db/vision/schema.ts";
 import * as trainingSchema from "../db/vision/training.ts";
 import { ERRORS } from "../shared/errors.ts";
@@ -159,7 +160,10 @@ describe("derivatives", () => {
   it.each([
     ["db/markets/migrations", marketsSchema],
     ["db/markets/graph-migrations", graphSchema],
-    ["db/vision/migrations", { ...visionSchema, ...trainingSchema, ...endpointsSchema }],
+    [
+      "db/vision/migrations",
+      { ...visionSchema, ...trainingSchema, ...endpointsSchema, ...auditSchema },
+    ],
   ])("has a migration in %s for every change of its schema", async (folder, schema) => {
     const journal = JSON.parse(read(`${folder}/meta/_journal.json`));
     const last = String(journal.entries.at(-1).idx).padStart(4, "0");

@@ -104,20 +104,6 @@ export const throttle = pgTable("throttle", {
   windowEndsAt: instant("window_ends_at").notNull(),
 });
 
-/** Who did what to whom, kept for ever. */
-export const auditEntry = pgTable(
-  "audit_entry",
-  {
-    id: bigserial("id", { mode: "number" }).primaryKey(),
-    at: instant("at").notNull().defaultNow(),
-    actorId: uuid("actor_id"),
-    action: text("action").notNull(),
-    subject: text("subject").notNull(),
-    detail: jsonb("detail").notNull().default({}),
-  },
-  (table) => [index("audit_entry_at").on(table.at)],
-);
-
 /** An answer given once under an Idempotency-Key. */
 export const idempotentAnswer = pgTable(
   "idempotent_answer",

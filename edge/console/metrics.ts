@@ -1,10 +1,9 @@
 // `/metrics`: the figures of ingest as Prometheus scrapes them, behind a token of their own, so
 // that what scrapes cannot operate.
 
-import { Failure } from "../../shared/errors.ts";
+import { type Metric, type Sample, gauge as shownGauge } from "../../shared/metrics.ts";
 import type { App } from "../http/app.ts";
-import { requireBearer } from "../http/keys.ts";
-import { METRICS_TYPE, type Metric, metricsText, type Sample } from "../http/metrics.ts";
+import { addMetricsRoute } from "../http/metrics.ts";
 import { type Count, readFigures } from "../markets/ingest/figures.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
 import { schedulesOf } from "../markets/ingest/pipeline.ts";
@@ -13,25 +12,14 @@ import type { Console } from "./parameters.ts";
 
 /** Registers the route; without `METRICS_TOKEN` it answers as a path that is not there. */
 export function addMetrics(app: App<Console>) {
-  const tokenOf = (context: { var: object }) =>
-    (context.var as { service: Console }).service.config.METRICS_TOKEN;
-  const guard = requireBearer((context) => {
-    const token = tokenOf(context);
-    if (!token) throw new Failure("route_not_found", "no route /metrics");
-    return [{ name: "metrics", token }];
-  });
-  app.get("/metrics", guard, async (context) => {
-    const metrics = await listMetrics(context.var.service.ingest);
-    return context.body(metricsText(metrics), 200, { "Content-Type": METRICS_TYPE });
+  addMetricsRoute(app, {
+    tokenOf: ({ config }) => config.METRICS_TOKEN,
+    list: ({ ingest }) => listMetrics(ingest),
   });
 }
 
-const gauge = (name: string, help: string, samples: readonly Sample[]): Metric => ({
-  name: `vantage_${name}`,
-  help,
-  type: "gauge",
-  samples,
-});
+const gauge = (name: string, help: string, samples: readonly Sample[]): Metric =>
+  shownGauge(`vantage_${name}`, help, samples);
 const byKind = (label: string, counts: readonly Count[]): Sample[] =>
   counts.map(({ job, kind, count }) => ({
     labels: { pipeline: job, [label]: kind },

@@ -8,6 +8,7 @@ import { createRoute, OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { HTTPException } from "hono/http-exception";
+import { matchedRoutes } from "hono/route";
 import { ERRORS, ErrorBody, type ErrorCode, Failure } from "../../shared/errors.ts";
 import { systemClock } from "../../shared/time.ts";
 import { oncePerEnvironment } from "./config.ts";
@@ -50,6 +51,23 @@ export interface ServiceOptions<Opened> extends ServiceDescription {
   loggedQuery: readonly string[];
   /** Where `/` leads; to the API page when omitted. */
   home?: string;
+  /** Hears of each request once its answer begins; `after` outlives the answer. */
+  onAnswered?: (
+    opened: Opened,
+    answered: AnsweredRequest,
+    after: (work: Promise<unknown>) => void,
+  ) => void;
+}
+
+/** A request as figures know it: how it came out, and nothing of who or what it was about. */
+export interface AnsweredRequest {
+  /** One that routes are made of; `OTHER` is any else. */
+  method: string;
+  /** The route's path with its parameters' names, `/jobs/{job_id}`; empty where there is none. */
+  route: string;
+  status: number;
+  /** Until the answer began. */
+  seconds: number;
 }
 
 /** A service that is ready to take routes. */
@@ -172,6 +190,7 @@ export function createService<Opened>(options: ServiceOptions<Opened>): Service<
   const open = oncePerEnvironment((environment) => options.open(environment, log));
   const app = new OpenAPIHono<AppEnv<Opened>>();
   refuseUndeclared(app);
+  if (options.onAnswered) app.use(measured(options.onAnswered, log));
   app.use(traced(log, new Set(options.loggedQuery)));
   app.use(async (context, next) => {
     context.set("service", open(context.env));
@@ -304,6 +323,40 @@ function traced(log: Log, harmless: ReadonlySet<string>): MiddlewareHandler {
     if (status >= 500) log.error("request", fields);
     else log.info("request", { ...fields, error: undefined });
   };
+}
+
+const MEASURED_METHODS = new Set([...METHODS, "HEAD", "OPTIONS"]);
+
+/** Tells of each request what figures know of it; what goes wrong there is no matter of its own. */
+function measured<Opened>(
+  onAnswered: NonNullable<ServiceOptions<Opened>["onAnswered"]>,
+  log: Log,
+): MiddlewareHandler {
+  return async (context, next) => {
+    const started = systemClock();
+    await next();
+    const opened = context.get("service") as Opened | undefined;
+    // A service that could not be opened counts nothing.
+    if (opened === undefined) return;
+    try {
+      const { method } = context.req;
+      const answered: AnsweredRequest = {
+        method: MEASURED_METHODS.has(method) ? method : "OTHER",
+        route: templateOf(context),
+        status: context.res.status,
+        seconds: (systemClock() - started) / 1_000,
+      };
+      onAnswered(opened, answered, (work) => context.executionCtx.waitUntil(work));
+    } catch (error) {
+      log.warning("not_measured", { error });
+    }
+  };
+}
+
+/** The path of the route that a request met, as descriptions write it. */
+function templateOf(context: Context): string {
+  const route = matchedRoutes(context).find(({ method }) => method !== "ALL");
+  return route ? route.path.replace(/:(\w+)(\{[^}]*\})?/g, "{$1}") : "";
 }
 
 const issuesOf = (error: z.core.$ZodError): Issue[] =>

@@ -1,42 +1,33 @@
-// The text format that Prometheus scrapes, version 0.0.4.
+// `/metrics` of a service: its figures as Prometheus scrapes them, behind a token of their own, so
+// that what scrapes can do nothing else.
 
-/** Its media type. */
-export const METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8";
+import { Failure } from "../../shared/errors.ts";
+import { METRICS_TYPE, type Metric, metricsText } from "../../shared/metrics.ts";
+import type { Secret } from "../../shared/secret.ts";
+import type { App } from "./app.ts";
+import { requireBearer } from "./keys.ts";
 
-/** One value, and what tells it from the others of its metric. */
-export interface Sample {
-  labels?: Readonly<Record<string, string>>;
-  value: number;
+/** What a service says of its metrics. */
+interface MetricsOptions<Opened> {
+  /** The token; without one the path answers as one that is not there. */
+  tokenOf(opened: Opened): Secret | undefined;
+  /** Every metric, as it stands now. */
+  list(opened: Opened): Promise<Metric[]>;
 }
 
-/** A metric with its samples; without any it is still announced. */
-export interface Metric {
-  name: string;
-  help: string;
-  type: "gauge" | "counter";
-  samples: readonly Sample[];
+/** Registers the route. */
+export function addMetricsRoute<Opened>(
+  app: App<Opened>,
+  { tokenOf, list }: MetricsOptions<Opened>,
+): void {
+  const serviceOf = (context: { var: object }) => (context.var as { service: Opened }).service;
+  const guard = requireBearer((context) => {
+    const token = tokenOf(serviceOf(context));
+    if (!token) throw new Failure("route_not_found", "no route /metrics");
+    return [{ name: "metrics", token }];
+  });
+  app.get("/metrics", guard, async (context) => {
+    const metrics = await list(serviceOf(context));
+    return context.body(metricsText(metrics), 200, { "Content-Type": METRICS_TYPE });
+  });
 }
-
-const escapeHelp = (text: string) => text.replaceAll("\\", "\\\\").replaceAll("\n", "\\n");
-const escapeValue = (text: string) => escapeHelp(text).replaceAll('"', '\\"');
-
-function line(name: string, { labels = {}, value }: Sample): string {
-  const pairs = Object.entries(labels).map(([label, text]) => `${label}="${escapeValue(text)}"`);
-  return `${name}${pairs.length > 0 ? `{${pairs.join(",")}}` : ""} ${numeral(value)}`;
-}
-
-function numeral(value: number): string {
-  if (Number.isFinite(value)) return String(value);
-  return Number.isNaN(value) ? "NaN" : value > 0 ? "+Inf" : "-Inf";
-}
-
-/** The metrics as text, in the order given. */
-export const metricsText = (metrics: readonly Metric[]): string =>
-  metrics
-    .flatMap(({ name, help, type, samples }) => [
-      `# HELP ${name} ${escapeHelp(help)}`,
-      `# TYPE ${name} ${type}`,
-      ...samples.map((sample) => line(name, sample)),
-    ])
-    .map((text) => `${text}\n`)
-    .join("");

@@ -84,7 +84,14 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "ALERT_WEBHOOK_PRIVATE",
     "BEHIND_CLOUDFLARE",
   ],
-  vision: ["BEHIND_CLOUDFLARE", "UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
+  vision: [
+    "BEHIND_CLOUDFLARE",
+    "UPLOAD_BYTES_MAX",
+    "WORKSPACE_BYTES_MAX",
+    "LISTENERS_MAX",
+    "AUDIT_DAYS",
+    "METRICS_TOKEN",
+  ],
 };
 const WATCH_MS = 1_000;
 /** After the full minute, so that a timer that fires early is still within it. */

@@ -3,7 +3,14 @@
 import type { DurableObjectNamespace, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
 import { whole } from "../../shared/scalars.ts";
-import { binding, databaseUrl, parseEnvironment, secret, truth } from "../http/config.ts";
+import {
+  binding,
+  databaseUrl,
+  optionalSecret,
+  parseEnvironment,
+  secret,
+  truth,
+} from "../http/config.ts";
 
 const Environment = z.object({
   /** Postgres connection string of the vision database. Required, no default. */
@@ -18,6 +25,8 @@ const Environment = z.object({
   LINES: binding<DurableObjectNamespace>(),
   /** What endpoints' requests came to, one object an endpoint. Required, no default. */
   METERS: binding<DurableObjectNamespace>(),
+  /** Sums what every isolate counted, for `/metrics`. Required, no default. */
+  COUNTERS: binding<DurableObjectNamespace>(),
   /** Signs access tokens and tickets; at least 32 characters. Required, no default. */
   TOKEN_SECRET: secret().refine(
     (value) => value.reveal().length >= 32,
@@ -42,6 +51,10 @@ const Environment = z.object({
   WORKSPACE_BYTES_MAX: whole(1).default(1024 ** 4),
   /** Sockets that may listen to one topic of progress. Default 8,192. */
   LISTENERS_MAX: whole(1, 32_768).default(8_192),
+  /** Days that an entry of the audit log is kept; the database keeps the last 30. Default 730. */
+  AUDIT_DAYS: whole(30, 36_500).default(730),
+  /** Bearer of `/metrics`. Unset: that path is 404. */
+  METRICS_TOKEN: optionalSecret(),
 });
 
 export type Config = z.output<typeof Environment>;

@@ -133,6 +133,8 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   key: "name of the object in the store",
   md5: "MD5 of its bytes, in hex",
   kind: "what kind it is",
+  "queues.kind": "the kind of its tasks",
+  "stuck.kind": "the kind of the tasks",
   "Job.kind": "what it was made from",
   "Change.kind": "what was done",
   "device.kind": "processor, or graphics card with CUDA",

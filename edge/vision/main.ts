@@ -2,15 +2,17 @@
 
 import type { ExportedHandler } from "@cloudflare/workers-types";
 import { systemClock } from "../../shared/time.ts";
-import { addLiveness, createService } from "../http/app.ts";
+import { type AnsweredRequest, addLiveness, createService } from "../http/app.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
 import type { Log } from "../http/log.ts";
 import { addAccountRoutes } from "./auth/account-routes.ts";
 import { addAdminRoutes } from "./auth/admin-routes.ts";
 import { describeAudience } from "./auth/audience.ts";
+import { forgetAuditEntries } from "./auth/audit.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
+import { sendCounts, sendSoon, tally } from "./base/tally.ts";
 import { parseConfig } from "./config.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
 import { addComparisonRoutes } from "./datasets/comparison-routes.ts";
@@ -35,6 +37,7 @@ import { addPreviewRoutes } from "./labeling/preview-routes.ts";
 import { sealPreview, sealSegment } from "./labeling/previews.ts";
 import { resumeJobs } from "./labeling/recovery.ts";
 import { labelReported } from "./labeling/reports.ts";
+import { addMetrics } from "./metrics.ts";
 import { addProgressRoutes } from "./progress/progress-routes.ts";
 import { probeEnded, sealFrames, sealProbe } from "./projects/ended.ts";
 import { addProjectRoutes } from "./projects/project-routes.ts";
@@ -94,12 +97,15 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   archives: forgetArchives,
   predictions: forgetPredictions,
   expired: forgetExpired,
+  audit: forgetAuditEntries,
 };
+
+const VERSION = "0.1.0";
 
 const { app, open } = createService<Parts>({
   name: "vision",
   title: "Vantage Vision",
-  version: "0.1.0",
+  version: VERSION,
   description: "Video labeling, training, serving and administration.",
   tags: TAGS,
   headers: HEADERS,
@@ -107,7 +113,16 @@ const { app, open } = createService<Parts>({
   glossary: { meanings: MEANINGS, examples: EXAMPLES },
   loggedQuery: ["offset", "limit", "after"],
   open: openParts,
+  onAnswered: (parts, answered, after) => {
+    countAnswer(answered);
+    sendSoon(parts, after);
+  },
 });
+
+function countAnswer({ method, route, status, seconds }: AnsweredRequest): void {
+  tally.count("vantage_vision_http_requests_total", { method, route, code: String(status) });
+  tally.observe("vantage_vision_http_request_duration_seconds", { method, route }, seconds);
+}
 
 function openParts(environment: object, log: Log): Parts {
   const config = parseConfig(environment);
@@ -125,12 +140,15 @@ function openParts(environment: object, log: Log): Parts {
       uploadBytesMax: config.UPLOAD_BYTES_MAX,
       workspaceBytesMax: config.WORKSPACE_BYTES_MAX,
       listenersMax: config.LISTENERS_MAX,
+      auditDays: config.AUDIT_DAYS,
     },
+    metricsToken: config.METRICS_TOKEN,
     behindCloudflare: config.BEHIND_CLOUDFLARE,
     topics: config.PROGRESS,
     doorbell: config.DOORBELL,
     lines: config.LINES,
     meters: config.METERS,
+    counters: config.COUNTERS,
     clock: systemClock,
     log,
   };
@@ -169,8 +187,10 @@ addServeRoutes(app);
 addEndpointRoutes(app);
 addEndpointKeyRoutes(app);
 addEndpointServing(app);
+addMetrics(app, VERSION);
 describeAudience(app);
 
+export { Counters } from "./base/counters.ts";
 export { EndpointMeter } from "./endpoints/endpoint-meter.ts";
 export { ProgressTopic } from "./progress/topic.ts";
 export { Doorbell } from "./tasks/doorbell.ts";
@@ -184,5 +204,6 @@ export default {
     const parts = open(environment);
     // One that fails is the next minute's, and keeps none of the others.
     await performDuties(parts.log, duties, parts);
+    await sendCounts(parts);
   },
 } satisfies ExportedHandler<object>;

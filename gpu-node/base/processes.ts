@@ -13,6 +13,16 @@ export function startedAt(pid: number): string | null {
   }
 }
 
+/** What a process holds in memory, bytes; 0 when there is none. */
+export function residentBytes(pid: number): number {
+  try {
+    const [, kib] = /^VmRSS:\s*(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, "utf8")) ?? [];
+    return Number(kib ?? 0) * 1_024;
+  } catch {
+    return 0;
+  }
+}
+
 /** `<pid>-<start>`, for names of files that belong to a process. */
 export const ownName = (): string => `${process.pid}-${startedAt(process.pid) ?? "0"}`;
 

@@ -9,6 +9,7 @@ import type { WriteAddress } from "../../shared/node-protocol.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { createLog, outliveFullDisk, toStandardOutput } from "../base/log.ts";
+import { tellCounts } from "../base/tally.ts";
 import { openCache, renewingCache } from "../objects/cache.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
 import { answerDirectly } from "../serving/direct.ts";
@@ -51,6 +52,7 @@ export function serve(open: Opener) {
   outliveFullDisk();
   setPriority(PRIORITY);
   const log = createLog(toStandardOutput, { pid: process.pid });
+  const tellCountsNow = tellCounts((series) => say({ type: "counts", series }));
   let parts: Promise<Parts> | undefined;
   /** What ends each task in this process, by the task's id. */
   const working = new Map<string, Record<"cancel" | "pause", AbortController>>();
@@ -68,6 +70,7 @@ export function serve(open: Opener) {
     work(message, parts, { cancel: cancel.signal, pause: pause.signal })
       .then((outcome) => {
         working.delete(message.taskId);
+        tellCountsNow();
         say({ type: "outcome", taskId: message.taskId, outcome });
       })
       .catch((thrown: unknown) => {

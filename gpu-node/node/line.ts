@@ -10,10 +10,12 @@ import {
   joined,
   LINE_PING_MS,
   LINE_SILENCE_MS,
+  LINE_STATUS,
   PAYLOAD_BYTES_MAX,
 } from "../../shared/line.ts";
 import type { Secret } from "../../shared/secret.ts";
 import type { Log } from "../base/log.ts";
+import { tally } from "../base/tally.ts";
 import { pause } from "../objects/transfer.ts";
 import type { LineReply } from "../serving/direct.ts";
 import { backoffMs } from "./backoff.ts";
@@ -65,6 +67,18 @@ export class Capacity {
     const fit = Math.floor(WAIT_MS_MAX / Math.max(this.#costMs, 1));
     return Math.min(CAPACITY.max, Math.max(CAPACITY.min, fit));
   }
+}
+
+const STATUS_NAMES = new Map<number, string>(
+  Object.entries(LINE_STATUS).map(([name, status]) => [status, name]),
+);
+
+/** Counts what came of a request; one without an answer is nobody's any more. */
+function countRequest(reply: LineReply | null, milliseconds: number): void {
+  const status = reply ? (STATUS_NAMES.get(reply.status) ?? "other") : "released";
+  tally.count("vantage_node_line_requests_total", { status });
+  if (!reply) return;
+  tally.observe("vantage_node_line_request_duration_seconds", {}, milliseconds / 1_000);
 }
 
 /** Keeps the line until it is closed. */
@@ -199,6 +213,7 @@ export class Line {
       log.error("line_request_failed", { error });
       return null;
     });
+    countRequest(reply, performance.now() - beganAt);
     if (life !== this.#life || this.#jobs.get(id) !== job) return;
     this.#jobs.delete(id);
     if (reply) {

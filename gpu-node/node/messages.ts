@@ -1,6 +1,7 @@
 // What the supervisor and its child processes say to each other.
 
 import type { Outcome, TaskReport, WriteAddress } from "../../shared/node-protocol.ts";
+import type { Series } from "../../shared/tally.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { ObjectName } from "../objects/transfer.ts";
@@ -46,4 +47,6 @@ export type FromChild =
   | { type: "progress"; taskId: string; progress: TaskReport }
   | { type: "request"; taskId: string; id: number; request: ObjectRequest }
   | { type: "outcome"; taskId: string; outcome: Outcome }
-  | { type: "answer"; id: number; answer: LineReply | null };
+  | { type: "answer"; id: number; answer: LineReply | null }
+  /** What it counted since it last said so. */
+  | { type: "counts"; series: Series[] };

@@ -17,6 +17,7 @@ import {
 import type { Secret } from "../../shared/secret.ts";
 import { ObjectSource } from "../../shared/tasks.ts";
 import type { Log } from "../base/log.ts";
+import { tally } from "../base/tally.ts";
 import { pause } from "../objects/transfer.ts";
 import { backoffMs } from "./backoff.ts";
 import type { Lease } from "./held-task.ts";
@@ -100,10 +101,34 @@ export interface ServiceOptions {
 
 const addressOf = (url: string, path: string) => `${url}/api/v1/node/${path}`;
 
-/** One request and its parsed answer. */
+/** What is sent in one request. */
+interface PostRequest {
+  token?: Secret;
+  body: unknown;
+  timeoutMs?: number;
+  signal?: AbortSignal;
+}
+
+/** One request and its parsed answer; those that get none are counted. */
 async function post<Schema extends z.ZodType>(
   address: string,
-  request: { token?: Secret; body: unknown; timeoutMs?: number; signal?: AbortSignal },
+  request: PostRequest,
+  schema: Schema,
+): Promise<z.output<Schema>> {
+  try {
+    return await send(address, request, schema);
+  } catch (thrown) {
+    const verb = address.split("/").at(-1) ?? "";
+    if (thrown instanceof Unavailable) {
+      tally.count("vantage_node_service_failures_total", { request: verb });
+    }
+    throw thrown;
+  }
+}
+
+async function send<Schema extends z.ZodType>(
+  address: string,
+  request: PostRequest,
   schema: Schema,
 ): Promise<z.output<Schema>> {
   const limit = AbortSignal.timeout(request.timeoutMs ?? REQUEST_MS_MAX);

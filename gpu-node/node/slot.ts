@@ -7,6 +7,7 @@ import { type ChildProcess, spawn } from "node:child_process";
 import type { ClaimedTask, Outcome, TaskReport } from "../../shared/node-protocol.ts";
 import { type Log, scrub } from "../base/log.ts";
 import { groupLives } from "../base/processes.ts";
+import { tally } from "../base/tally.ts";
 import type { LineReply } from "../serving/direct.ts";
 import type { AttemptEnd } from "./held-task.ts";
 import { isPausable } from "./lanes.ts";
@@ -279,11 +280,13 @@ export class Slot {
     });
     spawned.on("message", (message: FromChild) => {
       if (message.type === "loaded") this.#setLoaded(message.models);
+      else if (message.type === "counts") tally.add(message.series);
       else if (message.type === "answer") this.#asked.get(message.id)?.answer(message.answer);
       else if ("taskId" in message) this.#tasks.get(message.taskId)?.onMessage(message);
     });
     this.#child = child;
     this.#tell({ type: "settings", settings });
+    tally.count("vantage_node_children_started_total");
     log.info("child_started", { child: child.group });
     return child;
   }

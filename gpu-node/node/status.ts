@@ -3,6 +3,7 @@
 
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
+import { METRICS_TYPE, type Metric, metricsText } from "../../shared/metrics.ts";
 import type { Capabilities, TaskProgress } from "../../shared/node-protocol.ts";
 
 /** What the status page shows. */
@@ -39,8 +40,22 @@ export interface StatusPage {
 const escaped = (text: unknown) =>
   String(text).replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 
-/** Serves `/` for people and `/status.json` for programs, on this machine only. */
-export async function serveStatus(port: number, read: () => Status): Promise<StatusPage> {
+const PATHS = ["/", "/status.json", "/metrics"];
+
+/** What the page is made of, each time that somebody looks. */
+export interface StatusSources {
+  read(): Status;
+  metrics(): Promise<Metric[]>;
+}
+
+/**
+ * Serves `/` for people, `/status.json` for programs and `/metrics` for Prometheus, on this machine
+ * only.
+ */
+export async function serveStatus(
+  port: number,
+  { read, metrics }: StatusSources,
+): Promise<StatusPage> {
   const server = createServer((request, response) => {
     // A foreign page that names this address by a host of its own gets nothing.
     const host = (request.headers.host ?? "").replace(/:\d+$/, "");
@@ -51,8 +66,17 @@ export async function serveStatus(port: number, read: () => Status): Promise<Sta
       "x-content-type-options": "nosniff",
       "content-security-policy": "default-src 'none'; style-src 'unsafe-inline'",
     };
-    if (!known || request.method !== "GET" || (path !== "/" && path !== "/status.json")) {
+    if (!known || request.method !== "GET" || !PATHS.includes(path ?? "")) {
       response.writeHead(known ? 404 : 403, headers).end();
+    } else if (path === "/metrics") {
+      metrics().then(
+        (all) => {
+          response.writeHead(200, { ...headers, "content-type": METRICS_TYPE });
+          response.end(metricsText(all));
+        },
+        // Who scrapes sees that it failed, and asks again.
+        () => response.writeHead(500, headers).end(),
+      );
     } else if (path === "/") {
       response.writeHead(200, { ...headers, "content-type": "text/html; charset=utf-8" });
       response.end(page(read()));

@@ -36,6 +36,7 @@ import { LeaseStale, NodeRefusal, type Service } from "./service.ts";
 import { Slot, type SlotOptions } from "./slot.ts";
 import type { WorkerStatus } from "./status.ts";
 import { Wakeup } from "./wakeup.ts";
+import { countClaim, countEnd, countLost, gaugesOf, type WorkerGauges } from "./worker-figures.ts";
 
 export interface WorkerOptions {
   service: Service;
@@ -90,6 +91,8 @@ export interface Worker {
   /** Resolves when it stopped working: null after a drain, else why it had to. */
   readonly stopped: Promise<string | null>;
   status(): WorkerStatus;
+  /** How it stands, for `/metrics`. */
+  gauges(): WorkerGauges;
   /** Claims no more; running tasks have so long, then go back to the queue. */
   drain(withinMs: number): void;
   /** Ends all child processes now. Their leases run out, and their tasks go to others. */
@@ -189,6 +192,11 @@ class Supervisor implements Worker {
         }));
       }),
     };
+  }
+
+  gauges(): WorkerGauges {
+    const kinds = [...this.#running].map(({ held }) => held.task.kind);
+    return gaugesOf(this.#state, { since: this.#since, slots: this.#slots, kinds });
   }
 
   drain(withinMs: number) {
@@ -320,6 +328,7 @@ class Supervisor implements Worker {
     };
     this.#running.add(running);
     const { task_id, kind, attempt } = task;
+    countClaim(kind);
     this.#options.log.info("task_started", { task_id, kind, attempt });
     this.#work(running)
       .catch((thrown: unknown) => {
@@ -348,6 +357,7 @@ class Supervisor implements Worker {
     outcomes[name] = (outcomes[name] ?? 0) + 1;
     const { task_id, kind } = held.task;
     this.#options.log.info("task_ended", { task_id, kind, outcome: name, seconds });
+    countEnd({ kind, outcome: name, seconds });
     if (!outcome) return;
     // A later attempt goes on from what the last report said.
     if (outcome.outcome === "failed" || outcome.outcome === "snoozed") await reports.sent();
@@ -463,6 +473,7 @@ class Supervisor implements Worker {
     const before = held.demand;
     const actions = demandOf(held, verdict);
     const { task_id } = held.task;
+    if (held.demand === "lost" && before !== "lost") countLost(held.task.kind);
     if (held.demand !== before) this.#options.log.info("verdict", { task_id, verdict });
     this.#act(running, actions);
   }

@@ -10,6 +10,7 @@ import { systemClock } from "../../shared/time.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import { lives, ownName } from "../base/processes.ts";
+import { tally } from "../base/tally.ts";
 import { download, pause, type ReadSource } from "./transfer.ts";
 
 /** A cached object: readable at its path until it is released. */
@@ -112,9 +113,12 @@ class FolderCache implements Cache {
 
   async open(source: CacheSource, signal?: AbortSignal): Promise<CachedObject> {
     const hash = hashOf(source.key);
-    for (;;) {
+    for (let tries = 0; ; tries++) {
       signal?.throwIfAborted();
       const cached = await this.#take(hash, source.bytes);
+      // What has to be fetched first, by whomever, is a miss.
+      const result = cached ? "hit" : "miss";
+      if (tries === 0) tally.count("vantage_node_cache_requests_total", { result });
       if (cached) return cached;
       const running = this.#fetching.get(hash);
       if (running) {
@@ -208,6 +212,7 @@ class FolderCache implements Cache {
         await file.close();
       }
       await this.#put(part, hash);
+      tally.count("vantage_node_cache_fetched_bytes_total", {}, source.bytes);
     } finally {
       await ifThere(fs.unlink(part));
       await ifThere(fs.unlink(lock));
@@ -259,6 +264,14 @@ class FolderCache implements Cache {
       free += entry.bytes;
     }
   }
+}
+
+/** What the objects of a cache's folder take, bytes; 0 of one that is not there yet. */
+export async function cachedBytes(dir: string): Promise<number> {
+  const objects = join(dir, "objects");
+  const names = (await ifThere(fs.readdir(objects))) ?? [];
+  const sizes = await Promise.all(names.map((name) => ifThere(fs.stat(join(objects, name)))));
+  return sizes.reduce((sum, stat) => sum + (stat?.size ?? 0), 0);
 }
 
 /** Writes from the start on, and again from the start. */

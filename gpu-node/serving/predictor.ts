@@ -5,6 +5,7 @@
 import type { ModelSource, Prediction } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
+import { tally } from "../base/tally.ts";
 import { deployedModel } from "../export/deployed-model.ts";
 import { writeOnnx } from "../export/detector-onnx.ts";
 import { readWeights } from "../export/registry-weights.ts";
@@ -59,7 +60,10 @@ export class Predictor {
     this.device = device;
     this.size = size;
     this.#session = session;
-    this.#batcher = new Batcher(BATCH_MAX[device], (images) => this.#look(images));
+    this.#batcher = new Batcher(BATCH_MAX[device], (images) => {
+      tally.observe("vantage_node_batch_images", {}, images.length);
+      return this.#look(images);
+    });
   }
 
   /** It can be used no more. */
@@ -256,10 +260,13 @@ export class Predictors {
       const seconds = (performance.now() - started) / 1_000;
       const { model_id, variant, image_size } = model;
       log.info("model_opened", { model_id, variant, image_size, device, seconds });
+      tally.count("vantage_node_model_loads_total", { result: "opened" });
+      tally.observe("vantage_node_model_load_duration_seconds", {}, seconds);
       if (this.#kept.has(name)) this.#open.add(name);
       this.#tell();
       return predictor;
     } catch (thrown) {
+      tally.count("vantage_node_model_loads_total", { result: "failed" });
       this.#kept.delete(name);
       throw thrown;
     }

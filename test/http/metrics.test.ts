@@ -1,7 +1,7 @@
 // The text that Prometheus scrapes.
 
 import { expect, it } from "vitest";
-import { metricsText } from "../../edge/http/metrics.ts";
+import { metricsText } from "../../shared/metrics.ts";
 import { readExposition } from "../support/exposition.ts";
 
 it("metrics are announced and escaped, whatever labels and values there are", () => {
@@ -38,4 +38,43 @@ b NaN
 # TYPE c gauge
 `);
   expect([...readExposition(text).keys()]).toEqual(["a_total", "b", "c"]);
+});
+
+it("histograms are told as buckets that hold all below them, their sum and their count", () => {
+  const text = metricsText([
+    {
+      name: "d_seconds",
+      help: "How long.",
+      type: "histogram",
+      bounds: [0.1, 1],
+      samples: [
+        { labels: { route: "/x" }, counts: [2, 0, 1], sum: 7.5 },
+        { counts: [0, 1, 0], sum: 0.5 },
+      ],
+    },
+  ]);
+  expect(text).toBe(`# HELP d_seconds How long.
+# TYPE d_seconds histogram
+d_seconds_bucket{route="/x",le="0.1"} 2
+d_seconds_bucket{route="/x",le="1"} 2
+d_seconds_bucket{route="/x",le="+Inf"} 3
+d_seconds_sum{route="/x"} 7.5
+d_seconds_count{route="/x"} 3
+d_seconds_bucket{le="0.1"} 0
+d_seconds_bucket{le="1"} 1
+d_seconds_bucket{le="+Inf"} 1
+d_seconds_sum 0.5
+d_seconds_count 1
+`);
+  expect(readExposition(text).get("d_seconds_count")?.samples.get('route="/x"')).toBe(3);
+});
+
+it.each([
+  ["a bucket that falls", 'd_bucket{le="1"} 2\nd_bucket{le="+Inf"} 1\nd_sum 1\nd_count 1\n'],
+  ["no infinite bucket", 'd_bucket{le="1"} 2\nd_sum 1\nd_count 2\n'],
+  ["another count", 'd_bucket{le="+Inf"} 2\nd_sum 1\nd_count 3\n'],
+  ["no sum", 'd_bucket{le="+Inf"} 2\nd_count 2\n'],
+  ["a bare value", "d 2\n"],
+])("the reader refuses a histogram with %s", (_, samples) => {
+  expect(() => readExposition(`# HELP d D.\n# TYPE d histogram\n${samples}`)).toThrow();
 });

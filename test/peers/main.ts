@@ -20,10 +20,11 @@ import {
   summaryLine,
 } from "./known.ts";
 import { markets } from "./markets.ts";
+import { metrics } from "./metrics.ts";
 
-const GROUPS: Readonly<Record<string, Group>> = { formats, exports, contract, markets };
+const GROUPS: Readonly<Record<string, Group>> = { formats, exports, contract, metrics, markets };
 /** Small enough for every run; the others are asked for by name. */
-const DEFAULT_GROUPS = ["formats", "exports", "contract"];
+const DEFAULT_GROUPS = ["formats", "exports", "contract", "metrics"];
 const MINUTES_DEFAULT = 30;
 const HANG_MS = 60_000;
 

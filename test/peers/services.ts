@@ -16,6 +16,8 @@ export interface Services {
   apiKey: string;
   /** Of the console, as a bearer token. */
   operatorToken: string;
+  /** Of `/metrics` of the console and of vision, as a bearer token. */
+  metricsToken: string;
   /** Commits to the markets' store. */
   writer: WriterParts;
   visionDatabase: Database;
@@ -39,6 +41,7 @@ export async function startServices(
   const sandbox = await startSandbox();
   const apiKey = crypto.randomUUID();
   const operatorToken = crypto.randomUUID();
+  const metricsToken = crypto.randomUUID();
   const workers = await startWorkers({
     services: SERVICES,
     host: "127.0.0.1",
@@ -57,11 +60,13 @@ export async function startServices(
         DATABASE_URL: urls.marketsWriter,
         GRAPH_DATABASE_URL: urls.graphWriter,
         OPERATOR_TOKEN: operatorToken,
+        METRICS_TOKEN: metricsToken,
         SANDBOX_URL: sandbox.url,
       },
       vision: {
         DATABASE_URL: urls.visionOwner,
         TOKEN_SECRET: "a secret of the peers, of 32 characters",
+        METRICS_TOKEN: metricsToken,
         S3_ACCESS_KEY_ID: "peers",
         S3_SECRET_ACCESS_KEY: "peers",
       },
@@ -73,6 +78,7 @@ export async function startServices(
     urls: workers.urls,
     apiKey,
     operatorToken,
+    metricsToken,
     writer: { database, bucket: await workers.bucket(), pause },
     visionDatabase: openDatabase(new Secret(urls.visionOwner)),
     media: (await workers.media()) as World["media"],

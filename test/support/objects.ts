@@ -26,11 +26,12 @@ export const callerWorker = {
     PROGRESS: { className: "ProgressTopic", scriptName: "vision" },
     DOORBELL: { className: "Doorbell", scriptName: "vision" },
     METERS: { className: "EndpointMeter", scriptName: "vision" },
+    COUNTERS: { className: "Counters", scriptName: "vision" },
   },
 };
 
 /** The bindings that tests call. */
-export type TestedBinding = "PROGRESS" | "DOORBELL" | "METERS";
+export type TestedBinding = "PROGRESS" | "DOORBELL" | "METERS" | "COUNTERS";
 
 type Ask = (name: string, body: unknown) => Promise<unknown>;
 

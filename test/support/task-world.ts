@@ -47,8 +47,10 @@ export const refusal = async (response: Response) => {
   return [response.status, code];
 };
 
-export async function createTaskWorld(): Promise<TaskWorld> {
-  const world = await createWorld({ services: ["vision"] });
+export async function createTaskWorld(
+  environment: Record<string, string> = {},
+): Promise<TaskWorld> {
+  const world = await createWorld({ services: ["vision"], environment: { vision: environment } });
   const base = world.urls.vision;
   const admin = await register(base);
   const { workspaceId: workspace, member: engineer } = await newTenant(base, admin, "engineer");
@@ -96,7 +98,8 @@ export async function createTaskWorld(): Promise<TaskWorld> {
     },
     auditOf: async (action) => {
       const { rows } = await world.visionDatabase.execute(sql`
-        SELECT actor_id::text AS actor, subject, detail FROM audit_entry WHERE action = ${action}
+        SELECT actor_id::text AS actor, subject, workspace_id::text AS workspace, before, after
+          FROM audit_entry WHERE action = ${action}
          ORDER BY id DESC`);
       return rows;
     },

@@ -400,7 +400,7 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
 /** What differs from world to world. */
 const stable = (text: string) =>
   text
-    .replace(/"display_name":"[0-9a-f-]{36}"/g, '"display_name":"Ada"')
+    .replace(/"(display|actor)_name":"[0-9a-f-]{36}"/g, '"$1_name":"Ada"')
     .replace(/[0-9a-f-]{36}@example\.com/g, "ada@example.com")
     .replace(UUID, (uuid) => (uuid.startsWith(NOBODYS.slice(0, 8)) ? uuid : NOBODYS))
     .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, SHOWN)
@@ -414,7 +414,9 @@ const stable = (text: string) =>
     .replace(/"(p50|p95|p99)":[\d.]+/g, '"$1":12.5')
     .replace(/"vek_[\w-]+"/g, '"vek_5bXkUu…"')
     .replace(/127\.0\.0\.1:\d+/g, "127.0.0.1:8003")
-    .replace(/"database_latency_ms":[\d.]+/, '"database_latency_ms":1.5');
+    .replace(/"(database_)?latency_ms":[\d.]+/g, '"$1latency_ms":1.5')
+    .replace(/"oldest_queued_seconds":[\d.]+/, '"oldest_queued_seconds":12.5')
+    .replace(/"entry_id":\d+/g, '"entry_id":42');
 
 const VIDEO = new Blob([mp4()]);
 /** YOLO labels of a frame of the video. */

@@ -8,6 +8,7 @@ import type { Membership, Role, User } from "../../../shared/vision.ts";
 import { batch, wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { idList } from "../base/sql.ts";
+import { type Act, auditEntries } from "./audit.ts";
 import { forgetSessions } from "./scope.ts";
 
 /** The advisory lock of making an account: of two at once, only one can be the first. */
@@ -128,26 +129,37 @@ export async function listUsers(
 export async function setRole(
   parts: Parts,
   change: {
-    actorId: string;
+    act: Act;
     accountId: string;
     workspaceId: string;
     role: Role | null;
     visibleIn: readonly string[];
   },
 ): Promise<User> {
-  const { actorId, accountId, workspaceId, role } = change;
-  const detail = JSON.stringify({ workspace_id: workspaceId, role });
-  // The admins' rows are locked, and those demoted meanwhile drop out of the count.
+  const { act, accountId, workspaceId, role } = change;
+  const entries = auditEntries(act, {
+    subject: sql`'account:' || id`,
+    workspaceId: sql`${workspaceId}::uuid`,
+    before: sql`jsonb_build_object('role', held_role)`,
+    after: sql`jsonb_build_object('role', ${role}::text)`,
+    from: sql`allowed`,
+  });
+  // The admins' rows are locked, and those demoted meanwhile drop out of the count. So is the
+  // member's own, and read before it is changed: what another wrote meanwhile is seen.
   const { rows } = await parts.database.execute<{ seen: boolean; kept: boolean }>(sql`
     WITH admins AS (
       SELECT account_id FROM membership
        WHERE workspace_id = ${workspaceId}::uuid AND role = 'admin'
        ORDER BY account_id FOR UPDATE),
+    held AS (
+      SELECT role FROM membership
+       WHERE workspace_id = ${workspaceId}::uuid AND account_id = ${accountId}::uuid FOR UPDATE),
     target AS (
-      SELECT id FROM account WHERE id = ${accountId}::uuid AND EXISTS (SELECT FROM membership
-        WHERE account_id = account.id AND workspace_id IN ${idList(change.visibleIn)})),
+      SELECT id, (SELECT role FROM held) AS held_role FROM account
+       WHERE id = ${accountId}::uuid AND EXISTS (SELECT FROM membership
+         WHERE account_id = account.id AND workspace_id IN ${idList(change.visibleIn)})),
     allowed AS (
-      SELECT id FROM target WHERE ${role}::text IS NOT DISTINCT FROM 'admin'
+      SELECT id, held_role FROM target WHERE ${role}::text IS NOT DISTINCT FROM 'admin'
         OR EXISTS (SELECT FROM admins WHERE account_id <> target.id)),
     removed AS (
       DELETE FROM membership USING allowed WHERE ${role}::text IS NULL
@@ -159,9 +171,7 @@ export async function setRole(
     raised AS (
       UPDATE account SET session_version = session_version + 1 FROM allowed
        WHERE account.id = allowed.id),
-    logged AS (
-      INSERT INTO audit_entry (actor_id, action, subject, detail)
-      SELECT ${actorId}::uuid, 'set_role', 'account:' || id, ${detail}::jsonb FROM allowed)
+    logged AS (${entries})
     SELECT EXISTS (SELECT FROM target) AS seen, EXISTS (SELECT FROM allowed) AS kept`);
   if (!rows[0]?.seen) throw new Failure("not_found", "no such user in your workspaces");
   if (!rows[0].kept) {
@@ -197,22 +207,27 @@ export async function listWorkspaces(
 /** Makes a workspace whose admin is its maker. */
 export async function createWorkspace(
   parts: Parts,
-  { actorId, name }: { actorId: string; name: string },
+  { act, accountId, name }: { act: Act; accountId: string; name: string },
 ): Promise<Workspace> {
   const id = crypto.randomUUID();
   const now = iso(parts.clock());
+  const entry = auditEntries(act, {
+    subject: sql`'workspace:' || id`,
+    workspaceId: sql`id`,
+    before: sql`NULL::jsonb`,
+    after: sql`jsonb_build_object('name', ${name}::text)`,
+    from: sql`made`,
+  });
   await parts.database.execute(sql`
     WITH made AS (
       INSERT INTO workspace (id, name, created_at)
       VALUES (${id}::uuid, ${name}, ${now}::timestamptz) RETURNING id),
     joined AS (
       INSERT INTO membership (workspace_id, account_id, role)
-      SELECT id, ${actorId}::uuid, 'admin' FROM made)
-    INSERT INTO audit_entry (actor_id, action, subject, detail)
-    SELECT ${actorId}::uuid, 'create_workspace', 'workspace:' || id,
-      ${JSON.stringify({ name })}::jsonb FROM made`);
+      SELECT id, ${accountId}::uuid, 'admin' FROM made)
+    ${entry}`);
   // More rights need no new token: only what takes rights away ends the ones there are.
-  forgetSessions(parts, actorId);
+  forgetSessions(parts, accountId);
   const [made] = await listWorkspaces(parts, [id]);
   if (!made) throw new Error("a workspace just made is not there");
   return made;

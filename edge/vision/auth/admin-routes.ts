@@ -10,6 +10,8 @@ import { type App, errorResponses, json, jsonBody, title } from "../../http/app.
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
+import { actOf } from "./audit.ts";
+import { addAuditRoutes } from "./audit-routes.ts";
 import { allow, authenticate, callerOf, realmOf, workspacesOf } from "./scope.ts";
 
 const tags = ["Administration"];
@@ -42,6 +44,7 @@ export function addAdminRoutes(app: App<Parts>) {
   addUsers(app);
   addRoles(app);
   addWorkspaces(app);
+  addAuditRoutes(app);
 }
 
 function addUsers(app: App<Parts>) {
@@ -106,7 +109,7 @@ function addRoles(app: App<Parts>) {
     }
     allow(caller, workspaceId, "admin");
     const user = await setRole(context.var.service, {
-      actorId: caller.accountId,
+      act: actOf(context, "setRole"),
       accountId: context.req.valid("param").user_id,
       workspaceId,
       role: body.role,
@@ -150,8 +153,9 @@ function addWorkspaces(app: App<Parts>) {
     },
   });
   app.openapi(create, async (context) => {
-    const actorId = callerOf(context).accountId;
+    const { accountId } = callerOf(context);
     const { name: wanted } = context.req.valid("json");
-    return context.json(await createWorkspace(context.var.service, { actorId, name: wanted }), 201);
+    const made = { act: actOf(context, "makeWorkspace"), accountId, name: wanted };
+    return context.json(await createWorkspace(context.var.service, made), 201);
   });
 }

@@ -17,7 +17,15 @@ export interface Parts {
   s3: { url: string; accessKeyId: Secret; secretAccessKey: Secret };
   /** Signs access tokens and tickets. */
   tokenSecret: Secret;
-  limits: { uploadBytesMax: number; workspaceBytesMax: number; listenersMax: number };
+  limits: {
+    uploadBytesMax: number;
+    workspaceBytesMax: number;
+    listenersMax: number;
+    /** Days that an entry of the audit log is kept. */
+    auditDays: number;
+  };
+  /** Bearer of `/metrics`; without it that path is not there. */
+  metricsToken: Secret | undefined;
   /** Whether Cloudflare names the address of a request's sender. */
   behindCloudflare: boolean;
   /** Live progress, one object a topic; and the bell that wakes waiting nodes. */
@@ -27,6 +35,8 @@ export interface Parts {
   lines: DurableObjectNamespace;
   /** What endpoints' requests came to, one object an endpoint. */
   meters: DurableObjectNamespace;
+  /** One object that sums what every isolate counted. */
+  counters: DurableObjectNamespace;
   clock: Clock;
   log: Log;
 }

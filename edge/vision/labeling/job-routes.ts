@@ -4,6 +4,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Job, JobProgress } from "../../../shared/labeling.ts";
 import { Ticket } from "../../../shared/progress.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
+import { actOf } from "../auth/audit.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import {
   API,
@@ -16,7 +17,6 @@ import {
 } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { issueTicket } from "../progress/tickets.ts";
-import { audit } from "../tasks/overview.ts";
 import { ClassName } from "./classes.ts";
 import { jobFor, jobId } from "./job-access.ts";
 import { findJob, jobRecord, listJobs, topicOf } from "./jobs.ts";
@@ -272,10 +272,8 @@ function addMarkFailed(app: App<Parts>) {
     const parts = context.var.service;
     const { database } = parts;
     const job = await jobFor(context, context.req.valid("param").job_id, "admin");
-    await failJob(parts, job, "an administrator marked the job as failed");
-    const actorId = callerOf(context).accountId;
-    const entry = { actorId, action: "job.mark-failed", subject: `job:${job.id}` };
-    await audit(database, { ...entry, detail: { from: job.state } });
+    const reason = "an administrator marked the job as failed";
+    await failJob(parts, job, { reason, act: actOf(context, "failJob") });
     return context.json(await jobRecord(database, [job.workspaceId], job.id), 200);
   });
 }

@@ -8,6 +8,7 @@ import type { Job } from "../../../shared/labeling.ts";
 import type { Prompt } from "../../../shared/tasks.ts";
 import { iso } from "../../../shared/time.ts";
 import { type Database, patientBatch } from "../../http/database.ts";
+import { type Act, auditEntries, moveChanges } from "../auth/audit.ts";
 import { idList, textList } from "../base/sql.ts";
 import type { TaskHead } from "../tasks/queue.ts";
 import { assertDistinct } from "./classes.ts";
@@ -205,17 +206,27 @@ export const jobOfTask = (
   task: Pick<TaskHead, "subject" | "workspaceId">,
 ): Promise<JobRow | null> => existingJob(database, task.workspaceId, jobIdOf(task));
 
-/** Makes a move of the table, where the job stands in a state that allows it; tells whether. */
+/**
+ * Makes a move of the table, where the job stands in a state that allows it; tells whether. `set`
+ * is more of what the statement sets; an act is written down with it.
+ */
 export async function moveJob(
   database: Database,
   jobId: string,
   move: Move,
-  set: SQL = sql``,
+  { set = sql``, act }: { set?: SQL; act?: Act } = {},
 ): Promise<boolean> {
   const { from, to } = MOVES[move];
+  const entry = act && auditEntries(act, moveChanges(subjectOf(jobId)));
   const { rows } = await database.execute(sql`
-    UPDATE job SET state = ${to} ${set}
-     WHERE id = ${jobId}::uuid AND state IN ${textList(from)} RETURNING id`);
+    WITH held AS (
+      SELECT id AS held_id, state AS held_state FROM job
+       WHERE id = ${jobId}::uuid AND state IN ${textList(from)} FOR UPDATE),
+    moved AS (
+      UPDATE job SET state = ${to} ${set} FROM held WHERE id = held_id
+      RETURNING id, workspace_id, held_state, state, failure)
+    ${entry ? sql`, logged AS (${entry})` : sql``}
+    SELECT id FROM moved`);
   return rows.length > 0;
 }
 

@@ -3,6 +3,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { patientBatch } from "../../http/database.ts";
+import type { Act } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { textList } from "../base/sql.ts";
 import { requestCancel, requestRevoke } from "../tasks/interventions.ts";
@@ -188,10 +189,15 @@ export async function stopJob(parts: Parts, job: JobRow): Promise<void> {
  * Ends a job for good, as failed: what its nodes report of it is taken no more, and what it labeled
  * stays. Fails with `state_conflict` for one that has ended.
  */
-export async function failJob(parts: Parts, job: JobRow, reason: string): Promise<void> {
+export async function failJob(
+  parts: Parts,
+  job: JobRow,
+  { reason, act }: { reason: string; act: Act },
+): Promise<void> {
   const { database } = parts;
   await relateAnnotations(database, job);
-  if (!(await moveJob(database, job.id, "fail", sql`, ended_at = now(), failure = ${reason}`))) {
+  const set = sql`, ended_at = now(), failure = ${reason}`;
+  if (!(await moveJob(database, job.id, "fail", { set, act }))) {
     const now = await findJob(database, [job.workspaceId], job.id);
     throw new Failure("state_conflict", `the job has ended: it is ${now.state}`);
   }
@@ -223,7 +229,7 @@ export async function resumeJob(parts: Parts, job: JobRow): Promise<void> {
   const round = JSON.stringify({ round: job.settings.round + 1 });
   const columns = sql`, failure = NULL, ended_at = NULL,
     settings = settings || ${round}::jsonb - 'since'`;
-  if (!(await moveJob(database, job.id, "resume", columns))) throw noMore("resume");
+  if (!(await moveJob(database, job.id, "resume", { set: columns }))) throw noMore("resume");
   await beginRound(parts, job);
 }
 

@@ -102,13 +102,10 @@ export async function promptsOf(database: Database, { id, settings }: JobRow): P
 
 /** Makes a queued job a running one, as of an instant; tells whether it was queued. */
 export const beginJob = ({ database }: Parts, job: JobRow, now: number) =>
-  moveJob(
-    database,
-    job.id,
-    "begin",
-    sql`, started_at = coalesce(started_at, now()),
-      settings = settings || jsonb_build_object('since', ${now}::float8)`,
-  );
+  moveJob(database, job.id, "begin", {
+    set: sql`, started_at = coalesce(started_at, now()),
+        settings = settings || jsonb_build_object('since', ${now}::float8)`,
+  });
 
 /** The tasks of a job's current round, counted. */
 interface RoundCounts extends Record<string, unknown> {
@@ -170,9 +167,9 @@ async function endJob(
 ): Promise<JobRow> {
   const ended = sql`, ended_at = now()`;
   await relateAnnotations(database, job);
-  if (canceled > 0) await moveJob(database, job.id, "stop", ended);
+  if (canceled > 0) await moveJob(database, job.id, "stop", { set: ended });
   else if (failed !== null) {
-    await moveJob(database, job.id, "fail", sql`${ended}, failure = ${failed}`);
-  } else await moveJob(database, job.id, "complete", ended);
+    await moveJob(database, job.id, "fail", { set: sql`${ended}, failure = ${failed}` });
+  } else await moveJob(database, job.id, "complete", { set: ended });
   return findJob(database, [job.workspaceId], job.id);
 }

@@ -8,6 +8,7 @@ import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/training
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
+import { actOf } from "../auth/audit.ts";
 import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import {
   API,
@@ -174,7 +175,9 @@ function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
     const { skipped, ...back } = await stepBack(database, { workspaceId, name });
     const model = await findModel(database, [workspaceId], back.modelId);
     if (name === "active") await beforeActive(parts, model);
-    const move = await moveName(parts, { workspaceId, name, actorId: caller.accountId, ...back });
+    const act = actOf(context, "rollBackModel");
+    const { accountId: actorId } = caller;
+    const move = await moveName(parts, { workspaceId, name, actorId, act, ...back });
     if (!move) throw new Failure("state_conflict", `${name} names the model before already`);
     const now = modelRecord(
       await findModel(database, [workspaceId], back.modelId),
@@ -267,7 +270,8 @@ function addNames(app: App<Parts>) {
     const { workspaceId, modelId: id } = model;
     const { alias } = context.req.valid("json");
     const { accountId: actorId } = callerOf(context);
-    const move = await moveName(parts, { workspaceId, name: alias, modelId: id, actorId });
+    const act = actOf(context, "promoteModel");
+    const move = await moveName(parts, { workspaceId, name: alias, modelId: id, actorId, act });
     const now = await findModel(parts.database, [workspaceId], id);
     return context.json({ model: modelRecord(now, originOf(context)), move }, 200);
   });
@@ -290,7 +294,9 @@ function addNames(app: App<Parts>) {
     const { model_id: id, alias: name } = context.req.valid("param");
     const { workspaceId } = await modelFor(context, id, "engineer");
     const { accountId: actorId } = callerOf(context);
-    const names = await moveName(parts, { workspaceId, name, modelId: null, from: id, actorId });
+    const act = actOf(context, "removeName");
+    const none = { modelId: null, from: id };
+    const names = await moveName(parts, { workspaceId, name, actorId, act, ...none });
     if (!names) throw new Failure("state_conflict", `the model is not ${name}`);
     return context.body(null, 204);
   });

@@ -7,6 +7,7 @@ import { assert, Failure } from "../../../shared/errors.ts";
 import type { ModelSource } from "../../../shared/tasks.ts";
 import type { Alias, Model, ModelMove, ModelName } from "../../../shared/training.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import { type Act, auditEntries } from "../auth/audit.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList, textList } from "../base/sql.ts";
@@ -154,6 +155,8 @@ export interface Move {
   from?: string | null;
   /** The oldest of the moves that this one takes back. */
   rollbackOf?: number;
+  /** Where it is to be written down as what somebody did. */
+  act?: Act;
 }
 
 /** The entry that a move made in the log, its fields null where it made none. */
@@ -182,6 +185,7 @@ export async function moveName(
        WHERE held.id IS DISTINCT FROM ${modelId}::uuid AND ${expected} AND (${modelId}::uuid IS NULL
          OR EXISTS (SELECT FROM model WHERE id = ${modelId}::uuid AND ${own}))
       RETURNING *)
+    ${move.act ? sql`, logged AS (${moveEntry(move.act)})` : sql``}
     SELECT held.id::text AS held, ${MOVE} FROM held LEFT JOIN e ON true`;
   const [, [noted]] = await batch<[unknown, NotedMove, ...unknown[]]>(database, [
     lockRegistry(workspaceId),
@@ -197,6 +201,16 @@ export async function moveName(
   if (held === modelId) return null;
   throw new Failure("not_found", "no such model in your workspaces");
 }
+
+/** What the audit log says of a move: its name with the model before and after. */
+const moveEntry = (act: Act): SQL =>
+  auditEntries(act, {
+    subject: sql`'model:' || coalesce(to_model_id, from_model_id)`,
+    workspaceId: sql`workspace_id`,
+    before: sql`jsonb_build_object(name, from_model_id)`,
+    after: sql`jsonb_build_object(name, to_model_id)`,
+    from: sql`e`,
+  });
 
 const newestOf = ({ workspaceId, name }: Pick<Move, "workspaceId" | "name">) => sql`(
   SELECT to_model_id FROM model_move WHERE workspace_id = ${workspaceId}::uuid AND name = ${name}

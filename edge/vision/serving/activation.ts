@@ -2,6 +2,7 @@
 // that one that cannot be opened never becomes active, and the one before serves all the while.
 // Other nodes open it at their first prediction with it.
 
+import type { Act } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { findModel, type ModelRow, modelSource, moveName } from "../registry/models.ts";
 import { runNow } from "../tasks/wait.ts";
@@ -28,11 +29,12 @@ export async function warmModel(parts: Parts, model: ModelRow): Promise<void> {
  * Makes a model the active one of its workspace, once a node has it open. Of two at once both are
  * logged, and the later one stands.
  */
-export async function activate(parts: Parts, model: ModelRow, actorId: string): Promise<ModelRow> {
+export async function activate(parts: Parts, model: ModelRow, act: Act): Promise<ModelRow> {
   const { workspaceId, modelId } = model;
+  const { actorId } = act;
   const started = parts.clock();
   await warmModel(parts, model);
-  const moved = await moveName(parts, { workspaceId, name: "active", modelId, actorId });
+  const moved = await moveName(parts, { workspaceId, name: "active", modelId, actorId, act });
   const ms = parts.clock() - started;
   parts.log.info("model_activated", { model_id: modelId, moved: moved !== null, ms });
   return findModel(parts.database, [workspaceId], modelId);

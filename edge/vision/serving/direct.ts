@@ -11,6 +11,7 @@ import {
 } from "../../../shared/line.ts";
 import type { Prediction } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
+import { tally } from "../base/tally.ts";
 import { type ModelRow, modelSource } from "../registry/models.ts";
 import { lineOf } from "../tasks/bell.ts";
 import { boxProblem } from "../tasks/detections.ts";
@@ -75,7 +76,9 @@ export async function predictDirectly(
     const left = began + (node.warm ? WARM_MS : COLD_MS) - parts.clock();
     if (left <= 0) break;
     const { signal, isBatch = false } = request;
+    const asked = parts.clock();
     const answer = await ask(parts, node, { body, ms: left, signal, isBatch });
+    countAsk(answer.status, parts.clock() - asked);
     if (answer.status === LINE_STATUS.done || answer.status === LINE_STATUS.refused) {
       const { predictions, batch = null, cold = false } = answerOf(model, answer);
       return { predictions, servedBy: node.name, batch, cold };
@@ -87,6 +90,17 @@ export async function predictDirectly(
   // What no node had in its hands is the queue's.
   if (statuses.every((status) => status === LINE_STATUS.noLine)) return null;
   throw unanswered(statuses);
+}
+
+const STATUS_NAMES = new Map<number, string>(
+  Object.entries(LINE_STATUS).map(([name, status]) => [status, name]),
+);
+
+function countAsk(status: number, milliseconds: number): void {
+  const name = STATUS_NAMES.get(status) ?? "other";
+  tally.count("vantage_vision_line_asks_total", { status: name });
+  if (status !== LINE_STATUS.done) return;
+  tally.observe("vantage_vision_line_ask_duration_seconds", {}, milliseconds / 1_000);
 }
 
 function unanswered(statuses: readonly number[]): Failure {

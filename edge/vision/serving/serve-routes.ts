@@ -4,6 +4,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { ServeStatus } from "../../../shared/serving.ts";
 import { Model } from "../../../shared/training.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
+import { actOf } from "../auth/audit.ts";
 import { callerOf, guard } from "../auth/scope.ts";
 import { API, bearer, originOf, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -89,7 +90,7 @@ function addActivate(app: App<Parts>) {
     const parts = context.var.service;
     const caller = callerOf(context);
     const model = await chooseModel(parts, caller, context.req.valid("param"), "engineer");
-    const active = await activate(parts, model, caller.accountId);
+    const active = await activate(parts, model, actOf(context, "activateModel"));
     return context.json(modelRecord(active, originOf(context)), 200);
   });
 }

@@ -1,22 +1,23 @@
-// What admins see and do about nodes, queues and tasks. Every change is written to the audit log.
+// What admins see and do about nodes, queues and tasks. Each change is written to the audit log.
 
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { Capabilities } from "../../../shared/node-protocol.ts";
 import { isTaskKind, TASK_KIND_NAMES } from "../../../shared/tasks.ts";
-import { systemClock } from "../../../shared/time.ts";
 import { type App, errorResponses, json, name } from "../../http/app.ts";
+import { actOf } from "../auth/audit.ts";
 import { allow, authenticate, callerOf, type Realm, realmOf, workspacesOf } from "../auth/scope.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { doorbellOf, lineOf } from "./bell.ts";
 import { deliverEnded, type HandlersByKind } from "./delivery.ts";
 import { purge, requestRevoke } from "./interventions.ts";
-import { countNodes, createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
-import { audit, listQueues, stuckTasks } from "./overview.ts";
+import { createCode, listNodes, type NodeRecord, revokeNode } from "./nodes.ts";
+import { listQueues } from "./overview.ts";
 import { findTask } from "./queue.ts";
 import { TASK_STATES } from "./states.ts";
+import { addStatusRoute } from "./status-routes.ts";
 
 const tags = ["Administration"];
 const adminOnly = { middleware: authenticate(), security: [{ accessToken: [] }] };
@@ -87,7 +88,7 @@ const Queue = z
 /** Registers the routes of nodes, queues and tasks for admins. */
 export function addTaskAdministration(app: App<Parts>, handlers: HandlersByKind) {
   addNodeAdministration(app);
-  addStatus(app);
+  addStatusRoute(app);
   addListings(app);
   addRevoke(app, handlers);
   addPurge(app, handlers);
@@ -147,10 +148,8 @@ function addNodeAdministration(app: App<Parts>) {
     const { service } = context.var;
     // Without a body nothing was validated.
     const workspaceId = nodeWorkspace(context, context.req.valid("json")?.workspace_id);
-    const made = await createCode(service, { createdBy: accountId, workspaceId });
-    const entry = { actorId: accountId, action: "node.code", subject: "nodes" };
-    const detail = { expires_at: made.expiresAt, workspace_id: workspaceId };
-    await audit(service.database, { ...entry, detail });
+    const act = actOf(context, "makeNodeCode");
+    const made = await createCode(service, { createdBy: accountId, workspaceId, act });
     const answer = { code: made.code, workspace_id: workspaceId, expires_at: made.expiresAt };
     return context.json(answer, 201);
   });
@@ -188,13 +187,12 @@ function addNodeAdministration(app: App<Parts>) {
     },
   });
   app.openapi(revoke, async (context) => {
-    const { accountId, realm } = adminOf(context);
+    const { realm } = adminOf(context);
     const { service } = context.var;
     const { node_id } = context.req.valid("param");
-    const revoked = await revokeNode(service.database, realm, node_id);
+    const act = actOf(context, "revokeNode");
+    const revoked = await revokeNode(service.database, { realm, nodeId: node_id, act });
     if (!revoked) throw new Failure("not_found", "no node of yours that works has this id");
-    const subject = `node:${node_id}`;
-    await audit(service.database, { actorId: accountId, action: "node.revoke", subject });
     await doorbellOf(service)
       .hangUp(node_id)
       .catch((error: unknown) => service.log.warning("doorbell", { error }));
@@ -202,57 +200,6 @@ function addNodeAdministration(app: App<Parts>) {
       .hangUp()
       .catch((error: unknown) => service.log.warning("line", { error }));
     return context.body(null, 204);
-  });
-}
-
-function addStatus(app: App<Parts>) {
-  const route = createRoute({
-    method: "get",
-    path: `${API}/admin/status`,
-    operationId: "readStatus",
-    tags,
-    summary: "Queue depth, workers, stuck jobs, database latency",
-    description:
-      "Needs the role admin. A job is stuck when one of its running tasks has a lease that nobody " +
-      "freed for three minutes, made no step for five times its mean step (and five minutes), or " +
-      "has run for over four hours, a training for over a week. " +
-      `${RULED} \`worker_count\` is of the live nodes that serve them.`,
-    ...adminOnly,
-    responses: {
-      200: json(
-        "status",
-        z.object({
-          queue_depth: z.number().int(),
-          running: z.number().int(),
-          worker_count: z.number().int(),
-          stuck_job_count: z.number().int(),
-          database_latency_ms: z.number(),
-        }),
-      ),
-      ...adminErrors,
-    },
-  });
-  app.openapi(route, async (context) => {
-    const { realm } = adminOf(context);
-    const { database } = context.var.service;
-    const started = systemClock();
-    const queues = await listQueues(database, realm);
-    const latency = systemClock() - started;
-    const [nodes, stuck] = await Promise.all([
-      countNodes(database, realm),
-      stuckTasks(database, realm),
-    ]);
-    const total = (of: "depth" | "running") => queues.reduce((sum, queue) => sum + queue[of], 0);
-    return context.json(
-      {
-        queue_depth: total("depth"),
-        running: total("running"),
-        worker_count: nodes,
-        stuck_job_count: new Set(stuck.map(({ subject }) => subject)).size,
-        database_latency_ms: latency,
-      },
-      200,
-    );
   });
 }
 
@@ -324,18 +271,17 @@ function addRevoke(app: App<Parts>, handlers: HandlersByKind) {
     },
   });
   app.openapi(route, async (context) => {
-    const { accountId, realm } = adminOf(context);
+    const { realm } = adminOf(context);
     const { service } = context.var;
     const { task_id } = context.req.valid("param");
-    const [task] = await requestRevoke(service.database, { taskIds: [task_id], realm });
+    const act = actOf(context, "revokeTask");
+    const [task] = await requestRevoke(service.database, { taskIds: [task_id], realm, act });
     if (!task) {
       const ended = await findTask(service.database, task_id);
       const seen = ended && (realm === "installation" || realm.includes(ended.workspaceId));
       if (!seen) throw new Failure("not_found", "no task of yours has this id");
       throw new Failure("state_conflict", `the task has ended: it is ${ended.state}`);
     }
-    const entry = { actorId: accountId, action: "task.revoke", subject: `task:${task_id}` };
-    await audit(service.database, { ...entry, detail: { status: task.state, kind: task.kind } });
     await deliverEnded(service, handlers, [task]);
     return context.json({ task_id, status: task.state }, 202);
   });
@@ -372,17 +318,16 @@ function addPurge(app: App<Parts>, handlers: HandlersByKind) {
     },
   });
   app.openapi(route, async (context) => {
-    const { accountId, realm } = adminOf(context);
+    const { realm } = adminOf(context);
     const { service } = context.var;
     const { queue_name } = context.req.valid("param");
     if (!isTaskKind(queue_name)) {
       const known = TASK_KIND_NAMES.join(", ");
       throw new Failure("not_found", `no queue has this name; there are: ${known}`);
     }
-    const { purged, running } = await purge(service.database, { kind: queue_name, realm });
+    const wanted = { kind: queue_name, realm, act: actOf(context, "purgeQueue") };
+    const { purged, running } = await purge(service.database, wanted);
     const ids = purged.map(({ taskId }) => taskId);
-    const entry = { actorId: accountId, action: "queue.purge", subject: `queue:${queue_name}` };
-    await audit(service.database, { ...entry, detail: { count: ids.length, task_ids: ids } });
     await deliverEnded(service, handlers, purged);
     return context.json({ purged: ids.length, task_ids: ids, running }, 200);
   });

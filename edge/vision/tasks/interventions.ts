@@ -3,8 +3,10 @@
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Database } from "../../http/database.ts";
+import { type Act, auditEntries } from "../auth/audit.ts";
 import { type Realm, within } from "../auth/scope.ts";
 import { idList } from "../base/sql.ts";
+import { countEnded } from "./counts.ts";
 import { clock, type Task, WHOLE } from "./queue.ts";
 import { destination } from "./states.ts";
 
@@ -17,22 +19,50 @@ const matching = (which: Which): SQL =>
     : sql`id IN ${idList(which.taskIds)}
         AND ${within(which.realm ?? "installation", sql`workspace_id`)}`;
 
-/** Asks for a move of tasks that have not ended; `asked` notes it on the row of each. */
+/** What is asked of tasks, and when. */
+interface Demand {
+  move: "cancel" | "revoke";
+  /** Notes it on a task's row. */
+  asked: SQL;
+  /** The column that says since when it is asked. */
+  since: SQL;
+  now: number | undefined;
+  /** Where it is to be written down: an entry for each task that nobody had asked it of. */
+  act?: Act | undefined;
+}
+
+/** Asks for a move of tasks that have not ended. */
 async function request(
   database: Database,
   which: Which,
-  { move, asked, now }: { move: "cancel" | "revoke"; asked: SQL; now: number | undefined },
+  { move, asked, since, now, act }: Demand,
 ): Promise<Task[]> {
+  // A running task keeps its state until its process is gone.
+  const asks = `${move}_requested`;
+  const entries =
+    act &&
+    auditEntries(act, {
+      subject: sql`'task:' || "taskId"`,
+      workspaceId: sql`"workspaceId"::uuid`,
+      before: sql`jsonb_build_object('status', held_state, ${asks}::text, false)`,
+      after: sql`jsonb_build_object('status', state, ${asks}::text, true)`,
+      from: sql`moved WHERE is_news`,
+    });
   const { rows } = await database.execute<Task>(sql`
     WITH held AS (
-      SELECT id FROM task WHERE ${matching(which)} AND state IN ('queued', 'running')
-       ORDER BY id FOR UPDATE)
-    UPDATE task SET ${asked},
-      state = CASE state WHEN 'queued' THEN ${destination("queued", move)}
-        ELSE ${destination("running", move)} END,
-      ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
-      FROM held WHERE task.id = held.id
-    RETURNING ${WHOLE}`);
+      SELECT id, state AS held_state, ${since} IS NULL AS is_news FROM task
+       WHERE ${matching(which)} AND state IN ('queued', 'running')
+       ORDER BY id FOR UPDATE),
+    moved AS (
+      UPDATE task SET ${asked},
+        state = CASE state WHEN 'queued' THEN ${destination("queued", move)}
+          ELSE ${destination("running", move)} END,
+        ended_at = CASE state WHEN 'queued' THEN ${clock(now)} END
+        FROM held WHERE task.id = held.id
+      RETURNING ${WHOLE}, held_state, is_news)
+    ${entries ? sql`, logged AS (${entries})` : sql``}
+    SELECT * FROM moved`);
+  countEnded(rows);
   return rows;
 }
 
@@ -42,33 +72,62 @@ async function request(
  */
 export function requestCancel(database: Database, which: Which, now?: number): Promise<Task[]> {
   const asked = sql`cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)})`;
-  return request(database, which, { move: "cancel", asked, now });
+  const since = sql`cancel_requested_at`;
+  return request(database, which, { move: "cancel", asked, since, now });
 }
 
 /**
  * Takes tasks from whoever has them: a queued one is revoked at once; of a running one nothing but
  * its process's exit is taken from then on. Returns those that had not ended, in their new state.
+ * An act is written down for each task that was not asked before.
  */
-export function requestRevoke(database: Database, which: Which, now?: number): Promise<Task[]> {
+export function requestRevoke(
+  database: Database,
+  which: Which & { act?: Act },
+  now?: number,
+): Promise<Task[]> {
   const asked = sql`fence = fence + (revoke_requested_at IS NULL)::int,
     revoke_requested_at = coalesce(revoke_requested_at, ${clock(now)})`;
-  return request(database, which, { move: "revoke", asked, now });
+  const since = sql`revoke_requested_at`;
+  return request(database, which, { move: "revoke", asked, since, now, act: which.act });
 }
 
-/** Cancels a realm's queued tasks of a kind. Running ones are left alone and counted. */
+/** Ids of tasks that an entry of the audit log names; it says how many there are in all. */
+const LOGGED_MAX = 100;
+
+/**
+ * Cancels a realm's queued tasks of a kind. Running ones are left alone and counted. An act is
+ * written down once for each workspace that lost tasks: each one's admins see their own.
+ */
 export async function purge(
   database: Database,
-  { kind, realm }: { kind: string; realm: Realm },
+  { kind, realm, act }: { kind: string; realm: Realm; act?: Act },
   now?: number,
 ): Promise<{ purged: Task[]; running: number }> {
+  const entries =
+    act &&
+    auditEntries(act, {
+      subject: sql`${`queue:${kind}`}::text`,
+      workspaceId: sql`workspace_id`,
+      before: sql`jsonb_build_object('status', 'queued')`,
+      after: sql`jsonb_build_object('status', ${destination("queued", "purge")}::text,
+        'count', count, 'task_ids', task_ids)`,
+      from: sql`(SELECT "workspaceId"::uuid AS workspace_id, count(*) AS count,
+        to_jsonb((array_agg("taskId" ORDER BY "taskId"))[1:${sql.raw(String(LOGGED_MAX))}])
+          AS task_ids FROM moved GROUP BY "workspaceId") dropped`,
+    });
   const { rows } = await database.execute<Task>(sql`
     WITH held AS (
       SELECT id FROM task WHERE kind = ${kind} AND state = 'queued'
-         AND ${within(realm, sql`workspace_id`)} ORDER BY id FOR UPDATE)
-    UPDATE task SET state = ${destination("queued", "purge")}, ended_at = ${clock(now)},
-      cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)})
-      FROM held WHERE task.id = held.id
-    RETURNING ${WHOLE}`);
+         AND ${within(realm, sql`workspace_id`)} ORDER BY id FOR UPDATE),
+    moved AS (
+      UPDATE task SET state = ${destination("queued", "purge")}, ended_at = ${clock(now)},
+        cancel_requested_at = coalesce(cancel_requested_at, ${clock(now)})
+        FROM held WHERE task.id = held.id
+      RETURNING ${WHOLE})
+    ${entries ? sql`, logged AS (${entries})` : sql``}
+    SELECT * FROM moved`);
+  countEnded(rows);
   const counted = await database.execute<{ running: number }>(sql`
     SELECT count(*)::int AS running FROM task WHERE kind = ${kind} AND state = 'running'
        AND ${within(realm, sql`workspace_id`)}`);

@@ -90,7 +90,9 @@ function addRegister(app: App<Parts>) {
     },
   });
   app.openapi(route, async (context) => {
-    const made = await registerNode(context.var.service, context.req.valid("json"));
+    const { service, requestId } = context.var;
+    const { code, name, capabilities } = context.req.valid("json");
+    const made = await registerNode(service, { code, name, capabilities, requestId });
     return context.json({ node_id: made.nodeId, node_token: made.nodeToken }, 201);
   });
 }

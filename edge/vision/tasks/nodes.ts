@@ -7,6 +7,7 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Capabilities } from "../../../shared/node-protocol.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import { type Act, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import { type Realm, within } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
@@ -33,21 +34,39 @@ const secretText = (prefix: string, bytes: number): string =>
  */
 export async function createCode(
   { database, clock }: Pick<Parts, "database" | "clock">,
-  { createdBy, workspaceId }: { createdBy: string | null; workspaceId: string | null },
+  {
+    workspaceId,
+    createdBy,
+    act = { action: "makeNodeCode", actorId: createdBy, actorKind: "service", requestId: null },
+  }: { workspaceId: string | null; createdBy: string | null; act?: Act },
 ): Promise<{ code: string; expiresAt: string }> {
   const code = secretText(CODE_PREFIX, 16);
   const expiresAt = iso(clock() + CODE_MS);
+  const entry = auditEntries(act, {
+    // A code has no name but itself, which is a secret.
+    subject: sql`'nodes'`,
+    workspaceId: sql`workspace_id`,
+    before: sql`NULL::jsonb`,
+    after: sql`jsonb_build_object('workspace_id', workspace_id,
+      'expires_at', ${wireTime(sql`expires_at`)})`,
+    from: sql`made`,
+  });
   await database.execute(sql`
-    INSERT INTO node_code (hash, workspace_id, created_by, expires_at)
-    VALUES (decode(${await sha256(code)}, 'hex'), ${workspaceId}::uuid, ${createdBy}::uuid,
-      ${expiresAt}::timestamptz)`);
+    WITH made AS (
+      INSERT INTO node_code (hash, workspace_id, created_by, expires_at)
+      VALUES (decode(${await sha256(code)}, 'hex'), ${workspaceId}::uuid, ${createdBy}::uuid,
+        ${expiresAt}::timestamptz) RETURNING workspace_id, expires_at)
+    ${entry}`);
   return { code, expiresAt };
 }
 
-/** Trades a code for a node's identity, once. Fails with `unauthorized` for any other code. */
+/**
+ * Trades a code for a node's identity, once; whoever made the code is written down as who did it.
+ * Fails with `unauthorized` for any other code.
+ */
 export async function registerNode(
   { database, clock }: Pick<Parts, "database" | "clock">,
-  node: { code: string; name: string; capabilities: Capabilities },
+  node: { code: string; name: string; capabilities: Capabilities; requestId: string },
 ): Promise<{ nodeId: string; nodeToken: string }> {
   const [nodeId, nodeToken] = [crypto.randomUUID(), secretText(TOKEN_PREFIX, 32)];
   const now = sql`${iso(clock())}::timestamptz`;
@@ -61,9 +80,14 @@ export async function registerNode(
       INSERT INTO node (id, workspace_id, name, token_hash, capabilities)
       SELECT ${nodeId}::uuid, workspace_id, ${storable(node.name)},
         decode(${await sha256(nodeToken)}, 'hex'), ${jsonb(node.capabilities)} FROM used)
-    INSERT INTO audit_entry (actor_id, action, subject, detail)
-    SELECT created_by, 'node.register', ${`node:${nodeId}`},
-      jsonb_build_object('name', ${storable(node.name)}::text) FROM used RETURNING id`);
+    INSERT INTO audit_entry (actor_id, actor_kind, action, subject, workspace_id, after, request_id)
+    SELECT created_by, CASE WHEN created_by IS NULL THEN 'service'
+        WHEN EXISTS (SELECT FROM membership m JOIN workspace w ON w.id = m.workspace_id
+          WHERE m.account_id = created_by AND m.role = 'admin' AND w.is_default) THEN 'operator'
+        ELSE 'member' END,
+      'registerNode', ${`node:${nodeId}`}, workspace_id,
+      jsonb_build_object('name', ${storable(node.name)}::text, 'workspace_id', workspace_id),
+      ${node.requestId} FROM used RETURNING id`);
   if (rows.length === 0) {
     throw new Failure("unauthorized", "the code is unknown, used or expired; ask for a new one");
   }
@@ -132,13 +156,22 @@ export async function noteHeartbeat(
  */
 export async function revokeNode(
   database: Database,
-  realm: Realm,
-  nodeId: string,
+  { realm, nodeId, act }: { realm: Realm; nodeId: string; act: Act },
 ): Promise<boolean> {
+  const entry = auditEntries(act, {
+    subject: sql`'node:' || id`,
+    workspaceId: sql`workspace_id`,
+    before: sql`jsonb_build_object('revoked_at', NULL)`,
+    after: sql`jsonb_build_object('revoked_at', ${wireTime(sql`revoked_at`)})`,
+    from: sql`revoked`,
+  });
   const { rows } = await database.execute(sql`
-    UPDATE node SET revoked_at = now() WHERE id = ${nodeId}::uuid AND revoked_at IS NULL
-       AND ${within(realm, sql`workspace_id`)}
-    RETURNING id`);
+    WITH revoked AS (
+      UPDATE node SET revoked_at = now() WHERE id = ${nodeId}::uuid AND revoked_at IS NULL
+         AND ${within(realm, sql`workspace_id`)}
+      RETURNING id, workspace_id, revoked_at),
+    logged AS (${entry})
+    SELECT id FROM revoked`);
   return rows.length > 0;
 }
 
@@ -234,12 +267,35 @@ export async function listNodes(database: Database, realm: Realm): Promise<NodeR
   return rows;
 }
 
-/** How many live nodes serve a realm: its own and the operators'. */
-export async function countNodes(database: Database, realm: Realm): Promise<number> {
-  const { rows } = await database.execute<{ count: number }>(sql`
-    SELECT count(*)::int AS count FROM node
-     WHERE ${LIVE} AND (workspace_id IS NULL OR ${within(realm, sql`workspace_id`)})`);
-  return rows[0]?.count ?? 0;
+/** How many nodes there are of each state, of those that were not revoked. */
+export interface NodeCounts extends Record<string, unknown> {
+  /** Live, with nothing to do. */
+  ready: number;
+  /** Live, and at work on tasks. */
+  busy: number;
+  /** Live, and taking no more. */
+  draining: number;
+  /** Not heard of for a minute. */
+  lost: number;
+  /** Live ones that keep a direct line. */
+  lines: number;
+}
+
+/** The nodes that serve a realm: its own and the operators'. */
+export async function countNodes(database: Database, realm: Realm): Promise<NodeCounts> {
+  const { rows } = await database.execute<NodeCounts>(sql`
+    SELECT (count(*) FILTER (WHERE live AND NOT draining AND NOT busy))::int AS ready,
+      (count(*) FILTER (WHERE live AND NOT draining AND busy))::int AS busy,
+      (count(*) FILTER (WHERE live AND draining))::int AS draining,
+      (count(*) FILTER (WHERE NOT live))::int AS lost,
+      (count(*) FILTER (WHERE live AND line))::int AS lines
+      FROM (SELECT ${LIVE} AS live, draining, working.node_id IS NOT NULL AS busy,
+          coalesce(capabilities->'line' = 'true', false) AS line
+        FROM node LEFT JOIN (SELECT DISTINCT node_id FROM task WHERE state = 'running') working
+          ON working.node_id = node.id
+       WHERE revoked_at IS NULL
+         AND (workspace_id IS NULL OR ${within(realm, sql`workspace_id`)})) nodes`);
+  return rows[0] ?? { ready: 0, busy: 0, draining: 0, lost: 0, lines: 0 };
 }
 
 /** The segmenters of live nodes that serve a workspace: what prompts can be grounded in now. */

@@ -1,4 +1,4 @@
-// What operators look at: queues, stuck tasks, the service's state, and the log of what they did.
+// What operators look at: queues and stuck tasks.
 
 import { sql } from "drizzle-orm";
 import { type Database, wireTime } from "../../http/database.ts";
@@ -83,15 +83,4 @@ export async function listQueues(database: Database, realm: Realm): Promise<Queu
       ${wireTime(sql`oldest`)} AS oldest_queued_at
       FROM held FULL JOIN offered USING (kind) ORDER BY kind`);
   return rows;
-}
-
-/** Writes down what an operator did. */
-export async function audit(
-  database: Database,
-  entry: { actorId: string; action: string; subject: string; detail?: object },
-): Promise<void> {
-  await database.execute(sql`
-    INSERT INTO audit_entry (actor_id, action, subject, detail)
-    VALUES (${entry.actorId}::uuid, ${entry.action}, ${entry.subject},
-      ${JSON.stringify(entry.detail ?? {})}::jsonb)`);
 }

@@ -14,6 +14,7 @@ import { TASK_KINDS, type TaskKind, type TaskPayload } from "../../../shared/tas
 import { iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { idList, jsonb, storable } from "../base/sql.ts";
+import { countAttempt, countClaimed, countEnqueued } from "./counts.ts";
 import { referencedKeys } from "./objects.ts";
 import {
   BACKOFF,
@@ -171,6 +172,7 @@ export async function enqueue(
         subject text, payload jsonb, priority smallint, attempts_max int, idempotency_key text)
     ON CONFLICT (idempotency_key) DO NOTHING RETURNING id::text`);
   const created = new Set(inserted.rows.map(({ id }) => id));
+  countEnqueued(rows.filter(({ id }) => created.has(id)));
   const keys = rows.flatMap((row) => (created.has(row.id) ? [] : [row.idempotency_key]));
   const known = keys.length > 0 ? await taskIdsByKey(database, keys as string[]) : new Map();
   return rows.map((row) => ({
@@ -213,6 +215,7 @@ export async function claim(
       started_at = coalesce(started_at, ${clock(now)})
       FROM next WHERE task.id = next.id
     RETURNING ${HEAD}, task.payload, ${wireTime(sql`lease_until`)} AS "leaseUntil"`);
+  if (rows[0]) countClaimed(rows[0]);
   return rows[0] ?? null;
 }
 
@@ -322,7 +325,10 @@ export async function finish(
       errors = errors || ${errorEntries(error, clock(now), sql`${fence}::bigint`)}
       FROM held WHERE task.id = held.id AND held.move IS NOT NULL
     RETURNING ${WHOLE}`);
-  if (rows[0]) return { task: rows[0], repeated: false };
+  if (rows[0]) {
+    countAttempt(rows[0], name);
+    return { task: rows[0], repeated: false };
+  }
   const task = await findTask(database, taskId);
   if (!task) throw new Failure("not_found", "no task has this id");
   const trace = { ...task, failedFences: task.errors.map((one) => one.fence) };
@@ -386,6 +392,7 @@ export async function rescue(database: Database, now?: number): Promise<Task[]> 
       errors = errors || ${errorEntries(lost, clock(now), sql`task.fence`)}
       FROM held WHERE task.id = held.id
     RETURNING ${WHOLE}`);
+  for (const task of rows) countAttempt(task, "lease_lost");
   return rows;
 }
 

@@ -220,7 +220,7 @@ async function deleteObjects(
 
 /** Stops a run of which no node was told. */
 export async function stopUntold(parts: Parts, run: RunRow): Promise<void> {
-  if (await moveRun(parts.database, run, "stop", sql`, ended_at = now()`)) {
+  if (await moveRun(parts.database, run, "stop", { set: sql`, ended_at = now()` })) {
     await announceEnd(parts, run);
   }
 }

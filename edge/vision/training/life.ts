@@ -3,6 +3,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { batch } from "../../http/database.ts";
+import type { Act } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { publish } from "../progress/progress.ts";
 import { startingWeights } from "../registry/weights.ts";
@@ -125,10 +126,14 @@ export async function deleteRun(parts: Parts, run: RunRow): Promise<void> {
 }
 
 /** Fails a run whatever its node does: nothing that comes of it later is taken. */
-export async function failRun(parts: Parts, run: RunRow, reason: string): Promise<void> {
+export async function failRun(
+  parts: Parts,
+  run: RunRow,
+  { reason, act }: { reason: string; act: Act },
+): Promise<void> {
   const { database } = parts;
-  const ended = sql`, ended_at = now(), failure = ${reason}`;
-  if (!(await moveRun(database, run, "fail", ended))) {
+  const set = sql`, ended_at = now(), failure = ${reason}`;
+  if (!(await moveRun(database, run, "fail", { set, act }))) {
     const now = await findRun(database, [run.workspaceId], run.runId);
     throw new Failure("state_conflict", `the run has ended: it is ${now.state}`);
   }

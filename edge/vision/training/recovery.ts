@@ -59,5 +59,5 @@ async function takeUp(parts: Parts, row: StrandedRun): Promise<void> {
 async function failUntold(parts: Parts, run: RunRow, thrown: unknown): Promise<void> {
   if (!(thrown instanceof Failure) || thrown.code !== "not_found") throw thrown;
   const failed = sql`, ended_at = now(), failure = ${thrown.message}`;
-  if (await moveRun(parts.database, run, "fail", failed)) await announceEnd(parts, run);
+  if (await moveRun(parts.database, run, "fail", { set: failed })) await announceEnd(parts, run);
 }

@@ -14,6 +14,7 @@ import {
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
+import { actOf } from "../auth/audit.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import {
   API,
@@ -27,7 +28,6 @@ import {
 import type { Parts } from "../base/parts.ts";
 import { issueTicket } from "../progress/tickets.ts";
 import { presignGet } from "../tasks/objects.ts";
-import { audit } from "../tasks/overview.ts";
 import { deleteRun, editRun, failRun, resumeRun, stopRun } from "./life.ts";
 import { findRun, listEpochs, listRuns, type RunRow, runRecord, topicOf } from "./runs.ts";
 
@@ -313,13 +313,8 @@ function addMarkFailed(app: App<Parts>) {
   app.openapi(fail, async (context) => {
     const parts = context.var.service;
     const run = await runFor(context, context.req.valid("param").run_id, "admin");
-    await failRun(parts, run, "an administrator marked the run as failed");
-    await audit(parts.database, {
-      actorId: callerOf(context).accountId,
-      action: "training.mark-failed",
-      subject: `run:${run.runId}`,
-      detail: { from: run.state },
-    });
+    const reason = "an administrator marked the run as failed";
+    await failRun(parts, run, { reason, act: actOf(context, "failRun") });
     return context.json(await again(parts, run), 200);
   });
 }

@@ -14,6 +14,7 @@ import type {
   TrainSettings,
 } from "../../../shared/training.ts";
 import { type Database, isSilent, wireTime } from "../../http/database.ts";
+import { type Act, auditEntries, moveChanges } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
@@ -195,17 +196,27 @@ export async function listEpochs(database: Database, runId: string): Promise<Run
 export const statesFor = (move: Move): SQL =>
   sql`(SELECT jsonb_array_elements_text(${JSON.stringify(MOVES[move].from)}::jsonb))`;
 
-/** Makes a move of the table, where the run stands in a state that allows it; tells whether. */
+/**
+ * Makes a move of the table, where the run stands in a state that allows it; tells whether. `set`
+ * is more of what the statement sets; an act is written down with it.
+ */
 export async function moveRun(
   database: Database,
   { runId, round }: Pick<RunRow, "runId" | "round">,
   move: Move,
-  set: SQL = sql``,
+  { set = sql``, act }: { set?: SQL; act?: Act } = {},
 ): Promise<boolean> {
+  const entry = act && auditEntries(act, moveChanges(subjectOf(runId)));
   const { rows } = await database.execute(sql`
-    UPDATE training_run SET state = ${MOVES[move].to} ${set}
-     WHERE id = ${runId}::uuid AND round = ${round}::int AND state IN ${statesFor(move)}
-    RETURNING id`);
+    WITH held AS (
+      SELECT id AS held_id, state AS held_state FROM training_run
+       WHERE id = ${runId}::uuid AND round = ${round}::int AND state IN ${statesFor(move)}
+         FOR UPDATE),
+    moved AS (
+      UPDATE training_run SET state = ${MOVES[move].to} ${set} FROM held WHERE id = held_id
+      RETURNING id, workspace_id, held_state, state, failure)
+    ${entry ? sql`, logged AS (${entry})` : sql``}
+    SELECT id FROM moved`);
   return rows.length > 0;
 }
 

@@ -408,11 +408,17 @@ describe("admin", () => {
     expect((await member.ask("GET", "/auth/me")).body.workspaces).toMatchObject([
       { workspace_id: workspaceId, role: "engineer" },
     ]);
-    const { rows } = await world.visionDatabase.execute(sql`SELECT actor_id::text, detail
-      FROM audit_entry WHERE action = 'set_role' AND subject = ${`account:${member.id}`}
+    const { rows } = await world.visionDatabase.execute(sql`
+      SELECT actor_id::text, workspace_id::text, before, after
+      FROM audit_entry WHERE action = 'setRole' AND subject = ${`account:${member.id}`}
       ORDER BY id DESC LIMIT 1`);
     expect(rows).toEqual([
-      { actor_id: admin.id, detail: { workspace_id: workspaceId, role: "engineer" } },
+      {
+        actor_id: admin.id,
+        workspace_id: workspaceId,
+        before: { role: "viewer" },
+        after: { role: "engineer" },
+      },
     ]);
   });
 

@@ -101,8 +101,9 @@ describe("a job marked as failed", () => {
     await node.finish(task, { outcome: "revoked", exited: true });
     expect(await statusOf(id)).toMatchObject({ status: "failed", frames_done: 0, annotations: 0 });
     const { rows } = await world.visionDatabase.execute(sql`
-      SELECT detail FROM audit_entry WHERE action = 'job.mark-failed' AND subject = ${`job:${id}`}`);
-    expect(rows).toEqual([{ detail: { from: "queued" } }]);
+      SELECT before, after->'status' AS after FROM audit_entry
+       WHERE action = 'failJob' AND subject = ${`job:${id}`}`);
+    expect(rows).toEqual([{ before: { status: "queued" }, after: "failed" }]);
   });
 
   it("keeps what it labeled, and is resumed for the rest", async () => {

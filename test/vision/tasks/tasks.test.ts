@@ -51,7 +51,7 @@ describe("introducing a node", () => {
     expect(JSON.stringify(rows)).not.toContain(node_token);
     expect(JSON.stringify(rows)).not.toContain(code);
     expect(world.logs.join()).not.toContain(node_token);
-    const [entry] = await world.auditOf("node.register");
+    const [entry] = await world.auditOf("registerNode");
     expect(entry).toMatchObject({ actor: world.admin.id, subject: `node:${node_id}` });
   });
 

@@ -222,9 +222,9 @@ describe("POST /admin/training/{run_id}/mark-failed", () => {
     expect((await w.finish(task, { outcome: "revoked", exited: true })).status).toBe(200);
     expect(await w.run(runId)).toMatchObject({ status: "failed", model_id: null });
     const { rows } = await execute(sql`
-      SELECT subject, detail FROM audit_entry WHERE action = 'training.mark-failed'
+      SELECT subject, before FROM audit_entry WHERE action = 'failRun'
        AND subject = ${`run:${runId}`}`);
-    expect(rows).toEqual([{ subject: `run:${runId}`, detail: { from: "running" } }]);
+    expect(rows).toEqual([{ subject: `run:${runId}`, before: { status: "running" } }]);
   });
 
   const lateResult = async () => ({

@@ -1,0 +1,157 @@
+// The log of what administrators did: who, what, to what, the changed fields before and after. An
+// entry is a part of the statement that makes the change, so neither is there without the other. It
+// holds no secret, hash, token or address: only what is named here goes into it.
+
+import { type SQL, sql } from "drizzle-orm";
+import type { Context } from "hono";
+import { DAY, iso } from "../../../shared/time.ts";
+import { wireTime } from "../../http/database.ts";
+import type { Parts } from "../base/parts.ts";
+import { callerOf, type Realm, within } from "./scope.ts";
+
+/** What is written down: operations, by their ids in the description of the API. */
+export const AUDIT_ACTIONS = [
+  "activateModel",
+  "failJob",
+  "failRun",
+  "makeNodeCode",
+  "makeWorkspace",
+  "promoteModel",
+  "purgeQueue",
+  "registerNode",
+  "removeName",
+  "revokeNode",
+  "revokeTask",
+  "rollBackModel",
+  "setRole",
+] as const;
+export type AuditAction = (typeof AUDIT_ACTIONS)[number];
+
+/** What an actor was: an operator is an admin of the default workspace. */
+export const ACTOR_KINDS = ["member", "operator", "service"] as const;
+export type ActorKind = (typeof ACTOR_KINDS)[number];
+
+/** Something that somebody does and that is to be written down. */
+export interface Act {
+  action: AuditAction;
+  /** Null: the service itself. */
+  actorId: string | null;
+  actorKind: ActorKind;
+  /** Null of what no request asked for. */
+  requestId: string | null;
+}
+
+/** The act of a request's caller. */
+export function actOf(context: Pick<Context, "get">, action: AuditAction): Act {
+  const { accountId, operator } = callerOf(context);
+  return {
+    action,
+    actorId: accountId,
+    actorKind: operator ? "operator" : "member",
+    requestId: context.get("requestId") as string,
+  };
+}
+
+/** What an act changed, in terms of the rows that its statement changed. */
+interface Changes {
+  /** What it was done to, such as `account:<id>`. */
+  subject: SQL;
+  /** Whose entry it is; null is the installation's. */
+  workspaceId: SQL;
+  /** The changed fields as jsonb; NULL where there was, or is, nothing. */
+  before: SQL;
+  after: SQL;
+  /** The part of the statement that has a row for each entry, and none where nothing changed. */
+  from: SQL;
+}
+
+/** The entries of an act, as a part of the statement that makes the change. */
+export const auditEntries = (act: Act, { subject, workspaceId, before, after, from }: Changes) =>
+  sql`INSERT INTO audit_entry (actor_id, actor_kind, action, subject, workspace_id, before, after,
+      request_id)
+    SELECT ${act.actorId}::uuid, ${act.actorKind}, ${act.action}, ${subject}, ${workspaceId},
+      ${before}, ${after}, ${act.requestId}::text FROM ${from}`;
+
+/**
+ * The changes of a job's or run's move, whose statement has a part `moved` with the state before as
+ * `held_state`.
+ */
+export const moveChanges = (subject: string): Changes => ({
+  subject: sql`${subject}::text`,
+  workspaceId: sql`workspace_id`,
+  before: sql`jsonb_build_object('status', held_state)`,
+  after: sql`jsonb_build_object('status', state, 'failure', failure)`,
+  from: sql`moved`,
+});
+
+/** An entry of the log, as the wire has it. */
+export interface AuditEntry extends Record<string, unknown> {
+  entry_id: number;
+  at: string;
+  actor_id: string | null;
+  actor_name: string | null;
+  actor_kind: ActorKind;
+  action: AuditAction;
+  subject: string;
+  workspace_id: string | null;
+  before: Record<string, unknown> | null;
+  after: Record<string, unknown> | null;
+  request_id: string | null;
+}
+
+/** Which entries are meant; each member narrows it. */
+export interface AuditFilter {
+  actorId?: string | undefined;
+  action?: AuditAction | undefined;
+  subject?: string | undefined;
+  workspaceId?: string | undefined;
+  /** Epoch milliseconds, from the first inclusive to the second exclusive. */
+  from?: number | undefined;
+  to?: number | undefined;
+  /** Only entries older than this one. */
+  before?: number | undefined;
+  limit: number;
+}
+
+/** In seconds, since Postgres reads no year 0. */
+const instant = (milliseconds: number): SQL => sql`to_timestamp(${milliseconds}::float8 / 1000)`;
+
+/** Entries of a realm, newest first, and where the next page begins; null where none follows. */
+export async function listAuditEntries(
+  { database }: Pick<Parts, "database">,
+  realm: Realm,
+  filter: AuditFilter,
+): Promise<{ items: AuditEntry[]; next: number | null }> {
+  const { actorId, action, subject, workspaceId, from, to, before, limit } = filter;
+  const conditions = [
+    within(realm, sql`e.workspace_id`),
+    actorId !== undefined && sql`e.actor_id = ${actorId}::uuid`,
+    action !== undefined && sql`e.action = ${action}`,
+    subject !== undefined && sql`e.subject = ${subject}`,
+    workspaceId !== undefined && sql`e.workspace_id = ${workspaceId}::uuid`,
+    from !== undefined && sql`e.at >= ${instant(from)}`,
+    to !== undefined && sql`e.at < ${instant(to)}`,
+    before !== undefined && sql`e.id < ${before}::bigint`,
+  ].filter((one): one is SQL => Boolean(one));
+  const { rows } = await database.execute<AuditEntry>(sql`
+    SELECT e.id::float8 AS entry_id, ${wireTime(sql`e.at`)} AS at, e.actor_id::text,
+      a.display_name AS actor_name, e.actor_kind, e.action, e.subject, e.workspace_id::text,
+      e.before, e.after, e.request_id
+      FROM audit_entry e LEFT JOIN account a ON a.id = e.actor_id
+     WHERE ${sql.join(conditions, sql` AND `)}
+     ORDER BY e.id DESC LIMIT ${limit + 1}::int`);
+  const items = rows.slice(0, limit);
+  return { items, next: rows.length > limit ? (items.at(-1)?.entry_id ?? null) : null };
+}
+
+/** Entries that one minute lets go of; the next one takes the rest. */
+const FORGOTTEN_MAX = 5_000;
+
+/** Lets go of entries that are older than they are kept. The minute cron calls it. */
+export async function forgetAuditEntries({ database, limits, clock }: Parts): Promise<void> {
+  const until = iso(clock() - limits.auditDays * DAY);
+  await database.execute(sql`
+    DELETE FROM audit_entry WHERE id IN (
+      SELECT id FROM audit_entry WHERE at < ${until}::timestamptz
+       ORDER BY at LIMIT ${FORGOTTEN_MAX}::int)`);
+}
