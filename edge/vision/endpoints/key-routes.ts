@@ -4,10 +4,10 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { EndpointKey } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { type App, json, jsonBody } from "../../http/app.ts";
-import { callerOf, guard } from "../auth/scope.ts";
+import { actOf } from "../auth/audit.ts";
+import { guard } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, writeErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { audit } from "../tasks/overview.ts";
 import { endpointFor } from "./access.ts";
 import { KeyBody } from "./bodies.ts";
 import { slugParam, slugQuery } from "./endpoint-routes.ts";
@@ -74,25 +74,11 @@ function addCreate(app: App<Parts>) {
     const name = { ...context.req.valid("param"), ...context.req.valid("query") };
     const row = await endpointFor(context, name, "engineer");
     const body = context.req.valid("json");
-    const createdBy = callerOf(context).accountId;
-    const made = await createKey(parts, row, { name: body.name, limit: limitOf(body), createdBy });
-    await auditKey(parts, "endpoint.key", { actorId: createdBy, keyId: made.record.key_id }, row);
+    const key = { name: body.name, limit: limitOf(body), act: actOf(context, "makeEndpointKey") };
+    const made = await createKey(parts, row, key);
     return context.json({ ...made.record, key: made.text }, 201);
   });
 }
-
-const auditKey = (
-  { database }: Parts,
-  action: "endpoint.key" | "endpoint.key.revoke",
-  { actorId, keyId }: { actorId: string; keyId: string },
-  { endpointId, slug }: { endpointId: string; slug: string },
-) =>
-  audit(database, {
-    actorId,
-    action,
-    subject: `endpoint:${endpointId}`,
-    detail: { key_id: keyId, slug },
-  });
 
 function addList(app: App<Parts>) {
   const route = createRoute({
@@ -132,9 +118,7 @@ function addRevoke(app: App<Parts>) {
     const parts = context.var.service;
     const { slug, key_id: keyId } = context.req.valid("param");
     const row = await endpointFor(context, { slug, ...context.req.valid("query") }, "engineer");
-    await revokeKey(parts.database, row, keyId);
-    const actorId = callerOf(context).accountId;
-    await auditKey(parts, "endpoint.key.revoke", { actorId, keyId }, row);
+    await revokeKey(parts.database, row, { keyId, act: actOf(context, "revokeEndpointKey") });
     return context.body(null, 204);
   });
 }

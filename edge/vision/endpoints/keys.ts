@@ -1,10 +1,11 @@
 // Keys of endpoints: each opens the predictions and the status of one endpoint, and nothing else.
 // A key is shown once; only its hash is kept.
 
-import { sql } from "drizzle-orm";
+import { type SQL, sql } from "drizzle-orm";
 import type { EndpointKey } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import { type Act, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import type { Parts } from "../base/parts.ts";
 import { ENDPOINT, type EndpointRow } from "./endpoints.ts";
@@ -21,27 +22,46 @@ const KEYS_MAX = 100;
 const KEY = sql`k.id::text AS key_id, k.name, k.prefix, k.requests_per_minute, k.burst,
   ${wireTime(sql`k.created_at`)} AS created_at, ${wireTime(sql`k.revoked_at`)} AS revoked_at`;
 
+/** What the audit log says of a key that a statement's part `k` made or revoked. */
+const keyEntry = (
+  act: Act,
+  { endpointId, workspaceId, slug }: EndpointRow,
+  { before, after }: { before: SQL; after: SQL },
+) =>
+  auditEntries(act, {
+    subject: sql`${`endpoint:${endpointId}`}::text`,
+    workspaceId: sql`${workspaceId}::uuid`,
+    before: sql`jsonb_build_object('slug', ${slug}::text, 'key_id', k.id) || ${before}`,
+    after: sql`jsonb_build_object('slug', ${slug}::text, 'key_id', k.id) || ${after}`,
+    from: sql`k`,
+  });
+
 type KeyRow = EndpointKey & Record<string, unknown>;
 
 /** Makes a key; the text is told here, and never again. */
 export async function createKey(
   { database }: Pick<Parts, "database">,
-  { endpointId }: EndpointRow,
-  key: { name: string; limit: RateLimit | null; createdBy: string },
+  endpoint: EndpointRow,
+  key: { name: string; limit: RateLimit | null; act: Act },
 ): Promise<{ record: EndpointKey; text: string }> {
   const text = KEY_PREFIX + toBase64url(crypto.getRandomValues(new Uint8Array(KEY_BYTES)));
-  const { name, limit, createdBy } = key;
+  const { name, limit, act } = key;
+  const madeEntry = keyEntry(act, endpoint, {
+    before: sql`NULL::jsonb`,
+    after: sql`jsonb_build_object('name', k.name)`,
+  });
   const { rows } = await database.execute<KeyRow>(sql`
     WITH k AS (
       INSERT INTO endpoint_key
         (id, endpoint_id, name, prefix, hash, requests_per_minute, burst, created_by)
       SELECT ${crypto.randomUUID()}::uuid, e.id, ${name}, ${text.slice(0, SHOWN_CHARACTERS)},
         decode(${await sha256(text)}, 'hex'), ${limit?.requestsPerMinute ?? null}::int,
-        ${limit?.burst ?? null}::int, ${createdBy}::uuid FROM endpoint e
-       WHERE e.id = ${endpointId}::uuid AND e.deleted_at IS NULL
+        ${limit?.burst ?? null}::int, ${act.actorId}::uuid FROM endpoint e
+       WHERE e.id = ${endpoint.endpointId}::uuid AND e.deleted_at IS NULL
          AND (SELECT count(*) FROM endpoint_key WHERE endpoint_id = e.id AND revoked_at IS NULL)
            < ${KEYS_MAX}::int
-      RETURNING *)
+      RETURNING *),
+    logged AS (${madeEntry})
     SELECT ${KEY} FROM k`);
   const [record] = rows;
   if (record) return { record, text };
@@ -63,13 +83,20 @@ export async function listKeys(
 /** Ends a key, for good and at once. Fails with `not_found` for one that does not open. */
 export async function revokeKey(
   database: Database,
-  { endpointId }: EndpointRow,
-  keyId: string,
+  endpoint: EndpointRow,
+  { keyId, act }: { keyId: string; act: Act },
 ): Promise<void> {
+  const revokedEntry = keyEntry(act, endpoint, {
+    before: sql`jsonb_build_object('revoked', false)`,
+    after: sql`jsonb_build_object('revoked', true)`,
+  });
   const { rows } = await database.execute(sql`
-    UPDATE endpoint_key SET revoked_at = now() WHERE id = ${keyId}::uuid
-       AND endpoint_id = ${endpointId}::uuid AND revoked_at IS NULL
-    RETURNING id`);
+    WITH k AS (
+      UPDATE endpoint_key SET revoked_at = now() WHERE id = ${keyId}::uuid
+         AND endpoint_id = ${endpoint.endpointId}::uuid AND revoked_at IS NULL
+      RETURNING *),
+    logged AS (${revokedEntry})
+    SELECT 1 FROM k`);
   if (rows.length === 0) throw new Failure("not_found", "no key of the endpoint that opens it");
 }
 

@@ -80,6 +80,14 @@ async function promoted(): Promise<{ older: string; newer: string }> {
   return { older, newer };
 }
 
+/** A named endpoint, and the address of its keys. */
+async function endpoint(): Promise<{ slug: string; id: string; path: string }> {
+  const slug = `gate-${crypto.randomUUID().slice(0, 8)}`;
+  const body = { slug, workspace_id: workspaceId, models: [{ model_id: await model() }] };
+  const { endpoint_id: id } = await w.admin.ok<{ endpoint_id: string }>("POST", "/endpoints", body);
+  return { slug, id, path: `/endpoints/${slug}/keys` };
+}
+
 /** What each change needs to be there before. */
 const CHANGES: Record<string, () => Promise<Change>> = {
   setRole: async () => {
@@ -192,6 +200,28 @@ const CHANGES: Record<string, () => Promise<Change>> = {
       after: { staging: older },
     };
   },
+  makeEndpointKey: async () => {
+    const { slug, id, path } = await endpoint();
+    return {
+      path,
+      body: { name: "gate" },
+      subject: `endpoint:${id}`,
+      workspaceId,
+      before: null,
+      after: { slug, key_id: expect.any(String), name: "gate" },
+    };
+  },
+  revokeEndpointKey: async () => {
+    const { slug, id, path } = await endpoint();
+    const { key_id } = await w.admin.ok<{ key_id: string }>("POST", path, { name: "gate" });
+    return {
+      path: `${path}/${key_id}`,
+      subject: `endpoint:${id}`,
+      workspaceId,
+      before: { slug, key_id, revoked: false },
+      after: { slug, key_id, revoked: true },
+    };
+  },
   activateModel: async () => {
     const id = await model();
     return {
@@ -204,7 +234,10 @@ const CHANGES: Record<string, () => Promise<Change>> = {
   },
 };
 /** They change what admins answer for, and lie elsewhere. */
-const ELSEWHERE = ["promoteModel", "removeName", "rollBackModel", "activateModel"];
+const ELSEWHERE = [
+  ...["promoteModel", "removeName", "rollBackModel", "activateModel"],
+  ...["makeEndpointKey", "revokeEndpointKey"],
+];
 
 /** The changes of admins, by the description. */
 async function changes(): Promise<{ id: string; method: string }[]> {
@@ -242,6 +275,7 @@ async function snapshot(): Promise<unknown> {
       (SELECT jsonb_agg(jsonb_build_array(id, active) ORDER BY id) FROM model) AS models,
       (SELECT jsonb_agg(a ORDER BY a) FROM model_alias a) AS aliases,
       (SELECT count(*)::int FROM model_move) AS moves,
+      (SELECT jsonb_agg(revoked_at ORDER BY id) FROM endpoint_key) AS keys,
       (SELECT count(*)::int FROM audit_entry) AS entries`);
   return rows[0];
 }

@@ -432,7 +432,7 @@ describe("keys", () => {
     expect([listed?.key_id, listed?.revoked_at === null]).toEqual([key_id, false]);
     const { rows } = await world.visionDatabase.execute<{ action: string }>(sql`
       SELECT action FROM audit_entry WHERE subject = ${`endpoint:${endpoint_id}`} ORDER BY id`);
-    expect(rows.map(({ action }) => action)).toEqual(["endpoint.key", "endpoint.key.revoke"]);
+    expect(rows.map(({ action }) => action)).toEqual(["makeEndpointKey", "revokeEndpointKey"]);
     const elsewhere = await make();
     const foreign = `/endpoints/${elsewhere.slug}/keys`;
     const { key_id: theirs } = await engineer.ok<EndpointKey>("POST", foreign, { name: "k" });
