@@ -8,7 +8,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import onnxruntime
-from outcomes import check, expect
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+from outcomes import check, expect  # noqa: E402
 
 #: Pixels, and a score in 0 to 1: what our own nodes allow at up to 640 pixels.
 BOX, SCORE = 1e-3, 1e-5
