@@ -23,7 +23,7 @@ import { listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
 import { startSandbox } from "./sandbox/server.ts";
 import { type Credentials, lockState, prepareState, type State, writePrivate } from "./state.ts";
-import { SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
+import { SERVICES, type ServiceName, startWorkers, WORKERS, type Workers } from "./workers.ts";
 
 /** How the stack is started. */
 interface StackOptions {
@@ -84,7 +84,13 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "ALERT_WEBHOOK_PRIVATE",
     "BEHIND_CLOUDFLARE",
   ],
-  vision: ["BEHIND_CLOUDFLARE", "UPLOAD_BYTES_MAX", "WORKSPACE_BYTES_MAX", "LISTENERS_MAX"],
+  vision: [
+    "BEHIND_CLOUDFLARE",
+    "UPLOAD_BYTES_MAX",
+    "WORKSPACE_BYTES_MAX",
+    "LISTENERS_MAX",
+    "EDGE_IMAGE_SIZE",
+  ],
 };
 const WATCH_MS = 1_000;
 /** After the full minute, so that a timer that fires early is still within it. */
@@ -130,7 +136,7 @@ async function startParts(
   const log = openLog(state, "services.log");
   stops.push(() => log.close());
   const workers = await startWorkers({
-    services: SERVICES,
+    services: WORKERS,
     host: options.host,
     ports: options.ports,
     persistTo: state.workers,

@@ -11,7 +11,7 @@ import { addAdminRoutes } from "./auth/admin-routes.ts";
 import { describeAudience } from "./auth/audience.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
-import { parseConfig } from "./config.ts";
+import { type Config, parseConfig } from "./config.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
 import { addComparisonRoutes } from "./datasets/comparison-routes.ts";
 import { exportEnded, sealExport } from "./datasets/ended.ts";
@@ -121,9 +121,15 @@ function openParts(environment: object, log: Log): Parts {
     topics: config.PROGRESS,
     doorbell: config.DOORBELL,
     lines: config.LINES,
+    edge: edgeOf(config),
     clock: systemClock,
     log,
   };
+}
+
+/** Inference at the edge, where it is bound and not switched off. */
+function edgeOf({ INFER, EDGE_IMAGE_SIZE }: Config): Parts["edge"] {
+  return INFER && EDGE_IMAGE_SIZE > 0 ? { service: INFER, imageSize: EDGE_IMAGE_SIZE } : null;
 }
 
 addLiveness(app, ({ health }) => health, "task");

@@ -4,7 +4,8 @@
 
 import { createHash } from "node:crypto";
 import { readFile } from "node:fs/promises";
-import type { ModelSource, Prediction } from "../../shared/tasks.ts";
+import { type DetectionRows, predictionsOf } from "../../shared/letterbox.ts";
+import type { ModelSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import { deployedModel } from "../export/deployed-model.ts";
@@ -14,7 +15,7 @@ import type { RgbImage } from "../media/image.ts";
 import type { Cache } from "../objects/cache.ts";
 import { type Device, usableDevice } from "../onnx/runtime.ts";
 import { Batcher } from "./batcher.ts";
-import { letterbox, type SquareImage, unletterbox } from "./letterbox.ts";
+import { letterbox, type SquareImage } from "./letterbox.ts";
 import { Session } from "./model-thread.ts";
 
 /** Images of one run. On a CPU more gain nothing, and who comes next waits for all of them. */
@@ -23,13 +24,6 @@ const BATCH_MAX: Readonly<Record<Device, number>> = { cpu: 2, cuda: 16 };
 export interface PredictorSettings {
   cpuThreads: number;
   device: Device;
-}
-
-/** Rows of one image: x1, y1, x2, y2 in pixels of the square, score, class, by falling score. */
-interface Rows {
-  values: Float32Array;
-  /** Numbers of one row; those of a segmentation model have more. */
-  width: number;
 }
 
 export interface PredictOptions {
@@ -44,7 +38,7 @@ export class Predictor {
   readonly model: ModelSource;
   readonly device: Device;
   readonly #session: Session;
-  readonly #batcher: Batcher<SquareImage, Rows>;
+  readonly #batcher: Batcher<SquareImage, DetectionRows>;
 
   constructor(model: ModelSource, device: Device, session: Session) {
     this.model = model;
@@ -66,18 +60,9 @@ export class Predictor {
   /** The objects on an image, surest first. Images that wait together are looked at together. */
   async predict(image: RgbImage, { of, confidence, signal }: PredictOptions) {
     const laid = await letterbox(image, this.model.image_size, of);
-    const { values, width } = await this.#batcher.add(laid, signal);
-    const found: Prediction[] = [];
-    for (let at = 0; at < values.length; at += width) {
-      const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, score = 0, index = 0] = values.subarray(at, at + 6);
-      // By falling score: what follows is less sure still.
-      if (!(score >= confidence)) break;
-      const bbox = unletterbox([x1, y1, x2, y2], laid.placement);
-      const name = this.model.classes[index];
-      if (!bbox || name === undefined) continue;
-      found.push({ class: name, confidence: Math.round(score * 10_000) / 10_000, bbox });
-    }
-    return found;
+    const rows = await this.#batcher.add(laid, signal);
+    const { classes } = this.model;
+    return predictionsOf(rows, { classes, confidence, placement: laid.placement });
   }
 
   /** Looks once at nothing in every size of batch, so that the first image is a fast one. */
@@ -98,7 +83,7 @@ export class Predictor {
     return this.#session.close();
   }
 
-  async #look(images: readonly SquareImage[]): Promise<Rows[]> {
+  async #look(images: readonly SquareImage[]): Promise<DetectionRows[]> {
     const side = this.model.image_size;
     const each = 3 * side * side;
     const pixels = new Float32Array(images.length * each);

@@ -3,6 +3,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
+import { EDGE_IMAGE_BYTES_MAX } from "../../../shared/edge-inference.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { decimal, whole } from "../../../shared/scalars.ts";
 import {
@@ -25,7 +26,8 @@ import { resultOf, runNow, submit, waitFor } from "../tasks/wait.ts";
 import { letPass } from "../uploads/form.ts";
 import { IMAGE, type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
-import { predictDirectly } from "./direct.ts";
+import { type DirectRequest, predictDirectly } from "./direct.ts";
+import { edgeProblem, predictAtEdge } from "./edge.ts";
 import { type Choice, chooseModel, modelQuery } from "./model-choice.ts";
 import {
   asRefusal,
@@ -46,6 +48,9 @@ const IMAGE_MS = 60_000;
 const CLIP_PRIORITY = 90;
 /** A file that crashes a process takes an attempt of all predictions beside it. */
 const ATTEMPTS = 2;
+
+/** Who answered, where no node did. */
+const EDGE = "edge";
 
 const tags = ["Serving"];
 const confidence = decimal((number) => number.min(0).max(1))
@@ -98,13 +103,31 @@ export function addPredictionRoutes(app: App<Parts>) {
   addOne(app);
 }
 
-/** The model of a request, and a node that is there; a body that is refused is let pass first. */
-async function ready(context: Context, parts: Parts, choice: Choice): Promise<ModelRow> {
+/** The model of a request, and whether a node is there for it. */
+interface Ready {
+  model: ModelRow;
+  hasNode: boolean;
+}
+
+/**
+ * The model of a request, and who could predict: a node, or for an image the edge. Fails with
+ * `no_node` where nobody could; a body that is refused is let pass first.
+ */
+async function ready(
+  context: Context,
+  parts: Parts,
+  { of, ...choice }: Choice & { of: "image" | "video" },
+): Promise<Ready> {
   try {
     const model = await chooseModel(parts, callerOf(context), choice, "annotator");
     const wanted = { kind: "predict", workspaceId: model.workspaceId };
-    if ((await offeringNodes(parts.database, wanted)) > 0) return model;
-    throw new Failure("no_node", "no GPU node that predicts is there");
+    const hasNode = (await offeringNodes(parts.database, wanted)) > 0;
+    if (hasNode) return { model, hasNode };
+    const none = "no GPU node that predicts is there";
+    if (of === "video") throw new Failure("no_node", none);
+    const problem = edgeProblem(parts, model);
+    if (problem) throw new Failure("no_node", `${none}, and the edge cannot do it: ${problem}`);
+    return { model, hasNode };
   } catch (thrown) {
     await letPass(context.req.raw);
     throw thrown;
@@ -122,7 +145,10 @@ function addImage(app: App<Parts>) {
       "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels. Needs " +
       "the role annotator. Boxes are in pixels of the picture as people see it, turned as its EXIF " +
       "says; surest first. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, " +
-      "and is stored nowhere; a larger one is deleted when the answer is there.",
+      "and is stored nowhere; a larger one is deleted when the answer is there. Where no node is there " +
+      "or has room, the edge answers (`X-Served-By: edge`) for a model and a picture that are small " +
+      "enough (8 MiB, 4,200,000 pixels), looking at fewer pixels than the model was trained for: see " +
+      "`edge` of `GET /serve/status`.",
     security: bearer,
     request: { query: z.object({ ...modelQuery, confidence }), body },
     responses: {
@@ -134,22 +160,29 @@ function addImage(app: App<Parts>) {
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const { confidence: confidenceMin, ...choice } = context.req.valid("query");
-    const model = await ready(context, parts, choice);
-    const work = predictImage(parts, context.req.raw, model, confidenceMin);
+    const able = await ready(context, parts, { of: "image", ...choice });
+    const work = predictImage(parts, context.req.raw, able, confidenceMin);
     const { predictions, servedBy } = await toItsEnd(context, work);
-    if (servedBy) context.header("X-Served-By", `node/${encodeURIComponent(servedBy)}`);
+    if (servedBy) context.header("X-Served-By", servedBy);
     return context.json(predictions, 200);
   });
+}
+
+/** What was found, and who found it as `X-Served-By` says it; null for a node of the queue. */
+interface ImageAnswer {
+  predictions: Prediction[];
+  servedBy: string | null;
 }
 
 async function predictImage(
   parts: Parts,
   request: Request,
-  model: ModelRow,
+  { model, hasNode }: Ready,
   confidenceMin: number,
-): Promise<{ predictions: Prediction[]; servedBy: string | null }> {
+): Promise<ImageAnswer> {
   const { workspaceId } = model;
-  const bytesMax = Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax);
+  const takenMax = hasNode ? IMAGE_BYTES_MAX : EDGE_IMAGE_BYTES_MAX;
+  const bytesMax = Math.min(takenMax, parts.limits.uploadBytesMax);
   const rules = { workspaceId, kind: IMAGE, bytesMax };
   const received = await holdFile(parts, request, {
     ...rules,
@@ -158,10 +191,43 @@ async function predictImage(
   if ("key" in received) return predictStored(parts, model, received, confidenceMin);
   const { signal } = request;
   const { pieces } = received;
-  const direct = await predictDirectly(parts, model, { image: pieces, confidenceMin, signal });
-  if (direct) return direct;
+  const asked = { image: pieces, confidenceMin, signal };
+  const answer = hasNode
+    ? await predictHeld(parts, model, asked)
+    : { predictions: await predictAtEdge(parts, model, asked), servedBy: EDGE };
+  if (answer) return answer;
   const stored = await storeFile(parts, each(pieces), rules);
   return predictStored(parts, model, stored, confidenceMin);
+}
+
+/** What a node with a line finds, or else the edge; null where it is the queue's. */
+async function predictHeld(
+  parts: Parts,
+  model: ModelRow,
+  asked: DirectRequest,
+): Promise<ImageAnswer | null> {
+  let full: unknown = null;
+  try {
+    const direct = await predictDirectly(parts, model, asked);
+    if (direct) {
+      const { predictions, servedBy } = direct;
+      return { predictions, servedBy: `node/${encodeURIComponent(servedBy)}` };
+    }
+  } catch (thrown) {
+    if (!(thrown instanceof Failure && ["overloaded", "no_node"].includes(thrown.code)))
+      throw thrown;
+    full = thrown;
+  }
+  if (!edgeProblem(parts, model) && !asked.signal.aborted) {
+    try {
+      return { predictions: await predictAtEdge(parts, model, asked), servedBy: EDGE };
+    } catch (error) {
+      // What it cannot do is answered as if it were not there.
+      parts.log.info("edge_unanswered", { model_id: model.modelId, error });
+    }
+  }
+  if (full) throw full;
+  return null;
 }
 
 async function* each(pieces: readonly Uint8Array[]) {
@@ -174,7 +240,7 @@ async function predictStored(
   model: ModelRow,
   received: StoredFile,
   confidenceMin: number,
-): Promise<{ predictions: Prediction[]; servedBy: null }> {
+): Promise<ImageAnswer> {
   const { modelId } = model;
   const started = parts.clock();
   try {
@@ -236,7 +302,7 @@ function addVideo(app: App<Parts>) {
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const query = context.req.valid("query");
-    const model = await ready(context, parts, query);
+    const { model } = await ready(context, parts, { of: "video", ...query });
     const { workspaceId } = model;
     const predictionId = await toItsEnd(context, startClip(parts, context.req.raw, model, query));
     const ended = await waitFor(parts, predictionId, parts.clock() + query.wait_seconds * 1_000);
