@@ -1,6 +1,6 @@
-// Image files into pixels. The header is judged before anything is decoded. Each file gets a decoder
-// of its own, which goes with all its memory: one that a broken file threw out of its work would
-// keep what it had taken.
+// Image files into pixels. The header is judged before anything is decoded. Each file gets a
+// decoder of its own, which goes with all its memory: one that a broken file threw out of its work
+// would keep what it had taken.
 
 import jpegModule from "@jsquash/jpeg/codec/dec/mozjpeg_dec.wasm";
 import decodeJpeg, { init as initJpeg } from "@jsquash/jpeg/decode.js";
@@ -96,8 +96,8 @@ interface PngExports {
 }
 
 /**
- * Its own JavaScript keeps one instance for ever, so this stands in for it. The names of imports end
- * in a sum of their signatures.
+ * Its own JavaScript keeps one instance for ever, so this stands in for it. The names of imports
+ * end in a sum of their signatures.
  */
 function decodePng(file: Uint8Array): RgbaImage {
   let image: RgbaImage | null = null;

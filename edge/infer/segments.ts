@@ -17,7 +17,7 @@ const ascii = (bytes: Uint8Array, from: number, to: number) =>
 const viewOf = (bytes: Uint8Array) =>
   new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
 
-/** A JPEG's segments up to the start of its data, by their markers: `e1` is EXIF's, `da` the last. */
+/** A JPEG's segments up to its data, by their markers: `e1` is EXIF's, `da` the last. */
 export function* jpegSegments(file: Uint8Array): Generator<Segment> {
   const view = viewOf(file);
   for (let offset = 2; offset + 4 <= file.length; ) {

@@ -25,7 +25,7 @@ const OPENING_MS = 15_000;
 const sessions = new Map<string, InferenceSession>();
 let opening: { since: number } | null = null;
 
-type Wanted = Pick<EdgeHead, "model" | "image_size">;
+type ModelAtSize = Pick<EdgeHead, "model" | "image_size">;
 
 /**
  * The session of a model at a size, opened now or still open. Fails with `task_failed` for weights
@@ -36,7 +36,7 @@ type Wanted = Pick<EdgeHead, "model" | "image_size">;
  */
 export async function sessionOf(
   config: Config,
-  wanted: Wanted,
+  wanted: ModelAtSize,
 ): Promise<{ session: InferenceSession; opened: boolean }> {
   await startRuntime();
   const { model, image_size } = wanted;
@@ -70,7 +70,7 @@ export async function sessionOf(
 }
 
 /** The weights' bytes, which must be those that the registry knows. */
-async function weightsOf({ MEDIA }: Config, { model }: Wanted): Promise<Uint8Array> {
+async function weightsOf({ MEDIA }: Config, { model }: ModelAtSize): Promise<Uint8Array> {
   const { key, bytes } = model.weights;
   if (bytes > EDGE_WEIGHTS_BYTES_MAX) {
     throw new Failure("task_failed", "the model's weights are too large for the edge");
@@ -95,7 +95,7 @@ const differing = (what: string) =>
     `the weights are not those that the registry has: their ${what} differs`,
   );
 
-function onnxOf({ model, image_size }: Wanted, weights: Uint8Array): Uint8Array {
+function onnxOf({ model, image_size }: ModelAtSize, weights: Uint8Array): Uint8Array {
   try {
     const file = new OnnxFile();
     const deployed = foldWeights(model, parseTensors(weights));

@@ -15,7 +15,7 @@ import { ROOT } from "./state.ts";
 export const SERVICES = ["markets", "console", "vision"] as const;
 /** The name of one of them. */
 export type ServiceName = (typeof SERVICES)[number];
-/** These and those that they alone reach, which have no address; what others bind to comes first. */
+/** These and those that they alone reach, without an address; what others bind to comes first. */
 export const WORKERS = ["markets", "console", "infer", "vision"] as const;
 export type WorkerName = (typeof WORKERS)[number];
 const hasAddress = (name: WorkerName): name is ServiceName =>

@@ -34,6 +34,11 @@ describe("npm run deploy", () => {
     expect(stdout).toContain("env.PROGRESS (ProgressTopic)");
     expect(stdout).toContain("env.DOORBELL (Doorbell)");
     expect(stdout).toContain("env.INFER (vantage-infer)");
+    // The platform takes 10 MB, and starts by reading all of it. Of inference at the edge the
+    // runtime's WebAssembly is nine tenths.
+    const kibibytes = [...stdout.matchAll(/gzip: ([\d.]+) KiB/g)].map(([, size]) => Number(size));
+    expect(kibibytes.length).toBe(4);
+    expect(Math.max(...kibibytes)).toBeLessThan(4_096);
   });
 
   it("refuses to deploy before the database can be migrated, and an unknown service", () => {

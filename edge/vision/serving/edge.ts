@@ -32,9 +32,9 @@ export function edgeStatus(
 const Problem = z.looseObject({ code: z.string(), detail: z.string() });
 
 /**
- * What the edge finds on an image. Fails with `unsupported_media` and `file_too_large` for the image,
- * with `overloaded` where it has as much as it takes, with `task_failed` for the model, and with
- * `no_node` where it does not answer.
+ * What the edge finds on an image. Fails with `unsupported_media` and `file_too_large` for the
+ * image, with `overloaded` where it has as much as it takes, with `task_failed` for the model, and
+ * with `no_node` where it does not answer.
  */
 export async function predictAtEdge(
   { edge, clock, log }: Pick<Parts, "edge" | "clock" | "log">,
