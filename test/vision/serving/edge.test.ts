@@ -3,7 +3,7 @@
 // whatever is sent, the edge refuses it as declared and goes on.
 
 import { sql } from "drizzle-orm";
-import sharp from "sharp";
+import sharp, { type Sharp } from "sharp";
 import { beforeAll, describe, expect, it } from "vitest";
 import { WebSocket } from "ws";
 import { readStill } from "../../../gpu-node/media/stills.ts";
@@ -71,6 +71,14 @@ const photo = (width: number, height: number) =>
       },
     ]);
 
+/** The image, fading from left to right. */
+async function transparent(image: Sharp): Promise<Sharp> {
+  const { data, info } = await image.ensureAlpha().raw().toBuffer({ resolveWithObject: true });
+  const { width, height } = info;
+  for (let at = 3; at < data.length; at += 4) data[at] = (((at >> 2) % width) * 255) / width;
+  return sharp(data, { raw: { width, height, channels: 4 } });
+}
+
 const send = (content: Uint8Array | Buffer, query = `?confidence=${CONFIDENCE}`) =>
   admin.send("POST", `/predict/image${query}`, form({ content: new Uint8Array(content) }));
 const codeOf = async (response: Response) => [
@@ -133,8 +141,8 @@ describe("without a node", () => {
       await sharp(wide).resize(200, 333, { fit: "fill" }).png({ palette: true }).toBuffer(),
       await sharp(wide).resize(97, 61).png({ progressive: true }).toBuffer(),
       await sharp(wide).toColourspace("rgb16").png().toBuffer(),
-      await sharp(wide).resize(400).ensureAlpha(0.6).png().toBuffer(),
-      await sharp(wide).resize(400).ensureAlpha(0.6).webp({ lossless: true }).toBuffer(),
+      await (await transparent(sharp(wide).resize(400))).png().toBuffer(),
+      await (await transparent(sharp(wide).resize(400))).webp({ lossless: true }).toBuffer(),
       await sharp(wide).resize(2300, 1800, { fit: "fill" }).jpeg({ quality: 80 }).toBuffer(),
     ];
     const expected = await foundByNode(model, files);
@@ -246,10 +254,7 @@ describe("an image", () => {
   });
 
   it("whose header says another size than its data is refused", async () => {
-    const lying = await sharp(await photo(64, 64).png().toBuffer())
-      .ensureAlpha(0.5)
-      .webp()
-      .toBuffer();
+    const lying = await (await transparent(photo(64, 64))).webp().toBuffer();
     expect(lying.toString("latin1", 12, 16)).toBe("VP8X");
     lying[24] = 31;
     expect(await codeOf(await send(lying))).toEqual([415, "unsupported_media"]);
