@@ -111,3 +111,30 @@ function entryOf(name: string, value: unknown): Entry {
   if (entry.success) return entry.data;
   throw new SafetensorsError(`the header says nothing usable of ${name.slice(0, 80)}`);
 }
+
+/**
+ * A float tensor's values in single precision, whatever precision they are stored in. Fails with
+ * SafetensorsError for numbers of another kind.
+ */
+export function floatsOf({ dtype, bytes }: RawTensor, name: string): Float32Array {
+  // A copy begins where numbers of any width may begin; every machine of ours is little-endian.
+  if (dtype === "F32") return new Float32Array(Uint8Array.from(bytes).buffer);
+  const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+  const read = READERS[dtype];
+  if (!read) throw new SafetensorsError(`${name} holds no floats but ${dtype}`);
+  const values = new Float32Array(bytes.length / (DTYPE_BYTES[dtype] ?? 1));
+  for (let index = 0; index < values.length; index++) values[index] = read(view, index);
+  return values;
+}
+
+const widened = new DataView(new ArrayBuffer(4));
+
+const READERS: Readonly<Record<string, (view: DataView, index: number) => number>> = {
+  F64: (view, index) => view.getFloat64(index * 8, true),
+  F16: (view, index) => view.getFloat16(index * 2, true),
+  // A bfloat16 is the upper half of a single-precision number.
+  BF16: (view, index) => {
+    widened.setUint16(0, view.getUint16(index * 2, true));
+    return widened.getFloat32(0);
+  },
+};

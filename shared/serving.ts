@@ -44,7 +44,7 @@ const WARM_UP = ["cold", "warming", "warm", "failed"] as const;
 export const ServeStatus = z
   .object({
     health: z.enum(["ok", "no_model", "no_node"]).meta({
-      description: "`ok`: a prediction would be made now",
+      description: "`ok`: a prediction on an image would be made now, by a node or at the edge",
     }),
     workspace_id: z.uuid(),
     active_model: Model.pick({
@@ -66,6 +66,21 @@ export const ServeStatus = z
       able: z.number().int().meta({ description: "live nodes that predict" }),
       warm: z.number().int().meta({ description: "those that have the active model open" }),
     }),
+    edge: z
+      .object({
+        able: z.boolean().meta({ description: "it answers for the active model now" }),
+        image_size: z
+          .number()
+          .int()
+          .nullable()
+          .meta({
+            description:
+              "side in pixels of the square that is looked at there, in place of the model's own; " +
+              "null where there is no inference at the edge",
+          }),
+        reason: z.string().nullable().meta({ description: "why not; null where it is `able`" }),
+      })
+      .meta({ description: "inference where no GPU node is there, or none has room" }),
     last_prediction_at: z.iso
       .datetime()
       .nullable()

@@ -225,6 +225,14 @@ export const TrainingRun = z
   .meta({ id: "TrainingRun" });
 export type TrainingRun = z.infer<typeof TrainingRun>;
 
+/** Whether a model may be served where no GPU node is. */
+const EdgeAbility = z.object({
+  able: z.boolean().meta({
+    description: "it is small enough to be served at the edge, where no GPU node is",
+  }),
+  reason: z.string().nullable().meta({ description: "why not; null where it is `able`" }),
+});
+
 export const Model = z
   .object({
     model_id: z.uuid(),
@@ -248,6 +256,7 @@ export const Model = z
     aliases: z.array(z.enum(ALIASES)),
     active: z.boolean(),
     download_url: z.string().meta({ description: "its weights as safetensors" }),
+    edge: EdgeAbility.meta({ description: "serving where no GPU node is" }),
     created_at: instant(),
   })
   .meta({ id: "Model" });

@@ -35,6 +35,7 @@ const DOCUMENTED_ROOMS = [
   "edge/console",
   "edge/vision",
   "edge/vision/tasks",
+  "edge/infer",
   "edge/local",
   "gpu-node",
   "native",

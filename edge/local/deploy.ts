@@ -8,7 +8,7 @@ import { join } from "node:path";
 import { meant, readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { migrateDatabase } from "./databases.ts";
 import { ROOT } from "./state.ts";
-import { SERVICES, type ServiceName } from "./workers.ts";
+import { WORKERS, type WorkerName } from "./workers.ts";
 
 const USAGE = usageOf("deploy");
 
@@ -21,14 +21,15 @@ async function main() {
     },
   });
   if (values.help) process.stdout.write(USAGE);
-  else await deploy(positionals.length > 0 ? positionals : [...SERVICES], values["dry-run"]);
+  else await deploy(positionals.length > 0 ? positionals : [...WORKERS], values["dry-run"]);
 }
 
 async function deploy(services: readonly string[], dryRun: boolean) {
-  const unknown = services.find((service) => !SERVICES.includes(service as ServiceName));
+  const unknown = services.find((service) => !WORKERS.includes(service as WorkerName));
   if (unknown !== undefined)
-    throw new UsageError(`no service is named ${unknown}${meant(unknown, SERVICES)}`);
-  if (!dryRun && services.some((service) => service !== "vision")) await migrate();
+    throw new UsageError(`no service is named ${unknown}${meant(unknown, WORKERS)}`);
+  const ofMarkets = services.some((service) => ["markets", "console"].includes(service));
+  if (!dryRun && ofMarkets) await migrate();
   if (!dryRun && services.includes("vision")) {
     await migrateOwned("vision", "VISION_MIGRATE_URL");
   }

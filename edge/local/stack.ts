@@ -23,7 +23,7 @@ import { listenOnce } from "./ports.ts";
 import { startPostgres } from "./postgres.ts";
 import { startSandbox } from "./sandbox/server.ts";
 import { type Credentials, lockState, prepareState, type State, writePrivate } from "./state.ts";
-import { SERVICES, type ServiceName, startWorkers, type Workers } from "./workers.ts";
+import { SERVICES, type ServiceName, startWorkers, WORKERS, type Workers } from "./workers.ts";
 
 /** How the stack is started. */
 interface StackOptions {
@@ -91,6 +91,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "LISTENERS_MAX",
     "AUDIT_DAYS",
     "METRICS_TOKEN",
+    "EDGE_IMAGE_SIZE",
   ],
 };
 const WATCH_MS = 1_000;
@@ -137,7 +138,7 @@ async function startParts(
   const log = openLog(state, "services.log");
   stops.push(() => log.close());
   const workers = await startWorkers({
-    services: SERVICES,
+    services: WORKERS,
     host: options.host,
     ports: options.ports,
     persistTo: state.workers,

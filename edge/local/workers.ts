@@ -2,6 +2,7 @@
 // endpoint and queues. What they are comes from wrangler.toml, the file production is deployed
 // from.
 
+import { readdirSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { builtinModules, createRequire } from "node:module";
 import { join } from "node:path";
@@ -14,10 +15,15 @@ import { ROOT } from "./state.ts";
 export const SERVICES = ["markets", "console", "vision"] as const;
 /** The name of one of them. */
 export type ServiceName = (typeof SERVICES)[number];
+/** These and those that they alone reach, without an address; what others bind to comes first. */
+export const WORKERS = ["markets", "console", "infer", "vision"] as const;
+export type WorkerName = (typeof WORKERS)[number];
+const hasAddress = (name: WorkerName): name is ServiceName =>
+  SERVICES.some((service) => service === name);
 
 /** How the Workers are run. */
 interface WorkersOptions {
-  services: readonly ServiceName[];
+  services: readonly WorkerName[];
   /** Environment of each service; the vision service is told its object store's address too. */
   bindings: Readonly<Record<ServiceName, Readonly<Record<string, string>>>>;
   /** Ports; 0 takes a free one, which stays the service's own when workerd is replaced. */
@@ -44,10 +50,10 @@ interface ServiceEntry {
 
 /** A service ready to be started any number of times; survives being passed on as JSON. */
 export interface BuiltService {
-  service: ServiceName;
+  service: WorkerName;
   /** Its entry in wrangler.toml, as wrangler reads it for Miniflare. */
   entry: ServiceEntry;
-  /** Holds its one module, `main.js`. */
+  /** Holds its modules: `main.js`, and what it imports of WebAssembly. */
   folder: string;
 }
 
@@ -92,7 +98,7 @@ const TICKED: readonly ServiceName[] = ["console", "vision"];
 
 /** Bundles services into a folder, each beside its entry in wrangler.toml. */
 export async function buildServices(
-  services: readonly ServiceName[],
+  services: readonly WorkerName[],
   bundles: string,
 ): Promise<BuiltService[]> {
   Object.assign(process.env, TOOLS_ENVIRONMENT);
@@ -153,7 +159,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
   });
   forgetHandlers();
   const urls = await Promise.all(
-    options.services.map(async (service) => {
+    options.services.filter(hasAddress).map(async (service) => {
       const { port } = await runtime.unsafeGetDirectURL(service);
       return [service, `http://${reachable(options.host)}:${port}`] as const;
     }),
@@ -168,7 +174,7 @@ export async function startWorkers(options: WorkersOptions): Promise<Workers> {
 /** What is done with running Workers. */
 function verbsOf(
   runtime: Miniflare,
-  services: readonly ServiceName[],
+  services: readonly WorkerName[],
 ): Omit<Workers, "urls" | "s3Url"> {
   return {
     tick: async (scheduledTime) => {
@@ -212,7 +218,13 @@ function workerOptionsOf(
   options: WorkersOptions,
   { services, s3 }: Ports,
 ) {
-  const own = options.bindings[service];
+  const own = hasAddress(service) ? options.bindings[service] : {};
+  const address = (name: ServiceName) => ({
+    host: options.host,
+    port: services[name],
+    proxy: false,
+  });
+  const compiled = readdirSync(folder).filter((file) => file.endsWith(".wasm"));
   return {
     ...entry,
     ...buckets(entry.r2Buckets, options.s3),
@@ -221,8 +233,11 @@ function workerOptionsOf(
     rootPath: ROOT,
     bindings: service === "vision" ? { S3_URL: mediaS3Url(s3), ...own } : own,
     modulesRoot: folder,
-    modules: [{ type: "ESModule", path: join(folder, "main.js") }],
-    unsafeDirectSockets: [{ host: options.host, port: services[service], proxy: false }],
+    modules: [
+      { type: "ESModule", path: join(folder, "main.js") },
+      ...compiled.map((file) => ({ type: "CompiledWasm", path: join(folder, file) })),
+    ],
+    unsafeDirectSockets: hasAddress(service) ? [address(service)] : [],
   };
 }
 
@@ -291,7 +306,7 @@ function buckets(declared: unknown, s3Credentials: WorkersOptions["s3"]) {
 }
 
 /** Bindings to the services that run here, by the names they have here. */
-function siblings(declared: ServiceEntry["serviceBindings"], services: readonly ServiceName[]) {
+function siblings(declared: ServiceEntry["serviceBindings"], services: readonly WorkerName[]) {
   const entries = Object.entries(declared ?? {}).map(([binding, { name }]) => [
     binding,
     name.replace(/^vantage-/, ""),
@@ -299,8 +314,8 @@ function siblings(declared: ServiceEntry["serviceBindings"], services: readonly 
   return Object.fromEntries(entries.filter(([, name]) => services.some((one) => one === name)));
 }
 
-/** One ES module a service, as `wrangler deploy` would build it. */
-async function bundle(service: ServiceName, folder: string, rules: ServiceEntry["modulesRules"]) {
+/** One ES module a service beside its WebAssembly, as `wrangler deploy` would build it. */
+async function bundle(service: WorkerName, folder: string, rules: ServiceEntry["modulesRules"]) {
   await build({
     entryPoints: [join(ROOT, "edge", service, "main.ts")],
     outfile: join(folder, "main.js"),
@@ -310,6 +325,7 @@ async function bundle(service: ServiceName, folder: string, rules: ServiceEntry[
     conditions: ["workerd", "worker", "browser"],
     mainFields: ["browser", "module", "main"],
     external: ["cloudflare:*", "node:*"],
+    loader: { ".wasm": "copy" },
     sourcemap: "linked",
     logLevel: "error",
     plugins: [requiredBuiltins, textModules(rules)],

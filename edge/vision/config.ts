@@ -1,7 +1,12 @@
 // Configuration of the vision service.
 
-import type { DurableObjectNamespace, R2Bucket } from "@cloudflare/workers-types";
+import type { DurableObjectNamespace, Fetcher, R2Bucket } from "@cloudflare/workers-types";
 import { z } from "zod";
+import {
+  EDGE_IMAGE_SIZE_DEFAULT,
+  EDGE_IMAGE_SIZE_MAX,
+  isEdgeImageSize,
+} from "../../shared/edge-inference.ts";
 import { whole } from "../../shared/scalars.ts";
 import {
   binding,
@@ -55,6 +60,12 @@ const Environment = z.object({
   AUDIT_DAYS: whole(30, 36_500).default(730),
   /** Bearer of `/metrics`. Unset: that path is 404. */
   METRICS_TOKEN: optionalSecret(),
+  /** The edge-inference service. Default: none, and only GPU nodes predict. */
+  INFER: binding<Fetcher>().optional(),
+  /** Pixels a side of what is looked at there; 0: nothing is. Default 320. */
+  EDGE_IMAGE_SIZE: whole(0, EDGE_IMAGE_SIZE_MAX)
+    .refine(isEdgeImageSize, "must be a multiple of 32")
+    .default(EDGE_IMAGE_SIZE_DEFAULT),
 });
 
 export type Config = z.output<typeof Environment>;

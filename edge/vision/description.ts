@@ -32,7 +32,7 @@ export const HEADERS: Readonly<Record<string, Header>> = {
     schema: { type: "string" },
   },
   "X-Served-By": {
-    description: "`node/` and the name of the GPU node that answered at once",
+    description: "who answered at once: `node/` and the GPU node's name, or `edge`",
     schema: { type: "string" },
   },
   "X-Model-Id": {

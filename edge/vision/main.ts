@@ -13,7 +13,7 @@ import { forgetAuditEntries } from "./auth/audit.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
 import { sendCounts, sendSoon, tally } from "./base/tally.ts";
-import { parseConfig } from "./config.ts";
+import { type Config, parseConfig } from "./config.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
 import { addComparisonRoutes } from "./datasets/comparison-routes.ts";
 import { exportEnded, sealExport } from "./datasets/ended.ts";
@@ -149,9 +149,15 @@ function openParts(environment: object, log: Log): Parts {
     lines: config.LINES,
     meters: config.METERS,
     counters: config.COUNTERS,
+    edge: edgeOf(config),
     clock: systemClock,
     log,
   };
+}
+
+/** Inference at the edge, where it is bound and not switched off. */
+function edgeOf({ INFER, EDGE_IMAGE_SIZE }: Config): Parts["edge"] {
+  return INFER && EDGE_IMAGE_SIZE > 0 ? { service: INFER, imageSize: EDGE_IMAGE_SIZE } : null;
 }
 
 addLiveness(app, ({ health }) => health, "task");

@@ -1,94 +1,24 @@
-// The weights of a detector as it is deployed: batch norm folded into each convolution, in double
-// precision, and checked tensor by tensor against the graph. Every writer of a format starts here.
+// The weights of a detector as it is deployed, for a task: what is wrong with them fails the task.
 
-import { deployed } from "../../shared/deployed-detector.ts";
-import {
-  type ConvNode,
-  type DetectorGraph,
-  detectorGraph,
-  type GraphNode,
-  stateTensors,
-} from "../../shared/detector.ts";
-import type { TensorFile } from "../../shared/safetensors.ts";
+import { type DeployedModel, foldWeights, WeightsError } from "../../shared/deployed-weights.ts";
+import { SafetensorsError, type TensorFile } from "../../shared/safetensors.ts";
 import type { ModelSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { floatsOf } from "./weights-file.ts";
-
-export const NORM_EPSILON = 1e-3;
-
-/** A convolution's: `weight` is [out, in / groups, kernel, kernel], row by row. */
-export interface ConvWeights {
-  weight: Float32Array;
-  bias: Float32Array;
-}
-
-/** A graph that predicts, and what its convolutions weigh, by name. */
-export interface DeployedModel {
-  graph: DetectorGraph;
-  weights: ReadonlyMap<string, ConvWeights>;
-}
+import { unreadable } from "./weights-file.ts";
 
 /**
  * What is deployed of a registry model. Fails with `bad_weights` where the file's tensors are not
  * those of the graph, or hold what is no number.
  */
 export function deployedModel(
-  { variant, classes, task }: Pick<ModelSource, "variant" | "classes" | "task">,
+  model: Pick<ModelSource, "variant" | "classes" | "task">,
   file: TensorFile,
 ): DeployedModel {
-  const trained = detectorGraph(variant, classes.length, task);
-  const graph = deployed(trained);
-  const kept = new Set(graph.nodes.flatMap((node) => ("name" in node ? [node.name] : [])));
-  const shapes = new Map(stateTensors(trained).map(({ name, shape }) => [name, shape]));
-  const tensor = (name: string): Float32Array => {
-    const found = file.tensors.get(name);
-    if (!found) throw new TaskFailure("bad_weights", `the weights lack ${name}`);
-    const shape = shapes.get(name) ?? [];
-    if (found.shape.join() !== shape.join()) {
-      const said = `${name} has the shape [${found.shape}] where the model has [${shape}]`;
-      throw new TaskFailure("bad_weights", `the weights are of another model: ${said}`);
-    }
-    return floatsOf(found, name);
-  };
-  const weights = new Map<string, ConvWeights>();
-  for (const node of trained.nodes) {
-    if (!isWeighted(node) || !kept.has(node.name)) continue;
-    const folded =
-      node.op === "conv" && node.normalized
-        ? foldNorm(node, tensor)
-        : { weight: tensor(`${node.name}.weight`), bias: tensor(`${node.name}.bias`) };
-    if (!allNumbers(folded.weight) || !allNumbers(folded.bias)) {
-      throw new TaskFailure("bad_weights", `the weights of ${node.name} are not all numbers`);
-    }
-    weights.set(node.name, folded);
+  try {
+    return foldWeights(model, file);
+  } catch (thrown) {
+    if (thrown instanceof SafetensorsError) throw unreadable(thrown);
+    if (!(thrown instanceof WeightsError)) throw thrown;
+    throw new TaskFailure("bad_weights", thrown.message, { cause: thrown });
   }
-  return { graph, weights };
 }
-
-type WeightedNode = Extract<GraphNode, { op: "conv" | "conv_transpose" }>;
-const isWeighted = (node: GraphNode): node is WeightedNode =>
-  node.op === "conv" || node.op === "conv_transpose";
-
-/** s = γ / √(variance + ε); the weight times s a channel, and β − mean · s as the bias. */
-export function foldNorm(
-  { name, channels }: Pick<ConvNode, "name" | "channels">,
-  tensor: (name: string) => Float32Array,
-): ConvWeights {
-  const weight = tensor(`${name}.weight`).slice();
-  const [gamma, beta, mean, variance] = ["weight", "bias", "mean", "variance"].map((part) =>
-    tensor(`${name}.norm.${part}`),
-  ) as [Float32Array, Float32Array, Float32Array, Float32Array];
-  const bias = new Float32Array(channels);
-  const each = weight.length / channels;
-  for (let channel = 0; channel < channels; channel++) {
-    const at = (values: Float32Array) => values[channel] as number;
-    const scale = at(gamma) / Math.sqrt(at(variance) + NORM_EPSILON);
-    for (let tap = channel * each; tap < (channel + 1) * each; tap++) {
-      weight[tap] = (weight[tap] as number) * scale;
-    }
-    bias[channel] = at(beta) - at(mean) * scale;
-  }
-  return { weight, bias };
-}
-
-const allNumbers = (values: Float32Array) => values.every((value) => Number.isFinite(value));

@@ -2,14 +2,8 @@
 // row. Rows are never compared by their position alone, since near-ties change it.
 
 import { PROTOTYPES } from "../../shared/detector.ts";
-import { DETECTIONS_MAX } from "./detector-onnx.ts";
-
-/** Rows of one image: x1, y1, x2, y2 in pixels of the input, score, class, by falling score. */
-export interface DetectionRows {
-  values: Float32Array;
-  /** Numbers of one row; those of a segmentation model have more. */
-  width: number;
-}
+import { DETECTIONS_MAX } from "../../shared/detector-onnx.ts";
+import type { DetectionRows } from "../../shared/letterbox.ts";
 
 /** What a raw file gives for one image, anchor by anchor. */
 export interface RawHeads {

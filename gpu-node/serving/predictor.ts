@@ -2,20 +2,20 @@
 // images and gives objects in pixels of the image. A process keeps the two models that were
 // used last; serving needs no libtorch.
 
-import type { ModelSource, Prediction } from "../../shared/tasks.ts";
+import { type DetectionRows, predictionsOf } from "../../shared/letterbox.ts";
+import type { ModelSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import { tally } from "../base/tally.ts";
 import { deployedModel } from "../export/deployed-model.ts";
 import { writeOnnx } from "../export/detector-onnx.ts";
 import { readWeights } from "../export/registry-weights.ts";
-import type { DetectionRows } from "../export/verification.ts";
 import { readTensors } from "../export/weights-file.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { Cache } from "../objects/cache.ts";
 import { type Device, usableDevice } from "../onnx/runtime.ts";
 import { Batcher } from "./batcher.ts";
-import { letterbox, type SquareImage, unletterbox } from "./letterbox.ts";
+import { letterbox, type SquareImage } from "./letterbox.ts";
 import { Session } from "./model-thread.ts";
 
 /** Images of one run. On a CPU more gain nothing, and who comes next waits for all of them. */
@@ -79,19 +79,10 @@ export class Predictor {
   /** The objects on an image, surest first. Images that wait together are looked at together. */
   async predict(image: RgbImage, { of, confidence, signal, onBatch }: PredictOptions) {
     const laid = await this.lay(image, of);
-    const { values, width, batch } = await this.rows(laid, signal);
-    onBatch?.(batch);
-    const found: Prediction[] = [];
-    for (let at = 0; at < values.length; at += width) {
-      const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, score = 0, index = 0] = values.subarray(at, at + 6);
-      // By falling score: what follows is less sure still.
-      if (!(score >= confidence)) break;
-      const bbox = unletterbox([x1, y1, x2, y2], laid.placement);
-      const name = this.model.classes[index];
-      if (!bbox || name === undefined) continue;
-      found.push({ class: name, confidence: Math.round(score * 10_000) / 10_000, bbox });
-    }
-    return found;
+    const rows = await this.rows(laid, signal);
+    onBatch?.(rows.batch);
+    const { classes } = this.model;
+    return predictionsOf(rows, { classes, confidence, placement: laid.placement });
   }
 
   /** An image as the model looks at it. */

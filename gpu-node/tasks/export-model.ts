@@ -4,24 +4,21 @@
 import { createHash } from "node:crypto";
 import { rm, writeFile } from "node:fs/promises";
 import { PROTOTYPES } from "../../shared/detector.ts";
+import { INPUT, OPSET } from "../../shared/detector-onnx.ts";
 import {
   boxTolerance,
   EXPORT_PIXELS_MAX,
   EXPORT_TOLERANCE,
   type ExportVerification,
 } from "../../shared/exports.ts";
+import type { DetectionRows } from "../../shared/letterbox.ts";
 import type { ObjectSource, TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { deployedModel } from "../export/deployed-model.ts";
-import { describeModel, INPUT, OPSET, writeOnnx } from "../export/detector-onnx.ts";
+import { describeModel, writeOnnx } from "../export/detector-onnx.ts";
 import { readWeights } from "../export/registry-weights.ts";
 import { sampleImages } from "../export/sample-images.ts";
-import {
-  compareRows,
-  type DetectionRows,
-  type RowDifference,
-  rowsOfHeads,
-} from "../export/verification.ts";
+import { compareRows, type RowDifference, rowsOfHeads } from "../export/verification.ts";
 import { readTensors } from "../export/weights-file.ts";
 import type { RgbImage } from "../media/image.ts";
 import { readStill } from "../media/stills.ts";

@@ -6,6 +6,7 @@
 import * as fs from "node:fs/promises";
 import type { Engine, LoadReport } from "../../native/index.d.ts";
 import { deployed } from "../../shared/deployed-detector.ts";
+import { NORM_EPSILON } from "../../shared/deployed-weights.ts";
 import {
   type ConvNode,
   type DetectorGraph,
@@ -14,7 +15,6 @@ import {
 } from "../../shared/detector.ts";
 import type { ResolvedSettings } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { NORM_EPSILON } from "../export/deployed-model.ts";
 import { floatsOf, readTensors, writeTensors } from "../export/weights-file.ts";
 import { readInitializers, type Weights } from "./initializers.ts";
 

@@ -1,5 +1,5 @@
-// What the isolates of workerd hold once nothing unused is left: V8 lets rubbish lie while memory is
-// there, so only after a collection does memory tell whether something is kept for ever.
+// What the isolates of workerd hold once nothing unused is left: V8 lets rubbish lie while memory
+// is there, so only after a collection does memory tell whether something is kept for ever.
 
 import { freePorts } from "../../edge/local/ports.ts";
 

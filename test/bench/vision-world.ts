@@ -9,13 +9,15 @@ import { startSharedPostgres } from "../support/postgres.ts";
 
 export const SECRET = "a secret of the bench, of 32 characters";
 
-/** Starts it; `stop` leaves nothing behind. */
-export async function startVision() {
+/** Starts it, with inference at the edge where asked; `stop` leaves nothing behind. */
+export async function startVision(
+  edge: { imageSize: number; onLog: (line: string) => void } | null = null,
+) {
   const { shared, state, stop } = await startSharedPostgres();
   await prepareDatabases(shared.port, shared.credentials);
   const { visionOwner } = databaseUrls(shared.endpointPort, shared.credentials);
   const workers = await startWorkers({
-    services: ["vision"],
+    services: edge ? ["infer", "vision"] : ["vision"],
     host: "127.0.0.1",
     persistTo: state.workers,
     ports: { markets: 0, console: 0, vision: 0 },
@@ -29,9 +31,10 @@ export async function startVision() {
         TOKEN_SECRET: SECRET,
         S3_ACCESS_KEY_ID: "bench",
         S3_SECRET_ACCESS_KEY: "bench",
+        ...(edge && { EDGE_IMAGE_SIZE: String(edge.imageSize) }),
       },
     },
-    onLog: () => {},
+    onLog: edge?.onLog ?? (() => {}),
     further: [callerWorker],
   });
   return {

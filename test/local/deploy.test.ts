@@ -28,11 +28,17 @@ describe("wrangler.toml", () => {
 describe("npm run deploy", () => {
   it("passes wrangler's dry run for every service", () => {
     const { status, stdout } = deploy(["--dry-run"]);
-    expect([status, stdout.match(/--dry-run: exiting now/g)?.length]).toEqual([0, 3]);
+    expect([status, stdout.match(/--dry-run: exiting now/g)?.length]).toEqual([0, 4]);
     expect(stdout).toContain("env.STORE (vantage-markets)");
     expect(stdout).toContain("env.INGEST_EIA (vantage-ingest-eia)");
     expect(stdout).toContain("env.PROGRESS (ProgressTopic)");
     expect(stdout).toContain("env.DOORBELL (Doorbell)");
+    expect(stdout).toContain("env.INFER (vantage-infer)");
+    // The platform takes 10 MB, and starts by reading all of it. Of inference at the edge the
+    // runtime's WebAssembly is nine tenths.
+    const kibibytes = [...stdout.matchAll(/gzip: ([\d.]+) KiB/g)].map(([, size]) => Number(size));
+    expect(kibibytes.length).toBe(4);
+    expect(Math.max(...kibibytes)).toBeLessThan(4_096);
   });
 
   it("refuses to deploy before the database can be migrated, and an unknown service", () => {

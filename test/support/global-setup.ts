@@ -5,7 +5,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { TestProject } from "vitest/node";
-import { type BuiltService, buildServices, SERVICES } from "../../edge/local/workers.ts";
+import { type BuiltService, buildServices, WORKERS } from "../../edge/local/workers.ts";
 import { prepareTemplates, type SharedPostgres, startSharedPostgres } from "./postgres.ts";
 
 declare module "vitest" {
@@ -33,7 +33,7 @@ export default async function setup(project: TestProject) {
       await prepareTemplates(started.shared);
       return started;
     }),
-    buildServices(SERVICES, bundles),
+    buildServices(WORKERS, bundles),
   ]);
   project.provide("postgres", postgres.shared);
   project.provide("services", JSON.parse(JSON.stringify(services)));

@@ -14,6 +14,7 @@ import {
   SERVICES,
   type ServiceName,
   startWorkers,
+  type WorkerName,
   type Workers,
 } from "../../edge/local/workers.ts";
 import { schedulesOf } from "../../edge/markets/ingest/pipeline.ts";
@@ -58,7 +59,8 @@ export interface World {
 }
 
 export interface WorldOptions {
-  services?: readonly ServiceName[];
+  /** All that have an address, where none are named. */
+  services?: readonly WorkerName[];
   environment?: Partial<Record<ServiceName, Record<string, string>>>;
   /** The Neon endpoint of the read API, when the test has one of its own. */
   endpointPort?: number;

@@ -1,6 +1,6 @@
 // What every room of the vision service works with, opened once per environment by its main.
 
-import type { DurableObjectNamespace, R2Bucket } from "@cloudflare/workers-types";
+import type { DurableObjectNamespace, Fetcher, R2Bucket } from "@cloudflare/workers-types";
 import type { Secret } from "../../../shared/secret.ts";
 import type { Clock } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
@@ -37,6 +37,8 @@ export interface Parts {
   meters: DurableObjectNamespace;
   /** One object that sums what every isolate counted. */
   counters: DurableObjectNamespace;
+  /** Inference where no node is, at a square of so many pixels a side; null: there is none. */
+  edge: { service: Pick<Fetcher, "fetch">; imageSize: number } | null;
   clock: Clock;
   log: Log;
 }

@@ -10,9 +10,10 @@ import type { ModelRow } from "../registry/models.ts";
 import {
   type ImageAnswer,
   type ImageEndNews,
+  predictingNodes,
   predictOn,
   receiveImage,
-  requireNode,
+  serverOf,
 } from "../serving/image-requests.ts";
 import type { OpenedEndpoint } from "./keys.ts";
 import { defaultMeter, endpointMeter, type KeyGate, type MeterRpc, tell } from "./meter.ts";
@@ -60,17 +61,17 @@ export async function predictAt(
   try {
     await begin(parts, meter, { id, gate, defer });
     const { workspaceId, settings } = row;
-    const nodeIsThere = requireNode(parts, workspaceId);
+    const nodes = predictingNodes(parts, workspaceId);
     // What it says is heard below, unless there is no model either.
-    nodeIsThere.catch(() => {});
+    nodes.catch(() => {});
     const models = await modelsOf(parts.database, [row]);
     const model = chosenModel(models, { row, stickyKey });
     modelId = model.modelId;
-    await nodeIsThere;
-    const image = await receiveImage(parts, request, workspaceId);
+    const server = serverOf(parts, model, await nodes);
+    const image = await receiveImage(parts, request, { workspaceId, server });
     // All that drift looks at, so that an endpoint of few detections does not hide it.
     const confidenceMin = Math.min(settings.confidence, DRIFT_CONFIDENCE_MIN);
-    const asked = { confidenceMin, signal: request.signal };
+    const asked = { confidenceMin, signal: request.signal, server };
     const answer = await predictOn(parts, sized(model, settings), image, asked);
     const told = (found: readonly Prediction[]) => found.filter((one) => isTold(one, settings));
     const predictions = told(answer.predictions);

@@ -11,12 +11,7 @@ import { callerOf, guard } from "../auth/scope.ts";
 import { API, bearer, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { namedModel } from "../registry/models.ts";
-import {
-  fileBody,
-  letRefusedPass,
-  predictErrors,
-  servedByHeader,
-} from "../serving/image-requests.ts";
+import { fileBody, letRefusedPass, predictErrors } from "../serving/image-requests.ts";
 import { servingNodes } from "../tasks/nodes.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
 import { authenticateKey, openedFor, workspaceFor } from "./access.ts";
@@ -85,7 +80,7 @@ function addPredict(app: App<Parts>) {
     });
     const answer = await toItsEnd(context, work);
     context.header("X-Model-Id", answer.modelId);
-    const servedBy = servedByHeader(answer);
+    const { servedBy } = answer;
     if (servedBy) context.header("X-Served-By", servedBy);
     return context.json(answer.predictions, 200);
   });

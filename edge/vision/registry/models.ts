@@ -3,6 +3,7 @@
 // active mark are made to say what its newest entry does, under the lock of the workspace.
 
 import { type SQL, sql } from "drizzle-orm";
+import { edgeRefusal } from "../../../shared/edge-inference.ts";
 import { assert, Failure } from "../../../shared/errors.ts";
 import type { ModelSource } from "../../../shared/tasks.ts";
 import type { Alias, Model, ModelMove, ModelName } from "../../../shared/training.ts";
@@ -64,8 +65,14 @@ export const modelRecord = (row: ModelRow, origin: string): Model => ({
   aliases: row.aliases,
   active: row.active,
   download_url: `${origin}${API}/models/${row.modelId}/weights`,
+  edge: edgeAbility(row),
   created_at: row.createdAt,
 });
+
+function edgeAbility(row: ModelRow): Model["edge"] {
+  const reason = edgeRefusal(row);
+  return { able: reason === null, reason };
+}
 
 /** A model as a task's payload names it. */
 export const modelSource = (row: ModelRow): ModelSource => ({

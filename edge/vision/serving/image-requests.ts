@@ -2,6 +2,7 @@
 // the direct line or the queue, and told to whoever keeps count.
 
 import type { MiddlewareHandler } from "hono";
+import { EDGE_IMAGE_BYTES_MAX } from "../../../shared/edge-inference.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { type Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
 import { errorResponses } from "../../http/app.ts";
@@ -11,7 +12,8 @@ import { offeringNodes } from "../tasks/nodes.ts";
 import { runNow } from "../tasks/wait.ts";
 import { letPass } from "../uploads/form.ts";
 import { IMAGE } from "../uploads/media-types.ts";
-import { predictDirectly } from "./direct.ts";
+import { type DirectRequest, predictDirectly } from "./direct.ts";
+import { edgeProblem, predictAtEdge } from "./edge.ts";
 import {
   asRefusal,
   type HeldFile,
@@ -62,7 +64,7 @@ export type ReceivedImage = HeldFile | StoredFile;
 /** What a node found on an image. */
 export interface ImageAnswer {
   predictions: Prediction[];
-  /** The name of the node that answered at once; null where the queue was asked. */
+  /** Who answered, as `X-Served-By` says it: `node/<name>` or `edge`; null: a node of the queue. */
   servedBy: string | null;
   /** Milliseconds from the image's last byte to the answer. */
   ms: number;
@@ -86,47 +88,103 @@ export interface ImageEnd {
 /** Who hears of it; what it throws is nobody's. */
 export type ImageEndNews = (parts: Parts, end: ImageEnd) => Promise<unknown>;
 
-/** The value of `X-Served-By`; null where no node is named. */
-export const servedByHeader = ({ servedBy }: Pick<ImageAnswer, "servedBy">): string | null =>
-  servedBy === null ? null : `node/${encodeURIComponent(servedBy)}`;
+/** Who looks at an image: a node, or the edge where none is there. */
+export type ImageServer = "node" | "edge";
+
+/** How many live nodes predict for a workspace. */
+export const predictingNodes = (parts: Parts, workspaceId: string): Promise<number> =>
+  offeringNodes(parts.database, { kind: "predict", workspaceId });
+
+const NO_NODE = "no GPU node that predicts is there";
 
 /** Fails with `no_node` where no live node predicts for a workspace. */
 export async function requireNode(parts: Parts, workspaceId: string): Promise<void> {
-  const nodes = await offeringNodes(parts.database, { kind: "predict", workspaceId });
-  if (nodes === 0) throw new Failure("no_node", "no GPU node that predicts is there");
+  if ((await predictingNodes(parts, workspaceId)) === 0) throw new Failure("no_node", NO_NODE);
 }
 
-const rulesOf = (parts: Parts, workspaceId: string) => ({
+/** Who looks at images with a model; fails with `no_node` where nobody can. */
+export function serverOf(parts: Parts, model: ModelRow, nodes: number): ImageServer {
+  if (nodes > 0) return "node";
+  const problem = edgeProblem(parts, model);
+  if (problem === null) return "edge";
+  throw new Failure("no_node", `${NO_NODE}, and the edge cannot do it: ${problem}`);
+}
+
+const rulesOf = (parts: Parts, workspaceId: string, bytesMax = IMAGE_BYTES_MAX) => ({
   workspaceId,
   kind: IMAGE,
-  bytesMax: Math.min(IMAGE_BYTES_MAX, parts.limits.uploadBytesMax),
+  bytesMax: Math.min(bytesMax, parts.limits.uploadBytesMax),
 });
 
 /** Takes in the image of a request's form. What is stored of it is `predictOn`'s to delete. */
 export function receiveImage(
   parts: Parts,
   request: Request,
-  workspaceId: string,
+  { workspaceId, server }: { workspaceId: string; server: ImageServer },
 ): Promise<ReceivedImage> {
-  const rules = rulesOf(parts, workspaceId);
+  const takenMax = server === "edge" ? EDGE_IMAGE_BYTES_MAX : IMAGE_BYTES_MAX;
+  const rules = rulesOf(parts, workspaceId, takenMax);
   const heldMax = Math.min(DIRECT_BYTES_MAX, rules.bytesMax);
   return holdFile(parts, request, { ...rules, heldMax });
 }
 
-/** Has a node look at an image: by the direct line where it can go, else by the queue. */
+/** What is wanted of an image, and of whom. */
+export interface ImageWish extends Pick<DirectRequest, "confidenceMin" | "signal"> {
+  server: ImageServer;
+}
+
+/** Has an image looked at: by the direct line where it can go, by the edge, else by the queue. */
 export async function predictOn(
   parts: Parts,
   model: ModelRow,
   image: ReceivedImage,
-  { confidenceMin, signal }: { confidenceMin: number; signal: AbortSignal },
+  { confidenceMin, signal, server }: ImageWish,
 ): Promise<ImageAnswer> {
-  const started = parts.clock();
   if ("key" in image) return predictStored(parts, model, image, confidenceMin);
   const { pieces } = image;
-  const direct = await predictDirectly(parts, model, { image: pieces, confidenceMin, signal });
-  if (direct) return { ...direct, ms: parts.clock() - started };
+  const asked = { image: pieces, confidenceMin, signal };
+  if (server === "edge") return atEdge(parts, model, asked);
+  const answer = await predictHeld(parts, model, asked);
+  if (answer) return answer;
   const stored = await storeFile(parts, each(pieces), rulesOf(parts, model.workspaceId));
   return predictStored(parts, model, stored, confidenceMin);
+}
+
+/** What a node with a line finds, or else the edge; null where it is the queue's. */
+async function predictHeld(
+  parts: Parts,
+  model: ModelRow,
+  asked: DirectRequest,
+): Promise<ImageAnswer | null> {
+  const started = parts.clock();
+  let full: Failure | null = null;
+  try {
+    const direct = await predictDirectly(parts, model, asked);
+    if (direct) {
+      const servedBy = `node/${encodeURIComponent(direct.servedBy)}`;
+      return { ...direct, servedBy, ms: parts.clock() - started };
+    }
+  } catch (thrown) {
+    if (!(thrown instanceof Failure && ["overloaded", "no_node"].includes(thrown.code)))
+      throw thrown;
+    full = thrown;
+  }
+  if (!edgeProblem(parts, model) && !asked.signal.aborted) {
+    try {
+      return await atEdge(parts, model, asked);
+    } catch (error) {
+      // What it cannot do is answered as if it were not there.
+      parts.log.info("edge_unanswered", { model_id: model.modelId, error });
+    }
+  }
+  if (full) throw full;
+  return null;
+}
+
+async function atEdge(parts: Parts, model: ModelRow, asked: DirectRequest): Promise<ImageAnswer> {
+  const started = parts.clock();
+  const predictions = await predictAtEdge(parts, model, asked);
+  return { predictions, servedBy: "edge", ms: parts.clock() - started, batch: null, cold: false };
 }
 
 async function* each(pieces: readonly Uint8Array[]) {

@@ -32,10 +32,11 @@ import {
   type ImageEndNews,
   letRefusedPass,
   predictErrors,
+  predictingNodes,
   predictOn,
   receiveImage,
   requireNode,
-  servedByHeader,
+  serverOf,
 } from "./image-requests.ts";
 import { type Choice, chooseModel, modelQuery } from "./model-choice.ts";
 import { asRefusal, findPrediction, predictTask, receiveFile } from "./predictions.ts";
@@ -93,7 +94,10 @@ function addImage(app: App<Parts>, onEnd: ImageEndNews) {
       "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels. Needs " +
       "the role annotator. Boxes are in pixels of the picture as people see it, turned as its EXIF " +
       "says; surest first. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, " +
-      "and is stored nowhere; a larger one is deleted when the answer is there.",
+      "and is stored nowhere; a larger one is deleted when the answer is there. Where no node is there " +
+      "or has room, the edge answers (`X-Served-By: edge`) for a model and a picture that are small " +
+      "enough (8 MiB, 4,200,000 pixels), looking at fewer pixels than the model was trained for: see " +
+      "`edge` of `GET /serve/status`.",
     security: bearer,
     request: { query: z.object({ ...modelQuery, confidence }), body: fileBody },
     responses: {
@@ -110,7 +114,7 @@ function addImage(app: App<Parts>, onEnd: ImageEndNews) {
       context.executionCtx.waitUntil(onEnd(...news).catch(() => {}));
     const work = predictImage(parts, context.req.raw, { model, confidenceMin, onEnd: heard });
     const answer = await toItsEnd(context, work);
-    const servedBy = servedByHeader(answer);
+    const { servedBy } = answer;
     if (servedBy) context.header("X-Served-By", servedBy);
     return context.json(answer.predictions, 200);
   });
@@ -127,9 +131,10 @@ async function predictImage(
     void onEnd(parts, { model, confidenceMin, outcome, hasLeft: signal.aborted });
   };
   try {
-    await requireNode(parts, model.workspaceId);
-    const image = await receiveImage(parts, request, model.workspaceId);
-    const answer = await predictOn(parts, model, image, { confidenceMin, signal });
+    const nodes = await predictingNodes(parts, model.workspaceId);
+    const server = serverOf(parts, model, nodes);
+    const image = await receiveImage(parts, request, { ...model, server });
+    const answer = await predictOn(parts, model, image, { confidenceMin, signal, server });
     told({ answer });
     return answer;
   } catch (thrown) {

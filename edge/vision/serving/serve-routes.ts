@@ -10,6 +10,7 @@ import { API, bearer, originOf, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { listModels, modelRecord } from "../registry/models.ts";
 import { activate } from "./activation.ts";
+import { edgeStatus } from "./edge.ts";
 import { chooseModel, onlyOne, workspaceQuery, workspacesFor } from "./model-choice.ts";
 import { servingStatus } from "./status.ts";
 
@@ -60,13 +61,15 @@ function addReads(app: App<Parts>) {
     responses: { 200: json("how serving stands", ServeStatus), ...readErrors },
   });
   app.openapi(status, async (context) => {
-    const { database } = context.var.service;
+    const parts = context.var.service;
+    const { database } = parts;
     const { workspace_id } = context.req.valid("query");
     const workspaces = workspacesFor(callerOf(context), workspace_id, "viewer");
     const active = await listModels(database, workspaces, { called: "active" });
     const model = onlyOne(active, "active");
     const workspaceId = model?.workspaceId ?? (workspaces[0] as string);
-    return context.json(await servingStatus(database, workspaceId, model), 200);
+    const edge = edgeStatus(parts, model);
+    return context.json(await servingStatus(database, workspaceId, { model, edge }), 200);
   });
 }
 

@@ -29,10 +29,10 @@ async function useOf(database: Database, modelId: string): Promise<ModelUse> {
 export async function servingStatus(
   database: Database,
   workspaceId: string,
-  model: ModelRow | null,
+  { model, edge }: { model: ModelRow | null; edge: ServeStatus["edge"] },
 ): Promise<ServeStatus> {
   const nodes = await servingNodes(database, { workspaceId, modelId: model?.modelId ?? null });
-  const common = { workspace_id: workspaceId, nodes };
+  const common = { workspace_id: workspaceId, nodes, edge };
   if (!model) {
     const none = { active_model: null, failure: null, last_prediction_at: null };
     return { ...common, ...none, health: "no_model", warm_up: "cold" };
@@ -48,7 +48,7 @@ export async function servingStatus(
           : "cold";
   return {
     ...common,
-    health: nodes.able > 0 ? "ok" : "no_node",
+    health: nodes.able > 0 || edge.able ? "ok" : "no_node",
     active_model: {
       model_id: model.modelId,
       name: model.name,

@@ -3,9 +3,8 @@
 // a file that is not what it says is refused.
 
 import { beforeAll, describe, expect, it } from "vitest";
-import { deployedModel, foldNorm } from "../../../gpu-node/export/deployed-model.ts";
+import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import {
-  anchorsOf,
   describeModel,
   type OnnxOptions,
   writeOnnx,
@@ -13,7 +12,9 @@ import {
 import { floatsOf, readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
+import { foldNorm } from "../../../shared/deployed-weights.ts";
 import { type DetectorTask, detectorGraph, LEVEL_STRIDES } from "../../../shared/detector.ts";
+import { anchorsOf } from "../../../shared/detector-onnx.ts";
 import {
   computeMaps,
   type Plane,

@@ -20,11 +20,12 @@ import type { RgbImage } from "../../../gpu-node/media/image.ts";
 import type { Cache } from "../../../gpu-node/objects/cache.ts";
 import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
-import { letterbox, unletterbox } from "../../../gpu-node/serving/letterbox.ts";
+import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
+import { unletterbox } from "../../../shared/letterbox.ts";
 import type {
   ModelSource,
   ObjectSource,

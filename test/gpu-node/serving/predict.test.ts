@@ -10,11 +10,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { createLog } from "../../../gpu-node/base/log.ts";
 import { Batcher } from "../../../gpu-node/serving/batcher.ts";
 import { answerDirectly, type LineReply } from "../../../gpu-node/serving/direct.ts";
-import { letterbox, unletterbox } from "../../../gpu-node/serving/letterbox.ts";
+import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { Predictors } from "../../../gpu-node/serving/predictor.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
+import { unletterbox } from "../../../shared/letterbox.ts";
 import { encodeAsk, LINE_STATUS, LineAnswer, type LineHead } from "../../../shared/line.ts";
 import type { ModelSource, ObjectSource, TaskResult } from "../../../shared/tasks.ts";
 import { toolsOrSay, variableRate } from "../../support/clips.ts";

@@ -9,7 +9,8 @@ import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { API } from "../../../edge/vision/base/api.ts";
 import { isKeyUnder } from "../../../edge/vision/uploads/link.ts";
-import { imageHeader, videoType } from "../../../edge/vision/uploads/media-types.ts";
+import { videoType } from "../../../edge/vision/uploads/media-types.ts";
+import { imageHeader } from "../../../shared/image-header.ts";
 import { Video, VideoBatch } from "../../../shared/vision.ts";
 import { avi, form, jpeg, mp4, png, streamedForm, text, webm } from "../../support/media.ts";
 import {

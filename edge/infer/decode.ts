@@ -1,0 +1,128 @@
+// Image files into pixels. The header is judged before anything is decoded. Each file gets a
+// decoder of its own, which goes with all its memory: one that a broken file threw out of its work
+// would keep what it had taken.
+
+import jpegModule from "@jsquash/jpeg/codec/dec/mozjpeg_dec.wasm";
+import decodeJpeg, { init as initJpeg } from "@jsquash/jpeg/decode.js";
+import pngModule from "@jsquash/png/codec/pkg/squoosh_png_bg.wasm";
+import webpModule from "@jsquash/webp/codec/dec/webp_dec.wasm";
+import decodeWebp, { init as initWebp } from "@jsquash/webp/decode.js";
+import { EDGE_PIXELS_MAX } from "../../shared/edge-inference.ts";
+import { Failure } from "../../shared/errors.ts";
+import { type ImageHeader, imageHeader } from "../../shared/image-header.ts";
+import type { RgbaImage } from "./resample.ts";
+import { jpegSegments, pngChunks } from "./segments.ts";
+
+/** What a file says of itself; fails with `unsupported_media` and `file_too_large`. */
+export function judge(file: Uint8Array): ImageHeader {
+  const header = imageHeader(file);
+  if (!header) throw new Failure("unsupported_media", "the file is no JPEG, PNG or WebP");
+  const { type, width, height } = header;
+  const pixels = width * height;
+  if (pixels === 0) throw new Failure("unsupported_media", "the image has no size");
+  if (pixels > EDGE_PIXELS_MAX) {
+    const detail =
+      `the image has ${width} × ${height} pixels, and the edge looks at ${EDGE_PIXELS_MAX} at most: ` +
+      "send it smaller, or have a GPU node predict, which takes 100,000,000";
+    throw new Failure("file_too_large", detail, {
+      data: { width, height, pixels_max: EDGE_PIXELS_MAX },
+    });
+  }
+  if (!IS_WHOLE[type](file)) throw undecodable("it ends too early");
+  return header;
+}
+
+const undecodable = (why: string, cause?: unknown) =>
+  new Failure("unsupported_media", `the image cannot be decoded at the edge: ${why}`, { cause });
+
+/** Whether a file has its end. Decoders fill what is missing of a JPEG with grey. */
+const IS_WHOLE: Readonly<Record<ImageHeader["type"], (file: Uint8Array) => boolean>> = {
+  "image/jpeg": (file) => {
+    let data = file.length;
+    for (const { name, end } of jpegSegments(file)) if (name === "da") data = end;
+    // Within an image's data 0xff is always followed by another byte than this one.
+    for (let at = file.length - 2; at >= data; at--) {
+      if (file[at] === 0xff && file[at + 1] === 0xd9) return true;
+    }
+    return false;
+  },
+  "image/png": (file) => {
+    for (const { name, end } of pngChunks(file)) if (name === "IEND") return end <= file.length;
+    return false;
+  },
+  "image/webp": (file) => {
+    const said = new DataView(file.buffer, file.byteOffset, file.length).getUint32(4, true);
+    return said + 8 <= file.length;
+  },
+};
+
+/** The pixels of a file that was judged; fails with `unsupported_media` for a broken one. */
+export async function decode(file: Uint8Array, header: ImageHeader): Promise<RgbaImage> {
+  let image: RgbaImage;
+  try {
+    image = await DECODERS[header.type](file);
+  } catch (cause) {
+    throw undecodable("it is broken, or of a kind that only GPU nodes read", cause);
+  }
+  const { data, width, height } = image;
+  if (width !== header.width || height !== header.height || data.length !== width * height * 4) {
+    throw undecodable("its header says another size");
+  }
+  return image;
+}
+
+const DECODERS: Readonly<
+  Record<ImageHeader["type"], (file: Uint8Array) => Promise<RgbaImage> | RgbaImage>
+> = {
+  "image/jpeg": async (file) => {
+    await initJpeg(jpegModule);
+    return decodeJpeg(asBuffer(file));
+  },
+  "image/png": decodePng,
+  "image/webp": async (file) => {
+    await initWebp(webpModule);
+    return decodeWebp(asBuffer(file));
+  },
+};
+
+// Typed by whole buffers; what is behind them takes any bytes, and a copy would cost 8 MiB.
+const asBuffer = (file: Uint8Array) => file as unknown as ArrayBuffer;
+
+/** What the module of @jsquash/png has that is used here. */
+interface PngExports {
+  memory: WebAssembly.Memory;
+  __wbindgen_malloc(bytes: number, alignment: number): number;
+  decode(pointer: number, bytes: number): number;
+}
+
+/**
+ * Its own JavaScript keeps one instance for ever, so this stands in for it. The names of imports
+ * end in a sum of their signatures.
+ */
+function decodePng(file: Uint8Array): RgbaImage {
+  let image: RgbaImage | null = null;
+  const bytesAt = (pointer: number, length: number) =>
+    new Uint8Array(exports.memory.buffer, pointer >>> 0, length);
+  const imported = (name: string): ((...given: number[]) => number) => {
+    if (name === "__wbindgen_throw") {
+      return (pointer = 0, length = 0) => {
+        throw new Error(new TextDecoder().decode(bytesAt(pointer, length)));
+      };
+    }
+    if (!name.startsWith("__wbg_newwithownedu8clampedarray")) return () => 0;
+    return (pointer = 0, length = 0, width = 0, height = 0) => {
+      image = { data: bytesAt(pointer, length).slice(), width, height };
+      return 0;
+    };
+  };
+  const names = WebAssembly.Module.imports(pngModule).map(({ name }) => name);
+  const wbg = Object.fromEntries(names.map((name) => [name, imported(name)]));
+  const instance = new WebAssembly.Instance(pngModule, { wbg });
+  // The exports of a module that is pinned.
+  const exports = instance.exports as unknown as PngExports;
+  const pointer = exports.__wbindgen_malloc(file.length, 1);
+  bytesAt(pointer, file.length).set(file);
+  exports.decode(pointer, file.length);
+  if (!image) throw new Error("the decoder gave no image");
+  return image;
+}

@@ -1,0 +1,90 @@
+// Predictions where no GPU node is there, or none has room: by a Worker of its own, at a smaller
+// square than the model was trained for.
+
+import { z } from "zod";
+import { edgeRefusal, encodeEdgeRequest } from "../../../shared/edge-inference.ts";
+import { ERRORS, type ErrorCode, Failure } from "../../../shared/errors.ts";
+import { LineAnswer } from "../../../shared/line.ts";
+import type { ServeStatus } from "../../../shared/serving.ts";
+import type { Prediction } from "../../../shared/tasks.ts";
+import type { Parts } from "../base/parts.ts";
+import { type ModelRow, modelSource } from "../registry/models.ts";
+import type { DirectRequest } from "./direct.ts";
+
+/** A cold start on a slow machine: weights fetched, folded and opened, then one image. */
+const EDGE_MS = 30_000;
+const NONE = "there is no inference at the edge here";
+
+/** Why the edge cannot serve a model, for people; null where it can. */
+export const edgeProblem = ({ edge }: Pick<Parts, "edge">, model: ModelRow): string | null =>
+  edge ? edgeRefusal(model) : NONE;
+
+/** What the edge can do for a workspace whose active model this is. */
+export function edgeStatus(
+  parts: Pick<Parts, "edge">,
+  model: ModelRow | null,
+): ServeStatus["edge"] {
+  const reason = model ? edgeProblem(parts, model) : parts.edge ? "no model is active" : NONE;
+  return { able: reason === null, image_size: parts.edge?.imageSize ?? null, reason };
+}
+
+/** An answer that is none: why, in a code of the table and in words for people. */
+const Problem = z.looseObject({ code: z.string(), detail: z.string() });
+
+/**
+ * What the edge finds on an image. Fails with `unsupported_media` and `file_too_large` for the
+ * image, with `overloaded` where it has as much as it takes, with `task_failed` for the model, and
+ * with `no_node` where it does not answer.
+ */
+export async function predictAtEdge(
+  { edge, clock, log }: Pick<Parts, "edge" | "clock" | "log">,
+  model: ModelRow,
+  { image, confidenceMin, signal }: DirectRequest,
+): Promise<Prediction[]> {
+  if (!edge) throw new Failure("no_node", NONE);
+  const began = clock();
+  const head = {
+    model: modelSource(model),
+    image_size: edge.imageSize,
+    confidence: confidenceMin,
+  };
+  const response = await edge.service
+    .fetch("https://infer/", {
+      method: "POST",
+      body: encodeEdgeRequest(head, image),
+      signal: AbortSignal.any([signal, AbortSignal.timeout(EDGE_MS)]),
+    })
+    .catch((cause: unknown) => {
+      throw new Failure("no_node", "no GPU node is there, nor did the edge answer", { cause });
+    });
+  const text = await response.text();
+  if (response.status !== 200) throw refusalOf(response.status, text);
+  const { predictions } = LineAnswer.parse(JSON.parse(text));
+  const objects = predictions.length;
+  log.info("predicted_at_edge", { model_id: model.modelId, ms: clock() - began, objects });
+  return predictions;
+}
+
+function refusalOf(status: number, text: string): Failure {
+  const problem = Problem.safeParse(parseJson(text)).data;
+  if (!problem || !isPassedOn(problem.code)) {
+    const cause = new Error(`the edge answered ${status}: ${text.slice(0, 500)}`);
+    return new Failure("no_node", "no GPU node is there, and inference at the edge failed", {
+      cause,
+    });
+  }
+  const { code, detail, ...data } = problem;
+  return new Failure(code as ErrorCode, detail, { data });
+}
+
+function parseJson(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
+
+/** Codes that mean to whoever sent the image what they mean at the edge. */
+const isPassedOn = (code: string) =>
+  code in ERRORS && !["internal", "invalid_request", "bad_configuration"].includes(code);

@@ -1,0 +1,122 @@
+// What an image costs at the edge, JPEG in, boxes out: processor time of the whole workerd an image
+// (the service in front and the local object store included), and memory over the idle service.
+// Run: npm run bench -- edge-inference [--variant det26n --sizes 320,416,640 --count 60]
+
+import { readFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { parseArgs } from "node:util";
+import { sql } from "drizzle-orm";
+import sharp from "sharp";
+import { API } from "../../edge/vision/base/api.ts";
+import type { ModelSource } from "../../shared/tasks.ts";
+import { workerdBytes, workerdPid } from "../support/memory.ts";
+import { registerModel } from "../support/registered-model.ts";
+import type { MediaBucket } from "../support/world.ts";
+import { startVision } from "./vision-world.ts";
+
+const { values } = parseArgs({
+  args: process.argv.slice(2).filter((argument) => argument !== "--"),
+  options: {
+    variant: { type: "string", default: "det26n" },
+    sizes: { type: "string", default: "320,416,640" },
+    count: { type: "string", default: "60" },
+  },
+});
+const COUNT = Number(values.count);
+/** Of the kernel's clock, in which a process's time is told. */
+const TICKS_PER_SECOND = 100;
+const MIB = 1024 ** 2;
+const print = (line: string) => process.stdout.write(`${line}\n`);
+
+/** Milliseconds that the processors worked for a process so far. */
+function cpuMs(pid: string): number {
+  const fields = readFileSync(`/proc/${pid}/stat`, "utf8").split(") ")[1]?.split(" ") ?? [];
+  // The 14th and 15th field of the file: in user mode and in the kernel.
+  return ((Number(fields[11]) + Number(fields[12])) * 1_000) / TICKS_PER_SECOND;
+}
+
+const noise = (width: number, height: number) =>
+  sharp({
+    create: {
+      width,
+      height,
+      channels: 3,
+      background: "#777",
+      noise: { type: "gaussian", mean: 128, sigma: 60 },
+    },
+  })
+    .blur(2)
+    .jpeg({ quality: 90 })
+    .toBuffer();
+
+const images = [
+  ["1280 × 720", await noise(1_280, 720)],
+  ["1920 × 1080", await noise(1_920, 1_080)],
+  ["2360 × 1770", await noise(2_360, 1_770)],
+] as const;
+
+print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}`);
+print(
+  `| ${values.variant} at | image | CPU ms an image | wall p50 | cold | workerd over idle, MiB |`,
+);
+for (const imageSize of values.sizes.split(",").map(Number)) {
+  let runtimeBytes = 0;
+  const onLog = (line: string) => {
+    const [, bytes] = /"runtime_bytes":(\d+)/.exec(line) ?? [];
+    if (bytes) runtimeBytes = Number(bytes);
+  };
+  const { workers, database, stop } = await startVision({ imageSize, onLog });
+  try {
+    const base = workers.urls.vision + API;
+    const person = { email: "b@example.com", password: "of the bench, long", display_name: "B" };
+    const registered = await fetch(`${base}/auth/register`, {
+      method: "POST",
+      headers: { "Content-Type": "application/json" },
+      body: JSON.stringify(person),
+    });
+    const { access_token: token } = (await registered.json()) as { access_token: string };
+    await database.execute(sql`UPDATE membership SET role = 'admin'`);
+    const { rows } = await database.execute<{ id: string }>(sql`SELECT id::text FROM workspace`);
+    // The types of a bucket as Miniflare gives it and as tests take it differ in what may be put.
+    const media = (await workers.media()) as never as MediaBucket;
+    const model = await registerModel({ visionDatabase: database, media }, rows[0]?.id ?? "", {
+      variant: values.variant as ModelSource["variant"],
+      image_size: 640,
+    });
+    await database.execute(sql`UPDATE model SET active = true WHERE id = ${model.model_id}::uuid`);
+    const ask = async (image: Buffer) => {
+      const body = new FormData();
+      body.append("file", new Blob([new Uint8Array(image)]), "a.jpg");
+      const headers = { Authorization: `Bearer ${token}` };
+      const began = performance.now();
+      const answer = await fetch(`${base}/predict/image`, { method: "POST", headers, body });
+      const text = await answer.text();
+      if (answer.headers.get("X-Served-By") !== "edge") throw new Error(text);
+      return performance.now() - began;
+    };
+    const pid = workerdPid();
+    const idle = workerdBytes(pid);
+    for (const [name, image] of images) {
+      const cold = await ask(image);
+      for (let warm = 0; warm < 5; warm++) await ask(image);
+      const before = cpuMs(pid);
+      const times: number[] = [];
+      let peak = 0;
+      for (let index = 0; index < COUNT; index++) {
+        times.push(await ask(image));
+        peak = Math.max(peak, workerdBytes(pid));
+      }
+      const each = (cpuMs(pid) - before) / COUNT;
+      const p50 = times.toSorted((a, b) => a - b)[Math.floor(COUNT / 2)] ?? 0;
+      const over = ((peak - idle) / MIB).toFixed(0);
+      const first = `${cold.toFixed(0)} ms`;
+      print(
+        `| ${imageSize} | ${name} | ${each.toFixed(0)} | ${p50.toFixed(0)} ms | ${first} | ${over} |`,
+      );
+    }
+    print(`the runtime's own memory: ${(runtimeBytes / MIB).toFixed(0)} MiB`);
+  } finally {
+    await stop();
+  }
+}
+process.exit(0);
