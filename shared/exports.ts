@@ -38,7 +38,7 @@ const side = () =>
 export const ModelExportRequest = z.strictObject({
   format: z
     .enum(MODEL_EXPORT_FORMATS, {
-      error: `formats that are made: ${MODEL_EXPORT_FORMATS.join(", ")}`,
+      error: `must be one that is made: ${MODEL_EXPORT_FORMATS.join(", ")}`,
     })
     .meta({ description: "`onnx`: opset 17, single precision", example: "onnx" }),
   output: z

@@ -22,7 +22,7 @@ import { type ExportOptions, expectedBytes, fingerprintOf } from "./options.ts";
 const DATASET_IMAGES_MAX = 4;
 /** A frame above it is not sent around for a verification. */
 const IMAGE_BYTES_MAX = 16 * 1024 * 1024;
-/** How often a place that somebody deletes meanwhile is looked for. */
+/** How often it is tried to make a row or find it, while others delete and make the same. */
 const TRIES_MAX = 3;
 const NO_NODE = "no GPU node that exports models is there: npm run gpu-node";
 
@@ -72,9 +72,9 @@ const taskKeyOf = ({ exportId, round }: Pick<ExportRow, "exportId" | "round">) =
   `${subjectOf(exportId)}:${round}`;
 
 /**
- * Asks for a model as a file; returns the export's id, and whether its file is there already. The
- * same again is the same export; one that failed is tried anew. Fails with `quota_exceeded`, with
- * `state_conflict` for a model without classes, and with `not_found` where the model was deleted.
+ * Asks for a model as a file; returns the export's id. The same again is the same export; one that
+ * failed is tried anew. Fails with `quota_exceeded`, with `state_conflict` for a model without
+ * classes, and with `not_found` where the model was deleted meanwhile.
  */
 export async function startExport(
   parts: Parts,

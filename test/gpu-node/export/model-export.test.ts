@@ -14,6 +14,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { expectedBytes } from "../../../edge/vision/exports/options.ts";
 import { sampleImages } from "../../../gpu-node/export/sample-images.ts";
 import { compareRows, rowsOfHeads } from "../../../gpu-node/export/verification.ts";
 import type { RgbImage } from "../../../gpu-node/media/image.ts";
@@ -172,6 +173,9 @@ describe("an exported file", () => {
     const payload = payloadOf(modelOf(), more);
     const { file, result } = await exported(payload);
     expect(result).toMatchObject({ bytes: file.length, sha256: sha256(file), opset: 17 });
+    // What the service holds room for while the file is made.
+    const foretold = expectedBytes(payload.model, payload) / file.length;
+    expect([foretold >= 1, foretold < 1.1]).toEqual([true, true]);
     const { verification } = result;
     expect(verification).toMatchObject({ images: 4, dataset_images: 0, device: "cpu" });
     expect(verification.runtime).toMatch(/^onnxruntime-node \d+\.\d+/);

@@ -1,6 +1,7 @@
 // A real node exports for the real service: the file that is downloaded gives, under the runtime
 // that other programs use, what the service's own prediction gives for the same image.
 
+import { sql } from "drizzle-orm";
 import sharp from "sharp";
 import { beforeAll, expect, it } from "vitest";
 import { readStill } from "../../../gpu-node/media/stills.ts";
@@ -10,7 +11,7 @@ import { ModelExport } from "../../../shared/exports.ts";
 import { unletterbox } from "../../../shared/letterbox.ts";
 import { Prediction } from "../../../shared/tasks.ts";
 import { toolsOrSay } from "../../support/clips.ts";
-import { startNode } from "../../support/gpu-node.ts";
+import { type NodeProcess, startNode } from "../../support/gpu-node.ts";
 import { form } from "../../support/media.ts";
 import { registerModel } from "../../support/registered-model.ts";
 import { type Person, register } from "../../support/scripted-node.ts";
@@ -29,18 +30,27 @@ beforeAll(async () => {
   workspaceId = me.workspaces[0]?.workspace_id ?? "";
 });
 
+async function started(): Promise<NodeProcess> {
+  const { code } = await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {});
+  return startNode({ VANTAGE_URL: world.urls.vision, VANTAGE_NODE_CODE: code });
+}
+
+/** Begins an export; what is returned reads how it stands. */
+async function begun(modelId: string, asked: object): Promise<() => Promise<ModelExport>> {
+  const made = ModelExport.parse(await admin.ok("POST", `/models/${modelId}/export`, asked));
+  const path = `/models/${modelId}/exports/${made.export_id}`;
+  return async () => ModelExport.parse(await admin.ok("GET", path));
+}
+
 /** An export once it came to its end. */
 async function ended(modelId: string, asked: object): Promise<ModelExport> {
-  const begun = ModelExport.parse(await admin.ok("POST", `/models/${modelId}/export`, asked));
-  const path = `/models/${modelId}/exports/${begun.export_id}`;
-  const read = async () => ModelExport.parse(await admin.ok("GET", path));
+  const read = await begun(modelId, asked);
   await expect.poll(async () => (await read()).status).toMatch(/completed|failed/);
   return read();
 }
 
 it.skipIf(!found)("gives the file of a model that predicts as the service does", async () => {
-  const { code } = await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {});
-  startNode({ VANTAGE_URL: world.urls.vision, VANTAGE_NODE_CODE: code });
+  await started();
   const model = await registerModel(world, workspaceId, { classes: ["disc", "plate"] });
   const made = await ended(model.model_id, { format: "onnx", batch: "dynamic" });
   expect(made).toMatchObject({ status: "completed", failure: null, opset: 17 });
@@ -83,4 +93,20 @@ it.skipIf(!found)("gives the file of a model that predicts as the service does",
   });
   const prefix = `ws/${workspaceId}/model-exports/${torn.model_id}/`;
   expect((await world.media.list({ prefix })).objects).toEqual([]);
+});
+
+it.skipIf(!found)("is made anew when the node's processes were killed in its middle", async () => {
+  const node = await started();
+  const { model_id } = await registerModel(world, workspaceId);
+  // Large, so that it takes a while.
+  const read = await begun(model_id, { format: "onnx", image_size: [2048, 1024] });
+  await expect.poll(async () => (await read()).progress?.done ?? 0).toBeGreaterThan(1);
+  for (const pid of node.below()) process.kill(pid, "SIGKILL");
+  await expect.poll(async () => (await read()).status).toBe("queued");
+  const prefix = `ws/${workspaceId}/model-exports/${model_id}/`;
+  expect((await world.media.list({ prefix })).objects).toEqual([]);
+  // It would wait ten seconds.
+  await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+  await expect.poll(async () => (await read()).status).toBe("completed");
+  expect((await world.media.list({ prefix })).objects).toHaveLength(1);
 });
