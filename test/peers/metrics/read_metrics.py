@@ -4,8 +4,11 @@ import json
 import re
 import sys
 
-from outcomes import check, expect
 from prometheus_client.parser import text_string_to_metric_families
+
+sys.path.insert(0, __file__.rsplit("/", 2)[0])
+
+from outcomes import check, expect  # noqa: E402
 
 
 def read(path):
