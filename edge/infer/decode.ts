@@ -1,12 +1,11 @@
-// Image files into pixels. The header is judged before anything is decoded. Each file gets a
-// decoder of its own, which goes with all its memory: one that a broken file threw out of its work
-// would keep what it had taken.
+// Image files into pixels. The header is judged before anything is decoded. A decoder that a broken
+// file threw out of its work is not used again, since it would keep what it had taken.
 
+import newJpeg from "@jsquash/jpeg/codec/dec/mozjpeg_dec.js";
 import jpegModule from "@jsquash/jpeg/codec/dec/mozjpeg_dec.wasm";
-import decodeJpeg, { init as initJpeg } from "@jsquash/jpeg/decode.js";
 import pngModule from "@jsquash/png/codec/pkg/squoosh_png_bg.wasm";
+import newWebp from "@jsquash/webp/codec/dec/webp_dec.js";
 import webpModule from "@jsquash/webp/codec/dec/webp_dec.wasm";
-import decodeWebp, { init as initWebp } from "@jsquash/webp/decode.js";
 import { EDGE_PIXELS_MAX } from "../../shared/edge-inference.ts";
 import { Failure } from "../../shared/errors.ts";
 import { type ImageHeader, imageHeader } from "../../shared/image-header.ts";
@@ -74,19 +73,61 @@ export async function decode(file: Uint8Array, header: ImageHeader): Promise<Rgb
 const DECODERS: Readonly<
   Record<ImageHeader["type"], (file: Uint8Array) => Promise<RgbaImage> | RgbaImage>
 > = {
-  "image/jpeg": async (file) => {
-    await initJpeg(jpegModule);
-    return decodeJpeg(asBuffer(file));
-  },
+  "image/jpeg": (file) => decodeBy(newJpeg, jpegModule, [file, IS_TURNED]),
   "image/png": decodePng,
-  "image/webp": async (file) => {
-    await initWebp(webpModule);
-    return decodeWebp(asBuffer(file));
-  },
+  "image/webp": (file) => decodeBy(newWebp, webpModule, [file]),
 };
 
-// Typed by whole buffers; what is behind them takes any bytes, and a copy would cost 8 MiB.
-const asBuffer = (file: Uint8Array) => file as unknown as ArrayBuffer;
+/** A decoder as Emscripten makes it, with a memory of its own. */
+interface Decoder {
+  decode(...given: DecoderInput): RgbaImage | null;
+}
+/** A file, and of a JPEG whether it is turned as its EXIF says. */
+type DecoderInput = [file: Uint8Array, isTurned?: boolean];
+/** All kinds are turned alike, and later, when there is less to turn. */
+const IS_TURNED = false;
+type NewDecoder = (options: {
+  noInitialRun: true;
+  instantiateWasm(
+    imports: WebAssembly.Imports,
+    done: (instance: WebAssembly.Instance) => void,
+  ): WebAssembly.Exports;
+}) => Promise<Decoder>;
+
+/** Decoders that did their work; a memory is never given back, so large ones are let go. */
+const idle = new Map<WebAssembly.Module, { decoder: Decoder; memory: WebAssembly.Memory | null }>();
+const IDLE_BYTES_MAX = 20 * 1024 * 1024;
+
+async function decodeBy(
+  newDecoder: NewDecoder,
+  module: WebAssembly.Module,
+  given: DecoderInput,
+): Promise<RgbaImage> {
+  const one = idle.get(module) ?? (await started(newDecoder, module));
+  idle.delete(module);
+  const image = one.decoder.decode(...given);
+  if (!image) throw new Error("the decoder gave no image");
+  if ((one.memory?.buffer.byteLength ?? Infinity) <= IDLE_BYTES_MAX) idle.set(module, one);
+  return image;
+}
+
+async function started(
+  newDecoder: NewDecoder,
+  module: WebAssembly.Module,
+): Promise<{ decoder: Decoder; memory: WebAssembly.Memory | null }> {
+  let memory: WebAssembly.Memory | null = null;
+  const decoder = await newDecoder({
+    noInitialRun: true,
+    instantiateWasm: (imports, done) => {
+      const instance = new WebAssembly.Instance(module, imports);
+      const exported = Object.values(instance.exports);
+      memory = exported.find((one) => one instanceof WebAssembly.Memory) ?? null;
+      done(instance);
+      return instance.exports;
+    },
+  });
+  return { decoder, memory };
+}
 
 /** What the module of @jsquash/png has that is used here. */
 interface PngExports {
@@ -96,8 +137,8 @@ interface PngExports {
 }
 
 /**
- * Its own JavaScript keeps one instance for ever, so this stands in for it. The names of imports
- * end in a sum of their signatures.
+ * The package's JavaScript keeps one instance for ever, also one that broke, so this stands in for
+ * it. The names of imports end in a sum of their signatures.
  */
 function decodePng(file: Uint8Array): RgbaImage {
   let image: RgbaImage | null = null;
@@ -111,7 +152,8 @@ function decodePng(file: Uint8Array): RgbaImage {
     }
     if (!name.startsWith("__wbg_newwithownedu8clampedarray")) return () => 0;
     return (pointer = 0, length = 0, width = 0, height = 0) => {
-      image = { data: bytesAt(pointer, length).slice(), width, height };
+      // Nothing runs in this instance any more, so its memory stays as it is.
+      image = { data: bytesAt(pointer, length), width, height };
       return 0;
     };
   };

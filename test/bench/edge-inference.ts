@@ -35,7 +35,7 @@ function cpuMs(pid: string): number {
   return ((Number(fields[11]) + Number(fields[12])) * 1_000) / TICKS_PER_SECOND;
 }
 
-const noise = (width: number, height: number) =>
+const noise = (width: number, height: number, progressive = false) =>
   sharp({
     create: {
       width,
@@ -46,13 +46,14 @@ const noise = (width: number, height: number) =>
     },
   })
     .blur(2)
-    .jpeg({ quality: 90 })
+    .jpeg({ quality: 90, progressive })
     .toBuffer();
 
 const images = [
   ["1280 × 720", await noise(1_280, 720)],
   ["1920 × 1080", await noise(1_920, 1_080)],
   ["2360 × 1770", await noise(2_360, 1_770)],
+  ["2360 × 1770, progressive", await noise(2_360, 1_770, true)],
 ] as const;
 
 print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}`);

@@ -11,6 +11,7 @@ import { type DatabaseUrls, databaseUrls } from "../../edge/local/databases.ts";
 import { type Operator, operatorAt } from "../../edge/local/operator.ts";
 import {
   type Bucket,
+  type BuiltService,
   SERVICES,
   type ServiceName,
   startWorkers,
@@ -62,6 +63,8 @@ export interface WorldOptions {
   /** All that have an address, where none are named. */
   services?: readonly WorkerName[];
   environment?: Partial<Record<ServiceName, Record<string, string>>>;
+  /** In place of the services as they are built. */
+  bundles?: readonly BuiltService[];
   /** The Neon endpoint of the read API, when the test has one of its own. */
   endpointPort?: number;
   /** The Neon endpoint of the console, likewise. */
@@ -125,7 +128,7 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
     host: "127.0.0.1",
     ports: { markets: 0, console: 0, vision: 0 },
     persistTo: join(folder, "workers"),
-    bundles: inject("services"),
+    bundles: options.bundles ?? inject("services"),
     s3: { accessKeyId: "test", secretAccessKey: "test" },
     bindings: {
       markets: {

@@ -8,6 +8,7 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { WebSocket } from "ws";
 import { readStill } from "../../../gpu-node/media/stills.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
+import { DETECTIONS_MAX } from "../../../shared/detector-onnx.ts";
 import { EDGE_PIXELS_MAX } from "../../../shared/edge-inference.ts";
 import { decodeFrame, encodeFrame, LINE_STATUS } from "../../../shared/line.ts";
 import { ServeStatus } from "../../../shared/serving.ts";
@@ -19,6 +20,7 @@ import { CAPABILITIES, introduce } from "../../support/nodes.ts";
 import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
 import { type Api, apiAs } from "../../support/scripted-node.ts";
 import { newTenant, type Person, register } from "../../support/vision.ts";
+import { seeded } from "../../support/weights.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
 const SIDE = 320;
@@ -50,17 +52,11 @@ async function activate({ model_id }: { model_id: string }) {
   );
 }
 
-/** A photograph's worth of detail with some shapes. */
-const photo = (width: number, height: number) =>
-  sharp({
-    create: {
-      width,
-      height,
-      channels: 3,
-      background: "#777",
-      noise: { type: "gaussian", mean: 128, sigma: 50 },
-    },
-  })
+/** A photograph's worth of detail with some shapes, the same each time. */
+function photo(width: number, height: number): Sharp {
+  const random = seeded(width * 10_000 + height);
+  const noise = Uint8Array.from({ length: width * height * 3 }, () => random() * 256);
+  return sharp(noise, { raw: { width, height, channels: 3 } })
     .blur(3)
     .composite([
       {
@@ -70,6 +66,7 @@ const photo = (width: number, height: number) =>
         ),
       },
     ]);
+}
 
 /** The image, fading from left to right. */
 async function transparent(image: Sharp): Promise<Sharp> {
@@ -112,11 +109,15 @@ async function foundByNode(
   }
 }
 
-/** Objects of one list that have none in the other like them, but for those at the cut. */
+/** The lowest score of a list: below it objects are not told, or, of a full list, not found. */
+const cutOf = (found: readonly Prediction[]) =>
+  found.length < DETECTIONS_MAX ? CONFIDENCE : (found.at(-1)?.confidence ?? 1);
+
+/** Objects of one list that have none in the other like them, but for those at its cut. */
 const unlike = (one: readonly Prediction[], other: readonly Prediction[]) =>
   one.filter(
     (mine) =>
-      mine.confidence >= CONFIDENCE + SCORE_TOLERANCE &&
+      mine.confidence >= cutOf(other) + SCORE_TOLERANCE &&
       !other.some(
         (theirs) =>
           theirs.class === mine.class &&
