@@ -44,6 +44,8 @@ import { warmModel } from "./serving/activation.ts";
 import { predictEnded, sealPredict } from "./serving/ended.ts";
 import { addPredictionRoutes } from "./serving/predict-routes.ts";
 import { forgetPredictions } from "./serving/predictions.ts";
+import { sealSam } from "./serving/sam.ts";
+import { addSamRoutes } from "./serving/sam-routes.ts";
 import { addServeRoutes } from "./serving/serve-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/delivery.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
@@ -72,6 +74,8 @@ const handlers: HandlersByKind = {
   export: { seal: sealExport, ended: exportEnded },
   train: { seal: sealTrain, ended: trainEnded, progressed: trainReported },
   predict: { seal: sealPredict, ended: predictEnded },
+  sam: { seal: sealSam, ended: predictEnded },
+  sam_video: { seal: sealSam, ended: predictEnded },
 };
 
 /** What every minute brings, in this order. */
@@ -154,6 +158,7 @@ addWeightsRoutes(app);
 addRunRoutes(app);
 addModelRoutes(app, warmModel);
 addPredictionRoutes(app);
+addSamRoutes(app);
 addServeRoutes(app);
 describeAudience(app);
 

@@ -37,10 +37,10 @@ import {
   storeFile,
 } from "./predictions.ts";
 
-const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
-const CLIP_BYTES_MAX = 1024 ** 3;
+export const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
+export const CLIP_BYTES_MAX = 1024 ** 3;
 /** Larger images are stored, and claimed from the queue: requests share an isolate's memory. */
-const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
+export const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
 const IMAGE_MS = 60_000;
 /** Claimed after images, on each of which somebody waits for less. */
 const CLIP_PRIORITY = 90;
@@ -74,7 +74,8 @@ const body = {
   },
 };
 
-const CLIP: MediaKind = {
+/** A clip, by its first bytes. */
+export const CLIP: MediaKind = {
   source: "upload",
   headBytes: VIDEO_HEAD_BYTES,
   typeOf: (head) => {
@@ -164,7 +165,8 @@ async function predictImage(
   return predictStored(parts, model, stored, confidenceMin);
 }
 
-async function* each(pieces: readonly Uint8Array[]) {
+/** Pieces that are in memory, as a file that is read. */
+export async function* each(pieces: readonly Uint8Array[]) {
   yield* pieces;
 }
 
@@ -197,7 +199,8 @@ async function predictStored(
   }
 }
 
-const clipQuery = z.object({
+/** What every prediction on a clip may be asked with. */
+export const clipQuery = z.object({
   ...modelQuery,
   confidence,
   fps: decimal((number) => number.positive().max(1_000))

@@ -5,7 +5,7 @@
 import type { Bbox, FrameDetections } from "../../../shared/tasks.ts";
 
 /** Width and height, pixels. */
-interface Size {
+export interface Size {
   width: number;
   height: number;
 }
