@@ -19,6 +19,9 @@ export const IMAGE_BOUNDS: SamBounds = { objects: 1_000, maskNumbers: 300_000 };
 /** Of all frames of a clip: below what the result of a task may have. */
 export const CLIP_BOUNDS: SamBounds = { objects: 20_000, maskNumbers: 1_200_000 };
 
+/** Numbers of one ring: more are no shape that anybody draws. */
+export const RING_NUMBERS_MAX = 200_000;
+
 const int32 = () => z.number().int().min(0).max(2_147_483_647);
 
 /** Something to look for. `class_name` is the class of what it finds. */

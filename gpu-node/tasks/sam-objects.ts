@@ -7,6 +7,7 @@ import { BrokenMask, ringOfRunLengths } from "../../shared/rings.ts";
 import {
   CLIP_BOUNDS,
   IMAGE_BOUNDS,
+  RING_NUMBERS_MAX,
   type SamBounds,
   type SamFinding,
   type SamMask,
@@ -26,8 +27,8 @@ import type { EncodedImage, Example, Segmenter } from "../segmenters/segmenter.t
 import { asTaskFailure, type ReadyPrompt, readyAll } from "./prompts.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
-/** Steps that the ring of one mask may take: as many as an import has for all of its masks. */
-const RING_STEPS_MAX = 20_000_000;
+/** Steps that the ring of one mask may take: seconds, of which a segmenter's masks take a hundredth. */
+const RING_STEPS_MAX = 4_000_000;
 
 /** What a segmenter searches a whole image for. */
 type SearchPrompt = Extract<SamPrompt, { kind: "text" | "exemplar" }>;
@@ -323,7 +324,7 @@ class Allowance {
 /** The ring of a mask; null for one of too many pieces and turns. */
 function ringOf(rle: Rle): number[] | null {
   try {
-    const budget = { steps: RING_STEPS_MAX, numbers: CLIP_BOUNDS.maskNumbers };
+    const budget = { steps: RING_STEPS_MAX, numbers: RING_NUMBERS_MAX };
     return ringOfRunLengths(rle, budget);
   } catch (thrown) {
     if (thrown instanceof BrokenMask) return null;

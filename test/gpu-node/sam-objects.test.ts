@@ -217,6 +217,18 @@ describe("what is too much", () => {
   });
 });
 
+it("leaves out a ring of more numbers than anybody draws, whatever its run lengths are", async () => {
+  const [width, height] = [300, 300];
+  const dots = Uint8Array.from({ length: width * height }, (_, at) =>
+    at % 2 === 0 && Math.floor(at / width) % 2 === 0 ? 1 : 0,
+  );
+  const rle = encodeRle(dots, width, height);
+  segmenter.detect = async () => [[{ bbox: [0, 0, 9, 9], confidence: 0.9, polygon: null, rle }]];
+  const told = async (mask: SamRequest["mask"]) => (await look([text("red")], { mask })).left_out;
+  expect(await told("polygon")).toEqual({ frames: 0, objects: 0, masks: 1 });
+  expect(await told("rle")).toEqual({ frames: 0, objects: 0, masks: 0 });
+});
+
 describe("what cannot be", () => {
   it.each<[string, SamPrompt[], RegExp]>([
     ["a word", [text("kangaroo")], /no word for "kangaroo".*Nearest are "red"/],

@@ -58,6 +58,9 @@ const PLAIN: Ids = {
   alias: "production",
 };
 
+/** Parameters of paths that are of another kind than their name says elsewhere. */
+const OWN: Ids = { "/predict/sam/video/{prediction_id}": "sam_prediction_id" };
+
 /** The query that a route does not go without; it names what is the tenant's too. */
 const QUERIES: Ids = { "/jobs/{job_id}/compare": "?truth_job_id={job_id}" };
 
@@ -146,11 +149,16 @@ export async function everything(
     INSERT INTO task (id, kind, workspace_id, subject, payload)
     VALUES (${prediction_id}::uuid, 'predict', ${workspaceId}::uuid, ${`model:${model_id}`},
       jsonb_build_object('model', jsonb_build_object('model_id', ${model_id}::text)))`);
+  const sam_prediction_id = randomUUID();
+  await world.visionDatabase.execute(sql`
+    INSERT INTO task (id, kind, workspace_id, subject, payload)
+    VALUES (${sam_prediction_id}::uuid, 'sam_video', ${workspaceId}::uuid, 'segmenter:default',
+      '{"prompts": []}')`);
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
   const labeled = { job_id, annotation_id, change_id, export_id };
-  return { ...own, ...labeled, ...trained, model_id, prediction_id };
+  return { ...own, ...labeled, ...trained, model_id, prediction_id, sam_prediction_id };
 }
 
 /** Routes that name something by id, but for those of the installation. */
@@ -170,7 +178,7 @@ export async function routesById(url: string) {
 export function filled(path: string, values: Ids): string | null {
   let known = true;
   const full = `${path}${QUERIES[path] ?? ""}`.replace(/\{(\w+)\}/g, (_, name: string) => {
-    const value = PLAIN[name] ?? values[name];
+    const value = PLAIN[name] ?? values[OWN[path] ?? name];
     known &&= value !== undefined;
     return value ?? "";
   });

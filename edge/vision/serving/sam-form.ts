@@ -185,6 +185,7 @@ const box = {
   items: { type: "number" as const },
   minItems: 4,
   maxItems: 4,
+  description: "[x1, y1, x2, y2] in pixels",
 };
 const point = {
   type: "object" as const,
@@ -199,7 +200,12 @@ const exemplar = {
   type: "object" as const,
   properties: {
     bbox: box,
-    frame_index: { type: "integer" as const, minimum: 0, default: 0 },
+    frame_index: {
+      type: "integer" as const,
+      minimum: 0,
+      default: 0,
+      description: "the frame that it lies on, in display order; an image has frame 0",
+    },
   },
   required: ["bbox"],
 };

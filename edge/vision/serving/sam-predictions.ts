@@ -62,7 +62,13 @@ function predictionRecord(row: SamPredictionRow): SamVideoPrediction {
       })) ?? null,
     segmenter: result?.segmenter ?? null,
     warnings: result?.warnings ?? [],
-    left_out: result?.left_out ?? null,
+    left_out: result
+      ? {
+          frames: result.left_out.frames,
+          objects: result.left_out.objects,
+          masks: result.left_out.masks,
+        }
+      : null,
     seconds: result?.seconds ?? null,
     created_at: row.createdAt,
   };

@@ -14,7 +14,7 @@ import {
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { isSilent } from "../../http/database.ts";
 import { headers } from "../../http/description.ts";
-import { type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { groundAll } from "../labeling/grounding.ts";
@@ -23,7 +23,7 @@ import { resultOf, submit, waitFor } from "../tasks/wait.ts";
 import { letPass } from "../uploads/form.ts";
 import { IMAGE } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
-import { workspaceQuery, workspacesFor } from "./model-choice.ts";
+import { workspacesFor } from "./model-choice.ts";
 import {
   CLIP,
   CLIP_BYTES_MAX,
@@ -46,6 +46,11 @@ import { clipForm, imageForm, SamForm } from "./sam-form.ts";
 import { findSamPrediction } from "./sam-predictions.ts";
 
 const tags = ["Serving"];
+const workspaceQuery = {
+  workspace_id: z.uuid().optional().meta({
+    description: "whose nodes look; the first where you have the role when omitted",
+  }),
+};
 const errors = {
   ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found"),
   ...errorResponses("file_too_large", "quota_exceeded", "unsupported_media"),
@@ -71,20 +76,13 @@ async function ready(
   { named, kind }: { named: string | undefined; kind: "sam" | "sam_video" },
 ): Promise<string> {
   try {
-    const workspaceId = onlyWorkspace(callerOf(context), named);
+    const [workspaceId = ""] = workspacesFor(callerOf(context), named, "annotator");
     if ((await offeringNodes(parts.database, { kind, workspaceId })) > 0) return workspaceId;
     throw new Failure("no_node", "no GPU node with a segmenter is there");
   } catch (thrown) {
     await letPass(context.req.raw);
     throw thrown;
   }
-}
-
-function onlyWorkspace(caller: Caller, named: string | undefined): string {
-  const [only, ...others] = workspacesFor(caller, named, "annotator");
-  if (only !== undefined && others.length === 0) return only;
-  const detail = "workspace_id: required, since you may predict in several of your workspaces";
-  throw new Failure("invalid_request", detail);
 }
 
 /** Fails where a word is unknown to the segmenters that are there, before any of them looks. */

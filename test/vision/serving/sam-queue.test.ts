@@ -3,10 +3,13 @@
 // its id for a day, and no file of a request stays.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import type { Parts } from "../../../edge/vision/base/parts.ts";
+import { forgetPredictions } from "../../../edge/vision/serving/predictions.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
 import type { SamFinding } from "../../../shared/sam.ts";
 import { SamPrediction, SamVideoPrediction } from "../../../shared/serving.ts";
 import { TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";
+import { DAY, HOUR, MINUTE, systemClock } from "../../../shared/time.ts";
 import { form, mp4, png } from "../../support/media.ts";
 import {
   codeOf,
@@ -165,6 +168,34 @@ describe("the queue", () => {
     expect(payloads).toMatchObject([{ frames_max: 30, fps: null }]);
     await node.finish(task, { outcome: "finished", result });
     expect(await w.viewer.ok("GET", own)).toMatchObject({ status: "completed" });
+  });
+
+  it("keeps the file of a clip that waits, and forgets a result after a day", async () => {
+    node = await scriptedNode(w.world, w.admin, { sam_video: onClip }, SEGMENTING);
+    const path = "/predict/sam/video?wait_seconds=0";
+    const { prediction_id } = await w.annotator.ok<{ prediction_id: string }>(
+      ...(["POST", path] as const),
+      clip(PERSON),
+    );
+    const [needed] = await w.stored();
+    const at = (clock: number) =>
+      ({
+        database: w.world.visionDatabase,
+        bucket: w.world.media,
+        clock: () => clock,
+        // The duty uses no other part.
+      }) as unknown as Parts;
+    const later = systemClock() + 2 * HOUR;
+    for (let minute = 0; minute < 60; minute++) {
+      await forgetPredictions(at(later + minute * MINUTE));
+    }
+    expect(await w.stored()).toEqual([needed]);
+    payloads = [];
+    await node.work();
+    const own = `/predict/sam/video/${prediction_id}`;
+    expect(await w.viewer.ok("GET", own)).toMatchObject({ status: "completed" });
+    await forgetPredictions(at(later + 2 * DAY));
+    expect(await w.viewer.refused("GET", own)).toEqual([404, "not_found"]);
   });
 
   it("says why a clip failed, at once and later", async () => {
