@@ -1,4 +1,4 @@
-// The direct line between the vision service and a GPU node: one WebSocket, on which predictions
+// The direct line between the vision service and a GPU node: one WebSocket, on which requests
 // that somebody waits for go to the node and come back, in binary frames below the platform's limit
 // of a message. All numbers are big-endian:
 //
@@ -13,6 +13,7 @@
 //  16       payload
 
 import { z } from "zod";
+import { SamRequest } from "./sam.ts";
 import { ModelSource, Prediction } from "./tasks.ts";
 
 const HEADER_BYTES = 16;
@@ -25,7 +26,7 @@ export const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
 export const LINE_PING_MS = 10_000;
 export const LINE_SILENCE_MS = 25_000;
 
-/** `ask`, `cancel` and `hello` go to the node; the others come from it. */
+/** `ask`, `sam_ask`, `cancel` and `hello` go to the node; the others come from it. */
 export const FRAME_KINDS = {
   ask: 1,
   cancel: 2,
@@ -35,11 +36,30 @@ export const FRAME_KINDS = {
   read: 6,
   /** The node does not work on a request any more, and has no answer. */
   released: 7,
+  sam_ask: 8,
+  sam_grant: 9,
 } as const;
 export type FrameKind = keyof typeof FRAME_KINDS;
 const KIND_OF = new Map<number, FrameKind>(
   Object.entries(FRAME_KINDS).map(([kind, number]) => [number, kind as FrameKind]),
 );
+
+/**
+ * What is asked on the line, by the kind of task that would do the same, and its frames. A node
+ * grants each kind places of its own: an image takes a detector milliseconds and a segmenter
+ * seconds, and one must not be refused because the other is busy. Who is of an older release knows
+ * the first only; it passes over frames of kinds that it does not know.
+ */
+export const LINE_KINDS = {
+  predict: { ask: "ask", grant: "grant" },
+  sam: { ask: "sam_ask", grant: "sam_grant" },
+} as const satisfies Record<string, { ask: FrameKind; grant: FrameKind }>;
+export type LineKind = keyof typeof LINE_KINDS;
+export const LINE_KIND_NAMES = Object.keys(LINE_KINDS) as LineKind[];
+
+/** The kind whose requests, or places, frames of a kind are of; null for all other frames. */
+export const lineKindOf = (frame: FrameKind, role: "ask" | "grant"): LineKind | null =>
+  LINE_KIND_NAMES.find((kind) => LINE_KINDS[kind][role] === frame) ?? null;
 
 /** One message of the line. */
 export interface Frame {
@@ -99,13 +119,27 @@ export function joined(parts: readonly Uint8Array[]): Uint8Array {
   return all;
 }
 
+/** Services of an older release do not say what they want: predictions, which is all they know. */
+const withKind = (given: unknown) =>
+  typeof given === "object" && given !== null && !("kind" in given)
+    ? { kind: "predict", ...given }
+    : given;
+
 /** What is wanted of an image. */
-export const LineHead = z.object({
-  model: ModelSource,
-  /** The lowest confidence of a detection that is told. */
-  confidence: z.number().min(0).max(1),
-});
+export const LineHead = z.preprocess(
+  withKind,
+  z.discriminatedUnion("kind", [
+    z.object({
+      kind: z.literal("predict"),
+      model: ModelSource,
+      /** The lowest confidence of a detection that is told. */
+      confidence: z.number().min(0).max(1),
+    }),
+    SamRequest.extend({ kind: z.literal("sam") }),
+  ]),
+);
 export type LineHead = z.infer<typeof LineHead>;
+export type LineHeadOf<Kind extends LineKind> = Extract<LineHead, { kind: Kind }>;
 
 /** A request: the length of its head as JSON, in four bytes, the head, and the image's file. */
 export function encodeAsk(head: LineHead, image: readonly Uint8Array[]): Uint8Array {
@@ -122,7 +156,7 @@ export function decodeAsk(bytes: Uint8Array): { head: LineHead; image: Uint8Arra
   return { head: LineHead.parse(JSON.parse(text)), image: bytes.subarray(4 + length) };
 }
 
-/** An answer of status 200. */
+/** An answer of status 200 to `predict`; one to `sam` is a `SamResult`. */
 export const LineAnswer = z.object({
   predictions: z.array(Prediction),
   /** Of the image as people see it, turned as its EXIF says. */

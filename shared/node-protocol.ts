@@ -23,6 +23,9 @@ const Count = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 /** A task's count of claims: who names an older one has lost it. */
 const Fence = Count;
 
+/** What a segmenter's name is behind, among the ids of models that are open on a node. */
+export const SEGMENTER_PREFIX = "segmenter:";
+
 /** What a node says it is and can do. */
 export const Capabilities = z
   .object({
@@ -50,7 +53,7 @@ export const Capabilities = z
         licence: z.string(),
       }),
     ),
-    /** Models that are open on it, as its newest heartbeat said. */
+    /** Models that are open on it, and its segmenter, as its newest heartbeat said. */
     loaded: z.array(z.string()).optional(),
     /** Whether its direct line is open, as its newest heartbeat said. */
     line: z.boolean().optional(),
@@ -89,7 +92,10 @@ export type ClaimedTask = z.infer<typeof ClaimedTask>;
 export const HeartbeatRequest = z.object({
   tasks: z.array(z.object({ task_id: z.uuid(), fence: Fence })),
   draining: z.boolean().default(false),
-  /** Models that are open on the node: the next prediction with one of them is a fast one. */
+  /**
+   * Models that are open on the node, and its segmenter: the next request for one of them is a fast
+   * one.
+   */
   loaded: z.array(z.string().max(100)).max(64).optional(),
   /** Whether its direct line is open. */
   line: z.boolean().optional(),

@@ -2,12 +2,17 @@
 // corners in pixels of the image as people see it.
 
 import { z } from "zod";
+import { SamMask, SamPrompt } from "./sam.ts";
+import { Bbox } from "./shapes.ts";
 import { Prediction } from "./tasks.ts";
 import { Model } from "./training.ts";
 
 export const CONFIDENCE_DEFAULT = 0.25;
 export const PREDICT_FRAMES_DEFAULT = 300;
 export const PREDICT_FRAMES_MAX = 3_000;
+/** A segmenter looks at a frame for as long as a detector does at a hundred. */
+export const SAM_FRAMES_DEFAULT = 30;
+export const SAM_FRAMES_MAX = 600;
 /** The longest that an answer is waited for; proxies on the way give up a little later. */
 export const PREDICT_WAIT_SECONDS_MAX = 90;
 
@@ -38,6 +43,87 @@ export const VideoPrediction = z
   })
   .meta({ id: "VideoPrediction" });
 export type VideoPrediction = z.infer<typeof VideoPrediction>;
+
+const Count = z.number().int().min(0);
+
+export const SamObject = z
+  .object({
+    class: z.string(),
+    prompt: z
+      .object({
+        kind: z
+          .enum(SamPrompt.options.map(({ shape }) => shape.kind.value))
+          .meta({ description: "which kind of prompt: words, examples, clicks or a box" }),
+        index: Count.meta({
+          description:
+            "place in `prompts` without repetitions, or in `boxes`, from 0; 0 of examples and clicks",
+        }),
+      })
+      .meta({ description: "what it answers" }),
+    confidence: z.number().min(0).max(1),
+    bbox: Bbox,
+    mask: SamMask.nullable().meta({
+      description: "in the form asked for; null where the segmenter made none, or it is left out",
+    }),
+  })
+  .meta({ id: "SamObject" });
+export type SamObject = z.infer<typeof SamObject>;
+
+const samLeftOut = {
+  objects: Count.meta({ description: "the least sure ones, of too many" }),
+  masks: Count.meta({ description: "of objects that are told, whose masks are too many" }),
+};
+const warnings = z.array(z.string()).meta({
+  description: "where a prompt finds more than it names, or was read in part",
+});
+
+export const SamPrediction = z
+  .object({
+    objects: z.array(SamObject).meta({ description: "surest first" }),
+    width: z.number().int(),
+    height: z.number().int(),
+    segmenter: z.string(),
+    warnings,
+    left_out: z.object(samLeftOut).meta({ description: "what is there and is not told" }),
+    seconds: z.number().meta({ description: "that a node worked on it" }),
+  })
+  .meta({ id: "SamPrediction" });
+export type SamPrediction = z.infer<typeof SamPrediction>;
+
+export const SamVideoPrediction = z
+  .object({
+    prediction_id: z.uuid(),
+    status: VideoPrediction.shape.status,
+    failure: VideoPrediction.shape.failure,
+    frames_done: VideoPrediction.shape.frames_done,
+    frames_total: VideoPrediction.shape.frames_total,
+    width: VideoPrediction.shape.width,
+    height: VideoPrediction.shape.height,
+    frames: z
+      .array(
+        z.object({
+          frame_index: FramePrediction.shape.frame_index,
+          time: FramePrediction.shape.time,
+          objects: z.array(SamObject).meta({ description: "surest first" }),
+        }),
+      )
+      .nullable()
+      .meta({ description: "null until completed" }),
+    segmenter: z.string().nullable().meta({ description: "that was used; null until completed" }),
+    warnings,
+    left_out: z
+      .object({
+        frames: Count.meta({ description: "beyond `frames_max`, which were not looked at" }),
+        objects: samLeftOut.objects,
+        masks: samLeftOut.masks,
+      })
+      .nullable()
+      .meta({ description: "what is there and is not told; null until completed" }),
+    seconds: VideoPrediction.shape.seconds,
+    created_at: z.iso.datetime(),
+  })
+  .meta({ id: "SamVideoPrediction" });
+export type SamVideoPrediction = z.infer<typeof SamVideoPrediction>;
 
 const WARM_UP = ["cold", "warming", "warm", "failed"] as const;
 

@@ -10,6 +10,8 @@ import {
   MODEL_EXPORT_FORMATS,
   MODEL_EXPORT_OUTPUTS,
 } from "./exports.ts";
+import { SamRequest, SamResult } from "./sam.ts";
+import { Bbox, Point, Rle } from "./shapes.ts";
 import {
   ArtifactObject,
   EPOCHS_MAX,
@@ -23,16 +25,8 @@ import {
 /** A whole number that fits into the database's `int`. */
 const int32 = () => z.number().int().min(0).max(2_147_483_647);
 
-/** Corners in pixels of the source frame: x1, y1, x2, y2. */
-export const Bbox = z
-  .tuple([z.number(), z.number(), z.number(), z.number()])
-  .refine(
-    // As precise as a box is stored: what is thinner than that is no box there.
-    ([x1, y1, x2, y2]) => Math.fround(x2) > Math.fround(x1) && Math.fround(y2) > Math.fround(y1),
-    "must be [x1, y1, x2, y2] with x2 > x1, y2 > y1",
-  )
-  .meta({ description: "[x1, y1, x2, y2], pixels of the source frame" });
-export type Bbox = z.infer<typeof Bbox>;
+// Everybody knows boxes and clicks from here.
+export { Bbox, Point };
 
 /** An object of the store, by the short-lived address at which a node may read it. */
 export const ObjectSource = z.object({
@@ -49,14 +43,6 @@ export type ObjectTarget = z.infer<typeof ObjectTarget>;
 
 /** Layouts of an exported dataset. */
 export const EXPORT_FORMATS = ["yolo", "yolo-seg", "coco", "voc", "cvat"] as const;
-
-/** A click: 1 is on the object, 0 is off it. */
-export const Point = z.object({
-  x: z.number(),
-  y: z.number(),
-  label: z.union([z.literal(0), z.literal(1)]),
-});
-export type Point = z.infer<typeof Point>;
 
 /** What to look for. Text is grounded in the segmenter's vocabulary, or refused. */
 export const Prompt = z.discriminatedUnion("kind", [
@@ -100,12 +86,7 @@ export type FrameDetections = z.infer<typeof FrameDetections>;
 export const Mask = z
   .object({
     png: z.string().meta({ description: "base64 PNG, one channel, 255 on the object" }),
-    rle: z
-      .object({
-        size: z.tuple([z.number().int(), z.number().int()]),
-        counts: z.array(int32()),
-      })
-      .meta({ description: "COCO's uncompressed RLE: column by column, zeros first" }),
+    rle: Rle,
     polygon: z.array(z.number()),
     bbox: Bbox,
     score: z.number(),
@@ -196,6 +177,13 @@ const PRIORITY_DEFAULT = 0;
 const PRIORITY_SHORT = 50;
 /** Claimed before all else. */
 const PRIORITY_INTERACTIVE = 100;
+
+const samPayload = SamRequest.extend({
+  video: ObjectSource,
+  /** Frames a second to look at; null is every frame. */
+  fps: z.number().positive().nullable(),
+  frames_max: z.number().int().positive(),
+});
 
 /** What a kind of task is to the queue and to a node. */
 interface TaskKindEntry {
@@ -427,6 +415,24 @@ export const TASK_KINDS = {
       left_out: int32(),
       seconds: z.number(),
     }),
+  },
+  /** Looks for what prompts mean on an uploaded image. */
+  sam: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
+    payload: samPayload,
+    result: SamResult,
+  },
+  /** The same on frames of an uploaded clip: minutes of work, as long as labeling them is. */
+  sam_video: {
+    lane: "batch",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg", "segmenter"],
+    shared: false,
+    payload: samPayload,
+    result: SamResult,
   },
 } as const satisfies Record<string, TaskKindEntry>;
 

@@ -100,7 +100,7 @@ export function exampleRequest(endpoint: Endpoint, document: Description): Examp
     path: query.length > 0 ? `${address}?${query.join("&")}` : address,
     credential: credentialOf(operation, document),
     body: isForm ? undefined : (media?.example ?? bodyOf(media?.schema)),
-    form: isForm ? formOf(media?.schema) : {},
+    form: isForm ? formOf(media) : {},
     bodyType,
   };
 }
@@ -119,14 +119,25 @@ function bodyOf({ properties = {}, required = [], example }: Json = {}): unknown
   return isWhole ? Object.fromEntries(members) : undefined;
 }
 
-/** The required fields of a form. */
-function formOf({ properties = {}, required = [] }: Json = {}) {
-  const fields = (required as string[]).map((name) => {
+/** The required fields of a form, and those of its example. */
+function formOf({ schema = {}, example = {} }: Media = {}) {
+  const { properties = {}, required = [] } = schema;
+  const whole = example as Json;
+  const names = new Set([...(required as string[]), ...Object.keys(whole)]);
+  const fields = [...names].map((name) => {
     const field = (properties as Record<string, Json>)[name] ?? {};
     const { format } = (field.items as Json | undefined) ?? field;
-    return [name, format === "binary" ? null : String(field.example ?? "…")] as const;
+    return [name, format === "binary" ? null : fieldText(whole[name] ?? field.example)] as const;
   });
   return Object.fromEntries(fields);
+}
+
+/** A value as a field of a form has it: a list of one text is a field of its own for each. */
+function fieldText(value: unknown): string {
+  const [only, ...others] = Array.isArray(value) ? value : [value];
+  if (others.length > 0 || (typeof only === "object" && only !== null))
+    return JSON.stringify(value);
+  return String(only ?? "…");
 }
 
 function credentialOf({ security = [] }: Operation, { components }: Description) {

@@ -185,5 +185,10 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "rollBackModel.body": { name: "production", workspace_id: id("01") },
   "segmentPoints.body": { frame_id, points: [{ x: 24, y: 19, label: 1 }] },
   "makeProject.body": { name: "crossing", workspace_id: id("01") },
+  "predictSam.exemplars": [{ bbox }],
+  "predictSamVideo.exemplars": [{ bbox, frame_index: 0 }],
+  "predictSam.body": { file: "crossing.jpg", prompts: ["person"] },
+  "predictSamVideo.body": { file: "crossing.mp4", prompts: ["person"] },
+  "readSamPrediction.prediction_id": id("16"),
   "previewLabels.body": { frame_ids: [frame_id], prompts: ["person"] },
 };

@@ -149,7 +149,7 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   limit: "entries on the page, at most",
   live: "whether it was heard of within a minute",
   line: "whether its direct line is open, by which predictions reach it",
-  loaded: "ids of the models that are open on it",
+  loaded: "ids of the models that are open on it, and `segmenter:` with the name of its open one",
   loss: "mean losses of the last epoch; null before the first",
   losses: "mean losses over the epoch",
   mAP50: "mean average precision at an overlap of 0.5",

@@ -54,6 +54,8 @@ import { warmModel } from "./serving/activation.ts";
 import { predictEnded, sealPredict } from "./serving/ended.ts";
 import { addPredictionRoutes } from "./serving/predict-routes.ts";
 import { forgetPredictions } from "./serving/predictions.ts";
+import { sealSam } from "./serving/sam.ts";
+import { addSamRoutes } from "./serving/sam-routes.ts";
 import { addServeRoutes } from "./serving/serve-routes.ts";
 import { type HandlersByKind, minuteTasks } from "./tasks/delivery.ts";
 import { addNodeRoutes } from "./tasks/node-routes.ts";
@@ -83,6 +85,8 @@ const handlers: HandlersByKind = {
   model_export: { seal: sealModelExport, ended: modelExportEnded },
   train: { seal: sealTrain, ended: trainEnded, progressed: trainReported },
   predict: { seal: sealPredict, ended: predictEnded },
+  sam: { seal: sealSam, ended: predictEnded },
+  sam_video: { seal: sealSam, ended: predictEnded },
 };
 
 /** What every minute brings, in this order. */
@@ -189,6 +193,7 @@ addRunRoutes(app);
 addModelRoutes(app, { beforeActive: warmModel, beforeDeleted: releaseModelExports });
 addModelExportRoutes(app);
 addPredictionRoutes(app, countDefault);
+addSamRoutes(app);
 addServeRoutes(app);
 addEndpointRoutes(app);
 addEndpointKeyRoutes(app);

@@ -1,22 +1,25 @@
 // A child process: works on the tasks that the supervisor gives it, predictions beside each other
-// and one of any other kind. Whatever it does to itself is the supervisor's to see: a crash costs
-// an attempt of what it worked on. It ends at once, with everything it started, when the supervisor
-// is gone.
+// and one of any other kind, and on requests of the direct line beside them. Whatever it does to
+// itself is the supervisor's to see: a crash costs an attempt of what it worked on. It ends at
+// once, with everything it started, when the supervisor is gone.
 
 import { setPriority } from "node:os";
 import { Worker } from "node:worker_threads";
-import type { WriteAddress } from "../../shared/node-protocol.ts";
+import { SEGMENTER_PREFIX, type WriteAddress } from "../../shared/node-protocol.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { createLog, outliveFullDisk, toStandardOutput } from "../base/log.ts";
 import { tellCounts } from "../base/tally.ts";
+import { Turns } from "../base/turns.ts";
 import { openCache, renewingCache } from "../objects/cache.ts";
+import { ResidentSegmenter } from "../segmenters/resident.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
-import { answerDirectly } from "../serving/direct.ts";
+import { answerDirectly, type LineWork } from "../serving/direct.ts";
 import { Predictors } from "../serving/predictor.ts";
 import { Encodings } from "../tasks/encodings.ts";
 import type { RunnerContext } from "../tasks/runner-context.ts";
 import { runTask } from "../tasks/runners.ts";
+import { lookAtImage } from "../tasks/sam-objects.ts";
 import type { ChildSettings, FromChild, ObjectReply, ObjectRequest, ToChild } from "./messages.ts";
 
 /** Opens a segmenter by name; null is the default. */
@@ -25,6 +28,11 @@ export type Opener = (name: string | null, options: OpenOptions) => Promise<Segm
 /** Below whatever people do on the machine. */
 const PRIORITY = 10;
 const PROGRESS_MS = 250;
+/**
+ * Images of the direct line that a segmenter looks at at once: each takes hundreds of megabytes,
+ * and while one is looked at the next is decoded.
+ */
+const LOOKS_AT_ONCE = 2;
 /** More than a stack on the same disk needs to go on writing. */
 const RESERVE_BYTES = 256 * 1024 ** 2;
 
@@ -84,6 +92,8 @@ export function serve(open: Opener) {
 /** What ends each request of the direct line in this process, by its number. */
 const asked = new Map<number, AbortController>();
 
+const looks = new Turns(LOOKS_AT_ONCE);
+
 async function ask(
   { id, body, ms }: Extract<ToChild, { type: "ask" }>,
   parts: Promise<Parts> | undefined,
@@ -93,8 +103,16 @@ async function ask(
   const drop = new AbortController();
   asked.set(id, drop);
   const signal = AbortSignal.any([drop.signal, AbortSignal.timeout(ms)]);
-  const { predictors } = await parts;
-  const answer = await answerDirectly(body, { predictors, log }, signal);
+  const { predictors, segmenters } = await parts;
+  const sam: LineWork["sam"] = (readImage, head) =>
+    looks.take(async () => {
+      signal.throwIfAborted();
+      return lookAtImage(await readImage(), head, {
+        useSegmenter: (name, work) => segmenters.use(name, work, signal),
+        signal,
+      });
+    });
+  const answer = await answerDirectly(body, { predictors, sam, log }, signal);
   asked.delete(id);
   say({ type: "answer", id, answer });
 }
@@ -115,10 +133,10 @@ async function request(taskId: string, asked: ObjectRequest) {
   throw new TaskFailure("store_unavailable", reply.problem, { retryable: true });
 }
 
-type Parts = Pick<
-  RunnerContext,
-  "cache" | "tools" | "segmenter" | "encodings" | "predictors" | "machine" | "log"
->;
+interface Parts
+  extends Pick<RunnerContext, "cache" | "tools" | "encodings" | "predictors" | "machine" | "log"> {
+  segmenters: ResidentSegmenter;
+}
 
 async function openParts(
   settings: ChildSettings,
@@ -134,30 +152,27 @@ async function openParts(
     log,
   });
   const encodings = new Encodings();
-  const predictors = new Predictors(cache, { cpuThreads, device }, log, (models) =>
-    say({ type: "loaded", models }),
-  );
-  let current: { name: string | null; segmenter: Promise<Segmenter> } | undefined;
-  const segmenter = async (name: string | null) => {
-    if (current?.name === name) return current.segmenter;
-    // One at a time: each fills much of the memory.
-    const previous = current;
-    current = undefined;
-    encodings.clear();
-    if (previous) await (await previous.segmenter).dispose();
-    const opening = open(name, {
-      modelsDir,
-      cpuThreads,
-      device,
-      log: (level, event, fields) => log[level](event, fields),
-    });
-    current = { name, segmenter: opening };
-    opening.catch(() => {
-      current = undefined;
-    });
-    return opening;
-  };
-  return { cache, tools, segmenter, encodings, predictors, machine, log };
+  let [models, segmenter]: [string[], string[]] = [[], []];
+  const tell = () => say({ type: "loaded", models: [...models, ...segmenter] });
+  const predictors = new Predictors(cache, { cpuThreads, device }, log, (opened) => {
+    models = opened;
+    tell();
+  });
+  const segmenters = new ResidentSegmenter({
+    open: (name) =>
+      open(name, {
+        modelsDir,
+        cpuThreads,
+        device,
+        log: (level, event, fields) => log[level](event, fields),
+      }),
+    onClose: () => encodings.clear(),
+    onChange: (name) => {
+      segmenter = name === null ? [] : [SEGMENTER_PREFIX + name];
+      tell();
+    },
+  });
+  return { cache, tools, segmenters, encodings, predictors, machine, log };
 }
 
 async function work(
@@ -166,13 +181,14 @@ async function work(
   signals: Pick<RunnerContext, "cancel" | "pause">,
 ) {
   if (!parts) throw new Error("a task came before the settings");
-  const opened = await parts;
+  const { segmenters, ...opened } = await parts;
   const log = createLog(toStandardOutput, { pid: process.pid, task_id: taskId });
   let saidAt = Number.NEGATIVE_INFINITY;
   return runTask(kind, payload, {
     ...opened,
     ...signals,
     log,
+    useSegmenter: (name, work) => segmenters.use(name, work),
     cache: renewingCache(
       opened.cache,
       async (key) => (await request(taskId, { what: "source", key })) as ObjectSource,

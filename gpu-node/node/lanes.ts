@@ -5,10 +5,11 @@ import { type TaskKind, type TaskLane, taskKind } from "../../shared/tasks.ts";
 
 /**
  * `general` slots are as many as the node's configuration says and take whatever is not training;
- * the `interactive` slot keeps models and frames warm for whoever waits; the `serving` slot answers
- * predictions, which would stand still in a process whose segmenter looks at an image; the `short`
- * slot is the share of uploads and exports, which go on while batch work has all general slots; the
- * `training` slot has one training at a time, which takes days.
+ * the `interactive` slot keeps its segmenter and frames warm for whoever waits: for clicks and
+ * previews, and for the direct line's requests beside them; the `serving` slot answers predictions,
+ * which would stand still in a process whose segmenter looks at an image; the `short` slot is the
+ * share of uploads and exports, which go on while batch work has all general slots; the `training`
+ * slot has one training at a time, which takes days.
  */
 export type SlotRole = "general" | "interactive" | "serving" | "short" | "training";
 
@@ -28,8 +29,8 @@ const BUSY_CLAIM_WAIT_SECONDS = 1;
 /** A kind that this build does not know is batch work: its runner says that it is unknown. */
 const laneOf = (kind: string): TaskLane => taskKind(kind)?.lane ?? "batch";
 
-/** The role of the slots that are there for a kind. */
-function roleOf(kind: string): SlotRole {
+/** The role of the slots that are there for a kind, and for requests of the direct line of it. */
+export function roleOf(kind: string): SlotRole {
   if (taskKind(kind)?.shared) return "serving";
   const lane = laneOf(kind);
   return lane === "batch" ? "general" : lane;

@@ -8,9 +8,12 @@ import {
   encodeFrame,
   type Frame,
   joined,
+  LINE_KINDS,
   LINE_PING_MS,
   LINE_SILENCE_MS,
   LINE_STATUS,
+  type LineKind,
+  lineKindOf,
   PAYLOAD_BYTES_MAX,
 } from "../../shared/line.ts";
 import type { Secret } from "../../shared/secret.ts";
@@ -25,32 +28,60 @@ export interface LineOptions {
   url: string;
   token: Secret;
   log: Log;
+  /** What the node answers; it is granted no requests of other kinds. */
+  kinds: readonly LineKind[];
   /** Works on a request until the signal ends it; null where there is no answer. */
-  answer(body: Uint8Array, ms: number, signal: AbortSignal): Promise<LineReply | null>;
+  answer(request: LineRequest, signal: AbortSignal): Promise<LineReply | null>;
   /** The line opened or closed. */
   onOpen(open: boolean): void;
+}
+
+/** A whole request. */
+export interface LineRequest {
+  kind: LineKind;
+  body: Uint8Array;
+  /** Milliseconds that are left for it. */
+  ms: number;
 }
 
 const HANDSHAKE_MS = 30_000;
 /** Bytes after which the service hears that they were read. */
 const READ_BYTES = 1024 * 1024;
-/** What waits at the node is answered within about so long. */
-const WAIT_MS_MAX = 4_000;
-const CAPACITY = { first: 16, min: 1, max: 64 };
+/** How many requests of a kind a node takes at once. */
+export interface CapacityBounds {
+  /** Before it is known what one costs. */
+  first: number;
+  min: number;
+  max: number;
+  /** What waits at the node is answered within about so long. */
+  waitMs: number;
+}
+
+/** A segmenter looks at an image for seconds: who asks one waits longer, and fewer do. */
+export const CAPACITIES: Readonly<Record<LineKind, CapacityBounds>> = {
+  predict: { first: 16, min: 1, max: 64, waitMs: 4_000 },
+  sam: { first: 4, min: 1, max: 16, waitMs: 15_000 },
+};
 /** Weight of the newest request in the mean of what one costs. */
 const NEWEST_WEIGHT = 0.1;
 
 interface Job {
+  kind: LineKind;
   parts: Uint8Array[];
   /** All of it is here, and it is worked on. */
   whole: boolean;
   abort: AbortController;
 }
 
-/** How many requests a node takes at once, by what one costs it. */
+/** How many requests of a kind a node takes at once, by what one costs it. */
 export class Capacity {
+  readonly #bounds: CapacityBounds;
   #costMs: number | null = null;
   #lastAt = 0;
+
+  constructor(bounds: CapacityBounds) {
+    this.#bounds = bounds;
+  }
 
   /** A request that began at one instant was answered at another, both in milliseconds. */
   note(beganAt: number, endedAt: number): void {
@@ -63,9 +94,10 @@ export class Capacity {
 
   /** As many as are answered while somebody is ready to wait. */
   get count(): number {
-    if (this.#costMs === null) return CAPACITY.first;
-    const fit = Math.floor(WAIT_MS_MAX / Math.max(this.#costMs, 1));
-    return Math.min(CAPACITY.max, Math.max(CAPACITY.min, fit));
+    const { first, min, max, waitMs } = this.#bounds;
+    if (this.#costMs === null) return first;
+    const fit = Math.floor(waitMs / Math.max(this.#costMs, 1));
+    return Math.min(max, Math.max(min, fit));
   }
 }
 
@@ -84,13 +116,17 @@ function countRequest(reply: LineReply | null, milliseconds: number): void {
 /** Keeps the line until it is closed. */
 export class Line {
   readonly #options: LineOptions;
-  readonly #capacity = new Capacity();
+  readonly #capacities: Record<LineKind, Capacity> = {
+    predict: new Capacity(CAPACITIES.predict),
+    sam: new Capacity(CAPACITIES.sam),
+  };
   readonly #end = new AbortController();
   readonly #jobs = new Map<number, Job>();
   #socket: WebSocket | null = null;
   #life = 0;
   #readBytes = 0;
-  #granted = -1;
+  /** What the service was told last, of each kind. */
+  readonly #granted = new Map<LineKind, number>();
   #draining = false;
   #open = false;
   #onIdle: (() => void) | null = null;
@@ -172,17 +208,18 @@ export class Line {
       this.#drop();
       this.#life = frame.life;
       this.#readBytes = 0;
-      this.#granted = -1;
+      this.#granted.clear();
       this.#grant();
       this.#tellOpen(true);
       return;
     }
     if (frame.life !== this.#life) return;
     if (frame.kind === "cancel") this.#cancel(frame.id);
-    if (frame.kind === "ask") this.#take(frame);
+    const kind = lineKindOf(frame.kind, "ask");
+    if (kind) this.#take(frame, kind);
   }
 
-  #take(frame: Frame) {
+  #take(frame: Frame, kind: LineKind) {
     this.#readBytes += frame.payload.length;
     if (this.#readBytes >= READ_BYTES) {
       this.#send({ kind: "read", value: this.#readBytes });
@@ -192,7 +229,7 @@ export class Line {
     if (!job) {
       // The rest of a request that was canceled.
       if (frame.index > 0) return;
-      job = { parts: [], whole: false, abort: new AbortController() };
+      job = { kind, parts: [], whole: false, abort: new AbortController() };
       this.#jobs.set(frame.id, job);
     }
     if (frame.index !== job.parts.length) {
@@ -209,7 +246,9 @@ export class Line {
     const { answer, log } = this.#options;
     const life = this.#life;
     const beganAt = performance.now();
-    const reply = await answer(joined(job.parts), ms, job.abort.signal).catch((error: unknown) => {
+    const { kind, parts, abort } = job;
+    const request = { kind, body: joined(parts), ms };
+    const reply = await answer(request, abort.signal).catch((error: unknown) => {
       log.error("line_request_failed", { error });
       return null;
     });
@@ -217,7 +256,7 @@ export class Line {
     if (life !== this.#life || this.#jobs.get(id) !== job) return;
     this.#jobs.delete(id);
     if (reply) {
-      this.#capacity.note(beganAt, performance.now());
+      this.#capacities[kind].note(beganAt, performance.now());
       this.#answer(id, reply);
     } else this.#send({ kind: "released", life, id });
     this.#grant();
@@ -246,10 +285,13 @@ export class Line {
 
   /** Says how many requests the node takes, where that is no more what it said before. */
   #grant() {
-    const capacity = this.#draining ? 0 : this.#capacity.count;
-    if (capacity === this.#granted || !this.#socket) return;
-    this.#granted = capacity;
-    this.#send({ kind: "grant", value: capacity });
+    if (!this.#socket) return;
+    for (const kind of this.#options.kinds) {
+      const capacity = this.#draining ? 0 : this.#capacities[kind].count;
+      if (capacity === this.#granted.get(kind)) continue;
+      this.#granted.set(kind, capacity);
+      this.#send({ kind: LINE_KINDS[kind].grant, value: capacity });
+    }
   }
 
   /** Lets go of every request: nobody waits for them any more. */

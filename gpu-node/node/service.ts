@@ -87,8 +87,8 @@ export interface Service {
     request: ObjectRequest,
     signal: AbortSignal,
   ): Promise<WriteAddress | ObjectSource>;
-  /** Keeps the direct line, on which the service asks for predictions. */
-  line(work: Pick<LineOptions, "answer" | "onOpen">): Line;
+  /** Keeps the direct line, on which the service asks for what somebody waits for. */
+  line(work: Pick<LineOptions, "kinds" | "answer" | "onOpen">): Line;
   /** Keeps a socket on which the service says that there is work; returns the way to close it. */
   listen(onWork: () => void, onOpen: (open: boolean) => void): () => void;
 }

@@ -3,6 +3,7 @@
 // `held-task.ts`'s. It touches no video and no model: a child process does, and may crash. It
 // reports an end only when it saw it.
 
+import { LINE_KIND_NAMES } from "../../shared/line.ts";
 import type { Capabilities, ClaimedTask, Outcome, Verdict } from "../../shared/node-protocol.ts";
 import { HEARTBEAT_SECONDS } from "../../shared/node-protocol.ts";
 import { type Clock, HOUR, iso } from "../../shared/time.ts";
@@ -24,6 +25,7 @@ import {
   claimableKinds,
   claimWaitSeconds,
   isPausable,
+  roleOf,
   rolesOf,
   type SlotLoad,
   type SlotRole,
@@ -157,12 +159,17 @@ class Supervisor implements Worker {
     this.#claimUntilDrained().catch((thrown: unknown) => this.#fail(thrown));
   }
 
-  /** Predictions go where models are warm; null on a node that makes none. */
+  /** Requests go where what they need is open; null on a node that answers none. */
   #openLine(): Line | null {
-    const slot = this.#slots.find(({ role }) => role === "serving")?.slot;
-    if (!slot || !this.#options.capabilities.kinds.includes("predict")) return null;
-    return this.#options.service.line({
-      answer: (body, ms, signal) => slot.ask(body, ms, signal),
+    const { capabilities, service } = this.#options;
+    const kinds = LINE_KIND_NAMES.filter((kind) => capabilities.kinds.includes(kind));
+    if (kinds.length === 0) return null;
+    return service.line({
+      kinds,
+      answer: async ({ kind, body, ms }, signal) => {
+        const own = this.#slots.find(({ role }) => role === roleOf(kind));
+        return own ? own.slot.ask(body, ms, signal) : null;
+      },
       onOpen: (open) => {
         this.#state.line.open = open;
         void this.#heartbeat();
@@ -443,7 +450,7 @@ class Supervisor implements Worker {
         tasks: tasks.map(({ held: { task } }) => ({ task_id: task.task_id, fence: task.fence })),
         draining: this.#state.phase === "draining",
         line: this.#state.line.open,
-        loaded: [...new Set(this.#slots.flatMap(({ slot }) => slot.loaded))],
+        loaded: this.#loaded(),
         ...more,
       });
       this.#state.lastHeartbeatAt = this.#options.clock();
@@ -455,6 +462,12 @@ class Supervisor implements Worker {
       if (thrown instanceof NodeRefusal) this.#fail(thrown);
       else this.#options.log.warning("heartbeat_failed", { error: thrown });
     }
+  }
+
+  /** What is open where requests of the direct line go. */
+  #loaded(): string[] {
+    const own = new Set(LINE_KIND_NAMES.map(roleOf));
+    return this.#slots.flatMap(({ role, slot }) => (own.has(role) ? slot.loaded : []));
   }
 
   /** A child that hangs in native code would keep its lease and its slot for ever. */

@@ -22,7 +22,15 @@ import {
 } from "./exemplar.ts";
 import { PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { Correlator } from "./feature-maps.ts";
-import { dropSpecks, type MaskWindow, maskFromLogits, polygon, spread, tightBox } from "./masks.ts";
+import {
+  dropSpecks,
+  type MaskWindow,
+  maskFromLogits,
+  polygon,
+  rleOfWindow,
+  spread,
+  tightBox,
+} from "./masks.ts";
 import { findSimilar, type Profile, profilesOf } from "./proposals.ts";
 import {
   boxPrompt,
@@ -205,18 +213,18 @@ class Builtin implements Segmenter {
   async #detectText(
     encoded: BuiltinImage,
     prompt: TextPrompt,
-    { confidenceMin, masks }: DetectOptions,
+    options: DetectOptions,
   ): Promise<Detection[]> {
     const classes = prompt.ids.map((id) => COCO_NAMES.indexOf(id));
-    const boxes = readBoxes(await encoded.scores(), classes, confidenceMin);
-    return this.#masked(encoded, boxes, masks);
+    const boxes = readBoxes(await encoded.scores(), classes, options.confidenceMin);
+    return this.#masked(encoded, boxes, options);
   }
 
   /** The detector's boxes as detections; the mask model looks only if one of them needs it. */
   async #masked(
     encoded: BuiltinImage,
     boxes: readonly ScoredBox[],
-    masks: boolean,
+    { masks, runs = false }: DetectOptions,
   ): Promise<Detection[]> {
     const worth = ({ confidence }: ScoredBox, index: number) =>
       masks && index < MASKS_MAX && confidence >= MASKED_CONFIDENCE_MIN;
@@ -233,7 +241,7 @@ class Builtin implements Segmenter {
       const fits = tight && iou(tight, bbox) >= MASK_FITS_IOU;
       found.push(
         mask && fits
-          ? { bbox: meanBox(bbox, tight), confidence, polygon: polygon(mask) }
+          ? { bbox: meanBox(bbox, tight), confidence, ...formsOf(mask, encoded, runs) }
           : detection,
       );
     }
@@ -243,12 +251,13 @@ class Builtin implements Segmenter {
   async #detectAlike(
     encoded: BuiltinImage,
     exemplar: BuiltinExemplar,
-    { confidenceMin, masks }: DetectOptions,
+    options: DetectOptions,
   ): Promise<Detection[]> {
+    const { confidenceMin, masks, runs = false } = options;
     const learnt = await this.#learn(exemplar, encoded);
     if ("profiles" in learnt) {
       const boxes = findSimilar(await encoded.scores(), learnt.profiles, confidenceMin);
-      return this.#masked(encoded, boxes, masks);
+      return this.#masked(encoded, boxes, options);
     }
     const looked = await encoded.looked();
     const candidates = await findAlike(await this.#models(), looked, learnt.features);
@@ -261,7 +270,8 @@ class Builtin implements Segmenter {
       const bbox = mask && tightBox(mask);
       if (!bbox) return [];
       const { confidence } = candidate;
-      return [{ bbox, confidence, polygon: masks ? polygon(mask) : null }];
+      const forms = masks ? formsOf(mask, encoded, runs) : { polygon: null };
+      return [{ bbox, confidence, ...forms }];
     });
   }
 
@@ -383,6 +393,16 @@ function windowOf(
   const window = maskFromLogits(maskGrid(masks, token, embedding), image);
   return window && dropSpecks(window);
 }
+
+/** What is told of a detection's mask. */
+const formsOf = (
+  mask: MaskWindow,
+  image: { width: number; height: number },
+  runs: boolean,
+): Pick<Detection, "polygon" | "rle"> => ({
+  polygon: polygon(mask),
+  ...(runs ? { rle: rleOfWindow(mask, image) } : {}),
+});
 
 function sameMask(a: MaskWindow, b: MaskWindow, image: { width: number; height: number }): boolean {
   const [first, second] = [spread(a, image), spread(b, image)];

@@ -283,6 +283,33 @@ export function encodeRle(mask: Uint8Array, width: number, height: number): Rle 
   return { size: [height, width], counts };
 }
 
+/** The run lengths of a mask of which only a window is known. */
+export function rleOfWindow(
+  { left, top, width, height, data }: MaskWindow,
+  image: { width: number; height: number },
+): Rle {
+  const counts: number[] = [];
+  let [value, end] = [0, 0];
+  const turn = (at: number) => {
+    counts.push(at - end);
+    end = at;
+    value = 1 - value;
+  };
+  for (let x = 0; x < width; x++) {
+    const columnAt = (left + x) * image.height;
+    for (let y = 0; y < height; y++) {
+      if (data[y * width + x] !== value) turn(columnAt + top + y);
+    }
+    // A window of the image's full height goes on in the next column.
+    if (value === 1 && height < image.height) turn(columnAt + top + height);
+  }
+  const pixels = image.width * image.height;
+  const after = (left + width) * image.height;
+  if (value === 1 && after < pixels) turn(after);
+  if (end < pixels) counts.push(pixels - end);
+  return { size: [image.height, image.width], counts };
+}
+
 /** Fails on runs that do not fill the size exactly. */
 export function decodeRle({ size: [height, width], counts }: Rle): Uint8Array {
   const mask = new Uint8Array(width * height);

@@ -24,7 +24,7 @@ import { bundleInfo } from "./bundle.ts";
 import { ClipTokenizer } from "./clip-tokenizer.ts";
 import { besideImage } from "./example-column.ts";
 import { BundleBroken, PromptUnknown, UnsupportedRequest } from "./failures.ts";
-import { dropSpecks, maskFromLogits, polygon, tightBox } from "./masks.ts";
+import { dropSpecks, maskFromLogits, polygon, rleOfWindow, tightBox } from "./masks.ts";
 import {
   checkOutputs,
   fromCentre,
@@ -228,7 +228,12 @@ class Sam3 implements Segmenter {
     look: Look,
     text: string,
     boxes: readonly { bbox: Bbox; label: 0 | 1 }[],
-    { frame, confidenceMin, masks }: DetectOptions & { frame: { width: number; height: number } },
+    {
+      frame,
+      confidenceMin,
+      masks,
+      runs,
+    }: DetectOptions & { frame: { width: number; height: number } },
   ): Promise<Detection[]> {
     const { tensors, thresholds } = this.#manifest;
     const output = await run(this.#sessions.decoder, {
@@ -266,7 +271,9 @@ class Sam3 implements Segmenter {
       const window = maskFromLogits(grid, frame);
       const mask = window && dropSpecks(window);
       const tight = mask && tightBox(mask);
-      return tight ? { ...one, bbox: tight, polygon: polygon(mask) } : one;
+      if (!tight) return one;
+      const rle = runs ? { rle: rleOfWindow(mask, frame) } : {};
+      return { ...one, bbox: tight, polygon: polygon(mask), ...rle };
     });
   }
 

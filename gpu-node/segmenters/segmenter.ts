@@ -5,6 +5,7 @@ import type { Bbox, Point } from "../../shared/tasks.ts";
 import type { WordMeaning } from "../../shared/vocabulary.ts";
 import type { RgbImage } from "../media/image.ts";
 import type { Device, Log } from "../onnx/runtime.ts";
+import type { Rle } from "./masks.ts";
 
 export interface SegmenterInfo {
   name: string;
@@ -59,11 +60,15 @@ export interface Detection {
   confidence: number;
   /** The mask's outer ring, x and y in turn; null when masks were not asked for. */
   polygon: number[] | null;
+  /** The mask whole, with holes and further pieces; absent unless `runs` was asked for. */
+  rle?: Rle;
 }
 
 export interface DetectOptions {
   confidenceMin: number;
   masks: boolean;
+  /** With `masks`: as run lengths too. */
+  runs?: boolean;
 }
 
 /** A mask over the whole image: 1 on the object, row by row. */

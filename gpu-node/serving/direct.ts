@@ -5,17 +5,32 @@ import {
   LINE_STATUS,
   type LineAnswer,
   type LineHead,
+  type LineHeadOf,
   type LineProblem,
 } from "../../shared/line.ts";
+import type { SamResult } from "../../shared/sam.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
+import type { RgbImage } from "../media/image.ts";
 import { readStill } from "../media/stills.ts";
 import type { Predictors } from "./predictor.ts";
 
 /** The status and the body of an answer. */
 export interface LineReply {
   status: number;
-  body: LineAnswer | LineProblem;
+  body: LineAnswer | SamResult | LineProblem;
+}
+
+/** Who answers what. */
+export interface LineWork {
+  predictors: Predictors;
+  /** Has a segmenter look; it decodes the image when it is its turn. */
+  sam(
+    readImage: () => Promise<RgbImage>,
+    head: LineHeadOf<"sam">,
+    signal: AbortSignal,
+  ): Promise<SamResult>;
+  log: Log;
 }
 
 /**
@@ -24,29 +39,42 @@ export interface LineReply {
  */
 export async function answerDirectly(
   bytes: Uint8Array,
-  { predictors, log }: { predictors: Predictors; log: Log },
+  work: LineWork,
   signal: AbortSignal,
 ): Promise<LineReply | null> {
   try {
     const { head, image } = readAsk(bytes);
     signal.throwIfAborted();
-    const still = await readStill(Buffer.from(image.buffer, image.byteOffset, image.length));
+    const readImage = () => readStill(Buffer.from(image.buffer, image.byteOffset, image.length));
+    const body =
+      head.kind === "sam"
+        ? await work.sam(readImage, head, signal)
+        : await predict(await readImage(), head, work, signal);
     signal.throwIfAborted();
-    const { confidence, model } = head;
-    const cold = !predictors.isOpen(model);
-    let batch = 1;
-    const onBatch = (images: number) => {
-      batch = images;
-    };
-    const predictions = await predictors.use(model, signal, (predictor) =>
-      predictor.predict(still, { confidence, signal, onBatch }),
-    );
-    const { width, height } = still;
-    return { status: LINE_STATUS.done, body: { predictions, width, height, batch, cold } };
+    return { status: LINE_STATUS.done, body };
   } catch (thrown) {
     if (signal.aborted) return null;
-    return replyOf(thrown, log);
+    return replyOf(thrown, work.log);
   }
+}
+
+async function predict(
+  still: RgbImage,
+  { confidence, model }: LineHeadOf<"predict">,
+  { predictors }: LineWork,
+  signal: AbortSignal,
+): Promise<LineAnswer> {
+  signal.throwIfAborted();
+  const cold = !predictors.isOpen(model);
+  let batch = 1;
+  const onBatch = (images: number) => {
+    batch = images;
+  };
+  const predictions = await predictors.use(model, signal, (predictor) =>
+    predictor.predict(still, { confidence, signal, onBatch }),
+  );
+  const { width, height } = still;
+  return { predictions, width, height, batch, cold };
 }
 
 function readAsk(bytes: Uint8Array): { head: LineHead; image: Uint8Array } {

@@ -7,6 +7,7 @@ import { ascending, openFootage } from "../media/footage.ts";
 import type { ReadFrame } from "../media/frame-reader.ts";
 import { toJpeg } from "../media/stills.ts";
 import { upload } from "../objects/transfer.ts";
+import type { Segmenter } from "../segmenters/segmenter.ts";
 import { detectAll } from "./detect.ts";
 import { asTaskFailure, readyPrompts } from "./prompts.ts";
 import type { RunnerContext } from "./runner-context.ts";
@@ -23,38 +24,48 @@ export async function run(
 ): Promise<TaskResult<"label">> {
   const started = performance.now();
   try {
-    const segmenter = await context.segmenter(payload.segmenter);
-    const { ready, warnings } = await readyPrompts(context, segmenter, payload.prompts);
-    const labeled: FrameDetections[] = [];
-    const resultOf = (frames: FrameDetections[]) => ({
-      frames,
-      segmenter: segmenter.info.name,
-      warnings,
-      seconds: (performance.now() - started) / 1_000,
-    });
-    let [reported, reportedAt] = [0, Number.NEGATIVE_INFINITY];
-    const total = ascending(payload.frames).length;
-    let annotations = 0;
-    const uploads = new Uploads(payload, context);
-    for await (const { index, image } of frames(payload, context)) {
-      await uploads.add(index, image);
-      const found = await detectAll(segmenter, image, ready, payload.resolution);
-      const detections = found.map(({ detection }) => detection);
-      labeled.push({ frame_index: index, detections });
-      annotations += found.length;
-      const done = labeled.length;
-      const isDue = performance.now() - reportedAt >= PARTIAL_MS;
-      const partial = isDue ? resultOf(labeled.slice(reported)) : undefined;
-      if (isDue) [reported, reportedAt] = [done, performance.now()];
-      const detail = { annotations, frame_index: index };
-      context.progress({ done, total, detail, partial }, isDue || done === total);
-      if (context.cancel.aborted) break;
-    }
-    await uploads.end();
-    return resultOf(labeled);
+    return await context.useSegmenter(payload.segmenter, (segmenter) =>
+      labelFrames(payload, context, segmenter, started),
+    );
   } catch (thrown) {
     throw asTaskFailure(thrown);
   }
+}
+
+async function labelFrames(
+  payload: TaskPayload<"label">,
+  context: RunnerContext,
+  segmenter: Segmenter,
+  started: number,
+): Promise<TaskResult<"label">> {
+  const { ready, warnings } = await readyPrompts(context, segmenter, payload.prompts);
+  const labeled: FrameDetections[] = [];
+  const resultOf = (frames: FrameDetections[]) => ({
+    frames,
+    segmenter: segmenter.info.name,
+    warnings,
+    seconds: (performance.now() - started) / 1_000,
+  });
+  let [reported, reportedAt] = [0, Number.NEGATIVE_INFINITY];
+  const total = ascending(payload.frames).length;
+  let annotations = 0;
+  const uploads = new Uploads(payload, context);
+  for await (const { index, image } of frames(payload, context)) {
+    await uploads.add(index, image);
+    const found = await detectAll(segmenter, image, ready, payload.resolution);
+    const detections = found.map(({ detection }) => detection);
+    labeled.push({ frame_index: index, detections });
+    annotations += found.length;
+    const done = labeled.length;
+    const isDue = performance.now() - reportedAt >= PARTIAL_MS;
+    const partial = isDue ? resultOf(labeled.slice(reported)) : undefined;
+    if (isDue) [reported, reportedAt] = [done, performance.now()];
+    const detail = { annotations, frame_index: index };
+    context.progress({ done, total, detail, partial }, isDue || done === total);
+    if (context.cancel.aborted) break;
+  }
+  await uploads.end();
+  return resultOf(labeled);
 }
 
 /** The payload's frames; fewer after a cancel, which ends the decoding. */

@@ -33,15 +33,33 @@ export function asTaskFailure(thrown: unknown): unknown {
   return thrown;
 }
 
-/**
- * Every prompt ready, and what people are to know of what they find. No class is looked for by two
- * of them; fails with `invalid_request` where one has none left.
- */
-export async function readyPrompts(
+/** Every prompt of a task ready; see `readyAll`. */
+export const readyPrompts = (
   context: RunnerContext,
   segmenter: Segmenter,
   prompts: readonly Prompt[],
-): Promise<{ ready: ReadyPrompt[]; warnings: string[] }> {
+): Promise<ReadyPrompts> => readyAll(segmenter, prompts, (prompt) => examplesOf(context, prompt));
+
+/** Words, or examples of one class, wherever those lie. */
+type SearchPrompt =
+  | { kind: "text"; class_name: string; text: string }
+  | { kind: "exemplar"; class_name: string };
+
+/** Prompts in the order given, and what people are to know of what they find. */
+export interface ReadyPrompts {
+  ready: ReadyPrompt[];
+  warnings: string[];
+}
+
+/**
+ * Every prompt ready, with its examples where it has none of words. No class is looked for by two
+ * of them; fails with `invalid_request` where one has none left.
+ */
+export async function readyAll<Prompt extends SearchPrompt>(
+  segmenter: Segmenter,
+  prompts: readonly Prompt[],
+  examplesOf: (prompt: Prompt) => Promise<Example[]>,
+): Promise<ReadyPrompts> {
   const resolved = prompts.map((prompt) =>
     prompt.kind === "text" ? segmenter.resolve(prompt.text) : null,
   );
@@ -57,7 +75,7 @@ export async function readyPrompts(
       className: prompt.class_name,
       prompt: known
         ? { ...known, ids: shares.ids[texts.indexOf(known)] ?? [] }
-        : await segmenter.prepareExemplar(await examplesOf(context, prompt)),
+        : await segmenter.prepareExemplar(await examplesOf(prompt)),
     });
   }
   const warnings = texts.flatMap(({ warning }) => (warning ? [warning] : []));

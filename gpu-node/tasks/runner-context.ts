@@ -7,8 +7,14 @@ import type { Predictors } from "../serving/predictor.ts";
 import type { Encodings } from "./encodings.ts";
 
 export interface RunnerContext extends MediaContext {
-  /** Opens a segmenter by name, or gives the one that is open; null names the default. */
-  segmenter(name: string | null): Promise<Segmenter>;
+  /**
+   * Works with a segmenter by name, opened for it unless it is open; null names the default. No
+   * other one is opened meanwhile.
+   */
+  useSegmenter<Result>(
+    name: string | null,
+    work: (segmenter: Segmenter) => Promise<Result>,
+  ): Promise<Result>;
   /** Frames that were clicked last, encoded; they live as long as the process. */
   encodings: Encodings;
   /** Models that were used last, open; they live as long as the process. */

@@ -20,6 +20,7 @@ import { run as runPredict, warm as runWarm } from "./predict.ts";
 import { run as runPreview } from "./preview.ts";
 import { run as runProbe } from "./probe.ts";
 import type { RunnerContext } from "./runner-context.ts";
+import { run as runSam, runVideo as runSamVideo } from "./sam-objects.ts";
 import { run as runSegment } from "./segment.ts";
 import { run as runTrain } from "./train.ts";
 
@@ -43,6 +44,8 @@ const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
   train: runTrain,
   warm: runWarm,
   predict: runPredict,
+  sam: runSam,
+  sam_video: runSamVideo,
 };
 
 async function runAs<Kind extends TaskKind>(

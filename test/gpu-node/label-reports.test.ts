@@ -36,7 +36,7 @@ it.skipIf(tools === null)("carries once a second the frames labeled since", asyn
   const context: RunnerContext = {
     ...(await taskContext(service, dir)),
     tools: tools as Tools,
-    segmenter: async () => openRectangles(),
+    useSegmenter: (_, work) => work(openRectangles()),
     progress: (report, must) => {
       told.push(report);
       musts.push(must);

@@ -44,7 +44,7 @@ afterEach(() => rmSync(dir, { recursive: true, force: true }));
 const contextOf = (more: Partial<RunnerContext> = {}): RunnerContext => ({
   ...context,
   tools: found as Tools,
-  segmenter: async () => segmenter,
+  useSegmenter: (_, work) => work(segmenter),
   progress: (progress) => void told.push(progress),
   ...more,
 });

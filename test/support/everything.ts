@@ -63,6 +63,9 @@ const PLAIN: Ids = {
   alias: "production",
 };
 
+/** Parameters of paths that are of another kind than their name says elsewhere. */
+const OWN: Ids = { "/predict/sam/video/{prediction_id}": "sam_prediction_id" };
+
 /** The query that a route does not go without; it names what is the tenant's too. */
 const QUERIES: Ids = { "/jobs/{job_id}/compare": "?truth_job_id={job_id}" };
 
@@ -166,11 +169,17 @@ export async function everything(
   await member.ask("POST", "/endpoints", { slug, models: [{ model_id }] });
   const made = await member.ask("POST", `/endpoints/${slug}/keys`, { name: "theirs" });
   const key_id = String(made.body.key_id);
+  const sam_prediction_id = randomUUID();
+  await world.visionDatabase.execute(sql`
+    INSERT INTO task (id, kind, workspace_id, subject, payload)
+    VALUES (${sam_prediction_id}::uuid, 'sam_video', ${workspaceId}::uuid, 'segmenter:default',
+      '{"prompts": []}')`);
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
   const labeled = { job_id, annotation_id, change_id, export_id };
-  return { ...own, ...labeled, ...trained, model_id, prediction_id, slug, key_id };
+  const served = { prediction_id, sam_prediction_id, slug, key_id };
+  return { ...own, ...labeled, ...trained, model_id, ...served };
 }
 
 /** Routes that name something by id, but for those of the installation. */
@@ -190,7 +199,7 @@ export async function routesById(url: string) {
 export function filled(path: string, values: Ids): string | null {
   let known = true;
   const full = `${path}${QUERIES[path] ?? ""}`.replace(/\{(\w+)\}/g, (_, name: string) => {
-    const value = PLAIN[name] ?? values[name];
+    const value = PLAIN[name] ?? values[OWN[path] ?? name];
     known &&= value !== undefined;
     return value ?? "";
   });

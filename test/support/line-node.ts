@@ -10,7 +10,7 @@ import {
   joined,
   LINE_STATUS,
   type LineAnswer,
-  type LineHead,
+  type LineHeadOf,
   type LineProblem,
 } from "../../shared/line.ts";
 import { CAPABILITIES, introduce, type TestNode } from "./nodes.ts";
@@ -31,12 +31,12 @@ export interface LineNodeOptions {
   capacity?: number;
   /** Ids of the models that it has open. */
   loaded?: readonly string[];
-  answer: (head: LineHead) => LineReply | Promise<LineReply>;
+  answer: (head: LineHeadOf<"predict">) => LineReply | Promise<LineReply>;
 }
 
 export interface LineNode extends TestNode {
   /** What was asked, in the order in which it came. */
-  asked: LineHead[];
+  asked: LineHeadOf<"predict">[];
   /** Tells the service what it has open from now on. */
   load(modelIds: readonly string[]): Promise<void>;
   /** Cuts the line. */
@@ -55,7 +55,7 @@ export async function lineNode(
   const { node_id, node_token } = await introduce(url, { code, name, capabilities });
   const headers = { Authorization: `Bearer ${node_token}` };
   const { send } = apiAs(url, node_token);
-  const asked: LineHead[] = [];
+  const asked: LineHeadOf<"predict">[] = [];
   const socket = new WebSocket(`${url}${API}/node/line`.replace(/^http/, "ws"), {
     headers,
     perMessageDeflate: false,
@@ -67,6 +67,7 @@ export async function lineNode(
   };
   const work = async (id: number, bytes: Uint8Array, own: number) => {
     const { head } = decodeAsk(bytes);
+    if (head.kind !== "predict") throw new Error(`the node was asked for ${head.kind}`);
     asked.push(head);
     const { status = LINE_STATUS.done, body } = await answer(head);
     const payload = Buffer.from(JSON.stringify(body));

@@ -3,7 +3,7 @@
 
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
-import { WebSocketServer } from "ws";
+import { type WebSocket, WebSocketServer } from "ws";
 import type { z } from "zod";
 import {
   Capabilities,
@@ -62,6 +62,8 @@ export interface NodeService {
   stalled: number;
   /** Whether sockets are refused. */
   deaf: boolean;
+  /** Takes a node's end of the direct line. */
+  onLine: (socket: WebSocket) => void;
   enqueue<Kind extends TaskKind>(kind: Kind, payload: unknown): ServedTask;
   source(key: string, bytes: Buffer): ObjectSource;
   target(key: string, contentType?: string): ObjectTarget;
@@ -214,6 +216,7 @@ export async function startNodeService(): Promise<NodeService> {
   server.on("upgrade", (request, socket, head) => {
     if (service.deaf || unauthorized(request)) return void socket.destroy();
     sockets.handleUpgrade(request, socket, head, (client) => {
+      if (request.url === "/api/v1/node/line") return service.onLine(client);
       client.on("message", () => client.send("pong"));
     });
   });
@@ -232,6 +235,7 @@ export async function startNodeService(): Promise<NodeService> {
     registrations: 0,
     stalled: 0,
     deaf: false,
+    onLine: () => {},
     enqueue: (kind, payload) => {
       const task: ServedTask = {
         id: crypto.randomUUID(),

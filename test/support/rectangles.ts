@@ -4,8 +4,10 @@
 import { existsSync, writeFileSync } from "node:fs";
 import type { RgbImage } from "../../gpu-node/media/image.ts";
 import { PromptUnknown } from "../../gpu-node/segmenters/failures.ts";
+import { encodeRle } from "../../gpu-node/segmenters/masks.ts";
 import type {
   Detection,
+  DetectOptions,
   EncodedImage,
   Exemplar,
   Segmenter,
@@ -60,11 +62,14 @@ function boxOf(mask: Uint8Array, width: number): Bbox | null {
   return x2 > x1 ? [x1, y1, x2, y2] : null;
 }
 
-function find(image: RgbImage, channel: number): Detection[] {
-  const bbox = boxOf(maskOf(image, channel), image.width);
+function find(image: RgbImage, channel: number, { masks, runs }: DetectOptions): Detection[] {
+  const mask = maskOf(image, channel);
+  const bbox = boxOf(mask, image.width);
   if (!bbox) return [];
   const [x1, y1, x2, y2] = bbox;
-  return [{ bbox, confidence: 0.9, polygon: [x1, y1, x2, y1, x2, y2, x1, y2] }];
+  const polygon = masks ? [x1, y1, x2, y1, x2, y2, x1, y2] : null;
+  const rle = masks && runs ? { rle: encodeRle(mask, image.width, image.height) } : {};
+  return [{ bbox, confidence: 0.9, polygon, ...rle }];
 }
 
 /** `hold <path>`: says by a file that it waits, and goes on once `<path>.go` is there. */
@@ -110,16 +115,17 @@ export function openRectangles(): Rectangles {
       return { image, width, height, dispose };
     },
     prepareExemplar: async (examples): Promise<Exemplar> => ({ kind: "exemplar", examples }),
-    detect: async (encoded, prompts) => {
+    detect: async (encoded, prompts, options) => {
       const { image } = encoded as HeldImage;
       const found: Detection[][] = [];
       for (const prompt of prompts) {
         if (prompt.kind === "exemplar") {
-          found.push(find(image, colourOf(prompt)));
+          found.push(find(image, colourOf(prompt), options));
           continue;
         }
         await obey(prompt.text);
-        found.push(prompt.ids.flatMap((id) => find(image, COLOURS.indexOf(id as "red"))));
+        const channels = prompt.ids.map((id) => COLOURS.indexOf(id as "red"));
+        found.push(channels.flatMap((channel) => find(image, channel, options)));
       }
       return found;
     },

@@ -24,7 +24,7 @@ export async function taskContext(
   return {
     cache,
     tools: TOOLS,
-    segmenter: async () => segmenter,
+    useSegmenter: (_, work) => work(segmenter),
     encodings: new Encodings(),
     predictors: new Predictors(cache, { cpuThreads: 2, device: "cpu" }, log),
     progress: () => {},

@@ -74,6 +74,27 @@ const predicted = (frames: number) => ({
   })),
 });
 
+const segmented = (frames: number) => ({
+  segmenter: "scripted",
+  warnings: [],
+  width: 640,
+  height: 360,
+  frames: Array.from({ length: frames }, (_, frame_index) => ({
+    frame_index,
+    time: frame_index / 10,
+    findings: [
+      {
+        prompt: 0,
+        confidence: 0.91,
+        bbox: found.bbox,
+        mask: { rle: { size: [360, 640], counts: [4328, 22, 226_050] } },
+      },
+    ],
+  })),
+  left_out: { frames: 0, objects: 0, masks: 0 },
+  seconds: 0.4,
+});
+
 /** What the node does of each kind of task; runs and labels are left to the tests. */
 function scriptNode(node: ScriptedNode) {
   const script: Script = {
@@ -115,6 +136,8 @@ function scriptNode(node: ScriptedNode) {
     model_export: exportedBy,
     predict: () => predicted(1),
     warm: () => ({ seconds: 0.4 }),
+    sam: () => segmented(1),
+    sam_video: () => segmented(2),
   };
   Object.assign(node.script, script);
 }
@@ -197,6 +220,13 @@ beforeAll(async () => {
     ...(["POST", "/predict/video"] as const),
     form,
   );
+  const prompted = new FormData();
+  prompted.append("prompts", "person");
+  prompted.append("file", new Blob([mp4()]), "clip.mp4");
+  const clip = await admin.ok<{ prediction_id: string }>(
+    ...(["POST", "/predict/sam/video"] as const),
+    prompted,
+  );
   const person = await colleague(w.world, admin, "viewer");
   // Members are listed by email.
   await w.world.visionDatabase.execute(
@@ -205,6 +235,7 @@ beforeAll(async () => {
   const begun = { project_id: w.projectId, filename: "crossing.mp4", bytes: 1_000 };
   const { upload_id } = await admin.ok<{ upload_id: string }>("POST", "/uploads", begun);
   const brought = await weights();
+  base[example("readSamPrediction.prediction_id")] = clip.prediction_id;
   Object.assign(
     base,
     named({
@@ -434,7 +465,7 @@ describe("the vision API's description", () => {
     sent: (operation) => {
       if (operation === "addWeights") return new Blob([safetensors()]);
       if (operation === "importArchive") return new Blob([labels]);
-      return /Image|AtEndpoint/.test(operation) ? new Blob([png()]) : VIDEO;
+      return /Image|Sam$|AtEndpoint/.test(operation) ? new Blob([png()]) : VIDEO;
     },
     stable,
   });

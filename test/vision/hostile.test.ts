@@ -20,7 +20,7 @@ import { createWorld } from "../support/world.ts";
  * session; the health of the service takes nothing.
  */
 const SKIPPED =
-  /^POST \S+\/(label\/(preview|segment-points)|predict(\/\w+)?|jobs\/\{job_id\}\/export|auth\/(logout|password|refresh))$|healthz/;
+  /^POST \S+\/(label\/(preview|segment-points)|predict(\/[\w/]+)?|jobs\/\{job_id\}\/export|auth\/(logout|password|refresh))$|healthz/;
 
 it("takes no value for a fault of its own, on any route, whoever asks", async () => {
   const world = await createWorld({ services: ["vision"] });

@@ -2,11 +2,11 @@
 
 import { parse } from "yaml";
 import { Failure } from "../../../shared/errors.ts";
+import { maskBudget } from "../../../shared/rings.ts";
 import { ClassName } from "../labeling/classes.ts";
 import type { ArchiveContent, ArchiveText } from "./archive.ts";
 import { Coco, cocoLabels } from "./coco-labels.ts";
 import { CLASSES_MAX, counted, type Labels, together } from "./labels.ts";
-import { maskBudget } from "./rings.ts";
 import { cvatLabels, openXml, type VocFile, vocFile, vocLabels } from "./xml-labels.ts";
 import { yoloLabels } from "./yolo-labels.ts";
 

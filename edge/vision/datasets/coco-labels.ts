@@ -2,6 +2,15 @@
 
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
+import {
+  BrokenMask,
+  boxAround,
+  isRectangle,
+  type MaskBudget,
+  maskBudget,
+  ringOfPolygons,
+  ringOfRunLengths,
+} from "../../../shared/rings.ts";
 import { ClassName } from "../labeling/classes.ts";
 import {
   CLASSES_MAX,
@@ -14,15 +23,6 @@ import {
   stem,
   unitOf,
 } from "./labels.ts";
-import {
-  BrokenMask,
-  boxAround,
-  isRectangle,
-  type MaskBudget,
-  maskBudget,
-  ringOfPolygons,
-  ringOfRunLengths,
-} from "./rings.ts";
 
 const Pixels = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 const Segmentation = z.union([

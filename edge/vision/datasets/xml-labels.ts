@@ -2,7 +2,6 @@
 
 import { parseXml, XmlElement } from "@rgrove/parse-xml";
 import { Failure } from "../../../shared/errors.ts";
-import { counted, distinct, type Label, type Labels, stem, unitOf } from "./labels.ts";
 import {
   BrokenMask,
   boxAround,
@@ -10,7 +9,8 @@ import {
   type MaskBudget,
   maskBudget,
   ringOfPolygons,
-} from "./rings.ts";
+} from "../../../shared/rings.ts";
+import { counted, distinct, type Label, type Labels, stem, unitOf } from "./labels.ts";
 
 /** A file of an archive, by its name there. */
 export interface XmlFile {

@@ -2,6 +2,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
+import { boxAround, isRectangle } from "../../../shared/rings.ts";
 import { ClassName } from "../labeling/classes.ts";
 import {
   CLASSES_MAX,
@@ -12,7 +13,6 @@ import {
   type Labels,
   stem,
 } from "./labels.ts";
-import { boxAround, isRectangle } from "./rings.ts";
 
 const YOLO_CHARACTERS_MAX = 16 * 1024 * 1024;
 

@@ -9,12 +9,12 @@ import { ClassName } from "./classes.ts";
 
 /** Videos of one job: each may cost a read of the store, and a request has a thousand of those. */
 const VIDEOS_MAX = 900;
-const PROMPTS_MAX = 50;
-const EXEMPLARS_MAX = 10;
+export const PROMPTS_MAX = 50;
+export const EXEMPLARS_MAX = 10;
 /** Frames of one preview. */
 export const PREVIEW_FRAMES_MAX = 8;
 /** Characters of a crop in base64: enough for a megapixel. */
-const CROP_CHARACTERS_MAX = 1024 * 1024;
+export const CROP_CHARACTERS_MAX = 1024 * 1024;
 /** Bytes of a body with as many crops as it may have. */
 export const EXEMPLARS_BYTES_MAX = (EXEMPLARS_MAX + 1) * CROP_CHARACTERS_MAX;
 

@@ -1,12 +1,16 @@
-// Predictions by the direct line: an image goes straight to a node that has the model open, and its
-// answer comes back on the same way. Nothing of it is stored; who loses the node asks another one.
+// Requests by the direct line: an image goes straight to a node that has what it needs open, and
+// its answer comes back on the same way. Nothing of it is stored; who loses the node asks another
+// one.
 
-import { Failure } from "../../../shared/errors.ts";
+import { type ErrorCode, Failure } from "../../../shared/errors.ts";
 import {
+  ASK_BYTES_MAX,
   encodeAsk,
   LINE_STATUS,
   LineAnswer,
   type LineHead,
+  type LineHeadOf,
+  type LineKind,
   LineProblem,
 } from "../../../shared/line.ts";
 import type { Prediction } from "../../../shared/tasks.ts";
@@ -20,17 +24,16 @@ import { signReferences } from "../tasks/objects.ts";
 import { subjectOf } from "./model-choice.ts";
 
 /** By when a node that has the model open answers, and one that opens it first. */
-const WARM_MS = 30_000;
-const COLD_MS = 60_000;
+const DEADLINES = { warmMs: 30_000, coldMs: 60_000 };
 /** Nodes that are asked, one after another: one that fell over is no reason to try all. */
 const NODES_MAX = 2;
 /** How long an isolate believes which nodes are there. */
 const BELIEVED_MS = 1_000;
 const BELIEVED_MAX = 1_000;
 
-/** What this isolate heard of the nodes of a model, by workspace and model. */
+/** What this isolate heard of the nodes that may be asked, by what is asked of them. */
 const believed = new Map<string, { at: number; nodes: LineNode[] }>();
-/** Requests of this isolate that are at each node. */
+/** Requests of this isolate that are at each node, by kind and node. */
 const inFlight = new Map<string, number>();
 
 /** An image to predict on. */
@@ -65,23 +68,69 @@ export async function predictDirectly(
   model: ModelRow,
   request: DirectRequest,
 ): Promise<DirectAnswer | null> {
-  const nodes = await nodesOf(parts, model);
+  const { workspaceId, modelId } = model;
+  const head = async () => {
+    const signed = await signReferences(parts, modelSource(model));
+    const source = signed as LineHeadOf<"predict">["model"];
+    return { kind: "predict" as const, model: source, confidence: request.confidenceMin };
+  };
+  const answer = await askLine(parts, {
+    ...request,
+    ...DEADLINES,
+    head,
+    topic: subjectOf(`${workspaceId}.${modelId}`),
+    list: () => listLineNodes(parts.database, { workspaceId, modelId }),
+  });
+  if (!answer) return null;
+  const { predictions, batch = null, cold = false } = answerOf(model, answer.said);
+  return { predictions, servedBy: answer.servedBy, batch, cold };
+}
+
+/** A request to one of some nodes, and by when it is answered. */
+export interface LineCall {
+  /** What the nodes have in common that may be asked. */
+  topic: string;
+  list(): Promise<LineNode[]>;
+  head(): Promise<LineHead>;
+  /** The file in pieces. */
+  image: readonly Uint8Array[];
+  /** By when a node answers that has what is needed open, and one that opens it first. */
+  warmMs: number;
+  coldMs: number;
+  /** Aborts when whoever asked has gone. */
+  signal: AbortSignal;
+  /** Nobody waits for it: it gets no place that others may soon need. */
+  isBatch?: boolean;
+}
+
+/** What a node said, unchecked, and which. */
+export interface LineSaying {
+  said: LineReply;
+  /** The node's name. */
+  servedBy: string;
+}
+
+/**
+ * Asks a node, and another one where that has no answer. Null where no node has a line, or the
+ * request is too large for one, and the queue has to do it. Fails with `overloaded` and `no_node`.
+ */
+export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying | null> {
+  const nodes = await nodesOf(parts, call);
   if (nodes.length === 0) return null;
-  const signed = await signReferences(parts, modelSource(model));
-  const head = { model: signed as LineHead["model"], confidence: request.confidenceMin };
-  const body = encodeAsk(head, request.image);
+  const head = await call.head();
+  const body = encodeAsk(head, call.image);
+  if (body.length > ASK_BYTES_MAX) return null;
   const began = parts.clock();
   const statuses: number[] = [];
-  for (const node of choose(nodes)) {
-    const left = began + (node.warm ? WARM_MS : COLD_MS) - parts.clock();
+  for (const node of choose(nodes, head.kind)) {
+    const left = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
     if (left <= 0) break;
-    const { signal, isBatch = false } = request;
+    const { signal, isBatch = false } = call;
     const asked = parts.clock();
-    const answer = await ask(parts, node, { body, ms: left, signal, isBatch });
+    const answer = await ask(parts, node, { kind: head.kind, body, ms: left, signal, isBatch });
     countAsk(answer.status, parts.clock() - asked);
     if (answer.status === LINE_STATUS.done || answer.status === LINE_STATUS.refused) {
-      const { predictions, batch = null, cold = false } = answerOf(model, answer);
-      return { predictions, servedBy: node.name, batch, cold };
+      return { said: answer, servedBy: node.name };
     }
     parts.log.info("line_unanswered", { node_id: node.nodeId, status: answer.status });
     statuses.push(answer.status);
@@ -113,60 +162,68 @@ function unanswered(statuses: readonly number[]): Failure {
   return new Failure("no_node", `no GPU node answered${late ? " in time" : ""}; try again`);
 }
 
-/** The nodes with a line that may serve a model. */
-async function nodesOf(parts: Parts, { workspaceId, modelId }: ModelRow): Promise<LineNode[]> {
-  const key = subjectOf(`${workspaceId}.${modelId}`);
-  const known = believed.get(key);
+/** The nodes that may be asked. */
+async function nodesOf(parts: Parts, { topic, list }: LineCall): Promise<LineNode[]> {
+  const known = believed.get(topic);
   const now = parts.clock();
   if (known && now - known.at < BELIEVED_MS) return known.nodes;
-  const nodes = await listLineNodes(parts.database, { workspaceId, modelId });
+  const nodes = await list();
   if (believed.size >= BELIEVED_MAX) believed.clear();
-  believed.set(key, { at: now, nodes });
+  believed.set(topic, { at: now, nodes });
   return nodes;
 }
 
 /**
- * Two random nodes that have the model open, the one with less to do first (the power of two
+ * Two random nodes that have what is needed open, the one with less to do first (the power of two
  * choices). Where fewer have it, others follow: whom the first one has no room for opens it there.
  */
-function choose(nodes: readonly LineNode[]): LineNode[] {
-  const warm = some(nodes.filter((node) => node.warm));
-  const cold = some(nodes.filter((node) => !node.warm));
+function choose(nodes: readonly LineNode[], kind: LineKind): LineNode[] {
+  const warm = some(
+    nodes.filter((node) => node.warm),
+    kind,
+  );
+  const cold = some(
+    nodes.filter((node) => !node.warm),
+    kind,
+  );
   return [...warm, ...cold].slice(0, NODES_MAX);
 }
 
 /** As many random nodes as are asked, the one with less to do first. */
-function some(nodes: readonly LineNode[]): LineNode[] {
+function some(nodes: readonly LineNode[], kind: LineKind): LineNode[] {
   const left = [...nodes];
   const chosen: LineNode[] = [];
   while (chosen.length < NODES_MAX && left.length > 0) {
     chosen.push(...left.splice(Math.floor(Math.random() * left.length), 1));
   }
-  const load = ({ nodeId }: LineNode) => inFlight.get(nodeId) ?? 0;
+  const load = ({ nodeId }: LineNode) => inFlight.get(`${kind} ${nodeId}`) ?? 0;
   return chosen.toSorted((one, other) => load(one) - load(other));
 }
 
+/** The status of an answer, and its body as it came. */
+export interface LineReply {
+  status: number;
+  text: string;
+}
+
 interface LineRequest {
+  kind: LineKind;
   body: Uint8Array;
   ms: number;
   signal: AbortSignal;
   isBatch: boolean;
 }
 
-interface LineReply {
-  status: number;
-  text: string;
-}
-
 async function ask(
   parts: Pick<Parts, "lines" | "log">,
   { nodeId }: LineNode,
-  { body, ms, signal, isBatch }: LineRequest,
+  { kind, body, ms, signal, isBatch }: LineRequest,
 ): Promise<LineReply> {
-  inFlight.set(nodeId, (inFlight.get(nodeId) ?? 0) + 1);
+  const key = `${kind} ${nodeId}`;
+  inFlight.set(key, (inFlight.get(key) ?? 0) + 1);
   try {
     const lane = isBatch ? "&lane=batch" : "";
-    const address = `https://line/?ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
+    const address = `https://line/?kind=${kind}&ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
     const init = { method: "POST", body: body as BodyInit, signal };
     const response = await lineOf(parts, nodeId).fetch(new Request(address, init));
     return { status: response.status, text: await response.text() };
@@ -175,27 +232,35 @@ async function ask(
     parts.log.warning("line_failed", { node_id: nodeId, error });
     return { status: LINE_STATUS.noLine, text: "" };
   } finally {
-    const others = (inFlight.get(nodeId) ?? 1) - 1;
-    if (others > 0) inFlight.set(nodeId, others);
-    else inFlight.delete(nodeId);
+    const others = (inFlight.get(key) ?? 1) - 1;
+    if (others > 0) inFlight.set(key, others);
+    else inFlight.delete(key);
   }
 }
 
 /** An answer, checked: nothing that a node says is believed. */
-function answerOf(model: ModelRow, { status, text }: LineReply): LineAnswer {
-  const said = parseJson(text);
-  if (status === LINE_STATUS.refused) {
-    const { code, detail } = LineProblem.safeParse(said).data ?? { code: "", detail: "no reason" };
-    throw new Failure(code === "unsupported_media" ? code : "task_failed", detail, {
-      data: { node_code: code },
-    });
-  }
-  const answer = LineAnswer.safeParse(said).data;
+function answerOf(model: ModelRow, reply: LineReply): LineAnswer {
+  const answer = LineAnswer.safeParse(bodyOf(reply, ["unsupported_media"])).data;
   const sound = answer?.predictions.every(
     ({ class: name, bbox }) => model.classes.includes(name) && boxProblem(bbox, answer) === null,
   );
   if (answer && sound) return answer;
-  throw new Failure("task_failed", "a GPU node gave an answer that is none");
+  throw noAnswer();
+}
+
+/** What is told of an answer that does not hold. */
+export const noAnswer = () => new Failure("task_failed", "a GPU node gave an answer that is none");
+
+/**
+ * The body of an answer, as JSON. Fails in the node's words where it refused: with its code where
+ * that is about the request, else with `task_failed`.
+ */
+export function bodyOf({ status, text }: LineReply, codes: readonly ErrorCode[]): unknown {
+  const said = parseJson(text);
+  if (status !== LINE_STATUS.refused) return said;
+  const { code, detail } = LineProblem.safeParse(said).data ?? { code: "", detail: "no reason" };
+  const own = codes.find((one) => one === code) ?? "task_failed";
+  throw new Failure(own, detail, { data: { node_code: code } });
 }
 
 function parseJson(text: string): unknown {

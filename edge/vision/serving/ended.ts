@@ -28,9 +28,12 @@ export async function sealPredict(
   return null;
 }
 
-/** A predict task ended: its file is of no use any more. May be called again for the same task. */
+/**
+ * A task on the file of a request ended: the file is of no use any more. May be called again for
+ * the same task.
+ */
 export async function predictEnded({ bucket }: Parts, task: Task): Promise<void> {
-  const { key } = (task.payload as TaskPayload<"predict">).video;
+  const { key } = (task.payload as TaskPayload<"predict" | "sam" | "sam_video">).video;
   // Never what is somebody's, should a prediction on it be asked for.
   if (key.startsWith(folderOf(task.workspaceId))) await bucket.delete(key);
 }

@@ -23,9 +23,9 @@ import {
   storeFile,
 } from "./predictions.ts";
 
-const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
+export const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 /** Larger images are stored, and claimed from the queue: requests share an isolate's memory. */
-const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
+export const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
 const IMAGE_MS = 60_000;
 /** A file that crashes a process takes an attempt of all predictions beside it. */
 export const ATTEMPTS = 2;
@@ -187,7 +187,8 @@ async function atEdge(parts: Parts, model: ModelRow, asked: DirectRequest): Prom
   return { predictions, servedBy: "edge", ms: parts.clock() - started, batch: null, cold: false };
 }
 
-async function* each(pieces: readonly Uint8Array[]) {
+/** Pieces that are in memory, as a file that is read. */
+export async function* each(pieces: readonly Uint8Array[]) {
   yield* pieces;
 }
 

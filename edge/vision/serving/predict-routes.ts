@@ -41,7 +41,7 @@ import {
 import { type Choice, chooseModel, modelQuery } from "./model-choice.ts";
 import { asRefusal, findPrediction, predictTask, receiveFile } from "./predictions.ts";
 
-const CLIP_BYTES_MAX = 1024 ** 3;
+export const CLIP_BYTES_MAX = 1024 ** 3;
 /** Claimed after images, on each of which somebody waits for less. */
 const CLIP_PRIORITY = 90;
 
@@ -52,7 +52,8 @@ const confidence = decimal((number) => number.min(0).max(1))
     description: "detections of at least this confidence",
   });
 
-const CLIP: MediaKind = {
+/** A clip, by its first bytes. */
+export const CLIP: MediaKind = {
   source: "upload",
   headBytes: VIDEO_HEAD_BYTES,
   typeOf: (head) => {
@@ -143,7 +144,8 @@ async function predictImage(
   }
 }
 
-const clipQuery = z.object({
+/** What every prediction on a clip may be asked with. */
+export const clipQuery = z.object({
   ...modelQuery,
   confidence,
   fps: decimal((number) => number.positive().max(1_000))

@@ -3,7 +3,7 @@
 // task's row is the record of a prediction on a video, and keeps its result for a day.
 
 import { sql } from "drizzle-orm";
-import { Failure } from "../../../shared/errors.ts";
+import { type ErrorCode, Failure } from "../../../shared/errors.ts";
 import { joined } from "../../../shared/line.ts";
 import type { VideoPrediction } from "../../../shared/serving.ts";
 import { Prediction, type TaskResult } from "../../../shared/tasks.ts";
@@ -15,7 +15,7 @@ import { checkQuota } from "../projects/videos.ts";
 import { type ModelRow, modelSource } from "../registry/models.ts";
 import { source } from "../tasks/objects.ts";
 import type { NewTask, Task } from "../tasks/queue.ts";
-import { formParts } from "../uploads/form.ts";
+import { type FormField, type FormFile, type FormLimits, formParts } from "../uploads/form.ts";
 import type { MediaKind } from "../uploads/media-types.ts";
 import { tooLarge, writeObject } from "../uploads/object-writer.ts";
 import { subjectOf } from "./model-choice.ts";
@@ -31,11 +31,16 @@ export interface StoredFile {
   bytes: number;
 }
 
+/** What a form has beside its file: hears of each part, and reads or skips a file. */
+export type FormListener = (part: FormField | FormFile) => Promise<void> | void;
+
 /** A file as it is taken: whose it is, of which kind, and how large it may be. */
 export interface FileRules {
   workspaceId: string;
   kind: MediaKind;
   bytesMax: number;
+  /** What else the form may have, and in how many bytes; without it that is passed over. */
+  others?: { listen: FormListener; limits: FormLimits; bytesMax: number };
 }
 
 /** Stores the one file of a form. Whatever fails, no object is left behind. */
@@ -95,7 +100,7 @@ export function holdFile(
 }
 
 /** The first bytes of a file in pieces, without a copy of all of it. */
-function headOf(pieces: readonly Uint8Array[], bytesMax: number): Uint8Array {
+export function headOf(pieces: readonly Uint8Array[], bytesMax: number): Uint8Array {
   const head: Uint8Array[] = [];
   for (let bytes = 0, index = 0; bytes < bytesMax && index < pieces.length; index++) {
     const piece = pieces[index] as Uint8Array;
@@ -109,18 +114,18 @@ function headOf(pieces: readonly Uint8Array[], bytesMax: number): Uint8Array {
 async function takeFile<Received extends HeldFile | StoredFile>(
   { bucket }: Parts,
   request: Request,
-  { bytesMax }: FileRules,
+  { bytesMax, others }: FileRules,
   take: (chunks: AsyncIterable<Uint8Array>) => Promise<Received>,
 ): Promise<Received> {
   const announced = Number(request.headers.get("Content-Length") ?? 0);
-  if (announced > bytesMax + ENVELOPE_BYTES) throw tooLarge(bytesMax);
+  if (announced > bytesMax + (others?.bytesMax ?? ENVELOPE_BYTES)) throw tooLarge(bytesMax);
   let received: Received | null = null;
   try {
     const contentType = request.headers.get("Content-Type") ?? undefined;
-    for await (const part of formParts(request.body, contentType)) {
-      if (part.kind === "field") continue;
-      if (part.name !== "file") {
-        part.skip();
+    for await (const part of formParts(request.body, contentType, others?.limits)) {
+      if (part.kind === "field" || part.name !== "file") {
+        if (others) await others.listen(part);
+        else if (part.kind === "file") part.skip();
         continue;
       }
       if (received) throw new Failure("invalid_request", "file: only one is taken");
@@ -162,10 +167,13 @@ export const predictTask = (
     },
   }) satisfies NewTask;
 
-/** A node's words on a file that it cannot read are about the request, not about the node. */
-export function asRefusal(thrown: unknown): unknown {
-  if (!(thrown instanceof Failure) || thrown.data.node_code !== "unsupported_media") return thrown;
-  return new Failure("unsupported_media", thrown.message, { cause: thrown });
+/** A node's words on what it cannot do with any such request are not about the node. */
+export function asRefusal(
+  thrown: unknown,
+  codes: readonly ErrorCode[] = ["unsupported_media"],
+): unknown {
+  const own = codes.find((code) => thrown instanceof Failure && thrown.data.node_code === code);
+  return own ? new Failure(own, (thrown as Failure).message, { cause: thrown }) : thrown;
 }
 
 interface PredictionRow extends Record<string, unknown> {
@@ -178,7 +186,8 @@ interface PredictionRow extends Record<string, unknown> {
   createdAt: string;
 }
 
-const WIRE_STATES: Readonly<Record<Task["state"], VideoPrediction["status"]>> = {
+/** What the wire calls the states of a prediction's task. */
+export const WIRE_STATES: Readonly<Record<Task["state"], VideoPrediction["status"]>> = {
   queued: "queued",
   running: "running",
   finished: "completed",
@@ -232,6 +241,8 @@ function predictionRecord(row: PredictionRow): VideoPrediction {
   };
 }
 
+/** Kinds of task that work on files of requests. */
+const KINDS = sql.raw("('predict', 'sam', 'sam_video')");
 const KEPT_DAYS = 1;
 const FORGOTTEN_MAX = 5_000;
 /** A file that no task uses is this old: its request has ended, however it did. */
@@ -246,13 +257,13 @@ const ROUNDS = 60;
 export async function forgetPredictions(parts: Parts): Promise<number> {
   const { database, bucket, clock } = parts;
   await database.execute(sql`
-    DELETE FROM task WHERE id IN (SELECT id FROM task WHERE kind = 'predict'
+    DELETE FROM task WHERE id IN (SELECT id FROM task WHERE kind IN ${KINDS}
        AND settled_at < ${iso(clock())}::timestamptz - ${KEPT_DAYS}::int * interval '1 day'
       LIMIT ${FORGOTTEN_MAX}::int)`);
   const round = Math.floor(clock() / MINUTE) % ROUNDS;
   const { rows } = await database.execute<{ id: string; keys: string[] }>(sql`
     SELECT w.id::text, coalesce((SELECT jsonb_agg(payload->'video'->>'key') FROM task
-        WHERE kind = 'predict' AND workspace_id = w.id AND state IN ('queued', 'running')), '[]')
+        WHERE kind IN ${KINDS} AND workspace_id = w.id AND state IN ('queued', 'running')), '[]')
         AS keys
       FROM workspace w WHERE abs(hashtext(w.id::text)::bigint) % ${ROUNDS}::int = ${round}::int`);
   let deleted = 0;

@@ -2,10 +2,11 @@
 // nobody asked for, or a box outside of its frame, is no answer. Each check says what is wrong, in
 // words for people, or null.
 
+import { RING_NUMBERS_MAX } from "../../../shared/sam.ts";
 import type { Bbox, FrameDetections } from "../../../shared/tasks.ts";
 
 /** Width and height, pixels. */
-interface Size {
+export interface Size {
   width: number;
   height: number;
 }
@@ -21,8 +22,6 @@ export interface AskedFrames {
 
 /** Pixels by which a mask's outline may pass its frame: outlines go around pixels. */
 const OUTLINE_MARGIN = 1;
-/** Numbers of an outline: more are no shape that anybody edits. */
-const OUTLINE_NUMBERS_MAX = 200_000;
 const DETECTIONS_MAX = 10_000;
 
 /** A box lies in its image and is one there. */
@@ -35,7 +34,7 @@ export function boxProblem(bbox: Readonly<Bbox>, { width, height }: Size): strin
 /** An outline is a ring of points of its image. */
 export function outlineProblem(ring: readonly number[], { width, height }: Size): string | null {
   if (ring.length < 6 || ring.length % 2 > 0) return "a mask's outline is no ring of points";
-  if (ring.length > OUTLINE_NUMBERS_MAX) return "a mask's outline has too many points";
+  if (ring.length > RING_NUMBERS_MAX) return "a mask's outline has too many points";
   const beyond = ring.some((value, at) => {
     const max = (at % 2 === 0 ? width : height) + OUTLINE_MARGIN;
     return !(value >= -OUTLINE_MARGIN && value <= max);

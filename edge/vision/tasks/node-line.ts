@@ -1,7 +1,7 @@
-// The object of one node's direct line: admits a request while the node has a place for it, sends
-// it no faster than the node reads, and gives each request one answer, by its deadline. What it
-// knows beside its socket is lost with its memory, and may be: the node drops what a former life of
-// the object asked for. Recipe and figures: DESIGN 10.
+// The object of one node's direct line: admits a request while the node has a place for one of its
+// kind, sends it no faster than the node reads, and gives each request one answer, by its deadline.
+// What it knows beside its socket is lost with its memory, and may be: the node drops what a former
+// life of the object asked for. Recipe and figures: DESIGN 10.
 
 import { DurableObject } from "cloudflare:workers";
 import {
@@ -11,8 +11,12 @@ import {
   encodeFrame,
   type Frame,
   joined,
+  LINE_KIND_NAMES,
+  LINE_KINDS,
   LINE_SILENCE_MS,
   LINE_STATUS,
+  type LineKind,
+  lineKindOf,
   PAYLOAD_BYTES_MAX,
 } from "../../../shared/line.ts";
 import { systemClock } from "../../../shared/time.ts";
@@ -31,15 +35,20 @@ interface Answer {
 
 /** A request that has a place at the node: until the node gives it back, or is gone. */
 interface Pending {
+  kind: LineKind;
   answered: boolean;
   answer(answer: Answer): void;
   parts: Uint8Array[];
   bytes: number;
 }
 
+/** How many requests of each kind the node takes at once. */
+type Capacities = Readonly<Record<LineKind, number>>;
+const NO_CAPACITY: Capacities = { predict: 0, sam: 0 };
+
 /** What is kept with the socket while the object sleeps. */
 interface Attachment {
-  capacity: number;
+  capacities: Capacities;
 }
 
 const empty = (status: number): Answer => ({ status, body: new Uint8Array(0) });
@@ -48,15 +57,23 @@ const empty = (status: number): Answer => ({ status, body: new Uint8Array(0) });
 class Line {
   readonly socket: WebSocket;
   readonly pending = new Map<number, Pending>();
-  capacity: number;
+  capacities: Capacities;
   heardAt = systemClock();
   closed = false;
   #unread = 0;
   #waiting: (() => void)[] = [];
 
-  constructor(socket: WebSocket, capacity: number) {
+  constructor(socket: WebSocket, capacities: Capacities) {
     this.socket = socket;
-    this.capacity = capacity;
+    this.capacities = capacities;
+  }
+
+  /** Whether the node has a place for another request of the kind. */
+  hasPlace(kind: LineKind, isBatch: boolean): boolean {
+    const taken = [...this.pending.values()].filter((one) => one.kind === kind);
+    // What nobody waits for leaves half of the places to those who do.
+    const places = isBatch ? Math.ceil(this.capacities[kind] / 2) : this.capacities[kind];
+    return taken.length < places;
   }
 
   read(bytes: number): void {
@@ -114,7 +131,7 @@ export class NodeLine extends DurableObject {
       .find(({ readyState }) => readyState === WebSocket.READY_STATE_OPEN);
     if (!socket) return;
     const kept = socket.deserializeAttachment() as Attachment | null;
-    this.#line = new Line(socket, kept?.capacity ?? 0);
+    this.#line = new Line(socket, kept?.capacities ?? NO_CAPACITY);
     this.#greet(socket);
   }
 
@@ -129,7 +146,8 @@ export class NodeLine extends DurableObject {
     const url = new URL(request.url);
     const [ms, bytes] = [Number(url.searchParams.get("ms")), Number(url.searchParams.get("bytes"))];
     const isBatch = url.searchParams.get("lane") === "batch";
-    const { status, body } = await this.#ask(request, { ms, bytes, isBatch });
+    const kind = LINE_KIND_NAMES.find((name) => name === url.searchParams.get("kind")) ?? "predict";
+    const { status, body } = await this.#ask(request, { kind, ms, bytes, isBatch });
     return new Response(body as BodyInit, { status });
   }
 
@@ -137,7 +155,7 @@ export class NodeLine extends DurableObject {
     this.#end(this.#line, REPLACED, "another socket of the node took its place");
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
     this.ctx.acceptWebSocket(server);
-    this.#line = new Line(server, 0);
+    this.#line = new Line(server, NO_CAPACITY);
     this.#greet(server);
     return new Response(null, { status: 101, webSocket: client });
   }
@@ -166,18 +184,17 @@ export class NodeLine extends DurableObject {
 
   async #ask(
     { body, signal }: Request,
-    { ms, bytes, isBatch }: { ms: number; bytes: number; isBatch: boolean },
+    { kind, ms, bytes, isBatch }: { kind: LineKind; ms: number; bytes: number; isBatch: boolean },
   ): Promise<Answer> {
     const line = this.#liveLine();
     if (!line || !body || !(bytes > 0) || bytes > ASK_BYTES_MAX) return empty(LINE_STATUS.noLine);
-    // What nobody waits for leaves half of the places to those who do.
-    const capacity = isBatch ? Math.ceil(line.capacity / 2) : line.capacity;
-    if (line.pending.size >= capacity) return empty(LINE_STATUS.full);
+    if (!line.hasPlace(kind, isBatch)) return empty(LINE_STATUS.full);
     this.#requests = (this.#requests + 1) >>> 0;
     const id = this.#requests;
     const until = systemClock() + ms;
     const { promise, resolve } = Promise.withResolvers<Answer>();
     const one: Pending = {
+      kind,
       answered: false,
       answer: (answer) => {
         one.answered = true;
@@ -228,7 +245,7 @@ export class NodeLine extends DurableObject {
         return;
       }
       const frame: Frame = {
-        kind: "ask",
+        kind: LINE_KINDS[one.kind].ask,
         last: sent === bytes,
         index,
         life: this.#life,
@@ -245,9 +262,11 @@ export class NodeLine extends DurableObject {
     const frame = typeof data === "string" ? null : decodeFrame(data);
     if (!line || line.socket !== socket || !frame) return;
     line.heardAt = systemClock();
-    if (frame.kind === "grant") {
-      line.capacity = Math.min(frame.value, CAPACITY_MAX);
-      socket.serializeAttachment({ capacity: line.capacity } satisfies Attachment);
+    const granted = lineKindOf(frame.kind, "grant");
+    if (granted) {
+      const capacity = Math.min(frame.value, CAPACITY_MAX);
+      line.capacities = { ...line.capacities, [granted]: capacity };
+      socket.serializeAttachment({ capacities: line.capacities } satisfies Attachment);
     } else if (frame.kind === "read") {
       line.read(frame.value);
     } else if (frame.life === this.#life) {

@@ -4,7 +4,8 @@
 import { type SQL, sql } from "drizzle-orm";
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import type { Capabilities } from "../../../shared/node-protocol.ts";
+import type { LineKind } from "../../../shared/line.ts";
+import { type Capabilities, SEGMENTER_PREFIX } from "../../../shared/node-protocol.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
@@ -211,19 +212,46 @@ export async function servingNodes(
 export interface LineNode extends Record<string, unknown> {
   nodeId: string;
   name: string;
-  /** It has the model open. */
+  /** It has the model open, or the segmenter. */
   warm: boolean;
 }
 
 /** The nodes with a direct line that predict for a workspace. */
-export async function listLineNodes(
+export const listLineNodes = (
   database: Database,
   { workspaceId, modelId }: { workspaceId: string; modelId: string },
+): Promise<LineNode[]> =>
+  lineNodes(database, workspaceId, { kind: "predict", opens: sql`${modelId}` });
+
+/**
+ * The nodes with a direct line on which a workspace may ask a segmenter: the named one, or with
+ * null the node's default, which is the first that it lists.
+ */
+export const listSegmenterNodes = (
+  database: Database,
+  { workspaceId, segmenter }: { workspaceId: string; segmenter: string | null },
+): Promise<LineNode[]> => {
+  const named = sql`coalesce(${segmenter}::text, capabilities->'segmenters'->0->>'name')`;
+  return lineNodes(database, workspaceId, {
+    kind: "sam",
+    opens: sql`${SEGMENTER_PREFIX} || ${named}`,
+    when: sql`${segmenter}::text IS NULL OR ${hasSegmenter(segmenter)}`,
+  });
+};
+
+const hasSegmenter = (name: string | null): SQL =>
+  sql`capabilities->'segmenters' @> jsonb_build_array(jsonb_build_object('name', ${name}::text))`;
+
+async function lineNodes(
+  database: Database,
+  workspaceId: string,
+  { kind, opens, when = sql`true` }: { kind: LineKind; opens: SQL; when?: SQL },
 ): Promise<LineNode[]> {
   const { rows } = await database.execute<LineNode>(sql`
-    SELECT id::text AS "nodeId", name, coalesce(capabilities->'loaded' ? ${modelId}, false) AS warm
-      FROM node WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? 'predict'
-       AND capabilities->'line' = 'true' AND ${serves(sql`${workspaceId}::uuid`)}`);
+    SELECT id::text AS "nodeId", name,
+        coalesce(capabilities->'loaded' ? (${opens})::text, false) AS warm
+      FROM node WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind}
+       AND capabilities->'line' = 'true' AND (${when}) AND ${serves(sql`${workspaceId}::uuid`)}`);
   return rows;
 }
 

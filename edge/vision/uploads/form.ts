@@ -27,7 +27,16 @@ export interface FormFile {
  */
 const CHUNK_BYTES = 64 * 1024;
 
-const LIMITS = { fieldSize: 10_000, fields: 50, files: 1_000, parts: 1_050, headerPairs: 50 };
+/** How much a form may have beside the bytes of its files. */
+export interface FormLimits {
+  /** Bytes of one field. */
+  fieldSize: number;
+  fields: number;
+  files: number;
+}
+
+const LIMITS: FormLimits = { fieldSize: 10_000, fields: 50, files: 1_000 };
+const HEADER_PAIRS_MAX = 50;
 
 /** Bytes read of a refused body: the sender of a longer one may see the connection end. */
 const REFUSED_BYTES_MAX = 64 * 1024 * 1024;
@@ -41,11 +50,12 @@ const malformed = (cause: unknown) =>
 export async function* formParts(
   body: ReadableStream<Uint8Array> | null,
   contentType: string | undefined,
+  limits: FormLimits = LIMITS,
 ): AsyncGenerator<FormField | FormFile> {
   if (!body || !contentType?.toLowerCase().startsWith("multipart/form-data")) {
     throw malformed(new Error("not a form"));
   }
-  const parser = openParser(contentType);
+  const parser = openParser(contentType, limits);
   const waiting: (FormField | FormFile)[] = [];
   const state: PumpState = { ended: false, abandoned: false, failure: undefined, wake: () => {} };
   const arrived = (part: FormField | FormFile) => {
@@ -57,7 +67,11 @@ export async function* formParts(
     state.failure ??= failure;
     state.wake();
   };
-  parser.on("field", (name, value) => arrived({ kind: "field", name, value }));
+  parser.on("field", (name, value, { valueTruncated }) => {
+    // What is left of a long text is another text.
+    if (valueTruncated) over(tooLong(name, limits));
+    else arrived({ kind: "field", name, value });
+  });
   parser.on("file", (name, stream, { filename }) => arrived(fileOf(name, stream, filename)));
   parser.on("error", (thrown) => over(malformed(thrown)));
   parser.on("close", () => over());
@@ -92,11 +106,16 @@ interface PumpState {
   wake: () => void;
 }
 
-function openParser(contentType: string): busboy.Busboy {
+const tooLong = (name: string, { fieldSize }: FormLimits) =>
+  new Failure("invalid_request", `${plainName(name)}: has over ${fieldSize} bytes`);
+
+function openParser(contentType: string, limits: FormLimits): busboy.Busboy {
+  const { fieldSize, fields, files } = limits;
+  const parts = fields + files;
   try {
     return busboy({
       headers: { "content-type": contentType },
-      limits: LIMITS,
+      limits: { fieldSize, fields, files, parts, headerPairs: HEADER_PAIRS_MAX },
       defParamCharset: "utf8",
       fileHwm: CHUNK_BYTES,
       highWaterMark: CHUNK_BYTES,

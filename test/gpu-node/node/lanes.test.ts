@@ -80,7 +80,7 @@ describe("a claim", () => {
     // A long job has the general slot: what people wait for is claimed all the same.
     const long = [general("label"), interactive(), serving(), short(), training("train")];
     expect(claimableKinds(long, TASK_KIND_NAMES)).toEqual(
-      TASK_KIND_NAMES.filter((kind) => kind !== "label" && kind !== "train"),
+      TASK_KIND_NAMES.filter((kind) => !/^(batch|training)$/.test(TASK_KINDS[kind].lane)),
     );
     expect(claimableKinds([general(), ...busy], ["probe", "train"])).toEqual(["probe"]);
     expect(claimableKinds([general()], [])).toEqual([]);

@@ -3,17 +3,25 @@
 
 import { once } from "node:events";
 import { createServer, type Socket } from "node:net";
-import { afterEach, beforeEach, describe, expect, it } from "vitest";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { type WebSocket, WebSocketServer } from "ws";
 import { createLog } from "../../../gpu-node/base/log.ts";
-import { Capacity, Line, type LineOptions } from "../../../gpu-node/node/line.ts";
-import { decodeFrame, encodeFrame, type Frame, LINE_STATUS } from "../../../shared/line.ts";
+import { CAPACITIES, Capacity, Line, type LineOptions } from "../../../gpu-node/node/line.ts";
+import {
+  decodeFrame,
+  encodeFrame,
+  type Frame,
+  LINE_KIND_NAMES,
+  LINE_STATUS,
+  type LineKind,
+} from "../../../shared/line.ts";
 import { Secret } from "../../../shared/secret.ts";
 
 const LIFE = 77;
 
 /** A request that the node works on, and how it ends. */
 interface Work {
+  kind: LineKind;
   text: string;
   ms: number;
   signal: AbortSignal;
@@ -47,9 +55,12 @@ beforeEach(async () => {
     url: `http://127.0.0.1:${port}`,
     token: new Secret("vnt_secret"),
     log: createLog(() => {}),
+    kinds: LINE_KIND_NAMES,
     onOpen: (open) => heard.push(open),
-    answer: (body, ms, signal) =>
-      new Promise((end) => works.push({ text: Buffer.from(body).toString(), ms, signal, end })),
+    answer: ({ kind, body, ms }, signal) =>
+      new Promise((end) => {
+        works.push({ kind, text: Buffer.from(body).toString(), ms, signal, end });
+      }),
   });
   await expect.poll(() => of("grant")).toHaveLength(1);
 });
@@ -122,6 +133,21 @@ describe("a request", () => {
   });
 });
 
+describe("requests of two kinds", () => {
+  it("have places of their own: a slow segmenter takes none of the detector's", async () => {
+    expect([of("grant"), of("sam_grant")].map(([frame]) => frame?.value)).toEqual([16, 4]);
+    ask(1, "a head and an image", { kind: "sam_ask" });
+    ask(2, "another", {});
+    await expect.poll(() => works.map(({ kind }) => kind)).toEqual(["sam", "predict"]);
+    vi.spyOn(performance, "now").mockReturnValue(performance.now() + 20_000);
+    works[0]?.end(FOUND);
+    await expect.poll(() => of("answer").map(({ id }) => id)).toEqual([1]);
+    await expect.poll(() => of("sam_grant").map(({ value }) => value)).toEqual([4, 1]);
+    expect(of("grant").map(({ value }) => value)).toEqual([16]);
+    vi.restoreAllMocks();
+  });
+});
+
 describe("the line", () => {
   it("is opened again when it was cut or a frame is missing, and drops what it had", async () => {
     ask(1, "one");
@@ -145,6 +171,7 @@ describe("the line", () => {
       drained = true;
     });
     await expect.poll(() => of("grant").at(-1)?.value).toBe(0);
+    expect(of("sam_grant").at(-1)?.value).toBe(0);
     works[0]?.end(FOUND);
     await expect.poll(() => of("answer").length).toBe(1);
     expect(drained).toBe(false);
@@ -172,6 +199,7 @@ it("is dialled no longer once it is closed", async () => {
     url: `http://127.0.0.1:${port}`,
     token: new Secret("vnt_secret"),
     log: createLog(() => {}),
+    kinds: ["predict"],
     onOpen: () => {},
     answer: async () => null,
   });
@@ -184,16 +212,23 @@ it("is dialled no longer once it is closed", async () => {
 
 describe("the capacity of a node", () => {
   it("are as many as it answers within four seconds, by what each costs", () => {
-    const slow = new Capacity();
+    const slow = new Capacity(CAPACITIES.predict);
     expect(slow.count).toBe(16);
     // Eight that wait together, answered one each half second.
     for (let one = 1; one <= 8; one++) slow.note(0, one * 500);
     expect(slow.count).toBe(8);
-    const fast = new Capacity();
+    const fast = new Capacity(CAPACITIES.predict);
     for (let one = 1; one <= 100; one++) fast.note(one * 10, one * 10 + 10);
     expect(fast.count).toBe(64);
-    const slowest = new Capacity();
+    const slowest = new Capacity(CAPACITIES.predict);
     slowest.note(0, 30_000);
     expect(slowest.count).toBe(1);
+  });
+
+  it("are fewer of a segmenter's requests, which wait longer", () => {
+    const segmenter = new Capacity(CAPACITIES.sam);
+    expect(segmenter.count).toBe(4);
+    segmenter.note(0, 2_000);
+    expect(segmenter.count).toBe(7);
   });
 });

@@ -15,6 +15,7 @@ import {
   maskFromLogits,
   POLYGON_TOLERANCE,
   polygon,
+  rleOfWindow,
   spread,
   tightBox,
   wholeWindow,
@@ -278,5 +279,30 @@ describe("the forms of a mask", () => {
     expect(decodeRle(forms?.rle as { size: [number, number]; counts: number[] })).toEqual(mask);
     expect(fill(forms?.polygon ?? [], 20, 12)).toEqual(mask);
     expect(await maskForms(new Uint8Array(240), 20, 12, 0.9)).toBeNull();
+  });
+});
+
+describe("the run lengths of a window", () => {
+  it("are those of the whole mask, wherever the window lies", () => {
+    const side = fc.integer({ min: 1, max: 9 });
+    fc.assert(
+      fc.property(
+        ...([side, side, side, side, side, side] as const),
+        fc.array(fc.boolean(), { minLength: 81, maxLength: 81 }),
+        (width, height, left, top, right, bottom, pixels) => {
+          const image = {
+            width: left - 1 + width + right - 1,
+            height: top - 1 + height + bottom - 1,
+          };
+          const data = Uint8Array.from(pixels.slice(0, width * height), Number);
+          const window = { left: left - 1, top: top - 1, width, height, data };
+          const whole = spread(window, image);
+          const expected = encodeRle(whole, image.width, image.height);
+          expect(rleOfWindow(window, image)).toEqual(expected);
+          expect(decodeRle(rleOfWindow(window, image))).toEqual(whole);
+        },
+      ),
+      { numRuns: 300, ...seed },
+    );
   });
 });

@@ -16,7 +16,7 @@ import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
 import { unletterbox } from "../../../shared/letterbox.ts";
-import { encodeAsk, LINE_STATUS, LineAnswer, type LineHead } from "../../../shared/line.ts";
+import { encodeAsk, LINE_STATUS, LineAnswer, type LineHeadOf } from "../../../shared/line.ts";
 import type { ModelSource, ObjectSource, TaskResult } from "../../../shared/tasks.ts";
 import { toolsOrSay, variableRate } from "../../support/clips.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
@@ -324,11 +324,14 @@ describe("models in memory", () => {
     const predictors = open(() => {});
     const asked = model({ image_size: 32 });
     const file = await noiseImage(40, 30).png().toBuffer();
-    const bytes = encodeAsk({ model: asked as LineHead["model"], confidence: 0 }, [file]);
+    const source = asked as LineHeadOf<"predict">["model"];
+    const head = { kind: "predict" as const, model: source, confidence: 0 };
+    const sam = () => Promise.reject(new Error("nobody asks a segmenter"));
+    const bytes = encodeAsk(head, [file]);
     const ask = () =>
       answerDirectly(
         bytes,
-        { predictors, log },
+        { predictors, sam, log },
         new AbortController().signal,
       ) as Promise<LineReply>;
     const first = await ask();

@@ -8,7 +8,7 @@ import {
   maskBudget,
   ringOfPolygons,
   ringOfRunLengths,
-} from "../../../edge/vision/datasets/rings.ts";
+} from "../../../shared/rings.ts";
 import { seeded } from "../../support/weights.ts";
 
 /** Pixels by row whose centers a ring holds, by the even-odd and by the non-zero rule. */

@@ -2,7 +2,7 @@
 // answered and changes no answer; what it finds otherwise is counted, and so is what was let go.
 
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { LINE_STATUS, type LineAnswer, type LineHead } from "../../../shared/line.ts";
+import { LINE_STATUS, type LineAnswer, type LineHeadOf } from "../../../shared/line.ts";
 import {
   answering,
   createEndpointWorld,
@@ -97,7 +97,7 @@ describe("a shadow", () => {
     const held = Promise.withResolvers<void>();
     const node = await opened({
       capacity: 32,
-      answer: async ({ model }: LineHead) => {
+      answer: async ({ model }: LineHeadOf<"predict">) => {
         if (model.model_id === two.model_id) await held.promise;
         return answering();
       },
@@ -116,7 +116,7 @@ describe("a shadow", () => {
     const held = Promise.withResolvers<void>();
     const node = await opened({
       capacity: 2,
-      answer: async ({ model }: LineHead) => {
+      answer: async ({ model }: LineHeadOf<"predict">) => {
         if (model.model_id !== two.model_id) return answering();
         if (broken)
           return { status: LINE_STATUS.refused, body: { code: "internal", detail: "no" } };

@@ -4,21 +4,19 @@
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { WebSocket } from "ws";
 import {
   decodeAsk,
-  decodeFrame,
-  encodeFrame,
-  type Frame,
   joined,
   LINE_STATUS,
   type LineAnswer,
+  type LineHeadOf,
   PAYLOAD_BYTES_MAX,
 } from "../../../shared/line.ts";
+import { type LineEnd, lineNode, openLineEnd } from "../../support/line-end.ts";
 import { form, png } from "../../support/media.ts";
-import { CAPABILITIES, introduce, type TestNode } from "../../support/nodes.ts";
+import { CAPABILITIES, type TestNode } from "../../support/nodes.ts";
 import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
-import { apiAs, type Person, register, scriptedNode } from "../../support/scripted-node.ts";
+import { type Person, register, scriptedNode } from "../../support/scripted-node.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
 const FOUND: LineAnswer = {
@@ -54,69 +52,16 @@ afterEach(() => {
   for (const { socket } of ends) socket.terminate();
 });
 
-/** A node's end of a line. */
-interface LineEnd {
-  node: TestNode;
-  socket: WebSocket;
-  /** Every frame that came. */
-  frames: Frame[];
-  life(): number;
-  send(frame: Parameters<typeof encodeFrame>[0]): void;
-  /** Resolves with the id of the so-manyth whole request. */
-  request(count: number): Promise<number>;
-  answer(id: number, body?: object, status?: number): void;
-}
-
-async function lineEnd(
+const lineEnd = async (
   node: TestNode,
-  { capacity = 8, warm = true }: { capacity?: number; warm?: boolean } = {},
-): Promise<LineEnd> {
-  const address = `${world.urls.vision}/api/v1/node/line`.replace(/^http/, "ws");
-  const socket = new WebSocket(address, { headers: node.headers, perMessageDeflate: false });
-  const frames: Frame[] = [];
-  socket.on("message", (data: Buffer) => {
-    const frame = decodeFrame(data);
-    if (frame) frames.push(frame);
-  });
-  socket.on("error", () => {});
-  // As a node does: one that is not heard of for long is taken for gone.
-  const ping = setInterval(
-    () => socket.readyState === WebSocket.OPEN && socket.send("ping"),
-    5_000,
-  );
-  socket.on("close", () => clearInterval(ping));
-  const end: LineEnd = {
-    node,
-    socket,
-    frames,
-    life: () => frames.findLast(({ kind }) => kind === "hello")?.life ?? 0,
-    send: (frame) => socket.send(encodeFrame(frame)),
-    request: async (count) => {
-      const whole = () => frames.filter(({ kind, last }) => kind === "ask" && last);
-      await expect.poll(() => whole().length, { timeout: 5_000 }).toBeGreaterThanOrEqual(count);
-      return (whole()[count - 1] as Frame).id;
-    },
-    answer: (id, body = FOUND, status = LINE_STATUS.done) => {
-      const payload = Buffer.from(JSON.stringify(body));
-      end.send({ kind: "answer", last: true, life: end.life(), id, value: status, payload });
-    },
-  };
-  ends.push(end);
-  await expect.poll(() => frames.some(({ kind }) => kind === "hello")).toBe(true);
-  end.send({ kind: "grant", value: capacity });
+  { capacity, warm = true }: { capacity?: number; warm?: boolean } = {},
+): Promise<LineEnd> => {
   const loaded = warm ? [model.model_id] : [];
-  await node.post("/node/heartbeat", { tasks: [], line: true, loaded });
+  const end = await openLineEnd(world, node, { loaded, ...(capacity ? { capacity } : {}) });
+  ends.push(end);
   return end;
-}
-
-async function introduced(name = "n"): Promise<TestNode> {
-  const { code } = await admin.ok<{ code: string }>("POST", "/admin/nodes/codes", {});
-  const url = world.urls.vision;
-  const { node_id, node_token } = await introduce(url, { code, name, capabilities: PREDICTING });
-  const { send } = apiAs(url, node_token);
-  const headers = { Authorization: `Bearer ${node_token}` };
-  return { nodeId: node_id, headers, post: (path, body) => send("POST", path, body) };
-}
+};
+const introduced = (name?: string) => lineNode(world, admin, { name, capabilities: PREDICTING });
 const opened = async (options: { capacity?: number; warm?: boolean; name?: string } = {}) =>
   lineEnd(await introduced(options.name), options);
 
@@ -140,10 +85,15 @@ describe("a request", () => {
     const asked = end.frames.filter(({ kind }) => kind === "ask");
     expect(asked[0]?.value).toBeGreaterThan(5_000);
     const { head, image: file } = decodeAsk(joined(asked.map(({ payload }) => payload)));
-    expect(head).toMatchObject({ confidence: 0.25, model: { model_id: model.model_id } });
-    expect(head.model.weights.url).toMatch(/^http.*X-Amz-Signature/);
+    expect(head).toMatchObject({
+      kind: "predict",
+      confidence: 0.25,
+      model: { model_id: model.model_id },
+    });
+    const { weights } = (head as LineHeadOf<"predict">).model;
+    expect(weights.url).toMatch(/^http.*X-Amz-Signature/);
     expect([...file]).toEqual([...png(64, 48)]);
-    end.answer(id);
+    end.answer(id, FOUND);
     const response = await answer;
     expect(response.headers.get("X-Served-By")).toBe("node/K%C3%A4fer%201");
     expect(await response.json()).toEqual(FOUND.predictions);
@@ -165,7 +115,7 @@ describe("a request", () => {
     expect(decodeAsk(joined(asked.map(({ payload }) => payload))).image).toHaveLength(
       7 * 1024 * 1024,
     );
-    end.answer(id);
+    end.answer(id, FOUND);
     expect((await answer).status).toBe(200);
   });
 
@@ -190,10 +140,10 @@ describe("a request", () => {
     const second = await predict();
     expect(second.headers.get("Retry-After")).toBe("1");
     expect(await codeOf(second)).toEqual([429, "overloaded"]);
-    end.answer(id);
+    end.answer(id, FOUND);
     expect((await first).status).toBe(200);
     const third = predict();
-    end.answer(await end.request(2));
+    end.answer(await end.request(2), FOUND);
     expect((await third).status).toBe(200);
   });
 
@@ -202,7 +152,7 @@ describe("a request", () => {
     const warm = await opened();
     for (let count = 1; count <= 4; count++) {
       const answer = predict();
-      warm.answer(await warm.request(count));
+      warm.answer(await warm.request(count), FOUND);
       expect((await answer).status).toBe(200);
     }
     expect(cold.frames.filter(({ kind }) => kind === "ask")).toEqual([]);
@@ -214,9 +164,9 @@ describe("a request", () => {
     const first = predict();
     const id = await warm.request(1);
     const second = predict();
-    cold.answer(await cold.request(1));
+    cold.answer(await cold.request(1), FOUND);
     expect((await second).status).toBe(200);
-    warm.answer(id);
+    warm.answer(id, FOUND);
     expect((await first).status).toBe(200);
   });
 
@@ -253,7 +203,7 @@ describe("a fault", () => {
     await expect.poll(() => asked(one).length + asked(other).length).toBe(6);
     one.socket.terminate();
     await expect.poll(() => asked(other).length, { timeout: 5_000 }).toBe(6);
-    for (const { id } of asked(other)) other.answer(id);
+    for (const { id } of asked(other)) other.answer(id, FOUND);
     const done = await Promise.all(answers);
     expect(done.map(({ status }) => status)).toEqual([200, 200, 200, 200, 200, 200]);
   });
@@ -275,7 +225,7 @@ describe("a fault", () => {
     await expect.poll(() => asked(one) ?? asked(other)).toBeDefined();
     const [first, second] = asked(one) ? [one, other] : [other, one];
     first.send({ kind: "released", life: first.life(), id: asked(first)?.id ?? 0 });
-    second.answer(await second.request(1));
+    second.answer(await second.request(1), FOUND);
     expect((await answer).status).toBe(200);
   });
 
@@ -289,7 +239,7 @@ describe("a fault", () => {
     const id = await end.request(1);
     // A late answer to a former life of the object.
     end.send({ kind: "answer", last: true, life: (end.life() + 1) >>> 0, id, value: 500 });
-    end.answer(id);
+    end.answer(id, FOUND);
     expect((await answer).status).toBe(200);
   });
 
@@ -301,7 +251,7 @@ describe("a fault", () => {
     const id = await end.request(1);
     expect(end.frames.filter(({ kind }) => kind === "hello")).toHaveLength(2);
     expect(end.life()).not.toBe(before);
-    end.answer(id);
+    end.answer(id, FOUND);
     expect((await answer).status).toBe(200);
   });
 
@@ -321,7 +271,7 @@ describe("a fault", () => {
     expect(await codeOf(await predict())).toEqual([429, "overloaded"]);
     end.send({ kind: "released", life: end.life(), id });
     const answer = predict();
-    end.answer(await end.request(2));
+    end.answer(await end.request(2), FOUND);
     expect((await answer).status).toBe(200);
   });
 
@@ -340,7 +290,7 @@ describe("a line", () => {
     const second = await lineEnd(first.node);
     expect(await closed).toBe(4_001);
     const answer = predict();
-    second.answer(await second.request(1));
+    second.answer(await second.request(1), FOUND);
     expect((await answer).status).toBe(200);
   });
 

@@ -38,7 +38,7 @@ const COMPARISONS = 50;
 
 function spend(budget: MaskBudget, kind: keyof MaskBudget, count: number) {
   budget[kind] -= count;
-  if (budget[kind] < 0) throw new BrokenMask("the masks are too detailed for one import");
+  if (budget[kind] < 0) throw new BrokenMask("masks of one import are too detailed");
 }
 
 /** Twice the area of a ring; positive where it runs clockwise on the screen. */
