@@ -14,10 +14,12 @@ export const EDGE_IMAGE_SIZE_MAX = 640;
 /** Of the image's file. */
 export const EDGE_IMAGE_BYTES_MAX = 8 * 1024 * 1024;
 /**
- * Pixels of an image. Decoding one of them takes up to 14 bytes at once (RGBA twice, and a
- * progressive JPEG's coefficients), beside a model of some 50 MB in an isolate of 128.
+ * Pixels of an image: 1920 × 1080, and a little more. Decoding one of them takes up to 14 bytes at
+ * once (RGBA twice, and a progressive JPEG's coefficients), beside a runtime of 33 to 52 MiB in an
+ * isolate of 128 MB. At twice as many, a decoder outgrew what may be kept from image to image, and
+ * those that were let go filled 500 MiB before they were collected.
  */
-export const EDGE_PIXELS_MAX = 4_200_000;
+export const EDGE_PIXELS_MAX = 2_100_000;
 /**
  * Of a model's weights. The file, its folded copy and the runtime's own are there at once while a
  * model is opened; a det26n has 11 MB, the next variant 40.

@@ -94,27 +94,31 @@ type NewDecoder = (options: {
   ): WebAssembly.Exports;
 }) => Promise<Decoder>;
 
-/** Decoders that did their work; a memory is never given back, so large ones are let go. */
-const idle = new Map<WebAssembly.Module, { decoder: Decoder; memory: WebAssembly.Memory | null }>();
-const IDLE_BYTES_MAX = 20 * 1024 * 1024;
+/**
+ * The decoder that did its work last. One keeps its memory for the next image, since those that are
+ * let go are collected late; of two kinds there would be no room for both.
+ */
+let idle: { of: WebAssembly.Module; one: IdleDecoder } | null = null;
+interface IdleDecoder {
+  decoder: Decoder;
+  memory: WebAssembly.Memory | null;
+}
+const IDLE_BYTES_MAX = 40 * 1024 * 1024;
 
 async function decodeBy(
   newDecoder: NewDecoder,
   module: WebAssembly.Module,
   given: DecoderInput,
 ): Promise<RgbaImage> {
-  const one = idle.get(module) ?? (await started(newDecoder, module));
-  idle.delete(module);
+  const one = idle?.of === module ? idle.one : await started(newDecoder, module);
+  idle = null;
   const image = one.decoder.decode(...given);
   if (!image) throw new Error("the decoder gave no image");
-  if ((one.memory?.buffer.byteLength ?? Infinity) <= IDLE_BYTES_MAX) idle.set(module, one);
+  if ((one.memory?.buffer.byteLength ?? Infinity) <= IDLE_BYTES_MAX) idle = { of: module, one };
   return image;
 }
 
-async function started(
-  newDecoder: NewDecoder,
-  module: WebAssembly.Module,
-): Promise<{ decoder: Decoder; memory: WebAssembly.Memory | null }> {
+async function started(newDecoder: NewDecoder, module: WebAssembly.Module): Promise<IdleDecoder> {
   let memory: WebAssembly.Memory | null = null;
   const decoder = await newDecoder({
     noInitialRun: true,

@@ -97,7 +97,7 @@ function addImage(app: App<Parts>, onEnd: ImageEndNews) {
       "says; surest first. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, " +
       "and is stored nowhere; a larger one is deleted when the answer is there. Where no node is there " +
       "or has room, the edge answers (`X-Served-By: edge`) for a model and a picture that are small " +
-      "enough (8 MiB, 4,200,000 pixels), looking at fewer pixels than the model was trained for: see " +
+      "enough (8 MiB, 2,100,000 pixels), looking at fewer pixels than the model was trained for: see " +
       "`edge` of `GET /serve/status`.",
     security: bearer,
     request: { query: z.object({ ...modelQuery, confidence }), body: fileBody },

@@ -144,7 +144,7 @@ describe("without a node", () => {
       await sharp(wide).toColourspace("rgb16").png().toBuffer(),
       await (await transparent(sharp(wide).resize(400))).png().toBuffer(),
       await (await transparent(sharp(wide).resize(400))).webp({ lossless: true }).toBuffer(),
-      await sharp(wide).resize(2300, 1800, { fit: "fill" }).jpeg({ quality: 80 }).toBuffer(),
+      await sharp(wide).resize(1750, 1180, { fit: "fill" }).jpeg({ quality: 80 }).toBuffer(),
     ];
     const expected = await foundByNode(model, files);
     for (const [index, file] of files.entries()) {
