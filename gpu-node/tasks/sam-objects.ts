@@ -27,7 +27,7 @@ import type { EncodedImage, Example, Segmenter } from "../segmenters/segmenter.t
 import { asTaskFailure, type ReadyPrompt, readyAll } from "./prompts.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
-/** Steps that the ring of one mask may take: seconds, of which a segmenter's masks take a hundredth. */
+/** Steps that the ring of one mask may take: a second or two, where most take milliseconds. */
 const RING_STEPS_MAX = 4_000_000;
 
 /** What a segmenter searches a whole image for. */

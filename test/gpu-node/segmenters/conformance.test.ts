@@ -7,7 +7,7 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import type { RgbImage } from "../../../gpu-node/media/image.ts";
 import { PromptUnknown, UnsupportedRequest } from "../../../gpu-node/segmenters/failures.ts";
-import { tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
+import { decodeRle, tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
 import { listSegmenters, openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
 import type {
   Detection,
@@ -15,6 +15,7 @@ import type {
   Exemplar,
   Segmenter,
 } from "../../../gpu-node/segmenters/segmenter.ts";
+import type { Bbox } from "../../../shared/tasks.ts";
 import { iou } from "../../../shared/tracks.ts";
 import { boxOf, discs, videoFrames } from "../../support/images.ts";
 import {
@@ -289,7 +290,21 @@ describe("the embedded default on a real street", () => {
     const [masked = []] = await segmenter.detect(encoded, prompts, {
       confidenceMin: 0.4,
       masks: true,
+      runs: true,
     });
+    const [{ polygon: ring = null, rle } = {}] = masked;
+    const { width, height } = image;
+    const whole = decodeRle(rle ?? { size: [0, 0], counts: [] });
+    const bounds = tightBox(wholeWindow(whole, width, height)) ?? [0, 0, 0, 0];
+    const corner = (at: 0 | 1, pick: (...values: number[]) => number) =>
+      pick(...(ring ?? []).filter((_, index) => index % 2 === at));
+    const outline: Bbox = [
+      corner(0, Math.min),
+      corner(1, Math.min),
+      corner(0, Math.max),
+      corner(1, Math.max),
+    ];
+    expect(iou(bounds, outline)).toBeGreaterThan(0.9);
     expect(opened).toEqual(["segmenter_model_opened"]);
     expect(masked.length).toBe(cars.length);
     expect(masked[0]?.polygon?.length).toBeGreaterThan(6);

@@ -8,6 +8,7 @@ import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { ClipTokenizer } from "../../../gpu-node/segmenters/clip-tokenizer.ts";
 import { besideImage } from "../../../gpu-node/segmenters/example-column.ts";
 import { BundleBroken } from "../../../gpu-node/segmenters/failures.ts";
+import { decodeRle, tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
 import { openSegmenter } from "../../../gpu-node/segmenters/registry.ts";
 import type { Segmenter } from "../../../gpu-node/segmenters/segmenter.ts";
 import { iou } from "../../../shared/tracks.ts";
@@ -63,6 +64,10 @@ describe("SAM 3", () => {
     const [[masked] = []] = await segmenter.detect(encoded, prompts, ALL);
     expect(plain?.polygon).toBeNull();
     expect(masked?.polygon?.length).toBeGreaterThan(8);
+    expect(masked?.rle).toBeUndefined();
+    const [[whole] = []] = await segmenter.detect(encoded, prompts, { ...ALL, runs: true });
+    const mask = decodeRle(whole?.rle ?? { size: [0, 0], counts: [] });
+    expect(tightBox(wholeWindow(mask, SIZE.width, SIZE.height))).toEqual(masked?.bbox);
     // A cell of its masks is 1.1 pixels wide here, so corners agree to about two.
     masked?.bbox.forEach((side, at) => {
       expect(Math.abs(side - (plain?.bbox[at] ?? 0))).toBeLessThan(2);

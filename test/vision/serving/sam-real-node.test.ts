@@ -1,5 +1,5 @@
-// A real node is asked by the real service about uploaded files: by its line, by the queue where the
-// file is too large for that, again after its process was killed, and about a clip.
+// A real node is asked by the real service about uploaded files: by its line, by the queue where
+// the file is too large for that, again after its process was killed, and about a clip.
 
 import { readFileSync } from "node:fs";
 import sharp from "sharp";
