@@ -5,7 +5,7 @@ ALTER TABLE "audit_entry" ADD COLUMN "before" jsonb;--> statement-breakpoint
 ALTER TABLE "audit_entry" ADD COLUMN "after" jsonb;--> statement-breakpoint
 ALTER TABLE "audit_entry" ADD COLUMN "request_id" text;--> statement-breakpoint
 -- Older entries in the words of the newer: operations by their ids, whose they are, what they did.
--- Who was an operator at that time is not known any more.
+-- Who was an operator at that time is not known any more; tasks have subjects of their own.
 UPDATE audit_entry SET
   actor_kind = CASE WHEN actor_id IS NULL THEN 'service' ELSE 'member' END,
   action = CASE action WHEN 'set_role' THEN 'setRole' WHEN 'create_workspace' THEN 'makeWorkspace'
@@ -15,15 +15,15 @@ UPDATE audit_entry SET
     WHEN 'training.mark-failed' THEN 'failRun' ELSE action END,
   workspace_id = CASE
     WHEN action IN ('set_role', 'node.code') THEN (detail->>'workspace_id')::uuid
-    WHEN action = 'create_workspace' THEN split_part(subject, ':', 2)::uuid
+    WHEN action = 'create_workspace' THEN substring(audit_entry.subject FROM '[0-9a-f-]{36}$')::uuid
     WHEN action IN ('node.register', 'node.revoke') THEN
-      (SELECT n.workspace_id FROM node n WHERE n.id = split_part(subject, ':', 2)::uuid)
+      (SELECT n.workspace_id FROM node n WHERE n.id = substring(audit_entry.subject FROM '[0-9a-f-]{36}$')::uuid)
     WHEN action = 'task.revoke' THEN
-      (SELECT t.workspace_id FROM task t WHERE t.id = split_part(subject, ':', 2)::uuid)
+      (SELECT t.workspace_id FROM task t WHERE t.id = substring(audit_entry.subject FROM '[0-9a-f-]{36}$')::uuid)
     WHEN action = 'job.mark-failed' THEN
-      (SELECT j.workspace_id FROM job j WHERE j.id = split_part(subject, ':', 2)::uuid)
+      (SELECT j.workspace_id FROM job j WHERE j.id = substring(audit_entry.subject FROM '[0-9a-f-]{36}$')::uuid)
     WHEN action = 'training.mark-failed' THEN
-      (SELECT r.workspace_id FROM training_run r WHERE r.id = split_part(subject, ':', 2)::uuid)
+      (SELECT r.workspace_id FROM training_run r WHERE r.id = substring(audit_entry.subject FROM '[0-9a-f-]{36}$')::uuid)
     END,
   before = CASE WHEN detail ? 'from' THEN jsonb_build_object('status', detail->'from') END,
   after = CASE WHEN detail ? 'from' THEN jsonb_build_object('status', 'failed')
