@@ -16,7 +16,6 @@ import {
   claimedTask,
   demandOf,
   demandsExit,
-  type HeldTask,
   isStalled,
   leaseOf,
   reportOf,
@@ -28,7 +27,6 @@ import {
   roleOf,
   rolesOf,
   type SlotLoad,
-  type SlotRole,
   slotFor,
 } from "./lanes.ts";
 import type { Line } from "./line.ts";
@@ -39,6 +37,7 @@ import { Slot, type SlotOptions } from "./slot.ts";
 import type { WorkerStatus } from "./status.ts";
 import { Wakeup } from "./wakeup.ts";
 import { countClaim, countEnd, countLost, gaugesOf, type WorkerGauges } from "./worker-figures.ts";
+import type { RoleSlot, RunningTask, WorkerState } from "./worker-state.ts";
 
 export interface WorkerOptions {
   service: Service;
@@ -54,39 +53,6 @@ export interface WorkerOptions {
    * Pause between claims while the socket is open, on which the service says that there is work.
    */
   idleMs?: number;
-}
-
-/** A slot by its role. */
-interface RoleSlot {
-  role: SlotRole;
-  slot: Slot;
-}
-
-/** A task that runs here, and what the supervisor needs to act on it. */
-interface RunningTask {
-  held: HeldTask;
-  slot: Slot;
-  reports: ProgressReports;
-  /** Aborts when nobody waits for the outcome any more. */
-  abandoned: AbortController;
-}
-
-/** What the supervisor knows of itself and of the service. */
-interface WorkerState {
-  /** `draining`: it claims no more, and leaves once nothing runs. */
-  phase: "working" | "draining";
-  /** Whether the service's socket is open, on which it says that there is work. */
-  socketOpen: boolean;
-  /** Whether the direct line is open, and whether a request of it is worked on in a drain. */
-  line: { open: boolean; ending: boolean };
-  /** Whether a claim waits for its answer. */
-  claiming: boolean;
-  /** Epoch milliseconds of the newest heartbeat that was answered. */
-  lastHeartbeatAt: number | null;
-  /** Why it had to stop; null while it need not. */
-  stopReason: string | null;
-  /** How many tasks ended here, by outcome; `abandoned` are those that nobody waited for. */
-  outcomes: Record<string, number>;
 }
 
 export interface Worker {

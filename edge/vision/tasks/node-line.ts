@@ -72,8 +72,8 @@ class Line {
   hasPlace(kind: LineKind, isBatch: boolean): boolean {
     const taken = [...this.pending.values()].filter((one) => one.kind === kind);
     // What nobody waits for leaves half of the places to those who do.
-    const places = isBatch ? Math.ceil(this.capacities[kind] / 2) : this.capacities[kind];
-    return taken.length < places;
+    const countMax = isBatch ? Math.ceil(this.capacities[kind] / 2) : this.capacities[kind];
+    return taken.length < countMax;
   }
 
   read(bytes: number): void {
