@@ -134,6 +134,8 @@ export const LineHead = z.preprocess(
       model: ModelSource,
       /** The lowest confidence of a detection that is told. */
       confidence: z.number().min(0).max(1),
+      /** Whether a model may leave the node for this one; nodes of older releases always let it. */
+      may_evict: z.boolean().optional(),
     }),
     SamRequest.extend({ kind: z.literal("sam") }),
   ]),

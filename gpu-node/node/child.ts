@@ -112,7 +112,9 @@ async function ask(
         signal,
       });
     });
-  const answer = await answerDirectly(body, { predictors, sam, log }, signal);
+  const isSegmenterOpen = (name: string | null) => segmenters.isOpen(name);
+  const work = { predictors, sam, isSegmenterOpen, log };
+  const answer = await answerDirectly(body, work, signal);
   asked.delete(id);
   say({ type: "answer", id, answer });
 }

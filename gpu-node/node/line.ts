@@ -256,7 +256,8 @@ export class Line {
     if (life !== this.#life || this.#jobs.get(id) !== job) return;
     this.#jobs.delete(id);
     if (reply) {
-      this.#capacities[kind].note(beganAt, performance.now());
+      // What had to be opened first says nothing of what a request costs.
+      if (!reply.cold) this.#capacities[kind].note(beganAt, performance.now());
       this.#answer(id, reply);
     } else this.#send({ kind: "released", life, id });
     this.#grant();

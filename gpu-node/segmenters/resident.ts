@@ -17,6 +17,7 @@ interface OpenSegmenter {
   /** What it was asked for as, null for the default, and its own name. */
   names: Set<string | null>;
   segmenter: Promise<Segmenter>;
+  isOpen: boolean;
   users: number;
   /** Hears that the last user has gone. */
   onIdle: () => void;
@@ -51,6 +52,11 @@ export class ResidentSegmenter {
     }
   }
 
+  /** Whether work with a segmenter would begin at once. */
+  isOpen(name: string | null): boolean {
+    return this.#current !== null && this.#current.isOpen && this.#current.names.has(name);
+  }
+
   async #take(name: string | null, signal: AbortSignal | undefined): Promise<OpenSegmenter> {
     signal?.throwIfAborted();
     if (!this.#current?.names.has(name)) {
@@ -65,11 +71,13 @@ export class ResidentSegmenter {
     const opened: OpenSegmenter = {
       names: new Set([name]),
       segmenter: this.#options.open(name),
+      isOpen: false,
       users: 0,
       onIdle: () => {},
     };
     opened.segmenter.then(
       ({ info }) => {
+        opened.isOpen = true;
         opened.names.add(info.name);
         if (this.#current === opened) this.#options.onChange(info.name);
       },

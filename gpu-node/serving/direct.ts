@@ -19,6 +19,8 @@ import type { Predictors } from "./predictor.ts";
 export interface LineReply {
   status: number;
   body: LineAnswer | SamResult | LineProblem;
+  /** What it needed had to be opened first. */
+  cold?: boolean;
 }
 
 /** Who answers what. */
@@ -30,8 +32,17 @@ export interface LineWork {
     head: LineHeadOf<"sam">,
     signal: AbortSignal,
   ): Promise<SamResult>;
+  /** Whether a segmenter is open. */
+  isSegmenterOpen(name: string | null): boolean;
   log: Log;
 }
+
+/** The answer where other models would have to leave for one that nobody waits for. */
+const NO_ROOM: LineReply = {
+  status: LINE_STATUS.full,
+  body: { code: "overloaded", detail: "other models are in use here" },
+  cold: true,
+};
 
 /**
  * Answers a request whose time ends with the signal: what is over then costs nothing more. Null
@@ -46,12 +57,19 @@ export async function answerDirectly(
     const { head, image } = readAsk(bytes);
     signal.throwIfAborted();
     const readImage = () => readStill(Buffer.from(image.buffer, image.byteOffset, image.length));
+    if (head.kind === "predict" && head.may_evict === false) {
+      if (!work.predictors.hasRoomFor(head.model)) return NO_ROOM;
+    }
+    const cold =
+      head.kind === "sam"
+        ? !work.isSegmenterOpen(head.segmenter)
+        : !work.predictors.isOpen(head.model);
     const body =
       head.kind === "sam"
         ? await work.sam(readImage, head, signal)
-        : await predict(await readImage(), head, work, signal);
+        : await predict(await readImage(), head, { ...work, cold }, signal);
     signal.throwIfAborted();
-    return { status: LINE_STATUS.done, body };
+    return { status: LINE_STATUS.done, body, cold };
   } catch (thrown) {
     if (signal.aborted) return null;
     return replyOf(thrown, work.log);
@@ -61,11 +79,10 @@ export async function answerDirectly(
 async function predict(
   still: RgbImage,
   { confidence, model }: LineHeadOf<"predict">,
-  { predictors }: LineWork,
+  { predictors, cold }: LineWork & { cold: boolean },
   signal: AbortSignal,
 ): Promise<LineAnswer> {
   signal.throwIfAborted();
-  const cold = !predictors.isOpen(model);
   let batch = 1;
   const onBatch = (images: number) => {
     batch = images;

@@ -227,6 +227,11 @@ export class Predictors {
     return this.#open.has(nameOf(model));
   }
 
+  /** Whether work with a model would cost no other one its place. */
+  hasRoomFor(model: ModelSource): boolean {
+    return this.#kept.has(nameOf(model)) || this.#kept.size < Predictors.MODELS_MAX;
+  }
+
   /** Closes all; for the end of a process that goes on without them. */
   async clear(): Promise<void> {
     const all = [...this.#kept.values()];

@@ -2,6 +2,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Endpoint, EndpointMove, EndpointSettings } from "../../../shared/endpoints.ts";
+import { Failure } from "../../../shared/errors.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
@@ -240,7 +241,7 @@ function addRollback(app: App<Parts>) {
       "Beyond the contract; for engineers. It takes back the newest move that stands; a second call " +
       "takes back the one before it. What leads back to models that were deleted is passed over, and " +
       "listed in `skipped`. Of a slug that was deleted it brings back the endpoint, with its keys. " +
-      "Models are opened first, as for a change. The rollback is a move in the log.",
+      "Models are opened first, as for a change, where a node is there. The rollback is a move in the log.",
     security: bearer,
     request: { params: slugParam, query: z.object(slugQuery) },
     responses: {
@@ -258,7 +259,11 @@ function addRollback(app: App<Parts>) {
     const { workspaceId, slug } = row;
     const back = await endpointStepBack(database, row);
     if (!row.deleted) {
-      await warmNewModels(parts, { workspaceId, before: row.settings, after: back.settings });
+      const opened = { workspaceId, before: row.settings, after: back.settings };
+      await warmNewModels(parts, opened).catch((thrown: unknown) => {
+        // Whoever goes back does so most urgently while the nodes are down.
+        if (!(thrown instanceof Failure && thrown.code === "no_node")) throw thrown;
+      });
     }
     const actorId = callerOf(context).accountId;
     const move = await rollBackEndpoint(parts, row, { ...back, actorId });

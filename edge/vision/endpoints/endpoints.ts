@@ -168,7 +168,9 @@ function moveOf(database: Database, { row, ...move }: NewMove): Promise<Endpoint
       revision = revision + 1, updated_at = now()
      WHERE id = ${row.endpointId}::uuid AND revision = ${row.revision}::int
        AND (deleted_at IS NULL OR NOT EXISTS (SELECT FROM endpoint o
-         WHERE o.workspace_id = e.workspace_id AND o.slug = e.slug AND o.deleted_at IS NULL))
+         WHERE o.workspace_id = e.workspace_id AND o.slug = e.slug AND o.deleted_at IS NULL)
+         AND (SELECT count(*) FROM endpoint o WHERE o.workspace_id = e.workspace_id
+           AND o.deleted_at IS NULL) < ${ENDPOINTS_MAX}::int)
     RETURNING id, workspace_id, slug`;
   return perform(database, row.workspaceId, noted(changed, move));
 }

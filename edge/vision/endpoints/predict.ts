@@ -7,6 +7,7 @@ import type { Prediction } from "../../../shared/tasks.ts";
 import { asFailure } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
+import { EDGE } from "../serving/edge.ts";
 import {
   type ImageAnswer,
   type ImageEndNews,
@@ -27,6 +28,9 @@ import {
 import { modelsOf, type ServedModels, sized, targetName } from "./settings.ts";
 import { mirror } from "./shadow.ts";
 import { choose } from "./split.ts";
+
+/** What a key waits whose meter has too much to do. */
+const OVERLOADED_MS = 1_000;
 
 /** A request for a prediction. */
 export interface EndpointRequest {
@@ -67,17 +71,25 @@ export async function predictAt(
     const models = await modelsOf(parts.database, [row]);
     const model = chosenModel(models, { row, stickyKey });
     modelId = model.modelId;
-    const server = serverOf(parts, model, await nodes);
+    // An endpoint's own size is not made smaller behind its back.
+    const sideMin = settings.image_size ?? 0;
+    const server = serverOf(parts, model, { nodes: await nodes, sideMin });
     const image = await receiveImage(parts, request, { workspaceId, server });
     // All that drift looks at, so that an endpoint of few detections does not hide it.
     const confidenceMin = Math.min(settings.confidence, DRIFT_CONFIDENCE_MIN);
-    const asked = { confidenceMin, signal: request.signal, server };
+    const asked = { confidenceMin, signal: request.signal, server, sideMin };
     const answer = await predictOn(parts, sized(model, settings), image, asked);
     const told = (found: readonly Prediction[]) => found.filter((one) => isTold(one, settings));
     const predictions = told(answer.predictions);
+    const isEdges = answer.servedBy === EDGE;
     record(answeredEnd({ ...answer, predictions }, { seen: answer.predictions }));
     const shadow = settings.shadow && models.of(workspaceId, settings.shadow);
-    if (shadow && shadow.modelId !== modelId && Math.random() < (settings.shadow?.share ?? 0)) {
+    if (
+      !isEdges &&
+      shadow &&
+      shadow.modelId !== modelId &&
+      Math.random() < (settings.shadow?.share ?? 0)
+    ) {
       const own = { model: sized(shadow, settings), meter };
       defer(mirror(parts, own, { image, live: predictions, told, confidenceMin }));
     }
@@ -95,9 +107,9 @@ async function begin(
   { id, gate, defer }: { id: string; gate: KeyGate | null } & Pick<EndpointRequest, "defer">,
 ): Promise<void> {
   const admitted = meter.begin(id, gate).catch((error: unknown) => {
-    // A meter that is away stops nobody.
+    // A meter that is away stops nobody; one that has too much to do is what a limit is for.
     parts.log.warning("meter", { error });
-    return 0;
+    return (error as { overloaded?: boolean }).overloaded ? OVERLOADED_MS : 0;
   });
   defer(admitted);
   const waitMs = gate ? await admitted : 0;
@@ -130,10 +142,11 @@ const isTold = ({ class: name, confidence }: Prediction, settings: EndpointSetti
 
 /** An answered request; `seen` is all that drift may look at, null where something was hidden. */
 function answeredEnd(
-  { predictions, ms, batch, cold }: ImageAnswer,
+  { predictions, ms, batch, cold, servedBy }: ImageAnswer,
   { seen }: { seen: readonly Prediction[] | null },
 ): RequestEnd {
-  const scores = seen?.map(({ confidence }) => confidence);
+  // The edge looks at fewer pixels: its scores are no node's.
+  const scores = servedBy === EDGE ? null : seen?.map(({ confidence }) => confidence);
   return {
     code: null,
     ms,

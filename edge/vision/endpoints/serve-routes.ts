@@ -11,6 +11,7 @@ import { callerOf, guard } from "../auth/scope.ts";
 import { API, bearer, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { namedModel } from "../registry/models.ts";
+import { edgeProblem } from "../serving/edge.ts";
 import { fileBody, letRefusedPass, predictErrors } from "../serving/image-requests.ts";
 import { servingNodes } from "../tasks/nodes.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
@@ -118,14 +119,17 @@ function addStatus(app: App<Parts>) {
       modelsOf(database, [row]),
       readingOf(parts, endpointMeter(parts, endpointId)),
     ]);
-    const serving = servingModels(models, row).map(({ modelId }) => modelId);
+    const answering = servingModels(models, row);
+    const serving = answering.map(({ modelId }) => modelId);
+    const sideMin = row.settings.image_size ?? 0;
+    const edge = answering.some((model) => edgeProblem(parts, model, sideMin) === null);
     const nodes = await servingNodes(database, { workspaceId, modelId: serving[0] ?? null });
     const { windows } = reading;
     const status: EndpointStatus = {
       endpoint_id: endpointId,
       slug: row.slug,
       workspace_id: workspaceId,
-      health: serving.length === 0 ? "no_model" : nodes.able > 0 ? "ok" : "no_node",
+      health: serving.length === 0 ? "no_model" : nodes.able > 0 || edge ? "ok" : "no_node",
       serving,
       nodes,
       in_flight: reading.inFlight,

@@ -72,7 +72,8 @@ export async function predictDirectly(
   const head = async () => {
     const signed = await signReferences(parts, modelSource(model));
     const source = signed as LineHeadOf<"predict">["model"];
-    return { kind: "predict" as const, model: source, confidence: request.confidenceMin };
+    const { confidenceMin: confidence, isBatch = false } = request;
+    return { kind: "predict" as const, model: source, confidence, may_evict: !isBatch };
   };
   const answer = await askLine(parts, {
     ...request,

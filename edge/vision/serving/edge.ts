@@ -13,11 +13,20 @@ import type { DirectRequest } from "./direct.ts";
 
 /** A cold start on a slow machine: weights fetched, folded and opened, then one image. */
 const EDGE_MS = 30_000;
+/** Who answered, as `X-Served-By` says it. */
+export const EDGE = "edge";
 const NONE = "there is no inference at the edge here";
 
-/** Why the edge cannot serve a model, for people; null where it can. */
-export const edgeProblem = ({ edge }: Pick<Parts, "edge">, model: ModelRow): string | null =>
-  edge ? edgeRefusal(model) : NONE;
+/** Why the edge cannot serve a model at so many pixels a side, for people; null where it can. */
+export function edgeProblem(
+  { edge }: Pick<Parts, "edge">,
+  model: ModelRow,
+  sideMin = 0,
+): string | null {
+  if (!edge) return NONE;
+  if (edge.imageSize >= sideMin) return edgeRefusal(model);
+  return `it looks at ${edge.imageSize} pixels a side, and ${sideMin} are asked for`;
+}
 
 /** What the edge can do for a workspace whose active model this is. */
 export function edgeStatus(
@@ -48,18 +57,21 @@ export async function predictAtEdge(
     image_size: edge.imageSize,
     confidence: confidenceMin,
   };
-  const response = await edge.service
-    .fetch("https://infer/", {
-      method: "POST",
-      body: encodeEdgeRequest(head, image),
-      signal: AbortSignal.any([signal, AbortSignal.timeout(EDGE_MS)]),
-    })
-    .catch((cause: unknown) => {
-      throw new Failure("no_node", "no GPU node is there, nor did the edge answer", { cause });
-    });
-  const text = await response.text();
-  if (response.status !== 200) throw refusalOf(response.status, text);
-  const { predictions } = LineAnswer.parse(JSON.parse(text));
+  const init = {
+    method: "POST",
+    body: encodeEdgeRequest(head, image),
+    signal: AbortSignal.any([signal, AbortSignal.timeout(EDGE_MS)]),
+  };
+  const answered = async () => {
+    const response = await edge.service.fetch("https://infer/", init);
+    return { status: response.status, text: await response.text() };
+  };
+  const { status, text } = await answered().catch((cause: unknown) => {
+    throw new Failure("no_node", "no GPU node is there, nor did the edge answer", { cause });
+  });
+  const answer = status === 200 ? LineAnswer.safeParse(parseJson(text)).data : undefined;
+  if (!answer) throw refusalOf(status, text);
+  const { predictions } = answer;
   const objects = predictions.length;
   log.info("predicted_at_edge", { model_id: model.modelId, ms: clock() - began, objects });
   return predictions;

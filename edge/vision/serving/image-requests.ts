@@ -13,7 +13,7 @@ import { runNow } from "../tasks/wait.ts";
 import { letPass } from "../uploads/form.ts";
 import { IMAGE } from "../uploads/media-types.ts";
 import { type DirectRequest, predictDirectly } from "./direct.ts";
-import { edgeProblem, predictAtEdge } from "./edge.ts";
+import { EDGE, edgeProblem, predictAtEdge } from "./edge.ts";
 import {
   asRefusal,
   type HeldFile,
@@ -102,10 +102,17 @@ export async function requireNode(parts: Parts, workspaceId: string): Promise<vo
   if ((await predictingNodes(parts, workspaceId)) === 0) throw new Failure("no_node", NO_NODE);
 }
 
-/** Who looks at images with a model; fails with `no_node` where nobody can. */
-export function serverOf(parts: Parts, model: ModelRow, nodes: number): ImageServer {
+/**
+ * Who looks at images with a model, at a side of at least so many pixels; fails with `no_node`
+ * where nobody can.
+ */
+export function serverOf(
+  parts: Parts,
+  model: ModelRow,
+  { nodes, sideMin = 0 }: { nodes: number; sideMin?: number },
+): ImageServer {
   if (nodes > 0) return "node";
-  const problem = edgeProblem(parts, model);
+  const problem = edgeProblem(parts, model, sideMin);
   if (problem === null) return "edge";
   throw new Failure("no_node", `${NO_NODE}, and the edge cannot do it: ${problem}`);
 }
@@ -131,6 +138,8 @@ export function receiveImage(
 /** What is wanted of an image, and of whom. */
 export interface ImageWish extends Pick<DirectRequest, "confidenceMin" | "signal"> {
   server: ImageServer;
+  /** The side, in pixels, that the edge has to look at where it is asked; default 0. */
+  sideMin?: number;
 }
 
 /** Has an image looked at: by the direct line where it can go, by the edge, else by the queue. */
@@ -138,13 +147,26 @@ export async function predictOn(
   parts: Parts,
   model: ModelRow,
   image: ReceivedImage,
-  { confidenceMin, signal, server }: ImageWish,
+  wish: ImageWish,
 ): Promise<ImageAnswer> {
+  const started = parts.clock();
+  const answer = await lookAt(parts, model, image, wish);
+  return { ...answer, ms: parts.clock() - started };
+}
+
+type UntimedAnswer = Omit<ImageAnswer, "ms">;
+
+async function lookAt(
+  parts: Parts,
+  model: ModelRow,
+  image: ReceivedImage,
+  { confidenceMin, signal, server, sideMin = 0 }: ImageWish,
+): Promise<UntimedAnswer> {
   if ("key" in image) return predictStored(parts, model, image, confidenceMin);
   const { pieces } = image;
   const asked = { image: pieces, confidenceMin, signal };
   if (server === "edge") return atEdge(parts, model, asked);
-  const answer = await predictHeld(parts, model, asked);
+  const answer = await predictHeld(parts, model, { ...asked, sideMin });
   if (answer) return answer;
   const stored = await storeFile(parts, each(pieces), rulesOf(parts, model.workspaceId));
   return predictStored(parts, model, stored, confidenceMin);
@@ -154,22 +176,21 @@ export async function predictOn(
 async function predictHeld(
   parts: Parts,
   model: ModelRow,
-  asked: DirectRequest,
-): Promise<ImageAnswer | null> {
-  const started = parts.clock();
+  { sideMin, ...asked }: DirectRequest & { sideMin: number },
+): Promise<UntimedAnswer | null> {
   let full: Failure | null = null;
   try {
     const direct = await predictDirectly(parts, model, asked);
     if (direct) {
       const servedBy = `node/${encodeURIComponent(direct.servedBy)}`;
-      return { ...direct, servedBy, ms: parts.clock() - started };
+      return { ...direct, servedBy };
     }
   } catch (thrown) {
     if (!(thrown instanceof Failure && ["overloaded", "no_node"].includes(thrown.code)))
       throw thrown;
     full = thrown;
   }
-  if (!edgeProblem(parts, model) && !asked.signal.aborted) {
+  if (!edgeProblem(parts, model, sideMin) && !asked.signal.aborted) {
     try {
       return await atEdge(parts, model, asked);
     } catch (error) {
@@ -181,10 +202,9 @@ async function predictHeld(
   return null;
 }
 
-async function atEdge(parts: Parts, model: ModelRow, asked: DirectRequest): Promise<ImageAnswer> {
-  const started = parts.clock();
+async function atEdge(parts: Parts, model: ModelRow, asked: DirectRequest): Promise<UntimedAnswer> {
   const predictions = await predictAtEdge(parts, model, asked);
-  return { predictions, servedBy: "edge", ms: parts.clock() - started, batch: null, cold: false };
+  return { predictions, servedBy: EDGE, batch: null, cold: false };
 }
 
 /** Pieces that are in memory, as a file that is read. */
@@ -198,7 +218,7 @@ async function predictStored(
   model: ModelRow,
   received: StoredFile,
   confidenceMin: number,
-): Promise<ImageAnswer> {
+): Promise<UntimedAnswer> {
   const { modelId } = model;
   const started = parts.clock();
   try {
@@ -212,7 +232,7 @@ async function predictStored(
     const found = TASK_KINDS.predict.result.parse(done).frames[0]?.predictions ?? [];
     const ms = parts.clock() - started;
     parts.log.info("predicted", { model_id: modelId, ms, objects: found.length });
-    return { predictions: found, servedBy: null, ms, batch: null, cold: false };
+    return { predictions: found, servedBy: null, batch: null, cold: false };
   } catch (thrown) {
     throw asRefusal(thrown);
   } finally {

@@ -133,7 +133,7 @@ async function predictImage(
   };
   try {
     const nodes = await predictingNodes(parts, model.workspaceId);
-    const server = serverOf(parts, model, nodes);
+    const server = serverOf(parts, model, { nodes });
     const image = await receiveImage(parts, request, { ...model, server });
     const answer = await predictOn(parts, model, image, { confidenceMin, signal, server });
     told({ answer });

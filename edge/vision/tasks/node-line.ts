@@ -71,8 +71,8 @@ class Line {
   /** Whether the node has a place for another request of the kind. */
   hasPlace(kind: LineKind, isBatch: boolean): boolean {
     const taken = [...this.pending.values()].filter((one) => one.kind === kind);
-    // What nobody waits for leaves half of the places to those who do.
-    const countMax = isBatch ? Math.ceil(this.capacities[kind] / 2) : this.capacities[kind];
+    // What nobody waits for leaves half of the places to those who do, and the only one.
+    const countMax = isBatch ? Math.floor(this.capacities[kind] / 2) : this.capacities[kind];
     return taken.length < countMax;
   }
 

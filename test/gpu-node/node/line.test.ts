@@ -210,6 +210,22 @@ it("is dialled no longer once it is closed", async () => {
   silent.close();
 });
 
+describe("what had to be opened first", () => {
+  it("says nothing of how many requests a node takes", async () => {
+    ask(1, "a head and an image", { kind: "sam_ask" });
+    await expect.poll(() => works.length).toBe(1);
+    vi.spyOn(performance, "now").mockReturnValue(performance.now() + 20_000);
+    works[0]?.end({ ...FOUND, cold: true });
+    await expect.poll(() => of("answer").map(({ id }) => id)).toEqual([1]);
+    vi.restoreAllMocks();
+    ask(2, "another", { kind: "sam_ask" });
+    await expect.poll(() => works.length).toBe(2);
+    works[1]?.end(FOUND);
+    await expect.poll(() => of("answer").map(({ id }) => id)).toEqual([1, 2]);
+    expect(of("sam_grant").map(({ value }) => value)).not.toContain(1);
+  });
+});
+
 describe("the capacity of a node", () => {
   it("are as many as it answers within four seconds, by what each costs", () => {
     const slow = new Capacity(CAPACITIES.predict);

@@ -319,6 +319,24 @@ describe("models in memory", () => {
     await predictors.clear();
   });
 
+  it("do not leave for one that nobody waits for", async () => {
+    const predictors = open(() => {});
+    const [one, two, three] = [32, 64, 96].map((image_size) => model({ image_size }));
+    const file = await noiseImage(40, 30).png().toBuffer();
+    const statusOf = async (asked: ModelSource | undefined) => {
+      const source = asked as LineHeadOf<"predict">["model"];
+      const head = { kind: "predict" as const, model: source, confidence: 0, may_evict: false };
+      const sam = () => Promise.reject(new Error("nobody asks a segmenter"));
+      const work = { predictors, sam, isSegmenterOpen: () => false, log: createLog(() => {}) };
+      const { signal } = new AbortController();
+      return (await answerDirectly(encodeAsk(head, [file]), work, signal))?.status;
+    };
+    const { done, full } = LINE_STATUS;
+    expect([await statusOf(one), await statusOf(two)]).toEqual([done, done]);
+    expect([await statusOf(three), await statusOf(one)]).toEqual([full, done]);
+    await predictors.clear();
+  });
+
   it("tell by the line how many images were looked at together, and of a cold start", async () => {
     const log = createLog(() => {});
     const predictors = open(() => {});
@@ -331,7 +349,7 @@ describe("models in memory", () => {
     const ask = () =>
       answerDirectly(
         bytes,
-        { predictors, sam, log },
+        { predictors, sam, isSegmenterOpen: () => false, log },
         new AbortController().signal,
       ) as Promise<LineReply>;
     const first = await ask();

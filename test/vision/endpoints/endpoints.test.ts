@@ -280,11 +280,13 @@ describe("a change", () => {
     const changed = await warming(opens, () => change(slug, { models }));
     expect(changed.serving).toEqual([two.model_id]);
     // The way back is opened, too.
-    expect(await engineer.refused("POST", `/endpoints/${slug}/rollback`)).toEqual([503, "no_node"]);
     expect(
       await warming(spoilt, () => engineer.refused("POST", `/endpoints/${slug}/rollback`)),
     ).toEqual([502, "task_failed"]);
     expect((await warming(opens, () => rollBack(slug))).endpoint.serving).toEqual([one.model_id]);
+    // Where no node is there, none has to have it open.
+    await warming(opens, () => change(slug, { models }));
+    expect((await rollBack(slug)).endpoint.serving).toEqual([one.model_id]);
   });
 
   it("of the image size waits until a node has the model open at it", async () => {
@@ -452,15 +454,29 @@ describe("keys", () => {
   });
 });
 
+/** Of an endpoint that follows the active model. */
+const SETTINGS = JSON.stringify({
+  description: "",
+  models: [{ model_id: null, alias: "active", weight: 1 }],
+  classes: null,
+  confidence: 0.25,
+  image_size: null,
+  shadow: null,
+});
+
 it("a tenant has a hundred endpoints at most", async () => {
   const tenant = await newTenant(world.urls.vision, await registerAdmin(), "engineer");
   await world.visionDatabase.execute(sql`
     INSERT INTO endpoint (id, workspace_id, slug, settings)
-    SELECT gen_random_uuid(), ${tenant.workspaceId}::uuid, 'e' || n, '{}'
+    SELECT gen_random_uuid(), ${tenant.workspaceId}::uuid, 'e' || n, ${SETTINGS}::jsonb
       FROM generate_series(1, 100) n`);
   const body = { slug: "one-more", models: [{ alias: "active" }] };
   const reply = await tenant.member.ask("POST", "/endpoints", body);
   expect([reply.status, reply.body.endpoints_max]).toEqual([409, 100]);
+  // Nor does one come back by a rollback of its deletion.
+  await tenant.member.ask("DELETE", "/endpoints/e1");
+  expect((await tenant.member.ask("POST", "/endpoints", body)).status).toBe(201);
+  expect((await tenant.member.ask("POST", "/endpoints/e1/rollback")).status).toBe(409);
 });
 
 /** An admin who makes workspaces, as `newTenant` takes one. */

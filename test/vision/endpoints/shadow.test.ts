@@ -111,6 +111,14 @@ describe("a shadow", () => {
     expect(seen(node, two)).toBe(4);
   });
 
+  it("does not take the only place of a node", async () => {
+    const node = await opened({ capacity: 1 });
+    const { slug } = await make({ shadow: { model_id: two.model_id } });
+    await predict(slug);
+    expect(await mirrored(slug, 1)).toMatchObject({ compared: 0, shed: { nodes_full: 1 } });
+    expect(seen(node, two)).toBe(0);
+  });
+
   it("leaves a node's last places to requests, and fails alone", async () => {
     let broken = false;
     const held = Promise.withResolvers<void>();
