@@ -59,8 +59,9 @@ function jpegHeader(view: DataView): ImageHeader | null {
       const [height, width] = [view.getUint16(offset + 5), view.getUint16(offset + 7)];
       return { type: "image/jpeg", width, height };
     }
-    // The image's data, or its end, before any frame header.
-    if (marker === 0xda || marker === 0xd9) return null;
+    // The image's data, or its end, before any frame header; or none, which decoders pass over to
+    // look for the next one elsewhere than here.
+    if (marker === 0xda || marker === 0xd9 || marker === 0x00) return null;
     const standsAlone = marker === 0x01 || (marker >= 0xd0 && marker <= 0xd8);
     offset += standsAlone ? 2 : 2 + view.getUint16(offset + 2);
   }

@@ -34,16 +34,23 @@ export function judge(file: Uint8Array): ImageHeader {
 const undecodable = (why: string, cause?: unknown) =>
   new Failure("unsupported_media", `the image cannot be decoded at the edge: ${why}`, { cause });
 
+const SCANS_MAX = 100;
+
 /** Whether a file has its end. Decoders fill what is missing of a JPEG with grey. */
 const IS_WHOLE: Readonly<Record<ImageHeader["type"], (file: Uint8Array) => boolean>> = {
   "image/jpeg": (file) => {
     let data = file.length;
     for (const { name, end } of jpegSegments(file)) if (name === "da") data = end;
-    // Within an image's data 0xff is always followed by another byte than this one.
-    for (let at = file.length - 2; at >= data; at--) {
-      if (file[at] === 0xff && file[at + 1] === 0xd9) return true;
+    let scans = 1;
+    let ends = false;
+    // Within an image's data 0xff is always followed by other bytes than these.
+    for (let at = file.indexOf(0xff, data); at >= 0; at = file.indexOf(0xff, at + 1)) {
+      if (file[at + 1] === 0xda) scans += 1;
+      if (file[at + 1] === 0xd9) ends = true;
     }
-    return false;
+    // Each scan is a walk over the whole image.
+    if (scans > SCANS_MAX) throw undecodable(`it has ${scans} scans, where cameras write ten`);
+    return ends;
   },
   "image/png": (file) => {
     for (const { name, end } of pngChunks(file)) if (name === "IEND") return end <= file.length;
@@ -103,6 +110,9 @@ interface IdleDecoder {
   decoder: Decoder;
   memory: WebAssembly.Memory | null;
 }
+const PAGE_BYTES = 64 * 1024;
+/** Beside a model of some 50 MB in an isolate of 128. */
+const DECODER_BYTES_MAX = 64 * 1024 * 1024;
 const IDLE_BYTES_MAX = 40 * 1024 * 1024;
 
 async function decodeBy(
@@ -126,11 +136,24 @@ async function started(newDecoder: NewDecoder, module: WebAssembly.Module): Prom
       const instance = new WebAssembly.Instance(module, imports);
       const exported = Object.values(instance.exports);
       memory = exported.find((one) => one instanceof WebAssembly.Memory) ?? null;
+      if (memory) bound(memory);
       done(instance);
       return instance.exports;
     },
   });
   return { decoder, memory };
+}
+
+/** Lets a decoder's memory grow so far only: a small file may ask for gigabytes. */
+function bound(memory: WebAssembly.Memory) {
+  const grow = memory.grow.bind(memory);
+  // The decoder's own code grows its memory by this method, and takes what it throws for a no.
+  memory.grow = (pages) => {
+    if (memory.buffer.byteLength + pages * PAGE_BYTES > DECODER_BYTES_MAX) {
+      throw new RangeError("the decoder has as much memory as it gets");
+    }
+    return grow(pages);
+  };
 }
 
 /** What the module of @jsquash/png has that is used here. */

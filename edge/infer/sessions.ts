@@ -62,6 +62,12 @@ export async function sessionOf(
   try {
     const onnx = onnxOf(wanted, await weightsOf(config, wanted));
     const session = await openBounded(onnx);
+    // Somebody whose opening took too long may have come to its end meanwhile.
+    const other = sessions.get(name);
+    if (other) {
+      await session.release();
+      return { session: other, opened: false };
+    }
     sessions.set(name, session);
     return { session, opened: true };
   } finally {

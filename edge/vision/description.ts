@@ -177,7 +177,6 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
       { alias: "production", weight: 9 },
       { model_id: id("10"), weight: 1 },
     ],
-    classes: ["person"],
     shadow: { alias: "active", share: 0.1 },
   },
   "changeEndpoint.body": { models: [{ model_id: id("10") }], confidence: 0.5 },

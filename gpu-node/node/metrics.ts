@@ -53,7 +53,13 @@ function lookedAt<Result>(elapsed: () => number, look: () => Result | Promise<Re
   return (): Promise<Result> => {
     const now = elapsed();
     if (!last || now - last.at >= LOOK_MS_MIN) {
-      last = { at: now, result: Promise.resolve(look()) };
+      const mine = { at: now, result: (async () => look())() };
+      last = mine;
+      // What failed is looked at anew by whoever asks next.
+      mine.result.catch(() => {
+        if (last === mine) last = undefined;
+      });
+      return mine.result;
     }
     return last.result;
   };

@@ -138,6 +138,9 @@ async function verify(
   if (!(unmatched === 0 && box <= tolerance.box && score <= tolerance.score)) {
     throw new TaskFailure("export_differs", differenceOf(total, tolerance));
   }
+  if (rows === 0) {
+    throw new TaskFailure("export_differs", "no score stands out on any image: nothing to compare");
+  }
   context.log.info("export_verified", { model_id: model.model_id, box, score, rows });
   return {
     runtime: runtimeName(),

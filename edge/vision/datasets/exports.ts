@@ -107,7 +107,8 @@ export async function findExport(
   const time = (value: unknown) => (value === null ? null : iso(Date.parse(String(value))));
   const filename = `${String(row.name)
     .replace(/[^\w.-]+/g, "_")
-    .slice(0, 80)}.zip`;
+    .slice(0, 80)
+    .toWellFormed()}.zip`;
   const signed = { seconds: DOWNLOAD_SECONDS, filename };
   return {
     export_id: exportId,

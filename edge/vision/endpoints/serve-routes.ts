@@ -7,10 +7,10 @@ import { Failure } from "../../../shared/errors.ts";
 import { Prediction } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json, text, WITHOUT_NUL } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
-import { callerOf, guard } from "../auth/scope.ts";
+import { type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { namedModel } from "../registry/models.ts";
+import { listModels, namedModel } from "../registry/models.ts";
 import { edgeProblem } from "../serving/edge.ts";
 import { fileBody, letRefusedPass, predictErrors } from "../serving/image-requests.ts";
 import { servingNodes } from "../tasks/nodes.ts";
@@ -143,6 +143,19 @@ function addStatus(app: App<Parts>) {
   });
 }
 
+/** The workspace that is meant: where it is not named, the only one that has an active model. */
+async function summarizedWorkspace(
+  { database }: Parts,
+  caller: Caller,
+  named: string | undefined,
+): Promise<string> {
+  if (named === undefined) {
+    const active = await listModels(database, workspacesOf(caller), { called: "active" });
+    if (active.length === 1) return active[0]?.workspaceId as string;
+  }
+  return workspaceFor(caller, named, "viewer");
+}
+
 function addSummary(app: App<Parts>) {
   const route = createRoute({
     method: "get",
@@ -161,7 +174,7 @@ function addSummary(app: App<Parts>) {
     request: {
       query: z.object({
         workspace_id: z.uuid().optional().meta({
-          description: "which; required where you are in several",
+          description: "which; required where several of yours have an active model, or none has",
         }),
         window: z.enum(WINDOWS).default("24h").meta({ description: "how far back it goes" }),
       }),
@@ -172,7 +185,7 @@ function addSummary(app: App<Parts>) {
     const parts = context.var.service;
     const { database } = parts;
     const { workspace_id, window } = context.req.valid("query");
-    const workspaceId = workspaceFor(callerOf(context), workspace_id, "viewer");
+    const workspaceId = await summarizedWorkspace(parts, callerOf(context), workspace_id);
     const [endpoints, active] = await Promise.all([
       listEndpoints(database, [workspaceId]),
       namedModel(database, workspaceId, "active"),

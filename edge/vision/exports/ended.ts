@@ -38,6 +38,7 @@ export async function sealModelExport(
   if ((await sha256Of(parts, key)) !== sha256) {
     return "the file in the store is not that of the SHA-256 that the node reported";
   }
+  if (verification.rows === 0) return "the file was held against nothing";
   const { box_difference_max: box, score_difference_max: score } = verification;
   if (box <= boxTolerance(size) && score <= EXPORT_TOLERANCE.score) return null;
   return `the file differs from the predictor by ${box} pixels and ${score} of a score`;

@@ -280,7 +280,10 @@ async function exportRecord(parts: Parts, row: StandingRow, model: ModelRow): Pr
 
 /** Such as `cells-v2-640x480.onnx`; the model's name without what file systems refuse. */
 function filenameOf({ height, width, batch: images, output, format }: ExportRow, model: ModelRow) {
-  const name = model.name.replace(/[^\p{L}\p{N}.-]+/gu, "_").slice(0, 80);
+  const name = model.name
+    .replace(/[^\p{L}\p{N}.-]+/gu, "_")
+    .slice(0, 80)
+    .toWellFormed();
   const raw = output === "raw" ? "-raw" : "";
   const many = images === 1 ? "" : `-batch-${images ?? "dynamic"}`;
   return `${name}-v${model.version}-${width}x${height}${many}${raw}.${format}`;

@@ -279,6 +279,7 @@ describe("what a node says of its file", () => {
     ["another size", { bytes: 15 }, /of 15 bytes has 16/],
     ["another SHA-256", { sha256: "0".repeat(64) }, /not that of the SHA-256/],
     ["no SHA-256", { sha256: "none" }, /^result\.sha256/],
+    ["nothing compared", off({ rows: 0 }), /held against nothing/],
     ["boxes that are off", off({ box_difference_max: 0.4 }), /differs .* by 0\.4 pixels/],
     ["scores that are off", off({ score_difference_max: 0.1 }), /0\.1 of a score/],
     ["no image looked at", off({ images: 0 }), /^result\.verification\.images/],

@@ -230,6 +230,33 @@ describe("an image", () => {
     expect(objects).toEqual([]);
   });
 
+  it("with a size for us and another one for the decoder is refused", async () => {
+    const [small, large] = await Promise.all(
+      [photo(64, 48), photo(4_000, 3_000)].map((one) => one.jpeg().toBuffer()),
+    );
+    // A marker that is none: whoever takes it for a segment passes over the large image's header.
+    const lie = Buffer.concat([
+      Buffer.from([0xff, 0xd8, 0xff, 0x00, 0xff, 0xff]),
+      Buffer.concat([large?.subarray(2) ?? Buffer.alloc(0), Buffer.alloc(65_535)]).subarray(
+        0,
+        65_533,
+      ),
+      small?.subarray(2) ?? Buffer.alloc(0),
+    ]);
+    expect(await codeOf(await send(lie))).toEqual([415, "unsupported_media"]);
+  });
+
+  it("of more scans than any camera writes is refused before it is decoded", async () => {
+    const file = await photo(320, 240).jpeg({ progressive: true }).toBuffer();
+    expect((await send(file)).status).toBe(200);
+    const scan = Buffer.from([0xff, 0xda, 0, 8, 1, 1, 0, 0, 0x3f, 0, 0x7f]);
+    const scans = Array.from({ length: 200 }, () => scan);
+    const many = Buffer.concat([file.subarray(0, -2), ...scans, file.subarray(-2)]);
+    const response = await send(many);
+    expect(response.status).toBe(415);
+    expect(((await response.json()) as { detail: string }).detail).toMatch(/has 2\d\d scans/);
+  });
+
   it("that is cut off or spoilt is refused wherever, and the next one is answered", async () => {
     const sound = photo(320, 240);
     for (const format of ["jpeg", "png", "webp"] as const) {
