@@ -54,7 +54,7 @@ export class ResidentSegmenter {
 
   /** Whether work with a segmenter would begin at once. */
   isOpen(name: string | null): boolean {
-    return this.#current !== null && this.#current.isOpen && this.#current.names.has(name);
+    return this.#current?.isOpen === true && this.#current.names.has(name);
   }
 
   async #take(name: string | null, signal: AbortSignal | undefined): Promise<OpenSegmenter> {
