@@ -57,6 +57,20 @@ it("is opened once for all who work with it at once, by its name or as the defau
   expect(events).toEqual(["open builtin", "told builtin"]);
 });
 
+it("is open once it is, and no more when another one is", async () => {
+  const areOpen = () => [null, DEFAULT, "other"].map((name) => resident.isOpen(name));
+  const one = working(null);
+  expect(areOpen()).toEqual([false, false, false]);
+  await expect.poll(one.began).toBe(true);
+  expect(areOpen()).toEqual([true, true, false]);
+  one.go();
+  const other = working("other");
+  await expect.poll(other.began).toBe(true);
+  expect(areOpen()).toEqual([false, false, true]);
+  other.go();
+  await other.done;
+});
+
 it("makes room for another only when nobody works with it any more", async () => {
   const [one, other] = [working("a"), working("b")];
   await expect.poll(one.began).toBe(true);
