@@ -95,6 +95,12 @@ it.skipIf(!found)(
     expect(await refused.json()).toMatchObject({ code: "prompt_unknown", nearest: ["red"] });
 
     for (const pid of node.below()) process.kill(pid, "SIGKILL");
+    // Before the node sees that its process is gone, it has no answer, and no other node is there.
+    const status = async () => {
+      const body = form(["prompts", "red"], { content: file });
+      return (await admin.send("POST", "/predict/sam", body)).status;
+    };
+    await expect.poll(status).toBe(200);
     const again = await ask(["prompts", "red"], ["prompts", "green"]);
     expect([again.direct, again.objects]).toEqual([true, byWords.objects]);
     const small = file;
