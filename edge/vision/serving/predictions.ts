@@ -6,7 +6,7 @@ import { sql } from "drizzle-orm";
 import { type ErrorCode, Failure } from "../../../shared/errors.ts";
 import { joined } from "../../../shared/line.ts";
 import type { VideoPrediction } from "../../../shared/serving.ts";
-import { Prediction, type TaskResult } from "../../../shared/tasks.ts";
+import { Prediction, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import { wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
@@ -176,18 +176,21 @@ export function asRefusal(
   return own ? new Failure(own, (thrown as Failure).message, { cause: thrown }) : thrown;
 }
 
-interface PredictionRow extends Record<string, unknown> {
+type ClipKind = "predict" | "sam_video";
+
+/** The task of a prediction on a clip, of which its record is made. */
+export interface ClipRow<Kind extends ClipKind> extends Record<string, unknown> {
   taskId: string;
   state: Task["state"];
-  modelId: string;
+  payload: TaskPayload<Kind>;
   progress: Task["progress"];
   failure: string | null;
-  result: TaskResult<"predict"> | null;
+  result: TaskResult<Kind> | null;
   createdAt: string;
 }
 
 /** What the wire calls the states of a prediction's task. */
-export const WIRE_STATES: Readonly<Record<Task["state"], VideoPrediction["status"]>> = {
+const WIRE_STATES: Readonly<Record<Task["state"], VideoPrediction["status"]>> = {
   queued: "queued",
   running: "running",
   finished: "completed",
@@ -196,39 +199,51 @@ export const WIRE_STATES: Readonly<Record<Task["state"], VideoPrediction["status
   revoked: "failed",
 };
 
-/** A prediction of the workspaces; fails with `not_found`, also for one that is over for a day. */
-export async function findPrediction(
+/** A clip's task of the workspaces; fails with `not_found`, also for one that is over for a day. */
+export async function findClip<Kind extends ClipKind>(
   { database }: Pick<Parts, "database">,
-  workspaces: readonly string[],
-  predictionId: string,
-): Promise<VideoPrediction> {
-  const { rows } = await database.execute<PredictionRow>(sql`
-    SELECT id::text AS "taskId", state, payload->'model'->>'model_id' AS "modelId", progress,
-      errors->-1->>'detail' AS failure, result, ${wireTime(sql`created_at`)} AS "createdAt"
-      FROM task WHERE id = ${predictionId}::uuid AND kind = 'predict'
+  kind: Kind,
+  { workspaces, predictionId }: { workspaces: readonly string[]; predictionId: string },
+): Promise<ClipRow<Kind>> {
+  const { rows } = await database.execute<ClipRow<Kind>>(sql`
+    SELECT id::text AS "taskId", state, payload, progress, errors->-1->>'detail' AS failure, result,
+        ${wireTime(sql`created_at`)} AS "createdAt"
+      FROM task WHERE id = ${predictionId}::uuid AND kind = ${kind}
        AND workspace_id IN ${idList(workspaces)}`);
   const [row] = rows;
-  if (!row || (row.state === "finished" && !row.result)) {
-    throw new Failure(
-      "not_found",
-      "no such prediction in your workspaces; they are kept for a day",
-    );
-  }
-  return predictionRecord(row);
+  if (row && (row.state !== "finished" || row.result)) return row;
+  throw new Failure("not_found", "no such prediction in your workspaces; they are kept for a day");
 }
 
-function predictionRecord(row: PredictionRow): VideoPrediction {
+/** What the records of both kinds tell, and the result where it is there. */
+export function clipRecord<Kind extends ClipKind>(row: ClipRow<Kind>) {
   const status = WIRE_STATES[row.state];
   const result = row.state === "finished" ? row.result : null;
-  return {
+  const common = {
     prediction_id: row.taskId,
     status,
     failure: status === "failed" ? (row.failure ?? `the prediction was ${row.state}`) : null,
-    model_id: row.modelId,
     frames_done: result?.frames.length ?? row.progress?.done ?? null,
     frames_total: result?.frames.length ?? row.progress?.total ?? null,
     width: result?.width ?? null,
     height: result?.height ?? null,
+    seconds: result?.seconds ?? null,
+    created_at: row.createdAt,
+  };
+  return { common, result };
+}
+
+/** A prediction on a video, of the workspaces; fails as `findClip` does. */
+export async function findPrediction(
+  parts: Pick<Parts, "database">,
+  workspaces: readonly string[],
+  predictionId: string,
+): Promise<VideoPrediction> {
+  const row = await findClip(parts, "predict", { workspaces, predictionId });
+  const { common, result } = clipRecord(row);
+  return {
+    ...common,
+    model_id: row.payload.model.model_id,
     frames:
       result?.frames.map(({ frame_index, time, predictions }) => ({
         frame_index,
@@ -236,8 +251,6 @@ function predictionRecord(row: PredictionRow): VideoPrediction {
         detections: predictions.map((one) => Prediction.parse(one)),
       })) ?? null,
     left_out: result?.left_out ?? null,
-    seconds: result?.seconds ?? null,
-    created_at: row.createdAt,
   };
 }
 
