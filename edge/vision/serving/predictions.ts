@@ -219,18 +219,19 @@ export async function findClip<Kind extends ClipKind>(
 export function clipRecord<Kind extends ClipKind>(row: ClipRow<Kind>) {
   const status = WIRE_STATES[row.state];
   const result = row.state === "finished" ? row.result : null;
-  const common = {
+  const head = {
     prediction_id: row.taskId,
     status,
     failure: status === "failed" ? (row.failure ?? `the prediction was ${row.state}`) : null,
+  };
+  const progress = {
     frames_done: result?.frames.length ?? row.progress?.done ?? null,
     frames_total: result?.frames.length ?? row.progress?.total ?? null,
     width: result?.width ?? null,
     height: result?.height ?? null,
-    seconds: result?.seconds ?? null,
-    created_at: row.createdAt,
   };
-  return { common, result };
+  const tail = { seconds: result?.seconds ?? null, created_at: row.createdAt };
+  return { head, progress, tail, result };
 }
 
 /** A prediction on a video, of the workspaces; fails as `findClip` does. */
@@ -240,10 +241,11 @@ export async function findPrediction(
   predictionId: string,
 ): Promise<VideoPrediction> {
   const row = await findClip(parts, "predict", { workspaces, predictionId });
-  const { common, result } = clipRecord(row);
+  const { head, progress, tail, result } = clipRecord(row);
   return {
-    ...common,
+    ...head,
     model_id: row.payload.model.model_id,
+    ...progress,
     frames:
       result?.frames.map(({ frame_index, time, predictions }) => ({
         frame_index,
@@ -251,6 +253,7 @@ export async function findPrediction(
         detections: predictions.map((one) => Prediction.parse(one)),
       })) ?? null,
     left_out: result?.left_out ?? null,
+    ...tail,
   };
 }
 

@@ -13,9 +13,10 @@ export async function findSamPrediction(
   predictionId: string,
 ): Promise<SamVideoPrediction> {
   const row = await findClip(parts, "sam_video", { workspaces, predictionId });
-  const { common, result } = clipRecord(row);
+  const { head, progress, tail, result } = clipRecord(row);
   return {
-    ...common,
+    ...head,
+    ...progress,
     frames:
       result?.frames.map(({ frame_index, time, findings }) => ({
         frame_index,
@@ -31,5 +32,6 @@ export async function findSamPrediction(
           masks: result.left_out.masks,
         }
       : null,
+    ...tail,
   };
 }
