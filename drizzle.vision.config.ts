@@ -4,6 +4,17 @@ import { defineConfig } from "drizzle-kit";
 // schema; applied ones never change.
 export default defineConfig({
   dialect: "postgresql",
-  schema: ["schema", "training", "endpoints", "audit"].map((name) => `./db/vision/${name}.ts`),
+  schema: [
+    "schema",
+    "training",
+    "endpoints",
+    "comparisons",
+    "experiments",
+    "fleet",
+    "targets",
+    "rollouts",
+    "workflows",
+    "audit",
+  ].map((name) => `./db/vision/${name}.ts`),
   out: "./db/vision/migrations",
 });

@@ -8,6 +8,8 @@ const { programs, worlds, pure } = PROJECTS;
 export default defineConfig({
   test: {
     pool: "forks",
+    // What services and nodes log is read where a test failed; elsewhere it hides the failures.
+    silent: "passed-only",
     maxWorkers: Math.max(2, availableParallelism()),
     sequence: { sequencer: LongestFirst },
     // Limits are against hanging. They are ten times what the slowest test takes on idle cores.

@@ -137,6 +137,7 @@ async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | n
     segmenterProblem,
     slots,
     environment: childEnvironment,
+    modelsBytesMax: config.modelsBytesMax,
     cuda: cudaInstalled(),
     engine: await parts.probeEngine(childEnvironment),
   });
@@ -157,6 +158,7 @@ function slotOptions(
       cacheDir: join(config.dir, "cache"),
       cacheBytesMax: config.cacheBytesMax,
       modelsDir: config.modelsDir,
+      modelsBytesMax: capabilities.models_bytes_max ?? 0,
       trainingDir: join(config.dir, "training"),
       cpuThreads: Math.max(1, Math.floor(capabilities.cores / config.slots)),
       device: capabilities.device.kind,

@@ -24,6 +24,8 @@ export interface Description {
   gpus: { name: string; memoryBytes: number }[];
   bf16: boolean;
 }
+
+/** What the engine of this build can do here; it opens nothing and allocates nothing. */
 export function describe(): Description;
 
 /** Engines, tensors and bytes of GPU memory that are alive in this process; for tests of leaks. */
@@ -65,7 +67,8 @@ export interface TrainingOptions {
   clipNorm: number;
   emaDecay: number;
   emaUpdates: number;
-  gains: { box: number; cls: number; dfl: number };
+  /** Of segmentation too: `mask` and `semantic`, 7.5 each by default. */
+  gains: { box: number; cls: number; dfl: number; mask?: number; semantic?: number };
   augmentation: Augmentation;
 }
 
@@ -102,6 +105,14 @@ export interface DatasetImage {
   height: number;
   /** Five numbers a box: class index, x1, y1, x2, y2 in pixels of the image in the file. */
   boxes: Float32Array;
+  /**
+   * Outlines, a ring a box, filled by the non-zero rule: x and y of their corners in turn, ring
+   * after ring, in the same pixels. Bridges of no width may lead to holes and to other parts. A box
+   * with a ring is taken for the ring's own box; one without has no mask.
+   */
+  rings?: Float32Array;
+  /** With `rings`: index of the corner that each box's ring begins with; an empty ring is none. */
+  ringStarts?: Int32Array;
 }
 
 /** Images and their boxes as a step takes them. */
@@ -113,6 +124,12 @@ export interface Batch {
   width: number;
   /** Six numbers a box: index of its image in the batch, class index, x1, y1, x2, y2 in pixels. */
   boxes: Float32Array;
+  /**
+   * Segmentation: a mask a box, of the whole image at a cell of four pixels, [boxes, height / 4,
+   * width / 4] of 1 and 0. A box whose mask is all 0 has none, and teaches none; absent: no box
+   * has one.
+   */
+  masks?: Uint8Array;
 }
 
 /** A map of the graph: [count, channels, height, width]. */
@@ -129,6 +146,8 @@ export interface Maps {
   o2m?: HeadMaps;
   o2o: HeadMaps;
   prototypes?: TensorMap;
+  /** Of a graph that trains: a logit a class at a cell of eight pixels. */
+  semantic?: TensorMap;
 }
 
 /** The one-to-one branch's items and the weighted sum that is minimised, a mean over images. */
@@ -137,6 +156,9 @@ export interface Losses {
   box: number;
   cls: number;
   dfl: number;
+  /** Of segmentation: the one-to-one branch's masks, and the semantic map. */
+  mask?: number;
+  semantic?: number;
 }
 
 export interface StepProgress {
@@ -181,6 +203,9 @@ export interface ClassMetrics {
   recall: number;
   mAP50: number;
   mAP50_95: number;
+  /** The same by the overlap of masks: of segmentation, where objects of the class have masks. */
+  maskMAP50?: number;
+  maskMAP50_95?: number;
   /** Objects of the class in the split. */
   truths: number;
 }
@@ -190,6 +215,12 @@ export interface Evaluation {
   recall: number;
   mAP50: number;
   mAP50_95: number;
+  /**
+   * The same by the overlap of masks in pixels of the input: of segmentation. Images of which an
+   * object has no mask do not count; absent where none is left.
+   */
+  maskMAP50?: number;
+  maskMAP50_95?: number;
   /** By class index; null for a class without an object. */
   perClass: (ClassMetrics | null)[];
   /** The confidence at which precision and recall are read. */
@@ -200,6 +231,8 @@ export interface Evaluation {
   precisionByRecall: Float32Array;
   /** [classes + 1]², row = predicted, column = true, last = background; IoU 0.45, conf 0.25. */
   confusion: Int32Array;
+  /** All detections by confidence, in 20 bins from 0 to 1, the least confident first. */
+  confidenceBins: Int32Array;
   images: number;
   seconds: number;
 }
@@ -245,6 +278,14 @@ export class Engine {
   ): Promise<Evaluation>;
   /** Detections of letterboxed images; at most 300 each, none below `confidence`. */
   predict(batch: Omit<Batch, "boxes">, confidence: number): Promise<Detections[]>;
+  /**
+   * The same with their masks, by image: at most 100, the most confident first. A mask is
+   * [height, width] of 1 and 0 in pixels of the input, mask after mask. Only of segmentation.
+   */
+  predictMasks(
+    batch: Omit<Batch, "boxes" | "masks">,
+    confidence: number,
+  ): Promise<{ detections: Detections; masks: Uint8Array }[]>;
   /** A training batch as the epoch would see it. */
   render(options: { epoch: number; batch: number }): Promise<Batch>;
   /** Time and memory that one step at this batch takes; weights stay as they are. */
@@ -270,6 +311,8 @@ export function evaluateDetections(input: {
   detections: Detections[];
   /** Five numbers a box: class index, x1, y1, x2, y2. */
   truths: Float32Array[];
+  /** Their masks, by image: [boxes, height, width] of 1 and 0. */
+  masks?: { height: number; width: number; detections: Uint8Array[]; truths: Uint8Array[] };
 }): Evaluation;
 
 /** Target assignment as the loss does it, of predictions made elsewhere. */

@@ -4,6 +4,7 @@
 
 import { z } from "zod";
 import { STRIDE_MAX } from "./detector.ts";
+import { EXPORT_PRECISIONS, type ExportPrecision } from "./export-formats.ts";
 import { joined } from "./line.ts";
 import { ModelSource } from "./tasks.ts";
 
@@ -42,12 +43,27 @@ export function edgeRefusal({ variant, bytes }: { variant: string; bytes: number
 export const EdgeHead = z.object({
   /** Its weights are read from the store by their key. */
   model: ModelSource.extend({ weights: z.object({ key: z.string(), bytes: z.number().int() }) }),
+  /** An ONNX file that was made of the model for the size, opened in place of its weights. */
+  file: z
+    .object({
+      key: z.string(),
+      bytes: z.number().int(),
+      sha256: z.string(),
+      precision: z.enum(EXPORT_PRECISIONS),
+    })
+    .nullable()
+    .default(null),
   /** Pixels a side of the square that is looked at, in place of the model's own. */
   image_size: z.number().int().min(STRIDE_MAX).max(EDGE_IMAGE_SIZE_MAX).multipleOf(STRIDE_MAX),
   /** The lowest confidence of a detection that is told. */
   confidence: z.number().min(0).max(1),
 });
 export type EdgeHead = z.infer<typeof EdgeHead>;
+
+/** The header of an answer that says in which precision the model looked. */
+export const PRECISION_HEADER = "X-Model-Precision";
+/** Of weights, as nodes and the edge of older releases open them. */
+export const WEIGHTS_PRECISION: ExportPrecision = "fp32";
 
 const LENGTH_BYTES = 4;
 
@@ -66,3 +82,6 @@ export function decodeEdgeRequest(bytes: Uint8Array): { head: EdgeHead; image: U
   const text = new TextDecoder().decode(bytes.subarray(LENGTH_BYTES, end));
   return { head: EdgeHead.parse(JSON.parse(text)), image: bytes.subarray(end) };
 }
+
+/** Where the edge says what an image looks like, in place of what is on it. */
+export const EDGE_HASH_PATH = "/hash";

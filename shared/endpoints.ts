@@ -213,10 +213,11 @@ export const DRIFT_VERDICTS = ["unknown", "stable", "moderate", "large"] as cons
 export const Drift = z
   .object({
     model_id: z.uuid().meta({ description: "the active model" }),
-    reference: z.literal("first_predictions").meta({
+    reference: z.enum(["validation", "first_predictions"]).meta({
       description:
-        "what it is held against: the detections of the model's first predictions here, of each " +
-        "endpoint and of the default routes by itself",
+        "what it is held against: the model's detections on its validation split; where these are " +
+        "not known, those of its first predictions here, of each endpoint and of the default routes " +
+        "by itself",
     }),
     reference_count: count().meta({ description: "detections of the reference" }),
     count: count().meta({

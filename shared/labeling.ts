@@ -220,7 +220,6 @@ export const ComparisonFigures = z.object({
   }),
   ap50_95: z.number().nullable().meta({ description: "the mean at IoUs from 0.5 to 0.95" }),
 });
-export type ComparisonFigures = z.infer<typeof ComparisonFigures>;
 
 export const JobComparison = z
   .object({

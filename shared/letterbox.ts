@@ -90,13 +90,28 @@ export interface DetectionRows {
   width: number;
 }
 
+/** The same with what masks are drawn of. */
+export interface MaskedRows extends DetectionRows {
+  /** Planes [32, height / 4, width / 4] of the square; null where there are none, or not asked. */
+  prototypes: Float32Array | null;
+}
+
+interface RowOptions {
+  classes: readonly string[];
+  confidence: number;
+  placement: Placement;
+}
+
 /** The objects of rows that are sure enough, surest first, in pixels of the image. */
-export function predictionsOf(
+export const predictionsOf = (rows: DetectionRows, options: RowOptions): Prediction[] =>
+  foundIn(rows, options).map(({ prediction }) => prediction);
+
+/** The same, each with the number of its row. */
+export function foundIn(
   { values, width }: DetectionRows,
-  options: { classes: readonly string[]; confidence: number; placement: Placement },
-): Prediction[] {
-  const { classes, confidence, placement } = options;
-  const found: Prediction[] = [];
+  { classes, confidence, placement }: RowOptions,
+): { prediction: Prediction; row: number }[] {
+  const found: { prediction: Prediction; row: number }[] = [];
   for (let at = 0; at < values.length; at += width) {
     const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, score = 0, index = 0] = values.subarray(at, at + 6);
     // By falling score: what follows is less sure still.
@@ -104,7 +119,8 @@ export function predictionsOf(
     const bbox = unletterbox([x1, y1, x2, y2], placement);
     const name = classes[index];
     if (!bbox || name === undefined) continue;
-    found.push({ class: name, confidence: Math.round(score * 10_000) / 10_000, bbox });
+    const prediction = { class: name, confidence: Math.round(score * 10_000) / 10_000, bbox };
+    found.push({ prediction, row: at / width });
   }
   return found;
 }

@@ -13,8 +13,10 @@
 //  16       payload
 
 import { z } from "zod";
+import { MaskedPrediction, MaskWish } from "./predict-task.ts";
 import { SamRequest } from "./sam.ts";
-import { ModelSource, Prediction } from "./tasks.ts";
+import { ModelSource } from "./tasks.ts";
+import { WorkflowAsk } from "./workflow/task.ts";
 
 const HEADER_BYTES = 16;
 /** The largest payload of a frame: with its header it is a message of 1 MiB. */
@@ -26,7 +28,7 @@ export const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
 export const LINE_PING_MS = 10_000;
 export const LINE_SILENCE_MS = 25_000;
 
-/** `ask`, `sam_ask`, `cancel` and `hello` go to the node; the others come from it. */
+/** `ask` and its like, `cancel` and `hello` go to the node; the others come from it. */
 export const FRAME_KINDS = {
   ask: 1,
   cancel: 2,
@@ -38,6 +40,8 @@ export const FRAME_KINDS = {
   released: 7,
   sam_ask: 8,
   sam_grant: 9,
+  workflow_ask: 10,
+  workflow_grant: 11,
 } as const;
 export type FrameKind = keyof typeof FRAME_KINDS;
 const KIND_OF = new Map<number, FrameKind>(
@@ -53,6 +57,7 @@ const KIND_OF = new Map<number, FrameKind>(
 export const LINE_KINDS = {
   predict: { ask: "ask", grant: "grant" },
   sam: { ask: "sam_ask", grant: "sam_grant" },
+  workflow: { ask: "workflow_ask", grant: "workflow_grant" },
 } as const satisfies Record<string, { ask: FrameKind; grant: FrameKind }>;
 export type LineKind = keyof typeof LINE_KINDS;
 export const LINE_KIND_NAMES = Object.keys(LINE_KINDS) as LineKind[];
@@ -125,7 +130,7 @@ const withKind = (given: unknown) =>
     ? { kind: "predict", ...given }
     : given;
 
-/** What is wanted of an image. */
+/** What is wanted of an image; a workflow's images are one after another. */
 export const LineHead = z.preprocess(
   withKind,
   z.discriminatedUnion("kind", [
@@ -134,21 +139,24 @@ export const LineHead = z.preprocess(
       model: ModelSource,
       /** The lowest confidence of a detection that is told. */
       confidence: z.number().min(0).max(1),
+      mask: MaskWish,
       /** Whether a model may leave the node for this one; nodes of older releases always let it. */
       may_evict: z.boolean().optional(),
     }),
     SamRequest.extend({ kind: z.literal("sam") }),
+    WorkflowAsk.extend({ kind: z.literal("workflow") }),
   ]),
 );
 export type LineHead = z.infer<typeof LineHead>;
 export type LineHeadOf<Kind extends LineKind> = Extract<LineHead, { kind: Kind }>;
 
 /** A request: the length of its head as JSON, in four bytes, the head, and the image's file. */
-export function encodeAsk(head: LineHead, image: readonly Uint8Array[]): Uint8Array {
+export function encodeAsk(head: LineHead, image: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   const text = new TextEncoder().encode(JSON.stringify(head));
   const length = new Uint8Array(4);
   new DataView(length.buffer).setUint32(0, text.length);
-  return joined([length, text, ...image]);
+  // Several pieces are copied into a buffer of their own.
+  return joined([length, text, ...image]) as Uint8Array<ArrayBuffer>;
 }
 
 /** The parts of a request; throws for bytes that are none. */
@@ -158,9 +166,9 @@ export function decodeAsk(bytes: Uint8Array): { head: LineHead; image: Uint8Arra
   return { head: LineHead.parse(JSON.parse(text)), image: bytes.subarray(4 + length) };
 }
 
-/** An answer of status 200 to `predict`; one to `sam` is a `SamResult`. */
+/** An answer of status 200 to `predict`; `sam` has a `SamResult`, `workflow` a `WorkflowAnswer`. */
 export const LineAnswer = z.object({
-  predictions: z.array(Prediction),
+  predictions: z.array(MaskedPrediction),
   /** Of the image as people see it, turned as its EXIF says. */
   width: z.number().int().min(1),
   height: z.number().int().min(1),
@@ -168,6 +176,8 @@ export const LineAnswer = z.object({
   batch: z.number().int().min(1).max(1_024).optional(),
   /** Whether the node had to open the model first. */
   cold: z.boolean().optional(),
+  /** Masks of objects that are told, beyond the bounds; only where masks were asked for. */
+  masks_left_out: z.number().int().min(0).max(1_000_000).optional(),
 });
 export type LineAnswer = z.infer<typeof LineAnswer>;
 

@@ -3,6 +3,7 @@
 // and each of its writes carries the claim's fence.
 
 import { z } from "zod";
+import { IMAGE_SIZE_MAX } from "./endpoints.ts";
 
 /** A lease lasts this long without a heartbeat; nodes renew at a third of it. */
 export const LEASE_SECONDS = 60;
@@ -11,9 +12,10 @@ export const HEARTBEAT_SECONDS = 20;
 /**
  * Raised when a node of an older release could not do its tasks any more. It is given none: they
  * wait for one that can. 2: what a node writes has no address until it asks for one. 3: the answer
- * to a finish says `status`, and no `state`.
+ * to a finish says `status`, and no `state`. 4: a training has masks, knobs of its augmentation and
+ * a schedule, which older nodes leave out unsaid.
  */
-export const NODE_PROTOCOL = 3;
+export const NODE_PROTOCOL = 4;
 
 /** Names of task kinds; one that a service does not know yet, or any more, is no mistake. */
 const kinds = () =>
@@ -35,6 +37,8 @@ export const Capabilities = z
     kinds: kinds(),
     device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: Count }),
     memory_bytes: Count,
+    /** What its open models may take of that together; older nodes keep two. */
+    models_bytes_max: Count.optional(),
     cores: Count,
     ffmpeg: z.string().nullable(),
     /** Installed segmenters, the default first. */
@@ -55,8 +59,12 @@ export const Capabilities = z
     ),
     /** Models that are open on it, and its segmenter, as its newest heartbeat said. */
     loaded: z.array(z.string()).optional(),
+    /** The sizes, pixels a side, that its open models are open for; older nodes do not say. */
+    loaded_sizes: z.record(z.string(), z.array(z.number())).nullish(),
     /** Whether its direct line is open, as its newest heartbeat said. */
     line: z.boolean().optional(),
+    /** TensorRT's version and the GPU that engines are built for; without both there is none. */
+    trtexec: z.object({ version: z.string().max(40), gpu: z.string().max(200) }).optional(),
     /** Tasks it works on at once. */
     slots: Count,
     /** What it cannot do and what to install, one sentence each. */
@@ -97,6 +105,13 @@ export const HeartbeatRequest = z.object({
    * one.
    */
   loaded: z.array(z.string().max(100)).max(64).optional(),
+  /**
+   * The sizes of image, pixels a side, that each of these models is open for: at another one it is
+   * to be opened first.
+   */
+  loaded_sizes: z
+    .record(z.string().max(100), z.array(z.number().int().min(1).max(IMAGE_SIZE_MAX)).max(64))
+    .optional(),
   /** Whether its direct line is open. */
   line: z.boolean().optional(),
   capabilities: Capabilities.optional(),

@@ -124,10 +124,13 @@ const cornersOf = (ring: Ring): Corner[] =>
 
 /** The rings as one: the largest, which leaves for each other at its nearest corner and returns. */
 function joined(rings: readonly Ring[], budget: MaskBudget): number[] {
-  const bySize = rings.toSorted(
-    (one, other) => Math.abs(twiceArea(other)) - Math.abs(twiceArea(one)),
-  );
-  const [main = [], ...parts] = bySize.map(cornersOf);
+  const numbers = rings.reduce((sum, { length }) => sum + length, 0);
+  // Bridges only add to it: what is too much already is not joined first.
+  if (numbers > budget.numbers) spend(budget, "numbers", numbers);
+  const bySize = rings
+    .map((ring) => ({ ring, size: Math.abs(twiceArea(ring)) }))
+    .sort((one, other) => other.size - one.size);
+  const [main = [], ...parts] = bySize.map(({ ring }) => cornersOf(ring));
   spend(budget, "steps", (parts.length * main.length) / COMPARISONS);
   const nearest = (corners: readonly Corner[], [x, y]: Corner) => {
     const distances = corners.map(([cx, cy]) => (cx - x) ** 2 + (cy - y) ** 2);
@@ -197,11 +200,16 @@ function union(spans: number[][]): number[] {
   for (const [from = 0, to = 0] of spans.toSorted(
     (one, other) => (one[0] ?? 0) - (other[0] ?? 0),
   )) {
-    const last = runs.length - 1;
-    if (last > 0 && from <= (runs[last] ?? 0)) runs[last] = Math.max(runs[last] ?? 0, to);
-    else runs.push(from, to);
+    append(runs, from, to);
   }
   return runs;
+}
+
+/** Adds a run that begins no earlier than the others; one that meets the last is a part of it. */
+function append(runs: number[], from: number, to: number) {
+  const last = runs.length - 1;
+  if (last > 0 && from <= (runs[last] ?? 0)) runs[last] = Math.max(runs[last] ?? 0, to);
+  else runs.push(from, to);
 }
 
 function columnsOf({ size, counts }: RunLengths, budget: MaskBudget): Column[] {
@@ -220,8 +228,8 @@ function columnsOf({ size, counts }: RunLengths, budget: MaskBudget): Column[] {
       const x = Math.floor(at / height);
       const to = Math.min(end, (x + 1) * height);
       const last = columns.at(-1);
-      const runs = [at - x * height, to - x * height];
-      if (last?.x === x) last.runs = union([...pairs(last.runs), runs]);
+      const runs: [number, number] = [at - x * height, to - x * height];
+      if (last?.x === x) append(last.runs, ...runs);
       else columns.push({ x, runs });
       at = to;
       spend(budget, "steps", 1);

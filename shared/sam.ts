@@ -13,11 +13,21 @@ export interface SamBounds {
   objects: number;
   /** Numbers of all its masks: run lengths, or coordinates. */
   maskNumbers: number;
+  /** Steps that finding its rings may take, where masks are told as such: a million is a second. */
+  ringSteps: number;
 }
 /** Of an image: as JSON it stays below what the direct line takes, at 9 characters a number. */
-export const IMAGE_BOUNDS: SamBounds = { objects: 1_000, maskNumbers: 300_000 };
+export const IMAGE_BOUNDS: SamBounds = {
+  objects: 1_000,
+  maskNumbers: 300_000,
+  ringSteps: 4_000_000,
+};
 /** Of all frames of a clip: below what the result of a task may have. */
-export const CLIP_BOUNDS: SamBounds = { objects: 20_000, maskNumbers: 1_200_000 };
+export const CLIP_BOUNDS: SamBounds = {
+  objects: 20_000,
+  maskNumbers: 1_200_000,
+  ringSteps: 60_000_000,
+};
 
 /** Numbers of one ring: more are no shape that anybody draws. */
 export const RING_NUMBERS_MAX = 200_000;

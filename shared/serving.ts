@@ -2,9 +2,9 @@
 // corners in pixels of the image as people see it.
 
 import { z } from "zod";
+import { MaskedPrediction } from "./predict-task.ts";
 import { SamMask, SamPrompt } from "./sam.ts";
 import { Bbox } from "./shapes.ts";
-import { Prediction } from "./tasks.ts";
 import { Model } from "./training.ts";
 
 export const CONFIDENCE_DEFAULT = 0.25;
@@ -19,7 +19,7 @@ export const PREDICT_WAIT_SECONDS_MAX = 90;
 const FramePrediction = z.object({
   frame_index: z.number().int().meta({ description: "place in display order, from 0" }),
   time: z.number().meta({ description: "seconds from the first frame, as decoded" }),
-  detections: z.array(Prediction),
+  detections: z.array(MaskedPrediction),
 });
 
 export const VideoPrediction = z
@@ -38,6 +38,16 @@ export const VideoPrediction = z
       .int()
       .nullable()
       .meta({ description: "frames beyond `frames_max`, which were not looked at" }),
+    masks_left_out: z
+      .number()
+      .int()
+      .nullable()
+      .optional()
+      .meta({
+        description:
+          "only where masks are asked for: those of objects that are told, of too many or too " +
+          "detailed ones; null until completed",
+      }),
     seconds: z.number().nullable().meta({ description: "that a node worked on it" }),
     created_at: z.iso.datetime(),
   })

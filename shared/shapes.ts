@@ -21,6 +21,12 @@ export const Point = z.object({
 });
 export type Point = z.infer<typeof Point>;
 
+/** One object that a detector found, in pixels of the image. */
+export const Prediction = z
+  .object({ class: z.string(), confidence: z.number().min(0).max(1), bbox: Bbox })
+  .meta({ id: "Prediction" });
+export type Prediction = z.infer<typeof Prediction>;
+
 /** A mask over a whole image as COCO's uncompressed run lengths; height and width first. */
 export const Rle = z
   .object({

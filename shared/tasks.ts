@@ -1,17 +1,14 @@
 // The kinds of task that the vision service gives to GPU nodes: what each carries and comes to, and
-// what the queue and a node have to know of it. A new kind is one entry in `TASK_KINDS` and one
-// runner in `gpu-node/tasks`.
+// what queue and node know of it: an entry of `TASK_KINDS` each, and a runner in `gpu-node/tasks`.
 
 import { z } from "zod";
-import { VARIANT_NAMES } from "./detector.ts";
-import {
-  EXPORT_BATCH_MAX,
-  ExportedFile,
-  MODEL_EXPORT_FORMATS,
-  MODEL_EXPORT_OUTPUTS,
-} from "./exports.ts";
+import { ComparedFile, ComparisonOutcome, ComparisonRules } from "./comparison-task.ts";
+import { ConfidenceBins } from "./confidence-bins.ts";
+import { ExportedFile, ExportWish } from "./exports.ts";
+import { MaskedPrediction, PredictAsk } from "./predict-task.ts";
 import { SamRequest, SamResult } from "./sam.ts";
-import { Bbox, Point, Rle } from "./shapes.ts";
+import { Bbox, Point, Prediction, Rle } from "./shapes.ts";
+import { ModelSource, ObjectSource, ObjectTarget, StoredObject } from "./task-objects.ts";
 import {
   ArtifactObject,
   EPOCHS_MAX,
@@ -21,25 +18,18 @@ import {
   RunEpoch,
   TrainSettings,
 } from "./training.ts";
+import {
+  WorkflowAnswer,
+  WorkflowTask,
+  WorkflowVideoAnswer,
+  WorkflowVideoTask,
+} from "./workflow/task.ts";
 
 /** A whole number that fits into the database's `int`. */
 const int32 = () => z.number().int().min(0).max(2_147_483_647);
 
-// Everybody knows boxes and clicks from here.
-export { Bbox, Point };
-
-/** An object of the store, by the short-lived address at which a node may read it. */
-export const ObjectSource = z.object({
-  url: z.url(),
-  bytes: z.number().int(),
-  /** Names the bytes for the node's cache: an object's key never changes meaning. */
-  key: z.string(),
-});
-export type ObjectSource = z.infer<typeof ObjectSource>;
-
-/** What a node makes for the store. It asks for the address when the bytes are there. */
-export const ObjectTarget = z.object({ key: z.string(), content_type: z.string() });
-export type ObjectTarget = z.infer<typeof ObjectTarget>;
+// Everybody knows boxes, clicks, predictions and what the store has from here.
+export { Bbox, ModelSource, ObjectSource, ObjectTarget, Point, Prediction, StoredObject };
 
 /** Layouts of an exported dataset. */
 export const EXPORT_FORMATS = ["yolo", "yolo-seg", "coco", "voc", "cvat"] as const;
@@ -96,28 +86,6 @@ export type Mask = z.infer<typeof Mask>;
 
 const videoSource = { video: ObjectSource, video_id: z.string() };
 
-/** A model of the registry, as a node opens it: its weights, and the detector that they fit. */
-export const ModelSource = z.object({
-  model_id: z.string(),
-  variant: z.enum(VARIANT_NAMES),
-  task: z.enum(["detection", "segmentation"]),
-  /** In index order. */
-  classes: z.array(z.string()),
-  image_size: z.number().int(),
-  sha256: z.string(),
-  weights: ObjectSource,
-});
-export type ModelSource = z.infer<typeof ModelSource>;
-
-/** One object that a detector found, in pixels of the image. */
-export const Prediction = z
-  .object({ class: z.string(), confidence: z.number().min(0).max(1), bbox: Bbox })
-  .meta({ id: "Prediction" });
-export type Prediction = z.infer<typeof Prediction>;
-
-/** An object that a node wrote under a key that it asked for. */
-export const StoredObject = z.object({ key: z.string(), bytes: z.number().int().min(0) });
-
 /** Pixels of an image's longest side, frames a second and seconds: beyond them is no video. */
 const SIDE_MAX = 65_535;
 const FPS_MAX = 1e6;
@@ -140,6 +108,8 @@ export const TrainedModel = z.object({
   metrics: MetricMap,
   /** Nodes that do not say it measured by the older rule. */
   metrics_rule: z.enum(METRICS_RULES).default("iou_first"),
+  /** What it found on the validation split, by confidence; older nodes do not tell. */
+  confidence_bins: ConfidenceBins.nullable().default(null),
 });
 
 /** What a train task reports beside `done` and `total`, which are batches. */
@@ -163,14 +133,17 @@ export type TrainDetail = z.infer<typeof TrainDetail>;
 
 /**
  * Where a node has room for a task: `interactive` work is answered in seconds, `short` work in
- * minutes, and somebody waits for both, so neither stands behind `batch` work; `training` has a
- * process of its own for days.
+ * minutes, and somebody waits for both, so neither stands behind `batch` work; `build` and
+ * `training` have processes of their own, for up to an hour and for days.
  */
-export const TASK_LANES = ["interactive", "short", "batch", "training"] as const;
+export const TASK_LANES = ["interactive", "short", "batch", "build", "training"] as const;
 export type TaskLane = (typeof TASK_LANES)[number];
 
-/** What a node must have to do a task: `engine` is the training engine, with its torch. */
-export type TaskNeed = "ffmpeg" | "segmenter" | "engine";
+/**
+ * What a node must have to do a task: `engine` is the training engine, with its torch; `trtexec` is
+ * TensorRT's builder, with a GPU.
+ */
+export type TaskNeed = "ffmpeg" | "segmenter" | "engine" | "trtexec";
 
 const PRIORITY_DEFAULT = 0;
 /** Claimed before all that nobody waits for. */
@@ -183,6 +156,36 @@ const samPayload = SamRequest.extend({
   /** Frames a second to look at; null is every frame. */
   fps: z.number().positive().nullable(),
   frames_max: z.number().int().positive(),
+});
+
+/** A model of the registry, and the file that is wanted of it. */
+const modelExportPayload = ExportWish.extend({
+  model: ModelSource,
+  /** Frames of the model's dataset, to verify on; one that is gone by then is left out. */
+  images: z.array(ObjectSource),
+  /** What the model learned from: an ExportManifest, and its videos by key. */
+  dataset: z
+    .object({ manifest: ObjectSource, videos: z.array(ObjectSource) })
+    .nullable()
+    .default(null),
+  file: ObjectTarget,
+});
+
+/** What all kinds of task that make a model's file share. */
+const modelExportKind = (lane: TaskLane, needs: readonly TaskNeed[]) =>
+  ({
+    lane,
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg", ...needs],
+    shared: false,
+    payload: modelExportPayload,
+    result: ExportedFile,
+  }) as const;
+
+/** A model, or a file of it that is run in its place. */
+const comparedModel = ComparedFile.extend({
+  model: ModelSource,
+  file: ObjectSource.nullable(),
 });
 
 /** What a kind of task is to the queue and to a node. */
@@ -320,33 +323,14 @@ export const TASK_KINDS = {
     result: z.object({ bytes: z.number().int(), summary: z.record(z.string(), z.unknown()) }),
   },
   /**
-   * A model as a file that leaves; `export` is a dataset's. Offered once it gives what the model's
-   * predictor gives.
+   * A model as an ONNX file in single precision; `export` is a dataset's. Nodes of older releases
+   * make it, too. Offered once it gives what the model's predictor gives.
    */
-  model_export: {
-    lane: "short",
-    priority: PRIORITY_SHORT,
-    needs: ["ffmpeg"],
-    shared: false,
-    payload: z.object({
-      export_id: z.string(),
-      /** Rises each time that a failed one is asked for again. */
-      round: int32(),
-      model: ModelSource,
-      format: z.enum(MODEL_EXPORT_FORMATS),
-      output: z.enum(MODEL_EXPORT_OUTPUTS),
-      /** Height and width of the input, pixels. */
-      size: z.tuple([int32(), int32()]),
-      /** Images of one run; null is any number. */
-      batch: z.number().int().min(1).max(EXPORT_BATCH_MAX).nullable(),
-      /** What the file says of its model beside what `model` holds. */
-      metadata: z.record(z.string(), z.string()),
-      /** Frames of the model's dataset, to verify on; one that is gone by then is left out. */
-      images: z.array(ObjectSource),
-      file: ObjectTarget,
-    }),
-    result: ExportedFile,
-  },
+  model_export: modelExportKind("short", []),
+  /** A model as a file of any other format or precision. */
+  device_export: modelExportKind("build", []),
+  /** A model as what TensorRT builds of it for the GPU of one node. */
+  engine_export: modelExportKind("build", ["trtexec"]),
   /** Trains a detector on a dataset. A canceled one gives the same result, with what it has. */
   train: {
     lane: "training",
@@ -392,14 +376,7 @@ export const TASK_KINDS = {
     priority: PRIORITY_INTERACTIVE,
     needs: ["ffmpeg"],
     shared: true,
-    payload: z.object({
-      model: ModelSource,
-      video: ObjectSource,
-      /** Frames a second to predict on; null is every frame. */
-      fps: z.number().positive().nullable(),
-      frames_max: z.number().int().positive(),
-      confidence: z.number().min(0).max(1),
-    }),
+    payload: PredictAsk,
     result: z.object({
       width: z.number().int().min(1).max(SIDE_MAX),
       height: z.number().int().min(1).max(SIDE_MAX),
@@ -408,13 +385,31 @@ export const TASK_KINDS = {
           frame_index: int32(),
           /** Seconds from the first frame. */
           time: z.number().min(0).max(DURATION_SECONDS_MAX),
-          predictions: z.array(Prediction),
+          predictions: z.array(MaskedPrediction),
         }),
       ),
       /** How many frames beyond `frames_max` were left out. */
       left_out: int32(),
+      /** Masks of objects that are told, beyond the bounds; only where masks were asked for. */
+      masks_left_out: int32().optional(),
       seconds: z.number(),
     }),
+  },
+  /** Holds two models against each other on the same decoded frames. */
+  comparison: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: true,
+    payload: ComparisonRules.extend({
+      models: z.tuple([comparedModel, comparedModel]),
+      /** An image or video; null where it is the frames of `dataset`, an ExportManifest. */
+      video: ObjectSource.nullable(),
+      dataset: z.object({ manifest: ObjectSource, videos: z.array(ObjectSource) }).nullable(),
+      report: ObjectTarget,
+      overlays: z.array(ObjectTarget),
+    }),
+    result: ComparisonOutcome,
   },
   /** Looks for what prompts mean on an uploaded image. */
   sam: {
@@ -434,6 +429,24 @@ export const TASK_KINDS = {
     payload: samPayload,
     result: SamResult,
   },
+  /** Runs a workflow on its inputs; a run that failed is a result, too. */
+  workflow: {
+    lane: "interactive",
+    priority: PRIORITY_INTERACTIVE,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: WorkflowTask,
+    result: WorkflowAnswer,
+  },
+  /** Runs a workflow on the frames of an uploaded clip. A canceled one gives those done. */
+  workflow_video: {
+    lane: "batch",
+    priority: PRIORITY_SHORT,
+    needs: ["ffmpeg"],
+    shared: false,
+    payload: WorkflowVideoTask,
+    result: WorkflowVideoAnswer,
+  },
 } as const satisfies Record<string, TaskKindEntry>;
 
 export type TaskKind = keyof typeof TASK_KINDS;
@@ -449,35 +462,3 @@ export const taskKind = (kind: string): TaskKindEntry | null =>
 
 export type TaskPayload<Kind extends TaskKind> = z.infer<(typeof TASK_KINDS)[Kind]["payload"]>;
 export type TaskResult<Kind extends TaskKind> = z.infer<(typeof TASK_KINDS)[Kind]["result"]>;
-
-/** The dataset that an export task writes: the object behind its payload's `manifest`. */
-export const ExportManifest = z.object({
-  name: z.string(),
-  /** In index order. */
-  classes: z.array(z.string()),
-  videos: z.array(
-    z.object({
-      video_id: z.string(),
-      filename: z.string(),
-      key: z.string(),
-      width: z.number().int(),
-      height: z.number().int(),
-      frames: z.array(
-        z.object({
-          index: z.number().int(),
-          split: z.enum(["train", "val"]),
-          /** Class index, corners in pixels, and the mask's ring. */
-          annotations: z.array(
-            z.object({
-              id: z.string(),
-              class_index: z.number().int(),
-              bbox: Bbox,
-              polygon: z.array(z.number()).nullable(),
-            }),
-          ),
-        }),
-      ),
-    }),
-  ),
-});
-export type ExportManifest = z.infer<typeof ExportManifest>;

@@ -66,6 +66,35 @@ export const AUGMENTATION_PRESETS = {
 
 const EPOCHS_DEFAULT = 50;
 export const EPOCHS_MAX = 10_000;
+
+const share = (description: string) => z.number().min(0).max(1).meta({ description });
+const degrees = (description: string, max: number) =>
+  z.number().min(0).max(max).meta({ description });
+
+/** How far images are changed, as the wire has it: the knobs of an augmentation. */
+export const AugmentationKnobs = z.object({
+  mosaic: share("probability that four images are laid together"),
+  mixup: share("probability that another image shines through"),
+  flip_left_right: share("probability of being mirrored"),
+  flip_up_down: share("probability of being turned upside down"),
+  scale: z.number().min(0).max(0.95).meta({ description: "factor 1 ±" }),
+  translate: share("shift ± of the side"),
+  rotate: degrees("degrees ±", 180),
+  shear: degrees("degrees ±", 89),
+  hsv: z
+    .array(z.number().min(0).max(1))
+    .length(3)
+    .meta({ description: "hue: turns ±; saturation, value: factors 1 ±" }),
+  close_mosaic: z
+    .number()
+    .int()
+    .min(0)
+    .max(EPOCHS_MAX)
+    .meta({ description: "last epochs without mosaic and mixup" }),
+});
+export type AugmentationKnobs = z.infer<typeof AugmentationKnobs>;
+
+export const LEARNING_RATE_SCHEDULES = ["linear", "cosine"] as const;
 export const IMAGE_SIZE_DEFAULT = 640;
 export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
 
@@ -93,6 +122,9 @@ export const TrainSettings = z
       .default(null)
       .meta({ description: "images a step; null is what the device's memory allows, 64 at most" }),
     augmentation: z.enum(AUGMENTATIONS).default("standard"),
+    augmentation_overrides: AugmentationKnobs.partial().strict().default({}).meta({
+      description: "knobs of the augmentation that are to have other values, by name",
+    }),
     learning_rate: z
       .number()
       .positive()
@@ -100,14 +132,14 @@ export const TrainSettings = z
       .nullable()
       .default(null)
       .meta({ description: "null is automatic" }),
+    learning_rate_schedule: z
+      .enum(LEARNING_RATE_SCHEDULES)
+      .default("linear")
+      .meta({ description: "how the learning rate falls to a hundredth" }),
     optimizer: z.enum(OPTIMIZERS).default("auto"),
-    patience: z
-      .number()
-      .int()
-      .min(0)
-      .max(10_000)
-      .default(100)
-      .meta({ description: "epochs without a better mAP50-95 before it ends; 0 is never" }),
+    patience: z.number().int().min(0).max(10_000).default(100).meta({
+      description: "epochs in which neither mAP50-95 nor its trend got better; 0 is never",
+    }),
     seed: z.number().int().min(0).max(4_294_967_295).default(0),
     val_share: z.number().min(0.05).max(0.5).default(0.2),
     pretrained: Pretrained.default(null),
@@ -129,13 +161,17 @@ export const RunLosses = z.object({ box: z.number(), cls: z.number(), dfl: z.num
 export const METRICS_RULES = ["coco", "iou_first"] as const;
 
 export const CLASS_METRICS = ["precision", "recall", "mAP50", "mAP50-95"] as const;
+/** By the overlap of masks: of segmentation, over all classes and by class. */
+export const MASK_METRICS = ["mask/mAP50", "mask/mAP50-95"] as const;
+export type ClassMetric = (typeof CLASS_METRICS)[number] | (typeof MASK_METRICS)[number];
 /** The key of a class's metric in a `MetricMap`; `%` and `/` of its name are escaped. */
-export const classMetricKey = (className: string, metric: (typeof CLASS_METRICS)[number]) =>
+export const classMetricKey = (className: string, metric: ClassMetric) =>
   `per_class/${className.replaceAll("%", "%25").replaceAll("/", "%2F")}/${metric}`;
 
 /**
  * Metrics by name: `mAP50`, `mAP50-95`, `precision`, `recall`, and `per_class/{class}/{metric}` for
- * the classes with objects in the validation split.
+ * the classes with objects in the validation split; of segmentation also `mask/mAP50` and
+ * `mask/mAP50-95`, where its objects have masks.
  */
 export const MetricMap = z.record(z.string(), z.number());
 export type MetricMap = z.infer<typeof MetricMap>;

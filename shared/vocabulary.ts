@@ -218,3 +218,13 @@ export function editDistance(a: string, b: string): number {
   }
   return row[b.length] as number;
 }
+
+const bare = (name: string) => name.toLowerCase().replace(/[^a-z0-9]/g, "");
+
+/** The declared name that was most likely meant, or null when none resembles it. */
+export function nearest(name: string, declared: readonly string[]): string | null {
+  const given = bare(name.slice(0, 64));
+  const distances = declared.map((each) => ({ each, edits: editDistance(given, bare(each)) }));
+  const best = distances.toSorted((one, other) => one.edits - other.edits)[0];
+  return best && best.edits <= Math.max(1, bare(best.each).length / 3) ? best.each : null;
+}

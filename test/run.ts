@@ -1,42 +1,80 @@
 // `npm test`: tidy · types · lint · tests · statuses, with one true closing line. With `--peers`,
 // as CI has it, the reference tools follow. Types, lint and statuses count as one check each; the
-// rest are the counts of vitest and of the tools.
+// rest are the counts of vitest and of the tools. Whatever failed is told again just before the
+// closing line: of a long output, its end is what people see.
 
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join, relative, resolve } from "node:path";
+import { stripVTControlCharacters } from "node:util";
 
 interface Counts {
   passed: number;
   failed: number;
   skipped: number;
+  /** A failure's name, then its first lines; a crash may leave fewer than were counted. */
+  failures: string[];
 }
+
+/** A failure is shown in whole where it happened; so many of its lines are shown again. */
+const FAILURE_LINES = 12;
 
 const ROOT = resolve(import.meta.dirname, "..");
 const reports = mkdtempSync(join(tmpdir(), "vantage-report-"));
 const bin = (name: string) => join(ROOT, "node_modules/.bin", name);
 
-/** Runs a program; its output is shown when it ended, in one piece. */
-function run(command: string, args: string[], live: boolean): Promise<boolean> {
+interface Ending {
+  passed: boolean;
+  /** Of a program that is not live. */
+  output: string;
+}
+
+/** Runs a program; unless it is live, its output is shown when it ended, in one piece. */
+function run(command: string, args: string[], live: boolean): Promise<Ending> {
   return new Promise((done) => {
     const child = spawn(command, args, { cwd: ROOT, stdio: live ? "inherit" : "pipe" });
-    const output: Buffer[] = [];
+    const parts: Buffer[] = [];
     for (const stream of [child.stdout, child.stderr])
-      stream?.on("data", (part) => output.push(part));
+      stream?.on("data", (part) => parts.push(part));
     child.on("close", (code) => {
-      process.stdout.write(Buffer.concat(output));
-      done(code === 0);
+      const output = Buffer.concat(parts).toString();
+      process.stdout.write(output);
+      done({ passed: code === 0, output });
     });
   });
 }
 
 async function check(name: string, command: string, args: string[]): Promise<Counts> {
   const started = performance.now();
-  const passed = await run(command, args, false);
+  const { passed, output } = await run(command, args, false);
   const seconds = ((performance.now() - started) / 1_000).toFixed(1);
   process.stdout.write(`${passed ? "✓" : "✗"} ${name} (${seconds} s)\n`);
-  return { passed: Number(passed), failed: Number(!passed), skipped: 0 };
+  const failures = passed ? [] : [`${name}\n${output}`];
+  return { passed: Number(passed), failed: Number(!passed), skipped: 0, failures };
+}
+
+/** Vitest's report, of which these parts are read. */
+interface Report {
+  numPassedTests: number;
+  numFailedTests: number;
+  numPendingTests: number;
+  numTodoTests: number;
+  testResults: {
+    name: string;
+    message: string;
+    assertionResults: { status: string; fullName: string; failureMessages: string[] }[];
+  }[];
+}
+
+function failuresOf({ testResults }: Report): string[] {
+  return testResults.flatMap(({ name, message, assertionResults }) => {
+    const file = relative(ROOT, name);
+    const ofTests = assertionResults
+      .filter(({ status }) => status === "failed")
+      .map((test) => `${file} · ${test.fullName}\n${test.failureMessages.join("\n")}`);
+    return message === "" ? ofTests : [`${file}\n${message}`, ...ofTests];
+  });
 }
 
 /**
@@ -51,19 +89,20 @@ async function vitest(name: string, args: string[]): Promise<Counts> {
     "--reporter=json",
     `--outputFile.json=${report}`,
   ];
-  const passed = await run(process.execPath, [bin("vitest"), "run", ...args, ...reporters], true);
+  const program = [bin("vitest"), "run", ...args, ...reporters];
+  const { passed } = await run(process.execPath, program, true);
+  const beyond = passed ? [] : [`${name}: vitest failed outside a test`];
   try {
-    const { numPassedTests, numFailedTests, numPendingTests, numTodoTests } = JSON.parse(
-      readFileSync(report, "utf8"),
-    ) as Record<string, number>;
-    const failed = numFailedTests ?? 0;
+    const told = JSON.parse(readFileSync(report, "utf8")) as Report;
+    const failures = failuresOf(told);
     return {
-      passed: numPassedTests ?? 0,
-      failed: passed ? failed : Math.max(failed, 1),
-      skipped: (numPendingTests ?? 0) + (numTodoTests ?? 0),
+      passed: told.numPassedTests,
+      failed: passed ? told.numFailedTests : Math.max(told.numFailedTests, 1),
+      skipped: told.numPendingTests + told.numTodoTests,
+      failures: failures.length > 0 ? failures : beyond,
     };
   } catch {
-    return { passed: 0, failed: 1, skipped: 0 };
+    return { passed: 0, failed: 1, skipped: 0, failures: beyond };
   }
 }
 
@@ -71,18 +110,22 @@ async function vitest(name: string, args: string[]): Promise<Counts> {
 process.env.NODE_COMPILE_CACHE ??= join(ROOT, ".vantage/compile-cache");
 
 /**
- * What the reference tools say of us, within four minutes. A known difference is no success: it
+ * What the reference tools say of us, within ten minutes. A known difference is no success: it
  * counts as skipped.
  */
 async function peers(): Promise<Counts> {
   const report = join(reports, "peers.json");
-  const args = [join(ROOT, "test/peers/main.ts"), "--minutes=4", `--report=${report}`];
+  const args = [join(ROOT, "test/peers/main.ts"), "--minutes=10", `--report=${report}`];
   const ended = await run(process.execPath, args, true);
-  if (!existsSync(report)) return { passed: 0, failed: 1, skipped: 0 };
-  const { passed, failed, known, skipped } = JSON.parse(readFileSync(report, "utf8")) as Counts & {
-    known: number;
+  const beyond = ended.passed ? [] : ["peers: failed outside a case"];
+  if (!existsSync(report)) return { passed: 0, failed: 1, skipped: 0, failures: beyond };
+  const told = JSON.parse(readFileSync(report, "utf8")) as Counts & { known: number };
+  return {
+    passed: told.passed,
+    failed: ended.passed ? told.failed : Math.max(told.failed, 1),
+    skipped: told.skipped + told.known,
+    failures: told.failures.length > 0 ? told.failures : beyond,
   };
-  return { passed, failed: ended ? failed : Math.max(failed, 1), skipped: skipped + known };
 }
 
 const PEERS = "--peers";
@@ -107,7 +150,15 @@ else {
 }
 if (process.argv.includes(PEERS)) results.push(await peers());
 rmSync(reports, { recursive: true, force: true });
-const total = (name: keyof Counts) => results.reduce((sum, counts) => sum + counts[name], 0);
+const failures = results.flatMap((counts) => counts.failures);
+if (failures.length > 0) process.stdout.write("\nWhat failed:\n");
+for (const failure of failures) {
+  const [first = "", ...lines] = stripVTControlCharacters(failure).trim().split("\n");
+  const shown = lines.slice(0, FAILURE_LINES).map((line) => `    ${line}\n`);
+  process.stdout.write(`✗ ${first}\n${shown.join("")}`);
+}
+const total = (name: "passed" | "failed" | "skipped") =>
+  results.reduce((sum, counts) => sum + counts[name], 0);
 const failed = total("failed");
 process.stdout.write(`${total("passed")} passed, ${failed} failed, ${total("skipped")} skipped\n`);
 process.exitCode = failed > 0 ? 1 : 0;

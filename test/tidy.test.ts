@@ -9,9 +9,15 @@ import { describe, expect, it } from "vitest";
 import * as graphSchema from "../db/markets/graph.ts";
 import * as marketsSchema from "../db/markets/schema.ts";
 import * as auditSchema from "../db/vision/audit.ts";
+import * as comparisonsSchema from "../db/vision/comparisons.ts";
 import * as endpointsSchema from "../db/vision/endpoints.ts";
+import * as experimentsSchema from "../db/vision/experiments.ts";
+import * as fleetSchema from "../db/vision/fleet.ts";
+import * as rolloutsSchema from "../db/vision/rollouts.ts";
 import * as visionSchema from "../db/vision/schema.ts";
+import * as targetsSchema from "../db/vision/targets.ts";
 import * as trainingSchema from "../db/vision/training.ts";
+import * as workflowsSchema from "../db/vision/workflows.ts";
 import { ERRORS } from "../shared/errors.ts";
 import { unassigned, unawaited } from "./tidy/commands.ts";
 import { brokenImports, importCircles, roomOf } from "./tidy/imports.ts";
@@ -25,6 +31,7 @@ const CONFIGURATIONS = {
   "edge/console/config.ts": "edge/local/README.md",
   "edge/vision/config.ts": "edge/local/README.md",
   "gpu-node/node/config.ts": "gpu-node/README.md",
+  "gpu-node/agent/device-config.ts": "gpu-node/agent/README.md",
 };
 /** Where an error code is documented: with the services that answer it. */
 const API_READMES = ["edge/markets/README.md", "edge/console/README.md", "edge/vision/README.md"];
@@ -35,9 +42,11 @@ const DOCUMENTED_ROOMS = [
   "edge/console",
   "edge/vision",
   "edge/vision/tasks",
+  "edge/vision/workflows",
   "edge/infer",
   "edge/local",
   "gpu-node",
+  "gpu-node/agent",
   "native",
   "test/bench",
   "test/peers",
@@ -163,7 +172,18 @@ describe("derivatives", () => {
     ["db/markets/graph-migrations", graphSchema],
     [
       "db/vision/migrations",
-      { ...visionSchema, ...trainingSchema, ...endpointsSchema, ...auditSchema },
+      {
+        ...visionSchema,
+        ...trainingSchema,
+        ...endpointsSchema,
+        ...comparisonsSchema,
+        ...experimentsSchema,
+        ...fleetSchema,
+        ...rolloutsSchema,
+        ...targetsSchema,
+        ...workflowsSchema,
+        ...auditSchema,
+      },
     ],
   ])("has a migration in %s for every change of its schema", async (folder, schema) => {
     const journal = JSON.parse(read(`${folder}/meta/_journal.json`));
@@ -215,6 +235,9 @@ describe("documents", () => {
     const begin = "```sh\nJOB=$(post label '{}' | field job_id)\n";
     expect(unawaited(`${begin}ended status/$JOB\nget jobs/$JOB\n\`\`\``)).toEqual([]);
     expect(unawaited(`${begin}get jobs/$JOB\nended status/$JOB\n\`\`\``)).toEqual(["JOB"]);
+    const asked = "```sh\nFILE=models/$M/exports/$(post models/$M/export '{}' | field export_id)\n";
+    expect(unawaited(`${asked}ended $FILE\nget $FILE\n\`\`\``)).toEqual([]);
+    expect(unawaited(`${asked}get $FILE\nended $FILE\n\`\`\``)).toEqual(["FILE"]);
   });
 
   it("name only commands that there are", () => {

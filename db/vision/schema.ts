@@ -176,6 +176,8 @@ export const task = pgTable(
     revokeRequestedAt: instant("revoke_requested_at"),
     progress: jsonb("progress"),
     progressAt: instant("progress_at"),
+    /** Seconds between the attempt's newest reports that went further, the newest first. */
+    stepSeconds: real("step_seconds").array().notNull().default([]),
     /** What each failed attempt said, oldest first. */
     errors: jsonb("errors").notNull().default([]),
     result: jsonb("result"),
@@ -185,6 +187,8 @@ export const task = pgTable(
     idempotencyKey: text("idempotency_key").unique(),
     createdAt: createdAt(),
     startedAt: instant("started_at"),
+    /** When the newest attempt began; null before, and in rows of older releases. */
+    claimedAt: instant("claimed_at"),
     endedAt: instant("ended_at"),
     /** Its subject's room has taken the outcome. */
     settledAt: instant("settled_at"),

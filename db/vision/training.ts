@@ -6,6 +6,7 @@ import {
   bigserial,
   boolean,
   check,
+  doublePrecision,
   index,
   integer,
   jsonb,
@@ -118,6 +119,8 @@ export const model = pgTable(
     metrics: jsonb("metrics").notNull().default({}),
     /** By which rule they were measured; of models from before it changed, the older one. */
     metricsRule: text("metrics_rule").$type<"coco" | "iou_first">().notNull().default("iou_first"),
+    /** Its detections on the validation split, by confidence; null of models from before. */
+    confidenceBins: jsonb("confidence_bins").$type<number[]>(),
     active: boolean("active").notNull().default(false),
     createdBy: uuid("created_by"),
     createdAt: createdAt(),
@@ -139,10 +142,12 @@ export const modelExport = pgTable(
     modelId: uuid("model_id")
       .notNull()
       .references(() => model.id, { onDelete: "cascade" }),
-    /** Format and options in words, such as `onnx end_to_end 640x640 batch 1`. */
+    /** Format and options in words, such as `onnx int8 of 32 end_to_end 640x640 batch 1`. */
     fingerprint: text("fingerprint").notNull(),
-    format: text("format").$type<"onnx">().notNull(),
-    output: text("output").$type<"end_to_end" | "raw">().notNull(),
+    format: text("format").notNull(),
+    artifact: text("artifact").notNull().default("file"),
+    precision: text("precision").notNull().default("fp32"),
+    output: text("output").notNull(),
     /** Of the input, pixels. */
     height: integer("height").notNull(),
     width: integer("width").notNull(),
@@ -160,6 +165,13 @@ export const modelExport = pgTable(
     sha256: text("sha256"),
     opset: integer("opset"),
     verification: jsonb("verification"),
+    recommendedConfidence: doublePrecision("recommended_confidence"),
+    /** Images that int8 is to be calibrated on; null for other precisions. */
+    calibrationImages: integer("calibration_images"),
+    /** What int8 was made by: images, and the ranges of all maps. */
+    calibration: jsonb("calibration"),
+    /** What its node did not look at, sentences. */
+    notVerified: text("not_verified").array().notNull().default([]),
     createdBy: uuid("created_by"),
     createdAt: createdAt(),
     endedAt: instant("ended_at"),

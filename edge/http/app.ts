@@ -23,6 +23,7 @@ import {
 import { apiPage, pagePolicy } from "./docs.ts";
 import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
 import { type Issue, parameterIssues } from "./query.ts";
+import { letRefusedPass } from "./refused-body.ts";
 
 /** What a handler finds in `context.var`. */
 export interface Variables<Opened> {
@@ -196,6 +197,8 @@ export function createService<Opened>(options: ServiceOptions<Opened>): Service<
     context.set("service", open(context.env));
     await next();
   });
+  app.use(letRefusedPass);
+  app.use(methodKnown(app));
   app.onError((thrown, context) => answerError(thrown, context));
   app.notFound((context) => answerUnmatched(app, context));
   describe(app, options);
@@ -229,6 +232,10 @@ const emptyIsNone: MiddlewareHandler = async (context, next) => {
   await next();
 };
 
+/** Whether a request's body is a form of parts. */
+export const isForm = (context: Pick<Context, "req">): boolean =>
+  /^multipart\/form-data\b/i.test(context.req.header("Content-Type") ?? "");
+
 /** The route with what its body's declaration calls for: a bound, and none where it is empty. */
 function bodyChecked(route: RouteParts): RouteParts {
   const { body } = route.request ?? {};
@@ -242,7 +249,11 @@ function bodyChecked(route: RouteParts): RouteParts {
     const detail = `the body has over ${bytesMax} bytes, which is what this route takes`;
     throw new Failure("body_too_large", detail, { data: { bytes_max: bytesMax } });
   };
-  const bound = bodyLimit({ maxSize: bytesMax, onError });
+  const limit = bodyLimit({ maxSize: bytesMax, onError });
+  // A form that may come in its place is read as a stream, and bounded by whoever reads it.
+  const takesForms = body.content["multipart/form-data"] !== undefined;
+  const bound: MiddlewareHandler = (context, next) =>
+    takesForms && isForm(context) ? next() : limit(context, next);
   const [own, known] = [errorResponses("body_too_large")[413], route.responses[413]];
   const description = [known?.description, own?.description].filter(Boolean).join("; ");
   return {
@@ -393,6 +404,24 @@ function toFailure(thrown: unknown): Failure {
     return new Failure("bad_body", detail, { cause: error });
   }
   return new Failure("internal", "an internal error; quote the request id", { cause: error });
+}
+
+/**
+ * Answers a method that a path without parameters does not know, before the guards of paths that it
+ * fits too ask who it is: `/devices/enrol` beside `/devices/{device_id}`.
+ */
+function methodKnown<Opened>(app: App<Opened>): MiddlewareHandler {
+  const ofPath = new Map<string, readonly string[]>();
+  return async (context, next) => {
+    if (ofPath.size === 0) {
+      const paths = app.routes.map(({ path }) => path).filter((path) => !/[:*]/.test(path));
+      for (const path of paths) ofPath.set(path, literalMethods(app, path));
+    }
+    const { path, method } = context.req;
+    const known = ofPath.get(path) ?? [];
+    const isKnown = known.length === 0 || known.includes(method === "HEAD" ? "GET" : method);
+    return isKnown || method === "OPTIONS" ? next() : answerUnmatched(app, context);
+  };
 }
 
 /** The methods of the routes whose path is exactly this one, without parameters. */

@@ -34,6 +34,7 @@ export interface Log {
   error(event: string, fields?: Fields): void;
 }
 
+/** The logger of a service: a line of JSON an event, without secrets, on the standard output. */
 export function createLog(service: string): Log {
   const write =
     (level: Level) =>

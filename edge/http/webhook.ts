@@ -9,8 +9,10 @@ import { type Resolve, targetProblem, urlProblem } from "./public-address.ts";
 export interface WebhookTarget {
   /** Some receivers' addresses are secrets themselves. */
   url: Secret;
-  /** `whsec_` and base64, or any text of 24 characters or more. */
-  secret: Secret;
+  /** `whsec_` and base64, or any text of 24 characters or more; null signs nothing. */
+  secret: Secret | null;
+  /** Further headers, such as what opens the receiver; none of them replaces one of ours. */
+  headers?: Readonly<Record<string, Secret>>;
   /** True: addresses of private networks and plain HTTP are allowed, for a stack on one machine. */
   allowPrivate: boolean;
   resolve: Resolve;
@@ -73,7 +75,7 @@ export async function signedHeaders(
  */
 export async function sendWebhook(
   message: WebhookMessage,
-  { url, secret, allowPrivate, resolve }: WebhookTarget,
+  { url, secret, headers = {}, allowPrivate, resolve }: WebhookTarget,
   now: number,
 ): Promise<string | null> {
   const address = url.reveal();
@@ -81,13 +83,18 @@ export async function sendWebhook(
     ? urlProblem(address, { allowPrivate })
     : await targetProblem(address, resolve);
   if (problem) return `not sent: the address ${problem}`;
-  const signature = await signedHeaders(message, secret, now);
+  const signature = secret
+    ? await signedHeaders(message, secret, now)
+    : { "webhook-id": message.id };
+  const own = { "content-type": "application/json", "user-agent": "vantage-webhook/1" };
   try {
     const response = await fetch(address, {
       method: "POST",
       headers: {
-        "Content-Type": "application/json",
-        "User-Agent": "vantage-webhook/1",
+        ...Object.fromEntries(
+          Object.entries(headers).map(([name, value]) => [name.toLowerCase(), value.reveal()]),
+        ),
+        ...own,
         ...signature,
       },
       body: message.body,

@@ -4,12 +4,17 @@
 // bounded: requests beyond it are told to come again.
 
 import type { ExecutionContext } from "@cloudflare/workers-types";
-import { EDGE_IMAGE_BYTES_MAX } from "../../shared/edge-inference.ts";
+import {
+  EDGE_HASH_PATH,
+  EDGE_IMAGE_BYTES_MAX,
+  PRECISION_HEADER,
+} from "../../shared/edge-inference.ts";
 import { Failure } from "../../shared/errors.ts";
 import { systemClock } from "../../shared/time.ts";
 import { oncePerEnvironment } from "../http/config.ts";
 import { createLog } from "../http/log.ts";
 import { parseConfig } from "./config.ts";
+import { hashImage } from "./hash.ts";
 import { predict } from "./predict.ts";
 import { runtimeBytes } from "./runtime.ts";
 
@@ -59,12 +64,15 @@ async function answer(request: Request, environment: object): Promise<Response> 
   try {
     const began = systemClock();
     const body = new Uint8Array(await request.arrayBuffer());
-    const { answer, opened } = await predict(config, body);
+    if (new URL(request.url).pathname === EDGE_HASH_PATH) {
+      return Response.json({ hash: await hashImage(body) });
+    }
+    const { answer, opened, precision } = await predict(config, body);
     const objects = answer.predictions.length;
     // The clock stands still while nothing outside is waited for.
     const ms = systemClock() - began;
-    log.info("predicted", { opened, objects, ms, runtime_bytes: runtimeBytes() });
-    return Response.json(answer);
+    log.info("predicted", { opened, objects, ms, precision, runtime_bytes: runtimeBytes() });
+    return Response.json(answer, { headers: { [PRECISION_HEADER]: precision } });
   } finally {
     holds.delete(hold);
   }

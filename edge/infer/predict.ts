@@ -3,6 +3,7 @@
 
 import { decodeEdgeRequest, type EdgeHead } from "../../shared/edge-inference.ts";
 import { Failure } from "../../shared/errors.ts";
+import type { ExportPrecision } from "../../shared/export-formats.ts";
 import { layPixels, placementOf, predictionsOf } from "../../shared/letterbox.ts";
 import type { LineAnswer } from "../../shared/line.ts";
 import type { Config } from "./config.ts";
@@ -16,6 +17,7 @@ import { sessionOf } from "./sessions.ts";
 export interface EdgeAnswer {
   answer: LineAnswer;
   opened: boolean;
+  precision: ExportPrecision;
 }
 
 /**
@@ -25,7 +27,7 @@ export interface EdgeAnswer {
 export async function predict(config: Config, bytes: Uint8Array): Promise<EdgeAnswer> {
   const { head, image: file } = readRequest(bytes);
   const header = judge(file);
-  const { session, opened } = await sessionOf(config, head);
+  const { session, precision, opened } = await sessionOf(config, head);
   const image = await decode(file, header);
   const orientation = orientationOf(file, header.type);
   const size = turnedSize(image, orientation);
@@ -37,7 +39,7 @@ export async function predict(config: Config, bytes: Uint8Array): Promise<EdgeAn
   const rgb = turn(resample(image, laid), laid, orientation);
   const rows = await look(session, layPixels(rgb, placement, square), side).catch(unlooked);
   const predictions = predictionsOf(rows, { classes: head.model.classes, confidence, placement });
-  return { answer: { predictions, ...size }, opened };
+  return { answer: { predictions, ...size }, opened, precision };
 }
 
 function readRequest(bytes: Uint8Array): { head: EdgeHead; image: Uint8Array } {

@@ -5,13 +5,21 @@
 import type { InferenceSession } from "onnxruntime-web/wasm";
 import { foldWeights, WeightsError } from "../../shared/deployed-weights.ts";
 import { drawDetector } from "../../shared/detector-onnx.ts";
-import { EDGE_WEIGHTS_BYTES_MAX, type EdgeHead } from "../../shared/edge-inference.ts";
+import {
+  EDGE_WEIGHTS_BYTES_MAX,
+  type EdgeHead,
+  WEIGHTS_PRECISION,
+} from "../../shared/edge-inference.ts";
 import { Failure } from "../../shared/errors.ts";
+import type { ExportPrecision } from "../../shared/export-formats.ts";
 import { parseTensors, SafetensorsError } from "../../shared/safetensors.ts";
 import { systemClock } from "../../shared/time.ts";
+import { createLog } from "../http/log.ts";
 import type { Config } from "./config.ts";
 import { OnnxFile } from "./onnx-file.ts";
 import { isOutOfMemory, openModel, startRuntime } from "./runtime.ts";
+
+const log = createLog("infer");
 
 /** Each takes 20 to 40 MB of the runtime's memory. */
 const SESSIONS_MAX = 2;
@@ -21,11 +29,17 @@ const PATIENCE_MS = 5_000;
 /** A request that began to open a model and was canceled meanwhile says nothing of its end. */
 const OPENING_MS = 15_000;
 
+/** A model that is open, and in which precision it looks. */
+export interface OpenModel {
+  session: InferenceSession;
+  precision: ExportPrecision;
+}
+
 /** The one used longest ago first. */
-const sessions = new Map<string, InferenceSession>();
+const sessions = new Map<string, OpenModel>();
 let opening: { since: number } | null = null;
 
-type ModelAtSize = Pick<EdgeHead, "model" | "image_size">;
+type ModelAtSize = Pick<EdgeHead, "model" | "image_size" | "file">;
 
 /**
  * The session of a model at a size, opened now or still open. Fails with `task_failed` for weights
@@ -37,17 +51,18 @@ type ModelAtSize = Pick<EdgeHead, "model" | "image_size">;
 export async function sessionOf(
   config: Config,
   wanted: ModelAtSize,
-): Promise<{ session: InferenceSession; opened: boolean }> {
+): Promise<OpenModel & { opened: boolean }> {
   await startRuntime();
-  const { model, image_size } = wanted;
-  const name = `${model.sha256} ${model.variant} ${model.task} ${model.classes.length} ${image_size}`;
+  const { model, image_size, file } = wanted;
+  const form = `${model.variant} ${model.task} ${model.classes.length} ${image_size}`;
+  const name = `${model.sha256} ${form} ${file?.sha256 ?? ""}`;
   const began = systemClock();
   for (;;) {
-    const session = sessions.get(name);
-    if (session) {
+    const open = sessions.get(name);
+    if (open) {
       sessions.delete(name);
-      sessions.set(name, session);
-      return { session, opened: false };
+      sessions.set(name, open);
+      return { ...open, opened: false };
     }
     const now = systemClock();
     if (!opening || now - opening.since > OPENING_MS) break;
@@ -60,19 +75,52 @@ export async function sessionOf(
   const mine = { since: systemClock() };
   opening = mine;
   try {
-    const onnx = onnxOf(wanted, await weightsOf(config, wanted));
-    const session = await openBounded(onnx);
+    const { session, precision } = await openFile(config, wanted);
     // Somebody whose opening took too long may have come to its end meanwhile.
     const other = sessions.get(name);
     if (other) {
       await session.release();
-      return { session: other, opened: false };
+      return { ...other, opened: false };
     }
-    sessions.set(name, session);
-    return { session, opened: true };
+    const open = { session, precision };
+    sessions.set(name, open);
+    return { ...open, opened: true };
   } finally {
     if (opening === mine) opening = null;
   }
+}
+
+/** Opens the file that was made for the size, or else what the weights are drawn as. */
+async function openFile(config: Config, wanted: ModelAtSize): Promise<OpenModel> {
+  const { file, model } = wanted;
+  const onnx = file && (await exportedFile(config, file));
+  if (file && onnx) {
+    try {
+      return { session: await openBounded(onnx), precision: file.precision };
+    } catch (thrown) {
+      // A runtime without memory for the file has none for the larger weights either.
+      if (!(thrown instanceof Failure) || thrown.code !== "task_failed") throw thrown;
+      const { precision, sha256 } = file;
+      const about = { model_sha256: model.sha256, sha256, precision, error: thrown.cause };
+      log.warning("edge_file_not_opened", about);
+    }
+  }
+  const weights = await weightsOf(config, wanted);
+  return { session: await openBounded(onnxOf(wanted, weights)), precision: WEIGHTS_PRECISION };
+}
+
+/** A file's bytes; null for one that is gone, or is not what it was. */
+async function exportedFile(
+  { MEDIA }: Config,
+  { key, bytes, sha256 }: NonNullable<EdgeHead["file"]>,
+): Promise<Uint8Array | null> {
+  if (bytes > EDGE_WEIGHTS_BYTES_MAX) return null;
+  const object = await MEDIA.get(key).catch((cause: unknown) => {
+    throw new Failure("store_unavailable", "the object store does not answer", { cause });
+  });
+  if (object?.size !== bytes) return null;
+  const file = new Uint8Array(await object.arrayBuffer());
+  return (await sha256Of(file)) === sha256 ? file : null;
 }
 
 /** The weights' bytes, which must be those that the registry knows. */
@@ -87,13 +135,15 @@ async function weightsOf({ MEDIA }: Config, { model }: ModelAtSize): Promise<Uin
   if (!object) throw new Failure("task_failed", "the model's weights are not there any more");
   if (object.size !== bytes) throw differing("size");
   const file = new Uint8Array(await object.arrayBuffer());
-  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", file));
-  if (hex(digest) !== model.sha256) throw differing("sha256");
+  if ((await sha256Of(file)) !== model.sha256) throw differing("sha256");
   return file;
 }
 
-const hex = (bytes: Uint8Array) =>
-  Array.from(bytes, (byte) => byte.toString(16).padStart(2, "0")).join("");
+/** In hex. */
+async function sha256Of(file: Uint8Array<ArrayBuffer>): Promise<string> {
+  const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", file));
+  return Array.from(digest, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
 
 const differing = (what: string) =>
   new Failure(
@@ -137,7 +187,7 @@ async function openBounded(onnx: Uint8Array): Promise<InferenceSession> {
 }
 
 async function closeOldest() {
-  for (const [name, session] of sessions) {
+  for (const [name, { session }] of sessions) {
     sessions.delete(name);
     return session.release();
   }

@@ -17,6 +17,7 @@ const entries = {
   deploy: "edge/local/deploy.ts",
   demo: "edge/local/demo.ts",
   "gpu-node": "gpu-node/main.ts",
+  device: "gpu-node/agent/device.ts",
   models: "gpu-node/models.ts",
   test: "test/run.ts",
   bench: "test/bench/main.ts",

@@ -20,7 +20,7 @@ import {
 import { type Clip, demoClip } from "./clip.ts";
 import { readArguments, runCommand, UsageError, usageOf } from "./command-line.ts";
 import { startStack } from "./stack.ts";
-import { prepareState, stateAt, writePrivate } from "./state.ts";
+import { prepareState, stateAt, stateWithin, writePrivate } from "./state.ts";
 import { type VisionApi, visionApi } from "./vision-api.ts";
 
 const USAGE = usageOf("demo");
@@ -61,8 +61,7 @@ async function main() {
   if (spawnSync("ffmpeg", ["-version"]).status !== 0) {
     throw new Error("the demo needs ffmpeg 5.1 or newer: apt-get install ffmpeg");
   }
-  const state = stateAt(join(stateAt().dir, "demo"));
-  fs.mkdirSync(stateAt().dir, { recursive: true, mode: 0o700 });
+  const state = stateWithin(stateAt(), "demo");
   prepareState(state);
   const out = join(state.dir, "out");
   fs.mkdirSync(out, { recursive: true });

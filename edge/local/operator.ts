@@ -112,7 +112,8 @@ export function operatorOf(state: State): Operator {
   return operatorAt(urls.console, readFileSync(state.operatorToken, "utf8").trim());
 }
 
-const POLL_MS = 300;
+/** Most runs end at once, and who follows a long one sees no difference. */
+const POLL_MS = { first: 30, max: 300 };
 const SILENCE_MS_MAX = 30_000;
 
 /** Polls until `ended`; a console that is being restarted is waited for. */
@@ -120,7 +121,8 @@ async function poll<T>(
   read: () => Promise<T>,
   ended: (value: T) => boolean | Promise<boolean>,
 ): Promise<T> {
-  for (let silence = 0; ; silence += POLL_MS) {
+  let silence = 0;
+  for (let pauseMs = POLL_MS.first; ; pauseMs = Math.min(1.5 * pauseMs, POLL_MS.max)) {
     try {
       const value = await read();
       if (await ended(value)) return value;
@@ -129,7 +131,8 @@ async function poll<T>(
       const unreachable = thrown instanceof TypeError;
       if (!unreachable || silence > SILENCE_MS_MAX) throw thrown;
     }
-    await new Promise((resolve) => setTimeout(resolve, POLL_MS));
+    await new Promise((resolve) => setTimeout(resolve, pauseMs));
+    silence += pauseMs;
   }
 }
 

@@ -9,6 +9,9 @@ import { z } from "zod";
 /** The checkout's folder. */
 export const ROOT = resolve(import.meta.dirname, "../..");
 
+/** The checkout's own state folder, which git ignores. */
+const OWN = join(ROOT, ".vantage");
+
 /** Paths inside a state folder. */
 export interface State {
   dir: string;
@@ -22,7 +25,7 @@ export interface State {
 }
 
 /** The state folder: `VANTAGE_STATE`, or `.vantage` in the checkout. */
-export function stateAt(dir = process.env.VANTAGE_STATE || join(ROOT, ".vantage")): State {
+export function stateAt(dir = process.env.VANTAGE_STATE || OWN): State {
   const path = (name: string) => join(resolve(dir), name);
   return {
     dir: resolve(dir),
@@ -47,6 +50,8 @@ const Credentials = z.object({
   s3AccessKeyId: z.string().min(1),
   s3SecretAccessKey: z.string().min(1),
   tokenSecret: z.string().min(32),
+  deviceSigningKey: z.string().min(32),
+  sealingKey: z.string().min(32),
 });
 
 /** Passwords of the database roles and of the object store's S3 endpoint. */
@@ -135,24 +140,27 @@ function startedAt(pid: number): string | null {
   }
 }
 
-/** What other commands may have left in it before the first start. */
-const GUESTS = ["peers", "models", "gpu-node", "compile-cache", "test-durations.json"];
+/** A state folder inside another, which is taken first: made and marked, or refused. */
+export function stateWithin(parent: State, name: string): State {
+  ensureFolder(parent);
+  return stateAt(join(parent.dir, name));
+}
 
 /**
- * Makes the folder, or checks that it is one of ours: a state folder starts new or empty and is
- * marked, so that nothing of anybody else's ever lies in it and `--reset` can delete it whole.
+ * Makes the folder, or checks that it is one of ours, and marks it, so that nothing of anybody
+ * else's ever lies in it and `--reset` can delete it whole. The checkout's own is ours by its path,
+ * whichever of our commands came first; any other begins new or empty.
  */
 function ensureFolder({ dir }: State) {
   const marker = join(dir, MARKER);
   if (fs.existsSync(marker)) return;
-  if (!fs.existsSync(dir)) {
-    fs.mkdirSync(dir, { recursive: true });
-    // Passing through is allowed, since the database's own user may have to; looking is not.
-    fs.chmodSync(dir, 0o711);
-  }
-  if (fs.readdirSync(dir).some((name) => !GUESTS.includes(name))) {
+  const isNew = !fs.existsSync(dir);
+  if (!isNew && dir !== OWN && fs.readdirSync(dir).length > 0) {
     throw new Error(`${dir} is not empty and no state folder: choose a new one for VANTAGE_STATE`);
   }
+  fs.mkdirSync(dir, { recursive: true });
+  // Passing through is allowed, since the database's own user may have to; looking is not.
+  if (isNew || dir === OWN) fs.chmodSync(dir, 0o711);
   fs.writeFileSync(
     marker,
     "State of an embedded Vantage stack. npm start -- --reset deletes it.\n",

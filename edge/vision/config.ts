@@ -8,6 +8,7 @@ import {
   isEdgeImageSize,
 } from "../../shared/edge-inference.ts";
 import { whole } from "../../shared/scalars.ts";
+import { Secret } from "../../shared/secret.ts";
 import {
   binding,
   databaseUrl,
@@ -16,6 +17,43 @@ import {
   secret,
   truth,
 } from "../http/config.ts";
+import { publicResolver, resolverAt } from "../http/public-address.ts";
+import type { Parts } from "./base/parts.ts";
+import { SEALING_KEY_MIN } from "./base/sealing.ts";
+
+/** Characters of a key that signs. */
+const SIGNING_KEY_MIN = 32;
+const HOST_FORM = /^[a-z0-9.-]+(:\d{1,5})?$|^\[[0-9a-f:.]+\](:\d{1,5})?$/;
+
+/** Texts between commas, without blanks around them. */
+const commaList = () =>
+  z
+    .string()
+    .default("")
+    .transform((text) =>
+      text
+        .split(",")
+        .map((one) => one.trim())
+        .filter(Boolean),
+    );
+
+/** Keys that seal, the first one, and that open; undefined where there is none. */
+const sealingKeys = () =>
+  commaList()
+    .refine(
+      (keys) => keys.every(({ length }) => length >= SEALING_KEY_MIN),
+      `must be keys of ${SEALING_KEY_MIN} characters or more, with commas between them`,
+    )
+    .transform((keys) => (keys.length > 0 ? keys.map((key) => new Secret(key)) : undefined));
+
+/** Keys that sign, the newest first; none where there is none. */
+const signingKeys = () =>
+  commaList()
+    .refine(
+      (keys) => keys.every(({ length }) => length >= SIGNING_KEY_MIN),
+      `must be keys of ${SIGNING_KEY_MIN} characters or more, with commas between them`,
+    )
+    .transform((keys) => keys.map((key) => new Secret(key)));
 
 const Environment = z.object({
   /** Postgres connection string of the vision database. Required, no default. */
@@ -58,6 +96,27 @@ const Environment = z.object({
   LISTENERS_MAX: whole(1, 32_768).default(8_192),
   /** Days that an entry of the audit log is kept; the database keeps the last 30. Default 730. */
   AUDIT_DAYS: whole(30, 36_500).default(730),
+  /**
+   * Signs manifests of devices: keys of 32 characters or more with commas between them, all of
+   * which sign. Unset: nothing can be rolled out.
+   */
+  DEVICE_SIGNING_KEY: signingKeys(),
+  /**
+   * Seals credentials of targets and webhooks at rest: keys of 32 characters or more with commas
+   * between them, of which the first seals and all open. Unset: none can be kept.
+   */
+  SEALING_KEY: sealingKeys(),
+  /**
+   * Hosts, as `host` or `host:port` with commas between them, that targets and webhooks may be at
+   * although they are private or speak plain http. Unset: none.
+   */
+  OUTBOUND_HOSTS: commaList()
+    .transform((hosts) => hosts.map((host) => host.toLowerCase()))
+    .refine((hosts) => hosts.every((host) => HOST_FORM.test(host)), "must be hosts with commas"),
+  /** A resolver over HTTPS in its JSON form, that names are looked up at. Unset: Cloudflare's. */
+  DNS_URL: z.url({ error: "must be a URL", protocol: /^https?$/ }).optional(),
+  /** Days that a line of a device's log is kept. Default 30. */
+  DEVICE_LOG_DAYS: whole(1, 3_650).default(30),
   /** Bearer of `/metrics`. Unset: that path is 404. */
   METRICS_TOKEN: optionalSecret(),
   /** The edge-inference service. Default: none, and only GPU nodes predict. */
@@ -73,3 +132,9 @@ export type Config = z.output<typeof Environment>;
 /** Fails with `bad_configuration` naming every bad key. */
 export const parseConfig = (environment: object): Config =>
   parseEnvironment(Environment, environment);
+
+/** How addresses that users name are reached. */
+export const outboundOf = ({ OUTBOUND_HOSTS, DNS_URL }: Config): Parts["outbound"] => ({
+  hosts: OUTBOUND_HOSTS,
+  resolve: DNS_URL ? resolverAt(DNS_URL) : publicResolver,
+});

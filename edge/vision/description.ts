@@ -17,7 +17,16 @@ export const TAGS = {
   Training: "Detectors trained on labeled jobs.",
   Models: "The registry: versions, aliases, weights.",
   Serving: "Predictions on pictures and videos.",
+  Targets:
+    "Servers elsewhere that predict: their health, and what they say beside a model of ours.",
+  Devices: "Edge devices: who they are, how they are, what they log.",
+  Rollouts: "Models on their way to devices, in stages, with gates and a way back.",
+  "Device protocol": "What edge devices speak with the service.",
   Endpoints: "Named endpoints: models behind a name of their own, with keys and figures.",
+  Workflows:
+    "Graphs of blocks that see, decide and act: saved, deployed, run, with secrets and webhooks.",
+  Comparisons: "Two models side by side, on one image or on all that is known.",
+  Experiments: "Two models, held against each other until it is clear which is better.",
   Progress: "What happens to a job or run, as it happens.",
   Administration: "People, workspaces, nodes and queues, for admins.",
   Nodes: "What GPU nodes speak with the service.",
@@ -35,10 +44,25 @@ export const HEADERS: Readonly<Record<string, Header>> = {
     description: "who answered at once: `node/` and the GPU node's name, or `edge`",
     schema: { type: "string" },
   },
+  "X-Model-Precision": {
+    description:
+      "in which the model looked: `fp32`, or at the edge `int8` where that file is there",
+    required: true,
+    schema: { type: "string", enum: ["fp32", "fp16", "int8"] },
+  },
+  "X-Masks-Left-Out": {
+    description: "only where masks are asked for: how many of them are left out",
+    schema: { type: "string" },
+  },
   "X-Model-Id": {
     description: "the id of the model that answered",
     required: true,
     schema: { type: "string", format: "uuid" },
+  },
+  "Content-Disposition": {
+    description: "a name for the file",
+    required: true,
+    schema: { type: "string" },
   },
   Location: {
     description: "where it is",
@@ -71,6 +95,47 @@ const yolo = {
   labels: { crossing_000000: "0 0.5 0.5 0.2 0.2" },
 };
 
+/** Tells a receiver what it is given. */
+const workflow = {
+  version: "1.0",
+  inputs: [{ name: "count", kind: "number" }],
+  steps: [
+    {
+      id: "tell",
+      type: "webhook@1",
+      parameters: { payload: "$inputs.count", url: "https://yard.example.com/counts" },
+    },
+  ],
+  outputs: [{ name: "sent", value: "$steps.tell.sent" }],
+};
+
+/** Lets an image through, and says whether there are many. */
+const looking = {
+  version: "1.0",
+  inputs: [
+    { name: "image", kind: "image" },
+    { name: "count", kind: "number", default: 12 },
+  ],
+  steps: [
+    {
+      id: "many",
+      type: "condition@1",
+      parameters: { left: "$inputs.count", operator: "greater", right: 10 },
+    },
+    {
+      id: "seen",
+      type: "continue_if@1",
+      parameters: { value: "$inputs.image", condition: "$steps.many.result" },
+    },
+  ],
+  outputs: [
+    { name: "many", value: "$steps.many.result" },
+    { name: "image", value: "$steps.seen.value" },
+  ],
+};
+const aPixel =
+  "data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==";
+
 /** Examples, by the same names as meanings; `operation.body` is a whole body. */
 export const EXAMPLES: Readonly<Record<string, unknown>> = {
   accepted: true,
@@ -85,6 +150,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "removeName.alias": "staging",
   annotation_id: id("06"),
   artifact: "results.png",
+  "exportModel.artifact": "bundle",
   bbox,
   bytes: 1_048_576,
   capabilities,
@@ -93,6 +159,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   "addClass.class": "dog",
   class_name: "person",
   code: "K7PQ-2M4X",
+  comparison_id: id("41"),
   confidence: 0.25,
   content_type: "image/png",
   current_password: "correct horse battery staple",
@@ -134,6 +201,7 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
   refresh_token: "vnr_5bXkUu0h1d",
   role: "annotator",
   run_id: id("09"),
+  session_id: id("42"),
   status: "completed",
   task_id: id("13"),
   tasks: [{ task_id: id("13"), fence: 1 }],
@@ -179,8 +247,141 @@ export const EXAMPLES: Readonly<Record<string, unknown>> = {
     ],
     shadow: { alias: "active", share: 0.1 },
   },
+  "makeComparison.body": {
+    name: "old and new",
+    workspace_id: id("01"),
+    model_a: { alias: "production" },
+    model_b: { model_id: id("10"), confidence: 0.3 },
+  },
+  "runComparison.body": { comparison_id: id("41"), video_id },
+  experiment_id: id("43"),
+  "makeExperiment.body": {
+    name: "smaller and as good",
+    hypothesis: "the smaller model answers a tenth faster",
+    endpoint: "north-gate",
+    baseline: { alias: "active" },
+    candidate: { alias: "canary" },
+    metric: "latency",
+    minimum_effect: 0.1,
+    guard_rails: { error_rate: 0.02, p95_ms: 500 },
+  },
+  "completeExperiment.body": { promote: true },
+  "listExperiments.status": "running",
   "changeEndpoint.body": { models: [{ model_id: id("10") }], confidence: 0.5 },
   "makeEndpointKey.body": { name: "gate camera", requests_per_minute: 600 },
+  device_id: id("17"),
+  target_id: id("18"),
+  boot_id: "1f0c2b9e-3d7a-4c55-8a10-000000000001",
+  seq: 41,
+  group: "gates",
+  tag: "north",
+  "listDevices.status": "online",
+  "listDeviceReadings.from": "2026-01-01",
+  "listDeviceReadings.to": "2100-01-01",
+  "listDeviceLogs.from": "2026-01-01",
+  "listDeviceLogs.to": "2100-01-01",
+  "listDeviceLogs.kind": "prediction",
+  "listDeviceLogs.cursor": "1769836800000.1.41",
+  "exportDeviceLogs.from": "2026-01-01",
+  "exportDeviceLogs.to": "2100-01-01",
+  "exportDeviceLogs.kind": "prediction",
+  "predictByTarget.endpoint": "north-gate",
+  "makeDevice.body": {
+    name: "north gate",
+    workspace_id: id("01"),
+    group: "gates",
+    tags: ["north"],
+  },
+  "changeDevice.body": { group: "gates" },
+  rollout_id: id("19"),
+  "makeRollout.body": { export_id: id("08"), group: "gates", stages: [1, 10, 50, 100] },
+  "listRolloutDevices.status": "pending",
+  "listRollouts.status": "rolling",
+  "readDeviceArtifact.version": "42",
+  "enrolDevice.body": {
+    code: "vdc_5bXkUu0h1d",
+    agent_version: "1.0.0",
+    platform: "linux-arm64",
+    runtime: "onnxruntime 1.30.0",
+  },
+  "sendDeviceHeartbeat.body": {
+    battery: 81,
+    temperature: 47.5,
+    uptime: 86_400,
+    free_bytes: 12_000_000_000,
+    inference_rate: 9.5,
+    agent_version: "1.0.0",
+    boot_id: "1f0c2b9e-3d7a-4c55-8a10-000000000001",
+    model: { status: "confirmed", model_id: id("10"), slot: "a", inferences: 1_200 },
+  },
+  "syncDeviceLogs.body": {
+    boot_id: "1f0c2b9e-3d7a-4c55-8a10-000000000001",
+    lines: [
+      {
+        seq: 1,
+        time: "2026-01-31T05:20:00Z",
+        source: "gate",
+        frame: 0,
+        objects: [{ class: "person", confidence: 0.42, bbox }],
+        latency_ms: 31.5,
+        model_id: id("10"),
+      },
+    ],
+  },
+  "changeFleetSettings.body": { workspace_id: id("01"), hot_c: 75, low_battery: 20 },
+  "addTarget.body": {
+    name: "their server",
+    workspace_id: id("01"),
+    config: {
+      kind: "http",
+      url: "https://inference.example.com",
+      protocol: "roboflow",
+      model: "crossing/3",
+    },
+    credential: "rf_5bXkUu0h1d",
+  },
+  "changeTarget.body": { enabled: false },
+  "setWorkflowSecret.body": { workspace_id: id("01"), value: "rk_5bXkUu0h1d" },
+  "setWorkflowSecret.name": "receiver_key",
+  "deleteWorkflowSecret.name": "receiver_key",
+  "listWorkflowDeliveries.status": "pending",
+  "listWorkflowDeliveries.run_id": id("09"),
+  "readWorkflow.version": 1,
+  "makeWorkflow.body": {
+    slug: "south-count",
+    name: "South count",
+    workspace_id: id("01"),
+    definition: workflow,
+  },
+  "saveWorkflow.body": { description: "tells the yard", definition: workflow },
+  "checkWorkflow.body": { workspace_id: id("01"), definition: workflow },
+  "deployWorkflow.body": { version: 1 },
+  "runWorkflow.body": { definition: looking, inputs: { image: aPixel } },
+  "runWorkflowOnImage.slug": "north-look",
+  "runWorkflowOnImage.body": { file: "crossing.jpg" },
+  "serveWorkflow.body": { inputs: { count: 12 } },
+  "serveWorkflow.dry_run": "true",
+  "serveWorkflow.stream": "south-gate",
+  frames_input: "image",
+  "runWorkflowOnVideo.body": { definition: looking, file: "crossing.mp4" },
+  "serveWorkflowOnVideo.slug": "north-look",
+  "serveWorkflowOnVideo.body": { file: "crossing.mp4" },
+  "readWorkflowRun.run_id": id("44"),
+  "cancelWorkflowRun.run_id": id("45"),
+  "importRoboflowWorkflow.body": {
+    definition: {
+      version: "1.0",
+      inputs: [{ type: "InferenceImage", name: "image" }],
+      steps: [
+        {
+          type: "roboflow_core/barcode_detector@v1",
+          name: "codes",
+          images: "$inputs.image",
+        },
+      ],
+      outputs: [{ type: "JsonField", name: "codes", selector: "$steps.codes.predictions" }],
+    },
+  },
   "rollBackModel.body": { name: "production", workspace_id: id("01") },
   "segmentPoints.body": { frame_id, points: [{ x: 24, y: 19, label: 1 }] },
   "makeProject.body": { name: "crossing", workspace_id: id("01") },

@@ -13,7 +13,7 @@ import { forgetAuditEntries } from "./auth/audit.ts";
 import { forgetExpired } from "./auth/sessions.ts";
 import type { Parts } from "./base/parts.ts";
 import { sendCounts, sendSoon, tally } from "./base/tally.ts";
-import { type Config, parseConfig } from "./config.ts";
+import { type Config, outboundOf, parseConfig } from "./config.ts";
 import { forgetArchives } from "./datasets/archive-form.ts";
 import { addComparisonRoutes } from "./datasets/comparison-routes.ts";
 import { exportEnded, sealExport } from "./datasets/ended.ts";
@@ -21,14 +21,37 @@ import { addExportRoutes } from "./datasets/export-routes.ts";
 import { failLostExports, releaseExports } from "./datasets/exports.ts";
 import { addImportRoutes } from "./datasets/import-routes.ts";
 import { EXAMPLES, HEADERS, TAGS } from "./description.ts";
+import { makeEdgeFiles } from "./endpoints/edge-files.ts";
 import { addEndpointRoutes } from "./endpoints/endpoint-routes.ts";
 import { addEndpointKeyRoutes } from "./endpoints/key-routes.ts";
 import { countDefault } from "./endpoints/predict.ts";
 import { addEndpointServing } from "./endpoints/serve-routes.ts";
 import examples from "./examples.json" with { type: "json" };
+import { comparisonEnded, sealComparison } from "./experiments/comparison-ended.ts";
+import { addModelComparisonRoutes } from "./experiments/comparison-routes.ts";
+import { tendComparisons } from "./experiments/comparison-sessions.ts";
+import { addExperimentLifeRoutes } from "./experiments/experiment-life-routes.ts";
+import { lookAtExperiments } from "./experiments/experiment-looks.ts";
+import { addExperimentRoutes } from "./experiments/experiment-routes.ts";
 import { modelExportEnded, sealModelExport } from "./exports/ended.ts";
 import { addModelExportRoutes } from "./exports/export-routes.ts";
-import { enqueueMissingExports, releaseExports as releaseModelExports } from "./exports/exports.ts";
+import { enqueueMissingExports } from "./exports/export-task.ts";
+import { releaseExports as releaseModelExports, startExports } from "./exports/exports.ts";
+import { addAlertRoutes } from "./fleet/alert-routes.ts";
+import { forgetAlerts, noticeAlerts } from "./fleet/alerts.ts";
+import { condenseReadings } from "./fleet/beats.ts";
+import { addDeviceRoutes } from "./fleet/device-routes.ts";
+import { addDeviceImages } from "./fleet/image-routes.ts";
+import { addLogRoutes } from "./fleet/log-routes.ts";
+import { forgetLogs } from "./fleet/logs.ts";
+import { addManifestRoutes } from "./fleet/manifest-routes.ts";
+import { sendNotices } from "./fleet/notices.ts";
+import { addDeviceProtocol } from "./fleet/protocol-routes.ts";
+import { ROLLOUT_HOOKS } from "./fleet/rollout-devices.ts";
+import { advanceRollouts } from "./fleet/rollout-progress.ts";
+import { addRolloutRoutes } from "./fleet/rollout-routes.ts";
+import { checkTargets, forgetChecks } from "./fleet/target-health.ts";
+import { addTargetRoutes } from "./fleet/target-routes.ts";
 import { MEANINGS } from "./glossary.ts";
 import { labelEnded, labelPartDone, sealLabel } from "./labeling/ended.ts";
 import { addJobRoutes } from "./labeling/job-routes.ts";
@@ -68,6 +91,18 @@ import { addTrainRoutes } from "./training/train-routes.ts";
 import { addDirectRoutes } from "./uploads/direct-routes.ts";
 import { addUploadRoutes } from "./uploads/upload-routes.ts";
 import { abandonUploads } from "./uploads/uploads.ts";
+import { addCheckRoutes } from "./workflows/check-routes.ts";
+import { forgetDeliveries, sendDeliveries } from "./workflows/deliveries.ts";
+import { addDeployRoutes } from "./workflows/deploy-routes.ts";
+import { sealVideoRun, sealWorkflow, videoRunEnded, workflowEnded } from "./workflows/ended.ts";
+import { failStranded } from "./workflows/run-expiry.ts";
+import { addRunRoutes as addWorkflowRuns } from "./workflows/run-routes.ts";
+import { addSecretRoutes } from "./workflows/secret-routes.ts";
+import { addWorkflowServing } from "./workflows/serve-routes.ts";
+import { forgetStreams } from "./workflows/streams.ts";
+import { forgetUse } from "./workflows/usage.ts";
+import { addWorkflowVideos } from "./workflows/video-routes.ts";
+import { addWorkflowRoutes } from "./workflows/workflow-routes.ts";
 
 /** Which room takes the outcome of which kind of task. */
 const handlers: HandlersByKind = {
@@ -83,10 +118,15 @@ const handlers: HandlersByKind = {
   segment: { seal: sealSegment },
   export: { seal: sealExport, ended: exportEnded },
   model_export: { seal: sealModelExport, ended: modelExportEnded },
+  device_export: { seal: sealModelExport, ended: modelExportEnded },
+  engine_export: { seal: sealModelExport, ended: modelExportEnded },
   train: { seal: sealTrain, ended: trainEnded, progressed: trainReported },
   predict: { seal: sealPredict, ended: predictEnded },
+  comparison: { seal: sealComparison, ended: comparisonEnded },
   sam: { seal: sealSam, ended: predictEnded },
   sam_video: { seal: sealSam, ended: predictEnded },
+  workflow: { seal: sealWorkflow, ended: workflowEnded },
+  workflow_video: { seal: sealVideoRun, ended: videoRunEnded },
 };
 
 /** What every minute brings, in this order. */
@@ -96,12 +136,28 @@ const duties: Record<string, (parts: Parts) => Promise<unknown>> = {
   jobs: resumeJobs,
   exports: failLostExports,
   model_exports: enqueueMissingExports,
+  edge_files: makeEdgeFiles,
   runs: resumeRuns,
   uploads: abandonUploads,
   archives: forgetArchives,
   predictions: forgetPredictions,
+  comparisons: tendComparisons,
+  rollouts: advanceRollouts,
   expired: forgetExpired,
   audit: forgetAuditEntries,
+  experiments: lookAtExperiments,
+  device_readings: condenseReadings,
+  device_logs: forgetLogs,
+  device_alerts: noticeAlerts,
+  device_notices: sendNotices,
+  old_alerts: forgetAlerts,
+  targets: checkTargets,
+  target_checks: forgetChecks,
+  deliveries: (parts) => sendDeliveries(parts),
+  old_deliveries: forgetDeliveries,
+  streams: forgetStreams,
+  workflow_use: forgetUse,
+  stranded_runs: failStranded,
 };
 
 const VERSION = "0.1.0";
@@ -140,11 +196,13 @@ function openParts(environment: object, log: Log): Parts {
       secretAccessKey: config.S3_SECRET_ACCESS_KEY,
     },
     tokenSecret: config.TOKEN_SECRET,
+    signingSecrets: config.DEVICE_SIGNING_KEY,
     limits: {
       uploadBytesMax: config.UPLOAD_BYTES_MAX,
       workspaceBytesMax: config.WORKSPACE_BYTES_MAX,
       listenersMax: config.LISTENERS_MAX,
       auditDays: config.AUDIT_DAYS,
+      deviceLogDays: config.DEVICE_LOG_DAYS,
     },
     metricsToken: config.METRICS_TOKEN,
     behindCloudflare: config.BEHIND_CLOUDFLARE,
@@ -154,6 +212,9 @@ function openParts(environment: object, log: Log): Parts {
     meters: config.METERS,
     counters: config.COUNTERS,
     edge: edgeOf(config),
+    hasher: config.INFER ?? null,
+    sealing: config.SEALING_KEY,
+    outbound: outboundOf(config),
     clock: systemClock,
     log,
   };
@@ -190,7 +251,11 @@ addTrainRoutes(app);
 addStuckRoutes(app);
 addWeightsRoutes(app);
 addRunRoutes(app);
-addModelRoutes(app, { beforeActive: warmModel, beforeDeleted: releaseModelExports });
+addModelRoutes(app, {
+  beforeActive: warmModel,
+  beforeDeleted: releaseModelExports,
+  onPromotion: startExports,
+});
 addModelExportRoutes(app);
 addPredictionRoutes(app, countDefault);
 addSamRoutes(app);
@@ -198,6 +263,25 @@ addServeRoutes(app);
 addEndpointRoutes(app);
 addEndpointKeyRoutes(app);
 addEndpointServing(app);
+addModelComparisonRoutes(app);
+addExperimentRoutes(app);
+addExperimentLifeRoutes(app);
+addRolloutRoutes(app);
+addManifestRoutes(app);
+// Before the routes of single devices: their paths would be ids.
+addDeviceProtocol(app, ROLLOUT_HOOKS);
+addDeviceImages(app);
+addAlertRoutes(app);
+addDeviceRoutes(app);
+addLogRoutes(app);
+addTargetRoutes(app);
+addCheckRoutes(app);
+addWorkflowRoutes(app);
+addDeployRoutes(app);
+addSecretRoutes(app);
+addWorkflowRuns(app);
+addWorkflowServing(app);
+addWorkflowVideos(app);
 addMetrics(app, VERSION);
 describeAudience(app);
 

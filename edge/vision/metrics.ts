@@ -27,16 +27,16 @@ export function addMetrics(app: App<Parts>, version: string) {
 async function listMetrics(parts: Parts, version: string): Promise<Metric[]> {
   // What this isolate has not sent yet belongs to the whole.
   await sendCounts(parts);
-  const [{ since, series }, database] = await Promise.all([
-    countersOf(parts).read(),
-    databaseState(parts),
-  ]);
-  const counted = new Tally(VISION_TABLE);
-  counted.add(series);
+  const [counts, database] = await Promise.all([countsOf(parts), databaseState(parts)]);
   return [
-    ...counted.metrics(),
-    gauge("vantage_vision_counters_start_time_seconds", "Since when everything above is counted.", [
-      { value: since / 1_000 },
+    ...(counts?.metrics ?? []),
+    gauge(
+      "vantage_vision_counters_start_time_seconds",
+      "Since when everything above is counted.",
+      counts ? [{ value: counts.since / 1_000 }] : [],
+    ),
+    gauge("vantage_vision_counters_up", "1 where what all isolates counted is told, else 0.", [
+      { value: Number(counts !== null) },
     ]),
     gauge("vantage_vision_build_info", "1, of the release that answers.", [
       { labels: { version }, value: 1 },
@@ -51,6 +51,22 @@ async function listMetrics(parts: Parts, version: string): Promise<Metric[]> {
     ),
     ...overviewMetrics(database?.overview ?? null, parts.clock()),
   ];
+}
+
+/**
+ * What was counted, and since when: epoch milliseconds. Null where the object that sums it does not
+ * answer: this isolate's own part would look as if the counters had begun anew.
+ */
+async function countsOf(parts: Parts): Promise<{ since: number; metrics: Metric[] } | null> {
+  try {
+    const { since, series } = await countersOf(parts).read();
+    const counted = new Tally(VISION_TABLE);
+    counted.add(series);
+    return { since, metrics: counted.metrics() };
+  } catch (error) {
+    parts.log.error("metrics", { error });
+    return null;
+  }
 }
 
 interface DatabaseState {

@@ -2,7 +2,7 @@
 // @bufbuild/protobuf: no compiler and no generated file. Fields that a table leaves out survive
 // decoding and encoding as they are.
 
-import { create, type DescFile, toBinary } from "@bufbuild/protobuf";
+import { create, type DescFile, type Message, toBinary } from "@bufbuild/protobuf";
 import { fileDesc } from "@bufbuild/protobuf/codegenv2";
 import {
   FileDescriptorProtoSchema,
@@ -26,6 +26,51 @@ type Scalar = keyof typeof SCALARS;
 export type FieldRule = `${string} ${number}` | `repeated ${string} ${number}`;
 /** Fields by their snake_case names, by message. An enum is an int32. */
 export type MessageTable = Readonly<Record<string, Readonly<Record<string, FieldRule>>>>;
+
+type Camel<Text extends string> = Text extends `${infer Head}_${infer Tail}`
+  ? `${Head}${Capitalize<Camel<Tail>>}`
+  : Text;
+/** Values of scalar fields: 64-bit integers are bigints. */
+interface ScalarValues {
+  bool: boolean;
+  bytes: Uint8Array;
+  double: number;
+  float: number;
+  int32: number;
+  int64: bigint;
+  string: string;
+  uint64: bigint;
+}
+type ValueOf<Package extends string, Table, Type extends string> = Type extends Scalar
+  ? ScalarValues[Type]
+  : Type extends keyof Table & string
+    ? MessageOf<Package, Table, Type>
+    : never;
+type FieldsOf<Package extends string, Table, Fields> = {
+  -readonly [Key in keyof Fields as Fields[Key] extends `repeated ${string}` | `${Scalar} ${number}`
+    ? Camel<Key & string>
+    : never]: Fields[Key] extends `repeated ${infer Type} ${number}`
+    ? ValueOf<Package, Table, Type>[]
+    : Fields[Key] extends `${infer Type} ${number}`
+      ? ValueOf<Package, Table, Type>
+      : never;
+} & {
+  -readonly [Key in keyof Fields as Fields[Key] extends `repeated ${string}` | `${Scalar} ${number}`
+    ? never
+    : Camel<Key & string>]?: Fields[Key] extends `${infer Type} ${number}`
+    ? ValueOf<Package, Table, Type>
+    : never;
+};
+
+/**
+ * A message of a table, which is given as its type: single messages may be absent, other fields
+ * have their defaults.
+ */
+export type MessageOf<
+  Package extends string,
+  Table,
+  Name extends keyof Table & string,
+> = Message<`${Package}.${Name}`> & FieldsOf<Package, Table, Table[Name]>;
 
 const isScalar = (type: string): type is Scalar => type in SCALARS;
 

@@ -1,4 +1,4 @@
-// A bound on how many do the same at once.
+// Waiting: a bound on how many do the same at once, and a wait that can be given up.
 
 /** Lets so many work at once; the others wait, in the order in which they came. */
 export class Turns {
@@ -21,4 +21,18 @@ export class Turns {
       else this.#free += 1;
     }
   }
+}
+
+/** What is promised, unless the signal comes first: then it fails by the signal's reason. */
+export function unlessAborted<Result>(
+  promised: Promise<Result>,
+  signal: AbortSignal | undefined,
+): Promise<Result> {
+  if (!signal) return promised;
+  return new Promise((resolve, reject) => {
+    const end = () => reject(signal.reason);
+    if (signal.aborted) end();
+    signal.addEventListener("abort", end, { once: true });
+    promised.then(resolve, reject).finally(() => signal.removeEventListener("abort", end));
+  });
 }

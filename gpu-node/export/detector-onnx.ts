@@ -45,7 +45,7 @@ export const describeModel = (
  * What a file says of its inputs and outputs: height and width where they are fixed, and a batch of
  * 1 where any will do.
  */
-const describeFile = ({ size, batch, output }: DetectorForm): Record<string, string> => ({
+export const describeFile = ({ size, batch, output }: DetectorForm): Record<string, string> => ({
   ...(size ? { imgsz: JSON.stringify(size) } : {}),
   batch: String(batch ?? 1),
   end2end: output === "detections" ? "True" : "False",

@@ -11,6 +11,8 @@ export interface RawHeads {
   scores: Float32Array;
   /** Weights of the prototypes; of a segmentation model. */
   masks?: Float32Array;
+  /** Its prototypes, planes [32, height / 4, width / 4], where the runner tells them. */
+  prototypes?: Float32Array;
 }
 
 /** What is allowed between two lists of rows. */
@@ -32,7 +34,8 @@ export interface RowDifference {
   unmatched: number;
 }
 
-const OBJECT_SCORE = 0.25;
+/** From it on a row is an object that people see by default. */
+export const OBJECT_SCORE = 0.25;
 /** Rows are paired within so many tolerances of a score, so that a difference has a figure. */
 const REACH = 1_000;
 
@@ -74,7 +77,8 @@ const topIndices = (values: Float32Array): number[] =>
     .sort((one, other) => (values[other] as number) - (values[one] as number) || one - other)
     .slice(0, DETECTIONS_MAX);
 
-interface Row {
+/** A row by its parts; `rest` are the weights of a mask's prototypes. */
+export interface Row {
   box: Float32Array;
   score: number;
   className: number;
@@ -89,7 +93,8 @@ function rowsOf({ values, width }: DetectionRows): Row[] {
   });
 }
 
-const greatestDifference = (one: Float32Array, other: Float32Array): number => {
+/** Of two lists of one length, number by number. */
+export const greatestDifference = (one: Float32Array, other: Float32Array): number => {
   let max = 0;
   for (let at = 0; at < one.length; at++) {
     max = Math.max(max, Math.abs((one[at] as number) - (other[at] as number)));
@@ -99,9 +104,9 @@ const greatestDifference = (one: Float32Array, other: Float32Array): number => {
 
 /**
  * How a file's rows of an image differ from the predictor's: each has a partner of its own with the
- * same class and the nearest score and box. Of rows at the cut, whose equals may lie beyond it on
- * the other side, those without a partner do not count. Coefficients of masks count as boxes do:
- * both are sums of the same maps.
+ * same class and the nearest score and box, and each of the predictor's is one's partner. Of rows
+ * at the other list's cut, whose equals may lie beyond it, those without a partner do not count.
+ * Coefficients of masks count as boxes do: both are sums of the same maps.
  */
 export function compareRows(
   file: DetectionRows,
@@ -113,8 +118,10 @@ export function compareRows(
   if (file.width !== predictor.width || rows.length !== partners.length) {
     return { ...found, unmatched: Math.max(rows.length, partners.length) };
   }
-  const lowest = Math.max(rows.at(-1)?.score ?? 0, partners.at(-1)?.score ?? 0);
   const taken = new Set<Row>();
+  // Written so that what is no number is at no cut.
+  const atCutOf = (list: readonly Row[], { score }: Row) =>
+    score <= (list.at(-1)?.score ?? 0) + tolerance.score;
   for (const row of rows) {
     let nearest: { partner: Row; box: number; score: number; cost: number } | null = null;
     for (const partner of partners) {
@@ -130,7 +137,7 @@ export function compareRows(
     }
     const isWithin =
       nearest !== null && nearest.box <= tolerance.box && nearest.score <= tolerance.score;
-    if (!isWithin && row.score <= lowest + tolerance.score) continue;
+    if (!isWithin && atCutOf(partners, row)) continue;
     found.rows += 1;
     if (row.score >= OBJECT_SCORE) found.objects += 1;
     if (!nearest) {
@@ -141,5 +148,126 @@ export function compareRows(
     found.box = Math.max(found.box, nearest.box);
     found.score = Math.max(found.score, nearest.score);
   }
+  const missing = partners.filter((one) => !taken.has(one) && !atCutOf(rows, one));
+  const objects = partners.filter(({ score }) => score >= OBJECT_SCORE);
+  // Objects of which none was compared are not verified either, wherever the cut is.
+  const unseen = found.rows === 0 ? objects.length : 0;
+  // A row that is off is one without a partner in both lists, and counts once.
+  const more = Math.max(0, missing.length - found.unmatched, unseen - found.unmatched);
+  found.rows += more;
+  found.unmatched += more;
   return found;
+}
+
+/**
+ * The greatest difference once one in a hundred, or one of fewer, is left out, so that a lone
+ * unsure object does not decide; null of none. A single one decides.
+ */
+export function p99Difference(differences: readonly number[]): number | null {
+  const left = Math.ceil(differences.length / 100);
+  const falling = differences.toSorted((one, other) => other - one);
+  return falling[Math.min(left, falling.length - 1)] ?? null;
+}
+
+/** How a file's objects differ from the predictor's. */
+export interface ObjectDifference extends RowDifference {
+  /** Sums of the scores of objects: the file's, and the predictor's of the same ones. */
+  scores: { file: number; predictor: number };
+  /** The surer rows of the predictor that have one of the file, with it. */
+  pairs: readonly RowPair[];
+}
+
+/** Boxes that are so far apart are as unlike as scores that differ by the other. */
+const LIKENESS = { box: 3, score: 0.1 } as const;
+
+/**
+ * How a file of lower precision differs in what people would see: each of the predictor's surer
+ * rows has the row of its class that is nearest to it. Where no row is an object, the surer half of
+ * the best score counts in their stead. Objects that the file alone has need a row of the predictor
+ * in the same manner. Of a list that is full of objects, those that are within
+ * `cut` of its last score may have fallen to the other side, and do not count.
+ */
+export function compareObjects(
+  file: DetectionRows,
+  predictor: DetectionRows,
+  cut: number = LIKENESS.score,
+): ObjectDifference {
+  const scores = { file: 0, predictor: 0 };
+  const found: ObjectDifference = {
+    rows: 0,
+    objects: 0,
+    box: 0,
+    score: 0,
+    unmatched: 0,
+    scores,
+    pairs: [],
+  };
+  const [rows, partners] = [rowsOf(file), rowsOf(predictor)];
+  if (file.width !== predictor.width) return { ...found, unmatched: partners.length };
+  const best = partners[0]?.score ?? 0;
+  const scoreMin = best >= OBJECT_SCORE ? OBJECT_SCORE : best / 2;
+  const lowest = Math.max(rows.at(-1)?.score ?? 0, partners.at(-1)?.score ?? 0);
+  const isFull = lowest >= scoreMin;
+  const atCut = (score: number) => isFull && score <= lowest + cut;
+  const sure = partners.filter(({ score }) => score >= scoreMin && !atCut(score));
+  const pairs = pairsOf(sure, rows);
+  found.rows = sure.length;
+  found.unmatched = sure.length - pairs.length;
+  found.pairs = pairs;
+  for (const { partner, row, box, score } of pairs) {
+    found.box = Math.max(found.box, box);
+    found.score = Math.max(found.score, score);
+    if (partner.score < OBJECT_SCORE) continue;
+    found.objects += 1;
+    scores.file += row.score;
+    scores.predictor += partner.score;
+  }
+  const taken = new Set(pairs.flatMap(({ partner, row }) => [partner, row]));
+  // Their rows may lie beyond the predictor's cut; how full the file's own list is excuses nothing.
+  const othersMin = Math.max(OBJECT_SCORE, (partners.at(-1)?.score ?? 0) + cut);
+  const others = rows.filter((row) => !taken.has(row) && row.score >= othersMin);
+  const left = partners.filter((partner) => !taken.has(partner));
+  const back = pairsOf(left, others);
+  found.rows += others.length;
+  found.unmatched += others.length - back.length;
+  for (const { box, score } of back) {
+    found.box = Math.max(found.box, box);
+    found.score = Math.max(found.score, score);
+  }
+  return found;
+}
+
+/** A predictor's row, and the file's that it is held against. */
+export interface RowPair {
+  partner: Row;
+  row: Row;
+  box: number;
+  score: number;
+}
+
+/**
+ * Pairs rows of one class, the nearest two of all first, so that no row is taken from another one
+ * that it is nearer to; what is no number is near nothing.
+ */
+function pairsOf(partners: readonly Row[], rows: readonly Row[]): RowPair[] {
+  const possible = partners.flatMap((partner) =>
+    rows.flatMap((row) => {
+      if (row.className !== partner.className) return [];
+      const score = Math.abs(row.score - partner.score);
+      const box = Math.max(
+        greatestDifference(row.box, partner.box),
+        greatestDifference(row.rest, partner.rest),
+      );
+      const cost = box / LIKENESS.box + score / LIKENESS.score;
+      return Number.isNaN(cost) ? [] : [{ partner, row, box, score, cost }];
+    }),
+  );
+  const taken = new Set<Row>();
+  return possible
+    .sort((one, other) => one.cost - other.cost)
+    .filter(({ partner, row }) => {
+      if (taken.has(partner) || taken.has(row)) return false;
+      taken.add(partner).add(row);
+      return true;
+    });
 }

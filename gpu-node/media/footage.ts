@@ -38,6 +38,12 @@ export const ascending = (frames: readonly number[]): number[] =>
 const noSuchFrame = (count: number, index: number) =>
   new TaskFailure("invalid_request", `the video has ${count} frames; none is ${index}`);
 
+/** Seconds of a frame from the first one, to the microsecond. */
+export function secondsOf({ pts, timeBase }: Footage, index: number): number {
+  const ticks = (pts[index] ?? 0) - (pts[0] ?? 0);
+  return Math.round(((ticks * timeBase[0]) / timeBase[1]) * 1e6) / 1e6;
+}
+
 /** What opening a file of the store takes. */
 export type FootageContext = Pick<MediaContext, "cache" | "tools" | "cancel" | "log">;
 

@@ -34,6 +34,22 @@ export async function resize(
   return { data, ...size };
 }
 
+/** The image under a Gaussian, of a standard deviation in pixels. */
+export async function smoothed(image: RgbImage, sigma: number): Promise<RgbImage> {
+  const { width, height } = image;
+  return { data: await wrap(image).blur(sigma).raw().toBuffer(), width, height };
+}
+
+/** Every channel times a factor, and a number of 0 to 255 more. */
+export async function spreadChannels(
+  image: RgbImage,
+  factor: number,
+  lift: number,
+): Promise<RgbImage> {
+  const { width, height } = image;
+  return { data: await wrap(image).linear(factor, lift).raw().toBuffer(), width, height };
+}
+
 /** Writes the pixels as three planes of size x size, zero where the image does not reach. */
 export function planes(image: RgbImage, size: number, { mean, std }: Normalisation): Float32Array {
   const { data, width, height } = image;

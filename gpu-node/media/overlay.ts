@@ -5,15 +5,56 @@ import type { RgbImage } from "./image.ts";
 import { toJpegUnder } from "./stills.ts";
 
 /** Told apart also by people who see fewer colours (Okabe and Ito). */
-const COLOURS = ["#e69f00", "#56b4e9", "#009e73", "#f0e442", "#0072b2", "#d55e00", "#cc79a7"];
+export const COLOURS = [
+  "#e69f00",
+  "#56b4e9",
+  "#009e73",
+  "#f0e442",
+  "#0072b2",
+  "#d55e00",
+  "#cc79a7",
+];
 
-// SVG is XML 1.0: it has no control characters, not even escaped.
-const escaped = (text: string) =>
+/** A text within SVG, which is XML 1.0: it has no control characters, not even escaped. */
+export const escaped = (text: string) =>
   text
     .replace(/\p{Cc}|[\ud800-\udfff]|[\ufffe\uffff]/gu, " ")
     .replace(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 
 const rounded = (value: number) => value.toFixed(1);
+
+/** How a name stands on an image: its background, pixels of its letters, and sides of the image. */
+export interface TagStyle {
+  colour: string;
+  size: number;
+  width: number;
+}
+
+/** Pixels of letters and lines that people can see on an image of these sides. */
+export const drawingSizes = ({ width, height }: { width: number; height: number }) => ({
+  stroke: Math.max(1.5, Math.max(width, height) / 400),
+  size: Math.max(11, Math.round(Math.max(width, height) / 50)),
+});
+
+/** Height of a tag, in sizes of its letters. */
+export const TAG_HEIGHT = 1.3;
+
+/** A name on its background as SVG, its upper left corner there or so far left that it is seen. */
+export function tagOf(
+  name: string,
+  { colour, size, width }: TagStyle,
+  [x, top]: readonly [number, number],
+) {
+  // About the width of the letters; the tag stays within the image.
+  const wide = Math.min(width, name.length * size * 0.6 + size * 0.5);
+  const left = Math.max(0, Math.min(x, width - wide));
+  return (
+    `<rect x="${rounded(left)}" y="${rounded(top)}" width="${rounded(wide)}" ` +
+    `height="${rounded(size * TAG_HEIGHT)}" fill="${colour}"/>` +
+    `<text x="${rounded(left + size * 0.25)}" y="${rounded(top + size)}" fill="#000000" ` +
+    `font-family="sans-serif" font-size="${size}">${escaped(name)}</text>`
+  );
+}
 
 /** The image as JPEG with each detection's box, mask and name, one colour a class. */
 export function drawOver(
@@ -22,9 +63,7 @@ export function drawOver(
   classes: readonly string[],
 ): Promise<Buffer> {
   const { width, height } = image;
-  const longest = Math.max(width, height);
-  const stroke = Math.max(1.5, longest / 400);
-  const size = Math.max(11, Math.round(longest / 50));
+  const { stroke, size } = drawingSizes(image);
   const drawn = detections.map((detection) => {
     const index = Math.max(0, classes.indexOf(detection.class_name));
     const colour = COLOURS[index % COLOURS.length] ?? "#ffffff";
@@ -48,15 +87,6 @@ function drawing(
   const sides = `width="${rounded(x2 - x1)}" height="${rounded(y2 - y1)}"`;
   const box = `<rect ${corners} ${sides} fill="none" stroke="${colour}" stroke-width="${stroke}"/>`;
   const name = `${class_name.slice(0, 60)} ${confidence.toFixed(2)}`;
-  // About the width of the letters; the tag stays within the image.
-  const wide = Math.min(style.width, name.length * size * 0.6 + size * 0.5);
-  const left = Math.max(0, Math.min(x1, style.width - wide));
-  const top = Math.max(0, y1 - size * 1.3);
-  const tag =
-    `<rect x="${rounded(left)}" y="${rounded(top)}" width="${rounded(wide)}" ` +
-    `height="${rounded(size * 1.3)}" fill="${colour}"/>`;
-  const label =
-    `<text x="${rounded(left + size * 0.25)}" y="${rounded(top + size)}" fill="#000000" ` +
-    `font-family="sans-serif" font-size="${size}">${escaped(name)}</text>`;
-  return `${mask}${box}${tag}${label}`;
+  const top = Math.max(0, y1 - size * TAG_HEIGHT);
+  return `${mask}${box}${tagOf(name, style, [x1, top])}`;
 }

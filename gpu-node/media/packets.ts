@@ -44,12 +44,14 @@ export const framesMax = (
   { width, height }: { width: number; height: number },
 ): number => Math.min(frames, Math.floor(pixels / (width * height)));
 
+/** The refusal of a video with more frames than its size in pixels allows. */
 export function tooMany(limits: VideoLimits, size: { width: number; height: number }) {
   const countMax = framesMax(limits, size);
   const of = countMax < limits.frames ? ` of ${size.width}×${size.height}` : "";
   return new BrokenMedia(`the video has more than ${countMax} frames${of}`);
 }
 
+/** The refusal of a video that lasts longer than is taken. */
 export const tooLong = ({ hours }: VideoLimits) =>
   new BrokenMedia(`the video is longer than ${hours} hours by the times of its frames`);
 

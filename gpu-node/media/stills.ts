@@ -97,6 +97,13 @@ export async function shrink(image: RgbImage, side: number | null): Promise<RgbI
   return { data, width: info.width, height: info.height };
 }
 
+/** The image under a drawing of the same size. */
+export async function under(image: RgbImage, svg: string): Promise<RgbImage> {
+  const { width, height } = image;
+  const drawn = wrap(image).composite([{ input: Buffer.from(svg) }]);
+  return { data: await drawn.removeAlpha().raw().toBuffer(), width, height };
+}
+
 /** The image as JPEG under a drawing of the same size. */
 export const toJpegUnder = (image: RgbImage, svg: string): Promise<Buffer> =>
   wrap(image)

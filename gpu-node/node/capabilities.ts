@@ -6,11 +6,14 @@ import { availableParallelism, cpus, totalmem } from "node:os";
 import { promisify } from "node:util";
 import { type Capabilities, NODE_PROTOCOL } from "../../shared/node-protocol.ts";
 import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../shared/tasks.ts";
+import { findTrtexec } from "../export/trtexec.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { SegmenterInfo } from "../segmenters/segmenter.ts";
 import type { EngineDescription } from "../training/engine-probe.ts";
 
 const MIB = 1024 ** 2;
+/** One part of so many of the memory is for open detectors: segmenters and trainings take more. */
+const MODELS_PART = 4;
 
 interface Gpu {
   name: string;
@@ -53,6 +56,8 @@ export interface Machinery {
   /** Why segmenters could not be listed; null where they were. */
   segmenterProblem: string | null;
   slots: number;
+  /** As it was configured; null is a quarter of the memory. */
+  modelsBytesMax: number | null;
   environment: Readonly<Record<string, string>>;
   /** Whether the runtime of the models could use a GPU. */
   cuda: boolean;
@@ -63,11 +68,14 @@ export interface Machinery {
 export async function describeNode(machinery: Machinery): Promise<Capabilities> {
   const { version, tools, segmenters, slots } = machinery;
   const gpus = await findGpus(machinery.environment);
+  const trtexec = await findTrtexec(machinery.environment);
   const has: Readonly<Record<TaskNeed, boolean>> = {
     ffmpeg: tools !== null,
     segmenter: segmenters.length > 0,
     engine: "engine" in machinery.engine,
+    trtexec: trtexec !== null,
   };
+  const memory = gpus?.memoryBytes || memoryBytes();
   const kinds = TASK_KIND_NAMES.filter((kind) => TASK_KINDS[kind].needs.every((need) => has[need]));
   return {
     version,
@@ -76,7 +84,8 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
     device: gpus
       ? { kind: "cuda", name: gpus.name, count: gpus.count }
       : { kind: "cpu", name: cpus()[0]?.model.trim() || "CPU", count: 1 },
-    memory_bytes: gpus?.memoryBytes || memoryBytes(),
+    memory_bytes: memory,
+    models_bytes_max: machinery.modelsBytesMax ?? Math.floor(memory / MODELS_PART),
     cores: availableParallelism(),
     ffmpeg: tools?.version ?? null,
     segmenters: segmenters.map((info) => ({
@@ -88,13 +97,17 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
       exemplar: info.exemplar,
       licence: info.licence,
     })),
+    ...(trtexec && { trtexec: { version: trtexec.version, gpu: trtexec.gpu } }),
     slots,
-    missing: missing(machinery, { hasGpu: gpus !== null }),
+    missing: missing(machinery, { hasGpu: gpus !== null, hasTrtexec: trtexec !== null }),
   };
 }
 
 /** What the node lacks and what to install, one sentence each. */
-function missing(machinery: Machinery, { hasGpu }: { hasGpu: boolean }): string[] {
+function missing(
+  machinery: Machinery,
+  { hasGpu, hasTrtexec }: { hasGpu: boolean; hasTrtexec: boolean },
+): string[] {
   const { tools, segmenters, segmenterProblem, engine } = machinery;
   const sentences: string[] = [];
   if (!tools) {
@@ -128,6 +141,9 @@ function missing(machinery: Machinery, { hasGpu }: { hasGpu: boolean }): string[
       "The GPU is not used for labeling: install onnxruntime's CUDA libraries " +
         "(ONNXRUNTIME_NODE_INSTALL=cuda12 npm rebuild onnxruntime-node).",
     );
+  }
+  if (hasGpu && !hasTrtexec) {
+    sentences.push("No TensorRT engine can be built without trtexec: install TensorRT.");
   }
   return sentences;
 }

@@ -6,20 +6,23 @@
 import { setPriority } from "node:os";
 import { Worker } from "node:worker_threads";
 import { SEGMENTER_PREFIX, type WriteAddress } from "../../shared/node-protocol.ts";
+import type { SamRequest, SamResult } from "../../shared/sam.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { createLog, outliveFullDisk, toStandardOutput } from "../base/log.ts";
 import { tellCounts } from "../base/tally.ts";
 import { Turns } from "../base/turns.ts";
+import type { RgbImage } from "../media/image.ts";
 import { openCache, renewingCache } from "../objects/cache.ts";
 import { ResidentSegmenter } from "../segmenters/resident.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
 import { answerDirectly, type LineWork } from "../serving/direct.ts";
-import { Predictors } from "../serving/predictor.ts";
+import { type OpenModels, Predictors } from "../serving/predictors.ts";
 import { Encodings } from "../tasks/encodings.ts";
 import type { RunnerContext } from "../tasks/runner-context.ts";
 import { runTask } from "../tasks/runners.ts";
 import { lookAtImage } from "../tasks/sam-objects.ts";
+import { answerLine } from "../workflows/line-runs.ts";
 import type { ChildSettings, FromChild, ObjectReply, ObjectRequest, ToChild } from "./messages.ts";
 
 /** Opens a segmenter by name; null is the default. */
@@ -104,16 +107,22 @@ async function ask(
   asked.set(id, drop);
   const signal = AbortSignal.any([drop.signal, AbortSignal.timeout(ms)]);
   const { predictors, segmenters } = await parts;
-  const sam: LineWork["sam"] = (readImage, head) =>
+  const sam = (
+    readImage: () => Promise<RgbImage>,
+    wanted: SamRequest,
+    ended = signal,
+  ): Promise<SamResult> =>
     looks.take(async () => {
-      signal.throwIfAborted();
-      return lookAtImage(await readImage(), head, {
-        useSegmenter: (name, work) => segmenters.use(name, work, signal),
-        signal,
+      ended.throwIfAborted();
+      return lookAtImage(await readImage(), wanted, {
+        useSegmenter: (name, work) => segmenters.use(name, work, ended),
+        signal: ended,
       });
     });
+  const workflow: LineWork["workflow"] = (files, head) =>
+    answerLine(files, head, { predictors, sam, log }, signal);
   const isSegmenterOpen = (name: string | null) => segmenters.isOpen(name);
-  const work = { predictors, sam, isSegmenterOpen, log };
+  const work = { predictors, sam, isSegmenterOpen, workflow, log };
   const answer = await answerDirectly(body, work, signal);
   asked.delete(id);
   say({ type: "answer", id, answer });
@@ -142,10 +151,11 @@ interface Parts
 
 async function openParts(
   settings: ChildSettings,
-  open: Opener,
+  opener: Opener,
   log: RunnerContext["log"],
 ): Promise<Parts> {
-  const { cacheDir, cacheBytesMax, modelsDir, cpuThreads, device, tools } = settings;
+  const { cacheDir, cacheBytesMax, modelsDir, modelsBytesMax } = settings;
+  const { cpuThreads, device, tools } = settings;
   const machine = { device, cpuThreads, trainingDir: settings.trainingDir };
   const cache = await openCache({
     dir: cacheDir,
@@ -154,15 +164,24 @@ async function openParts(
     log,
   });
   const encodings = new Encodings();
-  let [models, segmenter]: [string[], string[]] = [[], []];
-  const tell = () => say({ type: "loaded", models: [...models, ...segmenter] });
-  const predictors = new Predictors(cache, { cpuThreads, device }, log, (opened) => {
-    models = opened;
-    tell();
-  });
+  let open: OpenModels = { modelIds: [], sizes: {}, bytes: 0 };
+  let segmenter: string[] = [];
+  const tell = () => {
+    const { modelIds, sizes, bytes } = open;
+    say({ type: "loaded", models: [...modelIds, ...segmenter], sizes, bytes });
+  };
+  const predictors = new Predictors(
+    cache,
+    { cpuThreads, device, bytesMax: modelsBytesMax },
+    log,
+    (models) => {
+      open = models;
+      tell();
+    },
+  );
   const segmenters = new ResidentSegmenter({
     open: (name) =>
-      open(name, {
+      opener(name, {
         modelsDir,
         cpuThreads,
         device,

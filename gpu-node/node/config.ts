@@ -37,6 +37,11 @@ const Environment = z.object({
   VANTAGE_NODE_SLOTS: whole(1, 64).default(1),
   /** What the cache of videos may take, bytes. Default 10 GiB. */
   VANTAGE_NODE_CACHE_BYTES: whole(0).default(10 * 1024 ** 3),
+  /**
+   * What open detectors may take of the memory, or of the GPU's, bytes, by an estimate; 0: one at a
+   * time. Default: a quarter of it.
+   */
+  VANTAGE_NODE_MODELS_BYTES: whole(0).optional(),
   /** Where segmenter bundles are installed. Default: `.vantage/models` in the checkout. */
   VANTAGE_MODELS: z.string().optional(),
   /** Port of the status page on 127.0.0.1; 0 is none. Default 0. */
@@ -55,6 +60,8 @@ export interface Config {
   dir: string;
   slots: number;
   cacheBytesMax: number;
+  /** Null: a quarter of the memory. */
+  modelsBytesMax: number | null;
   modelsDir: string;
   statusPort: number;
   drainSeconds: number;
@@ -93,6 +100,7 @@ export function parseConfig(
     dir,
     slots: values.VANTAGE_NODE_SLOTS,
     cacheBytesMax: values.VANTAGE_NODE_CACHE_BYTES,
+    modelsBytesMax: values.VANTAGE_NODE_MODELS_BYTES ?? null,
     modelsDir: modelsDirOf(set),
     statusPort: values.VANTAGE_NODE_STATUS_PORT,
     drainSeconds: values.VANTAGE_NODE_DRAIN_SECONDS,

@@ -8,10 +8,11 @@ import { type TaskKind, type TaskLane, taskKind } from "../../shared/tasks.ts";
  * the `interactive` slot keeps its segmenter and frames warm for whoever waits: for clicks and
  * previews, and for the direct line's requests beside them; the `serving` slot answers predictions,
  * which would stand still in a process whose segmenter looks at an image; the `short` slot is the
- * share of uploads and exports, which go on while batch work has all general slots; the `training`
- * slot has one training at a time, which takes days.
+ * share of uploads and datasets, which go on while batch work has all general slots; the `build`
+ * slot makes models' files, which are calibrated, verified and built for up to an hour; the
+ * `training` slot has one training at a time, which takes days.
  */
-export type SlotRole = "general" | "interactive" | "serving" | "short" | "training";
+export type SlotRole = "general" | "interactive" | "serving" | "short" | "build" | "training";
 
 export interface SlotLoad {
   role: SlotRole;
@@ -46,7 +47,9 @@ export function rolesOf(slots: number, kinds: readonly string[]): SlotRole[] {
   if (wanted.has("interactive")) roles.push("interactive");
   if (wanted.has("serving")) roles.push("serving");
   // Nothing else would keep short tasks out of the general slots.
-  if (wanted.has("short") && wanted.has("general")) roles.push("short");
+  const isLong = wanted.has("general") || wanted.has("build");
+  if (wanted.has("short") && isLong) roles.push("short");
+  if (wanted.has("build") && wanted.size > 1) roles.push("build");
   if (wanted.has("training")) roles.push("training");
   return roles;
 }

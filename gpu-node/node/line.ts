@@ -57,10 +57,11 @@ export interface CapacityBounds {
   waitMs: number;
 }
 
-/** A segmenter looks at an image for seconds: who asks one waits longer, and fewer do. */
+/** A segmenter looks for seconds, also in a workflow: who asks waits longer, and fewer do. */
 export const CAPACITIES: Readonly<Record<LineKind, CapacityBounds>> = {
   predict: { first: 16, min: 1, max: 64, waitMs: 4_000 },
   sam: { first: 4, min: 1, max: 16, waitMs: 15_000 },
+  workflow: { first: 8, min: 1, max: 64, waitMs: 10_000 },
 };
 /** Weight of the newest request in the mean of what one costs. */
 const NEWEST_WEIGHT = 0.1;
@@ -119,6 +120,7 @@ export class Line {
   readonly #capacities: Record<LineKind, Capacity> = {
     predict: new Capacity(CAPACITIES.predict),
     sam: new Capacity(CAPACITIES.sam),
+    workflow: new Capacity(CAPACITIES.workflow),
   };
   readonly #end = new AbortController();
   readonly #jobs = new Map<number, Job>();

@@ -6,12 +6,15 @@ import type { ObjectSource } from "../../shared/tasks.ts";
 import type { Tools } from "../media/ffmpeg.ts";
 import type { ObjectName } from "../objects/transfer.ts";
 import type { LineReply } from "../serving/direct.ts";
+import type { OpenModels } from "../serving/predictors.ts";
 
 /** Everything a child needs; it reads no environment of its own. */
 export interface ChildSettings {
   cacheDir: string;
   cacheBytesMax: number;
   modelsDir: string;
+  /** What open models may take of the process's memory, or of the GPU's. */
+  modelsBytesMax: number;
   /** Folder of what trainings keep: datasets as pixels, and a folder for each run. */
   trainingDir: string;
   cpuThreads: number;
@@ -42,8 +45,8 @@ export type ObjectReply = { object: WriteAddress | ObjectSource } | { problem: s
 
 export type FromChild =
   | { type: "ready" }
-  /** The models that are open in it now. */
-  | { type: "loaded"; models: string[] }
+  /** What is open in it now, its models with their sizes, and what they take, estimated. */
+  | { type: "loaded"; models: string[]; sizes: OpenModels["sizes"]; bytes: number }
   | { type: "progress"; taskId: string; progress: TaskReport }
   | { type: "request"; taskId: string; id: number; request: ObjectRequest }
   | { type: "outcome"; taskId: string; outcome: Outcome }

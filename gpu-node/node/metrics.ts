@@ -16,7 +16,7 @@ const LOOK_MS_MIN = 5_000;
 /** What the metrics tell of. */
 export interface NodeMetricsOptions {
   capabilities: Capabilities;
-  settings: Pick<ChildSettings, "cacheDir" | "cacheBytesMax">;
+  settings: Pick<ChildSettings, "cacheDir" | "cacheBytesMax" | "modelsBytesMax">;
   /** Of programs that are asked. */
   environment: Readonly<Record<string, string>>;
   /** Milliseconds of a clock that only goes on. */
@@ -35,6 +35,11 @@ export function nodeMetrics(options: NodeMetricsOptions): () => Promise<Metric[]
     return [
       ...tally.metrics(),
       ...workerMetrics(stands),
+      gauge(
+        "vantage_node_models_limit_bytes",
+        "What the models of the serving process may take.",
+        single(settings.modelsBytesMax),
+      ),
       ...memoryMetrics(stands, await gpus()),
       ...objectMetrics(await cached(), settings.cacheBytesMax),
       gauge("vantage_node_build_info", "1, of the node's release and device.", [
@@ -79,6 +84,11 @@ function workerMetrics(stands: WorkerGauges): Metric[] {
       "vantage_node_models_resident",
       "Models that are open in its processes; one that is open in two of them counts twice.",
       single(stands.modelsResident),
+    ),
+    gauge(
+      "vantage_node_models_resident_bytes",
+      "What they take of the memory, or of the GPU's, by the estimate that keeps them.",
+      single(stands.modelsResidentBytes),
     ),
     gauge("vantage_node_start_time_seconds", "When the node began.", single(since / 1_000)),
     gauge(

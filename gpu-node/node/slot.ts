@@ -9,6 +9,7 @@ import { type Log, scrub } from "../base/log.ts";
 import { groupLives } from "../base/processes.ts";
 import { tally } from "../base/tally.ts";
 import type { LineReply } from "../serving/direct.ts";
+import type { OpenModels } from "../serving/predictors.ts";
 import type { AttemptEnd } from "./held-task.ts";
 import { isPausable } from "./lanes.ts";
 import type { ChildSettings, FromChild, ObjectReply, ObjectRequest, ToChild } from "./messages.ts";
@@ -110,6 +111,10 @@ export class Slot {
 
   /** Models that are open in the child. */
   loaded: readonly string[] = [];
+  /** The sizes of image, pixels a side, that each is open for, by its id. */
+  loadedSizes: OpenModels["sizes"] = {};
+  /** What they take, estimated. */
+  loadedBytes = 0;
 
   get pid(): number | null {
     return this.#child?.group ?? null;
@@ -241,9 +246,13 @@ export class Slot {
     }
   }
 
-  #setLoaded(models: readonly string[]) {
-    if (models.join() === this.loaded.join()) return;
+  #setLoaded({ models, sizes, bytes }: Omit<Extract<FromChild, { type: "loaded" }>, "type">) {
+    this.loadedBytes = bytes;
+    const isSame =
+      JSON.stringify([models, sizes]) === JSON.stringify([this.loaded, this.loadedSizes]);
+    if (isSame) return;
     this.loaded = models;
+    this.loadedSizes = sizes;
     this.#options.onLoaded?.();
   }
 
@@ -279,7 +288,7 @@ export class Slot {
       child.stderr = (child.stderr + text).slice(-STDERR_CHARACTERS);
     });
     spawned.on("message", (message: FromChild) => {
-      if (message.type === "loaded") this.#setLoaded(message.models);
+      if (message.type === "loaded") this.#setLoaded(message);
       else if (message.type === "counts") tally.add(message.series);
       else if (message.type === "answer") this.#asked.get(message.id)?.answer(message.answer);
       else if ("taskId" in message) this.#tasks.get(message.taskId)?.onMessage(message);
@@ -309,7 +318,7 @@ export class Slot {
     for (const { child, onGone } of this.#tasks.values()) {
       if (child?.process === spawned) onGone(exit);
     }
-    this.#setLoaded([]);
+    this.#setLoaded({ models: [], sizes: {}, bytes: 0 });
     this.#options.log.info("child_ended", { child: spawned.pid, ...exit });
     return exit;
   }

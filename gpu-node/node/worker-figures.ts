@@ -32,6 +32,8 @@ export interface WorkerGauges {
   lineOpen: boolean;
   /** Models that are open in its processes, a model in two of them twice. */
   modelsResident: number;
+  /** What they take, estimated. */
+  modelsResidentBytes: number;
   /** Tasks that run here, by kind. */
   running: ReadonlyMap<string, number>;
   /** Living child processes. */
@@ -52,7 +54,10 @@ export function gaugesOf(
     kinds,
   }: {
     since: number;
-    slots: readonly { role: SlotRole; slot: { pid: number | null; loaded: readonly string[] } }[];
+    slots: readonly {
+      role: SlotRole;
+      slot: { pid: number | null; loaded: readonly string[]; loadedBytes: number };
+    }[];
     kinds: readonly string[];
   },
 ): WorkerGauges {
@@ -64,6 +69,7 @@ export function gaugesOf(
     socketOpen: state.socketOpen,
     lineOpen: state.line.open,
     modelsResident: slots.reduce((sum, { slot }) => sum + slot.loaded.length, 0),
+    modelsResidentBytes: slots.reduce((sum, { slot }) => sum + slot.loadedBytes, 0),
     running: new Map([...byKind].map(([kind, tasks]) => [kind, tasks.length])),
     children: slots.flatMap(({ role, slot }) =>
       slot.pid === null ? [] : [{ role, pid: slot.pid }],

@@ -416,7 +416,7 @@ class Supervisor implements Worker {
         tasks: tasks.map(({ held: { task } }) => ({ task_id: task.task_id, fence: task.fence })),
         draining: this.#state.phase === "draining",
         line: this.#state.line.open,
-        loaded: this.#loaded(),
+        ...this.#loaded(),
         ...more,
       });
       this.#state.lastHeartbeatAt = this.#options.clock();
@@ -431,9 +431,16 @@ class Supervisor implements Worker {
   }
 
   /** What is open where requests of the direct line go. */
-  #loaded(): string[] {
+  #loaded(): Pick<Parameters<Service["heartbeat"]>[0], "loaded" | "loaded_sizes"> {
     const own = new Set(LINE_KIND_NAMES.map(roleOf));
-    return this.#slots.flatMap(({ role, slot }) => (own.has(role) ? slot.loaded : []));
+    const slots = this.#slots.flatMap(({ role, slot }) => (own.has(role) ? [slot] : []));
+    const sizes: Record<string, number[]> = {};
+    for (const { loadedSizes } of slots) {
+      for (const [id, sides] of Object.entries(loadedSizes)) {
+        sizes[id] = [...(sizes[id] ?? []), ...sides];
+      }
+    }
+    return { loaded: slots.flatMap(({ loaded }) => loaded), loaded_sizes: sizes };
   }
 
   /** A child that hangs in native code would keep its lease and its slot for ever. */

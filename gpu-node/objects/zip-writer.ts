@@ -94,6 +94,34 @@ function zipInto(file: FileHandle): ZipWriter {
   };
 }
 
+/**
+ * An archive in memory, its entries in the order given. One that is appended to other bytes is
+ * given their length as `origin`: its offsets count from there, as readers of such files want it.
+ */
+export function zipBytes(
+  files: Iterable<readonly [name: string, content: Uint8Array | string]>,
+  origin = 0,
+): Uint8Array {
+  const parts: Uint8Array[] = [];
+  const entries: Entry[] = [];
+  let offset = origin;
+  const append = (part: Uint8Array) => {
+    parts.push(part);
+    offset += part.length;
+  };
+  for (const [path, content] of files) {
+    const bytes = typeof content === "string" ? Buffer.from(content) : content;
+    const entry = { name: Buffer.from(path), crc: crc32(bytes), size: bytes.length, offset };
+    entries.push(entry);
+    append(localHeader(entry));
+    append(bytes);
+  }
+  const start = offset;
+  for (const entry of entries) append(directoryEntry(entry));
+  append(directoryEnd(entries.length, start, offset - start));
+  return Buffer.concat(parts);
+}
+
 /** No entry is as large as 4 GiB: it was in memory. */
 const localHeader = ({ name, crc, size }: Entry): Buffer =>
   Buffer.concat([

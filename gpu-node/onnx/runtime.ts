@@ -35,14 +35,18 @@ export function usableDevice(asked: Device | undefined, log: Log): Device {
   return "cpu";
 }
 
+/**
+ * Opens a model's file or bytes. `fusing: "basic"` keeps every operation of the graph apart, so
+ * that any of its values can be an output.
+ */
 export function openSession(
   model: string | Uint8Array,
-  options: { cpuThreads: number; device: Device },
+  options: { cpuThreads: number; device: Device; fusing?: "all" | "basic" },
 ): Promise<Session> {
   const settings: ort.InferenceSession.SessionOptions = {
     intraOpNumThreads: options.cpuThreads,
     interOpNumThreads: 1,
-    graphOptimizationLevel: "all",
+    graphOptimizationLevel: options.fusing ?? "all",
     executionProviders: options.device === "cuda" ? ["cuda", "cpu"] : ["cpu"],
     logSeverityLevel: 3,
   };

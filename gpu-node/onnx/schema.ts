@@ -1,9 +1,8 @@
 // ONNX's messages, as onnx.proto numbers their fields: those that we write or look into. 64-bit
 // integers are bigints.
 
-import type { Message } from "@bufbuild/protobuf";
 import { type GenMessage, messageDesc } from "@bufbuild/protobuf/codegenv2";
-import { describeMessages } from "../base/protobuf.ts";
+import { describeMessages, type MessageOf } from "../base/protobuf.ts";
 
 const MESSAGES = {
   ModelProto: {
@@ -76,43 +75,8 @@ const MESSAGES = {
 } as const;
 type Name = keyof typeof MESSAGES;
 
-type Camel<Text extends string> = Text extends `${infer Head}_${infer Tail}`
-  ? `${Head}${Capitalize<Camel<Tail>>}`
-  : Text;
-interface Scalars {
-  bytes: Uint8Array;
-  double: number;
-  float: number;
-  int32: number;
-  int64: bigint;
-  string: string;
-  uint64: bigint;
-}
-type ValueOf<Type extends string> = Type extends keyof Scalars
-  ? Scalars[Type]
-  : Type extends Name
-    ? OnnxMessage<Type>
-    : never;
-type FieldsOf<Fields> = {
-  -readonly [Key in keyof Fields as Fields[Key] extends
-    | `repeated ${string}`
-    | `${keyof Scalars} ${number}`
-    ? Camel<Key & string>
-    : never]: Fields[Key] extends `repeated ${infer Type} ${number}`
-    ? ValueOf<Type>[]
-    : Fields[Key] extends `${infer Type} ${number}`
-      ? ValueOf<Type>
-      : never;
-} & {
-  -readonly [Key in keyof Fields as Fields[Key] extends
-    | `repeated ${string}`
-    | `${keyof Scalars} ${number}`
-    ? never
-    : Camel<Key & string>]?: Fields[Key] extends `${infer Type} ${number}` ? ValueOf<Type> : never;
-};
-
 /** A message of the table: single messages may be absent, other fields have their defaults. */
-export type OnnxMessage<Of extends Name> = Message<`onnx.${Of}`> & FieldsOf<(typeof MESSAGES)[Of]>;
+export type OnnxMessage<Of extends Name> = MessageOf<"onnx", typeof MESSAGES, Of>;
 
 const file = describeMessages("onnx", MESSAGES);
 const names = Object.keys(MESSAGES);

@@ -69,6 +69,10 @@ const SAME_MASK_IOU = 0.95;
 /** A crop covers at most this share of a frame's side when it is looked at. */
 const CROP_SHARE_MAX = 0.8;
 
+/**
+ * Opens the segmenter of the packages that are installed anyway: its detector now, each other model
+ * when it is first needed.
+ */
 export async function openBuiltin(options: OpenOptions): Promise<Segmenter> {
   const device = usableDevice(options.device, options.log);
   const files = await embeddedFiles(options.modelsDir);

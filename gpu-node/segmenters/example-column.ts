@@ -13,12 +13,14 @@ const COLUMN_SHARE_MAX = 0.35;
 const SURROUNDINGS = 0.2;
 const GAP = 8;
 
+/** A frame with a column of examples at its side. */
 export interface Beside {
   image: RgbImage;
   /** Where the examples lie now. */
   boxes: { bbox: Bbox; label: 0 | 1 }[];
 }
 
+/** Shows examples of other images, one at least, beside a frame; all are shrunk by one factor. */
 export async function besideImage(frame: RgbImage, examples: readonly Example[]): Promise<Beside> {
   const crops = examples.map(cropOf);
   const widthMax = Math.max(16, Math.floor(frame.width * COLUMN_SHARE_MAX) - 2 * GAP);

@@ -99,12 +99,14 @@ export interface Measures {
   stability: number;
 }
 
+/** The models that the search by examples needs, opened. */
 export interface Models {
   sam: Sam;
   net: CenterNet;
   correlator: Correlator;
 }
 
+/** The features of an image that SAM has encoded: its own map and the detector's, on one grid. */
 export async function lookFor(
   models: Models,
   image: RgbImage,

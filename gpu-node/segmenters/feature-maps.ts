@@ -33,6 +33,7 @@ export interface Peak {
   likeness: number;
 }
 
+/** The mean of each channel over the columns and rows of the map that the image covers. */
 export function channelMeans({ values, channels, columns, rows }: FeatureMap): Float32Array {
   const means = new Float32Array(channels);
   for (let channel = 0; channel < channels; channel++) {

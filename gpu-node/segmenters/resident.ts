@@ -2,6 +2,7 @@
 // memory, so another one is opened only when nobody works with it any more; and whoever waits for
 // that other one is not passed over for ever by those who come for the first.
 
+import { unlessAborted } from "../base/turns.ts";
 import type { Segmenter } from "./segmenter.ts";
 
 export interface ResidentOptions {
@@ -43,13 +44,24 @@ export class ResidentSegmenter {
   ): Promise<Result> {
     const taken = this.#last.then(() => this.#take(name, signal));
     this.#last = taken.catch(() => {});
-    const opened = await taken;
+    // Whoever gives up is gone at once, and not only when it would have been his turn.
+    const opened = await unlessAborted(taken, signal).catch((reason: unknown) => {
+      taken.then(
+        (unused) => this.#leave(unused),
+        () => {},
+      );
+      throw reason;
+    });
     try {
       return await work(await opened.segmenter);
     } finally {
-      opened.users -= 1;
-      if (opened.users === 0) opened.onIdle();
+      this.#leave(opened);
     }
+  }
+
+  #leave(opened: OpenSegmenter) {
+    opened.users -= 1;
+    if (opened.users === 0) opened.onIdle();
   }
 
   /** Whether work with a segmenter would begin at once. */
@@ -60,7 +72,8 @@ export class ResidentSegmenter {
   async #take(name: string | null, signal: AbortSignal | undefined): Promise<OpenSegmenter> {
     signal?.throwIfAborted();
     if (!this.#current?.names.has(name)) {
-      if (this.#current) await this.#close(this.#current);
+      if (this.#current) await this.#close(this.#current, signal);
+      signal?.throwIfAborted();
       this.#current = this.#open(name);
     }
     this.#current.users += 1;
@@ -89,11 +102,12 @@ export class ResidentSegmenter {
     return opened;
   }
 
-  async #close(opened: OpenSegmenter) {
+  /** Closes a segmenter once it is nobody's; by the signal it stays open for those who have it. */
+  async #close(opened: OpenSegmenter, signal: AbortSignal | undefined) {
     if (opened.users > 0) {
-      await new Promise<void>((done) => {
-        opened.onIdle = done;
-      });
+      const { promise: idle, resolve } = Promise.withResolvers<void>();
+      opened.onIdle = resolve;
+      await unlessAborted(idle, signal);
     }
     this.#current = null;
     this.#options.onClose();

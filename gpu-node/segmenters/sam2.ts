@@ -39,6 +39,7 @@ import type {
 
 const MASK_SIDE = 256;
 
+/** Opens a bundle of the SAM 2 kind; BundleBroken for another, or where a listed file differs. */
 export async function openSam2(
   bundle: Bundle,
   options: Omit<OpenOptions, "modelsDir">,

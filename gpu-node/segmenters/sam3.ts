@@ -53,6 +53,7 @@ import type {
 const TEXTS_MAX = 256;
 const IGNORED_BOX = -10;
 
+/** Opens a bundle of the SAM 3 kind; BundleBroken for another, or where a listed file differs. */
 export async function openSam3(
   bundle: Bundle,
   options: Omit<OpenOptions, "modelsDir">,

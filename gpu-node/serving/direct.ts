@@ -1,4 +1,5 @@
-// A request of the direct line: an image in, objects in pixels of it out, or why not.
+// A request of the direct line: images in, objects in pixels of them or a workflow's outputs out,
+// or why not.
 
 import {
   decodeAsk,
@@ -9,16 +10,18 @@ import {
   type LineProblem,
 } from "../../shared/line.ts";
 import type { SamResult } from "../../shared/sam.ts";
+import type { WorkflowAnswer } from "../../shared/workflow/task.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import type { RgbImage } from "../media/image.ts";
 import { readStill } from "../media/stills.ts";
-import type { Predictors } from "./predictor.ts";
+import type { Predictors } from "./predictors.ts";
+import { IMAGE_MASKS } from "./prototype-masks.ts";
 
 /** The status and the body of an answer. */
 export interface LineReply {
   status: number;
-  body: LineAnswer | SamResult | LineProblem;
+  body: LineAnswer | SamResult | WorkflowAnswer | LineProblem;
   /** What it needed had to be opened first. */
   cold?: boolean;
 }
@@ -34,6 +37,12 @@ export interface LineWork {
   ): Promise<SamResult>;
   /** Whether a segmenter is open. */
   isSegmenterOpen(name: string | null): boolean;
+  /** Runs a workflow; the files of its images are one after another. */
+  workflow(
+    files: Uint8Array,
+    head: LineHeadOf<"workflow">,
+    signal: AbortSignal,
+  ): Promise<WorkflowAnswer>;
   log: Log;
 }
 
@@ -60,14 +69,13 @@ export async function answerDirectly(
     if (head.kind === "predict" && head.may_evict === false) {
       if (!work.predictors.hasRoomFor(head.model)) return NO_ROOM;
     }
-    const cold =
-      head.kind === "sam"
-        ? !work.isSegmenterOpen(head.segmenter)
-        : !work.predictors.isOpen(head.model);
+    const cold = isCold(head, work);
     const body =
-      head.kind === "sam"
-        ? await work.sam(readImage, head, signal)
-        : await predict(await readImage(), head, { ...work, cold }, signal);
+      head.kind === "predict"
+        ? await predict(await readImage(), head, { ...work, cold }, signal)
+        : head.kind === "sam"
+          ? await work.sam(readImage, head, signal)
+          : await work.workflow(image, head, signal);
     signal.throwIfAborted();
     return { status: LINE_STATUS.done, body, cold };
   } catch (thrown) {
@@ -76,9 +84,22 @@ export async function answerDirectly(
   }
 }
 
+/** Whether something that a request names is not open yet. */
+function isCold(head: LineHead, { predictors, isSegmenterOpen }: LineWork): boolean {
+  if (head.kind === "predict") return !predictors.isOpen(head.model);
+  if (head.kind === "sam") return !isSegmenterOpen(head.segmenter);
+  const models = Object.values(head.models).map(({ source }) => predictors.isOpen(source));
+  const segmenters = head.definition.steps
+    .filter(({ type }) => type === "segmenter@1")
+    .map(({ parameters: { segmenter: name } }) =>
+      isSegmenterOpen(typeof name === "string" ? name : null),
+    );
+  return [...models, ...segmenters].includes(false);
+}
+
 async function predict(
   still: RgbImage,
-  { confidence, model }: LineHeadOf<"predict">,
+  { confidence, model, mask = "none" }: LineHeadOf<"predict">,
   { predictors, cold }: LineWork & { cold: boolean },
   signal: AbortSignal,
 ): Promise<LineAnswer> {
@@ -87,11 +108,18 @@ async function predict(
   const onBatch = (images: number) => {
     batch = images;
   };
-  const predictions = await predictors.use(model, signal, (predictor) =>
-    predictor.predict(still, { confidence, signal, onBatch }),
-  );
   const { width, height } = still;
-  return { predictions, width, height, batch, cold };
+  const options = { confidence, signal, onBatch };
+  return predictors.use(model, signal, async (predictor): Promise<LineAnswer> => {
+    if (mask === "none") {
+      const predictions = await predictor.predict(still, options);
+      return { predictions, width, height, batch, cold };
+    }
+    const outlined = await predictor.outline(still, options);
+    signal.throwIfAborted();
+    const { predictions, leftOut } = await predictor.masked(outlined, mask, IMAGE_MASKS);
+    return { predictions, width, height, batch, cold, masks_left_out: leftOut };
+  });
 }
 
 function readAsk(bytes: Uint8Array): { head: LineHead; image: Uint8Array } {

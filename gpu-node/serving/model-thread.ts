@@ -2,6 +2,7 @@
 
 import { Worker } from "node:worker_threads";
 import type { Device } from "../onnx/runtime.ts";
+import type { MaskJob, ToldMasks } from "./prototype-masks.ts";
 
 export interface Opening {
   onnx: Uint8Array;
@@ -10,23 +11,34 @@ export interface Opening {
 }
 
 export type ToThread =
-  | { type: "run"; id: number; pixels: Float32Array<ArrayBuffer>; shape: readonly number[] }
+  | ({ type: "run"; id: number; pixels: Float32Array<ArrayBuffer> } & RunOptions)
+  | { type: "masks"; id: number; job: MaskJob }
   | { type: "close" };
 
 export type FromThread =
   | { type: "open" }
   | { type: "refused"; problem: string }
-  | { type: "rows"; id: number; values: Float32Array; dims: number[] }
+  | ({ type: "rows"; id: number } & Rows)
+  | { type: "masks"; id: number; told: ToldMasks }
   | { type: "failed"; id: number; problem: string };
 
-/** The first output of a run. */
+interface RunOptions {
+  shape: readonly number[];
+  /** Places in the batch of images whose prototypes are wanted: megabytes each. */
+  prototypesOf: readonly number[];
+}
+
+/** The first output of a run, and the second one's parts that were asked for, in that order. */
 export interface Rows {
   values: Float32Array;
   dims: number[];
+  prototypes: Float32Array[];
 }
 
+type Answer = Exclude<FromThread, { type: "open" } | { type: "refused" }>;
+
 interface Waiting {
-  resolve(rows: Rows): void;
+  resolve(answer: Answer): void;
   reject(reason: Error): void;
 }
 
@@ -64,13 +76,28 @@ export class Session {
   }
 
   /** Runs the model once; the pixels' memory goes over to the thread. */
-  run(pixels: Float32Array<ArrayBuffer>, shape: readonly number[]): Promise<Rows> {
+  async run(pixels: Float32Array<ArrayBuffer>, options: RunOptions): Promise<Rows> {
+    const answer = await this.#ask(
+      (id) => ({ type: "run", id, pixels, ...options }),
+      [pixels.buffer],
+    );
+    if (answer.type !== "rows") throw new Error("the model's thread gave no rows");
+    return answer;
+  }
+
+  /** Has masks drawn beside the model; its next image waits until they are. */
+  async masks(job: MaskJob): Promise<ToldMasks> {
+    const answer = await this.#ask((id) => ({ type: "masks", id, job }), []);
+    if (answer.type !== "masks") throw new Error("the model's thread gave no masks");
+    return answer.told;
+  }
+
+  #ask(messageOf: (id: number) => ToThread, transfer: ArrayBuffer[]): Promise<Answer> {
     return new Promise((resolve, reject) => {
       if (this.ended) return reject(new Error("the model is closed"));
       const id = ++this.#runs;
       this.#waiting.set(id, { resolve, reject });
-      const message: ToThread = { type: "run", id, pixels, shape };
-      this.#thread.postMessage(message, [pixels.buffer]);
+      this.#thread.postMessage(messageOf(id), transfer);
     });
   }
 
@@ -81,11 +108,11 @@ export class Session {
   }
 
   #heard(message: FromThread) {
-    if (message.type !== "rows" && message.type !== "failed") return;
+    if (message.type === "open" || message.type === "refused") return;
     const waiting = this.#waiting.get(message.id);
     this.#waiting.delete(message.id);
-    if (message.type === "rows") waiting?.resolve({ values: message.values, dims: message.dims });
-    else waiting?.reject(new Error(message.problem));
+    if (message.type === "failed") waiting?.reject(new Error(message.problem));
+    else waiting?.resolve(message);
   }
 
   #end(reason: Error) {

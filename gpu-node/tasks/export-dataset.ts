@@ -3,8 +3,9 @@
 // the store.
 
 import { readFile, rm } from "node:fs/promises";
+import { ExportManifest } from "../../shared/export-manifest.ts";
 import { exportStem, exportSuffix } from "../../shared/labeling.ts";
-import { ExportManifest, type TaskPayload, type TaskResult } from "../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { openFootage } from "../media/footage.ts";
 import { toJpeg } from "../media/stills.ts";

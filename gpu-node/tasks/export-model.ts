@@ -1,285 +1,220 @@
 // Writes a model of the registry as a file that other programs run. The file is opened as it lies
 // on disk and held against the model's own predictor on images; one that differs is never uploaded.
 
-import { createHash } from "node:crypto";
-import { rm, writeFile } from "node:fs/promises";
-import { PROTOTYPES } from "../../shared/detector.ts";
-import { INPUT, OPSET } from "../../shared/detector-onnx.ts";
-import {
-  boxTolerance,
-  EXPORT_PIXELS_MAX,
-  EXPORT_TOLERANCE,
-  type ExportVerification,
-} from "../../shared/exports.ts";
-import type { DetectionRows } from "../../shared/letterbox.ts";
-import type { ObjectSource, TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { readFile, rm, stat, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import type { DeployedModel } from "../../shared/deployed-weights.ts";
+import { OPSET } from "../../shared/detector-onnx.ts";
+import { ultralyticsNote } from "../../shared/export-formats.ts";
+import { BUILDING_STAGE, type Calibration } from "../../shared/exports.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
+import { sha256OfFile } from "../base/file-hash.ts";
+import { measureRanges, passesOf } from "../export/calibration.ts";
 import { deployedModel } from "../export/deployed-model.ts";
-import { describeModel, writeOnnx } from "../export/detector-onnx.ts";
+import { describeModel } from "../export/detector-onnx.ts";
+import { writeDetector } from "../export/format-writers.ts";
+import { NotNumbers } from "../export/histogram.ts";
+import { type MapRanges, measuredMaps } from "../export/ranges.ts";
 import { readWeights } from "../export/registry-weights.ts";
-import { sampleImages } from "../export/sample-images.ts";
-import { compareRows, type RowDifference, rowsOfHeads } from "../export/verification.ts";
+import { writeRoboflowBundle } from "../export/roboflow-bundle.ts";
+import { writeTensorrtBundle } from "../export/tensorrt-bundle.ts";
+import { buildEngine, findTrtexec } from "../export/trtexec.ts";
 import { readTensors } from "../export/weights-file.ts";
-import type { RgbImage } from "../media/image.ts";
-import { readStill } from "../media/stills.ts";
 import { uploadFile } from "../objects/transfer.ts";
-import { float, floats, openSession, run as runOnce, runtimeName } from "../onnx/runtime.ts";
-import type { SquareImage } from "../serving/letterbox.ts";
-import { openPredictor } from "../serving/predictor.ts";
+import { letterbox } from "../serving/letterbox.ts";
+import { looksOf, type PredictedImage, verify } from "./export-verification.ts";
+import { type LabeledImages, openLabeledImages } from "./labeled-images.ts";
 import type { RunnerContext } from "./runner-context.ts";
+import { TaskSteps } from "./task-steps.ts";
 
-type Payload = TaskPayload<"model_export">;
+type Payload = TaskPayload<"device_export">;
 
-/** Images of a verification: frames of the model's dataset, and drawn ones where those are few. */
-const IMAGES = 4;
-/** A file for any batch is run with one image, and with so many. */
-const BATCH_OF_ANY = 4;
-const RAW_NOTE =
-  "Raw heads: every anchor's box and scores, before top-k. Ultralytics takes them for something " +
-  "else without an error; it reads files of the output end_to_end.";
+/** A builder tries many kernels; the largest variant takes minutes. */
+const ENGINE_SECONDS = 30 * 60;
+/** What a file of raw heads says of itself. */
+const rawNote = (format: Payload["format"]) =>
+  `Raw heads: every anchor's box and scores, before top-k. ${ultralyticsNote(format)}.`;
+const NO_IMAGES = "no_calibration_images";
+const NO_DATASET =
+  "int8 is made by images of the model's own training set, and none of them is there any more";
 
-/** Does a `model_export` task. Fails with a TaskFailure, such as `bad_weights`. */
+/** Does a task of the kinds that export models. Fails with a TaskFailure, such as `bad_weights`. */
 export async function run(
   payload: Payload,
   context: RunnerContext,
-): Promise<TaskResult<"model_export">> {
+): Promise<TaskResult<"device_export">> {
   const started = performance.now();
-  const { model, batch } = payload;
+  const { model, precision, format } = payload;
   if (model.classes.length === 0) throw new TaskFailure("bad_weights", "the model has no classes");
-  const looks = batchesOf(payload).map((count) => count * Math.ceil(IMAGES / count));
-  const steps = new Steps(
-    context,
-    looks.reduce((sum, count) => sum + count, 2 + IMAGES),
-  );
   const weights = await readWeights(context, model, context.cancel);
+  const deployed = deployedModel(model, readTensors(weights));
+  const dataset = await openLabeledImages(payload.dataset, context);
+  const isMeasured = precision === "int8" && !wholeCalibration(payload, dataset);
+  const measured = isMeasured
+    ? (dataset?.count("train", payload.calibration_images) ?? 0) * passesOf(deployed, payload.size)
+    : 0;
+  const steps = new TaskSteps(context, 2 + measured + looksOf(payload, dataset));
   const path = context.cache.temporary();
+  const bundle = context.cache.temporary();
   try {
-    const written = await writeModel(payload, weights, path);
+    const calibration =
+      precision === "int8" ? await calibrate(payload, { deployed, dataset, steps }, context) : null;
+    const form = {
+      ...formOf(payload),
+      ...(calibration && { ranges: rangesOf(calibration, deployed) }),
+    };
+    await writeFile(path, writeDetector(deployed, form), { mode: 0o600 });
     steps.next();
-    const verification = await verify(payload, { weights, path, steps }, context);
-    await uploadFile(context, payload.file, path, context.cancel);
+    const verified = await verify(payload, { weights, path, steps, dataset }, context);
+    const made = { path, bundle, example: verified.example, steps };
+    const upload = await delivered(payload, made, context);
+    const file = { bytes: (await stat(upload)).size, sha256: await sha256OfFile(upload) };
+    await uploadFile(context, payload.file, upload, context.cancel);
     steps.next();
     const seconds = (performance.now() - started) / 1_000;
-    const { box_difference_max: box, score_difference_max: score } = verification;
     const { model_id, variant } = model;
-    context.log.info("model_exported", { model_id, variant, batch, box, score, seconds });
-    return { ...written, opset: OPSET, verification, seconds };
+    context.log.info("model_exported", { model_id, variant, format, precision, seconds });
+    return {
+      ...file,
+      opset: holdsOnnx(payload) ? OPSET : null,
+      verification: verified.verification,
+      recommended_confidence: verified.recommendedConfidence,
+      calibration,
+      not_verified: verified.notVerified,
+      seconds,
+    };
   } finally {
-    await rm(path, { force: true });
+    await Promise.all([path, bundle].map((one) => rm(one, { force: true })));
   }
 }
 
-/** How far the task is. */
-class Steps {
-  readonly #context: Pick<RunnerContext, "progress" | "cancel">;
-  readonly #total: number;
-  #done = 0;
+/** Whether what is uploaded holds ONNX, by its operators' version. */
+const holdsOnnx = ({ format, artifact }: Payload) =>
+  artifact !== "engine" && ["onnx", "tensorrt", "roboflow"].includes(format);
 
-  constructor(context: Pick<RunnerContext, "progress" | "cancel">, total: number) {
-    this.#context = context;
-    this.#total = total;
-  }
+/** The ranges that another file was made by, unless the dataset lists more images for them. */
+const wholeCalibration = (
+  { calibration, calibration_images }: Payload,
+  dataset: LabeledImages | null,
+): Calibration | null => {
+  const listed = dataset?.count("train", calibration_images) ?? 0;
+  return calibration && calibration.images >= listed ? calibration : null;
+};
 
-  next(): void {
-    this.#context.cancel.throwIfAborted();
-    this.#done += 1;
-    this.#context.progress({ done: this.#done, total: this.#total, detail: {} });
-  }
-}
-
-/** Writes the file; its bytes depend on the weights and the options alone. */
-async function writeModel(
-  { model, output, size, batch, metadata }: Payload,
-  weights: Uint8Array,
-  path: string,
-): Promise<{ bytes: number; sha256: string }> {
-  const note: Record<string, string> = output === "raw" ? { description: RAW_NOTE } : {};
-  const file = writeOnnx(deployedModel(model, readTensors(weights)), {
-    output: output === "raw" ? "raw" : "detections",
-    size,
-    batch,
-    metadata: describeModel(model, { ...metadata, ...note }),
-  });
-  await writeFile(path, file, { mode: 0o600 });
-  return { bytes: file.length, sha256: createHash("sha256").update(file).digest("hex") };
-}
-
-/** The numbers of images that a file is run with. */
-function batchesOf({ batch, size: [height, width] }: Pick<Payload, "batch" | "size">): number[] {
-  if (batch !== null) return [batch];
-  const fits = Math.floor(EXPORT_PIXELS_MAX / (height * width));
-  return [...new Set([1, Math.max(1, Math.min(BATCH_OF_ANY, fits))])];
-}
-
-interface FileToVerify {
-  weights: Uint8Array;
-  path: string;
-  steps: Steps;
-}
-
-/** Holds a file against the predictor; fails with `export_differs`, with the figures. */
-async function verify(
+/** The ranges of the model's maps: of the two there may be, those of more images. */
+async function calibrate(
   payload: Payload,
-  { weights, path, steps }: FileToVerify,
+  made: { deployed: DeployedModel; dataset: LabeledImages | null; steps: TaskSteps },
   context: RunnerContext,
-): Promise<ExportVerification> {
-  const { model, size } = payload;
-  const tolerance = { box: boxTolerance(size), score: EXPORT_TOLERANCE.score };
-  const known = await datasetImages(payload.images, context);
-  const images = [...known, ...sampleImages(IMAGES - known.length)];
-  const { laid, wanted } = await predicted(images, { payload, weights, steps }, context);
-  const total = { rows: 0, objects: 0, box: 0, score: 0, unmatched: 0 };
-  const batches = batchesOf(payload);
-  for await (const { index, rows } of answersOf(path, { payload, laid, batches }, context)) {
-    add(total, compareRows(rows, wanted[index] as DetectionRows, tolerance));
-    steps.next();
+): Promise<Calibration> {
+  const { deployed, dataset, steps } = made;
+  const whole = wholeCalibration(payload, dataset);
+  if (whole) return whole;
+  const known = payload.calibration;
+  if (!dataset) throw new TaskFailure(NO_IMAGES, NO_DATASET);
+  const [height, width] = payload.size;
+  let seen = 0;
+  async function* images(from: LabeledImages): AsyncGenerator<Float32Array> {
+    seen = 0;
+    for await (const { image } of from.read("train", payload.calibration_images, context)) {
+      seen += 1;
+      yield (await letterbox(image, { width, height })).pixels;
+    }
+    if (seen === 0) throw new TaskFailure(NO_IMAGES, NO_DATASET);
   }
-  const { box, score, unmatched, rows, objects } = total;
-  if (!(unmatched === 0 && box <= tolerance.box && score <= tolerance.score)) {
-    throw new TaskFailure("export_differs", differenceOf(total, tolerance));
+  const ranges = await measureRanges(deployed, () => images(dataset), {
+    size: payload.size,
+    cpuThreads: context.machine.cpuThreads,
+    signal: context.cancel,
+    onImage: () => steps.next(),
+  }).catch((thrown: unknown) => {
+    // The images are gone meanwhile: what was measured while they were there is enough.
+    if (known && thrown instanceof TaskFailure && thrown.code === NO_IMAGES) return null;
+    if (!(thrown instanceof NotNumbers)) throw thrown;
+    throw new TaskFailure("bad_weights", "the model computes what is no number", {
+      cause: thrown,
+    });
+  });
+  if (known && (!ranges || known.images >= seen)) return known;
+  const named = [...(ranges ?? [])].map(([name, [low, high]]): [string, [number, number]] => [
+    name,
+    [low, high],
+  ]);
+  return { images: seen, ranges: Object.fromEntries(named) };
+}
+
+/** What is uploaded: the file as it was verified, or what was made of it. */
+async function delivered(
+  payload: Payload,
+  made: { path: string; bundle: string; example: PredictedImage; steps: TaskSteps },
+  context: RunnerContext,
+): Promise<string> {
+  const { artifact, format } = payload;
+  const { path, bundle, example } = made;
+  if (artifact === "engine") return engineOf(payload, made, context);
+  if (artifact === "file") return path;
+  const onnx = await readFile(path);
+  const { precision, size, batch, output, metadata, model } = payload;
+  const { classes, task } = model;
+  const zip =
+    format === "roboflow"
+      ? writeRoboflowBundle({ onnx, size, classes, task })
+      : writeTensorrtBundle({
+          onnx,
+          precision,
+          size,
+          batch,
+          output: output === "raw" ? "raw" : "end_to_end",
+          metadata: describeModel(model, metadata),
+          example: {
+            pixels: example.laid.pixels,
+            rows: example.rows.values,
+            width: example.rows.width,
+          },
+        });
+  await writeFile(bundle, zip, { mode: 0o600 });
+  return bundle;
+}
+
+/** What TensorRT builds of a verified file for this node's GPU. */
+async function engineOf(
+  payload: Payload,
+  { path, steps }: { path: string; steps: TaskSteps },
+  context: RunnerContext,
+): Promise<string> {
+  const trtexec = await findTrtexec();
+  if (!trtexec) {
+    const detail = "this node has no trtexec any more, or no GPU";
+    throw new TaskFailure("engine_not_built", detail, { retryable: true });
   }
-  if (rows === 0) {
-    throw new TaskFailure("export_differs", "no score stands out on any image: nothing to compare");
-  }
-  context.log.info("export_verified", { model_id: model.model_id, box, score, rows });
-  return {
-    runtime: runtimeName(),
-    device: "cpu",
-    images: images.length,
-    dataset_images: known.length,
-    batches,
-    rows,
-    objects,
-    box_difference_max: box,
-    box_tolerance: tolerance.box,
-    score_difference_max: score,
-    score_tolerance: tolerance.score,
+  const { precision, size, batch } = payload;
+  const folder = join(context.machine.trainingDir, "engines");
+  const build = {
+    folder,
+    timeoutSeconds: ENGINE_SECONDS,
+    signal: context.cancel,
+    trtexec,
+    onBuilding: (seconds: number) => steps.at({ stage: BUILDING_STAGE, seconds }),
   };
+  const engine = await buildEngine(path, { precision, size, batch }, build);
+  const { version, gpu } = trtexec;
+  context.log.info("engine_built", { version, gpu, is_new: engine.isNew });
+  return engine.path;
 }
 
-function add(total: RowDifference, one: RowDifference): void {
-  total.rows += one.rows;
-  total.objects += one.objects;
-  total.unmatched += one.unmatched;
-  total.box = Math.max(total.box, one.box);
-  total.score = Math.max(total.score, one.score);
-}
-
-function differenceOf(
-  { box, score, unmatched, rows }: RowDifference,
-  tolerance: { box: number; score: number },
-): string {
-  const figures = [
-    `boxes by ${box.toPrecision(3)} pixels (${tolerance.box} are allowed)`,
-    `scores by ${score.toPrecision(3)} (${tolerance.score} is allowed)`,
-    ...(unmatched > 0 ? [`${unmatched} of ${rows} rows have no equal`] : []),
-  ];
-  return `the file gives other objects than the model's predictor: ${figures.join(", ")}`;
-}
-
-/** What can be read of the frames that the service named; one that is gone is nobody's fault. */
-async function datasetImages(
-  sources: readonly ObjectSource[],
-  { cache, cancel, log }: RunnerContext,
-): Promise<RgbImage[]> {
-  const images: RgbImage[] = [];
-  for (const source of sources.slice(0, IMAGES)) {
-    try {
-      const held = await cache.open(source, cancel);
-      try {
-        images.push(await readStill(held.path));
-      } finally {
-        await held.release();
-      }
-    } catch (thrown) {
-      cancel.throwIfAborted();
-      log.warning("verification_image_missing", { key: source.key, error: thrown });
-    }
+/** The ranges by name; ranges of another graph are nobody's that can be used. */
+function rangesOf({ ranges }: Calibration, { graph }: DeployedModel): MapRanges {
+  const lacking = measuredMaps(graph).find(({ name }) => !ranges[name]);
+  if (lacking) {
+    throw new TaskFailure("invalid_request", `the ranges lack that of ${lacking.name}`);
   }
-  return images;
+  return new Map(Object.entries(ranges));
 }
 
-/** The images as the model looks at them, and what its predictor gives for each. */
-async function predicted(
-  images: readonly RgbImage[],
-  { payload, weights, steps }: Omit<FileToVerify, "path"> & { payload: Payload },
-  { machine }: RunnerContext,
-): Promise<{ laid: SquareImage[]; wanted: DetectionRows[] }> {
-  const { model, size } = payload;
-  const settings = { cpuThreads: machine.cpuThreads, device: "cpu" } as const;
-  const predictor = await openPredictor(model, weights, settings, size);
-  try {
-    const laid: SquareImage[] = [];
-    const wanted: DetectionRows[] = [];
-    for (const image of images) {
-      const one = await predictor.lay(image);
-      const rows = await predictor.rows(one);
-      if (!rows.values.every((value) => Number.isFinite(value))) {
-        throw new TaskFailure("bad_weights", "the model computes what is no number");
-      }
-      laid.push(one);
-      wanted.push(rows);
-      steps.next();
-    }
-    return { laid, wanted };
-  } finally {
-    await predictor.dispose();
-  }
-}
-
-/** What the file gives for each image, by each number of images that it is run with. */
-async function* answersOf(
-  path: string,
-  { payload, laid, batches }: { payload: Payload; laid: SquareImage[]; batches: number[] },
-  { machine, cancel }: RunnerContext,
-): AsyncGenerator<{ index: number; rows: DetectionRows }> {
-  const session = await openSession(path, { cpuThreads: machine.cpuThreads, device: "cpu" });
-  try {
-    for (const count of batches) {
-      for (let first = 0; first < laid.length; first += count) {
-        // The last run of a batch is filled up from the start.
-        const indices = Array.from({ length: count }, (_, at) => (first + at) % laid.length);
-        const outputs = await runOnce(session, { [INPUT]: inputOf(payload, laid, indices) });
-        for (const [at, index] of indices.entries()) {
-          yield { index, rows: rowsIn(payload, outputs, { at, count }) };
-        }
-        // The runtime holds this thread while it works: hear what came meanwhile.
-        await new Promise((resume) => setImmediate(resume));
-        cancel.throwIfAborted();
-      }
-    }
-  } finally {
-    await session.release();
-  }
-}
-
-function inputOf(
-  { size: [height, width] }: Payload,
-  laid: readonly SquareImage[],
-  indices: readonly number[],
-) {
-  const each = 3 * height * width;
-  const pixels = new Float32Array(indices.length * each);
-  for (const [at, index] of indices.entries()) {
-    pixels.set((laid[index] as SquareImage).pixels, at * each);
-  }
-  return float(pixels, [indices.length, 3, height, width]);
-}
-
-/** The rows of one image of a run. */
-function rowsIn(
-  { model: { task, classes }, output }: Payload,
-  outputs: Parameters<typeof floats>[0],
-  { at, count }: { at: number; count: number },
-): DetectionRows {
-  const own = (name: string) => {
-    const all = floats(outputs, name);
-    return all.subarray((at * all.length) / count, ((at + 1) * all.length) / count);
-  };
-  const masks = task === "segmentation";
-  if (output === "end_to_end") {
-    return { values: own("output0"), width: masks ? 6 + PROTOTYPES : 6 };
-  }
-  const heads = { boxes: own("boxes"), scores: own("scores") };
-  return rowsOfHeads(masks ? { ...heads, masks: own("masks") } : heads, classes.length);
+function formOf({ model, format, precision, output, size, batch, metadata }: Payload) {
+  const notes: Record<string, string> = output === "raw" ? { description: rawNote(format) } : {};
+  if (precision !== "fp32") notes.precision = precision;
+  const described = describeModel(model, { ...metadata, ...notes });
+  return { format, precision, output, size, batch, classes: model.classes, metadata: described };
 }

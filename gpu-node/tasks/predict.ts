@@ -1,11 +1,20 @@
 // Predicts with a model of the registry on an image or on frames of a video, in pixels of the
 // source. Frames are read while others are looked at, so that a batch fills while one runs.
 
+import {
+  MASKED_OBJECTS_MAX,
+  type MaskBounds,
+  type MaskedPrediction,
+} from "../../shared/predict-task.ts";
+import { CLIP_BOUNDS } from "../../shared/sam.ts";
 import { sampleFrames } from "../../shared/sampling.ts";
-import type { Prediction, TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { type Footage, openFootage } from "../media/footage.ts";
+import { type Footage, openFootage, secondsOf } from "../media/footage.ts";
 import type { RgbImage } from "../media/image.ts";
+import type { ToldForm } from "../segmenters/mask-allowance.ts";
+import type { OutlinedImage, PredictOptions, Predictor } from "../serving/predictor.ts";
+import { IMAGE_MASKS } from "../serving/prototype-masks.ts";
 import type { RunnerContext } from "./runner-context.ts";
 
 /** Objects of one result: more are no answer that anybody reads. */
@@ -15,7 +24,7 @@ type Result = TaskResult<"predict">;
 
 /** Does a `predict` task; a canceled one gives the frames that were done. */
 export async function run(
-  { model, video, fps, frames_max, confidence }: TaskPayload<"predict">,
+  { model, video, fps, frames_max, confidence, mask = "none" }: TaskPayload<"predict">,
   context: RunnerContext,
 ): Promise<Result> {
   const started = performance.now();
@@ -23,9 +32,10 @@ export async function run(
   try {
     const sampled = sampleFrames(footage.pts, footage.timeBase, fps);
     const wanted = sampled.slice(0, frames_max);
+    const masks = mask === "none" ? null : new ClipMasks(mask);
     const frames = await context.predictors.use(model, context.cancel, (predictor) =>
       predictFrames(footage, wanted, context, {
-        look: (image) => predictor.predict(image, { of: footage, confidence }),
+        ...lookingOf(predictor, { of: footage, confidence }, masks),
         // Some more than one run takes, so that the next batch is there when it ends.
         inFlightMax: 2 * predictor.batchMax,
         // Stills are decoded already; of a video no larger images than are looked at are read.
@@ -45,16 +55,63 @@ export async function run(
       frames,
       seconds,
       left_out: sampled.length - wanted.length,
+      ...(masks ? { masks_left_out: masks.leftOut } : {}),
     };
   } finally {
     await footage.close();
   }
 }
 
+/** Looks at an image, and then tells of it; the telling is asked for in the frames' order. */
+type Look = (image: RgbImage) => Promise<() => Promise<MaskedPrediction[]> | MaskedPrediction[]>;
+
 interface Looking {
-  look(image: RgbImage): Promise<Prediction[]>;
+  look: Look;
+  objectsMax: number;
   inFlightMax: number;
   longestSide: number | null;
+}
+
+function lookingOf(
+  predictor: Predictor,
+  options: PredictOptions,
+  masks: ClipMasks | null,
+): Pick<Looking, "look" | "objectsMax"> {
+  const boxes: Look = async (image) => {
+    const predictions = await predictor.predict(image, options);
+    return () => predictions;
+  };
+  if (!masks) return { look: boxes, objectsMax: OBJECTS_MAX };
+  const look: Look = async (image) => {
+    const outlined = await predictor.outline(image, options);
+    return () => masks.told(predictor, outlined);
+  };
+  return { look, objectsMax: MASKED_OBJECTS_MAX };
+}
+
+/** What of all frames' masks is told: each frame's within its bounds, and all within theirs. */
+class ClipMasks {
+  leftOut = 0;
+  readonly #form: ToldForm;
+  readonly #left: MaskBounds = { ...CLIP_BOUNDS };
+
+  constructor(form: ToldForm) {
+    this.#form = form;
+  }
+
+  /** A frame's objects with their masks; frames are told one after another. */
+  async told(predictor: Predictor, outlined: OutlinedImage): Promise<MaskedPrediction[]> {
+    const left = this.#left;
+    const bounds = {
+      maskNumbers: left.maskNumbers,
+      ringSteps: Math.min(left.ringSteps, IMAGE_MASKS.ringSteps),
+    };
+    const told = await predictor.masked(outlined, this.#form, bounds);
+    left.maskNumbers -= bounds.maskNumbers - told.left.maskNumbers;
+    left.ringSteps -= bounds.ringSteps - told.left.ringSteps;
+    this.leftOut += told.leftOut;
+    return told.predictions;
+  }
 }
 
 /** What is found on the wanted frames, in their order; as far as it came when it is canceled. */
@@ -62,29 +119,27 @@ async function predictFrames(
   footage: Footage,
   wanted: readonly number[],
   { cancel, progress }: Pick<RunnerContext, "cancel" | "progress">,
-  { look, inFlightMax, longestSide }: Looking,
+  { look, objectsMax, inFlightMax, longestSide }: Looking,
 ): Promise<Result["frames"]> {
-  const { pts, timeBase } = footage;
-  const ticks = (index: number) => pts[index] ?? 0;
   const frames: Result["frames"] = [];
-  const inFlight: Promise<{ index: number; predictions: Prediction[] }>[] = [];
+  const inFlight: Promise<{ index: number; tell: Awaited<ReturnType<Look>> }>[] = [];
   let objects = 0;
   const takeFirst = async () => {
     const looked = await inFlight.shift();
     if (!looked) return;
-    const { index, predictions } = looked;
+    const { index } = looked;
+    const predictions = await looked.tell();
     objects += predictions.length;
-    if (objects > OBJECTS_MAX) {
+    if (objects > objectsMax) {
       const less = "ask for a higher confidence, a lower fps or fewer frames";
-      throw new TaskFailure("too_many_objects", `over ${OBJECTS_MAX} objects were found; ${less}`);
+      throw new TaskFailure("too_many_objects", `over ${objectsMax} objects were found; ${less}`);
     }
-    const time = ((ticks(index) - ticks(0)) * timeBase[0]) / timeBase[1];
-    frames.push({ frame_index: index, time: Math.round(time * 1e6) / 1e6, predictions });
+    frames.push({ frame_index: index, time: secondsOf(footage, index), predictions });
     progress({ done: frames.length, total: wanted.length, detail: { objects } });
   };
   for await (const { index, image } of footage.read(wanted, { longestSide })) {
     if (cancel.aborted) return frames;
-    const looking = look(image).then((predictions) => ({ index, predictions }));
+    const looking = look(image).then((tell) => ({ index, tell }));
     // Whoever waits for it hears of its failure, also where that is later.
     looking.catch(() => {});
     inFlight.push(looking);

@@ -3,7 +3,7 @@
 
 import type { MediaContext } from "../media/footage.ts";
 import type { Segmenter } from "../segmenters/segmenter.ts";
-import type { Predictors } from "../serving/predictor.ts";
+import type { Predictors } from "../serving/predictors.ts";
 import type { Encodings } from "./encodings.ts";
 
 export interface RunnerContext extends MediaContext {

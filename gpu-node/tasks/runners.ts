@@ -12,6 +12,7 @@ import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { scrub } from "../base/log.ts";
 import { TaskPause } from "../objects/task-context.ts";
 import { BundleMissing } from "../segmenters/failures.ts";
+import { run as runComparison } from "./compare-models.ts";
 import { run as runExport } from "./export-dataset.ts";
 import { run as runModelExport } from "./export-model.ts";
 import { run as runFrames } from "./frame-images.ts";
@@ -23,6 +24,7 @@ import type { RunnerContext } from "./runner-context.ts";
 import { run as runSam, runVideo as runSamVideo } from "./sam-objects.ts";
 import { run as runSegment } from "./segment.ts";
 import { run as runTrain } from "./train.ts";
+import { run as runWorkflow, runVideo as runWorkflowVideo } from "./workflow.ts";
 
 /** Nodes differ in their segmenters: one that lacks a task's leaves it so long to the others. */
 const ELSEWHERE_SECONDS = 10;
@@ -41,11 +43,16 @@ const RUNNERS: { readonly [Kind in TaskKind]: Runner<Kind> } = {
   frames: runFrames,
   export: runExport,
   model_export: runModelExport,
+  device_export: runModelExport,
+  engine_export: runModelExport,
   train: runTrain,
   warm: runWarm,
   predict: runPredict,
+  comparison: runComparison,
   sam: runSam,
   sam_video: runSamVideo,
+  workflow: runWorkflow,
+  workflow_video: runWorkflowVideo,
 };
 
 async function runAs<Kind extends TaskKind>(

@@ -3,14 +3,11 @@
 // `shared/sam.ts`; what does not fit is counted.
 
 import { STORED_CONFIDENCE_MIN } from "../../shared/labeling.ts";
-import { BrokenMask, ringOfRunLengths } from "../../shared/rings.ts";
 import {
   CLIP_BOUNDS,
   IMAGE_BOUNDS,
-  RING_NUMBERS_MAX,
   type SamBounds,
   type SamFinding,
-  type SamMask,
   type SamPrompt,
   type SamRequest,
   type SamResult,
@@ -18,17 +15,15 @@ import {
 import { sampleFrames } from "../../shared/sampling.ts";
 import type { Bbox, TaskPayload } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { type Footage, openFootage } from "../media/footage.ts";
+import { openFootage, secondsOf } from "../media/footage.ts";
 import { clip } from "../media/geometry.ts";
 import type { RgbImage } from "../media/image.ts";
 import { readStill } from "../media/stills.ts";
+import { MaskAllowance } from "../segmenters/mask-allowance.ts";
 import { encodeRle, type Rle, tightBox, wholeWindow } from "../segmenters/masks.ts";
 import type { EncodedImage, Example, Segmenter } from "../segmenters/segmenter.ts";
 import { asTaskFailure, type ReadyPrompt, readyAll } from "./prompts.ts";
 import type { RunnerContext } from "./runner-context.ts";
-
-/** Steps that the ring of one mask may take: a second or two, where most take milliseconds. */
-const RING_STEPS_MAX = 4_000_000;
 
 /** What a segmenter searches a whole image for. */
 type SearchPrompt = Extract<SamPrompt, { kind: "text" | "exemplar" }>;
@@ -121,12 +116,6 @@ async function lookAtFile(
   } finally {
     await footage.close();
   }
-}
-
-/** To the microsecond. */
-function secondsOf({ pts, timeBase }: Footage, index: number): number {
-  const ticks = (pts[index] ?? 0) - (pts[0] ?? 0);
-  return Math.round(((ticks * timeBase[0]) / timeBase[1]) * 1e6) / 1e6;
 }
 
 async function look(
@@ -285,11 +274,17 @@ const hundredths = (value: number) => Math.round(value * 100) / 100;
 
 /** What of all objects is told: within the bounds, and the rest is counted. */
 class Allowance {
-  readonly leftOut = { objects: 0, masks: 0 };
-  readonly #left: SamBounds;
+  #objects: number;
+  #objectsLeftOut = 0;
+  readonly #masks: MaskAllowance;
 
-  constructor(bounds: SamBounds) {
-    this.#left = { ...bounds };
+  constructor({ objects, ...masks }: SamBounds) {
+    this.#objects = objects;
+    this.#masks = new MaskAllowance(masks);
+  }
+
+  get leftOut() {
+    return { objects: this.#objectsLeftOut, masks: this.#masks.leftOut };
   }
 
   /** The objects of one image, the surest of which come first. */
@@ -297,37 +292,14 @@ class Allowance {
     return objects.flatMap(({ prompt, bbox, confidence, rle }) => {
       const rounded = bbox.map(hundredths) as Bbox;
       if (!(rounded[2] > rounded[0] && rounded[3] > rounded[1])) return [];
-      if (this.#left.objects === 0) {
-        this.leftOut.objects += 1;
+      if (this.#objects === 0) {
+        this.#objectsLeftOut += 1;
         return [];
       }
-      this.#left.objects -= 1;
+      this.#objects -= 1;
       const sure = Math.round(Math.min(1, Math.max(0, confidence)) * 10_000) / 10_000;
-      const mask = rle && form !== "none" ? this.#mask(rle, form) : null;
+      const mask = rle && form !== "none" ? this.#masks.told(rle, form) : null;
       return [{ prompt, confidence: sure, bbox: rounded, mask }];
     });
-  }
-
-  /** A mask in its form; one that takes more than is left does not keep smaller ones out. */
-  #mask(rle: Rle, form: "rle" | "polygon"): SamMask | null {
-    const ring = form === "polygon" ? ringOf(rle) : null;
-    const numbers = (ring ?? rle.counts).length;
-    if (numbers > this.#left.maskNumbers || (form === "polygon" && !ring)) {
-      this.leftOut.masks += 1;
-      return null;
-    }
-    this.#left.maskNumbers -= numbers;
-    return ring ? { polygon: ring } : { rle };
-  }
-}
-
-/** The ring of a mask; null for one of too many pieces and turns. */
-function ringOf(rle: Rle): number[] | null {
-  try {
-    const budget = { steps: RING_STEPS_MAX, numbers: RING_NUMBERS_MAX };
-    return ringOfRunLengths(rle, budget);
-  } catch (thrown) {
-    if (thrown instanceof BrokenMask) return null;
-    throw thrown;
   }
 }

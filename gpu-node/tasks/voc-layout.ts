@@ -3,7 +3,7 @@
 // Pixels are counted from 1 and the last one belongs to a box, as the VOC devkit has it: a box
 // begins one later here than in our coordinates and ends at the same number.
 
-import type { ExportManifest } from "../../shared/tasks.ts";
+import type { ExportManifest } from "../../shared/export-manifest.ts";
 import {
   type Annotation,
   type ExportedImage,

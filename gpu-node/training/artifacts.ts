@@ -17,7 +17,15 @@ import {
   resultsChart,
 } from "./figures.ts";
 import type { RunFolder } from "./run-folder.ts";
-import { batchOf, drawSheet, sheetsOfBatch, sheetsOfSplit, withDetections } from "./sheets.ts";
+import {
+  batchOf,
+  drawSheet,
+  type Sheet,
+  sheetsOfBatch,
+  sheetsOfSplit,
+  withDetections,
+  withMasks,
+} from "./sheets.ts";
 import type { Hardware } from "./start.ts";
 import { uploadArtifact } from "./uploads.ts";
 
@@ -113,12 +121,23 @@ export async function writeClosing(
     const engine = new native.Engine({ graph, device, precision, threads, seed: 0 });
     try {
       await engine.load(folder.file(bestWeights(best.epoch)));
+      if (graph.task === "segmentation") return await maskSheet(engine, sheets, data.classes);
       const found = await engine.predict(batchOf(sheets), SAMPLE_CONFIDENCE);
       return await drawSheet(withDetections(sheets, found), data.classes);
     } finally {
       await engine.close();
     }
   });
+}
+
+/** What masks the model finds, image by image: those of a whole sheet would take much memory. */
+async function maskSheet(engine: Engine, sheets: readonly Sheet[], classes: readonly string[]) {
+  const drawn: Sheet[] = [];
+  for (const sheet of sheets) {
+    const [found] = await engine.predictMasks(batchOf([sheet]), SAMPLE_CONFIDENCE);
+    drawn.push(found ? withMasks(sheet, found.detections, found.masks) : sheet);
+  }
+  return drawSheet(drawn, classes);
 }
 
 /** The epochs as a table; metrics that only some epochs have are columns of all. */

@@ -10,10 +10,10 @@ import type { MediaContext } from "../media/footage.ts";
 import { TaskPause } from "../objects/task-context.ts";
 import { type RunFiles, uploadArtifacts, writeClosing, writeOpening } from "./artifacts.ts";
 import { hashOf } from "./checkpoint-archive.ts";
-import { bestWeights, type RunState, saveBest } from "./checkpoints.ts";
+import { bestWeights, type RunState, readScores, saveBest } from "./checkpoints.ts";
 import { prepareDataset, readManifest } from "./dataset.ts";
 import { asTrainFailure, engineCode } from "./engine-failure.ts";
-import { metricsOf, quickLook, trainEpochs } from "./loop.ts";
+import { bestMetadata, metricsOf, quickLook, trainEpochs } from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
 import { begin, hardwareOf, type RunStart, type StartParts } from "./start.ts";
@@ -40,9 +40,6 @@ export async function train(
   options: SessionOptions = {},
 ): Promise<Result> {
   const started = performance.now();
-  if (payload.settings.task !== "detection") {
-    throw new TaskFailure("invalid_request", "only detectors can be trained: choose detection");
-  }
   const native = options.native ?? engineHere();
   const folder = await openRunFolder(context.machine.trainingDir, payload.run_id);
   const report = new Report(context.progress, folder.file("train.log"));
@@ -50,7 +47,8 @@ export async function train(
   const waiting = { ...context, cancel: stop };
   try {
     const data = await readDataset(payload, waiting, report);
-    const graph = detectorGraph(payload.settings.variant, data.classes.length);
+    const { variant, task } = payload.settings;
+    const graph = detectorGraph(variant, data.classes.length, task);
     const hardware = await hardwareOf(native, context.machine);
     const parts: StartParts = {
       native,
@@ -95,7 +93,7 @@ function engineHere(): Native {
 /** The dataset as pixels; says how far it is, since a large one takes its time. */
 async function readDataset(payload: Payload, context: MediaContext, report: Report) {
   const { manifest, sha256 } = await readManifest(payload.manifest, context);
-  const { image_size: imageSize } = payload.settings;
+  const { image_size: imageSize, task } = payload.settings;
   let tenths = 0;
   const data = await prepareDataset(
     {
@@ -103,6 +101,7 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
       sha256,
       videos: payload.videos,
       imageSize,
+      masks: task === "segmentation",
       onProgress: (done, total) => {
         const now = Math.floor((10 * done) / total);
         if (now > tenths && now < 10 && total > 200)
@@ -270,11 +269,12 @@ async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Pro
 const WEIGHTS = "best.safetensors";
 
 async function handInModel(
-  { payload, context, folder, data, report }: StartParts,
+  parts: StartParts,
   { engine, state, parameters }: RunStart,
   stopped: boolean,
 ): Promise<Result["model"]> {
-  const { settings } = payload;
+  const { context, folder, data, report } = parts;
+  const { settings } = parts.payload;
   let metrics = state.history.find(({ epoch }) => epoch === state.best?.epoch)?.metrics;
   const hasLearned = state.epoch > 0 || state.batch > 0;
   if (!state.best && stopped && hasLearned) {
@@ -282,7 +282,8 @@ async function handInModel(
     const evaluation = await quickLook({ engine, settings, state, valImages });
     if (evaluation) {
       const epoch = state.epoch + 1;
-      await saveBest(engine, folder, { epoch, evaluation, metadata: {} });
+      const metadata = bestMetadata({ metadata: metadataOf(parts, state), state });
+      await saveBest(engine, folder, { epoch, evaluation, metadata });
       state.best = { epoch, score: evaluation.mAP50_95, since: epoch, rule: "coco" };
       metrics = metricsOf(evaluation, data.classes);
     }
@@ -294,5 +295,7 @@ async function handInModel(
   report.tell({ must: true });
   const { key, bytes } = await uploadArtifact(context, path, WEIGHTS);
   const weights = { key, bytes, sha256 };
-  return { weights, parameters, epoch, metrics, metrics_rule: state.best.rule };
+  const scores = await readScores(folder, epoch);
+  const confidence_bins = scores?.confidenceBins ?? null;
+  return { weights, parameters, epoch, metrics, metrics_rule: state.best.rule, confidence_bins };
 }

@@ -35,6 +35,16 @@ export const RunState = z.object({
       rule: z.enum(METRICS_RULES).default("iou_first"),
     })
     .nullable(),
+  /** The trend of mAP50-95, by which patience counts; older checkpoints have none. */
+  trend: z
+    .object({
+      value: z.number(),
+      best: z.number(),
+      /** The epoch, counted from 1, in which the trend was at its best first. */
+      since: z.number().int(),
+    })
+    .nullable()
+    .default(null),
   /** Number of the newest line of the log. */
   line: z.number().int(),
 });

@@ -7,7 +7,8 @@ import * as fs from "node:fs/promises";
 import { join } from "node:path";
 import sharp from "sharp";
 import type { Dataset, DatasetImage } from "../../native/index.d.ts";
-import { ExportManifest, type ObjectSource } from "../../shared/tasks.ts";
+import { ExportManifest } from "../../shared/export-manifest.ts";
+import type { ObjectSource } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { lives, ownName } from "../base/processes.ts";
@@ -50,6 +51,8 @@ const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
 const KEPT_BYTES = 40 * 1024 ** 3;
 /** A side of a box that is shorter, in pixels of the training, is nothing to learn from. */
 const SIDE_MIN = 1;
+/** A ring of fewer numbers, x and y of a corner in turn, has no area. */
+const RING_NUMBERS_MIN = 6;
 
 /** Reads a manifest and its hash. */
 export async function readManifest(
@@ -101,6 +104,15 @@ export function whyUnfit({ classes, videos }: ExportManifest): string | null {
   return null;
 }
 
+/** Why no run can learn masks from a dataset that boxes can be learned from; null when one can. */
+export function whyUnmasked({ videos }: ExportManifest): string | null {
+  const frames = videos.flatMap((video) => video.frames);
+  const isMasked = frames.some(
+    ({ split, annotations }) => split === "train" && annotations.some(({ polygon }) => polygon),
+  );
+  return isMasked ? null : "no picture to train on has a mask: label with masks first";
+}
+
 /** The images of a split in the order of their files. */
 const wantedOf = ({ videos }: ExportManifest, split: Split): SourceFrame[] =>
   videos.flatMap((video) =>
@@ -124,27 +136,54 @@ export function fitted({ width, height }: { width: number; height: number }, lon
   return { width: side(width), height: side(height) };
 }
 
-/** A frame's boxes in pixels of the image that is trained on, cut to it; the rest is counted. */
+export interface ScaledBoxes
+  extends Required<Pick<DatasetImage, "boxes" | "rings" | "ringStarts">> {
+  /** Annotations of which nothing is to be seen. */
+  left: number;
+}
+
+/**
+ * A frame's boxes in pixels of the image that is trained on, cut to it, and the rings of their
+ * masks, whole; the rest is counted.
+ */
 export function scaledBoxes(
   { annotations }: Pick<Frame, "annotations">,
   source: { width: number; height: number },
   size: { width: number; height: number },
-): { boxes: Float32Array; left: number } {
+): ScaledBoxes {
   const [across, down] = [size.width / source.width, size.height / source.height];
-  const kept = annotations.flatMap(({ class_index, bbox: [x1, y1, x2, y2] }) => {
+  const [boxes, rings, starts]: [number[], number[], number[]] = [[], [], []];
+  for (const {
+    class_index,
+    bbox: [x1, y1, x2, y2],
+    polygon,
+  } of annotations) {
     const x = (value: number) => Math.min(size.width, Math.max(0, value * across));
     const y = (value: number) => Math.min(size.height, Math.max(0, value * down));
     const corners = [x(x1), y(y1), x(x2), y(y2)] as const;
     const wide = corners[2] - corners[0];
     const high = corners[3] - corners[1];
-    return wide >= SIDE_MIN && high >= SIDE_MIN ? [[class_index, ...corners]] : [];
-  });
-  return { boxes: Float32Array.from(kept.flat()), left: annotations.length - kept.length };
+    if (wide < SIDE_MIN || high < SIDE_MIN) continue;
+    boxes.push(class_index, ...corners);
+    starts.push(rings.length / 2);
+    if (!polygon || polygon.length < RING_NUMBERS_MIN) continue;
+    for (const [index, value] of polygon.entries()) {
+      rings.push(value * (index % 2 ? down : across));
+    }
+  }
+  return {
+    boxes: Float32Array.from(boxes),
+    rings: Float32Array.from(rings),
+    ringStarts: Int32Array.from(starts),
+    left: annotations.length - starts.length,
+  };
 }
 
 export interface PrepareOptions {
   manifest: ExportManifest;
   sha256: string;
+  /** Masks are learned too: a box with a mask is taken for the mask's own. */
+  masks?: boolean;
   videos: readonly ObjectSource[];
   imageSize: number;
   /** Images that are ready, of how many. */
@@ -158,8 +197,8 @@ export async function prepareDataset(
   options: PrepareOptions,
   context: DatasetContext,
 ): Promise<TrainingData> {
-  const { manifest, sha256, imageSize } = options;
-  const unfit = whyUnfit(manifest);
+  const { manifest, sha256, imageSize, masks = false } = options;
+  const unfit = whyUnfit(manifest) ?? (masks ? whyUnmasked(manifest) : null);
   if (unfit) throw new TaskFailure("bad_dataset", unfit);
   const wanted = { train: wantedOf(manifest, "train"), val: wantedOf(manifest, "val") };
   const total = wanted.train.length + wanted.val.length;
@@ -177,7 +216,7 @@ export async function prepareDataset(
   for (const [index, split] of SPLITS.entries()) {
     const path = join(folder, `${names[index]}.rgb`);
     const sizes = await pixelsAt(path, wanted[split], { ...options, progress }, context);
-    const data = entriesOf(wanted[split], sizes);
+    const data = entriesOf(wanted[split], sizes, masks);
     splits[split] = { path, images: data.images };
     left += data.left;
   }
@@ -191,7 +230,7 @@ interface Size {
   source: { width: number; height: number };
 }
 
-function entriesOf(wanted: readonly SourceFrame[], sizes: readonly Size[]) {
+function entriesOf(wanted: readonly SourceFrame[], sizes: readonly Size[], masks: boolean) {
   let offset = 0;
   let left = 0;
   const images = wanted.map(({ video, frame }, index): Entry => {
@@ -199,10 +238,11 @@ function entriesOf(wanted: readonly SourceFrame[], sizes: readonly Size[]) {
     const scaled = scaledBoxes(frame, size.source, size);
     const { width, height } = size;
     const name = `${video.filename} #${frame.index}`;
-    const entry = { offset, width, height, boxes: scaled.boxes, name };
+    const { boxes, rings, ringStarts } = scaled;
+    const entry = { offset, width, height, boxes, name };
     offset += width * height * 3;
     left += scaled.left;
-    return entry;
+    return masks ? { ...entry, rings, ringStarts } : entry;
   });
   return { images, left };
 }

@@ -3,7 +3,7 @@
 
 import sharp from "sharp";
 import type { ClassMetrics, Evaluation } from "../../native/index.d.ts";
-import type { RunEpoch } from "../../shared/training.ts";
+import { MASK_METRICS, type RunEpoch } from "../../shared/training.ts";
 import { type ChartText, chartText } from "./chart-text.ts";
 import { cells, colourOf, drawing, PADDING, Panel, rangeOf, shade, ticks } from "./charts.ts";
 
@@ -18,6 +18,8 @@ export interface Scores {
   curves: { precision: number[]; recall: number[]; f1: number[] };
   precisionByRecall: number[];
   confusion: number[];
+  /** Detections by confidence; those of an older release do not tell. */
+  confidenceBins?: number[];
 }
 
 /** An evaluation as it is kept; curves to four digits, which no eye tells apart. */
@@ -39,6 +41,7 @@ export function scoresOf(evaluation: Evaluation): Scores {
     },
     precisionByRecall: list(evaluation.precisionByRecall),
     confusion: Array.from(evaluation.confusion),
+    confidenceBins: Array.from(evaluation.confidenceBins),
   };
 }
 
@@ -64,11 +67,18 @@ export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer
     ["mAP50", of(({ metrics }) => metrics.mAP50 ?? Number.NaN)],
     ["mAP50-95", of(({ metrics }) => metrics["mAP50-95"] ?? Number.NaN)],
   ];
+  // Of segmentation: a row of its own.
+  for (const metric of MASK_METRICS) {
+    if (!history.some(({ metrics }) => metric in metrics)) continue;
+    const title = metric.replace("mask/", "Mask ");
+    curves.push([title, of(({ metrics }) => metrics[metric] ?? Number.NaN)]);
+  }
+  const rows = Math.ceil(curves.length / 4);
   const x = { min: Math.min(1, ...epochs), max: Math.max(2, ...epochs) };
   const parts = curves.map(([title, values], index) => {
     const [column, row] = [index % 4, Math.floor(index / 4)];
     const outer = { x: column * PANEL.width, y: row * PANEL.height, ...PANEL };
-    const xLabel = row === 1 ? "epoch" : undefined;
+    const xLabel = index + 4 >= curves.length ? "epoch" : undefined;
     const options = { title, x, y: rangeOf([values], PADDING, 0), wholeX: true };
     const panel = new Panel(text, outer, { ...options, ...(xLabel ? { xLabel } : {}) });
     const colour = colourOf(row === 0 ? 0 : 2);
@@ -78,7 +88,7 @@ export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer
     if (long) panel.line({ x: epochs, y: smooth, colour });
     return panel.svg();
   });
-  return toPng(drawing({ width: PANEL.width * 4, height: PANEL.height * 2 }, parts));
+  return toPng(drawing({ width: PANEL.width * 4, height: PANEL.height * rows }, parts));
 }
 
 /** A mean about each value that follows the curve. */

@@ -5,6 +5,7 @@ import type { Engine, EpochResult, Evaluation } from "../../native/index.d.ts";
 import {
   CLASS_METRICS,
   classMetricKey,
+  MASK_METRICS,
   type MetricMap,
   type RunEpoch,
   type TrainSettings,
@@ -13,6 +14,7 @@ import { TaskFailure } from "../base/failure.ts";
 import { type Position, type RunState, saveBest, saveCheckpoint, thinned } from "./checkpoints.ts";
 import { type Report, spoken } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
+import { BATCH_MAX } from "./settings.ts";
 
 export interface LoopParts {
   engine: Engine;
@@ -80,12 +82,19 @@ function trainOne({ engine, report, state, settings }: LoopParts, pace: Pace) {
   });
 }
 
+/**
+ * Images that are measured together. Nothing is kept for a way back, so twice as many as a step
+ * takes need less memory than the step.
+ */
+const evaluationBatch = ({ resolved }: RunState): number =>
+  Math.min(BATCH_MAX, 2 * resolved.batch_size);
+
 /** Metrics of the average's weights on the validation split; null where it was interrupted. */
 async function evaluate(parts: LoopParts): Promise<Evaluation | null> {
   const { engine, settings, state, report, valImages, stop } = parts;
   if (stop.aborted) return null;
   const evaluation = await engine.evaluate(
-    { split: "val", batch: state.resolved.batch_size, imageSize: settings.image_size },
+    { split: "val", batch: evaluationBatch(state), imageSize: settings.image_size },
     () => report.tell(),
   );
   return evaluation.images < valImages ? null : evaluation;
@@ -97,12 +106,34 @@ async function evaluate(parts: LoopParts): Promise<Evaluation | null> {
  */
 export const comparable = (best: RunState["best"]) => (best?.rule === "coco" ? best : null);
 
-/** Whether the best epoch is longer ago than the patience lasts. */
+/** What a new epoch counts in the trend: about the mean of the last five. */
+const TREND_SHARE = 1 / 3;
+/** Scores that stand still are neared for a hundred epochs: a smaller rise than this is none. */
+const TREND_STEP_MIN = 1e-3;
+
+/** The trend of mAP50-95 after one more epoch, counted from 1. */
+export function trendAfter(
+  trend: RunState["trend"],
+  score: number,
+  epoch: number,
+): NonNullable<RunState["trend"]> {
+  if (!trend) return { value: score, best: score, since: epoch };
+  const value = trend.value + TREND_SHARE * (score - trend.value);
+  return value >= trend.best + TREND_STEP_MIN
+    ? { value, best: value, since: epoch }
+    : { value, best: trend.best, since: trend.since };
+}
+
+/**
+ * Whether nothing got better for as long as the patience lasts: neither the best epoch's score nor
+ * the trend. Of scores that scatter one lucky epoch stays the best for long, while all that follow
+ * still rise.
+ */
 export function ranOut(
-  { best, epoch }: Pick<RunState, "best" | "epoch">,
+  { best, trend, epoch }: Pick<RunState, "best" | "trend" | "epoch">,
   { patience }: Pick<TrainSettings, "patience">,
 ): boolean {
-  return patience > 0 && epoch - (best?.since ?? 0) >= patience;
+  return patience > 0 && epoch - Math.max(best?.since ?? 0, trend?.since ?? 0) >= patience;
 }
 
 /** Steps in a row that were left out, as far as an epoch's counts tell. */
@@ -150,6 +181,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Finished
     state.best = { epoch, score, since, rule: "coco" };
   }
   state.history = thinned([...state.history, row], state.best?.epoch);
+  state.trend = trendAfter(state.trend, score, row.epoch);
   state.epoch += 1;
   state.batch = 0;
   for (const line of linesOf(row, { epochs: settings.epochs, result, isBest })) report.say(line);
@@ -158,7 +190,8 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Finished
   report.epochDone(state.history, state, eta);
 }
 
-const bestMetadata = ({ metadata, state }: LoopParts) => ({
+/** What the weights of the epoch under way say of themselves. */
+export const bestMetadata = ({ metadata, state }: Pick<LoopParts, "metadata" | "state">) => ({
   ...metadata,
   epoch: String(state.epoch + 1),
 });
@@ -191,7 +224,7 @@ export async function quickLook(
   try {
     const evaluation = await engine.evaluate({
       split: "val",
-      batch: state.resolved.batch_size,
+      batch: evaluationBatch(state),
       imageSize: settings.image_size,
     });
     return evaluation.images < valImages ? null : evaluation;
@@ -204,6 +237,11 @@ export async function quickLook(
 const digits = (value: number, count: number) =>
   Number.isFinite(value) ? Number(value.toFixed(count)) : 0;
 
+const byMasks = (
+  of: Pick<Evaluation, "maskMAP50" | "maskMAP50_95">,
+  metric: (typeof MASK_METRICS)[number],
+) => (metric === "mask/mAP50" ? of.maskMAP50 : of.maskMAP50_95);
+
 /** The metrics under the contract's keys. */
 export function metricsOf(evaluation: Evaluation, classes: readonly string[]): MetricMap {
   const metrics: MetricMap = {
@@ -212,6 +250,10 @@ export function metricsOf(evaluation: Evaluation, classes: readonly string[]): M
     precision: digits(evaluation.precision, 5),
     recall: digits(evaluation.recall, 5),
   };
+  for (const metric of MASK_METRICS) {
+    const value = byMasks(evaluation, metric);
+    if (value !== undefined) metrics[metric] = digits(value, 5);
+  }
   for (const [index, name] of classes.entries()) {
     const own = evaluation.perClass[index];
     if (!own) continue;
@@ -223,6 +265,10 @@ export function metricsOf(evaluation: Evaluation, classes: readonly string[]): M
     };
     for (const metric of CLASS_METRICS) {
       metrics[classMetricKey(name, metric)] = digits(values[metric], 5);
+    }
+    for (const metric of MASK_METRICS) {
+      const value = byMasks(own, metric);
+      if (value !== undefined) metrics[classMetricKey(name, metric)] = digits(value, 5);
     }
   }
   return metrics;
@@ -247,13 +293,19 @@ function linesOf(
   const share = (part: number) => `${Math.round((100 * part) / spent)} %`;
   const rate = spent > 0 ? result.images / spent : 0;
   const at = (name: string) => (metrics[name] ?? 0).toFixed(3);
+  const { mask, semantic } = result.losses;
+  const ofMasks =
+    mask === undefined || semantic === undefined
+      ? ""
+      : `mask ${mask.toFixed(3)}  semantic ${semantic.toFixed(3)}  `;
+  const masked = ofMasks && `  mask mAP50 ${at("mask/mAP50")}  mAP50-95 ${at("mask/mAP50-95")}`;
   return [
     `Epoch ${String(epoch).padStart(width)}/${epochs}  box ${losses.box.toFixed(3)}  ` +
-      `cls ${losses.cls.toFixed(3)}  dfl ${losses.dfl.toFixed(3)}  lr ${learning_rate.toPrecision(3)}  ` +
+      `cls ${losses.cls.toFixed(3)}  dfl ${losses.dfl.toFixed(3)}  ${ofMasks}lr ${learning_rate.toPrecision(3)}  ` +
       `${rate.toFixed(1)} images/s (data ${share(data)}, forward ${share(forward)}, ` +
       `backward ${share(backward)})  ${spoken(seconds)}`,
     `${" ".repeat(7 + width * 2)}  P ${at("precision")}  R ${at("recall")}  ` +
-      `mAP50 ${at("mAP50")}  mAP50-95 ${at("mAP50-95")}${isBest ? "  best so far" : ""}`,
+      `mAP50 ${at("mAP50")}  mAP50-95 ${at("mAP50-95")}${masked}${isBest ? "  best so far" : ""}`,
   ];
 }
 

@@ -1,7 +1,7 @@
 // What the settings of a run come to: optimiser, learning rate, augmentation and batch. Pure; the
 // figures are those of the detector family's description.
 
-import type { Device, TrainingOptions } from "../../native/index.d.ts";
+import type { Augmentation, Device, TrainingOptions } from "../../native/index.d.ts";
 import {
   AUGMENTATION_PRESETS,
   IMAGE_SIZE_DEFAULT,
@@ -26,12 +26,28 @@ const BATCH_SMALL = 4;
 const GPU_SHARE = 0.65;
 const CPU_SHARE = 0.5;
 /**
- * A preset for a run of so many epochs. The last epochs see whole images; in a short run these
- * are at most a third, or mosaic would never be.
+ * How images are changed in a run. The last epochs see whole images; unless their number was asked
+ * for, these are at most a third of a short run, or mosaic would never be.
  */
-export function augmentationOf(preset: TrainSettings["augmentation"], epochs: number) {
-  const whole = AUGMENTATION_PRESETS[preset];
-  return { ...whole, closeMosaic: Math.min(whole.closeMosaic, Math.floor(epochs / 3)) };
+export function augmentationOf({
+  augmentation,
+  augmentation_overrides: asked,
+  epochs,
+}: Pick<TrainSettings, "augmentation" | "augmentation_overrides" | "epochs">): Augmentation {
+  const preset = AUGMENTATION_PRESETS[augmentation];
+  const [hue = 0, saturation = 0, value = 0] = asked.hsv ?? preset.hsv;
+  return {
+    mosaic: asked.mosaic ?? preset.mosaic,
+    mixup: asked.mixup ?? preset.mixup,
+    flipLeftRight: asked.flip_left_right ?? preset.flipLeftRight,
+    flipUpDown: asked.flip_up_down ?? preset.flipUpDown,
+    scale: asked.scale ?? preset.scale,
+    translate: asked.translate ?? preset.translate,
+    rotate: asked.rotate ?? preset.rotate,
+    shear: asked.shear ?? preset.shear,
+    hsv: [hue, saturation, value],
+    closeMosaic: asked.close_mosaic ?? Math.min(preset.closeMosaic, Math.floor(epochs / 3)),
+  };
 }
 
 /** Steps of the whole run. */
@@ -60,7 +76,7 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
     imageSize: settings.image_size,
     lr0,
     lrf: 0.01,
-    cosine: false,
+    cosine: settings.learning_rate_schedule === "cosine",
     momentum: auto || optimizer === "adamw" ? 0.9 : 0.937,
     weightDecay: 5e-4,
     warmupEpochs: warmupEpochs(iterations, epochs),
@@ -72,7 +88,7 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
     emaDecay: 0.9999,
     emaUpdates: 2_000,
     gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
-    augmentation: augmentationOf(settings.augmentation, epochs),
+    augmentation: augmentationOf(settings),
   };
 }
 

@@ -12,12 +12,25 @@ export const SHEET_MAX = 16;
 const SHEET_SIDE = 1_920;
 const FILL = 114;
 const JPEG_QUALITY = 88;
+/** Share of its class's colour in what a mask covers. */
+const MASK_SHARE = 0.45;
+/** Pixels to a cell of a training batch's masks. */
+const MASK_STRIDE = 4;
 
 export interface SheetBox {
   classIndex: number;
   /** Null of a truth. */
   confidence: number | null;
   box: readonly [number, number, number, number];
+  /** Corners of a truth's mask, x and y in turn. */
+  ring?: readonly number[];
+}
+
+/** Ones and zeros of a whole image, row by row, at cells of `stride` pixels. */
+interface SheetMask {
+  classIndex: number;
+  cells: Uint8Array;
+  stride: number;
 }
 
 /** A square image and its boxes, in its pixels. */
@@ -28,7 +41,7 @@ export interface Sheet {
 }
 
 /** The images of a training batch, as the engine rendered it. */
-export function sheetsOfBatch({ images, count, height, boxes }: Batch): Sheet[] {
+export function sheetsOfBatch({ images, count, height, boxes, masks }: Batch): Sheet[] {
   const plane = height * height;
   return Array.from({ length: Math.min(count, SHEET_MAX) }, (_, index) => {
     const rgb = new Uint8Array(plane * 3);
@@ -38,8 +51,53 @@ export function sheetsOfBatch({ images, count, height, boxes }: Batch): Sheet[] 
         rgb[at * 3 + channel] = Math.round((images[from + at] ?? 0) * 255);
       }
     }
+    if (masks) tint(rgb, height, masksOf(boxes, masks, { index, side: height }));
     return { side: height, rgb, boxes: boxesOf(boxes, index) };
   });
+}
+
+function masksOf(
+  boxes: Float32Array,
+  masks: Uint8Array,
+  { index, side }: { index: number; side: number },
+): SheetMask[] {
+  const cells = (side / MASK_STRIDE) ** 2;
+  return Array.from({ length: boxes.length / 6 }, (_, box) => ({
+    image: boxes[6 * box],
+    classIndex: boxes[6 * box + 1] ?? 0,
+    cells: masks.subarray(box * cells, (box + 1) * cells),
+    stride: MASK_STRIDE,
+  })).filter(({ image }) => image === index);
+}
+
+/** Lays masks over pixels, in the colours of their classes. */
+function tint(rgb: Uint8Array, side: number, masks: readonly SheetMask[]): void {
+  for (const { classIndex, cells, stride } of masks) {
+    const colour = Number.parseInt(colourOf(classIndex).slice(1), 16);
+    const columns = side / stride;
+    for (let pixel = 0; pixel < side * side; pixel++) {
+      const [x, y] = [pixel % side, Math.floor(pixel / side)];
+      if (!cells[Math.floor(y / stride) * columns + Math.floor(x / stride)]) continue;
+      for (let channel = 0; channel < 3; channel++) {
+        const own = (colour >> (16 - 8 * channel)) & 255;
+        const before = rgb[pixel * 3 + channel] ?? 0;
+        rgb[pixel * 3 + channel] = Math.round(before + MASK_SHARE * (own - before));
+      }
+    }
+  }
+}
+
+/** An image with what was found on it, masks included; masks are of the image's own pixels. */
+export function withMasks(sheet: Sheet, found: Detections, masks: Uint8Array): Sheet {
+  const rgb = sheet.rgb.slice();
+  const cells = sheet.side ** 2;
+  const own = Array.from({ length: found.length / 6 }, (_, index) => ({
+    classIndex: found[6 * index + 5] ?? 0,
+    cells: masks.subarray(index * cells, (index + 1) * cells),
+    stride: 1,
+  }));
+  tint(rgb, sheet.side, own);
+  return { ...(withDetections([sheet], [found])[0] as Sheet), rgb };
 }
 
 function boxesOf(boxes: Float32Array, index: number): SheetBox[] {
@@ -57,7 +115,8 @@ export async function sheetsOfSplit(split: SplitData, side: number): Promise<She
   const file = await fs.open(split.path);
   try {
     const sheets: Sheet[] = [];
-    for (const { offset, width, height, boxes } of split.images.slice(0, SHEET_MAX)) {
+    for (const image of split.images.slice(0, SHEET_MAX)) {
+      const { offset, width, height, boxes, rings, ringStarts } = image;
       const pixels = Buffer.alloc(width * height * 3);
       await file.read(pixels, 0, pixels.length, offset);
       const rgb = new Uint8Array(side * side * 3).fill(FILL);
@@ -72,7 +131,11 @@ export async function sheetsOfSplit(split: SplitData, side: number): Promise<She
       for (let at = 0; at + 4 < boxes.length; at += 5) {
         const [classIndex = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0] = boxes.subarray(at, at + 5);
         const box = [x1 + left, y1 + top, x2 + left, y2 + top] as const;
-        truths.push({ classIndex, confidence: null, box });
+        const [from, to] = [ringStarts?.[at / 5], ringStarts?.[at / 5 + 1]];
+        const ring = [...(rings ?? [])]
+          .slice(2 * (from ?? 0), to === undefined ? undefined : 2 * to)
+          .map((value, index) => value + (index % 2 ? top : left));
+        truths.push({ classIndex, confidence: null, box, ...(ring.length > 0 && { ring }) });
       }
       sheets.push({ side, rgb, boxes: truths });
     }
@@ -151,7 +214,7 @@ export async function drawSheet(
 
 function boxSvg(
   text: ChartText,
-  { classIndex, confidence, box }: SheetBox,
+  { classIndex, confidence, box, ring = [] }: SheetBox,
   { tile, side, classes }: { tile: number; side: number; classes: readonly string[] },
 ): string {
   const [x1, y1, x2, y2] = box.map((corner) => Number(((corner * tile) / side).toFixed(1))) as [
@@ -162,6 +225,8 @@ function boxSvg(
   ];
   const colour = colourOf(classIndex);
   const stroke = Math.max(1.5, tile / 220);
+  const points = ring.map((corner) => ((corner * tile) / side).toFixed(1)).join(" ");
+  const mask = points && `<polygon points="${points}" fill="${colour}" opacity="${MASK_SHARE}"/>`;
   const frame =
     `<rect x="${x1}" y="${y1}" width="${(x2 - x1).toFixed(1)}" height="${(y2 - y1).toFixed(1)}" ` +
     `fill="none" stroke="${colour}" stroke-width="${stroke.toFixed(1)}"/>`;
@@ -175,5 +240,5 @@ function boxSvg(
     `<rect x="${left.toFixed(1)}" y="${top.toFixed(1)}" width="${wide.toFixed(1)}" ` +
     `height="${(size * 1.3).toFixed(1)}" fill="${colour}"/>`;
   const style = { x: left + size * 0.3, y: top + size, size, colour: "#ffffff" };
-  return frame + tag + text.write(label, style);
+  return mask + frame + tag + text.write(label, style);
 }

@@ -230,6 +230,7 @@ async function fresh(parts: StartParts, batchMax: number | null): Promise<RunSta
       resolved,
       history: [],
       best: null,
+      trend: null,
       learning_rate: options.lr0,
       line: report.line,
     };

@@ -12,6 +12,7 @@
 #include "device.h"
 #include "error.h"
 #include "flags.h"
+#include "mask.h"
 
 namespace vantage {
 namespace {
@@ -76,9 +77,32 @@ at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
   return gathered;
 }
 
-at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device device) {
+size_t objectsMaxOf(const std::vector<std::vector<Truth>>& boxes) {
   size_t objectsMax = 1;
   for (const auto& image : boxes) objectsMax = std::max(objectsMax, image.size());
+  return objectsMax;
+}
+
+/** The bits of rings' masks, [n, objects, size / 4, size / 32] on the CPU. */
+at::Tensor masksOf(const std::vector<std::vector<Ring>>& rings, size_t objects, int size,
+                   bool isPinned) {
+  const int side = size / kMaskStride, bytes = side / kMaskBits;
+  const at::Tensor masks =
+      at::zeros({static_cast<int64_t>(rings.size()), static_cast<int64_t>(objects), side, bytes},
+                at::TensorOptions(at::kByte).pinned_memory(isPinned));
+  for (size_t i = 0; i < rings.size(); i++)
+    for (size_t j = 0; j < rings[i].size(); j++) {
+      if (rings[i][j].empty()) continue;
+      const Bitmap bitmap = drawn(rings[i][j], side, side, kMaskStride);
+      uint8_t* to = masks.data_ptr<uint8_t>() + (i * objects + j) * side * bytes;
+      // Words of a row begin with their lowest bits, as bytes do where memory is little-endian.
+      for (int y = 0; y < side; y++) std::memcpy(to + y * bytes, bitmap.row(y), bytes);
+    }
+  return masks;
+}
+
+at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device device) {
+  const size_t objectsMax = objectsMaxOf(boxes);
   // A copy from memory that is not pinned would wait for all that was launched before it.
   at::Tensor truths =
       at::zeros({static_cast<int64_t>(boxes.size()), static_cast<int64_t>(objectsMax), 5},
@@ -127,7 +151,11 @@ BatchSource::PreparedBatch BatchSource::prepare(int batch, at::Tensor pixels) co
     PlannedImage image = plan_(first + i);
     prepared.plans.push_back(image.plan);
     prepared.boxes.push_back(std::move(image.truths));
+    prepared.rings.push_back(std::move(image.rings));
   }
+  if (range_.hasMasks)
+    prepared.masks = masksOf(prepared.rings, objectsMaxOf(prepared.boxes), range_.size,
+                             split_.device().is_cuda());
   if (pixels.defined()) {
     prepared.pixels = pixels.narrow(0, 0, count);
     const Rendering rendering{split_.file().data(), prepared.plans.data(), count, range_.size,
@@ -147,7 +175,12 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
   next_++;
   begin();
   const at::Device device = split_.device();
-  DeviceBatch batch{{}, padded(prepared.boxes, device), std::move(prepared.boxes)};
+  DeviceBatch batch{{},
+                    {padded(prepared.boxes, device), {}},
+                    std::move(prepared.boxes),
+                    std::move(prepared.rings)};
+  if (prepared.masks.defined())
+    batch.labels.masks = prepared.masks.to(device, at::kByte, kNonBlocking && device.is_cuda());
   if (prepared.pixels.defined()) {
     // A blocking copy, as the next batch but one overwrites these pixels.
     batch.images = device.is_cuda() ? prepared.pixels.to(device) : prepared.pixels;
@@ -175,9 +208,10 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
 
 BatchSource trainingBatches(const Split& split, const TrainingSettings& settings,
                             const EpochBatches& batches) {
-  const auto [epoch, from, seed, threads] = batches;
+  const auto [epoch, from, seed, threads, hasMasks] = batches;
   auto order = std::make_shared<const std::vector<int>>(shuffled(split.images(), seed, epoch));
-  const BatchRange range{split.images(), settings.batch, from, settings.imageSize, threads};
+  const BatchRange range{split.images(),     settings.batch, from,
+                         settings.imageSize, threads,        hasMasks};
   return {
       split, range,
       [&file = split.file(), order, epoch = batches.epoch, seed = batches.seed, settings](

@@ -11,6 +11,7 @@
 #include <ATen/ATen.h>
 
 #include "image.h"
+#include "loss.h"
 
 namespace vantage {
 
@@ -33,10 +34,10 @@ class Split {
 struct DeviceBatch {
   /** [n, 3, size, size], RGB in 0 to 1. */
   at::Tensor images;
-  /** [n, M, 5] = class, x1, y1, x2, y2 in pixels; class −1 is padding; M is at least 1. */
-  at::Tensor truths;
-  /** The same by image, on the CPU. */
+  Labels labels;
+  /** The same by image, on the CPU; and what is seen of their rings, one a box. */
   std::vector<std::vector<Truth>> boxes;
+  std::vector<std::vector<Ring>> rings;
 };
 
 struct BatchRange {
@@ -47,6 +48,8 @@ struct BatchRange {
   int size = 640;
   /** CPU threads of the engine. */
   int threads = 1;
+  /** Batches have masks. */
+  bool hasMasks = false;
 };
 
 /** Gives batch after batch; one is made ahead. Refers to its split, which has to outlive it. */
@@ -71,6 +74,9 @@ class BatchSource {
   struct PreparedBatch {
     std::vector<Plan> plans;
     std::vector<std::vector<Truth>> boxes;
+    std::vector<std::vector<Ring>> rings;
+    /** Masks as labels, on the CPU. */
+    at::Tensor masks;
     /** The images, where the CPU renders them. */
     at::Tensor pixels;
     /** Where our kernel renders and the file is not on the GPU: the bytes that the plans read. */
@@ -96,6 +102,7 @@ struct EpochBatches {
   int from = 0;
   uint64_t seed = 0;
   int threads = 1;
+  bool hasMasks = false;
 };
 
 /** The augmented batches of an epoch. */

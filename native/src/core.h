@@ -8,6 +8,7 @@
 #include "batches.h"
 #include "device.h"
 #include "engine.h"
+#include "mask.h"
 #include "network.h"
 #include "trainer.h"
 
@@ -38,9 +39,20 @@ struct EngineCore {
   void needsTraining() const;
 };
 
-/** Detections of each image, at most 300, none below `confidence`; of a deployed network. */
-std::vector<std::vector<Detection>> detect(Network& network, const at::Tensor& images,
-                                           double confidence);
+/** What a deployed network finds in an image. */
+struct ImageDetections {
+  std::vector<Detection> boxes;
+  /** Of segmentation: weights of the prototypes, box after box; and the image's prototypes. */
+  std::vector<float> weights;
+  /** [32, height / 4, width / 4] on the CPU. */
+  at::Tensor prototypes;
+
+  /** Mask of a box. */
+  Bitmap mask(size_t box) const;
+};
+
+/** Detections of each image, at most 300, none below `confidence`. */
+std::vector<ImageDetections> detect(Network& network, const at::Tensor& images, double confidence);
 
 /** Values of a tensor on the CPU, as the caller gets them. */
 TensorValues valuesOf(const at::Tensor& tensor);

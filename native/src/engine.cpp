@@ -21,6 +21,8 @@ namespace vantage {
 namespace {
 
 std::atomic<int64_t> enginesAlive{0};
+/** Masks of an image that a prediction gives. */
+constexpr size_t kMasksMax = 100;
 constexpr int kStrideMax = kStrides[2], kSideMax = 8192, kImagesMax = 4096, kThreadsMax = 1024;
 
 [[noreturn]] void refuse(const std::string& why) { throw EngineError("bad_argument", why); }
@@ -32,9 +34,8 @@ const EngineOptions& checked(const EngineOptions& options) {
   if (options.threads < 1 || options.threads > kThreadsMax) refuse("threads must be 1 to 1024");
   if (options.bf16 && options.device != "cuda") refuse("bf16 is for the GPU: on CPUs it is slower");
   if (options.training && options.graph.o2m.box.empty()) refuse("a deployed graph does not train");
-  // Masks would get no gradient at all, which nobody would notice before the run has ended.
-  if (options.training && options.graph.prototypes >= 0)
-    refuse("a segmentation graph does not train: there is no loss of masks");
+  if (options.training && options.graph.hasMasks() && options.graph.semantic < 0)
+    refuse("a graph with masks does not train without its semantic map");
   // OpenMP keeps the number of threads by calling thread: this is the engine's own. More threads
   // than cores never pay, and where the system gives no more of them OpenMP ends the process.
   at::set_num_threads(std::clamp(options.threads, 1, coresOf()));
@@ -135,7 +136,8 @@ EngineCore::EngineCore(const EngineOptions& given)
   if (device.is_cuda()) at::globalContext().setBenchmarkCuDNN(kEnabled);
   network.setStop(options.interrupted);
   if (!options.training) return;
-  training = std::make_unique<Training>(network.state(), options.settings);
+  training =
+      std::make_unique<Training>(network.state(), options.settings, options.graph.lossItems());
 }
 
 void EngineCore::needsTraining() const {
@@ -229,19 +231,45 @@ MapValues Engine::forward(const BatchView& batch, bool training) {
   values.o2o = headValues(maps.o2o);
   values.hasPrototypes = maps.prototypes.defined();
   if (values.hasPrototypes) values.prototypes = valuesOf(maps.prototypes);
+  values.hasSemantic = maps.semantic.defined();
+  if (values.hasSemantic) values.semantic = valuesOf(maps.semantic);
   return values;
 }
 
-std::vector<std::vector<Detection>> detect(Network& network, const at::Tensor& images,
-                                           double confidence) {
+Bitmap ImageDetections::mask(size_t box) const {
+  const auto side = [&](int64_t dim) { return static_cast<int>(prototypes.size(dim)); };
+  const Prototypes view{prototypes.data_ptr<float>(), side(0), side(1), side(2)};
+  return predictedMask(view, weights.data() + box * static_cast<size_t>(view.count), boxes[box]);
+}
+
+std::vector<ImageDetections> detect(Network& network, const at::Tensor& images, double confidence) {
   const NetworkMaps maps = network.forward(images, BatchNorm::evaluation);
   const auto [boxes, scores] = decode(maps.o2o);
-  const at::Tensor rows = endToEnd(boxes, scores).to(at::kCPU, at::kFloat).contiguous();
+  const BestDetections best = endToEnd(boxes, scores);
+  const auto local = [](const at::Tensor& of) { return of.to(at::kCPU, at::kFloat).contiguous(); };
+  const at::Tensor rows = local(best.rows);
+  at::Tensor weights, prototypes;
+  if (maps.prototypes.defined()) {
+    std::vector<at::Tensor> levels;
+    for (const at::Tensor& map : maps.o2o.mask) levels.push_back(map.flatten(2).transpose(1, 2));
+    const at::Tensor all = at::cat(levels, 1);
+    weights = local(all.gather(1, best.anchors.unsqueeze(2).expand({-1, -1, all.size(2)})));
+    prototypes = local(maps.prototypes);
+  }
   const float* row = rows.data_ptr<float>();
-  std::vector<std::vector<Detection>> detections(static_cast<size_t>(images.size(0)));
-  for (auto& image : detections) {
-    for (int64_t i = 0; i < rows.size(1); ++i, row += 6)
-      if (row[4] >= confidence) image.push_back({row[0], row[1], row[2], row[3], row[4], row[5]});
+  std::vector<ImageDetections> detections(static_cast<size_t>(images.size(0)));
+  for (size_t image = 0; image < detections.size(); ++image) {
+    ImageDetections& found = detections[image];
+    if (prototypes.defined()) found.prototypes = prototypes[static_cast<int64_t>(image)];
+    for (int64_t i = 0; i < rows.size(1); ++i, row += 6) {
+      if (!(row[4] >= confidence)) continue;
+      found.boxes.push_back({row[0], row[1], row[2], row[3], row[4], row[5]});
+      if (!weights.defined()) continue;
+      const int64_t count = weights.size(2);
+      const float* of =
+          weights.data_ptr<float>() + (static_cast<int64_t>(image) * rows.size(1) + i) * count;
+      found.weights.insert(found.weights.end(), of, of + count);
+    }
   }
   return detections;
 }
@@ -249,7 +277,30 @@ std::vector<std::vector<Detection>> detect(Network& network, const at::Tensor& i
 std::vector<std::vector<Detection>> Engine::predict(const BatchView& batch, double confidence) {
   const at::NoGradGuard guard;
   Network network = core_->network.deployed(core_->evaluated());
-  return detect(network, core_->images(batch), confidence);
+  std::vector<std::vector<Detection>> boxes;
+  for (ImageDetections& image : detect(network, core_->images(batch), confidence))
+    boxes.push_back(std::move(image.boxes));
+  return boxes;
+}
+
+std::vector<MaskedImage> Engine::predictMasks(const BatchView& batch, double confidence) {
+  const at::NoGradGuard guard;
+  if (!core_->network.graph().hasMasks()) refuse("a graph of detection predicts no masks");
+  Network network = core_->network.deployed(core_->evaluated());
+  std::vector<MaskedImage> images;
+  for (ImageDetections& image : detect(network, core_->images(batch), confidence)) {
+    // The most confident come first.
+    image.boxes.resize(std::min(image.boxes.size(), kMasksMax));
+    MaskedImage masked;
+    for (size_t box = 0; box < image.boxes.size(); ++box) {
+      const Bitmap mask = image.mask(box);
+      for (int y = 0; y < mask.height(); ++y)
+        for (int x = 0; x < mask.width(); ++x) masked.masks.push_back(mask.at(x, y));
+    }
+    masked.boxes = std::move(image.boxes);
+    images.push_back(std::move(masked));
+  }
+  return images;
 }
 
 TensorValues Engine::tensor(const std::string& name, const std::string& of) {

@@ -58,9 +58,9 @@ struct HeadValues {
   std::vector<TensorValues> box, cls, mask;
 };
 struct MapValues {
-  bool hasO2m = false, hasPrototypes = false;
+  bool hasO2m = false, hasPrototypes = false, hasSemantic = false;
   HeadValues o2m, o2o;
-  TensorValues prototypes;
+  TensorValues prototypes, semantic;
 };
 
 /** A view of the caller's batch; a box is six numbers: index of its image, class, corners. */
@@ -69,10 +69,21 @@ struct BatchView {
   int count = 0, height = 0, width = 0;
   const float* boxes = nullptr;
   size_t boxCount = 0;
+  /** A mask a box, [height / 4, width / 4] bytes, 0 outside; null where no box has one. */
+  const uint8_t* masks = nullptr;
 };
 struct RenderedBatch {
   std::vector<float> images, boxes;
+  /** As of a BatchView, for a graph with masks. */
+  std::vector<uint8_t> masks;
+  bool hasMasks = false;
   int count = 0, size = 0;
+};
+
+/** Detections of an image; a mask each, [height, width] bytes of the input's pixels, 0 outside. */
+struct MaskedImage {
+  std::vector<Detection> boxes;
+  std::vector<uint8_t> masks;
 };
 
 struct LoadReport {
@@ -148,6 +159,7 @@ class Engine {
   Evaluation evaluate(const EvaluationOptions& options,
                       const std::function<void(int64_t, int64_t)>& progress);
   std::vector<std::vector<Detection>> predict(const BatchView& batch, double confidence);
+  std::vector<MaskedImage> predictMasks(const BatchView& batch, double confidence);
   RenderedBatch render(int epoch, int batch);
   ProbeResult probe(int batch, int imageSize);
 

@@ -1,9 +1,11 @@
 // The engine's datasets, its metrics over a split, and rendering of its augmented batches.
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 
 #include "batches.h"
 #include "core.h"
+#include "mask.h"
 
 namespace vantage {
 namespace {
@@ -47,6 +49,7 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
   const Split& images = needed(*core_, split);
   Network network = core_->network.deployed(core_->evaluated());
   Evaluator evaluator(core_->options.graph.classes);
+  MaskEvaluator masks(core_->options.graph.classes);
   BatchSource source = letterboxedBatches(images, batch, imageSize, core_->options.threads);
   int64_t done = 0;
   const auto isStopped = [&] { return core_->isInterrupted(); };
@@ -55,7 +58,19 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
       const auto next = source.next(isStopped);
       if (!next) break;
       const auto detections = detect(network, next->images, kConfidenceMin);
-      for (size_t i = 0; i < detections.size(); i++) evaluator.add(detections[i], next->boxes[i]);
+      for (size_t i = 0; i < detections.size(); i++) {
+        const std::vector<Truth>& boxes = next->boxes[i];
+        const std::vector<Ring>& rings = next->rings[i];
+        evaluator.add(detections[i].boxes, boxes);
+        const auto isBare = [](const Ring& ring) { return ring.empty(); };
+        // An image of which an object has no mask says nothing of masks.
+        if (!network.graph().hasMasks() || std::any_of(rings.begin(), rings.end(), isBare))
+          continue;
+        std::vector<Bitmap> truths;
+        for (const Ring& ring : rings) truths.push_back(drawn(ring, imageSize, imageSize, 1));
+        masks.add(detections[i].boxes, boxes, truths,
+                  [&](int box) { return detections[i].mask(static_cast<size_t>(box)); });
+      }
       done += static_cast<int64_t>(detections.size());
       if (progress) progress(done, images.images());
     }
@@ -63,6 +78,7 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
     // The batch under way does not count.
   }
   Evaluation evaluation = evaluator.evaluate();
+  masks.complete(evaluation);
   evaluation.seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return evaluation;
@@ -74,8 +90,9 @@ RenderedBatch Engine::render(int epoch, int batch) {
   const Split& images = needed(*core_, "train");
   if (epoch < 0 || batch < 0) throw EngineError("bad_argument", "epoch and batch count from 0");
   const auto seed = static_cast<uint64_t>(core_->options.seed);
+  const bool hasMasks = core_->options.graph.hasMasks();
   BatchSource source =
-      trainingBatches(images, settings, {epoch, batch, seed, core_->options.threads});
+      trainingBatches(images, settings, {epoch, batch, seed, core_->options.threads, hasMasks});
   const auto made = source.next();
   if (!made)
     throw EngineError("bad_argument",
@@ -88,6 +105,17 @@ RenderedBatch Engine::render(int epoch, int batch) {
     for (const Truth& truth : made->boxes[i])
       for (float value : {static_cast<float>(i), truth.cls, truth.x1, truth.y1, truth.x2, truth.y2})
         rendered.boxes.push_back(value);
+  rendered.hasMasks = hasMasks;
+  if (!hasMasks) return rendered;
+  const auto bits = made->labels.masks.to(at::kCPU);
+  for (size_t i = 0; i < made->boxes.size(); i++)
+    for (size_t j = 0; j < made->boxes[i].size(); j++) {
+      const uint8_t* byte =
+          bits[static_cast<int64_t>(i)][static_cast<int64_t>(j)].data_ptr<uint8_t>();
+      const size_t cells = static_cast<size_t>(bits.size(2) * bits.size(3)) * kMaskBits;
+      for (size_t k = 0; k < cells; k++)
+        rendered.masks.push_back(byte[k / kMaskBits] >> (k % kMaskBits) & 1);
+    }
   return rendered;
 }
 

@@ -118,6 +118,8 @@ void checkMaps(const Graph& graph, const std::string& name, const std::vector<in
 void checkBranch(const Graph& graph, const std::string& name, const Branch& branch) {
   checkMaps(graph, name + ".box", branch.box, 4);
   checkMaps(graph, name + ".cls", branch.cls, graph.classes);
+  if (graph.hasMasks() != !branch.mask.empty())
+    refuse(name + ".mask", "and prototypes are there together or not at all");
   if (!branch.mask.empty()) checkMaps(graph, name + ".mask", branch.mask, kPrototypes);
 }
 
@@ -147,6 +149,7 @@ void check(const Graph& graph) {
   if (!graph.o2m.box.empty()) checkBranch(graph, "o2m", graph.o2m);
   checkMap(graph, "prototypes", graph.prototypes, kPrototypes, 4);
   checkMap(graph, "semantic", graph.semantic, graph.classes, kStrides[0]);
+  if (graph.semantic >= 0 && !graph.hasMasks()) refuse("semantic", "needs prototypes");
 }
 
 }  // namespace vantage

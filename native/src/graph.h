@@ -45,6 +45,10 @@ struct Graph {
   Branch o2m;
   Branch o2o;
   int prototypes = -1, semantic = -1;
+
+  bool hasMasks() const { return prototypes >= 0; }
+  /** Numbers that losses are: total, box, cls, dfl, and with masks mask and semantic. */
+  int lossItems() const { return hasMasks() ? 6 : 4; }
 };
 
 /** Fails with `bad_argument` where the nodes do not fit together. */

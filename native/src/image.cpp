@@ -15,11 +15,15 @@
 
 #include "error.h"
 #include "random.h"
+#include "ring.h"
 
 namespace vantage {
 namespace {
 
 constexpr int kSideMax = 1 << 15;
+/** Corners of a ring at most, and how many sides of an image they may lie outside of it. */
+constexpr size_t kCornersMax = 1 << 16;
+constexpr double kOutsideMax = 16;
 constexpr double kPi = 3.14159265358979323846;
 /** A box is kept while each of its sides has more pixels than this. */
 constexpr double kSideMin = 2;
@@ -48,6 +52,17 @@ void check(const ImageEntry& image, size_t index, int64_t bytes, int classes) {
     if (!(truth.cls >= 0 && truth.cls < static_cast<float>(classes)) ||
         truth.cls != std::floor(truth.cls))
       refuse("has a box whose class is none of the " + std::to_string(classes));
+  }
+  if (!image.rings.empty() && image.rings.size() != image.truths.size())
+    refuse("does not have a ring a box");
+  const double far = kOutsideMax * std::max(image.width, image.height);
+  for (const Ring& ring : image.rings) {
+    if (ring.empty()) continue;
+    if (ring.size() < 3) refuse("has a ring of fewer than three corners");
+    if (ring.size() > kCornersMax) refuse("has a ring of too many corners");
+    for (const Point& corner : ring)
+      if (!(std::abs(corner.x) <= far && std::abs(corner.y) <= far))
+        refuse("has a ring that is not finite, or far outside of the image");
   }
 }
 
@@ -110,6 +125,16 @@ struct Affine {
     const double det = a * e - b * d;
     return {e / det, -b / det, (b * f - c * e) / det, -d / det, a / det, (c * d - a * f) / det};
   }
+  Point of(const Point& point) const {
+    return {a * point.x + b * point.y + c, d * point.x + e * point.y + f};
+  }
+  Ring of(const Ring& ring) const {
+    Ring moved;
+    moved.reserve(ring.size());
+    for (const Point& corner : ring) moved.push_back(of(corner));
+    return moved;
+  }
+  Region of(const Region& region) const { return Region(of(region.corners())); }
   /** The upright box around the image of a box. */
   Truth of(const Truth& box) const {
     const double x[4] = {box.x1, box.x2, box.x1, box.x2}, y[4] = {box.y1, box.y1, box.y2, box.y2};
@@ -133,11 +158,22 @@ double areaOf(const Truth& box) {
   return static_cast<double>(box.x2 - box.x1) * static_cast<double>(box.y2 - box.y1);
 }
 
+Truth ofClass(float cls, Truth box) {
+  box.cls = cls;
+  return box;
+}
+
 /** A canvas with images on it, and their boxes on the canvas. */
 struct Canvas {
   int size = 0;
   Layer layer{};
   std::vector<Truth> truths;
+  /** One a truth: its whole ring, and the part of the canvas that its image covers. */
+  struct LaidRing {
+    Ring ring;
+    int patch = 0;
+  };
+  std::vector<LaidRing> rings;
 
   explicit Canvas(int size) : size(size) {}
 
@@ -160,10 +196,24 @@ struct Canvas {
     patch.right = static_cast<float>(std::min(x + width, size));
     patch.bottom = static_cast<float>(std::min(y + height, size));
     const Affine onto{1 / scaleX, 0, static_cast<double>(x), 0, 1 / scaleY, static_cast<double>(y)};
-    for (const Truth& truth : image.truths) {
-      const Truth moved = clipped(onto.of(truth), patch.left, patch.top, patch.right, patch.bottom);
-      if (areaOf(moved) > 0) truths.push_back(moved);
+    const int index = layer.patches - 1;
+    for (size_t i = 0; i < image.truths.size(); ++i) {
+      const Truth& truth = image.truths[i];
+      LaidRing laid{image.rings.empty() ? Ring() : onto.of(image.rings[i]), index};
+      const Truth moved =
+          laid.ring.empty()
+              ? clipped(onto.of(truth), patch.left, patch.top, patch.right, patch.bottom)
+              : ofClass(truth.cls, boundsOf(laid.ring, covered(index)));
+      if (!(areaOf(moved) > 0)) continue;
+      truths.push_back(moved);
+      rings.push_back(std::move(laid));
     }
+  }
+
+  /** The part of the canvas that an image covers. */
+  Region covered(int index) const {
+    const Patch& patch = layer.patch[index];
+    return Region::rectangle(patch.left, patch.top, patch.right, patch.bottom);
   }
 
   void letterbox(const ImageEntry& image) {
@@ -243,9 +293,24 @@ void addLayer(PlannedImage& to, const LayerSource& source, int index, RandomSequ
   std::copy(rows, rows + 6, canvas.layer.matrix);
   to.plan.layer[to.plan.layers++] = canvas.layer;
   const float side = static_cast<float>(size);
-  for (const Truth& truth : canvas.truths) {
-    const Truth moved = clipped(affine.map.of(truth), 0, 0, side, side);
-    if (isKept(moved, areaOf(truth) * affine.scale * affine.scale)) to.truths.push_back(moved);
+  const Region frame = Region::rectangle(0, 0, size, size);
+  for (size_t i = 0; i < canvas.truths.size(); ++i) {
+    const Truth& truth = canvas.truths[i];
+    const double scaledArea = areaOf(truth) * affine.scale * affine.scale;
+    const Canvas::LaidRing& laid = canvas.rings[i];
+    if (laid.ring.empty()) {
+      const Truth moved = clipped(affine.map.of(truth), 0, 0, side, side);
+      if (!isKept(moved, scaledArea)) continue;
+      to.truths.push_back(moved);
+      to.rings.emplace_back();
+      continue;
+    }
+    const Region seen = affine.map.of(canvas.covered(laid.patch)).within(frame);
+    const Ring ring = affine.map.of(laid.ring);
+    const Truth moved = ofClass(truth.cls, boundsOf(ring, seen));
+    if (!isKept(moved, scaledArea)) continue;
+    to.truths.push_back(moved);
+    to.rings.push_back(clipped(ring, seen));
   }
 }
 
@@ -269,6 +334,11 @@ void flip(PlannedImage& image, Axis axis, int size) {
     high = side - low;
     low = mirrored;
   }
+  for (Ring& ring : image.rings)
+    for (Point& corner : ring) {
+      double& along = isHorizontal ? corner.x : corner.y;
+      along = size - along;
+    }
 }
 
 }  // namespace
@@ -316,6 +386,8 @@ PlannedImage planLetterbox(const ImageEntry& image, int imageSize) {
   planned.plan.layer[0] = canvas.layer;
   planned.plan.mix = planned.plan.saturation = planned.plan.value = 1;
   planned.truths = std::move(canvas.truths);
+  for (const Canvas::LaidRing& laid : canvas.rings)
+    planned.rings.push_back(clipped(laid.ring, canvas.covered(laid.patch)));
   return planned;
 }
 

@@ -16,11 +16,13 @@ struct ImageEntry {
   int64_t offset = 0;
   int width = 0, height = 0;
   std::vector<Truth> truths;
+  /** One a truth, whose box then is the ring's; or none for any. */
+  std::vector<Ring> rings;
 };
 
 /**
- * A split's file, mapped read-only. Fails with `bad_dataset` where entries leave the file or boxes
- * make no sense, with `io_failed` where the file cannot be read.
+ * A split's file, mapped read-only. Fails with `bad_dataset` where entries leave the file, or boxes
+ * or rings make no sense, with `io_failed` where the file cannot be read.
  */
 class ImageFile {
  public:
@@ -48,6 +50,8 @@ struct PlannedImage {
   Plan plan{};
   /** The boxes that are kept, in pixels of the output. */
   std::vector<Truth> truths;
+  /** One a truth: what is seen of its ring, in pixels of the output. */
+  std::vector<Ring> rings;
 };
 
 /** The order of a split's images in an epoch. */

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "flags.h"
+#include "mask-loss.h"
 
 namespace vantage {
 namespace {
@@ -181,17 +182,17 @@ Targets assign(const AnchorPredictions& predictions, const at::Tensor& truths,
   return {laid(score), laid(object.contiguous())};
 }
 
-BranchLoss branchLoss(const BranchMaps& maps, const at::Tensor& truths, AssignerSettings assigner,
+BranchLoss branchLoss(const BranchTask& task, const Labels& labels,
                       const TrainingSettings& settings) {
+  const BranchMaps& maps = task.maps;
   const Predictions predicted = predictionsOf(maps);
   const int64_t images = predicted.boxes.size(0), anchors = predicted.boxes.size(2);
-  // A batch without any object gets one of padding: shapes stay, and no anchor becomes positive.
-  const at::Tensor known =
-      truths.size(1) > 0 ? truths : at::full({images, 1, 5}, -1, truths.options());
-  const Targets targets = assign(
-      {predicted.boxes.detach(), predicted.logits.detach(), predicted.centres}, known, assigner);
+  const Targets targets =
+      assign({predicted.boxes.detach(), predicted.logits.detach(), predicted.centres},
+             labels.truths, task.assigner);
   const auto sum = targets.score.sum().clamp_min(1);
-  const auto learned = known.gather(1, targets.object.unsqueeze(2).expand({images, anchors, 5}));
+  const auto learned =
+      labels.truths.gather(1, targets.object.unsqueeze(2).expand({images, anchors, 5}));
   const auto planes = learned.transpose(1, 2).contiguous();
   const auto wanted = planes.narrow(1, 1, 4);
 
@@ -210,20 +211,32 @@ BranchLoss branchLoss(const BranchMaps& maps, const at::Tensor& truths, Assigner
   const auto across = (off.select(1, 0) + off.select(1, 2)) / (4 * width);
   const auto down = (off.select(1, 1) + off.select(1, 3)) / (4 * height);
   loss.dfl = ((across + down) * targets.score).sum() / sum;
-  loss.total =
-      (loss.box * settings.boxGain + loss.cls * settings.clsGain + loss.dfl * settings.dflGain) *
-      static_cast<double>(images);
+  auto weighted =
+      loss.box * settings.boxGain + loss.cls * settings.clsGain + loss.dfl * settings.dflGain;
+  if (task.prototypes.defined()) {
+    loss.mask = maskLoss({maps.mask, task.prototypes, targets, task.assigner.last}, labels);
+    weighted = weighted + loss.mask * settings.maskGain;
+  }
+  loss.total = weighted * static_cast<double>(images);
   return loss;
 }
 
-TotalLoss totalLoss(const NetworkMaps& maps, const at::Tensor& truths, double o2mShare,
+TotalLoss totalLoss(const NetworkMaps& maps, const Labels& labels, double o2mShare,
                     const TrainingSettings& settings) {
+  const at::Tensor& prototypes = maps.prototypes;
   TotalLoss loss;
-  loss.o2o = branchLoss(maps.o2o, truths, kOneAnchor, settings);
+  const at::Tensor detached = prototypes.defined() ? prototypes.detach() : at::Tensor();
+  loss.o2o = branchLoss({maps.o2o, detached, kOneAnchor}, labels, settings);
   loss.total = loss.o2o.total;
   if (maps.o2m.box.empty()) return loss;
-  loss.o2m = branchLoss(maps.o2m, truths, kManyAnchors, settings);
-  loss.total = loss.o2m.total * o2mShare + loss.o2o.total * (1 - o2mShare);
+  loss.o2m = branchLoss({maps.o2m, prototypes, kManyAnchors}, labels, settings);
+  auto many = loss.o2m.total;
+  if (maps.semantic.defined()) {
+    loss.semantic = semanticLoss(maps.semantic, labels);
+    many =
+        many + loss.semantic * (settings.semanticGain * static_cast<double>(labels.truths.size(0)));
+  }
+  loss.total = many * o2mShare + loss.o2o.total * (1 - o2mShare);
   return loss;
 }
 

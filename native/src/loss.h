@@ -19,9 +19,20 @@
 
 namespace vantage {
 
-/** Scalars with autograd's graph. `total` is minimised: the weighted sum times the batch size. */
+/** What a batch's images show, on the maps' device. */
+struct Labels {
+  /** [B, M, 5] = class, x1, y1, x2, y2 in pixels; class −1 is padding; M is at least 1. */
+  at::Tensor truths;
+  /** Their masks (mask-loss.h), [B, M, H / 4, W / 32] bytes; undefined for detection. */
+  at::Tensor masks;
+};
+
+/**
+ * Scalars with autograd's graph. `total` is minimised: the weighted sum times the batch size.
+ * `mask` is undefined for detection.
+ */
 struct BranchLoss {
-  at::Tensor total, box, cls, dfl;
+  at::Tensor total, box, cls, dfl, mask;
 };
 
 struct AssignerSettings {
@@ -63,19 +74,29 @@ Targets assign(const AnchorPredictions& predictions, const at::Tensor& truths,
 /** Centres of an input's anchors in pixels, level by level: [2, A]. */
 at::Tensor anchorCentres(int64_t height, int64_t width, const at::Device& device);
 
-/** Loss of a branch; `truths` as for `assign`, on the maps' device. */
-BranchLoss branchLoss(const BranchMaps& maps, const at::Tensor& truths, AssignerSettings assigner,
+/** A branch, and how its targets are chosen. */
+struct BranchTask {
+  const BranchMaps& maps;
+  /** What its masks are sums of; undefined for detection. */
+  at::Tensor prototypes;
+  AssignerSettings assigner;
+};
+
+BranchLoss branchLoss(const BranchTask& task, const Labels& labels,
                       const TrainingSettings& settings);
 
 /**
- * ProgLoss: `o2mShare` of the one-to-many branch's loss plus the rest of the one-to-one branch's. A
+ * ProgLoss: `o2mShare` of the one-to-many branch's loss plus the rest of the one-to-one branch's,
+ * which trains itself alone: prototypes and the semantic map learn from the one-to-many side. A
  * graph without the one-to-many branch learns from the other alone.
  */
 struct TotalLoss {
   at::Tensor total;
   BranchLoss o2m, o2o;
+  /** Undefined for detection. */
+  at::Tensor semantic;
 };
-TotalLoss totalLoss(const NetworkMaps& maps, const at::Tensor& truths, double o2mShare,
+TotalLoss totalLoss(const NetworkMaps& maps, const Labels& labels, double o2mShare,
                     const TrainingSettings& settings);
 
 /** The one-to-many branch's share in an epoch: linear from 0.8 to 0.1. */

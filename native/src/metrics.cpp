@@ -139,6 +139,12 @@ int smoothedPeak(const std::vector<double>& curve) {
   return best;
 }
 
+/** The bin of a confidence. What is a bin's lower bound but for its last digits is of that bin. */
+size_t binOf(float confidence) {
+  const double bin = std::floor(static_cast<double>(confidence) * kConfidenceBins + 1e-9);
+  return static_cast<size_t>(std::clamp(bin, 0.0, kConfidenceBins - 1.0));
+}
+
 std::vector<float> meanOf(const std::vector<double>& sums, int64_t count) {
   std::vector<float> means;
   for (double sum : sums) means.push_back(static_cast<float>(count ? sum / count : 0));
@@ -174,24 +180,36 @@ void Evaluator::checkClass(float cls) const {
                       "a box is of none of the " + std::to_string(classes_) + " classes");
 }
 
-void Evaluator::add(const std::vector<Detection>& detections, const std::vector<Truth>& truths) {
+void Evaluator::check(const std::vector<Detection>& detections,
+                      const std::vector<Truth>& truths) const {
   for (const Truth& truth : truths) checkClass(truth.cls);
   for (const Detection& detection : detections) {
     checkClass(detection.cls);
     if (std::isnan(detection.confidence))
       throw EngineError("bad_argument", "a detection's confidence is not a number");
   }
+}
+
+void Evaluator::add(const std::vector<Detection>& detections, const std::vector<Truth>& truths) {
+  add(detections, truths, [&](int i, int j) { return iouOf(detections[i], truths[j]); });
+  for (const Detection& detection : detections) confidenceBins_[binOf(detection.confidence)]++;
+  confuse(detections, truths);
+}
+
+void Evaluator::add(const std::vector<Detection>& detections, const std::vector<Truth>& truths,
+                    const Overlap& overlap) {
+  check(detections, truths);
   images_++;
   for (const Truth& truth : truths) truths_[static_cast<size_t>(truth.cls)]++;
-  match(detections, truths);
-  confuse(detections, truths);
+  match(detections, truths, overlap);
 }
 
 /**
  * At each threshold by itself, from the most confident detection down: each takes the free truth of
  * its class that it overlaps most, the later one of equals.
  */
-void Evaluator::match(const std::vector<Detection>& detections, const std::vector<Truth>& truths) {
+void Evaluator::match(const std::vector<Detection>& detections, const std::vector<Truth>& truths,
+                      const Overlap& overlap) {
   std::vector<int> order(detections.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
@@ -210,7 +228,7 @@ void Evaluator::match(const std::vector<Detection>& detections, const std::vecto
     double highest[kThresholds];
     for (int t = 0; t < kThresholds; t++) best[t] = -1, highest[t] = thresholdAt(t);
     for (int j : own[cls]) {
-      const double iou = iouOf(detection, truths[j]);
+      const double iou = overlap(index, j);
       for (int t = 0; t < kThresholds && iou >= thresholdAt(t); t++)
         if (!(used[j] >> t & 1) && iou >= highest[t]) best[t] = j, highest[t] = iou;
     }
@@ -278,6 +296,7 @@ Evaluation Evaluator::evaluate() const {
   Evaluation result;
   result.images = images_;
   result.confusion = confusion_;
+  result.confidenceBins = confidenceBins_;
   result.perClass.resize(static_cast<size_t>(classes_));
   std::vector<Curves> curves(static_cast<size_t>(classes_));
   Curves sums;
@@ -308,6 +327,43 @@ Evaluation Evaluator::evaluate() const {
   result.f1Curve = meanOf(sums.f1, counted);
   result.precisionByRecall = meanOf(sums.byRecall, counted);
   return result;
+}
+
+void MaskEvaluator::add(const std::vector<Detection>& detections, const std::vector<Truth>& truths,
+                        const std::vector<Bitmap>& truthMasks,
+                        const std::function<Bitmap(int)>& maskOf) {
+  struct Counted {
+    Bitmap bitmap;
+    int64_t area;
+  };
+  std::vector<std::optional<Counted>> masks(detections.size());
+  std::vector<int64_t> areas;
+  for (const Bitmap& mask : truthMasks) areas.push_back(mask.count());
+  masks_.add(detections, truths, [&](int i, int j) -> double {
+    auto& mask = masks[i];
+    if (!mask) {
+      Bitmap bitmap = maskOf(i);
+      const int64_t area = bitmap.count();
+      mask = {std::move(bitmap), area};
+    }
+    const int64_t shared = mask->bitmap.shared(truthMasks[j]);
+    const int64_t all = mask->area + areas[j] - shared;
+    return all > 0 ? static_cast<double>(shared) / static_cast<double>(all) : 0;
+  });
+}
+
+void MaskEvaluator::complete(Evaluation& boxes) const {
+  const Evaluation masks = masks_.evaluate();
+  bool isAny = false;
+  for (size_t cls = 0; cls < masks.perClass.size(); cls++) {
+    if (!masks.perClass[cls] || !boxes.perClass[cls]) continue;
+    isAny = true;
+    boxes.perClass[cls]->maskMAP50 = masks.perClass[cls]->mAP50;
+    boxes.perClass[cls]->maskMAP50_95 = masks.perClass[cls]->mAP50_95;
+  }
+  if (!isAny) return;
+  boxes.maskMAP50 = masks.mAP50;
+  boxes.maskMAP50_95 = masks.mAP50_95;
 }
 
 }  // namespace vantage

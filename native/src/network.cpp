@@ -315,7 +315,7 @@ std::pair<at::Tensor, at::Tensor> decode(const BranchMaps& maps) {
   return {at::cat(boxes, 1), at::cat(scores, 1)};
 }
 
-at::Tensor endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t limit) {
+BestDetections endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t limit) {
   const int64_t anchors = scores.size(1), classes = scores.size(2);
   const int64_t kept = std::min(limit, anchors);
   const at::Tensor best = std::get<1>(scores.amax(-1).topk(kept, 1)).unsqueeze(-1);
@@ -325,7 +325,8 @@ at::Tensor endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t l
   const at::Tensor anchor = flat.div(classes, "floor").unsqueeze(-1);
   const at::Tensor chosen =
       boxes.gather(1, best.expand({-1, -1, 4})).gather(1, anchor.expand({-1, -1, 4}));
-  return at::cat({chosen, score.unsqueeze(-1), cls.to(scores.scalar_type()).unsqueeze(-1)}, 2);
+  const at::Tensor ofClass = cls.to(scores.scalar_type()).unsqueeze(-1);
+  return {at::cat({chosen, score.unsqueeze(-1), ofClass}, 2), best.gather(1, anchor).squeeze(-1)};
 }
 
 }  // namespace vantage

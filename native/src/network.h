@@ -101,8 +101,14 @@ std::pair<at::Tensor, at::Tensor> decode(const BranchMaps& maps);
 
 /**
  * The best detections without NMS: the best anchors by their best class, then the best pairs of
- * anchor and class of those. [B, K, 6] = x1, y1, x2, y2, score, class; K = min(`limit`, A).
+ * anchor and class of those. K = min(`limit`, A).
  */
-at::Tensor endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t limit = 300);
+struct BestDetections {
+  /** [B, K, 6] = x1, y1, x2, y2, score, class. */
+  at::Tensor rows;
+  /** [B, K]: their anchors. */
+  at::Tensor anchors;
+};
+BestDetections endToEnd(const at::Tensor& boxes, const at::Tensor& scores, int64_t limit = 300);
 
 }  // namespace vantage

@@ -22,18 +22,27 @@ struct TrainingSettings {
   bool cosine = false;
   double warmupEpochs = 3, warmupMomentum = 0.8, warmupBiasLr = 0.1, clipNorm = 10;
   double emaDecay = 0.9999, emaUpdates = 2000;
-  double boxGain = 7.5, clsGain = 0.5, dflGain = 1.5;
+  double boxGain = 7.5, clsGain = 0.5, dflGain = 1.5, maskGain = 7.5, semanticGain = 7.5;
   Augmentation augmentation;
 };
 
 struct LossItems {
   double total = 0, box = 0, cls = 0, dfl = 0;
+  /** The last two are of segmentation only. */
+  bool hasMasks = false;
+  double mask = 0, semantic = 0;
 };
 
 /** Box of a class in pixels of its image. */
 struct Truth {
   float cls = 0, x1 = 0, y1 = 0, x2 = 0, y2 = 0;
 };
+
+struct Point {
+  double x = 0, y = 0;
+};
+/** Corners of an object's outline in turn, in pixels of its image; none: it has no outline. */
+using Ring = std::vector<Point>;
 
 /** Box of a detection in pixels of the input. */
 struct Detection {

@@ -24,6 +24,8 @@ bool endsWith(const std::string& text, const std::string& end) {
 /** What decides the order of slots: kind, then shape; equal ones keep the network's order. */
 auto rankOf(const NamedTensor& named) {
   const bool matrix = named.tensor.dim() >= 2;
+  // The semantic map has logits of classes too, but learns them from every cell of every image, and
+  // masks from their own cells: neither needs the class branches' higher rate.
   const bool cls = named.name.find(".cls.") != std::string::npos;
   return std::make_tuple(!matrix, endsWith(named.name, ".bias"), cls,
                          matrix ? named.tensor.sizes().vec() : std::vector<int64_t>{});

@@ -9,6 +9,7 @@
 #include "device.h"
 #include "engine.h"
 #include "loss.h"
+#include "mask.h"
 #include "schedule.h"
 #include "stopwatch.h"
 #include "trainer.h"
@@ -24,29 +25,52 @@ constexpr int kProbeObjects = 32;
 
 [[noreturn]] void refuse(const std::string& why) { throw EngineError("bad_argument", why); }
 
-/** The caller's boxes as [B, M, 5] on the device, padded with class −1. */
-at::Tensor truthsOf(const BatchView& batch, int classes, const at::Device& device) {
+/** The bits of the caller's masks, [B, M, h, w / 8] on the CPU; `byImage` are its boxes. */
+at::Tensor masksOf(const BatchView& batch, const std::vector<std::vector<const float*>>& byImage,
+                   int64_t objectsMax) {
+  const int64_t rows = batch.height / kMaskStride;
+  const int64_t bytes = batch.width / (kMaskStride * kMaskBits);
+  const auto masks = at::zeros({batch.count, objectsMax, rows, bytes}, at::kByte);
+  if (!batch.masks) return masks;
+  for (size_t i = 0; i < byImage.size(); ++i)
+    for (size_t j = 0; j < byImage[i].size(); ++j) {
+      const int64_t box = (byImage[i][j] - batch.boxes) / kBoxNumbers;
+      const uint8_t* cell = batch.masks + box * rows * bytes * kMaskBits;
+      uint8_t* bits = masks[static_cast<int64_t>(i)][static_cast<int64_t>(j)].data_ptr<uint8_t>();
+      for (int64_t k = 0; k < rows * bytes * kMaskBits; ++k)
+        if (cell[k]) bits[k / kMaskBits] |= static_cast<uint8_t>(1 << k % kMaskBits);
+    }
+  return masks;
+}
+
+/** The caller's boxes on the network's device, padded with class −1, and their masks. */
+Labels labelsOf(const BatchView& batch, const Network& network) {
+  const Graph& graph = network.graph();
+  if (batch.masks && !graph.hasMasks()) refuse("a graph of detection learns no masks");
   std::vector<std::vector<const float*>> byImage(static_cast<size_t>(batch.count));
   size_t objectsMax = 1;
   for (size_t i = 0; i < batch.boxCount; ++i) {
     const float* box = batch.boxes + i * kBoxNumbers;
     const bool isInBatch = box[0] >= 0 && box[0] < static_cast<float>(batch.count);
     if (!isInBatch) refuse("a box is of no image of the batch");
-    if (!(box[1] >= 0 && box[1] < static_cast<float>(classes)))
+    if (!(box[1] >= 0 && box[1] < static_cast<float>(graph.classes)))
       refuse("a box is of no class of the graph");
     for (int corner = 2; corner < kBoxNumbers; ++corner)
       if (!std::isfinite(box[corner])) refuse("a box has a corner that is not finite");
     auto& image = byImage[static_cast<size_t>(box[0])];
-    image.push_back(box + 1);
+    image.push_back(box);
     objectsMax = std::max(objectsMax, image.size());
   }
   const auto truths = at::full({batch.count, static_cast<int64_t>(objectsMax), 5}, -1, at::kFloat);
   float* row = truths.data_ptr<float>();
   for (const auto& image : byImage) {
-    for (size_t i = 0; i < image.size(); ++i) std::copy_n(image[i], 5, row + i * 5);
+    for (size_t i = 0; i < image.size(); ++i) std::copy_n(image[i] + 1, 5, row + i * 5);
     row += objectsMax * 5;
   }
-  return truths.to(device);
+  Labels labels{truths.to(network.device()), {}};
+  if (graph.hasMasks())
+    labels.masks = masksOf(batch, byImage, static_cast<int64_t>(objectsMax)).to(network.device());
+  return labels;
 }
 
 void clearGradients(const Network& network) {
@@ -65,19 +89,27 @@ struct LearnOptions {
 
 /**
  * Forward and backward of a batch; the gradients are with the network's tensors. Returns the total
- * of an image, and the one-to-one branch's box, cls and dfl: [4] on the device.
+ * of an image, the one-to-one branch's box, cls and dfl, and of segmentation its mask and the
+ * semantic map's: [4] or [6] on the device.
  */
-at::Tensor learn(EngineCore& core, const at::Tensor& images, const at::Tensor& truths,
+at::Tensor learn(EngineCore& core, const at::Tensor& images, const Labels& labels,
                  const LearnOptions& options) {
   const NetworkMaps maps = core.network.forward(images, options.norm);
   core.network.checkStop();
-  const TotalLoss loss = totalLoss(maps, truths, options.o2mShare, core.options.settings);
+  const TotalLoss loss = totalLoss(maps, labels, options.o2mShare, core.options.settings);
   core.network.checkStop();
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::forward);
   loss.total.backward();
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::backward);
   const auto total = loss.total.detach() / static_cast<double>(images.size(0));
-  return at::stack({total, loss.o2o.box.detach(), loss.o2o.cls.detach(), loss.o2o.dfl.detach()});
+  std::vector<at::Tensor> items{total, loss.o2o.box.detach(), loss.o2o.cls.detach(),
+                                loss.o2o.dfl.detach()};
+  if (core.network.graph().hasMasks()) {
+    items.push_back(loss.o2o.mask.detach());
+    // A deployed graph has no semantic map.
+    items.push_back(loss.semantic.defined() ? loss.semantic.detach() : at::zeros_like(total));
+  }
+  return at::stack(items);
 }
 
 /**
@@ -125,7 +157,10 @@ class GuardedPass {
 LossItems itemsOf(const at::Tensor& items) {
   const auto local = items.to(at::kCPU, at::kDouble);
   const double* value = local.data_ptr<double>();
-  return {value[0], value[1], value[2], value[3]};
+  LossItems all{value[0], value[1], value[2], value[3]};
+  all.hasMasks = local.numel() > 4;
+  if (all.hasMasks) all.mask = value[4], all.semantic = value[5];
+  return all;
 }
 
 int64_t batchesOf(const EngineCore& core) {
@@ -163,7 +198,7 @@ class Epoch {
     GuardedPass pass(core_);
     const LearnOptions options{o2mShareAt(epoch_, settings.epochs), BatchNorm::training,
                                &stopwatch_};
-    const auto items = learn(core_, batch.images, batch.truths, options);
+    const auto items = learn(core_, batch.images, batch.labels, options);
     pass.keep();
     training_.optimizer.gather();
     ++training_.gathered;
@@ -174,8 +209,8 @@ class Epoch {
       training_.gathered = 0;
     }
     const int64_t images = batch.images.size(0);
-    training_.sums.narrow(0, 0, 4).add_(items, static_cast<double>(images));
-    training_.sums.narrow(0, 4, 1).add_(static_cast<double>(images));
+    training_.sums.narrow(0, 0, items.numel()).add_(items, static_cast<double>(images));
+    training_.sums.narrow(0, items.numel(), 1).add_(static_cast<double>(images));
     stopwatch_.mark(Stopwatch::optimizer);
     launchLimit_.afterStep();
     result_.images += images;
@@ -209,7 +244,8 @@ class Epoch {
  private:
   LossItems means() const {
     const auto sums = training_.sums;
-    return itemsOf(sums.narrow(0, 0, 4) / sums.narrow(0, 4, 1).clamp_min(1));
+    const int64_t items = sums.numel() - 1;
+    return itemsOf(sums.narrow(0, 0, items) / sums.narrow(0, items, 1).clamp_min(1));
   }
 
   EngineCore& core_;
@@ -248,8 +284,9 @@ EpochResult Engine::trainEpoch(int epoch, int from,
   if (from < 0 || from > batches) refuse("the epoch has no such batch");
   Epoch current(core, epoch, from, batches);
   const auto seed = static_cast<uint64_t>(core.options.seed);
-  BatchSource source = trainingBatches(*core.train, core.options.settings,
-                                       {epoch, from, seed, core.options.threads});
+  BatchSource source =
+      trainingBatches(*core.train, core.options.settings,
+                      {epoch, from, seed, core.options.threads, core.options.graph.hasMasks()});
   const auto isStopped = [&] { return core.isInterrupted(); };
   try {
     while (!current.isDone()) {
@@ -267,9 +304,9 @@ EpochResult Engine::trainEpoch(int epoch, int from,
 LossItems Engine::losses(const BatchView& batch, double o2mShare) {
   EngineCore& core = *core_;
   const at::Tensor images = core.images(batch);
-  const at::Tensor truths = truthsOf(batch, core.network.graph().classes, core.device);
+  const Labels labels = labelsOf(batch, core.network);
   clearGradients(core.network);
-  return itemsOf(learn(core, images, truths, {o2mShare}));
+  return itemsOf(learn(core, images, labels, {o2mShare}));
 }
 
 LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
@@ -277,11 +314,11 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   core.needsTraining();
   Training& training = *core.training;
   const at::Tensor images = core.images(batch);
-  const at::Tensor truths = truthsOf(batch, core.network.graph().classes, core.device);
+  const Labels labels = labelsOf(batch, core.network);
   const TrainingSettings& settings = core.options.settings;
   GuardedPass pass(core);
   const LearnOptions options{o2mShareAt(epoch, settings.epochs), BatchNorm::training};
-  const auto items = learn(core, images, truths, options);
+  const auto items = learn(core, images, labels, options);
   pass.keep();
   training.optimizer.forget();
   training.gathered = 0;
@@ -311,12 +348,17 @@ ProbeResult Engine::probe(int batch, int imageSize) {
   const auto corner = at::rand({batch, kProbeObjects, 2}, options).mul_(side);
   const auto size = at::rand({batch, kProbeObjects, 2}, options).mul_(side);
   const auto cls = at::zeros({batch, kProbeObjects, 1}, options);
-  const auto truths = at::cat({cls, corner, corner + size}, 2);
+  Labels labels{at::cat({cls, corner, corner + size}, 2), {}};
+  // Masks of the whole image: as much as any mask costs.
+  if (core.network.graph().hasMasks())
+    labels.masks = at::full(
+        {batch, kProbeObjects, imageSize / kMaskStride, imageSize / (kMaskStride * kMaskBits)}, 255,
+        options.dtype(at::kByte));
   const auto once = [&] {
     const auto images = at::rand({batch, 3, imageSize, imageSize}, options);
     synchronize(core.device);
     const auto start = std::chrono::steady_clock::now();
-    learn(core, images, truths, LearnOptions{});
+    learn(core, images, labels, LearnOptions{});
     synchronize(core.device);
     const double seconds = secondsSince(start);
     clearGradients(core.network);

@@ -14,11 +14,12 @@ constexpr const char* kTrainerPrefix = "trainer.";
 
 /** Everything that the next step depends on, beside the network. */
 struct Training {
-  Training(const std::vector<NamedTensor>& state, const TrainingSettings& settings)
+  /** `items`: the numbers that a step's losses are. */
+  Training(const std::vector<NamedTensor>& state, const TrainingSettings& settings, int64_t items)
       : packed(state),
         optimizer(packed, settings),
         ema(packed, settings),
-        sums(at::zeros({5}, packed.values().options().dtype(at::kDouble))) {}
+        sums(at::zeros({items + 1}, packed.values().options().dtype(at::kDouble))) {}
   Training(const Training&) = delete;
 
   PackedState packed;
@@ -26,7 +27,7 @@ struct Training {
   Ema ema;
   /** Batches whose gradients were gathered for the next step. */
   int64_t gathered = 0;
-  /** Sums of the epoch under way: total, box, cls and dfl, each times images; and images. */
+  /** Sums of the epoch under way: each item of the losses times images; and images. */
   at::Tensor sums;
 };
 

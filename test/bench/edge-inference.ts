@@ -5,13 +5,8 @@
 import { readFileSync } from "node:fs";
 import { cpus } from "node:os";
 import { parseArgs } from "node:util";
-import { sql } from "drizzle-orm";
-import sharp from "sharp";
-import { API } from "../../edge/vision/base/api.ts";
-import type { ModelSource } from "../../shared/tasks.ts";
 import { workerdBytes, workerdPid } from "../support/memory.ts";
-import { registerModel } from "../support/registered-model.ts";
-import type { MediaBucket } from "../support/world.ts";
+import { beginServing, photograph } from "./serving-world.ts";
 import { startVision } from "./vision-world.ts";
 
 const { values } = parseArgs({
@@ -35,24 +30,11 @@ function cpuMs(pid: string): number {
   return ((Number(fields[11]) + Number(fields[12])) * 1_000) / TICKS_PER_SECOND;
 }
 
-const noise = (width: number, height: number, progressive = false) =>
-  sharp({
-    create: {
-      width,
-      height,
-      channels: 3,
-      background: "#777",
-      noise: { type: "gaussian", mean: 128, sigma: 60 },
-    },
-  })
-    .blur(2)
-    .jpeg({ quality: 90, progressive })
-    .toBuffer();
-
+const PROGRESSIVE = { quality: 90, progressive: true };
 const images = [
-  ["1280 × 720", await noise(1_280, 720)],
-  ["1920 × 1080", await noise(1_920, 1_080)],
-  ["1920 × 1080, progressive", await noise(1_920, 1_080, true)],
+  ["1280 × 720", await photograph(1_280, 720, { quality: 90 })],
+  ["1920 × 1080", await photograph(1_920, 1_080, { quality: 90 })],
+  ["1920 × 1080, progressive", await photograph(1_920, 1_080, PROGRESSIVE)],
 ] as const;
 
 print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}`);
@@ -67,23 +49,8 @@ for (const imageSize of values.sizes.split(",").map(Number)) {
   };
   const { workers, database, stop } = await startVision({ imageSize, onLog });
   try {
-    const base = workers.urls.vision + API;
-    const person = { email: "b@example.com", password: "of the bench, long", display_name: "B" };
-    const registered = await fetch(`${base}/auth/register`, {
-      method: "POST",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify(person),
-    });
-    const { access_token: token } = (await registered.json()) as { access_token: string };
-    await database.execute(sql`UPDATE membership SET role = 'admin'`);
-    const { rows } = await database.execute<{ id: string }>(sql`SELECT id::text FROM workspace`);
-    // The types of a bucket as Miniflare gives it and as tests take it differ in what may be put.
-    const media = (await workers.media()) as never as MediaBucket;
-    const model = await registerModel({ visionDatabase: database, media }, rows[0]?.id ?? "", {
-      variant: values.variant as ModelSource["variant"],
-      image_size: 640,
-    });
-    await database.execute(sql`UPDATE model SET active = true WHERE id = ${model.model_id}::uuid`);
+    const asked = { variant: values.variant, imageSize: 640 };
+    const { base, token } = await beginServing({ workers, database }, asked);
     const ask = async (image: Buffer) => {
       const body = new FormData();
       body.append("file", new Blob([new Uint8Array(image)]), "a.jpg");

@@ -303,9 +303,11 @@ const revised = await median(9, () => get(series("revised")));
 report(`  in ${VINTAGES} compacted vintages`, revised, `${times(revised / whole)} (≤ 1.6)`);
 
 // Small reads.
+/** Hours of ten years. */
+const YEARS_ROWS = 87_600;
 const YEARS = ["years", "cold0", "cold1", "cold2", "cold3", "cold4", "cold5"];
 for (const symbol of YEARS) {
-  await commitRows(symbol, 0, 87_600, 0, HOUR);
+  await commitRows(symbol, 0, YEARS_ROWS, 0, HOUR);
   await compact(writer, { library: "power.lmp", symbol });
 }
 const iso = (instant: number) => new Date(instant).toISOString();
@@ -316,7 +318,7 @@ const dayOf = (symbol: string, index: number, more = "") =>
   dayAt(symbol, FROM + ((index * 37) % 3_000) * DAY + (index % 24) * HOUR, more);
 /** A day of a row group that nobody opened yet. */
 const coldDay = (index: number) => {
-  const groups = Math.floor(87_600 / ROW_GROUP_ROWS);
+  const groups = Math.floor(YEARS_ROWS / ROW_GROUP_ROWS);
   const start = FROM + ((index % groups) * ROW_GROUP_ROWS + 1_000) * HOUR;
   return dayAt(`cold${Math.floor(index / groups)}`, start);
 };
@@ -324,10 +326,15 @@ const floor = await median(60, () => database.execute(sql`SELECT 1`));
 report("one statement through the local Neon endpoint (floor)", floor, "");
 const against = (ms: number, target: string) => `${times(ms / floor)} of the floor ${target}`;
 const rowsDayFrom = (index: number) => iso(FROM + ((index * 37) % 3_000) * DAY);
-const [day = NaN, cold = NaN, rowsDay = NaN] = await medians(100, [
+const duck = await openDuckBaseline(state.dir, {
+  whole: { rows: ROWS, from: FROM, stepMs: QUARTER },
+  years: { rows: YEARS_ROWS, from: FROM, stepMs: HOUR },
+});
+const [day = NaN, cold = NaN, rowsDay = NaN, duckDay = NaN] = await medians(100, [
   (index) => get(dayOf("years", index)),
   (index) => get(coldDay(index)),
   (index) => get(`${baseline.url}day?from=${encodeURIComponent(rowsDayFrom(index))}`),
+  (index) => duck.day(FROM + ((index * 37) % 3_000) * DAY + (index % 24) * HOUR),
 ]);
 await baseline.stop();
 report("one day of ten years, never asked before", day, against(day, "(≤ 20 ms)"));
@@ -337,7 +344,7 @@ report(
   rowsDay,
   `${times(day / rowsDay)} (≤ 2), unopened ${times(cold / rowsDay)}`,
 );
-const duck = await openDuckBaseline(state.dir, { rows: ROWS, from: FROM, stepMs: QUARTER });
+report("  as JSON by DuckDB, in process", duckDay, times(duckDay / day));
 const duckJson = await median(5, () => duck.write("json"));
 const duckParquet = await median(5, () => duck.write("parquet"));
 duck.close();

@@ -34,6 +34,10 @@ export function sampleOf(
   return { minute: Math.round(minute * 100) / 100, frames, memory, logs };
 }
 
+/** Processes of a kind below one. */
+export const processesOf = (pid: number, name: string): number[] =>
+  descendants(pid).filter((one) => nameOf(one) === name);
+
 function descendants(pid: number): number[] {
   const below = read(`/proc/${pid}/task/${pid}/children`).trim().split(" ").filter(Boolean);
   // A process of many threads starts its children from any of them.

@@ -15,8 +15,8 @@ import { describeApi } from "../support/common-routes.ts";
 import { BODIES, BY_BODY, filled } from "../support/everything.ts";
 import { driveHostile, type HostileOptions, replyOf } from "../support/hostile.ts";
 import { form } from "../support/media.ts";
-import { collectHeaps } from "./soak-heaps.ts";
-import { printReport, type Sample, sampleOf } from "./soak-samples.ts";
+import { collectHeaps, collectProcess } from "./soak-heaps.ts";
+import { printReport, processesOf, type Sample, sampleOf } from "./soak-samples.ts";
 import {
   activateModel,
   labelLong,
@@ -136,12 +136,19 @@ async function predict() {
   await timed("predict image", () => admin.post("/predict/image", body));
 }
 
-const READS = ["series", "vintages", "revisions", "symbols", "changes"];
+const READS = ["series", "vintages", "revisions", "symbols", "changes"] as const;
 async function read(round: number) {
   const start = isoDay(systemClock() - (1 + (round % 30)) * DAY);
-  const name = READS[round % READS.length] ?? "";
-  const query = `library=power.demand&symbol=${round % 2 ? "erco" : "pjm"}`;
-  const path = `/${name}?${query}${/series|revisions/.test(name) ? `&start=${start}` : ""}`;
+  const name = READS[round % READS.length] ?? "series";
+  const series = `library=power.demand&symbol=${round % 2 ? "erco" : "pjm"}`;
+  const queries = {
+    series: `${series}&start=${start}`,
+    vintages: series,
+    revisions: `${series}&start=${start}`,
+    symbols: "library=power.demand",
+    changes: `library=power.demand&since=${start}`,
+  };
+  const path = `/${name}?${queries[name]}`;
   const answer = await timed(`read ${name}`, async () => {
     const response = await fetch(urls.markets + path);
     await response.arrayBuffer();
@@ -227,7 +234,7 @@ async function sample() {
   say(JSON.stringify(taken));
 }
 
-/** What is alive in workerd, and what it holds right after a collection. */
+/** What is alive in workerd and in the node's children, and what they hold after a collection. */
 async function heaps() {
   const live = await collectHeaps(soaked.inspector);
   const { memory } = sampleOf(soaked.pid, state.logs, { minute: 0, frames: 0 });
@@ -238,6 +245,10 @@ async function heaps() {
     `Minute ${minute}, collected: workerd holds ${memory.workerd} MB, ${all.toFixed(1)} of them live ` +
       `objects: ${own.map(([name, megabytes]) => `${name.slice(10)} ${megabytes}`).join(", ")}`,
   );
+  for (const child of processesOf(soaked.pid, "node's children")) {
+    const collected = await collectProcess(child);
+    say(`Minute ${minute}, collected: child ${child} ${JSON.stringify(collected)}`);
+  }
 }
 
 const ended = Promise.all([

@@ -442,10 +442,10 @@ describe("a slow provider", () => {
       fault: () =>
         new Promise((done) => {
           answered++;
-          setTimeout(() => done(undefined), 1_500);
+          setTimeout(() => done(undefined), 2_000);
         }),
     });
-    const environment = { SANDBOX_URL: slow.url, INGEST_LEASE_SECONDS: "4" };
+    const environment = { SANDBOX_URL: slow.url, INGEST_LEASE_SECONDS: "6" };
     const started = performance.now();
     const patient = await createWorld({
       services: ["console"],
@@ -461,7 +461,7 @@ describe("a slow provider", () => {
     await slow.close();
     expect([run.state, run.attempt]).toEqual(["succeeded", 1]);
     expect(answered).toBeGreaterThan(2);
-    expect(performance.now() - started).toBeGreaterThan(4_000);
+    expect(performance.now() - started).toBeGreaterThan(6_000);
   });
 });
 

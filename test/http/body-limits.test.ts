@@ -7,6 +7,8 @@ import { beforeAll, expect, it } from "vitest";
 import { API } from "../../edge/vision/base/api.ts";
 import { ErrorBody } from "../../shared/errors.ts";
 import { describeApi } from "../support/common-routes.ts";
+import { isDevicesOwn } from "../support/everything.ts";
+import { enrol, type TestDevice } from "../support/fleet-world.ts";
 import { registerTestNode, type TestNode } from "../support/nodes.ts";
 import { freshAddress, type Person, register } from "../support/vision.ts";
 import { createWorld, type World } from "../support/world.ts";
@@ -20,10 +22,13 @@ interface JsonRoute {
 let world: World;
 let owner: Person;
 let node: TestNode;
+let device: TestDevice;
 beforeAll(async () => {
   world = await createWorld({ services: ["console", "vision"] });
   owner = await register(world.urls.vision);
   node = await registerTestNode(world.urls.vision, owner);
+  const made = await owner.ask("POST", "/devices", { name: "camera" });
+  device = await enrol(world, String(made.body.enrolment_code));
 });
 
 async function jsonRoutes(url: string): Promise<JsonRoute[]> {
@@ -43,7 +48,9 @@ async function jsonRoutes(url: string): Promise<JsonRoute[]> {
 /** Announces a body of so many bytes, sends the first of them, and reads the answer. */
 const announced = (url: string, { method, path, bytesMax }: JsonRoute, authorization: string) =>
   new Promise<[number, string]>((resolve, reject) => {
-    const full = path.replace(/\{\w+\}/g, () => crypto.randomUUID());
+    const full = path
+      .replace("{device_id}", device.id)
+      .replace(/\{\w+\}/g, () => crypto.randomUUID());
     const sent = request(url + full, {
       method,
       headers: {
@@ -76,12 +83,19 @@ it("is bounded on every route, by what its description says", async () => {
     const url = world.urls[service];
     const routes = await jsonRoutes(url);
     expect(routes.length).toBeGreaterThan(service === "vision" ? 40 : 2);
-    for (const route of routes) {
+    // Side by side: each waits a moment for a body that does not come.
+    const answers = routes.map(async (route) => {
       const isNodes = route.path.startsWith(`${API}/node/`);
-      const token = isNodes ? node.headers.Authorization : tokens[service];
+      const isDevices = isDevicesOwn(route.path.slice(API.length));
+      const token = isNodes
+        ? node.headers.Authorization
+        : isDevices
+          ? `Bearer ${device.api.token}`
+          : tokens[service];
       const answer = await announced(url, route, token ?? "");
       expect([route.path, ...answer]).toEqual([route.path, 413, "body_too_large"]);
-    }
+    });
+    await Promise.all(answers);
     const bounds = new Map(routes.map(({ path, bytesMax }) => [path, bytesMax]));
     if (service === "vision") {
       expect(bounds.get(`${API}/auth/login`)).toBe(16 * 1024);
@@ -103,4 +117,23 @@ it("is bounded also where its length is not announced, and taken up to there", a
   };
   expect(await login(16 * 1024)).toBe(401);
   expect(await login(16 * 1024 + 1)).toBe(413);
+});
+
+it("of a form is let pass where it is refused, so that its sender reads why", async () => {
+  const { paths } = await describeApi(world.urls.vision);
+  const forms = Object.entries(paths).flatMap(([path, methods]) =>
+    Object.entries(methods).flatMap(([method, { requestBody }]) => {
+      const content = (requestBody as { content?: object } | undefined)?.content ?? {};
+      return "multipart/form-data" in content ? [{ method: method.toUpperCase(), path }] : [];
+    }),
+  );
+  expect(forms.length).toBeGreaterThan(12);
+  const body = new FormData();
+  body.append("file", new Blob([new Uint8Array(12 * 1024 * 1024)]), "noise.bin");
+  for (const { method, path } of forms) {
+    const full = path.replace("{device_id}", device.id).replace(/\{\w+\}/g, "nobody");
+    const response = await fetch(world.urls.vision + full, { method, body });
+    const { code } = ErrorBody.parse(await response.json());
+    expect([path, response.status, code]).toEqual([path, 401, "unauthorized"]);
+  }
 });

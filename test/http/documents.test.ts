@@ -103,6 +103,28 @@ describe.each(SERVICES)("the description of %s", (service) => {
     expect(blank).toEqual([]);
   });
 
+  it("shows nothing in its examples that linters take for a schema with an example", () => {
+    const shown = (value: unknown): unknown[] =>
+      typeof value === "object" && value !== null
+        ? [value, ...Object.values(value).flatMap(shown)]
+        : [];
+    const contents = endpoints.flatMap(({ path, operation: { requestBody, responses } }) =>
+      [requestBody, ...Object.values(responses ?? {})].map((one) => ({
+        path,
+        media: Object.values(one?.content ?? {}),
+      })),
+    );
+    const taken = contents.filter(({ media }) =>
+      media
+        .flatMap(({ example }) => shown(example))
+        .some((one) => {
+          const { type, example } = one as Json;
+          return type !== undefined && example !== undefined;
+        }),
+    );
+    expect(taken.map(({ path }) => path)).toEqual([]);
+  });
+
   it("says when to come back wherever it sends somebody away", () => {
     const silent = endpoints.flatMap(({ path, operation }) =>
       Object.entries(operation.responses ?? {})

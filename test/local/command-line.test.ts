@@ -11,7 +11,9 @@ import { temporaryFolder } from "../support/postgres.ts";
 const empty = temporaryFolder();
 afterAll(() => rmSync(empty, { recursive: true, force: true }));
 
-const COMMANDS = ["start", "job", "deploy", "demo", "gpu-node", "models", "test", "bench", "peers"];
+const COMMANDS = [
+  ...["start", "job", "deploy", "demo", "gpu-node", "device", "models", "test", "bench", "peers"],
+];
 const run = (args: string[], environment: Record<string, string> = {}) =>
   spawnSync(process.execPath, args, {
     encoding: "utf8",
@@ -25,6 +27,7 @@ describe("--help", () => {
       (name) => `edge/local/${name}`,
     ),
     ...["edge/local/demo.txt", "gpu-node/main.txt", "gpu-node/models.txt", "test/run.txt"],
+    "gpu-node/agent/device.txt",
     ...["test/bench/main.txt", "test/peers/main.txt", "package-lock.json"],
   ];
   for (const file of FILES) {

@@ -1,26 +1,113 @@
-// The state folder is ours alone, but for what other commands of ours leave there before a start.
+// The state folder is ours alone: the checkout's own holds whatever our commands leave in it, in
+// any order, and one that somebody names begins new or empty.
 
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { spawnSync } from "node:child_process";
+import {
+  cpSync,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  symlinkSync,
+  writeFileSync,
+} from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { prepareState, stateAt } from "../../edge/local/state.ts";
+import { prepareState, ROOT, stateAt, stateWithin } from "../../edge/local/state.ts";
 
-function folderWith(name: string): string {
+function emptyFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), "vantage-state-"));
   onTestFinished(() => rmSync(folder, { recursive: true, force: true }));
-  writeFileSync(join(folder, name), "{}");
   return folder;
 }
 
+/** The permissions of a folder. */
+const modeOf = (path: string) => statSync(path).mode & 0o777;
+
+/** A checkout that has never been started, as far as the state folder's code needs one. */
+function checkout(): string {
+  const folder = emptyFolder();
+  mkdirSync(join(folder, "edge/local"), { recursive: true });
+  cpSync(join(ROOT, "edge/local/state.ts"), join(folder, "edge/local/state.ts"));
+  writeFileSync(join(folder, "package.json"), '{"type":"module"}');
+  symlinkSync(join(ROOT, "node_modules"), join(folder, "node_modules"));
+  return folder;
+}
+
+/** What `npm start` does first in such a checkout: its exit status and its last words. */
+function begin(folder: string) {
+  const program =
+    'import { prepareState, stateAt } from "./edge/local/state.ts"; prepareState(stateAt());';
+  const { status, stderr } = spawnSync(
+    process.execPath,
+    ["--input-type=module", "--eval", program],
+    { cwd: folder, encoding: "utf8", env: { PATH: process.env.PATH } },
+  );
+  return { status, stderr };
+}
+
+/** Every name that some file of ours puts into `.vantage`, by the texts of all of them. */
+function namesUsed(): string[] {
+  const files = globSync("{edge,gpu-node,native,test}/**/*.{ts,mjs}", { cwd: ROOT });
+  const texts = files.map((file) => readFileSync(join(ROOT, file), "utf8"));
+  const literal = /\.vantage(?:\/|", ")([\w.-]+)/g;
+  const nested = /stateWithin\(stateAt\(\), "([\w.-]+)"\)/g;
+  const names = texts.flatMap((text) =>
+    [literal, nested].flatMap((pattern) => [...text.matchAll(pattern)].map(([, name]) => name)),
+  );
+  return [...new Set(names)].filter((name) => name !== undefined).sort();
+}
+
 describe("the state folder", () => {
-  it("begins beside what a run of the tests left in it", () => {
-    const state = stateAt(folderWith("test-durations.json"));
-    expect(prepareState(state).credentials.superuser).not.toBe("");
+  it("begins in the checkout after any other command of ours, however it left the folder", () => {
+    const names = namesUsed();
+    expect(names).toEqual(
+      expect.arrayContaining([
+        "blood-cells.safetensors",
+        "compile-cache",
+        "demo",
+        "device",
+        "gpu-node",
+        "models",
+        "peers",
+        "test-durations.json",
+      ]),
+    );
+    const folder = checkout();
+    const state = join(folder, ".vantage");
+    mkdirSync(state, { mode: 0o700 });
+    for (const name of names) {
+      if (name.includes(".")) writeFileSync(join(state, name), "{}");
+      else mkdirSync(join(state, name), { mode: 0o700 });
+    }
+    expect(begin(folder)).toEqual({ status: 0, stderr: "" });
+    // The database's own user has to pass through it.
+    expect(modeOf(state)).toBe(0o711);
+    expect(begin(folder)).toEqual({ status: 0, stderr: "" });
+    expect(names.every((name) => existsSync(join(state, name)))).toBe(true);
   });
 
-  it("does not begin beside what is somebody else's", () => {
-    const state = stateAt(folderWith("thesis.txt"));
-    expect(() => prepareState(state)).toThrow(/not empty and no state folder/);
+  it("begins in a folder that a demo has made before it, which it marked", () => {
+    const parent = stateAt(join(emptyFolder(), "named"));
+    const demo = stateWithin(parent, "demo");
+    prepareState(demo);
+    expect([modeOf(parent.dir), modeOf(demo.dir)]).toEqual([0o711, 0o711]);
+    expect(prepareState(parent).credentials.superuser).not.toBe("");
   });
+
+  it.each(["thesis.txt", "models"])(
+    "does not begin in a folder that somebody names where %s lies",
+    (name) => {
+      const folder = emptyFolder();
+      writeFileSync(join(folder, name), "{}");
+      const state = stateAt(folder);
+      expect(() => prepareState(state)).toThrow(/not empty and no state folder/);
+      expect(() => stateWithin(state, "demo")).toThrow(/not empty and no state folder/);
+      expect(existsSync(join(folder, "demo"))).toBe(false);
+    },
+  );
 });

@@ -2,6 +2,7 @@
 // rounding hardly grows, over many random scenes; and on det26n over scenes chosen to be hard.
 
 import { describe, expect, it } from "vitest";
+import type { Losses } from "../../native/index.d.ts";
 import { type DetectorGraph, detectorGraph } from "../../shared/detector.ts";
 import { native } from "./engine.ts";
 import type { Truth } from "./reference/assigner.ts";
@@ -17,7 +18,7 @@ import {
   withPair,
   worst,
 } from "./reference/pair.ts";
-import { gradientDistances, noiseScene, randomTruths } from "./reference/scenes.ts";
+import { gradientDistances, masked, noiseScene, randomTruths } from "./reference/scenes.ts";
 import { backward } from "./reference/tensor.ts";
 import { type Random, randomWeights, seeded, uniform } from "./reference/weights.ts";
 
@@ -59,16 +60,19 @@ async function compare(
   const maps = forward(graph, state, made.images, { training: true });
   const loss = detectorLoss(maps, { truths: made.truths, height, width, gains: GAINS }, share);
   backward(loss.total);
-  const expected = {
+  const expected: Losses = {
     total: loss.total.item / truths.length,
     box: loss.o2o.box.item,
     cls: loss.o2o.cls.item,
     dfl: loss.o2o.dfl.item,
+    ...(loss.o2o.mask && { mask: loss.o2o.mask.item }),
+    ...(loss.semantic && { semantic: loss.semantic.item }),
   };
+  expect(Object.keys(found)).toEqual(Object.keys(expected));
   const items = new Map(
-    (["total", "box", "cls", "dfl"] as const).map((item) => {
-      const apart = Math.abs(found[item] - expected[item]);
-      return [item, apart / Math.max(expected[item], 1)] as const;
+    (Object.entries(expected) as [keyof Losses, number][]).map(([item, value]) => {
+      const apart = Math.abs((found[item] as number) - value);
+      return [item, apart / Math.max(value, 1)] as const;
     }),
   );
   const slopes = new Map(
@@ -112,12 +116,14 @@ const SMALL_GRADIENTS_MAX = 2e-4;
 
 describe.skipIf(!native)("losses and gradients of a small graph", () => {
   it.each([
-    ["about two cells to each side", 1, [1.5, 2.5]],
-    ["that may be turned over", 2, [-1, 2]],
-    ["smaller than a cell", 3, [0, 0.8]],
-    ["of all sizes", 4, [0, 6]],
-  ] as const)("whose boxes are %s, in 25 random scenes", async (_, seed, reach) => {
-    const graph = smallGraph(3);
+    ["about two cells to each side", 1, [1.5, 2.5], {}],
+    ["that may be turned over", 2, [-1, 2], {}],
+    ["smaller than a cell", 3, [0, 0.8], {}],
+    ["of all sizes", 4, [0, 6], {}],
+    ["about two cells, with masks", 5, [1.5, 2.5], { masks: true }],
+    ["of all sizes, with masks", 6, [0, 6], { masks: true }],
+  ] as const)("whose boxes are %s, in 25 random scenes", async (_, seed, reach, shape) => {
+    const graph = smallGraph(3, shape);
     const weights = reaching(graph, seed, reach);
     const training = trainingOf(RECIPE, 64);
     const random = seeded(seed);
@@ -127,7 +133,11 @@ describe.skipIf(!native)("losses and gradients of a small graph", () => {
         const side = () => 32 * (1 + Math.floor(4 * random()));
         const frame = { height: side(), width: side() };
         const count = 1 + Math.floor(3 * random());
-        const truths = Array.from({ length: count }, () => scattered(random, frame));
+        const bare = Array.from({ length: count }, () => scattered(random, frame));
+        // Every third object of every other scene has a box alone.
+        const isBare = (object: number) => index % 2 === 1 && object % 3 === 0;
+        const truths =
+          graph.task === "segmentation" ? bare.map((own) => masked(own, frame, isBare)) : bare;
         const distances = await compare(pair, index, { ...frame, truths }, random());
         items.set(`${index} ${distances.items.name}`, distances.items.distance);
         gradients.set(`${index} ${distances.gradients.name}`, distances.gradients.distance);
@@ -198,6 +208,22 @@ describe.skipIf(!native)("losses and gradients of det26n", () => {
     await withPair({ graph, seed: 1, training: trainingOf(RECIPE, 64) }, async (pair) => {
       const distances = await compare(pair, 5, HARD[name] as Scene, 0.6);
       measured(name, distances);
+      expect(distances.items.distance).toBeLessThan(ITEMS_MAX);
+      expect(distances.gradients.distance).toBeLessThan(GRADIENTS_MAX);
+    });
+  });
+});
+
+describe.skipIf(!native)("losses and gradients of det26n with masks", () => {
+  it.each(Object.keys(HARD))("with %s", async (name) => {
+    const graph = detectorGraph("det26n", 3, "segmentation");
+    const bare = HARD[name] as Scene;
+    const truths = bare.truths.map((own, image) =>
+      masked(own, bare, (index) => image === 0 && index === 1),
+    );
+    await withPair({ graph, seed: 1, training: trainingOf(RECIPE, 64) }, async (pair) => {
+      const distances = await compare(pair, 5, { ...bare, truths }, 0.6);
+      measured(`${name}, with masks`, distances);
       expect(distances.items.distance).toBeLessThan(ITEMS_MAX);
       expect(distances.gradients.distance).toBeLessThan(GRADIENTS_MAX);
     });

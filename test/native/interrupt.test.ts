@@ -17,6 +17,7 @@ import {
 
 const SIZE = 256;
 const BATCH = 8;
+const TRIES = 5;
 const secondsSince = (start: number) => (performance.now() - start) / 1e3;
 
 /** Interrupts a call so many seconds after it was made; says how long it then took to end. */
@@ -30,6 +31,29 @@ async function interrupted<Result>(engine: Engine, after: number, begin: () => P
   const [settled] = await Promise.allSettled([ended]);
   clearTimeout(timer);
   return { settled, seconds: index ? secondsSince(index) : 0 };
+}
+
+interface Call<Result> {
+  begin: () => Promise<Result>;
+  /** Seconds that it takes uninterrupted, and after which it is interrupted. */
+  whole: number;
+  after: number;
+}
+
+/**
+ * Whether an interrupted call ends as it should in less than half of its time. The machine may be
+ * busy with others at one time or the other, so it has a few tries, each interrupted earlier.
+ */
+async function isAbandoned<Result>(
+  engine: Engine,
+  { begin, whole, after }: Call<Result>,
+  isExpected: (settled: PromiseSettledResult<Result>) => boolean,
+): Promise<boolean> {
+  for (let tried = 0; tried < TRIES; tried += 1) {
+    const { settled, seconds } = await interrupted(engine, after / (tried + 1), begin);
+    if (isExpected(settled) && seconds < whole / 2) return true;
+  }
+  return false;
 }
 
 const resolved = <Result>(settled: PromiseSettledResult<Result>): Result => {
@@ -59,19 +83,25 @@ describe.skipIf(!native)("an interrupt", () => {
       await withEngine(settings, async (stopped) => {
         await stopped.setDataset("train", dataset);
         let from = 0;
-        const abandoned = [];
+        const abandoned = new Set<string>();
+        const moments = [
+          ["forward", 0.4 * before],
+          ["backward", before + 0.15 * step],
+        ] as const;
         // In forward, and early in backward, each with and without gathered gradients.
         while (from < 2) {
           const next = from;
-          for (const after of [0.4 * before, before + 0.15 * step]) {
-            const { settled, seconds } = await interrupted(stopped, after, () =>
-              stopped.trainEpoch({ epoch: 0, from: next }, () => {}),
-            );
-            const result = resolved(settled);
-            abandoned.push(result.images === 0 && result.batch === next);
-            expect(seconds).toBeLessThan(step / 2);
-            from = result.batch;
-            if (from > next) break;
+          for (const [moment, after] of moments) {
+            let done = false;
+            for (let tried = 0; tried < TRIES && from === next && !done; tried += 1) {
+              const { settled, seconds } = await interrupted(stopped, after, () =>
+                stopped.trainEpoch({ epoch: 0, from: next }, () => {}),
+              );
+              const { images, batch } = resolved(settled);
+              from = batch;
+              done = images === 0 && batch === next && seconds < step / 2;
+            }
+            if (done) abandoned.add(moment);
           }
           if (from > next) continue;
           const result = await stopped.trainEpoch({ epoch: 0, from }, () => {
@@ -80,7 +110,7 @@ describe.skipIf(!native)("an interrupt", () => {
           from = result.batch;
           if (from === 2) expect(result.losses).toEqual(whole.losses);
         }
-        expect(abandoned).toContain(true);
+        expect([...abandoned].toSorted()).toEqual(["backward", "forward"]);
         await stopped.checkpoint(again, {});
       });
       expect(readFileSync(again).equals(readFileSync(end))).toBe(true);
@@ -94,11 +124,10 @@ describe.skipIf(!native)("an interrupt", () => {
       const options = { split: "val", batch: 4 * BATCH, imageSize: SIZE } as const;
       const before = await fingerprint(engine, "model");
       const { seconds: took, ...whole } = await engine.evaluate(options);
-      const { settled, seconds } = await interrupted(engine, took / 3, () =>
-        engine.evaluate(options),
-      );
-      expect(resolved(settled).images).toBe(0);
-      expect(seconds).toBeLessThan(took / 2);
+      const evaluation = { after: took / 3, whole: took, begin: () => engine.evaluate(options) };
+      const isUntouched = (settled: PromiseSettledResult<{ images: number }>) =>
+        resolved(settled).images === 0;
+      expect(await isAbandoned(engine, evaluation, isUntouched)).toBe(true);
       const { seconds: _, ...again } = await engine.evaluate(options);
       expect(again).toEqual(whole);
 
@@ -106,9 +135,10 @@ describe.skipIf(!native)("an interrupt", () => {
       const started = performance.now();
       await engine.probe(shape);
       const probed = secondsSince(started);
-      const ended = await interrupted(engine, probed / 4, () => engine.probe(shape));
-      expect(ended.settled).toMatchObject({ reason: { code: "interrupted" } });
-      expect(ended.seconds).toBeLessThan(probed / 2);
+      const probe = { after: probed / 4, whole: probed, begin: () => engine.probe(shape) };
+      const isRejected = (settled: PromiseSettledResult<unknown>) =>
+        settled.status === "rejected" && settled.reason.code === "interrupted";
+      expect(await isAbandoned(engine, probe, isRejected)).toBe(true);
       expect(await fingerprint(engine, "model")).toBe(before);
       expect(await fingerprint(engine, "ema")).toBe(before);
     });

@@ -4,6 +4,7 @@
 import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { confidenceBins } from "../../shared/confidence-bins.ts";
 import { SCENES } from "../peers/formats-scenes.ts";
 import { native } from "./engine.ts";
 import { type Input, plainEvaluation } from "./plain-metrics.ts";
@@ -100,6 +101,9 @@ describe.skipIf(!native)("average precision", () => {
         expectClose(found.precisionByRecall, expected.precisionByRecall, "precision by recall");
         expect([...found.confusion]).toEqual(expected.confusion);
         expect(found.images).toBe(expected.images);
+        const sure = input.detections.flatMap((own) => own.filter((_, at) => at % 6 === 4));
+        const confidences = sure.flatMap((own) => [...own]);
+        expect([...found.confidenceBins]).toEqual(confidenceBins(confidences));
       }),
       { numRuns: 150, ...(SEED === undefined ? {} : { seed: SEED }) },
     );
@@ -244,6 +248,7 @@ describe.skipIf(!native)("average precision", () => {
       0, 0, 0, 0,
     ]);
     expect(result.curves.f1.length).toBe(1_000);
+    expect([...result.confidenceBins]).toEqual(Array(20).fill(0));
   });
 
   it("refuses a class that is none and a confidence that is no number", () => {

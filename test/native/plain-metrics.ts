@@ -8,6 +8,7 @@ export interface Input {
   classes: number;
   detections: Detections[];
   truths: Float32Array[];
+  masks?: { height: number; width: number; detections: Uint8Array[]; truths: Uint8Array[] };
 }
 
 interface Detection {
@@ -91,15 +92,23 @@ function pairs(found: Detection[], truths: Truth[], iouMin: number): Map<Detecti
 const countedOf = (ranked: Detection[]) =>
   ranked.filter((one) => ranked.filter((a) => a.image === one.image).indexOf(one) < 100);
 
+type Overlap = (one: Detection, truth: Truth) => number;
+const byBoxes: Overlap = (one, truth) => iou(one.box, truth.box);
+
 /** Detections that found a free truth, the sure ones first; each takes the one it overlaps most. */
-function hitsOf(ranked: Detection[], truths: Truth[], iouMin: number): Set<Detection> {
+function hitsOf(
+  ranked: Detection[],
+  truths: Truth[],
+  iouMin: number,
+  overlapOf: Overlap,
+): Set<Detection> {
   const hits = new Set<Detection>();
   const taken = new Set<Truth>();
   for (const one of ranked) {
     let best: { truth: Truth; iou: number } | null = null;
     for (const truth of truths) {
       if (truth.image !== one.image || taken.has(truth)) continue;
-      const overlap = iou(one.box, truth.box);
+      const overlap = overlapOf(one, truth);
       if (overlap >= (best?.iou ?? iouMin)) best = { truth, iou: overlap };
     }
     if (!best) continue;
@@ -131,11 +140,16 @@ function atConfidence(ranked: Detection[], values: number[], confidence: number,
   return from + ((high - confidence) / (high - low)) * (to - from);
 }
 
-function classResult(found: Detection[], truths: Truth[]) {
+function classResult(found: Detection[], truths: Truth[], overlapOf: Overlap = byBoxes) {
   const ranked = countedOf([...found].sort((a, b) => b.confidence - a.confidence));
   const measured = Array.from({ length: 10 }, (_, index) => {
     // As numpy's `linspace(0.5, 0.95, 10)`.
-    const matched = hitsOf(ranked, truths, index === 9 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / 9));
+    const matched = hitsOf(
+      ranked,
+      truths,
+      index === 9 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / 9),
+      overlapOf,
+    );
     const hits = ranked.map((_, last) =>
       ranked.slice(0, last + 1).reduce((sum, one) => sum + Number(matched.has(one)), 0),
     );
@@ -193,13 +207,38 @@ function confusionOf({ classes }: Input, found: Detection[], truths: Truth[]): n
   return matrix;
 }
 
-export function plainEvaluation(input: Input) {
+function classResults(input: Input, overlapOf: Overlap = byBoxes) {
   const [found, truths] = [foundOf(input), truthsOf(input)];
-  const byClass = Array.from({ length: input.classes }, (_, classIndex) => {
+  return Array.from({ length: input.classes }, (_, classIndex) => {
     const own = truths.filter((truth) => truth.classIndex === classIndex);
     const theirs = found.filter((one) => one.classIndex === classIndex);
-    return own.length ? { ...classResult(theirs, own), truths: own.length } : null;
+    return own.length ? { ...classResult(theirs, own, overlapOf), truths: own.length } : null;
   });
+}
+
+/** Average precision by masks: cells that both have, of those that either has. */
+export function plainMaskEvaluation(input: Required<Input>) {
+  const { height, width, detections, truths } = input.masks;
+  const cells = height * width;
+  const maskOf = (of: Uint8Array[], { image, index }: { image: number; index: number }) => [
+    ...(of[image] as Uint8Array).subarray(index * cells, (index + 1) * cells),
+  ];
+  const perClass = classResults(input, (one, truth) => {
+    const [a, b] = [maskOf(detections, one), maskOf(truths, truth)];
+    const either = a.filter((value, cell) => value || b[cell]).length;
+    return either ? a.filter((value, cell) => value && b[cell]).length / either : 0;
+  }).map((result) => result && { mAP50: result.mAP50, mAP50_95: result.mAP50_95 });
+  const counted = perClass.filter((result) => result !== null);
+  return {
+    mAP50: mean(counted.map(({ mAP50 }) => mAP50)),
+    mAP50_95: mean(counted.map(({ mAP50_95 }) => mAP50_95)),
+    perClass,
+  };
+}
+
+export function plainEvaluation(input: Input) {
+  const [found, truths] = [foundOf(input), truthsOf(input)];
+  const byClass = classResults(input);
   const counted = byClass.filter((result) => result !== null);
   const meanCurve = (pick: (result: (typeof counted)[0]) => number[]) =>
     steps(1_000).map((_, index) => mean(counted.map((result) => pick(result)[index] as number)));

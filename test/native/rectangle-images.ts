@@ -32,6 +32,8 @@ export interface RgbImage {
   height: number;
   rgb: Uint8Array;
   boxes: number[][];
+  rings?: Float32Array;
+  ringStarts?: Int32Array;
 }
 
 export function rectangleImage(
@@ -70,8 +72,14 @@ export const rectangleImages = (count: number): RgbImage[] =>
 
 export function writeDataset(path: string, sources: readonly RgbImage[]): Dataset {
   let offset = 0;
-  const images = sources.map(({ width, height, rgb, boxes }) => {
-    const image = { offset, width, height, boxes: Float32Array.from(boxes.flat()) };
+  const images = sources.map(({ width, height, rgb, boxes, rings, ringStarts }) => {
+    const image = {
+      offset,
+      width,
+      height,
+      boxes: Float32Array.from(boxes.flat()),
+      ...(rings && ringStarts && { rings, ringStarts }),
+    };
     offset += rgb.length;
     return image;
   });
@@ -148,11 +156,13 @@ export interface View {
   width: number;
   height: number;
   at(x: number, y: number): [r: number, g: number, b: number];
-  boxes: { classIndex: number; box: Corners }[];
+  /** `mask`: of the whole image at a cell of four pixels, where the batch has masks. */
+  boxes: { classIndex: number; box: Corners; mask: Uint8Array | undefined }[];
 }
 
-export function views({ images, count, height, width, boxes }: Batch): View[] {
+export function views({ images, count, height, width, boxes, masks }: Batch): View[] {
   const plane = height * width;
+  const cells = plane / 16;
   return Array.from({ length: count }, (_, image) => ({
     width,
     height,
@@ -160,14 +170,16 @@ export function views({ images, count, height, width, boxes }: Batch): View[] {
       const pixel = image * 3 * plane + y * width + x;
       return [0, 1, 2].map((c) => images[pixel + c * plane] as number) as [number, number, number];
     },
-    boxes: Array.from({ length: boxes.length / 6 }, (_, index) => [
-      ...boxes.subarray(index * 6, index * 6 + 6),
-    ])
-      .filter(([own]) => own === image)
-      .map(([, classIndex = 0, ...corners]) => ({
+    boxes: Array.from({ length: boxes.length / 6 }, (_, index) => ({
+      row: [...boxes.subarray(index * 6, index * 6 + 6)],
+      mask: masks?.subarray(index * cells, (index + 1) * cells),
+    }))
+      .filter(({ row }) => row[0] === image)
+      .map(({ row: [, classIndex = 0, ...corners], mask }) => ({
         classIndex,
         // What follows image and class are the four corners.
         box: corners as unknown as Corners,
+        mask,
       })),
   }));
 }

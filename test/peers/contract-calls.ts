@@ -26,13 +26,20 @@ export interface Call {
   skipped: string | null;
 }
 
+/** What a call of one operation has in place of what those of the others have. */
+export interface OwnCall {
+  name: string;
+  headers: Record<string, string>;
+  path?: Record<string, string>;
+}
+
 export interface CallOptions {
   /** Texts of the examples, and what stands for each here. */
   replaced: Readonly<Record<string, string>>;
   /** Header values by security scheme. */
   credentials: Readonly<Record<string, Record<string, string>>>;
-  /** Headers of operations that need other credentials than the rest. */
-  operations: readonly { name: string; headers: Record<string, string> }[];
+  /** Operations that need other credentials than the rest, or that name something of their own. */
+  operations: readonly OwnCall[];
   /** Operations that wait for what does not come here. */
   waiting: readonly string[];
 }
@@ -54,27 +61,30 @@ function callOf(endpoint: Endpoint, document: Description, options: CallOptions)
     );
     return JSON.parse(text) as Value;
   };
+  // Whoever is in several workspaces has to say which one is meant.
+  const isGiven = (parameter: { name: string; required?: boolean }) =>
+    parameter.required || parameter.name === "workspace_id";
   const parametersIn = (where: string) =>
     Object.fromEntries(
       (operation.parameters ?? [])
-        .filter((parameter) => parameter.required && parameter.in === where)
+        .filter((parameter) => isGiven(parameter) && parameter.in === where)
         .map(({ name: parameter, schema = {} }) => [
           parameter,
-          isLasting ? here(schema.example) : (schema.example ?? ""),
+          isLasting || parameter === "workspace_id" ? here(schema.example) : (schema.example ?? ""),
         ]),
     );
   const { body, form } = exampleRequest(endpoint, document);
   const [scheme = ""] = Object.keys(operation.security?.[0] ?? {});
-  const own = options.operations.find((one) => one.name === name)?.headers;
+  const own = options.operations.find((one) => one.name === name);
   return {
     name,
     operationId: operation.operationId ?? "",
     tag: operation.tags?.[0] ?? "",
-    path: parametersIn("path"),
+    path: { ...parametersIn("path"), ...own?.path },
     query: parametersIn("query"),
     body: here(body),
     form: here(form),
-    headers: own ?? options.credentials[scheme] ?? {},
+    headers: own?.headers ?? options.credentials[scheme] ?? {},
     skipped: whySkipped(endpoint, options.waiting.includes(name)),
   };
 }

@@ -8,12 +8,13 @@ import { zipSync } from "fflate";
 import type { Description } from "../../edge/http/example-request.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { EXAMPLES } from "../../edge/vision/description.ts";
+import { EnrolledDevice } from "../../shared/fleet.ts";
 import { RegisteredNode } from "../../shared/node-protocol.ts";
 import { User } from "../../shared/vision.ts";
-import { everything } from "../support/everything.ts";
+import { everything, type Ids } from "../support/everything.ts";
 import { mp4, png } from "../support/media.ts";
-import { ask, type Person, register } from "../support/vision.ts";
-import { type Call, callsOf } from "./contract-calls.ts";
+import { ask, freshAddress, type Person, register } from "../support/vision.ts";
+import { type Call, callsOf, type OwnCall } from "./contract-calls.ts";
 import type { Services } from "./services.ts";
 
 /** One service as the tools are told of it. */
@@ -70,10 +71,13 @@ export async function describeServices(services: Services): Promise<ServiceDescr
         nodeToken: { bearer: nodeToken },
       },
       ending: () => endingOperations(services.urls.vision),
+      devices: () => devicesOperations(services, admin, ids),
       waiting: [
         "POST /api/v1/node/claim",
         "POST /api/v1/jobs/{job_id}/export",
-        // Its first example waits as long in Schemathesis alone; by hand each body is answered.
+        // By the example of a heartbeat the node predicts, and it is there for a minute after each
+        // of its requests: an image waits in the queue for it, which never asks for work. That is
+        // right, and by hand, where no heartbeat was sent, each body is answered at once.
         "POST /api/v1/endpoints/{slug}/predict",
         "GET /api/v1/videos/{video_id}/frames/{image}",
       ],
@@ -91,8 +95,37 @@ const endingOperations = (url: string): Promise<EndingOperations> =>
     }),
   );
 
+/** What a device asks for with its own token. */
+const DEVICES_OWN = [
+  "GET /api/v1/devices/{device_id}/manifest",
+  "GET /api/v1/devices/{device_id}/artifact",
+  "POST /api/v1/devices/{device_id}/heartbeat",
+  "POST /api/v1/devices/{device_id}/token",
+  "POST /api/v1/devices/{device_id}/sync-logs",
+  "POST /api/v1/devices/{device_id}/images",
+];
+
+/** What a device says of itself as it enrols. */
+const ABOUT_DEVICE = { agent_version: "1.0.0", platform: "linux-x64", runtime: "peers" };
+
+/** A device that enrolled for each of them: a call ends its token, and others revoke a device. */
+const devicesOperations = (services: Services, admin: Person, { project_id }: Ids) =>
+  Promise.all(
+    DEVICES_OWN.map(async (name) => {
+      const { body } = await admin.ask("POST", "/devices", { name: "peers", project_id });
+      const answer = await ask(services.urls.vision, "POST", "/devices/enrol", {
+        body: { ...ABOUT_DEVICE, code: body.enrolment_code },
+        headers: { "CF-Connecting-IP": freshAddress() },
+      });
+      const { device_id, token } = EnrolledDevice.parse(answer.body);
+      return { name, headers: { Authorization: `Bearer ${token}` }, path: { device_id } };
+    }),
+  );
+
 interface ServiceFacts
   extends Partial<Pick<ServiceDescription, "auth" | "waiting" | "parameters">> {
+  /** Makes the devices that a client's calls are made as. */
+  devices?: () => Promise<OwnCall[]>;
   /** Makes the credentials of operations that end them. */
   ending?: () => Promise<EndingOperations>;
 }
@@ -100,8 +133,10 @@ interface ServiceFacts
 async function described(
   { urls, folder }: Services,
   name: ServiceDescription["name"],
-  { auth = {}, waiting = [], parameters = {}, ending = async () => [] }: ServiceFacts,
+  facts: ServiceFacts,
 ): Promise<ServiceDescription> {
+  const { auth = {}, waiting = [], parameters = {} } = facts;
+  const { ending = async () => [], devices = async () => [] } = facts;
   const url = urls[name];
   const document = join(folder, `openapi.${name}.json`);
   const text = await (await fetch(`${url}/openapi.json`)).text();
@@ -116,7 +151,8 @@ async function described(
       .map(([parameter, value]) => [String(examples[parameter]), value]),
   );
   const calls = async () => {
-    const options = { replaced, credentials, operations: await ending(), waiting };
+    const own = [...(await ending()), ...(await devices())];
+    const options = { replaced, credentials, operations: own, waiting };
     return callsOf(JSON.parse(text) as Description, options);
   };
   const clients = { python: await calls(), heyApi: await calls() };
@@ -181,7 +217,7 @@ async function registerNode(url: string, admin: Person): Promise<string> {
   const { body: made } = await admin.ask("POST", "/admin/nodes/codes");
   const capabilities = {
     version: "0.1.0",
-    protocol: 3,
+    protocol: 4,
     kinds: ["export"],
     device: { kind: "cpu", name: "peers", count: 1 },
     memory_bytes: 1,

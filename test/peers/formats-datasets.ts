@@ -10,6 +10,7 @@ import { EXPORT_FORMATS } from "../../shared/tasks.ts";
 import { Video, VideoBatch } from "../../shared/vision.ts";
 import { type Person, register } from "../support/vision.ts";
 import { seeded } from "../support/weights.ts";
+import { compareModels, type ModelComparison } from "./formats-comparison.ts";
 import type { Services } from "./services.ts";
 
 interface ExpectedImage {
@@ -28,6 +29,8 @@ export interface Datasets {
   masks: { document: typeof MASKS; archive: string };
   /** A job's boxes with their confidence, and what its comparison with the dataset says. */
   compared: ComparisonSample;
+  /** Two models compared on reviewed images. */
+  models: ModelComparison;
   /** In the order of their indices. */
   classes: string[];
   images: ExpectedImage[];
@@ -110,6 +113,10 @@ export async function writeDatasets(services: Services): Promise<Datasets> {
         archive: await archive(services, admin, Job.parse(masks.job).job_id, kept),
       },
       compared: await comparison(services, admin, { projectId, truthId: jobId, videos }),
+      models: await compareModels(services, admin, {
+        ask: asked,
+        ready: (id) => readyVideo(admin, id),
+      }),
       classes: CLASSES,
       images: await expectedImages(admin, { jobId, videos }),
     };

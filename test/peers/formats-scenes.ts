@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { seeded } from "../support/weights.ts";
 import { execute } from "./environments.ts";
+import { MASK_SCENES, type MaskScene, maskInput } from "./formats-mask-scenes.ts";
 
 /** Boxes are x1, y1, x2, y2 in quarters of a pixel, which both sides hold exactly. */
 interface SceneImage {
@@ -74,18 +75,23 @@ export const SCENES = [
 ];
 
 /** Writes the scenes with our figures beside them, or tells why there is no engine. */
-export async function writeScenes(folder: string): Promise<{ path: string } | { missing: string }> {
-  const path = join(folder, "scenes.json");
+export async function writeScenes(
+  folder: string,
+): Promise<{ path: string; masksPath: string } | { missing: string }> {
+  const [path, masksPath] = [join(folder, "scenes.json"), join(folder, "mask-scenes.json")];
   writeFileSync(path, JSON.stringify(SCENES));
-  const { code, output } = await execute([process.execPath, import.meta.filename, path], {
+  writeFileSync(masksPath, JSON.stringify(MASK_SCENES));
+  const command = [process.execPath, import.meta.filename, path, masksPath] as const;
+  const { code, output } = await execute(command, {
     msMax: ENGINE_MS_MAX,
     env: { ...ENGINE_ENVIRONMENT },
   });
-  return code === 0 ? { path } : { missing: output.trim().split("\n").at(-1) ?? "" };
+  if (code === 0) return { path, masksPath };
+  return { missing: output.trim().split("\n").at(-1) ?? "" };
 }
 
-/** As a program: adds the engine's figures to a file of scenes. */
-function measure(path: string) {
+/** As a program: adds the engine's figures to a file of scenes, and to one of scenes of masks. */
+function measure(path: string, masksPath: string) {
   const loaded = loadEngine();
   if ("missing" in loaded) {
     process.stderr.write(`${loaded.missing}\n`);
@@ -102,6 +108,12 @@ function measure(path: string) {
     return { ...one, ours: { mAP50, mAP50_95 } };
   });
   writeFileSync(path, JSON.stringify(measured));
+  const masked = JSON.parse(readFileSync(masksPath, "utf8")) as MaskScene[];
+  const byMasks = masked.map((one) => {
+    const result = loaded.native.evaluateDetections(maskInput(one));
+    return { ...one, ours: { mAP50: result.maskMAP50, mAP50_95: result.maskMAP50_95 } };
+  });
+  writeFileSync(masksPath, JSON.stringify(byMasks));
 }
 
-if (process.argv[1] === import.meta.filename) measure(process.argv[2] ?? "");
+if (process.argv[1] === import.meta.filename) measure(process.argv[2] ?? "", process.argv[3] ?? "");

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { writeAddress, writeAnswers } from "./formats-answers.ts";
 import { writeDatasets } from "./formats-datasets.ts";
 import { writeScenes } from "./formats-scenes.ts";
+import { writeSequential } from "./formats-sequential.ts";
 import { type Group, runScript, type Script } from "./group.ts";
 import type { Outcome } from "./known.ts";
 import { startServices } from "./services.ts";
@@ -40,6 +41,11 @@ export const formats: Group = {
         readerOf("pycocotools", datasets),
         readerOf("supervision", datasets),
         readerOf("globox", datasets),
+        {
+          script: "formats/sequential.py",
+          case: "formats/sequential",
+          args: [writeSequential(services.folder)],
+        },
       ];
       const outcomes: Outcome[] = [];
       // One after the other: the tools have threads of their own.
@@ -48,8 +54,18 @@ export const formats: Group = {
       const name = "formats/average_precision";
       if ("missing" in scenes)
         return [...outcomes, { case: name, outcome: "skipped", detail: scenes.missing }];
-      const script = { script: "formats/average_precision.py", case: name } as const;
-      return [...outcomes, ...(await runScript(context, { ...script, args: [scenes.path] }))];
+      for (const [file, path] of [
+        ["average_precision", scenes.path],
+        ["mask_average_precision", scenes.masksPath],
+      ] as const) {
+        const script: Script = {
+          script: `formats/${file}.py`,
+          case: `formats/${file}`,
+          args: [path],
+        };
+        outcomes.push(...(await runScript(context, script)));
+      }
+      return outcomes;
     } finally {
       await services.stop();
     }

@@ -49,8 +49,10 @@ export function judge(
   const skipped = outcomes.flatMap((one) => (one.outcome === "skipped" ? [one.case] : []));
   const judged = outcomes.map((one): Judgement => {
     const why = whys.get(one.case);
-    if (one.outcome === "failed" && why !== undefined)
-      return { case: one.case, verdict: "known", detail: why };
+    if (one.outcome === "failed" && why !== undefined) {
+      const detail = one.detail === undefined ? why : `${why} (${one.detail})`;
+      return { case: one.case, verdict: "known", detail };
+    }
     return { case: one.case, verdict: one.outcome, detail: one.detail ?? "" };
   });
   const gone = known.filter(

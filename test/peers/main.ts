@@ -6,8 +6,9 @@ import { join } from "node:path";
 import { meant, readArguments, runCommand, UsageError } from "../../edge/local/command-line.ts";
 import { whole } from "../../shared/scalars.ts";
 import { contract } from "./contract.ts";
+import { devices } from "./devices.ts";
 import { type Environment, ensureEnvironment } from "./environments.ts";
-import { exports } from "./exports.ts";
+import { elsewhere, exports } from "./exports.ts";
 import { formats } from "./formats.ts";
 import type { Group } from "./group.ts";
 import {
@@ -21,8 +22,22 @@ import {
 } from "./known.ts";
 import { markets } from "./markets.ts";
 import { metrics } from "./metrics.ts";
+import { readers } from "./readers.ts";
+import { serving } from "./serving.ts";
+import { training } from "./training.ts";
 
-const GROUPS: Readonly<Record<string, Group>> = { formats, exports, contract, metrics, markets };
+const GROUPS: Readonly<Record<string, Group>> = {
+  formats,
+  exports,
+  devices,
+  elsewhere,
+  readers,
+  contract,
+  metrics,
+  markets,
+  serving,
+  training,
+};
 /** Small enough for every run; the others are asked for by name. */
 const DEFAULT_GROUPS = ["formats", "exports", "contract", "metrics"];
 const MINUTES_DEFAULT = 30;
@@ -56,7 +71,7 @@ interface Arguments {
   names: string[];
   /** All groups may take so many minutes; what does not fit is skipped by name. */
   minutes: number;
-  /** A file for the counts, for the program that started this one. */
+  /** A file for the counts and failures, for the program that started this one. */
   report: string | undefined;
 }
 
@@ -104,6 +119,9 @@ async function main() {
   }
   const counts = count(judged);
   print(summaryLine(counts));
-  if (report) writeFileSync(report, JSON.stringify(counts));
+  const failures = judged
+    .filter(({ verdict }) => verdict === "failed")
+    .map((one) => `${one.case}\n${one.detail}`);
+  if (report) writeFileSync(report, JSON.stringify({ ...counts, failures }));
   process.exit(counts.failed > 0 ? 1 : 0);
 }

@@ -6,6 +6,7 @@ import { createHash } from "node:crypto";
 import { writeFileSync } from "node:fs";
 import http from "node:http";
 import { join } from "node:path";
+import { parquetReadObjects } from "hyparquet";
 import { freePorts } from "../../edge/local/ports.ts";
 import { commit } from "../../edge/markets/store/commit.ts";
 import { compact } from "../../edge/markets/store/compact.ts";
@@ -108,12 +109,23 @@ async function startArctic({ python }: GroupContext, services: Services, asOfs: 
   }
 }
 
-/** Rows and a hash of them as both sides mean them, whatever their JSON looks like. */
-function fingerprint(body: Buffer): string {
+const FORMATS = ["json", "parquet"] as const;
+type Format = (typeof FORMATS)[number];
+
+async function rowsOf(body: Buffer, format: Format): Promise<Record<string, unknown>[]> {
+  if (format === "json") return JSON.parse(body.toString()) as Record<string, unknown>[];
+  const file = body.buffer.slice(body.byteOffset, body.byteOffset + body.byteLength);
+  return parquetReadObjects({ file: file as ArrayBuffer });
+}
+
+/** Rows and a hash of them as both sides mean them, whatever the bytes of their answer are. */
+async function fingerprint(body: Buffer, format: Format): Promise<string> {
   const hash = createHash("sha256");
-  const rows = JSON.parse(body.toString()) as Record<string, unknown>[];
+  const rows = await rowsOf(body, format);
+  const instant = (value: unknown) => (value instanceof Date ? value.toISOString() : value);
   for (const row of rows) {
-    const fields = [row.Datetime, row.instrument_id, Number(row.value), row.as_of];
+    const known = instant(row.as_of);
+    const fields = [instant(row.Datetime), row.instrument_id, Number(row.value), known];
     hash.update(`${fields.join("|")}|${row.vintage_reconstructed}\n`);
   }
   return `${rows.length} rows, ${hash.digest("hex").slice(0, 16)}`;
@@ -167,26 +179,44 @@ async function compare(services: Services, url: string, asOf: number): Promise<O
   const first = FROM + Math.floor(ROWS / 2) * QUARTER_MS;
   const last = first + (DAY_ROWS - 1) * QUARTER_MS;
   // No two requests of a day name the same instants, so that none is answered from a cache.
-  let asked = 0;
-  const day = () => `&start=${iso(first - ++asked)}&end=${iso(last)}`;
-  const questions: { name: keyof typeof REPEATS; ours: Ask; theirs: Ask }[] = [
-    { name: "whole history", ours: ours(""), theirs: theirs("") },
-    { name: "one day", ours: () => ours(day())(), theirs: theirs(`?start=${first}&end=${last}`) },
-  ];
+  let days = 0;
+  const day = () => `&start=${iso(first - ++days)}&end=${iso(last)}`;
+  const questions: Question[] = FORMATS.flatMap((format) => {
+    const [our, their] = [`&format=${format}`, `format=${format}`];
+    const whole = { ours: ours(our), theirs: theirs(`?${their}`) };
+    const bounds = `?start=${first}&end=${last}&${their}`;
+    const oneDay = { ours: () => ours(our + day())(), theirs: theirs(bounds) };
+    return [
+      { name: "whole history", format, ...whole },
+      { name: "one day", format, ...oneDay },
+    ];
+  });
   const outcomes: Outcome[] = [];
-  for (const question of questions) {
-    const own = fingerprint(await question.ours());
-    const other = fingerprint(await question.theirs());
-    const name = `markets/arcticdb/${question.name}`;
-    outcomes.push(
-      own === other
-        ? { case: `${name}/rows`, outcome: "passed", detail: own }
-        : { case: `${name}/rows`, outcome: "failed", detail: `${own}; ArcticDB has ${other}` },
-    );
-    const times = await timed(REPEATS[question.name], question.ours, question.theirs);
-    const ratio = (times.theirs / times.ours).toFixed(2);
-    const figures = `/series ${times.ours.toFixed(1)} ms, ArcticDB ${times.theirs.toFixed(1)} ms`;
-    outcomes.push({ case: `${name}/time`, outcome: "passed", detail: `${figures}: ${ratio}×` });
-  }
+  for (const question of questions) outcomes.push(...(await asked(question)));
   return outcomes;
+}
+
+interface Question {
+  name: keyof typeof REPEATS;
+  format: Format;
+  ours: Ask;
+  theirs: Ask;
+}
+
+/** Whether both sides answer the same, and how long each takes. */
+async function asked({ name, format, ours, theirs }: Question): Promise<Outcome[]> {
+  const [own, other] = [
+    await fingerprint(await ours(), format),
+    await fingerprint(await theirs(), format),
+  ];
+  // Cases of JSON are named without it.
+  const one = `markets/arcticdb/${name}${format === "json" ? "" : `/${format}`}`;
+  const rows: Outcome =
+    own === other
+      ? { case: `${one}/rows`, outcome: "passed", detail: own }
+      : { case: `${one}/rows`, outcome: "failed", detail: `${own}; ArcticDB has ${other}` };
+  const times = await timed(REPEATS[name], ours, theirs);
+  const ratio = (times.theirs / times.ours).toFixed(2);
+  const figures = `/series ${times.ours.toFixed(1)} ms, ArcticDB ${times.theirs.toFixed(1)} ms`;
+  return [rows, { case: `${one}/time`, outcome: "passed", detail: `${figures}: ${ratio}×` }];
 }

@@ -66,6 +66,7 @@ export async function startServices(
       vision: {
         DATABASE_URL: urls.visionOwner,
         TOKEN_SECRET: "a secret of the peers, of 32 characters",
+        SEALING_KEY: "a sealing key of the peers that has 40 letters",
         METRICS_TOKEN: metricsToken,
         S3_ACCESS_KEY_ID: "peers",
         S3_SECRET_ACCESS_KEY: "peers",

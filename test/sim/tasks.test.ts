@@ -49,7 +49,13 @@ describe("the table of moves", () => {
       }),
     ]);
     expect(Object.fromEntries(pairs)).toEqual({
-      queued: ["claim → running", "cancel → cancelled", "revoke → revoked", "purge → cancelled"],
+      queued: [
+        "claim → running",
+        "cancel → cancelled",
+        "revoke → revoked",
+        "purge → cancelled",
+        "give_up → failed",
+      ],
       running: [
         "renew → running",
         "finish → finished",

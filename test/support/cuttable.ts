@@ -13,10 +13,11 @@ export interface Cuttable {
   close(): Promise<void>;
 }
 
-/** `heard` is told what clients send, as it comes. */
+/** `heard` is told what clients send, as it comes; `answered` what they are sent, before it is. */
 export async function cuttable(
   port: number,
   heard: (bytes: Buffer) => void = () => {},
+  answered: (bytes: Buffer) => void = () => {},
 ): Promise<Cuttable> {
   const sockets = new Set<Socket>();
   let isCut = false;
@@ -31,7 +32,7 @@ export async function cuttable(
       incoming.destroy();
       return;
     }
-    const outgoing = keep(connect(port, "127.0.0.1"));
+    const outgoing = keep(connect(port, "127.0.0.1")).on("data", answered);
     keep(incoming).on("data", heard).pipe(outgoing).pipe(incoming);
     if (isHeld) for (const socket of [incoming, outgoing]) socket.pause();
     // Half of a pair is of no use.

@@ -2,7 +2,8 @@
 // image an object of the store, and the payload of a train task over it.
 
 import sharp from "sharp";
-import { ExportManifest, type TaskPayload } from "../../shared/tasks.ts";
+import { ExportManifest } from "../../shared/export-manifest.ts";
+import type { TaskPayload } from "../../shared/tasks.ts";
 import { TrainSettings } from "../../shared/training.ts";
 import type { NodeService } from "./node-service.ts";
 import { seeded } from "./weights.ts";
@@ -14,12 +15,14 @@ export interface DrawnOptions {
   side?: number;
   seed?: number;
   classes?: string[];
+  /** Whether the annotations have masks. */
+  masks?: boolean;
 }
 
 type Annotation = ExportManifest["videos"][number]["frames"][number]["annotations"][number];
 
 /** One image: one or two shapes that do not overlap, and where they are. */
-async function draw(random: () => number, side: number) {
+async function draw(random: () => number, side: number, masks: boolean) {
   const annotations: Annotation[] = [];
   const shapes: string[] = [];
   const count = random() < 0.5 ? 1 : 2;
@@ -38,7 +41,7 @@ async function draw(random: () => number, side: number) {
     annotations.push({
       id: crypto.randomUUID(),
       class_index: disc ? 0 : 1,
-      polygon: null,
+      polygon: masks ? outline([x + half, y + half], half, disc) : null,
       bbox: [x, y, x + size, y + size],
     });
   }
@@ -46,6 +49,14 @@ async function draw(random: () => number, side: number) {
     <rect width="100%" height="100%" fill="#888888"/>${shapes.join("")}</svg>`;
   return { png: await sharp(Buffer.from(svg)).png().toBuffer(), annotations };
 }
+
+/** The ring of a disc or a square about a centre. */
+const outline = ([x, y]: [number, number], half: number, disc: boolean): number[] =>
+  Array.from({ length: disc ? 32 : 4 }, (_, corner) => {
+    const angle = (2 * Math.PI * (corner + 0.5)) / (disc ? 32 : 4);
+    const reach = disc ? half : half * Math.SQRT2;
+    return [x + reach * Math.cos(angle), y + reach * Math.sin(angle)];
+  }).flat();
 
 export interface DrawnTask {
   manifest: ExportManifest;
@@ -58,12 +69,13 @@ export async function drawnDataset(
   settings: Partial<TrainSettings> = {},
   options: DrawnOptions = {},
 ): Promise<DrawnTask> {
-  const { train = 12, val = 4, side = 64, seed = 1, classes = ["disc", "square"] } = options;
+  const { train = 12, val = 4, side = 64, seed = 1, masks = false } = options;
+  const { classes = ["disc", "square"] } = options;
   const random = seeded(seed);
   const videos: ExportManifest["videos"] = [];
   const sources = [];
   for (let at = 0; at < train + val; at++) {
-    const { png, annotations } = await draw(random, side);
+    const { png, annotations } = await draw(random, side, masks);
     const key = `ws/a/images/${seed}-${side}-${at}.png`;
     sources.push(service.source(key, png));
     const split: "train" | "val" = at < train ? "train" : "val";

@@ -5,11 +5,11 @@ import { sql } from "drizzle-orm";
 import { expect } from "vitest";
 import { Endpoint, EndpointStatus } from "../../shared/endpoints.ts";
 import type { LineAnswer } from "../../shared/line.ts";
-import { type LineNode, type LineNodeOptions, lineNode } from "./line-node.ts";
+import { type AnsweringNode, type AnsweringOptions, answeringNode } from "./line-end.ts";
 import { form, png } from "./media.ts";
 import { type RegisteredModel, registerModel } from "./registered-model.ts";
 import { type Api, apiAs, type Person, register } from "./scripted-node.ts";
-import { createWorld, type World } from "./world.ts";
+import { createWorld, type World, type WorldOptions } from "./world.ts";
 
 /** The largest file that the world takes, bytes. */
 export const UPLOAD_BYTES_MAX = 20_000;
@@ -48,7 +48,7 @@ export interface EndpointWorld {
   /** After each test. */
   cutNodes(): void;
   /** A node that has both models open. */
-  opened(options?: Partial<LineNodeOptions>): Promise<LineNode>;
+  opened(options?: Partial<AnsweringOptions>): Promise<AnsweringNode>;
   /** An endpoint of the first model. */
   make(more?: Record<string, unknown>): Promise<Endpoint>;
   predict(slug: string, query?: string, api?: Api, body?: FormData): Promise<Response>;
@@ -59,10 +59,13 @@ export interface EndpointWorld {
   keyFor(slug: string, more?: Record<string, unknown>): Promise<{ api: Api; key_id: string }>;
 }
 
-export async function createEndpointWorld(): Promise<EndpointWorld> {
+export async function createEndpointWorld({
+  services = ["vision"],
+  uploadBytesMax = UPLOAD_BYTES_MAX,
+}: Pick<WorldOptions, "services"> & { uploadBytesMax?: number } = {}): Promise<EndpointWorld> {
   const world = await createWorld({
-    services: ["vision"],
-    environment: { vision: { UPLOAD_BYTES_MAX: String(UPLOAD_BYTES_MAX) } },
+    services,
+    environment: { vision: { UPLOAD_BYTES_MAX: String(uploadBytesMax) } },
   });
   const admin = await register(world);
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
@@ -74,7 +77,7 @@ export async function createEndpointWorld(): Promise<EndpointWorld> {
   await world.visionDatabase.execute(
     sql`UPDATE model SET active = true WHERE id = ${one.model_id}::uuid`,
   );
-  let nodes: LineNode[] = [];
+  let nodes: AnsweringNode[] = [];
   let slugs = 0;
   const status: EndpointWorld["status"] = async (slug, api = admin) =>
     EndpointStatus.parse(await api.ok("GET", `/endpoints/${slug}/status`));
@@ -95,7 +98,7 @@ export async function createEndpointWorld(): Promise<EndpointWorld> {
     },
     opened: async (options = {}) => {
       const loaded = [one.model_id, two.model_id];
-      const node = await lineNode(world, admin, { loaded, answer: answering, ...options });
+      const node = await answeringNode(world, admin, { loaded, answer: answering, ...options });
       nodes.push(node);
       return node;
     },
@@ -107,9 +110,7 @@ export async function createEndpointWorld(): Promise<EndpointWorld> {
       api.send("POST", `/endpoints/${slug}/predict${query}`, body),
     status,
     counted: async (slug, requests) => {
-      await expect
-        .poll(async () => (await status(slug)).windows["1h"].requests, { timeout: 10_000 })
-        .toBe(requests);
+      await expect.poll(async () => (await status(slug)).windows["1h"].requests).toBe(requests);
       return (await status(slug)).windows["1h"];
     },
     keyFor: async (slug, more = {}) => {

@@ -5,8 +5,11 @@ import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { strToU8, zipSync } from "fflate";
 import { API } from "../../edge/vision/base/api.ts";
+import { GATES_DEFAULT } from "../../shared/rollouts.ts";
 import { describeApi } from "./common-routes.ts";
+import { describedFile } from "./described-files.ts";
 import { form, mp4, png } from "./media.ts";
+import { comparedFrame, comparisonOutcome, reportOf } from "./model-comparisons.ts";
 import { registerModel } from "./registered-model.ts";
 import { trainedThings } from "./trained-run.ts";
 import type { Tenant } from "./vision.ts";
@@ -53,6 +56,44 @@ export const BODIES: Record<string, (ids: Ids) => unknown> = {
   "POST /endpoints/{slug}/rollback": () => ({}),
   "POST /endpoints/{slug}/keys": () => ({ name: "mine" }),
   "POST /endpoints/{slug}/predict": () => form({ content: png() }),
+  "POST /experiments/{experiment_id}/pause": () => ({}),
+  "POST /experiments/{experiment_id}/resume": () => ({}),
+  "POST /experiments/{experiment_id}/stop": () => ({}),
+  "POST /experiments/{experiment_id}/complete": () => ({}),
+  "POST /experiments/{experiment_id}/rollback": () => ({}),
+  "PATCH /devices/{device_id}": () => ({ name: "mine now" }),
+  "POST /devices/{device_id}/enrolment": () => ({}),
+  "POST /devices/{device_id}/revoke": () => ({}),
+  "POST /rollouts/{rollout_id}/pause": () => ({}),
+  "POST /rollouts/{rollout_id}/resume": () => ({}),
+  "POST /rollouts/{rollout_id}/abort": () => ({}),
+  "PATCH /targets/{target_id}": () => ({ name: "mine now" }),
+  "POST /targets/{target_id}/check": () => ({}),
+  "POST /targets/{target_id}/predict": () => form({ content: png() }),
+  "POST /workflows/run": () => ({ definition: TELLING, inputs: { count: 1 } }),
+  "POST /workflows/run/image": () => form({ content: png() }),
+  "POST /workflows/run/video": () =>
+    form(["definition", JSON.stringify(TELLING)], { content: mp4() }),
+  "POST /workflows/serve/{slug}": () => ({ inputs: { count: 1 } }),
+  "POST /workflows/serve/{slug}/video": () => form({ content: mp4() }),
+  "PUT /workflows/saved/{slug}": () => ({ definition: TELLING }),
+  "POST /workflows/saved/{slug}/deploy": () => ({}),
+  "POST /workflows/saved/{slug}/rollback": () => ({}),
+  "PUT /workflows/secrets/{name}": ({ workspace_id }) => ({ value: "mine", workspace_id }),
+};
+
+/** A workflow of one step. */
+const TELLING = {
+  version: "1.0",
+  inputs: [{ name: "count", kind: "number" }],
+  steps: [
+    {
+      id: "tell",
+      type: "webhook@1",
+      parameters: { payload: "$inputs.count", url: "https://example.com/counts" },
+    },
+  ],
+  outputs: [{ name: "sent", value: "$steps.tell.sent" }],
 };
 
 /** Parameters that are no ids, with a value that exists. */
@@ -64,13 +105,25 @@ const PLAIN: Ids = {
 };
 
 /** Parameters of paths that are of another kind than their name says elsewhere. */
-const OWN: Ids = { "/predict/sam/video/{prediction_id}": "sam_prediction_id" };
+const OWN: Ids = {
+  "/predict/sam/video/{prediction_id}": "sam_prediction_id",
+  "/workflows/runs/{run_id}": "workflow_run_id",
+  "/workflows/secrets/{name}": "secret_name",
+};
 
 /** The query that a route does not go without; it names what is the tenant's too. */
-const QUERIES: Ids = { "/jobs/{job_id}/compare": "?truth_job_id={job_id}" };
+const QUERIES: Ids = {
+  "/jobs/{job_id}/compare": "?truth_job_id={job_id}",
+  "/workflows/run/image": "?slug={slug}",
+};
 
 /** Routes of no tenant: nodes and queues are the installation's, for its nodes and its admins. */
 const INSTALLATION = /^\/(node|admin\/(nodes|tasks|queue))\//;
+
+/** Routes that devices use, with their own tokens. */
+const DEVICES_OWN =
+  /^\/devices\/(enrol|[^/]+\/(heartbeat|sync-logs|token|images|manifest|artifact))$/;
+export const isDevicesOwn = (path: string) => DEVICES_OWN.test(path);
 
 /** Routes that name a project in their body. */
 export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
@@ -113,6 +166,24 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
     workspace_id,
     models: [{ model_id }],
   }),
+  "POST /comparisons": ({ workspace_id, model_id }) => ({
+    name: "there",
+    workspace_id,
+    model_a: { model_id },
+    model_b: { model_id },
+  }),
+  "POST /comparisons/run": ({ comparison_id, video_id }) => ({ comparison_id, video_id }),
+  "POST /experiments": ({ job_id, model_id }) => experimentOf({ job_id, model_id }),
+  "POST /devices": ({ workspace_id, project_id }) => ({ name: "there", workspace_id, project_id }),
+  "PATCH /devices/settings": ({ workspace_id }) => ({ workspace_id, hot_c: 70 }),
+  "POST /rollouts": ({ export_id }) => ({ export_id, group: "theirs" }),
+  "POST /targets": ({ workspace_id, device_id }) => ({
+    name: "there",
+    workspace_id,
+    config: { kind: "device", device_id },
+  }),
+  "POST /workflows": ({ workspace_id }) => ({ name: "there", workspace_id, definition: TELLING }),
+  "POST /workflows/check": ({ workspace_id }) => ({ workspace_id, definition: TELLING }),
   "POST /import": ({ project_id }) => ({ project_id, yolo: LABELS }),
   "POST /import/archive": ({ project_id }) =>
     form(["project_id", project_id ?? ""], {
@@ -120,6 +191,16 @@ export const BY_BODY: Record<string, (ids: Ids) => unknown> = {
       filename: "labels.zip",
     }),
 };
+
+/** An experiment over a job's reviewed frames. */
+const experimentOf = ({ job_id, model_id, candidate_id }: Record<string, string | undefined>) => ({
+  name: "theirs",
+  job_id,
+  baseline: { model_id },
+  candidate: candidate_id ? { model_id: candidate_id } : { alias: "canary" },
+  metric: "ap50_95",
+  minimum_effect: 0.05,
+});
 
 const LABELS = { names: ["person", "car"], labels: { film_000000: "0 0.5 0.5 0.2 0.2" } };
 
@@ -150,7 +231,7 @@ export async function everything(
   await world.visionDatabase.execute(sql`
     INSERT INTO dataset_export (id, workspace_id, job_id, format, options, storage_key)
     VALUES (${export_id}::uuid, ${workspaceId}::uuid, ${job_id}::uuid, 'yolo', '{}', 'none')`);
-  const { model_id } = await registerModel(world, workspaceId);
+  const { model_id } = await registerModel(world, workspaceId, { classes: ["person"] });
   await world.visionDatabase.execute(
     sql`UPDATE model SET active = true WHERE id = ${model_id}::uuid`,
   );
@@ -169,24 +250,89 @@ export async function everything(
   await member.ask("POST", "/endpoints", { slug, models: [{ model_id }] });
   const made = await member.ask("POST", `/endpoints/${slug}/keys`, { name: "theirs" });
   const key_id = String(made.body.key_id);
+  // Of the same slug as the endpoint: the routes of both call it so.
+  await member.ask("POST", "/workflows", { slug, name: "theirs", definition: TELLING });
+  await member.ask("POST", `/workflows/saved/${slug}/deploy`);
+  await member.ask("PUT", "/workflows/secrets/theirs", { value: "of theirs" });
+  const rival = await registerModel(world, workspaceId, { classes: ["person"] });
+  const trial = experimentOf({ job_id, model_id, candidate_id: rival.model_id });
+  const experiment = await member.ask("POST", "/experiments", trial);
+  const experiment_id = String(experiment.body.experiment_id);
+  const device = await member.ask("POST", "/devices", { name: "theirs", project_id });
+  const device_id = String(device.body.device_id);
+  const config = { kind: "device", device_id };
+  const target = await member.ask("POST", "/targets", { name: "theirs", config });
+  const target_id = String(target.body.target_id);
+  const rollout_id = randomUUID();
+  const file = { ...describedFile(new Uint8Array(1)), classes: ["person"] };
+  await world.visionDatabase.execute(sql`
+    INSERT INTO rollout (id, workspace_id, group_name, model_id, export_id, file, storage_key, gates,
+      confirm, confidence, min_agent, stages)
+    VALUES (${rollout_id}::uuid, ${workspaceId}::uuid, 'theirs', ${model_id}::uuid,
+      ${export_id}::uuid, ${JSON.stringify(file)}::jsonb, 'none',
+      ${JSON.stringify(GATES_DEFAULT)}::jsonb, '{"inferences": 20, "seconds": 3600}', 0.25, '0.1.0',
+      '{100}')`);
   const sam_prediction_id = randomUUID();
   await world.visionDatabase.execute(sql`
     INSERT INTO task (id, kind, workspace_id, subject, payload)
     VALUES (${sam_prediction_id}::uuid, 'sam_video', ${workspaceId}::uuid, 'segmenter:default',
       '{"prompts": []}')`);
+  const workflow_run_id = randomUUID();
+  await world.visionDatabase.execute(sql`
+    INSERT INTO task (id, kind, workspace_id, subject, payload)
+    VALUES (${workflow_run_id}::uuid, 'workflow_video', ${workspaceId}::uuid, 'workflow', '{}')`);
+  const compared = await comparison(world, { workspaceId, member }, model_id);
   const own = { workspace_id: workspaceId, user_id: member.id, project_id, video_id, upload_id };
   const owner = { workspaceId, projectId: project_id, jobId: job_id };
   const trained = await trainedThings(world, owner);
   const labeled = { job_id, annotation_id, change_id, export_id };
-  const served = { prediction_id, sam_prediction_id, slug, key_id };
-  return { ...own, ...labeled, ...trained, model_id, ...served };
+  const served = { prediction_id, sam_prediction_id, slug, key_id, experiment_id };
+  const workflows = { workflow_run_id, secret_name: "theirs" };
+  const fleet = { device_id, target_id, rollout_id };
+  return {
+    ...own,
+    ...labeled,
+    ...trained,
+    model_id,
+    ...served,
+    ...compared,
+    ...workflows,
+    ...fleet,
+  };
+}
+
+/** A comparison of a model with itself, and a result of it. */
+async function comparison(
+  { visionDatabase, media }: Pick<World, "visionDatabase" | "media">,
+  { workspaceId, member }: Tenant,
+  modelId: string,
+): Promise<Ids> {
+  const [side, session_id] = [{ model_id: modelId }, randomUUID()];
+  const body = { name: "theirs", model_a: side, model_b: side };
+  const { comparison_id, settings } = (await member.ask("POST", "/comparisons", body)).body;
+  const key = `ws/${workspaceId}/comparisons/${session_id}/frames.ndjson`;
+  await media.put(key, reportOf([comparedFrame(0)]).bytes);
+  const model = { ...side, name: "m", version: 1, export_id: null, confidence: 0.5 };
+  const models = JSON.stringify([1, 2].map(() => ({ ...model, image_size: [96, 96] })));
+  const input = { kind: "image", filename: "a.png", video_id: null, job_id: null };
+  await visionDatabase.execute(sql`
+    INSERT INTO comparison_session (id, workspace_id, comparison_id, settings, models, input, state,
+      outcome, report_key, overlay_keys, bytes, ended_at)
+    VALUES (${session_id}::uuid, ${workspaceId}::uuid, ${comparison_id}::uuid,
+      ${JSON.stringify(settings)}::jsonb, ${models}::jsonb,
+      ${JSON.stringify({ ...input, export_id: null, split: null })}::jsonb, 'completed',
+      ${JSON.stringify(comparisonOutcome([comparedFrame(0)], 0))}::jsonb, ${key}, '{}', 1, now())`);
+  return { comparison_id: String(comparison_id), session_id };
 }
 
 /** Routes that name something by id, but for those of the installation. */
 export async function routesById(url: string) {
   const { paths } = await describeApi(url);
   return Object.entries(paths).flatMap(([path, methods]) =>
-    path.includes("{") && path.startsWith(API) && !INSTALLATION.test(path.slice(API.length))
+    path.includes("{") &&
+    path.startsWith(API) &&
+    !INSTALLATION.test(path.slice(API.length)) &&
+    !isDevicesOwn(path.slice(API.length))
       ? Object.keys(methods).map((method) => ({
           method: method.toUpperCase(),
           path: path.slice(API.length),

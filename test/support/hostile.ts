@@ -171,14 +171,15 @@ export interface HostileOptions {
   bodyOf?: (route: string, sample: unknown) => unknown;
   /** Asks as somebody who may. */
   ask: (request: HostileRequest) => Promise<HostileReply>;
-  /** Ask as others may; only some requests are sent so. */
-  others?: readonly HostileOptions["ask"][];
+  /** Ask as others may, by who that is, six at most; only some requests are sent so. */
+  others?: Readonly<Record<string, HostileOptions["ask"]>>;
 }
 
-interface Answer extends HostileReply {
+/** An answer, and what it was asked. */
+export interface Answer extends HostileReply {
   endpoint: Endpoint;
-  /** Whether somebody asked who may. */
-  isKnown: boolean;
+  /** Who of the others asked; null is who may. */
+  by: string | null;
   route: string;
   what: string;
   /** The body that it is an answer to. */
@@ -187,33 +188,26 @@ interface Answer extends HostileReply {
   parameter?: { name: string; text: string } | undefined;
 }
 
-/** One of so many requests is sent as the others too. */
+/** Each of the others sends one of so many of a route's requests, and no two the same. */
 const OTHERS_EVERY = 7;
 
 /** Sends all that there is to send; counts are printed. */
 export async function driveHostile(options: HostileOptions): Promise<Answer[]> {
   const answers: Answer[] = [];
+  const others = Object.entries(options.others ?? {});
   for (const endpoint of endpointsOf(options.document)) {
     const route = `${endpoint.method} ${endpoint.path}`;
     if (options.skipped?.test(route)) continue;
-    for (const { what, path, body, parameter } of requestsOf(endpoint, route, options)) {
+    const requests = requestsOf(endpoint, route, options);
+    for (const [index, { what, path, body, parameter }] of [...requests].entries()) {
       // JSON that is sent as a text is JSON too.
       const headers: Record<string, string> =
         typeof body === "string" ? { "Content-Type": "application/json" } : {};
       const request = { route, method: endpoint.method, path, body, headers };
-      const isShared = answers.length % OTHERS_EVERY === 0;
-      const callers = [options.ask, ...(isShared ? (options.others ?? []) : [])];
-      for (const [index, ask] of callers.entries()) {
-        answers.push({
-          ...(await ask(request)),
-          endpoint,
-          isKnown: index === 0,
-          route,
-          what,
-          given: body,
-          parameter,
-        });
-      }
+      const told = { endpoint, route, what, given: body, parameter };
+      answers.push({ ...(await options.ask(request)), ...told, by: null });
+      const [by, other] = others[index % OTHERS_EVERY] ?? [];
+      if (by && other) answers.push({ ...(await other(request)), ...told, by });
     }
   }
   const counts = Map.groupBy(answers, ({ status }) => status);

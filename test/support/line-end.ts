@@ -1,19 +1,24 @@
-// A node's end of a direct line, whose frames the test reads and whose answers it gives.
+// A node's end of a direct line, whose frames the test reads and whose answers it gives; and a node
+// that answers by its line alone, with what the test decides.
 
-import { expect } from "vitest";
+import { expect, vi } from "vitest";
 import { WebSocket } from "ws";
 import {
+  decodeAsk,
   decodeFrame,
   encodeFrame,
   type Frame,
   joined,
   LINE_KINDS,
   LINE_STATUS,
+  type LineAnswer,
+  type LineHeadOf,
   type LineKind,
+  type LineProblem,
   lineKindOf,
 } from "../../shared/line.ts";
 import type { Capabilities } from "../../shared/node-protocol.ts";
-import { introduce, type TestNode } from "./nodes.ts";
+import { CAPABILITIES, introduce, type TestNode } from "./nodes.ts";
 import { type Api, apiAs } from "./scripted-node.ts";
 import type { World } from "./world.ts";
 
@@ -36,20 +41,26 @@ export interface LineEndOptions {
   capacity?: number;
   /** What is open on the node. */
   loaded?: readonly string[];
+  /** The sizes that its models are open for; a node of an older release does not say. */
+  sizes?: Readonly<Record<string, readonly number[]>> | undefined;
+  /** Hears every frame as it comes. */
+  hear?: (end: LineEnd, frame: Frame) => void;
 }
 
 /** Opens the line of a node, grants it a capacity, and tells of it by a heartbeat. */
 export async function openLineEnd(
   world: Pick<World, "urls">,
   node: TestNode,
-  { kind = "predict", capacity = 8, loaded = [] }: LineEndOptions = {},
+  { kind = "predict", capacity = 8, loaded = [], sizes, hear }: LineEndOptions = {},
 ): Promise<LineEnd> {
   const address = `${world.urls.vision}/api/v1/node/line`.replace(/^http/, "ws");
   const socket = new WebSocket(address, { headers: node.headers, perMessageDeflate: false });
   const frames: Frame[] = [];
   socket.on("message", (data: Buffer) => {
     const frame = decodeFrame(data);
-    if (frame) frames.push(frame);
+    if (!frame) return;
+    frames.push(frame);
+    hear?.(end, frame);
   });
   socket.on("error", () => {});
   // As a node does: one that is not heard of for long is taken for gone.
@@ -67,11 +78,11 @@ export async function openLineEnd(
     send: (frame) => socket.send(encodeFrame(frame)),
     request: async (count) => {
       const whole = () => asks().filter(({ last }) => last);
-      await expect.poll(() => whole().length, { timeout: 5_000 }).toBeGreaterThanOrEqual(count);
+      await expect.poll(() => whole().length).toBeGreaterThanOrEqual(count);
       return (whole()[count - 1] as Frame).id;
     },
     bytesOf: (wanted) => {
-      const own = asks().filter(({ id }) => id === wanted);
+      const own = asks().filter(({ id, life }) => id === wanted && life === end.life());
       return joined(own.map(({ payload }) => payload));
     },
     answer: (id, body, status = LINE_STATUS.done) => {
@@ -79,10 +90,70 @@ export async function openLineEnd(
       end.send({ kind: "answer", last: true, life: end.life(), id, value: status, payload });
     },
   };
-  await expect.poll(() => frames.some((frame) => frame.kind === "hello")).toBe(true);
+  // Not `expect.poll`, which is for tests: worlds open lines before theirs begin.
+  await vi.waitFor(() => expect(frames.some((frame) => frame.kind === "hello")).toBe(true));
   end.send({ kind: LINE_KINDS[kind].grant, value: capacity });
-  await node.post("/node/heartbeat", { tasks: [], line: true, loaded });
+  await node.post("/node/heartbeat", {
+    tasks: [],
+    line: true,
+    loaded,
+    loaded_sizes: sizes,
+  });
   return end;
+}
+
+/** What an answering node says: a status of its own, or else `done`. */
+export interface AnsweringReply {
+  status?: number;
+  body: LineAnswer | LineProblem;
+}
+
+export interface AnsweringOptions extends Pick<LineEndOptions, "capacity" | "loaded"> {
+  name?: string;
+  answer: (head: LineHeadOf<"predict">) => AnsweringReply | Promise<AnsweringReply>;
+}
+
+export interface AnsweringNode extends TestNode {
+  /** What was asked, in the order in which it came. */
+  asked: LineHeadOf<"predict">[];
+  /** Tells the service what it has open from now on. */
+  load(modelIds: readonly string[]): Promise<void>;
+  /** Cuts the line. */
+  cut(): void;
+}
+
+/** Introduces a node with an administrator's code, and opens its line. */
+export async function answeringNode(
+  world: Pick<World, "urls">,
+  admin: Api,
+  { name = "line", capacity = 64, loaded = [], answer }: AnsweringOptions,
+): Promise<AnsweringNode> {
+  const capabilities = { ...CAPABILITIES, kinds: ["predict"] };
+  const node = await lineNode(world, admin, { name, capabilities });
+  const asked: AnsweringNode["asked"] = [];
+  const work = async (end: LineEnd, { id, life }: Frame) => {
+    const { head } = decodeAsk(end.bytesOf(id));
+    if (head.kind !== "predict") throw new Error(`the node was asked for ${head.kind}`);
+    asked.push(head);
+    const { status: value = LINE_STATUS.done, body } = await answer(head);
+    const payload = Buffer.from(JSON.stringify(body));
+    end.send({ kind: "answer", last: true, life, id, value, payload });
+  };
+  const hear = (end: LineEnd, frame: Frame) => {
+    if (frame.kind === "hello") end.send({ kind: "grant", value: capacity });
+    if (frame.kind !== "ask") return;
+    end.send({ kind: "read", value: frame.payload.length });
+    if (frame.last) void work(end, frame);
+  };
+  const { socket } = await openLineEnd(world, node, { capacity, loaded, hear });
+  return {
+    ...node,
+    asked,
+    load: async (modelIds) => {
+      await node.post("/node/heartbeat", { tasks: [], line: true, loaded: modelIds });
+    },
+    cut: () => socket.terminate(),
+  };
 }
 
 /** A node that only the line knows: it claims no task. */

@@ -4,7 +4,7 @@
 import { join } from "node:path";
 import { createLog } from "../../gpu-node/base/log.ts";
 import { openCache } from "../../gpu-node/objects/cache.ts";
-import { Predictors } from "../../gpu-node/serving/predictor.ts";
+import { Predictors } from "../../gpu-node/serving/predictors.ts";
 import { Encodings } from "../../gpu-node/tasks/encodings.ts";
 import type { RunnerContext } from "../../gpu-node/tasks/runner-context.ts";
 import { TOOLS } from "./clips.ts";
@@ -26,7 +26,7 @@ export async function taskContext(
     tools: TOOLS,
     useSegmenter: (_, work) => work(segmenter),
     encodings: new Encodings(),
-    predictors: new Predictors(cache, { cpuThreads: 2, device: "cpu" }, log),
+    predictors: new Predictors(cache, { cpuThreads: 2, device: "cpu", bytesMax: 1e9 }, log),
     progress: () => {},
     cancel: new AbortController().signal,
     pause: new AbortController().signal,

@@ -170,6 +170,7 @@ export async function createTrainingWorld(
         epoch: best.epoch,
         metrics: best.metrics,
         metrics_rule: "coco" as const,
+        confidence_bins: null,
       };
       const base = { stopped: false, history: [...history], resolved: RESOLVED, model };
       return { ...base, checkpoint: null, artifacts: [], ...more };

@@ -77,6 +77,8 @@ export interface WorldOptions {
 
 /** What vision services of tests sign with. */
 export const VISION_TOKEN_SECRET = "a secret of the tests, of 32 characters";
+/** What vision services of tests seal with. */
+export const VISION_SEALING_KEY = "a sealing key of the tests with 40 letters";
 
 /** A database URL whose port refuses connections. */
 export const REFUSING_URL = "postgresql://reader:hunter2@127.0.0.1:1/nowhere";
@@ -146,8 +148,12 @@ export async function createWorld(options: WorldOptions = {}): Promise<World> {
       vision: {
         DATABASE_URL: atPort(urls.visionOwner, options.visionPort),
         TOKEN_SECRET: VISION_TOKEN_SECRET,
+        DEVICE_SIGNING_KEY: "a signing key of the tests that has no comma",
+        SEALING_KEY: VISION_SEALING_KEY,
         // People of tests have an address each.
         BEHIND_CLOUDFLARE: "true",
+        // Targets and webhooks of tests are on this machine.
+        OUTBOUND_HOSTS: "127.0.0.1",
         S3_ACCESS_KEY_ID: "test",
         S3_SECRET_ACCESS_KEY: "test",
         ...options.environment?.vision,

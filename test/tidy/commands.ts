@@ -4,7 +4,7 @@
 /** Set by any shell, or by who calls it. */
 const GIVEN = new Set(["HOME", "PATH", "PWD"]);
 /** What a variable is made of that is not done when the request for it is answered. */
-const ASYNCHRONOUS = /\$V\/upload\b|\bpost (?:label|train|jobs\/\S+\/export) /;
+const ASYNCHRONOUS = /\$V\/upload\b|\bpost (?:label|train|(?:jobs|models)\/\S+\/export) /;
 const ASSIGNMENT = /(?:^|[;&|]|\b(?:export|while|until|do|then)\b|\{)\s*([A-Z_]+)=/g;
 
 /** Lines of shell, those that a backslash or an open quote or bracket continues as one. */

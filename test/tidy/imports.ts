@@ -17,6 +17,9 @@ const LINES = [
     "gpu-node",
     "base · objects · media · onnx · segmenters · export · serving · training · workflows · tasks · node",
   )} · gpu-node`,
+  `shared · ${within("gpu-node", "base · objects · media · onnx · serving · agent")}`,
+  // What users copy: it imports nothing of ours.
+  "runners",
 ].map((line) => line.split(" · "));
 
 function within(folder: string, rooms: string): string {

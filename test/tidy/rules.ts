@@ -46,6 +46,18 @@ const unexplained = (pattern: RegExp) => (text: string) => {
   });
 };
 
+/** Functions that leave their file with no comment above them; overloads share that of the first. */
+const undocumented = (text: string) => {
+  const all = text.split("\n");
+  const declared = (line = "") => /^export (?:async )?function\*? (\w+)/.exec(line)?.[1];
+  return all.flatMap((line, index) => {
+    const name = declared(line);
+    const above = all[index - 1];
+    const isTold = isComment(above) || declared(above) === name;
+    return name !== undefined && !isTold ? [index + 1] : [];
+  });
+};
+
 export const RULES: readonly Rule[] = [
   {
     advice: "use the logger",
@@ -64,7 +76,7 @@ export const RULES: readonly Rule[] = [
   {
     advice: "parse it in config.ts",
     files: CODE,
-    except: /^(edge\/local|test)\/|^gpu-node\/(main|models)\.ts/,
+    except: /^(edge\/local|test)\/|^gpu-node\/(main|models|agent\/device)\.ts/,
     find: lines(/\bprocess\.env\b/),
     planted: ["gpu-node/node/x.ts", "const url = process.env.VANTAGE_URL;"],
   },
@@ -149,6 +161,13 @@ export const RULES: readonly Rule[] = [
     files: /^edge\/.*routes\.ts$/,
     find: lines(/\bsql`|import .*\bsql\b.* from "drizzle-orm"/),
     planted: ["edge/vision/review/x-routes.ts", "await database.execute(sql" + "`SELECT 1`);"],
+  },
+  {
+    advice: "say above an exported function what it promises",
+    files: CODE,
+    except: /^test\//,
+    find: undocumented,
+    planted: ["edge/vision/x.ts", "\nexport async function read() {}"],
   },
   {
     advice: "name the boolean: an options object, an enum or a constant",

@@ -10,22 +10,24 @@ import type { EndpointStatus } from "../../shared/endpoints.ts";
 import type { ModelExport } from "../../shared/exports.ts";
 import type { Change } from "../../shared/labeling.ts";
 import { type ClaimedTask, RegisteredNode } from "../../shared/node-protocol.ts";
-import { TASK_KINDS } from "../../shared/tasks.ts";
 import { frameId, type Project, type User } from "../../shared/vision.ts";
+import { clipPredictions } from "../support/clip-examples.ts";
+import { found, labeled, scriptNode } from "../support/example-node.ts";
 import { exampleTests, type Preparation } from "../support/examples.ts";
+import { exampleExperiment, experimentExamples } from "../support/experiments.ts";
+import { fleetPreparations, newFleet } from "../support/fleet-examples.ts";
+import type { TestDevice } from "../support/fleet-world.ts";
 import { mp4, png } from "../support/media.ts";
-import { exportedBy } from "../support/model-exports.ts";
+import { rolloutExamples } from "../support/rollout-examples.ts";
 import {
   colleague,
-  JPEG,
   newProject,
   type Person,
-  probeAs,
-  type Script,
   type ScriptedNode,
   scriptedNode,
   uploadVideo,
 } from "../support/scripted-node.ts";
+import { stable } from "../support/stable-answers.ts";
 import { trainedThings } from "../support/trained-run.ts";
 import {
   box,
@@ -34,16 +36,18 @@ import {
   type TrainingWorld,
 } from "../support/training-world.ts";
 import { register } from "../support/vision.ts";
-
-const SHOWN = "2026-01-31T05:20:00.000Z";
-const NOBODYS = "6f1c2b9e-3d7a-4c55-8a10-000000000099";
-const UUID = /[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}/g;
+import { workflowExamples } from "../support/workflow-examples.ts";
 
 let w: TrainingWorld;
 let admin: Person;
+let engineer: Person;
 /** Holds the tasks that examples of the node protocol tell of. */
 let holder: ScriptedNode;
 let stop: () => Promise<void>;
+/** A model that is not the active one. */
+let older: string;
+/** A device that enrolled. */
+let camera: TestDevice;
 /** Five frames with an object each. */
 let jobId: string;
 /** Ids in this world by the text of the description's example. */
@@ -52,96 +56,6 @@ const base: Record<string, string> = {};
 const example = (name: string) => String(EXAMPLES[name]);
 const named = (ids: Record<string, string>) =>
   Object.fromEntries(Object.entries(ids).map(([name, id]) => [example(name), id]));
-const found = { class_name: "person", bbox: [12, 8, 36, 30], confidence: 0.91 };
-const polygon = [12, 8, 36, 8, 36, 30, 12, 30];
-const labeled = (task: ClaimedTask) => ({
-  frames: TASK_KINDS.label.payload.parse(task.payload).frames.map((frame_index) => ({
-    frame_index,
-    detections: [{ ...found, polygon, duplicate_of: null }],
-  })),
-  segmenter: "scripted",
-  seconds: 0.4,
-});
-const predicted = (frames: number) => ({
-  width: 640,
-  height: 360,
-  left_out: 0,
-  seconds: 0.4,
-  frames: Array.from({ length: frames }, (_, frame_index) => ({
-    frame_index,
-    time: frame_index / 10,
-    predictions: [{ class: "person", confidence: 0.91, bbox: found.bbox }],
-  })),
-});
-
-const segmented = (frames: number) => ({
-  segmenter: "scripted",
-  warnings: [],
-  width: 640,
-  height: 360,
-  frames: Array.from({ length: frames }, (_, frame_index) => ({
-    frame_index,
-    time: frame_index / 10,
-    findings: [
-      {
-        prompt: 0,
-        confidence: 0.91,
-        bbox: found.bbox,
-        mask: { rle: { size: [360, 640], counts: [4328, 22, 226_050] } },
-      },
-    ],
-  })),
-  left_out: { frames: 0, objects: 0, masks: 0 },
-  seconds: 0.4,
-});
-
-/** What the node does of each kind of task; runs and labels are left to the tests. */
-function scriptNode(node: ScriptedNode) {
-  const script: Script = {
-    probe: probeAs({ frames: 10 }),
-    frames: async (task, by) => {
-      for (const image of TASK_KINDS.frames.payload.parse(task.payload).images) {
-        await by.write(task, { key: image.key }, JPEG);
-      }
-      return {};
-    },
-    preview: () => ({
-      frames: [
-        {
-          frame_index: 0,
-          detections: [{ ...found, polygon, duplicate_of: null }],
-          image: Buffer.from(JPEG).toString("base64"),
-        },
-      ],
-      segmenter: "scripted",
-      warnings: [],
-    }),
-    segment: () => ({
-      masks: [
-        {
-          png: Buffer.from(png()).toString("base64").slice(0, 24),
-          rle: { size: [360, 640], counts: [4328, 22, 226_050] },
-          polygon,
-          bbox: found.bbox,
-          score: 0.97,
-        },
-      ],
-      segmenter: "scripted",
-    }),
-    export: async (task, by) => {
-      const { key } = TASK_KINDS.export.payload.parse(task.payload).archive;
-      await by.write(task, { key }, "a zip");
-      return { bytes: 5, summary: { train: 8, val: 2 } };
-    },
-    model_export: exportedBy,
-    predict: () => predicted(1),
-    warm: () => ({ seconds: 0.4 }),
-    sam: () => segmented(1),
-    sam_video: () => segmented(2),
-  };
-  Object.assign(node.script, script);
-}
-
 const label = async () => {
   const body = { project_id: w.projectId, video_ids: [base[example("video_id")]] };
   const made = { ...body, prompts: ["person"] };
@@ -204,7 +118,7 @@ beforeAll(async () => {
   const result = await w.result(task, epochs, { artifacts });
   await w.finish(task, { outcome: "finished", result });
   const { model_id } = await w.run(runId);
-  const { modelId: older } = await w.trained({ name: "older" });
+  ({ modelId: older } = await w.trained({ name: "older" }));
   for (const id of [older, model_id]) {
     await admin.ok("POST", `/models/${id}/promote`, { alias: "production" });
   }
@@ -214,28 +128,21 @@ beforeAll(async () => {
   scriptNode(w.node);
   stop = w.node.start();
   const exported = await admin.ok<{ export_id: string }>("POST", `/jobs/${jobId}/export`);
-  const form = new FormData();
-  form.append("file", new Blob([mp4()]), "clip.mp4");
-  const prediction = await admin.ok<{ prediction_id: string }>(
-    ...(["POST", "/predict/video"] as const),
-    form,
-  );
-  const prompted = new FormData();
-  prompted.append("prompts", "person");
-  prompted.append("file", new Blob([mp4()]), "clip.mp4");
-  const clip = await admin.ok<{ prediction_id: string }>(
-    ...(["POST", "/predict/sam/video"] as const),
-    prompted,
-  );
+  const clips = await clipPredictions(admin);
+  engineer = await colleague(w.world, admin, "engineer");
   const person = await colleague(w.world, admin, "viewer");
   // Members are listed by email.
-  await w.world.visionDatabase.execute(
-    sql`UPDATE account SET email = 'zoe@example.com' WHERE id = ${person.id}::uuid`,
-  );
+  for (const [email, { id }] of Object.entries({
+    "yan@example.com": engineer,
+    "zoe@example.com": person,
+  }))
+    await w.world.visionDatabase.execute(
+      sql`UPDATE account SET email = ${email} WHERE id = ${id}::uuid`,
+    );
   const begun = { project_id: w.projectId, filename: "crossing.mp4", bytes: 1_000 };
   const { upload_id } = await admin.ok<{ upload_id: string }>("POST", "/uploads", begun);
   const brought = await weights();
-  base[example("readSamPrediction.prediction_id")] = clip.prediction_id;
+  base[example("readSamPrediction.prediction_id")] = clips.segmented;
   Object.assign(
     base,
     named({
@@ -249,12 +156,24 @@ beforeAll(async () => {
       export_id: exported.export_id,
       run_id: runId,
       model_id: model_id as string,
-      prediction_id: prediction.prediction_id,
+      prediction_id: clips.detected,
       user_id: person.id,
       weights_id: brought,
     }),
   );
   await newEndpoint(example("slug"));
+  await newWorkflow(example("slug"));
+  const comparison_id = await newComparison(model_id as string);
+  const body = { comparison_id, video_id };
+  const run = await admin.ok<{ session_id: string }>("POST", "/comparisons/run", body);
+  Object.assign(base, named({ comparison_id, session_id: run.session_id }));
+  Object.assign(base, named({ experiment_id: await exampleExperiment(examined()) }));
+  const parts = { url: w.world.urls.vision, admin, newEndpoint, base };
+  const made = await newFleet(parts, w.projectId);
+  camera = made.camera;
+  Object.assign(base, made.base);
+  await admin.ok("PATCH", `/devices/${camera.id}`, { group: "gates" });
+  Object.assign(base, (await newRollout("gates")).replaced);
 });
 afterAll(() => stop?.());
 
@@ -295,6 +214,30 @@ const newEndpoint = (slug: string) =>
     workspace_id: base[example("workspace_id")],
     models: [{ alias: "active" }],
   });
+
+/** A comparison of a model with the one in production; its id. */
+async function newComparison(modelId: string): Promise<string> {
+  const sides = { model_a: { model_id: modelId }, model_b: { alias: "production" } };
+  const body = { name: "old and new", workspace_id: base[example("workspace_id")], ...sides };
+  return (await admin.ok<{ comparison_id: string }>("POST", "/comparisons", body)).comparison_id;
+}
+const { newWorkflow, ...WORKFLOWS } = workflowExamples(() => ({ admin, engineer, base }));
+const { newRollout, ...ROLLOUTS } = rolloutExamples(() => ({
+  world: w.world,
+  admin,
+  base,
+  camera,
+}));
+
+const examined = () => ({
+  admin,
+  world: w.world,
+  body: EXAMPLES["makeExperiment.body"] as object,
+  workspaceId: base[example("workspace_id")] as string,
+  modelId: base[example("model_id")] as string,
+  olderId: older,
+});
+const EXPERIMENTS = experimentExamples(examined);
 
 /** What operations need to be there beside one of everything. */
 const BEFORE: Record<string, () => Promise<Preparation>> = {
@@ -418,39 +361,23 @@ const BEFORE: Record<string, () => Promise<Preparation>> = {
     const { key_id } = await admin.ok<{ key_id: string }>("POST", path, { name: "old" });
     return ids({ key_id });
   },
+  deleteComparison: async () =>
+    ids({ comparison_id: await newComparison(base[example("model_id")] as string) }),
   exportModel: exportedModel,
   listModelExports: exportedModel,
   readModelExport: exportedModel,
   deleteModelExport: async () => ids({ export_id: await modelExport("raw") }),
+  ...fleetPreparations(() => ({ url: w.world.urls.vision, admin, camera, newEndpoint, base })),
+  ...ROLLOUTS,
+  ...WORKFLOWS,
   removeName: async () => {
     await admin.ok("POST", `/models/${base[example("model_id")]}/promote`, { alias: "staging" });
     return {};
   },
 };
 
-/** What differs from world to world. */
-const stable = (text: string) =>
-  text
-    .replace(/"(display|actor)_name":"[0-9a-f-]{36}"/g, '"$1_name":"Ada"')
-    .replace(/[0-9a-f-]{36}@example\.com/g, "ada@example.com")
-    .replace(UUID, (uuid) => (uuid.startsWith(NOBODYS.slice(0, 8)) ? uuid : NOBODYS))
-    .replace(/\d{4}-\d\d-\d\dT[\d:.]+Z/g, SHOWN)
-    .replace(/"((access|refresh|node)_token|ticket)":"[^"]{8}[^"]*"/g, '"$1":"eyJhbGciOiJI…"')
-    .replace(/\?ticket=[^"]*/g, "?ticket=eyJhbGciOiJI")
-    .replace(/\?[^"?]*X-Amz-[^"]*/g, "?X-Amz-Signature=0a1b2c3d")
-    .replace(/\.[0-9a-f]{8}-1\./g, ".0a1b2c3d-1.")
-    .replace(/\/(\d+)-[0-9a-f]{8}\//g, "/$1-0a1b2c3d/")
-    .replace(/"code":"[^"]*","workspace_id"/, `"code":"${example("code")}","workspace_id"`)
-    .replace(/"(dataset_)?sha256":"[0-9a-f]{64}"/g, '"$1sha256":"ab12…"')
-    .replace(/"(p50|p95|p99)":[\d.]+/g, '"$1":12.5')
-    .replace(/"vek_[\w-]+"/g, '"vek_5bXkUu…"')
-    .replace(/127\.0\.0\.1:\d+/g, "127.0.0.1:8003")
-    .replace(/"(database_)?latency_ms":[\d.]+/g, '"$1latency_ms":1.5')
-    .replace(/"oldest_queued_seconds":[\d.]+/, '"oldest_queued_seconds":12.5')
-    .replace(/"entry_id":\d+/g, '"entry_id":42');
-
 const VIDEO = new Blob([mp4()]);
-/** YOLO labels of a frame of the video. */
+/** YOLO labels of a frame of it. */
 const labels = zipSync({
   "data.yaml": new TextEncoder().encode("names: [person]\n"),
   "labels/crossing_000000.txt": new TextEncoder().encode("0 0.5 0.5 0.2 0.2\n"),
@@ -461,12 +388,15 @@ describe("the vision API's description", () => {
     url: () => w.world.urls.vision,
     secret: () => admin.token,
     replaced: () => base,
-    before: async (operation) => BEFORE[operation]?.(),
+    before: async (operation) => {
+      const made = await EXPERIMENTS[operation]?.();
+      return made ? ids(made) : BEFORE[operation]?.();
+    },
     sent: (operation) => {
       if (operation === "addWeights") return new Blob([safetensors()]);
       if (operation === "importArchive") return new Blob([labels]);
-      return /Image|Sam$|AtEndpoint/.test(operation) ? new Blob([png()]) : VIDEO;
+      return /Image|Sam$|AtEndpoint|ByTarget/.test(operation) ? new Blob([png()]) : VIDEO;
     },
-    stable,
+    stable: (text) => stable(text, example("code")),
   });
 });

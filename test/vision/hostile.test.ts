@@ -1,26 +1,42 @@
-// Every route of the vision service under hostile values, as the admin of a workspace, a viewer and
-// nobody, and as a node.
+// Every route of the vision service under hostile values: as the admin of a workspace, a member of
+// each lesser role and nobody, and as a node and a device.
 
 import { expect, it } from "vitest";
 import { API } from "../../edge/vision/base/api.ts";
+import { ROLES, type Role } from "../../shared/vision.ts";
 import { describeApi } from "../support/common-routes.ts";
-import { BODIES, BY_BODY, everything, filled, type Ids } from "../support/everything.ts";
 import {
+  BODIES,
+  BY_BODY,
+  everything,
+  filled,
+  type Ids,
+  isDevicesOwn,
+} from "../support/everything.ts";
+import { enrol } from "../support/fleet-world.ts";
+import {
+  type Answer,
   driveHostile,
   expectBounds,
   expectDeclared,
   type HostileOptions,
 } from "../support/hostile.ts";
 import { registerTestNode } from "../support/nodes.ts";
-import { ask, newMember, newTenant, register } from "../support/vision.ts";
+import { ask, newMember, newTenant, type Person, register } from "../support/vision.ts";
 import { createWorld } from "../support/world.ts";
 
 /**
- * They wait a while for a node to do its work, which none does here; they end the caller's own
- * session; the health of the service takes nothing.
+ * They wait a while for a node to do its work, or say that none does it, as here; they end the
+ * caller's own session; the health of the service takes nothing.
  */
 const SKIPPED =
-  /^POST \S+\/(label\/(preview|segment-points)|predict(\/[\w/]+)?|jobs\/\{job_id\}\/export|auth\/(logout|password|refresh))$|healthz/;
+  /^POST \S+\/(label\/(preview|segment-points)|predict(\/[\w/]+)?|comparisons\/run|workflows\/[\w/{}]+\/video|jobs\/\{job_id\}\/export|auth\/(logout|password|refresh))$|healthz/;
+
+const LESSER = ROLES.filter((role) => role !== "admin");
+
+/** Whether only a node or a device is heard there. */
+const isMachinesOwn = (path: string) =>
+  path.startsWith("/node") || isDevicesOwn(path.replace(/\?.*/, ""));
 
 it("takes no value for a fault of its own, on any route, whoever asks", async () => {
   const world = await createWorld({ services: ["vision"] });
@@ -28,7 +44,10 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
   const admin = await register(url);
   const tenant = await newTenant(url, admin, "admin");
   const owner = tenant.member;
-  const viewer = await newMember(url, admin, tenant.workspaceId, "viewer");
+  const members: Partial<Record<Role, Person>> = {};
+  for (const role of LESSER) {
+    members[role] = await newMember(url, admin, tenant.workspaceId, role);
+  }
   const node = await registerTestNode(url, admin);
   const outsider = await newMember(url, admin, tenant.workspaceId, "viewer");
   // A change of role ends its member's tokens: it is nobody's of those who ask.
@@ -36,25 +55,30 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
   const claimed = await node.post("/node/claim", { kinds: ["probe"] });
   const { task_id, fence } = (await claimed.json()) as { task_id: string; fence: number };
   ids.task_id = task_id;
-  const isNodes = (path: string) => path.startsWith(`${API}/node`);
+  // A device of its own: that of the others is revoked and deleted on the way.
+  const made = await owner.ask("POST", "/devices", { name: "hostile", project_id: ids.project_id });
+  const device = await enrol(world, String(made.body.enrolment_code));
+  const byDevice = { Authorization: `Bearer ${device.api.token}` };
+  const nobody: HostileOptions["ask"] = ({ method, path, body, headers }) =>
+    ask(url, method, path.slice(API.length), { body, headers });
   const as =
-    (person: { ask: typeof owner.ask } | null): HostileOptions["ask"] =>
-    ({ method, path, body, headers }) => {
-      const own = path.slice(API.length);
-      if (isNodes(path)) {
-        return ask(url, method, own, { body, headers: { ...node.headers, ...headers } });
-      }
-      return person
-        ? person.ask(method, own, body, headers)
-        : ask(url, method, own, { body, headers });
-    };
+    (person: Person): HostileOptions["ask"] =>
+    ({ method, path, body, headers }) =>
+      person.ask(method, path.slice(API.length), body, headers);
+  const asOwner: HostileOptions["ask"] = (request) => {
+    const path = request.path.slice(API.length);
+    if (!isMachinesOwn(path)) return as(owner)(request);
+    const credential = path.startsWith("/node") ? node.headers : byDevice;
+    return nobody({ ...request, headers: { ...credential, ...request.headers } });
+  };
   const document = await describeApi(url);
   const answers = await driveHostile({
     document,
     skipped: SKIPPED,
     fill: (path, given = {}) => {
       const named = path.replace(/\{(\w+)\}/g, (whole, name: string) => given[name] ?? whole);
-      const full = filled(named, ids) ?? named.replace(/\{\w+\}/g, "x");
+      const own = isDevicesOwn(path.slice(API.length)) ? { device_id: device.id } : {};
+      const full = filled(named, { ...ids, ...own }) ?? named.replace(/\{\w+\}/g, "x");
       // A fixture may come with a query; the driver gives its own.
       return full.replace(/\?.*/, "");
     },
@@ -64,13 +88,40 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
       // A node is heard of a task that it holds.
       return own.startsWith("POST /node/tasks/") ? { ...(made as object), fence } : made;
     },
-    ask: as(owner),
-    others: [as(viewer), as(null)],
+    ask: asOwner,
+    others: {
+      ...Object.fromEntries(Object.entries(members).map(([role, one]) => [role, as(one)])),
+      nobody,
+    },
   });
   expect(answers.length).toBeGreaterThan(3_000);
   expectDeclared(answers, document);
   expectBounds(answers, document);
-  // Those who are let in on nothing would prove nothing; the code of a new node is never right.
-  const refused = answers.filter(({ isKnown, status }) => isKnown && status === 401);
-  expect([...new Set(refused.map(({ route }) => route))]).toEqual([`POST ${API}/node/register`]);
+  expectHeard(answers);
 }, 600_000);
+
+/** Those who are let in on nothing would prove nothing. */
+function expectHeard(answers: readonly Answer[]) {
+  const routesOf = (some: readonly Answer[]) => [...new Set(some.map(({ route }) => route))].sort();
+  const refused = answers.filter(({ by, status }) => !by && status === 401);
+  // The code of a new node or device is never right.
+  const codes = ["devices/enrol", "node/register"].map((path) => `POST ${API}/${path}`);
+  expect(routesOf(refused)).toEqual(codes);
+  const all = routesOf(answers);
+  const isMachines = (route: string) =>
+    isMachinesOwn(route.slice(route.indexOf(" ") + 1 + API.length));
+  for (const role of LESSER) {
+    const own = answers.filter(({ by }) => by === role);
+    expect([role, routesOf(own)]).toEqual([role, all]);
+    const shut = routesOf(own.filter(({ status }) => status === 401));
+    expect([role, shut.filter((route) => !isMachines(route))]).toEqual([role, []]);
+  }
+  // A member does what the role may, and nothing of an admin's.
+  const done = (role: string, route: string) =>
+    answers.some((one) => one.by === role && one.route === route && one.status < 300);
+  expect(LESSER.map((role) => done(role, `PATCH ${API}/annotations/{annotation_id}`))).toEqual([
+    false,
+    true,
+    true,
+  ]);
+}

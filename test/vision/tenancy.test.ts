@@ -21,7 +21,9 @@ import { createWorld, type World } from "../support/world.ts";
 const LISTS = [
   ...["/projects", "/jobs", "/admin/users", "/admin/workspaces", "/auth/me", "/admin/audit"],
   ...["/train", "/train/variants", "/train/weights", "/models", "/models/moves"],
-  ...["/endpoints", "/metrics/summary"],
+  ...["/endpoints", "/metrics/summary", "/comparisons", "/experiments"],
+  ...["/devices", "/devices/alerts", "/devices/settings", "/targets"],
+  ...["/workflows/saved", "/workflows/secrets", "/workflows/deliveries"],
 ];
 
 let world: World;
@@ -44,6 +46,15 @@ const snapshot = async () => {
       (SELECT jsonb_agg(u ORDER BY id) FROM upload u) AS uploads,
       (SELECT jsonb_agg(e ORDER BY id) FROM endpoint e) AS endpoints,
       (SELECT jsonb_agg(k ORDER BY id) FROM endpoint_key k) AS endpoint_keys,
+      (SELECT jsonb_agg(c ORDER BY id) FROM comparison c) AS comparisons,
+      (SELECT jsonb_agg(s ORDER BY id) FROM comparison_session s) AS comparison_sessions,
+      (SELECT jsonb_agg(x ORDER BY id) FROM experiment x) AS experiments,
+      (SELECT jsonb_agg(d ORDER BY id) FROM device d) AS devices,
+      (SELECT jsonb_agg(c ORDER BY hash) FROM device_code c) AS codes,
+      (SELECT jsonb_agg(t ORDER BY id) FROM target t) AS targets,
+      (SELECT jsonb_agg(f ORDER BY id) FROM workflow f) AS workflows,
+      (SELECT jsonb_agg(f ORDER BY id) FROM workflow_version f) AS workflow_versions,
+      (SELECT jsonb_agg(s ORDER BY id) FROM workflow_secret s) AS workflow_secrets,
       (SELECT jsonb_agg(m ORDER BY workspace_id, account_id) FROM membership m) AS memberships`);
   return { rows, objects: (await world.media.list()).objects.map(({ key }) => key) };
 };

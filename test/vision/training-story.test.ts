@@ -1,11 +1,13 @@
 // The story goes on where a job's labels are done: a real node trains a detector on them, is
-// stopped, goes on, and the model that was registered finds what it was trained on.
+// stopped, goes on, and the model that was registered finds what it was trained on. So do its files
+// for devices, each in its runner, and the edge once the node is gone.
 
-import { mkdtempSync, openAsBlob, rmSync } from "node:fs";
+import { mkdtempSync, openAsBlob, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { basename, join, resolve } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { type GpuNode, startGpuNode } from "../../edge/local/gpu-node.ts";
+import { ModelExport } from "../../shared/exports.ts";
 import { AnnotationPage, JobProgress } from "../../shared/labeling.ts";
 import { ProgressEvent } from "../../shared/progress.ts";
 import type { Bbox, Prediction } from "../../shared/tasks.ts";
@@ -13,13 +15,19 @@ import { iou } from "../../shared/tracks.ts";
 import { Model, TrainingRun } from "../../shared/training.ts";
 import { frameId, Video } from "../../shared/vision.ts";
 import { rectangles, toolsOrSay } from "../support/clips.ts";
+import { exportedObjects } from "../support/exported-objects.ts";
 import { newProject, type Person, register } from "../support/scripted-node.ts";
 import { engineOrSay } from "../support/training.ts";
+import { sha256 } from "../support/weights.ts";
 import { createWorld, type World } from "../support/world.ts";
 
 /** Ten times what sixty epochs take on idle cores. */
 const READY_MS = 1_200_000;
 const EPOCHS = 60;
+/** Pixels a side that the model is trained at, and that the edge looks at. */
+const SIDE = 128;
+/** Above which objects are told. */
+const CONFIDENCE = 0.05;
 
 let world: World;
 let admin: Person;
@@ -62,7 +70,10 @@ async function heard(id: string): Promise<ProgressEvent[]> {
 
 describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", () => {
   beforeAll(async () => {
-    world = await createWorld({ services: ["console", "vision"] });
+    world = await createWorld({
+      services: ["console", "infer", "vision"],
+      environment: { vision: { EDGE_IMAGE_SIZE: String(SIDE) } },
+    });
     admin = await register(world);
     folder = mkdtempSync(join(tmpdir(), "vantage-training-story-"));
     node = startGpuNode({
@@ -106,7 +117,7 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
       job_id: jobId,
       variant: "det26n",
       epochs: EPOCHS,
-      image_size: 128,
+      image_size: SIDE,
       batch_size: 8,
       name: "rectangles",
       augmentation: "minimal",
@@ -140,6 +151,7 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     const active = (await admin.ok<Model[]>("GET", "/models")).filter((one) => one.active);
     expect(active.map(({ model_id: model }) => model)).toEqual([completed.model_id]);
     await predicts();
+    await leaves(active[0] ?? expect.fail("no model is active"));
   }, 3_000_000);
 
   /** Objects of a frame that was labeled are found again, in their places and by their names. */
@@ -147,20 +159,76 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
     const annotations = AnnotationPage.parse(
       await admin.ok("GET", `/jobs/${jobId}/annotations?limit=1000`),
     ).items;
-    const frame = frameId(video.video_id, 6);
-    const truths = annotations.filter(({ frame_id: of }) => of === frame);
+    const labeled = frameId(video.video_id, 6);
+    const truths = annotations.filter(({ frame_id: of }) => of === labeled);
     expect(truths.length).toBeGreaterThan(0);
-    const image = await admin.send("GET", `/videos/${video.video_id}/frames/6.jpg`);
-    const form = new FormData();
-    form.append("file", new Blob([await image.arrayBuffer()]), "frame.jpg");
-    // After a minute of training it is right, and modest: its surest of each class is looked at.
-    const found = await admin.ok<Prediction[]>("POST", "/predict/image?confidence=0.05", form);
+    const found = await predicted();
     for (const truth of truths) {
-      const surest = found
-        .filter((each) => each.class === truth.class)
-        .toSorted((one, other) => other.confidence - one.confidence)[0];
+      const surest = surestOf(truth.class, found.objects);
       const overlap = surest ? iou(surest.bbox, truth.bbox as Bbox) : 0;
       expect(overlap, `${truth.class} at ${truth.bbox}`).toBeGreaterThan(0.5);
     }
+  }
+
+  const frame = async () => {
+    const image = await admin.send("GET", `/videos/${video.video_id}/frames/6.jpg`);
+    return new Uint8Array(await image.arrayBuffer());
+  };
+  /** After a minute of training the model is right, and modest: the surest of a class counts. */
+  const surestOf = (name: string, objects: readonly Prediction[]) =>
+    objects
+      .filter((each) => each.class === name)
+      .toSorted((one, other) => other.confidence - one.confidence)[0];
+
+  /** What the service finds on a labeled frame, who answered, and in which precision. */
+  async function predicted() {
+    const form = new FormData();
+    form.append("file", new Blob([await frame()]), "frame.jpg");
+    const response = await admin.send("POST", `/predict/image?confidence=${CONFIDENCE}`, form);
+    const body = await response.json();
+    expect([response.status, body]).toEqual([200, expect.any(Array)]);
+    const told = (name: string) => response.headers.get(name);
+    const [servedBy, precision] = [told("X-Served-By"), told("X-Model-Precision")];
+    return { objects: body as Prediction[], servedBy, precision };
+  }
+
+  /** The model's files find the same objects in their runners; the edge does with its own. */
+  async function leaves({ model_id: id, classes }: Model) {
+    const wanted = (await predicted()).objects;
+    const expectSame = (found: readonly Prediction[], by: string) => {
+      for (const name of classes) {
+        const [one, same] = [surestOf(name, wanted), surestOf(name, found)];
+        const overlap = one && same ? iou(one.bbox, same.bbox) : 0;
+        expect(overlap, `${name} by ${by}`).toBeGreaterThanOrEqual(0.9);
+      }
+    };
+    const read = async (made: string) =>
+      ModelExport.parse(await admin.ok("GET", `/models/${id}/exports/${made}`));
+    const ended = (made: string) =>
+      until(
+        () => read(made),
+        ({ status }) => status === "completed" || status === "failed",
+      );
+    const imagePath = join(folder, "frame.jpg");
+    writeFileSync(imagePath, await frame());
+    for (const format of ["onnx", "tflite", "coreml", "tensorrt"] as const) {
+      const asked = await admin.ok<ModelExport>("POST", `/models/${id}/export`, { format });
+      const made = await ended(asked.export_id);
+      expect(made).toMatchObject({ status: "completed", failure: null });
+      const bytes = Buffer.from(await (await fetch(made.download_url ?? "")).arrayBuffer());
+      expect(sha256(bytes)).toBe(made.sha256);
+      const run = { made, bytes, classes, imagePath, folder, confidence: CONFIDENCE };
+      expectSame(await exportedObjects(run), format);
+    }
+    // The activation asked for the edge's own file.
+    const [own] = (await admin.ok<ModelExport[]>("GET", `/models/${id}/exports`)).filter(
+      ({ precision }) => precision === "int8",
+    );
+    expect(own).toMatchObject({ format: "onnx", image_size: [SIDE, SIDE] });
+    expect(await ended(own?.export_id ?? "")).toMatchObject({ status: "completed", failure: null });
+    await node.stop();
+    const edge = await predicted();
+    expect(edge).toMatchObject({ servedBy: "edge", precision: "int8" });
+    expectSame(edge.objects, "the edge");
   }
 });

@@ -26,6 +26,7 @@ export function describeAudience(app: App<Parts>): void {
 function audienceOf({ path, security = [] }: Route): string {
   const schemes = security.flatMap((one) => Object.keys(one));
   if (schemes.includes("nodeToken")) return "For GPU nodes.";
+  if (schemes.includes("deviceToken")) return "For edge devices.";
   if (!schemes.includes("accessToken")) return "Open: needs no access token.";
   return path.startsWith(`${API}/auth/`)
     ? "For everybody who is logged in."

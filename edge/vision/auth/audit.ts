@@ -12,8 +12,17 @@ import { callerOf, type Realm, within } from "./scope.ts";
 /** What is written down: operations, by their ids in the description of the API. */
 export const AUDIT_ACTIONS = [
   "activateModel",
+  "addTarget",
+  "changeFleetSettings",
+  "changeTarget",
+  "deleteDevice",
+  "deleteTarget",
+  "deleteWorkflowSecret",
+  "enrolDevice",
   "failJob",
   "failRun",
+  "makeDevice",
+  "makeDeviceCode",
   "makeEndpointKey",
   "makeNodeCode",
   "makeWorkspace",
@@ -21,11 +30,13 @@ export const AUDIT_ACTIONS = [
   "purgeQueue",
   "registerNode",
   "removeName",
+  "revokeDevice",
   "revokeEndpointKey",
   "revokeNode",
   "revokeTask",
   "rollBackModel",
   "setRole",
+  "setWorkflowSecret",
 ] as const;
 export type AuditAction = (typeof AUDIT_ACTIONS)[number];
 
@@ -53,6 +64,14 @@ export function actOf(context: Pick<Context, "get">, action: AuditAction): Act {
     requestId: context.get("requestId") as string,
   };
 }
+
+/** What an account is now, as an actor; the service itself where it is none. */
+export const actorKindOf = (
+  accountId: SQL,
+): SQL => sql`CASE WHEN ${accountId} IS NULL THEN 'service'
+    WHEN EXISTS (SELECT FROM membership m JOIN workspace w ON w.id = m.workspace_id
+      WHERE m.account_id = ${accountId} AND m.role = 'admin' AND w.is_default) THEN 'operator'
+    ELSE 'member' END`;
 
 /** What an act changed, in terms of the rows that its statement changed. */
 interface Changes {

@@ -181,3 +181,25 @@ export const within = (realm: Realm, workspaceId: SQL): SQL =>
 /** Ids of the workspaces in which the caller has at least this role; the filter of every read. */
 export const workspacesOf = (caller: Caller, role: Role = "viewer"): string[] =>
   [...caller.memberships].filter(([, held]) => covers(held, role)).map(([id]) => id);
+
+/**
+ * The workspaces of a request that names no thing of one: the named one, or all in which the caller
+ * has the role. Fails with `forbidden` where there is none; with `not_found` for who reads.
+ */
+export function workspacesFor(caller: Caller, named: string | undefined, role: Role): string[] {
+  if (named !== undefined) {
+    allow(caller, named, role);
+    return [named];
+  }
+  const workspaces = workspacesOf(caller, role);
+  if (workspaces.length > 0) return workspaces;
+  if (role === "viewer") throw new Failure("not_found", "you are in no workspace");
+  throw new Failure("forbidden", `this needs the role ${role}`, { data: { role_needed: role } });
+}
+
+/** The one workspace of such a request; fails with `invalid_request` where several are possible. */
+export function workspaceFor(caller: Caller, named: string | undefined, role: Role): string {
+  const [only = "", ...others] = workspacesFor(caller, named, role);
+  if (others.length === 0) return only;
+  throw new Failure("invalid_request", "workspace_id: required, since several are possible");
+}

@@ -5,6 +5,8 @@ import type { Secret } from "../../../shared/secret.ts";
 import type { Clock } from "../../../shared/time.ts";
 import type { Database } from "../../http/database.ts";
 import type { Log } from "../../http/log.ts";
+import type { Outbound } from "../../http/outbound.ts";
+import type { SealingKeys } from "./sealing.ts";
 
 /** What the service opens once per environment. */
 export interface Parts {
@@ -17,12 +19,16 @@ export interface Parts {
   s3: { url: string; accessKeyId: Secret; secretAccessKey: Secret };
   /** Signs access tokens and tickets. */
   tokenSecret: Secret;
+  /** From them come the keys that sign manifests of devices, the newest first. */
+  signingSecrets: readonly Secret[];
   limits: {
     uploadBytesMax: number;
     workspaceBytesMax: number;
     listenersMax: number;
     /** Days that an entry of the audit log is kept. */
     auditDays: number;
+    /** Days that a line of a device's log is kept. */
+    deviceLogDays: number;
   };
   /** Bearer of `/metrics`; without it that path is not there. */
   metricsToken: Secret | undefined;
@@ -39,6 +45,12 @@ export interface Parts {
   counters: DurableObjectNamespace;
   /** Inference where no node is, at a square of so many pixels a side; null: there is none. */
   edge: { service: Pick<Fetcher, "fetch">; imageSize: number } | null;
+  /** What says what an image looks like; null: nothing does. */
+  hasher: Pick<Fetcher, "fetch"> | null;
+  /** Seals what users entrust to the service. */
+  sealing: SealingKeys;
+  /** How addresses that users name are reached. */
+  outbound: Outbound;
   clock: Clock;
   log: Log;
 }

@@ -24,9 +24,11 @@ export const jsonb = (value: unknown): SQL => {
 export const idList = (ids: readonly string[]): SQL =>
   sql`(SELECT value::uuid FROM jsonb_array_elements_text(${JSON.stringify(ids)}::jsonb))`;
 
-/** Texts as rows of a subquery, for IN. */
-export const textList = (values: readonly string[]): SQL =>
-  sql`(SELECT jsonb_array_elements_text(${JSON.stringify(values)}::jsonb))`;
+/** Texts as rows of a subquery, for IN; without those that no row can hold. */
+export const textList = (values: readonly string[]): SQL => {
+  const found = values.filter((value) => storable(value) === value);
+  return sql`(SELECT jsonb_array_elements_text(${JSON.stringify(found)}::jsonb))`;
+};
 
 /** Whether a statement failed since rows refer to what it deletes, or to what is gone. */
 export function breaksReference(thrown: unknown): boolean {

@@ -2,13 +2,14 @@
 // have looked at.
 
 import { type SQL, sql } from "drizzle-orm";
+import { type ClassImage, classFigures } from "../../../shared/average-precision.ts";
+import { figuresOf, overallFigures } from "../../../shared/detection-figures.ts";
 import { Failure } from "../../../shared/errors.ts";
-import type { ComparisonFigures, JobComparison } from "../../../shared/labeling.ts";
+import type { JobComparison } from "../../../shared/labeling.ts";
 import type { Bbox } from "../../../shared/tasks.ts";
 import type { Database } from "../../http/database.ts";
 import { type JobRow, labeledFrames } from "../labeling/jobs.ts";
 import { repeated, shown } from "../review/annotations.ts";
-import { type ClassFigures, type ClassImage, classFigures } from "./average-precision.ts";
 
 /** Annotations of both jobs together, which are all in memory. */
 const ANNOTATIONS_MAX = 100_000;
@@ -56,8 +57,8 @@ export async function compareJobs(
     frames: size.both,
     frames_only_in_job: size.job - size.both,
     frames_only_in_truth: size.truth - size.both,
-    overall: overall(perClass),
-    per_class: perClass.map((one) => ({ class: one.name, ...figures(one) })),
+    overall: overallFigures(perClass),
+    per_class: perClass.map((one) => ({ class: one.name, ...figuresOf(one) })),
   };
 }
 
@@ -143,37 +144,4 @@ async function imagesOf(
     }
   }
   return images;
-}
-
-const share = (part: number, whole: number) => (whole === 0 ? null : part / whole);
-
-function figures({ truths, detections, truePositives, ap50, ap50To95 }: ClassFigures) {
-  return {
-    truths,
-    detections,
-    true_positives: truePositives,
-    false_positives: detections - truePositives,
-    false_negatives: truths - truePositives,
-    precision: share(truePositives, detections),
-    recall: share(truePositives, truths),
-    ap50,
-    ap50_95: ap50To95,
-  };
-}
-
-/** Counts of all classes together; average precision is the mean of those that have truths. */
-function overall(perClass: readonly ClassFigures[]): ComparisonFigures {
-  const sum = (pick: (one: ClassFigures) => number) =>
-    perClass.reduce((total, one) => total + pick(one), 0);
-  const mean = (values: readonly (number | null)[]) => {
-    const known = values.filter((value) => value !== null);
-    return known.length === 0 ? null : known.reduce((a, b) => a + b, 0) / known.length;
-  };
-  return figures({
-    truths: sum(({ truths }) => truths),
-    detections: sum(({ detections }) => detections),
-    truePositives: sum(({ truePositives }) => truePositives),
-    ap50: mean(perClass.map(({ ap50 }) => ap50)),
-    ap50To95: mean(perClass.map(({ ap50To95 }) => ap50To95)),
-  });
 }

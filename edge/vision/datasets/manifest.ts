@@ -5,7 +5,8 @@
 import { createHash, type Hash } from "node:crypto";
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
-import type { ExportManifest, ObjectSource } from "../../../shared/tasks.ts";
+import type { ExportManifest } from "../../../shared/export-manifest.ts";
+import type { ObjectSource } from "../../../shared/tasks.ts";
 import type { Database } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import { addedFrames, type JobRow, labeledFrames } from "../labeling/jobs.ts";

@@ -72,18 +72,3 @@ export async function openedFor(
   }
   throw new Failure("not_found", "nothing by this id in your workspaces");
 }
-
-/** The workspace of a request that names no endpoint: the named one, or the only possible. */
-export function workspaceFor(caller: Caller, named: string | undefined, role: Role): string {
-  if (named !== undefined) {
-    allow(caller, named, role);
-    return named;
-  }
-  const [only, ...others] = workspacesOf(caller, role);
-  if (only === undefined) {
-    if (role === "viewer") throw new Failure("not_found", "you are in no workspace");
-    throw new Failure("forbidden", `this needs the role ${role}`, { data: { role_needed: role } });
-  }
-  if (others.length === 0) return only;
-  throw new Failure("invalid_request", "workspace_id: required, since several are possible");
-}

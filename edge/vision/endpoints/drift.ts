@@ -1,16 +1,18 @@
-// How far the confidences of a model's detections have moved: the population stability index, PSI =
-// Σ (p - q) · ln(p / q) over bins, p the shares now and q those of the reference. Its bounds 0.1
-// and 0.25 are the field's rule of thumb (Siddiqi, "Credit Risk Scorecards", 2006). Samples of one
-// distribution give (1/n + 1/m) times a χ² of bins - 1 degrees of freedom (Yurdakul, "Statistical
-// Properties of Population Stability Index", Western Michigan University, 2018), which tells what
-// chance does.
+// How far the confidences of a model's detections have moved: from those of its validation, or
+// of models that were registered without these, from those of its first predictions. It is told
+// by the population stability index, PSI = Σ (p - q) · ln(p / q) over bins, p the shares now and
+// q those of the reference. Its bounds 0.1 and 0.25 are the field's rule of thumb (Siddiqi,
+// "Credit Risk Scorecards", 2006). Samples of one distribution give (1/n + 1/m) times a χ² of
+// bins - 1 degrees of freedom (Yurdakul, "Statistical Properties of Population Stability Index",
+// Western Michigan University, 2018), which tells what chance does.
 
 import type { Drift } from "../../../shared/endpoints.ts";
-import { DRIFT_BINS } from "./rollups.ts";
+import type { ModelRow } from "../registry/models.ts";
+import { DRIFT_BINS, driftPart } from "./rollups.ts";
 
 /** Detections of a model's first predictions that are its reference. */
 export const REFERENCE_DETECTIONS = 1_000;
-/** Fewer detections than this tell nothing. */
+/** Fewer detections than this tell nothing, be they of the validation or in use. */
 const DETECTIONS_MIN = 200;
 const MODERATE = 0.1;
 const LARGE = 0.25;
@@ -24,7 +26,7 @@ const CHI_SQUARE_95 = 23.685;
 const totalOf = (bins: readonly number[]) => bins.reduce((sum, count) => sum + count, 0);
 
 /** The shares of bins, none of them 0. */
-function sharesOf(bins: readonly number[]): number[] {
+export function sharesOf(bins: readonly number[]): number[] {
   const total = totalOf(bins) + PRIOR * bins.length;
   return bins.map((count) => (count + PRIOR) / total);
 }
@@ -37,6 +39,15 @@ export function stabilityIndex(now: readonly number[], reference: readonly numbe
   }, 0);
 }
 
+/** What a model's detections are held against, where the registry has it; else null. */
+export function validationReference({
+  confidenceBins,
+}: Pick<ModelRow, "confidenceBins">): number[] | null {
+  const bins = driftPart(confidenceBins ?? []);
+  // A small validation split tells less than the first predictions do.
+  return totalOf(bins) >= DETECTIONS_MIN ? bins : null;
+}
+
 /** Detections of one meter: those of the model's first predictions there, and those since. */
 export interface DriftSample {
   reference: readonly number[];
@@ -44,16 +55,25 @@ export interface DriftSample {
 }
 
 /**
- * The drift of a model over several meters. Each one's reference counts by its part in what came
- * since: that traffic moved from one endpoint to another is no drift of the model.
+ * The drift of a model over several meters. Without a validation each one's reference counts by
+ * its part in what came since: that traffic moved from one endpoint to another is no drift of
+ * the model.
  */
-export function driftOf(modelId: string, samples: readonly DriftSample[]): Drift {
-  const whole = samples.filter(({ reference }) => totalOf(reference) >= REFERENCE_DETECTIONS);
+export function driftOf(
+  modelId: string,
+  samples: readonly DriftSample[],
+  validation: readonly number[] | null,
+): Drift {
+  const whole = validation
+    ? samples.map(({ now }) => ({ reference: validation, now }))
+    : samples.filter(({ reference }) => totalOf(reference) >= REFERENCE_DETECTIONS);
   const count = whole.reduce((sum, { now }) => sum + totalOf(now), 0);
-  const referenceCount = whole.reduce((sum, { reference }) => sum + totalOf(reference), 0);
+  const referenceCount = validation
+    ? totalOf(validation)
+    : whole.reduce((sum, { reference }) => sum + totalOf(reference), 0);
   const common = {
     model_id: modelId,
-    reference: "first_predictions" as const,
+    reference: validation ? ("validation" as const) : ("first_predictions" as const),
     reference_count: referenceCount,
     count,
   };

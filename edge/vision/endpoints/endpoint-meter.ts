@@ -1,12 +1,14 @@
 // The EndpointMeter object: counts what becomes of an endpoint's requests, and limits its keys.
 // Counts stay in memory until the next flush, ten seconds or some hundred requests later, and lie
 // then in the object's own SQLite: minutes for the last hour, hours for the last week, a row for
-// each model and none for a request. An eviction loses what came since the last flush.
+// each model and none for a request; beside them what trials came to since the endpoint was made.
+// An eviction loses what came since the last flush.
 
 import { DurableObject } from "cloudflare:workers";
 import type { WindowName } from "../../../shared/endpoints.ts";
 import { DAY, HOUR, MINUTE, systemClock } from "../../../shared/time.ts";
 import { REFERENCE_DETECTIONS } from "./drift.ts";
+import { type BucketChanges, type KeyBucket, KeyBuckets } from "./key-buckets.ts";
 import type {
   KeyGate,
   MeterReading,
@@ -16,7 +18,7 @@ import type {
   MeterWindow,
 } from "./meter.ts";
 import { addRequest, addShadowOf, emptyRollup, merge, type Rollup } from "./rollups.ts";
-import { fullBucket, type TokenBucket, take } from "./token-bucket.ts";
+import { type Trial, TrialStore, trialName } from "./trials.ts";
 
 const FLUSH_MS = 10_000;
 const FLUSH_REQUESTS = 256;
@@ -58,8 +60,11 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   readonly #running = new Map<string, number>();
   /** When each request ended of which a second report may come, in this order. */
   readonly #ended = new Map<string, number>();
-  readonly #buckets = new Map<string, TokenBucket>();
+  readonly #buckets: KeyBuckets;
   readonly #references = new Map<string, number[]>();
+  /** Models whose references grew since the last flush. */
+  readonly #grown = new Set<string>();
+  readonly #trials: TrialStore;
 
   constructor(context: DurableObjectState, environment: object) {
     // The base class types its environment by bindings that a meter has no use for.
@@ -70,23 +75,27 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
         grain TEXT NOT NULL, start INTEGER NOT NULL, model TEXT NOT NULL, counts TEXT NOT NULL,
         PRIMARY KEY (grain, start, model));
       CREATE TABLE IF NOT EXISTS reference (model TEXT PRIMARY KEY, bins TEXT NOT NULL);
-      CREATE TABLE IF NOT EXISTS bucket (
-        key TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL);`);
+      -- Of an older release, which did not say when a bucket is full: its keys begin with full ones.
+      DROP TABLE IF EXISTS bucket;
+      CREATE TABLE IF NOT EXISTS key_bucket (
+        key TEXT PRIMARY KEY, tokens REAL NOT NULL, at INTEGER NOT NULL, full_at INTEGER NOT NULL);`);
+    this.#trials = new TrialStore(this.#sql);
     for (const row of this.#sql.exec("SELECT model, bins FROM reference")) {
       this.#references.set(String(row.model), JSON.parse(String(row.bins)) as number[]);
     }
-    for (const row of this.#sql.exec("SELECT key, tokens, at FROM bucket")) {
-      this.#buckets.set(String(row.key), { tokens: Number(row.tokens), at: Number(row.at) });
-    }
+    const buckets = [...this.#sql.exec("SELECT key, tokens, at, full_at FROM key_bucket")].map(
+      ({ key, tokens, at, full_at: fullAt }): [string, KeyBucket] => [
+        String(key),
+        { tokens: Number(tokens), at: Number(at), fullAt: Number(fullAt) },
+      ],
+    );
+    this.#buckets = new KeyBuckets(buckets);
   }
 
   async begin(id: string, gate: KeyGate | null): Promise<number> {
     const now = systemClock();
     if (gate) {
-      const { keyId, limit } = gate;
-      const held = this.#buckets.get(keyId) ?? fullBucket(limit, now);
-      const { bucket, waitMs } = take(held, limit, now);
-      this.#buckets.set(keyId, bucket);
+      const waitMs = this.#buckets.take(gate.keyId, gate.limit, now);
       // What was taken is written down with the next flush.
       await this.#flushLater();
       if (waitMs > 0) return waitMs;
@@ -96,18 +105,20 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   }
 
   async record(request: MeterRequest): Promise<void> {
-    const { id, at, modelId, ...end } = request;
+    const { id, at, modelId, isValidated = false, trial = null, ...end } = request;
     this.#running.delete(id);
     if (this.#isRepeated(id)) return;
+    if (trial && modelId !== null) this.#trials.add(trialName(modelId), trial);
     const isReference =
-      end.scores !== null && modelId !== null && this.#refers(modelId, end.scores);
+      !isValidated && end.scores !== null && modelId !== null && this.#refers(modelId, end.scores);
     const { rollup } = this.#freshOf(at, modelId ?? NO_MODEL);
     addRequest(rollup, isReference ? { ...end, scores: null } : end);
     await this.#counted();
   }
 
-  async recordShadow({ id, at, modelId, counts }: MeterShadow): Promise<void> {
+  async recordShadow({ id, at, modelId, counts, trial = null }: MeterShadow): Promise<void> {
     if (this.#isRepeated(id)) return;
+    if (trial) this.#trials.add(trialName(modelId, trial.liveModelId), trial.sample);
     addShadowOf(this.#freshOf(at, NO_MODEL).rollup, modelId, counts);
     await this.#counted();
   }
@@ -126,10 +137,17 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
     };
   }
 
+  async trials(names: readonly string[]): Promise<Record<string, Trial>> {
+    this.#flush();
+    return Object.fromEntries(names.map((name) => [name, this.#trials.read(name)]));
+  }
+
   override async alarm(): Promise<void> {
     this.#flushIsSet = false;
     this.#flush();
-    const { left } = this.#sql.exec("SELECT count(*) AS left FROM rollup").one();
+    const { left } = this.#sql
+      .exec("SELECT (SELECT count(*) FROM rollup) + (SELECT count(*) FROM key_bucket) AS left")
+      .one();
     // Where nothing comes any more, what is kept goes by itself.
     if (Number(left) > 0) await this.ctx.storage.setAlarm(systemClock() + GRAINS.hour.keptMs);
   }
@@ -142,6 +160,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
       modelId,
       bins.map((count, bin) => count + (scores[bin] ?? 0)),
     );
+    this.#grown.add(modelId);
     return true;
   }
 
@@ -187,6 +206,7 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
   #flush() {
     this.#forgetLost();
     const now = systemClock();
+    const buckets = this.#buckets.changes(now);
     this.ctx.storage.transactionSync(() => {
       for (const { minute, modelId, rollup } of this.#fresh.values()) {
         for (const grain of Object.keys(GRAINS) as Grain[]) {
@@ -196,16 +216,26 @@ export class EndpointMeter extends DurableObject implements MeterRpc {
       for (const [grain, { keptMs }] of Object.entries(GRAINS)) {
         this.#sql.exec("DELETE FROM rollup WHERE grain = ? AND start < ?", grain, now - keptMs);
       }
-      for (const [modelId, bins] of this.#references) {
-        const text = JSON.stringify(bins);
+      for (const modelId of this.#grown) {
+        const text = JSON.stringify(this.#references.get(modelId));
         this.#sql.exec("INSERT OR REPLACE INTO reference VALUES (?, ?)", modelId, text);
       }
-      for (const [key, { tokens, at }] of this.#buckets) {
-        this.#sql.exec("INSERT OR REPLACE INTO bucket VALUES (?, ?, ?)", key, tokens, at);
-      }
+      this.#writeBuckets(buckets);
+      this.#trials.flush(now);
     });
+    this.#buckets.keep(buckets);
+    this.#grown.clear();
+    this.#trials.flushed();
     this.#fresh = new Map();
     this.#unwritten = 0;
+  }
+
+  #writeBuckets({ written, forgotten }: BucketChanges) {
+    const insert = "INSERT OR REPLACE INTO key_bucket VALUES (?, ?, ?, ?)";
+    for (const [key, { tokens, at, fullAt }] of written) {
+      this.#sql.exec(insert, key, tokens, at, fullAt);
+    }
+    for (const key of forgotten) this.#sql.exec("DELETE FROM key_bucket WHERE key = ?", key);
   }
 
   #addRow(grain: Grain, start: number, modelId: string, rollup: Rollup) {

@@ -5,7 +5,7 @@ import { Endpoint, EndpointMove, EndpointSettings } from "../../../shared/endpoi
 import { Failure } from "../../../shared/errors.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
-import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import { callerOf, guard, workspaceFor, workspacesFor, workspacesOf } from "../auth/scope.ts";
 import {
   API,
   bearer,
@@ -16,8 +16,7 @@ import {
   writeErrors,
 } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { workspacesFor } from "../serving/model-choice.ts";
-import { endpointFor, workspaceFor } from "./access.ts";
+import { endpointFor } from "./access.ts";
 import { changedSettings, EndpointBody, EndpointPatch, Slug, settingsOf } from "./bodies.ts";
 import {
   changeEndpoint,
@@ -188,7 +187,7 @@ function addChanges(app: App<Parts>) {
     const row = await endpointFor(context, name, "engineer");
     const { workspaceId } = row;
     const body = context.req.valid("json");
-    const changed = await changeEndpoint(parts, row, {
+    const { changed } = await changeEndpoint(parts, row, {
       actorId: callerOf(context).accountId,
       revision: body.revision,
       edit: async (before) => {

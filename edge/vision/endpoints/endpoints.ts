@@ -32,7 +32,8 @@ export const ENDPOINT = sql`e.id::text AS "endpointId", e.workspace_id::text AS 
   e.settings, e.revision, ${wireTime(sql`e.created_at`)} AS "createdAt",
   ${wireTime(sql`e.updated_at`)} AS "updatedAt", e.deleted_at IS NOT NULL AS deleted`;
 
-const notThere = () => new Failure("not_found", "no such endpoint in your workspaces");
+/** What is said of an endpoint that is none of the caller's, or none any more. */
+export const notThere = () => new Failure("not_found", "no such endpoint in your workspaces");
 
 /** Endpoints of the workspaces, by slug. */
 export async function listEndpoints(
@@ -180,12 +181,14 @@ const ordered = (settings: EndpointSettings): string =>
   JSON.stringify(EndpointSettings.parse(settings));
 
 /** Whether two settings are the same. */
-const isSame = (one: EndpointSettings, other: EndpointSettings) => ordered(one) === ordered(other);
+export const isSame = (one: EndpointSettings, other: EndpointSettings) =>
+  ordered(one) === ordered(other);
 
 /**
- * Changes an endpoint to what `edit` makes of its settings; returns it as it is then. An edit that
- * changes nothing is no move. Fails with `revision_conflict` where `revision` is given and is not
- * the endpoint's any more; without one the edit is made again of what another left.
+ * Changes an endpoint to what `edit` makes of its settings; returns it as it is then, and the
+ * move; null of an edit that changes nothing. Fails with `revision_conflict` where `revision` is
+ * given and is not the endpoint's any more; without one the edit is made again of what another
+ * left.
  */
 export async function changeEndpoint(
   { database }: Pick<Parts, "database">,
@@ -195,7 +198,7 @@ export async function changeEndpoint(
     revision?: number | undefined;
     edit: (settings: EndpointSettings) => Promise<EndpointSettings>;
   },
-): Promise<EndpointRow> {
+): Promise<{ changed: EndpointRow; move: EndpointMove | null }> {
   let seen = row;
   for (let tries = 0; tries < TRIES_MAX; tries++) {
     if (change.revision !== undefined && change.revision !== seen.revision) {
@@ -205,12 +208,12 @@ export async function changeEndpoint(
     }
     const before = seen.settings;
     const after = await change.edit(before);
-    if (isSame(before, after)) return seen;
+    if (isSame(before, after)) return { changed: seen, move: null };
     const { actorId } = change;
     const move = await moveOf(database, { row: seen, kind: "change", before, after, actorId });
     seen = await findEndpoint(database, [row.workspaceId], { slug: row.slug });
     if (seen.endpointId !== row.endpointId) throw notThere();
-    if (move) return seen;
+    if (move) return { changed: seen, move };
   }
   throw new Failure("revision_conflict", "others keep changing the endpoint; try again");
 }

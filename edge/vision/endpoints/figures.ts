@@ -1,5 +1,6 @@
 // What meters have counted, as the wire shows it.
 
+import { CONFIDENCE_BINS } from "../../../shared/confidence-bins.ts";
 import type {
   EndpointStatus,
   MetricsSummary,
@@ -7,16 +8,10 @@ import type {
   WindowName,
 } from "../../../shared/endpoints.ts";
 import { iso } from "../../../shared/time.ts";
-import { driftOf } from "./drift.ts";
+import type { ModelRow } from "../registry/models.ts";
+import { driftOf, validationReference } from "./drift.ts";
 import type { MeterReading, MeterWindow } from "./meter.ts";
-import {
-  CONFIDENCE_BINS,
-  DRIFT_BINS,
-  percentile,
-  type Rollup,
-  type ShadowCounts,
-  sumOf,
-} from "./rollups.ts";
+import { DRIFT_BINS, percentile, type Rollup, type ShadowCounts, sumOf } from "./rollups.ts";
 
 type Figures = Omit<MetricsSummary["models"][number], "model_id">;
 
@@ -72,7 +67,7 @@ export function windowRecord({ since, models }: MeterWindow): EndpointStatus["wi
 export function summaryOf(
   readings: readonly MeterReading[],
   window: WindowName,
-  activeModelId: string | null,
+  active: ModelRow | null,
 ): Omit<MetricsSummary, "workspace_id" | "endpoints"> {
   const windows = readings.map(({ windows: all }) => all[window]);
   const models: Record<string, Rollup> = {};
@@ -85,7 +80,7 @@ export function summaryOf(
   return {
     window,
     since: iso(Math.min(...windows.map(({ since }) => since))),
-    active_model_id: activeModelId,
+    active_model_id: active?.modelId ?? null,
     ...figuresOf(all),
     predictions: all.confidence.reduce((sum, count) => sum + count, 0),
     classes: Object.entries(all.classes)
@@ -97,17 +92,16 @@ export function summaryOf(
       count,
     })),
     models: modelFigures(models),
-    drift: activeModelId === null ? null : driftOver(readings, window, activeModelId),
+    drift: active && driftOver(readings, window, active),
   };
 }
 
-function driftOver(readings: readonly MeterReading[], window: WindowName, modelId: string) {
+function driftOver(readings: readonly MeterReading[], window: WindowName, model: ModelRow) {
+  const { modelId } = model;
   const none = new Array<number>(DRIFT_BINS).fill(0);
-  return driftOf(
-    modelId,
-    readings.map(({ references, windows }) => ({
-      reference: references[modelId] ?? none,
-      now: windows[window].models[modelId]?.scores ?? none,
-    })),
-  );
+  const samples = readings.map(({ references, windows }) => ({
+    reference: references[modelId] ?? none,
+    now: windows[window].models[modelId]?.scores ?? none,
+  }));
+  return driftOf(modelId, samples, validationReference(model));
 }

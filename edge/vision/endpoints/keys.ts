@@ -8,7 +8,7 @@ import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import type { Parts } from "../base/parts.ts";
-import { ENDPOINT, type EndpointRow } from "./endpoints.ts";
+import { ENDPOINT, type EndpointRow, notThere } from "./endpoints.ts";
 import type { KeyGate } from "./meter.ts";
 import type { RateLimit } from "./token-bucket.ts";
 
@@ -38,7 +38,11 @@ const keyEntry = (
 
 type KeyRow = EndpointKey & Record<string, unknown>;
 
-/** Makes a key; the text is told here, and never again. */
+/**
+ * Makes a key; the text is told here, and never again. Fails with `not_found` where the
+ * endpoint was deleted meanwhile, and with `state_conflict` where it has as many keys as it may
+ * have.
+ */
 export async function createKey(
   { database }: Pick<Parts, "database">,
   endpoint: EndpointRow,
@@ -65,6 +69,9 @@ export async function createKey(
     SELECT ${KEY} FROM k`);
   const [record] = rows;
   if (record) return { record, text };
+  const there = sql`SELECT FROM endpoint WHERE id = ${endpoint.endpointId}::uuid
+    AND deleted_at IS NULL`;
+  if ((await database.execute(there)).rows.length === 0) throw notThere();
   const detail = `the endpoint has ${KEYS_MAX} keys, which is as many as it may have: revoke one`;
   throw new Failure("state_conflict", detail, { data: { keys_max: KEYS_MAX } });
 }

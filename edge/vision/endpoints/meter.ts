@@ -6,6 +6,7 @@ import type { WindowName } from "../../../shared/endpoints.ts";
 import type { Parts } from "../base/parts.ts";
 import type { RequestEnd, Rollup, ShadowCounts } from "./rollups.ts";
 import type { RateLimit } from "./token-bucket.ts";
+import type { Trial, TrialSample } from "./trials.ts";
 
 /** A request as the meter takes it. */
 export interface MeterRequest extends RequestEnd {
@@ -15,6 +16,10 @@ export interface MeterRequest extends RequestEnd {
   at: number;
   /** Null where it got no model. */
   modelId: string | null;
+  /** Drift holds the model against its validation: its first detections are no reference. */
+  isValidated?: boolean;
+  /** What experiments count of it; null where its model had no part in how it ended. */
+  trial?: TrialSample | null;
 }
 
 /** What a shadow's look at an image came to, as the meter takes it. */
@@ -22,6 +27,8 @@ export interface MeterShadow extends Pick<MeterRequest, "id" | "at"> {
   /** The model that is the shadow. */
   modelId: string;
   counts: ShadowCounts;
+  /** The model that answered, and what experiments count; null where the shadow did not look. */
+  trial?: { liveModelId: string; sample: TrialSample } | null;
 }
 
 /** What a key has to pass. */
@@ -58,6 +65,8 @@ export interface MeterRpc {
   recordShadow(shadow: MeterShadow): Promise<void>;
   /** What was counted until an instant. */
   read(now: number): Promise<MeterReading>;
+  /** What trials came to until now, by name; it is written down, and no eviction loses it. */
+  trials(names: readonly string[]): Promise<Record<string, Trial>>;
 }
 
 export type MeterParts = Pick<Parts, "meters" | "log">;

@@ -1,33 +1,39 @@
 // A prediction against a named endpoint: who of its models answers, what is told of what was found,
 // and the count of it. Every request that reached its endpoint is counted once, however it ended.
 
+import { confidenceBins } from "../../../shared/confidence-bins.ts";
 import type { EndpointSettings } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
 import type { Prediction } from "../../../shared/tasks.ts";
 import { asFailure } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
+import { isModelFailure } from "../serving/direct.ts";
 import { EDGE } from "../serving/edge.ts";
 import {
   type ImageAnswer,
   type ImageEndNews,
-  predictingNodes,
+  letGo,
   predictOn,
+  type ReceivedImage,
   receiveImage,
-  serverOf,
+  serverFor,
 } from "../serving/image-requests.ts";
+import { validationReference } from "./drift.ts";
 import type { OpenedEndpoint } from "./keys.ts";
-import { defaultMeter, endpointMeter, type KeyGate, type MeterRpc, tell } from "./meter.ts";
 import {
-  classCounts,
-  confidenceBins,
-  DRIFT_CONFIDENCE_MIN,
-  driftBins,
-  type RequestEnd,
-} from "./rollups.ts";
+  defaultMeter,
+  endpointMeter,
+  type KeyGate,
+  type MeterRequest,
+  type MeterRpc,
+  tell,
+} from "./meter.ts";
+import { classCounts, DRIFT_CONFIDENCE_MIN, driftBins, type RequestEnd } from "./rollups.ts";
 import { modelsOf, type ServedModels, sized, targetName } from "./settings.ts";
 import { mirror } from "./shadow.ts";
 import { choose } from "./split.ts";
+import { answeredSample, FAILED_SAMPLE, leftSample, type TrialSample } from "./trials.ts";
 
 /** What a key waits whose meter has too much to do. */
 const OVERLOADED_MS = 1_000;
@@ -42,7 +48,8 @@ export interface EndpointRequest {
 }
 
 /** What an endpoint answers. */
-export interface EndpointAnswer extends Pick<ImageAnswer, "predictions" | "servedBy"> {
+export interface EndpointAnswer
+  extends Pick<ImageAnswer, "predictions" | "servedBy" | "precision"> {
   modelId: string;
 }
 
@@ -57,32 +64,40 @@ export async function predictAt(
 ): Promise<EndpointAnswer> {
   const meter = endpointMeter(parts, row.endpointId);
   const id = crypto.randomUUID();
-  let modelId: string | null = null;
-  const record = (end: RequestEnd) => {
-    const report = { id, at: parts.clock(), modelId, ...end };
+  let model: ModelRow | null = null;
+  let image: ReceivedImage | null = null;
+  /** Since when a node was to answer; null where none was. */
+  let askedAt: number | null = null;
+  let shadowing: Promise<unknown> = Promise.resolve();
+  const record = (end: RequestEnd, trial: TrialSample | null) => {
+    const report = { id, at: parts.clock(), ...countedModel(model), trial, ...end };
     defer(tell(parts, () => meter.record(report)));
   };
   try {
     await begin(parts, meter, { id, gate, defer });
     const { workspaceId, settings } = row;
-    const nodes = predictingNodes(parts, workspaceId);
-    // What it says is heard below, unless there is no model either.
-    nodes.catch(() => {});
     const models = await modelsOf(parts.database, [row]);
-    const model = chosenModel(models, { row, stickyKey });
-    modelId = model.modelId;
+    model = chosenModel(models, { row, stickyKey });
+    const { modelId } = model;
     // An endpoint's own size is not made smaller behind its back.
     const sideMin = settings.image_size ?? 0;
-    const server = serverOf(parts, model, { nodes: await nodes, sideMin });
-    const image = await receiveImage(parts, request, { workspaceId, server });
+    const wanted = sized(model, settings);
+    const server = await serverFor(parts, wanted, { sideMin });
+    image = await receiveImage(parts, request, { workspaceId, server });
+    // The edge looks at fewer pixels: what it says is no word on the model.
+    if (server === "node") askedAt = parts.clock();
     // All that drift looks at, so that an endpoint of few detections does not hide it.
     const confidenceMin = Math.min(settings.confidence, DRIFT_CONFIDENCE_MIN);
     const asked = { confidenceMin, signal: request.signal, server, sideMin };
-    const answer = await predictOn(parts, sized(model, settings), image, asked);
+    const answer = await predictOn(parts, wanted, image, asked);
     const told = (found: readonly Prediction[]) => found.filter((one) => isTold(one, settings));
     const predictions = told(answer.predictions);
     const isEdges = answer.servedBy === EDGE;
-    record(answeredEnd({ ...answer, predictions }, { seen: answer.predictions }));
+    const live = { told: predictions, ms: answer.ms, cold: answer.cold };
+    const end = answeredEnd({ ...answer, predictions }, { seen: answer.predictions });
+    // Whoever asked has an answer, and none of the model's.
+    const unanswered = answer.failedBefore ? FAILED_SAMPLE : null;
+    record(end, isEdges ? unanswered : answeredSample(live));
     const shadow = settings.shadow && models.of(workspaceId, settings.shadow);
     if (
       !isEdges &&
@@ -91,12 +106,21 @@ export async function predictAt(
       Math.random() < (settings.shadow?.share ?? 0)
     ) {
       const own = { model: sized(shadow, settings), meter };
-      defer(mirror(parts, own, { image, live: predictions, told, confidenceMin }));
+      shadowing = mirror(parts, own, { image, liveModelId: modelId, live, told, confidenceMin });
+      defer(shadowing);
     }
-    return { predictions, servedBy: answer.servedBy, modelId };
+    const { servedBy, precision } = answer;
+    return { predictions, servedBy, precision, modelId };
   } catch (thrown) {
-    record(failedEnd(thrown, request.signal.aborted));
+    const hasLeft = request.signal.aborted;
+    const ms = askedAt === null ? null : parts.clock() - askedAt;
+    const end = failedEnd(thrown, hasLeft);
+    record(end, unansweredSample(thrown, { hasLeft, ms }));
     throw thrown;
+  } finally {
+    void shadowing.finally(() => {
+      if (image) letGo(image);
+    });
   }
 }
 
@@ -137,6 +161,12 @@ function chosenModel(
   throw new Failure("state_conflict", `no model is called ${names}: promote or activate one first`);
 }
 
+/** What the meter is told of the model of a request. */
+const countedModel = (model: ModelRow | null): Pick<MeterRequest, "modelId" | "isValidated"> => ({
+  modelId: model?.modelId ?? null,
+  isValidated: model !== null && validationReference(model) !== null,
+});
+
 const isTold = ({ class: name, confidence }: Prediction, settings: EndpointSettings): boolean =>
   confidence >= settings.confidence && (settings.classes?.includes(name) ?? true);
 
@@ -173,15 +203,25 @@ function failedEnd(thrown: unknown, hasLeft: boolean): RequestEnd {
   return { ...UNANSWERED, code: hasLeft ? "client_left" : code };
 }
 
+/** What an image without an answer says of a model that was asked so long ago, if it was. */
+function unansweredSample(
+  thrown: unknown,
+  { hasLeft, ms }: { hasLeft: boolean; ms: number | null },
+): TrialSample | null {
+  if (ms === null) return null;
+  if (hasLeft) return leftSample(ms);
+  return isModelFailure(thrown) ? FAILED_SAMPLE : null;
+}
+
 /** Counts a prediction by the default routes; for whoever hears how those end. */
 export const countDefault: ImageEndNews = (parts, { model, confidenceMin, outcome, hasLeft }) => {
-  const { workspaceId, modelId } = model;
+  const { workspaceId } = model;
   const isWhole = confidenceMin <= DRIFT_CONFIDENCE_MIN;
   const end =
     "answer" in outcome
       ? answeredEnd(outcome.answer, { seen: isWhole ? outcome.answer.predictions : null })
       : failedEnd(outcome.thrown, hasLeft);
   const id = crypto.randomUUID();
-  const request = { id, at: parts.clock(), modelId, ...end };
+  const request = { id, at: parts.clock(), ...countedModel(model), ...end };
   return tell(parts, () => defaultMeter(parts, workspaceId).record(request));
 };

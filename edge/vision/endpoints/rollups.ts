@@ -4,6 +4,8 @@
 // "DDSketch: A Fast and Fully-Mergeable Quantile Sketch with Relative-Error Guarantees", PVLDB
 // 12(12), 2019).
 
+import { CONFIDENCE_BINS, confidenceBins } from "../../../shared/confidence-bins.ts";
+
 /** How often each of some names or numbers was counted. */
 export type Counts = Record<string, number>;
 
@@ -14,8 +16,6 @@ const LOG_GAMMA = Math.log(GAMMA);
 /** What the clock can tell; anything faster counts as this. Milliseconds. */
 const LATENCY_MS_MIN = 1;
 
-/** Bins of confidences from 0 to 1. */
-export const CONFIDENCE_BINS = 20;
 /**
  * What drift looks at begins here: requests whose own bound is higher would hide what lies below.
  */
@@ -111,7 +111,8 @@ function increase(counts: Counts, name: string, by: number) {
   });
 }
 
-function addCounts(into: Counts, from: Readonly<Counts>) {
+/** Adds counts up, name by name. */
+export function addCounts(into: Counts, from: Readonly<Counts>) {
   for (const [name, by] of Object.entries(from)) increase(into, name, by);
 }
 
@@ -172,11 +173,11 @@ export function sumOf(rollups: Iterable<Readonly<Rollup>>): Rollup {
 }
 
 /** The bucket of a latency: from GAMMA^(bucket - 1), which is not of it, to GAMMA^bucket. */
-const latencyBucket = (ms: number): number =>
+export const latencyBucket = (ms: number): number =>
   Math.ceil(Math.log(Math.max(ms, LATENCY_MS_MIN)) / LOG_GAMMA);
 
 /** The value that is within `RELATIVE_ERROR` of all that lies in a bucket, milliseconds. */
-const latencyOf = (bucket: number): number => (2 * GAMMA ** bucket) / (GAMMA + 1);
+export const latencyOf = (bucket: number): number => (2 * GAMMA ** bucket) / (GAMMA + 1);
 
 /**
  * The latency that a share of requests did not exceed, milliseconds: of n in order, the one at
@@ -197,20 +198,12 @@ export function percentile(latency: Readonly<Counts>, share: number): number | n
   return null;
 }
 
-const binOf = (confidence: number): number =>
-  Math.min(CONFIDENCE_BINS - 1, Math.max(0, Math.floor(confidence * CONFIDENCE_BINS + 1e-9)));
-
-/** Confidences by bin. */
-export function confidenceBins(confidences: readonly number[]): number[] {
-  const bins = new Array<number>(CONFIDENCE_BINS).fill(0);
-  for (const confidence of confidences)
-    bins[binOf(confidence)] = (bins[binOf(confidence)] ?? 0) + 1;
-  return bins;
-}
+/** Of all bins, those that drift looks at. */
+export const driftPart = (bins: readonly number[]): number[] => bins.slice(DRIFT_FIRST_BIN);
 
 /** The bins that drift looks at. */
 export const driftBins = (confidences: readonly number[]): number[] =>
-  confidenceBins(confidences).slice(DRIFT_FIRST_BIN);
+  driftPart(confidenceBins(confidences));
 
 /** How often each class is there. */
 export function classCounts(classes: readonly string[]): Counts {

@@ -7,29 +7,29 @@ import { Failure } from "../../../shared/errors.ts";
 import { Prediction } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json, text, WITHOUT_NUL } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
-import { type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import { type Caller, callerOf, guard, workspaceFor, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { listModels, namedModel } from "../registry/models.ts";
 import { edgeProblem } from "../serving/edge.ts";
-import { fileBody, letRefusedPass, predictErrors } from "../serving/image-requests.ts";
+import { fileBody, predictErrors } from "../serving/image-requests.ts";
 import { servingNodes } from "../tasks/nodes.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
-import { authenticateKey, openedFor, workspaceFor } from "./access.ts";
+import { authenticateKey, openedFor } from "./access.ts";
 import { slugParam, slugQuery } from "./endpoint-routes.ts";
 import { listEndpoints } from "./endpoints.ts";
 import { summaryOf, windowRecord } from "./figures.ts";
 import { defaultMeter, endpointMeter, type MeterReading, type MeterRpc } from "./meter.ts";
 import { predictAt } from "./predict.ts";
-import { modelsOf, servingModels } from "./settings.ts";
+import { modelsOf, servingModels, sized } from "./settings.ts";
 
 const tags = ["Endpoints"];
 const STICKY_KEY_MAX = 200;
+const ANSWER_HEADERS = headers("X-Model-Id", "X-Served-By", "X-Model-Precision");
 const byKey = [...bearer, { endpointKey: [] }];
 
 /** Registers the routes of predictions, status and metrics. */
 export function addEndpointServing(app: App<Parts>) {
-  app.use(`${API}/endpoints/:slug/predict`, letRefusedPass);
   for (const verb of ["predict", "status"]) {
     app.use(`${API}/endpoints/:slug/${verb}`, authenticateKey());
   }
@@ -64,7 +64,7 @@ function addPredict(app: App<Parts>) {
       body: fileBody,
     },
     responses: {
-      200: json("detections", z.array(Prediction), headers("X-Model-Id", "X-Served-By")),
+      200: json("detections", z.array(Prediction), ANSWER_HEADERS),
       ...predictErrors,
       ...errorResponses("overloaded", "rate_limited"),
     },
@@ -83,6 +83,7 @@ function addPredict(app: App<Parts>) {
     context.header("X-Model-Id", answer.modelId);
     const { servedBy } = answer;
     if (servedBy) context.header("X-Served-By", servedBy);
+    context.header("X-Model-Precision", answer.precision);
     return context.json(answer.predictions, 200);
   });
 }
@@ -123,7 +124,9 @@ function addStatus(app: App<Parts>) {
     const serving = answering.map(({ modelId }) => modelId);
     const sideMin = row.settings.image_size ?? 0;
     const edge = answering.some((model) => edgeProblem(parts, model, sideMin) === null);
-    const nodes = await servingNodes(database, { workspaceId, modelId: serving[0] ?? null });
+    const [first] = answering;
+    const model = first ? sized(first, row.settings) : null;
+    const nodes = await servingNodes(database, { workspaceId, model });
     const { windows } = reading;
     const status: EndpointStatus = {
       endpoint_id: endpointId,
@@ -166,8 +169,10 @@ function addSummary(app: App<Parts>) {
     description:
       "Of images, by the default routes and by the named endpoints that are there. The drift of the " +
       "active model is told by the population stability index, Σ (p - q) · ln(p / q) over bins of the " +
-      "confidences, p now and q of the model's first 1,000 detections in each place, weighted as the " +
-      "traffic is now (Siddiqi, Credit Risk Scorecards, 2006); what chance does is by Yurdakul, " +
+      "confidences, p now and q of the model's detections on its validation split. Of models that " +
+      "were registered without these, or with fewer than 200, q is of the first 1,000 detections in " +
+      "each place, weighted as the traffic is now: `reference` says which (Siddiqi, Credit Risk " +
+      "Scorecards, 2006). What chance does is by Yurdakul, " +
       "Statistical Properties of Population Stability Index, 2018. Requests that ask for a confidence " +
       "above 0.25 by `confidence` are left out of it.",
     security: bearer,
@@ -194,7 +199,7 @@ function addSummary(app: App<Parts>) {
       readingOf(parts, defaultMeter(parts, workspaceId)),
       ...endpoints.map(({ endpointId }) => readingOf(parts, endpointMeter(parts, endpointId))),
     ]);
-    const summary = summaryOf(readings, window, active?.modelId ?? null);
+    const summary = summaryOf(readings, window, active);
     const whose = { workspace_id: workspaceId, endpoints: endpoints.length };
     return context.json({ ...whose, ...summary }, 200);
   });

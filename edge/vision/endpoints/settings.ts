@@ -3,8 +3,8 @@
 import type { EndpointSettings } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
 import type { ModelName } from "../../../shared/training.ts";
+import { nearest } from "../../../shared/vocabulary.ts";
 import type { Database } from "../../http/database.ts";
-import { nearest } from "../../http/query.ts";
 import type { Parts } from "../base/parts.ts";
 import { listModels, type ModelRow } from "../registry/models.ts";
 import { warmModel } from "../serving/activation.ts";
@@ -150,10 +150,8 @@ export async function warmNewModels(
   const isSameSize = before.image_size === after.image_size;
   for (const model of servingModels(models, { workspaceId, settings: after })) {
     if (isSameSize && old.includes(model)) continue;
-    const { modelId, imageSize } = model;
     const wanted = sized(model, after);
-    const { warm } = await servingNodes(parts.database, { workspaceId, modelId });
-    // Nodes tell which models they have open, and not at which size.
-    if (warm === 0 || wanted.imageSize !== imageSize) await warmModel(parts, wanted);
+    const { warm } = await servingNodes(parts.database, { workspaceId, model: wanted });
+    if (warm === 0) await warmModel(parts, wanted);
   }
 }

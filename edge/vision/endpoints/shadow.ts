@@ -6,12 +6,13 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Prediction } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
-import { predictDirectly } from "../serving/direct.ts";
+import { isModelFailure, predictDirectly } from "../serving/direct.ts";
 import type { ReceivedImage } from "../serving/image-requests.ts";
 import type { HeldFile } from "../serving/predictions.ts";
 import { differencesOf } from "./differences.ts";
 import { type MeterRpc, tell } from "./meter.ts";
 import { emptyShadow, type ShadowCounts } from "./rollups.ts";
+import { answeredSample, FAILED_SAMPLE, type TrialAnswer, type TrialSample } from "./trials.ts";
 
 /** Images of an isolate that shadows look at, at once: each is held in memory meanwhile, twice. */
 const UNDER_WAY_MAX = 4;
@@ -25,8 +26,9 @@ const underWay = { images: 0, bytes: 0 };
 /** An answered request that a shadow is to look at. */
 export interface AnsweredImage {
   image: ReceivedImage;
-  /** What was told of it. */
-  live: readonly Prediction[];
+  /** Who answered, and what was told of it. */
+  liveModelId: string;
+  live: TrialAnswer;
   /** What of the shadow's detections would have been told. */
   told: (predictions: readonly Prediction[]) => Prediction[];
   confidenceMin: number;
@@ -39,12 +41,21 @@ export async function mirror(
   answered: AnsweredImage,
 ): Promise<void> {
   const { modelId } = model;
-  const counts = { ...emptyShadow(), mirrored: 1, ...(await outcomeOf(parts, model, answered)) };
-  const report = { id: crypto.randomUUID(), at: parts.clock(), modelId, counts };
+  const outcome = await outcomeOf(parts, model, answered);
+  const counts = { ...emptyShadow(), mirrored: 1, ...outcome.counts };
+  const { liveModelId } = answered;
+  const trial = outcome.sample ? { liveModelId, sample: outcome.sample } : null;
+  const report = { id: crypto.randomUUID(), at: parts.clock(), modelId, counts, trial };
   await tell(parts, () => meter.recordShadow(report));
 }
 
-type Outcome = Partial<ShadowCounts>;
+interface Outcome {
+  counts: Partial<ShadowCounts>;
+  /** Null where the shadow was not asked, or could not be. */
+  sample: TrialSample | null;
+}
+
+const shed = (why: string): Outcome => ({ counts: { shed: { [why]: 1 } }, sample: null });
 
 async function outcomeOf(
   parts: Parts,
@@ -52,19 +63,21 @@ async function outcomeOf(
   { image, ...answered }: AnsweredImage,
 ): Promise<Outcome> {
   // It went by the store, and is there no more.
-  if (!("pieces" in image)) return { shed: { too_large: 1 } };
+  if (!("pieces" in image)) return shed("too_large");
   const { pieces } = image;
   const bytes = pieces.reduce((sum, { length }) => sum + length, 0);
   const isFull = underWay.images >= UNDER_WAY_MAX || underWay.bytes + bytes > BYTES_MAX;
-  if (isFull) return { shed: { busy: 1 } };
+  if (isFull) return shed("busy");
   underWay.images += 1;
   underWay.bytes += bytes;
+  const signal = AbortSignal.timeout(SHADOW_MS);
   try {
-    return await look(parts, model, { ...answered, pieces });
+    return await look(parts, model, { ...answered, pieces, signal });
   } catch (error) {
-    if (error instanceof Failure && error.code === "overloaded") return { shed: { nodes_full: 1 } };
+    if (error instanceof Failure && error.code === "overloaded") return shed("nodes_full");
     parts.log.warning("shadow_failed", { model_id: model.modelId, error });
-    return { failed: 1 };
+    const isModels = signal.aborted || isModelFailure(error);
+    return { counts: { failed: 1 }, sample: isModels ? FAILED_SAMPLE : null };
   } finally {
     underWay.images -= 1;
     underWay.bytes -= bytes;
@@ -74,16 +87,26 @@ async function outcomeOf(
 async function look(
   parts: Parts,
   model: ModelRow,
-  { pieces, live, told, confidenceMin }: Omit<AnsweredImage, "image"> & HeldFile,
+  {
+    pieces,
+    live,
+    told,
+    ...asked
+  }: Omit<AnsweredImage, "image"> & Pick<HeldFile, "pieces"> & { signal: AbortSignal },
 ): Promise<Outcome> {
   // The answer goes first.
   await new Promise<void>((resume) => setTimeout(resume, 0));
+  const started = parts.clock();
   const answer = await predictDirectly(parts, model, {
     image: pieces,
-    confidenceMin,
-    signal: AbortSignal.timeout(SHADOW_MS),
+    confidenceMin: asked.confidenceMin,
+    signal: asked.signal,
     isBatch: true,
   });
-  if (!answer) return { shed: { no_line: 1 } };
-  return { compared: 1, ...differencesOf(live, told(answer.predictions)) };
+  if (!answer) return shed("no_line");
+  const own = { told: told(answer.predictions), ms: parts.clock() - started, cold: answer.cold };
+  return {
+    counts: { compared: 1, ...differencesOf(live.told, own.told) },
+    sample: answeredSample(own, live),
+  };
 }

@@ -1,22 +1,27 @@
 // What becomes of a model's export when its task ended. Nothing that a node says of its file is
 // believed: it is there whole, as its SHA-256 says, and as large as such a file may be.
 
-import { sql } from "drizzle-orm";
-import { boxTolerance, EXPORT_TOLERANCE } from "../../../shared/exports.ts";
+import { type SQL, sql } from "drizzle-orm";
+import { missesOf } from "../../../shared/export-formats.ts";
 import { TASK_KINDS, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { jsonb, storable } from "../base/sql.ts";
 import { attemptKey } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { sha256Of } from "../training/run-objects.ts";
-import { deleteFolder, keysOf } from "./exports.ts";
+import { keysOf } from "./export-rows.ts";
+import { deleteFolder } from "./exports.ts";
 import { expectedBytes } from "./options.ts";
 
-type Payload = TaskPayload<"model_export">;
-type Result = TaskResult<"model_export">;
+type Payload = TaskPayload<"device_export">;
+type Result = TaskResult<"device_export">;
 
 /** How much larger a file may be than was foretold. */
 const BYTES_SHARE_MAX = 1.25;
+
+/** What a task was given; one of an older release says neither precision nor artifact. */
+const payloadOf = ({ payload }: Task): Payload =>
+  Object.assign({ precision: "fp32", artifact: "file" }, payload as Payload);
 
 /** Checks a file as its node announced it; see `TaskHandlers.seal`. */
 export async function sealModelExport(
@@ -24,38 +29,51 @@ export async function sealModelExport(
   task: Task,
   { result }: { result: unknown },
 ): Promise<string | null> {
-  const { bytes, sha256, verification } = result as Result;
-  const { file, model, size } = task.payload as Payload;
-  const key = attemptKey(file.key, task);
+  const done = result as Result;
+  const { bytes, sha256 } = done;
+  const payload = payloadOf(task);
+  const key = attemptKey(payload.file.key, task);
   const object = await parts.bucket.head(key);
   if (object?.size !== bytes) {
     const there = object ? `has ${object.size}` : "is not in the store";
     return `the file of ${bytes} bytes ${there}`;
   }
-  if (bytes > BYTES_SHARE_MAX * expectedBytes(model, { size })) {
+  if (bytes > BYTES_SHARE_MAX * expectedBytes(payload.model, payload)) {
     return `the file's ${bytes} bytes are more than such a model takes`;
   }
   if ((await sha256Of(parts, key)) !== sha256) {
     return "the file in the store is not that of the SHA-256 that the node reported";
   }
+  return figuresProblem(payload, done);
+}
+
+/** Why the figures of a file do not do, or null. */
+function figuresProblem(
+  { format, precision, size }: Payload,
+  { verification, calibration }: Result,
+): string | null {
+  if (precision === "int8" && !calibration) return "int8 was made by no ranges";
+  // A runtime of TensorFlow Lite is an optional part of a node; onnxruntime is not.
+  if (!verification) return format === "tflite" ? null : "the file was held against nothing";
   if (verification.rows === 0) return "the file was held against nothing";
-  const { box_difference_max: box, score_difference_max: score } = verification;
-  if (box <= boxTolerance(size) && score <= EXPORT_TOLERANCE.score) return null;
-  return `the file differs from the predictor by ${box} pixels and ${score} of a score`;
+  const misses = missesOf(verification, { precision, size });
+  return misses.length > 0 ? `the file differs from the predictor: ${misses.join(", ")}` : null;
 }
 
 /** A task that exports a model ended. May be called again for the same task. */
 export async function modelExportEnded(parts: Parts, task: Task): Promise<void> {
-  const { export_id: id, round, model, file } = task.payload as Payload;
+  const { export_id: id, round, model, file } = payloadOf(task);
   const owner = { workspaceId: task.workspaceId, modelId: model.model_id };
   const { folder } = keysOf(owner, id);
   const current = sql`id = ${id}::uuid AND round = ${round}::int AND state = 'queued'`;
   if (task.state === "finished") {
-    const done = TASK_KINDS.model_export.result.parse(task.result);
+    const done = TASK_KINDS.device_export.result.parse(task.result);
     await parts.database.execute(sql`
       UPDATE model_export SET state = 'completed', storage_key = ${attemptKey(file.key, task)},
         bytes = ${done.bytes}::bigint, sha256 = ${done.sha256}, opset = ${done.opset}::int,
-        verification = ${jsonb(done.verification)}, ended_at = now() WHERE ${current}`);
+        verification = ${orNull(done.verification)}, calibration = ${orNull(done.calibration)},
+        recommended_confidence = ${done.recommended_confidence}::float8,
+        not_verified = ${textArray(done.not_verified)}, ended_at = now() WHERE ${current}`);
   } else {
     const failure = storable(task.errors.at(-1)?.detail || `the export was ${task.state}`);
     await parts.database.execute(sql`
@@ -64,6 +82,10 @@ export async function modelExportEnded(parts: Parts, task: Task): Promise<void> 
   }
   await sweep(parts, task, { id, folder });
 }
+
+const orNull = (value: object | null): SQL => (value ? jsonb(value) : sql`NULL::jsonb`);
+const textArray = (texts: readonly string[]): SQL => sql`ARRAY(SELECT jsonb_array_elements_text(
+  ${JSON.stringify(texts.map(storable))}::jsonb))`;
 
 /** Deletes what the task's attempts left beside the export's file; everything once that is gone. */
 async function sweep(

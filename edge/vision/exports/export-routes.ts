@@ -2,15 +2,27 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { ModelExport, ModelExportRequest } from "../../../shared/exports.ts";
+import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { callerOf, guard } from "../auth/scope.ts";
-import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import {
+  API,
+  bearer,
+  bodyErrors,
+  conflict,
+  listErrors,
+  readErrors,
+  writeErrors,
+} from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { modelFor } from "../registry/model-routes.ts";
-import { deleteExport, findExport, listExports, startExport } from "./exports.ts";
+import { findExport, listExports } from "./export-records.ts";
+import { deleteExport, startExport } from "./exports.ts";
 import { optionsOf } from "./options.ts";
 
 const tags = ["Models"];
+/** Of one answer. */
+const EXPORTS_MAX = 1_000;
 const modelId = z.object({ model_id: z.uuid() });
 const exportId = modelId.extend({ export_id: z.uuid() });
 
@@ -31,9 +43,11 @@ function addStart(app: App<Parts>) {
     summary: "Make a file of a model that other programs run",
     description:
       "For engineers. A GPU node writes the file and holds its answers against its own predictor's; " +
-      "one that differs is `failed`, with the figure, and never offered. The same again is the same " +
-      "export: 200 once its file is there. One that failed is tried anew. The file takes of the " +
-      "workspace's storage. Formats other than `onnx` answer 422, which lists what is made.",
+      "`fp16` and `int8` also by their average precision on the model's validation images. One that " +
+      "misses its tolerance is `failed`, with the figure, and never offered. The same again is the " +
+      "same export: 200 once its file is there. One that failed is tried anew. The file takes of the " +
+      "workspace's storage. What cannot be made answers 422, which names what is missing, such as a " +
+      "node with TensorRT, or images to calibrate `int8` on.",
     security: bearer,
     request: { params: modelId, ...jsonBody(ModelExportRequest) },
     responses: {
@@ -64,12 +78,23 @@ function addReading(app: App<Parts>) {
     summary: "A model's exports, newest first",
     description: "Beyond the contract.",
     security: bearer,
-    request: { params: modelId },
-    responses: { 200: json("the exports", z.array(ModelExport)), ...readErrors },
+    request: {
+      params: modelId,
+      query: z.object({
+        offset: whole(0, 2_147_483_647).default(0),
+        limit: whole(1, EXPORTS_MAX).default(100),
+      }),
+    },
+    responses: {
+      200: json("the exports", z.array(ModelExport)),
+      ...listErrors,
+      ...errorResponses("not_found"),
+    },
   });
   app.openapi(list, async (context) => {
     const model = await modelFor(context, context.req.valid("param").model_id, "viewer");
-    return context.json(await listExports(context.var.service, model), 200);
+    const page = context.req.valid("query");
+    return context.json(await listExports(context.var.service, model, page), 200);
   });
 
   const one = createRoute({
@@ -99,10 +124,10 @@ function addDeletion(app: App<Parts>) {
     summary: "Delete an export of a model",
     description:
       "Beyond the contract; for engineers. One that is being made is canceled. Addresses of its " +
-      "file lead nowhere from then on.",
+      "file lead nowhere from then on. One that a rollout may still bring to devices is 409.",
     security: bearer,
     request: { params: exportId },
-    responses: { 204: { description: "the export is gone" }, ...writeErrors },
+    responses: { 204: { description: "the export is gone" }, ...writeErrors, ...conflict },
   });
   app.openapi(remove, async (context) => {
     const { model_id, export_id } = context.req.valid("param");

@@ -3,52 +3,125 @@
 import { deployed } from "../../../shared/deployed-detector.ts";
 import { detectorGraph, LEVEL_STRIDES, parameterCount } from "../../../shared/detector.ts";
 import { Failure } from "../../../shared/errors.ts";
-import { EXPORT_PIXELS_MAX, type ModelExportRequest } from "../../../shared/exports.ts";
+import {
+  EXPORT_FORMATS_TABLE,
+  type ExportArtifact,
+  type ExportPrecision,
+  type ModelExportFormat,
+  type ModelExportOutput,
+} from "../../../shared/export-formats.ts";
+import {
+  CALIBRATION_IMAGES,
+  EXPORT_PIXELS_MAX,
+  type ModelExportRequest,
+} from "../../../shared/exports.ts";
+import type { TaskKind } from "../../../shared/tasks.ts";
 import type { ModelRow } from "../registry/models.ts";
 
 /** Bytes of a file beyond its numbers: the graph, and names of classes are counted twice. */
 const ENVELOPE_BYTES = 512 * 1024;
+/** Bytes a number takes; int8 has scales beside it, and its heads and attention stay single. */
+const NUMBER_BYTES: Readonly<Record<ExportPrecision, number>> = { fp32: 4, fp16: 2.2, int8: 1.6 };
+/** An engine holds what its builder found best: kernels, and weights in several layouts. */
+const ENGINE_FACTOR = 4;
+const ENGINE_BYTES = 64 * 1024 * 1024;
+/** Of a bundle's example: three planes of an image, and rows. */
+const EXAMPLE_BYTES_PER_PIXEL = 12;
 
 /** What makes a file another one: a request with its defaults filled in. */
 export interface ExportOptions {
-  format: ModelExportRequest["format"];
-  output: ModelExportRequest["output"];
+  format: ModelExportFormat;
+  artifact: ExportArtifact;
+  precision: ExportPrecision;
+  output: ModelExportOutput;
   /** Height and width of the input, pixels. */
   size: readonly [number, number];
   /** Images of one run; null is any number. */
   batch: number | null;
+  /** Images that int8 is calibrated on; null for other precisions. */
+  calibrationImages: number | null;
 }
 
-/** The options of a request for this model. Fails with `invalid_request` for what is too large. */
+const refused = (detail: string, data: Record<string, unknown> = {}) =>
+  new Failure("invalid_request", detail, { data });
+
+/** The options of a request for this model. Fails with `invalid_request` for what is not made. */
 export function optionsOf(
-  { format, output, image_size, batch: images }: ModelExportRequest,
+  request: ModelExportRequest,
   { imageSize }: Pick<ModelRow, "imageSize">,
 ): ExportOptions {
+  const { format, image_size, batch: images, calibration } = request;
+  const { precisions, outputs, artifacts, batches } = EXPORT_FORMATS_TABLE[format];
+  const precision = oneOf("precision", request, precisions);
+  const output = oneOf("output", request, outputs);
+  const artifact = oneOf("artifact", request, artifacts);
+  if (!batches && images !== 1) throw refused(`batch: files of ${format} take one image a run`);
+  if (calibration && precision !== "int8") {
+    throw refused("calibration: only int8 is calibrated");
+  }
   const given = image_size ?? imageSize;
   const size: [number, number] = typeof given === "number" ? [given, given] : given;
   const fits = Math.floor(EXPORT_PIXELS_MAX / (size[0] * size[1]));
   if (typeof images === "number" && images > fits) {
     const bound = `${size.join(" × ")} pixels take a batch of at most ${fits}`;
-    throw new Failure("invalid_request", `batch: ${bound}; dynamic takes any`, {
-      data: { batch_max: fits },
-    });
+    throw refused(`batch: ${bound}; dynamic takes any`, { batch_max: fits });
   }
-  return { format, output, size, batch: images === "dynamic" ? null : images };
+  const calibrated = calibration?.images ?? CALIBRATION_IMAGES.default;
+  const calibrationImages = precision === "int8" ? calibrated : null;
+  const batch = images === "dynamic" ? null : images;
+  return { format, artifact, precision, output, size, batch, calibrationImages };
+}
+
+/** What is asked for under a key, or the first of what the format has. */
+function oneOf<Value extends string>(
+  key: "precision" | "output" | "artifact",
+  request: ModelExportRequest,
+  made: readonly [Value, ...Value[]],
+): Value {
+  const asked = request[key];
+  if (asked === undefined) return made[0];
+  const found = made.find((one) => one === asked);
+  if (found) return found;
+  throw refused(`${key}: ${request.format} is made with ${made.join(", ")}`, { made });
 }
 
 /** The options in words: the same words are the same file. */
-export const fingerprintOf = ({ format, output, size, batch: images }: ExportOptions) =>
-  `${format} ${output} ${size.join("x")} batch ${images ?? "dynamic"}`;
+export function fingerprintOf(options: ExportOptions): string {
+  const { format, artifact, precision, output, size, batch: images } = options;
+  const { calibrationImages } = options;
+  const more = [
+    ...(artifact === "file" ? [] : [artifact]),
+    // As it was written when there was no other precision.
+    ...(precision === "fp32" ? [] : [precision]),
+    ...(calibrationImages === null ? [] : [`of ${calibrationImages}`]),
+  ];
+  const form = [format, ...more, output, size.join("x")].join(" ");
+  return `${form} batch ${images ?? "dynamic"}`;
+}
+
+/** The kind of task that makes a file: older nodes do what they always did. */
+export function kindOf({ format, artifact, precision }: Omit<ExportOptions, "size">): ExportKind {
+  if (artifact === "engine") return "engine_export";
+  return format === "onnx" && precision === "fp32" ? "model_export" : "device_export";
+}
+export type ExportKind = Extract<TaskKind, "model_export" | "device_export" | "engine_export">;
+export const EXPORT_KINDS = ["model_export", "device_export", "engine_export"] as const;
+
+/** What decides how many bytes a file takes. */
+type SizedOptions = Pick<ExportOptions, "size"> &
+  Partial<Pick<ExportOptions, "format" | "artifact" | "precision">>;
 
 /** Bytes that a file will have, within some per cent: its weights, anchors, names and graph. */
 export function expectedBytes(
   { variant, task, classes }: Pick<ModelRow, "variant" | "task" | "classes">,
-  { size: [height, width] }: Pick<ExportOptions, "size">,
+  { size: [height, width], format = "onnx", artifact = "file", precision = "fp32" }: SizedOptions,
 ): number {
   const graph = deployed(detectorGraph(variant, classes.length, task));
   const cells = LEVEL_STRIDES.map((stride) => (height / stride) * (width / stride));
   const anchors = cells.reduce((sum, count) => sum + count, 0);
-  const numbers = parameterCount(graph) + 4 * anchors;
+  const numbers = NUMBER_BYTES[precision] * parameterCount(graph) + 4 * 4 * anchors;
   const names = new TextEncoder().encode(JSON.stringify(classes)).length;
-  return 4 * numbers + 2 * names + ENVELOPE_BYTES;
+  const file = Math.ceil(numbers) + 2 * names + ENVELOPE_BYTES;
+  if (artifact === "engine") return ENGINE_FACTOR * file + ENGINE_BYTES;
+  return format === "tensorrt" ? file + EXAMPLE_BYTES_PER_PIXEL * height * width : file;
 }

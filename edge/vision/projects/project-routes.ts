@@ -1,11 +1,10 @@
 // Projects: list, make, read, edit, delete, and their videos.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { Failure } from "../../../shared/errors.ts";
 import { Project, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, text, title } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
-import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import { callerOf, guard, workspacesFor, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import {
@@ -57,14 +56,6 @@ function addList(app: App<Parts>) {
   });
 }
 
-/** The workspace a project is made in: the named one, or the first where the caller may. */
-function workspaceFor(caller: Caller, named: string | undefined): string {
-  const workspaceId = named ?? workspacesOf(caller, "engineer")[0];
-  if (!workspaceId) throw new Failure("forbidden", "making a project needs the role engineer");
-  allow(caller, workspaceId, "engineer");
-  return workspaceId;
-}
-
 function addCreate(app: App<Parts>) {
   const route = createRoute({
     method: "post",
@@ -95,7 +86,7 @@ function addCreate(app: App<Parts>) {
     const caller = callerOf(context);
     const parts = context.var.service;
     const body = context.req.valid("json");
-    const workspaceId = workspaceFor(caller, body.workspace_id);
+    const [workspaceId = ""] = workspacesFor(caller, body.workspace_id, "engineer");
     const key = context.req.valid("header")["idempotency-key"];
     const answer = await answerOnce(
       parts,

@@ -109,8 +109,10 @@ export async function listVideos(database: Database, projectId: string): Promise
 }
 
 /**
- * Bytes that a workspace's videos, open uploads, weights files and exported models take up, as a
- * subselect. An export that is being made counts with what its file will take.
+ * Bytes that a workspace's videos, open uploads, weights files, models, exported models, training
+ * runs and results of comparisons take up, as a subselect. An export that is being made counts with
+ * what its file will take, a run with its dataset, its checkpoint and its artifacts; weights that
+ * are a model's are no artifact besides.
  */
 const usedBytes = (workspaceId: string, now: number) => sql`(
   SELECT coalesce((SELECT sum(v.bytes) FROM video v JOIN project p ON p.id = v.project_id
@@ -120,8 +122,18 @@ const usedBytes = (workspaceId: string, now: number) => sql`(
       AND u.expires_at > ${iso(now)}::timestamptz), 0)
     + coalesce((SELECT sum(bytes) FROM weights_file
       WHERE workspace_id = ${workspaceId}::uuid), 0)
+    + coalesce((SELECT sum(bytes) FROM model WHERE workspace_id = ${workspaceId}::uuid), 0)
     + coalesce((SELECT sum(coalesce(bytes, bytes_expected)) FROM model_export
-      WHERE workspace_id = ${workspaceId}::uuid AND state <> 'failed'), 0))`;
+      WHERE workspace_id = ${workspaceId}::uuid AND state <> 'failed'), 0)
+    + coalesce((SELECT sum(coalesce((dataset->'manifest'->>'bytes')::bigint, 0)
+        + coalesce((checkpoint->>'bytes')::bigint, 0)) FROM training_run
+      WHERE workspace_id = ${workspaceId}::uuid), 0)
+    + coalesce((SELECT sum((one->>'bytes')::bigint)
+      FROM training_run r, jsonb_array_elements(r.artifacts) one
+      WHERE r.workspace_id = ${workspaceId}::uuid AND NOT EXISTS (SELECT FROM model m
+        WHERE m.workspace_id = r.workspace_id AND m.storage_key = one->>'key')), 0)
+    + coalesce((SELECT sum(bytes) FROM comparison_session
+      WHERE workspace_id = ${workspaceId}::uuid), 0))`;
 
 /** Whether so many more bytes have room. It holds within a batch that began with `lockRoom`. */
 export const hasRoom = ({ limits, clock }: Parts, workspaceId: string, bytes: number) =>
@@ -142,12 +154,14 @@ export async function checkQuota(parts: Parts, workspaceId: string, bytes: numbe
   throw quotaExceeded(bytesMax, { wanted: bytes, used });
 }
 
+const MAKING_ROOM = "delete videos, training runs, models or files of weights first";
+
 /** The failure of a workspace that has no room for so many more bytes. */
 export const quotaExceeded = (
   bytesMax: number,
   { wanted, used }: { wanted: number; used?: number },
 ) =>
-  new Failure("quota_exceeded", "the workspace's storage is full; delete videos first", {
+  new Failure("quota_exceeded", `the workspace's storage is full; ${MAKING_ROOM}`, {
     data: { bytes_used: used, bytes_wanted: wanted, bytes_max: bytesMax },
   });
 
@@ -160,7 +174,8 @@ export interface NewVideo {
   source: VideoRow["source"];
   bytes: number;
   contentType: string;
-  createdBy: string;
+  /** Id of the account; null where a device sent it. */
+  createdBy: string | null;
   /** The direct upload that it comes of, unless that was aborted, which fails. */
   uploadId?: string;
 }

@@ -3,13 +3,14 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
+import { ModelExportRequest } from "../../../shared/exports.ts";
 import { whole } from "../../../shared/scalars.ts";
 import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { actOf } from "../auth/audit.ts";
-import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import { allow, callerOf, guard, workspaceFor, workspacesOf } from "../auth/scope.ts";
 import {
   API,
   bearer,
@@ -36,6 +37,8 @@ import {
 const tags = ["Models"];
 const modelId = z.object({ model_id: z.uuid() });
 const MOVES_MAX = 1_000;
+/** Files that follow an alias at one time. */
+const EXPORTS_MAX = 16;
 
 /** Readies a model before it becomes the active one; what it throws keeps the old one active. */
 export type BeforeActive = (parts: Parts, model: ModelRow) => Promise<unknown>;
@@ -58,16 +61,31 @@ export async function modelFor(
   return model;
 }
 
+/** Asks for files of a model that is about to be given an alias; returns the exports' ids. */
+export type ExportsOnPromotion = (
+  parts: Parts,
+  model: ModelRow,
+  asked: { requests: readonly ModelExportRequest[]; createdBy: string },
+) => Promise<string[]>;
+
+/** What other rooms do where models are named and deleted. */
+export interface ModelHooks {
+  beforeActive: BeforeActive;
+  beforeDeleted: ModelRelease;
+  onPromotion: ExportsOnPromotion;
+}
+
 /** Registers the routes of models. */
 export function addModelRoutes(
   app: App<Parts>,
-  { beforeActive, beforeDeleted }: { beforeActive: BeforeActive; beforeDeleted: ModelRelease },
+  { beforeActive, beforeDeleted, onPromotion }: ModelHooks,
 ) {
   guard(app, "/models", "/models/*");
   addListings(app);
   addRollback(app, beforeActive);
   addOne(app, beforeDeleted);
-  addNames(app);
+  addPromotion(app, onPromotion);
+  addDemotion(app);
 }
 
 function addListings(app: App<Parts>) {
@@ -126,19 +144,6 @@ function addListings(app: App<Parts>) {
   });
 }
 
-/** The workspace of a request that names no thing of one: the named, or the only possible. */
-function workspaceFor(caller: Caller, named: string | undefined): string {
-  const possible = workspacesOf(caller, "engineer");
-  const workspaceId = named ?? possible[0];
-  if (!workspaceId) throw new Failure("forbidden", "this needs the role engineer");
-  allow(caller, workspaceId, "engineer");
-  if (named === undefined && possible.length > 1) {
-    const detail = "workspace_id: required, since you are an engineer of several";
-    throw new Failure("invalid_request", detail);
-  }
-  return workspaceId;
-}
-
 function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
   const rollback = createRoute({
     method: "post",
@@ -171,7 +176,7 @@ function addRollback(app: App<Parts>, beforeActive: BeforeActive) {
     const { database } = parts;
     const caller = callerOf(context);
     const { name, workspace_id } = context.req.valid("json");
-    const workspaceId = workspaceFor(caller, workspace_id);
+    const workspaceId = workspaceFor(caller, workspace_id, "engineer");
     const { skipped, ...back } = await stepBack(database, { workspaceId, name });
     const model = await findModel(database, [workspaceId], back.modelId);
     if (name === "active") await beforeActive(parts, model);
@@ -247,7 +252,7 @@ function addOne(app: App<Parts>, beforeDeleted: ModelRelease) {
   });
 }
 
-function addNames(app: App<Parts>) {
+function addPromotion(app: App<Parts>, onPromotion: ExportsOnPromotion) {
   const promote = createRoute({
     method: "post",
     path: `${API}/models/{model_id}/promote`,
@@ -255,27 +260,53 @@ function addNames(app: App<Parts>) {
     tags,
     summary: "Give a model an alias",
     description:
-      "For engineers. The model that had it loses it. `move` is null when it had it already.",
+      "For engineers. The model that had it loses it. `move` is null when it had it already. `exports` " +
+      "are asked for before the alias moves, as by `POST /models/{model_id}/export`: where one is " +
+      "refused, nothing moves.",
     security: bearer,
-    request: { params: modelId, ...jsonBody(z.object({ alias: z.enum(ALIASES) })) },
+    request: {
+      params: modelId,
+      ...jsonBody(
+        z.object({
+          alias: z.enum(ALIASES),
+          exports: z.array(ModelExportRequest).max(EXPORTS_MAX).optional().meta({
+            description: "files that follow the alias: they are made of this model, too",
+          }),
+        }),
+      ),
+    },
     responses: {
-      // `.nullable()` would have descriptions ask for a move that is also null.
-      200: json("the model", z.object({ model: Model, move: z.union([ModelMove, z.null()]) })),
+      200: json(
+        "the model",
+        z.object({
+          model: Model,
+          // `.nullable()` would have descriptions ask for a move that is also null.
+          move: z.union([ModelMove, z.null()]),
+          exports: z
+            .array(z.uuid())
+            .meta({ description: "ids of the exports that were asked for" }),
+        }),
+      ),
       ...bodyErrors,
+      ...conflict,
+      ...errorResponses("quota_exceeded"),
     },
   });
   app.openapi(promote, async (context) => {
     const parts = context.var.service;
     const model = await modelFor(context, context.req.valid("param").model_id, "engineer");
     const { workspaceId, modelId: id } = model;
-    const { alias } = context.req.valid("json");
+    const { alias, exports: requests = [] } = context.req.valid("json");
     const { accountId: actorId } = callerOf(context);
+    const exports = await onPromotion(parts, model, { requests, createdBy: actorId });
     const act = actOf(context, "promoteModel");
     const move = await moveName(parts, { workspaceId, name: alias, modelId: id, actorId, act });
     const now = await findModel(parts.database, [workspaceId], id);
-    return context.json({ model: modelRecord(now, originOf(context)), move }, 200);
+    return context.json({ model: modelRecord(now, originOf(context)), move, exports }, 200);
   });
+}
 
+function addDemotion(app: App<Parts>) {
   const demote = createRoute({
     method: "delete",
     path: `${API}/models/{model_id}/names/{alias}`,

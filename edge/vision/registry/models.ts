@@ -33,6 +33,8 @@ export interface ModelRow extends Record<string, unknown> {
   sha256: string;
   metrics: Model["metrics"];
   metricsRule: Model["metrics_rule"];
+  /** Its detections on the validation split, by confidence; null where that is not known. */
+  confidenceBins: number[] | null;
   aliases: Alias[];
   active: boolean;
   createdAt: string;
@@ -42,7 +44,8 @@ const MODEL = sql`m.id::text AS "modelId", m.workspace_id::text AS "workspaceId"
   m.project_id::text AS "projectId", m.run_id::text AS "runId", m.name, m.version, m.variant,
   m.task, to_jsonb(m.classes) AS classes, m.image_size AS "imageSize",
   m.parameters::float8 AS parameters, m.storage_key AS "storageKey", m.bytes::float8 AS bytes,
-  m.sha256, m.metrics, m.metrics_rule AS "metricsRule", m.active, ${wireTime(sql`m.created_at`)} AS "createdAt",
+  m.sha256, m.metrics, m.metrics_rule AS "metricsRule",
+  m.confidence_bins AS "confidenceBins", m.active, ${wireTime(sql`m.created_at`)} AS "createdAt",
   coalesce((SELECT jsonb_agg(alias ORDER BY alias) FROM model_alias
     WHERE model_id = m.id), '[]') AS aliases`;
 
@@ -321,18 +324,26 @@ export function effectiveMoves<One extends Pick<LoggedMove, "id" | "rollbackOf">
 }
 
 /**
- * Deletes a model that nothing names, then its weights; otherwise fails with `state_conflict`. The
- * log of moves keeps its id.
+ * Deletes a model that nothing names, then its weights, which its run lists no more; otherwise
+ * fails with `state_conflict`. The log of moves keeps its id.
  */
 export async function deleteModel(parts: Parts, row: ModelRow): Promise<void> {
   const { database, bucket } = parts;
   const id = sql`${row.modelId}::uuid`;
   const remove = sql`
-    DELETE FROM model WHERE id = ${id} AND NOT active
-      AND NOT EXISTS (SELECT FROM model_alias WHERE model_id = ${id})
-      AND NOT EXISTS (SELECT FROM training_run WHERE state IN ('queued', 'running')
-        AND settings->'pretrained'->>'model_id' = ${row.modelId})
-    RETURNING id`;
+    WITH gone AS (
+      DELETE FROM model WHERE id = ${id} AND NOT active
+        AND NOT EXISTS (SELECT FROM model_alias WHERE model_id = ${id})
+        AND NOT EXISTS (SELECT FROM training_run WHERE state IN ('queued', 'running')
+          AND settings->'pretrained'->>'model_id' = ${row.modelId})
+      RETURNING id, run_id, storage_key),
+    listed AS (
+      UPDATE training_run r SET artifacts = (
+          SELECT coalesce(jsonb_agg(one ORDER BY n), '[]')
+            FROM jsonb_array_elements(r.artifacts) WITH ORDINALITY a(one, n)
+           WHERE one->>'key' <> gone.storage_key)
+        FROM gone WHERE r.id = gone.run_id)
+    SELECT id FROM gone`;
   const lock = lockRegistry(row.workspaceId);
   const [, rows] = await batch<[unknown, unknown]>(database, [lock, remove]).catch(
     (thrown: unknown) => {
@@ -345,7 +356,9 @@ export async function deleteModel(parts: Parts, row: ModelRow): Promise<void> {
     const [now] = await listModels(database, [row.workspaceId], { modelId: row.modelId });
     if (!now) throw new Failure("not_found", "no such model in your workspaces");
     const named = [...(now.active ? ["active"] : []), ...now.aliases].join(", ");
-    const why = named ? `it is ${named}; name another one first` : "a run or endpoint uses it";
+    const why = named
+      ? `it is ${named}; name another one first`
+      : "a run, endpoint or rollout uses it";
     throw new Failure("state_conflict", `the model cannot be deleted: ${why}`);
   }
   await bucket.delete(row.storageKey);

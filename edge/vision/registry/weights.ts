@@ -17,7 +17,7 @@ import {
   workspacePrefix,
 } from "../projects/videos.ts";
 import { source } from "../tasks/objects.ts";
-import { formParts, letPass } from "../uploads/form.ts";
+import { formParts } from "../uploads/form.ts";
 import { type ObjectSummary, tooLarge, writeObject } from "../uploads/object-writer.ts";
 import { findModel } from "./models.ts";
 
@@ -96,10 +96,7 @@ export async function receiveWeights(
   let filename = "";
   try {
     const announced = Number(request.headers.get("Content-Length") ?? 0);
-    if (announced > limits.uploadBytesMax + ENVELOPE_BYTES) {
-      await letPass(request);
-      throw tooLarge(limits.uploadBytesMax);
-    }
+    if (announced > limits.uploadBytesMax + ENVELOPE_BYTES) throw tooLarge(limits.uploadBytesMax);
     const contentType = request.headers.get("Content-Type") ?? undefined;
     for await (const part of formParts(request.body, contentType)) {
       if (part.kind === "field") fields[part.name] = part.value;

@@ -6,6 +6,7 @@ import type { Act } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { findModel, type ModelRow, modelSource, moveName } from "../registry/models.ts";
 import { runNow } from "../tasks/wait.ts";
+import { prepareForEdge } from "./edge.ts";
 import { subjectOf } from "./model-choice.ts";
 
 /** The largest variant is downloaded and opened on a slow machine by then. */
@@ -37,5 +38,6 @@ export async function activate(parts: Parts, model: ModelRow, act: Act): Promise
   const moved = await moveName(parts, { workspaceId, name: "active", modelId, actorId, act });
   const ms = parts.clock() - started;
   parts.log.info("model_activated", { model_id: modelId, moved: moved !== null, ms });
+  await prepareForEdge(parts, model, actorId);
   return findModel(parts.database, [workspaceId], modelId);
 }

@@ -13,7 +13,8 @@ import {
   type LineKind,
   LineProblem,
 } from "../../../shared/line.ts";
-import type { Prediction } from "../../../shared/tasks.ts";
+import type { MaskedPrediction } from "../../../shared/predict-task.ts";
+import { IMAGE_BOUNDS, type MaskForm } from "../../../shared/sam.ts";
 import type { Parts } from "../base/parts.ts";
 import { tally } from "../base/tally.ts";
 import { type ModelRow, modelSource } from "../registry/models.ts";
@@ -21,12 +22,15 @@ import { lineOf } from "../tasks/bell.ts";
 import { boxProblem } from "../tasks/detections.ts";
 import { type LineNode, listLineNodes } from "../tasks/nodes.ts";
 import { signReferences } from "../tasks/objects.ts";
+import { masksProblem } from "./masks.ts";
 import { subjectOf } from "./model-choice.ts";
 
 /** By when a node that has the model open answers, and one that opens it first. */
 const DEADLINES = { warmMs: 30_000, coldMs: 60_000 };
-/** Nodes that are asked, one after another: one that fell over is no reason to try all. */
+/** Nodes that get an image, one after another: one that fell over is no reason to try all. */
 const NODES_MAX = 2;
+/** Nodes that are asked whether they have room: to be refused takes a millisecond, and no image. */
+const ASKED_MAX = 8;
 /** How long an isolate believes which nodes are there. */
 const BELIEVED_MS = 1_000;
 const BELIEVED_MAX = 1_000;
@@ -41,6 +45,8 @@ export interface DirectRequest {
   /** The file in pieces. */
   image: readonly Uint8Array[];
   confidenceMin: number;
+  /** The form of masks; `none` when omitted. */
+  mask?: MaskForm;
   /** Aborts when whoever asked has gone. */
   signal: AbortSignal;
   /** Nobody waits for it: it gets no place that others may soon need. */
@@ -49,7 +55,9 @@ export interface DirectRequest {
 
 /** What a node found, and which. */
 export interface DirectAnswer {
-  predictions: Prediction[];
+  predictions: MaskedPrediction[];
+  /** Masks beyond the bounds. */
+  masksLeftOut: number;
   /** The node's name. */
   servedBy: string;
   /** Images that the node looked at together; null where it does not tell. */
@@ -68,30 +76,47 @@ export async function predictDirectly(
   model: ModelRow,
   request: DirectRequest,
 ): Promise<DirectAnswer | null> {
-  const { workspaceId, modelId } = model;
+  const { mask = "none" } = request;
   const head = async () => {
     const signed = await signReferences(parts, modelSource(model));
     const source = signed as LineHeadOf<"predict">["model"];
     const { confidenceMin: confidence, isBatch = false } = request;
-    return { kind: "predict" as const, model: source, confidence, may_evict: !isBatch };
+    const wish = mask === "none" ? {} : { mask };
+    return { kind: "predict" as const, model: source, confidence, may_evict: !isBatch, ...wish };
   };
   const answer = await askLine(parts, {
     ...request,
     ...DEADLINES,
     head,
-    topic: subjectOf(`${workspaceId}.${modelId}`),
-    list: () => listLineNodes(parts.database, { workspaceId, modelId }),
+    ...predictingLines(parts, model),
   });
   if (!answer) return null;
-  const { predictions, batch = null, cold = false } = answerOf(model, answer.said);
-  return { predictions, servedBy: answer.servedBy, batch, cold };
+  const { said, servedBy } = answer;
+  const { predictions, batch = null, cold = false, ...rest } = answerOf(parts, model, said, mask);
+  return { predictions, masksLeftOut: rest.masks_left_out ?? 0, servedBy, batch, cold };
+}
+
+const predictingLines = (
+  { database }: Pick<Parts, "database">,
+  { workspaceId, modelId, imageSize }: ModelRow,
+): LineGroup => ({
+  topic: subjectOf(`${workspaceId}.${modelId}.${imageSize}`),
+  list: () => listLineNodes(database, { workspaceId, modelId, imageSize }),
+});
+
+/** Whether a node that predicts with a model has a line, as far as this isolate knows. */
+export const hasLine = async (parts: Parts, model: ModelRow): Promise<boolean> =>
+  (await nodesOf(parts, predictingLines(parts, model))).length > 0;
+
+/** The nodes that may be asked for something. */
+interface LineGroup {
+  /** What they have in common. */
+  topic: string;
+  list(): Promise<LineNode[]>;
 }
 
 /** A request to one of some nodes, and by when it is answered. */
-export interface LineCall {
-  /** What the nodes have in common that may be asked. */
-  topic: string;
-  list(): Promise<LineNode[]>;
+export interface LineCall extends LineGroup {
   head(): Promise<LineHead>;
   /** The file in pieces. */
   image: readonly Uint8Array[];
@@ -112,8 +137,9 @@ export interface LineSaying {
 }
 
 /**
- * Asks a node, and another one where that has no answer. Null where no node has a line, or the
- * request is too large for one, and the queue has to do it. Fails with `overloaded` and `no_node`.
+ * Asks a node, and another one where that has no answer; one that has no room for the image did not
+ * get it, and counts for nothing. Null where no node has a line, or the request is too large for
+ * one, and the queue has to do it. Fails with `overloaded` and `no_node`.
  */
 export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying | null> {
   const nodes = await nodesOf(parts, call);
@@ -121,26 +147,35 @@ export async function askLine(parts: Parts, call: LineCall): Promise<LineSaying 
   const head = await call.head();
   const body = encodeAsk(head, call.image);
   if (body.length > ASK_BYTES_MAX) return null;
+  const { signal, isBatch = false } = call;
   const began = parts.clock();
   const statuses: number[] = [];
-  for (const node of choose(nodes, head.kind)) {
+  const chosen = choose(nodes, head.kind).slice(0, isBatch ? NODES_MAX : ASKED_MAX);
+  for (const node of chosen) {
     const left = began + (node.warm ? call.warmMs : call.coldMs) - parts.clock();
-    if (left <= 0) break;
-    const { signal, isBatch = false } = call;
+    if (left <= 0 || statuses.filter(hadImage).length === NODES_MAX) break;
     const asked = parts.clock();
     const answer = await ask(parts, node, { kind: head.kind, body, ms: left, signal, isBatch });
-    countAsk(answer.status, parts.clock() - asked);
-    if (answer.status === LINE_STATUS.done || answer.status === LINE_STATUS.refused) {
+    const took = parts.clock() - asked;
+    // A node that gives a place back as the time is over was no less silent.
+    const isOver = answer.status === LINE_STATUS.nodeGone && took >= left;
+    const status = isOver ? LINE_STATUS.late : answer.status;
+    countAsk(status, took);
+    if (status === LINE_STATUS.done || status === LINE_STATUS.refused) {
       return { said: answer, servedBy: node.name };
     }
-    parts.log.info("line_unanswered", { node_id: node.nodeId, status: answer.status });
-    statuses.push(answer.status);
-    if (answer.status === LINE_STATUS.late || answer.status === LINE_STATUS.left) break;
+    parts.log.info("line_unanswered", { node_id: node.nodeId, status });
+    statuses.push(status);
+    if (status === LINE_STATUS.late || status === LINE_STATUS.left) break;
   }
   // What no node had in its hands is the queue's.
   if (statuses.every((status) => status === LINE_STATUS.noLine)) return null;
   throw unanswered(statuses);
 }
+
+/** Whether a node that answered so had the image. */
+const hadImage = (status: number): boolean =>
+  status !== LINE_STATUS.full && status !== LINE_STATUS.noLine;
 
 const STATUS_NAMES = new Map<number, string>(
   Object.entries(LINE_STATUS).map(([name, status]) => [status, name]),
@@ -154,51 +189,77 @@ function countAsk(status: number, milliseconds: number): void {
 }
 
 function unanswered(statuses: readonly number[]): Failure {
-  if (statuses.includes(LINE_STATUS.full)) {
+  // Whoever waited until the time was over is told so, whatever other nodes said before.
+  const late = statuses.includes(LINE_STATUS.late);
+  if (!late && statuses.includes(LINE_STATUS.full)) {
     return new Failure("overloaded", "the GPU nodes have as much as they take", {
       data: { retry_after_seconds: 1 },
     });
   }
-  const late = statuses.includes(LINE_STATUS.late);
-  return new Failure("no_node", `no GPU node answered${late ? " in time" : ""}; try again`);
+  const detail = `no GPU node answered${late ? " in time" : ""}; try again`;
+  return new Failure("no_node", detail, { cause: late ? new LateAnswer() : undefined });
+}
+
+/** A node had the image in its hands, and its answer did not come in time. */
+class LateAnswer extends Error {
+  override readonly name = "LateAnswer";
+}
+
+/** Codes of tasks that no model has done anything to. */
+const UNASKED = [
+  "lease_lost",
+  "node_crashed",
+  "node_stalled",
+  "node_disk_full",
+  "store_unavailable",
+];
+
+/**
+ * Whether a prediction failed at the model: a node was really asked, and refused or kept silent.
+ * Full or absent nodes, a store that is away and tasks that were taken back say nothing of it.
+ */
+export function isModelFailure(thrown: unknown): boolean {
+  if (!(thrown instanceof Failure)) return false;
+  if (thrown.cause instanceof LateAnswer) return true;
+  const { task_id, node_code } = thrown.data;
+  // A task that ended without a node's word was taken back.
+  const isTakenBack = task_id !== undefined && node_code === undefined;
+  return thrown.code === "task_failed" && !isTakenBack && !UNASKED.includes(String(node_code));
 }
 
 /** The nodes that may be asked. */
-async function nodesOf(parts: Parts, { topic, list }: LineCall): Promise<LineNode[]> {
+async function nodesOf(parts: Parts, { topic, list }: LineGroup): Promise<LineNode[]> {
   const known = believed.get(topic);
   const now = parts.clock();
   if (known && now - known.at < BELIEVED_MS) return known.nodes;
   const nodes = await list();
   if (believed.size >= BELIEVED_MAX) believed.clear();
-  believed.set(topic, { at: now, nodes });
+  // That none is there is asked anew each time: one that comes is asked at once.
+  if (nodes.length > 0) believed.set(topic, { at: now, nodes });
+  else believed.delete(topic);
   return nodes;
 }
 
 /**
- * Two random nodes that have what is needed open, the one with less to do first (the power of two
- * choices). Where fewer have it, others follow: whom the first one has no room for opens it there.
+ * All nodes in the order in which they are asked. Of those that have what is needed open two random
+ * ones come first, the one with less to do before the other (the power of two choices), then the
+ * rest by what they have to do. Those that have to open it follow.
  */
 function choose(nodes: readonly LineNode[], kind: LineKind): LineNode[] {
-  const warm = some(
-    nodes.filter((node) => node.warm),
-    kind,
-  );
-  const cold = some(
-    nodes.filter((node) => !node.warm),
-    kind,
-  );
-  return [...warm, ...cold].slice(0, NODES_MAX);
+  const warm = nodes.filter((node) => node.warm);
+  const cold = nodes.filter((node) => !node.warm);
+  return [...inOrder(warm, kind), ...inOrder(cold, kind)];
 }
 
-/** As many random nodes as are asked, the one with less to do first. */
-function some(nodes: readonly LineNode[], kind: LineKind): LineNode[] {
+function inOrder(nodes: readonly LineNode[], kind: LineKind): LineNode[] {
   const left = [...nodes];
-  const chosen: LineNode[] = [];
-  while (chosen.length < NODES_MAX && left.length > 0) {
-    chosen.push(...left.splice(Math.floor(Math.random() * left.length), 1));
+  const two: LineNode[] = [];
+  while (two.length < 2 && left.length > 0) {
+    two.push(...left.splice(Math.floor(Math.random() * left.length), 1));
   }
   const load = ({ nodeId }: LineNode) => inFlight.get(`${kind} ${nodeId}`) ?? 0;
-  return chosen.toSorted((one, other) => load(one) - load(other));
+  const byLoad = (one: LineNode, other: LineNode) => load(one) - load(other);
+  return [...two.toSorted(byLoad), ...left.toSorted(byLoad)];
 }
 
 /** The status of an answer, and its body as it came. */
@@ -209,7 +270,7 @@ export interface LineReply {
 
 interface LineRequest {
   kind: LineKind;
-  body: Uint8Array;
+  body: Uint8Array<ArrayBuffer>;
   ms: number;
   signal: AbortSignal;
   isBatch: boolean;
@@ -225,7 +286,7 @@ async function ask(
   try {
     const lane = isBatch ? "&lane=batch" : "";
     const address = `https://line/?kind=${kind}&ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
-    const init = { method: "POST", body: body as BodyInit, signal };
+    const init = { method: "POST", body, signal };
     const response = await lineOf(parts, nodeId).fetch(new Request(address, init));
     return { status: response.status, text: await response.text() };
   } catch (error) {
@@ -240,13 +301,17 @@ async function ask(
 }
 
 /** An answer, checked: nothing that a node says is believed. */
-function answerOf(model: ModelRow, reply: LineReply): LineAnswer {
+function answerOf({ log }: Parts, model: ModelRow, reply: LineReply, form: MaskForm): LineAnswer {
   const answer = LineAnswer.safeParse(bodyOf(reply, ["unsupported_media"])).data;
   const sound = answer?.predictions.every(
     ({ class: name, bbox }) => model.classes.includes(name) && boxProblem(bbox, answer) === null,
   );
-  if (answer && sound) return answer;
-  throw noAnswer();
+  if (!answer || !sound) throw noAnswer();
+  const numbersMax = IMAGE_BOUNDS.maskNumbers;
+  const problem = masksProblem(answer.predictions, { form, size: answer, numbersMax });
+  if (problem === null) return answer;
+  log.warning("line_answer_refused", { problem });
+  throw new Failure("task_failed", `a GPU node gave an answer that is none: ${problem}`);
 }
 
 /** What is told of an answer that does not hold. */

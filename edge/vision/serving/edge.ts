@@ -2,13 +2,22 @@
 // square than the model was trained for.
 
 import { z } from "zod";
-import { edgeRefusal, encodeEdgeRequest } from "../../../shared/edge-inference.ts";
+import {
+  edgeRefusal,
+  encodeEdgeRequest,
+  PRECISION_HEADER,
+  WEIGHTS_PRECISION,
+} from "../../../shared/edge-inference.ts";
 import { ERRORS, type ErrorCode, Failure } from "../../../shared/errors.ts";
+import { EXPORT_PRECISIONS, type ExportPrecision } from "../../../shared/export-formats.ts";
+import { CALIBRATION_IMAGES } from "../../../shared/exports.ts";
 import { LineAnswer } from "../../../shared/line.ts";
 import type { ServeStatus } from "../../../shared/serving.ts";
 import type { Prediction } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
-import { type ModelRow, modelSource } from "../registry/models.ts";
+import { offeredFile, startExport } from "../exports/exports.ts";
+import type { ExportOptions } from "../exports/options.ts";
+import { findModel, type ModelRow, modelSource } from "../registry/models.ts";
 import type { DirectRequest } from "./direct.ts";
 
 /** A cold start on a slow machine: weights fetched, folded and opened, then one image. */
@@ -37,44 +46,100 @@ export function edgeStatus(
   return { able: reason === null, image_size: parts.edge?.imageSize ?? null, reason };
 }
 
+/** What is opened at the edge in place of a model's weights, once it was made. */
+export const edgeOptions = (side: number) =>
+  ({
+    format: "onnx",
+    artifact: "file",
+    precision: "int8",
+    output: "end_to_end",
+    size: [side, side],
+    batch: 1,
+    calibrationImages: CALIBRATION_IMAGES.default,
+  }) as const satisfies ExportOptions;
+
+/**
+ * Has the int8 file made that the edge looks with; until it is offered, and for a model of which
+ * none can be made, the edge looks in single precision. Never fails, since the model's name has
+ * moved by now: what cannot be asked for at the moment the minute asks for.
+ */
+export async function prepareForEdge(
+  parts: Parts,
+  { workspaceId, modelId }: Pick<ModelRow, "workspaceId" | "modelId">,
+  createdBy: string | null,
+): Promise<void> {
+  const { edge, log } = parts;
+  if (!edge) return;
+  try {
+    const model = await findModel(parts.database, [workspaceId], modelId);
+    if (edgeProblem(parts, model)) return;
+    await startExport(parts, model, { options: edgeOptions(edge.imageSize), createdBy });
+  } catch (error) {
+    const isRefused = error instanceof Failure;
+    const about = { model_id: modelId, ...(isRefused ? { reason: error.message } : { error }) };
+    log[isRefused ? "info" : "warning"]("edge_file_not_made", about);
+  }
+}
+
+/** What the edge found, and in which precision it looked. */
+export interface EdgePredictions {
+  predictions: Prediction[];
+  precision: ExportPrecision;
+}
+
 /** An answer that is none: why, in a code of the table and in words for people. */
 const Problem = z.looseObject({ code: z.string(), detail: z.string() });
 
 /**
- * What the edge finds on an image. Fails with `unsupported_media` and `file_too_large` for the
- * image, with `overloaded` where it has as much as it takes, with `task_failed` for the model, and
- * with `no_node` where it does not answer.
+ * What the edge finds on an image until an instant, at most 30 s from now. Fails with
+ * `unsupported_media` and `file_too_large` for the image, with `overloaded` where it has as much as
+ * it takes, with `task_failed` for the model, and with `no_node` where it does not answer.
  */
 export async function predictAtEdge(
-  { edge, clock, log }: Pick<Parts, "edge" | "clock" | "log">,
+  parts: Pick<Parts, "database" | "edge" | "clock" | "log">,
   model: ModelRow,
-  { image, confidenceMin, signal }: DirectRequest,
-): Promise<Prediction[]> {
+  { image, confidenceMin, signal, until }: DirectRequest & { until: number },
+): Promise<EdgePredictions> {
+  const { edge, clock, log } = parts;
   if (!edge) throw new Failure("no_node", NONE);
   const began = clock();
+  const options = edgeOptions(edge.imageSize);
+  const made = await offeredFile(parts, model, options);
   const head = {
     model: modelSource(model),
+    file: made && { ...made, precision: options.precision },
     image_size: edge.imageSize,
     confidence: confidenceMin,
   };
+  const leftMs = Math.max(1, Math.min(EDGE_MS, until - clock()));
   const init = {
     method: "POST",
     body: encodeEdgeRequest(head, image),
-    signal: AbortSignal.any([signal, AbortSignal.timeout(EDGE_MS)]),
+    signal: AbortSignal.any([signal, AbortSignal.timeout(leftMs)]),
   };
   const answered = async () => {
     const response = await edge.service.fetch("https://infer/", init);
-    return { status: response.status, text: await response.text() };
+    const precision = response.headers.get(PRECISION_HEADER);
+    return { status: response.status, text: await response.text(), precision };
   };
-  const { status, text } = await answered().catch((cause: unknown) => {
+  const { status, text, precision } = await answered().catch((cause: unknown) => {
     throw new Failure("no_node", "no GPU node is there, nor did the edge answer", { cause });
   });
   const answer = status === 200 ? LineAnswer.safeParse(parseJson(text)).data : undefined;
   if (!answer) throw refusalOf(status, text);
   const { predictions } = answer;
   const objects = predictions.length;
-  log.info("predicted_at_edge", { model_id: model.modelId, ms: clock() - began, objects });
-  return predictions;
+  log.info("predicted_at_edge", {
+    model_id: model.modelId,
+    ms: clock() - began,
+    objects,
+    precision,
+  });
+  return {
+    predictions,
+    // An edge of an older release does not say.
+    precision: EXPORT_PRECISIONS.find((one) => one === precision) ?? WEIGHTS_PRECISION,
+  };
 }
 
 function refusalOf(status: number, text: string): Failure {

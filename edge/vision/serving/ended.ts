@@ -1,9 +1,11 @@
 // What becomes of a prediction's file when its task ended.
 
+import { CLIP_BOUNDS } from "../../../shared/sam.ts";
 import type { TaskPayload, TaskResult } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { boxProblem } from "../tasks/detections.ts";
 import type { Task } from "../tasks/queue.ts";
+import { masksProblem } from "./masks.ts";
 import { folderOf } from "./predictions.ts";
 
 /** Checks what a model is said to have found; see `TaskHandlers.seal`. */
@@ -12,7 +14,7 @@ export async function sealPredict(
   task: Task,
   { result }: { result: unknown },
 ): Promise<string | null> {
-  const { frames_max, model } = task.payload as TaskPayload<"predict">;
+  const { frames_max, model, mask: form = "none" } = task.payload as TaskPayload<"predict">;
   const { frames, width, height } = result as TaskResult<"predict">;
   if (frames.length > frames_max) return `over ${frames_max} frames are answered`;
   let before = -1;
@@ -25,7 +27,9 @@ export async function sealPredict(
       if (problem) return `frame ${frame_index}: ${problem}`;
     }
   }
-  return null;
+  const all = frames.flatMap(({ predictions }) => predictions);
+  const numbersMax = CLIP_BOUNDS.maskNumbers;
+  return masksProblem(all, { form, size: { width, height }, numbersMax });
 }
 
 /**

@@ -1,18 +1,19 @@
 // A prediction on the image of a request, whatever route it came by: taken in, handed to a node by
 // the direct line or the queue, and told to whoever keeps count.
 
-import type { MiddlewareHandler } from "hono";
-import { EDGE_IMAGE_BYTES_MAX } from "../../../shared/edge-inference.ts";
-import { Failure } from "../../../shared/errors.ts";
-import { type Prediction, TASK_KINDS } from "../../../shared/tasks.ts";
+import { EDGE_IMAGE_BYTES_MAX, WEIGHTS_PRECISION } from "../../../shared/edge-inference.ts";
+import { type ErrorCode, Failure } from "../../../shared/errors.ts";
+import type { ExportPrecision } from "../../../shared/export-formats.ts";
+import type { MaskedPrediction } from "../../../shared/predict-task.ts";
+import type { MaskForm } from "../../../shared/sam.ts";
+import { TASK_KINDS } from "../../../shared/tasks.ts";
 import { errorResponses } from "../../http/app.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
 import { offeringNodes } from "../tasks/nodes.ts";
 import { runNow } from "../tasks/wait.ts";
-import { letPass } from "../uploads/form.ts";
 import { IMAGE } from "../uploads/media-types.ts";
-import { type DirectRequest, predictDirectly } from "./direct.ts";
+import { type DirectRequest, hasLine, isModelFailure, predictDirectly } from "./direct.ts";
 import { EDGE, edgeProblem, predictAtEdge } from "./edge.ts";
 import {
   asRefusal,
@@ -26,15 +27,24 @@ import {
 export const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 /** Larger images are stored, and claimed from the queue: requests share an isolate's memory. */
 export const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
+/** By when an image is answered, whoever looks: the next one has what the one before left of it. */
 const IMAGE_MS = 60_000;
+/** By when a node has taken an image from the queue that the edge can look at, too. */
+const TAKEN_MS = 3_000;
 /** A file that crashes a process takes an attempt of all predictions beside it. */
 export const ATTEMPTS = 2;
 
+/** Errors of a route that takes a file for a node. */
+export const fileErrors = {
+  ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found"),
+  ...errorResponses("file_too_large", "quota_exceeded", "unsupported_media", "invalid_request"),
+  ...errorResponses("no_node", "store_unavailable"),
+};
+
 /** Errors of a route that predicts on a file. */
 export const predictErrors = {
-  ...errorResponses("bad_body", "unauthorized", "forbidden", "not_found", "state_conflict"),
-  ...errorResponses("file_too_large", "quota_exceeded", "unsupported_media", "invalid_request"),
-  ...errorResponses("task_failed", "no_node", "store_unavailable"),
+  ...fileErrors,
+  ...errorResponses("state_conflict", "task_failed"),
 };
 
 /** Read by hand, as uploads are: a zod schema would have the body taken into memory whole. */
@@ -51,27 +61,31 @@ export const fileBody = {
   },
 };
 
-/** Lets the body of a refused request pass: left unread, its sender would not see why. */
-export const letRefusedPass: MiddlewareHandler = async (context, next) => {
-  await next();
-  const { raw } = context.req;
-  if (context.error && !raw.bodyUsed) await letPass(raw);
-};
-
 /** An image as a request brought it: in memory, or in the store where it is large. */
 export type ReceivedImage = HeldFile | StoredFile;
 
+/** Lets go of the memory that an image takes, once nobody looks at it any more. */
+export function letGo(image: ReceivedImage): void {
+  if ("pieces" in image) image.free();
+}
+
 /** What a node found on an image. */
 export interface ImageAnswer {
-  predictions: Prediction[];
+  predictions: MaskedPrediction[];
+  /** Masks of these that are left out, where masks were asked for. */
+  masksLeftOut: number;
   /** Who answered, as `X-Served-By` says it: `node/<name>` or `edge`; null: a node of the queue. */
   servedBy: string | null;
+  /** Of the weights that looked, as `X-Model-Precision` says it. */
+  precision: ExportPrecision;
   /** Milliseconds from the image's last byte to the answer. */
   ms: number;
   /** Images that the node looked at together; null where it does not tell. */
   batch: number | null;
   /** Whether the node had to open the model first. */
   cold: boolean;
+  /** The model failed on the image at a node, before the edge answered. */
+  failedBefore: boolean;
 }
 
 /** How a request for a prediction on an image ended, once it had a model. */
@@ -102,6 +116,14 @@ export async function requireNode(parts: Parts, workspaceId: string): Promise<vo
   if ((await predictingNodes(parts, workspaceId)) === 0) throw new Failure("no_node", NO_NODE);
 }
 
+/** What of an image makes one server able to look at it and another one not. */
+interface ServerWish {
+  /** The side, in pixels, that the edge has to look at where it is asked; default 0. */
+  sideMin?: number;
+  /** The form of masks, which the edge makes none of; `none` when omitted. */
+  mask?: MaskForm;
+}
+
 /**
  * Who looks at images with a model, at a side of at least so many pixels; fails with `no_node`
  * where nobody can.
@@ -109,12 +131,28 @@ export async function requireNode(parts: Parts, workspaceId: string): Promise<vo
 export function serverOf(
   parts: Parts,
   model: ModelRow,
-  { nodes, sideMin = 0 }: { nodes: number; sideMin?: number },
+  { nodes, sideMin = 0, mask = "none" }: ServerWish & { nodes: number },
 ): ImageServer {
   if (nodes > 0) return "node";
+  if (mask !== "none") throw new Failure("no_node", `${NO_NODE}, and the edge makes no masks`);
   const problem = edgeProblem(parts, model, sideMin);
   if (problem === null) return "edge";
   throw new Failure("no_node", `${NO_NODE}, and the edge cannot do it: ${problem}`);
+}
+
+/**
+ * Who looks at images with a model, at a side of at least so many pixels; fails with `no_node`
+ * where nobody can. The database is asked who takes tasks only where no node is known to answer at
+ * once.
+ */
+export async function serverFor(
+  parts: Parts,
+  model: ModelRow,
+  wish: ServerWish = {},
+): Promise<ImageServer> {
+  if (await hasLine(parts, model)) return "node";
+  const nodes = await predictingNodes(parts, model.workspaceId);
+  return serverOf(parts, model, { nodes, ...wish });
 }
 
 const rulesOf = (parts: Parts, workspaceId: string, bytesMax = IMAGE_BYTES_MAX) => ({
@@ -136,13 +174,14 @@ export function receiveImage(
 }
 
 /** What is wanted of an image, and of whom. */
-export interface ImageWish extends Pick<DirectRequest, "confidenceMin" | "signal"> {
+export interface ImageWish extends ServerWish, Pick<DirectRequest, "confidenceMin" | "signal"> {
   server: ImageServer;
-  /** The side, in pixels, that the edge has to look at where it is asked; default 0. */
-  sideMin?: number;
 }
 
-/** Has an image looked at: by the direct line where it can go, by the edge, else by the queue. */
+/**
+ * Has an image looked at, within a minute: by the direct line where a node has one, else by the
+ * queue where one takes it, else by the edge.
+ */
 export async function predictOn(
   parts: Parts,
   model: ModelRow,
@@ -150,61 +189,76 @@ export async function predictOn(
   wish: ImageWish,
 ): Promise<ImageAnswer> {
   const started = parts.clock();
-  const answer = await lookAt(parts, model, image, wish);
+  const answer = await lookAt(parts, model, image, { ...wish, until: started + IMAGE_MS });
   return { ...answer, ms: parts.clock() - started };
 }
 
 type UntimedAnswer = Omit<ImageAnswer, "ms">;
 
+/** An image in memory, and by when it is answered. */
+interface HeldRequest extends DirectRequest {
+  until: number;
+}
+
 async function lookAt(
   parts: Parts,
   model: ModelRow,
   image: ReceivedImage,
-  { confidenceMin, signal, server, sideMin = 0 }: ImageWish,
+  {
+    confidenceMin,
+    mask = "none",
+    signal,
+    server,
+    sideMin = 0,
+    until,
+  }: ImageWish & {
+    until: number;
+  },
 ): Promise<UntimedAnswer> {
-  if ("key" in image) return predictStored(parts, model, image, confidenceMin);
-  const { pieces } = image;
-  const asked = { image: pieces, confidenceMin, signal };
+  if ("key" in image) return predictStored(parts, model, image, { confidenceMin, mask, until });
+  const asked = { image: image.pieces, confidenceMin, mask, signal, until };
   if (server === "edge") return atEdge(parts, model, asked);
-  const answer = await predictHeld(parts, model, { ...asked, sideMin });
-  if (answer) return answer;
-  const stored = await storeFile(parts, each(pieces), rulesOf(parts, model.workspaceId));
-  return predictStored(parts, model, stored, confidenceMin);
-}
-
-/** What a node with a line finds, or else the edge; null where it is the queue's. */
-async function predictHeld(
-  parts: Parts,
-  model: ModelRow,
-  { sideMin, ...asked }: DirectRequest & { sideMin: number },
-): Promise<UntimedAnswer | null> {
-  let full: Failure | null = null;
+  // Boxes alone would pass for an answer to whoever asked for masks.
+  const isEdgeAble = mask === "none" && edgeProblem(parts, model, sideMin) === null;
   try {
-    const direct = await predictDirectly(parts, model, asked);
-    if (direct) {
-      const servedBy = `node/${encodeURIComponent(direct.servedBy)}`;
-      return { ...direct, servedBy };
-    }
+    return await byNodes(parts, model, asked, { takenMs: isEdgeAble ? TAKEN_MS : undefined });
   } catch (thrown) {
-    if (!(thrown instanceof Failure && ["overloaded", "no_node"].includes(thrown.code)))
-      throw thrown;
-    full = thrown;
-  }
-  if (!edgeProblem(parts, model, sideMin) && !asked.signal.aborted) {
+    const isNobodys = thrown instanceof Failure && NOBODYS.includes(thrown.code);
+    if (!isNobodys || !isEdgeAble || signal.aborted || parts.clock() >= until) throw thrown;
     try {
-      return await atEdge(parts, model, asked);
+      const answer = await atEdge(parts, model, asked);
+      return { ...answer, failedBefore: isModelFailure(thrown) };
     } catch (error) {
       // What it cannot do is answered as if it were not there.
       parts.log.info("edge_unanswered", { model_id: model.modelId, error });
+      throw thrown;
     }
   }
-  if (full) throw full;
-  return null;
 }
 
-async function atEdge(parts: Parts, model: ModelRow, asked: DirectRequest): Promise<UntimedAnswer> {
-  const predictions = await predictAtEdge(parts, model, asked);
-  return { predictions, servedBy: EDGE, batch: null, cold: false };
+/** No node answered an image: none is there, has room, or is in time. */
+const NOBODYS: readonly ErrorCode[] = ["overloaded", "no_node"];
+
+/** What a node finds: by its line, or by the queue where no node has one. */
+async function byNodes(
+  parts: Parts,
+  model: ModelRow,
+  { image, confidenceMin, mask = "none", signal, until }: HeldRequest,
+  { takenMs }: { takenMs: number | undefined },
+): Promise<UntimedAnswer> {
+  const direct = await predictDirectly(parts, model, { image, confidenceMin, mask, signal });
+  if (direct) {
+    const servedBy = `node/${encodeURIComponent(direct.servedBy)}`;
+    return { ...direct, servedBy, precision: WEIGHTS_PRECISION, failedBefore: false };
+  }
+  const stored = await storeFile(parts, each(image), rulesOf(parts, model.workspaceId));
+  return predictStored(parts, model, stored, { confidenceMin, mask, until, takenMs });
+}
+
+async function atEdge(parts: Parts, model: ModelRow, asked: HeldRequest): Promise<UntimedAnswer> {
+  const found = await predictAtEdge(parts, model, asked);
+  const about = { masksLeftOut: 0, batch: null, cold: false, failedBefore: false };
+  return { ...found, ...about, servedBy: EDGE };
 }
 
 /** Pieces that are in memory, as a file that is read. */
@@ -212,12 +266,22 @@ export async function* each(pieces: readonly Uint8Array[]) {
   yield* pieces;
 }
 
+/** What is wanted of a stored image. */
+interface StoredWish {
+  confidenceMin: number;
+  mask: MaskForm;
+  /** By when it is answered. */
+  until: number;
+  /** Within how many milliseconds a node has to take it; any time when omitted. */
+  takenMs?: number | undefined;
+}
+
 /** Has a node that takes tasks predict on a stored image, and deletes it. */
 async function predictStored(
   parts: Parts,
   model: ModelRow,
   received: StoredFile,
-  confidenceMin: number,
+  { confidenceMin, mask, until, takenMs }: StoredWish,
 ): Promise<UntimedAnswer> {
   const { modelId } = model;
   const started = parts.clock();
@@ -226,13 +290,17 @@ async function predictStored(
       fps: null,
       framesMax: 1,
       confidenceMin,
+      mask,
     });
     const twice = { ...task, attemptsMax: ATTEMPTS };
-    const done = await runNow<"predict">(parts, twice, { timeoutMs: IMAGE_MS });
-    const found = TASK_KINDS.predict.result.parse(done).frames[0]?.predictions ?? [];
+    const done = await runNow<"predict">(parts, twice, { timeoutMs: until - started, takenMs });
+    const { frames, masks_left_out: masksLeftOut = 0 } = TASK_KINDS.predict.result.parse(done);
+    const found = frames[0]?.predictions ?? [];
     const ms = parts.clock() - started;
     parts.log.info("predicted", { model_id: modelId, ms, objects: found.length });
-    return { predictions: found, servedBy: null, batch: null, cold: false };
+    const precision = WEIGHTS_PRECISION;
+    const about = { servedBy: null, precision, batch: null, cold: false, failedBefore: false };
+    return { predictions: found, masksLeftOut, ...about };
   } catch (thrown) {
     throw asRefusal(thrown);
   } finally {

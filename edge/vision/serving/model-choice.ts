@@ -4,7 +4,7 @@ import { z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { ALIASES, type ModelName } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
-import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
+import { allow, type Caller, workspacesFor, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import { findModel, listModels, type ModelRow } from "../registry/models.ts";
 
@@ -30,18 +30,6 @@ export interface Choice {
   workspace_id?: string | undefined;
   model_id?: string | undefined;
   alias?: ModelName | undefined;
-}
-
-/** The workspaces of a request: the named one, or all in which the caller has the role. */
-export function workspacesFor(caller: Caller, named: string | undefined, role: Role): string[] {
-  if (named !== undefined) {
-    allow(caller, named, role);
-    return [named];
-  }
-  const workspaces = workspacesOf(caller, role);
-  if (workspaces.length > 0) return workspaces;
-  if (role === "viewer") throw new Failure("not_found", "you are in no workspace");
-  throw new Failure("forbidden", `this needs the role ${role}`);
 }
 
 /**

@@ -4,6 +4,8 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
+import { MaskedPrediction } from "../../../shared/predict-task.ts";
+import type { MaskForm } from "../../../shared/sam.ts";
 import { decimal, whole } from "../../../shared/scalars.ts";
 import {
   CONFIDENCE_DEFAULT,
@@ -12,34 +14,32 @@ import {
   PREDICT_WAIT_SECONDS_MAX,
   VideoPrediction,
 } from "../../../shared/serving.ts";
-import { Prediction } from "../../../shared/tasks.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { isSilent } from "../../http/database.ts";
 import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
-import { resultOf, submit, waitFor } from "../tasks/wait.ts";
-import { letPass } from "../uploads/form.ts";
 import { type MediaKind, VIDEO_HEAD_BYTES, videoType } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
+import { answerClip, enqueueClip } from "./clips.ts";
 import {
   ATTEMPTS,
   fileBody,
   type ImageAnswer,
   type ImageEnd,
   type ImageEndNews,
-  letRefusedPass,
+  letGo,
   predictErrors,
-  predictingNodes,
   predictOn,
+  type ReceivedImage,
   receiveImage,
   requireNode,
-  serverOf,
+  serverFor,
 } from "./image-requests.ts";
+import { maskQuery, requireMasks } from "./masks.ts";
 import { type Choice, chooseModel, modelQuery } from "./model-choice.ts";
-import { asRefusal, findPrediction, predictTask, receiveFile } from "./predictions.ts";
+import { findPrediction, predictTask, receiveFile } from "./predictions.ts";
 
 export const CLIP_BYTES_MAX = 1024 ** 3;
 /** Claimed after images, on each of which somebody waits for less. */
@@ -66,22 +66,21 @@ export const CLIP: MediaKind = {
 /** Registers the routes of predictions; `onEnd` hears of those on images. */
 export function addPredictionRoutes(app: App<Parts>, onEnd: ImageEndNews) {
   guard(app, "/predict/*");
-  app.use(`${API}/predict/*`, letRefusedPass);
   addImage(app, onEnd);
   addVideo(app);
   addOne(app);
 }
 
-/** The model of a request, and a node that is there; a body that is refused is let pass first. */
-async function ready(context: Context, parts: Parts, choice: Choice): Promise<ModelRow> {
-  try {
-    const model = await chooseModel(parts, callerOf(context), choice, "annotator");
-    await requireNode(parts, model.workspaceId);
-    return model;
-  } catch (thrown) {
-    await letPass(context.req.raw);
-    throw thrown;
-  }
+/** The model of a request, and a node that is there. */
+async function ready(
+  context: Context,
+  parts: Parts,
+  choice: Choice & { mask: MaskForm },
+): Promise<ModelRow> {
+  const model = await chooseModel(parts, callerOf(context), choice, "annotator");
+  requireMasks(model, choice.mask);
+  await requireNode(parts, model.workspaceId);
+  return model;
 }
 
 function addImage(app: App<Parts>, onEnd: ImageEndNews) {
@@ -95,52 +94,76 @@ function addImage(app: App<Parts>, onEnd: ImageEndNews) {
       "multipart/form-data with `file`: JPEG, PNG or WebP, at most 64 MiB and 100 megapixels. Needs " +
       "the role annotator. Boxes are in pixels of the picture as people see it, turned as its EXIF " +
       "says; surest first. A picture up to 8 MiB goes straight to a node, which `X-Served-By` names, " +
-      "and is stored nowhere; a larger one is deleted when the answer is there. Where no node is there " +
-      "or has room, the edge answers (`X-Served-By: edge`) for a model and a picture that are small " +
+      "and is stored nowhere; a larger one is deleted when the answer is there. Where no node is there, " +
+      "in time, or has room, the edge answers (`X-Served-By: edge`) for a model and a picture that are small " +
       "enough (8 MiB, 2,100,000 pixels), looking at fewer pixels than the model was trained for: see " +
-      "`edge` of `GET /serve/status`.",
+      "`edge` of `GET /serve/status`. It looks in `int8` once a node made that file of the model, and " +
+      "held it against the model's validation images; `X-Model-Precision` says which. With `mask` " +
+      "each object of a segmentation model has one, by a node and never the edge, within 300,000 " +
+      "numbers an answer and a second of drawing; `X-Masks-Left-Out` counts those beyond. A model " +
+      "that makes no masks is refused, and so is a node of an older release, which draws none.",
     security: bearer,
-    request: { query: z.object({ ...modelQuery, confidence }), body: fileBody },
+    request: {
+      query: z.object({ ...modelQuery, confidence, mask: maskQuery }),
+      body: fileBody,
+    },
     responses: {
-      200: json("detections", z.array(Prediction), headers("X-Served-By")),
+      200: json(
+        "detections",
+        z.array(MaskedPrediction),
+        headers("X-Served-By", "X-Model-Precision", "X-Masks-Left-Out"),
+      ),
       ...predictErrors,
       ...errorResponses("overloaded"),
     },
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
-    const { confidence: confidenceMin, ...choice } = context.req.valid("query");
+    const { confidence: confidenceMin, mask, ...choice } = context.req.valid("query");
     const model = await chooseModel(parts, callerOf(context), choice, "annotator");
+    requireMasks(model, mask);
     const heard: ImageEndNews = async (...news) =>
       context.executionCtx.waitUntil(onEnd(...news).catch(() => {}));
-    const work = predictImage(parts, context.req.raw, { model, confidenceMin, onEnd: heard });
+    const work = predictImage(parts, context.req.raw, { model, confidenceMin, mask, onEnd: heard });
     const answer = await toItsEnd(context, work);
     const { servedBy } = answer;
     if (servedBy) context.header("X-Served-By", servedBy);
+    context.header("X-Model-Precision", answer.precision);
+    if (mask !== "none") context.header("X-Masks-Left-Out", String(answer.masksLeftOut));
     return context.json(answer.predictions, 200);
   });
+}
+
+/** What is wanted of an image, and who hears of it. */
+interface ImageAsk {
+  model: ModelRow;
+  confidenceMin: number;
+  mask: MaskForm;
+  onEnd: ImageEndNews;
 }
 
 /** Predicts on the image of a request, and tells how it ended. */
 async function predictImage(
   parts: Parts,
   request: Request,
-  { model, confidenceMin, onEnd }: { model: ModelRow; confidenceMin: number; onEnd: ImageEndNews },
+  { model, confidenceMin, mask, onEnd }: ImageAsk,
 ): Promise<ImageAnswer> {
   const { signal } = request;
   const told = (outcome: ImageEnd["outcome"]) => {
     void onEnd(parts, { model, confidenceMin, outcome, hasLeft: signal.aborted });
   };
+  let image: ReceivedImage | null = null;
   try {
-    const nodes = await predictingNodes(parts, model.workspaceId);
-    const server = serverOf(parts, model, { nodes });
-    const image = await receiveImage(parts, request, { ...model, server });
-    const answer = await predictOn(parts, model, image, { confidenceMin, signal, server });
+    const server = await serverFor(parts, model, { mask });
+    image = await receiveImage(parts, request, { ...model, server });
+    const answer = await predictOn(parts, model, image, { confidenceMin, mask, signal, server });
     told({ answer });
     return answer;
   } catch (thrown) {
     told({ thrown });
     throw thrown;
+  } finally {
+    if (image) letGo(image);
   }
 }
 
@@ -172,9 +195,10 @@ function addVideo(app: App<Parts>) {
       "annotator. Looks at the first `frames_max` of the frames that `fps` names. A clip that takes " +
       "longer than `wait_seconds` is answered with 202 and its `prediction_id`, for `GET " +
       "/predict/video/{prediction_id}`. The file is deleted when the prediction ended; its result is " +
-      "kept for a day.",
+      "kept for a day. With `mask` each object of a segmentation model has one, within 1,200,000 " +
+      "numbers and 50,000 objects of all frames; `masks_left_out` counts those beyond.",
     security: bearer,
-    request: { query: clipQuery, body: fileBody },
+    request: { query: clipQuery.extend({ mask: maskQuery }), body: fileBody },
     responses: {
       200: json("the frames with what was found", VideoPrediction),
       202: json("a node is at it, or will be", VideoPrediction, headers("Location")),
@@ -187,18 +211,11 @@ function addVideo(app: App<Parts>) {
     const model = await ready(context, parts, query);
     const { workspaceId } = model;
     const predictionId = await toItsEnd(context, startClip(parts, context.req.raw, model, query));
-    const ended = await waitFor(parts, predictionId, parts.clock() + query.wait_seconds * 1_000);
-    if (ended && ended.state !== "finished") {
-      try {
-        resultOf<"predict">(ended);
-      } catch (thrown) {
-        throw asRefusal(thrown);
-      }
-    }
-    const found = await findPrediction(parts, [workspaceId], predictionId);
-    if (found.status === "completed") return context.json(found, 200);
-    context.header("Location", `${API}/predict/video/${predictionId}`);
-    return context.json(found, 202);
+    return answerClip(context, "/predict/video", {
+      predictionId,
+      waitSeconds: query.wait_seconds,
+      find: () => findPrediction(parts, [workspaceId], predictionId),
+    });
   });
 }
 
@@ -207,22 +224,17 @@ async function startClip(
   parts: Parts,
   request: Request,
   model: ModelRow,
-  query: z.output<typeof clipQuery>,
+  query: z.output<typeof clipQuery> & { mask: MaskForm },
 ): Promise<string> {
   const { workspaceId } = model;
   const bytesMax = Math.min(CLIP_BYTES_MAX, parts.limits.uploadBytesMax);
   const received = await receiveFile(parts, request, { workspaceId, kind: CLIP, bytesMax });
-  const wanted = { fps: query.fps ?? null, framesMax: query.frames_max };
-  const task = predictTask(model, received, { ...wanted, confidenceMin: query.confidence });
-  try {
-    const urgency = { priority: CLIP_PRIORITY, attemptsMax: ATTEMPTS };
-    const [enqueued] = await submit(parts, [{ ...task, ...urgency }]);
-    return enqueued?.taskId as string;
-  } catch (thrown) {
-    // A task that may have been enqueued keeps its clip; what nobody asks for goes with it.
-    if (!isSilent(thrown)) await parts.bucket.delete(received.key);
-    throw thrown;
-  }
+  const wanted = { fps: query.fps ?? null, framesMax: query.frames_max, mask: query.mask };
+  return enqueueClip(parts, received, () => ({
+    ...predictTask(model, received, { ...wanted, confidenceMin: query.confidence }),
+    priority: CLIP_PRIORITY,
+    attemptsMax: ATTEMPTS,
+  }));
 }
 
 function addOne(app: App<Parts>) {

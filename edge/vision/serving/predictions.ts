@@ -5,8 +5,10 @@
 import { sql } from "drizzle-orm";
 import { type ErrorCode, Failure } from "../../../shared/errors.ts";
 import { joined } from "../../../shared/line.ts";
+import { MaskedPrediction } from "../../../shared/predict-task.ts";
+import type { MaskForm } from "../../../shared/sam.ts";
 import type { VideoPrediction } from "../../../shared/serving.ts";
-import { Prediction, type TaskPayload, type TaskResult } from "../../../shared/tasks.ts";
+import type { TaskPayload, TaskResult } from "../../../shared/tasks.ts";
 import { HOUR, iso, MINUTE } from "../../../shared/time.ts";
 import { wireTime } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
@@ -18,6 +20,7 @@ import type { NewTask, Task } from "../tasks/queue.ts";
 import { type FormField, type FormFile, type FormLimits, formParts } from "../uploads/form.ts";
 import type { MediaKind } from "../uploads/media-types.ts";
 import { tooLarge, writeObject } from "../uploads/object-writer.ts";
+import { type HeldShare, openShare } from "./held-bytes.ts";
 import { subjectOf } from "./model-choice.ts";
 
 /** Where the files of predictions lie. */
@@ -70,15 +73,55 @@ export async function storeFile(
 /** A file in memory, in pieces. */
 export interface HeldFile {
   pieces: Uint8Array[];
+  /** Lets go of the room that it takes; nothing is done with its pieces from then on. */
+  free(): void;
 }
 
-/** The one file of a form: in memory where it has at most so many bytes, else stored. */
-export function holdFile(
+/**
+ * The one file of a form: in memory where it has at most so many bytes, else stored. Fails with
+ * `overloaded` where files of other requests fill the isolate's memory.
+ */
+export async function holdFile(
   parts: Parts,
   request: Request,
   { heldMax, ...rules }: FileRules & { heldMax: number },
 ): Promise<HeldFile | StoredFile> {
-  return takeFile(parts, request, rules, async (chunks) => {
+  const announced = Number(request.headers.get("Content-Length") ?? 0);
+  const share = openShare(parts.clock, Math.min(announced, heldMax));
+  try {
+    const taken = await takeFile(parts, request, rules, holding(parts, rules, { heldMax, share }));
+    if ("key" in taken) share.free();
+    return taken;
+  } catch (thrown) {
+    share.free();
+    throw thrown;
+  }
+}
+
+/**
+ * Works on the one file of a form, which is in memory all the while and let go of whatever becomes
+ * of the work. Fails as `holdFile` does, and as the work.
+ */
+export async function withHeldFile<Result>(
+  parts: Parts,
+  request: Request,
+  rules: FileRules,
+  work: (file: HeldFile) => Promise<Result>,
+): Promise<Result> {
+  const held = await holdFile(parts, request, { ...rules, heldMax: rules.bytesMax });
+  // A file of more bytes than are held is refused before it is stored.
+  if ("key" in held) throw new Error("a file was stored that had to be held");
+  try {
+    return await work(held);
+  } finally {
+    held.free();
+  }
+}
+
+/** Takes a file into memory, as its share grows; or into the store, from where it is too large. */
+export const holding =
+  (parts: Parts, rules: FileRules, { heldMax, share }: { heldMax: number; share: HeldShare }) =>
+  async (chunks: AsyncIterable<Uint8Array>): Promise<HeldFile | StoredFile> => {
     const iterator = chunks[Symbol.asyncIterator]();
     const pieces: Uint8Array[] = [];
     for (let bytes = 0; bytes <= heldMax; ) {
@@ -86,8 +129,9 @@ export function holdFile(
       if (done) {
         if (bytes === 0) throw new Failure("invalid_request", "file: is empty");
         rules.kind.typeOf(headOf(pieces, rules.kind.headBytes));
-        return { pieces };
+        return { pieces, free: share.free };
       }
+      share.grow(value.length);
       pieces.push(value);
       bytes += value.length;
     }
@@ -96,8 +140,7 @@ export function holdFile(
       yield* { [Symbol.asyncIterator]: () => iterator };
     };
     return storeFile(parts, whole(), rules);
-  });
-}
+  };
 
 /** The first bytes of a file in pieces, without a copy of all of it. */
 export function headOf(pieces: readonly Uint8Array[], bytesMax: number): Uint8Array {
@@ -146,13 +189,15 @@ export interface PredictOptions {
   framesMax: number;
   /** The lowest confidence of a detection that is told. */
   confidenceMin: number;
+  /** The form of masks; `none` when omitted. */
+  mask?: MaskForm;
 }
 
 /** The task of a prediction. */
 export const predictTask = (
   model: ModelRow,
   { key, bytes }: StoredFile,
-  { fps, framesMax, confidenceMin }: PredictOptions,
+  { fps, framesMax, confidenceMin, mask = "none" }: PredictOptions,
 ) =>
   ({
     kind: "predict" as const,
@@ -164,6 +209,7 @@ export const predictTask = (
       fps,
       frames_max: framesMax,
       confidence: confidenceMin,
+      ...(mask === "none" ? {} : { mask }),
     },
   }) satisfies NewTask;
 
@@ -250,15 +296,18 @@ export async function findPrediction(
       result?.frames.map(({ frame_index, time, predictions }) => ({
         frame_index,
         time,
-        detections: predictions.map((one) => Prediction.parse(one)),
+        detections: predictions.map((one) => MaskedPrediction.parse(one)),
       })) ?? null,
     left_out: result?.left_out ?? null,
+    ...(row.payload.mask ? { masks_left_out: result?.masks_left_out ?? null } : {}),
     ...tail,
   };
 }
 
 /** Kinds of task that work on files of requests. */
-const KINDS = sql.raw("('predict', 'sam', 'sam_video')");
+const KINDS = sql.raw(
+  "('predict', 'sam', 'sam_video', 'comparison', 'workflow', 'workflow_video')",
+);
 const KEPT_DAYS = 1;
 const FORGOTTEN_MAX = 5_000;
 /** A file that no task uses is this old: its request has ended, however it did. */
@@ -278,7 +327,8 @@ export async function forgetPredictions(parts: Parts): Promise<number> {
       LIMIT ${FORGOTTEN_MAX}::int)`);
   const round = Math.floor(clock() / MINUTE) % ROUNDS;
   const { rows } = await database.execute<{ id: string; keys: string[] }>(sql`
-    SELECT w.id::text, coalesce((SELECT jsonb_agg(payload->'video'->>'key') FROM task
+    SELECT w.id::text, coalesce((SELECT jsonb_agg(key) FROM task,
+        jsonb_path_query(payload, 'lax $.**.key') AS key
         WHERE kind IN ${KINDS} AND workspace_id = w.id AND state IN ('queued', 'running')), '[]')
         AS keys
       FROM workspace w WHERE abs(hashtext(w.id::text)::bigint) % ${ROUNDS}::int = ${round}::int`);

@@ -7,7 +7,7 @@ import { THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
 import { MASK_FORMS, type SamPrompt, type SamRequest } from "../../../shared/sam.ts";
 import { decimal } from "../../../shared/scalars.ts";
 import { Bbox, Point } from "../../../shared/shapes.ts";
-import { nearest } from "../../http/query.ts";
+import { nearest } from "../../../shared/vocabulary.ts";
 import {
   CROP_CHARACTERS_MAX,
   EXEMPLARS_MAX,

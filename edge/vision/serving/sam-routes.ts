@@ -12,19 +12,16 @@ import {
   SamVideoPrediction,
 } from "../../../shared/serving.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
-import { isSilent } from "../../http/database.ts";
 import { headers } from "../../http/description.ts";
-import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
+import { callerOf, guard, workspacesFor, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { groundAll } from "../labeling/grounding.ts";
 import { offeringNodes } from "../tasks/nodes.ts";
-import { resultOf, submit, waitFor } from "../tasks/wait.ts";
-import { letPass } from "../uploads/form.ts";
 import { IMAGE } from "../uploads/media-types.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
-import { DIRECT_BYTES_MAX, each, IMAGE_BYTES_MAX } from "./image-requests.ts";
-import { workspacesFor } from "./model-choice.ts";
+import { answerClip, enqueueClip } from "./clips.ts";
+import { DIRECT_BYTES_MAX, each, IMAGE_BYTES_MAX, letGo } from "./image-requests.ts";
 import { CLIP, CLIP_BYTES_MAX, clipQuery } from "./predict-routes.ts";
 import { holdFile, receiveFile, type StoredFile, storeFile } from "./predictions.ts";
 import {
@@ -60,23 +57,15 @@ export function addSamRoutes(app: App<Parts>) {
   addOne(app);
 }
 
-/**
- * The workspace of a request, where a node is there for it; a body that is refused is let pass
- * first.
- */
+/** The workspace of a request, where a node is there for it. */
 async function ready(
   context: Context,
   parts: Parts,
   { named, kind }: { named: string | undefined; kind: "sam" | "sam_video" },
 ): Promise<string> {
-  try {
-    const [workspaceId = ""] = workspacesFor(callerOf(context), named, "annotator");
-    if ((await offeringNodes(parts.database, { kind, workspaceId })) > 0) return workspaceId;
-    throw new Failure("no_node", "no GPU node with a segmenter is there");
-  } catch (thrown) {
-    await letPass(context.req.raw);
-    throw thrown;
-  }
+  const [workspaceId = ""] = workspacesFor(callerOf(context), named, "annotator");
+  if ((await offeringNodes(parts.database, { kind, workspaceId })) > 0) return workspaceId;
+  throw new Failure("no_node", "no GPU node with a segmenter is there");
 }
 
 /** Fails where a word is unknown to the segmenters that are there, before any of them looks. */
@@ -152,6 +141,7 @@ async function lookAtImage(
     parts.log.info("sam_predicted", { segmenter, ms: parts.clock() - started, objects });
     return { ...answer, ask };
   } finally {
+    letGo(held);
     // Whether it ended or was given up: nobody takes its result any more.
     if (stored) await parts.bucket.delete(stored.key);
   }
@@ -194,18 +184,12 @@ function addVideo(app: App<Parts>) {
     const workspaceId = await ready(context, parts, { named, kind: "sam_video" });
     const work = startClip(parts, context.req.raw, workspaceId, query);
     const predictionId = await toItsEnd(context, work);
-    const ended = await waitFor(parts, predictionId, parts.clock() + query.wait_seconds * 1_000);
-    if (ended && ended.state !== "finished") {
-      try {
-        resultOf<"sam_video">(ended);
-      } catch (thrown) {
-        throw asSamRefusal(thrown);
-      }
-    }
-    const found = await findSamPrediction(parts, [workspaceId], predictionId);
-    if (found.status === "completed") return context.json(found, 200);
-    context.header("Location", `${API}/predict/sam/video/${predictionId}`);
-    return context.json(found, 202);
+    return answerClip(context, "/predict/sam/video", {
+      predictionId,
+      waitSeconds: query.wait_seconds,
+      find: () => findSamPrediction(parts, [workspaceId], predictionId),
+      refusal: asSamRefusal,
+    });
   });
 }
 
@@ -220,18 +204,12 @@ async function startClip(
   const form = new SamForm();
   const rules = { workspaceId, kind: CLIP, bytesMax, others: form.others };
   const received = await receiveFile(parts, request, rules);
-  try {
+  return enqueueClip(parts, received, async () => {
     const ask = { workspaceId, request: form.request("clip") };
     await checkPrompts(parts, ask);
     const wanted = { fps: query.fps ?? null, framesMax: query.frames_max };
-    const task = samTask(ask, received, wanted);
-    const [enqueued] = await submit(parts, [{ kind: "sam_video", ...task }]);
-    return enqueued?.taskId as string;
-  } catch (thrown) {
-    // A task that may have been enqueued keeps its clip; what nobody asks for goes with it.
-    if (!isSilent(thrown)) await parts.bucket.delete(received.key);
-    throw thrown;
-  }
+    return { kind: "sam_video", ...samTask(ask, received, wanted) };
+  });
 }
 
 function addOne(app: App<Parts>) {

@@ -14,13 +14,14 @@ import {
 import { SamObject, type SamPrediction } from "../../../shared/serving.ts";
 import { TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
-import { boxProblem, outlineProblem, type Size } from "../tasks/detections.ts";
+import { boxProblem, maskProblem, type Size } from "../tasks/detections.ts";
 import { listSegmenterNodes } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { runNow } from "../tasks/wait.ts";
 import { IMAGE } from "../uploads/media-types.ts";
 import { askLine, bodyOf, noAnswer } from "./direct.ts";
+import { numbersOf } from "./masks.ts";
 import { asRefusal, type HeldFile, headOf, type StoredFile } from "./predictions.ts";
 
 /** By when a node that has the segmenter open answers, and one that opens it first. */
@@ -148,11 +149,6 @@ function resultProblem(result: SamResult, asked: AskedLook): string | null {
   return numbers > bounds.maskNumbers ? "the masks take too many numbers" : null;
 }
 
-const numbersOf = (mask: SamFinding["mask"]) => {
-  if (!mask) return 0;
-  return "rle" in mask ? mask.rle.counts.length : mask.polygon.length;
-};
-
 function findingProblem(
   { prompt, bbox, confidence, mask }: SamFinding,
   { prompts, threshold, mask: form }: SamRequest,
@@ -164,13 +160,7 @@ function findingProblem(
   // Told to four places.
   if (isSearched && confidence < threshold - 1e-4) return "an object below the threshold";
   const problem = boxProblem(bbox, size);
-  if (problem || !mask) return problem;
-  if (!(form in mask)) return `a mask that is no ${form}`;
-  if ("polygon" in mask) return outlineProblem(mask.polygon, size);
-  const [height, width] = mask.rle.size;
-  const pixels = mask.rle.counts.reduce((sum, count) => sum + count, 0);
-  const covers = width === size.width && height === size.height && pixels === width * height;
-  return covers ? null : "a mask's runs do not cover the image";
+  return problem || !mask ? problem : maskProblem(mask, form, size);
 }
 
 /** What was found, as it is told: each object with its prompt and class. */

@@ -5,13 +5,13 @@ import { ServeStatus } from "../../../shared/serving.ts";
 import { Model } from "../../../shared/training.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { actOf } from "../auth/audit.ts";
-import { callerOf, guard } from "../auth/scope.ts";
+import { callerOf, guard, workspacesFor } from "../auth/scope.ts";
 import { API, bearer, originOf, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { listModels, modelRecord } from "../registry/models.ts";
 import { activate } from "./activation.ts";
 import { edgeStatus } from "./edge.ts";
-import { chooseModel, onlyOne, workspaceQuery, workspacesFor } from "./model-choice.ts";
+import { chooseModel, onlyOne, workspaceQuery } from "./model-choice.ts";
 import { servingStatus } from "./status.ts";
 
 const tags = ["Serving"];

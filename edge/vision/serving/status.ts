@@ -31,7 +31,7 @@ export async function servingStatus(
   workspaceId: string,
   { model, edge }: { model: ModelRow | null; edge: ServeStatus["edge"] },
 ): Promise<ServeStatus> {
-  const nodes = await servingNodes(database, { workspaceId, modelId: model?.modelId ?? null });
+  const nodes = await servingNodes(database, { workspaceId, model });
   const common = { workspace_id: workspaceId, nodes, edge };
   if (!model) {
     const none = { active_model: null, failure: null, last_prediction_at: null };

@@ -2,7 +2,7 @@
 // nobody asked for, or a box outside of its frame, is no answer. Each check says what is wrong, in
 // words for people, or null.
 
-import { RING_NUMBERS_MAX } from "../../../shared/sam.ts";
+import { type MaskForm, RING_NUMBERS_MAX, type SamMask } from "../../../shared/sam.ts";
 import type { Bbox, FrameDetections } from "../../../shared/tasks.ts";
 
 /** Width and height, pixels. */
@@ -40,6 +40,16 @@ export function outlineProblem(ring: readonly number[], { width, height }: Size)
     return !(value >= -OUTLINE_MARGIN && value <= max);
   });
   return beyond ? `a mask's outline is not inside ${width} × ${height} pixels` : null;
+}
+
+/** A mask is in the form that was asked for, and of its image. */
+export function maskProblem(mask: SamMask, form: MaskForm, size: Size): string | null {
+  if (!(form in mask)) return `a mask that is no ${form}`;
+  if ("polygon" in mask) return outlineProblem(mask.polygon, size);
+  const [height, width] = mask.rle.size;
+  const pixels = mask.rle.counts.reduce((sum, count) => sum + count, 0);
+  const covers = width === size.width && height === size.height && pixels === width * height;
+  return covers ? null : "a mask's runs do not cover the image";
 }
 
 /** Indexes answer what was asked: each once, none else, and all of them unless it was canceled. */

@@ -1,5 +1,6 @@
-// What people ask of tasks: cancel, revoke, purge. A queued task ends at once; a running one is
-// told with its node's next heartbeat. Which state follows which is `states.ts`'s.
+// What people ask of tasks: cancel, revoke, purge; and the end of those that no node can do. A
+// queued task ends at once; a running one is told with its node's next heartbeat. Which state
+// follows which is `states.ts`'s.
 
 import { type SQL, sql } from "drizzle-orm";
 import type { Database } from "../../http/database.ts";
@@ -7,7 +8,7 @@ import { type Act, auditEntries } from "../auth/audit.ts";
 import { type Realm, within } from "../auth/scope.ts";
 import { idList } from "../base/sql.ts";
 import { countEnded } from "./counts.ts";
-import { clock, type Task, WHOLE } from "./queue.ts";
+import { clock, errorEntries, type Task, WHOLE } from "./queue.ts";
 import { destination } from "./states.ts";
 
 /** Tasks by id, of a realm where one is given; or all of a subject. */
@@ -132,4 +133,19 @@ export async function purge(
     SELECT count(*)::int AS running FROM task WHERE kind = ${kind} AND state = 'running'
        AND ${within(realm, sql`workspace_id`)}`);
   return { purged: rows, running: counted.rows[0]?.running ?? 0 };
+}
+
+/** Fails a queued task that no node can do, for the reason given; null where it is not queued. */
+export async function giveUp(
+  database: Database,
+  { taskId, reason }: { taskId: string; reason: { code: string; detail: string } },
+  now?: number,
+): Promise<Task | null> {
+  const { rows } = await database.execute<Task>(sql`
+    UPDATE task SET state = ${destination("queued", "give_up")}, ended_at = ${clock(now)},
+      errors = errors || ${errorEntries(reason, clock(now), sql`task.fence`)}
+     WHERE id = ${taskId}::uuid AND state = 'queued'
+    RETURNING ${WHOLE}`);
+  countEnded(rows);
+  return rows[0] ?? null;
 }

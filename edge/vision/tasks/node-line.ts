@@ -44,7 +44,7 @@ interface Pending {
 
 /** How many requests of each kind the node takes at once. */
 type Capacities = Readonly<Record<LineKind, number>>;
-const NO_CAPACITY: Capacities = { predict: 0, sam: 0 };
+const NO_CAPACITY: Capacities = { predict: 0, sam: 0, workflow: 0 };
 
 /** What is kept with the socket while the object sleeps. */
 interface Attachment {
@@ -131,7 +131,7 @@ export class NodeLine extends DurableObject {
       .find(({ readyState }) => readyState === WebSocket.READY_STATE_OPEN);
     if (!socket) return;
     const kept = socket.deserializeAttachment() as Attachment | null;
-    this.#line = new Line(socket, kept?.capacities ?? NO_CAPACITY);
+    this.#line = new Line(socket, { ...NO_CAPACITY, ...kept?.capacities });
     this.#greet(socket);
   }
 

@@ -8,7 +8,7 @@ import type { LineKind } from "../../../shared/line.ts";
 import { type Capabilities, SEGMENTER_PREFIX } from "../../../shared/node-protocol.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
-import { type Act, auditEntries } from "../auth/audit.ts";
+import { type Act, actorKindOf, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import { type Realm, within } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
@@ -82,11 +82,8 @@ export async function registerNode(
       SELECT ${nodeId}::uuid, workspace_id, ${storable(node.name)},
         decode(${await sha256(nodeToken)}, 'hex'), ${jsonb(node.capabilities)} FROM used)
     INSERT INTO audit_entry (actor_id, actor_kind, action, subject, workspace_id, after, request_id)
-    SELECT created_by, CASE WHEN created_by IS NULL THEN 'service'
-        WHEN EXISTS (SELECT FROM membership m JOIN workspace w ON w.id = m.workspace_id
-          WHERE m.account_id = created_by AND m.role = 'admin' AND w.is_default) THEN 'operator'
-        ELSE 'member' END,
-      'registerNode', ${`node:${nodeId}`}, workspace_id,
+    SELECT created_by, ${actorKindOf(sql`created_by`)}, 'registerNode', ${`node:${nodeId}`},
+      workspace_id,
       jsonb_build_object('name', ${storable(node.name)}::text, 'workspace_id', workspace_id),
       ${node.requestId} FROM used RETURNING id`);
   if (rows.length === 0) {
@@ -136,6 +133,7 @@ interface NodeReport {
   draining: boolean;
   capabilities?: Capabilities | undefined;
   loaded?: string[] | undefined;
+  loaded_sizes?: Record<string, number[]> | undefined;
   line?: boolean | undefined;
 }
 
@@ -143,12 +141,13 @@ interface NodeReport {
 export async function noteHeartbeat(
   database: Database,
   nodeId: string,
-  { draining, capabilities, loaded, line }: NodeReport,
+  { draining, capabilities, loaded, loaded_sizes, line }: NodeReport,
 ): Promise<void> {
   await database.execute(sql`
     UPDATE node SET last_heartbeat_at = now(), draining = ${draining}::boolean,
       capabilities = coalesce(${capabilities ? jsonb(capabilities) : null}, capabilities)
-        || ${jsonb({ loaded, line })} WHERE id = ${nodeId}::uuid`);
+        || ${jsonb({ loaded, loaded_sizes: loaded && (loaded_sizes ?? null), line })}
+     WHERE id = ${nodeId}::uuid`);
 }
 
 /**
@@ -184,25 +183,72 @@ const serves = (workspaceId: SQL): SQL =>
 export const offering = (kind: string, workspaceId: SQL): SQL => sql`(SELECT count(*)::int FROM node
   WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)})`;
 
-/** Live nodes that take a workspace's tasks of a kind. */
+/** Names of segmenters that one node must have; null is any, which is then its default. */
+export type SegmenterNames = readonly (string | null)[];
+
+/** Live nodes that take a workspace's tasks of a kind, and have all of some segmenters. */
 export async function offeringNodes(
   database: Database,
-  { kind, workspaceId }: { kind: string; workspaceId: string },
+  {
+    kind,
+    workspaceId,
+    segmenters = [],
+  }: { kind: string; workspaceId: string; segmenters?: SegmenterNames },
 ): Promise<number> {
-  const { rows } = await database.execute<{ count: number }>(
-    sql`SELECT ${offering(kind, sql`${workspaceId}::uuid`)} AS count`,
-  );
+  const { rows } = await database.execute<{ count: number }>(sql`
+    SELECT count(*)::int AS count FROM node WHERE ${LIVE} AND NOT draining
+       AND capabilities->'kinds' ? ${kind} AND ${serves(sql`${workspaceId}::uuid`)}
+       AND ${hasSegmenters(segmenters)}`);
   return rows[0]?.count ?? 0;
+}
+
+/** A model at a size of image, pixels a side. */
+export interface OpenedModel {
+  modelId: string;
+  imageSize: number;
+}
+
+/**
+ * Whether a node that takes a workspace's tasks of a kind and has all segmenters of a list of names
+ * was heard of since an instant, as a condition.
+ */
+export const hasHeardOfNode = ({
+  kind,
+  workspaceId,
+  names,
+  since,
+}: Record<"workspaceId" | "names" | "since", SQL> & { kind: string }): SQL => sql`EXISTS (
+  SELECT FROM node WHERE revoked_at IS NULL AND last_heartbeat_at > ${since}
+     AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)}
+     AND NOT EXISTS (SELECT FROM unnest(${names}) AS wanted(name)
+       WHERE NOT capabilities->'segmenters' @>
+         jsonb_build_array(jsonb_build_object('name', wanted.name))))`;
+
+/**
+ * Names of the segmenters of all nodes that take a workspace's tasks of a kind, live or not: what a
+ * definition may name. Null where no such node is known.
+ */
+export async function knownSegmenters(
+  database: Database,
+  { kind, workspaceId }: { kind: string; workspaceId: string },
+): Promise<string[] | null> {
+  const { rows } = await database.execute<{ names: string[] }>(sql`
+    SELECT coalesce(array_agg(DISTINCT one->>'name') FILTER (WHERE one IS NOT NULL), '{}') AS names
+      FROM node LEFT JOIN LATERAL jsonb_array_elements(capabilities->'segmenters') AS one ON true
+     WHERE revoked_at IS NULL AND capabilities->'kinds' ? ${kind}
+       AND ${serves(sql`${workspaceId}::uuid`)}
+    HAVING count(*) > 0`);
+  return rows[0]?.names ?? null;
 }
 
 /** Live nodes that predict for a workspace, and how many of them have the model open. */
 export async function servingNodes(
   database: Database,
-  { workspaceId, modelId }: { workspaceId: string; modelId: string | null },
+  { workspaceId, model }: { workspaceId: string; model: OpenedModel | null },
 ): Promise<{ able: number; warm: number }> {
   const { rows } = await database.execute<{ able: number; warm: number }>(sql`
     SELECT count(*)::int AS able,
-      (count(*) FILTER (WHERE capabilities->'loaded' ? ${modelId ?? ""}))::int AS warm FROM node
+      (count(*) FILTER (WHERE ${model ? isModelOpen(model) : sql`false`}))::int AS warm FROM node
      WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? 'predict'
        AND ${serves(sql`${workspaceId}::uuid`)}`);
   return rows[0] ?? { able: 0, warm: 0 };
@@ -219,9 +265,33 @@ export interface LineNode extends Record<string, unknown> {
 /** The nodes with a direct line that predict for a workspace. */
 export const listLineNodes = (
   database: Database,
-  { workspaceId, modelId }: { workspaceId: string; modelId: string },
+  { workspaceId, ...model }: { workspaceId: string } & OpenedModel,
 ): Promise<LineNode[]> =>
-  lineNodes(database, workspaceId, { kind: "predict", opens: sql`${modelId}` });
+  lineNodes(database, workspaceId, { kind: "predict", isWarm: isModelOpen(model) });
+
+/**
+ * The nodes with a direct line on which a workspace may run a workflow: they have all segmenters
+ * that its steps name, and are warm with all its models and segmenters open. Nodes of releases that
+ * run no workflows are none.
+ */
+export const listWorkflowNodes = (
+  database: Database,
+  {
+    workspaceId,
+    models,
+    segmenters,
+  }: { workspaceId: string; models: readonly OpenedModel[]; segmenters: SegmenterNames },
+): Promise<LineNode[]> => {
+  const opened = [
+    ...models.map(isModelOpen),
+    ...segmenters.map((name) => isOpen(sql`${SEGMENTER_PREFIX} || ${nameOrDefault(name)}`)),
+  ];
+  return lineNodes(database, workspaceId, {
+    kind: "workflow",
+    isWarm: sql.join([sql`true`, ...opened], sql` AND `),
+    when: hasSegmenters(segmenters),
+  });
+};
 
 /**
  * The nodes with a direct line on which a workspace may ask a segmenter: the named one, or with
@@ -231,25 +301,51 @@ export const listSegmenterNodes = (
   database: Database,
   { workspaceId, segmenter }: { workspaceId: string; segmenter: string | null },
 ): Promise<LineNode[]> => {
-  const named = sql`coalesce(${segmenter}::text, capabilities->'segmenters'->0->>'name')`;
   return lineNodes(database, workspaceId, {
     kind: "sam",
-    opens: sql`${SEGMENTER_PREFIX} || ${named}`,
-    when: sql`${segmenter}::text IS NULL OR ${hasSegmenter(segmenter)}`,
+    isWarm: isOpen(sql`${SEGMENTER_PREFIX} || ${nameOrDefault(segmenter)}`),
+    when: segmenter === null ? sql`true` : hasSegmenter(segmenter),
   });
 };
 
-const hasSegmenter = (name: string | null): SQL =>
+/** A node's default segmenter is the first that it lists. */
+const nameOrDefault = (name: string | null): SQL =>
+  sql`coalesce(${name}::text, capabilities->'segmenters'->0->>'name')`;
+
+const hasSegmenter = (name: string): SQL =>
   sql`capabilities->'segmenters' @> jsonb_build_array(jsonb_build_object('name', ${name}::text))`;
+
+/** Nodes of older releases do not say at which size: taken is the one it was trained for. */
+const isModelOpen = ({ modelId, imageSize }: OpenedModel): SQL =>
+  sql`CASE jsonb_typeof(capabilities->'loaded_sizes') WHEN 'object'
+    THEN coalesce(
+      capabilities->'loaded_sizes'->${modelId}::text @> to_jsonb(${imageSize}::int), false)
+    ELSE ${isOpen(sql`${modelId}`)} AND ${imageSize}::int
+      = (SELECT image_size FROM model WHERE id = ${modelId}::uuid) END`;
+
+const hasSegmenters = (names: SegmenterNames): SQL =>
+  sql.join(
+    [
+      sql`true`,
+      ...names.map((name) =>
+        name === null
+          ? sql`jsonb_array_length(capabilities->'segmenters') > 0`
+          : hasSegmenter(name),
+      ),
+    ],
+    sql` AND `,
+  );
+
+const isOpen = (name: SQL): SQL => sql`capabilities->'loaded' ? (${name})::text`;
 
 async function lineNodes(
   database: Database,
   workspaceId: string,
-  { kind, opens, when = sql`true` }: { kind: LineKind; opens: SQL; when?: SQL },
+  { kind, isWarm, when = sql`true` }: { kind: LineKind; isWarm: SQL; when?: SQL },
 ): Promise<LineNode[]> {
   const { rows } = await database.execute<LineNode>(sql`
     SELECT id::text AS "nodeId", name,
-        coalesce(capabilities->'loaded' ? (${opens})::text, false) AS warm
+        coalesce(${isWarm}, false) AS warm
       FROM node WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind}
        AND capabilities->'line' = 'true' AND (${when}) AND ${serves(sql`${workspaceId}::uuid`)}`);
   return rows;

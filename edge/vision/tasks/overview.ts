@@ -1,17 +1,39 @@
 // What operators look at: queues and stuck tasks.
 
 import { sql } from "drizzle-orm";
+import type { TaskKind } from "../../../shared/tasks.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { type Realm, within } from "../auth/scope.ts";
+import { jsonb } from "../base/sql.ts";
 
 /** A lease that expired this long ago was missed by the rescue. */
 const RESCUE_LATE_SECONDS = 180;
-/** A task counts as stuck without progress for these seconds, and for so many of its mean steps. */
+/** A task is stuck without progress for these seconds, and for so many of its median steps. */
 const SILENCE_SECONDS = 300;
 const SILENCE_STEPS = 5;
-/** No task is expected to run longer, but for a training. */
-const TASK_SECONDS_MAX = 4 * 3_600;
-const TRAIN_SECONDS_MAX = 7 * 24 * 3_600;
+const [MINUTES, HOURS, DAYS] = [60, 3_600, 86_400];
+/** No attempt of a kind is expected to take longer. */
+const ATTEMPT_SECONDS_MAX: Readonly<Record<TaskKind, number>> = {
+  probe: 1 * HOURS,
+  label: 4 * HOURS,
+  preview: 10 * MINUTES,
+  segment: 10 * MINUTES,
+  frames: 10 * MINUTES,
+  export: 4 * HOURS,
+  model_export: 1 * HOURS,
+  device_export: 4 * HOURS,
+  engine_export: 4 * HOURS,
+  train: 7 * DAYS,
+  warm: 10 * MINUTES,
+  predict: 4 * HOURS,
+  comparison: 4 * HOURS,
+  sam: 10 * MINUTES,
+  sam_video: 4 * HOURS,
+  workflow: 30 * MINUTES,
+  workflow_video: 4 * HOURS,
+};
+/** Of kinds of other releases. */
+const OTHER_SECONDS_MAX = 4 * HOURS;
 const STUCK_MAX = 1_000;
 
 export interface StuckTask extends Record<string, unknown> {
@@ -29,21 +51,24 @@ const seconds = (count: number) => sql.raw(`${count} * interval '1 second'`);
 
 /**
  * A realm's running tasks that do not behave as their own history lets expect: the lease expired
- * and nobody freed it, no step for five times the mean one (and five minutes), or over four hours
- * of work, of a training over a week.
+ * and nobody freed it, no step for five times the median one (and five minutes), or an attempt of
+ * more than its kind's hours. What attempts before it did says nothing of the newest.
  */
 export async function stuckTasks(database: Database, realm: Realm): Promise<StuckTask[]> {
   const { rows } = await database.execute<StuckTask>(sql`
     SELECT id::text AS "taskId", kind, subject, workspace_id::text AS "workspaceId",
       node_id::text AS "nodeId", ${wireTime(sql`started_at`)} AS "startedAt",
       ${wireTime(sql`progress_at`)} AS "progressAt", reason
-      FROM task, LATERAL (SELECT CASE
+      FROM task,
+      LATERAL (SELECT coalesce(claimed_at, started_at) AS began,
+        (SELECT percentile_cont(0.5) WITHIN GROUP (ORDER BY step) FROM unnest(step_seconds) AS step)
+          AS step) own,
+      LATERAL (SELECT CASE
         WHEN lease_until < now() - ${seconds(RESCUE_LATE_SECONDS)} THEN 'lease_expired'
-        WHEN started_at < now() - CASE kind WHEN 'train' THEN ${seconds(TRAIN_SECONDS_MAX)}
-          ELSE ${seconds(TASK_SECONDS_MAX)} END THEN 'too_long'
-        WHEN coalesce(progress_at, started_at) < now() - greatest(${seconds(SILENCE_SECONDS)},
-          ${sql.raw(String(SILENCE_STEPS))} * (progress_at - started_at)
-            / greatest((progress->>'done')::float8, 1)) THEN 'no_progress'
+        WHEN began < now() - coalesce((${jsonb(ATTEMPT_SECONDS_MAX)}->>kind)::int,
+          ${OTHER_SECONDS_MAX}::int) * interval '1 second' THEN 'too_long'
+        WHEN coalesce(progress_at, began) < now() - greatest(${SILENCE_SECONDS}::float8,
+          ${SILENCE_STEPS}::float8 * step) * interval '1 second' THEN 'no_progress'
         END AS reason) judged
      WHERE state = 'running' AND reason IS NOT NULL AND ${within(realm, sql`workspace_id`)}
      ORDER BY started_at LIMIT ${STUCK_MAX}::int`);

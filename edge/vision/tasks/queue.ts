@@ -211,6 +211,7 @@ export async function claim(
        ORDER BY priority DESC NULLS LAST, available_at, place LIMIT 1 FOR UPDATE SKIP LOCKED)
     UPDATE task SET state = ${destination("queued", "claim")}, attempt = attempt + 1,
       fence = fence + 1, node_id = ${nodeId}::uuid, progress = NULL, progress_at = NULL,
+      step_seconds = '{}', claimed_at = ${clock(now)},
       lease_until = ${clock(now)} + ${seconds(LEASE_SECONDS)},
       started_at = coalesce(started_at, ${clock(now)})
       FROM next WHERE task.id = next.id
@@ -254,6 +255,9 @@ export interface Report {
   fence: number;
 }
 
+/** Steps of which the median is taken: a newer pace is soon most of them. */
+const STEPS_MAX = 31;
+
 /** Keeps how far a task is. Fails with `lease_stale` when it is no longer the node's. */
 export async function reportProgress(
   database: Database,
@@ -262,7 +266,12 @@ export async function reportProgress(
   now?: number,
 ): Promise<{ task: TaskHead; verdict: Verdict }> {
   const { rows } = await database.execute<TaskHead & { verdict: Verdict }>(sql`
-    UPDATE task SET progress = ${jsonb(progress)}, progress_at = ${clock(now)}
+    UPDATE task SET progress = ${jsonb(progress)}, progress_at = ${clock(now)},
+      step_seconds = CASE
+        WHEN coalesce((progress->>'done')::float8, 0) < ${progress.done}::float8 THEN
+          (extract(epoch FROM ${clock(now)} - coalesce(progress_at, claimed_at, started_at))::real
+            || step_seconds)[1:${STEPS_MAX}::int]
+        ELSE step_seconds END
      WHERE id = ${taskId}::uuid AND state = 'running' AND node_id = ${nodeId}::uuid
        AND fence = ${fence}::bigint
     RETURNING ${HEAD}, ${VERDICT} AS verdict`);
@@ -337,7 +346,11 @@ export async function finish(
 }
 
 /** The error that an attempt left, as a list to append; empty where it left none. */
-const errorEntries = (error: { code: string; detail: string } | null, now: SQL, fence: SQL): SQL =>
+export const errorEntries = (
+  error: { code: string; detail: string } | null,
+  now: SQL,
+  fence: SQL,
+): SQL =>
   error === null
     ? sql`'[]'::jsonb`
     : sql`jsonb_build_array(jsonb_build_object('attempt', task.attempt, 'fence', ${fence},

@@ -15,6 +15,7 @@ export type TaskState = (typeof TASK_STATES)[number];
 /**
  * - `claim`: a node takes it. `renew`: the node is still at it.
  * - `finish`, `fail`, `retry`, `snooze`: how an attempt ended; the last two queue it again.
+ * - `give_up`: no node that could do it was there for long.
  * - `cancel`, `revoke`, `purge`: what people ask for. A running task only gets a flag.
  * - `stop`: a running task ended because `cancel` was asked for.
  * - `exit`: a revoked task's process is gone, or its node has been silent for long.
@@ -29,6 +30,7 @@ export const MOVES = {
   cancel: { queued: "cancelled", running: "running" },
   revoke: { queued: "revoked", running: "running" },
   purge: { queued: "cancelled" },
+  give_up: { queued: "failed" },
   stop: { running: "cancelled" },
   exit: { running: "revoked" },
 } as const satisfies Record<string, Partial<Record<TaskState, TaskState>>>;

@@ -6,7 +6,7 @@ import type { Parts } from "../base/parts.ts";
 import { ring } from "./bell.ts";
 import { requestCancel } from "./interventions.ts";
 import { offeringNodes } from "./nodes.ts";
-import { enqueue, type NewTask, type Task, taskOutcome } from "./queue.ts";
+import { enqueue, findTask, type NewTask, type Task, taskOutcome } from "./queue.ts";
 
 const TIMEOUT_MS = 60_000;
 const POLL_MS = 20;
@@ -24,6 +24,14 @@ export async function submit(
   return enqueued;
 }
 
+/** How long is waited for a task, in milliseconds. */
+interface Patience {
+  /** For its end. */
+  timeoutMs?: number;
+  /** For a node that takes it; as long as for its end when omitted. */
+  takenMs?: number | undefined;
+}
+
 /**
  * Has a node do a task now and returns its result. Fails with `no_node` when no live node offers
  * the kind or none took it in time, and with `task_failed` in the node's own words.
@@ -31,7 +39,7 @@ export async function submit(
 export async function runNow<Kind extends TaskKind>(
   parts: WaitParts,
   task: Extract<NewTask, { kind: Kind }>,
-  { timeoutMs = TIMEOUT_MS }: { timeoutMs?: number } = {},
+  { timeoutMs = TIMEOUT_MS, takenMs = timeoutMs }: Patience = {},
 ): Promise<TaskResult<Kind>> {
   if ((await offeringNodes(parts.database, task)) === 0) {
     throw new Failure("no_node", `no GPU node that does ${task.kind} is there`);
@@ -39,8 +47,14 @@ export async function runNow<Kind extends TaskKind>(
   const once = { attemptsMax: 1, ...task };
   const [enqueued] = await submit(parts, [once as NewTask]);
   const taskId = enqueued?.taskId as string;
-  const ended = await waitFor(parts, taskId, parts.clock() + timeoutMs);
-  if (!ended) return giveUp(parts, taskId, timeoutMs);
+  const began = parts.clock();
+  let ended = await waitFor(parts, taskId, began + Math.min(takenMs, timeoutMs));
+  if (!ended && takenMs < timeoutMs) {
+    const { attempt } = (await findTask(parts.database, taskId)) as Task;
+    if (attempt === 0) return giveUp(parts, taskId, { takenMs });
+    ended = await waitFor(parts, taskId, began + timeoutMs);
+  }
+  if (!ended) return giveUp(parts, taskId, { timeoutMs });
   return resultOf<Kind>(ended);
 }
 
@@ -61,13 +75,16 @@ export async function waitFor(
 async function giveUp<Kind extends TaskKind>(
   { database }: WaitParts,
   taskId: string,
-  timeoutMs: number,
+  waited: { timeoutMs: number } | { takenMs: number },
 ): Promise<TaskResult<Kind>> {
   const [task] = await requestCancel(database, { taskIds: [taskId] });
   // It ended between the last look and the cancel.
   if (!task) return resultOf<Kind>((await taskOutcome(database, taskId)) as Task);
-  const within = `within ${timeoutMs / 1000} s`;
-  if (task.attempt === 0) throw new Failure("no_node", `no GPU node took the task ${within}`);
+  const isLate = "takenMs" in waited;
+  const within = `within ${(isLate ? waited.takenMs : waited.timeoutMs) / 1000} s`;
+  if (isLate || task.attempt === 0) {
+    throw new Failure("no_node", `no GPU node took the task ${within}`);
+  }
   throw new Failure("task_failed", `the GPU node did not finish ${within}`);
 }
 

@@ -166,16 +166,17 @@ const insertModel = ({
   parameters,
   metrics,
   metrics_rule,
+  confidence_bins: bins,
 }: NonNullable<Result["model"]>): SQL => sql`
   INSERT INTO model (id, workspace_id, project_id, run_id, round, name, version, variant, task,
     classes, image_size, parameters, storage_key, bytes, sha256, metrics, metrics_rule,
-    created_by)
+    confidence_bins, created_by)
   SELECT ${crypto.randomUUID()}::uuid, workspace_id, project_id, id, round, name,
     (SELECT coalesce(max(version), 0) + 1 FROM model m
       WHERE m.workspace_id = held.workspace_id AND m.name = held.name),
     settings->>'variant', settings->>'task', classes, (settings->>'image_size')::int,
     ${parameters}::bigint, ${weights.key}, ${weights.bytes}::bigint, ${weights.sha256},
-    ${jsonb(metrics)}, ${metrics_rule}, created_by FROM held
+    ${jsonb(metrics)}, ${metrics_rule}, ${bins ? jsonb(bins) : null}::jsonb, created_by FROM held
   ON CONFLICT (run_id, round) DO NOTHING`;
 
 /** Deletes a run's objects but for the weights of its models. */

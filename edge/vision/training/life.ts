@@ -11,6 +11,7 @@ import { deliverEnded } from "../tasks/delivery.ts";
 import { requestCancel, requestRevoke } from "../tasks/interventions.ts";
 import { announceEnd, deleteFolder, stopUntold, trainEnded } from "./ended.ts";
 import {
+  checkRoom,
   enqueueRun,
   findRun,
   missingVideos,
@@ -59,7 +60,8 @@ async function hasTask({ database }: Parts, { runId, round }: RunRow): Promise<b
 
 /**
  * Goes on with a run that was stopped or failed: from its checkpoint, or from the beginning where
- * it has none. `epochs` is how many it shall have in all.
+ * it has none. `epochs` is how many it shall have in all. Fails with `quota_exceeded` where the
+ * workspace's storage is full.
  */
 export async function resumeRun(
   parts: Parts,
@@ -81,6 +83,7 @@ export async function resumeRun(
     throw new Failure("state_conflict", `${videos} of the run's dataset were deleted: start anew`);
   }
   if (!checkpoint) await refuseWithoutWeights(parts, run);
+  await checkRoom(parts, workspaceId, run.settings);
   const { from, to } = { from: statesFor("resume"), to: MOVES.resume.to };
   const [rows] = await batch<[unknown, unknown]>(database, [
     sql`

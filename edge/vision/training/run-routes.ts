@@ -286,7 +286,12 @@ function addLife(app: App<Parts>) {
       params: runId,
       body: { content: { "application/json": { schema: Resume } }, required: false },
     },
-    responses: { 202: json("the run goes on", TrainingRun), ...bodyErrors, ...conflict },
+    responses: {
+      202: json("the run goes on", TrainingRun),
+      ...bodyErrors,
+      ...conflict,
+      ...errorResponses("quota_exceeded"),
+    },
   });
   app.openapi(resume, async (context) => {
     const run = await runFor(context, context.req.valid("param").run_id, "engineer");

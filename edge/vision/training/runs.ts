@@ -5,12 +5,12 @@
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import type { Checkpoint, TaskPayload } from "../../../shared/tasks.ts";
-import type {
-  ArtifactObject,
-  MetricMap,
-  ResolvedSettings,
-  RunEpoch,
-  TrainingRun,
+import {
+  type ArtifactObject,
+  type MetricMap,
+  type ResolvedSettings,
+  type RunEpoch,
+  type TrainingRun,
   TrainSettings,
 } from "../../../shared/training.ts";
 import { type Database, isSilent, wireTime } from "../../http/database.ts";
@@ -18,7 +18,7 @@ import { type Act, auditEntries, moveChanges } from "../auth/audit.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
-import { workspacePrefix } from "../projects/videos.ts";
+import { checkQuota, workspacePrefix } from "../projects/videos.ts";
 import { startingWeights } from "../registry/weights.ts";
 import { requestCancel } from "../tasks/interventions.ts";
 import { offering } from "../tasks/nodes.ts";
@@ -26,6 +26,7 @@ import { source } from "../tasks/objects.ts";
 import { submit } from "../tasks/wait.ts";
 import { type RunDataset, writeDataset } from "./dataset.ts";
 import { MOVES, type Move, type RunState } from "./states.ts";
+import { variantRecords } from "./variants.ts";
 
 /** How far a node is, as it last said. */
 export interface Live {
@@ -118,7 +119,8 @@ export const runRecord = (row: RunRow): TrainingRun => {
     status: row.state,
     failure: row.failure,
     stop_requested: row.stopRequested,
-    settings: row.settings,
+    // Of a run of an older release: what was not to be chosen then has its default.
+    settings: TrainSettings.parse(row.settings),
     resolved: row.resolved,
     classes: row.classes,
     dataset_sha256: row.datasetSha256,
@@ -228,12 +230,29 @@ export interface NewRun {
   createdBy: string;
 }
 
-/** Writes down what the run learns from, stores the run and hands it to the nodes. */
+/**
+ * Fails with `quota_exceeded` where a workspace has no room for what a variant's weights take. It
+ * is asked before a run begins or goes on, and never at its end: no work is lost for want of room.
+ */
+export function checkRoom(
+  parts: Parts,
+  workspaceId: string,
+  { variant }: Pick<TrainSettings, "variant">,
+): Promise<void> {
+  const { parameters = 0 } = variantRecords().find((one) => one.variant === variant) ?? {};
+  return checkQuota(parts, workspaceId, parameters * Float32Array.BYTES_PER_ELEMENT);
+}
+
+/**
+ * Writes down what the run learns from, stores the run and hands it to the nodes. Fails with
+ * `quota_exceeded` where the workspace's storage is full.
+ */
 export async function startRun(parts: Parts, job: JobRow, run: NewRun): Promise<string> {
   const { settings } = run;
   const { workspaceId } = job;
   const runId = crypto.randomUUID();
   await startingWeights(parts.database, workspaceId, settings.pretrained);
+  await checkRoom(parts, workspaceId, settings);
   const key = manifestKey({ workspaceId, runId });
   const { dataset, classes } = await writeDataset(parts, job, { key, split: settings });
   await parts.database

@@ -28,8 +28,8 @@ export const StuckWork = z
         reason: z.enum(["lease_expired", "no_progress", "too_long"]).meta({
           description:
             "`lease_expired`: its node is silent, and nobody freed it for three minutes; " +
-            "`no_progress`: no step for five times its own mean step, and five minutes; " +
-            "`too_long`: it runs for over four hours, in a training for over a week",
+            "`no_progress`: no step for five times its own median step, and five minutes; " +
+            "`too_long`: an attempt of over four hours, in a training of over a week",
         }),
       }),
     ),

@@ -1,7 +1,6 @@
 // Before a run and at its start: what may be trained, how good a dataset is, and the start.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { Failure } from "../../../shared/errors.ts";
 import { iso } from "../../../shared/time.ts";
 import { DatasetReport, TrainSettings, WeightsFile } from "../../../shared/training.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
@@ -15,13 +14,7 @@ import { listModels } from "../registry/models.ts";
 import { listWeights } from "../registry/weights.ts";
 import { reportOf } from "./dataset.ts";
 import { startRun } from "./runs.ts";
-import {
-  TrainOptions,
-  taskRefusal,
-  trainOptions,
-  VariantRecord,
-  variantRecords,
-} from "./variants.ts";
+import { TrainOptions, trainOptions, VariantRecord, variantRecords } from "./variants.ts";
 
 const tags = ["Training"];
 
@@ -127,14 +120,15 @@ function addStart(app: App<Parts>) {
     description:
       "For engineers. The dataset is written down as it is now: later edits of the job change " +
       "nothing of the run. A stopped or failed job counts as finished with what it labeled. On " +
-      "success a model is registered. With an Idempotency-Key a repeated request starts one run.",
+      "success a model is registered. A run needs room for its weights in the workspace's storage, " +
+      "and is never refused at its end. With an Idempotency-Key a repeated request starts one run.",
     security: bearer,
     request: { body: jsonBody(TrainBody).body, headers: IdempotencyKey },
     responses: {
       202: json("the run; a GPU node does it", z.object({ run_id: z.uuid() })),
       ...bodyErrors,
       ...conflict,
-      ...errorResponses("state_conflict", "idempotency_conflict"),
+      ...errorResponses("state_conflict", "idempotency_conflict", "quota_exceeded"),
     },
   });
   app.openapi(start, async (context) => {
@@ -142,8 +136,6 @@ function addStart(app: App<Parts>) {
     const body = context.req.valid("json");
     const { job_id: id, name: wanted, notes, ...settings } = body;
     const job = await jobFor(context, id, "engineer");
-    const refusal = taskRefusal(settings.task);
-    if (refusal) throw new Failure("invalid_request", `task: ${refusal}`);
     const { accountId: createdBy } = callerOf(context);
     const key = context.req.valid("header")["idempotency-key"];
     const once = { workspaceId: job.workspaceId, route: "train", key, body };

@@ -12,6 +12,8 @@ import {
 import {
   AUGMENTATION_PRESETS,
   AUGMENTATIONS,
+  AugmentationKnobs,
+  LEARNING_RATE_SCHEDULES,
   OPTIMIZERS,
   TrainSettings,
 } from "../../../shared/training.ts";
@@ -56,7 +58,6 @@ export function variantRecords(): z.infer<typeof VariantRecord>[] {
   return counted;
 }
 
-const range = z.number().meta({ description: "factor 1 ±, or shift ± of the side" });
 export const TrainOptions = z
   .object({
     tasks: z.array(
@@ -66,36 +67,14 @@ export const TrainOptions = z
         why: z.string(),
       }),
     ),
-    augmentations: z.record(
-      z.enum(AUGMENTATIONS),
-      z.object({
-        mosaic: z.number().meta({ description: "probability, as of mixup and the flips" }),
-        mixup: z.number(),
-        flip_left_right: z.number(),
-        flip_up_down: z.number(),
-        scale: range,
-        translate: range,
-        rotate: z.number().meta({ description: "degrees ±, as of shear" }),
-        shear: z.number(),
-        hsv: z.array(z.number()).meta({ description: "hue, saturation, value: factors 1 ±" }),
-        close_mosaic: z
-          .number()
-          .int()
-          .meta({ description: "last epochs without mosaic and mixup" }),
-      }),
-    ),
+    augmentations: z.record(z.enum(AUGMENTATIONS), AugmentationKnobs),
+    learning_rate_schedules: z.array(z.enum(LEARNING_RATE_SCHEDULES)),
     optimizers: z.array(z.enum(OPTIMIZERS)),
     defaults: TrainSettings,
   })
   .meta({ id: "TrainOptions" });
 
-/** Why a task cannot be trained, for the people who ask for it; null where it can. */
-export const taskRefusal = (task: TrainSettings["task"]): string | null =>
-  task === "detection"
-    ? null
-    : "the trainer does detection today: the segmentation graph is there, its training is not";
-
-function presetRecord(name: (typeof AUGMENTATIONS)[number]) {
+function presetRecord(name: (typeof AUGMENTATIONS)[number]): AugmentationKnobs {
   const { flipLeftRight, flipUpDown, closeMosaic, ...same } = AUGMENTATION_PRESETS[name];
   const flips = { flip_left_right: flipLeftRight, flip_up_down: flipUpDown };
   return { ...same, ...flips, close_mosaic: closeMosaic };
@@ -103,15 +82,17 @@ function presetRecord(name: (typeof AUGMENTATIONS)[number]) {
 
 /** Every option of a run, with what may be chosen. */
 export const trainOptions = (): z.infer<typeof TrainOptions> => ({
-  tasks: (["detection", "segmentation"] as const).map((task) => {
-    const why = taskRefusal(task);
-    return { task, trainable: why === null, why: why ?? "" };
-  }),
+  tasks: TrainSettings.shape.task.unwrap().options.map((task) => ({
+    task,
+    trainable: true,
+    why: "",
+  })),
   augmentations: {
     minimal: presetRecord("minimal"),
     standard: presetRecord("standard"),
     aggressive: presetRecord("aggressive"),
   },
+  learning_rate_schedules: [...LEARNING_RATE_SCHEDULES],
   optimizers: [...OPTIMIZERS],
   defaults: TrainSettings.parse({}),
 });

@@ -4,6 +4,7 @@
 import type { Readable } from "node:stream";
 import busboy from "busboy";
 import { Failure } from "../../../shared/errors.ts";
+import { REFUSED_BYTES_MAX } from "../../http/refused-body.ts";
 
 export interface FormField {
   kind: "field";
@@ -37,9 +38,6 @@ export interface FormLimits {
 
 const LIMITS: FormLimits = { fieldSize: 10_000, fields: 50, files: 1_000 };
 const HEADER_PAIRS_MAX = 50;
-
-/** Bytes read of a refused body: the sender of a longer one may see the connection end. */
-const REFUSED_BYTES_MAX = 64 * 1024 * 1024;
 
 const malformed = (cause: unknown) =>
   new Failure("bad_body", "the body must be multipart/form-data, complete to its last boundary", {
@@ -202,14 +200,4 @@ function drained(parser: busboy.Busboy): Promise<void> {
     };
     parser.on("drain", go).on("close", go);
   });
-}
-
-/**
- * Reads the body of a request that is refused to its end, unless it is large: a sender that is
- * still sending would not get to read the answer.
- */
-export async function letPass(request: Request): Promise<void> {
-  const bytes = Number(request.headers.get("Content-Length") ?? Number.POSITIVE_INFINITY);
-  if (!request.body || bytes > REFUSED_BYTES_MAX) return;
-  for await (const _ of request.body);
 }

@@ -84,6 +84,17 @@ Napi::Float32Array Fields::floats(const char* name) const {
   return readFloats(object_.Get(name), pathOf(name));
 }
 
+Napi::Uint8Array Fields::bytes(const char* name) const {
+  return readBytes(object_.Get(name), pathOf(name));
+}
+
+Napi::Int32Array Fields::integers(const char* name) const {
+  const Napi::Value value = object_.Get(name);
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_int32_array)
+    refuseArgument(pathOf(name), "must be an Int32Array");
+  return value.As<Napi::Int32Array>();
+}
+
 std::string readText(const Napi::Value& value, const char* name) {
   if (!value.IsString()) refuseArgument(name, "must be a string");
   return value.As<Napi::String>().Utf8Value();
@@ -93,6 +104,12 @@ Napi::Float32Array readFloats(const Napi::Value& value, const std::string& where
   if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_float32_array)
     refuseArgument(where, "must be a Float32Array");
   return value.As<Napi::Float32Array>();
+}
+
+Napi::Uint8Array readBytes(const Napi::Value& value, const std::string& where) {
+  if (!value.IsTypedArray() || value.As<Napi::TypedArray>().TypedArrayType() != napi_uint8_array)
+    refuseArgument(where, "must be a Uint8Array");
+  return value.As<Napi::Uint8Array>();
 }
 
 std::string readSplit(const std::string& split) {

@@ -41,6 +41,8 @@ class Fields {
   /** Integers from 0: indices of nodes. */
   std::vector<int> indices(const char* name) const;
   Napi::Float32Array floats(const char* name) const;
+  Napi::Uint8Array bytes(const char* name) const;
+  Napi::Int32Array integers(const char* name) const;
   Napi::Value value(const char* name) const { return object_.Get(name); }
   /** How errors name a field of this object. */
   std::string pathOf(const char* name) const { return path_.empty() ? name : path_ + "." + name; }
@@ -54,6 +56,7 @@ class Fields {
 
 std::string readText(const Napi::Value& value, const char* name);
 Napi::Float32Array readFloats(const Napi::Value& value, const std::string& where);
+Napi::Uint8Array readBytes(const Napi::Value& value, const std::string& where);
 /** `train` or `val`. */
 std::string readSplit(const std::string& split);
 

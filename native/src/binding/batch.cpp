@@ -1,5 +1,6 @@
 #include "batch.h"
 
+#include "../mask.h"
 #include "arguments.h"
 
 namespace vantage {
@@ -32,6 +33,7 @@ BatchView BatchCopy::view() const {
   if (!boxes) return view;
   view.boxes = boxes->data();
   view.boxCount = boxes->size() / kBoxNumbers;
+  if (masks) view.masks = masks->data();
   return view;
 }
 
@@ -49,6 +51,14 @@ BatchCopy readLabeledImages(const Napi::Value& value) {
     if (!(image >= 0 && image < static_cast<float>(batch.count)))
       refuseArgument(from.pathOf("boxes"), "names an image that is not in the batch");
   }
+  if (!from.has("masks")) return batch;
+  const Napi::Uint8Array cells = from.bytes("masks");
+  const size_t rows = static_cast<size_t>(batch.height / kMaskStride);
+  const size_t columns = static_cast<size_t>(batch.width / kMaskStride);
+  if (cells.ElementLength() != batch.boxes->size() / kBoxNumbers * rows * columns)
+    refuseArgument(from.pathOf("masks"), "must be height / 4 * width / 4 numbers a box");
+  batch.masks =
+      std::make_shared<std::vector<uint8_t>>(cells.Data(), cells.Data() + cells.ElementLength());
   return batch;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 #include <napi.h>
 
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -17,13 +18,15 @@ struct BatchCopy {
   std::shared_ptr<std::vector<float>> images;
   /** Null for a batch of images alone. */
   std::shared_ptr<std::vector<float>> boxes;
+  /** Null where no box has a mask. */
+  std::shared_ptr<std::vector<uint8_t>> masks;
   int count = 0, height = 0, width = 0;
   BatchView view() const;
 };
 
 /** The images of a batch; its boxes are not read. */
 BatchCopy readImages(const Napi::Value& value);
-/** The images of a batch and their boxes. */
+/** The images of a batch, their boxes and masks. */
 BatchCopy readLabeledImages(const Napi::Value& value);
 
 }  // namespace vantage

@@ -31,12 +31,15 @@ std::vector<Detection> readDetections(const Napi::Value& value, const std::strin
   return detections;
 }
 
-Napi::Value toJs(Napi::Env env, const std::vector<std::vector<Detection>>& detections) {
+Napi::Float32Array detectionArray(Napi::Env env, const std::vector<Detection>& detections) {
   static_assert(sizeof(Detection) == kDetectionNumbers * sizeof(float));
-  return arrayOf(env, detections, [&](const std::vector<Detection>& image) {
-    return floatArray(env, reinterpret_cast<const float*>(image.data()),
-                      image.size() * kDetectionNumbers);
-  });
+  return floatArray(env, reinterpret_cast<const float*>(detections.data()),
+                    detections.size() * kDetectionNumbers);
+}
+
+Napi::Value toJs(Napi::Env env, const std::vector<std::vector<Detection>>& detections) {
+  return arrayOf(env, detections,
+                 [&](const std::vector<Detection>& image) { return detectionArray(env, image); });
 }
 
 }  // namespace vantage

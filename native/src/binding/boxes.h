@@ -16,6 +16,8 @@ constexpr int kDetectionNumbers = 6;
 
 std::vector<Truth> readTruths(const Napi::Value& value, const std::string& where);
 std::vector<Detection> readDetections(const Napi::Value& value, const std::string& where);
+/** Of an image. */
+Napi::Float32Array detectionArray(Napi::Env env, const std::vector<Detection>& detections);
 /** A Float32Array for each image. */
 Napi::Value toJs(Napi::Env env, const std::vector<std::vector<Detection>>& detections);
 

@@ -135,6 +135,7 @@ Napi::Function EngineObject::define(Napi::Env env) {
                          InstanceMethod("interrupt", &EngineObject::interrupt),
                          InstanceMethod("evaluate", &EngineObject::evaluate),
                          InstanceMethod("predict", &EngineObject::predict),
+                         InstanceMethod("predictMasks", &EngineObject::predictMasks),
                          InstanceMethod("render", &EngineObject::render),
                          InstanceMethod("probe", &EngineObject::probe),
                          InstanceMethod("forward", &EngineObject::forward),

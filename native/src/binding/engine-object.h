@@ -33,6 +33,7 @@ class EngineObject : public Napi::ObjectWrap<EngineObject> {
   Napi::Value interrupt(Info info);
   Napi::Value evaluate(Info info);
   Napi::Value predict(Info info);
+  Napi::Value predictMasks(Info info);
   Napi::Value render(Info info);
   Napi::Value probe(Info info);
   Napi::Value forward(Info info);

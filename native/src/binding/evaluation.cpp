@@ -12,6 +12,20 @@ namespace {
 
 constexpr int kClassesMax = 10'000;
 
+Napi::Int32Array countArray(Napi::Env env, const std::vector<int32_t>& counts) {
+  Napi::Int32Array array = Napi::Int32Array::New(env, counts.size());
+  std::copy(counts.begin(), counts.end(), array.Data());
+  return array;
+}
+
+/** The figures by masks, where there are any. */
+template <typename Metrics>
+void setMasks(Napi::Object& object, const Metrics& metrics) {
+  if (!metrics.maskMAP50) return;
+  object["maskMAP50"] = *metrics.maskMAP50;
+  object["maskMAP50_95"] = *metrics.maskMAP50_95;
+}
+
 Napi::Value toJs(Napi::Env env, const ClassMetrics& metrics) {
   Napi::Object object = Napi::Object::New(env);
   object["precision"] = metrics.precision;
@@ -19,6 +33,7 @@ Napi::Value toJs(Napi::Env env, const ClassMetrics& metrics) {
   object["mAP50"] = metrics.mAP50;
   object["mAP50_95"] = metrics.mAP50_95;
   object["truths"] = static_cast<double>(metrics.truths);
+  setMasks(object, metrics);
   return object;
 }
 
@@ -29,6 +44,7 @@ Napi::Value toJs(Napi::Env env, const Evaluation& evaluation) {
   object["mAP50"] = evaluation.mAP50;
   object["mAP50_95"] = evaluation.mAP50_95;
   object["confidence"] = evaluation.confidence;
+  setMasks(object, evaluation);
   const auto ofClass = [&](const std::optional<ClassMetrics>& metrics) {
     return metrics ? toJs(env, *metrics) : env.Null();
   };
@@ -39,9 +55,8 @@ Napi::Value toJs(Napi::Env env, const Evaluation& evaluation) {
   curves["f1"] = floatArray(env, evaluation.f1Curve);
   object["curves"] = curves;
   object["precisionByRecall"] = floatArray(env, evaluation.precisionByRecall);
-  Napi::Int32Array confusion = Napi::Int32Array::New(env, evaluation.confusion.size());
-  std::copy(evaluation.confusion.begin(), evaluation.confusion.end(), confusion.Data());
-  object["confusion"] = confusion;
+  object["confusion"] = countArray(env, evaluation.confusion);
+  object["confidenceBins"] = countArray(env, evaluation.confidenceBins);
   object["images"] = static_cast<double>(evaluation.images);
   object["seconds"] = evaluation.seconds;
   return object;
@@ -52,7 +67,37 @@ struct EvaluationInput {
   int classes = 0;
   std::vector<std::vector<Detection>> detections;
   std::vector<std::vector<Truth>> truths;
+  /** Their masks, by image; none where the caller gives none. */
+  std::vector<std::vector<Bitmap>> detectionMasks, truthMasks;
 };
+
+/** Bitmaps of [boxes, height, width] bytes. */
+std::vector<Bitmap> readBitmaps(const Napi::Value& value, const Fields& masks, size_t boxes,
+                                const char* name) {
+  const int height = masks.integer("height", 1, kSideMax);
+  const int width = masks.integer("width", 1, kSideMax);
+  const Napi::Uint8Array cells = readBytes(value, masks.pathOf(name));
+  const size_t count = static_cast<size_t>(height) * static_cast<size_t>(width);
+  if (cells.ElementLength() != boxes * count)
+    refuseArgument(masks.pathOf(name), "must be height * width numbers a box");
+  std::vector<Bitmap> bitmaps(boxes, Bitmap(width, height));
+  for (size_t box = 0; box < boxes; ++box)
+    for (size_t i = 0; i < count; ++i)
+      if (cells.Data()[box * count + i])
+        bitmaps[box].set(static_cast<int>(i % width), static_cast<int>(i / width));
+  return bitmaps;
+}
+
+template <typename Box>
+std::vector<std::vector<Bitmap>> readMasks(const Fields& masks, const char* name,
+                                           const std::vector<std::vector<Box>>& boxes) {
+  const std::vector<Napi::Value> images = masks.list(name);
+  if (images.size() != boxes.size()) refuseArgument(masks.pathOf(name), "must be one an image");
+  std::vector<std::vector<Bitmap>> bitmaps;
+  for (size_t i = 0; i < images.size(); ++i)
+    bitmaps.push_back(readBitmaps(images[i], masks, boxes[i].size(), name));
+  return bitmaps;
+}
 
 template <typename Box>
 void checkClasses(const std::vector<std::vector<Box>>& images, int classes, const char* where) {
@@ -74,6 +119,10 @@ EvaluationInput readInput(const Napi::Value& value) {
     refuseArgument("truths", "must be as many as detections");
   checkClasses(input.detections, input.classes, "detections");
   checkClasses(input.truths, input.classes, "truths");
+  if (!from.has("masks")) return input;
+  const Fields masks = from.object("masks");
+  input.detectionMasks = readMasks(masks, "detections", input.detections);
+  input.truthMasks = readMasks(masks, "truths", input.truths);
   return input;
 }
 
@@ -105,9 +154,17 @@ Napi::Value evaluateDetections(const Napi::CallbackInfo& info) {
   return throwing(info, [&](Napi::Env env) {
     const EvaluationInput input = readInput(info[0]);
     Evaluator evaluator(input.classes);
-    for (size_t image = 0; image < input.detections.size(); ++image)
-      evaluator.add(input.detections[image], input.truths[image]);
-    return toJs(env, evaluator.evaluate());
+    MaskEvaluator masks(input.classes);
+    for (size_t image = 0; image < input.detections.size(); ++image) {
+      const auto& detections = input.detections[image];
+      evaluator.add(detections, input.truths[image]);
+      if (!input.truthMasks.empty())
+        masks.add(detections, input.truths[image], input.truthMasks[image],
+                  [&](int box) { return input.detectionMasks[image][box]; });
+    }
+    Evaluation evaluation = evaluator.evaluate();
+    masks.complete(evaluation);
+    return toJs(env, evaluation);
   });
 }
 

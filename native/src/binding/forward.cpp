@@ -26,11 +26,17 @@ Napi::Object toJs(Napi::Env env, const HeadValues& head) {
   return object;
 }
 
+double readConfidence(const Napi::Value& value) {
+  if (!value.IsNumber()) refuseArgument("confidence", "must be a number");
+  return value.As<Napi::Number>().DoubleValue();
+}
+
 Napi::Value toJs(Napi::Env env, const MapValues& maps) {
   Napi::Object object = Napi::Object::New(env);
   if (maps.hasO2m) object["o2m"] = toJs(env, maps.o2m);
   object["o2o"] = toJs(env, maps.o2o);
   if (maps.hasPrototypes) object["prototypes"] = toJs(env, maps.prototypes);
+  if (maps.hasSemantic) object["semantic"] = toJs(env, maps.semantic);
   return object;
 }
 
@@ -51,13 +57,31 @@ Napi::Value EngineObject::forward(Info info) {
 Napi::Value EngineObject::predict(Info info) {
   return promised(info, [&] {
     const BatchCopy batch = readImages(info[0]);
-    if (!info[1].IsNumber()) refuseArgument("confidence", "must be a number");
-    const double confidence = info[1].As<Napi::Number>().DoubleValue();
+    const double confidence = readConfidence(info[1]);
     const auto work = [this, batch, confidence](Reporter&) {
       return engine().predict(batch.view(), confidence);
     };
     return call(info.Env(), {}, work,
                 [](Napi::Env env, const auto& detections) { return toJs(env, detections); });
+  });
+}
+
+Napi::Value EngineObject::predictMasks(Info info) {
+  return promised(info, [&] {
+    const BatchCopy batch = readImages(info[0]);
+    const double confidence = readConfidence(info[1]);
+    const auto work = [this, batch, confidence](Reporter&) {
+      return engine().predictMasks(batch.view(), confidence);
+    };
+    const auto toJs = [](Napi::Env env, const MaskedImage& image) {
+      Napi::Object object = Napi::Object::New(env);
+      object["detections"] = detectionArray(env, image.boxes);
+      object["masks"] = byteArray(env, image.masks);
+      return object;
+    };
+    return call(info.Env(), {}, work, [toJs](Napi::Env env, const auto& images) {
+      return arrayOf(env, images, [&](const MaskedImage& image) { return toJs(env, image); });
+    });
   });
 }
 

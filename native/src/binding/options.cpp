@@ -58,6 +58,8 @@ TrainingSettings readTraining(const Fields& from) {
   settings.boxGain = gains.number("box", 0, 1e6);
   settings.clsGain = gains.number("cls", 0, 1e6);
   settings.dflGain = gains.number("dfl", 0, 1e6);
+  if (gains.has("mask")) settings.maskGain = gains.number("mask", 0, 1e6);
+  if (gains.has("semantic")) settings.semanticGain = gains.number("semantic", 0, 1e6);
   settings.augmentation = readAugmentation(from.object("augmentation"));
   return settings;
 }

@@ -12,6 +12,9 @@ Napi::Value toJs(Napi::Env env, const LossItems& losses) {
   object["box"] = losses.box;
   object["cls"] = losses.cls;
   object["dfl"] = losses.dfl;
+  if (!losses.hasMasks) return object;
+  object["mask"] = losses.mask;
+  object["semantic"] = losses.semantic;
   return object;
 }
 

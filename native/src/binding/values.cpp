@@ -14,6 +14,12 @@ Napi::Float32Array floatArray(Napi::Env env, const std::vector<float>& numbers) 
   return floatArray(env, numbers.data(), numbers.size());
 }
 
+Napi::Uint8Array byteArray(Napi::Env env, const std::vector<uint8_t>& numbers) {
+  Napi::Uint8Array array = Napi::Uint8Array::New(env, numbers.size());
+  if (!numbers.empty()) std::memcpy(array.Data(), numbers.data(), numbers.size());
+  return array;
+}
+
 Napi::Array stringArray(Napi::Env env, const std::vector<std::string>& items) {
   return arrayOf(env, items, [&](const std::string& item) { return Napi::String::New(env, item); });
 }

@@ -2,18 +2,10 @@
 // use, it gives the objects that the model's predictor gives, whatever its form, size and batch; a
 // file that does not is never uploaded; and what is wrong is told by name.
 
-import {
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  symlinkSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { readdirSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import sharp from "sharp";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { expectedBytes } from "../../../edge/vision/exports/options.ts";
 import { sampleImages } from "../../../gpu-node/export/sample-images.ts";
 import { compareRows, rowsOfHeads } from "../../../gpu-node/export/verification.ts";
@@ -34,8 +26,8 @@ import type {
   TaskPayload,
   TaskResult,
 } from "../../../shared/tasks.ts";
-import { type NodeService, startNodeService } from "../../support/node-service.ts";
-import { taskContext } from "../../support/task-context.ts";
+import type { NodeService } from "../../support/node-service.ts";
+import { beforeEachTask } from "../../support/node-tasks.ts";
 import { generatedModel, randomWeights, sha256, tensorFile } from "../../support/weights.ts";
 
 type Payload = TaskPayload<"model_export">;
@@ -45,15 +37,9 @@ let service: NodeService;
 let dir: string;
 let context: RunnerContext;
 
-beforeAll(async () => {
-  service = await startNodeService();
+beforeEachTask("model-export", (own) => {
+  ({ service, dir, context } = own);
 });
-afterAll(() => service.close());
-beforeEach(async () => {
-  dir = mkdtempSync(join(tmpdir(), "vantage-model-export-"));
-  context = await taskContext(service, dir);
-});
-afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
 const modelOf = (more: Parameters<typeof generatedModel>[1] = {}) =>
   generatedModel((key, bytes) => service.source(key, bytes), more);
@@ -63,11 +49,16 @@ const payloadOf = (model: ModelSource, more: Partial<Payload> = {}): Payload => 
   round: 1,
   model,
   format: "onnx",
+  artifact: "file",
+  precision: "fp32",
   output: "end_to_end",
   size: [model.image_size, model.image_size],
   batch: 1,
   metadata: { name: "cells", version: "3" },
   images: [],
+  dataset: null,
+  calibration_images: 32,
+  calibration: null,
   file: service.target(`${crypto.randomUUID()}.onnx`),
   ...more,
 });
@@ -176,7 +167,7 @@ describe("an exported file", () => {
     // What the service holds room for while the file is made.
     const foretold = expectedBytes(payload.model, payload) / file.length;
     expect([foretold >= 1, foretold < 1.1]).toEqual([true, true]);
-    const { verification } = result;
+    const verification = result.verification ?? expect.fail("it was not verified");
     expect(verification).toMatchObject({ images: 4, dataset_images: 0, device: "cpu" });
     expect(verification.runtime).toMatch(/^onnxruntime-node \d+\.\d+/);
     expect(verification.batches).toEqual(payload.batch === null ? [1, 4] : [payload.batch]);
@@ -248,7 +239,7 @@ describe("an exported file", () => {
     const payload = payloadOf(modelOf({ classes: names, image_size: 64 }));
     const { file, result } = await exported(payload);
     expect(Object.values(JSON.parse(metadataOf(file).names ?? ""))).toEqual(names);
-    expect(result.verification.rows).toBeGreaterThan(0);
+    expect(result.verification?.rows).toBeGreaterThan(0);
     const images = sampleImages(2);
     const wanted = await predictedBy(payload, images);
     for (const [at, image] of images.entries()) {
@@ -435,6 +426,19 @@ describe("two lists of rows", () => {
     const twice = compareRows(rows(ONE, ONE, LAST), rows(ONE, TWO, LAST), tolerance);
     expect(twice.unmatched).toBe(1);
     expect(compareRows(rows(ONE), rows(ONE, TWO), tolerance).unmatched).toBe(2);
+  });
+
+  it("differ where the file gives nothing, or lacks what the predictor sees", () => {
+    const nothing = [0, 0, 0, 0, 0, 0];
+    const none = rows(nothing, nothing, nothing);
+    expect(compareRows(none, rows(ONE, TWO, LAST), tolerance).unmatched).toBe(3);
+    // All of one score, so that each is at its own list's cut.
+    const other = [70, 70, 90, 90, 0.9, 0];
+    expect(compareRows(none, rows(ONE, ONE, ONE), tolerance).unmatched).toBe(3);
+    expect(compareRows(rows(other, other), rows(ONE, ONE), tolerance).unmatched).toBe(2);
+    const weak = [5, 5, 9, 9, 0.005, 0];
+    const lacking = compareRows(rows(ONE, weak, weak), rows(ONE, TWO, weak), tolerance);
+    expect(lacking.unmatched).toBe(1);
   });
 
   it("may end in different rows of one score, which the cut parted", () => {

@@ -14,30 +14,43 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
+const engine = { engine: { torch: "2", cudaKernels: false, gpus: [], bf16: false } };
+const segmenter = {
+  name: "s",
+  title: "S",
+  text: "closed" as const,
+  vocabulary: ["red"],
+  meanings: { crimson: { classes: ["red"], narrower: true } },
+  exemplar: "none" as const,
+  points: true,
+  licence: "MIT",
+  device: "cpu" as const,
+  limits: [],
+};
+const whole: Machinery = {
+  version: "1",
+  tools: { ffmpeg: "ffmpeg", ffprobe: "ffprobe", version: "7", wrap: [] } as never, // unused here
+  segmenters: [segmenter],
+  segmenterProblem: null,
+  slots: 1,
+  modelsBytesMax: null,
+  environment: {},
+  cuda: false,
+  engine,
+};
+
 describe("the kinds that a node offers", () => {
-  const engine = { engine: { torch: "2", cudaKernels: false, gpus: [], bf16: false } };
-  const segmenter = {
-    name: "s",
-    title: "S",
-    text: "closed" as const,
-    vocabulary: ["red"],
-    meanings: { crimson: { classes: ["red"], narrower: true } },
-    exemplar: "none" as const,
-    points: true,
-    licence: "MIT",
-    device: "cpu" as const,
-    limits: [],
-  };
-  const whole: Machinery = {
-    version: "1",
-    tools: { ffmpeg: "ffmpeg", ffprobe: "ffprobe", version: "7", wrap: [] } as never, // unused here
-    segmenters: [segmenter],
-    segmenterProblem: null,
-    slots: 1,
-    environment: {},
-    cuda: false,
-    engine,
-  };
+  // Neither is here: programs of their names say that they are.
+  beforeEach(() => {
+    const scripts = {
+      "nvidia-smi": "echo 'NVIDIA T4, 15360'",
+      trtexec: "echo '[TensorRT v100800]'",
+    };
+    for (const [name, script] of Object.entries(scripts)) {
+      writeFileSync(join(folder, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+    }
+    whole.environment = { PATH: `${folder}:/usr/bin:/bin` };
+  });
 
   it("are all of the table where it has everything", async () => {
     expect((await describeNode(whole)).kinds).toEqual(TASK_KIND_NAMES);
@@ -47,6 +60,7 @@ describe("the kinds that a node offers", () => {
     ["ffmpeg", { tools: null }],
     ["segmenter", { segmenters: [] }],
     ["engine", { engine: { missing: "no torch" } }],
+    ["trtexec", { environment: {} }],
   ])("are those that need no %s where it has none", async (need, less) => {
     const rest = TASK_KIND_NAMES.filter(
       (kind) => !(TASK_KINDS[kind].needs as readonly TaskNeed[]).includes(need),
@@ -54,6 +68,15 @@ describe("the kinds that a node offers", () => {
     expect((await describeNode({ ...whole, ...less })).kinds).toEqual(rest);
     expect(rest.length).toBeLessThan(TASK_KIND_NAMES.length);
   });
+});
+
+it("lets open models take a quarter of the memory, or what it was told", async () => {
+  const bound = async (modelsBytesMax: number | null) => {
+    const { memory_bytes, models_bytes_max = 0 } = await describeNode({ ...whole, modelsBytesMax });
+    return models_bytes_max / memory_bytes;
+  };
+  expect(await bound(null)).toBeCloseTo(0.25);
+  expect(await bound(0)).toBe(0);
 });
 
 describe("a machine with a GPU", () => {
@@ -64,11 +87,12 @@ describe("a machine with a GPU", () => {
     const engine = { engine: { torch: "2", cudaKernels: true, gpus, bf16: true } };
     const found = {
       version: "1",
-      protocol: 3,
+      protocol: 4,
       tools: null,
       segmenters: [],
       segmenterProblem: null,
       slots: 1,
+      modelsBytesMax: null,
       engine,
     };
     const environment = { PATH: folder };
@@ -76,6 +100,13 @@ describe("a machine with a GPU", () => {
       (await describeNode({ ...found, environment, cuda })).missing.join(" ");
     expect(await told(false)).toMatch(/The GPU is not used/);
     expect(await told(true)).not.toMatch(/GPU/);
+    // Models are kept in the GPU's memory.
+    const { models_bytes_max, memory_bytes } = await describeNode({
+      ...found,
+      environment,
+      cuda: true,
+    });
+    expect([memory_bytes, models_bytes_max]).toEqual([23_034 * 1024 ** 2, 5_758.5 * 1024 ** 2]);
   });
 });
 

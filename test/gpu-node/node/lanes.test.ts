@@ -17,16 +17,21 @@ const general = (...kinds: string[]): SlotLoad => ({ role: "general", kinds });
 const interactive = (...kinds: string[]): SlotLoad => ({ role: "interactive", kinds });
 const serving = (...kinds: string[]): SlotLoad => ({ role: "serving", kinds });
 const short = (...kinds: string[]): SlotLoad => ({ role: "short", kinds });
+const build = (...kinds: string[]): SlotLoad => ({ role: "build", kinds });
 const training = (...kinds: string[]): SlotLoad => ({ role: "training", kinds });
 const many = (count: number) => Array.from({ length: count }, () => "predict");
 
 describe("a node's slots", () => {
   it("are as many as configured, one for each lane that must not wait, one for training", () => {
-    const own = ["interactive", "serving", "short", "training"];
+    const own = ["interactive", "serving", "short", "build", "training"];
     expect(rolesOf(2, TASK_KIND_NAMES)).toEqual(["general", "general", ...own]);
     expect(rolesOf(1, ["probe", "label", "export"])).toEqual(["general", "short"]);
     // Where nothing else takes the general slots, they are what was configured.
     expect(rolesOf(1, ["probe", "export"])).toEqual(["general"]);
+    // A second engine may have the general slot: probes have one of their own all the same.
+    const three = ["general", "short", "build"];
+    expect(rolesOf(1, ["probe", "engine_export"])).toEqual(three);
+    expect(rolesOf(1, ["engine_export", "device_export"])).toEqual(["general"]);
     expect(rolesOf(1, ["probe", "train"])).toEqual(["general", "training"]);
     expect(rolesOf(1, ["predict"])).toEqual(["general", "serving"]);
     expect(rolesOf(1, [])).toEqual(["general"]);
@@ -41,6 +46,7 @@ describe("a slot", () => {
       expect(hasRoom(interactive(), kind)).toBe(lane === "interactive" && !shared);
       expect(hasRoom(serving(), kind)).toBe(shared);
       expect(hasRoom(short(), kind)).toBe(lane === "short");
+      expect(hasRoom(build(), kind)).toBe(lane === "build");
       expect(hasRoom(training(), kind)).toBe(lane === "training");
       expect(isPausable(kind)).toBe(kind === "train");
     }
@@ -51,6 +57,7 @@ describe("a slot", () => {
     expect(hasRoom(interactive(), "new")).toBe(false);
     expect(hasRoom(serving(), "new")).toBe(false);
     expect(hasRoom(short(), "new")).toBe(false);
+    expect(hasRoom(build(), "new")).toBe(false);
     expect(hasRoom(training(), "new")).toBe(false);
   });
 
@@ -60,6 +67,7 @@ describe("a slot", () => {
       expect(hasRoom(general("predict"), kind)).toBe(false);
       expect(hasRoom(interactive("segment"), kind)).toBe(false);
       expect(hasRoom(short("probe"), kind)).toBe(false);
+      expect(hasRoom(build("device_export"), kind)).toBe(false);
       expect(hasRoom(training("train"), kind)).toBe(false);
     }
   });
@@ -76,12 +84,16 @@ describe("a slot", () => {
 describe("a claim", () => {
   it("asks for the kinds for which there is room", () => {
     const busy = [general("label"), interactive("segment"), serving("predict"), training("train")];
-    expect(claimableKinds(busy, TASK_KIND_NAMES)).toEqual(["warm", "predict"]);
+    expect(claimableKinds(busy, TASK_KIND_NAMES)).toEqual(["warm", "predict", "comparison"]);
     // A long job has the general slot: what people wait for is claimed all the same.
     const long = [general("label"), interactive(), serving(), short(), training("train")];
     expect(claimableKinds(long, TASK_KIND_NAMES)).toEqual(
-      TASK_KIND_NAMES.filter((kind) => !/^(batch|training)$/.test(TASK_KINDS[kind].lane)),
+      TASK_KIND_NAMES.filter((kind) => !/^(batch|build|training)$/.test(TASK_KINDS[kind].lane)),
     );
+    // An engine is built for half an hour: uploads are probed and datasets exported meanwhile.
+    const building = [general("label"), short(), build("engine_export")];
+    const claimed = claimableKinds(building, ["probe", "export", "device_export"]);
+    expect(claimed).toEqual(["probe", "export"]);
     expect(claimableKinds([general(), ...busy], ["probe", "train"])).toEqual(["probe"]);
     expect(claimableKinds([general()], [])).toEqual([]);
   });
@@ -102,6 +114,8 @@ describe("a claimed task", () => {
     expect(slotFor(slots.slice(0, 4), "probe")).toBe(slots[1]);
     expect(slotFor(slots, "label")).toBe(slots[1]);
     expect(slotFor(slots, "train")).toBe(slots[3]);
+    expect(slotFor([...slots, build()], "device_export")).toMatchObject({ role: "build" });
+    expect(slotFor([short(), build("device_export")], "engine_export")).toBeNull();
     expect(slotFor([general(), interactive("segment")], "preview")).toMatchObject({
       role: "general",
     });

@@ -153,11 +153,11 @@ describe("the line", () => {
     ask(1, "one");
     await expect.poll(() => works.length).toBe(1);
     socket.terminate();
-    await expect.poll(() => of("grant").length, { timeout: 5_000 }).toBe(2);
+    await expect.poll(() => of("grant").length).toBe(2);
     expect(works[0]?.signal.aborted).toBe(true);
     ask(2, "first", { last: false });
     ask(2, "third", { index: 2 });
-    await expect.poll(() => of("grant").length, { timeout: 5_000 }).toBe(3);
+    await expect.poll(() => of("grant").length).toBe(3);
     expect(opens).toEqual([true, false, true, false, true]);
     expect(works).toHaveLength(1);
   });

@@ -31,7 +31,7 @@ let now = 0;
 const scraper = (kind: "cpu" | "cuda") =>
   nodeMetrics({
     capabilities: { ...CAPABILITIES, device: { kind, name: "NVIDIA H200", count: 2 } },
-    settings: { cacheDir: join(dir, "cache"), cacheBytesMax: 1_000 },
+    settings: { cacheDir: join(dir, "cache"), cacheBytesMax: 1_000, modelsBytesMax: 2_000 },
     environment: { PATH: `${dir}:/usr/bin:/bin` },
     elapsed: () => now,
     worker: () => ({
@@ -46,9 +46,9 @@ const scraper = (kind: "cpu" | "cuda") =>
           {
             since: 1_500_000_000,
             slots: [
-              { role: "general", slot: { pid: process.pid, loaded: [] } },
-              { role: "general", slot: { pid: process.pid, loaded: ["a"] } },
-              { role: "serving", slot: { pid: null, loaded: ["a", "b"] } },
+              { role: "general", slot: { pid: process.pid, loaded: [], loadedBytes: 0 } },
+              { role: "general", slot: { pid: process.pid, loaded: ["a"], loadedBytes: 30 } },
+              { role: "serving", slot: { pid: null, loaded: ["a", "b"], loadedBytes: 70 } },
             ],
             kinds: ["label", "label", "of another release"],
           },
@@ -99,6 +99,8 @@ describe("a node's metrics", () => {
       ['kind="other"', 1],
     ]);
     expect(all.get("vantage_node_models_resident")?.samples.get("")).toBe(3);
+    expect(all.get("vantage_node_models_resident_bytes")?.samples.get("")).toBe(100);
+    expect(all.get("vantage_node_models_limit_bytes")?.samples.get("")).toBe(2_000);
     expect(all.get("vantage_node_start_time_seconds")?.samples.get("")).toBe(1_500_000);
   });
 

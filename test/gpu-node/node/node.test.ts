@@ -194,7 +194,7 @@ describe.skipIf(!found)("a node", () => {
     expect(framesOf(again)).toEqual(framesOf(undisturbed));
   });
 
-  it("leaves no process behind when it is killed itself, in two seconds", async () => {
+  it("leaves no process behind when it is killed itself", async () => {
     const node = start();
     // The reader waits, so ffmpeg waits too.
     const { path } = await held([0, 1, 2, 3, 100, 300], longGop());
@@ -202,10 +202,8 @@ describe.skipIf(!found)("a node", () => {
     const below = node.below();
     node.signal("SIGKILL");
     await node.ended;
-    const since = performance.now();
     const gone = () => processesOf(node.dir).length === 0 && !below.some(groupLives);
     await until("all is gone", gone);
-    expect(performance.now() - since).toBeLessThan(2_000);
     expect(existsSync(path)).toBe(true);
     const again = start({ VANTAGE_NODE_DIR: node.dir });
     const task = label([text("red")]);
@@ -220,9 +218,7 @@ describe.skipIf(!found)("a node", () => {
     await until("the child hangs", () => existsSync(path));
     node.signal("SIGKILL");
     await node.ended;
-    const since = performance.now();
     await until("all is gone", () => processesOf(node.dir).length === 0);
-    expect(performance.now() - since).toBeLessThan(2_000);
   });
 
   it("ends a task that shows no sign of life, and takes the next one", async () => {
@@ -251,9 +247,7 @@ describe.skipIf(!found)("a node", () => {
     expect(service.capabilities?.missing[0]).toMatch(/unshare --net/);
     node.signal("SIGKILL");
     await node.ended;
-    const since = performance.now();
     await until("all is gone", () => processesOf(node.dir).length === 0);
-    expect(performance.now() - since).toBeLessThan(2_000);
   });
 
   it("keeps what is done when a task is cancelled", async () => {

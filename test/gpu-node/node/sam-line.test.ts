@@ -14,6 +14,7 @@ import {
   encodeFrame,
   type Frame,
   LINE_STATUS,
+  type LineHead,
 } from "../../../shared/line.ts";
 import { SEGMENTER_PREFIX } from "../../../shared/node-protocol.ts";
 import { SamResult } from "../../../shared/sam.ts";
@@ -102,6 +103,41 @@ describe.skipIf(!found)("a node", () => {
     await until("it is told", () => service.heartbeats.at(-1)?.loaded?.includes(OPEN) === true);
     writeFileSync(`${path}.go`, "");
     await until("the batch ends", () => task.state === "ended");
+  });
+
+  it("runs workflows on places of their own, and says so for their kind alone", async () => {
+    await started();
+    const granted = () => frames.find(({ kind }) => kind === "workflow_grant")?.value;
+    await until("it grants places", () => granted() !== undefined);
+    const head: LineHead = {
+      kind: "workflow",
+      definition: {
+        version: "1.0",
+        inputs: [{ name: "image", kind: "image" }],
+        steps: [
+          {
+            id: "red",
+            type: "segmenter@1",
+            parameters: { image: "$inputs.image", texts: ["red"] },
+          },
+        ],
+        outputs: [{ name: "count", value: "$steps.red.count" }],
+      },
+      inputs: {},
+      models: {},
+      state: {},
+      workspace: "w",
+      images: [{ name: "image", bytes: image.length }],
+      now: 0,
+    };
+    const own = { kind: "workflow_ask" as const, last: true, life: LIFE, id: 1, value: 60_000 };
+    line?.send(encodeFrame({ ...own, payload: encodeAsk(head, [image]) }));
+    const answer = await answerTo(1);
+    expect(answer.value).toBe(LINE_STATUS.done);
+    expect(JSON.parse(Buffer.from(answer.payload).toString())).toMatchObject({
+      failure: null,
+      outputs: { count: 1 },
+    });
   });
 
   it("gives back the places of requests whose process died, and answers the next", async () => {

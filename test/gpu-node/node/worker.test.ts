@@ -80,7 +80,7 @@ it("leaves a request of the direct line to another node when the time of a drain
 
 it("shows how far a task is, and reports the part that is done", async () => {
   tasks.push(TASK);
-  await expect.poll(() => reported, { timeout: 5_000 }).toHaveLength(1);
+  await expect.poll(() => reported).toHaveLength(1);
   expect(reported).toMatchObject([{ done: 1, partial: { frames: [] } }]);
   const shown = worker.status().slots.flatMap((slot) => slot?.progress ?? []);
   expect(shown).toEqual([{ done: 1, total: 2, detail: { annotations: 3 } }]);

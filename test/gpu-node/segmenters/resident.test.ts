@@ -115,6 +115,23 @@ it("is not opened for whoever gave up, and what failed to open is tried again", 
   expect(events.filter((event) => event === "open c")).toHaveLength(2);
 });
 
+it("lets whoever gives up go at once, while others still work with another one", async () => {
+  const left = new AbortController();
+  const first = working("a");
+  await expect.poll(first.began).toBe(true);
+  const [closing, behind] = [working("b", left.signal), working("c", left.signal)];
+  const last = working("a");
+  await nothingMore();
+  left.abort(new Error("gone"));
+  for (const { done } of [closing, behind]) await expect(done).rejects.toThrow("gone");
+  // The first never left, and who waited behind them has it too.
+  await expect.poll(last.began).toBe(true);
+  expect(events).toEqual(["open a", "told a"]);
+  for (const { go } of [first, last]) go();
+  expect(await Promise.all([first.done, last.done])).toEqual(["a", "a"]);
+  expect(await resident.use("b", async ({ info }) => info.name)).toBe("b");
+});
+
 it("stays whole where the work of one fails", async () => {
   await expect(resident.use("a", () => Promise.reject(new Error("broke")))).rejects.toThrow(
     "broke",

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import sharp from "sharp";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import type { ModelSource } from "../../../shared/tasks.ts";
-import { toolsOrSay, variableRate } from "../../support/clips.ts";
+import { rectangles, toolsOrSay } from "../../support/clips.ts";
 import { startNode } from "../../support/gpu-node.ts";
 import {
   type NodeService,
@@ -32,7 +32,8 @@ const start = () => startNode({ VANTAGE_URL: service.url, VANTAGE_NODE_TOKEN: se
 
 const predict = (video = service.source(crypto.randomUUID(), image)): ServedTask =>
   service.enqueue("predict", { model, video, fps: null, frames_max: 3_000, confidence: 0.9 });
-const longOne = () => predict(service.source(crypto.randomUUID(), readFileSync(variableRate())));
+/** 600 frames: several times as long as what happens beside it. */
+const longOne = () => predict(service.source(crypto.randomUUID(), readFileSync(rectangles(60))));
 
 const ended = (task: ServedTask) => until("the task ends", () => task.state === "ended");
 const begun = (task: ServedTask) => until("it looks at frames", () => task.progress.length > 0);

@@ -45,26 +45,42 @@ const iou = (one: readonly number[], other: readonly number[]) => {
   return both / ((c - a) * (d - b) + (g - e) * (h - f) - both);
 };
 
+type Scene = ReturnType<typeof drawn>;
+
+/** Scenes as a batch of the engine, laid into squares as the predictor lays its images. */
+async function batchOf(scenes: readonly Scene[], side: number) {
+  const laid = await Promise.all(scenes.map(({ image }) => letterbox(image, side)));
+  const images = new Float32Array(scenes.length * 3 * side * side);
+  const boxes = scenes.flatMap(({ classIndex, bbox }, index) => {
+    const { pixels, placement } = laid[index] as (typeof laid)[number];
+    images.set(pixels, index * pixels.length);
+    const { scaleX, scaleY, left, top } = placement;
+    const corners = bbox.map((at, axis) => (axis % 2 ? at * scaleY + top : at * scaleX + left));
+    return [index, classIndex, ...corners];
+  });
+  const count = scenes.length;
+  return { images, count, height: side, width: side, boxes: Float32Array.from(boxes) };
+}
+
 describe.skipIf(!native)("a detector that was trained", () => {
-  it("finds on the pictures, as they are served, what it was trained on", async () => {
+  it("finds on pictures, as they are served, what it was trained to find", async () => {
     const side = 64;
-    const scenes = [
+    const unseen = [
       drawn(0, [20, 30, 140, 150]),
       drawn(1, [200, 20, 340, 120]),
       drawn(2, [100, 60, 260, 180]),
     ];
-    const laid = await Promise.all(scenes.map(({ image }) => letterbox(image, side)));
-    const images = new Float32Array(scenes.length * 3 * side * side);
-    const boxes = scenes.flatMap(({ classIndex, bbox }, index) => {
-      const { pixels, placement } = laid[index] as (typeof laid)[number];
-      images.set(pixels, index * pixels.length);
-      const { scaleX, scaleY, left, top } = placement;
-      const corners = bbox.map((at, axis) => (axis % 2 ? at * scaleY + top : at * scaleX + left));
-      return [index, classIndex, ...corners];
-    });
-    const batch = { images, count: scenes.length, height: side, width: side };
-    // Long after the loss is small: the averages of batch norm follow the weights slowly.
-    const steps = 300;
+    // New scenes at each step: of a few that it knows by heart, what it finds in evaluation hangs
+    // on how a machine rounds, as batch norm then sees other statistics than it was trained on.
+    const random = seeded(11);
+    const upTo = (max: number) => Math.floor(random() * max);
+    const scene = () => {
+      const [width, height] = [60 + upTo(120), 60 + upTo(80)];
+      const [x, y] = [upTo(384 - width), upTo(192 - height)];
+      return drawn(upTo(3), [x, y, x + width, y + height]);
+    };
+    const count = 6;
+    const steps = 250;
     const graph = detectorGraph("det26n", CLASSES.length);
     const engine = new native.Engine({
       graph,
@@ -74,9 +90,9 @@ describe.skipIf(!native)("a detector that was trained", () => {
       training: {
         optimizer: "adamw",
         epochs: steps,
-        batch: 3,
+        batch: count,
         imageSize: side,
-        lr0: 0.005,
+        lr0: 0.003,
         lrf: 0.01,
         cosine: false,
         momentum: 0.9,
@@ -84,7 +100,7 @@ describe.skipIf(!native)("a detector that was trained", () => {
         warmupEpochs: 0,
         warmupMomentum: 0.8,
         warmupBiasLr: 0,
-        nominalBatch: 3,
+        nominalBatch: count,
         clipNorm: 10,
         emaDecay: 0.9999,
         emaUpdates: 2000,
@@ -107,8 +123,8 @@ describe.skipIf(!native)("a detector that was trained", () => {
     try {
       await engine.ready;
       for (let epoch = 0; epoch < steps; epoch++) {
-        const given = { ...batch, boxes: Float32Array.from(boxes) };
-        await engine.step(given, { epoch, iteration: 0 });
+        const scenes = Array.from({ length: count }, scene);
+        await engine.step(await batchOf(scenes, side), { epoch, iteration: 0 });
       }
       await engine.save(path, {});
     } finally {
@@ -128,10 +144,11 @@ describe.skipIf(!native)("a detector that was trained", () => {
       device: "cpu",
     });
     try {
-      for (const { image, classIndex, bbox } of scenes) {
-        const found = await predictor.predict(image, { confidence: 0.5 });
-        expect(found.map((one) => one.class)).toEqual([CLASSES[classIndex]]);
-        expect(iou(found[0]?.bbox ?? [], bbox)).toBeGreaterThan(0.8);
+      for (const { image, classIndex, bbox } of unseen) {
+        const [surest, ...others] = await predictor.predict(image, { confidence: 0.3 });
+        expect(surest?.class).toBe(CLASSES[classIndex]);
+        expect(iou(surest?.bbox ?? [], bbox)).toBeGreaterThan(0.7);
+        for (const other of others) expect(other.class).toBe(CLASSES[classIndex]);
       }
     } finally {
       await predictor.dispose();

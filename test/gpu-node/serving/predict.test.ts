@@ -1,60 +1,42 @@
 // Predictions on a node, with generated weights. Goal: what is looked at is the image as people
-// see it, boxes come back in its pixels, frames are those of their true times, models come and go,
-// and weights that are not the registry's are refused.
+// see it, boxes come back in its pixels, frames are those of their true times, and weights that are
+// not the registry's are refused.
 
-import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { readFileSync } from "node:fs";
 import sharp from "sharp";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { createLog } from "../../../gpu-node/base/log.ts";
+import { describe, expect, it } from "vitest";
+import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
+import { writeOnnx } from "../../../gpu-node/export/detector-onnx.ts";
+import { readTensors } from "../../../gpu-node/export/weights-file.ts";
+import type { RgbImage } from "../../../gpu-node/media/image.ts";
+import { float, floats, openSession, run as runSession } from "../../../gpu-node/onnx/runtime.ts";
 import { Batcher } from "../../../gpu-node/serving/batcher.ts";
-import { answerDirectly, type LineReply } from "../../../gpu-node/serving/direct.ts";
 import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
-import { Predictors } from "../../../gpu-node/serving/predictor.ts";
+import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
 import { unletterbox } from "../../../shared/letterbox.ts";
-import { encodeAsk, LINE_STATUS, LineAnswer, type LineHeadOf } from "../../../shared/line.ts";
 import type { ModelSource, ObjectSource, TaskResult } from "../../../shared/tasks.ts";
 import { toolsOrSay, variableRate } from "../../support/clips.ts";
-import { type NodeService, startNodeService } from "../../support/node-service.ts";
-import { taskContext } from "../../support/task-context.ts";
+import type { NodeService } from "../../support/node-service.ts";
+import { beforeEachTask } from "../../support/node-tasks.ts";
+import { noiseImage } from "../../support/noise.ts";
 import { generatedModel, randomWeights, tensorFile } from "../../support/weights.ts";
+import { greatestDifference } from "../../support/written-detectors.ts";
 
 const found = toolsOrSay();
 let service: NodeService;
-let dir: string;
 let context: RunnerContext;
 
-beforeAll(async () => {
-  service = await startNodeService();
-});
-afterAll(() => service.close());
-beforeEach(async () => {
-  dir = mkdtempSync(join(tmpdir(), "vantage-predict-"));
-  context = await taskContext(service, dir);
-});
-afterEach(async () => {
-  await context.predictors.clear();
-  rmSync(dir, { recursive: true, force: true });
+beforeEachTask("predict", (own) => {
+  ({ service, context } = own);
 });
 
 const model = (more: Parameters<typeof generatedModel>[1] = {}) =>
   generatedModel((key, bytes) => service.source(key, bytes), more);
 
-/** An image of coloured noise, as a file. */
-const noiseImage = (width: number, height: number) =>
-  sharp({
-    create: {
-      width,
-      height,
-      channels: 3,
-      background: "#000",
-      noise: { type: "gaussian", mean: 128, sigma: 60 },
-    },
-  });
+const noise = (width: number, height: number) => noiseImage(width, height, "#000");
 
 const store = (bytes: Buffer): ObjectSource => service.source(crypto.randomUUID(), bytes);
 
@@ -158,7 +140,7 @@ describe("a batcher", () => {
 
 describe("predicting on a picture", () => {
   it("gives classes of the model, surest first, within the picture as people see it", async () => {
-    const upright = await noiseImage(120, 80).jpeg().toBuffer();
+    const upright = await noise(120, 80).jpeg().toBuffer();
     // Turned by its EXIF: what people see is 80 wide and 120 high.
     const turned = await sharp(upright).withMetadata({ orientation: 6 }).toBuffer();
     const asked = model();
@@ -195,10 +177,98 @@ describe("predicting on a picture", () => {
   });
 
   it("predicts boxes with a segmentation model too", async () => {
-    const image = store(await noiseImage(64, 64).png().toBuffer());
+    const image = store(await noise(64, 64).png().toBuffer());
     const asked = model({ task: "segmentation", image_size: 64 });
     const { frames } = await predict(asked, image, { confidence: 0 });
     expect(frames[0]?.predictions.length).toBeGreaterThan(10);
+    expect(frames[0]?.predictions.some((one) => "mask" in one)).toBe(false);
+  });
+
+  it("refuses masks of a model that makes none", async () => {
+    const video = store(await noise(64, 64).png().toBuffer());
+    const payload = { model: model(), video, fps: null, frames_max: 1, confidence: 0.5 };
+    const outcome = await runTask("predict", { ...payload, mask: "rle" }, context);
+    expect(outcome).toMatchObject({ outcome: "failed", code: "invalid_request", retryable: false });
+  });
+});
+
+describe("masks", () => {
+  const SIDE = 64;
+  const segmenting = { task: "segmentation" as const, image_size: SIDE };
+
+  it("are made of the coefficients of their own rows, and of their own image's prototypes", async () => {
+    const asked = generatedModel((key, bytes) => service.source(key, bytes), segmenting);
+    const weights = service.objects.get(asked.weights.key) as Buffer;
+    const predictor = await openPredictor(asked, weights, { cpuThreads: 1, device: "cpu" });
+    const file = writeOnnx(deployedModel(asked, readTensors(weights)), {
+      output: "detections",
+      size: [SIDE, SIDE],
+      batch: 1,
+      metadata: {},
+    });
+    const session = await openSession(file, { cpuThreads: 1, device: "cpu" });
+    try {
+      const images = await Promise.all(
+        [90, 64, 50].map(async (height) => {
+          const { data, info } = await noise(70, height)
+            .removeAlpha()
+            .raw()
+            .toBuffer({ resolveWithObject: true });
+          return { data: new Uint8Array(data), width: info.width, height: info.height };
+        }),
+      );
+      // The middle one wants no masks, and shares a batch with one that does.
+      const [first, , third] = await Promise.all([
+        predictor.outline(images[0] as RgbImage, { confidence: 0.3 }),
+        predictor.predict(images[1] as RgbImage, { confidence: 0.3 }),
+        predictor.outline(images[2] as RgbImage, { confidence: 0.3 }),
+      ]);
+      for (const [at, outlined] of [
+        [0, first],
+        [2, third],
+      ] as const) {
+        const { pixels } = await letterbox(images[at] as RgbImage, SIDE);
+        const outputs = await runSession(session, { images: float(pixels, [1, 3, SIDE, SIDE]) });
+        const { source, predictions } = outlined;
+        expect([source.rows, source.columns]).toEqual([SIDE / 4, SIDE / 4]);
+        expect(greatestDifference(source.values, floats(outputs, "output1"))).toBeLessThan(1e-3);
+        const rows = floats(outputs, "output0");
+        expect(predictions.length).toBeGreaterThan(10);
+        for (const [index, { class: name, confidence }] of predictions.entries()) {
+          // The row of this score, class and coefficients is there.
+          const wanted = source.objects[index]?.coefficients;
+          const distances = Array.from({ length: rows.length / 38 }, (_, row) => {
+            const [score = 0, number = 0] = rows.subarray(row * 38 + 4, row * 38 + 6);
+            const alike = asked.classes[number] === name && Math.abs(score - confidence) < 1e-3;
+            const own = rows.subarray(row * 38 + 6, row * 38 + 38);
+            return alike ? greatestDifference(wanted, own) : 9;
+          });
+          expect(Math.min(...distances)).toBeLessThan(1e-3);
+        }
+      }
+    } finally {
+      await session.release();
+      await predictor.dispose();
+    }
+  });
+
+  it.skipIf(!found)("of a clip are told frame by frame, within the bounds of all", async () => {
+    const asked = model(segmenting);
+    const video = store(readFileSync(variableRate()));
+    const clip = await predict(asked, video, { fps: 2, mask: "rle" });
+    const plain = await predict(asked, video, { fps: 2 });
+    expect(clip.masks_left_out).toBe(0);
+    expect(plain.masks_left_out).toBeUndefined();
+    const boxes = clip.frames.map(({ predictions, ...frame }) => ({
+      ...frame,
+      predictions: predictions.map(({ mask: _, ...box }) => box),
+    }));
+    expect(boxes).toEqual(plain.frames);
+    const masks = clip.frames.flatMap(({ predictions }) => predictions.map(({ mask }) => mask));
+    expect(masks.filter((mask) => mask && "rle" in mask).length).toBeGreaterThan(10);
+    for (const mask of masks) {
+      if (mask) expect(mask).toMatchObject({ rle: { size: [180, 320] } });
+    }
   });
 });
 
@@ -256,132 +326,13 @@ describe.skipIf(!found)("predicting on a video", () => {
   });
 });
 
-describe("models in memory", () => {
-  const looked = async (predictors: Predictors, asked: ModelSource) =>
-    predictors.use(
-      asked,
-      new AbortController().signal,
-      async ({ model: { model_id } }) => model_id,
-    );
-  const open = (onChange: (ids: string[]) => void) =>
-    new Predictors(
-      context.cache,
-      { cpuThreads: 1, device: "cpu" },
-      createLog(() => {}),
-      onChange,
-    );
-
-  it("are the two that were used last; what is in use is not closed", async () => {
-    const told: string[][] = [];
-    const predictors = open((ids) => told.push(ids));
-    const [one, two, three] = [1, 2, 3].map((seed) => model({ seed, image_size: 32 })) as [
-      ModelSource,
-      ModelSource,
-      ModelSource,
-    ];
-    const image = { data: new Uint8Array(32 * 32 * 3), width: 32, height: 32 };
-    const result = await predictors.use(one, new AbortController().signal, async (predictor) => {
-      await looked(predictors, two);
-      await looked(predictors, three);
-      expect(told.at(-1)).toEqual([two.model_id, three.model_id]);
-      return predictor.predict(image, { confidence: 0 });
-    });
-    expect(result.length).toBeGreaterThan(0);
-    await looked(predictors, two);
-    await looked(predictors, one);
-    expect(told.at(-1)).toEqual([two.model_id, one.model_id]);
-    expect(service.reads.get(one.weights.key)).toBe(1);
-    await predictors.clear();
-    expect(told.at(-1)).toEqual([]);
-  });
-
-  it("are opened once for all who ask at once", async () => {
-    const told: string[][] = [];
-    const predictors = open((ids) => told.push(ids));
-    const asked = model({ image_size: 32 });
-    const all = await Promise.all([looked(predictors, asked), looked(predictors, asked)]);
-    expect(all).toEqual([asked.model_id, asked.model_id]);
-    expect(told).toEqual([[asked.model_id]]);
-    await predictors.clear();
-  });
-
-  it("are open for each size of image by itself, and told of once", async () => {
-    const told: string[][] = [];
-    const predictors = open((ids) => told.push(ids));
-    const asked = model({ image_size: 32 });
-    const larger = { ...asked, image_size: 64 };
-    expect(predictors.isOpen(asked)).toBe(false);
-    await looked(predictors, asked);
-    expect([asked, larger].map((one) => predictors.isOpen(one))).toEqual([true, false]);
-    const { signal } = new AbortController();
-    const size = await predictors.use(larger, signal, async (one) => one.model.image_size);
-    expect([size, told.at(-1)]).toEqual([64, [asked.model_id]]);
-    await predictors.clear();
-  });
-
-  it("do not leave for one that nobody waits for", async () => {
-    const predictors = open(() => {});
-    const [one, two, three] = [32, 64, 96].map((image_size) => model({ image_size }));
-    const file = await noiseImage(40, 30).png().toBuffer();
-    const statusOf = async (asked: ModelSource | undefined) => {
-      const source = asked as LineHeadOf<"predict">["model"];
-      const head = { kind: "predict" as const, model: source, confidence: 0, may_evict: false };
-      const sam = () => Promise.reject(new Error("nobody asks a segmenter"));
-      const work = { predictors, sam, isSegmenterOpen: () => false, log: createLog(() => {}) };
-      const { signal } = new AbortController();
-      return (await answerDirectly(encodeAsk(head, [file]), work, signal))?.status;
-    };
-    const { done, full } = LINE_STATUS;
-    expect([await statusOf(one), await statusOf(two)]).toEqual([done, done]);
-    expect([await statusOf(three), await statusOf(one)]).toEqual([full, done]);
-    await predictors.clear();
-  });
-
-  it("tell by the line how many images were looked at together, and of a cold start", async () => {
-    const log = createLog(() => {});
-    const predictors = open(() => {});
-    const asked = model({ image_size: 32 });
-    const file = await noiseImage(40, 30).png().toBuffer();
-    const source = asked as LineHeadOf<"predict">["model"];
-    const head = { kind: "predict" as const, model: source, confidence: 0 };
-    const sam = () => Promise.reject(new Error("nobody asks a segmenter"));
-    const bytes = encodeAsk(head, [file]);
-    const ask = () =>
-      answerDirectly(
-        bytes,
-        { predictors, sam, isSegmenterOpen: () => false, log },
-        new AbortController().signal,
-      ) as Promise<LineReply>;
-    const first = await ask();
-    expect(first).toMatchObject({ status: LINE_STATUS.done, body: { batch: 1, cold: true } });
-    const all = await Promise.all([ask(), ask(), ask()]);
-    const answers = all.map(({ body }) => LineAnswer.parse(body));
-    expect(answers.map(({ cold }) => cold)).toEqual([false, false, false]);
-    for (const { batch } of answers) expect([1, 2]).toContain(batch);
-    await predictors.clear();
-  });
-
-  it("are there for the others when who asked first gives up", async () => {
-    const predictors = open(() => {});
-    const asked = model({ image_size: 32 });
-    const first = new AbortController();
-    const gone = predictors.use(asked, first.signal, async () => "first");
-    const stays = looked(predictors, asked);
-    first.abort();
-    await expect(gone).rejects.toThrow(/abort/);
-    expect(await stays).toBe(asked.model_id);
-    await predictors.clear();
-  });
-
-  it("are warm after a look", async () => {
-    const asked = model();
-    const outcome = await runTask("warm", { model: asked }, context);
-    expect(outcome).toMatchObject({ outcome: "finished", result: { seconds: expect.any(Number) } });
-  });
-});
-
 describe("weights", () => {
   const warmed = (asked: ModelSource) => runTask("warm", { model: asked }, context);
+
+  it("are warm after a look", async () => {
+    const finished = { outcome: "finished", result: { seconds: expect.any(Number) } };
+    expect(await warmed(model())).toMatchObject(finished);
+  });
 
   it("that are not the registry's are refused, and fetched again the next time", async () => {
     const asked = model({ image_size: 32 });

@@ -2,17 +2,17 @@
 // somebody asked for a test that takes its time: LARGE=1. Goal: it learns, and says so in figures.
 // EPOCHS and IMAGE_SIZE may be given; CURVES names a folder for the images.
 
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { ExportManifest, type TaskPayload } from "../../../shared/tasks.ts";
+import type { TaskPayload } from "../../../shared/tasks.ts";
 import { TrainSettings } from "../../../shared/training.ts";
-import { bloodImage, bloodSplit, realData } from "../../support/images.ts";
+import { bloodDataset } from "../../support/blood-cells.ts";
+import { realData } from "../../support/images.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 import { engineOrSay, machine } from "../../support/training.ts";
 
 const { LARGE, EPOCHS = "12", IMAGE_SIZE = "320", CURVES } = process.env;
-const CLASSES = ["RBC", "WBC", "Platelets"];
 
 let service: NodeService;
 beforeAll(async () => {
@@ -21,41 +21,22 @@ beforeAll(async () => {
 afterAll(() => service.close());
 
 async function bloodCells(): Promise<TaskPayload<"train"> | null> {
-  const videos: ExportManifest["videos"] = [];
-  const sources = [];
-  for (const split of ["train", "val"] as const) {
-    for (const id of bloodSplit(split)) {
-      const blood = await bloodImage(id);
-      const file = realData(`bccd/images/${id}.jpg`);
-      if (!blood || !file) return null;
-      const key = `ws/a/blood/${id}.jpg`;
-      sources.push(service.source(key, readFileSync(file)));
-      const annotations = blood.truth.map(({ name, bbox }) => ({
-        id: crypto.randomUUID(),
-        class_index: CLASSES.indexOf(name),
-        bbox,
-        polygon: null,
-      }));
-      const { width, height } = blood.image;
-      const frames = [{ index: 0, split, annotations }];
-      videos.push({ video_id: id, filename: `${id}.jpg`, key, width, height, frames });
-    }
-  }
-  const manifest = ExportManifest.parse({ name: "blood cells", classes: CLASSES, videos });
+  const dataset = await bloodDataset(service);
   const settings = TrainSettings.parse({
     epochs: Number(EPOCHS),
     image_size: Number(IMAGE_SIZE),
     augmentation: "standard",
   });
-  return {
-    run_id: crypto.randomUUID(),
-    name: "blood cells",
-    settings,
-    videos: sources,
-    manifest: service.source("ws/a/blood.json", Buffer.from(JSON.stringify(manifest))),
-    pretrained: null,
-    resume: null,
-  };
+  return (
+    dataset && {
+      run_id: crypto.randomUUID(),
+      name: "blood cells",
+      settings,
+      ...dataset,
+      pretrained: null,
+      resume: null,
+    }
+  );
 }
 
 describe.skipIf(!LARGE || !engineOrSay() || !realData("bccd/train.txt"))("blood cells", () => {

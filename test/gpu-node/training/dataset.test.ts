@@ -1,18 +1,9 @@
 // Datasets as the engine maps them. Goal: every box lies where its object is, at any size; frames
 // of videos and stills are decoded once; what cannot be made is said and leaves nothing behind.
 
-import {
-  mkdirSync,
-  mkdtempSync,
-  readdirSync,
-  readFileSync,
-  rmSync,
-  utimesSync,
-  writeFileSync,
-} from "node:fs";
-import { tmpdir } from "node:os";
+import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import {
   fitted,
@@ -21,24 +12,20 @@ import {
   sweepDatasets,
   whyUnfit,
 } from "../../../gpu-node/training/dataset.ts";
-import { ExportManifest, type ObjectSource } from "../../../shared/tasks.ts";
+import { ExportManifest } from "../../../shared/export-manifest.ts";
+import type { ObjectSource } from "../../../shared/tasks.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
-import { type NodeService, startNodeService } from "../../support/node-service.ts";
+import type { NodeService } from "../../support/node-service.ts";
+import { beforeEachTask } from "../../support/node-tasks.ts";
 import { taskContext } from "../../support/task-context.ts";
 
 let service: NodeService;
 let dir: string;
 let context: RunnerContext;
-beforeAll(async () => {
-  service = await startNodeService();
+beforeEachTask("dataset", (own) => {
+  ({ service, dir, context } = own);
 });
-afterAll(() => service.close());
-beforeEach(async () => {
-  dir = mkdtempSync(join(tmpdir(), "vantage-dataset-"));
-  context = await taskContext(service, dir);
-});
-afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
 const annotation = (bbox: [number, number, number, number], class_index = 0) => ({
   id: crypto.randomUUID(),
@@ -74,8 +61,27 @@ describe("boxes", () => {
     const annotations = [annotation([101, 5, 120, 15]), annotation([10, 10, 10.2, 30])];
     expect(scaledBoxes({ annotations }, source, size)).toEqual({
       boxes: new Float32Array(),
+      rings: new Float32Array(),
+      ringStarts: new Int32Array(),
       left: 2,
     });
+  });
+
+  it("have the rings of their masks beside them, scaled and whole, where they have masks", () => {
+    const annotations = [
+      { ...annotation([101, 5, 120, 15]), polygon: [101, 5, 120, 5, 120, 15] },
+      annotation([10, 5, 20, 15], 1),
+      { ...annotation([-5, 40, 30, 60]), polygon: [-5, 40, 30, 40, 30, 60, -5, 60] },
+      { ...annotation([10, 5, 20, 15]), polygon: [10, 5, 20, 15] },
+      { ...annotation([40, 5, 60, 15]), polygon: [40, 5, 60, 5, 50, 15] },
+    ];
+    const { boxes, rings, ringStarts, left } = scaledBoxes({ annotations }, source, size);
+    expect([boxes.length / 5, left]).toEqual([4, 1]);
+    expect([...ringStarts]).toEqual([0, 0, 4, 4]);
+    expect([...rings]).toEqual([
+      ...[-10, 80, 60, 80, 60, 120, -10, 120],
+      ...[80, 10, 120, 10, 100, 30],
+    ]);
   });
 });
 

@@ -25,6 +25,7 @@ import {
   type Sheet,
   sheetsOfBatch,
   withDetections,
+  withMasks,
 } from "../../../gpu-node/training/sheets.ts";
 import type { RunEpoch } from "../../../shared/training.ts";
 
@@ -77,6 +78,15 @@ describe("charts", () => {
     await expectShown(await resultsChart(epochs(120)));
     const bare = epochs(3).map((row) => ({ ...row, metrics: {} }));
     await expectShown(await resultsChart(bare));
+  });
+
+  it("have a row more for average precision by masks, where a run has it", async () => {
+    const [plain, masked] = [epochs(5), epochs(5)];
+    for (const { metrics } of masked) metrics["mask/mAP50"] = 0.5;
+    const [less, more] = [await resultsChart(plain), await resultsChart(masked)];
+    await expectShown(more);
+    const heightOf = async (image: Buffer) => (await sharp(image).metadata()).height;
+    expect(2 * (await heightOf(more))).toBe(3 * (await heightOf(less)));
   });
 
   it("have no room below nothing for what is never less", () => {
@@ -220,6 +230,50 @@ describe("sheets", () => {
     expect(batch.images[0]).toBeCloseTo(200 / 255);
     const found = withDetections([sheet()], [Float32Array.of(1, 2, 3, 4, 0.5, 1)]);
     expect(found[0]?.boxes).toEqual([{ classIndex: 1, confidence: 0.5, box: [1, 2, 3, 4] }]);
+  });
+
+  it("lay masks over the pictures, in the colours of their classes", async () => {
+    const shape = { count: 1, height: side, width: side };
+    const masks = new Uint8Array((side / 4) ** 2);
+    masks.set([1, 1], side / 4);
+    const images = new Float32Array(3 * side * side);
+    const boxes = Float32Array.of(0, 1, 0, 4, 8, 8);
+    const [batch] = sheetsOfBatch({ images, ...shape, boxes, masks }) as [Sheet];
+    const lit = (rgb: Uint8Array) =>
+      Array.from({ length: side * side }, (_, pixel) => pixel).filter(
+        (pixel) => Math.max(...rgb.subarray(3 * pixel, 3 * pixel + 3)) > 0,
+      );
+    const expected = [4, 5, 6, 7].flatMap((y) => Array.from({ length: 8 }, (_, x) => y * side + x));
+    expect(lit(batch.rgb)).toEqual(expected);
+    const black = { side, boxes: [], rgb: new Uint8Array(side * side * 3) };
+    const cells = new Uint8Array(side * side).fill(1, 70, 80);
+    const found = withMasks(black, Float32Array.of(1, 2, 3, 4, 0.5, 1), cells);
+    expect(lit(found.rgb)).toEqual(Array.from({ length: 10 }, (_, at) => 70 + at));
+    expect([...found.rgb.subarray(210, 213)]).toEqual([...batch.rgb.subarray(768, 771)]);
+    expect(found.boxes).toEqual([{ classIndex: 1, confidence: 0.5, box: [1, 2, 3, 4] }]);
+    expect(lit(black.rgb)).toEqual([]);
+    const box = [8, 8, 56, 56] as const;
+    const ring = [8, 8, 56, 8, 56, 56];
+    const truth = { classIndex: 0, confidence: null, box };
+    const [bare, ringed] = await Promise.all(
+      [sheet([truth]), sheet([{ ...truth, ring }])].map(async (one) => {
+        const pixels = sharp(await drawSheet([one], ["a"]))
+          .removeAlpha()
+          .raw();
+        const { data, info } = await pixels.toBuffer({ resolveWithObject: true });
+        // A place inside of the ring, and one in the box beside it.
+        return [
+          [40, 24],
+          [24, 40],
+        ].map(([x = 0, y = 0]) => {
+          const scale = info.width / side;
+          const at = 3 * (Math.round(y * scale) * info.width + Math.round(x * scale));
+          return [...data.subarray(at, at + 3)];
+        });
+      }),
+    );
+    expect(bare?.[1]).toEqual(ringed?.[1]);
+    expect(bare?.[0]).not.toEqual(ringed?.[0]);
   });
 
   const expectShownColour = async (image: Buffer) => {

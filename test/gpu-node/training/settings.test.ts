@@ -2,8 +2,9 @@
 // sets of any size, and never ask for more memory than there is.
 
 import { describe, expect, it } from "vitest";
+import type { RunState } from "../../../gpu-node/training/checkpoints.ts";
 import { asTrainFailure, engineCode } from "../../../gpu-node/training/engine-failure.ts";
-import { lostInARow, metricsOf, ranOut } from "../../../gpu-node/training/loop.ts";
+import { lostInARow, metricsOf, ranOut, trendAfter } from "../../../gpu-node/training/loop.ts";
 import {
   augmentationOf,
   automaticBatch,
@@ -14,7 +15,7 @@ import {
 } from "../../../gpu-node/training/settings.ts";
 import type { Evaluation } from "../../../native/index.d.ts";
 import { detectorGraph, parameterCount, type Variant } from "../../../shared/detector.ts";
-import { TrainSettings } from "../../../shared/training.ts";
+import { type AugmentationKnobs, TrainSettings } from "../../../shared/training.ts";
 
 const settings = (more: Partial<TrainSettings> = {}) => TrainSettings.parse(more);
 const shape = { classes: 3, trainImages: 1_000, batch: 16 };
@@ -65,6 +66,11 @@ describe("the optimiser", () => {
     });
   });
 
+  it("falls by a cosine where that is asked for", () => {
+    const asked = settings({ learning_rate_schedule: "cosine" });
+    expect(trainingOptions(asked, shape).cosine).toBe(true);
+  });
+
   it("steps often enough in a small set, and begins at full speed in a short run", () => {
     const small = { classes: 2, trainImages: 24, batch: 4 };
     expect(trainingOptions(settings({ epochs: 10 }), small)).toMatchObject({
@@ -96,12 +102,48 @@ describe("augmentation", () => {
     ["standard", { mosaic: 1, mixup: 0, scale: 0.5, translate: 0.1, rotate: 0, closeMosaic: 10 }],
     ["aggressive", { mosaic: 1, mixup: 0.15, scale: 0.9, rotate: 10, shear: 2, closeMosaic: 15 }],
   ] as const)("%s is as described", (preset, values) => {
-    expect(augmentationOf(preset, 100)).toMatchObject({ ...values, flipLeftRight: 0.5 });
+    const asked = settings({ augmentation: preset, epochs: 100 });
+    expect(augmentationOf(asked)).toMatchObject({ ...values, flipLeftRight: 0.5 });
   });
 
   it("leaves mosaic two thirds of a short run", () => {
-    expect(augmentationOf("standard", 9).closeMosaic).toBe(3);
-    expect(augmentationOf("aggressive", 2).closeMosaic).toBe(0);
+    expect(augmentationOf(settings({ epochs: 9 })).closeMosaic).toBe(3);
+    const short = settings({ augmentation: "aggressive", epochs: 2 });
+    expect(augmentationOf(short).closeMosaic).toBe(0);
+  });
+
+  it("has the knobs that were asked for, nothing included, and the others of its preset", () => {
+    const asked: AugmentationKnobs = {
+      mosaic: 0,
+      mixup: 0.1,
+      flip_left_right: 0,
+      flip_up_down: 0.5,
+      scale: 0.1,
+      translate: 0,
+      rotate: 45,
+      shear: 3,
+      hsv: [0, 0.1, 0.2],
+      close_mosaic: 8,
+    };
+    const epochs = 9;
+    expect(augmentationOf(settings({ epochs, augmentation_overrides: asked }))).toEqual({
+      mosaic: 0,
+      mixup: 0.1,
+      flipLeftRight: 0,
+      flipUpDown: 0.5,
+      scale: 0.1,
+      translate: 0,
+      rotate: 45,
+      shear: 3,
+      hsv: [0, 0.1, 0.2],
+      closeMosaic: 8,
+    });
+    const one = settings({ epochs, augmentation_overrides: { mosaic: 0 } });
+    expect(augmentationOf(one)).toEqual({ ...augmentationOf(settings({ epochs })), mosaic: 0 });
+    for (const wrong of [{ mosiac: 0 }, { mosaic: 2 }, { hsv: [0, 0] }, { close_mosaic: 0.5 }]) {
+      const given = TrainSettings.safeParse({ augmentation_overrides: wrong });
+      expect([wrong, given.success]).toEqual([wrong, false]);
+    }
   });
 });
 
@@ -162,10 +204,33 @@ describe("the automatic batch", () => {
 describe("a run's end", () => {
   it("comes when nothing got better for as long as the patience lasts", () => {
     const best = { epoch: 12, score: 0.5, since: 10, rule: "coco" as const };
-    expect(ranOut({ best, epoch: 109 }, { patience: 100 })).toBe(false);
-    expect(ranOut({ best, epoch: 110 }, { patience: 100 })).toBe(true);
-    expect(ranOut({ best, epoch: 5_000 }, { patience: 0 })).toBe(false);
-    expect(ranOut({ best: null, epoch: 3 }, { patience: 3 })).toBe(true);
+    const trend = null;
+    expect(ranOut({ best, trend, epoch: 109 }, { patience: 100 })).toBe(false);
+    expect(ranOut({ best, trend, epoch: 110 }, { patience: 100 })).toBe(true);
+    expect(ranOut({ best, trend, epoch: 5_000 }, { patience: 0 })).toBe(false);
+    expect(ranOut({ best: null, trend, epoch: 3 }, { patience: 3 })).toBe(true);
+  });
+
+  it("does not come for one lucky epoch while those that follow still rise", () => {
+    const scores = [0.1, 0.6, ...Array.from({ length: 12 }, (_, index) => 0.2 + 0.03 * index)];
+    let trend: RunState["trend"] = null;
+    for (const [index, score] of scores.entries()) trend = trendAfter(trend, score, index + 1);
+    const best = { epoch: 2, score: 0.6, since: 2, rule: "coco" as const };
+    const epoch = scores.length;
+    expect(ranOut({ best, trend: null, epoch }, { patience: 10 })).toBe(true);
+    expect(ranOut({ best, trend, epoch }, { patience: 10 })).toBe(false);
+    // It comes once they stand still.
+    for (let more = 1; more <= 10; more++) trend = trendAfter(trend, 0.3, epoch + more);
+    expect(ranOut({ best, trend, epoch: epoch + 10 }, { patience: 10 })).toBe(true);
+  });
+
+  it("comes in time where scores stand still after a steep rise: the trend only nears them", () => {
+    let trend: RunState["trend"] = null;
+    for (let epoch = 1; epoch <= 50; epoch++) {
+      trend = trendAfter(trend, epoch < 20 ? epoch / 20 : 1, epoch);
+    }
+    const best = { epoch: 20, score: 1, since: 20, rule: "coco" as const };
+    expect(ranOut({ best, trend, epoch: 50 }, { patience: 10 })).toBe(true);
   });
 
   it("counts steps that were lost in a row, and forgives the odd one", () => {

@@ -46,6 +46,9 @@ describe.skipIf(!native)("a training", () => {
     expect(createHash("sha256").update(weights).digest("hex")).toBe(model.weights.sha256);
     expect(model.parameters).toBe(parameterCount(detectorGraph("det26n", 2)));
     expect(model.metrics).toEqual(result.history[model.epoch - 1]?.metrics);
+    // What drift is held against: all that it finds on the three validation images.
+    const detections = model.confidence_bins?.reduce((sum, count) => sum + count, 0) ?? 0;
+    expect([model.confidence_bins?.length, detections > 3]).toEqual([20, true]);
     const file = readTensors(weights);
     expect(file.metadata).toMatchObject({ variant: "det26n", classes: '["disc","square"]' });
     const shape = { variant: "det26n", task: "detection" } as const;
@@ -191,10 +194,39 @@ describe.skipIf(!native)("a dataset", () => {
     expect(outcome).toHaveProperty("detail", expect.stringMatching(/^image-0\.png: /));
   });
 
-  it("of segments is refused, since only detectors are trained", async () => {
+  it("without a mask is refused where masks are to be learned", async () => {
     const { payload } = await drawnDataset(service, { task: "segmentation" }, few);
     const outcome = await machine(service).attempt(payload);
-    expect(outcome).toMatchObject({ code: "invalid_request", retryable: false });
+    expect(outcome).toMatchObject({ code: "bad_dataset", retryable: false });
+    expect(outcome).toHaveProperty("detail", expect.stringMatching(/has a mask/));
+  });
+});
+
+describe.skipIf(!native)("a training of masks", () => {
+  it("gives a model of segmentation, with average precision by masks beside that by boxes", async () => {
+    const here = machine(service);
+    const settings = { task: "segmentation", epochs: 2 } as const;
+    const { payload } = await drawnDataset(service, settings, { ...few, masks: true });
+    const result = await here.finish(payload);
+    expect(result.history.map(({ epoch }) => epoch)).toEqual([1, 2]);
+    for (const { metrics } of result.history) {
+      expect(Object.keys(metrics)).toEqual(
+        expect.arrayContaining([
+          ...["mAP50", "mAP50-95", "mask/mAP50", "mask/mAP50-95"],
+          ...["per_class/disc/mask/mAP50", "per_class/square/mask/mAP50-95"],
+        ]),
+      );
+    }
+    const model = result.model as NonNullable<typeof result.model>;
+    const graph = detectorGraph("det26n", 2, "segmentation");
+    expect(model.parameters).toBe(parameterCount(graph));
+    const file = readTensors(object(model.weights.key));
+    expect(file.metadata).toMatchObject({ task: "segmentation" });
+    const shape = { variant: "det26n", task: "segmentation" } as const;
+    const deployed = deployedModel({ ...shape, classes: ["disc", "square"] }, file);
+    expect(deployed.weights.size).toBeGreaterThan(60);
+    const log = result.artifacts.find(({ name }) => name === "train.log");
+    expect(object(log?.key ?? "").toString()).toMatch(/ mask \d.*\n.*mask mAP50 /);
   });
 });
 
@@ -208,7 +240,13 @@ describe.skipIf(!native)("a stop", () => {
     expect(outcome.outcome).toBe("cancelled");
     const result = resultOf(outcome);
     expect(result).toMatchObject({ stopped: true, history: [], model: { epoch: 1 } });
-    expect(object(result.model?.weights.key ?? "").length).toBeGreaterThan(1e6);
+    const { metadata } = readTensors(object(result.model?.weights.key ?? ""));
+    expect(metadata).toMatchObject({
+      variant: "det26n",
+      classes: '["disc","square"]',
+      run_id: payload.run_id,
+      epoch: "1",
+    });
     expect(result.checkpoint).toMatchObject({ epoch: 0, batch: expect.any(Number) });
     expect(result.checkpoint?.batch).toBeGreaterThan(0);
   });

@@ -6,6 +6,8 @@ import { logistic } from "./tensor.ts";
 export interface Truth {
   classIndex: number;
   box: Corners;
+  /** Ones and zeros of the whole image, row by row, at a cell of four pixels; absent: unknown. */
+  mask?: ArrayLike<number>;
 }
 
 export interface Choice {

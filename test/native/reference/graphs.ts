@@ -2,10 +2,18 @@
 // what is left between engine and reference is the losses' and the optimisers' own rounding; and a
 // family member with half its channels.
 
-import type { DetectorGraph, GraphNode, HeadBranch } from "../../../shared/detector.ts";
+import {
+  type DetectorGraph,
+  type GraphNode,
+  type HeadBranch,
+  PROTOTYPES,
+} from "../../../shared/detector.ts";
 
 /** Both branches on three levels; with `normalized`, batch norm in the trunk. */
-export function smallGraph(classes: number, { normalized = false } = {}): DetectorGraph {
+export function smallGraph(
+  classes: number,
+  { normalized = false, masks = false } = {},
+): DetectorGraph {
   const nodes: GraphNode[] = [{ op: "input", layer: 0, channels: 3, stride: 1 }];
   const conv = (name: string, input: number, channels: number, shape: Partial<Shape> = {}) => {
     const { stride, layer } = nodes[input] as GraphNode;
@@ -34,11 +42,24 @@ export function smallGraph(classes: number, { normalized = false } = {}): Detect
       const first = conv(`${name}.0`, level, channels, { kernel: 3, groups: channels, layer: 23 });
       return conv(`${name}.1`, first, classes, { silu: false });
     }),
+    ...(masks && {
+      mask: levels.map((level, index) =>
+        conv(`layers.23.${which}.mask.${index}`, level, PROTOTYPES, { silu: false, layer: 23 }),
+      ),
+    }),
   });
   const levels = trunk.slice(2);
   const o2m = branch("o2m", levels);
   const o2o = branch("o2o", levels.map(detach));
-  return { variant: "det26n", task: "detection", classes, nodes, o2m, o2o };
+  const graph = { variant: "det26n", classes, nodes, o2m, o2o } as const;
+  if (!masks) return { ...graph, task: "detection" };
+  const finest = levels[0] as number;
+  const output = { layer: 23, channels: 8, stride: 4 };
+  const name = "layers.23.prototypes.0";
+  const wide = nodes.push({ op: "conv_transpose", name, input: finest, ...output }) - 1;
+  const prototypes = conv("layers.23.prototypes.1", wide, PROTOTYPES);
+  const semantic = conv("layers.23.semantic.0", finest, classes, { silu: false });
+  return { ...graph, task: "segmentation", prototypes, semantic };
 }
 
 interface Shape {
@@ -52,9 +73,10 @@ interface Shape {
 
 /** The same graph with half the channels everywhere but where it begins and ends. */
 export function halved(graph: DetectorGraph): DetectorGraph {
-  const ends = [graph.o2m, graph.o2o].flatMap((branch) => [
-    ...(branch ? [...branch.box, ...branch.cls] : []),
-  ]);
+  const ends = [graph.prototypes, graph.semantic].filter((node) => node !== undefined);
+  for (const branch of [graph.o2m, graph.o2o]) {
+    if (branch) ends.push(...branch.box, ...branch.cls, ...(branch.mask ?? []));
+  }
   const half = (count: number) => count / 2;
   const nodes = graph.nodes.map((node, index): GraphNode => {
     if (node.op === "input" || ends.includes(index)) return node;

@@ -10,14 +10,17 @@ import {
   meanDifference,
 } from "./boxes.ts";
 import type { BranchMaps, DetectorMaps } from "./forward.ts";
-import { add, affine, crossEntropy, gather, multiply, sum, Tensor } from "./tensor.ts";
+import { maskLoss, semanticLoss } from "./mask-loss.ts";
+import { add, affine, crossEntropy, detach, gather, multiply, sum, Tensor } from "./tensor.ts";
 
 export interface Gains {
   box: number;
   cls: number;
   dfl: number;
+  mask: number;
+  semantic: number;
 }
-export const GAINS: Gains = { box: 7.5, cls: 0.5, dfl: 1.5 };
+export const GAINS: Gains = { box: 7.5, cls: 0.5, dfl: 1.5, mask: 7.5, semantic: 7.5 };
 
 export interface BranchLoss {
   /** Weighted by the gains, times the batch. */
@@ -25,6 +28,8 @@ export interface BranchLoss {
   box: Tensor;
   cls: Tensor;
   dfl: Tensor;
+  /** Of a graph with masks. */
+  mask?: Tensor;
 }
 
 export interface Scene {
@@ -41,20 +46,33 @@ export interface DetectorLoss {
   total: Tensor;
   o2m?: BranchLoss;
   o2o: BranchLoss;
+  semantic?: Tensor;
 }
 
+/** The one-to-one branch trains itself alone: prototypes and the semantic map are the other's. */
 export function detectorLoss(maps: DetectorMaps, scene: Scene, o2mShare: number): DetectorLoss {
-  const o2o = branchLoss(maps.o2o, scene, ONE);
+  const { prototypes } = maps;
+  const o2o = branchLoss(maps.o2o, scene, ONE, prototypes && detach(prototypes));
   if (!maps.o2m) return { total: o2o.total, o2o };
-  const o2m = branchLoss(maps.o2m, scene, MANY);
-  return { total: add(affine(o2m.total, o2mShare), affine(o2o.total, 1 - o2mShare)), o2m, o2o };
+  const o2m = branchLoss(maps.o2m, scene, MANY, prototypes);
+  const semantic = maps.semantic && semanticLoss(maps.semantic, scene.truths);
+  const many = semantic
+    ? add(o2m.total, affine(semantic, scene.gains.semantic * scene.truths.length))
+    : o2m.total;
+  const total = add(affine(many, o2mShare), affine(o2o.total, 1 - o2mShare));
+  return { total, o2m, o2o, ...(semantic && { semantic }) };
 }
 
 /** The one-to-many branch's share: from 0.8 to 0.1 over the epochs. */
 export const o2mShareAt = (epoch: number, epochs: number): number =>
   0.8 - (0.7 * Math.min(epoch, epochs - 1)) / Math.max(epochs - 1, 1);
 
-export function branchLoss(maps: BranchMaps, scene: Scene, choice: Choice): BranchLoss {
+export function branchLoss(
+  maps: BranchMaps,
+  scene: Scene,
+  choice: Choice,
+  prototypes?: Tensor,
+): BranchLoss {
   const anchors = anchorsOf(maps.box);
   const [distances, logits] = [byAnchor(maps.box), byAnchor(maps.cls)];
   const classes = logits.side(2);
@@ -68,6 +86,7 @@ export function branchLoss(maps: BranchMaps, scene: Scene, choice: Choice): Bran
         logits.values[row(anchor) * classes + classIndex] as number,
     };
     return assign(outlook, truths, choice).map(({ anchor, truth, target }) => ({
+      image,
       row: row(anchor),
       anchor: anchors[anchor] as (typeof anchors)[0],
       truth: truths[truth] as Truth,
@@ -119,5 +138,8 @@ export function branchLoss(maps: BranchMaps, scene: Scene, choice: Choice): Bran
   const dfl = affine(sum(multiply(meanDifference(normal, ideal), shares)), 1 / weight);
   const { gains, truths } = scene;
   const weighted = add(add(affine(box, gains.box), affine(cls, gains.cls)), affine(dfl, gains.dfl));
-  return { total: affine(weighted, truths.length), box, cls, dfl };
+  if (!maps.mask || !prototypes) return { total: affine(weighted, truths.length), box, cls, dfl };
+  const mask = maskLoss(byAnchor(maps.mask), prototypes, positives);
+  const all = add(weighted, affine(mask, gains.mask));
+  return { total: affine(all, truths.length), box, cls, dfl, mask };
 }

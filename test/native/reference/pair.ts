@@ -91,8 +91,8 @@ export function mapDistances(found: Maps, expected: DetectorMaps): Map<string, n
   };
   branch("o2m", found.o2m, expected.o2m);
   branch("o2o", found.o2o, expected.o2o);
-  if (found.prototypes || expected.prototypes) {
-    compare("prototypes", found.prototypes, expected.prototypes);
+  for (const part of ["prototypes", "semantic"] as const) {
+    if (found[part] || expected[part]) compare(part, found[part], expected[part]);
   }
   return distances;
 }

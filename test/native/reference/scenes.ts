@@ -3,6 +3,7 @@
 
 import type { Batch } from "../../../native/index.d.ts";
 import type { Truth } from "./assigner.ts";
+import { MASK_STRIDE } from "./mask-loss.ts";
 import { Tensor } from "./tensor.ts";
 import { seeded, uniform } from "./weights.ts";
 
@@ -38,16 +39,51 @@ export function noiseScene(
   const rows = truths.flatMap((own, image) =>
     own.flatMap(({ classIndex, box }) => [image, classIndex, ...box]),
   );
+  const all = truths.flat();
+  const cells = (height * width) / MASK_STRIDE ** 2;
+  const masks = new Uint8Array(all.length * cells);
+  for (const [index, { mask }] of all.entries()) if (mask) masks.set(mask, index * cells);
+  const isMasked = all.some(({ mask }) => mask);
   return {
-    batch: { images, count, height, width, boxes: Float32Array.from(rows) },
+    batch: {
+      images,
+      count,
+      height,
+      width,
+      boxes: Float32Array.from(rows),
+      ...(isMasked && { masks }),
+    },
     images: new Tensor([count, 3, height, width], Float64Array.from(images)),
     truths: truths.map((own) =>
-      own.map(({ classIndex, box: [x1, y1, x2, y2] }) => ({
+      own.map(({ classIndex, box: [x1, y1, x2, y2], mask }) => ({
         classIndex,
         box: [Math.fround(x1), Math.fround(y1), Math.fround(x2), Math.fround(y2)] as const,
+        ...(mask && { mask }),
       })),
     ),
   };
+}
+
+/** The objects with ellipses in their boxes as masks, but those that `isBare`. */
+export function masked(
+  truths: readonly Truth[],
+  { height, width }: Extent,
+  isBare: (index: number) => boolean = () => false,
+): Truth[] {
+  const [rows, columns] = [height / MASK_STRIDE, width / MASK_STRIDE];
+  return truths.map((truth, index) => {
+    const [x1, y1, x2, y2] = truth.box;
+    const share = (cell: number, from: number, to: number) =>
+      ((cell + 0.5) * MASK_STRIDE - (from + to) / 2) / (to - from);
+    const mask = Array.from({ length: rows * columns }, (_, cell) => {
+      const away = Math.hypot(
+        share(cell % columns, x1, x2),
+        share(Math.floor(cell / columns), y1, y2),
+      );
+      return away < 0.5 ? 1 : 0;
+    });
+    return isBare(index) || !mask.includes(1) ? truth : { ...truth, mask };
+  });
 }
 
 /** Objects of one to three quarters of the image's sides, at uneven positions. */

@@ -9,7 +9,7 @@ import { halved } from "./graphs.ts";
 import { detectorLoss, GAINS, o2mShareAt } from "./loss.ts";
 import { Average, Optimizer, type Recipe, ratesAt } from "./optimizer.ts";
 import { type EnginePair, measured, tensorsOf, trainingOf, withPair, worst } from "./pair.ts";
-import { type Lists, noiseScene, norm, randomTruths, stateDistances } from "./scenes.ts";
+import { type Lists, masked, noiseScene, norm, randomTruths, stateDistances } from "./scenes.ts";
 import { backward, type Tensor } from "./tensor.ts";
 
 export const RECIPE: Recipe = {
@@ -73,9 +73,10 @@ export async function steps(pair: EnginePair, recipe: Recipe, count: number) {
   let excluded = new Set<string>();
   for (let step = 0; step < count; step++) {
     const [epoch, iteration] = [Math.floor(step / 2), step % 2];
-    const truths = [0, 1, 2, 3].map((image) =>
-      randomTruths(7 * step + image, 3, { ...FRAME, classes: 3 }),
-    );
+    const truths = [0, 1, 2, 3].map((image) => {
+      const own = randomTruths(7 * step + image, 3, { ...FRAME, classes: 3 });
+      return pair.graph.task === "segmentation" ? masked(own, FRAME) : own;
+    });
     const scene = noiseScene(step, FRAME, truths.slice(0, recipe.batch));
     const { total } = await engine.step(scene.batch, { epoch, iteration });
     for (const tensor of state.values()) tensor.forget();
@@ -109,7 +110,7 @@ export const SMALL_WAY_MAX = 6e-4;
 export const SMALL_LOSS_MAX = 6e-5;
 
 interface DetectorCase {
-  name: "half of it" | "all of it";
+  name: "half of it" | "all of it" | "half of it, with masks";
   optimizer: Recipe["optimizer"];
   /** Steps. */
   count: number;
@@ -123,7 +124,7 @@ interface DetectorCase {
 export async function expectCloseSteps(detector: DetectorCase): Promise<void> {
   const { name, optimizer, count, lr0, wayMax, wholeMax } = detector;
   const recipe: Recipe = { ...RECIPE, optimizer, lr0 };
-  const whole = detectorGraph("det26n", 3);
+  const whole = detectorGraph("det26n", 3, name.endsWith("masks") ? "segmentation" : "detection");
   const graph = name === "all of it" ? whole : halved(whole);
   await withPair({ graph, seed: 1, training: trainingOf(recipe, 64) }, async (pair) => {
     const figures = await steps(pair, recipe, count);

@@ -207,6 +207,20 @@ export function sum(x: Tensor): Tensor {
   return new Tensor([], Float64Array.of(total), { inputs: [x], back });
 }
 
+/** Sums of the runs of `length` values: of [a, b, length] as [a · b]. */
+export function sums(x: Tensor, length: number): Tensor {
+  const values = new Float64Array(x.values.length / length);
+  for (const [index, value] of x.values.entries()) {
+    const run = Math.floor(index / length);
+    values[run] = (values[run] as number) + value;
+  }
+  const back = (gradient: Float64Array) => {
+    for (const index of x.values.keys())
+      accumulate(x, index, gradient[Math.floor(index / length)] as number);
+  };
+  return new Tensor([values.length], values, { inputs: [x], back });
+}
+
 /** The values at `offsets`, in that order, under a shape of their own. */
 export function gather(x: Tensor, offsets: Int32Array, shape: readonly number[]): Tensor {
   const values = Float64Array.from(offsets, (offset) => x.values[offset] as number);

@@ -157,8 +157,81 @@ def comparison():
     return f"AP50 {figures[None][0]:.6f}, AP {figures[None][1]:.6f}"
 
 
+#: A model tells no more of an image.
+DETECTIONS_MAX = 300
+
+
+def model_comparison():
+    """Figures of two models are COCOeval's of all that each finds: AP, and what counts at its own
+    confidence, to 1e-6."""
+    models = DATASETS["models"]
+    image_ids = {name: at for at, name in enumerate(models["images"], start=1)}
+    category_ids = {name: at for at, name in enumerate(models["classes"], start=1)}
+
+    def entry(one):
+        x1, y1, x2, y2 = one["bbox"]
+        bbox = [x1, y1, x2 - x1, y2 - y1]
+        ids = {"image_id": image_ids[one["image"]], "category_id": category_ids[one["class"]]}
+        return {**ids, "bbox": bbox, "area": bbox[2] * bbox[3], "iscrowd": 0}
+
+    truth = indexed(
+        {
+            "images": [{"id": at, "width": 1000, "height": 1000} for at in image_ids.values()],
+            "categories": [{"id": at, "name": name} for name, at in category_ids.items()],
+            "annotations": [
+                {"id": at, **entry(one)} for at, one in enumerate(models["truths"], start=1)
+            ],
+        }
+    )
+    told = []
+    for side, found in models["detections"].items():
+        rows = [{**entry(one), "score": one["confidence"]} for one in found]
+        ours = {one["class"]: one[side] for one in models["answer"]["figures"]["per_class"]}
+        ours[None] = models["answer"]["figures"]["overall"][side]
+        for name, ids in {None: list(category_ids.values()), **{n: [i] for n, i in category_ids.items()}}.items():
+            with contextlib.redirect_stdout(io.StringIO()):
+                evaluation = COCOeval(truth, truth.loadRes([dict(row) for row in rows]), "bbox")
+                evaluation.params.catIds = ids
+                evaluation.evaluate()
+                evaluation.accumulate()
+                evaluation.summarize()
+            # Of all sizes, at an IoU of 0.5, and not of a hundred of an image alone: detections by
+            # falling score, and what each matched.
+            with contextlib.redirect_stdout(io.StringIO()):
+                every = COCOeval(truth, truth.loadRes([dict(row) for row in rows]), "bbox")
+                every.params.catIds = ids
+                every.params.maxDets = [DETECTIONS_MAX]
+                every.evaluate()
+            images_of = [
+                one for one in every.evalImgs if one and one["aRng"] == every.params.areaRng[0]
+            ]
+            sure = [
+                bool(match)
+                for one in images_of
+                for score, match in zip(one["dtScores"], one["dtMatches"][0])
+                if score >= models["confidences"][side]
+            ]
+            theirs = {
+                "ap50": evaluation.stats[1],
+                "ap50_95": evaluation.stats[0],
+                "detections": len(sure),
+                "true_positives": sum(sure),
+                "truths": sum(len(one["gtIds"]) for one in images_of),
+            }
+            for figure, value in theirs.items():
+                if value == -1:  # COCO's word for a class without a truth
+                    value = None
+                same = ours[name][figure] == value or (
+                    None not in (ours[name][figure], value) and abs(ours[name][figure] - value) <= 1e-6
+                )
+                expect(same, f"{side}, {name}, {figure}: ours {ours[name][figure]}, theirs {value}")
+            if name is None:
+                told.append(f"{side}: AP50 {theirs['ap50']:.6f}, AP {theirs['ap50_95']:.6f}")
+    return "; ".join(told)
+
+
 for work in (
     *(images, categories, boxes, masks),
-    *(splits_joined, torchvision_masks, imported_masks, comparison),
+    *(splits_joined, torchvision_masks, imported_masks, comparison, model_comparison),
 ):
     check(f"formats/pycocotools/{work.__name__}", work)

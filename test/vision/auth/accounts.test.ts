@@ -51,9 +51,10 @@ describe("the vision API", () => {
   commonRouteTests("openapi.vision.json", {
     url: () => url,
     open: ["/healthz"],
-    openOthers: ["auth/register", "auth/login", "auth/refresh", "node/register", "progress"].map(
-      (path) => `${API}/${path}`,
-    ),
+    openOthers: [
+      ...["auth/register", "auth/login", "auth/refresh", "node/register", "progress"],
+      "devices/enrol",
+    ].map((path) => `${API}/${path}`),
     wrong: { Authorization: "Bearer wrong" },
   });
 });

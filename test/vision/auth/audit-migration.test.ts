@@ -1,5 +1,6 @@
-// Entries of the audit log that an older release wrote. Goal: the migration tells them in the words
-// of this one, gives each to its workspace, and loses none.
+// Entries of the audit log that an older release wrote, before the migration or, while its Workers
+// still run, after it. Goal: they are told in the words of this one, each has its workspace, and
+// none is lost.
 
 import { randomUUID } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
@@ -41,6 +42,15 @@ async function migrate(some: readonly string[]) {
   }
 }
 
+const OLDER = "INSERT INTO audit_entry (actor_id, action, subject, detail) VALUES ($1, $2, $3, $4)";
+type OlderEntry = [actor: string | null, action: string, subject: string, detail: object];
+
+async function insertOlder(entries: readonly OlderEntry[]) {
+  for (const [actor, action, subject, detail] of entries) {
+    await database.query(OLDER, [actor, action, subject, JSON.stringify(detail)]);
+  }
+}
+
 it("older entries keep what they said, in the words of the newer, each in its workspace", async () => {
   await migrate(files.slice(0, own));
   const [actor, workspace, node, task] = [0, 1, 2, 3].map(() => randomUUID());
@@ -55,7 +65,7 @@ it("older entries keep what they said, in the words of the newer, each in its wo
     [task, workspace],
   );
   const gone = randomUUID();
-  const old: [string | null, string, string, object][] = [
+  const old: OlderEntry[] = [
     [actor ?? "", "set_role", `account:${actor}`, { workspace_id: workspace, role: "admin" }],
     [actor ?? "", "create_workspace", `workspace:${workspace}`, { name: "own" }],
     [actor ?? "", "node.code", "nodes", { workspace_id: null, expires_at: "2026-01-01" }],
@@ -64,20 +74,16 @@ it("older entries keep what they said, in the words of the newer, each in its wo
     [actor ?? "", "task.revoke", `task:${task}`, { status: "revoked", kind: "label" }],
     [actor ?? "", "job.mark-failed", `job:${gone}`, { from: "running" }],
   ];
-  for (const entry of old) {
-    const values = [...entry.slice(0, 3), JSON.stringify(entry[3])];
-    await database.query(
-      "INSERT INTO audit_entry (actor_id, action, subject, detail) VALUES ($1, $2, $3, $4)",
-      values,
-    );
-  }
+  await insertOlder(old);
   await migrate(files.slice(own));
+  // A Worker of the older release does all of it again before the newer one takes its place.
+  await insertOlder(old);
   const { rows } = await database.query(
-    `SELECT actor_kind, action, workspace_id, before, after FROM audit_entry ORDER BY id`,
+    "SELECT actor_kind, action, workspace_id, before, after FROM audit_entry ORDER BY id",
   );
   const told = rows.map((row) => Object.values(row));
   const created = { workspace_id: null, expires_at: "2026-01-01" };
-  expect(told).toEqual([
+  const expected = [
     ["member", "setRole", workspace, null, { role: "admin" }],
     ["member", "makeWorkspace", workspace, null, { name: "own" }],
     ["member", "makeNodeCode", null, null, created],
@@ -85,5 +91,8 @@ it("older entries keep what they said, in the words of the newer, each in its wo
     ["member", "revokeNode", null, null, {}],
     ["member", "revokeTask", workspace, null, { status: "revoked", kind: "label" }],
     ["member", "failJob", null, { status: "running" }, { status: "failed" }],
-  ]);
+  ];
+  expect(told).toEqual([...expected, ...expected]);
+  const left = await database.query("SELECT FROM audit_entry WHERE detail IS NOT NULL");
+  expect(left.rows).toEqual([]);
 });

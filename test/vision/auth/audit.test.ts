@@ -9,6 +9,7 @@ import { AUDIT_ACTIONS } from "../../../edge/vision/auth/audit.ts";
 import { API } from "../../../edge/vision/base/api.ts";
 import { type AuditPage, rootOf } from "../../support/audit.ts";
 import { describeApi } from "../../support/common-routes.ts";
+import { type Change, fleetChanges } from "../../support/fleet-changes.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";
 import { registerModel } from "../../support/registered-model.ts";
 import { createTrainingWorld, type TrainingWorld } from "../../support/training-world.ts";
@@ -37,17 +38,6 @@ afterAll(async () => {
   await stop?.();
   await root?.end();
 });
-
-/** A change that is ready to be asked for, and what its entry says. */
-interface Change {
-  path: string;
-  body?: unknown;
-  subject: string | RegExp;
-  /** Null where it is the installation's. */
-  workspaceId: string | null;
-  before: object | null;
-  after: object;
-}
 
 const label = async () => {
   const made = { project_id: w.projectId, video_ids: [videoId], prompts: ["person"] };
@@ -222,6 +212,7 @@ const CHANGES: Record<string, () => Promise<Change>> = {
       after: { slug, key_id, revoked: true },
     };
   },
+  ...fleetChanges(() => ({ admin: w.admin, workspaceId })),
   activateModel: async () => {
     const id = await model();
     return {
@@ -237,6 +228,9 @@ const CHANGES: Record<string, () => Promise<Change>> = {
 const ELSEWHERE = [
   ...["promoteModel", "removeName", "rollBackModel", "activateModel"],
   ...["makeEndpointKey", "revokeEndpointKey"],
+  ...["makeDevice", "makeDeviceCode", "enrolDevice", "revokeDevice", "deleteDevice"],
+  ...["changeFleetSettings", "addTarget", "changeTarget", "deleteTarget"],
+  ...["setWorkflowSecret", "deleteWorkflowSecret"],
 ];
 
 /** The changes of admins, by the description. */
@@ -276,6 +270,12 @@ async function snapshot(): Promise<unknown> {
       (SELECT jsonb_agg(a ORDER BY a) FROM model_alias a) AS aliases,
       (SELECT count(*)::int FROM model_move) AS moves,
       (SELECT jsonb_agg(revoked_at ORDER BY id) FROM endpoint_key) AS keys,
+      (SELECT jsonb_agg(d ORDER BY id) FROM device d) AS devices,
+      (SELECT jsonb_agg(c ORDER BY hash) FROM device_code c) AS device_codes,
+      (SELECT jsonb_agg(t ORDER BY hash) FROM device_token t) AS device_tokens,
+      (SELECT jsonb_agg(f ORDER BY workspace_id) FROM fleet_setting f) AS fleet_settings,
+      (SELECT jsonb_agg(jsonb_build_array(id, revision) ORDER BY id) FROM target) AS targets,
+      (SELECT jsonb_agg(s ORDER BY id) FROM workflow_secret s) AS workflow_secrets,
       (SELECT count(*)::int FROM audit_entry) AS entries`);
   return rows[0];
 }

@@ -35,6 +35,7 @@ describe("roles", () => {
 const AUDIENCES: readonly (readonly [who: string, says: RegExp])[] = [
   ["anybody", /\bOpen: /],
   ["GPU nodes, by their own token", /\bFor GPU nodes\./],
+  ["edge devices, by their own token", /\bFor edge devices\./],
   ["whoever is logged in", /\bFor everybody who is logged in\./],
   ["viewer", /\bFor every member of the workspace/],
   ["annotator", /\bneeds the role annotator\b|\bfor annotators\b/i],

@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { classFigures } from "../../../edge/vision/datasets/average-precision.ts";
+import { classFigures } from "../../../shared/average-precision.ts";
 import { type Job, JobComparison } from "../../../shared/labeling.ts";
 import type { Bbox } from "../../../shared/tasks.ts";
 import { SCENES } from "../../peers/formats-scenes.ts";

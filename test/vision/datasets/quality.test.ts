@@ -60,7 +60,8 @@ describe("recommended settings", () => {
 
 describe("augmentation presets", () => {
   it.each(AUGMENTATIONS)("%s is told as a node trains by it", (preset) => {
-    expect(augmentationOf(preset, 1_000)).toEqual(AUGMENTATION_PRESETS[preset]);
+    const settings = TrainSettings.parse({ augmentation: preset, epochs: 1_000 });
+    expect(augmentationOf(settings)).toEqual(AUGMENTATION_PRESETS[preset]);
   });
 });
 

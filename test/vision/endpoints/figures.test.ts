@@ -2,16 +2,16 @@
 // sums in any order, splits against chance, drift against its formula.
 
 import { describe, expect, it } from "vitest";
-import { differencesOf, iouOf } from "../../../edge/vision/endpoints/differences.ts";
+import { differencesOf } from "../../../edge/vision/endpoints/differences.ts";
 import {
   driftOf,
   REFERENCE_DETECTIONS,
   stabilityIndex,
+  validationReference,
 } from "../../../edge/vision/endpoints/drift.ts";
 import {
   addRequest,
   classCounts,
-  confidenceBins,
   DRIFT_BINS,
   driftBins,
   emptyRollup,
@@ -23,6 +23,8 @@ import {
 } from "../../../edge/vision/endpoints/rollups.ts";
 import { choose } from "../../../edge/vision/endpoints/split.ts";
 import { fullBucket, take } from "../../../edge/vision/endpoints/token-bucket.ts";
+import { confidenceBins } from "../../../shared/confidence-bins.ts";
+import { iou } from "../../../shared/tracks.ts";
 import { dice } from "../../support/dice.ts";
 
 const request = (ms: number, more: Partial<RequestEnd> = {}): RequestEnd => ({
@@ -245,8 +247,8 @@ describe("differences", () => {
   });
 
   it("are counted by boxes that overlap by half or more", () => {
-    expect(iouOf([0, 0, 10, 10], [5, 0, 15, 10])).toBeCloseTo(1 / 3);
-    expect(iouOf([0, 0, 10, 10], [10, 0, 20, 10])).toBe(0);
+    expect(iou([0, 0, 10, 10], [5, 0, 15, 10])).toBeCloseTo(1 / 3);
+    expect(iou([0, 0, 10, 10], [10, 0, 20, 10])).toBe(0);
     const live = [
       found("disc", [0, 0, 10, 10]),
       found("disc", [100, 0, 110, 10]),
@@ -297,7 +299,7 @@ describe("drift", () => {
 
   it("is told as stable, moderate or large", () => {
     const reference = bins(even, 15_000);
-    const of = (now: number[]) => driftOf("m", [{ reference, now }]).verdict;
+    const of = (now: number[]) => driftOf("m", [{ reference, now }], null).verdict;
     expect(of(bins(even, 3_000))).toBe("stable");
     expect(of(bins((bin) => 0.6 * even() + 0.4 * falling(bin), 3_000))).toBe("stable");
     expect(of(bins((bin) => 0.3 * even() + 0.7 * falling(bin), 3_000))).toBe("moderate");
@@ -308,12 +310,34 @@ describe("drift", () => {
   it("is unknown before the reference is whole", () => {
     const now = bins(falling, 3_000);
     const reference = bins(even, REFERENCE_DETECTIONS / 2);
-    expect(driftOf("m", [{ reference, now }])).toMatchObject({
+    expect(driftOf("m", [{ reference, now }], null)).toMatchObject({
       psi: null,
       count: 0,
       verdict: "unknown",
     });
-    expect(driftOf("m", [])).toMatchObject({ psi: null, reference_count: 0 });
+    expect(driftOf("m", [], null)).toMatchObject({ psi: null, reference_count: 0 });
+  });
+
+  it("is held against the validation where that is known, and against all that came", () => {
+    const reference = bins(even, REFERENCE_DETECTIONS / 2);
+    const confidenceBins = [...Array(5).fill(90_000), ...bins(falling, 2_000)];
+    const validation = validationReference({ confidenceBins });
+    const of = (now: number[]) => driftOf("m", [{ reference, now }], validation);
+    const total = (counts: readonly number[]) => counts.reduce((sum, count) => sum + count, 0);
+    expect(of(bins(falling, 3_000))).toMatchObject({
+      reference: "validation",
+      reference_count: total(bins(falling, 2_000)),
+      count: total(bins(falling, 3_000)),
+      verdict: "stable",
+    });
+    expect(of(bins(even, 3_000)).verdict).toBe("large");
+  });
+
+  it("is held against no validation of a model without one, or with hardly any detection", () => {
+    expect(validationReference({ confidenceBins: null })).toBeNull();
+    const few = [...Array(5).fill(90_000), ...Array(14).fill(0), 199];
+    expect(validationReference({ confidenceBins: few })).toBeNull();
+    expect(validationReference({ confidenceBins: few.with(19, 200) })).toHaveLength(DRIFT_BINS);
   });
 
   it("does not come from traffic that moved between places", () => {
@@ -322,7 +346,7 @@ describe("drift", () => {
       { reference: one, now: bins(even, 300) },
       { reference: other, now: bins(falling, 9_000) },
     ];
-    const { psi, verdict } = driftOf("m", samples);
+    const { psi, verdict } = driftOf("m", samples, null);
     expect(verdict).toBe("stable");
     expect(psi).toBeLessThan(0.01);
   });
@@ -338,7 +362,7 @@ describe("drift", () => {
       return drawn;
     };
     const beyond = Array.from({ length: 400 }, () =>
-      driftOf("m", [{ reference: draw(1_000), now: draw(1_000) }]),
+      driftOf("m", [{ reference: draw(1_000), now: draw(1_000) }], null),
     ).filter(({ psi, psi_by_chance }) => (psi ?? 0) > (psi_by_chance ?? 0)).length;
     // One in twenty of 400; five standard deviations.
     expect(Math.abs(beyond - 20)).toBeLessThan(5 * Math.sqrt(400 * 0.05 * 0.95));

@@ -10,12 +10,8 @@ import {
   type MeterRequest,
   type MeterRpc,
 } from "../../../edge/vision/endpoints/meter.ts";
-import {
-  confidenceBins,
-  driftBins,
-  emptyShadow,
-  sumOf,
-} from "../../../edge/vision/endpoints/rollups.ts";
+import { driftBins, emptyShadow, sumOf } from "../../../edge/vision/endpoints/rollups.ts";
+import { confidenceBins } from "../../../shared/confidence-bins.ts";
 import { DAY, HOUR, MINUTE, systemClock } from "../../../shared/time.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
@@ -80,7 +76,6 @@ describe("a meter", () => {
     expect((await meter.read(systemClock())).unwritten).toBeLessThan(count);
     await expect
       .poll(async () => (await meter.read(systemClock())).unwritten, {
-        timeout: 30_000,
         interval: 500,
       })
       .toBe(0);
@@ -133,12 +128,23 @@ describe("a meter", () => {
     expect(sum(windows["1h"].models.m?.scores)).toBe(REFERENCE_DETECTIONS / 2);
     await expect
       .poll(async () => (await meter.read(systemClock())).unwritten, {
-        timeout: 30_000,
         interval: 500,
       })
       .toBe(0);
     await evict();
     expect((await meter.read(systemClock())).references).toEqual(references);
+  });
+
+  it("makes no reference of a model that is held against its validation", async () => {
+    const { meter } = freshMeter();
+    const scores = driftBins([0.6, 0.6, 0.9]);
+    await meter.record(request({ scores, isValidated: true }));
+    await meter.record(request({ scores, modelId: "other" }));
+    const { references, windows } = await meter.read(systemClock());
+    expect(references).toEqual({ other: scores });
+    const { m, other } = windows["1h"].models;
+    expect(m?.scores).toEqual(scores);
+    expect(other?.scores).toEqual(scores.map(() => 0));
   });
 
   it("keeps what its keys used up when it is evicted", async () => {

@@ -17,11 +17,12 @@ import {
   refusal,
   UPLOAD_BYTES_MAX,
 } from "../../support/endpoint-world.ts";
-import type { LineNodeOptions } from "../../support/line-node.ts";
+import type { AnsweringOptions } from "../../support/line-end.ts";
 import { form, mp4, png } from "../../support/media.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";
 import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
 import { apiAs, colleague, type Person, scriptedNode } from "../../support/scripted-node.ts";
+import { beginTransaction } from "../../support/transactions.ts";
 import type { World } from "../../support/world.ts";
 
 let w: EndpointWorld;
@@ -38,7 +39,7 @@ beforeEach(() => w.freshNodes());
 afterEach(() => w.cutNodes());
 
 const make = (more?: Record<string, unknown>) => w.make(more);
-const opened = (options?: Partial<LineNodeOptions>) => w.opened(options);
+const opened = (options?: Partial<AnsweringOptions>) => w.opened(options);
 const predict: EndpointWorld["predict"] = (...request) => w.predict(...request);
 const status: EndpointWorld["status"] = (...of) => w.status(...of);
 const counted: EndpointWorld["counted"] = (...of) => w.counted(...of);
@@ -258,7 +259,6 @@ describe("a key", () => {
     expect((await status(slug, limited.api)).slug).toBe(slug);
     await expect
       .poll(async () => (await predict(slug, "", limited.api)).status, {
-        timeout: 8_000,
         interval: 500,
       })
       .toBe(200);
@@ -290,9 +290,7 @@ describe("a move", () => {
     };
     const load = Promise.all(Array.from({ length: 4 }, worker));
     const reached = (model: RegisteredModel, count: number) =>
-      expect
-        .poll(() => models.get(model.model_id) ?? 0, { timeout: 30_000 })
-        .toBeGreaterThanOrEqual(count);
+      expect.poll(() => models.get(model.model_id) ?? 0).toBeGreaterThanOrEqual(count);
     await reached(one, 10);
     await admin.ok("PATCH", `/endpoints/${slug}`, { models: [{ model_id: two.model_id }] });
     await reached(two, 10);
@@ -334,10 +332,8 @@ describe("a fault", () => {
     const { slug } = await make();
     const answers = Array.from({ length: 12 }, () => predict(slug));
     // Of two random orders for each request, one of all twelve is a chance of one in two thousand.
-    await expect.poll(() => falling.asked.length, { timeout: 10_000 }).toBeGreaterThan(0);
-    await expect
-      .poll(() => falling.asked.length + staying.asked.length, { timeout: 10_000 })
-      .toBe(12);
+    await expect.poll(() => falling.asked.length).toBeGreaterThan(0);
+    await expect.poll(() => falling.asked.length + staying.asked.length).toBe(12);
     falling.cut();
     const statuses = (await Promise.all(answers)).map((response) => response.status);
     expect(new Set(statuses)).toEqual(new Set([200]));
@@ -383,7 +379,6 @@ describe("a fault", () => {
     );
     await expect
       .poll(async () => (await meter.read(systemClock())).unwritten, {
-        timeout: 30_000,
         interval: 500,
       })
       .toBe(0);
@@ -391,6 +386,17 @@ describe("a fault", () => {
     for (let index = 0; index < 3; index++) expect((await predict(slug)).status).toBe(200);
     expect(await counted(slug, 8)).toMatchObject({ answered: 8 });
   });
+});
+
+it("a key is of no endpoint that is deleted while it is made", async () => {
+  const { slug, endpoint_id } = await make();
+  const deletion = await beginTransaction(world.visionDatabase);
+  await deletion.query("LOCK TABLE endpoint_key");
+  const refused = admin.refused("POST", `/endpoints/${slug}/keys`, { name: "k" });
+  await deletion.awaited();
+  await deletion.query(`UPDATE endpoint SET deleted_at = now() WHERE id = '${endpoint_id}'`);
+  await deletion.commit();
+  expect(await refused).toEqual([404, "not_found"]);
 });
 
 describe("GET /metrics/summary", () => {
@@ -409,9 +415,7 @@ describe("GET /metrics/summary", () => {
       422,
       "invalid_request",
     ]);
-    await expect
-      .poll(async () => (await summary()).requests - before.requests, { timeout: 10_000 })
-      .toBe(6);
+    await expect.poll(async () => (await summary()).requests - before.requests).toBe(6);
     const after = await summary();
     expect(after.answered - before.answered).toBe(5);
     expect((after.errors.invalid_request ?? 0) - (before.errors.invalid_request ?? 0)).toBe(1);
@@ -431,6 +435,36 @@ describe("GET /metrics/summary", () => {
       422,
       "invalid_request",
     ]);
+  });
+
+  it("holds a model's detections against those of its validation, where it has them", async () => {
+    await opened();
+    const model = await registerModel(world, workspaceId, { classes: ["disc", "star"] });
+    // As the node finds them: of three, one at 0.9, one at 0.6 and one at 0.3.
+    const bins = Array.from({ length: 20 }, (_, bin) => Number([6, 12, 18].includes(bin)) * 100);
+    const activate = async (id: string) => {
+      await world.visionDatabase.execute(sql`UPDATE model SET active = false`);
+      await world.visionDatabase.execute(
+        sql`UPDATE model SET active = true WHERE id = ${id}::uuid`,
+      );
+    };
+    await world.visionDatabase.execute(sql`UPDATE model
+      SET confidence_bins = ${JSON.stringify(bins)}::jsonb WHERE id = ${model.model_id}::uuid`);
+    await activate(model.model_id);
+    const { slug } = await make({ models: [{ model_id: model.model_id }] });
+    for (let round = 0; round < 4; round++) {
+      await Promise.all(Array.from({ length: 20 }, () => predict(slug)));
+    }
+    await counted(slug, 80);
+    // From the first detection on: none is put aside as a reference.
+    expect((await summary()).drift).toMatchObject({
+      model_id: model.model_id,
+      reference: "validation",
+      reference_count: 300,
+      count: 240,
+      verdict: "stable",
+    });
+    await activate(one.model_id);
   });
 
   it("is of the workspaces of who asks", async () => {

@@ -9,7 +9,7 @@ import {
   type EndpointWorld,
   FOUND,
 } from "../../support/endpoint-world.ts";
-import type { LineNode, LineNodeOptions } from "../../support/line-node.ts";
+import type { AnsweringNode, AnsweringOptions } from "../../support/line-end.ts";
 import type { RegisteredModel } from "../../support/registered-model.ts";
 import type { Person } from "../../support/scripted-node.ts";
 
@@ -25,19 +25,17 @@ beforeEach(() => w.freshNodes());
 afterEach(() => w.cutNodes());
 
 const make = (more?: Record<string, unknown>) => w.make(more);
-const opened = (options?: Partial<LineNodeOptions>) => w.opened(options);
+const opened = (options?: Partial<AnsweringOptions>) => w.opened(options);
 const predict: EndpointWorld["predict"] = (...request) => w.predict(...request);
 const status: EndpointWorld["status"] = (...of) => w.status(...of);
 const counted: EndpointWorld["counted"] = (...of) => w.counted(...of);
 
 describe("a shadow", () => {
-  const seen = (node: LineNode, model: RegisteredModel) =>
+  const seen = (node: AnsweringNode, model: RegisteredModel) =>
     node.asked.filter((head) => head.model.model_id === model.model_id).length;
   const mirrored = async (slug: string, count: number) => {
     await expect
-      .poll(async () => (await status(slug)).windows["1h"].shadows[0]?.mirrored ?? 0, {
-        timeout: 10_000,
-      })
+      .poll(async () => (await status(slug)).windows["1h"].shadows[0]?.mirrored ?? 0)
       .toBe(count);
     return (await status(slug)).windows["1h"].shadows[0];
   };

@@ -9,9 +9,9 @@ import { findTask } from "../../../edge/vision/tasks/queue.ts";
 import { ModelExport } from "../../../shared/exports.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
 import { TASK_KINDS, type TaskPayload } from "../../../shared/tasks.ts";
-import { form, mp4 } from "../../support/media.ts";
 import { exportedBy, exportedFile } from "../../support/model-exports.ts";
 import { registerModel } from "../../support/registered-model.ts";
+import { workspaceOf } from "../../support/rollout-world.ts";
 import {
   colleague,
   newProject,
@@ -33,11 +33,6 @@ let engineer: Person;
 let node: ScriptedNode;
 let workspaceId: string;
 let modelId: string;
-
-const workspaceOf = async (person: Person) => {
-  const me = await person.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
-  return me.workspaces[0]?.workspace_id ?? "";
-};
 
 beforeAll(async () => {
   world = await createWorld({ services: ["vision"] });
@@ -176,7 +171,7 @@ describe("POST /models/{model_id}/export", () => {
   });
 
   it.each<[string, object, RegExp]>([
-    ["a format that is not made", { format: "coreml" }, /^format: .*made: onnx/],
+    ["a format that is not made", { format: "ncnn" }, /^format: .*made: onnx, coreml/],
     ["no format", { format: undefined }, /^format: /],
     ["another output", { output: "nms" }, /^output: /],
     ["a side that is no multiple of 32", { image_size: 100 }, /^image_size/],
@@ -205,6 +200,9 @@ describe("POST /models/{model_id}/export", () => {
     const body = { format: "onnx" };
     const refused = await engineer.refused("POST", `/models/${none.model_id}/export`, body);
     expect(refused).toEqual([409, "state_conflict"]);
+    const promotion = { alias: "canary", exports: [body] };
+    const promoted = await engineer.refused("POST", `/models/${none.model_id}/promote`, promotion);
+    expect(promoted).toEqual([409, "state_conflict"]);
     const nobodys = `/models/${crypto.randomUUID()}/export`;
     expect(await engineer.refused("POST", nobodys, body)).toEqual([404, "not_found"]);
   });
@@ -271,8 +269,17 @@ describe("POST /models/{model_id}/export", () => {
 });
 
 describe("what a node says of its file", () => {
+  const MASKS = {
+    objects: 80,
+    prototype_error: 0,
+    prototype_tolerance: 1e-4,
+    coefficient_error: 0,
+    coefficient_tolerance: 1e-4,
+    iou: 1,
+    iou_min: 0.99,
+  };
   const good = exportedFile(new Uint8Array(16));
-  const off = (more: Partial<typeof good.verification>) => ({
+  const off = (more: Partial<NonNullable<typeof good.verification>>) => ({
     verification: { ...good.verification, ...more },
   });
   it.each<[string, object, RegExp]>([
@@ -280,8 +287,13 @@ describe("what a node says of its file", () => {
     ["another SHA-256", { sha256: "0".repeat(64) }, /not that of the SHA-256/],
     ["no SHA-256", { sha256: "none" }, /^result\.sha256/],
     ["nothing compared", off({ rows: 0 }), /held against nothing/],
-    ["boxes that are off", off({ box_difference_max: 0.4 }), /differs .* by 0\.4 pixels/],
-    ["scores that are off", off({ score_difference_max: 0.1 }), /0\.1 of a score/],
+    ["boxes that are off", off({ box_difference_max: 0.4 }), /boxes by 0\.400 pixels/],
+    [
+      "masks that are off",
+      off({ masks: { ...MASKS, prototype_error: 0.5 } }),
+      /prototypes of masks by 0\.500 of their size/,
+    ],
+    ["scores that are off", off({ score_difference_max: 0.1 }), /scores by 0\.100 /],
     ["no image looked at", off({ images: 0 }), /^result\.verification\.images/],
   ])("is refused, by name: %s", async (_, more, problem) => {
     const { export_id } = await begun();
@@ -451,47 +463,5 @@ describe("a deletion", () => {
     expect(rows).toEqual([]);
     // What its node wrote went with the model: the task ended as it was asked to.
     expect((await findTask(world.visionDatabase, task.task_id))?.state).toBe("cancelled");
-  });
-});
-
-describe("the workspace's quota", () => {
-  it("counts files that are there and those that are being made, and no others", async () => {
-    const each = expectedBytes(
-      { variant: "det26n", task: "detection", classes: ["disc", "square", "star"] },
-      { size: [96, 96] },
-    );
-    const bytesMax = each + 1_000;
-    const tight = await createWorld({
-      services: ["vision"],
-      environment: { vision: { WORKSPACE_BYTES_MAX: String(bytesMax) } },
-    });
-    const owner = await register(tight);
-    const own = await workspaceOf(owner);
-    const by = await scriptedNode(tight, owner, { model_export: exportedBy });
-    const { model_id } = await registerModel(tight, own, { file: NO_WEIGHTS });
-    const request = (output: string) =>
-      ["POST", `/models/${model_id}/export`, { format: "onnx", output }] as const;
-    const { export_id } = await owner.ok<ModelExport>(...request("end_to_end"));
-    // Its room is held before it is made; the same again needs none.
-    const full = await owner.send(...request("raw"));
-    const refusal = { code: "quota_exceeded", bytes_max: bytesMax, bytes_wanted: each };
-    expect([full.status, await full.json()]).toMatchObject([413, refusal]);
-    expect((await owner.send(...request("end_to_end"))).status).toBe(202);
-    const { project_id } = await newProject(owner);
-    const upload = () =>
-      owner.send("POST", "/upload", form(["project_id", project_id], { content: mp4(2_000) }));
-    expect((await upload()).status).toBe(413);
-    // Once it is there, its own size counts; one that failed counts nothing.
-    await by.work();
-    const taken = await owner.ok<ModelExport>("GET", `/models/${model_id}/exports/${export_id}`);
-    expect(taken.bytes).toBeLessThan(1_000);
-    const raw = await owner.ok<ModelExport>(...request("raw"));
-    const failing = await by.claim(["model_export"]);
-    const failed = { outcome: "failed", code: "x", detail: "no", retryable: false } as const;
-    await by.finish(failing as ClaimedTask, failed);
-    expect((await upload()).status).toBe(201);
-    // And what failed is tried anew only where there is room by then.
-    expect(raw.status).toBe("queued");
-    expect((await owner.send(...request("raw"))).status).toBe(413);
   });
 });

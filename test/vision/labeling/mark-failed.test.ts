@@ -62,7 +62,7 @@ describe("a stuck job", () => {
     const stuck = () => admin.ok<Record<string, unknown>[]>("GET", "/admin/jobs/stuck");
     expect(await stuck()).toEqual([]);
     await world.visionDatabase.execute(sql`
-      UPDATE task SET started_at = now() - interval '6 minutes' WHERE id = ${task.task_id}::uuid`);
+      UPDATE task SET claimed_at = now() - interval '6 minutes' WHERE id = ${task.task_id}::uuid`);
     expect(await stuck()).toMatchObject([
       {
         kind: "labeling",

@@ -4,6 +4,7 @@
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { matching } from "../../../edge/vision/review/annotations.ts";
+import { ExportManifest } from "../../../shared/export-manifest.ts";
 import {
   type Annotation,
   AnnotationPage,
@@ -12,7 +13,7 @@ import {
   type Overview,
   type Stats,
 } from "../../../shared/labeling.ts";
-import { type Bbox, ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
+import { type Bbox, TASK_KINDS } from "../../../shared/tasks.ts";
 import type { DatasetReport } from "../../../shared/training.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {

@@ -10,9 +10,15 @@ import { createWorld } from "../../support/world.ts";
 
 const AT_ONCE = 16;
 const WARM = 4_000;
-const MEASURED = 3_200;
-/** Ten kilobytes a socket. */
-const GROWTH_MAX = 32_000_000;
+const BETWEEN = 2_400;
+/** Memory is collected now and then: it counts what is least over so many sockets. */
+const MEASURED = 800;
+const SLICES = 10;
+/**
+ * 25 kilobytes a socket. Garbage lies where memory is there: 7 kilobytes a socket here, at times
+ * ten; of 24,000 sockets it was 110 megabytes after 16,000, and then no more.
+ */
+const GROWTH_MAX = 25_000 * (MEASURED + BETWEEN);
 
 it("takes thousands of sockets one after another without keeping any of them", async () => {
   const world = await createWorld({
@@ -39,9 +45,18 @@ it("takes thousands of sockets one after another without keeping any of them", a
       }),
     );
   const pid = workerdPid();
+  const bytesMin = async () => {
+    let bytes = Number.POSITIVE_INFINITY;
+    for (let slice = 0; slice < SLICES; slice++) {
+      await cycle(MEASURED / SLICES);
+      bytes = Math.min(bytes, workerdBytes(pid));
+    }
+    return bytes;
+  };
   await cycle(WARM);
-  const before = workerdBytes(pid);
-  await cycle(MEASURED);
+  const before = await bytesMin();
+  await cycle(BETWEEN);
+  const after = await bytesMin();
   expect(refused).toEqual([]);
-  expect(workerdBytes(pid) - before).toBeLessThan(GROWTH_MAX);
+  expect(after - before).toBeLessThan(GROWTH_MAX);
 });

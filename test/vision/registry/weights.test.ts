@@ -1,14 +1,18 @@
 // Weights that people bring along: told by their first bytes, streamed, counted, never opened.
 
+import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { weightsFormat } from "../../../edge/vision/registry/weights.ts";
 import { WeightsFile } from "../../../shared/training.ts";
 import { colleague } from "../../support/scripted-node.ts";
 import { createTrainingWorld, type TrainingWorld } from "../../support/training-world.ts";
 
+/** What a run of det26n needs room for, so that one may begin here. */
+const RUN_BYTES = 2_572_280 * 4;
+
 let w: TrainingWorld;
 beforeAll(async () => {
-  const limits = { UPLOAD_BYTES_MAX: "20000", WORKSPACE_BYTES_MAX: "50000" };
+  const limits = { UPLOAD_BYTES_MAX: "20000", WORKSPACE_BYTES_MAX: String(RUN_BYTES + 50_000) };
   w = await createTrainingWorld(limits);
 });
 
@@ -98,6 +102,12 @@ describe("weights", () => {
   });
 
   it("count for the workspace's storage", async () => {
+    const large = crypto.randomUUID();
+    const { visionDatabase } = w.world;
+    await visionDatabase.execute(sql`
+      INSERT INTO weights_file (id, workspace_id, name, format, storage_key, bytes)
+      SELECT ${large}::uuid, workspace_id, 'large', 'onnx', 'none', ${RUN_BYTES}::bigint
+        FROM project WHERE id = ${w.projectId}::uuid`);
     const files = [];
     for (let size = 0; size < 40_000; size += 20_000) {
       files.push(WeightsFile.parse(await (await send({ file: safetensors(20_000) })).json()));
@@ -105,6 +115,7 @@ describe("weights", () => {
     expect(await refused({ file: safetensors(20_000) })).toEqual([413, "quota_exceeded"]);
     expect(await objects()).toBe(2);
     for (const { weights_id } of files) await w.admin.ok("DELETE", `/train/weights/${weights_id}`);
+    await visionDatabase.execute(sql`DELETE FROM weights_file WHERE id = ${large}::uuid`);
   });
 
   it("are brought along by engineers of the workspace alone", async () => {

@@ -1,6 +1,7 @@
 // Review in workerd: listing, editing, judging, undoing, classes, numbers, datasets in and out.
 
 import { beforeAll, describe, expect, it } from "vitest";
+import { ExportManifest } from "../../../shared/export-manifest.ts";
 import {
   Annotation,
   AnnotationPage,
@@ -12,7 +13,7 @@ import {
   Stats,
 } from "../../../shared/labeling.ts";
 import type { ClaimedTask } from "../../../shared/node-protocol.ts";
-import { type Detection, ExportManifest, TASK_KINDS } from "../../../shared/tasks.ts";
+import { type Detection, TASK_KINDS } from "../../../shared/tasks.ts";
 import { frameId } from "../../../shared/vision.ts";
 import {
   colleague,

@@ -186,8 +186,13 @@ describe("activating", () => {
 });
 
 describe("the status", () => {
-  const beat = (loaded: string[]) =>
-    node.api.ok("POST", "/node/heartbeat", { tasks: [], draining: false, loaded });
+  const beat = (loaded: string[], sizes?: Record<string, number[]>) =>
+    node.api.ok("POST", "/node/heartbeat", {
+      tasks: [],
+      draining: false,
+      loaded,
+      loaded_sizes: sizes,
+    });
 
   it("says where the active model is open, is being opened, or could not be", async () => {
     const [modelId = ""] = await active();
@@ -200,6 +205,14 @@ describe("the status", () => {
       active_model: { model_id: modelId, classes: ["disc", "square", "star"], image_size: 96 },
     });
     await beat([modelId, ABSENT]);
+    expect(await status()).toMatchObject({ warm_up: "warm", nodes: { able: 1, warm: 1 } });
+    // At another size it is to be opened first.
+    await beat([modelId], { [modelId]: [64] });
+    expect(await status()).toMatchObject({ warm_up: "cold", nodes: { able: 1, warm: 0 } });
+    await beat([modelId], { [modelId]: [64, 96] });
+    expect(await status()).toMatchObject({ warm_up: "warm", nodes: { able: 1, warm: 1 } });
+    // What an older release says after a newer one is believed for itself.
+    await beat([modelId]);
     expect(await status()).toMatchObject({ warm_up: "warm", nodes: { able: 1, warm: 1 } });
     await beat([ABSENT]);
     const seen: string[] = [];

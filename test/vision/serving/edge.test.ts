@@ -202,6 +202,12 @@ describe("without a node", () => {
     expect([unlike(expected, found), unlike(found, expected)]).toEqual([[], []]);
     await admin.ok("POST", `/models/${masks.model_id}/promote`, { alias: "canary" });
     expect(await foundAtEdge(file, `?confidence=${CONFIDENCE}&alias=canary`)).toEqual(found);
+    // Boxes alone are no answer to whoever asks for masks.
+    const masked = `/predict/image${query}&mask=rle`;
+    expect(await admin.refused("POST", masked, form({ content: new Uint8Array(file) }))).toEqual([
+      503,
+      "no_node",
+    ]);
   });
 });
 

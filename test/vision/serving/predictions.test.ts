@@ -20,10 +20,13 @@ import {
   type ScriptedNode,
   scriptedNode,
 } from "../../support/scripted-node.ts";
+import { tensorFile } from "../../support/weights.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
 const UPLOAD_MAX = 40_000;
 const WORKSPACE_MAX = 30_000;
+/** Nobody reads a weight here, and a real file's would fill the workspace. */
+const NO_WEIGHTS = tensorFile(new Map());
 const ABSENT = "00000000-0000-4000-8000-000000000000";
 
 let world: World;
@@ -46,7 +49,7 @@ beforeAll(async () => {
   viewer = await colleague(world, admin, "viewer");
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
   workspaceId = me.workspaces[0]?.workspace_id ?? "";
-  model = await registerModel(world, workspaceId);
+  model = await registerModel(world, workspaceId, { file: NO_WEIGHTS });
   expect(await annotator.refused("POST", "/predict/image", image())).toEqual([
     409,
     "state_conflict",
@@ -143,7 +146,7 @@ describe("POST /predict/image", () => {
   });
 
   it("takes a confidence, and another model by its id or alias", async () => {
-    const other = await registerModel(world, workspaceId, { image_size: 64 });
+    const other = await registerModel(world, workspaceId, { file: NO_WEIGHTS, image_size: 64 });
     await world.visionDatabase.execute(sql`
       INSERT INTO model_alias (workspace_id, alias, model_id)
       VALUES (${workspaceId}::uuid, 'staging', ${other.model_id}::uuid)`);
@@ -261,6 +264,33 @@ describe("POST /predict/video", () => {
     expect((answer as VideoPrediction).frames?.[0]?.detections).toEqual(FOUND);
     const path = "/predict/image";
     expect(await working(chatty, () => annotator.ok("POST", path, image()))).toEqual(FOUND);
+  });
+
+  it("gives masks where they are asked for, and no answer of a node without them", async () => {
+    const outlining = await registerModel(world, workspaceId, {
+      file: NO_WEIGHTS,
+      task: "segmentation",
+    });
+    const path = `/predict/video?mask=rle&model_id=${outlining.model_id}`;
+    const mask = { rle: { size: [480, 640], counts: [100, 20, 640 * 480 - 120] } };
+    const detections = [
+      { ...FOUND[0], mask },
+      { ...FOUND[1], mask: null },
+    ];
+    const drawing: NonNullable<Script["predict"]> = (task, by) => {
+      const result = finding(1)(task, by) as { frames: Record<string, unknown>[] };
+      const frames = result.frames.map((frame) => ({ ...frame, predictions: detections }));
+      return { ...result, frames, masks_left_out: 1 };
+    };
+    const answer = await working(drawing, () => annotator.ok("POST", path, clip()));
+    expect(answer).toMatchObject({ frames: [{ detections }], masks_left_out: 1 });
+    expect(asked[0]).toMatchObject({ mask: "rle" });
+    const refused = () => annotator.refused("POST", path, clip());
+    expect(await working(finding(1), refused)).toEqual([502, "task_failed"]);
+    expect(await annotator.refused("POST", "/predict/video?mask=rle", clip())).toEqual([
+      422,
+      "invalid_request",
+    ]);
   });
 
   it("answers a long one with 202 and its id", async () => {

@@ -44,7 +44,7 @@ async function begun(): Promise<NodeProcess> {
     const nodes = await admin.ok<{ capabilities: { line?: boolean } }[]>("GET", "/admin/nodes");
     return nodes.filter(({ capabilities }) => capabilities.line).length;
   };
-  await expect.poll(lines, { timeout: 30_000 }).toBe(1);
+  await expect.poll(lines).toBe(1);
   return node;
 }
 

@@ -53,7 +53,7 @@ describe("the admin routes", () => {
     const id = await world.enqueued({ subject: "job:stuck" });
     const task = await world.claimed();
     await world.visionDatabase.execute(
-      sql`UPDATE task SET started_at = now() - interval '6 minutes' WHERE id = ${id}::uuid`,
+      sql`UPDATE task SET claimed_at = now() - interval '6 minutes' WHERE id = ${id}::uuid`,
     );
     const workers = (await (await world.asAdmin("/admin/workers")).json()) as Record<
       string,

@@ -76,7 +76,7 @@ describe("an admin of one workspace", () => {
       return { nodes: names(nodes), workers: names(workers), frames, status: status.body };
     };
     await world.visionDatabase.execute(
-      sql`UPDATE task SET started_at = now() - interval '6 minutes' WHERE state = 'running'`,
+      sql`UPDATE task SET claimed_at = now() - interval '6 minutes' WHERE state = 'running'`,
     );
     const before = await seen(second);
     const waiting = await enqueuedBy(first);

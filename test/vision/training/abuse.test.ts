@@ -3,8 +3,9 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
+import { ExportManifest } from "../../../shared/export-manifest.ts";
 import type { Outcome } from "../../../shared/node-protocol.ts";
-import { ExportManifest, type TrainDetail } from "../../../shared/tasks.ts";
+import type { TrainDetail } from "../../../shared/tasks.ts";
 import type { DatasetReport, RunEpoch } from "../../../shared/training.ts";
 import {
   createTrainingWorld,

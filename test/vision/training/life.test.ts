@@ -90,15 +90,24 @@ describe("stop", () => {
 
   it("says of a model by which rule it was measured, of older nodes' by the older one", async () => {
     const rules: string[] = [];
-    for (const rule of ["coco", undefined]) {
+    const bins: unknown[] = [];
+    const told = Array.from({ length: 20 }, (_, bin) => bin);
+    for (const more of [{ metrics_rule: "coco", confidence_bins: told }, {}]) {
       const runId = await w.train();
       const task = await w.claimed();
       const result = await w.result(task, [epoch(1)]);
-      const model = { ...result.model, metrics_rule: rule };
+      const { metrics_rule: _, ...measured } = result.model as { metrics_rule: string };
+      const model = { ...measured, ...more };
       await w.finish(task, { outcome: "finished", result: { ...result, model } });
       rules.push(...(await modelsOf(runId)).map(({ metrics_rule }) => metrics_rule));
+      const { rows } = await w.world.visionDatabase.execute<{ bins: unknown }>(
+        sql`SELECT confidence_bins AS bins FROM model WHERE run_id = ${runId}::uuid`,
+      );
+      bins.push(...rows.map((row) => row.bins));
     }
     expect(rules).toEqual(["coco", "iou_first"]);
+    // So with what it found on its validation split.
+    expect(bins).toEqual([told, null]);
   });
 
   it("lets a run that is done before it hears be completed", async () => {

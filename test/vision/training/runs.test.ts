@@ -4,7 +4,7 @@
 import { createHash } from "node:crypto";
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import { ExportManifest } from "../../../shared/tasks.ts";
+import { ExportManifest } from "../../../shared/export-manifest.ts";
 import { DatasetReport, Model, RunEpoch, TrainingRun } from "../../../shared/training.ts";
 import {
   box,
@@ -45,7 +45,7 @@ describe("GET /train/variants", () => {
     expect(options).toMatchObject({
       tasks: [
         { task: "detection", trainable: true },
-        { task: "segmentation", trainable: false },
+        { task: "segmentation", trainable: true },
       ],
       augmentations: { minimal: { mosaic: 0 }, aggressive: { rotate: 10, mixup: 0.15 } },
       defaults: { epochs: 50, image_size: 640, batch_size: null, learning_rate: null },
@@ -193,6 +193,13 @@ describe("POST /train", () => {
     await endRun(one.run_id);
   });
 
+  it("takes a run of segmentation as one of detection", async () => {
+    const body = { job_id: w.jobId, task: "segmentation" };
+    const { run_id: id } = await w.admin.ok<{ run_id: string }>("POST", "/train", body);
+    expect((await w.run(id)).settings).toMatchObject({ task: "segmentation" });
+    await endRun(id);
+  });
+
   it.each([
     [{ job_id: crypto.randomUUID() }, 404, "not_found"],
     [{ job_id: undefined }, 422, "invalid_request"],
@@ -200,7 +207,7 @@ describe("POST /train", () => {
     [{ epochs: 0 }, 422, "invalid_request"],
     [{ image_size: 333 }, 422, "invalid_request"],
     [{ batch_size: 0 }, 422, "invalid_request"],
-    [{ task: "segmentation" }, 422, "invalid_request"],
+    [{ task: "keypoints" }, 422, "invalid_request"],
     [{ pretrained: { model_id: crypto.randomUUID() } }, 404, "not_found"],
     [{ pretrained: { weights_id: crypto.randomUUID() } }, 404, "not_found"],
   ])("refuses %j", async (more, status, code) => {

@@ -1,0 +1,136 @@
+// Who comes with a device's token. A token opens what is its own device's: its heartbeat, its logs,
+// its images, its manifest, its artifact, its next token. Another device's id is 404, as what does
+// not exist; an unknown, ended or revoked token is 401.
+
+import { type SQL, sql } from "drizzle-orm";
+import type { Context, MiddlewareHandler } from "hono";
+import { assert, Failure } from "../../../shared/errors.ts";
+import { iso } from "../../../shared/time.ts";
+import { sha256, toBase64url } from "../auth/digest.ts";
+import type { Parts } from "../base/parts.ts";
+
+export const DEVICE_TOKEN_PREFIX = "vdt_";
+const TOKEN_BYTES = 32;
+/** Seconds that a former token opens after the first use of the one that followed it. */
+export const TOKEN_OVERLAP_SECONDS = 600;
+
+/** Security of a route that a device's token opens. */
+export const deviceToken = [{ deviceToken: [] }];
+
+/** A new token. */
+export const newDeviceToken = (): string =>
+  DEVICE_TOKEN_PREFIX + toBase64url(crypto.getRandomValues(new Uint8Array(TOKEN_BYTES)));
+
+/**
+ * The token that follows from a code and the nonce of who trades it (HMAC-SHA-256 of the code by
+ * the nonce): nobody knows it who does not know both.
+ */
+export async function tokenOf({ code, nonce }: { code: string; nonce: string }): Promise<string> {
+  const encoder = new TextEncoder();
+  const hmac = { name: "HMAC", hash: "SHA-256" };
+  const key = await crypto.subtle.importKey("raw", encoder.encode(nonce), hmac, false, ["sign"]);
+  const text = encoder.encode(`vantage-device-token ${code}`);
+  return (
+    DEVICE_TOKEN_PREFIX + toBase64url(new Uint8Array(await crypto.subtle.sign(hmac, key, text)))
+  );
+}
+
+/** A device that came with its token. */
+export interface DeviceIdentity extends Record<string, unknown> {
+  deviceId: string;
+  workspaceId: string;
+}
+
+/** The hash of the token that a request came with; null where it has none of a device. */
+export async function tokenHash(context: Pick<Context, "req">): Promise<string | null> {
+  const given = context.req.header("Authorization") ?? "";
+  const token = /^Bearer (vdt_[\w-]{1,100})$/i.exec(given)?.[1];
+  return token === undefined ? null : await sha256(token);
+}
+
+/** The failure of a request without a token that opens. */
+export function noToken(context: Pick<Context, "header">): Failure {
+  context.header("WWW-Authenticate", "Bearer");
+  return new Failure(
+    "unauthorized",
+    "send this device's valid token as Authorization: Bearer; one that was revoked is replaced by " +
+      "enrolling again",
+  );
+}
+
+export const noDevice = () => new Failure("not_found", "no such device, or not the token's own");
+
+/** Whether a row of `device_token` `t` and its device `d` open at an instant. */
+export const opensAt = (now: SQL): SQL => sql`(t.expires_at IS NULL OR t.expires_at > ${now})
+  AND d.revoked_at IS NULL AND d.deleted_at IS NULL`;
+
+/** An instant of the injected clock, in a statement. */
+export const instantOf = (milliseconds: number): SQL => sql`${iso(milliseconds)}::timestamptz`;
+
+/** Lets a request pass only with the token of the device that its path names. */
+export function authenticateDevice(): MiddlewareHandler {
+  return async (context, next) => {
+    const parts = context.get("service") as Parts;
+    const hash = await tokenHash(context);
+    const found = hash === null ? null : await deviceOfToken(parts, hash);
+    if (!found) throw noToken(context);
+    if (found.deviceId !== context.req.param("device_id")) throw noDevice();
+    context.set("device", found);
+    await next();
+  };
+}
+
+/** The device whose token let a request pass. */
+export function deviceOf(context: Pick<Context, "get">): DeviceIdentity {
+  const device = context.get("device") as DeviceIdentity | undefined;
+  assert(device, "a route that asks for its device is guarded by authenticateDevice");
+  return device;
+}
+
+async function deviceOfToken(
+  { database, clock }: Pick<Parts, "database" | "clock">,
+  hash: string,
+): Promise<DeviceIdentity | null> {
+  const now = clock();
+  const { rows } = await database.execute<DeviceIdentity & { isNew: boolean }>(sql`
+    SELECT d.id::text AS "deviceId", d.workspace_id::text AS "workspaceId",
+      t.used_at IS NULL AS "isNew"
+      FROM device_token t JOIN device d ON d.id = t.device_id
+     WHERE t.hash = decode(${hash}, 'hex') AND ${opensAt(instantOf(now))}`);
+  const [found] = rows;
+  if (!found) return null;
+  const { isNew, deviceId, workspaceId } = found;
+  if (isNew) await noteFirstUse({ database }, { hash, now });
+  return { deviceId, workspaceId };
+}
+
+/** Notes that a device came with a new token: those before it end soon. */
+export async function noteFirstUse(
+  { database }: Pick<Parts, "database">,
+  { hash, now }: { hash: string; now: number },
+): Promise<void> {
+  const ends = instantOf(now + TOKEN_OVERLAP_SECONDS * 1_000);
+  await database.execute(sql`
+    WITH used AS (
+      UPDATE device_token SET used_at = ${instantOf(now)}
+       WHERE hash = decode(${hash}, 'hex') AND used_at IS NULL RETURNING hash, device_id)
+    UPDATE device_token o SET expires_at = least(o.expires_at, ${ends}) FROM used
+     WHERE o.device_id = used.device_id AND o.hash <> used.hash`);
+}
+
+/**
+ * Makes a device's next token. The one that it came with opens on until the new one was used, so
+ * that an answer that is lost locks nobody out; a next one that was never used ends.
+ */
+export async function rotateToken(
+  { database, clock }: Pick<Parts, "database" | "clock">,
+  { deviceId }: DeviceIdentity,
+): Promise<string> {
+  const token = newDeviceToken();
+  await database.execute(sql`
+    WITH unused AS (
+      DELETE FROM device_token WHERE device_id = ${deviceId}::uuid AND used_at IS NULL)
+    INSERT INTO device_token (hash, device_id, created_at)
+    VALUES (decode(${await sha256(token)}, 'hex'), ${deviceId}::uuid, ${instantOf(clock())})`);
+  return token;
+}

@@ -1,0 +1,216 @@
+// Runs over the frames of a clip, under an id: the task's row is the record, and keeps its result
+// for a day, as that of a prediction on a video does. What it asked for outside is performed once
+// its task has finished; then the images that went with it leave the row.
+
+import { type SQL, sql } from "drizzle-orm";
+import { Failure } from "../../../shared/errors.ts";
+import type { TaskPayload, TaskResult } from "../../../shared/tasks.ts";
+import type { WorkflowPlan } from "../../../shared/workflow/plan.ts";
+import { wireTime } from "../../http/database.ts";
+import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
+import type { Parts } from "../base/parts.ts";
+import { idList } from "../base/sql.ts";
+import type { StoredFile } from "../serving/predictions.ts";
+import { requestCancel } from "../tasks/interventions.ts";
+import { source } from "../tasks/objects.ts";
+import type { NewTask, Task } from "../tasks/queue.ts";
+import type { AskedRun, ReadyRun } from "./asked-runs.ts";
+import { imagesOf, runPayload } from "./node-runs.ts";
+import { EffectReport, type VideoRun } from "./run-bodies.ts";
+import type { ServedRun } from "./runs.ts";
+
+/** Claimed after images, on each of which somebody waits for less. */
+const PRIORITY = 40;
+const ATTEMPTS = 2;
+
+/** How a clip is looked at. */
+export interface ClipWish {
+  fps: number | null;
+  framesMax: number;
+}
+
+/**
+ * The input that takes an image or a clip's frames: the named one, or the only image that a run has
+ * to be given and is not. Fails with `invalid_request`.
+ */
+export function imageInput(
+  plan: WorkflowPlan,
+  given: AskedRun["given"],
+  named: string | undefined,
+): string {
+  const images = plan.inputs.filter(({ kind }) => kind === "image");
+  if (named !== undefined) {
+    if (images.some(({ name }) => name === named)) return named;
+    throw new Failure("invalid_request", `frames_input: the workflow has no image input ${named}`);
+  }
+  const open = images.filter(({ name }) => !Object.hasOwn(given, name));
+  const [only] = open;
+  if (only && open.length === 1) return only.name;
+  const many = open.length === 0 ? "has none" : `has ${open.map(({ name }) => name).join(", ")}`;
+  throw new Failure(
+    "invalid_request",
+    `the workflow must have one image input that is not given; it ${many}`,
+  );
+}
+
+/** The task of a run over a stored clip. */
+export function clipTask(
+  run: ReadyRun,
+  {
+    clip,
+    frames,
+    images,
+    wish,
+    served,
+  }: {
+    clip: StoredFile;
+    frames: string;
+    images: readonly StoredFile[];
+    wish: ClipWish;
+    served: ServedRun | null;
+  },
+): NewTask {
+  const names = imagesOf(run).map(([name]) => name);
+  const { actorId, dryRun, workspaceId } = run;
+  const deployed = served && {
+    workflow_id: served.deployed.workflowId,
+    version_id: served.deployed.versionId,
+    slug: served.deployed.slug,
+    version: served.deployed.version,
+  };
+  return {
+    kind: "workflow_video",
+    workspaceId,
+    subject: `workflow:${served?.deployed.workflowId ?? crypto.randomUUID()}`,
+    priority: PRIORITY,
+    attemptsMax: ATTEMPTS,
+    payload: {
+      ...runPayload(run, {}),
+      images: images.map(({ key, bytes }, index) => ({
+        name: names[index] ?? "",
+        file: source(key, bytes),
+      })),
+      frames_input: frames,
+      video: source(clip.key, clip.bytes),
+      fps: wish.fps,
+      frames_max: wish.framesMax,
+      origin: { actor_id: actorId, dry_run: dryRun, deployed },
+    },
+  };
+}
+
+/** A result once what it asked for was performed. */
+interface DoneResult extends TaskResult<"workflow_video"> {
+  outcomes?: EffectReport[];
+}
+
+interface RunRow extends Record<string, unknown> {
+  taskId: string;
+  state: Task["state"];
+  payload: TaskPayload<"workflow_video">;
+  progress: Task["progress"];
+  failure: string | null;
+  result: DoneResult | null;
+  createdAt: string;
+}
+
+const notThere = () =>
+  new Failure("not_found", "no such run in your workspaces; they are kept for a day");
+
+const OWN = (workspaces: readonly string[], runId: string): SQL => sql`
+  id = ${runId}::uuid AND kind = 'workflow_video' AND workspace_id IN ${idList(workspaces)}`;
+
+const WIRE_STATES: Readonly<Record<Task["state"], VideoRun["status"]>> = {
+  queued: "queued",
+  running: "running",
+  finished: "completed",
+  failed: "failed",
+  cancelled: "canceled",
+  revoked: "failed",
+};
+
+/** A run over a clip, of the workspaces; fails with `not_found`, also for one over for a day. */
+export async function findVideoRun(
+  { database }: Pick<Parts, "database">,
+  workspaces: readonly string[],
+  runId: string,
+): Promise<VideoRun> {
+  const { rows } = await database.execute<RunRow>(sql`
+    SELECT id::text AS "taskId", state, payload, progress, errors->-1->>'detail' AS failure, result,
+        ${wireTime(sql`created_at`)} AS "createdAt"
+      FROM task WHERE ${OWN(workspaces, runId)}`);
+  const [row] = rows;
+  if (row && (row.state !== "finished" || row.result)) return videoRun(row);
+  throw notThere();
+}
+
+function videoRun({ taskId, state, payload, progress, failure, ...row }: RunRow): VideoRun {
+  const result = state === "finished" || state === "cancelled" ? row.result : null;
+  const problem = result?.failure ?? null;
+  const status = problem ? "failed" : WIRE_STATES[state];
+  const words = problem?.detail ?? failure ?? `the run was ${state}`;
+  const deployed = payload.origin?.deployed ?? null;
+  return {
+    run_id: taskId,
+    slug: deployed?.slug ?? null,
+    version: deployed?.version ?? null,
+    status,
+    failure: status === "failed" ? words : null,
+    problem,
+    frames_done: result?.frames.length ?? progress?.done ?? null,
+    frames_total: result?.frames.length ?? progress?.total ?? null,
+    width: result?.width ?? null,
+    height: result?.height ?? null,
+    frames: result?.frames ?? null,
+    steps: result?.steps ?? [],
+    effects: result?.outcomes ?? null,
+    left_out: result?.left_out ?? null,
+    warnings: result?.warnings ?? [],
+    seconds: result?.seconds ?? null,
+    created_at: row.createdAt,
+  };
+}
+
+/**
+ * Asks for the end of a run of the caller's: what it asked for outside is not performed then. One
+ * that ended stays as it is. Returns its task where that ended so. Fails with `not_found` and
+ * `forbidden`.
+ */
+export async function cancelVideoRun(
+  { database }: Pick<Parts, "database">,
+  caller: Caller,
+  runId: string,
+): Promise<Task | null> {
+  const workspaces = workspacesOf(caller);
+  const { rows } = await database.execute<{ workspaceId: string }>(sql`
+    SELECT workspace_id::text AS "workspaceId" FROM task WHERE ${OWN(workspaces, runId)}`);
+  const [row] = rows;
+  if (!row) throw notThere();
+  allow(caller, row.workspaceId, "annotator");
+  const [task] = await requestCancel(database, { taskIds: [runId], realm: [row.workspaceId] });
+  return task?.state === "cancelled" ? task : null;
+}
+
+/**
+ * Keeps what became of a run's effects in the place of these, of a failed one that it is over;
+ * whether nobody had before.
+ */
+export async function keepOutcomes(
+  { database }: Pick<Parts, "database">,
+  taskId: string,
+  outcomes: readonly EffectReport[],
+): Promise<boolean> {
+  const kept = JSON.stringify({ effects: [], outcomes });
+  const { rows } = await database.execute(sql`
+    UPDATE task SET result = coalesce(result, '{}'::jsonb) || ${kept}::jsonb
+     WHERE id = ${taskId}::uuid AND (result IS NOT NULL OR state <> 'finished')
+       AND result->'outcomes' IS NULL
+    RETURNING id`);
+  return rows.length > 0;
+}
+
+/** What became of a run's effects; null where they were not performed yet. */
+export function outcomesOf({ result }: Pick<Task, "result">): EffectReport[] | null {
+  const told = EffectReport.array().safeParse(result?.outcomes);
+  return told.success ? told.data : null;
+}

@@ -1,0 +1,153 @@
+// Runs workflows for the queue: on uploaded images, and on the frames of a video one after another,
+// each with the state that the frame before has left.
+
+import { sampleFrames } from "../../shared/sampling.ts";
+import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import type { WorkflowRun } from "../../shared/workflow/execution.ts";
+import type { KeyedValue } from "../../shared/workflow/plan.ts";
+import type { WorkflowFailureReport } from "../../shared/workflow/task.ts";
+import { TaskFailure } from "../base/failure.ts";
+import { type Footage, openFootage, secondsOf } from "../media/footage.ts";
+import { rootImage } from "../workflows/node-image.ts";
+import {
+  answerRun,
+  failureReport,
+  GivenFile,
+  GivenFrame,
+  Session,
+  type SessionServices,
+} from "../workflows/session.ts";
+import { VideoTally } from "../workflows/video-tally.ts";
+import type { RunnerContext } from "./runner-context.ts";
+import { lookAtImage } from "./sam-objects.ts";
+
+type Result = TaskResult<"workflow_video">;
+type Payload = TaskPayload<"workflow_video">;
+
+/** Frames of a workflow that remembers nothing are worked on at once, so that batches fill. */
+const FRAMES_AT_ONCE = 4;
+
+const servicesOf = ({ predictors, useSegmenter, log }: RunnerContext): SessionServices => ({
+  predictors,
+  sam: async (readImage, request, signal) =>
+    lookAtImage(await readImage(), request, { useSegmenter, signal }),
+  log,
+});
+
+/** Does a `workflow` task. */
+export const run = (
+  { images, ...request }: TaskPayload<"workflow">,
+  context: RunnerContext,
+): Promise<TaskResult<"workflow">> =>
+  withFiles(images, context, (files) =>
+    answerRun(request, files, servicesOf(context), context.cancel),
+  );
+
+/** Works with files of the store, which stay on the disk meanwhile. */
+async function withFiles<Result>(
+  images: Payload["images"],
+  { cache, cancel }: Pick<RunnerContext, "cache" | "cancel">,
+  work: (files: readonly GivenFile[]) => Promise<Result>,
+): Promise<Result> {
+  const held: Awaited<ReturnType<typeof cache.open>>[] = [];
+  const files: GivenFile[] = [];
+  try {
+    for (const { name, file } of images) {
+      const opened = await cache.open(file, cancel);
+      held.push(opened);
+      files.push(new GivenFile(name, opened.path, `object ${file.key}`));
+    }
+    return await work(files);
+  } finally {
+    for (const { release } of held) await release();
+  }
+}
+
+/** Does a `workflow_video` task; a canceled one gives the frames that were done. */
+export async function runVideo(payload: Payload, context: RunnerContext): Promise<Result> {
+  const started = performance.now();
+  const { images, video, fps, frames_max, frames_input } = payload;
+  const services = servicesOf(context);
+  const session = new Session(payload, services);
+  const input = session.plan.inputs.find(({ name }) => name === frames_input);
+  if (input?.kind !== "image") {
+    throw new TaskFailure("invalid_request", `${frames_input} is no input that takes an image`);
+  }
+  const footage = await openFootage(context, video);
+  try {
+    const sampled = sampleFrames(footage.pts, footage.timeBase, fps);
+    const wanted = sampled.slice(0, frames_max);
+    const tally = new VideoTally(payload.state);
+    const failure = await withFiles(images, context, (files) =>
+      runFrames({ session, files, footage, wanted, payload, services }, context, tally),
+    );
+    const { left_out, ...told } = tally.told();
+    return {
+      ...told,
+      failure,
+      width: footage.width,
+      height: footage.height,
+      left_out: { frames: sampled.length - wanted.length, ...left_out },
+      seconds: (performance.now() - started) / 1_000,
+    };
+  } finally {
+    await footage.close();
+  }
+}
+
+interface FramesRun {
+  session: Session;
+  files: readonly GivenFile[];
+  footage: Footage;
+  wanted: readonly number[];
+  payload: Payload;
+  services: SessionServices;
+}
+
+/** Runs the frames in their order; says why it ended before the last one, null where it did not. */
+async function runFrames(
+  { session, files, footage, wanted, payload, services }: FramesRun,
+  { cancel, progress }: Pick<RunnerContext, "cancel" | "progress">,
+  tally: VideoTally,
+): Promise<WorkflowFailureReport | null> {
+  const { frames_input, video } = payload;
+  // A run that is not waited for any more ends with the others.
+  const stop = new AbortController();
+  const signal = AbortSignal.any([cancel, stop.signal]);
+  const inFlight: Promise<{ index: number; run: WorkflowRun }>[] = [];
+  const takeFirst = async () => {
+    const ran = await inFlight.shift();
+    if (!ran) return;
+    await tally.add(ran.index, secondsOf(footage, ran.index), ran.run);
+    progress({ done: tally.count, total: wanted.length, detail: {} });
+  };
+  const { isStateful, hasEffects } = session.plan;
+  // Sinks remember what they have asked for.
+  const atOnce = isStateful || hasEffects ? 1 : FRAMES_AT_ONCE;
+  try {
+    // Everything but the frames is read once; a first frame stands in for them.
+    let values: ReadonlyMap<string, KeyedValue> | null = null;
+    for await (const { index, image } of footage.read(wanted)) {
+      if (cancel.aborted) return null;
+      const key = `frame ${index} of ${video.key}`;
+      const frame = { value: rootImage(image), key };
+      values ??= await session.readValues([...files, new GivenFrame(frames_input, frame)]);
+      const inputs = new Map(values).set(frames_input, frame);
+      const now = 1_000 * secondsOf(footage, index);
+      const running = session
+        .run(inputs, { state: tally.state, now, signal, isCached: false })
+        .then((ended) => ({ index, run: ended }));
+      // Whoever waits for it hears of its failure, also where that is later.
+      running.catch(() => {});
+      inFlight.push(running);
+      if (inFlight.length >= atOnce) await takeFirst();
+    }
+    while (inFlight.length > 0) await takeFirst();
+    return null;
+  } catch (thrown) {
+    if (cancel.aborted) return null;
+    return failureReport(thrown, services);
+  } finally {
+    stop.abort();
+  }
+}

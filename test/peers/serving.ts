@@ -1,0 +1,114 @@
+// The group `serving`, by hand because it only says something on an idle machine: the same model
+// behind FastAPI with onnxruntime and Pillow, asked in turn with the service and a node.
+
+import { spawn } from "node:child_process";
+import { writeFileSync } from "node:fs";
+import { cpus } from "node:os";
+import { join } from "node:path";
+import { freePorts } from "../../edge/local/ports.ts";
+import { deployedModel } from "../../gpu-node/export/deployed-model.ts";
+import { writeOnnx } from "../../gpu-node/export/detector-onnx.ts";
+import { readTensors } from "../../gpu-node/export/weights-file.ts";
+import type { Prediction } from "../../shared/tasks.ts";
+import { atOnce, quantile } from "../bench/load.ts";
+import { photograph, type ServingWorld, startServing } from "../bench/serving-world.ts";
+import type { Group, GroupContext } from "./group.ts";
+import type { Outcome } from "./known.ts";
+
+const SIZE = 320;
+const ROUNDS = 3;
+const SECONDS = 6;
+const READY_MS_MAX = 60_000;
+const POLL_MS = 200;
+/** By the number of requests at once: their p50, or their answers a second, over ours, at least. */
+const GOALS = [
+  { concurrency: 1, figure: "p50", goal: 1 },
+  { concurrency: 8, figure: "a second", goal: 1.5 },
+] as const;
+
+/** Starts the server of Python on the model's file; `stop` ends it. */
+async function startFastApi({ python, folder }: GroupContext, { model, weights }: ServingWorld) {
+  const path = join(folder, "model.onnx");
+  const size: [number, number] = [SIZE, SIZE];
+  const options = { output: "detections" as const, size, batch: 1, metadata: {} };
+  writeFileSync(path, writeOnnx(deployedModel(model, readTensors(weights)), options));
+  const [port] = await freePorts(1);
+  const script = join(import.meta.dirname, "serving/fastapi_server.py");
+  const args = [script, path, port, SIZE, cpus().length].map(String);
+  const child = spawn(python, args, { stdio: ["ignore", "ignore", "pipe"] });
+  let words = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    words = (words + text).slice(-4_000);
+  });
+  const stop = () => void child.kill("SIGKILL");
+  process.once("exit", stop);
+  const url = `http://127.0.0.1:${port}/`;
+  for (const deadline = performance.now() + READY_MS_MAX; ; ) {
+    const ready = await fetch(url).catch(() => null);
+    if (ready?.ok) return { url: `${url}predict`, stop };
+    if (child.exitCode !== null || performance.now() > deadline) {
+      stop();
+      throw new Error(`the server of Python does not answer: ${words}`);
+    }
+    await new Promise((next) => setTimeout(next, POLL_MS));
+  }
+}
+
+export const serving: Group = {
+  async run(context) {
+    const world = await startServing("det26n", SIZE);
+    try {
+      const theirs = await startFastApi(context, world);
+      try {
+        return await compare(world, theirs.url);
+      } finally {
+        theirs.stop();
+      }
+    } finally {
+      await world.stop();
+    }
+  },
+};
+
+async function compare(world: ServingWorld, url: string): Promise<Outcome[]> {
+  const image = await photograph(1_280, 720, { quality: 92 });
+  const ours = () => world.predict(image);
+  const theirs = async () => {
+    const body = new FormData();
+    body.set("file", new Blob([new Uint8Array(image)]), "a.jpg");
+    const answer = await fetch(url, { method: "POST", body });
+    return { status: answer.status, text: await answer.text() };
+  };
+  const [own, other] = [await ours(), await theirs()].map(
+    ({ text }) => JSON.parse(text) as Prediction[],
+  );
+  const counts = `${own?.length} and ${other?.length} objects`;
+  const isLike = Math.abs((own?.length ?? 0) - (other?.length ?? 0)) <= 0.1 * (own?.length ?? 0);
+  const outcomes: Outcome[] = [
+    { case: "serving/fastapi/objects", outcome: isLike ? "passed" : "failed", detail: counts },
+  ];
+  for (const { concurrency, figure, goal } of GOALS) {
+    const sides = [ours, theirs].map((ask) => ({
+      send: async () => (await ask()).status,
+      figures: [] as number[],
+    }));
+    for (const { send } of sides) await atOnce(concurrency, 1, send);
+    for (let round = 0; round < ROUNDS; round++) {
+      for (const { send, figures } of sides) {
+        const load = await atOnce(concurrency, SECONDS, send);
+        figures.push(figure === "p50" ? quantile(load, 0.5) : load.perSecond);
+      }
+    }
+    const [we = Number.NaN, they = Number.NaN] = sides.map(
+      ({ figures }) => figures.toSorted((a, b) => a - b)[ROUNDS >> 1],
+    );
+    const ratio = figure === "p50" ? they / we : we / they;
+    const said = `${we.toFixed(1)} and ${they.toFixed(1)} (${figure}): ${ratio.toFixed(2)}×`;
+    outcomes.push({
+      case: `serving/fastapi/${concurrency} at once`,
+      outcome: ratio >= goal ? "passed" : "failed",
+      detail: `ours and FastAPI ${said}, goal ${goal}`,
+    });
+  }
+  return outcomes;
+}

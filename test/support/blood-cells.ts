@@ -1,0 +1,58 @@
+// Blood cells: real images with boxes, as the dataset of a run, and a detector that was trained on
+// them once on this machine.
+
+import { existsSync, readFileSync } from "node:fs";
+import { resolve } from "node:path";
+import { ExportManifest } from "../../shared/export-manifest.ts";
+import type { ObjectSource } from "../../shared/tasks.ts";
+import { bloodImage, bloodSplit, realData } from "./images.ts";
+
+export const BLOOD_CLASSES = ["RBC", "WBC", "Platelets"];
+/** Pixels a side that the detector was trained at. */
+export const BLOOD_SIDE = 256;
+/** Where `npm run bench -- blood-cell-model` leaves its weights. */
+export const BLOOD_WEIGHTS = resolve(import.meta.dirname, "../../.vantage/blood-cells.safetensors");
+
+/** Puts a dataset's objects where its reader finds them. */
+interface ObjectStore {
+  source(key: string, bytes: Buffer): ObjectSource;
+}
+
+/** The images and their list, as a task names them; null where they are not all here. */
+export async function bloodDataset(
+  store: ObjectStore,
+): Promise<{ manifest: ObjectSource; videos: ObjectSource[] } | null> {
+  const listed: ExportManifest["videos"] = [];
+  const videos: ObjectSource[] = [];
+  for (const split of ["train", "val"] as const) {
+    for (const id of bloodSplit(split)) {
+      const blood = await bloodImage(id);
+      const file = realData(`bccd/images/${id}.jpg`);
+      if (!blood || !file) return null;
+      const key = `ws/a/blood/${id}.jpg`;
+      videos.push(store.source(key, readFileSync(file)));
+      const annotations = blood.truth.map(({ name, bbox }) => ({
+        id: crypto.randomUUID(),
+        class_index: BLOOD_CLASSES.indexOf(name),
+        bbox,
+        polygon: null,
+      }));
+      const { width, height } = blood.image;
+      const frames = [{ index: 0, split, annotations }];
+      listed.push({ video_id: id, filename: `${id}.jpg`, key, width, height, frames });
+    }
+  }
+  if (listed.length === 0) return null;
+  const list = { name: "blood cells", classes: BLOOD_CLASSES, videos: listed };
+  const manifest = Buffer.from(JSON.stringify(ExportManifest.parse(list)));
+  return { manifest: store.source("ws/a/blood.json", manifest), videos };
+}
+
+/** The trained detector's weights; null, said aloud, where nobody trained it here. */
+export function bloodWeights(): Buffer | null {
+  if (existsSync(BLOOD_WEIGHTS)) return readFileSync(BLOOD_WEIGHTS);
+  process.stderr.write(
+    "SKIPPED: the test needs a detector of blood cells: npm run bench -- blood-cell-model\n",
+  );
+  return null;
+}

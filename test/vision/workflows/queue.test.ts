@@ -1,0 +1,288 @@
+// Runs of workflows by the queue, with a node that claims tasks and answers as the test says:
+// images that no line takes, and clips. Goal: what is done outside is done once and only for a run
+// that ended well, a canceled one keeps the frames it did, no file of a request stays, and a node
+// is believed no further than the plan goes.
+
+import { sql } from "drizzle-orm";
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { RunAnswer, VideoRun } from "../../../edge/vision/workflows/run-bodies.ts";
+import type { ClaimedTask } from "../../../shared/node-protocol.ts";
+import { TASK_KINDS, type TaskResult } from "../../../shared/tasks.ts";
+import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
+import type { WorkflowDelivery } from "../../../shared/workflows.ts";
+import { form, jpeg, mp4, png } from "../../support/media.ts";
+import { type Script, type ScriptedNode, scriptedNode } from "../../support/scripted-node.ts";
+import { createWorkflowWorld, type WorkflowWorld } from "../../support/workflow-world.ts";
+
+let w: WorkflowWorld;
+beforeAll(async () => {
+  w = await createWorkflowWorld();
+});
+beforeEach(async () => {
+  await w.world.visionDatabase.execute(sql`UPDATE node SET revoked_at = now()`);
+  // Longer than the service believes which nodes are there.
+  await new Promise((elapsed) => setTimeout(elapsed, 1_100));
+});
+afterEach(async () => {
+  const left = await w.world.media.list({ prefix: `ws/${w.workspaceId}/predictions/` });
+  expect(left.objects).toEqual([]);
+});
+
+const address = `data:image/png;base64,${Buffer.from(png(64, 48)).toString("base64")}`;
+/** The sides of an image; told to an address, and the image kept in a project. */
+const measuring = (more: WorkflowDefinition["steps"] = []): WorkflowDefinition => ({
+  version: "1.0",
+  inputs: [{ name: "image", kind: "image" }],
+  steps: [
+    { id: "look", type: "image_properties@1", parameters: { image: "$inputs.image" } },
+    ...more,
+  ],
+  outputs: [{ name: "width", value: "$steps.look.width" }],
+});
+const telling = () =>
+  measuring([
+    {
+      id: "tell",
+      type: "webhook@1",
+      parameters: { payload: "$steps.look.width", url: "https://example.com/hook" },
+    },
+    {
+      id: "keep",
+      type: "dataset_upload@1",
+      parameters: { image: "$inputs.image", project: w.projectId },
+    },
+  ]);
+
+/** Sends a request while a node works as the script says. */
+async function working<Result>(script: Script, ask: (node: ScriptedNode) => Promise<Result>) {
+  const node = await scriptedNode(w.world, w.admin, script);
+  const stop = node.start();
+  try {
+    return await ask(node);
+  } finally {
+    await stop();
+  }
+}
+
+describe("a run on images", () => {
+  it("is done by the queue where no line is, with the files of a list in their order", async () => {
+    const graph = measuring();
+    graph.inputs.push({ name: "more", kind: "list<image>" });
+    const seen: [string, number][] = [];
+    const answer = await working(
+      {
+        workflow: async (task) => {
+          const { images } = TASK_KINDS.workflow.payload.parse(task.payload);
+          for (const { name, file } of images) {
+            const bytes = await (await fetch(file.url)).arrayBuffer();
+            seen.push([name, bytes.byteLength]);
+          }
+          const outputs = { width: 64 };
+          return { failure: null, outputs, steps: [], effects: [], state: {}, seconds: 0.1 };
+        },
+      },
+      async () => {
+        const body = { definition: graph, inputs: { image: address, more: [address, address] } };
+        return RunAnswer.parse(await w.engineer.ok("POST", "/workflows/run", body));
+      },
+    );
+    expect(answer).toMatchObject({ outputs: { width: 64 }, served_by: "node", effects: [] });
+    const bytes = png(64, 48).length;
+    expect(seen).toEqual([
+      ["image", bytes],
+      ["more", bytes],
+      ["more", bytes],
+    ]);
+  });
+
+  it("is told what failed there, and which answer is not believed", async () => {
+    const failure = { code: "limit" as const, step: "look", element: null, detail: "too much" };
+    const asked = (workflow: NonNullable<Script["workflow"]>) =>
+      working({ workflow }, async () => {
+        const body = { definition: measuring(), inputs: { image: address } };
+        const response = await w.engineer.send("POST", "/workflows/run", body);
+        return [response.status, ((await response.json()) as { code: string }).code];
+      });
+    expect(await asked(() => ({ failure }))).toEqual([422, "workflow_failed"]);
+    const more = { outputs: { width: 64, secret: 1 }, steps: [], effects: [], state: {} };
+    expect(await asked(() => ({ failure: null, ...more, seconds: 1 }))).toEqual([
+      502,
+      "task_failed",
+    ]);
+  });
+});
+
+describe("a run on a clip", () => {
+  type Result = TaskResult<"workflow_video">;
+  const frame = (frame_index: number) => ({
+    frame_index,
+    time: frame_index / 10,
+    outputs: { width: 64 },
+  });
+  const result = (more: Partial<Result> = {}): Result => ({
+    failure: null,
+    width: 64,
+    height: 48,
+    frames: [frame(0), frame(2)],
+    steps: [],
+    effects: [],
+    state: {},
+    left_out: { frames: 0, effects: 0, images: 0 },
+    warnings: [],
+    seconds: 0.5,
+    ...more,
+  });
+  /** What both sinks ask for at a frame. */
+  const effects = (frame_index: number): Result["effects"] => [
+    {
+      frame_index,
+      step: "tell",
+      element: [],
+      kind: "webhook",
+      request: {
+        url: "https://example.com/hook",
+        url_secret: null,
+        headers: {},
+        secret_headers: {},
+        signing_secret: null,
+        payload: 64,
+      },
+      image: null,
+    },
+    {
+      frame_index,
+      step: "keep",
+      element: [],
+      kind: "dataset_upload",
+      request: { project: w.projectId, tags: [], objects: [] },
+      image: Buffer.from(jpeg(64, 48 + frame_index)).toString("base64"),
+    },
+  ];
+  const start = async (query = "wait_seconds=20", definition = telling()) => {
+    const fields = { definition: JSON.stringify(definition) };
+    const body = form({ content: mp4() }, ...Object.entries(fields));
+    const path = `/workflows/run/video?workspace_id=${w.workspaceId}&${query}`;
+    return VideoRun.parse(await w.engineer.ok("POST", path, body));
+  };
+  const read = async (id: string) =>
+    VideoRun.parse(await w.viewer.ok("GET", `/workflows/runs/${id}`));
+  const deliveries = (id: string) =>
+    w.engineer.ok<WorkflowDelivery[]>("GET", `/workflows/deliveries?run_id=${id}`);
+  const videos = async () =>
+    (await w.admin.ok("GET", `/projects/${w.projectId}/videos`)) as unknown[];
+
+  it("does what its frames ask for once it has ended well, once, however often it is heard", async () => {
+    const before = (await videos()).length;
+    let claimed: ClaimedTask | null = null;
+    const done = result({ effects: [...effects(0), ...effects(2)] });
+    const run = await working(
+      {
+        workflow_video: (task) => {
+          claimed = task;
+          return { ...done };
+        },
+      },
+      async (node) => {
+        const { run_id, ...ended } = await start();
+        const task = claimed as unknown as ClaimedTask; // Since the run has ended.
+        // A late duplicate, as of a node whose answer was lost.
+        await node.finish(task, { outcome: "finished", result: { ...done } });
+        expect(ended).toMatchObject({ status: "completed", frames_done: 2, failure: null });
+        await expect.poll(async () => (await read(run_id)).effects).not.toBeNull();
+        return read(run_id);
+      },
+    );
+    expect(run.effects).toEqual([
+      expect.objectContaining({ step: "tell", element: [0], status: "queued" }),
+      expect.objectContaining({ step: "keep", element: [0], status: "stored" }),
+      expect.objectContaining({ step: "tell", element: [2], status: "queued" }),
+      expect.objectContaining({ step: "keep", element: [2], status: "stored" }),
+    ]);
+    const told = (await deliveries(run.run_id)).map(({ element }) => element);
+    expect(told.sort()).toEqual([[0], [2]]);
+    expect((await videos()).length).toBe(before + 2);
+  });
+
+  it("only tells it of a dry run, and does nothing of one that failed at a frame", async () => {
+    const before = (await videos()).length;
+    const script = { workflow_video: () => ({ ...result({ effects: effects(0) }) }) };
+    const dry = await working(script, () => start("wait_seconds=20&dry_run=true"));
+    const told = async () => (await read(dry.run_id)).effects?.map(({ status }) => status);
+    await expect.poll(told).toEqual(["dry_run", "dry_run"]);
+    const failure = {
+      code: "step_failed" as const,
+      step: "look",
+      element: [],
+      detail: "no such thing",
+    };
+    const failed = await working(
+      {
+        workflow_video: () => ({ ...result({ failure, frames: [frame(0)], effects: effects(0) }) }),
+      },
+      () => start(),
+    );
+    expect(failed).toMatchObject({
+      status: "failed",
+      failure: "no such thing",
+      problem: { step: "look" },
+      frames: [{ frame_index: 0 }],
+    });
+    expect([...(await deliveries(dry.run_id)), ...(await deliveries(failed.run_id))]).toEqual([]);
+    expect((await videos()).length).toBe(before);
+  });
+
+  it("keeps the frames that were done when it is canceled, and does nothing outside", async () => {
+    const before = (await videos()).length;
+    const node = await scriptedNode(w.world, w.admin);
+    const { run_id, status } = await start("wait_seconds=0");
+    expect(status).toBe("queued");
+    const task = (await node.claim(["workflow_video"])) as ClaimedTask;
+    expect(await w.viewer.refused("DELETE", `/workflows/runs/${run_id}`)).toEqual([
+      403,
+      "forbidden",
+    ]);
+    const stranger = await w.stranger();
+    expect(await stranger.refused("DELETE", `/workflows/runs/${run_id}`)).toEqual([
+      404,
+      "not_found",
+    ]);
+    await w.engineer.ok("DELETE", `/workflows/runs/${run_id}`);
+    const part = result({ frames: [frame(0)], effects: effects(0) });
+    await node.finish(task, { outcome: "cancelled", result: { ...part } });
+    expect(await read(run_id)).toMatchObject({ status: "canceled", frames: [{ frame_index: 0 }] });
+    expect(await deliveries(run_id)).toEqual([]);
+    expect((await videos()).length).toBe(before);
+    const again = await w.engineer.ok("DELETE", `/workflows/runs/${run_id}`);
+    expect(again).toMatchObject({ status: "canceled" });
+  });
+
+  it("of which nothing was done yet is over at once when it is canceled", async () => {
+    await scriptedNode(w.world, w.admin);
+    const { run_id } = await start("wait_seconds=0");
+    const canceled = await w.engineer.ok("DELETE", `/workflows/runs/${run_id}`);
+    expect(canceled).toMatchObject({ status: "canceled", frames: null });
+  });
+
+  it("is not believed where a node answers what the plan cannot give", async () => {
+    const node = await scriptedNode(w.world, w.admin);
+    const before = (await videos()).length;
+    const cases: [Result, string][] = [
+      [result({ frames: [0, 1, 2, 3].map(frame) }), "over 3 frames"],
+      [result({ frames: [frame(2), frame(0)] }), "not in its order"],
+      [result({ frames: [{ ...frame(0), outputs: { secret: 1 } }] }), "frame 0"],
+      [result({ effects: effects(1) }), "frame 1 is not answered"],
+    ];
+    for (const [said, problem] of cases) {
+      const { run_id } = await start("wait_seconds=0&frames_max=3");
+      const task = (await node.claim(["workflow_video"])) as ClaimedTask;
+      await node.finish(task, { outcome: "finished", result: { ...said } });
+      const { rows } = await w.world.visionDatabase.execute(sql`
+        SELECT state, errors->-1->>'detail' AS detail FROM task WHERE id = ${run_id}::uuid`);
+      // Another node may do it.
+      const refusal = { state: "queued", detail: expect.stringContaining(problem) };
+      expect(rows).toEqual([refusal]);
+      await w.engineer.ok("DELETE", `/workflows/runs/${run_id}`);
+    }
+    expect((await videos()).length).toBe(before);
+  });
+});
