@@ -108,7 +108,9 @@ export const ExportAccuracy = z
     model_map50: share().meta({ description: "of the model in single precision" }),
     model_map50_95: share().meta({ description: "of the model in single precision" }),
     drop_max: share().meta({
-      description: "by which the file's `map50_95` may be lower; its `map50` by 0.01",
+      description:
+        "by which the file's `map50_95` may be lower; its `map50` by 0.01. Where that is less, " +
+        "both by one of the labeled objects: 1 / `truths`",
     }),
   })
   .meta({ id: "ExportAccuracy" });

@@ -83,7 +83,8 @@ export const AugmentationKnobs = z.object({
   shear: degrees("degrees ±", 89),
   hsv: z
     .array(z.number().min(0).max(1))
-    .length(3)
+    .min(3)
+    .max(3)
     .meta({ description: "hue: turns ±; saturation, value: factors 1 ±" }),
   close_mosaic: z
     .number()
@@ -137,9 +138,17 @@ export const TrainSettings = z
       .default("linear")
       .meta({ description: "how the learning rate falls to a hundredth" }),
     optimizer: z.enum(OPTIMIZERS).default("auto"),
-    patience: z.number().int().min(0).max(10_000).default(100).meta({
-      description: "epochs in which neither mAP50-95 nor its trend got better; 0 is never",
-    }),
+    patience: z
+      .number()
+      .int()
+      .min(0)
+      .max(10_000)
+      .default(100)
+      .meta({
+        description:
+          "epochs in which neither mAP50-95 nor its trend got better (of segmentation: its mean " +
+          "with mask/mAP50-95); 0 is never",
+      }),
     seed: z.number().int().min(0).max(4_294_967_295).default(0),
     val_share: z.number().min(0.05).max(0.5).default(0.2),
     pretrained: Pretrained.default(null),
@@ -149,8 +158,17 @@ export type TrainSettings = z.infer<typeof TrainSettings>;
 
 export const RUN_STATES = ["queued", "running", "completed", "failed", "stopped"] as const;
 
-/** One-to-one branch's items, means over the epoch. */
-export const RunLosses = z.object({ box: z.number(), cls: z.number(), dfl: z.number() });
+/** One-to-one branch's items, means over the epoch; `mask` and `semantic` of segmentation alone. */
+export const RunLosses = z.object({
+  box: z.number(),
+  cls: z.number(),
+  dfl: z.number(),
+  mask: z.number().optional().meta({ description: "of segmentation: loss of the masks" }),
+  semantic: z.number().optional().meta({
+    description: "of segmentation: loss of the map of classes, which only training has",
+  }),
+});
+export type RunLosses = z.infer<typeof RunLosses>;
 
 /** Keys of the contract: `per_class/{class}/{metric}`, a `/` of a class name as `%2F`. */
 /**
@@ -175,6 +193,15 @@ export const classMetricKey = (className: string, metric: ClassMetric) =>
  */
 export const MetricMap = z.record(z.string(), z.number());
 export type MetricMap = z.infer<typeof MetricMap>;
+
+/**
+ * What a run's epochs are ranked by, 0 to 1: mAP50-95, and where masks were measured, its mean with
+ * theirs. The service ranks by the same rule in SQL.
+ */
+export function epochScore(metrics: MetricMap): number {
+  const boxes = metrics["mAP50-95"] ?? 0;
+  return (boxes + (metrics["mask/mAP50-95"] ?? boxes)) / 2;
+}
 
 /** One epoch of a run. */
 export const RunEpoch = z
@@ -249,7 +276,9 @@ export const TrainingRun = z
       .nullable()
       .meta({ description: "what keeps it from going on, such as no node being there" }),
     best_metrics: MetricMap.nullable().meta({
-      description: "of the best epoch by mAP50-95; final once the run ended",
+      description:
+        "of the best epoch by mAP50-95 (of segmentation: by its mean with mask/mAP50-95); final " +
+        "once the run ended",
     }),
     best_epoch: z.number().int().nullable(),
     model_id: z.uuid().nullable().meta({ description: "the newest model it registered" }),

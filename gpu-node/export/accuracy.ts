@@ -7,7 +7,7 @@ import {
   type DetectionOutcome,
   outcomesOf,
 } from "../../shared/average-precision.ts";
-import { EXPORT_TOLERANCES, type ExportPrecision } from "../../shared/export-formats.ts";
+import { accuracyDropMax, type ExportPrecision } from "../../shared/export-formats.ts";
 import type { ExportAccuracy } from "../../shared/exports.ts";
 import type { Bbox, Prediction } from "../../shared/tasks.ts";
 import { OBJECT_SCORE } from "./verification.ts";
@@ -39,7 +39,7 @@ export function accuracyOf(
     map50_95: file.map50To95,
     model_map50: model.map50,
     model_map50_95: model.map50To95,
-    drop_max: EXPORT_TOLERANCES[precision].accuracyDrop?.map50_95 ?? 0,
+    drop_max: accuracyDropMax(precision, "map50_95", truths),
   };
 }
 

@@ -134,7 +134,7 @@ const roboflow: TargetProtocol<Http> = {
 
 /** A score, and under the class's name the corners in pixels. */
 const TorchServe = z
-  .array(z.record(z.string().max(200), z.union([z.number(), z.array(z.number()).length(4)])))
+  .array(z.record(z.string().max(200), z.union([z.number(), z.array(z.number()).min(4).max(4)])))
   .max(TARGET_OBJECTS_MAX);
 const Ping = z.object({ status: z.string() });
 
