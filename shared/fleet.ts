@@ -4,6 +4,8 @@
 import { z } from "zod";
 
 const instant = () => z.iso.datetime();
+/** What a device says of its own clock: UTC as `Z`, or an offset, as Python's libraries write. */
+const deviceInstant = () => z.iso.datetime({ offset: true });
 const count = () => z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 const TEXT_MAX = 200;
 // Neither NUL nor half a surrogate pair: the database stores none.
@@ -120,7 +122,7 @@ export const Heartbeat = z
     model: z.union([ReportedModel, z.null()]).default(null).meta({
       description: "the model that it runs, or is about to; null where it has none",
     }),
-    time: instant().nullable().default(null).meta({
+    time: deviceInstant().nullable().default(null).meta({
       description: "by its own clock, which is reported and never believed",
     }),
   })
@@ -294,7 +296,7 @@ export const LogLine = z
       .min(1)
       .max(Number.MAX_SAFE_INTEGER - 1)
       .meta({ description: "counts up by one within a boot, from 1" }),
-    time: instant().meta({ description: "by the device's clock" }),
+    time: deviceInstant().meta({ description: "by the device's clock" }),
     kind: z
       .string()
       .regex(/^[a-z][a-z_]{0,31}$/, "must be a lowercase word")

@@ -78,12 +78,18 @@ async function ask(address: string, sent: OutgoingRequest): Promise<Response> {
     throw new ServiceAway(`no answer (${cause?.code ?? (thrown as Error).name})`);
   }
   if (response.status < 400) return response;
-  const { code = "", detail = "" } = Body.safeParse(await jsonOf(response)).data ?? {};
+  const { code, detail = "" } = Body.safeParse(await jsonOf(response)).data ?? {};
   if (response.status >= 500 || response.status === 429 || response.status === 408) {
     const after = Number(response.headers.get("retry-after"));
-    throw new ServiceAway(`status ${response.status} ${code}`, after > 0 ? after * 1_000 : null);
+    throw new ServiceAway(
+      `status ${response.status} ${code ?? ""}`,
+      after > 0 ? after * 1_000 : null,
+    );
   }
-  throw new ServiceRefusal(response.status, code, detail);
+  // The service names what it refuses; a proxy does not, and knows nothing but a body's size.
+  if (code === undefined && response.status !== 413)
+    throw new ServiceAway(`status ${response.status} of somebody who is not the service`);
+  throw new ServiceRefusal(response.status, code ?? "", detail);
 }
 
 const jsonOf = (response: Response): Promise<unknown> => response.json().catch(() => null);

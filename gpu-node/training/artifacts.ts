@@ -140,16 +140,19 @@ async function maskSheet(engine: Engine, sheets: readonly Sheet[], classes: read
   return drawSheet(drawn, classes);
 }
 
-/** The epochs as a table; metrics that only some epochs have are columns of all. */
+/** The epochs as a table; losses and metrics that only some epochs have are columns of all. */
 export function csvOf(history: readonly RunEpoch[]): string {
   const names = [...new Set(history.flatMap(({ metrics }) => Object.keys(metrics)))];
   const cell = (text: string) => (/[",\n\r]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text);
-  const head = ["epoch", "seconds", "box_loss", "cls_loss", "dfl_loss", "learning_rate", ...names];
+  const items = (["box", "cls", "dfl", "mask", "semantic"] as const).filter((item) =>
+    history.some(({ losses }) => losses[item] !== undefined),
+  );
+  const head = ["epoch", "seconds", ...items.map((item) => `${item}_loss`), "learning_rate"];
   const rows = history.map(({ epoch, seconds, losses, learning_rate, metrics }) => [
-    ...[epoch, seconds, losses.box, losses.cls, losses.dfl, learning_rate],
+    ...[epoch, seconds, ...items.map((item) => losses[item] ?? ""), learning_rate],
     ...names.map((name) => metrics[name] ?? ""),
   ]);
-  return `${[head.map(cell), ...rows].map((row) => row.join(",")).join("\n")}\n`;
+  return `${[[...head, ...names].map(cell), ...rows].map((row) => row.join(",")).join("\n")}\n`;
 }
 
 const NAMES = [

@@ -5,6 +5,7 @@
 import { loadEngine, type Native } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
+import { epochScore } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { MediaContext } from "../media/footage.ts";
 import { TaskPause } from "../objects/task-context.ts";
@@ -284,8 +285,8 @@ async function handInModel(
       const epoch = state.epoch + 1;
       const metadata = bestMetadata({ metadata: metadataOf(parts, state), state });
       await saveBest(engine, folder, { epoch, evaluation, metadata });
-      state.best = { epoch, score: evaluation.mAP50_95, since: epoch, rule: "coco" };
       metrics = metricsOf(evaluation, data.classes);
+      state.best = { epoch, score: epochScore(metrics), since: epoch, rule: "coco" };
     }
   }
   if (!state.best || !metrics) return null;

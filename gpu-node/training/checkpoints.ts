@@ -24,7 +24,7 @@ export const RunState = z.object({
   learning_rate: z.number(),
   resolved: ResolvedSettings,
   history: z.array(RunEpoch),
-  /** The best epoch by mAP50-95, counted from 1; its weights are a file named after it. */
+  /** The best epoch by `epochScore`, counted from 1; its weights are a file named after it. */
   best: z
     .object({
       epoch: z.number().int(),
@@ -35,7 +35,7 @@ export const RunState = z.object({
       rule: z.enum(METRICS_RULES).default("iou_first"),
     })
     .nullable(),
-  /** The trend of mAP50-95, by which patience counts; older checkpoints have none. */
+  /** The trend of that score, by which patience counts; older checkpoints have none. */
   trend: z
     .object({
       value: z.number(),

@@ -50,6 +50,10 @@ const toPng = (svg: string): Promise<Buffer> =>
     .png({ compressionLevel: 9 })
     .toBuffer();
 
+const MASK_LOSSES = [
+  ["mask", "Mask loss"],
+  ["semantic", "Semantic loss"],
+] as const;
 const PANEL = { width: 340, height: 270 };
 
 /** Losses, learning rate and metrics over the epochs. */
@@ -68,6 +72,10 @@ export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer
     ["mAP50-95", of(({ metrics }) => metrics["mAP50-95"] ?? Number.NaN)],
   ];
   // Of segmentation: a row of its own.
+  for (const [name, title] of MASK_LOSSES) {
+    if (!history.some(({ losses }) => losses[name] !== undefined)) continue;
+    curves.push([title, of(({ losses }) => losses[name] ?? Number.NaN)]);
+  }
   for (const metric of MASK_METRICS) {
     if (!history.some(({ metrics }) => metric in metrics)) continue;
     const title = metric.replace("mask/", "Mask ");

@@ -5,9 +5,11 @@ import type { Engine, EpochResult, Evaluation } from "../../native/index.d.ts";
 import {
   CLASS_METRICS,
   classMetricKey,
+  epochScore,
   MASK_METRICS,
   type MetricMap,
   type RunEpoch,
+  type RunLosses,
   type TrainSettings,
 } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
@@ -111,7 +113,7 @@ const TREND_SHARE = 1 / 3;
 /** Scores that stand still are neared for a hundred epochs: a smaller rise than this is none. */
 const TREND_STEP_MIN = 1e-3;
 
-/** The trend of mAP50-95 after one more epoch, counted from 1. */
+/** The trend of the epochs' score after one more epoch, counted from 1. */
 export function trendAfter(
   trend: RunState["trend"],
   score: number,
@@ -166,7 +168,7 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Finished
     learning_rate: digits(state.learning_rate, 8),
     seconds: digits(pace.end(), 2),
   };
-  const score = evaluation.mAP50_95;
+  const score = epochScore(metrics);
   const best = comparable(state.best);
   // While nothing is found yet, who learned longer is ahead.
   const isBest = !best || score > best.score || (score === 0 && best.score === 0);
@@ -275,11 +277,15 @@ export function metricsOf(evaluation: Evaluation, classes: readonly string[]): M
 }
 
 /** The epoch's losses; where a step's was no number, those of the epoch before. */
-function lossesOf({ losses }: EpochResult, history: readonly RunEpoch[]): RunEpoch["losses"] {
-  const before = history.at(-1)?.losses ?? { box: 0, cls: 0, dfl: 0 };
-  const of = (name: "box" | "cls" | "dfl") =>
-    Number.isFinite(losses[name]) ? digits(losses[name], 5) : before[name];
-  return { box: of("box"), cls: of("cls"), dfl: of("dfl") };
+function lossesOf({ losses }: EpochResult, history: readonly RunEpoch[]): RunLosses {
+  const before = history.at(-1)?.losses;
+  const of = (name: keyof RunLosses) => {
+    const value = losses[name] ?? 0;
+    return Number.isFinite(value) ? digits(value, 5) : (before?.[name] ?? 0);
+  };
+  const items: RunLosses = { box: of("box"), cls: of("cls"), dfl: of("dfl") };
+  if (losses.mask === undefined) return items;
+  return { ...items, mask: of("mask"), semantic: of("semantic") };
 }
 
 /** An epoch as training consoles show it. */
@@ -293,7 +299,7 @@ function linesOf(
   const share = (part: number) => `${Math.round((100 * part) / spent)} %`;
   const rate = spent > 0 ? result.images / spent : 0;
   const at = (name: string) => (metrics[name] ?? 0).toFixed(3);
-  const { mask, semantic } = result.losses;
+  const { mask, semantic } = losses;
   const ofMasks =
     mask === undefined || semantic === undefined
       ? ""

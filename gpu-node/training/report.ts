@@ -6,7 +6,7 @@ import { appendFileSync, existsSync, readFileSync } from "node:fs";
 import type { StepProgress } from "../../native/index.d.ts";
 import type { Checkpoint, TrainDetail } from "../../shared/tasks.ts";
 import { iso, systemClock } from "../../shared/time.ts";
-import type { ResolvedSettings, RunEpoch } from "../../shared/training.ts";
+import type { ResolvedSettings, RunEpoch, RunLosses } from "../../shared/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import type { Position } from "./checkpoints.ts";
 
@@ -130,8 +130,9 @@ export class Report {
 const linesIn = (path: string): number =>
   existsSync(path) ? readFileSync(path, "utf8").split("\n").length - 1 : 0;
 
-const finite = ({ box, cls, dfl }: StepProgress["losses"]) =>
-  [box, cls, dfl].every(Number.isFinite) ? { box, cls, dfl } : null;
+/** A step's losses; null where one of them is no number, of which JSON has none. */
+const finite = ({ total: _, ...items }: StepProgress["losses"]): RunLosses | null =>
+  Object.values(items).every(Number.isFinite) ? items : null;
 
 /** Seconds as people say them. */
 export function spoken(seconds: number): string {

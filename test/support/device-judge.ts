@@ -21,7 +21,7 @@ import type { DeviceFile } from "./described-files.ts";
 /**
  * What a request meets in place of an answer; `drop_after`: it takes effect, its answer is lost.
  */
-export type DeviceFault = "drop" | "drop_after" | "page" | 500 | 429 | 401;
+export type DeviceFault = "drop" | "drop_after" | "page" | "refusing_page" | 500 | 429 | 401;
 
 /** How a file is given. */
 export interface FileFault {
@@ -122,6 +122,12 @@ export class DeviceJudge {
     this.#faults.push({ path, left: faults });
   }
 
+  /** How many faults are still to be met at that path. */
+  faultsLeft(path: RegExp): number {
+    const own = this.#faults.filter((one) => one.path.source === path.source);
+    return own.reduce((sum, { left }) => sum + left.length, 0);
+  }
+
   /** Wants a file of the device from here on; what is signed may be changed before and after. */
   want(
     { bytes, file }: DeviceFile,
@@ -178,6 +184,8 @@ export class DeviceJudge {
     const met = fault?.left.shift();
     if (met === "drop") return void request.socket.destroy();
     if (met === "page") return void response.writeHead(200).end("<html>Sign in</html>");
+    if (met === "refusing_page")
+      return void response.writeHead(400).end("<html>Bad Request</html>");
     if (typeof met === "number") return void json(response, met, { code: "busy", detail: "later" });
     if (path === "/file") return void this.#give(request, response);
     const isImage = request.method === "POST" && path.endsWith("/images");

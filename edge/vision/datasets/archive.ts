@@ -8,7 +8,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { IMPORT_FILES_MAX } from "./labels.ts";
 
 /** Files in an archive, images among them. */
-const ENTRIES_MAX = 250_000;
+const ENTRIES_MAX = 100_000;
 /** Bytes of all texts, unpacked: as much as a JSON body may have. */
 const TEXT_BYTES_MAX = 32 * 1024 * 1024;
 /** Texts shrink some twenty times; what shrinks more was made to. */
@@ -59,9 +59,22 @@ export async function readArchive(
 }
 
 async function contentOf(zip: ZipFile): Promise<ArchiveContent> {
+  const { entries, images, others } = await listEntries(zip);
+  // As they lie in the file, the first one last, so that every stretch of it is fetched once.
+  entries.sort((one, other) => other.relativeOffsetOfLocalHeader - one.relativeOffsetOfLocalHeader);
+  const texts: ArchiveText[] = [];
+  // Each entry leaves when its text comes: there is no room for all of both.
+  for (let entry = entries.pop(); entry; entry = entries.pop())
+    texts.push({ name: entry.fileName, text: await textOf(zip, entry) });
+  texts.sort((one, other) => (one.name < other.name ? -1 : 1));
+  return { texts, images, others };
+}
+
+/** The entries that may be texts of labels, and what else lies beside them. */
+async function listEntries(zip: ZipFile) {
   if (zip.entryCount > ENTRIES_MAX) throw refusal(`over ${ENTRIES_MAX} files`);
   const names = new Set<string>();
-  const texts: Entry[] = [];
+  const entries: Entry[] = [];
   const others: string[] = [];
   let images = 0;
   let bytes = 0;
@@ -76,15 +89,22 @@ async function contentOf(zip: ZipFile): Promise<ArchiveContent> {
     else {
       bytes += entry.uncompressedSize;
       if (bytes > TEXT_BYTES_MAX) throw refusal(`over ${TEXT_BYTES_MAX} bytes of texts`);
-      if (texts.push(entry) > IMPORT_FILES_MAX) throw refusal(`over ${IMPORT_FILES_MAX} texts`);
+      if (entries.push(slim(entry)) > IMPORT_FILES_MAX)
+        throw refusal(`over ${IMPORT_FILES_MAX} texts`);
     }
   }
-  // As they lie in the file, so that every stretch of it is fetched once.
-  texts.sort((one, other) => one.relativeOffsetOfLocalHeader - other.relativeOffsetOfLocalHeader);
-  const read: ArchiveText[] = [];
-  for (const entry of texts) read.push({ name: entry.fileName, text: await textOf(zip, entry) });
-  read.sort((one, other) => (one.name < other.name ? -1 : 1));
-  return { texts: read, images, others };
+  return { entries, images, others };
+}
+
+const NO_BYTES = Buffer.alloc(0);
+
+/** An entry without what reading it needs no more: of 100,000 that is most of the memory. */
+function slim(entry: Entry): Entry {
+  entry.fileNameRaw = NO_BYTES;
+  entry.extraFieldRaw = NO_BYTES;
+  entry.fileCommentRaw = NO_BYTES;
+  entry.extraFields = [];
+  return entry;
 }
 
 const FILE_TYPE = 0o170000;

@@ -95,7 +95,7 @@ function addArchive(app: App<Parts>) {
       "Beyond the contract; for engineers. A zip of COCO JSON, Pascal VOC or CVAT (images 1.1) XML, or " +
       "YOLO texts with data.yaml or classes.txt, boxes or masks; such as our exports. The format is " +
       "told by the content; `format` names one of several. Images are found as by `POST /import`; " +
-      "those in the zip are not taken. Refused are zips of over 250,000 files, 100,000 or 32 MiB of " +
+      "those in the zip are not taken. Refused are zips of over 100,000 files, 50,000 or 32 MiB of " +
       "texts, texts that shrank over 200 times, encrypted files, links, paths that lead elsewhere, " +
       "and names that come twice. Where a body may be no larger than about 100 MB, leave out the " +
       "images.",

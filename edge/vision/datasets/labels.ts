@@ -28,9 +28,9 @@ export interface Labels {
   notes: string[];
 }
 
-/** Labels of one import: they are stored in one go, out of the memory of a Worker. */
+/** Labels of one import, and texts that they come in: all are in the memory of a Worker at once. */
 export const IMPORT_LABELS_MAX = 100_000;
-export const IMPORT_FILES_MAX = 100_000;
+export const IMPORT_FILES_MAX = 50_000;
 export const CLASSES_MAX = 10_000;
 
 /** The file name of a label or an image, without folders and extension. */

@@ -4,6 +4,7 @@
 import { confidenceBins } from "../../../shared/confidence-bins.ts";
 import type { EndpointSettings } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
+import type { MaskForm } from "../../../shared/sam.ts";
 import type { Prediction } from "../../../shared/tasks.ts";
 import { asFailure } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
@@ -19,6 +20,7 @@ import {
   receiveImage,
   serverFor,
 } from "../serving/image-requests.ts";
+import { requireMasks } from "../serving/masks.ts";
 import { validationReference } from "./drift.ts";
 import type { OpenedEndpoint } from "./keys.ts";
 import {
@@ -43,24 +45,26 @@ export interface EndpointRequest {
   request: Request;
   /** The same key gets the same model; without one chance decides. */
   stickyKey: string | null;
+  mask: MaskForm;
   /** Lets work go on after the answer. */
   defer: (work: Promise<unknown>) => void;
 }
 
 /** What an endpoint answers. */
 export interface EndpointAnswer
-  extends Pick<ImageAnswer, "predictions" | "servedBy" | "precision"> {
+  extends Pick<ImageAnswer, "predictions" | "servedBy" | "precision" | "masksLeftOut"> {
   modelId: string;
 }
 
 /**
  * Predicts on the image of a request. Fails with `rate_limited`, with `state_conflict` where none
- * of the endpoint's models is there, and as predictions on images do.
+ * of the endpoint's models is there, with `invalid_request` where masks are asked of a model that
+ * makes none, and as predictions on images do.
  */
 export async function predictAt(
   parts: Parts,
   { row, gate }: OpenedEndpoint,
-  { request, stickyKey, defer }: EndpointRequest,
+  { request, stickyKey, mask, defer }: EndpointRequest,
 ): Promise<EndpointAnswer> {
   const meter = endpointMeter(parts, row.endpointId);
   const id = crypto.randomUUID();
@@ -78,23 +82,28 @@ export async function predictAt(
     const { workspaceId, settings } = row;
     const models = await modelsOf(parts.database, [row]);
     model = chosenModel(models, { row, stickyKey });
+    requireMasks(model, mask);
     const { modelId } = model;
     // An endpoint's own size is not made smaller behind its back.
     const sideMin = settings.image_size ?? 0;
     const wanted = sized(model, settings);
-    const server = await serverFor(parts, wanted, { sideMin });
+    const server = await serverFor(parts, wanted, { sideMin, mask });
     image = await receiveImage(parts, request, { workspaceId, server });
     // The edge looks at fewer pixels: what it says is no word on the model.
     if (server === "node") askedAt = parts.clock();
-    // All that drift looks at, so that an endpoint of few detections does not hide it.
-    const confidenceMin = Math.min(settings.confidence, DRIFT_CONFIDENCE_MIN);
-    const asked = { confidenceMin, signal: request.signal, server, sideMin };
+    // All that drift looks at, so that an endpoint of few detections does not hide it; but masks
+    // are drawn of what is told alone, as they have a bound and cost time.
+    const confidenceMin =
+      mask === "none" ? Math.min(settings.confidence, DRIFT_CONFIDENCE_MIN) : settings.confidence;
+    const asked = { confidenceMin, mask, signal: request.signal, server, sideMin };
     const answer = await predictOn(parts, wanted, image, asked);
-    const told = (found: readonly Prediction[]) => found.filter((one) => isTold(one, settings));
+    const told = <Found extends Prediction>(found: readonly Found[]) =>
+      found.filter((one) => isTold(one, settings));
     const predictions = told(answer.predictions);
     const isEdges = answer.servedBy === EDGE;
     const live = { told: predictions, ms: answer.ms, cold: answer.cold };
-    const end = answeredEnd({ ...answer, predictions }, { seen: answer.predictions });
+    const seen = confidenceMin <= DRIFT_CONFIDENCE_MIN ? answer.predictions : null;
+    const end = answeredEnd({ ...answer, predictions }, { seen });
     // Whoever asked has an answer, and none of the model's.
     const unanswered = answer.failedBefore ? FAILED_SAMPLE : null;
     record(end, isEdges ? unanswered : answeredSample(live));
@@ -109,8 +118,8 @@ export async function predictAt(
       shadowing = mirror(parts, own, { image, liveModelId: modelId, live, told, confidenceMin });
       defer(shadowing);
     }
-    const { servedBy, precision } = answer;
-    return { predictions, servedBy, precision, modelId };
+    const { servedBy, precision, masksLeftOut } = answer;
+    return { predictions, servedBy, precision, masksLeftOut, modelId };
   } catch (thrown) {
     const hasLeft = request.signal.aborted;
     const ms = askedAt === null ? null : parts.clock() - askedAt;

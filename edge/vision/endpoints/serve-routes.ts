@@ -4,7 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { EndpointStatus, MetricsSummary, WINDOWS } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
-import { Prediction } from "../../../shared/tasks.ts";
+import { MaskedPrediction } from "../../../shared/predict-task.ts";
 import { type App, errorResponses, json, text, WITHOUT_NUL } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { type Caller, callerOf, guard, workspaceFor, workspacesOf } from "../auth/scope.ts";
@@ -13,6 +13,7 @@ import type { Parts } from "../base/parts.ts";
 import { listModels, namedModel } from "../registry/models.ts";
 import { edgeProblem } from "../serving/edge.ts";
 import { fileBody, predictErrors } from "../serving/image-requests.ts";
+import { maskQuery } from "../serving/masks.ts";
 import { servingNodes } from "../tasks/nodes.ts";
 import { toItsEnd } from "../uploads/upload-routes.ts";
 import { authenticateKey, openedFor } from "./access.ts";
@@ -25,7 +26,12 @@ import { modelsOf, servingModels, sized } from "./settings.ts";
 
 const tags = ["Endpoints"];
 const STICKY_KEY_MAX = 200;
-const ANSWER_HEADERS = headers("X-Model-Id", "X-Served-By", "X-Model-Precision");
+const ANSWER_HEADERS = headers(
+  "X-Model-Id",
+  "X-Served-By",
+  "X-Model-Precision",
+  "X-Masks-Left-Out",
+);
 const byKey = [...bearer, { endpointKey: [] }];
 
 /** Registers the routes of predictions, status and metrics. */
@@ -50,7 +56,9 @@ function addPredict(app: App<Parts>) {
       "multipart/form-data with `file`, as `POST /predict/image`, and answered like it. Needs the " +
       "role annotator, or a key of the endpoint. Where traffic is split, the same `sticky_key` gets " +
       "the same model for as long as the split lets it: after a change of weights only those keys " +
-      "move that have to. `X-Model-Id` names the model, `X-Served-By` the node that answered at once.",
+      "move that have to. `X-Model-Id` names the model, `X-Served-By` the node that answered at once. " +
+      "`mask` is as there; the drift of scores looks at such a request only where the endpoint tells " +
+      "all that it looks at.",
     security: byKey,
     request: {
       params: slugParam,
@@ -60,23 +68,25 @@ function addPredict(app: App<Parts>) {
           description: "such as the id of a camera or a customer; is neither stored nor logged",
           pattern: WITHOUT_NUL,
         }),
+        mask: maskQuery,
       }),
       body: fileBody,
     },
     responses: {
-      200: json("detections", z.array(Prediction), ANSWER_HEADERS),
+      200: json("detections", z.array(MaskedPrediction), ANSWER_HEADERS),
       ...predictErrors,
       ...errorResponses("overloaded", "rate_limited"),
     },
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
-    const { sticky_key, ...query } = context.req.valid("query");
+    const { sticky_key, mask, ...query } = context.req.valid("query");
     const name = { ...context.req.valid("param"), ...query };
     const opened = await openedFor(context, name, "annotator");
     const work = predictAt(parts, opened, {
       request: context.req.raw,
       stickyKey: sticky_key ?? null,
+      mask,
       defer: (later) => context.executionCtx.waitUntil(later.catch(() => {})),
     });
     const answer = await toItsEnd(context, work);
@@ -84,6 +94,7 @@ function addPredict(app: App<Parts>) {
     const { servedBy } = answer;
     if (servedBy) context.header("X-Served-By", servedBy);
     context.header("X-Model-Precision", answer.precision);
+    if (mask !== "none") context.header("X-Masks-Left-Out", String(answer.masksLeftOut));
     return context.json(answer.predictions, 200);
   });
 }

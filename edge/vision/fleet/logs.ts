@@ -66,13 +66,22 @@ function checkSizes(lines: readonly LogLine[]): void {
   }
 }
 
+/**
+ * A time in UTC, with all digits of its second: Postgres takes no offset beyond 15:59, and a `Date`
+ * has no microseconds.
+ */
+function inUtc(time: string): string {
+  const [fraction = ""] = /\.\d+/.exec(time) ?? [];
+  return `${new Date(time).toISOString().slice(0, -".000Z".length)}${fraction}Z`;
+}
+
 /** Lines as rows of a statement, in the order in which they came. */
 function linesOf(lines: readonly LogLine[]): SQL {
   const rows = lines.map(({ seq, time, kind, model_id, latency_ms, ...line }) => {
     const confidences = line.objects.map(({ confidence }) => confidence);
     const confidence = confidences.length > 0 ? Math.max(...confidences) : null;
     const measured = { latency_ms: single(latency_ms), confidence: single(confidence) };
-    return { seq, time, kind, model_id, line, ...measured };
+    return { seq, time: inUtc(time), kind, model_id, line, ...measured };
   });
   return sql`jsonb_to_recordset(${jsonb(rows)}) AS l(seq bigint, time timestamptz, kind text,
     model_id uuid, latency_ms real, confidence real, line jsonb)`;

@@ -160,11 +160,12 @@ const bestOf = (runId: string): SQL => sql`
    WHERE r.id = ${runId}::uuid AND r.state IN ('queued', 'running')
      AND (r.best_epoch, r.best_metrics) IS DISTINCT FROM (best.epoch, best.metrics)`;
 
-/** The first of the epochs with the highest mAP50-95, as a row. */
+/** The first of the epochs with the highest score, as a row: `epochScore` in SQL. */
 export const bestEpoch = (runId: string): SQL => sql`(
   SELECT epoch, record->'metrics' AS metrics FROM training_epoch
    WHERE run_id = ${runId}::uuid AND record->'metrics' ? 'mAP50-95'
-   ORDER BY (record->'metrics'->>'mAP50-95')::float8 DESC, epoch LIMIT 1)`;
+   ORDER BY (record->'metrics'->>'mAP50-95')::float8 + coalesce(record->'metrics'->>'mask/mAP50-95',
+     record->'metrics'->>'mAP50-95')::float8 DESC, epoch LIMIT 1)`;
 
 /**
  * Has a later attempt go on from the newest checkpoint, and only then lets the one before it go: at

@@ -365,6 +365,19 @@ describe("the log", () => {
     expect(stored).toEqual(all.filter((seq) => !judge.refused.has(seq)));
   });
 
+  it("loses nothing to a proxy that refuses for the service, whatever it refuses", async () => {
+    const first = judge.want(deviceFile(1));
+    device = start({ VANTAGE_DEVICE_FPS: "20" });
+    await runs(first.version);
+    // Of one batch: more than it takes to halve it down to a line, and to give that up.
+    judge.fault(/sync-logs/, ...Array<"refusing_page">(15).fill("refusing_page"));
+    await expect.poll(() => judge.faultsLeft(/sync-logs/)).toBe(0);
+    const before = judge.lines;
+    await expect.poll(() => judge.lines).toBeGreaterThan(before + 10);
+    const [boot = ""] = judge.logs.keys();
+    expect([...(judge.dropped.get(boot) ?? [])]).toEqual([]);
+  });
+
   it("of a line that is slower than it grows keeps no heartbeat waiting", async () => {
     const first = judge.want(deviceFile(1));
     device = start();

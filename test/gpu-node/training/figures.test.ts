@@ -82,7 +82,10 @@ describe("charts", () => {
 
   it("have a row more for average precision by masks, where a run has it", async () => {
     const [plain, masked] = [epochs(5), epochs(5)];
-    for (const { metrics } of masked) metrics["mask/mAP50"] = 0.5;
+    for (const { metrics, losses } of masked) {
+      metrics["mask/mAP50"] = 0.5;
+      Object.assign(losses, { mask: 2, semantic: 0.5 });
+    }
     const [less, more] = [await resultsChart(plain), await resultsChart(masked)];
     await expectShown(more);
     const heightOf = async (image: Buffer) => (await sharp(image).metadata()).height;
@@ -296,5 +299,13 @@ describe("the table of epochs", () => {
     );
     expect(first).toMatch(/^1,1\.5,3,8,1,0\.01,0,0\.5,0\.6,0\.7,$/);
     expect(second).toMatch(/,0\.5$/);
+  });
+
+  it("has the losses of masks where a run has them", () => {
+    const [row] = epochs(1) as [RunEpoch];
+    const losses = { ...row.losses, mask: 2.5, semantic: 0.25 };
+    const [head, first] = csvOf([{ ...row, losses }]).split("\n");
+    expect(head).toContain("dfl_loss,mask_loss,semantic_loss,learning_rate,");
+    expect(first).toMatch(/^1,1\.5,3,8,1,2\.5,0\.25,0\.01,/);
   });
 });

@@ -74,6 +74,29 @@ describe("a prediction", () => {
     expect(node.asked[0]?.confidence).toBe(0.1);
   });
 
+  it("has masks where they are asked for, of what the endpoint tells, and of no other model", async () => {
+    const outlining = await registerModel(world, workspaceId, {
+      classes: ["disc", "star"],
+      task: "segmentation",
+    });
+    const size: [number, number] = [48, 64];
+    const mask = { rle: { size, counts: [49, 10, 64 * 48 - 59] } };
+    const predictions = FOUND.predictions.slice(0, 2).map((found) => ({ ...found, mask }));
+    const node = await opened({
+      loaded: [outlining.model_id],
+      answer: () => ({ body: { ...FOUND, predictions, masks_left_out: 3 } }),
+    });
+    const models = [{ model_id: outlining.model_id }];
+    const { slug } = await make({ models, classes: ["disc"], confidence: 0.5 });
+    const response = await predict(slug, "?mask=rle");
+    expect(await response.json()).toEqual([predictions[0]]);
+    expect(response.headers.get("X-Masks-Left-Out")).toBe("3");
+    // What is not told is not drawn.
+    expect(node.asked).toMatchObject([{ confidence: 0.5, mask: "rle" }]);
+    const plain = await make({ models: [{ model_id: one.model_id }] });
+    expect(await refusal(await predict(plain.slug, "?mask=rle"))).toEqual([422, "invalid_request"]);
+  });
+
   it("goes by the queue where no node has a line", async () => {
     const script = {
       predict: () => ({

@@ -401,6 +401,26 @@ describe("lines", () => {
     expect(second.items.map(({ seq }) => seq)).toEqual([1]);
   });
 
+  it("have their times in UTC, whatever offset their device writes", async () => {
+    const other = await w.enrolled();
+    const times = [
+      "2026-01-01T00:00:00+00:00",
+      "2026-01-01T05:30:01.25+05:30",
+      "2025-12-31T00:01:02.5-23:59",
+    ];
+    const receipt = await sync(other, {
+      boot_id: "a",
+      lines: times.map((time, index) => line(index + 1, { time })),
+    });
+    expect(receipt).toMatchObject({ acked_seq: 3, stored: 3 });
+    const { items } = await logs(other, "limit=10");
+    expect(items.map(({ time }) => time)).toEqual([
+      "2026-01-01T00:00:02.500Z",
+      "2026-01-01T00:00:01.250Z",
+      "2026-01-01T00:00:00.000Z",
+    ]);
+  });
+
   it("are a Parquet file that DuckDB reads", async () => {
     const folder = mkdtempSync(join(tmpdir(), "vantage-logs-"));
     try {

@@ -4,7 +4,7 @@
 
 import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
-import type { RunEpoch } from "../../../shared/training.ts";
+import { epochScore, type RunEpoch } from "../../../shared/training.ts";
 import {
   createTrainingWorld,
   epoch,
@@ -61,6 +61,26 @@ describe("progress", () => {
     });
     const epochs = await w.admin.ok<RunEpoch[]>("GET", `/train/${runId}/epochs`);
     expect(epochs.map((one) => one.epoch)).toEqual([1, 2, 3]);
+    await end(runId, task);
+  });
+
+  it("of masks has the mask's losses, and as its best epoch that of the best mean of both", async () => {
+    const runId = await w.train({ epochs: 10, task: "segmentation" });
+    const task = await w.claimed();
+    const masked = (number: number, boxes: number, masks: number): RunEpoch => {
+      const one = epoch(number, boxes);
+      const losses = { ...one.losses, mask: 2.5, semantic: 0.25 };
+      return { ...one, losses, metrics: { ...one.metrics, "mask/mAP50-95": masks } };
+    };
+    const epochs = [masked(1, 0.6, 0.1), masked(2, 0.5, 0.4), masked(3, 0.5, 0.3)];
+    expect(epochs.map(({ metrics }) => epochScore(metrics))).toEqual([0.35, 0.45, 0.4]);
+    await told(task, { epoch: 3, recent: epochs });
+    expect(await w.run(runId)).toMatchObject({
+      best_epoch: 2,
+      best_metrics: { "mAP50-95": 0.5, "mask/mAP50-95": 0.4 },
+      loss: { mask: 2.5, semantic: 0.25 },
+    });
+    expect(await w.admin.ok<RunEpoch[]>("GET", `/train/${runId}/epochs`)).toEqual(epochs);
     await end(runId, task);
   });
 
