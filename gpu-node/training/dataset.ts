@@ -11,6 +11,7 @@ import { ExportManifest } from "../../shared/export-manifest.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import { systemClock } from "../../shared/time.ts";
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
+import { inTurn } from "../base/lookahead.ts";
 import { lives, ownName } from "../base/processes.ts";
 import type { MediaContext } from "../media/footage.ts";
 import { openFootage } from "../media/footage.ts";
@@ -211,11 +212,12 @@ export async function prepareDataset(
     free: bavail * bsize,
   });
   const progress = new Counter(total, options.onProgress);
+  const sources = new Map(options.videos.map((source) => [source.key, source]));
   let left = 0;
   const splits = {} as Record<Split, SplitData>;
   for (const [index, split] of SPLITS.entries()) {
     const path = join(folder, `${names[index]}.rgb`);
-    const sizes = await pixelsAt(path, wanted[split], { ...options, progress }, context);
+    const sizes = await pixelsAt(path, wanted[split], { imageSize, sources, progress }, context);
     const data = entriesOf(wanted[split], sizes, masks);
     splits[split] = { path, images: data.images };
     left += data.left;
@@ -247,7 +249,11 @@ function entriesOf(wanted: readonly SourceFrame[], sizes: readonly Size[], masks
   return { images, left };
 }
 
-type Work = Pick<PrepareOptions, "videos" | "imageSize"> & { progress: Counter };
+interface Work extends Pick<PrepareOptions, "imageSize"> {
+  /** By the key in the store. */
+  sources: ReadonlyMap<string, ObjectSource>;
+  progress: Counter;
+}
 
 /** The sizes of the images in a file of pixels, which is made unless it is here. */
 async function pixelsAt(
@@ -314,42 +320,68 @@ async function assertRoom(path: string, wanted: readonly SourceFrame[], imageSiz
   throw new TaskFailure("node_disk_full", detail, { retryable: true });
 }
 
-/** Decodes what is wanted, video by video, and writes the pixels in order. */
+/** Videos and stills that are decoded at once, at most: each takes memory for its whole images. */
+const HANDS_MAX = 4;
+/** Images of one video that are made before they are written. */
+const IMAGES_AHEAD = 2;
+
+/** Decodes what is wanted, some videos at once, and writes the pixels in order. */
 async function writePixels(
   file: fs.FileHandle,
   wanted: readonly SourceFrame[],
-  { videos, imageSize, progress }: Work,
+  work: Work,
   context: DatasetContext,
 ): Promise<Size[]> {
-  const sources = new Map(videos.map((source) => [source.key, source]));
+  const clips = clipsOf(wanted).map((clip) => imagesOf(clip, work, context));
+  const hands = Math.min(context.machine.cpuThreads, HANDS_MAX);
   const sizes: Size[] = [];
-  for (let from = 0; from < wanted.length; ) {
-    const { video } = wanted[from] as SourceFrame;
-    let to = from;
-    while (wanted[to]?.video === video) to += 1;
-    const source = sources.get(video.key);
-    if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
-    const frames = wanted.slice(from, to).map(({ frame }) => frame.index);
-    const footage = await openNamed(context, source, video.filename);
-    try {
-      for await (const { image } of footage.read(frames)) {
-        const fit = await resized(image, imageSize);
-        // Whole: a single write may put down less than it was given.
-        await file.writeFile(fit.data);
-        const { width, height } = image;
-        sizes.push({ width: fit.width, height: fit.height, source: { width, height } });
-        progress.add(1);
-        context.cancel.throwIfAborted();
-      }
-    } finally {
-      await footage.close();
-    }
-    if (sizes.length !== to) {
-      throw new TaskFailure("bad_dataset", `${video.filename} is listed with a frame twice`);
-    }
-    from = to;
+  for await (const { image, source } of inTurn(clips, { hands, steps: IMAGES_AHEAD })) {
+    // Whole: a single write may put down less than it was given.
+    await file.writeFile(image.data);
+    sizes.push({ width: image.width, height: image.height, source });
+    work.progress.add(1);
+    context.cancel.throwIfAborted();
   }
   return sizes;
+}
+
+/** A video or still with those of its frames that are wanted, in their order. */
+interface WantedClip {
+  video: SourceFrame["video"];
+  frames: number[];
+}
+
+function clipsOf(wanted: readonly SourceFrame[]): WantedClip[] {
+  const clips: WantedClip[] = [];
+  for (const { video, frame } of wanted) {
+    const last = clips.at(-1);
+    if (last?.video === video) last.frames.push(frame.index);
+    else clips.push({ video, frames: [frame.index] });
+  }
+  return clips;
+}
+
+/** The frames of a clip at the size of the training, with the sides that they have. */
+async function* imagesOf(
+  { video, frames }: WantedClip,
+  { sources, imageSize }: Work,
+  context: DatasetContext,
+): AsyncGenerator<{ image: RgbImage; source: Size["source"] }> {
+  const source = sources.get(video.key);
+  if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
+  const footage = await openNamed(context, source, video.filename);
+  let count = 0;
+  try {
+    for await (const { image } of footage.read(frames)) {
+      const { width, height } = image;
+      yield { image: await resized(image, imageSize), source: { width, height } };
+      count += 1;
+    }
+  } finally {
+    await footage.close();
+  }
+  if (count !== frames.length)
+    throw new TaskFailure("bad_dataset", `${video.filename} is listed with a frame twice`);
 }
 
 /** What cannot be read is said with its name. */

@@ -8,7 +8,6 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
-import { lookAhead } from "../../gpu-node/base/lookahead.ts";
 import { deployedModel } from "../../gpu-node/export/deployed-model.ts";
 import { writeOnnx } from "../../gpu-node/export/detector-onnx.ts";
 import { readTensors } from "../../gpu-node/export/weights-file.ts";
@@ -402,40 +401,4 @@ it("draws three parties so that they are told apart", async () => {
   expect([dashes > 0.4, dashes < 0.75]).toEqual([true, true]);
   const dots = share(1_440, [90, 310], [0x00, 0x9e, 0x73]);
   expect([dots > 0.2, dots < 0.5]).toEqual([true, true]);
-});
-
-describe("looking ahead", () => {
-  it("keeps the order, asks ahead, and ends what it was given", async () => {
-    const events: string[] = [];
-    async function* numbers() {
-      try {
-        for (let n = 0; n < 5; n++) {
-          events.push(`made ${n}`);
-          yield n;
-        }
-      } finally {
-        events.push("closed");
-      }
-    }
-    const seen: number[] = [];
-    for await (const n of lookAhead(numbers(), 2)) {
-      seen.push(n);
-      events.push(`seen ${n}`);
-      if (n === 1) break;
-    }
-    expect(seen).toEqual([0, 1]);
-    expect(events.indexOf("made 2")).toBeLessThan(events.indexOf("seen 0") + 2);
-    expect(events.at(-1)).toBe("closed");
-    expect(await Array.fromAsync(lookAhead(numbers(), 3))).toEqual([0, 1, 2, 3, 4]);
-  });
-
-  it("passes a failure on to whoever waits for what failed", async () => {
-    async function* failing() {
-      yield 1;
-      throw new Error("torn");
-    }
-    const all = lookAhead(failing(), 2);
-    expect((await all.next()).value).toBe(1);
-    await expect(all.next()).rejects.toThrow("torn");
-  });
 });

@@ -2,30 +2,23 @@
 // whatever else happens; once it is offered the edge looks with it and says so; without it, or
 // where it is gone, the edge looks in single precision.
 
-import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import sharp from "sharp";
 import { beforeAll, expect, it } from "vitest";
-import { measureRanges } from "../../../gpu-node/export/calibration.ts";
-import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
-import { writeDetector } from "../../../gpu-node/export/format-writers.ts";
 import { sampleImages } from "../../../gpu-node/export/sample-images.ts";
-import { readTensors } from "../../../gpu-node/export/weights-file.ts";
-import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import type { ModelExport } from "../../../shared/exports.ts";
 import { Prediction } from "../../../shared/tasks.ts";
 import { iou } from "../../../shared/tracks.ts";
+import { type EdgeFile, int8FileOf, offerEdgeFile } from "../../support/edge-file.ts";
 import { form } from "../../support/media.ts";
 import { giveDataset } from "../../support/model-dataset.ts";
 import { CAPABILITIES } from "../../support/nodes.ts";
 import { type RegisteredModel, registerModel } from "../../support/registered-model.ts";
 import { newProject, type Person, register, scriptedNode } from "../../support/scripted-node.ts";
 import { alterTables } from "../../support/transactions.ts";
-import { sha256 } from "../../support/weights.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
 const SIDE = 96;
-const SIZE = [SIDE, SIDE] as const;
 
 let world: World;
 let admin: Person;
@@ -56,50 +49,18 @@ async function found(model: RegisteredModel) {
   return { precision: response.headers.get("X-Model-Precision"), objects };
 }
 
-/** The int8 file that a node makes of a model for the edge. */
-async function int8Of(model: RegisteredModel): Promise<Buffer<ArrayBuffer>> {
-  const object = await world.media.get(model.weights.key);
-  const weights = new Uint8Array((await object?.arrayBuffer()) ?? expect.fail("no weights"));
-  const deployed = deployedModel(model, readTensors(weights));
-  const images = await Promise.all(
-    sampleImages(4).map(async (image) => (await letterbox(image, SIDE)).pixels),
-  );
-  const ranges = await measureRanges(deployed, () => images, { size: SIZE, cpuThreads: 1 });
-  const file = writeDetector(deployed, {
-    format: "onnx",
-    precision: "int8",
-    output: "end_to_end",
-    size: SIZE,
-    batch: 1,
-    classes: model.classes,
-    metadata: {},
-    ranges,
-  });
-  return Buffer.from(file);
-}
+const int8Of = (model: RegisteredModel) => int8FileOf(world.media, model, SIDE);
 
-/** Figures of a file, of which the edge asks for those of average precision. */
-const MEASURED = { accuracy: { map50: 0.8, map50_95: 0.5, model_map50: 0.8, model_map50_95: 0.5 } };
-
-/** Offers a file as the edge's of a model, as if a node had made it. */
-async function offer(
+/** Offers a file as the edge's of a model. */
+const offer = (
   model: RegisteredModel,
   file: Buffer<ArrayBuffer>,
-  verification: { accuracy: object | null } | null = MEASURED,
-): Promise<string> {
-  const id = randomUUID();
-  const key = `ws/${workspaceId}/model-exports/${model.model_id}/${id}/model.onnx`;
-  await world.media.put(key, file);
-  await world.visionDatabase.execute(sql`
-    INSERT INTO model_export (id, workspace_id, model_id, fingerprint, format, precision, output,
-      height, width, batch, calibration_images, bytes_expected, state, storage_key, bytes, sha256,
-      verification)
-    VALUES (${id}::uuid, ${workspaceId}::uuid, ${model.model_id}::uuid, 'edge', 'onnx', 'int8',
-      'end_to_end', ${SIDE}::int, ${SIDE}::int, 1, 32, 1, 'completed', ${key},
-      ${file.length}::bigint, ${sha256(file)},
-      ${verification && JSON.stringify(verification)}::jsonb)`);
-  return key;
-}
+  more: Pick<EdgeFile, "verification"> = {},
+) =>
+  offerEdgeFile(
+    { database: world.visionDatabase, media: world.media },
+    { workspaceId, model, file, side: SIDE, ...more },
+  );
 
 it("looks with the int8 file once it is offered, and finds the same objects", async () => {
   const model = await registerModel(world, workspaceId, { classes: ["disc", "plate"] });
@@ -120,7 +81,7 @@ it("looks with the int8 file once it is offered, and finds the same objects", as
 it("looks in single precision where nobody measured what the file loses", async () => {
   for (const [seed, verification] of [[4, { accuracy: null }] as const, [5, null] as const]) {
     const model = await registerModel(world, workspaceId, { classes: ["disc", "plate"], seed });
-    await offer(model, await int8Of(model), verification);
+    await offer(model, await int8Of(model), { verification });
     expect((await found(model)).precision).toBe("fp32");
   }
 });
