@@ -2,8 +2,9 @@
 // nobody reaches a private network through it (SSRF).
 //
 // A Worker cannot pin the address that it resolved: between this check and the fetch a name may be
-// pointed elsewhere (DNS rebinding). What is left of that risk is small, since a Worker's fetch
-// leaves from Cloudflare's edge, where no private network of ours is.
+// pointed elsewhere (DNS rebinding). Deployed, what is left of that risk is small, since a Worker's
+// fetch leaves from Cloudflare's edge, where no private network of ours is. On the local stack it
+// leaves from the operator's machine, and reaches what that does.
 
 import ipaddr from "ipaddr.js";
 import { z } from "zod";

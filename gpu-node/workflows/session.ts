@@ -20,6 +20,7 @@ import { contentKey } from "../../shared/workflow/literals.ts";
 import type { KeyedValue, WorkflowPlan } from "../../shared/workflow/plan.ts";
 import {
   ANSWER_IMAGE_BYTES_MAX,
+  EFFECTS_MAX,
   type ResolvedModel,
   type WorkflowAnswer,
   type WorkflowAsk,
@@ -212,6 +213,14 @@ const tooLarge = () =>
       "put resize@1 before them, or leave some out",
   );
 
+/** Fails with `limit`, at the sink that asks for one too many, where the answer cannot hold all. */
+function checkEffects(effects: readonly StepEffect[]): void {
+  const over = effects[EFFECTS_MAX];
+  if (!over) return;
+  const detail = `the sinks of the run ask for more than ${EFFECTS_MAX} effects`;
+  throw new WorkflowFailure("limit", detail, { step: over.step });
+}
+
 /** Runs a workflow once, and says what it came to or why not. Fails where another node may not. */
 export async function answerRun(
   request: SessionRequest & Pick<WorkflowAsk, "state" | "now">,
@@ -225,6 +234,7 @@ export async function answerRun(
     const inputs = await session.readValues(files);
     const { state, now } = request;
     const run = await session.run(inputs, { state, now, signal, isCached: true });
+    checkEffects(run.effects);
     const allowance = new ImageAllowance(ANSWER_IMAGE_BYTES_MAX);
     const answer = {
       failure: null,

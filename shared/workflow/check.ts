@@ -30,13 +30,24 @@ export function checkWorkflow(
 ): WorkflowCheck {
   const inlining = inlineWorkflows(definition, library);
   const checking = new Checking(inlining, library);
-  if (JSON.stringify(definition).length > DEFINITION_LIMITS.characters)
+  const length = `longer than ${DEFINITION_LIMITS.characters} characters`;
+  if (isTooLong(definition))
     inlining.problems.add(
       "limit",
       { step: null, port: null },
       {
-        detail: `it is longer than ${DEFINITION_LIMITS.characters} characters`,
+        detail: `it is ${length}`,
         fix: "split it into sub-workflows, or give long literals as inputs",
+      },
+    );
+  // What is deployed is the inlined definition, and every run of it is checked anew.
+  else if (isTooLong(inlining.definition))
+    inlining.problems.add(
+      "limit",
+      { step: null, port: null },
+      {
+        detail: `with its sub-workflows it is ${length}`,
+        fix: "leave sub-workflows out, or give their long literals as inputs",
       },
     );
   if (inlining.definition.inputs.length > DEFINITION_LIMITS.inlined)
@@ -51,6 +62,19 @@ export function checkWorkflow(
   const plan = checking.plan();
   const problems = inlining.problems.all;
   return { problems, plan: problems.length === 0 ? plan : null };
+}
+
+/** Whether a definition has more characters as JSON than it may; no more than these are written. */
+function isTooLong({ version, ...lists }: WorkflowDefinition): boolean {
+  const { inputs, steps, outputs } = lists;
+  const parts: readonly object[] = [...inputs, ...steps, ...outputs];
+  let characters = JSON.stringify({ version, inputs: [], steps: [], outputs: [] }).length;
+  for (const list of [inputs, steps, outputs]) characters += Math.max(0, list.length - 1);
+  for (const part of parts) {
+    characters += JSON.stringify(part).length;
+    if (characters > DEFINITION_LIMITS.characters) return true;
+  }
+  return false;
 }
 
 class Checking {

@@ -19,6 +19,11 @@ export interface StepElement {
 
 /** Keys that are of one run alone begin so, and so do those of what is made of them. */
 export const VOLATILE = "~";
+/**
+ * Keys of batches as one begin so, of whatever run they are: a list that somebody writes down may
+ * have the keys of a batch's values as its items.
+ */
+const WHOLE = "*";
 
 interface Strand {
   tree: Tree;
@@ -40,7 +45,7 @@ function wholeOf(tree: Tree): KeyedValue | null {
   const isVolatile = keys.some((key) => key.startsWith(VOLATILE));
   return {
     value: items.map(({ value }) => value),
-    key: `${isVolatile ? VOLATILE : ""}${contentKey(keys)}`,
+    key: `${isVolatile ? VOLATILE : ""}${WHOLE}${contentKey(keys)}`,
   };
 }
 

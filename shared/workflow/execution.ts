@@ -83,15 +83,16 @@ export async function executePlan(request: RunRequest): Promise<WorkflowRun> {
     ended.abort(failure);
   };
   const cancel = () => stop(new WorkflowFailure("canceled", "the run was canceled"));
+  if (request.signal.aborted) throw new WorkflowFailure("canceled", "the run was canceled");
+  const execution = new Execution(request, ended.signal);
   const tooLong = () => {
     const detail = `the run took longer than ${request.limits.ms} ms`;
-    stop(new WorkflowFailure("limit", detail));
+    stop(new WorkflowFailure("limit", detail, execution.longestRunning));
   };
-  if (request.signal.aborted) throw new WorkflowFailure("canceled", "the run was canceled");
   request.signal.addEventListener("abort", cancel);
   const timer = setTimeout(tooLong, request.limits.ms);
   try {
-    return await Promise.race([new Execution(request, ended.signal).run(), failed]);
+    return await Promise.race([execution.run(), failed]);
   } catch (failure) {
     stop(failure);
     throw failure;
@@ -107,6 +108,8 @@ class Execution {
   readonly #values = new Map<string, Outputs>();
   readonly #state: Record<string, unknown>;
   readonly #reports = new Map<string, { report: StepReport; effects: StepEffect[] }>();
+  /** Ids of the steps that are at work, the one that began first in front. */
+  readonly #running = new Set<string>();
 
   constructor(request: RunRequest, signal: AbortSignal) {
     this.#request = request;
@@ -129,6 +132,12 @@ class Execution {
       deadline: clock() + limits.ms,
       pauses: new Pauses(clock),
     };
+  }
+
+  /** The step that has been at work for longest; none where none is. */
+  get longestRunning(): { step?: string } {
+    const [step] = this.#running;
+    return step === undefined ? {} : { step };
   }
 
   async run(): Promise<WorkflowRun> {
@@ -181,7 +190,9 @@ class Execution {
     const state = Object.hasOwn(this.#state, key) ? this.#state[key] : null;
     const run = new ElementRun(step, this.#context, state);
     const start = clock();
+    this.#running.add(step.id);
     const results = await this.#runElements(run, elements);
+    this.#running.delete(step.id);
     const { models, warnings, effects, cacheHits } = run;
     if (run.state !== null) this.#state[key] = run.state;
     const report: StepReport = {

@@ -19,6 +19,8 @@ export interface WorkflowLibrary {
   blocks: ReadonlyMap<string, Block>;
   /** By slug. */
   workflows: ReadonlyMap<string, WorkflowDefinition>;
+  /** What the outermost workflow is called, where it is known: no step in it may name it. */
+  slug?: string | undefined;
 }
 
 /** That a sub-workflow's input is given a value by reference: it must be of the input's kind. */
@@ -183,7 +185,7 @@ class Inliner {
       this.problems.add("unknown_workflow", spot, { detail, fix });
       return null;
     }
-    if (outer.slugs.includes(slug)) {
+    if (slug === this.#library.slug || outer.slugs.includes(slug)) {
       const detail = `the workflow ${slug} would contain itself`;
       this.problems.add("cycle", spot, { detail, fix: "take this step out of one of them" });
       return null;

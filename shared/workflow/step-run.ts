@@ -186,7 +186,8 @@ export class ElementRun {
     const { terms, signal, deadline } = this.#context;
     signal.throwIfAborted();
     if (terms.clock() <= deadline) return;
-    throw new WorkflowFailure("limit", `the run took longer than ${terms.limits.ms} ms`);
+    const detail = `the run took longer than ${terms.limits.ms} ms`;
+    throw new WorkflowFailure("limit", detail, { step: this.#step.id });
   }
 
   #keyOf(inputs: Element["inputs"], index: number): string {

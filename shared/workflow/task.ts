@@ -10,6 +10,8 @@ import { InlinedDefinition, Json } from "./definition.ts";
 export const ANSWER_IMAGE_BYTES_MAX = 3 * 1024 * 1024;
 /** The same of all frames of a video: below what the result of a task may have. */
 export const VIDEO_BYTES_MAX = 10 * 1024 * 1024;
+/** Effects that a run may ask for. */
+export const EFFECTS_MAX = 10_000;
 /** Effects of a video's run that are told; the others are counted. */
 export const VIDEO_EFFECTS_MAX = 100;
 
@@ -149,7 +151,7 @@ export const WorkflowAnswer = z.union([
     /** Images as data addresses; lists in lists by depth, null for what was masked. */
     outputs: z.record(z.string(), Json),
     steps: z.array(WorkflowStepReport).max(2_000),
-    effects: z.array(WorkflowEffect).max(10_000),
+    effects: z.array(WorkflowEffect).max(EFFECTS_MAX),
     state: z.record(z.string(), Json),
     /** That the node worked on it. */
     seconds: z.number().min(0),

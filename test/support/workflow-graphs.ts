@@ -127,3 +127,77 @@ export const randomGraphs = (source: GraphSource): fc.Arbitrary<RandomGraph> =>
     const definition = { version: "1.0", inputs: source.inputs, steps: shuffled, outputs };
     return { definition, values: known };
   });
+
+/** A workflow some of whose steps are another one. */
+export interface EnclosedGraph {
+  outer: WorkflowDefinition;
+  inner: WorkflowDefinition;
+  /** Kinds of what the inner one's steps can refer to, by reference. */
+  innerKinds: ReadonlyMap<string, Kind>;
+}
+
+/**
+ * Moves steps into a workflow of their own, which stands in their stead as the step `sub`: what
+ * they refer to outside becomes its inputs, and so does each literal at a port, given as such. No
+ * step that stays may lie between two that go.
+ */
+export function enclosed(
+  { blocks }: Pick<GraphSource, "blocks">,
+  { definition, kinds }: { definition: WorkflowDefinition; kinds: ReadonlyMap<string, Kind> },
+  { ids, slug }: { ids: ReadonlySet<string>; slug: string },
+): EnclosedGraph {
+  const inputs: WorkflowDefinition["inputs"] = [];
+  const given: WorkflowStep["parameters"] = {};
+  const innerKinds = new Map(kinds);
+  const outputs = new Map<string, string>();
+  const take = (kind: Kind, json: WorkflowStep["parameters"][string]): string => {
+    const name = `i${inputs.length}`;
+    inputs.push({ name, kind });
+    given[name] = json;
+    innerKinds.set(`$inputs.${name}`, kind);
+    return `$inputs.${name}`;
+  };
+  const isMoved = (reference: string): boolean => ids.has(reference.split(".")[1] ?? "");
+  const inside = (reference: string): string =>
+    reference.startsWith("$steps.") && isMoved(reference)
+      ? reference
+      : take(kinds.get(reference) ?? "any", reference);
+  const outside = (reference: string): string => {
+    if (!reference.startsWith("$steps.") || !isMoved(reference)) return reference;
+    const name = outputs.get(reference) ?? `o${outputs.size}`;
+    outputs.set(reference, name);
+    return `$steps.sub.${name}`;
+  };
+  const mapped = (step: WorkflowStep, map: (reference: string) => string): WorkflowStep => {
+    const block = blocks.get(step.type);
+    if (!block) throw new Error(`no block ${step.type}`);
+    const ports = portsFor(block, block.parameters.parse(step.parameters)).inputs;
+    const parameters = Object.entries(step.parameters).map(([name, json]) => {
+      const port = ports[name];
+      if (typeof json === "string" && json.startsWith("$")) return [name, map(json)];
+      return [name, port && map === inside ? take(port.kind, json) : json];
+    });
+    const when = [step.when ?? []].flat().map(map);
+    return {
+      ...step,
+      parameters: Object.fromEntries(parameters),
+      ...(when.length > 0 && { when }),
+    };
+  };
+  const moved = definition.steps.filter(({ id }) => ids.has(id));
+  const steps = definition.steps.filter(({ id }) => !ids.has(id));
+  const innerSteps = moved.map((step) => mapped(step, inside));
+  const outer = {
+    ...definition,
+    steps: steps.map((step) => mapped(step, outside)),
+    outputs: definition.outputs.map(({ name, value }) => ({ name, value: outside(value) })),
+  };
+  outer.steps.push({ id: "sub", type: "workflow@1", parameters: { slug, ...given } });
+  const inner = {
+    version: "1.0",
+    inputs,
+    steps: innerSteps,
+    outputs: [...outputs].map(([value, name]) => ({ name, value })),
+  };
+  return { outer, inner, innerKinds };
+}

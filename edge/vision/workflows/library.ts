@@ -4,6 +4,7 @@
 import { sql } from "drizzle-orm";
 import { Failure } from "../../../shared/errors.ts";
 import { segmenterOf } from "../../../shared/workflow/blocks/model-blocks.ts";
+import type { WebhookParameters } from "../../../shared/workflow/blocks/sinks.ts";
 import { BLOCKS } from "../../../shared/workflow/blocks.ts";
 import { checkWorkflow } from "../../../shared/workflow/check.ts";
 import {
@@ -14,6 +15,7 @@ import {
 import type { WorkflowPlan } from "../../../shared/workflow/plan.ts";
 import type { PlannedPorts } from "../../../shared/workflows.ts";
 import type { Database } from "../../http/database.ts";
+import { addressProblem } from "../../http/outbound.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { textList } from "../base/sql.ts";
@@ -21,6 +23,8 @@ import { knownSegmenters } from "../tasks/nodes.ts";
 
 /** The block that runs another workflow. */
 const SUB_WORKFLOW = "workflow@1";
+/** The block that sends messages. */
+const WEBHOOK = "webhook@1";
 
 /** Characters of the definitions that a check loads, as jsonb writes them. */
 const LIBRARY_CHARACTERS_MAX = 4 * DEFINITION_LIMITS.characters;
@@ -33,15 +37,18 @@ const slugsIn = ({ steps }: WorkflowDefinition): string[] =>
 
 /**
  * The newest versions of the workflows of a workspace that a definition has as steps, by slug, and
- * those that these have, as deep as steps may lie. Null where they are too large to be looked at.
+ * those that these have, as deep as steps may lie. A definition stands under its own slug, where
+ * that is told. Null where they are too large to be looked at.
  */
 export async function workflowLibrary(
   database: Database,
   workspaceId: string,
   definition: WorkflowDefinition,
+  slug?: string,
 ): Promise<Map<string, WorkflowDefinition> | null> {
   const library = new Map<string, WorkflowDefinition>();
-  let wanted = slugsIn(definition);
+  if (slug !== undefined) library.set(slug, definition);
+  let wanted = slugsIn(definition).filter((one) => !library.has(one));
   let left = LIBRARY_CHARACTERS_MAX;
   for (let level = 0; level < DEFINITION_LIMITS.nesting && wanted.length > 0; level++) {
     // None of a level that is too large, so that no memory is taken before it is known to be.
@@ -80,30 +87,44 @@ export interface Verdict {
   library: ReadonlyMap<string, WorkflowDefinition>;
 }
 
-/** Checks a definition for a workspace: its graph, and that what it names is the workspace's. */
+/** What a check works with. */
+type CheckParts = Pick<Parts, "database" | "outbound">;
+
+/**
+ * Checks a definition for a workspace: its graph, that what it names is the workspace's, and that
+ * its messages may be sent where it says. With the slug under which it is saved, none of the
+ * workflows in it may have it as a step again.
+ */
 export async function judge(
-  { database }: Pick<Parts, "database">,
+  { database, outbound }: CheckParts,
   workspaceId: string,
   definition: WorkflowDefinition,
+  slug?: string,
 ): Promise<Verdict> {
-  const library = await workflowLibrary(database, workspaceId, definition);
+  const library = await workflowLibrary(database, workspaceId, definition, slug);
   if (!library) return { problems: [tooMuch()], plan: null, library: new Map() };
-  const { problems, plan } = checkWorkflow(definition, { blocks: BLOCKS, workflows: library });
+  const { problems, plan } = checkWorkflow(definition, {
+    blocks: BLOCKS,
+    workflows: library,
+    slug,
+  });
   if (!plan) return { problems, plan, library };
   const missing = [
+    ...badAddresses(outbound, plan),
     ...(await missingNames(database, workspaceId, plan)),
     ...(await missingSegmenters(database, workspaceId, plan)),
   ];
   return { problems: missing, plan: missing.length > 0 ? null : plan, library };
 }
 
-/** Checks a definition; fails with `invalid_workflow`, which lists all problems. */
+/** Checks a definition as `judge` does; fails with `invalid_workflow`, which lists all problems. */
 export async function checkFor(
-  parts: Pick<Parts, "database">,
+  parts: CheckParts,
   workspaceId: string,
   definition: WorkflowDefinition,
+  slug?: string,
 ): Promise<Verdict & { plan: WorkflowPlan }> {
-  const { plan, ...verdict } = await judge(parts, workspaceId, definition);
+  const { plan, ...verdict } = await judge(parts, workspaceId, definition, slug);
   if (plan) return { ...verdict, plan };
   throw invalidWorkflow(verdict.problems);
 }
@@ -115,6 +136,28 @@ export function invalidWorkflow(problems: readonly WorkflowProblem[]): Failure {
   const more = others.length > 0 ? `, and ${others.length} more` : "";
   const detail = `${where ? `${where}: ` : ""}${first?.detail ?? "it cannot be run"}${more}`;
   return new Failure("invalid_workflow", detail, { data: { problems } });
+}
+
+/** Problems of steps whose messages would be refused for the address that they are written with. */
+function badAddresses(
+  outbound: Pick<Parts["outbound"], "hosts">,
+  { steps }: WorkflowPlan,
+): WorkflowProblem[] {
+  return steps.flatMap(({ id, block, parameters }) => {
+    if (block.type !== WEBHOOK) return [];
+    const { url } = parameters as WebhookParameters;
+    const problem = url === undefined ? null : addressProblem(outbound, url);
+    if (problem === null) return [];
+    return [
+      {
+        code: "bad_value",
+        step: id,
+        port: "url",
+        detail: `the address ${problem}`,
+        fix: "give the https:// address of a public server, or one that the operator allows",
+      },
+    ];
+  });
 }
 
 /** Problems of a plan that names secrets or projects which the workspace has not. */

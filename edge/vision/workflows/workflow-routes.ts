@@ -128,7 +128,7 @@ function addSave(app: App<Parts>) {
     const name = { ...context.req.valid("param"), ...context.req.valid("query") };
     const row = await workflowFor(context, name, "engineer");
     const body = context.req.valid("json");
-    await checkFor(parts, row.workspaceId, body.definition);
+    await checkFor(parts, row.workspaceId, body.definition, row.slug);
     const actorId = callerOf(context).accountId;
     const saved = await saveWorkflow(parts, row, { ...body, actorId });
     return context.json(await detailOf(parts, saved), 200);

@@ -117,6 +117,9 @@ const WebhookParameters = z.object({
   }),
 });
 
+/** As the block's schema parsed them. */
+export type WebhookParameters = z.output<typeof WebhookParameters>;
+
 const SentState = z.object({ sent_ms: z.array(z.number()).max(600) });
 
 const webhook = defineBlock({

@@ -2,6 +2,7 @@
 
 import { createHash } from "node:crypto";
 import { beforeEach, describe, expect, it } from "vitest";
+import type { RunBlock } from "../../../shared/workflow/block.ts";
 import { BLOCKS } from "../../../shared/workflow/blocks.ts";
 import { ResultCache } from "../../../shared/workflow/cache.ts";
 import { checkWorkflow } from "../../../shared/workflow/check.ts";
@@ -38,7 +39,8 @@ async function run(
   const { plan, problems } = checkWorkflow(definition, { blocks: TEST_BLOCKS, workflows });
   expect(problems).toEqual([]);
   if (!plan) throw new Error("no plan");
-  const inputs = await readInputs(plan, {}, () => Promise.reject(new Error("no image")));
+  const noImage = () => Promise.reject(new Error("no image"));
+  const inputs = more.inputs ?? (await readInputs(plan, {}, noImage));
   const { signal } = new AbortController();
   const limits = RUN_LIMITS;
   const request = { plan, inputs, runs: new Map(), state: {}, now: 0, signal, limits };
@@ -132,7 +134,15 @@ describe("a run", () => {
     await expect(run(many, { limits })).rejects.toMatchObject({ code: "limit", step: "range" });
     const hang = workflow([step("hang", "hang@1", { value: 1 })], { value: "$steps.hang.value" });
     const short = { limits: { ...RUN_LIMITS, ms: 5 } };
-    await expect(run(hang, short)).rejects.toMatchObject({ code: "limit" });
+    await expect(run(hang, short)).rejects.toMatchObject({ code: "limit", step: "hang" });
+    // A step that waits for nothing hears it from the clock, before its next element.
+    let now = 0;
+    const clock = () => {
+      now += 10;
+      return now;
+    };
+    const late = { ...short, clock };
+    await expect(run(many, late)).rejects.toMatchObject({ code: "limit", step: "range" });
     const canceling = new AbortController();
     const canceled = expect(run(hang, { signal: canceling.signal })).rejects.toMatchObject({
       code: "canceled",
@@ -161,6 +171,68 @@ describe("a run", () => {
       code: "limit",
       message: expect.stringContaining("4000 bytes"),
     });
+  });
+
+  it("ends at the step whose image is one too many for its memory, counting each image once", async () => {
+    class Image {
+      readonly frame = { width: 10, height: 10, offset: [0, 0], scale: [1, 1] };
+    }
+    const ids = ["one", "two", "three"];
+    const steps = ids.map((id, index) =>
+      step(id, "pass@1", {
+        value: index === 0 ? "$inputs.image" : `$steps.${ids[index - 1]}.value`,
+        condition: true,
+      }),
+    );
+    const images = workflow(steps, { image: "$steps.three.value" }, [
+      { name: "image", kind: "image" },
+    ]);
+    const inputs = new Map([["image", { value: new Image(), key: "image" }]]);
+    const limits = { ...RUN_LIMITS, imageBytes: 2 * 300 };
+    const made = () => ({ outputs: { value: new Image() } });
+    const handed = await run(images, { inputs, limits });
+    expect(handed.outputs.image).toBe(inputs.get("image")?.value);
+    const making = run(images, { inputs, limits, runs: new Map([["pass@1", made]]) });
+    await expect(making).rejects.toMatchObject({
+      code: "limit",
+      step: "three",
+      message: expect.stringContaining("600 bytes"),
+    });
+  });
+
+  it("begins each step as soon as its inputs are there, whatever else is at work", async () => {
+    const [one, other] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    // Each branch's step waits for a step of the other: neither one branch after the other nor one
+    // level after the other comes to an end.
+    const pass = (id: string, value: WorkflowStep["parameters"][string]) =>
+      step(id, "pass@1", { value, condition: true });
+    const crossed = workflow([pass("a", "a"), pass("then_a", "$steps.a.value"), pass("b", "b")], {
+      a: "$steps.then_a.value",
+      b: "$steps.b.value",
+    });
+    const work: RunBlock = async ({ inputs: { value } }) => {
+      if (value === "a") return { outputs: { value: "after a" } };
+      const [own, awaited] = value === "b" ? [other, one] : [one, other];
+      own.resolve();
+      await awaited.promise;
+      return { outputs: { value } };
+    };
+    const { outputs } = await run(crossed, { runs: new Map([["pass@1", work]]) });
+    expect(outputs).toEqual({ a: "after a", b: "b" });
+  });
+
+  it("takes a collected list for no list that is written as its values' keys", async () => {
+    const collect = step("collect", "collect@1", { values: "$steps.range.items" });
+    const same = (id: string, value: WorkflowStep["parameters"][string]) =>
+      step(id, "pass@1", { value, condition: true });
+    const keys = ["=0", "=1", "=2"];
+    const { outputs } = await run(
+      workflow([range, collect, same("collected", "$steps.collect.values"), same("keys", keys)], {
+        collected: "$steps.collected.value",
+        keys: "$steps.keys.value",
+      }),
+    );
+    expect(outputs).toEqual({ collected: [0, 1, 2], keys });
   });
 
   it("does what a sub-workflow does, given literals and references, under its condition", async () => {
@@ -239,6 +311,50 @@ describe("a sub-workflow", () => {
     const workflows = new Map([["many", many]]);
     const { problems } = checkWorkflow(outer, { blocks: TEST_BLOCKS, workflows });
     expect(problems.map(({ code }) => code)).toEqual(["limit"]);
+  });
+
+  it("is refused where all together are too long to be run as they are deployed", () => {
+    const big = workflow([step("text", "constant@1", { value: "x".repeat(300_000) })], {
+      text: "$steps.text.value",
+    });
+    const twice = workflow(
+      ["one", "two"].map((id) => step(id, "workflow@1", { slug: "big" })),
+      { one: "$steps.one.text", two: "$steps.two.text" },
+      [],
+    );
+    const library = { blocks: BLOCKS, workflows: new Map([["big", big]]) };
+    const { problems, plan } = checkWorkflow(twice, library);
+    expect(plan).toBeNull();
+    expect(problems).toMatchObject([
+      {
+        code: "limit",
+        detail: "with its sub-workflows it is longer than 500000 characters",
+      },
+    ]);
+  });
+
+  it("that is just as long as it may be is so, deployed and run, too", () => {
+    const inner = (length: number) =>
+      workflow(
+        [step("text", "constant@1", { value: "x".repeat(length) })],
+        { text: "$steps.text.value" },
+        [],
+      );
+    const outer = workflow(
+      [step("sub", "workflow@1", { slug: "inner" })],
+      { text: "$steps.sub.text" },
+      [],
+    );
+    const inlined = (length: number) => {
+      const library = { blocks: BLOCKS, workflows: new Map([["inner", inner(length)]]) };
+      const { definition } = inlineWorkflows(outer, library);
+      const [first, second] = [outer, definition].map((each) => checkWorkflow(each, library));
+      const fits = [first, second].map((checked) => checked?.plan != null);
+      return { characters: JSON.stringify(definition).length, fits };
+    };
+    const longest = 500_000 - inlined(0).characters;
+    expect(inlined(longest)).toEqual({ characters: 500_000, fits: [true, true] });
+    expect(inlined(longest + 1)).toEqual({ characters: 500_001, fits: [false, false] });
   });
 
   it("is refused where it is too long, too deep in sub-workflows, or of too many steps with them", () => {

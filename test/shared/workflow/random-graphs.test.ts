@@ -11,7 +11,7 @@ import { executePlan, RUN_LIMITS } from "../../../shared/workflow/execution.ts";
 import type { Kind } from "../../../shared/workflow/kinds.ts";
 import { readInputs } from "../../../shared/workflow/wire.ts";
 import { GRAPH_BLOCKS } from "../../support/workflow-blocks.ts";
-import { type KnownValue, randomGraphs } from "../../support/workflow-graphs.ts";
+import { enclosed, type KnownValue, randomGraphs } from "../../support/workflow-graphs.ts";
 
 const seed = process.env.SEED ? { seed: Number(process.env.SEED) } : {};
 const library = { blocks: GRAPH_BLOCKS, workflows: new Map<string, WorkflowDefinition>() };
@@ -102,8 +102,8 @@ class Naive {
   }
 }
 
-async function run(definition: WorkflowDefinition) {
-  const { plan, problems } = checkWorkflow(definition, library);
+async function run(definition: WorkflowDefinition, workflows = library.workflows) {
+  const { plan, problems } = checkWorkflow(definition, { ...library, workflows });
   expect(problems).toEqual([]);
   if (!plan) throw new Error("no plan");
   const inputs = await readInputs(plan, {}, () => Promise.reject(new Error("no image")));
@@ -132,6 +132,32 @@ describe("random workflows", () => {
         const naive = new Naive(definition, values);
         for (const { name, value } of definition.outputs)
           expect(bare(outputs[name])).toEqual(bare(naive.whole(value)));
+      }),
+      { numRuns: 150, ...seed },
+    );
+  });
+
+  it("come to the same with some of their steps in a sub-workflow, and some of these in another", async () => {
+    const range = (definition: WorkflowDefinition, picks: readonly number[]) => {
+      // By their numbers, each step comes after what it needs.
+      const ids = definition.steps.map(({ id }) => id).sort((a, b) => numberOf(a) - numberOf(b));
+      const [start = 0, end = 0] = picks.map((pick) => pick % ids.length).sort((a, b) => a - b);
+      return new Set(ids.slice(start, end + 1));
+    };
+    const numberOf = (id: string) => Number(id.slice(1));
+    const pair = fc.tuple(fc.nat(), fc.nat());
+    await fc.assert(
+      fc.asyncProperty(graphs, pair, pair, async ({ definition, values }, outermost, innermost) => {
+        const kinds = new Map(values.map(({ reference, kind }) => [reference, kind]));
+        const whole = { ids: range(definition, outermost), slug: "one" };
+        const { outer, inner, innerKinds } = enclosed(library, { definition, kinds }, whole);
+        const part = { ids: range(inner, innermost), slug: "two" };
+        const two = enclosed(library, { definition: inner, kinds: innerKinds }, part);
+        const expected = (await run(definition)).outputs;
+        const workflows = new Map([["one", inner]]);
+        expect((await run(outer, workflows)).outputs).toEqual(expected);
+        workflows.set("one", two.outer).set("two", two.inner);
+        expect((await run(outer, workflows)).outputs).toEqual(expected);
       }),
       { numRuns: 150, ...seed },
     );

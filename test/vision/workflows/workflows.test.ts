@@ -37,6 +37,28 @@ const to = (path: string) => sending({ url: `https://example.com/${path}` });
 const urlIn = ({ steps }: { steps: { parameters: Record<string, unknown> }[] }) =>
   steps[0]?.parameters.url;
 
+/** Has workflows as steps, by the steps' ids, and an output of each: the first has its own name. */
+const withSteps = (slugs: Record<string, string>, output: string) => ({
+  version: "1.0",
+  inputs: [{ name: "payload", kind: "json" }],
+  steps: Object.entries(slugs).map(([id, slug]) => ({
+    id,
+    type: "workflow@1",
+    parameters: { slug, ...(output === "sent" && { payload: "$inputs.payload" }) },
+  })),
+  outputs: Object.keys(slugs).map((id, index) => ({
+    name: index === 0 ? output : id,
+    value: `$steps.${id}.${output}`,
+  })),
+});
+/** What is wrong with a definition, as its refusal lists it. */
+const problemsOf = async (method: "POST" | "PUT", path: string, body?: object) => {
+  const response = await w.engineer.send(method, path, body);
+  const { code, problems } = (await response.json()) as { code: string; problems: object[] };
+  expect([response.status, code]).toEqual([422, "invalid_workflow"]);
+  return problems;
+};
+
 describe("a workflow", () => {
   it("is saved, listed, read with what it takes and gives, and deleted", async () => {
     const made = await w.make(to("first"), { description: "north" });
@@ -146,6 +168,58 @@ describe("a workflow", () => {
       );
       expect([ok, problems[0]?.step]).toEqual([false, step]);
     }
+  });
+
+  it("whose sub-workflows together are too long to be served is refused as it is saved", async () => {
+    const big = await w.make({
+      version: "1.0",
+      inputs: [],
+      steps: [{ id: "text", type: "constant@1", parameters: { value: "x".repeat(300_000) } }],
+      outputs: [{ name: "text", value: "$steps.text.value" }],
+    });
+    const limit = [expect.objectContaining({ code: "limit", fix: expect.any(String) })];
+    const twice = withSteps({ one: big.slug, two: big.slug }, "text");
+    const made = { slug: "twice", name: "Twice", definition: twice };
+    expect(await problemsOf("POST", "/workflows", made)).toEqual(limit);
+    // What was small when it was saved is looked at again as it is deployed.
+    const inner = await w.make(to("small"));
+    const outer = await w.make(withSteps({ one: inner.slug, two: inner.slug }, "sent"));
+    await save(inner.slug, { definition: sending({ payload: "x".repeat(300_000) }) });
+    expect(await problemsOf("POST", at(outer.slug, "/deploy"))).toEqual(limit);
+  });
+
+  it("is not saved as a version that would have itself among its steps, or among theirs", async () => {
+    const [one, other] = [await w.make(to("one")), await w.make(to("other"))];
+    const cycle = (step: string) => [
+      expect.objectContaining({ code: "cycle", step, port: "slug" }),
+    ];
+    const itself = { definition: withSteps({ again: one.slug }, "sent") };
+    expect(await problemsOf("PUT", at(one.slug), itself)).toEqual(cycle("again"));
+    await save(other.slug, { definition: withSteps({ inner: one.slug }, "sent") });
+    const circle = { definition: withSteps({ outer: other.slug }, "sent") };
+    expect(await problemsOf("PUT", at(one.slug), circle)).toEqual(cycle("outer.inner"));
+    expect((await read(one.slug)).version).toBe(1);
+  });
+
+  it("that would send where nothing is ever sent is refused, dry runs as well", async () => {
+    for (const url of [
+      "http://example.com/hook",
+      "https://169.254.169.254/latest",
+      "https://[::1]/",
+    ]) {
+      const definition = sending({ url });
+      const bad = [expect.objectContaining({ code: "bad_value", step: "send", port: "url" })];
+      const made = { slug: "inward", name: "Inward", definition };
+      expect(await problemsOf("POST", "/workflows", made)).toEqual(bad);
+      const run = { definition, inputs: { payload: 1 } };
+      expect(await problemsOf("POST", "/workflows/run?dry_run=true", run)).toEqual(bad);
+      const { slug } = await w.make();
+      const outer = withSteps({ sub: slug }, "sent");
+      expect(await problemsOf("PUT", at(slug), { definition })).toEqual(bad);
+      expect((await w.make(outer)).problems).toEqual([]);
+    }
+    // Where the operator allows it, it is sent.
+    expect((await w.make(sending({ url: "http://127.0.0.1/hook" }))).problems).toEqual([]);
   });
 
   it("becomes another version by another definition alone, and keeps all versions", async () => {
