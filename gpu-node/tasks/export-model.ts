@@ -147,7 +147,7 @@ async function calibrate(
 /** What is uploaded: the file as it was verified, or what was made of it. */
 async function delivered(
   payload: Payload,
-  made: { path: string; bundle: string; example: PredictedImage; steps: TaskSteps },
+  made: { path: string; bundle: string; example: PredictedImage | null; steps: TaskSteps },
   context: RunnerContext,
 ): Promise<string> {
   const { artifact, format } = payload;
@@ -155,26 +155,31 @@ async function delivered(
   if (artifact === "engine") return engineOf(payload, made, context);
   if (artifact === "file") return path;
   const onnx = await readFile(path);
-  const { precision, size, batch, output, metadata, model } = payload;
+  const { size, model } = payload;
   const { classes, task } = model;
   const zip =
     format === "roboflow"
       ? writeRoboflowBundle({ onnx, size, classes, task })
-      : writeTensorrtBundle({
-          onnx,
-          precision,
-          size,
-          batch,
-          output: output === "raw" ? "raw" : "end_to_end",
-          metadata: describeModel(model, metadata),
-          example: {
-            pixels: example.laid.pixels,
-            rows: example.rows.values,
-            width: example.rows.width,
-          },
-        });
+      : tensorrtBundle(payload, onnx, example);
   await writeFile(bundle, zip, { mode: 0o600 });
   return bundle;
+}
+
+function tensorrtBundle(
+  { precision, size, batch, output }: Payload,
+  onnx: Uint8Array,
+  example: PredictedImage | null,
+): Uint8Array {
+  if (!example) throw new Error("a bundle for TensorRT has an example");
+  const { laid, rows } = example;
+  return writeTensorrtBundle({
+    onnx,
+    precision,
+    size,
+    batch,
+    output: output === "raw" ? "raw" : "end_to_end",
+    example: { pixels: laid.pixels, rows: rows.values, width: rows.width },
+  });
 }
 
 /** What TensorRT builds of a verified file for this node's GPU. */

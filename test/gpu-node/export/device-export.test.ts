@@ -9,7 +9,9 @@ import { fromBinary } from "@bufbuild/protobuf";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
 import { expectedBytes } from "../../../edge/vision/exports/options.ts";
 import { Model } from "../../../gpu-node/export/coreml-schema.ts";
+import { sampleImage } from "../../../gpu-node/export/sample-images.ts";
 import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
+import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { LabeledImages } from "../../../gpu-node/tasks/labeled-images.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
@@ -117,11 +119,32 @@ describe("a file for devices", () => {
     expect(verification.rows).toBeGreaterThan(0);
     expect(verification.box_difference_max).toBeLessThanOrEqual(verification.box_tolerance);
     const isLower = payload.precision !== "fp32";
-    expect(verification.dataset_images).toBe(isLower ? 4 + 6 : 4);
+    // The frames that are compared first are of the six that precision is judged on.
+    const frames = isLower ? 6 : 4;
+    expect(verification).toMatchObject({ images: frames, dataset_images: frames });
     if (isLower) expect(verification.accuracy).toMatchObject({ images: 6 });
     else expect(result.recommended_confidence).toBe(0.25);
     const images = payload.precision === "int8" ? { images: 16 } : undefined;
     expect(result.calibration ?? undefined).toEqual(images && expect.objectContaining(images));
+  });
+
+  it("is compared once on a frame that its precision is judged on, too", async () => {
+    const { payload } = await drawnDataset(service, {}, { train: 1, val: 4, side: 96, seed: 2 });
+    const [, ...images] = payload.videos;
+    const judged = { manifest: payload.manifest, videos: payload.videos };
+    const figuresOf = async (more: Partial<Payload>) => {
+      const { result } = await exported(payloadOf(modelOf(), { precision: "fp16", ...more }));
+      const { verification } = result;
+      const { images: count, rows, objects, confidence_ratio } = verification ?? expect.fail();
+      return { images: count, rows, objects, confidence_ratio };
+    };
+    const compared = await figuresOf({ dataset: null, images });
+    expect(compared).toMatchObject({ images: 4, rows: expect.any(Number) });
+    expect(await figuresOf({ dataset: judged })).toEqual({
+      ...compared,
+      // A sum in another order.
+      confidence_ratio: expect.closeTo(compared.confidence_ratio ?? 0, 6),
+    });
   });
 
   it("in int8 is made again by the ranges that it was made by, byte for byte", async () => {
@@ -156,6 +179,38 @@ describe("a file for devices", () => {
     const model = modelOf({ task: "segmentation", image_size: 64 });
     const { result } = await exported(payloadOf(model, { precision: "int8" }));
     expect(result.verification?.rows).toBeGreaterThan(0);
+  });
+});
+
+describe("a bundle for TensorRT", () => {
+  const format = "tensorrt";
+
+  it("is the same bytes without its dataset: the example is drawn", async () => {
+    const model = modelOf();
+    const { file } = await exported(payloadOf(model, { format }));
+    const without = await exported(payloadOf(model, { format, dataset: null }));
+    expect(without.file.equals(file)).toBe(true);
+    const example = (await zipFiles(file)).get("example/image.f32");
+    const side = model.image_size;
+    const { pixels } = await letterbox(sampleImage(0), { width: side, height: side });
+    expect(example?.equals(Buffer.from(pixels.buffer))).toBe(true);
+  });
+
+  it("says of itself what the file in it says", async () => {
+    const more: Partial<Payload> = { format, output: "raw", size: [64, 160], batch: 2 };
+    const { file } = await exported(payloadOf(modelOf(), more));
+    const files = await zipFiles(file);
+    const { metadataProps } = decodeModel(files.get("model.onnx") ?? Buffer.alloc(0));
+    const inside = Object.fromEntries(metadataProps.map(({ key, value }) => [key, value]));
+    const beside = JSON.parse(String(files.get("metadata.json")));
+    expect(beside).toEqual(inside);
+    expect(beside).toMatchObject({
+      imgsz: "[64,160]",
+      batch: "2",
+      end2end: "False",
+      precision: "fp16",
+      name: "cells",
+    });
   });
 });
 
