@@ -157,15 +157,16 @@ export const boxTolerance = (precision: ExportPrecision, size: readonly [number,
 
 const growth = (size: readonly [number, number]) => Math.max(1, Math.max(...size) / BOX_SIDE);
 
-/** One object's share of average precision, with room for COCO's steps, and never more than this. */
+/** What one object may cost of average precision, times the number of objects, and at most. */
 const OBJECT_DROP = { share: 1.2, max: 0.1 } as const;
 
 /**
  * By which a figure of average precision may be lower. Of few objects a drop by one of them is no
- * word on the file. COCO reads the precision at 101 recalls, so a class of n objects that loses its
- * last-ranked one loses ceil(100 / n) of them: .0693 of 16 objects of one class, .0644 of twice 8,
- * which is some tenths more than 1 / `truths`. Of very few objects one is everything: more than a
- * tenth is never allowed.
+ * word on the file. COCO reads the precision at 101 recalls, so where a class of n objects loses
+ * its last-ranked one, of C classes, the mean falls by ceil(100 / n) / (101 * C): by .0693 for 16
+ * objects of one class and .0644 for 8 of each of two, where 1 / `truths` is .0625. A fifth more
+ * covers these; just short of a hundred objects of a class the step may be twice 1 / `truths`, and
+ * misses. Of very few objects one is all there is: more than a tenth is never allowed.
  */
 export function accuracyDropMax(
   precision: ExportPrecision,

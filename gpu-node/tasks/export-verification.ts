@@ -357,6 +357,7 @@ class Comparison {
       confidence_ratio: scores.predictor > 0 ? scores.file / scores.predictor : null,
       accuracy: accuracyOf(accuracy, { classes: model.classes, precision }),
       masks: this.#masks?.end(precision) ?? null,
+      engine: null,
     };
     const misses = missesOf(verification, { precision, size });
     if (unmatched > 0) misses.push(`${unmatched} of ${rows} rows have no equal`);

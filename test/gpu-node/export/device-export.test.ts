@@ -2,11 +2,11 @@
 // file is held against the model's predictor before it leaves, lower precision by what people
 // labeled; what misses its tolerance, or cannot be made, is told by name and never uploaded.
 
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { expectedBytes } from "../../../edge/vision/exports/options.ts";
 import { Model } from "../../../gpu-node/export/coreml-schema.ts";
 import { sampleImage } from "../../../gpu-node/export/sample-images.ts";
@@ -212,6 +212,32 @@ describe("a bundle for TensorRT", () => {
       name: "cells",
     });
   });
+});
+
+it("an engine says which GPU and TensorRT it is for", async () => {
+  const programs = join(dir, "programs");
+  const scripts = {
+    "nvidia-smi": 'echo "NVIDIA T4"',
+    // Stands in for NVIDIA's, which is not here.
+    trtexec: [
+      'echo "[TensorRT v100800]"',
+      'for argument in "$@"; do case $argument in',
+      '--saveEngine=*) echo "an engine" > "$(echo "$argument" | cut -d= -f2-)";; esac; done',
+    ].join("\n"),
+  };
+  mkdirSync(programs);
+  for (const [name, script] of Object.entries(scripts)) {
+    writeFileSync(join(programs, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  }
+  vi.stubEnv("PATH", `${programs}:${process.env.PATH}`);
+  try {
+    const payload = payloadOf(modelOf(), { format: "tensorrt", artifact: "engine" });
+    const { file, result } = await exported(payload);
+    expect(String(file)).toBe("an engine\n");
+    expect(result.verification?.engine).toEqual({ gpu: "NVIDIA T4", tensorrt: "10.8.0" });
+  } finally {
+    vi.unstubAllEnvs();
+  }
 });
 
 describe("a file for devices fails by name", () => {
