@@ -42,7 +42,8 @@ export const ModelExportRequest = z.strictObject({
     .optional()
     .meta({
       description:
-        "of weights and maps; heads and outputs stay single. `onnx` and `tflite`: `fp32` (default), " +
+        "of weights, and of maps but in `fp16` of `tflite`; heads and outputs stay single. `onnx` " +
+        "and `tflite`: `fp32` (default), " +
         "`fp16`, `int8`; `coreml`: `fp16`; `tensorrt`: `fp16` (default), `fp32`, `int8`; `roboflow`: " +
         "`fp32`. `int8` takes images of the model's own training set",
     }),
@@ -109,8 +110,8 @@ export const ExportAccuracy = z
     model_map50_95: share().meta({ description: "of the model in single precision" }),
     drop_max: share().meta({
       description:
-        "by which the file's `map50_95` may be lower; its `map50` by 0.01. Where that is less, " +
-        "both by one of the labeled objects: 1 / `truths`",
+        "by which the file's `map50_95` may be lower; its `map50` by 0.01. Of few labeled objects " +
+        "both by about one of them: 1.2 / `truths` where that is more, but by 0.1 at most",
     }),
   })
   .meta({ id: "ExportAccuracy" });
@@ -138,6 +139,15 @@ export const ExportMasks = z
   })
   .meta({ id: "ExportMasks" });
 export type ExportMasks = z.infer<typeof ExportMasks>;
+
+/** What an engine of TensorRT was built for, and by. */
+export const ExportEngine = z
+  .object({
+    gpu: z.string().max(200).meta({ description: "name of the GPU that it is for alone" }),
+    tensorrt: z.string().max(40).meta({ description: "version that built it, and runs it" }),
+  })
+  .meta({ id: "ExportEngine" });
+export type ExportEngine = z.infer<typeof ExportEngine>;
 
 /** What a node saw when it held a file against the model's predictor. */
 export const ExportVerification = z
@@ -180,6 +190,11 @@ export const ExportVerification = z
     masks: z
       .union([ExportMasks, z.null()])
       .meta({ description: "null of a model without masks, and where nobody looked" }),
+    engine: z.union([ExportEngine, z.null()]).meta({
+      description:
+        "what an engine was built for, once its ONNX file was verified; null of other files, and " +
+        "where the node did not say",
+    }),
   })
   .meta({ id: "ExportVerification" });
 export type ExportVerification = z.infer<typeof ExportVerification>;
@@ -223,6 +238,9 @@ export const ExportWish = z.object({
   calibration: Calibration.nullable().default(null),
 });
 
+/** Of a sentence on what a node did not look at. */
+export const NOT_VERIFIED_CHARACTERS_MAX = 500;
+
 /** A file as its node made it. Nodes of an older release make ONNX in single precision alone. */
 export const ExportedFile = z.object({
   bytes: z.number().int().min(1),
@@ -235,12 +253,13 @@ export const ExportedFile = z.object({
     accuracy: ExportVerification.shape.accuracy.default(null),
     box_difference_p99: ExportVerification.shape.box_difference_p99.default(null),
     masks: ExportVerification.shape.masks.default(null),
+    engine: ExportVerification.shape.engine.default(null),
   }).nullable(),
   /** The score from which on the file is as precise as the model from 0.25 on. */
   recommended_confidence: share().nullable().default(null),
   calibration: Calibration.nullable().default(null),
   /** What the node would have looked at, and why it did not. */
-  not_verified: z.array(z.string().max(500)).max(10).default([]),
+  not_verified: z.array(z.string().max(NOT_VERIFIED_CHARACTERS_MAX)).max(10).default([]),
   seconds: z.number().min(0),
 });
 export type ExportedFile = z.infer<typeof ExportedFile>;
@@ -258,7 +277,9 @@ export const ModelExport = z
       description:
         "`file`: what runtimes open; `bundle`: a zip around it; `engine`: for one GPU alone",
     }),
-    precision: z.enum(EXPORT_PRECISIONS).meta({ description: "of its weights and maps" }),
+    precision: z.enum(EXPORT_PRECISIONS).meta({
+      description: "of its weights, and of its maps but in `fp16` of `tflite`",
+    }),
     output: z.enum(MODEL_EXPORT_OUTPUTS).meta({ description: "what the file gives" }),
     image_size: z
       .tuple([z.number().int(), z.number().int()])

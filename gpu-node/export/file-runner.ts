@@ -1,6 +1,7 @@
 // What opens a written file to hold it against its model, whatever the format.
 
 import type { OnnxSize } from "../../shared/detector-onnx.ts";
+import { NOT_VERIFIED_CHARACTERS_MAX } from "../../shared/exports.ts";
 import type { RawHeads } from "./verification.ts";
 
 /** A file that is open in its runtime. */
@@ -25,7 +26,14 @@ export interface FileForm {
   signal: AbortSignal;
 }
 
-/** What would open the file is not on this node; the file is then offered as not verified. */
+/**
+ * What would open the file is not on this node; the file is then offered as not verified, with the
+ * message as the reason, which is cut to what a reason may have.
+ */
 export class RuntimeMissing extends Error {
   override readonly name = "RuntimeMissing";
+
+  constructor(message: string) {
+    super(message.slice(0, NOT_VERIFIED_CHARACTERS_MAX).toWellFormed());
+  }
 }

@@ -27,7 +27,8 @@ function seeded(seed: number): () => number {
 export const sampleImages = (count: number): RgbImage[] =>
   Array.from({ length: count }, (_, index) => sampleImage(index));
 
-function sampleImage(index: number): RgbImage {
+/** The image of this index. */
+export function sampleImage(index: number): RgbImage {
   const [width, height] = SIZES[index % SIZES.length] as (typeof SIZES)[number];
   const random = seeded(index + 1);
   const shapes = Array.from({ length: SHAPES }, () => ({

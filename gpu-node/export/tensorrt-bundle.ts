@@ -1,22 +1,21 @@
 // An ONNX file with all that is needed to make a TensorRT engine of it where it will run: an engine
 // is for one GPU and one version of TensorRT, so no file fits everybody. The recipe checks what it
-// made on an image of ours.
+// made on an image that is drawn for it: nobody's frames leave with a model.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { INPUT } from "../../shared/detector-onnx.ts";
 import { zipBytes } from "../objects/zip-writer.ts";
+import { decodeModel } from "../onnx/model-file.ts";
 import { BATCHES, type EngineOptions, engineArguments, inputShape } from "./tensorrt-options.ts";
 
 export interface TensorrtBundleOptions extends EngineOptions {
   /** int8: in TensorRT's manner. */
   onnx: Uint8Array;
   output: "end_to_end" | "raw";
-  /** What the file says of its model. */
-  metadata: Readonly<Record<string, string>>;
   /**
-   * An image that the model sees objects on, planes [3, height, width], and what the fp32 model
-   * gives for it: rows by falling score, of `width` numbers each.
+   * A drawn image, planes [3, height, width], and what the fp32 model gives for it: rows by falling
+   * score, of `width` numbers each.
    */
   example: { pixels: Float32Array; rows: Float32Array; width: number };
 }
@@ -28,10 +27,11 @@ const FOREIGN_INT8 =
 
 /** The bundle as a zip; the same arguments give the same bytes. */
 export function writeTensorrtBundle(options: TensorrtBundleOptions): Uint8Array {
-  const { onnx, metadata, example } = options;
+  const { onnx, example } = options;
+  const metadata = metadataOf(onnx);
   const { buffer, byteOffset, byteLength } = example.pixels;
   return zipBytes([
-    ["README.md", readme(options)],
+    ["README.md", readme(options, metadata)],
     ["model.onnx", onnx],
     ["build.sh", buildScript(options)],
     ["check.sh", checkScript(options)],
@@ -41,6 +41,10 @@ export function writeTensorrtBundle(options: TensorrtBundleOptions): Uint8Array 
     ["example/expected.json", `${JSON.stringify(expected(options))}\n`],
   ]);
 }
+
+/** What the file says of itself and its model. */
+const metadataOf = (onnx: Uint8Array): Record<string, string> =>
+  Object.fromEntries(decodeModel(onnx).metadataProps.map(({ key, value }) => [key, value]));
 
 /** What `check.py` compares with: the objects that people see by default, or the ten best rows. */
 function expected({ example: { rows, width }, output }: TensorrtBundleOptions) {
@@ -88,8 +92,10 @@ function checkScript({ batch, size }: TensorrtBundleOptions): string {
   ]);
 }
 
-function readme(options: TensorrtBundleOptions): string {
-  const { precision, size, batch, output, metadata } = options;
+function readme(
+  { precision, size, batch, output }: TensorrtBundleOptions,
+  metadata: Readonly<Record<string, string>>,
+): string {
   const [height, width] = size;
   const images = batch === null ? `any number up to ${BATCHES.max}` : String(batch);
   const gives =

@@ -6,7 +6,7 @@ import { join } from "node:path";
 import type { DeployedModel } from "../../shared/deployed-weights.ts";
 import { OPSET } from "../../shared/detector-onnx.ts";
 import { ultralyticsNote } from "../../shared/export-formats.ts";
-import { BUILDING_STAGE, type Calibration } from "../../shared/exports.ts";
+import { BUILDING_STAGE, type Calibration, type ExportEngine } from "../../shared/exports.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { sha256OfFile } from "../base/file-hash.ts";
@@ -68,7 +68,7 @@ export async function run(
     steps.next();
     const verified = await verify(payload, { weights, path, steps, dataset }, context);
     const made = { path, bundle, example: verified.example, steps };
-    const upload = await delivered(payload, made, context);
+    const { path: upload, engine } = await delivered(payload, made, context);
     const file = { bytes: (await stat(upload)).size, sha256: await sha256OfFile(upload) };
     await uploadFile(context, payload.file, upload, context.cancel);
     steps.next();
@@ -78,7 +78,7 @@ export async function run(
     return {
       ...file,
       opset: holdsOnnx(payload) ? OPSET : null,
-      verification: verified.verification,
+      verification: verified.verification && Object.assign(verified.verification, { engine }),
       recommended_confidence: verified.recommendedConfidence,
       calibration,
       not_verified: verified.notVerified,
@@ -144,37 +144,48 @@ async function calibrate(
   return { images: seen, ranges: Object.fromEntries(named) };
 }
 
-/** What is uploaded: the file as it was verified, or what was made of it. */
+/** A file that is uploaded, and what it was built for where it is an engine. */
+interface DeliveredFile {
+  path: string;
+  engine: ExportEngine | null;
+}
+
+/** Gives the file as it was verified, or makes of it what was asked for. */
 async function delivered(
   payload: Payload,
-  made: { path: string; bundle: string; example: PredictedImage; steps: TaskSteps },
+  made: { path: string; bundle: string; example: PredictedImage | null; steps: TaskSteps },
   context: RunnerContext,
-): Promise<string> {
+): Promise<DeliveredFile> {
   const { artifact, format } = payload;
   const { path, bundle, example } = made;
   if (artifact === "engine") return engineOf(payload, made, context);
-  if (artifact === "file") return path;
+  if (artifact === "file") return { path, engine: null };
   const onnx = await readFile(path);
-  const { precision, size, batch, output, metadata, model } = payload;
+  const { size, model } = payload;
   const { classes, task } = model;
   const zip =
     format === "roboflow"
       ? writeRoboflowBundle({ onnx, size, classes, task })
-      : writeTensorrtBundle({
-          onnx,
-          precision,
-          size,
-          batch,
-          output: output === "raw" ? "raw" : "end_to_end",
-          metadata: describeModel(model, metadata),
-          example: {
-            pixels: example.laid.pixels,
-            rows: example.rows.values,
-            width: example.rows.width,
-          },
-        });
+      : tensorrtBundle(payload, onnx, example);
   await writeFile(bundle, zip, { mode: 0o600 });
-  return bundle;
+  return { path: bundle, engine: null };
+}
+
+function tensorrtBundle(
+  { precision, size, batch, output }: Payload,
+  onnx: Uint8Array,
+  example: PredictedImage | null,
+): Uint8Array {
+  if (!example) throw new Error("a bundle for TensorRT has an example");
+  const { laid, rows } = example;
+  return writeTensorrtBundle({
+    onnx,
+    precision,
+    size,
+    batch,
+    output: output === "raw" ? "raw" : "end_to_end",
+    example: { pixels: laid.pixels, rows: rows.values, width: rows.width },
+  });
 }
 
 /** What TensorRT builds of a verified file for this node's GPU. */
@@ -182,7 +193,7 @@ async function engineOf(
   payload: Payload,
   { path, steps }: { path: string; steps: TaskSteps },
   context: RunnerContext,
-): Promise<string> {
+): Promise<DeliveredFile> {
   const trtexec = await findTrtexec();
   if (!trtexec) {
     const detail = "this node has no trtexec any more, or no GPU";
@@ -200,7 +211,7 @@ async function engineOf(
   const engine = await buildEngine(path, { precision, size, batch }, build);
   const { version, gpu } = trtexec;
   context.log.info("engine_built", { version, gpu, is_new: engine.isNew });
-  return engine.path;
+  return { path: engine.path, engine: { gpu, tensorrt: version } };
 }
 
 /** The ranges by name; ranges of another graph are nobody's that can be used. */

@@ -15,7 +15,7 @@ import { TaskFailure } from "../base/failure.ts";
 import { accuracyOf, type JudgedImage, recommendedConfidence } from "../export/accuracy.ts";
 import { RuntimeMissing } from "../export/file-runner.ts";
 import { MaskComparison } from "../export/mask-verification.ts";
-import { sampleImages } from "../export/sample-images.ts";
+import { sampleImage, sampleImages } from "../export/sample-images.ts";
 import {
   compareObjects,
   compareRows,
@@ -65,7 +65,8 @@ export interface VerificationOutcome {
   recommendedConfidence: number | null;
   /** What was not looked at, and why. */
   notVerified: string[];
-  example: PredictedImage;
+  /** A drawn image, whatever the dataset has; null of what is delivered without one. */
+  example: PredictedImage | null;
 }
 
 /** The numbers of images that a file is run with. */
@@ -74,6 +75,10 @@ function batchesOf({ batch, size: [height, width] }: Pick<Payload, "batch" | "si
   const fits = Math.floor(EXPORT_PIXELS_MAX / (height * width));
   return [...new Set([1, Math.max(1, Math.min(BATCH_OF_ANY, fits))])];
 }
+
+/** Whether an image travels with the file: a drawn one, since frames are the workspace's own. */
+const hasExample = ({ format, artifact }: Pick<Payload, "format" | "artifact">) =>
+  format === "tensorrt" && artifact === "bundle";
 
 const isJudged = ({ precision }: Pick<Payload, "precision">) =>
   EXPORT_TOLERANCES[precision].accuracyDrop !== null;
@@ -100,14 +105,13 @@ export async function verify(
   } as const;
   const predictor = await openPredictor(model, weights, settings, size);
   try {
-    const { images, known } = await imagesOf(payload, dataset, context);
+    const { images, known, frames } = await imagesOf(payload, dataset, context);
     const predicted: PredictedImage[] = [];
     for (const image of images) {
       predicted.push(await predictedOn(image, predictor));
       steps.next();
     }
-    const [example] = predicted;
-    if (!example) throw new Error("there is always an image to look at");
+    const example = hasExample(payload) ? await predictedOn(sampleImage(0), predictor) : null;
     const unseen = { verification: null, recommendedConfidence: null, example };
     let file: WrittenFile;
     try {
@@ -120,12 +124,22 @@ export async function verify(
       const comparison = new Comparison(payload);
       await compareAll(file, predicted, { payload, comparison, steps });
       const judged =
-        isJudged(payload) && dataset ? { predictor, dataset, comparison, steps } : null;
-      const accuracy = judged ? await judgedBy(file, judged, { payload, context }) : [];
-      const verification = comparison.end({ file, images: images.length, known, accuracy });
+        isJudged(payload) && dataset
+          ? await judgedBy(
+              file,
+              { predictor, dataset, frames, comparison, steps },
+              { payload, context },
+            )
+          : { images: [], more: 0 };
+      const verification = comparison.end({
+        file,
+        images: images.length + judged.more,
+        known: known + judged.more,
+        accuracy: judged.images,
+      });
       return {
         verification,
-        recommendedConfidence: confidenceOf(payload, accuracy),
+        recommendedConfidence: confidenceOf(payload, judged.images),
         notVerified: isJudged(payload) && !verification.accuracy ? [NO_VALIDATION] : [],
         example,
       };
@@ -139,6 +153,12 @@ export async function verify(
 
 const NO_VALIDATION =
   "average precision: the model has no validation images any more; compare both on yours";
+
+/** What the file gives for images; one that cannot be run is as wrong as one that differs. */
+const look = (file: WrittenFile, images: readonly Float32Array[]): Promise<MaskedRows[]> =>
+  file.look(images).catch((thrown: unknown) => {
+    throw differing(thrown);
+  });
 
 /** A file that its runtime refuses is none that is offered. */
 function differing(thrown: unknown): TaskFailure {
@@ -154,21 +174,25 @@ function confidenceOf({ precision, model }: Payload, judged: readonly JudgedImag
   return judged.length > 0 ? recommendedConfidence(judged, model.classes) : null;
 }
 
-/** Frames of the model's dataset, and drawn images where those are few. */
+/** Frames of the model's dataset, by their ids too, and drawn images where those are few. */
 async function imagesOf(
   payload: Payload,
   dataset: LabeledImages | null,
   context: RunnerContext,
-): Promise<{ images: RgbImage[]; known: number }> {
+): Promise<{ images: RgbImage[]; known: number; frames: Set<string> }> {
   const images: RgbImage[] = [];
+  const frames = new Set<string>();
   if (dataset) {
-    for await (const { image } of dataset.read("val", IMAGES, context)) images.push(image);
+    for await (const { id, image } of dataset.read("val", IMAGES, context)) {
+      images.push(image);
+      frames.add(id);
+    }
   }
   if (images.length === 0) images.push(...(await namedImages(payload.images, context)));
   const known = images.length;
   // Nobody labeled the drawn ones: below single precision they say little of the file.
   const drawn = known > 0 && payload.precision !== "fp32" ? 0 : IMAGES - known;
-  return { images: [...images, ...sampleImages(drawn)], known };
+  return { images: [...images, ...sampleImages(drawn)], known, frames };
 }
 
 /** What can be read of the frames that the service named; one that is gone is nobody's fault. */
@@ -216,7 +240,10 @@ async function compareAll(
         { length: count },
         (_, at) => predicted[(first + at) % predicted.length] as PredictedImage,
       );
-      const answers = await file.look(group.map(({ laid }) => laid.pixels));
+      const answers = await look(
+        file,
+        group.map(({ laid }) => laid.pixels),
+      );
       for (const [at, one] of group.entries()) {
         comparison.add(answers[at] as MaskedRows, one.rows);
         steps.next();
@@ -225,32 +252,40 @@ async function compareAll(
   }
 }
 
-/** What the file and the model find on the validation set, an image at a time. */
+/**
+ * What the file and the model find on the validation set, an image at a time, and how many of its
+ * frames are `more` than those that were compared before: each weighs once in the comparison.
+ */
 async function judgedBy(
   file: WrittenFile,
-  look: {
+  by: {
     predictor: Predictor;
     dataset: LabeledImages;
+    frames: ReadonlySet<string>;
     comparison: Comparison;
     steps: TaskSteps;
   },
   { payload, context }: { payload: Payload; context: RunnerContext },
-): Promise<JudgedImage[]> {
-  const judged: JudgedImage[] = [];
+): Promise<{ images: JudgedImage[]; more: number }> {
+  const images: JudgedImage[] = [];
+  let more = 0;
   const { classes } = payload.model;
-  const { predictor, dataset, comparison, steps } = look;
-  for await (const { image, truths } of dataset.read("val", VALIDATION_IMAGES, context)) {
+  const { predictor, dataset, frames, comparison, steps } = by;
+  for await (const { id, image, truths } of dataset.read("val", VALIDATION_IMAGES, context)) {
     const { laid, rows } = await predictedOn(image, predictor);
     const group = Array.from({ length: payload.batch ?? 1 }, () => laid.pixels);
-    const [answer] = await file.look(group);
+    const [answer] = await look(file, group);
     if (!answer) throw new Error("a file answers for each image");
-    comparison.add(answer, rows);
+    if (!frames.has(id)) {
+      comparison.add(answer, rows);
+      more += 1;
+    }
     const found = (of: DetectionRows) =>
       predictionsOf(of, { classes, confidence: SCORE_MIN, placement: laid.placement });
-    judged.push({ truths, file: found(answer), model: found(rows) });
+    images.push({ truths, file: found(answer), model: found(rows) });
     steps.next();
   }
-  return judged;
+  return { images, more };
 }
 
 /** The differences of all images, and what they come to. */
@@ -293,6 +328,7 @@ class Comparison {
   end(looked: {
     file: WrittenFile;
     images: number;
+    /** Of the images, the frames of a dataset. */
     known: number;
     accuracy: readonly JudgedImage[];
   }): ExportVerification {
@@ -304,12 +340,12 @@ class Comparison {
         "no score stands out on any image: nothing to compare",
       );
     }
-    const { accuracy: judged, images, known, file } = looked;
+    const { accuracy, images, known, file } = looked;
     const verification: ExportVerification = {
       runtime: file.runtime,
       device: "cpu",
-      images: images + judged.length,
-      dataset_images: known + judged.length,
+      images,
+      dataset_images: known,
       batches: batchesOf(this.#payload),
       rows,
       objects,
@@ -319,8 +355,9 @@ class Comparison {
       score_difference_max: score,
       score_tolerance: EXPORT_TOLERANCES[precision].score,
       confidence_ratio: scores.predictor > 0 ? scores.file / scores.predictor : null,
-      accuracy: accuracyOf(judged, { classes: model.classes, precision }),
+      accuracy: accuracyOf(accuracy, { classes: model.classes, precision }),
       masks: this.#masks?.end(precision) ?? null,
+      engine: null,
     };
     const misses = missesOf(verification, { precision, size });
     if (unmatched > 0) misses.push(`${unmatched} of ${rows} rows have no equal`);

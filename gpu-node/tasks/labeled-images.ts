@@ -11,6 +11,8 @@ import { readManifest } from "../training/dataset.ts";
 
 /** An image, and the boxes on it in its pixels. */
 export interface LabeledImage {
+  /** Of the frame within its dataset. */
+  id: string;
   image: RgbImage;
   truths: { className: string; bbox: Bbox }[];
 }
@@ -76,13 +78,15 @@ export class LabeledImages {
           const className = this.#classes[class_index];
           return className === undefined ? [] : [{ className, bbox }];
         });
-        yield { image, truths };
+        yield { id: frameId(video, index), image, truths };
       }
     } finally {
       await footage.close();
     }
   }
 }
+
+const frameId = ({ key }: Video, index: number) => `${key} ${index}`;
 
 /** Whether reading again would give the same: the object is gone, or is no video that we read. */
 const isLost = (thrown: unknown): boolean =>
@@ -92,7 +96,7 @@ const isLost = (thrown: unknown): boolean =>
 function byHash(frames: readonly ListedFrame[]): ListedFrame[] {
   const hashed = frames.map((one) => ({
     one,
-    hash: createHash("sha256").update(`${one.video.key} ${one.frame.index}`).digest("hex"),
+    hash: createHash("sha256").update(frameId(one.video, one.frame.index)).digest("hex"),
   }));
   return hashed.sort((a, b) => (a.hash < b.hash ? -1 : 1)).map(({ one }) => one);
 }

@@ -2,7 +2,7 @@
 // ai.onnxruntime are Android's too (com.microsoft.onnxruntime:onnxruntime-android); there the image
 // is a Bitmap instead of a BufferedImage.
 //
-//     java -cp onnxruntime-1.30.0.jar Detect.java model.onnx image.jpg 0.25
+//     java -cp onnxruntime-1.23.2.jar Detect.java model.onnx image.jpg 0.25
 //
 // It takes files of both outputs, end_to_end and raw.
 

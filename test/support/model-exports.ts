@@ -30,6 +30,7 @@ export const exportedFile = (bytes: Uint8Array): Result => ({
     confidence_ratio: 1,
     accuracy: null,
     masks: null,
+    engine: null,
   },
   recommended_confidence: 0.25,
   calibration: null,
@@ -78,5 +79,8 @@ export async function exportedBy(
   const payload = TASK_KINDS.device_export.payload.parse(task.payload);
   await node.write(task, { key: payload.file.key }, bytes);
   const result = exportedFile(bytes);
+  if (payload.artifact === "engine" && result.verification) {
+    result.verification.engine = { gpu: "NVIDIA T4", tensorrt: "10.8.0" };
+  }
   return payload.precision === "int8" ? Object.assign(result, calibrated(payload)) : result;
 }

@@ -23,6 +23,8 @@ const OF_FORMAT: Readonly<Record<ModelExportFormat, readonly string[]>> = {
     "Apple's runtime: the package was read back and run here by onnxruntime; on a Mac: python -c " +
       "\"import coremltools; print(coremltools.models.MLModel('model.mlpackage'))\", then the same " +
       "images through both",
+    "half-precision maps: they were computed here in single precision, so what their rounding " +
+      "costs, and numbers beyond 65,504, show in that comparison alone",
   ],
   tflite: [
     "phones, and their delegates: adb push model.tflite /data/local/tmp, then benchmark_model " +

@@ -105,7 +105,13 @@ async function exportRecord(parts: Parts, row: StandingRow, model: ModelRow): Pr
 const verificationOf = ({ verification }: ExportRow): ModelExport["verification"] =>
   verification && ExportVerification.parse(Object.assign({}, LACKED, verification));
 
-const LACKED = { confidence_ratio: null, accuracy: null, box_difference_p99: null, masks: null };
+const LACKED = {
+  confidence_ratio: null,
+  accuracy: null,
+  box_difference_p99: null,
+  masks: null,
+  engine: null,
+};
 
 /** Such as `cells-v2-640x480-int8.onnx`; the model's name without what file systems refuse. */
 function filenameOf(row: ExportRow, model: ModelRow): string {

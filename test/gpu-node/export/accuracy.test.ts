@@ -38,8 +38,8 @@ describe("average precision", () => {
       map50_95: expect.closeTo(51 / 101, 10),
       model_map50: 1,
       model_map50_95: expect.closeTo(1, 10),
-      // One of the two objects.
-      drop_max: 0.5,
+      // One of the two objects is half of all, and a tenth is the most.
+      drop_max: 0.1,
     });
   });
 
@@ -202,16 +202,28 @@ describe("tolerances", () => {
       /^map50_95/,
     ],
     [
-      "one object of few",
+      "the last-ranked one of sixteen objects",
       "int8",
-      { accuracy: { ...good.accuracy, truths: 16, map50: 0.74, map50_95: 0.44 } },
+      { accuracy: { ...good.accuracy, truths: 16, map50: 0.8 - 0.0693, map50_95: 0.5 - 0.0693 } },
       null,
     ],
     [
-      "more than one of few",
+      "more than one of them",
       "int8",
-      { accuracy: { ...good.accuracy, truths: 16, map50_95: 0.43 } },
-      /^map50_95 by 0\.0700 \(0\.0625 is allowed\)$/,
+      { accuracy: { ...good.accuracy, truths: 16, map50_95: 0.42 } },
+      /^map50_95 by 0\.0800 \(0\.075 is allowed\)$/,
+    ],
+    [
+      "the only object",
+      "int8",
+      { accuracy: { truths: 1, map50: 0, map50_95: 0, model_map50: 1, model_map50_95: 1 } },
+      /^map50 by 1\.00 \(0\.1 is allowed\),map50_95 by 1\.00 \(0\.1 is allowed\)$/,
+    ],
+    [
+      "one of a thousand in half precision",
+      "fp16",
+      { accuracy: { ...good.accuracy, truths: 1_000, map50_95: 0.4989 } },
+      null,
     ],
     ["its rise", "int8", { accuracy: { ...good.accuracy, map50: 0.9 } }, null],
   ])("know %s", (_, precision, more, wanted) => {

@@ -31,7 +31,8 @@ const model = generatedDetector();
 const pixels = generatedPixels(SIZE);
 const heads = await onnxHeads(model, SIZE, pixels);
 const rows = rowsOfHeads(heads, CLASSES.length);
-const onnx = writeOnnx(model, { output: "raw", size: SIZE, batch: 1, metadata: {} });
+const metadata = { name: "cells", names: '{"0":"disc"}' };
+const onnx = writeOnnx(model, { output: "raw", size: SIZE, batch: 1, metadata });
 
 /** The files of an archive, which are also laid into a folder. */
 async function unpacked(
@@ -52,7 +53,6 @@ const optionsOf = (more: Partial<TensorrtBundleOptions> = {}): TensorrtBundleOpt
   size: SIZE,
   batch: 1,
   output: "raw",
-  metadata: { name: "cells", names: '{"0":"disc"}' },
   example: { pixels, rows: rows.values, width: rows.width },
   ...more,
 });
@@ -89,7 +89,8 @@ describe("a TensorRT bundle", () => {
     const { files } = await unpacked(bytes);
     expect(files.get("model.onnx")?.equals(onnx)).toBe(true);
     expect(files.get("example/image.f32")?.length).toBe(4 * 3 * 64 * 96);
-    expect(JSON.parse(String(files.get("metadata.json")))).toMatchObject({ name: "cells" });
+    const said = JSON.parse(String(files.get("metadata.json")));
+    expect(said).toEqual({ ...metadata, imgsz: "[64,96]", batch: "1", end2end: "False" });
     const readme = String(files.get("README.md"));
     expect(readme).toMatch(/never run/);
     expect(readme).not.toMatch(/OPENVINO/);

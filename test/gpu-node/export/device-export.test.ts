@@ -2,14 +2,16 @@
 // file is held against the model's predictor before it leaves, lower precision by what people
 // labeled; what misses its tolerance, or cannot be made, is told by name and never uploaded.
 
-import { mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { mkdirSync, mkdtempSync, readdirSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { fromBinary } from "@bufbuild/protobuf";
-import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it, vi } from "vitest";
 import { expectedBytes } from "../../../edge/vision/exports/options.ts";
 import { Model } from "../../../gpu-node/export/coreml-schema.ts";
+import { sampleImage } from "../../../gpu-node/export/sample-images.ts";
 import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
+import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { LabeledImages } from "../../../gpu-node/tasks/labeled-images.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
@@ -117,11 +119,32 @@ describe("a file for devices", () => {
     expect(verification.rows).toBeGreaterThan(0);
     expect(verification.box_difference_max).toBeLessThanOrEqual(verification.box_tolerance);
     const isLower = payload.precision !== "fp32";
-    expect(verification.dataset_images).toBe(isLower ? 4 + 6 : 4);
+    // The frames that are compared first are of the six that precision is judged on.
+    const frames = isLower ? 6 : 4;
+    expect(verification).toMatchObject({ images: frames, dataset_images: frames });
     if (isLower) expect(verification.accuracy).toMatchObject({ images: 6 });
     else expect(result.recommended_confidence).toBe(0.25);
     const images = payload.precision === "int8" ? { images: 16 } : undefined;
     expect(result.calibration ?? undefined).toEqual(images && expect.objectContaining(images));
+  });
+
+  it("is compared once on a frame that its precision is judged on, too", async () => {
+    const { payload } = await drawnDataset(service, {}, { train: 1, val: 4, side: 96, seed: 2 });
+    const [, ...images] = payload.videos;
+    const judged = { manifest: payload.manifest, videos: payload.videos };
+    const figuresOf = async (more: Partial<Payload>) => {
+      const { result } = await exported(payloadOf(modelOf(), { precision: "fp16", ...more }));
+      const { verification } = result;
+      const { images: count, rows, objects, confidence_ratio } = verification ?? expect.fail();
+      return { images: count, rows, objects, confidence_ratio };
+    };
+    const compared = await figuresOf({ dataset: null, images });
+    expect(compared).toMatchObject({ images: 4, rows: expect.any(Number) });
+    expect(await figuresOf({ dataset: judged })).toEqual({
+      ...compared,
+      // A sum in another order.
+      confidence_ratio: expect.closeTo(compared.confidence_ratio ?? 0, 6),
+    });
   });
 
   it("in int8 is made again by the ranges that it was made by, byte for byte", async () => {
@@ -157,6 +180,64 @@ describe("a file for devices", () => {
     const { result } = await exported(payloadOf(model, { precision: "int8" }));
     expect(result.verification?.rows).toBeGreaterThan(0);
   });
+});
+
+describe("a bundle for TensorRT", () => {
+  const format = "tensorrt";
+
+  it("is the same bytes without its dataset: the example is drawn", async () => {
+    const model = modelOf();
+    const { file } = await exported(payloadOf(model, { format }));
+    const without = await exported(payloadOf(model, { format, dataset: null }));
+    expect(without.file.equals(file)).toBe(true);
+    const example = (await zipFiles(file)).get("example/image.f32");
+    const side = model.image_size;
+    const { pixels } = await letterbox(sampleImage(0), { width: side, height: side });
+    expect(example?.equals(Buffer.from(pixels.buffer))).toBe(true);
+  });
+
+  it("says of itself what the file in it says", async () => {
+    const more: Partial<Payload> = { format, output: "raw", size: [64, 160], batch: 2 };
+    const { file } = await exported(payloadOf(modelOf(), more));
+    const files = await zipFiles(file);
+    const { metadataProps } = decodeModel(files.get("model.onnx") ?? Buffer.alloc(0));
+    const inside = Object.fromEntries(metadataProps.map(({ key, value }) => [key, value]));
+    const beside = JSON.parse(String(files.get("metadata.json")));
+    expect(beside).toEqual(inside);
+    expect(beside).toMatchObject({
+      imgsz: "[64,160]",
+      batch: "2",
+      end2end: "False",
+      precision: "fp16",
+      name: "cells",
+    });
+  });
+});
+
+it("an engine says which GPU and TensorRT it is for", async () => {
+  const programs = join(dir, "programs");
+  const scripts = {
+    "nvidia-smi": 'echo "NVIDIA T4"',
+    // Stands in for NVIDIA's, which is not here.
+    trtexec: [
+      'echo "[TensorRT v100800]"',
+      'for argument in "$@"; do case $argument in',
+      '--saveEngine=*) echo "an engine" > "$(echo "$argument" | cut -d= -f2-)";; esac; done',
+    ].join("\n"),
+  };
+  mkdirSync(programs);
+  for (const [name, script] of Object.entries(scripts)) {
+    writeFileSync(join(programs, name), `#!/bin/sh\n${script}\n`, { mode: 0o755 });
+  }
+  vi.stubEnv("PATH", `${programs}:${process.env.PATH}`);
+  try {
+    const payload = payloadOf(modelOf(), { format: "tensorrt", artifact: "engine" });
+    const { file, result } = await exported(payload);
+    expect(String(file)).toBe("an engine\n");
+    expect(result.verification?.engine).toEqual({ gpu: "NVIDIA T4", tensorrt: "10.8.0" });
+  } finally {
+    vi.unstubAllEnvs();
+  }
 });
 
 describe("a file for devices fails by name", () => {

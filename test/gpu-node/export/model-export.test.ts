@@ -369,6 +369,22 @@ describe("an export fails by name", () => {
     });
   });
 
+  it("with the runtime's words, where the file on disk opens and does not run", async () => {
+    const model = modelOf();
+    // Of another size than what it is run with.
+    const { file } = await exported(payloadOf(model, { size: [64, 64] }));
+    const written = join(dir, "written.onnx");
+    const cache = cacheAt(written, ({ key }) => key === "spoil" && writeFileSync(written, file));
+    const images = [service.source("spoil", Buffer.from("no image"))];
+    const outcome = await failure(payloadOf(model, { images }), { ...context, cache });
+    expect(outcome).toMatchObject({
+      outcome: "failed",
+      code: "export_differs",
+      detail: expect.stringMatching(/^the file cannot be run: .*dimensions/),
+      retryable: false,
+    });
+  });
+
   it("for now, where the node's disk is full", async () => {
     const full = join(dir, "full");
     symlinkSync("/dev/full", full);

@@ -208,6 +208,12 @@ describe("opening a TensorFlow Lite file", () => {
     const opened = openTfliteRunner(written, form, { program });
     await expect(opened).rejects.toThrow(RuntimeMissing);
     await expect(opened).rejects.toThrow(/no package/);
+    const talkative = join(dir, "talkative.mjs");
+    const said = 'process.send({ type: "missing", reason: "no package ".repeat(100) });';
+    writeFileSync(talkative, said);
+    const cut = await openTfliteRunner(written, form, { program: talkative }).catch(String);
+    // What a record takes of a reason, behind the error's name.
+    expect(cut).toMatch(/^RuntimeMissing: .{500}$/);
   });
 
   it("fails with the last words of a process that crashes", async () => {

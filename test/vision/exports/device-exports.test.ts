@@ -105,6 +105,8 @@ describe("a format", () => {
       new RegExp(`-v1-96x96${name.replaceAll(".", "\\.")}$`),
     );
     expect(made.not_verified.length).toBeGreaterThan(0);
+    const halves = /half-precision maps: they were computed here in single precision/;
+    expect(halves.test(made.not_verified.join())).toBe(format === "coreml");
     // In other words the same.
     expect((await ask({ format, ...wanted, artifact: undefined })).body.export_id).toBe(export_id);
   });
@@ -142,7 +144,7 @@ describe("a format", () => {
     await node.write(first, { key: payloadOf(first).file.key }, bytes);
     const { verification, ...plain } = exportedFile(bytes);
     const figures: Record<string, unknown> = { ...verification };
-    const unknown = ["confidence_ratio", "accuracy", "box_difference_p99", "masks"];
+    const unknown = ["confidence_ratio", "accuracy", "box_difference_p99", "masks", "engine"];
     for (const name of unknown) delete figures[name];
     const { bytes: size, sha256, opset, seconds } = plain;
     const result = { bytes: size, sha256, opset, seconds, verification: figures };
@@ -286,6 +288,8 @@ describe("an engine of TensorRT", () => {
     });
     await node.finish(task, { outcome: "finished", result: await exportedBy(task, node) });
     const made = await read(export_id);
+    const engine = { gpu: "NVIDIA T4", tensorrt: "10.8.0" };
+    expect(made.verification).toMatchObject({ engine });
     expect(made.not_verified.join()).toMatch(/trtexec --loadEngine/);
     expect(decodeURIComponent(made.download_url ?? "")).toMatch(/-fp16\.engine/);
   });
