@@ -13,6 +13,7 @@ import { DeviceService, ServiceAway, ServiceRefusal } from "./device-service.ts"
 import { DeviceStateFile, type OnStep } from "./device-state.ts";
 import { type Enrolment, writeEnrolment } from "./enrolment.ts";
 import { FiguresFile } from "./figures-file.ts";
+import { Watchdog } from "./hang-watchdog.ts";
 import { ImageOutbox } from "./image-outbox.ts";
 import { imagesOf, type SourceImage } from "./image-source.ts";
 import { LogRing } from "./log-ring.ts";
@@ -74,7 +75,10 @@ export class Agent {
     this.#updates = new Updates({
       dir: config.dir,
       agentVersion: parts.agentVersion,
-      threads: config.threads,
+      opening: {
+        threads: config.threads,
+        watchdog: new Watchdog(config.dir, config.lookSeconds),
+      },
       modelBytesMax: config.modelBytesMax,
       enrolment: () => this.#enrolment,
       learn: (keys) => {

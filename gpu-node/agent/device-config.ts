@@ -63,6 +63,11 @@ const Environment = z.object({
   VANTAGE_DEVICE_IMAGE_BYTES: whole(0).default(64 * MIB),
   /** Threads of the runtime. Default 2. */
   VANTAGE_DEVICE_THREADS: whole(1, 64).default(2),
+  /**
+   * Seconds in which a model has to open, and to look at an image: one that takes longer is given
+   * up by ending the process. Default 60.
+   */
+  VANTAGE_DEVICE_LOOK_SECONDS: decimal((number) => number.min(1).max(3_600)).default(60),
   /** Where ffmpeg is looked for. The system's own. */
   PATH: z.string().default("/usr/local/bin:/usr/bin:/bin"),
 });
@@ -79,6 +84,7 @@ export interface DeviceConfig {
   logBytesMax: number;
   images: OutboxRules;
   threads: number;
+  lookSeconds: number;
   path: string;
 }
 
@@ -133,6 +139,7 @@ export function parseDeviceConfig(
       bytesMax: values.VANTAGE_DEVICE_IMAGE_BYTES,
     },
     threads: values.VANTAGE_DEVICE_THREADS,
+    lookSeconds: values.VANTAGE_DEVICE_LOOK_SECONDS,
     path: values.PATH,
   };
 }

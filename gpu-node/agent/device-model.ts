@@ -8,6 +8,7 @@ import type { Prediction } from "../../shared/tasks.ts";
 import type { RgbImage } from "../media/image.ts";
 import { float, floats, openSession, run, type Session } from "../onnx/runtime.ts";
 import { letterbox } from "../serving/letterbox.ts";
+import type { Watchdog } from "./hang-watchdog.ts";
 
 const OUTPUT = "output0";
 /** Numbers of a row: a box, its score, its class. Those of a segmentation model have more. */
@@ -22,23 +23,37 @@ export interface Look {
   latencyMs: number;
 }
 
+/** How models are opened. */
+export interface Opening {
+  threads: number;
+  watchdog: Watchdog;
+}
+
 /** A model that is open. */
 export class DeviceModel {
   /** What it is known by; another one may name the same file. */
   manifest: Manifest;
   readonly #session: Session;
+  readonly #watchdog: Watchdog;
   #looking: Promise<unknown> = Promise.resolve();
   #closed = false;
 
-  private constructor(manifest: Manifest, session: Session) {
+  private constructor(manifest: Manifest, session: Session, watchdog: Watchdog) {
     this.manifest = manifest;
     this.#session = session;
+    this.#watchdog = watchdog;
   }
 
   /** Opens a file; fails with what the runtime says of it. */
-  static async open(path: string, manifest: Manifest, threads: number): Promise<DeviceModel> {
-    const session = await openSession(path, { cpuThreads: threads, device: "cpu" });
-    return new DeviceModel(manifest, session);
+  static async open(
+    path: string,
+    manifest: Manifest,
+    { threads, watchdog }: Opening,
+  ): Promise<DeviceModel> {
+    const session = await watchdog.during(manifest.version, () =>
+      openSession(path, { cpuThreads: threads, device: "cpu" }),
+    );
+    return new DeviceModel(manifest, session, watchdog);
   }
 
   /** Looks at an image; one at a time. Fails where the answer is none. */
@@ -51,10 +66,11 @@ export class DeviceModel {
   async #look(image: RgbImage): Promise<Look> {
     if (this.#closed) throw new Error("the model was closed");
     const started = performance.now();
-    const { file, confidence } = this.manifest;
+    const { file, confidence, version } = this.manifest;
     const [height, width] = file.image_size;
     const { pixels, placement } = await letterbox(image, { width, height });
-    const outputs = await run(this.#session, { [INPUT]: float(pixels, [1, 3, height, width]) });
+    const feeds = { [INPUT]: float(pixels, [1, 3, height, width]) };
+    const outputs = await this.#watchdog.during(version, () => run(this.#session, feeds));
     const output = outputs[OUTPUT];
     const rowWidth = Number(output?.dims[2] ?? 0);
     if (output?.dims.length !== 3 || output.dims[0] !== 1 || rowWidth < ROW_MIN) {

@@ -5,11 +5,12 @@
 
 import * as fs from "node:fs";
 import { join } from "node:path";
+import { setTimeout as later } from "node:timers";
 import type { DesiredModel, ReportedModel } from "../../shared/fleet.ts";
 import { isRecent, type Manifest } from "../../shared/rollouts.ts";
 import { sha256OfFile } from "../base/file-hash.ts";
 import type { Log } from "../base/log.ts";
-import { DeviceModel } from "./device-model.ts";
+import { DeviceModel, type Opening } from "./device-model.ts";
 import type { DeviceService } from "./device-service.ts";
 import {
   type DeviceStateFile,
@@ -22,6 +23,7 @@ import {
 import { downloadFile } from "./download.ts";
 import { renameDurably } from "./durable-file.ts";
 import type { Enrolment } from "./enrolment.ts";
+import type { Hang } from "./hang-watchdog.ts";
 import type { RunningModel } from "./running-model.ts";
 import { believed, ModelRefusal } from "./signed-manifest.ts";
 import { trialImage } from "./trial-image.ts";
@@ -31,12 +33,14 @@ const STARTS_MAX = 3;
 /** Failed inferences in a row by which an unconfirmed model is given up. */
 const FAILURES_MAX = 3;
 const PART_BYTES_TOLD = 1024 * 1024;
+/** Milliseconds that a timer can wait: 24 days. */
+const TIMER_MS_MAX = 2 ** 31 - 1;
 
 /** What updates work with. */
 export interface UpdateParts {
   dir: string;
   agentVersion: string;
-  threads: number;
+  opening: Opening;
   modelBytesMax: number;
   enrolment(): Enrolment;
   /** Keeps the keys of a manifest. */
@@ -63,6 +67,8 @@ export class Updates {
   /** Moves from the inference loop come one after another. */
   #turning: Promise<void> = Promise.resolve();
   #isTurning = false;
+  /** Ends the time in which the model that is active has to be confirmed. */
+  #confirmation: NodeJS.Timeout | undefined;
 
   constructor(parts: UpdateParts) {
     this.#parts = parts;
@@ -103,13 +109,18 @@ export class Updates {
 
   /** Opens what the device had, and takes up what was cut short; for the agent's start. */
   async start(): Promise<void> {
-    const { state, log } = this.#parts;
+    const { state, log, opening } = this.#parts;
+    const { watchdog } = opening;
+    const hang = watchdog.hang();
+    if (hang) log.error("model_hung", hang);
     if (state.spoilt) log.error("state_spoilt", { dir: this.#parts.dir });
     const { update } = state.models;
     if (update && (update.state === "staged" || update.state === "active")) {
-      if (update.starts >= STARTS_MAX) await this.#giveUp(update, CRASHED);
+      if (hang?.version === update.manifest.version) await this.#giveUp(update, hungModel(hang));
+      else if (update.starts >= STARTS_MAX) await this.#giveUp(update, CRASHED);
       else if (update.state === "active") await this.#openActive(update);
     }
+    watchdog.forget();
     await this.#openCurrent();
     const next = state.models.update;
     if (next && !isEnd(next.state) && next.state !== "active") this.#begin(next.manifest.version);
@@ -120,6 +131,7 @@ export class Updates {
     const { state, running } = this.#parts;
     this.#work?.abort.abort(new Error("the agent stops"));
     await this.#work?.done;
+    clearTimeout(this.#confirmation);
     await this.#turning;
     const { update } = state.models;
     // This start ended in order: it is no crash.
@@ -305,13 +317,13 @@ export class Updates {
 
   /** Tries the model on a stored image; what it takes down with it is counted first. */
   async #try(update: Update, signal: AbortSignal): Promise<void> {
-    const { state, dir, threads } = this.#parts;
+    const { state, dir, opening } = this.#parts;
     const { manifest, slot } = update;
     if (update.starts >= STARTS_MAX) throw new ModelRefusal(CRASHED.code, CRASHED.detail);
     state.move("staged", { starts: update.starts + 1 });
     let model: DeviceModel | null = null;
     try {
-      model = await DeviceModel.open(this.#slotFile(slot), manifest, threads);
+      model = await DeviceModel.open(this.#slotFile(slot), manifest, opening);
       await model.look(await trialImage(dir));
     } catch (thrown) {
       await model?.close();
@@ -335,17 +347,24 @@ export class Updates {
     let good = 0;
     let wrong = 0;
     let first: number | null = null;
+    // Also where nothing more is looked at, or fewer images come than are asked for.
+    const leave = () => {
+      const failure = `not_confirmed: ${good} good inferences in ${confirm.seconds} s`;
+      this.#turn(() => this.#rollBack(version, failure));
+    };
     await running.use(model, (isGood) => {
-      first ??= performance.now();
+      if (first === null) {
+        first = performance.now();
+        this.#confirmation = later(leave, Math.min(confirm.seconds * 1_000, TIMER_MS_MAX));
+      }
+      const seconds = (performance.now() - first) / 1_000;
+      // An inference that keeps the thread busy ends before the timer is heard.
+      if (seconds > confirm.seconds) return leave();
       good += isGood ? 1 : 0;
       wrong = isGood ? 0 : wrong + 1;
-      const seconds = (performance.now() - first) / 1_000;
       if (good >= confirm.inferences) this.#turn(() => this.#confirm(version));
       else if (wrong >= FAILURES_MAX) {
         const failure = `inference_failed: ${wrong} inferences in a row failed`;
-        this.#turn(() => this.#rollBack(version, failure));
-      } else if (seconds > confirm.seconds) {
-        const failure = `not_confirmed: ${good} good inferences in ${Math.round(seconds)} s`;
         this.#turn(() => this.#rollBack(version, failure));
       }
     });
@@ -368,6 +387,7 @@ export class Updates {
     const { state, running, log, onNews } = this.#parts;
     const { update } = state.models;
     if (update?.manifest.version !== version || update.state !== "active") return;
+    clearTimeout(this.#confirmation);
     running.listen(() => {});
     state.moveInAnyCase("confirmed", { starts: 0 });
     log.info("model_confirmed", { version });
@@ -386,6 +406,7 @@ export class Updates {
   async #goBack(update: Update, failure: string): Promise<void> {
     const { state, log } = this.#parts;
     const { former } = state.models;
+    clearTimeout(this.#confirmation);
     log.warning("model_rolled_back", { version: update.manifest.version, failure });
     state.moveInAnyCase(
       "rolled_back",
@@ -406,12 +427,12 @@ export class Updates {
 
   /** Opens the unconfirmed model again after a restart, which is counted first. */
   async #openActive(update: Update): Promise<void> {
-    const { state, threads } = this.#parts;
+    const { state, opening } = this.#parts;
     const { manifest, slot } = update;
     state.moveInAnyCase("active", { starts: update.starts + 1 });
     try {
       if (!(await this.#holds(slot, manifest))) throw new Error("its file was changed");
-      await this.#activate(await DeviceModel.open(this.#slotFile(slot), manifest, threads));
+      await this.#activate(await DeviceModel.open(this.#slotFile(slot), manifest, opening));
     } catch (thrown) {
       const failure = `trial_failed: ${(thrown as Error).message}`;
       await this.#goBack({ ...update, starts: update.starts + 1 }, failure);
@@ -422,7 +443,7 @@ export class Updates {
    * Opens what predicts, unless it is open; a file that was spoilt is left for the other slot's.
    */
   async #openCurrent(): Promise<void> {
-    const { state, running, threads, log } = this.#parts;
+    const { state, running, opening, log } = this.#parts;
     const { current, former } = state.models;
     const wanted = current?.manifest.version;
     if (wanted !== undefined && running.model?.manifest.version === wanted) return;
@@ -430,7 +451,7 @@ export class Updates {
       if (!one) continue;
       try {
         if (!(await this.#holds(one.slot, one.manifest))) throw new Error("its file was changed");
-        const model = await DeviceModel.open(this.#slotFile(one.slot), one.manifest, threads);
+        const model = await DeviceModel.open(this.#slotFile(one.slot), one.manifest, opening);
         if (one === former) state.keepInAnyCase({ current: former, former: null }, "former_taken");
         return await running.use(model);
       } catch (thrown) {
@@ -457,3 +478,8 @@ const CRASHED = {
   code: "crash_loop",
   detail: `the agent ended ${STARTS_MAX} times before the model was confirmed`,
 };
+
+const hungModel = ({ seconds }: Hang): typeof CRASHED => ({
+  code: "model_hung",
+  detail: `the model gave no answer within ${seconds} s, and the agent ended itself`,
+});
