@@ -71,8 +71,8 @@ export async function signAccess(
 }
 
 /**
- * What a token of ours claims, or null for any other: expired (longer ago than `lateMsMax`), forged,
- * of another kind or key.
+ * What a token of ours claims, or null for any other: expired (longer ago than `lateMsMax`),
+ * forged, of another kind or key.
  */
 export async function verifyAccess(
   { tokenSecret, clock }: Pick<Parts, "tokenSecret" | "clock">,
