@@ -369,9 +369,9 @@ export const alert = pgTable(
 );
 
 /**
- * What slows the guessing of operator tokens down, by a bucket of the caller's address: wrong ones
- * of the current minute, a mark that one was right, the line that guesses wait in. There are few
- * thousand buckets, so nothing has to be forgotten.
+ * What slows the guessing of operator tokens down, by a bucket of the caller's address or device:
+ * wrong ones of the current minute, a mark that one was right, the line that guesses wait in. There
+ * are few thousand buckets, so nothing has to be forgotten.
  */
 export const wrongToken = pgTable("wrong_token", {
   bucket: integer("bucket").primaryKey(),

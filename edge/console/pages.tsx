@@ -10,8 +10,8 @@ import { z } from "zod";
 import { Failure } from "../../shared/errors.ts";
 import { parseInstant } from "../../shared/time.ts";
 import type { App } from "../http/app.ts";
-import { holderOf } from "../http/keys.ts";
-import { clientAddress } from "../http/throttle.ts";
+import { holderOf, type TokenHolder } from "../http/keys.ts";
+import { clientAddress, MARK_MS } from "../http/throttle.ts";
 import { findBackfill, findExecution } from "../markets/ingest/ledger.ts";
 import {
   cancel,
@@ -34,6 +34,7 @@ import { EventsQuery, eventsView } from "./pages/events.tsx";
 import { GraphQuery, graphView } from "./pages/graph.tsx";
 import {
   cookieOptions,
+  DEVICE_COOKIE,
   goOn,
   type PageContext,
   type PageEnv,
@@ -55,7 +56,14 @@ import { TimelineQuery, timelineView } from "./pages/timeline.tsx";
 import { number, schedulePath } from "./pages/words.ts";
 import type { Console } from "./parameters.ts";
 import { asFailure, readApiOf, snippetUrlOf } from "./read-api.ts";
-import { beginSession, isFormToken, readSession, SESSION_MS } from "./session.ts";
+import {
+  beginSession,
+  isFormToken,
+  markDevice,
+  readDevice,
+  readSession,
+  SESSION_MS,
+} from "./session.ts";
 import { checkedToken } from "./throttle.ts";
 
 const FORM_BYTES_MAX = 16 * 1024;
@@ -155,6 +163,31 @@ const small = bodyLimit({
   },
 });
 
+/**
+ * The operator who has this token, or null. The mark of a device is for its own operator alone:
+ * another who logs in there is a stranger.
+ */
+async function operatorWith(context: Context<PageEnv>, address: string | null, token: string) {
+  const { config, ingest } = context.var.service;
+  const operators = operatorsOf(config);
+  const device = await readDevice(operators, getCookie(context, DEVICE_COOKIE), ingest.clock());
+  if (!device) {
+    return checkedToken(ingest, { address, device }, () => holderOf(token, operators));
+  }
+  const owner = device.operator;
+  const match = await checkedToken(ingest, { address, device }, () => holderOf(token, [owner]));
+  const others = operators.filter((one) => one !== owner);
+  if (match || others.length === 0) return match;
+  return checkedToken(ingest, { address, device: null }, () => holderOf(token, others));
+}
+
+/** Lets this browser's next login wait for no stranger's guesses. Only the login is sent it. */
+async function rememberDevice(context: Context<PageEnv>, operator: TokenHolder) {
+  const mark = await markDevice(operator, context.var.service.ingest.clock());
+  const options = { ...cookieOptions(context), path: "/login", maxAge: MARK_MS / 1_000 };
+  setCookie(context, DEVICE_COOKIE, mark, options);
+}
+
 function addLogin(pages: Pages) {
   pages.get("/login", async (context) => {
     const next = ownPath(context.req.query("next"));
@@ -165,9 +198,7 @@ function addLogin(pages: Pages) {
     const { config, ingest } = context.var.service;
     const { token, next } = await context.req.parseBody();
     const address = clientAddress(context.req, config.BEHIND_CLOUDFLARE);
-    const operator = await checkedToken(ingest, address, () =>
-      holderOf(String(token ?? "").trim(), operatorsOf(config)),
-    );
+    const operator = await operatorWith(context, address, String(token ?? "").trim());
     if (!operator) {
       context.var.log.warning("console_login_refused", { address });
       const problem = "This is not the operator token.";
@@ -176,6 +207,7 @@ function addLogin(pages: Pages) {
     const session = await beginSession(operator, ingest.clock());
     const maxAge = SESSION_MS / 1_000;
     setCookie(context, SESSION_COOKIE, session, { ...cookieOptions(context), maxAge });
+    await rememberDevice(context, operator);
     securePage(context);
     return context.redirect(ownPath(next), 303);
   });

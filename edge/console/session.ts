@@ -1,9 +1,11 @@
 // An operator's session in a browser: a cookie that says whose it is and how long it holds, signed
 // with a key derived from that operator's token, so that a new token ends every session of theirs.
-// Forms carry a token of their session; notices travel to the next page in a signed cookie.
+// Forms carry a token of their session; notices travel to the next page in a signed cookie. A mark
+// of a device is signed alike and lets nobody in: it says that the operator was let in there once.
 
 import type { Secret } from "../../shared/secret.ts";
 import type { TokenHolder } from "../http/keys.ts";
+import { MARK_MS } from "../http/throttle.ts";
 
 /** An operator who has logged in. */
 export interface Session {
@@ -12,6 +14,9 @@ export interface Session {
   /** Epoch milliseconds. */
   until: number;
 }
+
+/** A browser in which an operator logged in, until when that is remembered. */
+export type DeviceMark = Session;
 
 /** What the next page tells the operator. */
 export interface Notice {
@@ -66,22 +71,45 @@ async function isSigned(token: Secret, text: string, signature: string): Promise
 }
 
 /** A new session, as the value of its cookie. */
-export async function beginSession({ name, token }: TokenHolder, now: number): Promise<string> {
-  const claim = `${crypto.randomUUID()}.${now + SESSION_MS}.${name}`;
-  return `${claim}.${await sign(token, `session ${claim}`)}`;
-}
+export const beginSession = (operator: TokenHolder, now: number): Promise<string> =>
+  writeClaim("session", operator, now + SESSION_MS);
 
 /** The session of a cookie, or null when it is of none of the operators or over. */
-export async function readSession(
+export const readSession = (
   operators: readonly TokenHolder[],
   cookie: string | undefined,
   now: number,
+): Promise<Session | null> => readClaim("session", operators, { cookie, now });
+
+/** A new mark of a device, as the value of its cookie. */
+export const markDevice = (operator: TokenHolder, now: number): Promise<string> =>
+  writeClaim("device", operator, now + MARK_MS);
+
+/** The mark of a cookie, or null when it is of none of the operators or too old. */
+export const readDevice = (
+  operators: readonly TokenHolder[],
+  cookie: string | undefined,
+  now: number,
+): Promise<DeviceMark | null> => readClaim("device", operators, { cookie, now });
+
+/** What is signed for one use is nothing for the other. */
+type Use = "session" | "device";
+
+async function writeClaim(use: Use, { name, token }: TokenHolder, until: number): Promise<string> {
+  const claim = `${crypto.randomUUID()}.${until}.${name}`;
+  return `${claim}.${await sign(token, `${use} ${claim}`)}`;
+}
+
+async function readClaim(
+  use: Use,
+  operators: readonly TokenHolder[],
+  { cookie, now }: { cookie: string | undefined; now: number },
 ): Promise<Session | null> {
   const [, claim, id, until, name, signature] =
     /^(([\w-]{36})\.(\d{1,16})\.([\w-]{1,32}))\.([\w-]+)$/.exec(cookie ?? "") ?? [];
   const operator = operators.find((one) => one.name === name);
   if (!claim || !id || !signature || !operator || Number(until) <= now) return null;
-  if (!(await isSigned(operator.token, `session ${claim}`, signature))) return null;
+  if (!(await isSigned(operator.token, `${use} ${claim}`, signature))) return null;
   return { id, until: Number(until), operator };
 }
 

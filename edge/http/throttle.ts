@@ -6,19 +6,31 @@
 //   once, then one at a time. Who would wait too long is told to come again, and not checked.
 // - Who was right before, at this address, waits in a line of their own: whatever others do
 //   elsewhere, the owner of an account is let in.
+// - Whose client proves by a signed mark that they were right before waits in a line of that mark,
+//   wherever they are. It is read by the caller, who names that line and counts by the mark.
 
 import { type SQL, sql } from "drizzle-orm";
 import { Failure } from "../../shared/errors.ts";
 import { DAY, iso, MINUTE } from "../../shared/time.ts";
 import { batch, type Database } from "./database.ts";
 
-/** Guesses at one account that are checked without a wait, and the time between any two more. */
-const AT_ONCE = 10;
-const GAP_MS = 2_000;
+/** Turns of a line that are taken without a wait, and the time between any two more. */
+export interface Pace {
+  atOnce: number;
+  gapMs: number;
+}
+
+/** Of guesses at one account. */
+const GUESSES: Pace = { atOnce: 10, gapMs: 2_000 };
 /** Nobody waits longer for their guess to be checked. */
 const WAIT_MS_MAX = 8_000;
 /** How long an address is remembered at which a guess was right. */
 const KNOWN_MS = 30 * DAY;
+/**
+ * How long a mark counts that a client was given for a right guess. Longer than a session: when
+ * that is over, the mark is needed.
+ */
+export const MARK_MS = 180 * DAY;
 
 /** A table of attempts by key, with the columns `attempts` and `window_ends_at`. */
 export interface AttemptTable {
@@ -47,9 +59,9 @@ export interface Limit {
 
 /** Where a guess is counted. */
 export interface Guess {
-  /** Of its sender's address; none where that is not known. */
+  /** Of its sender's address or mark; none where neither is known. */
   limits: readonly Limit[];
-  /** The line of the account. */
+  /** The line of the account, or of a mark that was given for it. */
   line: string;
   /**
    * Where the sender's address is known: the mark that somebody was right there, and the line of
@@ -110,32 +122,34 @@ const wordsOf = ({ name, key, type }: AttemptTable) => ({
 });
 
 const at = (instant: number): SQL => sql`${iso(instant)}::timestamptz`;
-const GAP = sql.raw(`interval '${GAP_MS} milliseconds'`);
+const intervalOf = ({ gapMs }: Pace): SQL => sql.raw(`interval '${gapMs} milliseconds'`);
 
 /**
  * Takes the next turn in a line and waits for it; returns the line. `window_ends_at` of a line is
- * when all of it was checked, at one each `GAP_MS`; who is refused takes no turn.
+ * when all of it was checked, at one each `gapMs`; who is refused takes no turn.
  */
 export async function takeTurn(
   { database, clock }: ThrottleParts,
   table: AttemptTable,
   { line, known }: Pick<Guess, "line" | "known">,
+  pace = GUESSES,
 ): Promise<string> {
   const { name, key, type } = wordsOf(table);
   const now = clock();
-  const free = (AT_ONCE - 1) * GAP_MS;
+  const { atOnce, gapMs } = pace;
+  const free = (atOnce - 1) * gapMs;
   const { rows } = await database.execute<{ line: string; ends: number }>(sql`
     INSERT INTO ${name} AS t (${key}, attempts, window_ends_at)
     SELECT CASE WHEN EXISTS (SELECT FROM ${name}
         WHERE ${key} = ${known?.mark ?? null}::${type} AND window_ends_at > ${at(now)})
-      THEN ${known?.line ?? null}::${type} ELSE ${line}::${type} END, 1, ${at(now + GAP_MS)}
+      THEN ${known?.line ?? null}::${type} ELSE ${line}::${type} END, 1, ${at(now + gapMs)}
     ON CONFLICT (${key}) DO UPDATE
-      SET window_ends_at = greatest(t.window_ends_at, ${at(now)}) + ${GAP}
+      SET window_ends_at = greatest(t.window_ends_at, ${at(now)}) + ${intervalOf(pace)}
       WHERE t.window_ends_at <= ${at(now + free + WAIT_MS_MAX)}
     RETURNING t.${key}::text AS line, (extract(epoch FROM window_ends_at) * 1000)::float8 AS ends`);
   const [turn] = rows;
-  if (!turn) throw tooManyAttempts(GAP_MS);
-  const wait = turn.ends - GAP_MS - free - now;
+  if (!turn) throw tooManyAttempts(gapMs);
+  const wait = turn.ends - gapMs - free - now;
   if (wait > 0) await new Promise<void>((done) => setTimeout(done, wait));
   return turn.line;
 }
@@ -148,7 +162,8 @@ async function welcomeBack(
 ): Promise<void> {
   const { name, key, type } = wordsOf(table);
   const giveBack = sql`
-    UPDATE ${name} SET window_ends_at = window_ends_at - ${GAP} WHERE ${key} = ${line}::${type}`;
+    UPDATE ${name} SET window_ends_at = window_ends_at - ${intervalOf(GUESSES)}
+     WHERE ${key} = ${line}::${type}`;
   const remember = sql`
     INSERT INTO ${name} (${key}, attempts, window_ends_at)
     SELECT ${mark}::${type}, 1, ${at(clock() + KNOWN_MS)} WHERE ${mark}::${type} IS NOT NULL

@@ -66,9 +66,9 @@ const pages = () => [
   "/series?library=power.demand&symbol=erco",
 ];
 
-/** The session cookie of a window, to ask without a browser. */
+/** The cookies that a window sends to pages behind the login, to ask without a browser. */
 async function cookieOf({ context }: Window): Promise<string> {
-  const cookies = await context.cookies();
+  const cookies = await context.cookies(at("/overview"));
   return cookies.map(({ name, value }) => `${name}=${value}`).join("; ");
 }
 

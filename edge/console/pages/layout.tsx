@@ -52,6 +52,8 @@ const SECTIONS: readonly { section: Section; path: string; title: string }[] = [
 
 /** The cookie that holds the signed session. */
 export const SESSION_COOKIE = "vantage_session";
+/** The cookie that holds the mark of a device where somebody logged in. */
+export const DEVICE_COOKIE = "vantage_device";
 const NOTICE_COOKIE = "vantage_notice";
 const NOTICE_SECONDS = 60;
 

@@ -43,6 +43,7 @@ import {
   PER_ADDRESS,
   PER_PAIR,
 } from "./throttle.ts";
+import { formerSession } from "./tokens.ts";
 
 const tags = ["Accounts"];
 
@@ -64,6 +65,19 @@ const newPassword = password.meta({
     `${PASSWORD_MIN} to ${PASSWORD_MAX} characters of any kind, not among the 3,600 most common ones ` +
     "that long, not your email address",
 });
+
+/** Longer than any token of ours. */
+const DEVICE_MAX = 4_000;
+const device = z
+  .string()
+  .max(DEVICE_MAX)
+  .optional()
+  .meta({
+    description:
+      "the last access token that the client had of this account, also one that expired within 180 " +
+      "days or whose session ended: wrong passwords that others send then do not delay this login; " +
+      "any other text is as none",
+  });
 
 /** A request's attempt at the account of an email. */
 const attemptOf = (
@@ -132,8 +146,10 @@ function addLogin(app: App<Parts>) {
       "from one address. Wrong ones for an email, from wherever they come, are checked one after " +
       "another: ten at once, then one in two seconds; who would wait over 8 s is answered 429. The " +
       "owner is not locked out by that: an address at which they logged in within 30 days has a " +
-      "line of its own.",
-    request: { ...jsonBody(z.object({ email, password }), OPEN_BODY) },
+      "line of its own, and so has each of the account's sessions, for whoever sends a token of it " +
+      `as \`device\` (beyond the contract), which is counted instead of the address, ${PER_PAIR} ` +
+      "wrong passwords a minute.",
+    request: { ...jsonBody(z.object({ email, password, device }), OPEN_BODY) },
     responses: {
       200: json("tokens", TokenPair),
       ...errorResponses("bad_body", "bad_credentials", "invalid_request", "too_many_attempts"),
@@ -142,8 +158,10 @@ function addLogin(app: App<Parts>) {
   });
   app.openapi(route, async (context) => {
     const parts = context.var.service;
-    const body = context.req.valid("json");
-    const found = await checkedPassword(parts, attemptOf(context, body.email), async () => {
+    const { device: token, ...body } = context.req.valid("json");
+    const session = await formerSession(parts, { email: body.email, token });
+    const attempt = { ...attemptOf(context, body.email), session };
+    const found = await checkedPassword(parts, attempt, async () => {
       const account = await accountByEmail(parts, body.email);
       if (!account) await verifyNothing(body.password);
       return account && verifiedOf(account, body.password);
@@ -262,7 +280,8 @@ function addPassword(app: App<Parts>) {
     const caller = callerOf(context);
     const body = context.req.valid("json");
     checkPassword(body.new_password, caller.email);
-    const found = await checkedPassword(parts, attemptOf(context, caller.email), async () => {
+    const attempt = { ...attemptOf(context, caller.email), session: caller.session };
+    const found = await checkedPassword(parts, attempt, async () => {
       const account = await accountById(parts, caller.accountId);
       return account && verifiedOf(account, body.current_password);
     });

@@ -4,6 +4,7 @@
 import { jwtVerify, SignJWT } from "jose";
 import type { Secret } from "../../../shared/secret.ts";
 import { DAY } from "../../../shared/time.ts";
+import { MARK_MS } from "../../http/throttle.ts";
 import type { Parts } from "../base/parts.ts";
 import { toHex } from "./digest.ts";
 
@@ -69,10 +70,14 @@ export async function signAccess(
     .sign(key.bytes);
 }
 
-/** What a token of ours claims, or null for any other: expired, forged, of another kind or key. */
+/**
+ * What a token of ours claims, or null for any other: expired (longer ago than `lateMsMax`),
+ * forged, of another kind or key.
+ */
 export async function verifyAccess(
   { tokenSecret, clock }: Pick<Parts, "tokenSecret" | "clock">,
   token: string,
+  lateMsMax = 0,
 ): Promise<AccessClaims | null> {
   const key = await keyFor(tokenSecret, "access");
   const verified = await jwtVerify(token, key.bytes, {
@@ -82,10 +87,23 @@ export async function verifyAccess(
     audience: AUDIENCE,
     requiredClaims: ["sub", "jti", "iat", "exp", "sv", "sid"],
     currentDate: new Date(clock()),
+    clockTolerance: lateMsMax / 1000,
   }).catch(() => null);
   if (!verified || verified.protectedHeader.kid !== key.id) return null;
   const { sub, email, sv, sid } = verified.payload;
   if (typeof sub !== "string" || typeof email !== "string") return null;
   if (typeof sv !== "number" || typeof sid !== "string") return null;
   return { accountId: sub, email, sessionVersion: sv, session: sid };
+}
+
+/**
+ * The session that this token of the account of an email was of, expired or ended though it may be;
+ * null for any other text. It lets nobody in: it says that its sender was let in once.
+ */
+export async function formerSession(
+  parts: Pick<Parts, "tokenSecret" | "clock">,
+  { email, token }: { email: string; token: string | undefined },
+): Promise<string | null> {
+  const claims = token === undefined ? null : await verifyAccess(parts, token, MARK_MS);
+  return claims?.email === email ? claims.session : null;
 }

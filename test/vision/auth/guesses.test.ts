@@ -1,20 +1,58 @@
 // Many guesses at once, from many addresses, at one account. Goal: few of them are checked, an
-// address that a client makes up is worth nothing, and the owner gets in all the while.
+// address or a token that a client makes up is worth nothing, and the owner gets in all the while.
 
 import { setTimeout as sleep } from "node:timers/promises";
+import { sql } from "drizzle-orm";
 import { describe, expect, it } from "vitest";
+import { formerSession, signAccess } from "../../../edge/vision/auth/tokens.ts";
+import { Secret } from "../../../shared/secret.ts";
+import { DAY } from "../../../shared/time.ts";
 import { ask, freshAddress, PASSWORD, register } from "../../support/vision.ts";
-import { createWorld } from "../../support/world.ts";
+import { createWorld, type World } from "../../support/world.ts";
 
 const AT_ONCE = 100;
 /** Ten without a wait and four that wait; then one every two seconds that the test takes. */
 const CHECKED_MAX = 50;
+
+/** Without a known address: ten at once, and as many as have a turn within eight seconds. */
+const MADE_MIN = 50;
 
 const loginAt = (url: string, email: string, password: string, address = freshAddress()) =>
   ask(url, "POST", "/auth/login", {
     body: { email, password },
     headers: { "CF-Connecting-IP": address },
   });
+
+/** A login of who shows a token of the account as their device's. */
+const loginWith = (url: string, body: { email: string; password: string; device: string }) =>
+  ask(url, "POST", "/auth/login", { body, headers: { "CF-Connecting-IP": freshAddress() } });
+
+const unproxied = () =>
+  createWorld({ services: ["vision"], environment: { vision: { BEHIND_CLOUDFLARE: "" } } });
+
+/** Storms on end, from before `during` until after it; what became of each. */
+async function stormWhile(url: string, email: string, during: () => Promise<void>) {
+  const seen = [await storm(url, email)];
+  let isOver = false;
+  const storms = (async () => {
+    do seen.push(await storm(url, email));
+    while (!isOver);
+  })();
+  try {
+    await during();
+  } finally {
+    isOver = true;
+    await storms;
+  }
+  return seen;
+}
+
+/** Fills the line of an account for long, as a storm does for a moment. */
+const fillLine = (world: World, email: string) =>
+  world.visionDatabase.execute(sql`
+    INSERT INTO throttle (key, attempts, window_ends_at)
+    VALUES (${`account ${email}`}, 1, now() + interval '1 hour')
+    ON CONFLICT (key) DO UPDATE SET window_ends_at = excluded.window_ends_at`);
 
 /** The statuses of guesses sent at once, each from another address. */
 async function storm(url: string, email: string) {
@@ -30,10 +68,7 @@ async function storm(url: string, email: string) {
 
 describe("where no Cloudflare stands in front", () => {
   it("checks few of many guesses at once, whatever addresses they name", async () => {
-    const world = await createWorld({
-      services: ["vision"],
-      environment: { vision: { BEHIND_CLOUDFLARE: "" } },
-    });
+    const world = await unproxied();
     const url = world.urls.vision;
     const { email } = await register(url);
     const { checked, refused } = await storm(url, email);
@@ -50,11 +85,53 @@ describe("where no Cloudflare stands in front", () => {
     expect((await loginAt(url, "another@example.com", "x")).status).toBe(401);
   });
 
-  it("makes few of many accounts at once", async () => {
-    const world = await createWorld({
-      services: ["vision"],
-      environment: { vision: { BEHIND_CLOUDFLARE: "" } },
+  it("lets an owner in who has a token of theirs, in the middle of a storm", async () => {
+    const world = await unproxied();
+    const url = world.urls.vision;
+    const owner = await register(url);
+    const { email } = owner;
+    // Its session is over, so that the login is needed.
+    expect((await owner.ask("POST", "/auth/logout")).status).toBe(204);
+    const device = owner.tokens.access_token;
+    const seen = await stormWhile(url, email, async () => {
+      for (let login = 0; login < 12; login++) {
+        expect((await loginWith(url, { email, password: PASSWORD, device })).status).toBe(200);
+      }
     });
+    for (const { checked, refused } of seen) {
+      expect(checked + refused).toBe(AT_ONCE);
+      expect(checked).toBeLessThan(CHECKED_MAX);
+    }
+  });
+
+  it("takes no token that is made up, or another account's, for one of the account", async () => {
+    const world = await unproxied();
+    const url = world.urls.vision;
+    const [owner, other] = [await register(url), await register(url)];
+    const { email } = owner;
+    const forged = await signAccess(
+      { tokenSecret: new Secret("not the service's secret"), clock: Date.now },
+      { accountId: owner.id, email, sessionVersion: 1, session: crypto.randomUUID() },
+    );
+    await fillLine(world, email);
+    for (const device of [forged, other.tokens.access_token, owner.tokens.refresh_token, ""]) {
+      const reply = await loginWith(url, { email, password: PASSWORD, device });
+      expect([device, reply.status]).toEqual([device, 429]);
+    }
+    const device = owner.tokens.access_token;
+    expect((await loginWith(url, { email, password: PASSWORD, device })).status).toBe(200);
+  });
+
+  it("lets a caller change their password, however many guess at it", async () => {
+    const world = await unproxied();
+    const owner = await register(world.urls.vision);
+    await fillLine(world, owner.email);
+    const body = { current_password: PASSWORD, new_password: "a new long password" };
+    expect((await owner.ask("POST", "/auth/password", body)).status).toBe(200);
+  });
+
+  it("makes a bounded number of accounts at once, and many a minute", async () => {
+    const world = await unproxied();
     const answers = await Promise.all(
       Array.from({ length: AT_ONCE }, (_, index) =>
         ask(world.urls.vision, "POST", "/auth/register", {
@@ -65,7 +142,7 @@ describe("where no Cloudflare stands in front", () => {
     );
     const made = answers.filter(({ status }) => status === 201);
     expect(new Set(answers.map(({ status }) => status))).toEqual(new Set([201, 429]));
-    expect(made.length).toBeLessThan(CHECKED_MAX);
+    expect(made.length).toBeGreaterThanOrEqual(MADE_MIN);
   });
 });
 
@@ -76,20 +153,46 @@ describe("behind Cloudflare", () => {
     const { email } = await register(url);
     const home = freshAddress();
     expect((await loginAt(url, email, PASSWORD, home)).status).toBe(200);
-    let isOver = false;
-    const storms = (async () => {
-      const seen: Awaited<ReturnType<typeof storm>>[] = [];
-      do seen.push(await storm(url, email));
-      while (!isOver);
-      return seen;
-    })();
-    for (let login = 0; login < 12; login++) {
-      expect((await loginAt(url, email, PASSWORD, home)).status).toBe(200);
-    }
-    isOver = true;
-    for (const { checked, refused } of await storms) {
+    const seen = await stormWhile(url, email, async () => {
+      for (let login = 0; login < 12; login++) {
+        expect((await loginAt(url, email, PASSWORD, home)).status).toBe(200);
+      }
+    });
+    for (const { checked, refused } of seen) {
       expect(checked + refused).toBe(AT_ONCE);
       expect(checked).toBeLessThan(CHECKED_MAX);
     }
   });
+
+  it("checks as few guesses of who stole a token as of one address, from wherever", async () => {
+    const world = await createWorld({ services: ["vision"] });
+    const url = world.urls.vision;
+    const owner = await register(url);
+    const { email } = owner;
+    const device = owner.tokens.access_token;
+    for (let guess = 0; guess < 5; guess++) {
+      const reply = await loginWith(url, { email, password: `guess ${guess}`, device });
+      expect(reply.status).toBe(401);
+    }
+    expect((await loginWith(url, { email, password: PASSWORD, device })).status).toBe(429);
+    // The thief is nobody's hindrance but their own.
+    expect((await loginAt(url, email, PASSWORD)).status).toBe(200);
+  });
+});
+
+it("remembers a token half a year after it expired, for its own account", async () => {
+  const signedAt = Date.UTC(2026, 0, 1);
+  const tokenSecret = new Secret("the service's secret");
+  const session = crypto.randomUUID();
+  const email = "ada@example.com";
+  const token = await signAccess(
+    { tokenSecret, clock: () => signedAt },
+    { accountId: crypto.randomUUID(), email, sessionVersion: 1, session },
+  );
+  const sessionAfter = (days: number, given = { email, token }) =>
+    formerSession({ tokenSecret, clock: () => signedAt + days * DAY }, given);
+  expect(await sessionAfter(0)).toBe(session);
+  expect(await sessionAfter(180)).toBe(session);
+  expect(await sessionAfter(182)).toBeNull();
+  expect(await sessionAfter(0, { email: "bob@example.com", token })).toBeNull();
 });
