@@ -11,7 +11,7 @@ import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { videoRecord } from "../projects/videos.ts";
 import { presignPart } from "../tasks/objects.ts";
-import { plainName } from "./form.ts";
+import { FILENAME_CHARACTERS_MAX, plainName } from "./form.ts";
 import {
   abortUpload,
   beginUpload,
@@ -129,8 +129,8 @@ function addBegin(app: App<Parts>) {
       ...jsonBody(
         z.strictObject({
           project_id: z.uuid(),
-          filename: name().max(1_000),
-          bytes: z.number().int().min(1),
+          filename: name().max(FILENAME_CHARACTERS_MAX),
+          bytes: z.int().min(1),
         }),
       ),
     },
