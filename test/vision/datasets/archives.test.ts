@@ -200,7 +200,9 @@ describe("an archive", () => {
     ).join();
     // No run of digits is a number that a tool writes, and none takes longer to read than its length.
     const digits = (length: number) =>
-      Array.from({ length }, (_, at) => (at * 7_919) % 9_973).join("").slice(0, length);
+      Array.from({ length }, (_, at) => (at * 7_919) % 9_973)
+        .join("")
+        .slice(0, length);
     const voc = (xmin: string) => VOC("one.jpg", OBJECT.replace("<xmin>11", `<xmin>${xmin}`));
     const lines = Array.from({ length: 60_000 }, (_, at) => `0 .5 .5 .1 0.${at + 10_000}1`);
     const cases: [Record<string, string>, RegExp][] = [

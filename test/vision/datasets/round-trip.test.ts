@@ -152,7 +152,8 @@ describe("a dataset", () => {
     for (const [at, [, , bbox, polygon]] of found.entries()) {
       const [, , ownBox, ownPolygon] = wanted[at] as Row;
       // Pascal VOC has whole pixels: what is narrower becomes one.
-      const isThin = ownBox[0] + 1 > ownBox[2] || ownBox[1] + 1 > ownBox[3];
+      const [x1 = 0, y1 = 0, x2 = 0, y2 = 0] = ownBox;
+      const isThin = x2 - x1 < 1 || y2 - y1 < 1;
       sameNumbers(bbox, ownBox, isThin && format === "voc" ? 1 : TOLERANCES[format]);
       sameNumbers(polygon, format === "yolo" ? [] : ownPolygon, TOLERANCES[format]);
     }
