@@ -8,7 +8,7 @@ import { findBackfill, listBackfills } from "../markets/ingest/ledger.ts";
 import { cancel, resumeBackfill, startBackfill } from "../markets/ingest/operate.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
 import { bearerName } from "./bearer.ts";
-import { type Console, id, job, limit, operator, refusals, partition } from "./parameters.ts";
+import { type Console, id, job, limit, operator, partition, refusals } from "./parameters.ts";
 
 /** Registers the routes of backfills. */
 export function addBackfills(app: App<Console>) {

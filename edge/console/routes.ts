@@ -23,7 +23,16 @@ import { listTicks } from "../markets/ingest/ticks.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
 import { addBackfills } from "./backfill-routes.ts";
 import { bearerName } from "./bearer.ts";
-import { type Console, calendarDay, id, job, limit, operator, refusals, partition } from "./parameters.ts";
+import {
+  type Console,
+  calendarDay,
+  id,
+  job,
+  limit,
+  operator,
+  partition,
+  refusals,
+} from "./parameters.ts";
 
 /** Registers every route on the service. */
 export function addRoutes(app: App<Console>) {

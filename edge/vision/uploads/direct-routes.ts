@@ -26,6 +26,8 @@ const tags = ["Uploads"];
 
 /** Addresses signed in one answer; the sender asks for more when these are used. */
 const SIGNED_MAX = 200;
+/** What S3 and R2 hold as one object, at most; what a service takes is in its configuration. */
+const OBJECT_BYTES_MAX = 5 * 1024 ** 4;
 
 const NamedPart = z.object({
   part_number: z.number().int().min(1).max(10_000),
@@ -130,7 +132,7 @@ function addBegin(app: App<Parts>) {
         z.strictObject({
           project_id: z.uuid(),
           filename: name().max(FILENAME_CHARACTERS_MAX),
-          bytes: z.int().min(1),
+          bytes: z.int().min(1).max(OBJECT_BYTES_MAX),
         }),
       ),
     },

@@ -199,7 +199,9 @@ describe("a dataset", () => {
   });
 
   it("has no `path` in its data.yaml, which would be that of another folder", async () => {
-    const { entries } = await exported({ format: "yolo-seg" });
+    const nulls = ["val_share", "seed", "include", "background", "rectangles", "duplicates"];
+    const none = Object.fromEntries(nulls.map((name) => [name, null]));
+    const { entries } = await exported({ format: "yolo-seg", ...none });
     expect(new TextDecoder().decode(entries["data.yaml"])).not.toMatch(/^path/m);
   });
 });
