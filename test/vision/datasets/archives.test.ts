@@ -198,7 +198,7 @@ describe("an archive", () => {
       { length: 200_000 },
       (_, at) => `<a${(at * 7_919) % 99_991}/>`,
     ).join();
-    // No run of digits is a number that a tool writes, and none takes longer to read than its length.
+    // A number may be short; what is none takes no longer to read than it is long.
     const digits = (length: number) =>
       Array.from({ length }, (_, at) => (at * 7_919) % 9_973)
         .join("")
