@@ -4,9 +4,9 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { assert, Failure } from "../../shared/errors.ts";
 import { Alert } from "../../shared/markets.ts";
 import { type App, errorResponses, json } from "../http/app.ts";
-import { bearerName } from "../http/keys.ts";
 import { listAlerts, sendTestAlert } from "../markets/ingest/alert-outbox.ts";
-import { type Console, id, limit, operator } from "./parameters.ts";
+import { bearerName } from "./bearer.ts";
+import { type Console, id, limit, operator, refusals } from "./parameters.ts";
 
 /** Sends a test alert for an operator; fails with `state_conflict` where there is no webhook. */
 export async function testWebhook({ ingest, webhook }: Console, by: string): Promise<Alert> {
@@ -40,7 +40,7 @@ export function addAlerts(app: App<Console>) {
     },
     responses: {
       200: json("alerts", z.array(Alert)),
-      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+      ...errorResponses(...refusals, "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(list, async (context) => {
@@ -58,7 +58,7 @@ export function addAlerts(app: App<Console>) {
     security: operator,
     responses: {
       200: json("the alert", Alert),
-      ...errorResponses("unauthorized", "state_conflict", "store_unavailable"),
+      ...errorResponses(...refusals, "state_conflict", "store_unavailable"),
     },
   });
   app.openapi(test, async (context) => {

@@ -4,11 +4,11 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { Backfill } from "../../shared/markets.ts";
 import { type App, errorResponses, json, jsonBody, name } from "../http/app.ts";
-import { bearerName } from "../http/keys.ts";
 import { findBackfill, listBackfills } from "../markets/ingest/ledger.ts";
 import { cancel, resumeBackfill, startBackfill } from "../markets/ingest/operate.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
-import { type Console, id, job, limit, operator, partition } from "./parameters.ts";
+import { bearerName } from "./bearer.ts";
+import { type Console, id, job, limit, operator, partition, refusals } from "./parameters.ts";
 
 /** Registers the routes of backfills. */
 export function addBackfills(app: App<Console>) {
@@ -37,7 +37,7 @@ export function addBackfills(app: App<Console>) {
       202: json("the backfill", Backfill),
       ...errorResponses(
         "bad_body",
-        "unauthorized",
+        ...refusals,
         "unknown_job",
         "invalid_request",
         "bad_partition",
@@ -64,7 +64,7 @@ export function addBackfills(app: App<Console>) {
     request: { query: z.object({ limit: limit(20, 200) }) },
     responses: {
       200: json("backfills", z.array(Backfill)),
-      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+      ...errorResponses(...refusals, "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(list, async (context) => {
@@ -77,7 +77,7 @@ export function addBackfills(app: App<Console>) {
 
 function addBackfillParts(app: App<Console>) {
   const errors = errorResponses(
-    "unauthorized",
+    ...refusals,
     "unknown_backfill",
     "invalid_request",
     "store_unavailable",

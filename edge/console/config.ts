@@ -9,12 +9,11 @@ import {
   optionalDatabaseUrl,
   optionalSecret,
   parseEnvironment,
-  secret,
   truth,
 } from "../http/config.ts";
 import { publicResolver, urlProblem } from "../http/public-address.ts";
 import { isWebhookSecret, type WebhookTarget } from "../http/webhook.ts";
-import { operatorsOf, operatorTokens } from "./operators.ts";
+import { operatorsOf, operatorToken, operatorTokens } from "./operators.ts";
 
 /** A message of an ingest queue: the run to execute. */
 export interface RunMessage {
@@ -36,8 +35,8 @@ const Variables = z.object({
   INGEST_ERCOT: binding<Queue<RunMessage>>(),
   INGEST_NOAA: binding<Queue<RunMessage>>(),
   INGEST_TWELVE_DATA: binding<Queue<RunMessage>>(),
-  /** Bearer token of the operator API. Required, no default. */
-  OPERATOR_TOKEN: secret(),
+  /** Bearer token of the operator API, of 16 characters or more. Required, no default. */
+  OPERATOR_TOKEN: operatorToken(),
   /** Further operators as `name:token,name:token`; what they do is recorded with their names. */
   OPERATOR_TOKENS: operatorTokens(),
   /** Bearer token of `/metrics`. Unset: there is no such route. */

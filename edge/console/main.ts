@@ -5,7 +5,6 @@ import { systemClock } from "../../shared/time.ts";
 import { createService } from "../http/app.ts";
 import { HEALTH_MS_MAX, openDatabase } from "../http/database.ts";
 import { performDuties } from "../http/duties.ts";
-import { requireBearer } from "../http/keys.ts";
 import type { Log } from "../http/log.ts";
 import { alertMinute } from "../markets/ingest/alert-outbox.ts";
 import { executeQueued } from "../markets/ingest/execute.ts";
@@ -18,10 +17,10 @@ import { minuteTick } from "../markets/ingest/tick.ts";
 import { keepHouse } from "../markets/store/compact.ts";
 import { openStore } from "../markets/store/store.ts";
 import { addAlerts } from "./alert-routes.ts";
+import { requireOperator } from "./bearer.ts";
 import { type Config, parseConfig, type RunMessage, webhookOf } from "./config.ts";
 import examples from "./examples.json" with { type: "json" };
 import { addMetrics } from "./metrics.ts";
-import { operatorsOf } from "./operators.ts";
 import { addPages, failuresAsPages } from "./pages.tsx";
 import type { Console } from "./parameters.ts";
 import { addRoutes } from "./routes.ts";
@@ -52,7 +51,8 @@ const { app, open, log } = createService<Console>({
   open: (environment, log) => {
     const config = parseConfig(environment);
     const health = openDatabase(config.DATABASE_URL, { timeoutMs: HEALTH_MS_MAX });
-    return { config, ingest: openIngest(config, log), health, webhook: webhookOf(config) };
+    const ingest = openIngest(config, log);
+    return { config, ingest, health, webhook: webhookOf(config), letIn: new Set<string>() };
   },
 });
 
@@ -106,11 +106,7 @@ app.openAPIRegistry.registerComponent("securitySchemes", "operatorToken", {
   type: "http",
   scheme: "bearer",
 });
-type Var = { service: Console };
-app.use(
-  "/api/*",
-  requireBearer((context) => operatorsOf((context.var as Var).service.config)),
-);
+app.use("/api/*", requireOperator);
 addRoutes(app);
 addAlerts(app);
 addMetrics(app);

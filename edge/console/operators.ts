@@ -3,12 +3,14 @@
 
 import { z } from "zod";
 import { Secret } from "../../shared/secret.ts";
+import { secret } from "../http/config.ts";
 import type { TokenHolder } from "../http/keys.ts";
 
 /** The name of whoever holds `OPERATOR_TOKEN`. */
 export const SOLE_OPERATOR = "operator";
 const NAME = /^[A-Za-z0-9_-]{1,32}$/;
 const TOKEN_CHARACTERS_MIN = 16;
+const TOKEN_FORM = `must have ${TOKEN_CHARACTERS_MIN} characters or more`;
 
 function problemOf(entries: readonly (readonly [name: string, token: string])[]): string | null {
   const [names, tokens] = [entries.map(([name]) => name), entries.map(([, token]) => token)];
@@ -17,11 +19,15 @@ function problemOf(entries: readonly (readonly [name: string, token: string])[])
   }
   if (names.includes(SOLE_OPERATOR)) return `${SOLE_OPERATOR} is the name of OPERATOR_TOKEN`;
   if (tokens.some((token) => token.length < TOKEN_CHARACTERS_MIN)) {
-    return `each token must have ${TOKEN_CHARACTERS_MIN} characters or more`;
+    return `each token ${TOKEN_FORM}`;
   }
   const isUnique = [names, tokens].every((all) => new Set(all).size === all.length);
   return isUnique ? null : "names and tokens must be unique";
 }
+
+/** The token of the one that every console has. */
+export const operatorToken = () =>
+  secret().refine((token) => token.reveal().length >= TOKEN_CHARACTERS_MIN, TOKEN_FORM);
 
 /** `name:token,name:token`; unset and empty are none. No error holds a token. */
 export const operatorTokens = () =>

@@ -16,6 +16,8 @@ export interface Console {
   health: Database;
   /** Where alerts are sent; null: nowhere. */
   webhook: WebhookTarget | null;
+  /** Operators, each with an address they were let in at since the last wrong token. */
+  letIn: Set<string>;
 }
 
 /** How many are listed, with its default and its maximum. */
@@ -23,6 +25,8 @@ export const limit = (fallback: number, max: number) =>
   whole(1, max).default(fallback).meta({ description: "how many are listed", example: 2 });
 /** The security requirement of every guarded route. */
 export const operator = [{ operatorToken: [] }];
+/** How a request is refused for its token, on every guarded route. */
+export const refusals = ["unauthorized", "too_many_attempts"] as const;
 /** The parameter `job`. */
 export const job = name().meta({ description: "job name", example: "grid_region" });
 /** An id of ours. */

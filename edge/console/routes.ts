@@ -14,7 +14,6 @@ import {
 } from "../../shared/markets.ts";
 import { INSTANT_FORM, iso, parseInstant } from "../../shared/time.ts";
 import { type App, addLiveness, errorResponses, json, jsonBody, name, text } from "../http/app.ts";
-import { bearerName } from "../http/keys.ts";
 import { listEvents } from "../markets/ingest/journal.ts";
 import { findExecution, listExecutions } from "../markets/ingest/ledger.ts";
 import { cancel, launch, setSchedule } from "../markets/ingest/operate.ts";
@@ -23,7 +22,17 @@ import type { IngestParts } from "../markets/ingest/parts.ts";
 import { listTicks } from "../markets/ingest/ticks.ts";
 import { createSnapshot, findSnapshot } from "../markets/store/listings.ts";
 import { addBackfills } from "./backfill-routes.ts";
-import { type Console, calendarDay, id, job, limit, operator, partition } from "./parameters.ts";
+import { bearerName } from "./bearer.ts";
+import {
+  type Console,
+  calendarDay,
+  id,
+  job,
+  limit,
+  operator,
+  partition,
+  refusals,
+} from "./parameters.ts";
 
 /** Registers every route on the service. */
 export function addRoutes(app: App<Console>) {
@@ -46,7 +55,7 @@ function addJobs(app: App<Console>) {
     security: operator,
     responses: {
       200: json("jobs", z.array(Job)),
-      ...errorResponses("unauthorized", "store_unavailable"),
+      ...errorResponses(...refusals, "store_unavailable"),
     },
   });
   app.openapi(route, async (context) => {
@@ -70,7 +79,7 @@ function addJobs(app: App<Console>) {
     },
     responses: {
       200: json("the partitions", z.array(PartitionState)),
-      ...errorResponses("unauthorized", "unknown_job", "bad_partition", "store_unavailable"),
+      ...errorResponses(...refusals, "unknown_job", "bad_partition", "store_unavailable"),
     },
   });
   app.openapi(partitions, async (context) => {
@@ -101,7 +110,7 @@ function addSchedules(app: App<Console>) {
     },
     responses: {
       200: json("ticks", z.array(Tick)),
-      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+      ...errorResponses(...refusals, "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(ticks, async (context) => {
@@ -131,7 +140,7 @@ function addSchedules(app: App<Console>) {
       204: { description: "switched" },
       ...errorResponses(
         "bad_body",
-        "unauthorized",
+        ...refusals,
         "unknown_schedule",
         "invalid_request",
         "store_unavailable",
@@ -167,7 +176,7 @@ function addRuns(app: App<Console>) {
       202: json("the queued run", Launched),
       ...errorResponses(
         "bad_body",
-        "unauthorized",
+        ...refusals,
         "unknown_job",
         "invalid_request",
         "bad_partition",
@@ -211,7 +220,7 @@ function addRuns(app: App<Console>) {
     },
     responses: {
       200: json("runs", z.array(Run)),
-      ...errorResponses("unauthorized", "invalid_request", "store_unavailable"),
+      ...errorResponses(...refusals, "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(list, async (context) => {
@@ -234,7 +243,7 @@ function addRuns(app: App<Console>) {
     request: { params: z.object({ run_id: id("run id") }) },
     responses: {
       200: json("the run", Run),
-      ...errorResponses("unauthorized", "unknown_run", "invalid_request", "store_unavailable"),
+      ...errorResponses(...refusals, "unknown_run", "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(one, async (context) => {
@@ -256,7 +265,7 @@ function addRunParts(app: App<Console>) {
     request: { params: z.object({ run_id: id("run id") }) },
     responses: {
       200: json("the journal", z.array(RunEvent)),
-      ...errorResponses("unauthorized", "unknown_run", "invalid_request", "store_unavailable"),
+      ...errorResponses(...refusals, "unknown_run", "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(events, async (context) => {
@@ -276,7 +285,7 @@ function addRunParts(app: App<Console>) {
     request: { params: z.object({ run_id: id("run id") }) },
     responses: {
       200: json("the run", Run),
-      ...errorResponses("unauthorized", "unknown_run", "invalid_request", "store_unavailable"),
+      ...errorResponses(...refusals, "unknown_run", "invalid_request", "store_unavailable"),
     },
   });
   app.openapi(end, async (context) => {
@@ -329,7 +338,7 @@ function addSnapshots(app: App<Console>) {
       ...errorResponses(
         "bad_body",
         "bad_datetime",
-        "unauthorized",
+        ...refusals,
         "snapshot_exists",
         "invalid_request",
         "store_unavailable",

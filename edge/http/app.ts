@@ -119,6 +119,20 @@ export const trimmed = (maxLength: number) => ({
   pattern: "^[^\\u0000]*[^\\s\\u0000][^\\u0000]*$",
 });
 
+/** A field of a JSON body that may be left out; null is what is not given. */
+export const omittable = <Schema extends z.ZodType>(schema: Schema) =>
+  schema.nullish().transform((given) => given ?? undefined);
+
+/** One that has a value where it is not given. */
+export const withDefault = <Schema extends z.ZodType>(
+  schema: Schema,
+  fallback: z.output<Schema> & (string | number | boolean),
+) =>
+  schema
+    .nullish()
+    .transform((given) => given ?? fallback)
+    .meta({ default: fallback });
+
 /** A name that people give: without blanks around it. */
 export const title = () => z.string().trim().max(200).pipe(name()).meta(trimmed(200));
 

@@ -45,22 +45,22 @@ export async function holderOf(
   return holders[matches.indexOf(true)] ?? null;
 }
 
+/** The token of `Authorization: Bearer <token>`; empty without one. */
+export const bearerOf = (context: Context): string =>
+  /^Bearer (.+)$/i.exec(context.req.header("Authorization") ?? "")?.[1] ?? "";
+
+/** The refusal of a request without a right token. */
+export function bearerRefusal(context: Context): Failure {
+  context.header("WWW-Authenticate", "Bearer");
+  return new Failure("unauthorized", "send a valid token as Authorization: Bearer");
+}
+
 /** Lets a request pass only with `Authorization: Bearer <token>` of one of the holders. */
 export function requireBearer(
   holders: (context: Context) => readonly TokenHolder[],
 ): MiddlewareHandler {
   return async (context, next) => {
-    const given = /^Bearer (.+)$/i.exec(context.req.header("Authorization") ?? "")?.[1] ?? "";
-    const holder = await holderOf(given, holders(context));
-    if (!holder) {
-      context.header("WWW-Authenticate", "Bearer");
-      throw new Failure("unauthorized", "send a valid token as Authorization: Bearer");
-    }
-    context.set("holder", holder.name);
+    if (!(await holderOf(bearerOf(context), holders(context)))) throw bearerRefusal(context);
     await next();
   };
 }
-
-/** The name of who holds the token that a request passed `requireBearer` with. */
-export const bearerName = (context: { var: object }): string =>
-  (context.var as { holder: string }).holder;

@@ -1,7 +1,8 @@
 // The Pascal VOC layout: JPEGImages, Annotations with a file an image, ImageSets/Main with the
 // splits, and the classes in labelmap.txt, as CVAT and Datumaro want those that are not VOC's own.
 // Pixels are counted from 1 and the last one belongs to a box, as the VOC devkit has it: a box
-// begins one later here than in our coordinates and ends at the same number.
+// begins one later here than in our coordinates and ends at the same number. A box that is narrower
+// than a pixel becomes one pixel wide: readers refuse one that ends before it begins.
 
 import type { ExportManifest } from "../../shared/export-manifest.ts";
 import {
@@ -14,13 +15,14 @@ import {
   xmlText,
 } from "./layout.ts";
 
-function objectOf(one: Annotation, classes: readonly string[]): string[] {
+function objectOf(one: Annotation, image: ExportedImage, classes: readonly string[]): string[] {
   const [x1, y1, x2, y2] = one.bbox;
+  const [left, top] = [Math.min(x1 + 1, image.width), Math.min(y1 + 1, image.height)];
   const corners = [
-    ["xmin", x1 + 1],
-    ["ymin", y1 + 1],
-    ["xmax", x2],
-    ["ymax", y2],
+    ["xmin", left],
+    ["ymin", top],
+    ["xmax", Math.max(x2, left)],
+    ["ymax", Math.max(y2, top)],
   ] as const;
   // A point of a mask is a position, and both its numbers count from 1.
   const points = (ringOf(one) ?? []).map((value, at) => {
@@ -55,7 +57,7 @@ export function vocLayout(manifest: ExportManifest): Layout {
         `  <source><database>${xmlText(manifest.name)}</database></source>`,
         `  <size>${size}</size>`,
         `  <segmented>${annotations.some(ringOf) ? 1 : 0}</segmented>`,
-        ...annotations.flatMap((one) => objectOf(one, manifest.classes)),
+        ...annotations.flatMap((one) => objectOf(one, image, manifest.classes)),
         "</annotation>",
         "",
       ];

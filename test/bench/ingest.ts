@@ -32,7 +32,7 @@ const workers = await startWorkers({
     markets: { DATABASE_URL: urls.marketsReader },
     console: {
       DATABASE_URL: urls.marketsWriter,
-      OPERATOR_TOKEN: "bench",
+      OPERATOR_TOKEN: "token-of-the-bench",
       SANDBOX_URL: sandbox.url,
     },
     vision: {},

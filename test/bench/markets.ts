@@ -44,7 +44,7 @@ const workers = await startWorkers({
   s3: { accessKeyId: "bench", secretAccessKey: "bench" },
   bindings: {
     markets: { DATABASE_URL: urls.marketsReader },
-    console: { DATABASE_URL: urls.marketsWriter, OPERATOR_TOKEN: "bench" },
+    console: { DATABASE_URL: urls.marketsWriter, OPERATOR_TOKEN: "token-of-the-bench" },
     vision: {},
   },
   onLog: () => {},

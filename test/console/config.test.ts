@@ -12,7 +12,7 @@ const REQUIRED = {
   INGEST_ERCOT: {},
   INGEST_NOAA: {},
   INGEST_TWELVE_DATA: {},
-  OPERATOR_TOKEN: "the one token",
+  OPERATOR_TOKEN: "the one operator's token",
 };
 const parse = (more: object) => parseConfig({ ...REQUIRED, ...more });
 const refusal = (more: object) => {
@@ -70,7 +70,7 @@ describe("the operators' tokens", () => {
       parse({ OPERATOR_TOKENS: "ada:a:token:with-colons, bob:another-token-16," }),
     );
     expect(operators.map(({ name, token }) => [name, token.reveal()])).toEqual([
-      ["operator", "the one token"],
+      ["operator", "the one operator's token"],
       ["ada", "a:token:with-colons"],
       ["bob", "another-token-16"],
     ]);
@@ -88,6 +88,13 @@ describe("the operators' tokens", () => {
     const { keys, detail } = refusal({ OPERATOR_TOKENS: tokens }) ?? {};
     expect(keys).toEqual(["OPERATOR_TOKENS"]);
     expect(detail).not.toContain("hunter2");
+  });
+
+  it("are refused where one is short enough to be guessed", () => {
+    for (const token of ["h", "hunter2-hunter2"]) {
+      expect(refusal({ OPERATOR_TOKEN: token })?.keys).toEqual(["OPERATOR_TOKEN"]);
+    }
+    expect(refusal({ OPERATOR_TOKEN: "hunter2-hunter2-" })).toBeNull();
   });
 
   it.each([

@@ -52,9 +52,14 @@ async function markOf(world: World, token: string): Promise<string> {
 const fillLines = ({ database }: World) =>
   database.execute(sql`UPDATE wrong_token SET window_ends_at = now() + interval '1 hour'`);
 
-async function storm(world: World) {
+const ask = (world: World, token: string, address = freshAddress()) =>
+  fetch(`${world.urls.console}/api/alerts`, {
+    headers: { Authorization: `Bearer ${token}`, "CF-Connecting-IP": address },
+  });
+
+async function storm(world: World, attempt = guess) {
   const answers = await Promise.all(
-    Array.from({ length: AT_ONCE }, (_, index) => guess(world, `guess ${index}`)),
+    Array.from({ length: AT_ONCE }, (_, index) => attempt(world, `guess ${index}`)),
   );
   const count = (wanted: number) => answers.filter(({ status }) => status === wanted).length;
   return { checked: count(401), refused: count(429) };
@@ -141,4 +146,39 @@ it("checks as few guesses of who stole a mark as of one address, from wherever",
   }
   expect((await guessFrom(mark, world, world.operatorToken)).status).toBe(429);
   expect((await guess(world, world.operatorToken)).status).toBe(303);
+});
+
+it("counts guesses at the API in the lines of the login, also while an operator asks", async () => {
+  const world = await createWorld({ services: ["console"] });
+  const home = "192.0.2.2";
+  expect((await ask(world, world.operatorToken, home)).status).toBe(200);
+  const others = storm(world, ask);
+  for (let asked = 0; asked < 12; asked++) {
+    expect((await ask(world, world.operatorToken, home)).status).toBe(200);
+  }
+  const { checked, refused } = await others;
+  expect(checked + refused).toBe(AT_ONCE);
+  expect(checked).toBeLessThan(CHECKED_MAX);
+  const guesses: Response[] = [];
+  for (let at = 0; at < 11; at++) guesses.push(await ask(world, `guess ${at}`, home));
+  expect(guesses.map(({ status }) => status).at(-1)).toBe(429);
+  expect(Number(guesses.at(-1)?.headers.get("Retry-After"))).toBeGreaterThan(0);
+  expect((await guess(world, world.operatorToken, home)).status).toBe(429);
+});
+
+it("answers an operator who asks much at once, and nothing to who sends no token", async () => {
+  const world = await createWorld({
+    services: ["console"],
+    environment: { console: { BEHIND_CLOUDFLARE: "" } },
+  });
+  expect((await ask(world, world.operatorToken)).status).toBe(200);
+  const statuses = async (token: string) =>
+    (await Promise.all(Array.from({ length: AT_ONCE }, () => ask(world, token)))).map(
+      ({ status }) => status,
+    );
+  expect(new Set(await statuses(""))).toEqual(new Set([401]));
+  expect(new Set(await statuses(world.operatorToken))).toEqual(new Set([200]));
+  // Nor do strangers' guesses keep out a program that was let in before.
+  await storm(world, ask);
+  expect((await ask(world, world.operatorToken)).status).toBe(200);
 });

@@ -47,7 +47,7 @@ export function upstreamsOf(
   const config = parseConfig({
     ...Object.fromEntries(queues),
     DATABASE_URL: "postgresql://writer:password@localhost/markets",
-    OPERATOR_TOKEN: "token",
+    OPERATOR_TOKEN: "an operator's token",
     STORE: {},
     ...environment,
   });

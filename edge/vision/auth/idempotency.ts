@@ -6,6 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { iso, MINUTE } from "../../../shared/time.ts";
 import { isSilent } from "../../http/database.ts";
 import type { Parts } from "../base/parts.ts";
+import { jsonb } from "../base/sql.ts";
 import { sha256 } from "./digest.ts";
 
 export interface Answer<Body> {
@@ -125,7 +126,7 @@ async function take({ database }: Parts, hold: KeyHold) {
 
 async function storeAnswer({ database }: Parts, hold: KeyHold, { status, body }: Answer<unknown>) {
   await database.execute(sql`
-    UPDATE idempotent_answer SET status = ${status}, body = ${JSON.stringify(body)}::jsonb
+    UPDATE idempotent_answer SET status = ${status}, body = ${jsonb(body)}
      WHERE ${ownHold(hold)}`);
 }
 

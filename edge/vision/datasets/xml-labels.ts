@@ -54,9 +54,13 @@ const childOf = (parent: XmlElement | undefined, name: string): XmlElement | und
 const textOf = (parent: XmlElement | undefined, name: string): string =>
   childOf(parent, name)?.text.trim() ?? "";
 
+/** Characters of a number; no tool writes one so long. */
+const NUMBER_CHARACTERS_MAX = 64;
+const DECIMAL = /^[+-]?(\d+(\.\d*)?|\.\d+)(e[+-]?\d+)?$/i;
+
 /** Decimal digits as a number; not a number for all else. */
 const numberOf = (text: string): number =>
-  /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : Number.NaN;
+  text.length <= NUMBER_CHARACTERS_MAX && DECIMAL.test(text) ? Number(text) : Number.NaN;
 
 /** The side of an image in pixels; none where it is missing or 0, as some tools write it. */
 const sideOf = (text: string): number | undefined => {
@@ -77,9 +81,11 @@ function ringIn(file: string, rings: number[][], budget: MaskBudget): number[] |
   }
 }
 
+const BOX_FORM = "a box must be four numbers";
+
 /** A box of numbers, in the order of its corners. */
 function orderedBox(file: string, [x1, y1, x2, y2]: Label["box"]): Label["box"] {
-  if (![x1, y1, x2, y2].every(Number.isFinite)) throw refusal(file, "a box must be four numbers");
+  if (![x1, y1, x2, y2].every(Number.isFinite)) throw refusal(file, BOX_FORM);
   return [Math.min(x1, x2), Math.min(y1, y2), Math.max(x1, x2), Math.max(y1, y2)];
 }
 
@@ -88,6 +94,7 @@ export interface VocFile {
   name: string;
   image: string;
   unit: Label["unit"];
+  /** Corners as they are written: a box may end before it begins. */
   objects: { class: string; corners: Label["box"] | null; rings: number[][] }[];
 }
 
@@ -114,6 +121,18 @@ export function vocFile({ name, root }: XmlFile): VocFile {
 }
 
 /**
+ * Where a side of a VOC box lies whose pixels count from `first`. One under a pixel wide may end
+ * before it begins; only where it cannot be such a one are its ends swapped.
+ */
+const sideBetween = (min: number, max: number, first: number): [start: number, end: number] =>
+  min - first <= max ? [min - first, max] : [max - first, min];
+
+function boxBetween([x1, y1, x2, y2]: Label["box"], first: number): Label["box"] {
+  const [[left, right], [top, bottom]] = [sideBetween(x1, x2, first), sideBetween(y1, y2, first)];
+  return [left, top, right, bottom];
+}
+
+/**
  * Labels of Pascal VOC, a file an image. Pixels are counted from 1 and a box's last one belongs to
  * it, as in the VOC devkit; where any box begins before 1 the files are of a tool that counts from
  * 0, and are read so. An image is the one of `filename` or, where only that `isKnown`, the one
@@ -133,9 +152,7 @@ export function vocLabels(files: readonly VocFile[], isKnown: (file: string) => 
     return objects.map(({ class: className, corners, rings }): Label => {
       const shifted = rings.map((ring) => ring.map((value) => value - first));
       const polygon = ringIn(name, shifted, budget);
-      const box: Label["box"] = corners
-        ? [corners[0] - first, corners[1] - first, corners[2], corners[3]]
-        : boxAround(shifted.flat());
+      const box = corners ? boxBetween(corners, first) : boxAround(shifted.flat());
       return { file: image, class: className, box, polygon, unit };
     });
   });
@@ -157,7 +174,9 @@ function cornersOf(file: string, bndbox: XmlElement | undefined): Label["box"] |
   const [x1, y1, x2, y2] = ["xmin", "ymin", "xmax", "ymax"].map((name) =>
     numberOf(textOf(bndbox, name)),
   );
-  return orderedBox(file, [x1, y1, x2, y2] as Label["box"]);
+  const corners = [x1, y1, x2, y2] as Label["box"];
+  if (!corners.every(Number.isFinite)) throw refusal(file, BOX_FORM);
+  return corners;
 }
 
 /** Labels of CVAT for images 1.1: its boxes and polygons; other shapes are counted as left out. */

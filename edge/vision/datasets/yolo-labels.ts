@@ -14,13 +14,15 @@ import {
   stem,
 } from "./labels.ts";
 
+/** Characters of all texts of a body, and of one text wherever it comes from. */
 const YOLO_CHARACTERS_MAX = 16 * 1024 * 1024;
+const TEXT_CHARACTERS_MAX = 1_000_000;
 
 /** Label texts by file, with the names of the classes that they number. */
 export const Yolo = z.object({
   names: z.array(ClassName).min(1).max(CLASSES_MAX),
   labels: z
-    .record(z.string(), z.string().max(1_000_000))
+    .record(z.string(), z.string().max(TEXT_CHARACTERS_MAX))
     .refine((labels) => {
       const lengths = Object.values(labels).map(({ length }) => length);
       const whole = lengths.reduce((sum, length) => sum + length, 0);
@@ -42,6 +44,10 @@ export function yoloLabels(
   const labels: Label[] = [];
   for (const [file, text] of texts) {
     images.push(stem(file));
+    if (text.length > TEXT_CHARACTERS_MAX) {
+      const detail = `${where}: ${file}: has over ${TEXT_CHARACTERS_MAX} characters`;
+      throw new Failure("invalid_request", detail);
+    }
     for (const [index, line] of text.split("\n").entries()) {
       if (line.trim() === "") continue;
       const [number = -1, ...shares] = line.trim().split(/\s+/).map(Number);

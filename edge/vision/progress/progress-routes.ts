@@ -11,6 +11,8 @@ import { LISTENERS_EACH_MAX, topicOf } from "./progress.ts";
 import { verifyTicket } from "./tickets.ts";
 
 const tags = ["Progress"];
+/** Ours have some hundred. */
+const TICKET_CHARACTERS_MAX = 2_000;
 
 /** Registers `GET /progress`. */
 export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
@@ -39,7 +41,11 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
     security: [],
     request: {
       query: z.object({
-        ticket: z.string().min(1).meta({ description: "from the job's ticket route" }),
+        ticket: z
+          .string()
+          .min(1)
+          .max(TICKET_CHARACTERS_MAX)
+          .meta({ description: "from the job's ticket route" }),
         after: whole(0).optional().meta({
           description: "the last seq that was seen",
           example: 12,

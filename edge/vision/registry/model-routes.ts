@@ -98,7 +98,7 @@ function addListings(app: App<Parts>) {
     security: bearer,
     request: {
       query: z.object({
-        name: text().optional(),
+        name: text().max(200).optional(),
         alias: z.enum(MODEL_NAMES).optional().meta({ description: "`active` is the active one" }),
         project_id: z.uuid().optional(),
         run_id: z.uuid().optional(),

@@ -29,7 +29,7 @@ export const Filter = z.object({
     .meta({ description: "of the video that `video_id` names: each has tracks of its own" }),
   from_index: whole(0, INDEX_MAX).optional().meta({ description: "frames from this index on" }),
   to_index: whole(0, INDEX_MAX).optional().meta({ description: "and before this one" }),
-  class_name: name().optional(),
+  class_name: name().max(200).optional(),
   accepted,
   source: Annotation.shape.source.optional(),
   min_confidence: decimal((number) => number.min(0).max(1))

@@ -11,7 +11,7 @@ import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { videoRecord } from "../projects/videos.ts";
 import { presignPart } from "../tasks/objects.ts";
-import { plainName } from "./form.ts";
+import { FILENAME_CHARACTERS_MAX, plainName } from "./form.ts";
 import {
   abortUpload,
   beginUpload,
@@ -26,6 +26,8 @@ const tags = ["Uploads"];
 
 /** Addresses signed in one answer; the sender asks for more when these are used. */
 const SIGNED_MAX = 200;
+/** What S3 and R2 hold as one object, at most; what a service takes is in its configuration. */
+const OBJECT_BYTES_MAX = 5 * 1024 ** 4;
 
 const NamedPart = z.object({
   part_number: z.number().int().min(1).max(10_000),
@@ -129,8 +131,8 @@ function addBegin(app: App<Parts>) {
       ...jsonBody(
         z.strictObject({
           project_id: z.uuid(),
-          filename: name().max(1_000),
-          bytes: z.number().int().min(1),
+          filename: name().max(FILENAME_CHARACTERS_MAX),
+          bytes: z.int().min(1).max(OBJECT_BYTES_MAX),
         }),
       ),
     },

@@ -146,14 +146,17 @@ async function* chunksOf(stream: Readable): AsyncGenerator<Uint8Array> {
   }
 }
 
+/** Characters of a file's name as a request gives it, before it is made a plain one. */
+export const FILENAME_CHARACTERS_MAX = 1_000;
+
 /** A name without folders and control characters, that Postgres can store. */
 export const plainName = (given: string): string =>
   (given.split(/[/\\]/).at(-1) ?? "")
     // biome-ignore lint/suspicious/noControlCharactersInRegex: they are what is taken out
     .replace(/[\x00-\x1f\x7f]/g, "")
-    .toWellFormed()
     .trim()
-    .slice(0, 255) || "unnamed";
+    .slice(0, 255)
+    .toWellFormed() || "unnamed";
 
 /** The runtime's reader that waits for so many bytes, or the end. */
 interface ByteReader {

@@ -12,6 +12,7 @@ import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { type VideoRow, videoRecord } from "../projects/videos.ts";
+import { FILENAME_CHARACTERS_MAX, plainName } from "./form.ts";
 import { linkVideo } from "./link.ts";
 import { IMAGE, VIDEO } from "./media-types.ts";
 import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
@@ -19,6 +20,8 @@ import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
 const tags = ["Uploads"];
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const LINKED_MAX = 100;
+/** Of a key as a request names it: well over what a key may have, which is told by its own code. */
+const KEY_CHARACTERS_MAX = 4_096;
 
 const file = { type: "string", format: "binary" } as const;
 const files = { type: "array", items: file, minItems: 1 } as const;
@@ -168,7 +171,12 @@ function addLink(app: App<Parts>) {
         z.object({
           project_id: z.uuid(),
           objects: z
-            .array(z.object({ storage_key: z.string(), filename: z.string() }))
+            .array(
+              z.object({
+                storage_key: z.string().max(KEY_CHARACTERS_MAX),
+                filename: z.string().max(FILENAME_CHARACTERS_MAX),
+              }),
+            )
             .min(1)
             .max(LINKED_MAX),
         }),
@@ -203,7 +211,8 @@ function addLink(app: App<Parts>) {
         } catch (thrown) {
           if (!(thrown instanceof Failure) || thrown.status >= 500) throw thrown;
           failures.push(thrown);
-          failed.push({ filename: object.filename, code: thrown.code, detail: thrown.message });
+          const filename = plainName(object.filename);
+          failed.push({ filename, code: thrown.code, detail: thrown.message });
         }
       }
       if (linked.length === 0 && failures[0]) {

@@ -198,7 +198,17 @@ describe("an archive", () => {
       { length: 200_000 },
       (_, at) => `<a${(at * 7_919) % 99_991}/>`,
     ).join();
+    // A number may be short; what is none takes no longer to read than it is long.
+    const digits = (length: number) =>
+      Array.from({ length }, (_, at) => (at * 7_919) % 9_973)
+        .join("")
+        .slice(0, length);
+    const voc = (xmin: string) => VOC("one.jpg", OBJECT.replace("<xmin>11", `<xmin>${xmin}`));
+    const lines = Array.from({ length: 60_000 }, (_, at) => `0 .5 .5 .1 0.${at + 10_000}1`);
     const cases: [Record<string, string>, RegExp][] = [
+      [{ "a.xml": voc(`1${digits(64)}`) }, /a\.xml: a box must be four numbers/],
+      [{ "a.xml": voc(`${digits(400_000)}x`) }, /a\.xml: a box must be four numbers/],
+      [{ "a.txt": lines.join("\n"), "classes.txt": "x" }, /a\.txt: has over 1000000 char/],
       [{ "a.json": "{" }, /a\.json: is no JSON/],
       [{ "a.json": '{"images": [], "annotations": [{}]}' }, /a\.json: categories/],
       [{ "a.xml": "<annotation>" }, /a\.xml: is no XML/],

@@ -293,6 +293,31 @@ describe("what does not fit", () => {
     });
   });
 
+  it("is not a null, which is what is not given", async () => {
+    const id = await labeled();
+    const [first] = await all(id);
+    const drawn = { job_id: id, frame_id: frameId(videoId, 0), class: "person" };
+    const box = { ...drawn, bbox: [10, 10, 60, 60], polygon: null, track_id: null };
+    expect(await admin.send("POST", "/annotations", box)).toMatchObject({ status: 201 });
+    const edit = { bbox: null, class: null, revision: null, accepted: true };
+    const path = `/annotations/${first?.annotation_id}`;
+    const edited = await admin.ok<Annotation>("PATCH", path, edit);
+    expect(edited).toMatchObject({ bbox: first?.bbox, class: first?.class, accepted: true });
+    const nameless = { name: null, description: null };
+    const { name } = await admin.ok<{ name: string }>("GET", `/jobs/${id}`);
+    expect(await admin.ok("PATCH", `/jobs/${id}`, nameless)).toMatchObject({ name });
+    const project = await admin.ok<object>("PATCH", `/projects/${projectId}`, nameless);
+    expect(project).toMatchObject({ project_id: projectId });
+  });
+
+  it("is refused as a text that is longer than any name", async () => {
+    const id = await labeled();
+    const long = "n".repeat(201);
+    for (const path of [`/jobs/${id}/annotations?class_name=${long}`, `/models?name=${long}`]) {
+      expect(await admin.refused("GET", path)).toEqual(invalid);
+    }
+  });
+
   it("is refused as a filter that a bulk edit does not know", async () => {
     const id = await labeled();
     const body = { accepted: false, filter: { class: "car" } };

@@ -366,6 +366,25 @@ describe("POST /link-videos", () => {
     expect(code(await link([]))).toEqual([422, "invalid_request"]);
   });
 
+  it("links once under a key, whatever the names of what it does not take", async () => {
+    const storage_key = await put(`ws/${tenant.workspaceId}/imports/once.mp4`, mp4());
+    const long = `${"n".repeat(254)}\u{1f600}`;
+    const objects = [
+      { storage_key, filename: long },
+      ...["a\0b", "a\ud800", long].map((filename) => ({ storage_key: "x", filename })),
+    ];
+    const headers = { "Idempotency-Key": randomUUID() };
+    const [first, second] = [await link(objects, headers), await link(objects, headers)];
+    expect([first.status, second.status]).toEqual([201, 201]);
+    expect(second.body).toEqual(first.body);
+    const { videos, failed } = VideoBatch.parse(first.body);
+    expect(videos).toHaveLength(1);
+    const cut = `${"n".repeat(254)}\ufffd`;
+    expect(failed.map(({ filename }) => filename)).toEqual(["ab", "a\ufffd", cut]);
+    const endless = [{ storage_key, filename: "n".repeat(1_001) }];
+    expect(code(await link(endless))).toEqual([422, "invalid_request"]);
+  });
+
   it("is for engineers of the project's workspace", async () => {
     const viewer = await newMember(world.urls.vision, admin, tenant.workspaceId, "viewer");
     const objects = [{ storage_key: "x", filename: "x" }];
