@@ -179,6 +179,8 @@ export const deviceBoot = pgTable(
     dropped: count("dropped").notNull().default(0),
     /** Lines that are stored. */
     lines: count("lines").notNull().default(0),
+    /** Of the lines that are stored: the sum of theirs. */
+    bytes: count("bytes").notNull().default(0),
     createdAt: createdAt(),
     seenAt: instant("seen_at").notNull().defaultNow(),
   },
@@ -204,6 +206,8 @@ export const deviceLog = pgTable(
     confidence: real("confidence"),
     /** The wire's `LogLine`, without what has a column. */
     line: jsonb("line").notNull(),
+    /** Of `line`, before it is compressed. */
+    bytes: integer("bytes").notNull().default(0),
   },
   (table) => [
     primaryKey({ columns: [table.boot, table.seq] }),
@@ -224,7 +228,7 @@ export const deviceImage = pgTable(
     projectId: uuid("project_id")
       .notNull()
       .references(() => project.id, { onDelete: "cascade" }),
-    /** Of no reference: what people deleted is not to come again either. */
+    /** Of no reference, since it is drawn before its video is made. */
     videoId: uuid("video_id").notNull(),
     /** Whether the video was made; one that was not is made as the image comes again. */
     landed: boolean("landed").notNull().default(false),
@@ -239,6 +243,7 @@ export const deviceImage = pgTable(
   (table) => [
     uniqueIndex("device_image_line").on(table.deviceId, table.bootId, table.seq),
     index("device_image_project").on(table.projectId, table.createdAt),
+    index("device_image_device").on(table.deviceId, table.createdAt),
   ],
 );
 

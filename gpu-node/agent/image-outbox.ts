@@ -25,7 +25,10 @@ export interface ImageLine {
   seq: number;
 }
 
-/** Where the workspace is full, somebody makes room; other refusals are about the image. */
+/**
+ * Where the workspace is full, somebody makes room, and where a day's images of the device are
+ * stored, the day ends; other refusals are about the image.
+ */
 const FULL = "quota_exceeded";
 /** Statuses that are about the image, or about all images: it is not asked for again. */
 const REFUSED = [400, 409, 413, 415, 422];

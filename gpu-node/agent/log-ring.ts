@@ -7,7 +7,7 @@ import { randomUUID } from "node:crypto";
 import * as fs from "node:fs";
 import { join } from "node:path";
 import { z } from "zod";
-import { DROPPED_RANGES_MAX, LogLine, SeqRange } from "../../shared/fleet.ts";
+import { DROPPED_RANGES_MAX, LOG_GAPS_MAX, LogLine, SeqRange } from "../../shared/fleet.ts";
 import { isDiskFull } from "../base/failure.ts";
 import { readIfThere, writeDurably } from "./durable-file.ts";
 
@@ -221,19 +221,30 @@ export class LogRing {
 
   /**
    * The service has all lines of a boot up to this one, and knows what was dropped of it. What it
-   * misses beyond and is not here any more counts as dropped.
+   * misses beyond and is not here any more counts as dropped. What it acknowledged once it had: of
+   * a boot that it forgot it says that it misses all of that, which is nothing to count. Gives the
+   * number up to which all is known now.
    */
-  ack(part: LogPart, { ackedSeq, gaps }: { ackedSeq: number; gaps: readonly SeqRange[] }): void {
+  ack(part: LogPart, { ackedSeq, gaps }: { ackedSeq: number; gaps: readonly SeqRange[] }): number {
     const { bootId } = part;
     const { acked, dropped } = this.#cursor;
-    acked[bootId] = Math.max(acked[bootId] ?? 0, ackedSeq);
-    const lost = gaps.flatMap((gap) => this.#lost(bootId, gap));
+    const before = acked[bootId] ?? 0;
+    const missed = gaps
+      .filter(({ to }) => to > before)
+      .map(({ from, to }) => ({ from: Math.max(from, before + 1), to }));
+    const known =
+      ackedSeq >= before
+        ? ackedSeq
+        : upTo(part, { before, missed, isAll: gaps.length < LOG_GAPS_MAX });
+    acked[bootId] = known;
+    const lost = missed.flatMap((gap) => this.#lost(bootId, gap));
     const untold = withoutTold(dropped[bootId] ?? [], part.dropped);
     if (untold.length > 0) dropped[bootId] = untold;
     else delete dropped[bootId];
     for (const range of lost) this.#drop(bootId, range);
     this.#forgetDone();
     this.#keepCursor();
+    return known;
   }
 
   /**
@@ -295,6 +306,19 @@ function unlessFull(work: () => void) {
   } catch (thrown) {
     if (!isDiskFull(thrown)) throw thrown;
   }
+}
+
+/**
+ * The line up to which a service has all of a part, that had all up to `before` and forgot so; it
+ * named what it misses, or as much of it as an answer holds.
+ */
+function upTo(
+  { lines }: LogPart,
+  { before, missed, isAll }: { before: number; missed: readonly SeqRange[]; isAll: boolean },
+): number {
+  const [first] = missed;
+  if (first) return first.from - 1;
+  return isAll ? Math.max(before, lines.at(-1)?.seq ?? 0) : before;
 }
 
 /** What was dropped since the service was told: ranges only grow at the end, and come there. */

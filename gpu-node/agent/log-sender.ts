@@ -58,10 +58,10 @@ export class LogSender {
     try {
       const sent = { boot_id: bootId, lines, dropped };
       const { acked_seq: ackedSeq, gaps } = await this.#service.syncLogs(sent, signal);
-      this.#ring.ack(part, { ackedSeq, gaps });
+      const known = this.#ring.ack(part, { ackedSeq, gaps });
       this.#givenUp = 0;
       this.#linesMax = Math.min(LINES_MAX, 2 * this.#linesMax);
-      return ackedSeq;
+      return known;
     } catch (thrown) {
       if (!isAboutBatch(thrown)) throw thrown;
       this.#narrow(part, thrown);

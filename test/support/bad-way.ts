@@ -9,6 +9,8 @@ import { setTimeout as pause } from "node:timers/promises";
 export interface Mishaps {
   dropped: number;
   doubled: number;
+  /** Came a second time, after a later one. */
+  reordered: number;
   delayed: number;
   unanswered: number;
   cut: number;
@@ -27,7 +29,16 @@ const DELAY_MS = 120;
 
 /** Opens a way to a server; `chance` gives numbers in [0, 1). */
 export async function badWay(to: string, chance: () => number): Promise<BadWay> {
-  const counts: Mishaps = { dropped: 0, doubled: 0, delayed: 0, unanswered: 0, cut: 0 };
+  const counts: Mishaps = {
+    dropped: 0,
+    doubled: 0,
+    reordered: 0,
+    delayed: 0,
+    unanswered: 0,
+    cut: 0,
+  };
+  /** Requests that come a second time, once a later one was answered. */
+  const copies: (() => Promise<unknown>)[] = [];
   let isMended = false;
   const happens = (mishap: keyof Mishaps, oneIn: number) => {
     if (isMended || chance() * oneIn >= 1) return false;
@@ -49,6 +60,9 @@ export async function badWay(to: string, chance: () => number): Promise<BadWay> 
     const location = answer.headers.get("Location");
     return { status: answer.status, text: await answer.text(), location };
   };
+  /** Not one for a next token: a late copy ends the one that was answered, while it is unused. */
+  const isCopied = ({ url = "" }: IncomingMessage) =>
+    !isMended && !url.endsWith("/token") && chance() * 5 < 1;
   const pass = async (request: IncomingMessage, response: ServerResponse) => {
     const body = Buffer.concat(await request.toArray());
     if (happens("dropped", 8)) return request.socket.destroy();
@@ -57,6 +71,11 @@ export async function badWay(to: string, chance: () => number): Promise<BadWay> 
       forward(request, body),
       ...(happens("doubled", 5) ? [forward(request, body)] : []),
     ]);
+    for (const comeAgain of copies.splice(0)) {
+      await comeAgain();
+      counts.reordered += 1;
+    }
+    if (isCopied(request)) copies.push(() => forward(request, body));
     if (happens("unanswered", 8)) return request.socket.destroy();
     response.writeHead(answer.status, {
       "Content-Type": "application/json",

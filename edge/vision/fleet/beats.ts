@@ -22,6 +22,11 @@ import { requireShallow, single } from "./readings.ts";
 
 /** Beats that come sooner after another are not kept in the history. */
 const KEPT_APART_MS = 5_000;
+/**
+ * How long a beat is told to be late by another one of its boot that said a longer uptime. An agent
+ * whose uptime jumps back is heard again after so long.
+ */
+const LATE_MS = 10 * MINUTE;
 /** Intervals are told so much shorter or longer, that devices do not come all at once. */
 const JITTER = 0.1;
 
@@ -55,8 +60,8 @@ export interface BeatSender {
 }
 
 /**
- * Takes a heartbeat. Null: the token opens nothing. Fails with `not_found` where it is another
- * device's, and nothing is written.
+ * Takes a heartbeat; one that comes after a later one of its boot changes nothing. Null: the token
+ * opens nothing. Fails with `not_found` where it is another device's, and nothing is written.
  */
 export async function takeHeartbeat(
   parts: Parts,
@@ -100,12 +105,17 @@ function beatStatement(
   const readings = sql`${single(battery)}::real, ${single(temperature)}::real, ${uptime}::float8,
     ${free_bytes}::bigint, ${single(inference_rate)}::real`;
   const reported = model === null ? sql`NULL::jsonb` : jsonb(model);
+  // Of a state `s`; where either lacks its boot or uptime, nothing is known to be late.
+  const isLate = sql`(s.boot_id = ${boot_id}::text AND ${uptime}::float8 < s.uptime_seconds
+    AND s.beat_at > ${instantOf(now - LATE_MS)})`;
   return sql`
     WITH known AS (
       SELECT d.id, t.used_at IS NULL AS is_new FROM device_token t JOIN device d ON d.id = t.device_id
        WHERE t.hash = decode(${tokenHash}, 'hex') AND ${opensAt(at)}),
     own AS (SELECT id FROM known WHERE id = ${deviceId}::uuid),
-    former AS (SELECT s.model, s.beat_at FROM device_state s JOIN own ON own.id = s.device_id),
+    former AS (
+      SELECT s.model, s.beat_at, ${isLate} IS TRUE AS is_late
+        FROM device_state s JOIN own ON own.id = s.device_id),
     state AS (
       INSERT INTO device_state AS s (device_id, beat_at, battery, temperature, uptime_seconds,
         free_bytes, inference_rate, agent_version, boot_id, clock_skew_seconds, model, extra)
@@ -116,17 +126,18 @@ function beatStatement(
         uptime_seconds = excluded.uptime_seconds, free_bytes = excluded.free_bytes,
         inference_rate = excluded.inference_rate, agent_version = excluded.agent_version,
         boot_id = excluded.boot_id, clock_skew_seconds = excluded.clock_skew_seconds,
-        model = excluded.model, extra = excluded.extra),
+        model = excluded.model, extra = excluded.extra WHERE ${isLate} IS NOT TRUE),
     kept AS (
       INSERT INTO device_beat (device_id, at, battery, temperature, uptime_seconds, free_bytes,
         inference_rate)
       SELECT own.id, ${at}, ${readings} FROM own
-       WHERE NOT EXISTS (SELECT FROM device_beat b WHERE b.device_id = own.id
+       WHERE NOT EXISTS (SELECT FROM former WHERE is_late)
+         AND NOT EXISTS (SELECT FROM device_beat b WHERE b.device_id = own.id
          AND b.at > ${instantOf(now - KEPT_APART_MS)})
       ON CONFLICT DO NOTHING)
     SELECT d.id::text AS "deviceId", d.workspace_id::text AS "workspaceId",
       d.interval_seconds AS "intervalSeconds", known.is_new AS "isNew",
-      former.model IS DISTINCT FROM ${reported}
+      former.is_late IS NOT TRUE AND former.model IS DISTINCT FROM ${reported}
         AND (${moveOf(sql`former.model`)} IS DISTINCT FROM ${moveOf(reported)}
           OR ${minuteOf(sql`former.beat_at`)} IS DISTINCT FROM ${minuteOf(at)}) AS "isNews",
       (${desired}) AS desired

@@ -120,17 +120,20 @@ export async function noteFirstUse(
 
 /**
  * Makes a device's next token. The one that it came with opens on until the new one was used, so
- * that an answer that is lost locks nobody out; a next one that was never used ends.
+ * that an answer that is lost locks nobody out; a next one that was never used ends. Of those that
+ * ended nothing is kept.
  */
 export async function rotateToken(
   { database, clock }: Pick<Parts, "database" | "clock">,
   { deviceId }: DeviceIdentity,
 ): Promise<string> {
   const token = newDeviceToken();
+  const now = instantOf(clock());
   await database.execute(sql`
-    WITH unused AS (
-      DELETE FROM device_token WHERE device_id = ${deviceId}::uuid AND used_at IS NULL)
+    WITH ended AS (
+      DELETE FROM device_token WHERE device_id = ${deviceId}::uuid
+         AND (used_at IS NULL OR expires_at <= ${now}))
     INSERT INTO device_token (hash, device_id, created_at)
-    VALUES (decode(${await sha256(token)}, 'hex'), ${deviceId}::uuid, ${instantOf(clock())})`);
+    VALUES (decode(${await sha256(token)}, 'hex'), ${deviceId}::uuid, ${now})`);
   return token;
 }

@@ -24,8 +24,9 @@ export function addDeviceImages(app: App<Parts>) {
     description:
       "Beyond the contract. multipart/form-data with `file`: JPEG, PNG or WebP of at most 8 MiB. It " +
       "becomes a video of one frame in the device's project, without labels. One that looks the same " +
-      "as a newer one of the project's last 10,000 is not stored again: their difference hashes " +
-      "differ in at most 6 of 64 bits. The same line's image again is the same video.",
+      "as one of the last 10,000 that landed there, unless that was deleted, is not stored again: " +
+      "their difference hashes differ in at most 6 of 64 bits. The same line's image again is the " +
+      "same video. Of a device 300 are stored within 24 hours; more are 413 `quota_exceeded`.",
     middleware: [authenticateDevice()],
     security: deviceToken,
     request: {

@@ -10,6 +10,7 @@ import { EDGE_HASH_PATH } from "../../../shared/edge-inference.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { DEVICE_IMAGE_BYTES_MAX, type DeviceImage } from "../../../shared/fleet.ts";
 import { joined } from "../../../shared/line.ts";
+import { DAY } from "../../../shared/time.ts";
 import { batch } from "../../http/database.ts";
 import { toHex } from "../auth/digest.ts";
 import type { Parts } from "../base/parts.ts";
@@ -24,6 +25,8 @@ const BITS_MAX = 6;
 /** Images of a project that a new one is held against, the newest. */
 const COMPARED_MAX = 10_000;
 const HASH_MS = 5_000;
+/** Images of a device that are stored within a day: an agent sends one in 300 seconds. */
+export const DEVICE_IMAGES_DAILY_MAX = 300;
 
 /** Which line of a device's log an image is of. */
 export interface ImageLine {
@@ -86,13 +89,16 @@ interface Claim extends Record<string, unknown> {
   own: string | null;
   landed: boolean | null;
   alike: string | null;
+  /** Whether the device has none left of the images that it may have stored within a day. */
+  isSpent: boolean;
 }
 
 /**
  * Takes the image of a request's form. The same line again is the same video, also where the first
- * try broke off in the middle; until it landed, it is no image that others look the same as. Fails
- * with `state_conflict` where the device has no project, with `overloaded` where it cannot be
- * compared now, and as uploads do.
+ * try broke off in the middle; until it landed, and once its video was deleted, it is no image that
+ * others look the same as. Fails with `state_conflict` where the device has no project, with
+ * `overloaded` where it cannot be compared now, with `quota_exceeded` where so many of the device's
+ * were stored today, and as uploads do.
  */
 export async function takeImage(
   parts: Parts,
@@ -123,27 +129,38 @@ async function landImage(
   const videoId = crypto.randomUUID();
   const line = sql`device_id = ${deviceId}::uuid AND boot_id = ${bootId} AND seq = ${seq}::bigint`;
   const bits = hash === null ? sql`NULL::bit(64)` : sql`${`x${hash}`}::bit(64)`;
-  const [, [claim]] = await batch<[unknown, Claim]>(parts.database, [
+  const now = parts.clock();
+  const isThere = sql`EXISTS (SELECT FROM video v WHERE v.id = i.video_id)`;
+  const [, , [claim]] = await batch<[unknown, unknown, Claim]>(parts.database, [
     lockRoom(workspaceId),
+    sql`DELETE FROM device_image i WHERE ${line} AND landed AND NOT ${isThere}`,
     sql`
       WITH own AS (SELECT video_id, landed FROM device_image WHERE ${line}),
       alike AS (
         SELECT video_id FROM (SELECT * FROM device_image WHERE project_id = ${projectId}::uuid
             AND landed ORDER BY created_at DESC LIMIT ${COMPARED_MAX}::int) i
-         WHERE i.sha256 = decode(${sha256}, 'hex') OR bit_count(i.hash # ${bits}) <= ${BITS_MAX}::int
+         WHERE (i.sha256 = decode(${sha256}, 'hex')
+             OR bit_count(i.hash # ${bits}) <= ${BITS_MAX}::int) AND ${isThere}
          ORDER BY created_at DESC LIMIT 1),
+      budget AS (
+        SELECT count(*) >= ${DEVICE_IMAGES_DAILY_MAX}::int AS is_spent FROM device_image
+         WHERE device_id = ${deviceId}::uuid AND created_at > ${instantOf(now - DAY)}),
       made AS (
         INSERT INTO device_image (id, workspace_id, device_id, project_id, video_id, boot_id, seq,
           hash, sha256, created_at)
         SELECT gen_random_uuid(), ${workspaceId}::uuid, ${deviceId}::uuid, ${projectId}::uuid,
           ${videoId}::uuid, ${bootId}, ${seq}::bigint, ${bits}, decode(${sha256}, 'hex'),
-          ${instantOf(parts.clock())}
-         WHERE NOT EXISTS (SELECT FROM own) AND NOT EXISTS (SELECT FROM alike))
+          ${instantOf(now)} FROM budget
+         WHERE NOT is_spent AND NOT EXISTS (SELECT FROM own) AND NOT EXISTS (SELECT FROM alike))
       SELECT (SELECT video_id::text FROM own) AS own, (SELECT landed FROM own) AS landed,
-        (SELECT video_id::text FROM alike) AS alike`,
+        (SELECT video_id::text FROM alike) AS alike, is_spent AS "isSpent" FROM budget`,
   ]);
   if (claim?.own && claim.landed) return { video_id: claim.own, duplicate: false };
   if (!claim?.own && claim?.alike) return { video_id: claim.alike, duplicate: true };
+  if (!claim?.own && claim?.isSpent) {
+    const detail = `${DEVICE_IMAGES_DAILY_MAX} images of the device were stored within a day`;
+    throw new Failure("quota_exceeded", detail, { data: { images_max: DEVICE_IMAGES_DAILY_MAX } });
+  }
   const landing = { workspaceId, projectId, videoId: claim?.own ?? videoId };
   const filename = `device-${deviceId}-${bootId}-${seq}`;
   await addImage(parts, { ...landing, filename, createdBy: null }, file);

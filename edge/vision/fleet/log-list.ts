@@ -127,12 +127,13 @@ export async function listLines(
   const order = sql`ORDER BY l.time DESC, l.boot DESC, l.seq DESC`;
   const { rows } = await database.execute<LineRow>(sql`
     WITH found AS MATERIALIZED (
-      SELECT l.*, octet_length(l.line::text) AS bytes FROM device_log l
+      SELECT l.*, octet_length(l.line::text) AS text_bytes FROM device_log l
        WHERE ${conditionsOf(deviceId, filter)} ${order} LIMIT ${limit + 1}::int),
     summed AS (
-      SELECT l.*, row_number() OVER (${order}) AS number, sum(l.bytes) OVER (${order}) AS total
+      SELECT l.*, row_number() OVER (${order}) AS number, sum(l.text_bytes) OVER (${order}) AS total
         FROM found l)
-    SELECT (SELECT count(*)::int FROM found) AS found, l.bytes, l.boot::float8, l.seq::float8,
+    SELECT (SELECT count(*)::int FROM found) AS found, l.text_bytes AS bytes, l.boot::float8,
+      l.seq::float8,
       b.boot_id, (extract(epoch FROM l.time) * 1000)::float8 AS milliseconds,
       ${wireTime(sql`l.received_at`)} AS received_at, l.kind, l.model_id::text,
       l.latency_ms::float8, l.line

@@ -71,8 +71,8 @@ function addList(app: App<Parts>) {
     summary: "Lines of an edge device's log, newest first",
     description:
       "Beyond the contract. In the order of the device's own clock, which is believed nowhere else. " +
-      "Lines are kept for as long as the installation says (`DEVICE_LOG_DAYS`), and 2,000,000 of a " +
-      "device at most. A page of large lines ends at 4 MiB, so one may have fewer than `limit`: the " +
+      "Lines are kept for as long as the installation says (`DEVICE_LOG_DAYS`), and 2,000,000 or " +
+      "2 GiB of a device at most. A page of large lines ends at 4 MiB, so one may have fewer than `limit`: the " +
       "last is the one whose `next` is null.",
     security: bearer,
     request: {

@@ -28,8 +28,16 @@ const RANGES_MAX = 10_000;
 const BOOTS_MAX = 5_000;
 /** Lines of a device that are kept, whatever their age. */
 export const DEVICE_LINES_MAX = 2_000_000;
-/** A device that sends more lines beyond that than the minute forgets is refused from here on. */
+/** Bytes of a device's lines that are kept, as the database has them before it compresses. */
+export const DEVICE_LOG_BYTES_MAX = 2 * 1024 ** 3;
+/** A device that sends more beyond those than the minute forgets is refused from here on. */
 const REFUSED_FROM = DEVICE_LINES_MAX + 200_000;
+const BYTES_REFUSED_FROM = DEVICE_LOG_BYTES_MAX + 256 * 1024 ** 2;
+/**
+ * Days since a boot without lines was heard of, after which it is forgotten which lines came: a
+ * device may be away for longer than lines are kept, and go on in the same boot.
+ */
+const EMPTY_BOOT_DAYS = 400;
 /** Lines that one statement forgets, and how long a minute's statements go on. */
 const FORGOTTEN_MAX = 20_000;
 const FORGETTING_MS = 10_000;
@@ -90,7 +98,8 @@ function linesOf(lines: readonly LogLine[]): SQL {
 /**
  * Takes a batch of a device's log. Of batches of one boot at once each waits for the one before, so
  * that a line is counted once. Fails with `state_conflict` where the boot has too many holes, with
- * `quota_exceeded` where the device has too many lines, and nothing of the batch is kept then.
+ * `quota_exceeded` where the device has too many lines or bytes of them, and nothing of the batch
+ * is kept then.
  */
 export async function syncLogs(
   { database, clock }: Pick<Parts, "database" | "clock">,
@@ -123,27 +132,28 @@ export async function syncLogs(
       SELECT coalesce(range_agg(int8range((r->>'from')::bigint, (r->>'to')::bigint, '[]')),
         '{}') AS seqs FROM jsonb_array_elements(${jsonb(dropped)}) r),
     fresh AS (
-      SELECT DISTINCT ON (l.seq) l.* FROM ${linesOf(lines)}, b WHERE NOT b.received @> l.seq
-       ORDER BY l.seq),
+      SELECT DISTINCT ON (l.seq) l.*, pg_column_size(l.line) AS bytes
+        FROM ${linesOf(lines)}, b WHERE NOT b.received @> l.seq ORDER BY l.seq),
     came AS (
       SELECT coalesce(range_agg(int8range(seq, seq, '[]')), '{}') AS seqs,
-        count(*)::int AS stored FROM fresh),
+        count(*)::int AS stored, coalesce(sum(bytes), 0) AS bytes FROM fresh),
     known AS (
-      SELECT b.id, came.stored, b.received + came.seqs + gone.seqs AS seqs,
+      SELECT b.id, came.stored, came.bytes, b.received + came.seqs + gone.seqs AS seqs,
         gone.seqs - b.received - came.seqs AS dropped FROM b, came, gone),
     refused AS (
       SELECT (SELECT count(*) FROM unnest(seqs)) > ${RANGES_MAX}::int OR is_full AS refused, is_full
-        FROM known, LATERAL (SELECT known.stored > 0 AND known.stored + sum(lines)
-          > ${REFUSED_FROM}::bigint AS is_full FROM device_boot
-          WHERE device_id = ${deviceId}::uuid) held),
+        FROM known, LATERAL (SELECT known.stored > 0
+            AND (known.stored + sum(lines) > ${REFUSED_FROM}::bigint
+              OR known.bytes + sum(bytes) > ${BYTES_REFUSED_FROM}::bigint) AS is_full
+          FROM device_boot WHERE device_id = ${deviceId}::uuid) held),
     stored AS (
       INSERT INTO device_log (boot, seq, device_id, time, received_at, kind, model_id, latency_ms,
-        confidence, line)
+        confidence, line, bytes)
       SELECT b.id, f.seq, ${deviceId}::uuid, f.time, ${now}, f.kind, f.model_id, f.latency_ms,
-        f.confidence, f.line FROM fresh f, b, refused WHERE NOT refused.refused),
+        f.confidence, f.line, f.bytes FROM fresh f, b, refused WHERE NOT refused.refused),
     moved AS (
       UPDATE device_boot SET received = known.seqs, lines = lines + known.stored,
-        dropped = device_boot.dropped + (SELECT coalesce(sum(upper(r) - lower(r)), 0)
+        bytes = device_boot.bytes + known.bytes, dropped = device_boot.dropped + (SELECT coalesce(sum(upper(r) - lower(r)), 0)
           FROM unnest(known.dropped) r)
         FROM known, refused WHERE device_boot.id = known.id AND NOT refused.refused)
     SELECT stored::int,
@@ -163,8 +173,9 @@ export async function syncLogs(
   assert(synced, "a boot that was made is there");
   const { stored, acked, gaps, ranges, isFull } = synced;
   if (isFull) {
-    const detail = "as many lines of the device are kept as may be; the oldest go by the minute";
-    throw new Failure("quota_exceeded", detail, { data: { lines_max: DEVICE_LINES_MAX } });
+    const detail = "as much of the device's log is kept as may be; the oldest goes by the minute";
+    const data = { lines_max: DEVICE_LINES_MAX, bytes_max: DEVICE_LOG_BYTES_MAX };
+    throw new Failure("quota_exceeded", detail, { data });
   }
   if (ranges > RANGES_MAX) {
     const detail = `boot_id: its lines would lie in ${ranges} ranges; send what is missing, or say that it was dropped`;
@@ -174,9 +185,9 @@ export async function syncLogs(
 }
 
 /**
- * Forgets lines that are older than they are kept, and the oldest of devices that have too many;
- * boots without lines that were not heard of for as long; and devices that were deleted, once their
- * logs are gone. The minute cron calls it.
+ * Forgets lines that are older than they are kept, and the oldest of devices that have too many, or
+ * too many bytes of them; boots without lines that were not heard of for over a year; and devices
+ * that were deleted, once their logs are gone. The minute cron calls it.
  */
 export async function forgetLogs({
   database,
@@ -188,10 +199,11 @@ export async function forgetLogs({
     const { rows } = await database.execute<{ count: number }>(sql`
       WITH these AS (${these}),
       deleted AS (DELETE FROM device_log l USING these t
-        WHERE l.boot = t.boot AND l.seq = t.seq RETURNING l.boot),
+        WHERE l.boot = t.boot AND l.seq = t.seq RETURNING l.boot, l.bytes),
       uncounted AS (
-        UPDATE device_boot b SET lines = b.lines - gone.count FROM (
-          SELECT boot, count(*) FROM deleted GROUP BY boot) gone WHERE b.id = gone.boot)
+        UPDATE device_boot b SET lines = b.lines - gone.count, bytes = b.bytes - gone.bytes FROM (
+          SELECT boot, count(*), sum(bytes) AS bytes FROM deleted GROUP BY boot) gone
+         WHERE b.id = gone.boot)
       SELECT count(*)::int AS count FROM deleted`);
     return rows[0]?.count ?? 0;
   };
@@ -200,20 +212,29 @@ export async function forgetLogs({
       ORDER BY received_at LIMIT ${FORGOTTEN_MAX}::int`),
   );
   // Of a deleted device all lines are too many.
-  const excess = sql`count.lines
+  const lines = sql`count.lines
     - CASE WHEN d.deleted_at IS NULL THEN ${DEVICE_LINES_MAX}::bigint ELSE 0 END`;
+  const bytes = sql`count.bytes - ${DEVICE_LOG_BYTES_MAX}::bigint`;
+  const order = sql`ORDER BY time, boot, seq`;
   await repeatFor({ clock }, FORGETTING_MS, () =>
     forget(sql`
       SELECT l.boot, l.seq FROM (
-        SELECT d.id, least(${excess}, ${FORGOTTEN_MAX / CROWDED_MAX}::int) AS excess
-          FROM device d JOIN (SELECT device_id, sum(lines) AS lines FROM device_boot
-            GROUP BY device_id) count ON count.device_id = d.id
-         WHERE ${excess} > 0 ORDER BY ${excess} DESC LIMIT ${CROWDED_MAX}::int) crowded,
-        LATERAL (SELECT boot, seq FROM device_log WHERE device_id = crowded.id
-          ORDER BY time LIMIT crowded.excess::bigint) l`),
+        SELECT d.id, ${lines} AS lines, ${bytes} AS bytes
+          FROM device d JOIN (SELECT device_id, sum(lines) AS lines, sum(bytes) AS bytes
+            FROM device_boot GROUP BY device_id) count ON count.device_id = d.id
+         WHERE ${lines} > 0 OR ${bytes} > 0
+         ORDER BY greatest((${lines}) / ${DEVICE_LINES_MAX}::float8,
+           (${bytes}) / ${DEVICE_LOG_BYTES_MAX}::float8) DESC LIMIT ${CROWDED_MAX}::int) crowded,
+        LATERAL (SELECT boot, seq FROM (
+          SELECT boot, seq, row_number() OVER w AS number, sum(bytes) OVER w - bytes AS before
+            FROM (SELECT boot, seq, time, bytes FROM device_log WHERE device_id = crowded.id
+              ${order} LIMIT ${FORGOTTEN_MAX / CROWDED_MAX}::int) oldest
+          WINDOW w AS (${order})) o
+         WHERE o.number <= crowded.lines OR o.before < crowded.bytes) l`),
   );
+  const bootsUntil = instantOf(clock() - Math.max(EMPTY_BOOT_DAYS, limits.deviceLogDays) * DAY);
   await database.execute(sql`
-    DELETE FROM device_boot b WHERE b.lines = 0 AND b.seen_at < ${until}`);
+    DELETE FROM device_boot b WHERE b.lines = 0 AND b.seen_at < ${bootsUntil}`);
   await database.execute(sql`
     DELETE FROM device d WHERE d.deleted_at IS NOT NULL AND d.id IN (
       SELECT id FROM device WHERE deleted_at IS NOT NULL

@@ -66,7 +66,8 @@ function addEnrol(app: App<Parts>, hooks: FleetHooks) {
     summary: "Trade an enrolment code for a device's token",
     description:
       "Beyond the contract. Open: the code is the credential, once. The device's former tokens end. " +
-      "Of one address 60 wrong codes are looked at in a minute, then the answer is 429.",
+      "Of one address ten wrong codes are looked at at once, then one in two seconds; who would wait " +
+      "over 8 s is answered 429.",
     request: jsonBody(EnrolDevice.strict()),
     responses: {
       201: json("who the device is; the token is shown only here", EnrolledDevice),

@@ -5,6 +5,7 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, it, onTestFinished } from "vitest";
+import { ServiceRefusal } from "../../../gpu-node/agent/device-service.ts";
 import { ImageOutbox } from "../../../gpu-node/agent/image-outbox.ts";
 import { createLog } from "../../../gpu-node/base/log.ts";
 
@@ -41,4 +42,33 @@ it("goes on with those that are left where newer ones took the room of others", 
   await outbox.send(service, later, signal);
   expect(sent.length).toBeGreaterThan(2);
   expect(sent.at(-1)).toBe(40);
+});
+
+it("keeps an image that finds no room now, and lets go of one that is refused for good", async () => {
+  const dir = mkdtempSync(join(tmpdir(), "outbox-"));
+  onTestFinished(() => rmSync(dir, { recursive: true }));
+  const rules = { uncertain: { from: 0, below: 1 }, secondsApart: 0, bytesMax: 100_000 };
+  const outbox = new ImageOutbox(
+    dir,
+    rules,
+    createLog(() => {}),
+  );
+  await outbox.offer({ bootId: "boot", seq: 1 }, image, uncertain);
+  await outbox.offer({ bootId: "boot", seq: 2 }, image, uncertain);
+  const sent: number[] = [];
+  const refusing = (code: string) => ({
+    sendImage: async ({ seq }: { seq: number }) => {
+      sent.push(seq);
+      throw new ServiceRefusal(413, code, "a test");
+    },
+  });
+  const signal = new AbortController().signal;
+  const later = performance.now() + 60_000;
+  // A day's images of the device are stored: the others wait, and none is tried.
+  await outbox.send(refusing("quota_exceeded"), later, signal);
+  expect(sent).toEqual([1]);
+  await outbox.send(refusing("file_too_large"), later, signal);
+  expect(sent).toEqual([1, 1, 2]);
+  await outbox.send(refusing("file_too_large"), later, signal);
+  expect(sent).toEqual([1, 1, 2]);
 });

@@ -5,7 +5,7 @@ import { appendFileSync, mkdtempSync, readdirSync, rmSync, statSync } from "node
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import fc from "fast-check";
-import { afterAll, expect, it } from "vitest";
+import { afterAll, assert, expect, it } from "vitest";
 import { LogRing } from "../../../gpu-node/agent/log-ring.ts";
 
 const root = mkdtempSync(join(tmpdir(), "vantage-ring-"));
@@ -114,6 +114,30 @@ it("says of lines that a fault took from the disk that they are dropped", () => 
   expect(ring.next(100)).toBeNull();
   expect([...(receiver.stored.get(boot) ?? [])].length).toBe(9);
   expect([...(receiver.dropped.get(boot) ?? [])]).toEqual([5]);
+});
+
+it("counts nothing as lost that was acknowledged before the service forgot the boot", () => {
+  const dir = newFolder();
+  const ring = new LogRing(dir, 100_000);
+  for (let count = 0; count < 10; count++) ring.append(line("known"));
+  const first = ring.next(100);
+  assert(first);
+  expect(ring.ack(first, { ackedSeq: 10, gaps: [] })).toBe(10);
+  for (let count = 0; count < 4; count++) ring.append(line("later"));
+  // It has forgotten all of them, and misses one of those that come now.
+  const second = ring.next(2);
+  assert(second);
+  expect(ring.ack(second, { ackedSeq: 0, gaps: [{ from: 1, to: 10 }] })).toBe(12);
+  const third = ring.next(2);
+  assert(third);
+  expect(third.lines.map(({ seq }) => seq)).toEqual([13, 14]);
+  expect(ring.ack(third, { ackedSeq: 0, gaps: [{ from: 1, to: 13 }] })).toBe(12);
+  expect(ring.dropped).toBe(0);
+  const last = ring.next(2);
+  assert(last);
+  expect(ring.ack(last, { ackedSeq: 0, gaps: [{ from: 1, to: 10 }] })).toBe(14);
+  expect([ring.next(2), ring.dropped]).toEqual([null, 0]);
+  ring.close();
 });
 
 it("tells of what it dropped, of however many boots", () => {

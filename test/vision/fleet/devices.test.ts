@@ -273,6 +273,11 @@ describe("a device's token", () => {
       UPDATE device_token SET expires_at = expires_at - interval '11 minutes'
        WHERE device_id = ${device.id}::uuid`);
     expect([await opens(device.api), await opens(next)]).toEqual([false, true]);
+    // Nothing is kept of those that ended.
+    await rotate(next);
+    const { rows } = await w.world.visionDatabase.execute(sql`
+      SELECT FROM device_token WHERE device_id = ${device.id}::uuid`);
+    expect(rows).toHaveLength(2);
   });
 
   it("ends when the device is revoked, which is in the audit log", async () => {

@@ -7,7 +7,7 @@ import sharp from "sharp";
 import { beforeAll, describe, expect, it } from "vitest";
 import { createLog } from "../../../edge/http/log.ts";
 import { differenceHash } from "../../../edge/infer/difference-hash.ts";
-import { hashOf } from "../../../edge/vision/fleet/images.ts";
+import { DEVICE_IMAGES_DAILY_MAX, hashOf } from "../../../edge/vision/fleet/images.ts";
 import { HELD_BYTES_MAX } from "../../../edge/vision/serving/held-bytes.ts";
 import type { DeviceImage } from "../../../shared/fleet.ts";
 import type { Video } from "../../../shared/vision.ts";
@@ -97,6 +97,48 @@ describe("an image of a device", () => {
     const sent = await send(device, 2, image);
     expect(sent.duplicate).toBe(false);
     expect((await videos(project_id)).map(({ video_id }) => video_id)).toEqual([sent.video_id]);
+  });
+
+  it("that looks like one that was deleted is stored, and so is that one as it comes again", async () => {
+    const { project_id, device } = await withProject();
+    const image = await scene(9);
+    const forget = async ({ video_id }: DeviceImage) =>
+      void (await w.admin.ok("DELETE", `/videos/${video_id}`));
+    const first = await send(device, 1, image);
+    await forget(first);
+    const alike = await send(device, 2, image);
+    expect(alike.duplicate).toBe(false);
+    expect((await videos(project_id)).map(({ video_id }) => video_id)).toEqual([alike.video_id]);
+    expect(await send(device, 1, image)).toEqual({ video_id: alike.video_id, duplicate: true });
+    await forget(alike);
+    const again = await send(device, 2, image);
+    expect(again.duplicate).toBe(false);
+    expect((await videos(project_id)).map(({ video_id }) => video_id)).toEqual([again.video_id]);
+  });
+
+  it("is refused where so many of the device's were stored within a day", async () => {
+    const { project_id, device } = await withProject();
+    const first = await send(device, 1, await scene(10));
+    await w.world.visionDatabase.execute(sql`
+      INSERT INTO device_image (id, workspace_id, device_id, project_id, video_id, boot_id, seq,
+        sha256, created_at)
+      SELECT gen_random_uuid(), ${w.workspaceId}::uuid, ${device.id}::uuid, ${project_id}::uuid,
+        gen_random_uuid(), 'b', n, '\\x00', now() - interval '23 hours'
+        FROM generate_series(2, ${DEVICE_IMAGES_DAILY_MAX}::int) n`);
+    const path = `${device.own("images")}?boot_id=a&seq=2`;
+    const [like, other] = [await scene(10, { width: 320 }), await scene(11)];
+    const refused = () => device.api.refused("POST", path, form({ content: other }));
+    expect(await refused()).toEqual([413, "quota_exceeded"]);
+    // What takes no room is answered: the same line, and what looks the same.
+    expect(await send(device, 1, await scene(10))).toEqual(first);
+    expect((await send(device, 3, like)).duplicate).toBe(true);
+    const colleague = await w.enrolled({ project_id });
+    expect((await send(colleague, 1, other)).duplicate).toBe(false);
+    expect(await videos(project_id)).toHaveLength(2);
+    await w.world.visionDatabase.execute(sql`
+      UPDATE device_image SET created_at = created_at - interval '2 hours'
+       WHERE device_id = ${device.id}::uuid AND boot_id = 'b'`);
+    expect((await send(device, 2, await scene(12))).duplicate).toBe(false);
   });
 
   it("gives back the memory that it took, whether it landed or was a duplicate", async () => {

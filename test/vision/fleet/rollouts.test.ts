@@ -206,6 +206,23 @@ describe("a rollout", () => {
     expect((await wanted(devices, good)).length).toBe(4);
   });
 
+  it("goes back where one more device than may gave up on it for its crashes", async () => {
+    const group = newGroup();
+    const devices = await fleet(group, 4);
+    const gates = { ...AT_ONCE, failed_max: 1, crash_loops_max: 1 };
+    const rollout = await begin({ group, stages: [100], gates });
+    const [first, second, other] = devices;
+    await other?.report("failed", { failure: "trial_failed: a test" });
+    await first?.report("rolled_back", { failure: "crash_loop: a test" });
+    await minute();
+    expect(await read(rollout)).toMatchObject({ status: "rolling", figures: { crash_loops: 1 } });
+    await second?.report("failed", { failure: "crash_loop: a test" });
+    await minute();
+    const ended = await read(rollout);
+    expect(ended).toMatchObject({ status: "rolled_back", figures: { crash_loops: 2 } });
+    expect(ended.reason).toMatch(/2 devices gave up on it for its crashes/);
+  });
+
   it("does not complete before the last stage's own devices are heard of", async () => {
     const group = newGroup();
     const devices = await fleet(group, 3);
