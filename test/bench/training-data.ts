@@ -1,4 +1,4 @@
-// How fast the pictures of a training are made ready: stills out of the node's cache, decoded,
+// How fast the images of a training are made ready: stills out of the node's cache, decoded,
 // resized and written as pixels, with one hand and with as many as there are cores, in turn.
 // Run: npm run bench -- training-data [--images 300 --size 640]
 
