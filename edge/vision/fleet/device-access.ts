@@ -118,10 +118,14 @@ export async function noteFirstUse(
      WHERE o.device_id = used.device_id AND o.hash <> used.hash`);
 }
 
+/** Next tokens of a device that were not used yet, and wait beside a newer one. */
+const UNUSED_TOKENS_MAX = 3;
+
 /**
  * Makes a device's next token. The one that it came with opens on until the new one was used, so
- * that an answer that is lost locks nobody out; a next one that was never used ends. Of those that
- * ended nothing is kept.
+ * that an answer that is lost locks nobody out. Nor does a copy of the request that comes late:
+ * some next ones that nobody used open, too, until one of them is used. Of those that ended
+ * nothing is kept.
  */
 export async function rotateToken(
   { database, clock }: Pick<Parts, "database" | "clock">,
@@ -132,7 +136,9 @@ export async function rotateToken(
   await database.execute(sql`
     WITH ended AS (
       DELETE FROM device_token WHERE device_id = ${deviceId}::uuid
-         AND (used_at IS NULL OR expires_at <= ${now}))
+         AND (expires_at <= ${now} OR used_at IS NULL AND hash NOT IN (
+           SELECT hash FROM device_token WHERE device_id = ${deviceId}::uuid AND used_at IS NULL
+            ORDER BY created_at DESC, hash LIMIT ${UNUSED_TOKENS_MAX}::int)))
     INSERT INTO device_token (hash, device_id, created_at)
     VALUES (decode(${await sha256(token)}, 'hex'), ${deviceId}::uuid, ${now})`);
   return token;
