@@ -184,7 +184,13 @@ export const deviceBoot = pgTable(
     createdAt: createdAt(),
     seenAt: instant("seen_at").notNull().defaultNow(),
   },
-  (table) => [uniqueIndex("device_boot_device").on(table.deviceId, table.bootId)],
+  (table) => [
+    uniqueIndex("device_boot_device").on(table.deviceId, table.bootId),
+    // Each minute sums what is stored, and looks for what may be forgotten: of the few boots that
+    // have lines, and of those without any.
+    index("device_boot_lines").on(table.deviceId).where(sql`lines > 0`),
+    index("device_boot_empty").on(table.seenAt).where(sql`lines = 0`),
+  ],
 );
 
 /** A line of a device's log. */

@@ -33,7 +33,7 @@ export const requireOperator: MiddlewareHandler<{ Variables: Var }> = async (con
   if (!holder && address !== null)
     for (const one of letIn) if (one.endsWith(` ${address}`)) letIn.delete(one);
   const entry = `${holder?.name} ${address}`;
-  if (!letIn.has(entry)) {
+  if (!holder || !letIn.has(entry)) {
     const checked = await checkedToken(ingest, { address, device: null }, async () => holder);
     if (!checked) {
       context.var.log.warning("console_bearer_refused", { address });

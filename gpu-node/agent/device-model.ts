@@ -50,7 +50,7 @@ export class DeviceModel {
     manifest: Manifest,
     { threads, watchdog }: Opening,
   ): Promise<DeviceModel> {
-    const session = await watchdog.during(manifest.version, () =>
+    const session = await watchdog.duringOpening(manifest.version, () =>
       openSession(path, { cpuThreads: threads, device: "cpu" }),
     );
     return new DeviceModel(manifest, session, watchdog);
@@ -70,7 +70,7 @@ export class DeviceModel {
     const [height, width] = file.image_size;
     const { pixels, placement } = await letterbox(image, { width, height });
     const feeds = { [INPUT]: float(pixels, [1, 3, height, width]) };
-    const outputs = await this.#watchdog.during(version, () => run(this.#session, feeds));
+    const outputs = await this.#watchdog.duringLook(version, () => run(this.#session, feeds));
     const output = outputs[OUTPUT];
     const rowWidth = Number(output?.dims[2] ?? 0);
     if (output?.dims.length !== 3 || output.dims[0] !== 1 || rowWidth < ROW_MIN) {

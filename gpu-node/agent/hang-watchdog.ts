@@ -13,11 +13,15 @@ const Hang = z.object({ version: z.string(), seconds: z.number() });
 /** A model that gave no answer, and how long it was waited for. */
 export type Hang = z.infer<typeof Hang>;
 
+/** How many times as long opening a model may take as a look of it. */
+const OPENING_FACTOR = 10;
+
 /** What the two threads share. */
 export interface WatchedMemory {
   /** Where the thread writes a `Hang`. */
   path: string;
-  seconds: number;
+  /** One number: how long what is inside may take. */
+  seconds: Int32Array;
   /** One number that grows as the runtime is entered and left: odd while it is inside. */
   passages: Int32Array;
   /** Version of the model that is inside, which has 18 digits at most. */
@@ -27,13 +31,16 @@ export interface WatchedMemory {
 /** Watches over everything that the runtime does for a device. */
 export class Watchdog {
   readonly #memory: WatchedMemory;
+  readonly #seconds: number;
   /** One passage at a time, so that it is known which model does not come back. */
   readonly #turns = new Turns(1);
 
+  /** Looks may take so many seconds, opening a model ten times as long. */
   constructor(dir: string, seconds: number) {
+    this.#seconds = seconds;
     this.#memory = {
       path: join(dir, "hang.json"),
-      seconds,
+      seconds: new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT)),
       passages: new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT)),
       version: new BigInt64Array(new SharedArrayBuffer(BigInt64Array.BYTES_PER_ELEMENT)),
     };
@@ -41,10 +48,20 @@ export class Watchdog {
     new Worker(thread, { workerData: this.#memory }).unref();
   }
 
-  /** Does what enters the runtime with a model; takes that too long, the process is killed. */
-  during<Result>(version: string, work: () => Promise<Result>): Promise<Result> {
+  /** Has a model look; takes that too long, the process is killed. */
+  duringLook<Result>(version: string, work: () => Promise<Result>): Promise<Result> {
+    return this.#during(version, this.#seconds, work);
+  }
+
+  /** Opens a model; takes that too long, the process is killed. */
+  duringOpening<Result>(version: string, work: () => Promise<Result>): Promise<Result> {
+    return this.#during(version, OPENING_FACTOR * this.#seconds, work);
+  }
+
+  #during<Result>(version: string, seconds: number, work: () => Promise<Result>): Promise<Result> {
     return this.#turns.take(async () => {
       this.#memory.version[0] = BigInt(version);
+      this.#memory.seconds[0] = Math.ceil(seconds);
       this.#pass();
       try {
         return await work();

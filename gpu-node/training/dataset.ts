@@ -322,6 +322,8 @@ async function assertRoom(path: string, wanted: readonly SourceFrame[], imageSiz
 
 /** Videos and stills that are decoded at once, at most: each takes memory for its whole images. */
 const HANDS_MAX = 4;
+/** Bytes of the largest of them: files that are fetched at once have to fit the disk together. */
+const HANDS_BYTES_MAX = 256 * 1024 ** 2;
 /** Images of one video that are made before they are written. */
 const IMAGES_AHEAD = 2;
 
@@ -333,7 +335,9 @@ async function writePixels(
   context: DatasetContext,
 ): Promise<Size[]> {
   const clips = clipsOf(wanted).map((clip) => imagesOf(clip, work, context));
-  const hands = Math.min(context.machine.cpuThreads, HANDS_MAX);
+  let largest = 0;
+  for (const { bytes } of work.sources.values()) largest = Math.max(largest, bytes);
+  const hands = largest > HANDS_BYTES_MAX ? 1 : Math.min(context.machine.cpuThreads, HANDS_MAX);
   const sizes: Size[] = [];
   for await (const { image, source } of inTurn(clips, { hands, steps: IMAGES_AHEAD })) {
     // Whole: a single write may put down less than it was given.

@@ -29,6 +29,7 @@ export function checkWorkflow(
   library: WorkflowLibrary,
 ): WorkflowCheck {
   const inlining = inlineWorkflows(definition, library);
+  checkCounts(definition, inlining.problems);
   const checking = new Checking(inlining, library);
   const length = `longer than ${DEFINITION_LIMITS.characters} characters`;
   if (isTooLong(definition))
@@ -62,6 +63,23 @@ export function checkWorkflow(
   const plan = checking.plan();
   const problems = inlining.problems.all;
   return { problems, plan: problems.length === 0 ? plan : null };
+}
+
+/** Tells what a definition has too many of; what its sub-workflows bring is named by a path. */
+function checkCounts({ inputs, steps, outputs }: WorkflowDefinition, problems: Problems): void {
+  const names = {
+    inputs: inputs.map(({ name }) => name),
+    steps: steps.map(({ id }) => id),
+    outputs: outputs.map(({ name }) => name),
+  };
+  for (const list of ["inputs", "steps", "outputs"] as const) {
+    const count = names[list].filter((name) => !name.includes(".")).length;
+    const max = DEFINITION_LIMITS[list];
+    if (count <= max) continue;
+    const detail = `it has ${count} ${list}; a definition has ${max} at most`;
+    const fix = list === "steps" ? "put some into a sub-workflow" : "leave some out";
+    problems.add("limit", { step: null, port: null }, { detail, fix });
+  }
 }
 
 /** Whether a definition has more characters as JSON than it may; no more than these are written. */

@@ -72,12 +72,21 @@ export type WorkflowStep = z.infer<typeof WorkflowStep>;
 export const WorkflowOutput = z.object({ name: Name, value: Reference });
 export type WorkflowOutput = z.infer<typeof WorkflowOutput>;
 
+/** How many times its limits a definition may have and be read: so the check can say what to do. */
+const READ_FACTOR = 10;
+
 export const WorkflowDefinition = z
   .object({
     version: z.string().regex(/^1(\.\d{1,3}){0,2}$/, "must be 1.0"),
-    inputs: z.array(WorkflowInput).max(DEFINITION_LIMITS.inputs),
-    steps: z.array(WorkflowStep).min(1).max(DEFINITION_LIMITS.steps),
-    outputs: z.array(WorkflowOutput).min(1).max(DEFINITION_LIMITS.outputs),
+    inputs: z.array(WorkflowInput).max(READ_FACTOR * DEFINITION_LIMITS.inputs),
+    steps: z
+      .array(WorkflowStep)
+      .min(1)
+      .max(READ_FACTOR * DEFINITION_LIMITS.steps),
+    outputs: z
+      .array(WorkflowOutput)
+      .min(1)
+      .max(READ_FACTOR * DEFINITION_LIMITS.outputs),
   })
   .meta({ id: "WorkflowDefinition" });
 export type WorkflowDefinition = z.infer<typeof WorkflowDefinition>;
@@ -96,6 +105,7 @@ export const InlinedDefinition = WorkflowDefinition.extend({
   steps: z
     .array(WorkflowStep.extend({ id: Path, when: InlinedWhen }))
     .max(DEFINITION_LIMITS.inlined),
+  outputs: z.array(WorkflowOutput).min(1).max(DEFINITION_LIMITS.outputs),
 }).meta({ id: "InlinedDefinition" });
 
 /** What a reference refers to. A step of a sub-workflow is named by both, `outer.inner`. */

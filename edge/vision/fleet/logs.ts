@@ -221,7 +221,7 @@ export async function forgetLogs({
       SELECT l.boot, l.seq FROM (
         SELECT d.id, ${lines} AS lines, ${bytes} AS bytes
           FROM device d JOIN (SELECT device_id, sum(lines) AS lines, sum(bytes) AS bytes
-            FROM device_boot GROUP BY device_id) count ON count.device_id = d.id
+            FROM device_boot WHERE lines > 0 GROUP BY device_id) count ON count.device_id = d.id
          WHERE ${lines} > 0 OR ${bytes} > 0
          ORDER BY greatest((${lines}) / ${DEVICE_LINES_MAX}::float8,
            (${bytes}) / ${DEVICE_LOG_BYTES_MAX}::float8) DESC LIMIT ${CROWDED_MAX}::int) crowded,
