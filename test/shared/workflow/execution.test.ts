@@ -323,11 +323,10 @@ describe("a sub-workflow", () => {
       const adds = Array.from({ length: count.steps }, (_, index) =>
         step(`a${index}`, "add@1", { a: index === 0 ? "$inputs.i0" : `$steps.a${index - 1}.sum` }),
       );
-      const outputs = Array.from({ length: count.outputs }, (_, index) => [
-        `o${index}`,
-        `$steps.a${count.steps - 1}.sum`,
-      ]);
-      const definition = workflow(adds, Object.fromEntries(outputs), inputs);
+      const last = `$steps.a${count.steps - 1}.sum`;
+      const names = Array.from({ length: count.outputs }, (_, index) => `o${index}`);
+      const outputs = Object.fromEntries(names.map((name) => [name, last]));
+      const definition = workflow(adds, outputs, inputs);
       expect(WorkflowDefinition.safeParse(definition).success).toBe(true);
       const { problems } = checkWorkflow(definition, { blocks: TEST_BLOCKS, workflows: new Map() });
       return problems
