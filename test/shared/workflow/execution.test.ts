@@ -313,34 +313,6 @@ describe("a sub-workflow", () => {
     expect(problems.map(({ code }) => code)).toEqual(["limit"]);
   });
 
-  it("is refused with what to do where it has more steps, inputs or outputs than it may", () => {
-    const checked = (count: { steps: number; inputs: number; outputs: number }) => {
-      const inputs = Array.from({ length: count.inputs }, (_, index) => ({
-        name: `i${index}`,
-        kind: "number" as const,
-        default: 1,
-      }));
-      const adds = Array.from({ length: count.steps }, (_, index) =>
-        step(`a${index}`, "add@1", { a: index === 0 ? "$inputs.i0" : `$steps.a${index - 1}.sum` }),
-      );
-      const last = `$steps.a${count.steps - 1}.sum`;
-      const names = Array.from({ length: count.outputs }, (_, index) => `o${index}`);
-      const outputs = Object.fromEntries(names.map((name) => [name, last]));
-      const definition = workflow(adds, outputs, inputs);
-      expect(WorkflowDefinition.safeParse(definition).success).toBe(true);
-      const { problems } = checkWorkflow(definition, { blocks: TEST_BLOCKS, workflows: new Map() });
-      return problems
-        .filter(({ code }) => code === "limit")
-        .map(({ detail, fix }) => [detail, fix]);
-    };
-    expect(checked({ steps: 200, inputs: 50, outputs: 100 })).toEqual([]);
-    expect(checked({ steps: 201, inputs: 51, outputs: 101 })).toEqual([
-      ["it has 51 inputs; a definition has 50 at most", "leave some out"],
-      ["it has 201 steps; a definition has 200 at most", "put some into a sub-workflow"],
-      ["it has 101 outputs; a definition has 100 at most", "leave some out"],
-    ]);
-  });
-
   it("is refused where all together are too long to be run as they are deployed", () => {
     const big = workflow([step("text", "constant@1", { value: "x".repeat(300_000) })], {
       text: "$steps.text.value",
