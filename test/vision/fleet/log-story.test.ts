@@ -51,6 +51,13 @@ it("loses and doubles no line of an agent's on a way that drops, doubles, reorde
   const stored = async () => (await boots()).reduce((sum, { count }) => sum + count, 0);
 
   let device = startDevice(environment);
+  /** Refusals that the agents logged: what lines were given up for. */
+  const refusals: unknown[] = [];
+  const ended = async () => {
+    const how = await device.ended;
+    refusals.push(...device.lines().filter(({ event }) => event === "lines_refused"));
+    return how;
+  };
   await expect.poll(stored).toBeGreaterThan(0);
   // Killed and started again while it goes on: what a former boot left is handed over too. It goes
   // on until everything that can happen on the way has.
@@ -61,13 +68,13 @@ it("loses and doubles no line of an agent's on a way that drops, doubles, reorde
     await expect.poll(stored).toBeGreaterThan(before);
     await expect.poll(() => Date.now() - begun, { interval: 250 }).toBeGreaterThan(seconds * 250);
     device.signal(starts % 2 === 0 ? "SIGKILL" : "SIGTERM");
-    await device.ended;
+    await ended();
     device = startDevice(environment);
   }
   const whole = await stored();
   await expect.poll(stored).toBeGreaterThan(whole);
   device.signal("SIGTERM");
-  expect(await device.ended).toEqual({ code: 0, signal: null });
+  expect(await ended()).toEqual({ code: 0, signal: null });
   // Nothing more is looked at: what is left on the disk goes over a way that is whole again.
   way.mend();
   device = startDevice({ ...environment, VANTAGE_DEVICE_SOURCE: "" });
@@ -75,7 +82,7 @@ it("loses and doubles no line of an agent's on a way that drops, doubles, reorde
     .poll(() => readdirSync(join(dir, "logs")).filter((name) => name.endsWith(".ndjson")))
     .toEqual([]);
   device.signal("SIGTERM");
-  await device.ended;
+  await ended();
   const all = await boots();
   console.info(
     `log story: seed ${seed}, ${await stored()} lines of ${all.length} boots, ` +
@@ -83,9 +90,10 @@ it("loses and doubles no line of an agent's on a way that drops, doubles, reorde
   );
   // Numbers are given in order as lines are written: those of a boot are whole, and once.
   for (const boot of all) {
-    expect([seed, boot]).toEqual([
+    expect([seed, boot, refusals]).toEqual([
       seed,
       { ...boot, count: boot.last, acked: boot.last, dropped: 0 },
+      [],
     ]);
   }
   await way.close();
