@@ -1,20 +1,13 @@
 """pycocotools' AP by masks of detections that our engine measured too, to 1e-6. With the path of a
 second file, which is `test/golden/mask-average-precision.json`, writes pycocotools' figures there."""
 
-import contextlib
-import io
-import json
 import sys
 
 import numpy
 
 sys.path.insert(0, __file__.rsplit("/", 2)[0])
-from outcomes import check, expect  # noqa: E402
+from coco_precision import figures, main  # noqa: E402
 from pycocotools import mask as coding
-from pycocotools.coco import COCO
-from pycocotools.cocoeval import COCOeval
-
-TOLERANCE = 1e-6
 
 
 def encoded(text):
@@ -45,33 +38,7 @@ def reference(scene):
                     **{"score": detection["confidence"]},
                 }
             )
-    categories = [{"id": index + 1, "name": str(index)} for index in range(scene["classes"])]
-    with contextlib.redirect_stdout(io.StringIO()):
-        truth = COCO()
-        truth.dataset = {"images": images, "annotations": truths, "categories": categories}
-        truth.createIndex()
-        evaluation = COCOeval(truth, truth.loadRes(detections), "segm")
-        evaluation.evaluate()
-        evaluation.accumulate()
-        evaluation.summarize()
-    return {"mAP50": evaluation.stats[1], "mAP50_95": evaluation.stats[0]}
+    return figures(scene, images, truths, detections, "segm")
 
 
-def agree(ours, theirs):
-    figures = f"ours {ours:.6f}, pycocotools {theirs:.6f}"
-    expect(abs(ours - theirs) <= TOLERANCE, figures)
-    return figures
-
-
-with open(sys.argv[1]) as file:
-    scenes = json.load(file)
-if len(sys.argv) > 2:
-    with open(sys.argv[2], "w") as file:
-        json.dump({scene["name"]: reference(scene) for scene in scenes}, file, indent=2)
-        file.write("\n")
-    sys.exit()
-for scene in scenes:
-    theirs = reference(scene)
-    for name, ours in scene["ours"].items():
-        case = f"formats/mask_average_precision/{scene['name']}/{name}"
-        check(case, lambda: agree(ours, theirs[name]))
+main("mask_average_precision", reference)

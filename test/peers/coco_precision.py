@@ -1,0 +1,48 @@
+"""pycocotools' average precision of scenes, held against what our engine measured of them."""
+
+import contextlib
+import io
+import json
+import sys
+
+from outcomes import check, expect
+from pycocotools.coco import COCO
+from pycocotools.cocoeval import COCOeval
+
+TOLERANCE = 1e-6
+
+
+def figures(scene, images, truths, detections, kind):
+    """AP50 and AP50-95 of COCO records, by boxes (`bbox`) or masks (`segm`)."""
+    categories = [{"id": index + 1, "name": str(index)} for index in range(scene["classes"])]
+    with contextlib.redirect_stdout(io.StringIO()):
+        truth = COCO()
+        truth.dataset = {"images": images, "annotations": truths, "categories": categories}
+        truth.createIndex()
+        evaluation = COCOeval(truth, truth.loadRes(detections), kind)
+        evaluation.evaluate()
+        evaluation.accumulate()
+        evaluation.summarize()
+    return {"mAP50": evaluation.stats[1], "mAP50_95": evaluation.stats[0]}
+
+
+def agree(ours, theirs):
+    told = f"ours {ours:.6f}, pycocotools {theirs:.6f}"
+    expect(abs(ours - theirs) <= TOLERANCE, told)
+    return told
+
+
+def main(name, reference):
+    """Checks each scene of the first file; with a second one, writes the figures there instead."""
+    with open(sys.argv[1]) as file:
+        scenes = json.load(file)
+    if len(sys.argv) > 2:
+        with open(sys.argv[2], "w") as file:
+            json.dump({scene["name"]: reference(scene) for scene in scenes}, file, indent=2)
+            file.write("\n")
+        return
+    for scene in scenes:
+        theirs = reference(scene)
+        for figure, ours in scene["ours"].items():
+            case = f"formats/{name}/{scene['name']}/{figure}"
+            check(case, lambda: agree(ours, theirs[figure]))
