@@ -43,6 +43,8 @@ const details = (task: ServedTask) =>
     .map(({ detail }) => TrainDetail.safeParse(detail))
     .flatMap(({ data }) => data ?? []);
 const newest = (task: ServedTask) => details(task).at(-1);
+const hasTrained = (task: ServedTask) =>
+  details(task).some(({ epoch, batch }) => epoch > 0 || batch > 0);
 const resultOf = (task: ServedTask) => {
   const outcome = task.outcomes.at(-1);
   if (outcome?.outcome !== "finished") throw new Error(JSON.stringify(outcome));
@@ -82,10 +84,8 @@ describe.skipIf(!able)("a trainer that is killed", () => {
     const node = start();
     const epochs = 12;
     const task = await training(epochs);
-    await until("it is in an epoch after its first", () => {
-      const at = newest(task);
-      return at !== undefined && at.epoch >= 1 && at.batch > 0;
-    });
+    // Its report of an epoch comes as the next one begins: on a fast machine there is none between.
+    await until("its first epoch is done", () => (newest(task)?.epoch ?? 0) >= 1);
     killTrainer(node);
     await again(task);
     expectOneModel(task, epochs);
@@ -136,7 +136,7 @@ describe.skipIf(!able)("a node that trains", () => {
     expect(service.capabilities?.missing.join()).not.toMatch(/trained/);
     const task = await training(500);
     const next = await training(1);
-    await until("it trains", () => (newest(task)?.batch ?? 0) > 0);
+    await until("it trains", () => hasTrained(task));
     const still = Buffer.from(service.objects.values().next().value as Buffer);
     const frames = service.enqueue("probe", {
       video: service.source("p", still),
@@ -161,8 +161,8 @@ describe.skipIf(!able)("a node that trains", () => {
 
   it("puts a training aside when it drains, and takes it up when it is back", async () => {
     const node = start();
-    const task = await training(4);
-    await until("it trains", () => newest(task)?.epoch === 1);
+    const task = await training(12);
+    await until("its first epoch is done", () => (newest(task)?.epoch ?? 0) >= 1);
     node.signal("SIGTERM");
     expect(await node.ended).toMatchObject({ code: 0 });
     expect(task.outcomes).toEqual([{ outcome: "snoozed", seconds: 0 }]);
@@ -170,6 +170,6 @@ describe.skipIf(!able)("a node that trains", () => {
     expect(service.objects.has(checkpoint?.key ?? "")).toBe(true);
     start({ VANTAGE_NODE_DIR: node.dir });
     await until("it ends", () => task.state === "ended");
-    expectOneModel(task, 4);
+    expectOneModel(task, 12);
   });
 });
