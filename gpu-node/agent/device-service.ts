@@ -33,15 +33,20 @@ export class ServiceRefusal extends Error {
   }
 }
 
+type AwayDetail = Pick<ServiceAway, "afterMs" | "isBusy">;
+
 /** No answer, one that says to come again, or one that is none of the service's. */
 export class ServiceAway extends Error {
   override readonly name = "ServiceAway";
   /** When to come again, where it says so. */
   readonly afterMs: number | null;
+  /** Somebody said that it can't answer now: to ask again at once is of no use, and adds to it. */
+  readonly isBusy: boolean;
 
-  constructor(reason: string, afterMs: number | null = null) {
+  constructor(reason: string, { afterMs = null, isBusy = false }: Partial<AwayDetail> = {}) {
     super(reason);
     this.afterMs = afterMs;
+    this.isBusy = isBusy;
   }
 }
 
@@ -81,10 +86,8 @@ async function ask(address: string, sent: OutgoingRequest): Promise<Response> {
   const { code, detail = "" } = Body.safeParse(await jsonOf(response)).data ?? {};
   if (response.status >= 500 || response.status === 429 || response.status === 408) {
     const after = Number(response.headers.get("retry-after"));
-    throw new ServiceAway(
-      `status ${response.status} ${code ?? ""}`,
-      after > 0 ? after * 1_000 : null,
-    );
+    const afterMs = after > 0 ? after * 1_000 : null;
+    throw new ServiceAway(`status ${response.status} ${code ?? ""}`, { afterMs, isBusy: true });
   }
   // The service names what it refuses; a proxy does not, and knows nothing but a body's size.
   if (code === undefined && response.status !== 413)

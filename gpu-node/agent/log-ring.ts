@@ -14,6 +14,8 @@ import { readIfThere, writeDurably } from "./durable-file.ts";
 /** The ring is made of at least so many segments. */
 const SEGMENTS_MIN = 8;
 const SEGMENT_BYTES_MAX = 256 * 1024;
+/** What is handed over at once, but for a segment that is larger: a quarter of what may be. */
+const PART_BYTES_MAX = 1024 * 1024;
 /** Boots whose dropped lines are remembered: the service keeps no more of a device either. */
 const BOOTS_MAX = 5_000;
 
@@ -202,13 +204,20 @@ export class LogRing {
 
   /** The oldest lines that the service lacks, of one boot; null where it has all. */
   next(linesMax: number): LogPart | null {
-    for (const { bootId, last, path } of this.#segments) {
+    let part: LogPart | null = null;
+    let held = 0;
+    for (const { bootId, last, path, bytes } of this.#segments) {
       const acked = this.#cursor.acked[bootId] ?? 0;
       if (last <= acked) continue;
+      const isFull = held + bytes > PART_BYTES_MAX || (part?.lines.length ?? 0) >= linesMax;
+      if (part && (part.bootId !== bootId || isFull)) break;
       const lines = linesOf(path).filter(({ seq }) => seq > acked);
-      const dropped = this.#droppedOf(bootId);
-      if (lines.length > 0) return { bootId, lines: lines.slice(0, linesMax), dropped };
+      if (lines.length === 0) continue;
+      part ??= { bootId, lines: [], dropped: this.#droppedOf(bootId) };
+      part.lines.push(...lines.slice(0, linesMax - part.lines.length));
+      held += bytes;
     }
+    if (part) return part;
     const [boot] = Object.keys(this.#cursor.dropped);
     return boot ? { bootId: boot, lines: [], dropped: this.#droppedOf(boot) } : null;
   }

@@ -1,8 +1,9 @@
 // Hands the device's log over, batch by batch. What the service refuses for good is found by
 // halves, counts as dropped and is stepped over, so that no line keeps those behind it waiting.
 
+import { setTimeout as pause } from "node:timers/promises";
 import type { Log } from "../base/log.ts";
-import { type DeviceService, ServiceRefusal } from "./device-service.ts";
+import { type DeviceService, ServiceAway, ServiceRefusal } from "./device-service.ts";
 import type { LogPart, LogRing } from "./log-ring.ts";
 
 /** Lines of one batch. */
@@ -15,6 +16,13 @@ const FULL = "quota_exceeded";
 const SINGLES_MAX = 8;
 /** Batches in a row that bring nothing forward before it rests until the next heartbeat. */
 const STUCK_MAX = 2;
+/**
+ * Batches in a row that were lost on the way before it rests until the next heartbeat, and the time
+ * before the first is sent again, which doubles: a way that cuts each third request would else
+ * carry a batch or two an interval, less than a device writes.
+ */
+const LOST_MAX = 4;
+const LOST_PAUSE_MS = 250;
 
 /** What hands a ring over to a service. */
 export class LogSender {
@@ -35,17 +43,27 @@ export class LogSender {
   /**
    * Hands over what the service lacks of the log, but for lines that are written meanwhile; begins
    * no further batch once it is `until` by the monotonic clock. So a device that writes faster than
-   * its line carries is heard of no less often. Fails with ServiceAway, and with a ServiceRefusal
-   * that is not about a batch.
+   * its line carries is heard of no less often. What is lost on the way is sent again a few times.
+   * Fails with ServiceAway, and with a ServiceRefusal that is not about a batch.
    */
   async sync(until: number, signal: AbortSignal): Promise<void> {
     const ring = this.#ring;
     const { last } = ring;
     let stuck = 0;
+    let lost = 0;
     for (let part = ring.next(this.#linesMax); part; part = ring.next(this.#linesMax)) {
       const first = part.lines[0]?.seq ?? 0;
       if (part.bootId === ring.bootId && first > last) return;
-      const acked = await this.#send(part, signal);
+      let acked: number | null;
+      try {
+        acked = await this.#send(part, signal);
+        lost = 0;
+      } catch (thrown) {
+        if (!isLost(thrown) || ++lost > LOST_MAX) throw thrown;
+        await pause(LOST_PAUSE_MS * 2 ** (lost - 1), undefined, { signal });
+        if (performance.now() >= until) throw thrown;
+        continue;
+      }
       // A batch that brought nothing forward is not sent for ever.
       stuck = acked !== null && acked < first ? stuck + 1 : 0;
       if (stuck > STUCK_MAX || performance.now() >= until) return;
@@ -83,6 +101,9 @@ export class LogSender {
     this.#log.error("lines_refused", { reason, boot_id: part.bootId, lines: count });
   }
 }
+
+const isLost = (thrown: unknown): thrown is ServiceAway =>
+  thrown instanceof ServiceAway && !thrown.isBusy;
 
 const isAboutBatch = (thrown: unknown): thrown is ServiceRefusal =>
   thrown instanceof ServiceRefusal && REFUSED.includes(thrown.status) && thrown.code !== FULL;
