@@ -3,11 +3,10 @@
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { emptyTrial } from "../../../edge/vision/endpoints/trials.ts";
 import { Endpoint } from "../../../shared/endpoints.ts";
 import { Experiment } from "../../../shared/experiments.ts";
 import { createEndpointWorld, type EndpointWorld } from "../../support/endpoint-world.ts";
-import { askedExperiment, shadowedEndpoint } from "../../support/experiments.ts";
+import { askedExperiment, decideExperiment, shadowedEndpoint } from "../../support/experiments.ts";
 import { scriptedNode } from "../../support/scripted-node.ts";
 
 let w: EndpointWorld;
@@ -33,31 +32,11 @@ const begin = async (slug: string, more: object = {}) =>
 
 const shadowed = () => shadowedEndpoint(w);
 
-/** Sums of logarithms of milliseconds: the candidate takes two thirds of the time. */
-const SUMS = {
-  shadow: { baseline: {}, candidate: { count: 1_000, sum: -400, squares: 260, live: 3_000 } },
-  split: {
-    baseline: { count: 1_000, sum: 3_000, squares: 9_100, live: 0 },
-    candidate: { count: 1_000, sum: 2_600, squares: 6_860, live: 0 },
-  },
-};
-/** Makes an experiment's candidate the better one by what it has counted. */
-async function decide(id: string, source: keyof typeof SUMS = "shadow") {
-  const trial = (sums: object) => ({
-    ...emptyTrial(),
-    latency: { ...emptyTrial().latency, ...sums },
-  });
-  const { baseline, candidate } = SUMS[source];
-  const counted = { baseline: trial(baseline), candidate: trial(candidate) };
-  await w.world.visionDatabase.execute(sql`
-    UPDATE experiment SET counted = ${JSON.stringify(counted)}::jsonb WHERE id = ${id}::uuid`);
-}
-
 describe("a promotion", () => {
   withNodes();
   const decided = async (slug: string) => {
     const { experiment_id: id } = await begin(slug);
-    await decide(id);
+    await decideExperiment(w.world, id);
     return id;
   };
 
@@ -179,7 +158,7 @@ describe("a promotion", () => {
     const models = [{ alias: "production" }];
     const { slug } = await w.make({ models, shadow: { model_id: w.two.model_id } });
     const { experiment_id: id } = await begin(slug, { baseline: { alias: "production" } });
-    await decide(id);
+    await decideExperiment(w.world, id);
     expect(await refused(id, "complete", { promote: true })).toEqual([503, "no_node"]);
     expect(await read(id)).toMatchObject({ status: "running", promotion: null });
     await w.opened();
@@ -198,7 +177,7 @@ describe("a promotion", () => {
     await w.opened({ loaded: [w.one.model_id] });
     const { slug } = await w.make({ shadow: { model_id: w.two.model_id } });
     const { experiment_id: id } = await begin(slug);
-    await decide(id);
+    await decideExperiment(w.world, id);
     const stop = await failing();
     expect(await refused(id, "complete", { promote: true })).toEqual([502, "task_failed"]);
     expect(await read(id)).toMatchObject({ status: "running", promotion: null });

@@ -4,7 +4,6 @@
 
 import { sql } from "drizzle-orm";
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from "vitest";
-import { emptyTrial } from "../../../edge/vision/endpoints/trials.ts";
 import { Endpoint } from "../../../shared/endpoints.ts";
 import { Experiment } from "../../../shared/experiments.ts";
 import { LINE_STATUS } from "../../../shared/line.ts";
@@ -15,7 +14,12 @@ import {
   image,
   refusal,
 } from "../../support/endpoint-world.ts";
-import { askedExperiment, shadowedEndpoint, splitEndpoint } from "../../support/experiments.ts";
+import {
+  askedExperiment,
+  decideExperiment,
+  shadowedEndpoint,
+  splitEndpoint,
+} from "../../support/experiments.ts";
 import { registerModel } from "../../support/registered-model.ts";
 
 const ABSENT = "00000000-0000-4000-8000-000000000000";
@@ -71,26 +75,6 @@ const failing = (modelId: string) => ({
       ? { status: LINE_STATUS.refused, body: { code: "internal" as const, detail: "no" } }
       : answering(),
 });
-
-/** Sums of logarithms of milliseconds: the candidate takes two thirds of the time. */
-const SUMS = {
-  shadow: { baseline: {}, candidate: { count: 1_000, sum: -400, squares: 260, live: 3_000 } },
-  split: {
-    baseline: { count: 1_000, sum: 3_000, squares: 9_100, live: 0 },
-    candidate: { count: 1_000, sum: 2_600, squares: 6_860, live: 0 },
-  },
-};
-/** Makes an experiment's candidate the better one by what it has counted. */
-async function decide(id: string, source: keyof typeof SUMS = "shadow") {
-  const trial = (sums: object) => ({
-    ...emptyTrial(),
-    latency: { ...emptyTrial().latency, ...sums },
-  });
-  const { baseline, candidate } = SUMS[source];
-  const counted = { baseline: trial(baseline), candidate: trial(candidate) };
-  await w.world.visionDatabase.execute(sql`
-    UPDATE experiment SET counted = ${JSON.stringify(counted)}::jsonb WHERE id = ${id}::uuid`);
-}
 
 describe("over a shadow", () => {
   withNodes();
@@ -242,7 +226,7 @@ describe("over a split", () => {
     const models = [{ alias: "production" }, { model_id: w.two.model_id }];
     const { slug } = await w.make({ models });
     const { experiment_id: id } = await begin(slug, { baseline: { alias: "production" } });
-    await decide(id, "split");
+    await decideExperiment(w.world, id, "split");
     const done = await act(id, "complete", { promote: true });
     expect(done).toMatchObject({
       status: "completed",
