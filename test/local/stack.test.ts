@@ -8,13 +8,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { operatorAt, operatorOf } from "../../edge/local/operator.ts";
-import { freePorts } from "../../edge/local/ports.ts";
 import { startPostgres, superuser } from "../../edge/local/postgres.ts";
 import { prepareState, removeState, stateAt } from "../../edge/local/state.ts";
 import { decodeInline, type Inline } from "../../edge/markets/store/segment.ts";
 import type { Backfill, Run } from "../../shared/markets.ts";
 import { temporaryFolder } from "../support/postgres.ts";
 import { allGone, type Process, processesOf, startStackProcess } from "../support/stack-process.ts";
+import { steadyPorts } from "../support/steady-ports.ts";
 
 const stateDir = temporaryFolder();
 const state = stateAt(stateDir);
@@ -25,7 +25,7 @@ let ports: number[];
 
 beforeAll(async () => {
   // The stack comes back on them after each kill, so they are chosen before it starts.
-  ports = await freePorts(3);
+  ports = await steadyPorts(3);
 });
 afterAll(() => {
   for (const { pid } of processesOf(stateDir)) process.kill(pid, "SIGKILL");
@@ -108,12 +108,14 @@ describe("npm start", () => {
       .readFileSync(`/proc/${server}/task/${server}/children`, "utf8")
       .trim()
       .split(" ")
-      .map((pid) => {
-        const command = fs
-          .readFileSync(`/proc/${pid}/cmdline`, "utf8")
-          .replaceAll("\0", " ")
-          .trim();
-        return { pid: Number(pid), command };
+      .flatMap((pid) => {
+        try {
+          const command = fs.readFileSync(`/proc/${pid}/cmdline`, "utf8");
+          return [{ pid: Number(pid), command: command.replaceAll("\0", " ").trim() }];
+        } catch {
+          // It ended since.
+          return [];
+        }
       });
   }
 

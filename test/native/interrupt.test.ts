@@ -4,7 +4,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
-import type { Engine, TrainingOptions } from "../../native/index.d.ts";
+import type { Engine, EpochResult, TrainingOptions } from "../../native/index.d.ts";
 import { native } from "./engine.ts";
 import {
   batchOf,
@@ -32,6 +32,23 @@ async function interrupted<Result>(engine: Engine, after: number, begin: () => P
   clearTimeout(timer);
   return { settled, seconds: index ? secondsSince(index) : 0 };
 }
+
+/** Seconds of a step and of its way forward. */
+interface Pace {
+  forward: number;
+  step: number;
+}
+
+const paceOf = ({ seconds: { forward, backward } }: EpochResult, steps: number): Pace => ({
+  forward: forward / steps,
+  step: (forward + backward) / steps,
+});
+
+/** When to interrupt a step, in seconds from its beginning. */
+const MOMENTS: Readonly<Record<string, (pace: Pace) => number>> = {
+  forward: ({ forward }) => 0.4 * forward,
+  backward: ({ forward, step }) => forward + 0.15 * step,
+};
 
 interface Call<Result> {
   begin: () => Promise<Result>;
@@ -77,33 +94,34 @@ describe.skipIf(!native)("an interrupt", () => {
       const [end, again] = [join(folder, "end"), join(folder, "again")];
       await straight.setDataset("train", dataset);
       const whole = await straight.trainEpoch({ epoch: 0, from: 0 }, () => {});
-      const { forward, backward } = whole.seconds;
-      const [before, step] = [forward / 2, (forward + backward) / 2];
       await straight.checkpoint(end, {});
       await withEngine(settings, async (stopped) => {
         await stopped.setDataset("train", dataset);
         let from = 0;
+        let pace = paceOf(whole, 2);
         const abandoned = new Set<string>();
-        const moments = [
-          ["forward", 0.4 * before],
-          ["backward", before + 0.15 * step],
-        ] as const;
         // In forward, and early in backward, each with and without gathered gradients.
         while (from < 2) {
           const next = from;
-          for (const [moment, after] of moments) {
-            let done = false;
-            for (let tried = 0; tried < TRIES && from === next && !done; tried += 1) {
+          const before = join(folder, `before-${next}`);
+          await stopped.checkpoint(before, {});
+          for (const [moment, secondsTo] of Object.entries(MOMENTS)) {
+            let [done, late] = [false, 0];
+            for (let tried = 0; tried < TRIES && !done; tried += 1) {
+              const after = secondsTo(pace) * 0.75 ** late;
               const { settled, seconds } = await interrupted(stopped, after, () =>
                 stopped.trainEpoch({ epoch: 0, from: next }, () => {}),
               );
-              const { images, batch } = resolved(settled);
-              from = batch;
-              done = images === 0 && batch === next && seconds < step / 2;
+              const result = resolved(settled);
+              done = result.images === 0 && result.batch === next && seconds < pace.step / 2;
+              if (result.batch === next) continue;
+              // The machine has less to do than it had: as if this try had not been.
+              late += 1;
+              pace = paceOf(result, result.batch - next);
+              await stopped.restore(before);
             }
             if (done) abandoned.add(moment);
           }
-          if (from > next) continue;
           const result = await stopped.trainEpoch({ epoch: 0, from }, () => {
             if (from === 0) stopped.interrupt();
           });

@@ -78,9 +78,11 @@ export function startDevice(environment: Readonly<Record<string, string>>): Devi
   return {
     pid: child.pid ?? 0,
     ended,
+    // What has no end yet is a part of a line.
     lines: () =>
       output
         .split("\n")
+        .slice(0, -1)
         .filter((line) => line.startsWith("{"))
         .map((line) => JSON.parse(line) as Record<string, unknown>),
     output: () => output,

@@ -79,9 +79,11 @@ export function startNode(environment: Readonly<Record<string, string>>): NodePr
     pid: child.pid ?? 0,
     dir,
     ended,
+    // What has no end yet is a part of a line.
     lines: () =>
       output
         .split("\n")
+        .slice(0, -1)
         .filter((line) => line.startsWith("{"))
         .map((line) => JSON.parse(line) as Record<string, unknown>),
     output: () => output,

@@ -1,7 +1,7 @@
 // A node's end of a direct line, whose frames the test reads and whose answers it gives; and a node
 // that answers by its line alone, with what the test decides.
 
-import { expect, vi } from "vitest";
+import { expect } from "vitest";
 import { WebSocket } from "ws";
 import {
   decodeAsk,
@@ -18,6 +18,7 @@ import {
   lineKindOf,
 } from "../../shared/line.ts";
 import type { Capabilities } from "../../shared/node-protocol.ts";
+import { until } from "./node-service.ts";
 import { CAPABILITIES, introduce, type TestNode } from "./nodes.ts";
 import { type Api, apiAs } from "./scripted-node.ts";
 import type { World } from "./world.ts";
@@ -91,7 +92,7 @@ export async function openLineEnd(
     },
   };
   // Not `expect.poll`, which is for tests: worlds open lines before theirs begin.
-  await vi.waitFor(() => expect(frames.some((frame) => frame.kind === "hello")).toBe(true));
+  await until("the line says hello", () => frames.some(({ kind: said }) => said === "hello"));
   end.send({ kind: LINE_KINDS[kind].grant, value: capacity });
   await node.post("/node/heartbeat", {
     tasks: [],

@@ -1,7 +1,7 @@
 // What a restart takes nothing from: which images of a folder were looked at, and what the model
 // came to, by which the gates of the next rollout judge.
 
-import { copyFileSync, readdirSync, utimesSync } from "node:fs";
+import { copyFileSync, readdirSync, renameSync, utimesSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { deviceFile } from "../../support/device-files.ts";
@@ -40,9 +40,11 @@ it("goes on in its folder where it was, and counts on", async () => {
       ...[first.version, "confirmed", 3, 3],
       scores,
     ]);
-    // One that comes from elsewhere, and is older than all of them.
-    copyFileSync(join(drawn, "0.jpg"), join(source, "late.jpg"));
-    utimesSync(join(source, "late.jpg"), 1_000_000, 1_000_000);
+    // One that comes from elsewhere, at once, and is older than all of them.
+    const part = join(source, "late.part");
+    copyFileSync(join(drawn, "0.jpg"), part);
+    utimesSync(part, 1_000_000, 1_000_000);
+    renameSync(part, join(source, "late.jpg"));
     await expect.poll(told).toEqual([first.version, "confirmed", 4, 4]);
     // Killed, it looks at nothing twice, either.
     const killed = judge.beats.length;

@@ -1,7 +1,7 @@
 // What an agent leaves by itself once it predicts, or does not even answer, held against one as in
 // conformance.test.ts: ours, or the program that `DEVICE_AGENT` names.
 
-import { copyFileSync, readFileSync } from "node:fs";
+import { copyFileSync, readFileSync, renameSync } from "node:fs";
 import { join } from "node:path";
 import { afterEach, beforeEach, expect, it } from "vitest";
 import { deviceFile } from "../../support/device-files.ts";
@@ -59,6 +59,13 @@ async function predicts(version: string) {
   await expect.poll(own).toBeGreaterThan(before);
 }
 
+/** Lays one more image into the folder, whole at once. */
+function arrives(name: string) {
+  const part = join(images, `${name}.part`);
+  copyFileSync(join(images, "0.jpg"), part);
+  renameSync(part, join(images, `${name}.jpg`));
+}
+
 /** Waits for the end of a version; what was there before it predicts on. */
 async function ends(version: string, status: "failed" | "rolled_back", failure: RegExp) {
   await expect.poll(() => judge.stateOf(version)?.status).toBe(status);
@@ -81,10 +88,10 @@ it("leaves a model that did not see enough in time, also where nothing more come
   await expect.poll(() => judge.lines).toBe(6);
   const idle = judge.want(deviceFile(2), { confirm: { inferences: 2, seconds: 1 } });
   await expect.poll(() => judge.stateOf(idle.version)?.status).toBe("active");
-  copyFileSync(join(images, "0.jpg"), join(images, "late.jpg"));
+  arrives("late");
   await expect.poll(() => judge.stateOf(idle.version)?.status).toBe("rolled_back");
   expect(judge.stateOf(idle.version)?.failure).toMatch(/^not_confirmed: /);
-  copyFileSync(join(images, "0.jpg"), join(images, "later.jpg"));
+  arrives("later");
   await predicts(good.version);
 });
 

@@ -10,8 +10,6 @@ import { VIDEO_LIMITS } from "../../../gpu-node/media/packets.ts";
 import { type ProbeOptions, probeVideo } from "../../../gpu-node/media/video.ts";
 import { clip, clipPath, toolsOrSay } from "../../support/clips.ts";
 
-vi.setConfig({ testTimeout: 120_000 });
-
 const found = toolsOrSay();
 const tools = found as Tools;
 

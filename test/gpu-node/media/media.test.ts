@@ -264,18 +264,19 @@ describe.skipIf(!found)("a file that is not taken", () => {
 describe("a run of a program", () => {
   const silent = (script: string) =>
     start({ ...tools, ffmpeg: process.execPath, wrap: [] }, "ffmpeg", ["-e", script], {
-      wallSeconds: 30,
-      stallMs: 600,
+      wallSeconds: 120,
+      // Longer than a process waits for a core that it shares with others.
+      stallMs: 3_000,
     });
 
   it("lasts while its input is read, as on the way to a late frame, and ends where it is not", async () => {
     const file = JSON.stringify(import.meta.filename);
     const reading = silent(
       `const end = setInterval(() => require("fs").readFileSync(${file}), 40);` +
-        "setTimeout(() => clearInterval(end), 1500)",
+        "setTimeout(() => clearInterval(end), 6_000)",
     );
     expect(await reading.ended).toBeNull();
-    const idle = silent("setTimeout(() => {}, 20_000)");
+    const idle = silent("setTimeout(() => {}, 600_000)");
     expect(await idle.ended).toMatch(/made no progress/);
   });
 });

@@ -4,7 +4,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
+import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import type { RgbImage } from "../../../gpu-node/media/image.ts";
 import { PromptUnknown, UnsupportedRequest } from "../../../gpu-node/segmenters/failures.ts";
 import { decodeRle, tightBox, wholeWindow } from "../../../gpu-node/segmenters/masks.ts";
@@ -25,9 +25,6 @@ import {
   sam3Manifest,
   writeBundle,
 } from "../../support/stand-ins.ts";
-
-/** Real models on a busy machine with two cores. */
-vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
 
 const modelsDir = mkdtempSync(join(tmpdir(), "vantage-conformance-"));
 const log = () => {};

@@ -17,9 +17,6 @@ import type { Bbox } from "../../../shared/tasks.ts";
 import { iou } from "../../../shared/tracks.ts";
 import { bloodImage, boxOf, discs, videoFrames } from "../../support/images.ts";
 
-/** Real models on a busy machine with two cores. */
-vi.setConfig({ testTimeout: 180_000, hookTimeout: 180_000 });
-
 const CELLS = 16;
 const [HORSE, COW, CAKE] = ["horse", "cow", "cake"].map((name) => COCO_NAMES.indexOf(name));
 

@@ -98,12 +98,14 @@ describe.skipIf(!able)("a trainer that is killed", () => {
   it("while it writes a checkpoint goes on from the one before", async () => {
     const node = start();
     const task = await training(3);
-    await until("a checkpoint is there", () =>
-      existsSync(join(weightsOf(node, task), "last.safetensors")),
-    );
-    const watcher = watch(weightsOf(node, task), (_, name) => {
+    // From the beginning, so that no epoch is too short to be seen: its later ones need this
+    // process as their service, which hears of the checkpoint first.
+    const folder = weightsOf(node, task);
+    await until("the run has a folder", () => existsSync(folder));
+    const watcher = watch(folder, (_, name) => {
       // The engine's own file, before it has the checkpoint's name.
       if (!name?.startsWith("last.safetensors.")) return;
+      if (!existsSync(join(folder, "last.safetensors"))) return;
       watcher.close();
       killTrainer(node);
     });
@@ -160,7 +162,7 @@ describe.skipIf(!able)("a node that trains", () => {
   });
 
   it("puts a training aside when it drains, and takes it up when it is back", async () => {
-    const node = start();
+    const node = start({ VANTAGE_NODE_DRAIN_SECONDS: "240" });
     const task = await training(12);
     await until("its first epoch is done", () => (newest(task)?.epoch ?? 0) >= 1);
     node.signal("SIGTERM");

@@ -233,7 +233,9 @@ describe.skipIf(!native)("a training of masks", () => {
 describe.skipIf(!native)("a stop", () => {
   it("in the first epoch looks at what there is, and registers it", async () => {
     const here = machine(service);
-    const { payload } = await drawnDataset(service, { epochs: 50 }, few);
+    // Its first step is told; of this many the others are not over before that is heard.
+    const settings = { epochs: 50, batch_size: 1 };
+    const { payload } = await drawnDataset(service, settings, { train: 24, val: 3 });
     const outcome = await here.attempt(payload, ({ detail, cancel }) => {
       if (detail.batch > 0) cancel();
     });
