@@ -5,10 +5,15 @@ import { ErrorBody } from "../../shared/errors.ts";
 import { Backfill, Job, Run } from "../../shared/markets.ts";
 import { isoDay, systemClock } from "../../shared/time.ts";
 import { commonRouteTests } from "../support/common-routes.ts";
-import { createWorld, DAY, type World } from "../support/world.ts";
+import { createWorld, DAY, dayWithTime, type World } from "../support/world.ts";
 
 let world: World;
+let today: string;
+let yesterday: string;
 beforeAll(async () => {
+  await dayWithTime();
+  today = isoDay(systemClock());
+  yesterday = isoDay(systemClock() - DAY);
   // No sandbox and no key: launched runs fail by themselves, which is all these routes need.
   world = await createWorld({ services: ["console"] });
 });
@@ -26,8 +31,6 @@ const refusal = async (response: Response) => {
   const { code, detail } = ErrorBody.parse(await response.json());
   return { status: response.status, code, detail };
 };
-const today = isoDay(systemClock());
-const yesterday = isoDay(systemClock() - DAY);
 
 describe("the operator API", () => {
   commonRouteTests("openapi.console.json", {

@@ -7,7 +7,7 @@ import { startSandbox } from "../../edge/local/sandbox/server.ts";
 import { isoDay, systemClock } from "../../shared/time.ts";
 import { exampleTests } from "../support/examples.ts";
 import { startReceiver } from "../support/receiver.ts";
-import { createWorld, DAY, onlySchedules, type World } from "../support/world.ts";
+import { createWorld, DAY, dayWithTime, onlySchedules, type World } from "../support/world.ts";
 
 const ID = "6f1c2b9e-3d7a-4c55-8a10-2b1f9d0c4e71";
 const WEBHOOK_SECRET = "a secret of the examples' webhook";
@@ -18,6 +18,7 @@ let sandbox: Awaited<ReturnType<typeof startSandbox>>;
 let ids: { run: string; backfill: string };
 
 beforeAll(async () => {
+  await dayWithTime();
   sandbox = await startSandbox({ clock: () => Date.parse(DAY_SHOWN) + 3 * DAY });
   const receiver = await startReceiver(WEBHOOK_SECRET);
   world = await createWorld({

@@ -49,9 +49,10 @@ afterAll(async () => {
   await way.close();
 });
 
+const began = systemClock();
 let before = 20;
-/** A day that no test has used. */
-const nextDay = () => isoDay(systemClock() - before++ * DAY);
+/** A day that no test has used, also where the day ends meanwhile. */
+const nextDay = () => isoDay(began - before++ * DAY);
 const pageOf = async (runId: string) => {
   const response = await fetch(`${world.urls.console}/runs/${runId}`, {
     headers: { Cookie: cookie },

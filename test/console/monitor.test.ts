@@ -3,11 +3,11 @@
 import { sql } from "drizzle-orm";
 import { parse } from "node-html-parser";
 import { beforeAll, describe, expect, it } from "vitest";
-import { batch } from "../../edge/http/database.ts";
 import { followRun } from "../../edge/local/operator.ts";
 import { pipelineOf } from "../../edge/markets/ingest/pipelines.ts";
 import { iso, isoDay, systemClock } from "../../shared/time.ts";
 import { type ConsoleWorld, createConsoleWorld, impossible } from "../support/console-world.ts";
+import { beginTransaction } from "../support/transactions.ts";
 import { DAY, HOUR } from "../support/world.ts";
 
 let world: ConsoleWorld;
@@ -166,23 +166,12 @@ describe("the search over events", () => {
 
   it("gives up after some seconds and says what to do", async () => {
     // A lock stands for a search through too much.
-    const locked = batch(world.database, [
-      sql`LOCK TABLE run_event IN ACCESS EXCLUSIVE MODE`,
-      sql`SELECT pg_sleep(7)`,
-    ]);
-    await expect
-      .poll(async () => {
-        const { rows } = await world.database.execute(
-          sql`SELECT FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted
-            AND relation = 'run_event'::regclass`,
-        );
-        return rows.length;
-      })
-      .toBe(1);
+    const other = await beginTransaction(world.database);
+    await other.query("LOCK TABLE run_event IN ACCESS EXCLUSIVE MODE");
     const { status, page } = await open("/events?q=x");
     expect(status).toBe(422);
     expect(page.text).toContain("the search took too long");
-    await locked;
+    await other.commit();
   });
 
   it("takes no stretch that is too long or ends before it begins", async () => {

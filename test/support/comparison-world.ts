@@ -122,7 +122,9 @@ export async function createComparisonWorld(): Promise<ComparisonWorld> {
       }
     },
     claimed: async () => {
-      await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+      await world.visionDatabase.execute(
+        sql`UPDATE task SET available_at = now() - interval '1 second'`,
+      );
       const task = await node.claim(["comparison"]);
       expect(task).not.toBeNull();
       return task as ClaimedTask;

@@ -7,7 +7,7 @@ import { followBackfill, followRun } from "../../edge/local/operator.ts";
 import type { SandboxAnswer } from "../../edge/local/sandbox/answers.ts";
 import { type Sandbox, startSandbox } from "../../edge/local/sandbox/server.ts";
 import { HOUR, iso, isoDay, systemClock } from "../../shared/time.ts";
-import { createWorld, DAY, onlySchedules, type World } from "./world.ts";
+import { createWorld, DAY, dayWithTime, onlySchedules, type World } from "./world.ts";
 
 export interface ConsoleWorld extends World {
   sandbox: Sandbox;
@@ -22,6 +22,7 @@ afterAll(() => Promise.all(sandboxes.map((one) => one.close())));
 
 /** A console with the read API and a sandbox, nothing run yet, one schedule on. */
 export async function createConsoleWorld(): Promise<ConsoleWorld> {
+  await dayWithTime();
   let providerNow = systemClock() - 30 * HOUR;
   let fault: Parameters<ConsoleWorld["spoil"]>[0];
   const sandbox = await startSandbox({

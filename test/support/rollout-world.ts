@@ -6,6 +6,7 @@ import { EnrolledDevice, HeartbeatAnswer, type ReportedModel } from "../../share
 import { type DeviceFile, smallFile } from "./described-files.ts";
 import { registerModel } from "./registered-model.ts";
 import { type Api, apiAs, type Person } from "./scripted-node.ts";
+import { freshAddress } from "./vision.ts";
 import { tensorFile } from "./weights.ts";
 import type { World } from "./world.ts";
 
@@ -33,7 +34,7 @@ export async function scriptedDevice(
   });
   const anybody = apiAs(world.urls.vision, "");
   // Where the service is behind Cloudflare, codes are counted by the sender's address.
-  const address = { "CF-Connecting-IP": `203.0.113.${Math.floor(Math.random() * 250)}` };
+  const address = { "CF-Connecting-IP": freshAddress() };
   const enrolled = EnrolledDevice.parse(
     await anybody.ok(
       "POST",

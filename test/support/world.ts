@@ -26,6 +26,7 @@ import type { WriterParts } from "../../edge/markets/store/objects.ts";
 import { openStore, type Store } from "../../edge/markets/store/store.ts";
 import type { Parts } from "../../edge/vision/base/parts.ts";
 import { Secret } from "../../shared/secret.ts";
+import { systemClock } from "../../shared/time.ts";
 import { callerWorker, objectsOf, type TestedBinding } from "./objects.ts";
 import { copyDatabases } from "./postgres.ts";
 
@@ -207,6 +208,15 @@ export async function onlySchedules({ database }: Pick<World, "database">, names
 
 export const HOUR = 3_600_000;
 export const DAY = 24 * HOUR;
+
+/** More than files take that count days from now, and less than a hook may. */
+const DAYS_REST = HOUR / 12;
+
+/** Resolves once a day of UTC has that much time left: no file's days change in its middle. */
+export async function dayWithTime(): Promise<void> {
+  const rest = DAY - (systemClock() % DAY);
+  if (rest < DAYS_REST) await new Promise((done) => setTimeout(done, rest));
+}
 
 /** Commits hourly values from `from` on as one vintage of `power.demand`; null is NaN. */
 export function commitHours(

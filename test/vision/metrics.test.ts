@@ -177,9 +177,13 @@ describe("what the service counts", () => {
   });
 
   const due = () =>
-    world.visionDatabase.execute(sql`UPDATE task SET available_at = now() WHERE state = 'queued'`);
+    world.visionDatabase.execute(
+      sql`UPDATE task SET available_at = now() - interval '1 second' WHERE state = 'queued'`,
+    );
 
   it("stand beside how the queue and the nodes stand now", async () => {
+    // However long ago they introduced themselves.
+    await world.other.post("/node/heartbeat", { tasks: [] });
     await world.enqueued();
     const running = await world.claimed();
     await world.enqueued();

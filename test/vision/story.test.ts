@@ -206,7 +206,8 @@ describe.skipIf(!tools)("a job in whose middle something dies", () => {
       UPDATE task SET lease_until = now() - interval '1 second'
        WHERE state = 'running' AND lease_until < now() + interval '57 seconds'`);
     await world.visionDatabase.execute(sql`
-      UPDATE task SET available_at = now() WHERE state = 'queued' AND available_at > now()`);
+      UPDATE task SET available_at = now() - interval '1 second'
+       WHERE state = 'queued' AND available_at > now()`);
     await world.tick(Date.now());
   };
   const children = () => {

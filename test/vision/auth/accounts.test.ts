@@ -185,7 +185,7 @@ describe("POST /auth/login", () => {
     for (let attempt = 0; attempt < 6; attempt += 1) await login(email, "wrong", headers);
     expect((await login(email, PASSWORD, headers)).status).toBe(429);
     await world.visionDatabase.execute(
-      sql`UPDATE throttle SET window_ends_at = now() WHERE key LIKE ${keys}`,
+      sql`UPDATE throttle SET window_ends_at = now() - interval '1 second' WHERE key LIKE ${keys}`,
     );
     expect((await login(email, PASSWORD, headers)).status).toBe(200);
   });
@@ -305,7 +305,8 @@ describe("POST /auth/refresh", () => {
     const { id, tokens } = await register(url);
     expect((await refresh("nonsense")).status).toBe(401);
     await world.visionDatabase.execute(
-      sql`UPDATE refresh_token SET expires_at = now() WHERE account_id = ${id}::uuid`,
+      sql`UPDATE refresh_token SET expires_at = now() - interval '1 second'
+        WHERE account_id = ${id}::uuid`,
     );
     expect((await refresh(tokens.refresh_token)).status).toBe(401);
     expect((await post("/auth/refresh", { refresh_token: 7 })).status).toBe(422);

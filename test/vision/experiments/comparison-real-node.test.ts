@@ -151,7 +151,9 @@ it.skipIf(!found)("begins anew when the node's processes were killed in its midd
   for (const pid of node.below()) process.kill(pid, "SIGKILL");
   await expect.poll(async () => (await read()).status).toBe("queued");
   // It would wait ten seconds.
-  await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+  await world.visionDatabase.execute(
+    sql`UPDATE task SET available_at = now() - interval '1 second'`,
+  );
   await expect.poll(async () => (await read()).status, { timeout: 120_000 }).toBe("completed");
   const { total, summary } = await read();
   expect([total, summary?.left_out]).toEqual([600, 0]);

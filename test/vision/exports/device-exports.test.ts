@@ -73,7 +73,9 @@ const begun = async (more: object) => {
 const read = async (id: string) =>
   ModelExport.parse(await engineer.ok("GET", `/models/${modelId}/exports/${id}`));
 async function claimed(kinds: readonly string[] = KINDS): Promise<ClaimedTask> {
-  await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+  await world.visionDatabase.execute(
+    sql`UPDATE task SET available_at = now() - interval '1 second'`,
+  );
   return (await node.claim(kinds)) ?? expect.fail("there is no task");
 }
 const payloadOf = (task: ClaimedTask): TaskPayload<"device_export"> =>

@@ -67,7 +67,9 @@ const keys = async () => {
 const payloadOf = (task: ClaimedTask): TaskPayload<"model_export"> =>
   TASK_KINDS.model_export.payload.parse(task.payload);
 async function claimed(by: ScriptedNode = node): Promise<ClaimedTask> {
-  await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+  await world.visionDatabase.execute(
+    sql`UPDATE task SET available_at = now() - interval '1 second'`,
+  );
   const task = await by.claim(["model_export"]);
   expect(task).not.toBeNull();
   return task as ClaimedTask;

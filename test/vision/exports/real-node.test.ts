@@ -106,7 +106,9 @@ it.skipIf(!found)("is made anew when the node's processes were killed in its mid
   const prefix = `ws/${workspaceId}/model-exports/${model_id}/`;
   expect((await world.media.list({ prefix })).objects).toEqual([]);
   // It would wait ten seconds.
-  await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+  await world.visionDatabase.execute(
+    sql`UPDATE task SET available_at = now() - interval '1 second'`,
+  );
   await expect.poll(async () => (await read()).status).toBe("completed");
   expect((await world.media.list({ prefix })).objects).toHaveLength(1);
 });

@@ -132,7 +132,7 @@ describe("an alert", () => {
     expect(receiver.arrivals).toHaveLength(1);
     receiver.answer = accept;
     await database().execute(sql`
-      UPDATE device_notice SET next_at = now() WHERE delivery = 'pending'`);
+      UPDATE device_notice SET next_at = now() - interval '1 second' WHERE delivery = 'pending'`);
     await tick();
     expect(await state()).toMatchObject({ delivery: "delivered", last_error: null });
     expect(new Set(receiver.arrivals.map(({ id }) => id)).size).toBe(1);

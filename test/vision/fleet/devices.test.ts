@@ -162,7 +162,8 @@ describe("an enrolment code", () => {
     const opens = (code: string) => open().send("POST", "/devices/enrol", { code, ...ABOUT });
     expect((await opens(first)).status).toBe(401);
     await w.world.visionDatabase.execute(sql`
-      UPDATE device_code SET expires_at = now() WHERE device_id = ${device_id}::uuid`);
+      UPDATE device_code SET expires_at = now() - interval '1 second'
+       WHERE device_id = ${device_id}::uuid`);
     expect((await opens(second.enrolment_code)).status).toBe(401);
   });
 
@@ -387,7 +388,7 @@ describe("a heartbeat", () => {
   it("makes a device online, then late, then lost by its own interval", async () => {
     const device = await w.enrolled({ interval_s: 60 });
     const states = [];
-    for (const seconds of [10, 149, 151, 599, 601]) {
+    for (const seconds of [10, 120, 180, 570, 660]) {
       await beatAt(device, Date.now() - seconds * 1_000);
       await w.world.visionDatabase.execute(sql`
         UPDATE device_state SET beat_at = now() - ${seconds}::float8 * interval '1 second'

@@ -67,7 +67,9 @@ const finish = async (of: ClaimedTask, outcome: Outcome) => {
 const finished = (result: Record<string, unknown>): Outcome => ({ outcome: "finished", result });
 
 async function claimed(kind: TaskKind = "label"): Promise<ClaimedTask> {
-  await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+  await world.visionDatabase.execute(
+    sql`UPDATE task SET available_at = now() - interval '1 second'`,
+  );
   const one = await node.claim([kind]);
   expect(one?.kind).toBe(kind);
   return one as ClaimedTask;

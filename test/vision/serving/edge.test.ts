@@ -358,9 +358,16 @@ describe("a model", () => {
     for (const [index, one] of models.entries()) {
       expect(await foundAtEdge(file, of(one))).toEqual(first[index]);
     }
-    // At once: one is opened after the other, and each answer is of its model.
-    const answers = await Promise.all(models.map((one) => foundAtEdge(file, of(one))));
-    expect(answers).toEqual(first);
+    // At once: one is opened after the other, whoever waits too long for that comes again, and each
+    // answer is of its model.
+    const patient = async (one: RegisteredModel): Promise<Prediction[]> => {
+      const response = await send(file, of(one));
+      const body: unknown = await response.json();
+      if (response.status === 429) return patient(one);
+      expect([response.status, response.headers.get("X-Served-By")]).toEqual([200, "edge"]);
+      return Prediction.array().parse(body);
+    };
+    expect(await Promise.all(models.map(patient))).toEqual(first);
   });
 });
 

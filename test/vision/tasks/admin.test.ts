@@ -150,7 +150,7 @@ describe("the admin routes", () => {
     await world.tick(systemClock());
     expect(await findTask(world.visionDatabase, id)).toMatchObject({ state: "queued", attempt: 1 });
     await world.visionDatabase.execute(
-      sql`UPDATE task SET available_at = now() WHERE id = ${id}::uuid`,
+      sql`UPDATE task SET available_at = now() - interval '1 second' WHERE id = ${id}::uuid`,
     );
     const again = await world.claimed();
     expect([again.task_id, again.attempt]).toEqual([id, 2]);

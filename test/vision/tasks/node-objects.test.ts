@@ -108,7 +108,7 @@ describe("POST /node/tasks/{task_id}/target", () => {
     const failed = { outcome: "failed", code: "x", detail: "y", retryable: true };
     expect((await world.finish(task, failed)).status).toBe(200);
     await world.visionDatabase.execute(sql`
-      UPDATE task SET available_at = now() WHERE id = ${task.task_id}::uuid`);
+      UPDATE task SET available_at = now() - interval '1 second' WHERE id = ${task.task_id}::uuid`);
     const second = await world.claimed();
     const later = await addressOf(second, asked);
     expect(later.key).not.toBe(first.key);
@@ -206,7 +206,7 @@ describe("amendPayload", () => {
     await world.finish(task, { outcome: "failed", code: "x", detail: "y", retryable: true });
     expect(await amendPayload(database, asQueue(task), { resume: null })).toBe(false);
     await database.execute(sql`
-      UPDATE task SET available_at = now() WHERE id = ${task.task_id}::uuid`);
+      UPDATE task SET available_at = now() - interval '1 second' WHERE id = ${task.task_id}::uuid`);
     const second = await world.claimed();
     expect(second).toMatchObject({ task_id: task.task_id, attempt: 2 });
     const { checkpoint, at } = second.payload.resume as typeof resume;

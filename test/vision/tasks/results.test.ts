@@ -63,7 +63,9 @@ async function begun(): Promise<{ jobId: string; task: ClaimedTask }> {
 }
 
 async function claimed(kind: TaskKind): Promise<ClaimedTask> {
-  await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+  await world.visionDatabase.execute(
+    sql`UPDATE task SET available_at = now() - interval '1 second'`,
+  );
   const task = await node.claim([kind]);
   expect(task?.kind).toBe(kind);
   return task as ClaimedTask;
@@ -209,7 +211,9 @@ describe("a probe's answer", () => {
     const said = await reply(task, { ...FOUND, ...more });
     expect(said).toMatchObject({ status: "queued", problem: expect.stringMatching(problem) });
     // The next attempt makes the video ready.
-    await world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+    await world.visionDatabase.execute(
+      sql`UPDATE task SET available_at = now() - interval '1 second'`,
+    );
     await node.work();
     const read = await admin.ok<Video>("GET", `/videos/${video.video_id}`);
     expect(read).toMatchObject({ status: "ready" });

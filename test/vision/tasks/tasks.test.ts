@@ -66,7 +66,7 @@ describe("introducing a node", () => {
       code: string;
     };
     await world.visionDatabase.execute(
-      sql`UPDATE node_code SET expires_at = now() WHERE used_at IS NULL`,
+      sql`UPDATE node_code SET expires_at = now() - interval '1 second' WHERE used_at IS NULL`,
     );
     for (const code of ["vnc_guess", made.code]) {
       const body = JSON.stringify({ code, name: "x", capabilities: CAPABILITIES });
@@ -310,7 +310,7 @@ describe("POST /node/tasks/{task_id}/finish", () => {
     });
     // Its backoff, cut short.
     await world.visionDatabase.execute(
-      sql`UPDATE task SET available_at = now() WHERE id = ${id}::uuid`,
+      sql`UPDATE task SET available_at = now() - interval '1 second' WHERE id = ${id}::uuid`,
     );
     const second = await world.claimed(world.other);
     expect([second.attempt, second.fence]).toEqual([2, first.fence + 1]);

@@ -145,7 +145,9 @@ describe("keys that are not the run's to name", () => {
     expect(await w.node.api.refused("POST", path, asked)).toEqual([404, "not_found"]);
     const killed = { code: "exit", detail: "signal 9", retryable: true };
     await w.finish(task, { outcome: "failed", ...killed });
-    await w.world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+    await w.world.visionDatabase.execute(
+      sql`UPDATE task SET available_at = now() - interval '1 second'`,
+    );
     const again = await w.claimed();
     expect(again.train.resume?.at).toEqual(one);
     await stop(runId, again);
@@ -196,7 +198,9 @@ describe("epochs of an attempt that was lost", () => {
     await told(task, { epoch: 3, recent: [epoch(1), epoch(2), epoch(3, 0.9)], checkpoint: from });
     const killed = { code: "exit", detail: "signal 9", retryable: true };
     await w.finish(task, { outcome: "failed", ...killed });
-    await w.world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+    await w.world.visionDatabase.execute(
+      sql`UPDATE task SET available_at = now() - interval '1 second'`,
+    );
     const again = await w.claimed();
     const done = await w.result(again, [epoch(1), epoch(2)], { stopped: true });
     await stop(runId, again, done);

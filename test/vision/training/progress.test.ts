@@ -120,7 +120,9 @@ describe("progress", () => {
     await told(first, { log: [line(1), line(2), line(3)] });
     const killed = { code: "exit", detail: "signal 9", retryable: true };
     await w.finish(first, { outcome: "failed", ...killed });
-    await w.world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+    await w.world.visionDatabase.execute(
+      sql`UPDATE task SET available_at = now() - interval '1 second'`,
+    );
     const second = await w.claimed();
     await told(second, { epoch: 0, batch: 1, log: [line(1)] });
     await told(second, { epoch: 0, batch: 2, log: [line(1), line(2)] });
@@ -174,7 +176,9 @@ describe("checkpoints", () => {
     const killed = { code: "exit", detail: "signal 9", retryable: true };
     await w.finish(task, { outcome: "failed", ...killed });
     expect((await w.run(runId)).status).toBe("running");
-    await w.world.visionDatabase.execute(sql`UPDATE task SET available_at = now()`);
+    await w.world.visionDatabase.execute(
+      sql`UPDATE task SET available_at = now() - interval '1 second'`,
+    );
     const again = await w.claimed(w.rival);
     expect(again.train.resume).toMatchObject({
       at: two,
