@@ -79,7 +79,7 @@ export const Mask = z
     rle: Rle,
     polygon: z.array(z.number()),
     bbox: Bbox,
-    score: z.number(),
+    score: z.number().min(0).max(1),
   })
   .meta({ id: "Mask" });
 export type Mask = z.infer<typeof Mask>;
@@ -273,7 +273,7 @@ export const TASK_KINDS = {
     result: z.object({
       frames: z.array(FrameDetections.extend({ image: z.string() })),
       segmenter: z.string(),
-      warnings: z.array(z.string()),
+      warnings: Warnings,
     }),
   },
   /** A mask from clicks and, where given, a box on one frame; alternatives best first. */

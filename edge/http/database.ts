@@ -26,15 +26,17 @@ export type Database = NeonHttpDatabase;
  * How long a request waits for the database, milliseconds. The database itself ends statements
  * before (`STATEMENT_MS_MAX`), so what nobody waits for any more does not go on.
  */
-const ANSWER_MS_MAX = 12_000;
+export const ANSWER_MS_MAX = 12_000;
 /** The same where somebody asks for the health and does not wait long for it. */
 export const HEALTH_MS_MAX = 1_500;
 /** After this time the database ends a statement, milliseconds: a setting of each database. */
 export const STATEMENT_MS_MAX = 10_000;
 
 /** The same for what a person asked for and knows to be large, such as an edit of all there is. */
-const PATIENT_MS_MAX = 90_000;
+export const PATIENT_MS_MAX = 90_000;
 const PATIENT_STATEMENT_MS_MAX = 80_000;
+/** Between two questions of whether the database still answers, while such an edit is under way. */
+export const ALIVE_MS = 1_000;
 
 /** Of each handle the one that waits longer. */
 const patientHandles = new WeakMap<Database, Database>();
@@ -74,8 +76,8 @@ export async function batch<Rows extends readonly unknown[] = Record<string, unk
 }
 
 /**
- * `batch` for edits that may take longer than any other statement, by minutes. Ask the database
- * something first: where it is silent, that is known sooner.
+ * `batch` for edits that may take longer than any other statement, by minutes, as long as the
+ * database answers others: where it falls silent, the edit is given up as any statement is.
  */
 export async function patientBatch<Rows extends readonly unknown[] = Record<string, unknown>[]>(
   database: Database,
@@ -84,10 +86,20 @@ export async function patientBatch<Rows extends readonly unknown[] = Record<stri
   const limit = String(PATIENT_STATEMENT_MS_MAX);
   const raise = sql`SELECT set_config('statement_timeout', ${limit}, true)`;
   const all = [raise, ...(statements as readonly SQL[])];
-  const [, ...results] = await batch(patientHandles.get(database) ?? database, all);
+  const work = batch(patientHandles.get(database) ?? database, all);
+  const ended = work.then(
+    () => true,
+    () => true,
+  );
+  while (!(await Promise.race([ended, pause()]))) {
+    await Promise.race([ended, database.execute(sql`SELECT 1 AS alive`)]);
+  }
+  const [, ...results] = await work;
   // The rows of what was asked, without those of the setting.
   return results as never;
 }
+
+const pause = () => new Promise<false>((done) => setTimeout(done, ALIVE_MS, false));
 
 /**
  * Passes when the database can be read and written; fails, as a statement of its caller would, when

@@ -62,6 +62,8 @@ const Environment = z.object({
   MEDIA: binding<R2Bucket>(),
   /** Live progress, one object a topic. Required, no default. */
   PROGRESS: binding<DurableObjectNamespace>(),
+  /** Which sockets a person has, one object a person. Required, no default. */
+  LISTENERS: binding<DurableObjectNamespace>(),
   /** Wakes waiting nodes. Required, no default. */
   DOORBELL: binding<DurableObjectNamespace>(),
   /** The direct lines to GPU nodes, one object a node. Required, no default. */

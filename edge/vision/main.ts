@@ -287,6 +287,7 @@ describeAudience(app);
 
 export { Counters } from "./base/counters.ts";
 export { EndpointMeter } from "./endpoints/endpoint-meter.ts";
+export { Listener } from "./progress/listener.ts";
 export { ProgressTopic } from "./progress/topic.ts";
 export { Doorbell } from "./tasks/doorbell.ts";
 export { NodeLine } from "./tasks/node-line.ts";

@@ -6,7 +6,12 @@ import { randomUUID } from "node:crypto";
 import { sql } from "drizzle-orm";
 import pg from "pg";
 import { afterAll, beforeAll, describe, expect, inject, it } from "vitest";
-import { STATEMENT_MS_MAX } from "../../edge/http/database.ts";
+import {
+  ALIVE_MS,
+  ANSWER_MS_MAX,
+  HEALTH_MS_MAX,
+  STATEMENT_MS_MAX,
+} from "../../edge/http/database.ts";
 import { superuser } from "../../edge/local/postgres.ts";
 import { API } from "../../edge/vision/base/api.ts";
 import { ErrorBody } from "../../shared/errors.ts";
@@ -20,10 +25,11 @@ import { beginTransaction, type Transaction } from "../support/transactions.ts";
 import { newTenant, PASSWORD, type Person, register } from "../support/vision.ts";
 import { commitHours, createWorld, onlySchedules, type World } from "../support/world.ts";
 
-/** What a caller waits at most: less than for two statements, each until it is given up. */
-const ANSWER_MS = 2 * STATEMENT_MS_MAX - 1_000;
-/** Who asks for the health does not wait for a statement of the usual kind. */
-const HEALTH_MS = STATEMENT_MS_MAX - 1_000;
+/** What a caller waits at most, and one who asks for the health. */
+const ANSWER_MS = 15_000;
+const HEALTH_MS = 2_000;
+/** Tries for one in time: what waits by its own doing does so each time, a busy machine does not. */
+const TRIES_MAX = 5;
 const FROM = Date.UTC(2026, 0, 10);
 
 let way: Cuttable;
@@ -190,17 +196,22 @@ async function everyRequest(): Promise<Request[]> {
   return [...marketsRequests(), ...(await consoleRequests()), ...(await visionRequests())];
 }
 
+/** Asks until an answer comes in time, a few times; gives it. */
+async function inTime<One extends { ms: number }>(msMax: number, ask: () => Promise<One>) {
+  let answer = await ask();
+  for (let tries = 1; answer.ms >= msMax && tries < TRIES_MAX; tries++) answer = await ask();
+  expect(answer.ms, JSON.stringify(answer)).toBeLessThan(msMax);
+  return answer;
+}
+
 /**
  * Each answer is the declared 503, and came in time: hundreds at once also wait for each other, so
  * whoever waited longer is asked again alone.
  */
 async function expectUnavailable(requests: readonly Request[], asked: Promise<Answer[]>) {
   const answers = await asked;
-  const slow = requests.filter((_, index) => (answers[index]?.ms ?? 0) > ANSWER_MS);
-  for (const request of slow) {
-    const alone = await send(request);
-    expect(alone.ms, alone.request).toBeLessThan(ANSWER_MS);
-  }
+  const slow = requests.filter((_, index) => (answers[index]?.ms ?? 0) >= ANSWER_MS);
+  for (const request of slow) await inTime(ANSWER_MS, () => send(request));
   const others = answers.filter(
     ({ status, code, retryAfter }) =>
       status !== 503 || retryAfter !== "5" || (code ?? "store_unavailable") !== "store_unavailable",
@@ -225,20 +236,25 @@ async function underWay(): Promise<number> {
   return rows.length;
 }
 
+it("is given up before a caller has to wait longer than is promised, by every limit", () => {
+  expect(STATEMENT_MS_MAX).toBeLessThan(ANSWER_MS_MAX);
+  // An edit that may take minutes learns of the silence by asking, as long as any statement waits.
+  expect(ALIVE_MS + ANSWER_MS_MAX).toBeLessThan(ANSWER_MS);
+  expect(HEALTH_MS_MAX).toBeLessThan(HEALTH_MS);
+});
+
 describe("a database that answers nothing", () => {
   it("is 503 on every route of every service in time, and all go on when it does", async () => {
     const requests = await everyRequest();
     expect(requests.length).toBeGreaterThan(100);
     way.hold();
-    const ticked = world.tick(systemClock() - (systemClock() % MINUTE));
-    const asked = Promise.all(requests.map(send));
     for (const service of ["markets", "console", "vision"] as const) {
-      const { ms, status, body } = await healthOf(service);
+      const { status, body } = await inTime(HEALTH_MS, () => healthOf(service));
       expect([service, status, body.status]).toEqual([service, 200, "degraded"]);
       if (service !== "markets") expect(body.detail).toBe("the database does not answer");
-      expect(ms).toBeLessThan(HEALTH_MS);
     }
-    await expectUnavailable(requests, asked);
+    const ticked = world.tick(systemClock() - (systemClock() % MINUTE));
+    await expectUnavailable(requests, Promise.all(requests.map(send)));
     // The minute's event ends too, and says which duties had to wait.
     await ticked;
     const duties = world.logs.filter((line) => line.includes('"event":"duty"'));
@@ -260,24 +276,43 @@ describe("a database that answers nothing", () => {
 
 describe("a database that falls silent over a write", () => {
   it("is 503 in time, and the repeated request is not done a second time within its minute", async () => {
-    const name = randomUUID();
+    let name = "";
     const make = async () => {
       const started = performance.now();
       const headers = { "Idempotency-Key": name };
       const { status, body } = await owner.ask("POST", "/projects", { name }, headers);
-      expect(performance.now() - started).toBeLessThan(ANSWER_MS);
-      return [status, body.code];
+      return { ms: performance.now() - started, said: [status, body.code] };
     };
-    fatal = "INSERT INTO project";
-    expect(await make()).toEqual([503, "store_unavailable"]);
-    fatal = null;
-    way.mend();
-    expect(await make()).toEqual([409, "idempotency_conflict"]);
+    const silent = await inTime(ANSWER_MS, async () => {
+      name = randomUUID();
+      fatal = "INSERT INTO project";
+      const made = await make();
+      fatal = null;
+      way.mend();
+      return made;
+    });
+    expect(silent.said).toEqual([503, "store_unavailable"]);
+    expect((await make()).said).toEqual([409, "idempotency_conflict"]);
     const { rows } = await world.visionDatabase.execute(
       sql`SELECT 1 FROM project WHERE name = ${name}`,
     );
     // It was committed, though nobody heard of it.
     expect(rows).toHaveLength(1);
+  });
+
+  it("is 503 in time under an edit that may take minutes", async () => {
+    const { said } = await inTime(ANSWER_MS, async () => {
+      const copy = await owner.ask("POST", `/jobs/${ids.job_id}/duplicate`);
+      fatal = "DELETE FROM job WHERE";
+      const started = performance.now();
+      const path = `/jobs/${String(copy.body.job_id)}`;
+      const { status, body } = await owner.ask("DELETE", path);
+      const ms = performance.now() - started;
+      fatal = null;
+      way.mend();
+      return { ms, said: [status, body.code] };
+    });
+    expect(said).toEqual([503, "store_unavailable"]);
   });
 
   it("leaves a video whose record nobody heard of its bytes", async () => {

@@ -2,7 +2,7 @@
 
 import type { ClaimedTask } from "../../shared/node-protocol.ts";
 import { TASK_KINDS } from "../../shared/tasks.ts";
-import { png } from "./media.ts";
+import { jpeg, png } from "./media.ts";
 import { comparedBy } from "./model-comparisons.ts";
 import { exportedBy } from "./model-exports.ts";
 import { JPEG, probeAs, type Script, type ScriptedNode } from "./scripted-node.ts";
@@ -68,7 +68,7 @@ export function scriptNode(node: ScriptedNode) {
         {
           frame_index: 0,
           detections: [{ ...found, polygon, duplicate_of: null }],
-          image: Buffer.from(JPEG).toString("base64"),
+          image: Buffer.from(jpeg(640, 360, 2).subarray(0, 30)).toString("base64"),
         },
       ],
       segmenter: "scripted",
@@ -77,7 +77,7 @@ export function scriptNode(node: ScriptedNode) {
     segment: () => ({
       masks: [
         {
-          png: Buffer.from(png()).toString("base64").slice(0, 24),
+          png: Buffer.from(png(640, 360).subarray(0, 33)).toString("base64"),
           rle: { size: [360, 640], counts: [4328, 22, 226_050] },
           polygon,
           bbox: found.bbox,

@@ -10,7 +10,13 @@ import {
 } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import { findVideos, type VideoRow } from "../projects/videos.ts";
-import { boxProblem, framesProblem, outlineProblem } from "../tasks/detections.ts";
+import {
+  boxProblem,
+  framesProblem,
+  imageProblem,
+  maskProblem,
+  outlineProblem,
+} from "../tasks/detections.ts";
 import { source } from "../tasks/objects.ts";
 import type { Task } from "../tasks/queue.ts";
 import { runNow } from "../tasks/wait.ts";
@@ -109,17 +115,24 @@ async function sizeOfTask({ database }: Parts, { workspaceId, payload }: Task) {
   return video ? sizeOf(video) : null;
 }
 
-/** Checks what a preview detected; see `TaskHandlers.seal`. */
+/** Checks what a preview detected, and its images; see `TaskHandlers.seal`. */
 export async function sealPreview(
   parts: Parts,
   task: Task,
   { result, partial }: { result: unknown; partial: boolean },
 ): Promise<string | null> {
   const size = await sizeOfTask(parts, task);
+  if (!size) return null;
   const { frames, prompts } = task.payload as TaskPayload<"preview">;
   const classes = prompts.map(({ class_name }) => class_name);
   const answered = (result as TaskResult<"preview">).frames;
-  return size && framesProblem(answered, { frames, classes, size, partial });
+  const problem = framesProblem(answered, { frames, classes, size, partial });
+  if (problem) return problem;
+  for (const { frame_index, image } of answered) {
+    const of = imageProblem(image, { type: "image/jpeg", ...size });
+    if (of) return `frame ${frame_index}: ${of}`;
+  }
+  return null;
 }
 
 /** Checks the masks of clicks on a frame; see `TaskHandlers.seal`. */
@@ -130,14 +143,13 @@ export async function sealSegment(
 ): Promise<string | null> {
   const size = await sizeOfTask(parts, task);
   if (!size) return null;
-  for (const mask of (result as TaskResult<"segment">).masks) {
-    const problem = boxProblem(mask.bbox, size) ?? outlineProblem(mask.polygon, size);
+  for (const { png, rle, polygon, bbox } of (result as TaskResult<"segment">).masks) {
+    const problem =
+      boxProblem(bbox, size) ??
+      outlineProblem(polygon, size) ??
+      maskProblem({ rle }, "rle", size) ??
+      imageProblem(png, { type: "image/png", ...size });
     if (problem) return problem;
-    const [height, width] = mask.rle.size;
-    const pixels = mask.rle.counts.reduce((sum, count) => sum + count, 0);
-    if (width !== size.width || height !== size.height || pixels !== width * height) {
-      return "a mask's runs do not cover the frame";
-    }
   }
   return null;
 }

@@ -7,7 +7,7 @@ import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses } from "../../http/app.ts";
 import { API } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
-import { LISTENERS_EACH_MAX, topicOf } from "./progress.ts";
+import { LISTENERS_EACH_MAX, LISTENERS_PERSON_MAX, topicOf } from "./progress.ts";
 import { verifyTicket } from "./tickets.ts";
 
 const tags = ["Progress"];
@@ -28,9 +28,9 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
     description:
       "Beyond the contract. The ticket is the credential, once: `POST /jobs/{job_id}/ticket` gives " +
       `one for a minute, with this route's address. A person has at most ${LISTENERS_EACH_MAX} ` +
-      "sockets at a topic. Each message is a `ProgressEvent`. `seq` numbers the " +
-      "events of a topic without gaps; after a lost connection ask for `after=<last seq>` and get " +
-      "what was missed. Without `after`, or when it is too long ago, the first message is a " +
+      `sockets at a topic, and ${LISTENERS_PERSON_MAX} in all. ` +
+      "Each message is a `ProgressEvent`. `seq` numbers the events of a topic without gaps; after " +
+      "a lost connection ask for `after=<last seq>` and get what was missed. Without `after`, or when it is too long ago, the first message is a " +
       "`snapshot`: the data of all events up to its `seq` laid over each other, `log` left out. " +
       "Lay each later event's `data` over it in the same way.\n\n" +
       '`batch` comes at most four times a second. A reader that sends `{"ack":<seq>}` gets no ' +
@@ -81,7 +81,9 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
     if (answer.status === 401)
       throw new Failure("unauthorized", "the ticket was used; ask for another");
     if (answer.status === 429) {
-      throw new Failure("busy", `you listen at ${LISTENERS_EACH_MAX} sockets already; close some`);
+      const inAll = answer.headers.get("X-Limit") === "person";
+      const count = inAll ? LISTENERS_PERSON_MAX : LISTENERS_EACH_MAX;
+      throw new Failure("busy", `you listen at ${count} sockets already; close some`);
     }
     if (answer.status === 503) throw new Failure("busy", "too many listeners; ask for the status");
     // A route's declaration has no word for a socket.

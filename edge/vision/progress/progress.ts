@@ -6,6 +6,8 @@ import type { Parts } from "../base/parts.ts";
 
 /** Sockets that one person may have at one topic: windows and tabs, not a flood. */
 export const LISTENERS_EACH_MAX = 16;
+/** Sockets that one person may have at all topics together: two windows over thirty jobs. */
+export const LISTENERS_PERSON_MAX = 64;
 
 /**
  * An event to publish. Its data is laid over the topic's state, which is what snapshots show; only
@@ -29,6 +31,8 @@ export interface PublishReply {
 export interface TopicRpc {
   publish(topic: string, events: readonly NewEvent[]): Promise<PublishReply>;
   snapshot(topic: string): Promise<ProgressEvent>;
+  /** Those of these sockets that are open, or about to be. */
+  listOpen(ids: readonly string[]): Promise<string[]>;
   fetch(request: Request): Promise<Response>;
 }
 
@@ -36,6 +40,17 @@ export interface TopicRpc {
 export const topicOf = ({ topics }: Pick<Parts, "topics">, topic: string): TopicRpc =>
   // The namespace does not know the class of its objects.
   topics.get(topics.idFromName(topic)) as unknown as TopicRpc;
+
+/** What a Listener object answers to. */
+export interface ListenerRpc {
+  /** Whether its person may open a socket at a topic; the id is the ticket's. */
+  enter(topic: string, id: string): Promise<boolean>;
+}
+
+/** The object of a person who listens. */
+export const listenerOf = (listeners: Parts["topics"], accountId: string): ListenerRpc =>
+  // The namespace does not know the class of its objects.
+  listeners.get(listeners.idFromName(accountId)) as unknown as ListenerRpc;
 
 /** Publishes events to a topic, in order; null when the topic could not be reached. */
 export async function publish(

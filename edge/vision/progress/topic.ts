@@ -11,7 +11,13 @@ import { databaseUrl, parseEnvironment } from "../../http/config.ts";
 import { type Database, openDatabase } from "../../http/database.ts";
 import { createLog } from "../../http/log.ts";
 import { type Guest, stillWelcome } from "../auth/guests.ts";
-import { LISTENERS_EACH_MAX, type NewEvent, type PublishReply, type TopicRpc } from "./progress.ts";
+import {
+  LISTENERS_EACH_MAX,
+  listenerOf,
+  type NewEvent,
+  type PublishReply,
+  type TopicRpc,
+} from "./progress.ts";
 
 const EVENTS_MAX = 1_000;
 const RING_BYTES_MAX = 1024 * 1024;
@@ -29,7 +35,10 @@ const REVIEW_MS = 30_000;
 type Data = Record<string, unknown>;
 
 /** What a topic reads of the service's configuration. */
-const Environment = z.object({ DATABASE_URL: databaseUrl() });
+const Environment = z.object({
+  DATABASE_URL: databaseUrl(),
+  LISTENERS: z.custom<DurableObjectNamespace>(),
+});
 
 /** What a socket carries through hibernation. */
 interface Reader extends Guest {
@@ -49,6 +58,9 @@ interface Head {
 export class ProgressTopic extends DurableObject implements TopicRpc {
   readonly #sql: SqlStorage;
   readonly #database: Database;
+  readonly #listeners: DurableObjectNamespace;
+  /** Tickets with which somebody is being let in. */
+  readonly #opening = new Set<string>();
   /** The batch that waits for its turn. Lost with an eviction: the next one says more. */
   #batch: Data | null = null;
   #batchTimer: ReturnType<typeof setTimeout> | null = null;
@@ -58,7 +70,9 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     // The base class types its environment by bindings that a topic has no use for.
     super(context, environment as never);
     this.#sql = context.storage.sql;
-    this.#database = openDatabase(parseEnvironment(Environment, environment).DATABASE_URL);
+    const { DATABASE_URL, LISTENERS } = parseEnvironment(Environment, environment);
+    this.#database = openDatabase(DATABASE_URL);
+    this.#listeners = LISTENERS;
     this.#sql.exec(`
       CREATE TABLE IF NOT EXISTS event (
         seq INTEGER PRIMARY KEY, ts TEXT NOT NULL, type TEXT NOT NULL, data TEXT NOT NULL);
@@ -97,23 +111,48 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     return this.#snapshotOf(this.#head(topic));
   }
 
+  async listOpen(ids: readonly string[]): Promise<string[]> {
+    const isOpen = (id: string) =>
+      this.ctx.getWebSockets(id).some(({ readyState }) => readyState === WebSocket.OPEN);
+    return ids.filter((id) => this.#opening.has(id) || isOpen(id));
+  }
+
   /** Takes a listener; the route has checked its ticket, but for whether it was used before. */
   override async fetch(request: Request): Promise<Response> {
-    const accountId = request.headers.get("X-Account") ?? "";
+    const [id, topic, accountId] = ["X-Ticket", "X-Topic", "X-Account"].map(
+      (name) => request.headers.get(name) ?? "",
+    ) as [string, string, string];
+    this.#opening.add(id);
+    try {
+      // An ended topic says what it has to say, and holds no socket.
+      const { ended } = this.#head(topic);
+      const enters = ended || (await listenerOf(this.#listeners, accountId).enter(topic, id));
+      if (!enters) return new Response(null, { status: 429, headers: { "X-Limit": "person" } });
+      return await this.#take(request.headers, { topic, accountId });
+    } finally {
+      this.#opening.delete(id);
+    }
+  }
+
+  /** Opens a socket, unless the topic has too many, or the ticket was used before. */
+  async #take(
+    headers: Headers,
+    { topic, accountId }: { topic: string; accountId: string },
+  ): Promise<Response> {
     const own = this.ctx.getWebSockets(accountId).length;
     if (own >= LISTENERS_EACH_MAX) return new Response(null, { status: 429 });
-    const listenersMax = Number(request.headers.get("X-Listeners-Max"));
+    const listenersMax = Number(headers.get("X-Listeners-Max"));
     if (this.ctx.getWebSockets().length >= listenersMax) return new Response(null, { status: 503 });
     // Last: who is refused for another reason may come again with it.
-    if (!this.#takeTicket(request.headers)) return new Response(null, { status: 401 });
-    const head = this.#head(request.headers.get("X-Topic") ?? "");
-    const after = request.headers.get("X-After");
+    if (!this.#takeTicket(headers)) return new Response(null, { status: 401 });
+    const head = this.#head(topic);
+    const after = headers.get("X-After");
     const [client, server] = Object.values(new WebSocketPair()) as [WebSocket, WebSocket];
     if (head.ended) server.accept();
     else {
-      this.ctx.acceptWebSocket(server, [accountId]);
-      const session = request.headers.get("X-Session") ?? "";
-      const workspaceId = request.headers.get("X-Workspace") ?? "";
+      this.ctx.acceptWebSocket(server, [accountId, headers.get("X-Ticket") ?? ""]);
+      const session = headers.get("X-Session") ?? "";
+      const workspaceId = headers.get("X-Workspace") ?? "";
       const reader: Reader = { accountId, session, workspaceId, acked: null };
       server.serializeAttachment(reader);
     }

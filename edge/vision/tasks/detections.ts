@@ -2,6 +2,7 @@
 // nobody asked for, or a box outside of its frame, is no answer. Each check says what is wrong, in
 // words for people, or null.
 
+import { type ImageHeader, imageHeader } from "../../../shared/image-header.ts";
 import { type MaskForm, RING_NUMBERS_MAX, type SamMask } from "../../../shared/sam.ts";
 import type { Bbox, FrameDetections } from "../../../shared/tasks.ts";
 
@@ -50,6 +51,25 @@ export function maskProblem(mask: SamMask, form: MaskForm, size: Size): string |
   const pixels = mask.rle.counts.reduce((sum, count) => sum + count, 0);
   const covers = width === size.width && height === size.height && pixels === width * height;
   return covers ? null : "a mask's runs do not cover the image";
+}
+
+/** An image in base64 is one of its type and size, by its header: nobody here decodes it. */
+export function imageProblem(
+  base64: string,
+  { type, width, height }: Readonly<ImageHeader>,
+): string | null {
+  const header = headerOf(base64);
+  if (header?.type !== type) return `the image is no ${type}`;
+  const isSize = header.width === width && header.height === height;
+  return isSize ? null : `the image is not ${width} × ${height} pixels`;
+}
+
+function headerOf(base64: string): ImageHeader | null {
+  try {
+    return imageHeader(Uint8Array.fromBase64(base64));
+  } catch {
+    return null;
+  }
 }
 
 /** Indexes answer what was asked: each once, none else, and all of them unless it was canceled. */

@@ -346,25 +346,61 @@ describe("GET /progress", () => {
     socket.terminate();
   });
 
+  /** Opens a socket of somebody's at a topic; gives it with the status of the answer. */
+  async function open(topic: string, who: ReturnType<typeof newGuest>) {
+    const asked = { topic, ...who, requestUrl: world.urls.vision };
+    const socket = new WebSocket((await issueTicket(tokenParts, asked)).url);
+    const status = await new Promise<number>((done) => {
+      socket.on("open", () => done(101));
+      socket.on("unexpected-response", (_, { statusCode }) => done(statusCode ?? 0));
+      socket.on("error", () => {});
+    });
+    return { socket, status };
+  }
+
   it("lets a person have sixteen sockets at a topic, and others theirs", async () => {
     const topic = newTopic();
-    const sockets: WebSocket[] = [];
-    const open = async (who: ReturnType<typeof newGuest>) => {
-      const asked = { topic, ...who, requestUrl: world.urls.vision };
-      const { url } = await issueTicket(tokenParts, asked);
-      const socket = new WebSocket(url);
-      sockets.push(socket);
-      return new Promise<number>((done) => {
-        socket.on("open", () => done(101));
-        socket.on("unexpected-response", (_, { statusCode }) => done(statusCode ?? 0));
-        socket.on("error", () => {});
-      });
-    };
     const one = newGuest();
-    for (const _ of range(1, 16)) expect(await open(one)).toBe(101);
-    expect(await open(one)).toBe(503);
-    expect(await open(newGuest())).toBe(101);
-    for (const socket of sockets) socket.terminate();
+    const opened = [];
+    for (const _ of range(1, 16)) opened.push(await open(topic, one));
+    expect(opened.every(({ status }) => status === 101)).toBe(true);
+    expect((await open(topic, one)).status).toBe(503);
+    const other = await open(topic, newGuest());
+    expect(other.status).toBe(101);
+    for (const { socket } of [...opened, other]) socket.terminate();
+  });
+
+  it("lets a person have sixty-four sockets in all, and another for each that is gone", async () => {
+    const topics = range(1, 8).map(newTopic);
+    const one = newGuest();
+    const at = (index: number) => topics[index % topics.length] as string;
+    const opened = await Promise.all(range(1, 64).map((index) => open(at(index), one)));
+    expect(opened.filter(({ status }) => status === 101)).toHaveLength(64);
+    // Its objects are asked anew, and know what they held.
+    for (const topic of topics) await world.evict("ProgressTopic", topic);
+    await world.evict("Listener", one.accountId);
+    const more = async () => {
+      const asked = await open(newTopic(), one);
+      opened.push(asked);
+      return asked.status;
+    };
+    // Many at once are let in no more than one is.
+    expect(await Promise.all(range(1, 5).map(more))).toEqual([503, 503, 503, 503, 503]);
+    const other = await open(at(0), newGuest());
+    expect(other.status).toBe(101);
+    for (const leave of ["close", "terminate"] as const) {
+      opened.shift()?.socket[leave]();
+      await expect.poll(more).toBe(101);
+      expect(await more()).toBe(503);
+    }
+    // Those of an ended topic are closed by it.
+    await tell(at(5), { type: "end", data: {} });
+    await expect.poll(more).toBe(101);
+    // What it had to say is told without a socket of the sixty-four.
+    const rest = async () => ((await more()) === 503 ? "none" : "one more");
+    await expect.poll(rest).toBe("none");
+    expect((await open(at(5), one)).status).toBe(101);
+    for (const { socket } of [...opened, other]) socket.terminate();
   });
 
   it("is a WebSocket only, and a ticket is no access token", async () => {

@@ -10,6 +10,7 @@ import type { Job } from "../../../shared/labeling.ts";
 import { type ClaimedTask, WriteAddress } from "../../../shared/node-protocol.ts";
 import { type Detection, TASK_KINDS, type TaskKind } from "../../../shared/tasks.ts";
 import type { Video } from "../../../shared/vision.ts";
+import { jpeg, png } from "../../support/media.ts";
 import {
   JPEG,
   newProject,
@@ -138,6 +139,103 @@ describe("a label task's answer", () => {
     });
     expect(await admin.ok<Job>("GET", `/jobs/${other}`)).toMatchObject({ status: "stopped" });
     await admin.ok("DELETE", `/jobs/${other}`);
+  });
+});
+
+/** Asks at a route that waits for a node, and lets the node answer. */
+async function waited(kind: TaskKind, path: string, body: object, result: object) {
+  const asking = admin.send("POST", path, body);
+  let task: ClaimedTask | null = null;
+  await expect
+    .poll(async () => {
+      task ??= await node.claim([kind]);
+      return task;
+    })
+    .not.toBeNull();
+  // It is set in a callback, which the compiler does not follow.
+  const { status, problem } = await reply(task as unknown as ClaimedTask, { ...result });
+  const answered = await asking;
+  const told = (await answered.json()) as Record<string, unknown>;
+  return { said: problem ?? status, answered: [answered.status, told.code], told };
+}
+
+const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64");
+/** How a node's refused answer shows where somebody waits for it. */
+const FAILED = [502, "task_failed"];
+
+describe("a preview's answer", () => {
+  const preview = (image: string) => ({
+    frames: [{ frame_index: 0, detections: [detection()], image }],
+    segmenter: "scripted",
+    warnings: [],
+  });
+  const ask = (result: object) => {
+    const body = { frame_ids: [`${videoId}.0`], prompts: ["person"] };
+    return waited("preview", "/label/preview", body, result);
+  };
+  const whole = base64(jpeg(WIDTH, HEIGHT));
+
+  it.each([
+    ["no base64", preview("%%%"), /^frame 0: the image is no image\/jpeg/],
+    ["no image", preview(""), /no image\/jpeg/],
+    ["an image of another type", preview(base64(png(WIDTH, HEIGHT))), /no image\/jpeg/],
+    ["another frame's size", preview(base64(jpeg(HEIGHT, WIDTH))), /is not 64 × 48 pixels/],
+    [
+      "an image twice",
+      { ...preview(whole), frames: [0, 0].flatMap(() => preview(whole).frames) },
+      /answered twice/,
+    ],
+    ["words without end", { ...preview(whole), warnings: ["x".repeat(3_000)] }, /^result\.warn/],
+  ])("fails its task by name: %s", async (_, result, problem) => {
+    expect(await ask(result)).toMatchObject({
+      said: expect.stringMatching(problem),
+      answered: FAILED,
+    });
+  });
+
+  it("is shown where it is one", async () => {
+    const { said, told } = await ask(preview(whole));
+    expect([said, told]).toMatchObject(["finished", { previews: [{ image: whole }] }]);
+  });
+});
+
+describe("the answer to clicks", () => {
+  const mask = (more: Record<string, unknown> = {}) => ({
+    masks: [
+      {
+        png: base64(png(WIDTH, HEIGHT)),
+        rle: { size: [HEIGHT, WIDTH], counts: [0, WIDTH * HEIGHT] },
+        polygon: [0, 0, WIDTH, 0, WIDTH, HEIGHT],
+        bbox: [0, 0, WIDTH, HEIGHT],
+        score: 1,
+        ...more,
+      },
+    ],
+    segmenter: "scripted",
+  });
+  const ask = (result: object) => {
+    const body = { frame_id: `${videoId}.0`, points: [{ x: 1, y: 1, label: 1 }] };
+    return waited("segment", "/label/segment-points", body, result);
+  };
+
+  it.each([
+    ["no image", mask({ png: "" }), /no image\/png/],
+    ["an image of another type", mask({ png: base64(jpeg(WIDTH, HEIGHT)) }), /no image\/png/],
+    ["an image of another size", mask({ png: base64(png(WIDTH, 9)) }), /is not 64 × 48 pixels/],
+    ["a score above 1", mask({ score: 1.1 }), /^result\.masks\.0\.score/],
+    ["a score below 0", mask({ score: -0.1 }), /^result\.masks\.0\.score/],
+    ["runs of another size", mask({ rle: { size: [WIDTH, HEIGHT], counts: [3_072] } }), /runs/],
+    ["an outline elsewhere", mask({ polygon: [0, 0, 99, 0, 9, 9] }), /outline is not inside/],
+  ])("fails its task by name: %s", async (_, result, problem) => {
+    expect(await ask(result)).toMatchObject({
+      said: expect.stringMatching(problem),
+      answered: FAILED,
+    });
+  });
+
+  it("is shown where it is one", async () => {
+    const { said, told } = await ask(mask());
+    expect([said, told]).toMatchObject(["finished", { mask: { score: 1 }, alternatives: [] }]);
   });
 });
 
