@@ -10,7 +10,8 @@ export default defineConfig({
     pool: "forks",
     // What services and nodes log is read where a test failed; elsewhere it hides the failures.
     silent: "passed-only",
-    maxWorkers: Math.max(2, availableParallelism()),
+    // One more than cores: some files wait for deadlines for most of their time.
+    maxWorkers: Math.max(2, availableParallelism()) + 1,
     sequence: { sequencer: LongestFirst },
     // Limits are against hanging. They are ten times what the slowest test takes on idle cores.
     testTimeout: 600_000,

@@ -24,6 +24,8 @@ const NOT_DURABLE = [
   "max_wal_senders=0",
   "max_wal_size=4GB",
   "checkpoint_timeout=1h",
+  // Of three worlds at once and more, each with a pool for every role.
+  "max_connections=200",
 ];
 
 export default async function setup(project: TestProject) {
