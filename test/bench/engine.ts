@@ -144,6 +144,18 @@ async function augmentedEpoch(engine: Engine, configuration: Configuration) {
 
 const environment = { ...process.env, ...ENGINE_ENVIRONMENT };
 
+/** Why a Python cannot be measured, and what to install; null where it has torch. */
+function torchProblem(python: string): string | null {
+  const child = spawnSync(python, ["-c", "import torch"], { encoding: "utf8" });
+  if (child.status === 0) return null;
+  const last = (child.stderr ?? "").trim().split("\n").at(-1);
+  return (
+    `Plain PyTorch is not measured: ${last || child.error?.message || "no answer"} (${python}). ` +
+    "To have it: apt-get install --no-install-recommends python3-torch, or name a Python that has " +
+    "torch: --python FILE"
+  );
+}
+
 function run(command: string, args: string[], input: string): Measurement | null {
   const child = spawnSync(command, args, {
     input,
@@ -211,23 +223,28 @@ function main() {
   );
   say("|---|---|---|---|---|");
   const notes: string[] = [];
+  const problem = torchProblem(values.python);
+  if (problem) notes.push(problem);
   for (const configuration of configurations()) {
     const one = JSON.stringify(configuration);
     const own = run(process.execPath, [import.meta.filename, "--one", one], "");
-    const other = plain(configuration);
+    const other = problem ? null : plain(configuration);
     const { variant, imageSize, batch, precision, steps } = configuration;
     const each = (measured: Measurement | null) =>
-      measured ? (measured.seconds * 1_000) / (steps * batch) : Number.NaN;
+      measured && (measured.seconds * 1_000) / (steps * batch);
+    const shown = (value: number | null) => value?.toFixed(2) ?? "–";
     const memory = own?.memoryBytes ? `${Math.round(own.memoryBytes / 1e6)} MB` : "";
-    const figures = [each(own), each(other)].map((value) => value.toFixed(2));
-    const ratio = (each(other) / each(own)).toFixed(2);
+    const [mine, theirs] = [each(own), each(other)];
+    const figures = [mine, theirs].map(shown);
+    const ratio = shown(mine && theirs && theirs / mine);
     const name = [variant, imageSize, batch, precision].join(", ");
     say(`| ${[name, ...figures, ratio, memory].join(" | ")} |`);
-    const rate = own?.imagesPerSecond?.toFixed(1);
-    notes.push(
-      `${name}: ${rate} images/s augmented (${shares(own)}); plain without data: ` +
-        `${shares(other)}; first losses ${own?.losses[0]} and ${other?.losses[0]}`,
-    );
+    if (own) {
+      const rate = own.imagesPerSecond?.toFixed(1);
+      const loss = `first loss ${own.losses[0]}`;
+      notes.push(`${name}: ${rate} images/s augmented (${shares(own)}); ${loss}`);
+    }
+    if (other) notes.push(`plain without data: ${shares(other)}; first loss ${other.losses[0]}`);
   }
   say(`\n${notes.join("\n")}`);
 }
