@@ -12,6 +12,7 @@ import type { Engine } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { detectorGraph, type Variant } from "../../shared/detector.ts";
 import { AUGMENTATION_PRESETS } from "../../shared/training.ts";
+import { torchProblem } from "./plain-torch.ts";
 
 const { values } = parseArgs({
   args: process.argv.slice(2).filter((argument) => argument !== "--"),
@@ -38,6 +39,8 @@ interface Configuration {
 }
 
 interface Measurement {
+  /** Its version. */
+  torch: string;
   seconds: number;
   losses: number[];
   /** At its peak: of the GPU, or of the process. */
@@ -114,7 +117,8 @@ async function measureEngine(configuration: Configuration): Promise<Measurement>
   const { bytes: memoryBytes } = await engine.probe({ batch, imageSize });
   const epoch = await augmentedEpoch(engine, configuration);
   await engine.close();
-  return { seconds, losses, memoryBytes, ...epoch };
+  const { torch } = loaded.native.describe();
+  return { torch, seconds, losses, memoryBytes, ...epoch };
 }
 
 /** An epoch from a file of images, augmented, as runs are trained: where its time goes. */
@@ -143,18 +147,6 @@ async function augmentedEpoch(engine: Engine, configuration: Configuration) {
 }
 
 const environment = { ...process.env, ...ENGINE_ENVIRONMENT };
-
-/** Why a Python cannot be measured, and what to install; null where it has torch. */
-function torchProblem(python: string): string | null {
-  const child = spawnSync(python, ["-c", "import torch"], { encoding: "utf8" });
-  if (child.status === 0) return null;
-  const last = (child.stderr ?? "").trim().split("\n").at(-1);
-  return (
-    `Plain PyTorch is not measured: ${last || child.error?.message || "no answer"} (${python}). ` +
-    "To have it: apt-get install --no-install-recommends python3-torch, or name a Python that has " +
-    "torch: --python FILE"
-  );
-}
 
 function run(command: string, args: string[], input: string): Measurement | null {
   const child = spawnSync(command, args, {
@@ -224,7 +216,7 @@ function main() {
   say("|---|---|---|---|---|");
   const notes: string[] = [];
   const problem = torchProblem(values.python);
-  if (problem) notes.push(problem);
+  if (problem) process.stderr.write(`${problem}\n`);
   for (const configuration of configurations()) {
     const one = JSON.stringify(configuration);
     const own = run(process.execPath, [import.meta.filename, "--one", one], "");
@@ -241,10 +233,13 @@ function main() {
     say(`| ${[name, ...figures, ratio, memory].join(" | ")} |`);
     if (own) {
       const rate = own.imagesPerSecond?.toFixed(1);
-      const loss = `first loss ${own.losses[0]}`;
-      notes.push(`${name}: ${rate} images/s augmented (${shares(own)}); ${loss}`);
+      const rest = `torch ${own.torch}, first loss ${own.losses[0]}`;
+      notes.push(`${name}: ${rate} images/s augmented (${shares(own)}); ${rest}`);
     }
-    if (other) notes.push(`plain without data: ${shares(other)}; first loss ${other.losses[0]}`);
+    if (other) {
+      const rest = `torch ${other.torch}, first loss ${other.losses[0]}`;
+      notes.push(`plain without data: ${shares(other)}; ${rest}`);
+    }
   }
   say(`\n${notes.join("\n")}`);
 }

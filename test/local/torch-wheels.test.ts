@@ -62,7 +62,7 @@ function options(pins: string) {
 function foundTorch(): { root: string; mark: string } | null {
   const script =
     `import { findTorch } from ${JSON.stringify(join(ROOT, "edge/local/engine.mjs"))};` +
-    `console.log(JSON.stringify(await findTorch({}, ${JSON.stringify(root)})));`;
+    `process.stdout.write(JSON.stringify(await findTorch({}, ${JSON.stringify(root)})));`;
   const args = ["--input-type=module", "-e", script];
   return JSON.parse(spawnSync(process.execPath, args, { encoding: "utf8" }).stdout);
 }

@@ -1,6 +1,6 @@
 // The group `engine`: the training engine, built and tested with each torch that a machine may
-// have: Debian's, torch's own wheel for the CPU, and the wheels of CUDA with their compiler. Each in
-// a copy of this checkout, by the build and the tests of the product.
+// have: Debian's, torch's own wheel for the CPU, and the wheels of CUDA with their compiler.
+// Each in a copy of this checkout, by the build and the tests of the product.
 
 import * as fs from "node:fs";
 import { join } from "node:path";
