@@ -65,7 +65,6 @@ export const Capabilities = z
     line: z.boolean().optional(),
     /** TensorRT's version and the GPU that engines are built for; without both there is none. */
     trtexec: z.object({ version: z.string().max(40), gpu: z.string().max(200) }).optional(),
-    /** What it trains with; left out without an engine, and by older nodes. */
     engine: z
       .object({
         torch: z.string().max(40).meta({ description: "version of torch" }),
@@ -77,6 +76,7 @@ export const Capabilities = z
         }),
         reason: z.string().max(200).meta({ description: "why in that precision" }),
       })
+      .meta({ description: "what it trains with; left out without one, and by older nodes" })
       .optional(),
     /** Tasks it works on at once. */
     slots: Count,

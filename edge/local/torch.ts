@@ -5,6 +5,7 @@ import { EXIT, meant, readArguments, runCommand, UsageError, usageOf } from "./c
 import {
   installedPins,
   installWheels,
+  isInstalled,
   pinsOf,
   REQUIREMENTS,
   removeWheels,
@@ -42,10 +43,14 @@ async function install(part: keyof typeof REQUIREMENTS) {
     process.exitCode = EXIT.failed;
     return;
   }
+  if (isInstalled(WHEELS, requirements)) {
+    say(`They are there already: ${nowText()}`);
+    return;
+  }
   const size = part === "cuda" ? "2.8 GB are downloaded, 4.4 GB kept" : "0.6 GB, 1.1 GB kept";
   say(`Installing ${pinsOf(textOf(requirements)).length} wheels into ${WHEELS} (${size}) …`);
-  const isNew = await installWheels({ requirements, folder: WHEELS });
-  say(isNew ? `Installed: ${nowText()}` : `They are there already: ${nowText()}`);
+  await installWheels({ requirements, folder: WHEELS });
+  say(`Installed: ${nowText()}`);
 }
 
 function nowText(): string {

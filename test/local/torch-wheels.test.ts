@@ -111,7 +111,8 @@ describe.skipIf(!python)("torch's wheels", () => {
     const script =
       `import { installWheels } from ${JSON.stringify(join(ROOT, "edge/local/torch-wheels.ts"))};` +
       `await installWheels(${JSON.stringify({ requirements: given.requirements, folder })});`;
-    const env = { ...process.env, PIP_INDEX_URL: `http://127.0.0.1:${port}`, PIP_NO_INDEX: "0" };
+    const address = `http://127.0.0.1:${port}`;
+    const env = { ...process.env, PIP_INDEX_URL: address, PIP_NO_INDEX: "0", NO_PROXY: "*" };
     const args = ["--disable-warning=ExperimentalWarning", "--input-type=module", "-e", script];
     const child = spawn(process.execPath, args, { env, stdio: "ignore", detached: true });
     await asked.promise;
