@@ -97,7 +97,8 @@ export async function runNode(
       slot,
       ...parts.worker,
     });
-    log.info("node_started", { name, node_id, url, kinds: capabilities.kinds });
+    const { kinds, engine = null } = capabilities;
+    log.info("node_started", { name, node_id, url, kinds, engine });
     const why = await worker.stopped;
     log.info("node_ended", { why });
     if (why === null) return 0;

@@ -18,6 +18,8 @@ export interface EngineError extends Error {
 export interface Description {
   /** Version of libtorch. */
   torch: string;
+  /** Whether it was built with a wheel of PyPI, or with the system's libtorch. */
+  torchSource: "system" | "wheel";
   /** Our kernels for CUDA are compiled in. */
   cudaKernels: boolean;
   /** GPUs that torch sees; empty without a CUDA build of torch. */

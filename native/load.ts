@@ -14,7 +14,9 @@ export const ADDON = join(import.meta.dirname, "build/vantage.node");
 /** What a child that loads the engine has in its environment. */
 export const ENGINE_ENVIRONMENT = { OPENBLAS_NUM_THREADS: "1", GOMP_SPINCOUNT: "1000" } as const;
 
-const TORCH = "apt-get install --no-install-recommends libtorch-dev libopenblas0-pthread";
+const TORCH =
+  "apt-get install --no-install-recommends libtorch-dev libopenblas0-pthread, or the faster one " +
+  "of npm run engine -- install";
 
 /** The engine, or why there is none on this machine and what would change that. */
 export function loadEngine(path = ADDON): { native: Native } | { missing: string } {

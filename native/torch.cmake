@@ -1,10 +1,15 @@
 # Finds libtorch by explicit paths and makes the target `torch`; its own CMake package fails on
 # wheels and silently mixes installations. First found is taken: TORCH_ROOT (a variable or of the
-# environment: a folder with include/ and lib/), the torch of `python3`, Debian's libtorch-dev.
-# Sets VANTAGE_TORCH_VERSION, VANTAGE_TORCH_LIBRARIES, VANTAGE_TORCH_CUDA, VANTAGE_CXX_STANDARD.
+# environment: a folder with include/ and lib/), the wheel of `npm run engine`, the torch of
+# `python3`, Debian's libtorch-dev.
+# Sets VANTAGE_TORCH_VERSION, VANTAGE_TORCH_SOURCE, VANTAGE_TORCH_LIBRARIES, VANTAGE_TORCH_CUDA,
+# VANTAGE_CXX_STANDARD.
 
 set(TORCH_ROOT "$ENV{TORCH_ROOT}" CACHE PATH "Folder with include/ATen and lib/libtorch.so")
 set(_root "${TORCH_ROOT}")
+if(NOT _root)
+  file(GLOB _root "${CMAKE_CURRENT_LIST_DIR}/../.vantage/engine/lib/python3.*/site-packages/torch")
+endif()
 if(NOT _root)
   # Looked up, not imported: importing takes seconds.
   execute_process(
@@ -50,8 +55,26 @@ if(VANTAGE_TORCH_VERSION VERSION_GREATER_EQUAL 2.4)
   set(VANTAGE_CXX_STANDARD 20)
 endif()
 set(VANTAGE_TORCH_CUDA OFF)
-if(EXISTS "${VANTAGE_TORCH_LIBRARIES}/libtorch_cuda.so")
-  set(VANTAGE_TORCH_CUDA ON)
+set(_cuda "${VANTAGE_TORCH_LIBRARIES}/libtorch_cuda.so")
+if(VANTAGE_CUDA AND EXISTS "${_cuda}")
+  # The CPU part of a wheel has the library, and not those that it links.
+  execute_process(COMMAND ldd "${_cuda}" OUTPUT_VARIABLE _links ERROR_QUIET)
+  if(NOT _links MATCHES "=> not found")
+    set(VANTAGE_TORCH_CUDA ON)
+  endif()
+endif()
+set(VANTAGE_TORCH_SOURCE system)
+if(EXISTS "${VANTAGE_TORCH_LIBRARIES}/../version.py")
+  set(VANTAGE_TORCH_SOURCE wheel)
+endif()
+# Wheels before 2.7 have the old ABI of C++'s library, and their CMake package says so.
+set(_abi 1)
+set(_config "${_root}/share/cmake/Torch/TorchConfig.cmake")
+if(EXISTS "${_config}")
+  file(STRINGS "${_config}" _flags REGEX "_GLIBCXX_USE_CXX11_ABI=0")
+  if(_flags)
+    set(_abi 0)
+  endif()
 endif()
 
 add_library(torch INTERFACE)
@@ -60,14 +83,17 @@ if(NOT _include STREQUAL "/usr/include")
   target_include_directories(torch SYSTEM INTERFACE "${_include}")
 endif()
 target_include_directories(torch SYSTEM INTERFACE "${_api}")
-target_compile_definitions(torch INTERFACE _GLIBCXX_USE_CXX11_ABI=1)
+target_compile_definitions(torch INTERFACE _GLIBCXX_USE_CXX11_ABI=${_abi})
 target_compile_options(torch INTERFACE -Wno-unknown-pragmas)
 # Libraries that only register kernels are kept though nothing names them.
 target_link_options(torch INTERFACE "LINKER:--no-as-needed,--allow-shlib-undefined")
-foreach(_library c10 torch_cpu c10_cuda torch_cuda torch)
-  if(EXISTS "${VANTAGE_TORCH_LIBRARIES}/lib${_library}.so")
-    target_link_libraries(torch INTERFACE "${VANTAGE_TORCH_LIBRARIES}/lib${_library}.so")
-  endif()
+set(_libraries c10 torch_cpu)
+if(VANTAGE_TORCH_CUDA)
+  # libtorch itself links nothing but the parts, of which a wheel without CUDA has one.
+  list(APPEND _libraries c10_cuda torch_cuda torch)
+endif()
+foreach(_library ${_libraries})
+  target_link_libraries(torch INTERFACE "${VANTAGE_TORCH_LIBRARIES}/lib${_library}.so")
 endforeach()
 if(VANTAGE_TORCH_VERSION VERSION_LESS 2)
   # Debian's headers log through it.

@@ -65,6 +65,19 @@ export const Capabilities = z
     line: z.boolean().optional(),
     /** TensorRT's version and the GPU that engines are built for; without both there is none. */
     trtexec: z.object({ version: z.string().max(40), gpu: z.string().max(200) }).optional(),
+    engine: z
+      .object({
+        torch: z.string().max(40).meta({ description: "version of torch" }),
+        source: z.enum(["system", "wheel"]).meta({
+          description: "whether that is the machine's own or the one of `npm run engine`",
+        }),
+        precision: z.enum(["fp32", "bf16", "measured"]).meta({
+          description: "of a training step; `measured`: a run takes the faster one",
+        }),
+        reason: z.string().max(200).meta({ description: "why in that precision" }),
+      })
+      .meta({ description: "what it trains with; left out without one, and by older nodes" })
+      .optional(),
     /** Tasks it works on at once. */
     slots: Count,
     /** What it cannot do and what to install, one sentence each. */

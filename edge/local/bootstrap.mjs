@@ -20,6 +20,7 @@ const entries = {
   device: "gpu-node/agent/device.ts",
   models: "gpu-node/models.ts",
   test: "test/run.ts",
+  engine: "edge/local/torch.ts",
   bench: "test/bench/main.ts",
   peers: "test/peers/main.ts",
 };
@@ -47,9 +48,12 @@ async function main(command, given) {
     await install();
   if (!entry) return 0;
   await ensurePackages(command, { apt: !given.includes("--no-apt") });
-  await ensureEngine(command, { root });
+  if (command !== "engine") await ensureEngine(command, { root });
   const args = given.filter((arg) => arg !== "--no-apt");
-  return run(node, [join(root, entry), ...args], "inherit");
+  const code = await run(node, [join(root, entry), ...args], "inherit");
+  // With the torch that came, or without the one that went.
+  if (command === "engine" && code === 0 && args.length > 0) await ensureEngine(command, { root });
+  return code;
 }
 
 async function install() {

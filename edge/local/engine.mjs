@@ -18,9 +18,11 @@ import {
   writeFileSync,
 } from "node:fs";
 import { availableParallelism, totalmem } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
 
-const COMMANDS = ["start", "test", "gpu-node", "demo", "bench", "peers"];
+const COMMANDS = ["start", "test", "gpu-node", "demo", "bench", "peers", "engine"];
+const ROOT = dirname(dirname(dirname(fileURLToPath(import.meta.url))));
 const BUILD_MS_MAX = 900_000;
 const LOCK_MS_MAX = 960_000;
 const LOCK_POLL_MS = 200;
@@ -36,21 +38,37 @@ const PYTHON_TORCH =
  * The torch to build with, or null: a folder with include/ and lib/, and what tells it from others.
  * The order is that of native/torch.cmake.
  */
-export async function findTorch(environment) {
-  pythonTorch ??= execute("python3", ["-c", PYTHON_TORCH], { ms: 20_000 });
-  const root = environment.TORCH_ROOT || (await pythonTorch).output.trim();
-  for (const [folder, library] of [
-    [root, `${root}/lib/libtorch_cpu.so`],
-    [root, `${root}/lib/x86_64-linux-gnu/libtorch_cpu.so`],
-    ["/usr", `${DEBIAN}/libtorch_cpu.so`],
+export async function findTorch(environment, root = ROOT) {
+  const asked = environment.TORCH_ROOT || wheelAt(join(root, ".vantage/engine"));
+  if (!asked) pythonTorch ??= execute("python3", ["-c", PYTHON_TORCH], { ms: 20_000 });
+  const given = asked || (await pythonTorch).output.trim();
+  for (const [folder, libraries] of [
+    [given, `${given}/lib`],
+    [given, `${given}/lib/x86_64-linux-gnu`],
+    ["/usr", DEBIAN],
   ]) {
+    const library = `${libraries}/libtorch_cpu.so`;
     if (!folder || !existsSync(library) || !existsSync(`${folder}/include/ATen/ATen.h`)) continue;
     // Debian's torch is as slow as its BLAS: without this one it counts as incomplete.
     if (folder === "/usr" && !existsSync(`${DEBIAN}/openblas-pthread`)) return null;
     const { size, mtimeMs } = statSync(library);
-    return { root: folder, mark: `${folder} ${size} ${mtimeMs}` };
+    // Wheels of CUDA lie beside torch's.
+    const nvidia = join(folder, "../nvidia");
+    const beside = existsSync(nvidia) ? readdirSync(nvidia).sort().join(" ") : "";
+    const hasCuda = existsSync(`${libraries}/libtorch_cuda.so`);
+    return { root: folder, hasCuda, mark: `${folder} ${size} ${mtimeMs} ${beside}`.trimEnd() };
   }
   return null;
+}
+
+/** Torch's folder in the environment that `npm run engine -- install` made, or null. */
+export function wheelAt(environment) {
+  const libraries = join(environment, "lib");
+  if (!existsSync(libraries)) return null;
+  const folders = readdirSync(libraries).map((name) =>
+    join(libraries, name, "site-packages/torch"),
+  );
+  return folders.find((folder) => existsSync(`${folder}/lib/libtorch_cpu.so`)) ?? null;
 }
 
 /** Python is started once for this: it takes a moment, and packages of Debian do not change it. */
@@ -60,12 +78,13 @@ const isThere = (program) =>
   (process.env.PATH ?? "").split(":").some((folder) => existsSync(`${folder}/${program}`));
 
 /** Compiles with cmake-js into a folder; resolves to its exit code. */
-function compile({ root, torch, into, log }) {
+function compile({ root, torch, into, log, cuda }) {
   const cores = Math.max(1, Math.min(availableParallelism(), totalmem() / COMPILER_BYTES));
   const args = [
     join(root, "node_modules/cmake-js/bin/cmake-js"),
     ...["build", "--directory", join(root, "native"), "--out", into],
     ...["--parallel", String(Math.floor(cores)), `--CDTORCH_ROOT=${torch.root}`],
+    `--CDVANTAGE_CUDA=${cuda ? "ON" : "OFF"}`,
   ];
   return execute(process.execPath, args, { ms: BUILD_MS_MAX, log }).then(({ code }) => code);
 }
@@ -77,7 +96,7 @@ function compile({ root, torch, into, log }) {
 export async function ensureEngine(command, { root, torch, build = compile }) {
   if (!COMMANDS.includes(command)) return;
   if (build === compile && !["cmake", "make", "g++"].every(isThere)) return;
-  const installed = torch === undefined ? await findTorch(process.env) : torch;
+  const installed = torch === undefined ? await findTorch(process.env, root) : torch;
   if (installed === null) return;
   const folder = join(root, "native/build");
   const paths = {
@@ -109,9 +128,20 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
     if (!isConfigured || known().split(" ")[0] !== stamp.split(" ")[0])
       rmSync(paths.into, WITH_CONTENTS);
     rmSync(paths.addon, WITH_CONTENTS);
-    const code = await build({ root, torch: installed, into: paths.into, log: paths.log });
     const built = join(paths.into, "vantage.node");
-    if (code !== 0 || !existsSync(built)) {
+    const isBuilt = async (cuda) => {
+      const { into, log } = paths;
+      return (await build({ root, torch: installed, into, log, cuda })) === 0 && existsSync(built);
+    };
+    let done = await isBuilt(true);
+    if (!done && (installed.hasCuda || isThere("nvcc"))) {
+      const log = join(folder, "build-cuda.log");
+      if (existsSync(paths.log)) renameSync(paths.log, log);
+      rmSync(paths.into, WITH_CONTENTS);
+      say(`It does not build for CUDA here (${log}): building it for the CPU …`);
+      done = await isBuilt(false);
+    }
+    if (!done) {
       writeFileSync(paths.stamp, `${stamp} failed`);
       const tail = existsSync(paths.log) ? readFileSync(paths.log, "utf8").trimEnd() : "";
       say(tail.split("\n").slice(-LOG_LINES).join("\n"));

@@ -167,10 +167,16 @@ function ensureFolder({ dir }: State) {
   );
 }
 
+/** Torch's wheels: gigabytes that are no state, and that `npm run engine -- remove` takes away. */
+const STAYS = "engine";
+
 /** Deletes a state folder, and nothing that is not one. */
 export function removeState({ dir }: State) {
   if (!fs.existsSync(join(dir, MARKER))) {
     throw new Error(`${dir} does not look like a state folder; nothing was deleted`);
   }
-  fs.rmSync(dir, { recursive: true, force: true });
+  for (const name of fs.readdirSync(dir)) {
+    if (name !== STAYS) fs.rmSync(join(dir, name), { recursive: true, force: true });
+  }
+  if (!fs.existsSync(join(dir, STAYS))) fs.rmdirSync(dir);
 }

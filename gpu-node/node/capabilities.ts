@@ -11,6 +11,8 @@ import type { Tools } from "../media/ffmpeg.ts";
 import type { SegmenterInfo } from "../segmenters/segmenter.ts";
 import type { EngineDescription } from "../training/engine-probe.ts";
 
+type Engine = Extract<EngineDescription, { engine: unknown }>["engine"];
+
 const MIB = 1024 ** 2;
 /** One part of so many of the memory is for open detectors: segmenters and trainings take more. */
 const MODELS_PART = 4;
@@ -98,9 +100,26 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
       licence: info.licence,
     })),
     ...(trtexec && { trtexec: { version: trtexec.version, gpu: trtexec.gpu } }),
+    ...("engine" in machinery.engine && {
+      engine: engineReport(machinery.engine.engine, { hasGpu: gpus !== null }),
+    }),
     slots,
     missing: missing(machinery, { hasGpu: gpus !== null, hasTrtexec: trtexec !== null }),
   };
+}
+
+/** Which torch trains here, in which precision and why. */
+function engineReport(
+  { torch, torchSource: source, gpus, bf16, cpuBf16 }: Engine,
+  { hasGpu }: { hasGpu: boolean },
+): NonNullable<Capabilities["engine"]> {
+  if (hasGpu && gpus.length > 0) {
+    const reason = bf16 ? "the GPU computes in bf16" : "the GPU does not compute in bf16";
+    return { torch, source, precision: bf16 ? "bf16" : "fp32", reason };
+  }
+  if (!cpuBf16) return { torch, source, precision: "fp32", reason: "training runs on the CPU" };
+  const reason = "the CPU has instructions for bf16, and a run takes it where it is faster";
+  return { torch, source, precision: "measured", reason };
 }
 
 /** What the node lacks and what to install, one sentence each. */
@@ -127,13 +146,13 @@ function missing(
   if ("missing" in engine) sentences.push(`Nothing can be trained: ${engine.missing}.`);
   else if (hasGpu && engine.engine.gpus.length === 0) {
     sentences.push(
-      "Training runs on the CPU: the engine was built with a torch without CUDA; install one " +
-        "(pip install torch), delete native/build and run npm run gpu-node again.",
+      "Training runs on the CPU: the engine was built without CUDA; npm run engine -- install " +
+        "--cuda brings all that it needs, and native/build/build-cuda.log says what failed before.",
     );
   } else if (hasGpu && !engine.engine.cudaKernels) {
     sentences.push(
-      "Training prepares pictures on the CPU: the engine was built without nvcc; install CUDA's " +
-        "toolkit, delete native/build and run npm run gpu-node again.",
+      "Training prepares pictures on the CPU: the engine was built without nvcc; npm run engine " +
+        "-- install --cuda brings it.",
     );
   }
   if (hasGpu && !machinery.cuda) {

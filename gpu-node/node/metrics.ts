@@ -42,9 +42,14 @@ export function nodeMetrics(options: NodeMetricsOptions): () => Promise<Metric[]
       ),
       ...memoryMetrics(stands, await gpus()),
       ...objectMetrics(await cached(), settings.cacheBytesMax),
-      gauge("vantage_node_build_info", "1, of the node's release and device.", [
+      gauge("vantage_node_build_info", "1, of the node's release, device and torch.", [
         {
-          labels: { version: capabilities.version, device: capabilities.device.name },
+          labels: {
+            version: capabilities.version,
+            device: capabilities.device.name,
+            torch: capabilities.engine?.torch ?? "",
+            torch_source: capabilities.engine?.source ?? "",
+          },
           value: 1,
         },
       ]),

@@ -10,9 +10,12 @@ const EngineDescription = z.union([
   z.object({
     engine: z.object({
       torch: z.string(),
+      torchSource: z.enum(["system", "wheel"]),
       cudaKernels: z.boolean(),
       gpus: z.array(z.object({ name: z.string(), memoryBytes: z.number() })),
       bf16: z.boolean(),
+      /** Not said by an engine that computes in fp32 on every CPU. */
+      cpuBf16: z.boolean().default(false),
     }),
   }),
   z.object({ missing: z.string() }),

@@ -37,6 +37,8 @@ uint64_t processBytes(const std::string& field) {
 
 std::string torchVersion() { return TORCH_VERSION; }
 
+std::string torchSource() { return VANTAGE_TORCH_SOURCE; }
+
 std::vector<Gpu> gpus() {
   std::vector<Gpu> all;
   const auto count = static_cast<int>(torch::cuda::device_count());

@@ -15,6 +15,8 @@ namespace vantage {
 at::Device deviceOf(const std::string& name);
 std::vector<Gpu> gpus();
 std::string torchVersion();
+/** Whether this build's torch is a `wheel` of PyPI or of the `system`. */
+std::string torchSource();
 
 /** Bytes in use: of the GPU by tensors of this process, of the CPU by the whole process. */
 uint64_t memoryBytes(const at::Device& device);

@@ -87,6 +87,7 @@ bool contains(const std::string& text, const char* part) {
 Description describe() {
   Description description;
   description.torch = torchVersion();
+  description.torchSource = torchSource();
   description.gpus = gpus();
 #ifdef VANTAGE_CUDA
   description.cudaKernels = true;

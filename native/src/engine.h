@@ -24,7 +24,7 @@ struct Gpu {
   bool bf16 = false;
 };
 struct Description {
-  std::string torch;
+  std::string torch, torchSource;
   bool cudaKernels = false, bf16 = false;
   std::vector<Gpu> gpus;
 };

@@ -12,6 +12,7 @@ import type { Engine } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { detectorGraph, type Variant } from "../../shared/detector.ts";
 import { AUGMENTATION_PRESETS } from "../../shared/training.ts";
+import { torchProblem } from "./plain-torch.ts";
 
 const { values } = parseArgs({
   args: process.argv.slice(2).filter((argument) => argument !== "--"),
@@ -38,6 +39,8 @@ interface Configuration {
 }
 
 interface Measurement {
+  /** Its version. */
+  torch: string;
   seconds: number;
   losses: number[];
   /** At its peak: of the GPU, or of the process. */
@@ -114,7 +117,8 @@ async function measureEngine(configuration: Configuration): Promise<Measurement>
   const { bytes: memoryBytes } = await engine.probe({ batch, imageSize });
   const epoch = await augmentedEpoch(engine, configuration);
   await engine.close();
-  return { seconds, losses, memoryBytes, ...epoch };
+  const { torch } = loaded.native.describe();
+  return { torch, seconds, losses, memoryBytes, ...epoch };
 }
 
 /** An epoch from a file of images, augmented, as runs are trained: where its time goes. */
@@ -211,23 +215,31 @@ function main() {
   );
   say("|---|---|---|---|---|");
   const notes: string[] = [];
+  const problem = torchProblem(values.python);
+  if (problem) process.stderr.write(`${problem}\n`);
   for (const configuration of configurations()) {
     const one = JSON.stringify(configuration);
     const own = run(process.execPath, [import.meta.filename, "--one", one], "");
-    const other = plain(configuration);
+    const other = problem ? null : plain(configuration);
     const { variant, imageSize, batch, precision, steps } = configuration;
     const each = (measured: Measurement | null) =>
-      measured ? (measured.seconds * 1_000) / (steps * batch) : Number.NaN;
+      measured && (measured.seconds * 1_000) / (steps * batch);
+    const shown = (value: number | null) => value?.toFixed(2) ?? "–";
     const memory = own?.memoryBytes ? `${Math.round(own.memoryBytes / 1e6)} MB` : "";
-    const figures = [each(own), each(other)].map((value) => value.toFixed(2));
-    const ratio = (each(other) / each(own)).toFixed(2);
+    const [mine, theirs] = [each(own), each(other)];
+    const figures = [mine, theirs].map(shown);
+    const ratio = shown(mine && theirs && theirs / mine);
     const name = [variant, imageSize, batch, precision].join(", ");
     say(`| ${[name, ...figures, ratio, memory].join(" | ")} |`);
-    const rate = own?.imagesPerSecond?.toFixed(1);
-    notes.push(
-      `${name}: ${rate} images/s augmented (${shares(own)}); plain without data: ` +
-        `${shares(other)}; first losses ${own?.losses[0]} and ${other?.losses[0]}`,
-    );
+    if (own) {
+      const rate = own.imagesPerSecond?.toFixed(1);
+      const rest = `torch ${own.torch}, first loss ${own.losses[0]}`;
+      notes.push(`${name}: ${rate} images/s augmented (${shares(own)}); ${rest}`);
+    }
+    if (other) {
+      const rest = `torch ${other.torch}, first loss ${other.losses[0]}`;
+      notes.push(`plain without data: ${shares(other)}; ${rest}`);
+    }
   }
   say(`\n${notes.join("\n")}`);
 }

@@ -12,7 +12,8 @@ const empty = temporaryFolder();
 afterAll(() => rmSync(empty, { recursive: true, force: true }));
 
 const COMMANDS = [
-  ...["start", "job", "deploy", "demo", "gpu-node", "device", "models", "test", "bench", "peers"],
+  ...["start", "job", "deploy", "demo", "gpu-node", "device", "models", "engine"],
+  ...["test", "bench", "peers"],
 ];
 const run = (args: string[], environment: Record<string, string> = {}) =>
   spawnSync(process.execPath, args, {
@@ -26,7 +27,13 @@ describe("--help", () => {
     ...["bootstrap.mjs", "engine.mjs", "packages.mjs", "start.txt", "job.txt", "deploy.txt"].map(
       (name) => `edge/local/${name}`,
     ),
-    ...["edge/local/demo.txt", "gpu-node/main.txt", "gpu-node/models.txt", "test/run.txt"],
+    ...[
+      "edge/local/demo.txt",
+      "edge/local/torch.txt",
+      "gpu-node/main.txt",
+      "gpu-node/models.txt",
+      "test/run.txt",
+    ],
     "gpu-node/agent/device.txt",
     ...["test/bench/main.txt", "test/peers/main.txt", "package-lock.json"],
   ];
@@ -57,6 +64,7 @@ describe("what is not understood", () => {
     ["edge/local/deploy.ts", "marktes", "markets"],
     ["edge/local/job.ts", "--jsn", "--json"],
     ["edge/local/job.ts", "lanch", "launch"],
+    ["edge/local/torch.ts", "remov", "remove"],
     ["test/bench/main.ts", "segmenter", "segmenters"],
     ["test/peers/main.ts", "contracts", "contract"],
   ])("%s %s ends with 2, one line and the nearest word", (entry, word, near) => {

@@ -8,6 +8,7 @@ import {
   globSync,
   mkdirSync,
   mkdtempSync,
+  readdirSync,
   readFileSync,
   rmSync,
   statSync,
@@ -17,7 +18,7 @@ import {
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { describe, expect, it, onTestFinished } from "vitest";
-import { prepareState, ROOT, stateAt, stateWithin } from "../../edge/local/state.ts";
+import { prepareState, ROOT, removeState, stateAt, stateWithin } from "../../edge/local/state.ts";
 
 function emptyFolder(): string {
   const folder = mkdtempSync(join(tmpdir(), "vantage-state-"));
@@ -97,6 +98,19 @@ describe("the state folder", () => {
     prepareState(demo);
     expect([modeOf(parent.dir), modeOf(demo.dir)]).toEqual([0o711, 0o711]);
     expect(prepareState(parent).credentials.superuser).not.toBe("");
+  });
+
+  it("is deleted whole by --reset, but for torch's wheels", () => {
+    const state = stateAt(join(emptyFolder(), "named"));
+    prepareState(state);
+    const wheels = join(state.dir, "engine");
+    mkdirSync(wheels);
+    removeState(state);
+    expect(readdirSync(state.dir)).toEqual(["engine"]);
+    rmSync(wheels, { recursive: true });
+    prepareState(state);
+    removeState(state);
+    expect(existsSync(state.dir)).toBe(false);
   });
 
   it.each(["thesis.txt", "models"])(

@@ -27,8 +27,9 @@ describe.skipIf(!native)("the addon", () => {
   });
 
   it("says what it can do here", () => {
-    const { torch, cudaKernels, gpus, bf16 } = native.describe();
+    const { torch, torchSource, cudaKernels, gpus, bf16 } = native.describe();
     expect(torch).toMatch(/^\d+\.\d+\.\d+/);
+    expect(["system", "wheel"]).toContain(torchSource);
     expect(typeof cudaKernels).toBe("boolean");
     expect(bf16).toBe(gpus.length > 0);
   });
@@ -69,25 +70,35 @@ describe("building", () => {
   const builds = () => readFileSync(join(root, "log"), "utf8").length;
 
   /** Asks for the engine in processes of their own, all at once; a build takes its time. */
-  function ensure({ command = "start", mark = "torch", code = 0, times = 1 } = {}): string {
+  function ensure({
+    command = "start",
+    mark = "torch",
+    code = 0,
+    cudaCode = undefined as number | undefined,
+    hasCuda = false,
+    times = 1,
+  } = {}): string {
     const script = `
       import { appendFileSync, mkdirSync, writeFileSync } from "node:fs";
       import { ensureEngine } from ${JSON.stringify(ENGINE)};
-      const build = async ({ into, log }) => {
+      const build = async ({ into, log, cuda }) => {
+        const code = cuda ? ${cudaCode ?? code} : ${code};
         appendFileSync(${JSON.stringify(join(root, "log"))}, "b");
         mkdirSync(into, { recursive: true });
         writeFileSync(log, "one\\ntwo\\n");
         for (let turn = 0; turn < 500; turn++) await new Promise(setImmediate);
-        if (${code} === 0) writeFileSync(into + "/vantage.node", "made");
-        return ${code};
+        if (code === 0) writeFileSync(into + "/vantage.node", cuda ? "made" : "made for the CPU");
+        return code;
       };
       const root = ${JSON.stringify(root)};
-      const torch = ${mark ? JSON.stringify({ root: "/", mark }) : null};
+      const torch = ${mark ? JSON.stringify({ root: "/", mark, hasCuda }) : null};
       await ensureEngine(${JSON.stringify(command)}, { root, torch, build });`;
     const one = `"$0" --input-type=module -e "$1"`;
     const shell = `${Array(times).fill(`${one} & `).join("")} wait`;
+    // Without a compiler of kernels that this machine may have.
+    const env = { PATH: "/usr/bin:/bin" };
     const args = ["-c", shell, process.execPath, script];
-    return spawnSync("sh", args, { encoding: "utf8", timeout: 300_000 }).stderr;
+    return spawnSync("sh", args, { encoding: "utf8", timeout: 300_000, env }).stderr;
   }
 
   it("is done once, and again when the sources or torch change", () => {
@@ -120,6 +131,23 @@ describe("building", () => {
     expect(builds()).toBe(2);
     writeFileSync(join(root, "native/src/engine.cpp"), "right");
     expect(ensure()).toMatch(/Built/);
+  });
+
+  it("is for the CPU, said in a line, where a torch with CUDA does not build for it", () => {
+    const said = ensure({ hasCuda: true, cudaCode: 1 }).split("\n");
+    expect(said).toEqual([
+      expect.stringMatching(/^Building/),
+      expect.stringMatching(/^It does not build for CUDA here \(.+build-cuda\.log\): .+ CPU …$/),
+      expect.stringMatching(/^Built in \d+ s\.$/),
+      "",
+    ]);
+    expect(readFileSync(addon(), "utf8")).toBe("made for the CPU");
+    expect(readFileSync(join(root, "native/build/build-cuda.log"), "utf8")).toBe("one\ntwo\n");
+    expect(ensure({ hasCuda: true, cudaCode: 1 })).toBe("");
+    expect(builds()).toBe(2);
+    // One that does not build for the CPU either.
+    writeFileSync(join(root, "native/src/engine.cpp"), "wrong");
+    expect(ensure({ hasCuda: true, code: 1 })).toMatch(/one\ntwo\n.+ did not build in \d+ s/);
   });
 
   it("is done once by several at once, and after one that was killed", () => {

@@ -5,11 +5,9 @@ import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
+import { environmentCommands, findPython, NO_PYTHON } from "../../edge/local/python.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
-/** The requirements are pinned for 3.11; newer ones have wheels of nearly all of them. */
-const VERSION_MIN = [3, 11] as const;
-const PROBE_MS_MAX = 20_000;
 const OUTPUT_CHARACTERS_MAX = 4_000_000;
 
 export interface Ending {
@@ -65,26 +63,16 @@ export function execute(
   });
 }
 
-/** The interpreter to build with, and its version; null without one that is new enough. */
-export async function findPython(): Promise<{ program: string; version: string } | null> {
-  for (const program of ["python3.11", "python3"]) {
-    const probe = "import pip, sys, venv; print('.'.join(map(str, sys.version_info[:3])))";
-    const { code, output } = await execute([program, "-c", probe], { msMax: PROBE_MS_MAX });
-    const [major = 0, minor = 0] = output.trim().split(".").map(Number);
-    const isNewEnough = major === VERSION_MIN[0] && minor >= VERSION_MIN[1];
-    if (code === 0 && isNewEnough) return { program, version: output.trim() };
-  }
-  return null;
-}
-
 export type Environment = { python: string; folder: string } | { missing: string };
 
 /** The group's environment as its pinned requirements say, or why there is none. */
 export async function ensureEnvironment(group: string, msMax: number): Promise<Environment> {
   const python = await findPython();
-  if (!python) return { missing: "no Python 3.11 or newer with venv and pip on this machine" };
+  if (!python) return { missing: NO_PYTHON };
   const folder = join(ROOT, ".vantage/peers", group);
   const requirements = join(import.meta.dirname, group, "requirements.txt");
+  // A group without pins makes what it needs itself.
+  if (!existsSync(requirements)) return { python: python.program, folder };
   const stamp = stampOf(python.version, readFileSync(requirements, "utf8"));
   const own = join(folder, "python/bin/python");
   if (isStamped(folder, "python", stamp)) return { python: own, folder };
@@ -92,15 +80,8 @@ export async function ensureEnvironment(group: string, msMax: number): Promise<E
   rmSync(join(folder, "python"), { recursive: true, force: true });
   mkdirSync(folder, { recursive: true });
   const deadline = performance.now() + msMax;
-  const steps: [string, ...string[]][] = [
-    [python.program, "-m", "venv", "--without-pip", join(folder, "python")],
-    [
-      ...([python.program, "-m", "pip", "--python", own, "install", "--quiet"] as const),
-      ...["--no-deps", "--no-compile", "--only-binary", ":all:", "--retries", "1"],
-      ...["--disable-pip-version-check", "--no-input", "-r", requirements],
-    ],
-  ];
-  for (const step of steps) {
+  const made = { folder: join(folder, "python"), requirements };
+  for (const step of environmentCommands(python, made)) {
     const ending = await execute(step, { msMax: deadline - performance.now() });
     if (ending.code !== 0) return { missing: `its environment was not installed: ${why(ending)}` };
   }

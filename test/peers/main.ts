@@ -7,6 +7,7 @@ import { meant, readArguments, runCommand, UsageError } from "../../edge/local/c
 import { whole } from "../../shared/scalars.ts";
 import { contract } from "./contract.ts";
 import { devices } from "./devices.ts";
+import { engine } from "./engine.ts";
 import { type Environment, ensureEnvironment } from "./environments.ts";
 import { elsewhere, exports } from "./exports.ts";
 import { formats } from "./formats.ts";
@@ -37,6 +38,7 @@ const GROUPS: Readonly<Record<string, Group>> = {
   markets,
   serving,
   training,
+  engine,
 };
 /** Small enough for every run; the others are asked for by name. */
 const DEFAULT_GROUPS = ["formats", "exports", "contract", "metrics"];

@@ -8,6 +8,7 @@ namespace {
 Napi::Value toJs(Napi::Env env, const Description& description) {
   Napi::Object object = Napi::Object::New(env);
   object["torch"] = description.torch;
+  object["torchSource"] = description.torchSource;
   object["cudaKernels"] = description.cudaKernels;
   object["gpus"] = arrayOf(env, description.gpus, [&](const Gpu& gpu) {
     Napi::Object entry = Napi::Object::New(env);

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { describeNode, type Machinery } from "../../../gpu-node/node/capabilities.ts";
 import { modelsDirOf, parseConfig } from "../../../gpu-node/node/config.ts";
+import { Capabilities } from "../../../shared/node-protocol.ts";
 import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../../shared/tasks.ts";
 
 let folder: string;
@@ -14,7 +15,10 @@ beforeEach(() => {
 });
 afterEach(() => rmSync(folder, { recursive: true, force: true }));
 
-const engine = { engine: { torch: "2", cudaKernels: false, gpus: [], bf16: false } };
+const torch = { torch: "2", torchSource: "wheel" as const };
+const engine = {
+  engine: { ...torch, cudaKernels: false, gpus: [], bf16: false, cpuBf16: false },
+};
 const segmenter = {
   name: "s",
   title: "S",
@@ -84,7 +88,7 @@ describe("a machine with a GPU", () => {
     const smi = join(folder, "nvidia-smi");
     writeFileSync(smi, "#!/bin/sh\necho 'NVIDIA L4, 23034'\n", { mode: 0o755 });
     const gpus = [{ name: "NVIDIA L4", memoryBytes: 1 }];
-    const engine = { engine: { torch: "2", cudaKernels: true, gpus, bf16: true } };
+    const engine = { engine: { ...torch, cudaKernels: true, gpus, bf16: true, cpuBf16: true } };
     const found = {
       version: "1",
       protocol: 4,
@@ -107,6 +111,44 @@ describe("a machine with a GPU", () => {
       cuda: true,
     });
     expect([memory_bytes, models_bytes_max]).toEqual([23_034 * 1024 ** 2, 5_758.5 * 1024 ** 2]);
+  });
+});
+
+describe("the engine that a node reports", () => {
+  const reported = async (more: object, environment: Record<string, string>) =>
+    Capabilities.parse(
+      await describeNode({
+        ...whole,
+        environment,
+        engine: { engine: { ...engine.engine, ...more } },
+      }),
+    ).engine;
+
+  it("says which torch it has, and its precision with the reason", async () => {
+    const cpu = await reported({}, {});
+    expect(cpu).toEqual({
+      torch: "2",
+      source: "wheel",
+      precision: "fp32",
+      reason: "training runs on the CPU",
+    });
+    expect(await reported({ cpuBf16: true }, {})).toMatchObject({ precision: "measured" });
+    writeFileSync(join(folder, "nvidia-smi"), "#!/bin/sh\necho 'NVIDIA T4, 15360'\n", {
+      mode: 0o755,
+    });
+    const gpus = [{ name: "NVIDIA T4", memoryBytes: 1 }];
+    const environment = { PATH: folder };
+    expect(await reported({ gpus }, environment)).toMatchObject({ precision: "fp32" });
+    expect(await reported({ gpus, bf16: true }, environment)).toMatchObject({ precision: "bf16" });
+    // The GPU is there, and this torch does not see it.
+    expect(await reported({}, environment)).toEqual(cpu);
+    const { missing } = await describeNode({ ...whole, environment });
+    expect(missing.join(" ")).toMatch(/runs on the CPU: .+ npm run engine -- install --cuda/);
+  });
+
+  it("is none where there is none", async () => {
+    const { engine: none } = await describeNode({ ...whole, engine: { missing: "no torch" } });
+    expect(none).toBeUndefined();
   });
 });
 
