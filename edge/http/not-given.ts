@@ -1,6 +1,7 @@
 // In JSON bodies null is what is not given: a field that may be left out is left out by a null, at
 // any depth, on every route. Where null says something of its own the field's schema takes it, and
-// it stays; where it could be meant in two ways it is refused. Bodies are made so before their schemas see them, and their descriptions say so.
+// it stays; where it could be meant in two ways it is refused. Bodies are made so before their
+// schemas see them, and their descriptions say so.
 
 import { z } from "@hono/zod-openapi";
 import { type Description, endpointsOf, type Json } from "./example-request.ts";
@@ -29,9 +30,7 @@ const definitionOf = (schema: z.core.$ZodType) => schema._zod.def as Definition;
 const takes = (schema: z.core.$ZodType, value: unknown) => z.core.safeParse(schema, value).success;
 
 const isLeftOutByNull = (schema: z.core.$ZodType) =>
-  takes(schema, undefined) &&
-  !takes(schema, null) &&
-  !z.globalRegistry.get(schema)?.[NULL_REFUSED];
+  takes(schema, undefined) && !takes(schema, null) && !z.globalRegistry.get(schema)?.[NULL_REFUSED];
 
 /** A body without what is not given; the same one where nothing is so. */
 function stripped(schema: z.core.$ZodType, value: unknown): unknown {
