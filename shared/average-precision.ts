@@ -1,7 +1,7 @@
 // Precision, recall and average precision of detections by COCO's rules, as pycocotools computes
 // them for boxes: in order of confidence each detection takes the free truth that it overlaps most,
-// anew at each threshold; precision is read at 101 recalls. There are no crowds and no areas here.
-// Pure.
+// anew at each threshold; precision is read at 101 recalls. There are no crowds and no areas here:
+// an import leaves crowds out, and what is to be ignored. Pure.
 
 import type { Bbox } from "./shapes.ts";
 import { iou } from "./tracks.ts";

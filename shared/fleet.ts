@@ -2,6 +2,7 @@
 // are UTC; boxes are corners in pixels of the image that the device looked at.
 
 import { z } from "zod";
+import { pixels } from "./shapes.ts";
 
 const instant = () => z.iso.datetime();
 /** What a device says of its own clock: UTC as `Z`, or an offset, as Python's libraries write. */
@@ -90,7 +91,8 @@ export const ReportedModel = z
     }),
     scores: z
       .array(count())
-      .length(SCORE_BINS)
+      .min(SCORE_BINS)
+      .max(SCORE_BINS)
       .optional()
       .meta({ description: "detections with it by score, in tenths from 0 to 1" }),
   })
@@ -282,7 +284,7 @@ export const LoggedObject = z.object({
   class: short().min(1),
   confidence: z.number().min(0).max(1),
   bbox: z
-    .tuple([z.number(), z.number(), z.number(), z.number()])
+    .tuple([pixels(), pixels(), pixels(), pixels()])
     .meta({ description: "[x1, y1, x2, y2], pixels of the device's image" }),
 });
 export type LoggedObject = z.infer<typeof LoggedObject>;

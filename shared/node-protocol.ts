@@ -4,6 +4,7 @@
 
 import { z } from "zod";
 import { IMAGE_SIZE_MAX } from "./endpoints.ts";
+import { mapOf } from "./scalars.ts";
 
 /** A lease lasts this long without a heartbeat; nodes renew at a third of it. */
 export const LEASE_SECONDS = 60;
@@ -25,42 +26,68 @@ const Count = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
 /** A task's count of claims: who names an older one has lost it. */
 const Fence = Count;
 
+/** Bounds of what a node says of itself: far above what any has said. */
+const short = () => z.string().max(1_000);
+const SEGMENTERS_MAX = 100;
+const WORDS_MAX = 100_000;
+const LOADED_MAX = 64;
+/** Sentences of what a node cannot do. */
+const MISSING_MAX = 100;
+/** Tasks that a node holds. */
+const HELD_MAX = 1_000;
+/** Characters of an object's key, in S3 too. */
+const KEY_CHARACTERS_MAX = 1_024;
+/** Characters of why a task failed: a program's last words may be many. */
+const FAILURE_CHARACTERS_MAX = 100_000;
+
+/** The sizes that models are open for, pixels a side, by model. */
+const loadedSizes = () =>
+  mapOf(
+    z.string().max(100),
+    z.array(z.number().int().min(1).max(IMAGE_SIZE_MAX)).max(LOADED_MAX),
+    LOADED_MAX,
+  );
+
 /** What a segmenter's name is behind, among the ids of models that are open on a node. */
 export const SEGMENTER_PREFIX = "segmenter:";
 
 /** What a node says it is and can do. */
 export const Capabilities = z
   .object({
-    version: z.string(),
+    version: short(),
     /** Which `NODE_PROTOCOL` it speaks; the first one's nodes do not say. */
     protocol: z.number().int().min(1).max(1_000).default(1),
     kinds: kinds(),
-    device: z.object({ kind: z.enum(["cpu", "cuda"]), name: z.string(), count: Count }),
+    device: z.object({ kind: z.enum(["cpu", "cuda"]), name: short(), count: Count }),
     memory_bytes: Count,
     /** What its open models may take of that together; older nodes keep two. */
     models_bytes_max: Count.optional(),
     cores: Count,
-    ffmpeg: z.string().nullable(),
+    ffmpeg: short().nullable(),
     /** Installed segmenters, the default first. */
-    segmenters: z.array(
-      z.object({
-        name: z.string(),
-        title: z.string(),
-        text: z.enum(["none", "closed", "open"]),
-        /** The words a closed one knows; empty for the others. */
-        vocabulary: z.array(z.string()),
-        /** What those words mean that are no class's own name; older nodes do not say. */
-        meanings: z
-          .record(z.string(), z.object({ classes: z.array(z.string()), narrower: z.boolean() }))
-          .default({}),
-        exemplar: z.enum(["none", "same_image", "any_image"]),
-        licence: z.string(),
-      }),
-    ),
+    segmenters: z
+      .array(
+        z.object({
+          name: short(),
+          title: short(),
+          text: z.enum(["none", "closed", "open"]),
+          /** The words a closed one knows; empty for the others. */
+          vocabulary: z.array(short()).max(WORDS_MAX),
+          /** What those words mean that are no class's own name; older nodes do not say. */
+          meanings: mapOf(
+            short(),
+            z.object({ classes: z.array(short()).max(WORDS_MAX), narrower: z.boolean() }),
+            WORDS_MAX,
+          ).default({}),
+          exemplar: z.enum(["none", "same_image", "any_image"]),
+          licence: short(),
+        }),
+      )
+      .max(SEGMENTERS_MAX),
     /** Models that are open on it, and its segmenter, as its newest heartbeat said. */
-    loaded: z.array(z.string()).optional(),
+    loaded: z.array(short()).max(LOADED_MAX).optional(),
     /** The sizes, pixels a side, that its open models are open for; older nodes do not say. */
-    loaded_sizes: z.record(z.string(), z.array(z.number())).nullish(),
+    loaded_sizes: loadedSizes().nullish(),
     /** Whether its direct line is open, as its newest heartbeat said. */
     line: z.boolean().optional(),
     /** TensorRT's version and the GPU that engines are built for; without both there is none. */
@@ -81,13 +108,13 @@ export const Capabilities = z
     /** Tasks it works on at once. */
     slots: Count,
     /** What it cannot do and what to install, one sentence each. */
-    missing: z.array(z.string()),
+    missing: z.array(short()).max(MISSING_MAX),
   })
   .meta({ id: "Capabilities" });
 export type Capabilities = z.infer<typeof Capabilities>;
 
 export const RegisterNode = z.object({
-  code: z.string(),
+  code: short(),
   name: z.string().min(1).max(100),
   capabilities: Capabilities,
 });
@@ -111,20 +138,18 @@ export const ClaimedTask = z
 export type ClaimedTask = z.infer<typeof ClaimedTask>;
 
 export const HeartbeatRequest = z.object({
-  tasks: z.array(z.object({ task_id: z.uuid(), fence: Fence })),
+  tasks: z.array(z.object({ task_id: z.uuid(), fence: Fence })).max(HELD_MAX),
   draining: z.boolean().default(false),
   /**
    * Models that are open on the node, and its segmenter: the next request for one of them is a fast
    * one.
    */
-  loaded: z.array(z.string().max(100)).max(64).optional(),
+  loaded: z.array(z.string().max(100)).max(LOADED_MAX).optional(),
   /**
    * The sizes of image, pixels a side, that each of these models is open for: at another one it is
    * to be opened first.
    */
-  loaded_sizes: z
-    .record(z.string().max(100), z.array(z.number().int().min(1).max(IMAGE_SIZE_MAX)).max(64))
-    .optional(),
+  loaded_sizes: loadedSizes().optional(),
   /** Whether its direct line is open. */
   line: z.boolean().optional(),
   capabilities: Capabilities.optional(),
@@ -141,8 +166,8 @@ export const HeartbeatReply = z.object({
 
 /** How far a task is, in the units of its kind: frames, images, batches. */
 export const TaskProgress = z.object({
-  done: z.number().min(0),
-  total: z.number().min(0),
+  done: z.number().min(0).max(Number.MAX_SAFE_INTEGER),
+  total: z.number().min(0).max(Number.MAX_SAFE_INTEGER),
   /** What the task's subject shows beside it, such as the number of annotations so far. */
   detail: z.record(z.string(), z.unknown()).default({}),
 });
@@ -162,8 +187,8 @@ export const Outcome = z.discriminatedUnion("outcome", [
   z.object({ outcome: z.literal("finished"), result: z.record(z.string(), z.unknown()) }),
   z.object({
     outcome: z.literal("failed"),
-    code: z.string(),
-    detail: z.string(),
+    code: short(),
+    detail: z.string().max(FAILURE_CHARACTERS_MAX),
     retryable: z.boolean(),
   }),
   /** After the verdict `cancel`, with what was done until then. */
@@ -207,7 +232,7 @@ export const TargetRequest = z
       name: z.string().regex(/^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/, "must be a plain file name"),
       content_type: z.enum(TARGET_TYPES),
     }),
-    z.object({ ...written, key: z.string() }),
+    z.object({ ...written, key: z.string().max(KEY_CHARACTERS_MAX) }),
   ])
   .meta({
     example: {
@@ -225,4 +250,7 @@ export const WriteAddress = z
 export type WriteAddress = z.infer<typeof WriteAddress>;
 
 /** Asks for a new address of an object that the payload names: the first may have run out. */
-export const SourceRequest = z.object({ fence: Fence, key: z.string() });
+export const SourceRequest = z.object({
+  fence: Fence,
+  key: z.string().max(KEY_CHARACTERS_MAX),
+});

@@ -24,3 +24,14 @@ export const decimal = (bounded: (number: z.ZodNumber) => z.ZodNumber = (number)
 /** `true` or `false`, in letters of either case. */
 export const flag = () =>
   z.stringbool({ truthy: ["true"], falsy: ["false"], error: "must be true or false" });
+
+/** A map of at most so many members. */
+export const mapOf = <Key extends z.ZodString, Value extends z.ZodType>(
+  key: Key,
+  value: Value,
+  max: number,
+) =>
+  z
+    .record(key, value)
+    .refine((map) => Object.keys(map).length <= max, `must have at most ${max} members`)
+    .meta({ maxProperties: max });

@@ -2,7 +2,16 @@
 
 import { z } from "zod";
 
-/** Corners in pixels of the source frame: x1, y1, x2, y2. */
+/** The largest of float32, in which models count and boxes are stored. */
+export const PIXELS_MAX = 2 ** 127 * (2 - 2 ** -23);
+
+/** A coordinate in pixels, or a length. */
+export const pixels = () => z.number().min(-PIXELS_MAX).max(PIXELS_MAX);
+
+/**
+ * Corners in pixels of the source frame: x1, y1, x2, y2. Any number will do: what lies outside of
+ * the frame is cut to it where people draw, and refused by name where nodes answer.
+ */
 export const Bbox = z
   .tuple([z.number(), z.number(), z.number(), z.number()])
   .refine(
@@ -15,8 +24,8 @@ export type Bbox = z.infer<typeof Bbox>;
 
 /** A click: 1 is on the object, 0 is off it. */
 export const Point = z.object({
-  x: z.number(),
-  y: z.number(),
+  x: pixels(),
+  y: pixels(),
   label: z.union([z.literal(0), z.literal(1)]),
 });
 export type Point = z.infer<typeof Point>;

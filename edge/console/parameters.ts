@@ -2,7 +2,7 @@
 
 import { z } from "@hono/zod-openapi";
 import { whole } from "../../shared/scalars.ts";
-import { name } from "../http/app.ts";
+import { namePart } from "../http/app.ts";
 import type { Database } from "../http/database.ts";
 import type { WebhookTarget } from "../http/webhook.ts";
 import type { IngestParts } from "../markets/ingest/parts.ts";
@@ -28,7 +28,7 @@ export const operator = [{ operatorToken: [] }];
 /** How a request is refused for its token, on every guarded route. */
 export const refusals = ["unauthorized", "too_many_attempts"] as const;
 /** The parameter `job`. */
-export const job = name().meta({ description: "job name", example: "grid_region" });
+export const job = namePart().meta({ description: "job name", example: "grid_region" });
 /** An id of ours. */
 export const id = (description: string) =>
   z.uuid("must be a UUID").meta({ description, example: "6f1c2b9e-3d7a-4c55-8a10-2b1f9d0c4e71" });

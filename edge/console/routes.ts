@@ -13,7 +13,15 @@ import {
   Tick,
 } from "../../shared/markets.ts";
 import { INSTANT_FORM, iso, parseInstant } from "../../shared/time.ts";
-import { type App, addLiveness, errorResponses, json, jsonBody, name, text } from "../http/app.ts";
+import {
+  type App,
+  addLiveness,
+  errorResponses,
+  json,
+  jsonBody,
+  namePart,
+  text,
+} from "../http/app.ts";
 import { listEvents } from "../markets/ingest/journal.ts";
 import { findExecution, listExecutions } from "../markets/ingest/ledger.ts";
 import { cancel, launch, setSchedule } from "../markets/ingest/operate.ts";
@@ -101,7 +109,7 @@ function addSchedules(app: App<Console>) {
     security: operator,
     request: {
       query: z.object({
-        schedule: name().optional().meta({
+        schedule: namePart().optional().meta({
           description: "only ticks of this schedule",
           example: "grid_region",
         }),
@@ -128,7 +136,7 @@ function addSchedules(app: App<Console>) {
     security: operator,
     request: {
       params: z.object({
-        schedule: name().meta({ description: "schedule name", example: "grid_region" }),
+        schedule: namePart().meta({ description: "schedule name", example: "grid_region" }),
       }),
       ...jsonBody(
         z.strictObject({
@@ -201,7 +209,7 @@ function addRuns(app: App<Console>) {
     security: operator,
     request: {
       query: z.object({
-        job: name().optional().meta({
+        job: namePart().optional().meta({
           description: "only runs of this job",
           example: "grid_region",
         }),

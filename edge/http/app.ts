@@ -2,7 +2,8 @@
 // and 405, the API description. A service adds its routes; what they share is decided here once.
 //
 // Choices the specs leave open: a missing, malformed or unknown query parameter is 422, unknown
-// body fields are dropped, an error body is `{code, detail, request_id}` plus the numbers it names.
+// body fields are dropped, null in a body is what is not given, an error body is `{code, detail,
+// request_id}` plus the numbers it names.
 
 import { createRoute, OpenAPIHono, z } from "@hono/zod-openapi";
 import type { Context, MiddlewareHandler } from "hono";
@@ -22,6 +23,7 @@ import {
 } from "./description.ts";
 import { apiPage, pagePolicy } from "./docs.ts";
 import { createLog, type Log, loggableQuery, scrub } from "./log.ts";
+import { nullsAsNotGiven } from "./not-given.ts";
 import { type Issue, parameterIssues } from "./query.ts";
 import { letRefusedPass } from "./refused-body.ts";
 
@@ -112,26 +114,15 @@ export const text = () =>
 /** A text that names something. */
 export const name = () => text().min(1, "must not be empty");
 
+/** The name of something that is there, as an address names it; none of ours is as long. */
+export const namePart = () => name().max(1_000);
+
 /** What the description says of a name of at most so many characters that is trimmed first. */
 export const trimmed = (maxLength: number) => ({
   minLength: 1,
   maxLength,
   pattern: "^[^\\u0000]*[^\\s\\u0000][^\\u0000]*$",
 });
-
-/** A field of a JSON body that may be left out; null is what is not given. */
-export const omittable = <Schema extends z.ZodType>(schema: Schema) =>
-  schema.nullish().transform((given) => given ?? undefined);
-
-/** One that has a value where it is not given. */
-export const withDefault = <Schema extends z.ZodType>(
-  schema: Schema,
-  fallback: z.output<Schema> & (string | number | boolean),
-) =>
-  schema
-    .nullish()
-    .transform((given) => given ?? fallback)
-    .meta({ default: fallback });
 
 /** A name that people give: without blanks around it. */
 export const title = () => z.string().trim().max(200).pipe(name()).meta(trimmed(200));
@@ -228,7 +219,7 @@ interface RouteParts {
 
 interface RouteBody {
   required?: boolean;
-  content?: Record<string, unknown>;
+  content?: Record<string, { schema: z.ZodType }>;
   [BYTES_MAX]?: number;
 }
 
@@ -250,12 +241,16 @@ const emptyIsNone: MiddlewareHandler = async (context, next) => {
 export const isForm = (context: Pick<Context, "req">): boolean =>
   /^multipart\/form-data\b/i.test(context.req.header("Content-Type") ?? "");
 
-/** The route with what its body's declaration calls for: a bound, and none where it is empty. */
+/**
+ * The route with what its body's declaration calls for: a bound, none where it is empty, and nulls
+ * that are not given.
+ */
 function bodyChecked(route: RouteParts): RouteParts {
   const { body } = route.request ?? {};
   const guards = [route.middleware ?? []].flat();
   if (!body) return route;
-  if (!body.content?.["application/json"]) {
+  const media = body.content?.["application/json"];
+  if (!media) {
     return body.required ? route : { ...route, middleware: [...guards, emptyIsNone] };
   }
   const bytesMax = body[BYTES_MAX] ?? JSON_BYTES_MAX;
@@ -265,14 +260,16 @@ function bodyChecked(route: RouteParts): RouteParts {
   };
   const limit = bodyLimit({ maxSize: bytesMax, onError });
   // A form that may come in its place is read as a stream, and bounded by whoever reads it.
-  const takesForms = body.content["multipart/form-data"] !== undefined;
+  const takesForms = body.content?.["multipart/form-data"] !== undefined;
   const bound: MiddlewareHandler = (context, next) =>
     takesForms && isForm(context) ? next() : limit(context, next);
   const [own, known] = [errorResponses("body_too_large")[413], route.responses[413]];
   const description = [known?.description, own?.description].filter(Boolean).join("; ");
+  const json = { ...media, schema: nullsAsNotGiven(media.schema) };
+  const content = { ...body.content, "application/json": json };
   return {
     ...route,
-    request: { ...route.request, body: { ...body, [BYTES_MAX]: bytesMax } },
+    request: { ...route.request, body: { ...body, content, [BYTES_MAX]: bytesMax } },
     responses: { ...route.responses, 413: { ...own, description } },
     middleware: [...guards, bound, ...(body.required ? [] : [emptyIsNone])],
   };

@@ -5,6 +5,7 @@
 import type { OpenAPIHono } from "@hono/zod-openapi";
 import type { Env } from "hono";
 import { type Description, endpointsOf, type Json } from "./example-request.ts";
+import { describeNulls } from "./not-given.ts";
 
 /** A response header as the description names it. */
 export type Header = {
@@ -159,6 +160,7 @@ export function documentOf<E extends Env>(app: OpenAPIHono<E>, service: ServiceD
   });
   // Routes that give a schema as it is share it.
   const document = structuredClone(generated);
+  describeNulls(document);
   completeSchemas(document, service);
   for (const { method, path, operation } of endpointsOf(document)) {
     operation.security ??= [];

@@ -5,7 +5,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { assert, Failure } from "../../shared/errors.ts";
 import { CurveRecord } from "../../shared/markets.ts";
 import { DAY, iso } from "../../shared/time.ts";
-import { type App, errorResponses, json, name } from "../http/app.ts";
+import { type App, errorResponses, json, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { cacheControl } from "./answer.ts";
 import { type CurveReader, curve } from "./curve.ts";
@@ -34,7 +34,7 @@ export function addCurve(app: App<ReadApi>) {
     security: apiKey,
     request: {
       query: z.object({
-        commodity: name().meta({
+        commodity: namePart().meta({
           description: "commodity, or a lowercase hub or zone",
           example: "natural_gas",
         }),

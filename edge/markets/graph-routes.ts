@@ -4,7 +4,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { GraphEntity, GraphNeighbourhood } from "../../shared/markets.ts";
 import { whole } from "../../shared/scalars.ts";
-import { type App, errorResponses, json, name } from "../http/app.ts";
+import { type App, errorResponses, json, namePart } from "../http/app.ts";
 import { apiKey } from "./parameters.ts";
 import type { ReadApi } from "./service.ts";
 
@@ -26,7 +26,7 @@ export function addGraph(app: App<ReadApi>) {
     security: apiKey,
     request: {
       query: z.object({
-        label: name().optional().meta({
+        label: namePart().optional().meta({
           description: "only entities with this label",
           example: "BalancingAuthority",
         }),
@@ -51,7 +51,7 @@ export function addGraph(app: App<ReadApi>) {
     security: apiKey,
     request: {
       query: z.object({
-        instrument_id: name().meta({
+        instrument_id: namePart().meta({
           description: "instrument, as the rows of /series name it",
           example: "power.demand.erco",
         }),

@@ -12,7 +12,7 @@ import {
   parseDuration,
   parseInstant,
 } from "../../shared/time.ts";
-import { type App, errorResponses, json, name } from "../http/app.ts";
+import { type App, errorResponses, json, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { cacheControl, send } from "./answer.ts";
 import {
@@ -216,7 +216,7 @@ function addRevisions(app: App<ReadApi>) {
         symbol,
         ...knowledge,
         ...window,
-        column: name().optional().meta({
+        column: namePart().optional().meta({
           description: "value column; the first when omitted",
           example: "value",
         }),

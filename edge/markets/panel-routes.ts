@@ -3,7 +3,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { PanelRecord } from "../../shared/markets.ts";
-import { type App, errorResponses, name } from "../http/app.ts";
+import { type App, errorResponses, name, namePart } from "../http/app.ts";
 import { headers } from "../http/description.ts";
 import { send } from "./answer.ts";
 import { encodePanel, localClock, panelColumns, panelRows } from "./panel.ts";
@@ -22,24 +22,28 @@ import type { ReadApi } from "./service.ts";
 import { encodedContent, FORMAT_NAMES, FORMATS, preferredFormat } from "./wire/formats.ts";
 
 const SERIES_MAX = 100;
+/** Characters of their names: more than as many would have, some of them twice. */
+const SYMBOLS_CHARACTERS_MAX = 100_000;
 
 const Query = z.object({
   library: library.optional().meta({
     description: "library of the symbols that name none",
     example: "power.demand",
   }),
-  symbols: name().meta({
-    description: `symbols, or library/symbol, separated by commas; at most ${SERIES_MAX}`,
-    example: "power.demand/erco,power.demand/pjm",
-  }),
+  symbols: name()
+    .max(SYMBOLS_CHARACTERS_MAX)
+    .meta({
+      description: `symbols, or library/symbol, separated by commas; at most ${SERIES_MAX}`,
+      example: "power.demand/erco,power.demand/pjm",
+    }),
   ...knowledge,
   ...window,
   ...versions,
-  column: name().optional().meta({
+  column: namePart().optional().meta({
     description: "value column; each series' first when omitted",
     example: "value",
   }),
-  time_zone: name().optional().meta({
+  time_zone: namePart().optional().meta({
     description: "adds `local`: Datetime as this IANA zone's clocks show it, with its offset",
     example: "America/Chicago",
   }),

@@ -4,19 +4,19 @@ import { z } from "@hono/zod-openapi";
 import { Failure } from "../../shared/errors.ts";
 import { whole } from "../../shared/scalars.ts";
 import { DURATION_FORM, INSTANT_FORM, parseDuration, parseInstant } from "../../shared/time.ts";
-import { name } from "../http/app.ts";
+import { namePart } from "../http/app.ts";
 import type { Store } from "./store/store.ts";
 
 /** The security requirement of every data route. */
 export const apiKey = [{ apiKey: [] }];
 
 /** The parameter `library`. */
-export const library = name().meta({
+export const library = namePart().meta({
   description: "library name, as GET /libraries lists it",
   example: "power.demand",
 });
 /** The parameter `symbol`. */
-export const symbol = name().meta({ description: "lowercase symbol", example: "erco" });
+export const symbol = namePart().meta({ description: "lowercase symbol", example: "erco" });
 
 /** An optional parameter that `instant` parses. */
 export const datetime = (description: string, example: string) =>
@@ -34,7 +34,7 @@ export const window = {
 /** Knowledge time, by instant or by name. */
 export const knowledge = {
   as_of: datetime("knowledge time; the latest vintage when omitted", "2026-01-31T12:00:00Z"),
-  snapshot: name().optional().meta({
+  snapshot: namePart().optional().meta({
     description: "a named knowledge time, as GET /snapshots lists it, instead of `as_of`",
     example: "month-end",
   }),

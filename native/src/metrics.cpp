@@ -1,6 +1,6 @@
 // Matching and average precision are COCO's (cocodataset.org/#detection-eval and pycocotools'
 // cocoeval.py, to the order of equal values), without crowds and areas, which our datasets do not
-// have. All sums are in double.
+// have: an import leaves crowds out, and what is to be ignored. All sums are in double.
 #include "metrics.h"
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 // `$inputs.image` and `$steps.detect.detections`.
 
 import { z } from "zod";
+import { mapOf } from "../scalars.ts";
 import { KIND_FORM, type Kind } from "./kinds.ts";
 import { isShallow, WIRE_NESTING_MAX } from "./nesting.ts";
 
@@ -56,6 +57,9 @@ export const WorkflowInput = z.object({
 });
 export type WorkflowInput = z.infer<typeof WorkflowInput>;
 
+/** No block has as many. */
+const PARAMETERS_MAX = 500;
+
 const Reference = z.string().regex(/^\$(inputs|steps)\.[\w.]{1,400}$/, "must be a reference");
 
 export const WorkflowStep = z.object({
@@ -63,7 +67,7 @@ export const WorkflowStep = z.object({
   /** `name@version` of a block. */
   type: z.string().min(1).max(80),
   /** Literals and references, by port or parameter. */
-  parameters: z.record(z.string().max(64), Json).default({}),
+  parameters: mapOf(z.string().max(64), Json, PARAMETERS_MAX).default({}),
   /** Booleans that all have to be true; an element for which one is not is masked. */
   when: z.union([Reference, z.array(Reference).min(1).max(20)]).optional(),
 });

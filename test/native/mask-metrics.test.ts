@@ -6,7 +6,7 @@ import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { MASK_SCENES, maskInput } from "../peers/formats-mask-scenes.ts";
 import { native } from "./engine.ts";
-import { type Input, plainEvaluation, plainMaskEvaluation } from "./plain-metrics.ts";
+import { type MaskedInput, plainEvaluation, plainMaskEvaluation } from "./plain-metrics.ts";
 
 /** By pycocotools 2.0, from `npm run peers -- formats`. */
 const golden = JSON.parse(
@@ -38,7 +38,7 @@ const scene = fc
     minLength: 1,
     maxLength: 3,
   })
-  .map((images): Required<Input> => {
+  .map((images): MaskedInput => {
     const boxOf = ({ from, side }: MaskObject) => [from, from, from + side, from + side];
     const bytes = (own: MaskObject[]) => Uint8Array.from(own.flatMap((one) => [...cellsOf(one)]));
     return {
@@ -58,7 +58,7 @@ const scene = fc
     };
   });
 
-const input = (truth: Uint8Array, ...found: Uint8Array[]): Required<Input> => ({
+const input = (truth: Uint8Array, ...found: Uint8Array[]): MaskedInput => ({
   classes: 1,
   truths: [Float32Array.of(0, 0, 0, SIDE, SIDE)],
   detections: [
@@ -128,7 +128,7 @@ describe.skipIf(!native)("average precision by masks", () => {
   ])("refuses masks %s", (_, change) => {
     const given = input(first(9), first(9));
     // Wrong values of every kind: types do not let them pass.
-    const masks = { ...given.masks, ...change } as Required<Input>["masks"];
+    const masks = { ...given.masks, ...change } as MaskedInput["masks"];
     expect(() => native.evaluateDetections({ ...given, masks })).toThrow(
       expect.objectContaining({ code: "bad_argument" }),
     );

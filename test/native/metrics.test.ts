@@ -5,7 +5,7 @@ import { readFileSync } from "node:fs";
 import * as fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { confidenceBins } from "../../shared/confidence-bins.ts";
-import { SCENES } from "../peers/formats-scenes.ts";
+import { CROWD_SCENES, SCENES, sceneInput } from "../peers/formats-scenes.ts";
 import { native } from "./engine.ts";
 import { type Input, plainEvaluation } from "./plain-metrics.ts";
 
@@ -78,6 +78,21 @@ function expectClose(found: ArrayLike<number>, expected: ArrayLike<number>, what
   }
   expect(worst, what).toBeLessThan(1e-6);
 }
+
+describe("the plain definition", () => {
+  it.each([...SCENES, ...CROWD_SCENES])("is pycocotools' of the scene $name", (one) => {
+    const { mAP50, mAP50_95 } = plainEvaluation(sceneInput(one));
+    expect(mAP50).toBeCloseTo(golden[one.name]?.mAP50 ?? -1, 6);
+    expect(mAP50_95).toBeCloseTo(golden[one.name]?.mAP50_95 ?? -1, 6);
+  });
+
+  it("is another where crowds and what is ignored count as objects", () => {
+    for (const { crowds: _, ignored: __, ...one } of CROWD_SCENES) {
+      const { mAP50 } = plainEvaluation(sceneInput(one));
+      expect(Math.abs(mAP50 - (golden[one.name]?.mAP50 ?? 0))).toBeGreaterThan(0.01);
+    }
+  });
+});
 
 describe.skipIf(!native)("average precision", () => {
   it("is that of the plain definitions on random detections", () => {

@@ -1,6 +1,7 @@
 // Average precision by COCO's published rules, one sentence after the other, slow and from the
-// definitions: each threshold is matched anew, each point of a curve is looked up on its own. No
-// crowds and no areas, which our datasets do not have.
+// definitions: each threshold is matched anew, each point of a curve is looked up on its own.
+// Crowds and what else is ignored are here for the rules' sake: our datasets have none, since an
+// import leaves them out.
 
 import type { Detections } from "../../native/index.d.ts";
 
@@ -8,8 +9,15 @@ export interface Input {
   classes: number;
   detections: Detections[];
   truths: Float32Array[];
+  /** Indices of truths by image: regions of many objects, any number of which may be found. */
+  crowds?: number[][];
+  /** And of those that are neither to be found nor wrong to find. */
+  ignored?: number[][];
   masks?: { height: number; width: number; detections: Uint8Array[]; truths: Uint8Array[] };
 }
+
+/** Of objects with masks. */
+export type MaskedInput = Input & Required<Pick<Input, "masks">>;
 
 interface Detection {
   image: number;
@@ -23,6 +31,9 @@ interface Truth {
   index: number;
   box: number[];
   classIndex: number;
+  isCrowd: boolean;
+  /** As every crowd is. */
+  isIgnored: boolean;
 }
 type Point = [x: number, y: number];
 
@@ -40,24 +51,40 @@ const foundOf = ({ detections }: Input): Detection[] =>
       classIndex: row[5] as number,
     })),
   );
-const truthsOf = ({ truths }: Input): Truth[] =>
+const truthsOf = ({ truths, crowds = [], ignored = [] }: Input): Truth[] =>
   truths.flatMap((values, image) =>
-    rows(values, 5).map((row, index) => ({
-      image,
-      index,
-      box: row.slice(1),
-      classIndex: row[0] as number,
-    })),
+    rows(values, 5).map((row, index) => {
+      const isCrowd = crowds[image]?.includes(index) ?? false;
+      return {
+        image,
+        index,
+        box: row.slice(1),
+        classIndex: row[0] as number,
+        isCrowd,
+        isIgnored: isCrowd || (ignored[image]?.includes(index) ?? false),
+      };
+    }),
   );
 
-export function iou(a: number[], b: number[]): number {
+const side = (low: number, high: number) => Math.max(0, high - low);
+const areaOf = ([x1 = 0, y1 = 0, x2 = 0, y2 = 0]: number[]) => side(x1, x2) * side(y1, y2);
+function sharedArea(a: number[], b: number[]): number {
   const [ax1 = 0, ay1 = 0, ax2 = 0, ay2 = 0] = a;
   const [bx1 = 0, by1 = 0, bx2 = 0, by2 = 0] = b;
-  const side = (low: number, high: number) => Math.max(0, high - low);
-  const shared =
-    side(Math.max(ax1, bx1), Math.min(ax2, bx2)) * side(Math.max(ay1, by1), Math.min(ay2, by2));
-  const all = side(ax1, ax2) * side(ay1, ay2) + side(bx1, bx2) * side(by1, by2) - shared;
+  return areaOf([Math.max(ax1, bx1), Math.max(ay1, by1), Math.min(ax2, bx2), Math.min(ay2, by2)]);
+}
+
+export function iou(a: number[], b: number[]): number {
+  const shared = sharedArea(a, b);
+  const all = areaOf(a) + areaOf(b) - shared;
   return all > 0 ? shared / all : 0;
+}
+
+/** With a crowd it is the part of the detection that lies in it. */
+function overlap(one: Detection, { box, isCrowd }: Truth): number {
+  if (!isCrowd) return iou(one.box, box);
+  const all = areaOf(one.box);
+  return all > 0 ? sharedArea(one.box, box) / all : 0;
 }
 
 /**
@@ -93,29 +120,34 @@ const countedOf = (ranked: Detection[]) =>
   ranked.filter((one) => ranked.filter((a) => a.image === one.image).indexOf(one) < 100);
 
 type Overlap = (one: Detection, truth: Truth) => number;
-const byBoxes: Overlap = (one, truth) => iou(one.box, truth.box);
 
-/** Detections that found a free truth, the sure ones first; each takes the one it overlaps most. */
-function hitsOf(
-  ranked: Detection[],
-  truths: Truth[],
-  iouMin: number,
-  overlapOf: Overlap,
-): Set<Detection> {
-  const hits = new Set<Detection>();
+/**
+ * What each detection found, the sure ones first: the free truth that it overlaps most, and where
+ * there is none, of what is ignored the one it overlaps most. A crowd is always free.
+ */
+function findsOf(ranked: Detection[], truths: Truth[], iouMin: number, overlapOf: Overlap) {
+  const finds = new Map<Detection, Truth>();
   const taken = new Set<Truth>();
   for (const one of ranked) {
-    let best: { truth: Truth; iou: number } | null = null;
-    for (const truth of truths) {
-      if (truth.image !== one.image || taken.has(truth)) continue;
-      const overlap = overlapOf(one, truth);
-      if (overlap >= (best?.iou ?? iouMin)) best = { truth, iou: overlap };
-    }
-    if (!best) continue;
-    taken.add(best.truth);
-    hits.add(one);
+    const free = truths.filter(
+      (truth) => truth.image === one.image && (truth.isCrowd || !taken.has(truth)),
+    );
+    const bestOf = (some: Truth[]) => {
+      let best: { truth: Truth; iou: number } | null = null;
+      for (const truth of some) {
+        const shared = overlapOf(one, truth);
+        if (shared >= (best?.iou ?? iouMin)) best = { truth, iou: shared };
+      }
+      return best?.truth;
+    };
+    const truth =
+      bestOf(free.filter(({ isIgnored }) => !isIgnored)) ??
+      bestOf(free.filter(({ isIgnored }) => isIgnored));
+    if (!truth) continue;
+    taken.add(truth);
+    finds.set(one, truth);
   }
-  return hits;
+  return finds;
 }
 
 /** The highest precision at a recall or beyond it; 0 where no detection goes so far. */
@@ -140,26 +172,27 @@ function atConfidence(ranked: Detection[], values: number[], confidence: number,
   return from + ((high - confidence) / (high - low)) * (to - from);
 }
 
-function classResult(found: Detection[], truths: Truth[], overlapOf: Overlap = byBoxes) {
-  const ranked = countedOf([...found].sort((a, b) => b.confidence - a.confidence));
+const countOf = (truths: Truth[]) => truths.filter(({ isIgnored }) => !isIgnored).length;
+
+function classResult(found: Detection[], truths: Truth[], overlapOf: Overlap = overlap) {
+  const all = countedOf([...found].sort((a, b) => b.confidence - a.confidence));
   const measured = Array.from({ length: 10 }, (_, index) => {
     // As numpy's `linspace(0.5, 0.95, 10)`.
-    const matched = hitsOf(
-      ranked,
-      truths,
-      index === 9 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / 9),
-      overlapOf,
-    );
+    const iouMin = index === 9 ? 0.95 : 0.5 + index * ((0.95 - 0.5) / 9);
+    const finds = findsOf(all, truths, iouMin, overlapOf);
+    // What found something ignored is neither right nor wrong.
+    const ranked = all.filter((one) => !finds.get(one)?.isIgnored);
     const hits = ranked.map((_, last) =>
-      ranked.slice(0, last + 1).reduce((sum, one) => sum + Number(matched.has(one)), 0),
+      ranked.slice(0, last + 1).reduce((sum, one) => sum + Number(finds.has(one)), 0),
     );
-    const recalls = hits.map((count) => count / truths.length);
+    const recalls = hits.map((count) => count / countOf(truths));
     const precisions = hits.map((count, last) => count / (last + 1));
     const points = recalls.map((recall, at): Point => [recall, precisions[at] as number]);
     const ap = mean(steps(101).map((recall) => heightAt(points, recall)));
-    return { ap, recalls, precisions, points };
+    return { ap, recalls, precisions, points, ranked };
   });
   const [first] = measured as [(typeof measured)[0]];
+  const { ranked } = first;
   const curve = (values: number[], above: number) =>
     steps(1_000).map((index) => (ranked.length ? atConfidence(ranked, values, index, above) : 0));
   const [precision, recall] = [curve(first.precisions, 1), curve(first.recalls, 0)];
@@ -207,17 +240,18 @@ function confusionOf({ classes }: Input, found: Detection[], truths: Truth[]): n
   return matrix;
 }
 
-function classResults(input: Input, overlapOf: Overlap = byBoxes) {
+function classResults(input: Input, overlapOf: Overlap = overlap) {
   const [found, truths] = [foundOf(input), truthsOf(input)];
   return Array.from({ length: input.classes }, (_, classIndex) => {
     const own = truths.filter((truth) => truth.classIndex === classIndex);
     const theirs = found.filter((one) => one.classIndex === classIndex);
-    return own.length ? { ...classResult(theirs, own, overlapOf), truths: own.length } : null;
+    const count = countOf(own);
+    return count ? { ...classResult(theirs, own, overlapOf), truths: count } : null;
   });
 }
 
 /** Average precision by masks: cells that both have, of those that either has. */
-export function plainMaskEvaluation(input: Required<Input>) {
+export function plainMaskEvaluation(input: MaskedInput) {
   const { height, width, detections, truths } = input.masks;
   const cells = height * width;
   const maskOf = (of: Uint8Array[], { image, index }: { image: number; index: number }) => [

@@ -62,7 +62,7 @@ const VALUES = [
 /** Of any route: no such path, not so, another type, too large, too many. */
 const COMMON = [400, 404, 405, 413, 415, 429];
 
-interface Schema {
+export interface Schema {
   $ref?: string;
   type?: string;
   format?: string;
@@ -98,7 +98,7 @@ function fieldsOf(schema: Schema | undefined, document: Description, depth = 0):
 }
 
 /** A value that a schema takes, with nothing in it that need not be there. */
-function sampleOf(schema: Schema | undefined, document: Description): unknown {
+export function sampleOf(schema: Schema | undefined, document: Description): unknown {
   if (!schema) return null;
   const name = schema.$ref?.split("/").at(-1);
   if (name !== undefined) return sampleOf(shapeOf(document, name), document);
@@ -121,7 +121,7 @@ function sampleOf(schema: Schema | undefined, document: Description): unknown {
 }
 
 /** A body with a value at a path; what lies on the way and is not there is made. */
-function withValue(body: unknown, [field, ...rest]: string[], value: unknown): unknown {
+export function withValue(body: unknown, [field, ...rest]: string[], value: unknown): unknown {
   if (field === undefined) return value;
   if (field === "0") {
     const [first, ...others] = Array.isArray(body) ? (body as unknown[]) : [{}];
@@ -131,7 +131,7 @@ function withValue(body: unknown, [field, ...rest]: string[], value: unknown): u
   return { ...object, [field]: withValue(object[field], rest, value) };
 }
 
-const shapeOf = ({ components }: Description, name: string) =>
+export const shapeOf = ({ components }: Description, name: string) =>
   components?.schemas?.[name] as Schema | undefined;
 
 /** A request of the driver. */

@@ -7,7 +7,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { TokenPair, User } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, omittable, title } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, title } from "../../http/app.ts";
 import { clientAddress } from "../../http/throttle.ts";
 import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -68,12 +68,16 @@ const newPassword = password.meta({
 
 /** Longer than any token of ours. */
 const DEVICE_MAX = 4_000;
-const device = omittable(z.string().max(DEVICE_MAX)).meta({
-  description:
-    "the last access token that the client had of this account, also one that expired within 180 " +
-    "days or whose session ended: wrong passwords that others send then do not delay this login; " +
-    "any other text is as none",
-});
+const device = z
+  .string()
+  .max(DEVICE_MAX)
+  .optional()
+  .meta({
+    description:
+      "the last access token that the client had of this account, also one that expired within 180 " +
+      "days or whose session ended: wrong passwords that others send then do not delay this login; " +
+      "any other text is as none",
+  });
 
 /** A request's attempt at the account of an email. */
 const attemptOf = (

@@ -11,6 +11,7 @@ import {
   ringOfPolygons,
   ringOfRunLengths,
 } from "../../../shared/rings.ts";
+import { PIXELS_MAX, pixels } from "../../../shared/shapes.ts";
 import { ClassName } from "../labeling/classes.ts";
 import {
   CLASSES_MAX,
@@ -25,35 +26,49 @@ import {
 } from "./labels.ts";
 
 const Pixels = z.number().int().min(0).max(Number.MAX_SAFE_INTEGER);
+const Id = z.number().min(-Number.MAX_SAFE_INTEGER).max(Number.MAX_SAFE_INTEGER);
+const side = () => z.number().positive().max(PIXELS_MAX).optional();
+/** Numbers of one mask, and characters of a packed one: a budget bounds all of them together. */
+const MASK_MAX = maskBudget().numbers;
 const Segmentation = z.union([
-  z.array(z.array(z.number()).refine(({ length }) => length % 2 === 0, "must be x and y in turn")),
+  z
+    .array(
+      z
+        .array(pixels())
+        .max(MASK_MAX)
+        .refine(({ length }) => length % 2 === 0, "must be x and y in turn"),
+    )
+    .max(MASK_MAX),
   z.object({
     size: z.tuple([Pixels, Pixels]),
-    counts: z.union([z.string(), z.array(Pixels)]),
+    counts: z.union([z.string().max(MASK_MAX), z.array(Pixels).max(MASK_MAX)]),
   }),
 ]);
+const Mark = z.union([z.literal(0), z.literal(1), z.boolean()]).optional();
+/** Characters of a file's name, with the folders it lies in. */
+const FILE_NAME_MAX = 4_096;
 
 /** The parts of a COCO document that say what lies where. */
 export const Coco = z.object({
   images: z
     .array(
       z.object({
-        id: z.number(),
-        file_name: z.string(),
+        id: Id,
+        file_name: z.string().max(FILE_NAME_MAX),
         /** The size that boxes are given in; the frame's own when omitted. */
-        width: z.number().positive().optional(),
-        height: z.number().positive().optional(),
+        width: side(),
+        height: side(),
       }),
     )
     .max(IMPORT_FILES_MAX),
-  categories: z.array(z.object({ id: z.number(), name: ClassName })).max(CLASSES_MAX),
+  categories: z.array(z.object({ id: Id, name: ClassName })).max(CLASSES_MAX),
   annotations: z
     .array(
       z.object({
-        image_id: z.number(),
-        category_id: z.number(),
+        image_id: Id,
+        category_id: Id,
         bbox: z
-          .tuple([z.number(), z.number(), z.number(), z.number()])
+          .tuple([pixels(), pixels(), pixels(), pixels()])
           .optional()
           .meta({ description: "the box around the mask when omitted" }),
         segmentation: Segmentation.nullish().meta({
@@ -61,17 +76,21 @@ export const Coco = z.object({
             "polygons, or run lengths as numbers or packed; kept as one ring, which visits several " +
             "pieces and holes over bridges of no width",
         }),
-        iscrowd: z
-          .union([z.literal(0), z.literal(1), z.boolean()])
-          .optional()
-          .meta({
-            description: "a crowd is no object: it is left out, and counted",
-          }),
+        iscrowd: Mark.meta({
+          description: "a crowd is no object: it is left out, and counted",
+        }),
+        ignore: Mark.meta({
+          description: "neither to be found nor wrong to find: it is left out, and counted",
+        }),
       }),
     )
     .max(IMPORT_LABELS_MAX),
 });
 type CocoAnnotation = z.output<typeof Coco>["annotations"][number];
+
+/** Whoever compares with the job, as pycocotools would with the document, is to know. */
+const NO_OBJECTS = "no single objects, so a comparison counts what is found there as wrong";
+const IGNORED = "marked to be ignored, where a comparison counts what is found as wrong";
 
 /** The labels of a document; `where` names it in failures. Fails with `invalid_request`. */
 export function cocoLabels(
@@ -85,7 +104,7 @@ export function cocoLabels(
   }
   const names = new Map(coco.categories.map(({ id, name }) => [id, name]));
   const labels = coco.annotations.flatMap((one, index): Label[] => {
-    if (one.iscrowd) return [];
+    if (one.iscrowd || one.ignore) return [];
     const image = images.get(one.image_id);
     const className = names.get(one.category_id);
     if (image === undefined || className === undefined) {
@@ -114,15 +133,18 @@ export function cocoLabels(
     ];
   });
   const { files, notes } = distinct(coco.images.map(({ file_name }) => stem(file_name)));
-  const crowds = coco.annotations.length - labels.length;
+  const leftOut = coco.annotations.length - labels.length;
+  const crowds = coco.annotations.filter(({ iscrowd }) => iscrowd).length;
+  const ignored = leftOut - crowds;
   return {
     files,
     labels,
     classes: [...new Set(coco.categories.map(({ name }) => name))],
-    leftOut: crowds,
+    leftOut,
     notes: [
       ...notes,
-      ...(crowds > 0 ? [`${counted(crowds, "crowd region")} left out: no single objects`] : []),
+      ...(crowds > 0 ? [`${counted(crowds, "crowd region")} left out: ${NO_OBJECTS}`] : []),
+      ...(ignored > 0 ? [`${counted(ignored, "annotation")} left out: ${IGNORED}`] : []),
     ],
   };
 }

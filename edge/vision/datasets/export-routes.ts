@@ -4,7 +4,7 @@ import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { DatasetExport } from "../../../shared/labeling.ts";
 import { EXPORT_FORMATS } from "../../../shared/tasks.ts";
-import { type App, errorResponses, json, withDefault } from "../../http/app.ts";
+import { type App, errorResponses, json } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, originOf, readErrors } from "../base/api.ts";
@@ -31,29 +31,38 @@ const notMade = Object.fromEntries(
 );
 
 const Options = z.object({
-  format: withDefault(z.enum(EXPORT_FORMATS), "yolo").meta({
-    description:
-      "`yolo`: boxes; `yolo-seg`: masks as polygons; `coco`: instances with both; `voc`: Pascal VOC, " +
-      "masks as its objects' `polygon`; `cvat`: CVAT for images 1.1",
-  }),
-  rectangles: withDefault(z.boolean(), true).meta({
-    description:
-      "in `coco` and `yolo-seg` a box without a mask has its rectangle as polygon, so that readers of " +
-      "masks take every annotation; without it `segmentation` is empty, and the line is a box's",
-  }),
-  val_share: withDefault(z.number().min(0).max(0.9), 0.2).meta({
+  format: z
+    .enum(EXPORT_FORMATS)
+    .default("yolo")
+    .meta({
+      description:
+        "`yolo`: boxes; `yolo-seg`: masks as polygons; `coco`: instances with both; `voc`: Pascal VOC, " +
+        "masks as its objects' `polygon`; `cvat`: CVAT for images 1.1",
+    }),
+  rectangles: z
+    .boolean()
+    .default(true)
+    .meta({
+      description:
+        "in `coco` and `yolo-seg` a box without a mask has its rectangle as polygon, so that readers of " +
+        "masks take every annotation; without it `segmentation` is empty, and the line is a box's",
+    }),
+  val_share: z.number().min(0).max(0.9).default(0.2).meta({
     description: "frames for validation; split by video, or a single video by blocks of time",
   }),
-  seed: withDefault(z.int().min(0).max(4_294_967_295), 0),
-  include: withDefault(z.enum(["not_rejected", "accepted"]), "not_rejected"),
-  background: withDefault(z.boolean(), true).meta({
+  seed: z.int().min(0).max(4_294_967_295).default(0),
+  include: z.enum(["not_rejected", "accepted"]).default("not_rejected"),
+  background: z.boolean().default(true).meta({
     description: "frames without annotations are part of it, as background",
   }),
-  duplicates: withDefault(z.boolean(), false).meta({
-    description:
-      "annotations that repeat a better one of the same object are part of it, though nobody " +
-      "accepted them",
-  }),
+  duplicates: z
+    .boolean()
+    .default(false)
+    .meta({
+      description:
+        "annotations that repeat a better one of the same object are part of it, though nobody " +
+        "accepted them",
+    }),
 });
 
 /** Registers the routes of exports. */

@@ -94,7 +94,7 @@ export const EndpointBody = z.strictObject({
 
 /** What is to change of an endpoint. */
 export const EndpointPatch = z.strictObject({
-  revision: z.int().min(1).optional().meta({
+  revision: z.int().min(1).max(2_147_483_647).optional().meta({
     description: "the revision that you saw: another one is 409; without it the newest is changed",
   }),
   description: description.optional(),

@@ -14,6 +14,7 @@ import { decimal, whole } from "../../../shared/scalars.ts";
 import { CONFIDENCE_DEFAULT, PREDICT_FRAMES_DEFAULT } from "../../../shared/serving.ts";
 import { MODEL_NAMES } from "../../../shared/training.ts";
 import { name, title } from "../../http/app.ts";
+import { FORM_FIELD_BYTES_MAX } from "../uploads/form.ts";
 
 const CLASSES_MAX = 1_000;
 const IOU_DEFAULT = 0.5;
@@ -46,6 +47,7 @@ const names = z
   .refine((given) => Object.keys(given).length <= CLASSES_MAX, `at most ${CLASSES_MAX} names`)
   .default({})
   .meta({
+    maxProperties: CLASSES_MAX,
     description:
       "by the class's name that under which it is compared; null leaves it out, and what is not " +
       "listed keeps its own",
@@ -141,6 +143,7 @@ export const runForm = {
     configuration: {
       type: "string" as const,
       contentMediaType: "application/json",
+      maxLength: FORM_FIELD_BYTES_MAX,
       description: "in place of it: how to compare, as JSON; before `file`",
     },
     workspace_id: { ...nullable(), description: "with `configuration`: whose; before `file`" },

@@ -13,6 +13,8 @@ export const PROMPTS_MAX = 50;
 export const EXEMPLARS_MAX = 10;
 /** Frames of one preview. */
 export const PREVIEW_FRAMES_MAX = 8;
+/** Of a video: thirty years. */
+const SECONDS_MAX = 1_000_000_000;
 /** Characters of a crop in base64: enough for a megapixel. */
 export const CROP_CHARACTERS_MAX = 1024 * 1024;
 /** Bytes of a body with as many crops as it may have. */
@@ -36,11 +38,13 @@ const label = {
   from_seconds: z
     .number()
     .min(0)
+    .max(SECONDS_MAX)
     .default(0)
     .meta({ description: "beyond the contract: frames of each video from here on, by true times" }),
   to_seconds: z
     .number()
     .positive()
+    .max(SECONDS_MAX)
     .optional()
     .meta({ description: "beyond the contract: and before here; to the end when omitted" }),
   name: name().max(200).optional(),

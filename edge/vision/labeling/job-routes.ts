@@ -3,7 +3,7 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Job, JobProgress } from "../../../shared/labeling.ts";
 import { Ticket } from "../../../shared/progress.ts";
-import { type App, errorResponses, json, jsonBody, name, omittable, text } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { actOf } from "../auth/audit.ts";
 import { callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import {
@@ -132,9 +132,9 @@ function addEditing(app: App<Parts>, beforeDelete: BeforeDelete) {
       params: jobId,
       ...jsonBody(
         z.object({
-          name: omittable(name().max(200)),
-          description: omittable(text().max(10_000)),
-          threshold: omittable(z.number().min(0).max(1)),
+          name: name().max(200).optional(),
+          description: text().max(10_000).optional(),
+          threshold: z.number().min(0).max(1).optional(),
         }),
       ),
     },
@@ -196,7 +196,7 @@ function addLife(app: App<Parts>) {
     security: bearer,
     request: {
       params: jobId,
-      ...jsonBody(z.object({ class: ClassName, prompt: omittable(name().max(200)) })),
+      ...jsonBody(z.object({ class: ClassName, prompt: name().max(200).optional() })),
     },
     responses: {
       202: json(

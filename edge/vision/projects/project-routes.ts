@@ -2,15 +2,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { Project, Video } from "../../../shared/vision.ts";
-import {
-  type App,
-  errorResponses,
-  json,
-  jsonBody,
-  omittable,
-  text,
-  title,
-} from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, text, title } from "../../http/app.ts";
 import { answerOnce, IdempotencyKey } from "../auth/idempotency.ts";
 import { callerOf, guard, workspacesFor, workspacesOf } from "../auth/scope.ts";
 import { API, bearer } from "../base/api.ts";
@@ -80,7 +72,7 @@ function addCreate(app: App<Parts>) {
         z.strictObject({
           name: title(),
           description: projectDescription.default(""),
-          workspace_id: omittable(z.uuid()),
+          workspace_id: z.uuid().optional(),
         }),
       ),
     },
@@ -142,8 +134,8 @@ function addEdits(app: App<Parts>) {
       ...projectId,
       ...jsonBody(
         z.strictObject({
-          name: omittable(title()),
-          description: omittable(projectDescription),
+          name: title().optional(),
+          description: projectDescription.optional(),
         }),
       ),
     },

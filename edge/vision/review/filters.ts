@@ -7,6 +7,7 @@ import { Annotation } from "../../../shared/labeling.ts";
 import { decimal, flag, whole } from "../../../shared/scalars.ts";
 import { FrameId, parseFrameId } from "../../../shared/vision.ts";
 import { name } from "../../http/app.ts";
+import { NULL_REFUSED } from "../../http/not-given.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import type { AnnotationFilter } from "./annotations.ts";
 
@@ -44,7 +45,7 @@ export const Filter = z.object({
   }),
 });
 
-/** The same in a JSON body, with its types; but for `accepted` null is what is not given. */
+/** The same in a JSON body, with its types. */
 export const BodyFilter = z.strictObject({
   frame_id: Filter.shape.frame_id.nullable(),
   video_id: z.uuid().nullish(),
@@ -64,7 +65,8 @@ export const BodyFilter = z.strictObject({
     .union([z.boolean(), z.enum(["true", "false", "null"])])
     .optional()
     .meta({
-      description: 'the text "null": not reviewed yet',
+      [NULL_REFUSED]: true,
+      description: 'the text "null": not reviewed yet; a null itself is refused',
     }),
   source: Filter.shape.source.nullable(),
   min_confidence: confidence.nullish().meta({ description: "instead of the job's threshold" }),

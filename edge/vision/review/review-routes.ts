@@ -6,7 +6,7 @@ import { Annotation, AnnotationPage, Change } from "../../../shared/labeling.ts"
 import { whole } from "../../../shared/scalars.ts";
 import { Bbox } from "../../../shared/tasks.ts";
 import { FrameId } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, omittable } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import type { Database } from "../../http/database.ts";
 import { allow, type Caller, callerOf, guard, workspacesOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
@@ -76,16 +76,16 @@ const Polygon = z
   .meta({ description: "x and y in turn, pixels; cut to the frame" });
 const EditBody = z
   .object({
-    bbox: omittable(Bbox).meta({
+    bbox: Bbox.optional().meta({
       description:
         "alone, it takes the polygon away; beside a polygon, it must be the one around it",
     }),
     polygon: Polygon.nullable()
       .optional()
       .meta({ description: "the box becomes the one around it; null takes it away" }),
-    class: omittable(ClassName),
+    class: ClassName.optional(),
     accepted: z.boolean().nullable().optional(),
-    revision: omittable(z.int().min(0).max(2_147_483_647)).meta({
+    revision: z.int().min(0).max(2_147_483_647).optional().meta({
       description: "the revision you saw; the edit is refused when there is a newer one",
     }),
   })
@@ -94,11 +94,11 @@ const DrawBody = z.object({
   job_id: z.uuid(),
   frame_id: FrameId,
   class: ClassName,
-  bbox: omittable(Bbox).meta({
+  bbox: Bbox.optional().meta({
     description: "the one around the polygon when omitted, and no other where both are given",
   }),
-  polygon: omittable(Polygon),
-  track_id: omittable(z.int().min(1).max(2_147_483_647)).meta({
+  polygon: Polygon.optional(),
+  track_id: z.int().min(1).max(2_147_483_647).optional().meta({
     description: "the track that the box continues, or begins",
   }),
 });

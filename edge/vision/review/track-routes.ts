@@ -1,7 +1,7 @@
 // Edits of a job's tracks over HTTP.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { type App, json, jsonBody, omittable } from "../../http/app.ts";
+import { type App, json, jsonBody } from "../../http/app.ts";
 import { callerOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors, conflict } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -94,8 +94,8 @@ function addInterpolate(app: App<Parts>) {
       ...jsonBody(
         z.strictObject({
           ...track,
-          from_index: omittable(index).meta({ description: "frames from this index on" }),
-          to_index: omittable(index).meta({ description: "and before this one" }),
+          from_index: index.optional().meta({ description: "frames from this index on" }),
+          to_index: index.optional().meta({ description: "and before this one" }),
         }),
       ),
     },

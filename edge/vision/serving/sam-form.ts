@@ -6,7 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { THRESHOLD_DEFAULT } from "../../../shared/labeling.ts";
 import { MASK_FORMS, type SamPrompt, type SamRequest } from "../../../shared/sam.ts";
 import { decimal } from "../../../shared/scalars.ts";
-import { Bbox, Point } from "../../../shared/shapes.ts";
+import { Bbox, PIXELS_MAX, Point } from "../../../shared/shapes.ts";
 import { nearest } from "../../../shared/vocabulary.ts";
 import {
   CROP_CHARACTERS_MAX,
@@ -21,13 +21,18 @@ import { IMAGE } from "../uploads/media-types.ts";
 import type { FileRules } from "./predictions.ts";
 
 const BOXES_MAX = 100;
+/** The largest index that a frame may have. */
+const INDEX_MAX = 2_147_483_647;
 /** Bytes of a crop: those of as much base64 as the JSON routes take. */
 const CROP_BYTES_MAX = (CROP_CHARACTERS_MAX / 4) * 3;
 const LIMITS: FormLimits = { fieldSize: 64 * 1024, fields: 300, files: 1 + EXEMPLARS_MAX };
 /** Bytes of a form beyond its file. */
 const OTHERS_BYTES_MAX = EXEMPLARS_MAX * CROP_BYTES_MAX + 4 * 1024 * 1024;
 
-const Exemplar = z.strictObject({ bbox: Bbox, frame_index: z.int().min(0).default(0) });
+const Exemplar = z.strictObject({
+  bbox: Bbox,
+  frame_index: z.int().min(0).max(INDEX_MAX).default(0),
+});
 const Fields = z.strictObject({
   prompts: z.array(ClassName).max(PROMPTS_MAX).default([]),
   exemplars: z.array(Exemplar).max(EXEMPLARS_MAX).default([]),
@@ -187,11 +192,16 @@ const box = {
   maxItems: 4,
   description: "[x1, y1, x2, y2] in pixels",
 };
+const coordinate = () => ({
+  type: "number" as const,
+  minimum: -PIXELS_MAX,
+  maximum: PIXELS_MAX,
+});
 const point = {
   type: "object" as const,
   properties: {
-    x: { type: "number" as const },
-    y: { type: "number" as const },
+    x: coordinate(),
+    y: coordinate(),
     label: { type: "integer" as const, enum: [0, 1] },
   },
   required: ["x", "y", "label"],
@@ -203,6 +213,7 @@ const exemplar = {
     frame_index: {
       type: "integer" as const,
       minimum: 0,
+      maximum: INDEX_MAX,
       default: 0,
       description: "the frame that it lies on, in display order; an image has frame 0",
     },

@@ -12,7 +12,7 @@ import {
   TrainingRun,
 } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
-import { type App, errorResponses, json, jsonBody, name, omittable, text } from "../../http/app.ts";
+import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
 import { headers } from "../../http/description.ts";
 import { actOf } from "../auth/audit.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
@@ -179,7 +179,7 @@ function addArtifacts(app: App<Parts>) {
     summary: "A file that a run left",
     description: "Beyond the contract.",
     security: bearer,
-    request: { params: runId.extend({ artifact: z.string() }) },
+    request: { params: runId.extend({ artifact: z.string().max(100) }) },
     responses: {
       302: { description: "to the file, signed for 15 minutes", headers: headers("Location") },
       ...readErrors,
@@ -207,8 +207,8 @@ function addEditing(app: App<Parts>) {
       params: runId,
       ...jsonBody(
         z.object({
-          name: omittable(name().max(200)),
-          notes: omittable(text().max(10_000)),
+          name: name().max(200).optional(),
+          notes: text().max(10_000).optional(),
         }),
       ),
     },

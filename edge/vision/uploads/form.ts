@@ -36,7 +36,15 @@ export interface FormLimits {
   files: number;
 }
 
-const LIMITS: FormLimits = { fieldSize: 10_000, fields: 50, files: 1_000 };
+/** Files of one form. */
+export const FORM_FILES_MAX = 1_000;
+/** Bytes of a field of a form. */
+export const FORM_FIELD_BYTES_MAX = 10_000;
+const LIMITS: FormLimits = {
+  fieldSize: FORM_FIELD_BYTES_MAX,
+  fields: 50,
+  files: FORM_FILES_MAX,
+};
 const HEADER_PAIRS_MAX = 50;
 
 const malformed = (cause: unknown) =>

@@ -12,7 +12,7 @@ import { API, bearer } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { findProjectFor } from "../projects/projects.ts";
 import { type VideoRow, videoRecord } from "../projects/videos.ts";
-import { FILENAME_CHARACTERS_MAX, plainName } from "./form.ts";
+import { FILENAME_CHARACTERS_MAX, FORM_FILES_MAX, plainName } from "./form.ts";
 import { linkVideo } from "./link.ts";
 import { IMAGE, VIDEO } from "./media-types.ts";
 import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
@@ -24,7 +24,7 @@ const LINKED_MAX = 100;
 const KEY_CHARACTERS_MAX = 4_096;
 
 const file = { type: "string", format: "binary" } as const;
-const files = { type: "array", items: file, minItems: 1 } as const;
+const files = { type: "array", items: file, minItems: 1, maxItems: FORM_FILES_MAX } as const;
 
 const formErrors = errorResponses(
   ...(["bad_body", "unauthorized", "forbidden", "not_found", "invalid_request"] as const),

@@ -25,7 +25,7 @@ const whose = z.uuid().optional().meta({
   description: "whose; required where you are an engineer of several workspaces",
 });
 const description = () => text().max(2_000);
-const revision = z.int().min(1).optional().meta({
+const revision = z.int().min(1).max(2_147_483_647).optional().meta({
   description: "the revision that you saw: another one is 409; without it the newest is changed",
 });
 

@@ -24,6 +24,9 @@ import { text } from "../../http/app.ts";
 /** Bytes of a run's JSON body; images in it are longer by a third than their files. */
 export const RUN_BODY_BYTES_MAX = 9 * 1024 * 1024;
 
+/** Images that come as files of a run's form. */
+export const RUN_IMAGES_MAX = 16;
+
 const INPUT_FORM = /^[a-z][a-z0-9_]{0,63}$/;
 const STREAM_FORM = /^[\w.:-]{1,100}$/;
 
@@ -35,6 +38,7 @@ const inputs = z
   )
   .default({})
   .meta({
+    maxProperties: DEFINITION_LIMITS.inputs,
     description:
       "values by input; an image is a data address, `data:image/jpeg;base64,…` (PNG, WebP)",
   });
@@ -80,7 +84,7 @@ export const clipQuery = {
         "frames a second to look at, by the frames' true times; every frame when omitted",
     }),
   frames_max: whole(1, PREDICT_FRAMES_MAX).default(PREDICT_FRAMES_DEFAULT),
-  frames_input: text().regex(INPUT_FORM).optional().meta({
+  frames_input: text().regex(INPUT_FORM).max(64).optional().meta({
     description: "the input that takes the frames; its only required image when omitted",
   }),
   wait_seconds: whole(0, PREDICT_WAIT_SECONDS_MAX).default(60).meta({
@@ -183,7 +187,12 @@ const form = <Properties extends object>(
   properties,
   required,
   // Every image is a file named as the input that takes it.
-  ...(images ? { additionalProperties: file } : {}),
+  ...(images
+    ? {
+        additionalProperties: file,
+        maxProperties: RUN_IMAGES_MAX + Object.keys(properties).length,
+      }
+    : {}),
 });
 
 /** The forms in which runs may come, by route. */

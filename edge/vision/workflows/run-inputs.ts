@@ -19,9 +19,9 @@ import {
 import { type FormFile, type FormLimits, formParts } from "../uploads/form.ts";
 import { IMAGE } from "../uploads/media-types.ts";
 import { tooLarge } from "../uploads/object-writer.ts";
+import { RUN_IMAGES_MAX } from "./run-bodies.ts";
 
-const IMAGES_MAX = 16;
-const LIMITS: FormLimits = { fieldSize: 600_000, fields: 10, files: IMAGES_MAX };
+const LIMITS: FormLimits = { fieldSize: 600_000, fields: 10, files: RUN_IMAGES_MAX };
 /** Bytes of a form beyond its files. */
 const FIELDS_BYTES_MAX = 2 * 1024 * 1024;
 const DATA_ADDRESS = /^data:image\/(?:jpeg|png|webp);base64,/;

@@ -1,0 +1,122 @@
+// In JSON bodies null is what is not given: a field that may be left out is left out by a null, at
+// any depth, on every route. Where null says something of its own the field's schema takes it, and
+// it stays; where it could be meant in two ways it is refused. Bodies are made so before their
+// schemas see them, and their descriptions say so.
+
+import { z } from "@hono/zod-openapi";
+import { type Description, endpointsOf, type Json } from "./example-request.ts";
+
+/** In the meta of a field that may be left out: a null is refused all the same. */
+export const NULL_REFUSED = "x-null-refused";
+
+/** The schema of a body, to which a null is what is not given. */
+export const nullsAsNotGiven = <Schema extends z.ZodType>(schema: Schema) =>
+  z.preprocess((body) => stripped(schema, body), schema);
+
+/** What is read of the schemas that hold others, by the name of their kind. */
+type Definition = { type: string } & Partial<{
+  shape: Readonly<Record<string, z.core.$ZodType>>;
+  element: z.core.$ZodType;
+  valueType: z.core.$ZodType;
+  innerType: z.core.$ZodType;
+  in: z.core.$ZodType;
+  out: z.core.$ZodType;
+  options: readonly z.core.$ZodType[];
+}>;
+
+// The library tells its kinds of schemas apart by this member, whose type only says that it is one.
+const definitionOf = (schema: z.core.$ZodType) => schema._zod.def as Definition;
+
+const takes = (schema: z.core.$ZodType, value: unknown) => z.core.safeParse(schema, value).success;
+
+const isLeftOutByNull = (schema: z.core.$ZodType) =>
+  takes(schema, undefined) && !takes(schema, null) && !z.globalRegistry.get(schema)?.[NULL_REFUSED];
+
+/** A body without what is not given; the same one where nothing is so. */
+function stripped(schema: z.core.$ZodType, value: unknown): unknown {
+  if (typeof value !== "object" || value === null) return value;
+  const { shape, element, valueType, innerType, in: first, out, options } = definitionOf(schema);
+  if (innerType) return stripped(innerType, value);
+  if (first && out) return stripped(definitionOf(first).type === "transform" ? out : first, value);
+  if (options) {
+    const candidates = options.map((option) => ({ option, body: stripped(option, value) }));
+    if (candidates.every(({ body }) => body === value)) return value;
+    const changed = candidates.find(({ body }) => body !== value);
+    return (candidates.find(({ option, body }) => takes(option, body)) ?? changed)?.body;
+  }
+  if (Array.isArray(value)) {
+    const given: unknown[] = value;
+    if (!element || !holdsOthers(element)) return value;
+    const items = given.map((one) => stripped(element, one));
+    return items.some((one, index) => one !== given[index]) ? items : value;
+  }
+  const innerOf = (key: string) => (shape && Object.hasOwn(shape, key) ? shape[key] : valueType);
+  let isChanged = false;
+  const fields = Object.entries(value).flatMap(([key, field]): [string, unknown][] => {
+    const inner = innerOf(key);
+    if (!inner) return [[key, field]];
+    if (field === null && shape && isLeftOutByNull(inner)) {
+      isChanged = true;
+      return [];
+    }
+    const kept = stripped(inner, field);
+    isChanged ||= kept !== field;
+    return [[key, kept]];
+  });
+  return isChanged ? Object.fromEntries(fields) : value;
+}
+
+const SCALARS: ReadonlySet<string> = new Set(["string", "number", "boolean", "enum", "literal"]);
+const holdsOthers = (schema: z.core.$ZodType) => !SCALARS.has(definitionOf(schema).type);
+
+/** Says of each field that may be left out of a JSON body that it may be null. */
+export function describeNulls(document: Description) {
+  const shapes = (document.components?.schemas ?? {}) as Record<string, Json>;
+  const seen = new Set<unknown>();
+  const visit = (schema: unknown) => {
+    if (typeof schema !== "object" || schema === null || seen.has(schema)) return;
+    seen.add(schema);
+    const { $ref, properties, required, items, additionalProperties, ...parts } = schema as Json;
+    const given = (properties ?? {}) as Record<string, Json>;
+    for (const [name, property] of Object.entries(given)) {
+      visit(property);
+      const isNeeded = ((required ?? []) as string[]).includes(name);
+      const isSaid = isNeeded || NULL_REFUSED in property || maybeNull(property, shapes);
+      if (!isSaid) given[name] = orNull(property);
+    }
+    const { anyOf = [], oneOf = [], allOf = [] } = parts as Record<string, unknown[]>;
+    for (const one of [...anyOf, ...oneOf, ...allOf, items, additionalProperties]) visit(one);
+    if (typeof $ref === "string") visit(shapes[shapeName($ref)]);
+  };
+  for (const { operation } of endpointsOf(document)) {
+    visit(operation.requestBody?.content?.["application/json"]?.schema);
+  }
+}
+
+const shapeName = ($ref: string) => $ref.slice($ref.lastIndexOf("/") + 1);
+
+function maybeNull(schema: Json, shapes: Record<string, Json>): boolean {
+  const { $ref, type, enum: values, anyOf, oneOf, allOf } = schema;
+  if (typeof $ref === "string") return maybeNull(shapes[shapeName($ref)] ?? {}, shapes);
+  if (type !== undefined) return [type].flat().includes("null");
+  if (values !== undefined) return (values as unknown[]).includes(null);
+  if ("const" in schema) return schema.const === null;
+  const parts = (anyOf ?? oneOf) as Json[] | undefined;
+  if (parts) return parts.some((part) => maybeNull(part, shapes));
+  return allOf === undefined;
+}
+
+/** The schema with null beside what it takes; words and defaults stay where they are. */
+function orNull(schema: Json): Json {
+  const { type, enum: values, anyOf, const: only, description, default: fallback } = schema;
+  const words = Object.fromEntries(
+    Object.entries({ description, default: fallback }).filter(([, one]) => one !== undefined),
+  );
+  if (anyOf) return { ...schema, anyOf: [...(anyOf as Json[]), { type: "null" }] };
+  if (type === undefined || only !== undefined) {
+    const { description: _, default: __, ...bare } = schema;
+    return { anyOf: [bare, { type: "null" }], ...words };
+  }
+  const nullable = { ...schema, type: [type, "null"].flat() };
+  return values ? { ...nullable, enum: [...(values as unknown[]), null] } : nullable;
+}
