@@ -15,6 +15,8 @@ namespace vantage {
 at::Device deviceOf(const std::string& name);
 std::vector<Gpu> gpus();
 std::string torchVersion();
+/** The CPU has instructions for bf16; without them torch computes it in software, slowly. */
+bool hasCpuBf16();
 
 /** Bytes in use: of the GPU by tensors of this process, of the CPU by the whole process. */
 uint64_t memoryBytes(const at::Device& device);
@@ -30,7 +32,7 @@ void synchronize(const at::Device& device);
 /** The cudaStream_t that torch is using; null on the CPU. */
 void* currentStream(const at::Device& device);
 
-/** bf16 autocast on the GPU while it lives; no effect where `isOn` is false. */
+/** bf16 autocast on the device while it lives; no effect where `isOn` is false. */
 class Autocast {
  public:
   Autocast(bool isOn, const at::Device& device);
@@ -39,6 +41,7 @@ class Autocast {
 
  private:
   bool isOn_, before_ = false, cache_ = false;
+  at::DeviceType type_;
 };
 
 }  // namespace vantage

@@ -27,10 +27,12 @@ describe.skipIf(!native)("the addon", () => {
   });
 
   it("says what it can do here", () => {
-    const { torch, cudaKernels, gpus, bf16 } = native.describe();
+    const { torch, cudaKernels, gpus, bf16, cpuBf16 } = native.describe();
     expect(torch).toMatch(/^\d+\.\d+\.\d+/);
     expect(typeof cudaKernels).toBe("boolean");
     expect(bf16).toBe(gpus.length > 0);
+    const flags = readFileSync("/proc/cpuinfo", "utf8");
+    expect(cpuBf16).toBe(/\b(avx512_bf16|bf16)\b/.test(flags));
   });
 
   it("comes with kernels that compile, wherever there is a compiler for them", (context) => {
