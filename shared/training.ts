@@ -139,11 +139,14 @@ export const TrainSettings = z
       .default("linear")
       .meta({ description: "how the learning rate falls to a hundredth" }),
     optimizer: z.enum(OPTIMIZERS).default("auto"),
-    precision: z.enum(PRECISIONS).default("auto").meta({
-      description:
-        "number format of the network's steps: auto is what is faster on the node, which it " +
-        "measures; where there is no bf16, it is fp32",
-    }),
+    precision: z
+      .enum(PRECISIONS)
+      .default("auto")
+      .meta({
+        description:
+          "number format of the network's steps: auto is what is faster on the node, which it " +
+          "measures; where there is no bf16, it is fp32",
+      }),
     patience: z
       .number()
       .int()

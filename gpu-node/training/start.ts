@@ -31,7 +31,13 @@ import {
 import { loadPretrained } from "./pretrained-weights.ts";
 import { gibibytes, type Report } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
-import { automaticBatch, BATCH_MAX, explicitBatch, stepBytes, trainingOptions } from "./settings.ts";
+import {
+  automaticBatch,
+  BATCH_MAX,
+  explicitBatch,
+  stepBytes,
+  trainingOptions,
+} from "./settings.ts";
 
 export interface StartParts {
   native: Native;

@@ -166,7 +166,7 @@ describe.skipIf(!native)("the network", () => {
 
   it("is in fp32 on a CPU, to the bit, also of an engine that trains in bf16", async () => {
     const options = { graph: detectorGraph("det26n", 3), seed: 3 };
-    const looks = [];
+    const looks: unknown[] = [];
     for (const precision of ["fp32", "bf16"] as const) {
       await withEngine({ ...options, precision }, async (engine) => {
         const maps = await engine.forward(noise(1, 64), { training: false });

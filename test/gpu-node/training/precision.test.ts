@@ -57,11 +57,14 @@ describe("the choice", () => {
     ],
     ["auto", GPU, "bf16", "this GPU has instructions for it"],
     ["fp32", GPU, "fp32", "as asked for"],
-  ] as const)("of %s on %o needs no measurement: %s", async (asked, hardware, precision, reason) => {
-    const unasked = () => Promise.reject(new Error("measured"));
-    const choice = await choosePrecision(asked, hardware, unasked);
-    expect(choice).toEqual({ precision, precision_reason: reason });
-  });
+  ] as const)(
+    "of %s on %o needs no measurement: %s",
+    async (asked, hardware, precision, reason) => {
+      const unasked = () => Promise.reject(new Error("measured"));
+      const choice = await choosePrecision(asked, hardware, unasked);
+      expect(choice).toEqual({ precision, precision_reason: reason });
+    },
+  );
 
   it("is fp32 where the engine fails in bf16, and a stop while it measures is a stop", async () => {
     const failure = Object.assign(new Error("no kernel"), { code: "internal" });
