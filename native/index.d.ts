@@ -24,7 +24,10 @@ export interface Description {
   cudaKernels: boolean;
   /** GPUs that torch sees; empty without a CUDA build of torch. */
   gpus: { name: string; memoryBytes: number }[];
+  /** The first GPU computes in bf16. */
   bf16: boolean;
+  /** The CPU has instructions for bf16: whether steps get faster by them, a probe measures. */
+  cpuBf16: boolean;
 }
 
 /** What the engine of this build can do here; it opens nothing and allocates nothing. */
@@ -40,7 +43,10 @@ export interface EngineOptions {
   seed: number;
   /** Number of CPU threads of the engine. */
   threads: number;
-  /** Default fp32. bf16 is CUDA's autocast; assignment and loss stay in fp32. */
+  /**
+   * Default fp32. bf16 is torch's autocast of the network; statistics, assignment, loss and weights
+   * stay in fp32, and so do evaluation and prediction on a CPU.
+   */
   precision?: Precision;
   /** Without it the engine evaluates and predicts only. */
   training?: TrainingOptions;
@@ -290,8 +296,16 @@ export class Engine {
   ): Promise<{ detections: Detections; masks: Uint8Array }[]>;
   /** A training batch as the epoch would see it. */
   render(options: { epoch: number; batch: number }): Promise<Batch>;
-  /** Time and memory that one step at this batch takes; weights stay as they are. */
-  probe(options: { batch: number; imageSize: number }): Promise<{ bytes: number; seconds: number }>;
+  /**
+   * Time and memory that one step at this batch takes, in the engine's precision or another;
+   * weights stay as they are. `cpuSeconds` are those of all the process's threads together: other
+   * processes do not count in them.
+   */
+  probe(options: {
+    batch: number;
+    imageSize: number;
+    precision?: Precision;
+  }): Promise<{ bytes: number; seconds: number; cpuSeconds: number }>;
 
   /** The maps of a batch; with `training`, batch norm uses the batch's statistics. */
   forward(batch: Omit<Batch, "boxes">, options: { training: boolean }): Promise<Maps>;

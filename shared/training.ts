@@ -8,6 +8,7 @@ const instant = () => z.iso.datetime();
 
 export const AUGMENTATIONS = ["minimal", "standard", "aggressive"] as const;
 export const OPTIMIZERS = ["auto", "adamw", "sgd", "musgd"] as const;
+export const PRECISIONS = ["auto", "fp32", "bf16"] as const;
 export const ALIASES = ["production", "staging", "canary"] as const;
 export type Alias = (typeof ALIASES)[number];
 
@@ -138,6 +139,14 @@ export const TrainSettings = z
       .default("linear")
       .meta({ description: "how the learning rate falls to a hundredth" }),
     optimizer: z.enum(OPTIMIZERS).default("auto"),
+    precision: z
+      .enum(PRECISIONS)
+      .default("auto")
+      .meta({
+        description:
+          "number format of the network's steps: auto is what is faster on the node, which it " +
+          "measures; where there is no bf16, it is fp32",
+      }),
     patience: z
       .number()
       .int()
@@ -220,6 +229,10 @@ export const ResolvedSettings = z
   .object({
     device: z.string(),
     precision: z.enum(["fp32", "bf16"]),
+    precision_reason: z.string().optional().meta({
+      description: "why the run has this precision; nodes of older releases do not tell",
+      example: "1.6 times as fast as fp32 here",
+    }),
     batch_size: z.number().int(),
     optimizer: z.enum(["adamw", "sgd", "musgd"]),
     learning_rate: z.number(),

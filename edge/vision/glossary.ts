@@ -218,6 +218,7 @@ export const MEANINGS: Readonly<Record<string, string>> = {
   points: "clicks on the frame",
   polygon: "outer ring of the mask, x and y in turn, pixels of the frame",
   precision: "number format of the computation",
+  precisions: "number formats that a run may be asked to compute in",
   prediction_id: "the prediction's id",
   pretrained: "weights to begin with; null is none",
   "ResolvedSettings.pretrained": "how the first weights fitted; null without any",

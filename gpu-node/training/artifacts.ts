@@ -117,7 +117,8 @@ export async function writeClosing(
   await make(files, "val_batch0_labels.jpg", () => drawSheet(sheets, data.classes));
   if (!best) return;
   await make(files, "val_batch0_pred.jpg", async () => {
-    const { device, precision, threads } = hardware;
+    const { device, threads } = hardware;
+    const { precision } = state.resolved;
     const engine = new native.Engine({ graph, device, precision, threads, seed: 0 });
     try {
       await engine.load(folder.file(bestWeights(best.epoch)));

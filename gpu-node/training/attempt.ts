@@ -207,8 +207,8 @@ async function runTo(parts: StartParts, start: RunStart, attempt: Attempt): Prom
 }
 
 function say(report: Report, { options, state }: RunStart) {
-  const { device, precision, batch_size } = state.resolved;
-  report.say(`Device: ${device}, ${precision}.`);
+  const { device, precision, precision_reason: reason, batch_size } = state.resolved;
+  report.say(`Device: ${device}, ${precision}${reason === undefined ? "" : `: ${reason}`}.`);
   report.say(
     `Optimiser ${options.optimizer}, learning rate ${options.lr0} to ${options.lr0 * options.lrf}, ` +
       `batch ${batch_size}, ${options.epochs} epochs at ${options.imageSize} px.`,

@@ -4,7 +4,7 @@
 import { execFile } from "node:child_process";
 import * as fs from "node:fs/promises";
 import { promisify } from "node:util";
-import type { Description, Engine, TrainingOptions } from "../../native/index.d.ts";
+import type { Description, Engine, Precision, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import { type DetectorGraph, parameterCount } from "../../shared/detector.ts";
 import type { TaskPayload } from "../../shared/tasks.ts";
@@ -22,10 +22,22 @@ import {
 } from "./checkpoints.ts";
 import type { TrainingData } from "./dataset.ts";
 import { engineCode } from "./engine-failure.ts";
+import {
+  choosePrecision,
+  measureSteps,
+  type PrecisionChoice,
+  precisionOnResume,
+} from "./precision.ts";
 import { loadPretrained } from "./pretrained-weights.ts";
 import { gibibytes, type Report } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
-import { automaticBatch, explicitBatch, stepBytes, trainingOptions } from "./settings.ts";
+import {
+  automaticBatch,
+  BATCH_MAX,
+  explicitBatch,
+  stepBytes,
+  trainingOptions,
+} from "./settings.ts";
 
 export interface StartParts {
   native: Native;
@@ -40,7 +52,8 @@ export interface StartParts {
 
 export interface Hardware {
   device: "cpu" | "cuda";
-  precision: "fp32" | "bf16";
+  /** The device has instructions for bf16. */
+  bf16: boolean;
   /** As people see it. */
   title: string;
   /** For a step. */
@@ -57,13 +70,12 @@ export async function hardwareOf(
   const [gpu] = description.gpus;
   const threads = machine.cpuThreads;
   if (machine.device === "cuda" && gpu) {
-    const precision = description.bf16 ? "bf16" : "fp32";
     const freeBytes = (await freeGpuBytes()) ?? gpu.memoryBytes;
-    return { device: "cuda", precision, title: gpu.name, freeBytes, threads };
+    return { device: "cuda", bf16: description.bf16, title: gpu.name, freeBytes, threads };
   }
   const title = `CPU, ${threads} ${threads === 1 ? "thread" : "threads"}`;
   const freeBytes = process.availableMemory();
-  return { device: "cpu", precision: "fp32", title, freeBytes, threads };
+  return { device: "cpu", bf16: description.cpuBf16, title, freeBytes, threads };
 }
 
 /** What the first GPU has left, as its driver says, or null. */
@@ -165,8 +177,9 @@ async function resumed(
   { path, state }: CheckpointFile,
   batchMax: number | null,
 ): Promise<RunStart> {
-  const { payload, report, data } = parts;
+  const { payload, report, data, hardware } = parts;
   const before = state.resolved;
+  const chosen = { ...before, ...precisionOnResume(before, hardware) };
   const batch = Math.min(before.batch_size, batchMax ?? before.batch_size);
   const images = data.splits.train.images.length;
   const shape = { classes: data.classes.length, trainImages: images, batch };
@@ -175,7 +188,7 @@ async function resumed(
     optimizer: before.optimizer,
     lr0: before.learning_rate,
   };
-  const engine = await openEngine(parts, options);
+  const engine = await openEngine(parts, options, chosen);
   try {
     await engine.restore(path);
     const { parameters } = await engine.ready;
@@ -183,7 +196,7 @@ async function resumed(
     const batches = Math.ceil(images / batch);
     // Another batch size counts the epoch's images in other steps.
     const done = Math.min(batches, Math.floor((state.batch * before.batch_size) / batch));
-    const resolved = { ...before, ...deviceOf(parts.hardware), batch_size: batch };
+    const resolved = { ...chosen, device: hardware.title, batch_size: batch };
     const after = done > 0 ? `, after ${done} of ${batches} steps.` : ".";
     report.say(`Resumed at epoch ${state.epoch + 1}${after}`);
     return { engine, options, parameters, state: { ...state, batch: done, resolved } };
@@ -193,22 +206,23 @@ async function resumed(
   }
 }
 
-const deviceOf = ({ title, precision }: Hardware) => ({ device: title, precision });
-
 async function fresh(parts: StartParts, batchMax: number | null): Promise<RunStart> {
-  const { payload, report, data, graph } = parts;
+  const { payload, report, data, graph, hardware } = parts;
   const { settings } = payload;
   const images = data.splits.train.images.length;
-  const chosen = explicitBatch(settings.batch_size, images) ?? (await chooseBatch(parts, images));
+  const choice = await choosePrecision(settings.precision, hardware, () => stepsOf(parts));
+  const chosen =
+    explicitBatch(settings.batch_size, images) ?? (await chooseBatch(parts, images, choice));
   const batch = Math.min(chosen, batchMax ?? chosen);
   const shape = { classes: data.classes.length, trainImages: images, batch };
   const options = trainingOptions(settings, shape);
-  const engine = await openEngine(parts, options);
+  const engine = await openEngine(parts, options, choice);
   try {
     const { parameters } = await engine.ready;
     const pretrained = await firstWeights(parts, engine);
     const resolved: ResolvedSettings = {
-      ...deviceOf(parts.hardware),
+      device: hardware.title,
+      ...choice,
       batch_size: batch,
       optimizer: options.optimizer,
       learning_rate: options.lr0,
@@ -260,8 +274,35 @@ async function firstWeights({ payload, context, graph, report }: StartParts, eng
   }
 }
 
+/** What a step takes here in each precision, measured on an engine that is then closed. */
+async function stepsOf(parts: StartParts) {
+  const { payload, data, context } = parts;
+  const { batch_size: asked, image_size: imageSize } = payload.settings;
+  const trainImages = data.splits.train.images.length;
+  const batch = explicitBatch(asked, trainImages) ?? BATCH_MAX;
+  const training = trainingOptions(payload.settings, {
+    classes: data.classes.length,
+    trainImages,
+    batch,
+  });
+  const engine = await openEngine(parts, training, { precision: "fp32", withData: false });
+  try {
+    const probe: Engine["probe"] = async (options) => {
+      context.cancel.throwIfAborted();
+      return engine.probe(options);
+    };
+    return await measureSteps(probe, { batch, imageSize });
+  } finally {
+    await engine.close();
+  }
+}
+
 /** The automatic batch: measured on a GPU, reckoned on a CPU. */
-async function chooseBatch(parts: StartParts, images: number): Promise<number> {
+async function chooseBatch(
+  parts: StartParts,
+  images: number,
+  { precision }: PrecisionChoice,
+): Promise<number> {
   const { hardware, payload, data, graph, report } = parts;
   const { image_size: imageSize } = payload.settings;
   const parameters = parameterCount(graph);
@@ -275,9 +316,8 @@ async function chooseBatch(parts: StartParts, images: number): Promise<number> {
     return batch;
   }
   const shape = { classes: data.classes.length, trainImages: images, batch: 1 };
-  const engine = await openEngine(parts, trainingOptions(payload.settings, shape), {
-    withData: false,
-  });
+  const training = trainingOptions(payload.settings, shape);
+  const engine = await openEngine(parts, training, { precision, withData: false });
   try {
     const probe = async (batch: number): Promise<number | null> => {
       try {
@@ -301,9 +341,9 @@ async function chooseBatch(parts: StartParts, images: number): Promise<number> {
 async function openEngine(
   { native, payload, graph, data, hardware }: StartParts,
   training: TrainingOptions,
-  { withData = true }: { withData?: boolean } = {},
+  { precision, withData = true }: { precision: Precision; withData?: boolean },
 ): Promise<Engine> {
-  const { device, precision, threads } = hardware;
+  const { device, threads } = hardware;
   const { seed } = payload.settings;
   const engine = new native.Engine({ graph, device, precision, threads, seed, training });
   try {

@@ -2,6 +2,10 @@
 #include "device.h"
 
 #include <malloc.h>
+#ifdef __aarch64__
+#include <asm/hwcap.h>
+#include <sys/auxv.h>
+#endif
 
 #include <fstream>
 
@@ -19,6 +23,27 @@
 
 namespace vantage {
 namespace {
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
+bool isAutocast(at::DeviceType type) { return at::autocast::is_autocast_enabled(type); }
+void setAutocast(at::DeviceType type, bool isOn) {
+  at::autocast::set_autocast_enabled(type, isOn);
+  if (isOn) at::autocast::set_autocast_dtype(type, at::kBFloat16);
+}
+#else
+bool isAutocast(at::DeviceType type) {
+  return type == at::kCUDA ? at::autocast::is_enabled() : at::autocast::is_cpu_enabled();
+}
+void setAutocast(at::DeviceType type, bool isOn) {
+  if (type == at::kCUDA) {
+    at::autocast::set_enabled(isOn);
+    if (isOn) at::autocast::set_autocast_gpu_dtype(at::kBFloat16);
+  } else {
+    at::autocast::set_cpu_enabled(isOn);
+    if (isOn) at::autocast::set_autocast_cpu_dtype(at::kBFloat16);
+  }
+}
+#endif
 
 #ifdef VANTAGE_GPU
 /** Compute capability from which there is bf16: Ampere's. */
@@ -38,6 +63,17 @@ uint64_t processBytes(const std::string& field) {
 std::string torchVersion() { return TORCH_VERSION; }
 
 std::string torchSource() { return VANTAGE_TORCH_SOURCE; }
+
+bool hasCpuBf16() {
+#if defined(__x86_64__)
+  // Processors with AMX have these instructions as well.
+  return __builtin_cpu_supports("avx512bf16");
+#elif defined(__aarch64__) && defined(HWCAP2_BF16)
+  return (getauxval(AT_HWCAP2) & HWCAP2_BF16) != 0;
+#else
+  return false;
+#endif
+}
 
 std::vector<Gpu> gpus() {
   std::vector<Gpu> all;
@@ -146,21 +182,14 @@ void* currentStream(const at::Device& device) {
   return nullptr;
 }
 
-Autocast::Autocast(bool isOn, const at::Device& device) : isOn_(isOn && device.is_cuda()) {
+Autocast::Autocast(bool isOn, const at::Device& device) : isOn_(isOn), type_(device.type()) {
   if (!isOn_) return;
   namespace cast = at::autocast;
   // Every weight is used once a pass: keeping its cast copy would only hold memory.
   cache_ = cast::is_autocast_cache_enabled();
   cast::set_autocast_cache_enabled(kDisabled);
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
-  before_ = cast::is_autocast_enabled(at::kCUDA);
-  cast::set_autocast_enabled(at::kCUDA, kEnabled);
-  cast::set_autocast_dtype(at::kCUDA, at::kBFloat16);
-#else
-  before_ = cast::is_enabled();
-  cast::set_enabled(kEnabled);
-  cast::set_autocast_gpu_dtype(at::kBFloat16);
-#endif
+  before_ = isAutocast(type_);
+  setAutocast(type_, kEnabled);
   cast::increment_nesting();
 }
 
@@ -168,11 +197,7 @@ Autocast::~Autocast() {
   if (!isOn_) return;
   namespace cast = at::autocast;
   if (cast::decrement_nesting() == 0) cast::clear_cache();
-#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 4)
-  cast::set_autocast_enabled(at::kCUDA, before_);
-#else
-  cast::set_enabled(before_);
-#endif
+  setAutocast(type_, before_);
   cast::set_autocast_cache_enabled(cache_);
 }
 

@@ -17,6 +17,8 @@ std::vector<Gpu> gpus();
 std::string torchVersion();
 /** Whether this build's torch is a `wheel` of PyPI or of the `system`. */
 std::string torchSource();
+/** The CPU has instructions for bf16; without them torch computes it in software, slowly. */
+bool hasCpuBf16();
 
 /** Bytes in use: of the GPU by tensors of this process, of the CPU by the whole process. */
 uint64_t memoryBytes(const at::Device& device);
@@ -32,7 +34,7 @@ void synchronize(const at::Device& device);
 /** The cudaStream_t that torch is using; null on the CPU. */
 void* currentStream(const at::Device& device);
 
-/** bf16 autocast on the GPU while it lives; no effect where `isOn` is false. */
+/** bf16 autocast on the device while it lives; no effect where `isOn` is false. */
 class Autocast {
  public:
   Autocast(bool isOn, const at::Device& device);
@@ -41,6 +43,7 @@ class Autocast {
 
  private:
   bool isOn_, before_ = false, cache_ = false;
+  at::DeviceType type_;
 };
 
 }  // namespace vantage

@@ -32,7 +32,6 @@ int coresOf() { return std::max(static_cast<int>(std::thread::hardware_concurren
 const EngineOptions& checked(const EngineOptions& options) {
   check(options.graph);
   if (options.threads < 1 || options.threads > kThreadsMax) refuse("threads must be 1 to 1024");
-  if (options.bf16 && options.device != "cuda") refuse("bf16 is for the GPU: on CPUs it is slower");
   if (options.training && options.graph.o2m.box.empty()) refuse("a deployed graph does not train");
   if (options.training && options.graph.hasMasks() && options.graph.semantic < 0)
     refuse("a graph with masks does not train without its semantic map");
@@ -92,6 +91,7 @@ Description describe() {
 #ifdef VANTAGE_CUDA
   description.cudaKernels = true;
 #endif
+  description.cpuBf16 = hasCpuBf16();
   // Engines run on the first GPU.
   description.bf16 = !description.gpus.empty() && description.gpus[0].bf16;
   return description;

@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,7 +26,7 @@ struct Gpu {
 };
 struct Description {
   std::string torch, torchSource;
-  bool cudaKernels = false, bf16 = false;
+  bool cudaKernels = false, bf16 = false, cpuBf16 = false;
   std::vector<Gpu> gpus;
 };
 Description describe();
@@ -114,9 +115,15 @@ struct EvaluationOptions {
   std::string split;
   int batch = 1, imageSize = 640;
 };
+struct ProbeOptions {
+  int batch = 1, imageSize = 640;
+  /** Instead of the engine's own precision. */
+  std::optional<bool> bf16;
+};
 struct ProbeResult {
   uint64_t bytes = 0;
-  double seconds = 0;
+  /** By the clock, and of all the process's threads together. */
+  double seconds = 0, cpuSeconds = 0;
 };
 
 /**
@@ -161,7 +168,7 @@ class Engine {
   std::vector<std::vector<Detection>> predict(const BatchView& batch, double confidence);
   std::vector<MaskedImage> predictMasks(const BatchView& batch, double confidence);
   RenderedBatch render(int epoch, int batch);
-  ProbeResult probe(int batch, int imageSize);
+  ProbeResult probe(const ProbeOptions& options);
 
   MapValues forward(const BatchView& batch, bool training);
   LossItems losses(const BatchView& batch, double o2mShare);

@@ -69,8 +69,12 @@ class Network {
   const Graph& graph() const { return graph_; }
   at::Device device() const { return device_; }
   int64_t parameters() const;
-  /** Convolutions and products in bf16; the GPU only. Maps are fp32 all the same. */
+  /**
+   * Convolutions and products in bf16: on a GPU always, on a CPU in training alone. Maps are fp32
+   * all the same.
+   */
   void setBf16(bool isOn) { bf16_ = isOn; }
+  bool isBf16() const { return bf16_; }
   /**
    * `stop` is read before every node, forward and backward: while it is true, both fail with
    * `Interrupted`. A step takes seconds on a CPU, a node some hundredths of a step.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <ctime>
 
 #include "batches.h"
 #include "core.h"
@@ -331,18 +332,24 @@ LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   return itemsOf(items);
 }
 
-ProbeResult Engine::probe(int batch, int imageSize) {
+ProbeResult Engine::probe(const ProbeOptions& asked) {
+  const auto [batch, imageSize, bf16] = asked;
   EngineCore& core = *core_;
   core.needsTraining();
   BatchView shape;
   shape.count = batch;
   shape.height = shape.width = imageSize;
   core.checkShape(shape);
-  struct GradientGuard {
-    const Network& network;
-    ~GradientGuard() { clearGradients(network); }
-  } guard{core.network};
+  struct Guard {
+    Network& network;
+    bool bf16;
+    ~Guard() {
+      clearGradients(network);
+      network.setBf16(bf16);
+    }
+  } guard{core.network, core.network.isBf16()};
   clearGradients(core.network);
+  if (bf16) core.network.setBf16(*bf16);
   const auto options = at::TensorOptions(core.device).dtype(at::kFloat);
   const double side = imageSize / 2.0;
   const auto corner = at::rand({batch, kProbeObjects, 2}, options).mul_(side);
@@ -358,17 +365,19 @@ ProbeResult Engine::probe(int batch, int imageSize) {
     const auto images = at::rand({batch, 3, imageSize, imageSize}, options);
     synchronize(core.device);
     const auto start = std::chrono::steady_clock::now();
+    const std::clock_t cpuStart = std::clock();
     learn(core, images, labels, LearnOptions{});
     synchronize(core.device);
-    const double seconds = secondsSince(start);
+    ProbeResult spent;
+    spent.seconds = secondsSince(start);
+    spent.cpuSeconds = static_cast<double>(std::clock() - cpuStart) / CLOCKS_PER_SEC;
     clearGradients(core.network);
-    return seconds;
+    return spent;
   };
   // In its first step a GPU also measures which algorithms to use.
   if (core.device.is_cuda()) once();
   resetPeakMemory(core.device);
-  ProbeResult result;
-  result.seconds = once();
+  ProbeResult result = once();
   result.bytes = peakMemoryBytes(core.device);
   resetPeakMemory(core.device);
   return result;

@@ -1,11 +1,12 @@
 // `npm run bench -- engine`: what a training step costs, beside a plain PyTorch loop of the same
 // graph on the same torch, in one run. Each configuration runs in processes of its own, the two in
-// turn. Where a GPU is: also bf16, larger batches, and the larger variant.
+// turn; fp32 and bf16 beside it in one process, step by step. Where a GPU is: also larger batches,
+// and the larger variant.
 
 import { spawnSync } from "node:child_process";
 import { randomFillSync } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
 import type { Engine } from "../../native/index.d.ts";
@@ -49,7 +50,11 @@ interface Measurement {
   parts: Record<string, number>;
   /** Of an augmented epoch; the engine's alone. */
   imagesPerSecond?: number;
+  /** How many times as fast as fp32, by the clock and in time of the CPU; the engine's alone. */
+  inBf16?: { clock: number; cpu: number };
 }
+
+type StepTime = Awaited<ReturnType<Engine["probe"]>>;
 
 const CLASSES = 80;
 const OBJECTS = 8;
@@ -115,10 +120,25 @@ async function measureEngine(configuration: Configuration): Promise<Measurement>
   }
   const seconds = (performance.now() - began) / 1_000;
   const { bytes: memoryBytes } = await engine.probe({ batch, imageSize });
+  const inBf16 = precision === "bf16" ? await speedup(engine, configuration) : null;
   const epoch = await augmentedEpoch(engine, configuration);
   await engine.close();
   const { torch } = loaded.native.describe();
-  return { torch, seconds, losses, memoryBytes, ...epoch };
+  return { torch, seconds, losses, memoryBytes, ...(inBf16 && { inBf16 }), ...epoch };
+}
+
+/** How many times as fast forward and backward are in bf16: fastest of steps done in turn. */
+async function speedup(engine: Engine, { batch, imageSize, steps }: Configuration) {
+  const all = { fp32: [] as StepTime[], bf16: [] as StepTime[] };
+  for (let step = 0; step <= steps; step++) {
+    for (const precision of ["fp32", "bf16"] as const) {
+      const time = await engine.probe({ batch, imageSize, precision });
+      if (step > 0) all[precision].push(time);
+    }
+  }
+  const ratio = (of: (time: StepTime) => number) =>
+    Math.min(...all.fp32.map(of)) / Math.min(...all.bf16.map(of));
+  return { clock: ratio(({ seconds }) => seconds), cpu: ratio(({ cpuSeconds }) => cpuSeconds) };
 }
 
 /** An epoch from a file of images, augmented, as runs are trained: where its time goes. */
@@ -176,12 +196,12 @@ function plain(configuration: Configuration): Measurement | null {
 function configurations(): Configuration[] {
   const threads = Number(values.threads);
   if (values.device !== "cuda") {
-    const common = { device: "cpu", precision: "fp32", variant: "det26n", threads } as const;
+    const common = { device: "cpu", variant: "det26n", threads, warmup: 2 } as const;
     const steps = Number(values.steps ?? 6);
-    return [
-      { ...common, imageSize: 320, batch: 8, steps, warmup: 2 },
-      { ...common, imageSize: 640, batch: 4, steps, warmup: 2 },
-    ];
+    return (["fp32", "bf16"] as const).flatMap((precision) => [
+      { ...common, precision, imageSize: 320, batch: 8, steps },
+      { ...common, precision, imageSize: 640, batch: 4, steps },
+    ]);
   }
   const steps = Number(values.steps ?? 30);
   return (["det26n", "det26m"] as const).flatMap((variant) =>
@@ -239,6 +259,13 @@ function main() {
     if (other) {
       const rest = `torch ${other.torch}, first loss ${other.losses[0]}`;
       notes.push(`plain without data: ${shares(other)}; ${rest}`);
+    }
+    if (own?.inBf16) {
+      const { clock, cpu } = own.inBf16;
+      notes.push(
+        `${name}: ${clock.toFixed(2)} times as fast as fp32, ` +
+          `${cpu.toFixed(2)} in processor time (load ${loadavg()[0]?.toFixed(1)})`,
+      );
     }
   }
   say(`\n${notes.join("\n")}`);

@@ -27,11 +27,13 @@ describe.skipIf(!native)("the addon", () => {
   });
 
   it("says what it can do here", () => {
-    const { torch, torchSource, cudaKernels, gpus, bf16 } = native.describe();
+    const { torch, torchSource, cudaKernels, gpus, bf16, cpuBf16 } = native.describe();
     expect(torch).toMatch(/^\d+\.\d+\.\d+/);
     expect(["system", "wheel"]).toContain(torchSource);
     expect(typeof cudaKernels).toBe("boolean");
     expect(bf16).toBe(gpus.length > 0);
+    const flags = readFileSync("/proc/cpuinfo", "utf8");
+    expect(cpuBf16).toBe(/\b(avx512_bf16|bf16)\b/.test(flags));
   });
 
   it("comes with kernels that compile, wherever there is a compiler for them", (context) => {

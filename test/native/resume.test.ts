@@ -15,14 +15,21 @@ const beginEpoch = (engine: Engine, epoch: number) =>
   engine.trainEpoch({ epoch, from: 0 }, () => engine.interrupt());
 
 describe.skipIf(!native)("training", () => {
-  it.each(["adamw", "sgd", "musgd"] as const)(
-    "goes on from a checkpoint to the same bits, with %s",
-    async (optimizer) => {
+  it.each([
+    ["adamw", "fp32"],
+    ["sgd", "fp32"],
+    ["musgd", "fp32"],
+    ["adamw", "bf16"],
+  ] as const)(
+    "goes on from a checkpoint to the same bits, with %s in %s",
+    async (optimizer, precision) => {
       // Three batches make a step, so an epoch of eleven leaves gradients for the next one.
       const settings = { ...LIVELY, optimizer, nominalBatch: 6, warmupEpochs: 0, lr0: 0.001 };
+      const make = <Result>(work: (engine: Engine, folder: string) => Promise<Result>) =>
+        withEngine(settings, work, precision);
       const until = (engine: Engine, epoch: number, from = 0) =>
         engine.trainEpoch({ epoch, from }, () => {});
-      await withEngine(settings, async (straight, folder) => {
+      await make(async (straight, folder) => {
         const dataset = splitOf(folder, 22, SIZE);
         const paths = ["end", "middle", "again"].map((name) => join(folder, name));
         const [end, middle, again] = paths as [string, string, string];
@@ -30,7 +37,7 @@ describe.skipIf(!native)("training", () => {
         await until(straight, 0);
         const whole = await until(straight, 1);
         await straight.checkpoint(end, { run: "one" });
-        const batch = await withEngine(settings, async (stopped) => {
+        const batch = await make(async (stopped) => {
           await stopped.setDataset("train", dataset);
           await until(stopped, 0);
           const result = await beginEpoch(stopped, 1);
@@ -43,7 +50,7 @@ describe.skipIf(!native)("training", () => {
           name.startsWith("trainer.gradient."),
         );
         expect(gathers).toBe((11 + batch) % 3 !== 0);
-        await withEngine(settings, async (resumed) => {
+        await make(async (resumed) => {
           expect(await resumed.restore(middle)).toEqual({ metadata: { run: "half" } });
           await resumed.setDataset("train", dataset);
           const rest = await until(resumed, 1, batch);

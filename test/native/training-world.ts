@@ -4,7 +4,7 @@ import { createHash } from "node:crypto";
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Batch, Dataset, Engine, TrainingOptions } from "../../native/index.d.ts";
+import type { Batch, Dataset, Engine, Precision, TrainingOptions } from "../../native/index.d.ts";
 import { detectorGraph, stateTensors } from "../../shared/detector.ts";
 import { native } from "./engine.ts";
 
@@ -69,6 +69,7 @@ export const LIVELY: Partial<TrainingOptions> = {
 export async function withEngine<Result>(
   training: Partial<TrainingOptions>,
   work: (engine: Engine, folder: string) => Promise<Result>,
+  precision: Precision = "fp32",
 ): Promise<Result> {
   const folder = mkdtempSync(join(tmpdir(), "vantage-training-"));
   const engine = new native.Engine({
@@ -76,6 +77,7 @@ export async function withEngine<Result>(
     device: "cpu",
     seed: 7,
     threads: 1,
+    precision,
     training: { ...PLAIN, ...training },
   });
   try {

@@ -86,7 +86,10 @@ export async function drawnDataset(
   const manifest = ExportManifest.parse({ name: "drawn", classes, videos });
   const bytes = Buffer.from(JSON.stringify(manifest));
   const run_id = crypto.randomUUID();
-  const whole = TrainSettings.parse({ image_size: 64, epochs: 2, batch_size: 4, ...settings });
+  // What is measured depends on the machine; tests compare runs to the bit.
+  const precision = "fp32";
+  const shape = { image_size: 64, epochs: 2, batch_size: 4 };
+  const whole = TrainSettings.parse({ ...shape, precision, ...settings });
   const payload: TaskPayload<"train"> = {
     run_id,
     name: "drawn",

@@ -15,6 +15,7 @@ import {
   AugmentationKnobs,
   LEARNING_RATE_SCHEDULES,
   OPTIMIZERS,
+  PRECISIONS,
   TrainSettings,
 } from "../../../shared/training.ts";
 
@@ -70,6 +71,7 @@ export const TrainOptions = z
     augmentations: z.record(z.enum(AUGMENTATIONS), AugmentationKnobs),
     learning_rate_schedules: z.array(z.enum(LEARNING_RATE_SCHEDULES)),
     optimizers: z.array(z.enum(OPTIMIZERS)),
+    precisions: z.array(z.enum(PRECISIONS)),
     defaults: TrainSettings,
   })
   .meta({ id: "TrainOptions" });
@@ -94,5 +96,6 @@ export const trainOptions = (): z.infer<typeof TrainOptions> => ({
   },
   learning_rate_schedules: [...LEARNING_RATE_SCHEDULES],
   optimizers: [...OPTIMIZERS],
+  precisions: [...PRECISIONS],
   defaults: TrainSettings.parse({}),
 });

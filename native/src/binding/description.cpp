@@ -17,6 +17,7 @@ Napi::Value toJs(Napi::Env env, const Description& description) {
     return entry;
   });
   object["bf16"] = description.bf16;
+  object["cpuBf16"] = description.cpuBf16;
   return object;
 }
 

@@ -66,6 +66,14 @@ TrainingSettings readTraining(const Fields& from) {
 
 }  // namespace
 
+std::optional<bool> readBf16(const Fields& from) {
+  if (!from.has("precision")) return std::nullopt;
+  const std::string precision = from.text("precision");
+  if (precision != "fp32" && precision != "bf16")
+    refuseArgument(from.pathOf("precision"), "is fp32 or bf16");
+  return precision == "bf16";
+}
+
 EngineOptions readOptions(const Napi::Value& value) {
   const Fields from(value, "");
   EngineOptions options;
@@ -75,11 +83,7 @@ EngineOptions readOptions(const Napi::Value& value) {
     refuseArgument("device", "is cpu or cuda");
   options.seed = static_cast<int64_t>(from.number("seed", 0, kSafeIntegerMax));
   options.threads = from.integer("threads", 1, 1024);
-  if (from.has("precision")) {
-    const std::string precision = from.text("precision");
-    if (precision != "fp32" && precision != "bf16") refuseArgument("precision", "is fp32 or bf16");
-    options.bf16 = precision == "bf16";
-  }
+  options.bf16 = readBf16(from).value_or(options.bf16);
   options.training = from.has("training");
   if (options.training) options.settings = readTraining(from.object("training"));
   return options;

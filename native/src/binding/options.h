@@ -2,11 +2,15 @@
 #pragma once
 #include <napi.h>
 
+#include <optional>
+
 #include "arguments.h"
 
 namespace vantage {
 
 EngineOptions readOptions(const Napi::Value& value);
+/** Whether the field `precision` asks for bf16; nothing where it is absent. */
+std::optional<bool> readBf16(const Fields& from);
 /** The graph of shared/detector.ts; graph.cpp. Its nodes are checked one by one, not together. */
 Graph readGraph(const Fields& from);
 

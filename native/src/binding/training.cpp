@@ -2,6 +2,7 @@
 #include "arguments.h"
 #include "batch.h"
 #include "engine-object.h"
+#include "options.h"
 
 namespace vantage {
 namespace {
@@ -92,16 +93,15 @@ Napi::Value EngineObject::losses(Info info) {
 
 Napi::Value EngineObject::probe(Info info) {
   return promised(info, [&] {
-    const Fields options(info[0], "options");
-    const int batch = options.integer("batch", 1, kImagesMax);
-    const int imageSize = options.imageSize("imageSize");
-    const auto work = [this, batch, imageSize](Reporter&) {
-      return engine().probe(batch, imageSize);
-    };
+    const Fields from(info[0], "options");
+    const ProbeOptions options{from.integer("batch", 1, kImagesMax), from.imageSize("imageSize"),
+                               readBf16(from)};
+    const auto work = [this, options](Reporter&) { return engine().probe(options); };
     return call(info.Env(), {}, work, [](Napi::Env env, const ProbeResult& result) {
       Napi::Object answer = Napi::Object::New(env);
       answer["bytes"] = static_cast<double>(result.bytes);
       answer["seconds"] = result.seconds;
+      answer["cpuSeconds"] = result.cpuSeconds;
       return answer;
     });
   });

@@ -4,7 +4,13 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { Engine, HeadMaps, Maps, TrainingOptions } from "../../../native/index.d.ts";
+import type {
+  Engine,
+  EngineOptions,
+  HeadMaps,
+  Maps,
+  TrainingOptions,
+} from "../../../native/index.d.ts";
 import { type DetectorGraph, stateTensors } from "../../../shared/detector.ts";
 import { native } from "../engine.ts";
 import { type BranchMaps, type DetectorMaps, type State, stateOf } from "./forward.ts";
@@ -20,10 +26,12 @@ export interface EnginePair {
 
 /** Calls with an engine that has loaded seeded weights; frees it whatever happens. */
 export async function withPair<Result>(
-  options: { graph: DetectorGraph; seed: number; weights?: Weights; training?: TrainingOptions },
+  options: Pick<EngineOptions, "graph" | "seed" | "training" | "precision"> & {
+    weights?: Weights;
+  },
   work: (twin: EnginePair) => Promise<Result>,
 ): Promise<Result> {
-  const { graph, seed, training } = options;
+  const { graph, seed, training, precision } = options;
   const weights = options.weights ?? randomWeights(graph, seed);
   const folder = mkdtempSync(join(tmpdir(), "vantage-golden-"));
   const settings = {
@@ -32,6 +40,7 @@ export async function withPair<Result>(
     seed,
     threads: 1,
     ...(training && { training }),
+    ...(precision && { precision }),
   } as const;
   const engine = new native.Engine(settings);
   try {
