@@ -296,8 +296,8 @@ describe("an archive that was made to harm", () => {
     const count = async () => (await world.media.list({ prefix: "imports/" })).objects.length;
     expect(await count()).toBe(0);
     await world.media.put("imports/left.zip", "x");
-    // What forgets them has just these of the service's parts.
     const minute = (now: number) =>
+      // What forgets them has just these of the service's parts.
       forgetArchives({ bucket: world.media, clock: () => now } as unknown as Parts);
     const hour = Math.ceil((Date.now() + HOUR + 1) / HOUR) * HOUR;
     for (const now of [hour - HOUR, hour + MINUTE]) await minute(now);

@@ -133,9 +133,8 @@ describe("a prediction", () => {
     // All alike come once in a million.
     const without = await Promise.all(Array.from({ length: 20 }, () => modelOf("")));
     expect(new Set(without).size).toBe(2);
-    const all = 2 * keys.length + without.length;
-    const hour = await counted(slug, all);
-    expect(hour.models.reduce((sum, { requests }) => sum + requests, 0)).toBe(all);
+    const hour = await counted(slug, 84);
+    expect(hour.models.reduce((sum, { requests }) => sum + requests, 0)).toBe(84);
   });
 
   it("passes over an alias of none, and is refused where no model is left", async () => {
@@ -275,9 +274,8 @@ describe("a key", () => {
     expect(burst.map((response) => response.status)).toEqual([200, 200, 200]);
     const over = await predict(slug, "", limited.api);
     // One in twelve seconds; the bucket filled a little since.
-    const wait = Number(over.headers.get("Retry-After"));
-    expect(wait).toBeGreaterThan(0);
-    expect(wait).toBeLessThanOrEqual(12);
+    const seconds = Array.from({ length: 12 }, (_, index) => String(index + 1));
+    expect(seconds).toContain(over.headers.get("Retry-After"));
     expect(await over.json()).toMatchObject({ code: "rate_limited", requests_per_minute: 5 });
     expect(over.status).toBe(429);
     expect((await predict(slug, "", free.api)).status).toBe(200);
