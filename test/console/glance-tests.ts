@@ -180,4 +180,23 @@ export function glanceTests({ world, seeded, login, at, pages }: Pages) {
       expect(await page.inputValue("input[name=compare]")).toBe(vintages[1]);
     });
   });
+
+  describe.skipIf(!hasChromium)("a page", () => {
+    it("asks for news while it is looked at, and not otherwise", async () => {
+      const { page } = await login();
+      await page.clock.install();
+      await page.goto(at("/runs"));
+      // Counted where it is asked: events of requests come later.
+      const counting = "(...given) => { asked += 1; return send(...given); }";
+      await page.evaluate(`asked = 0; const send = fetch; globalThis.fetch = ${counting}`);
+      const asked = async () => Number(await page.evaluate("globalThis.asked"));
+      await page.clock.runFor(30_000);
+      await page.evaluate("Object.defineProperty(document, 'hidden', { value: true })");
+      await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))");
+      const before = await asked();
+      expect(before).toBeGreaterThan(0);
+      await page.clock.runFor(600_000);
+      expect(await asked()).toBe(before);
+    });
+  });
 }

@@ -8,7 +8,6 @@ import { join } from "node:path";
 import { sql } from "drizzle-orm";
 import sharp from "sharp";
 import { beforeAll, describe, expect, it } from "vitest";
-import { freePorts } from "../../edge/local/ports.ts";
 import { type CountersRpc, countersOf } from "../../edge/vision/base/tally.ts";
 import type { Series } from "../../shared/tally.ts";
 import { systemClock } from "../../shared/time.ts";
@@ -16,6 +15,7 @@ import { toolsOrSay } from "../support/clips.ts";
 import { conventionProblems, readExposition } from "../support/exposition.ts";
 import { startNode } from "../support/gpu-node.ts";
 import { form } from "../support/media.ts";
+import { quietPort } from "../support/ports.ts";
 import { registerModel } from "../support/registered-model.ts";
 import { type Person, register } from "../support/scripted-node.ts";
 import { createTaskWorld, DONE, type TaskWorld } from "../support/task-world.ts";
@@ -283,7 +283,7 @@ describe.skipIf(!found)("beside a real node", () => {
     const environment = { vision: { METRICS_TOKEN: TOKEN } };
     world = await createWorld({ services: ["vision"], environment });
     admin = await register(world);
-    [port = 0] = await freePorts(1);
+    port = await quietPort();
   });
 
   const ofNode = async () => {

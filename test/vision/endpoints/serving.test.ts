@@ -125,15 +125,16 @@ describe("a prediction", () => {
     });
     const modelOf = async (query: string) =>
       (await predict(slug, query)).headers.get("X-Model-Id") as string;
-    const keys = ["a", "b", "c", "d", "e", "f", "g", "h"].map((key) => `?sticky_key=camera-${key}`);
+    // By a hash with the endpoint's id: all alike come once in a billion.
+    const keys = Array.from({ length: 32 }, (_, key) => `?sticky_key=camera-${key}`);
     const first = await Promise.all(keys.map(modelOf));
     expect(await Promise.all(keys.map(modelOf))).toEqual(first);
     expect(new Set(first)).toEqual(new Set([one.model_id, two.model_id]));
     // All alike come once in a million.
     const without = await Promise.all(Array.from({ length: 20 }, () => modelOf("")));
     expect(new Set(without).size).toBe(2);
-    const hour = await counted(slug, 36);
-    expect(hour.models.reduce((sum, { requests }) => sum + requests, 0)).toBe(36);
+    const hour = await counted(slug, 84);
+    expect(hour.models.reduce((sum, { requests }) => sum + requests, 0)).toBe(84);
   });
 
   it("passes over an alias of none, and is refused where no model is left", async () => {
@@ -273,9 +274,8 @@ describe("a key", () => {
     expect(burst.map((response) => response.status)).toEqual([200, 200, 200]);
     const over = await predict(slug, "", limited.api);
     // One in twelve seconds; the bucket filled a little since.
-    const wait = Number(over.headers.get("Retry-After"));
-    expect(wait).toBeGreaterThan(0);
-    expect(wait).toBeLessThanOrEqual(12);
+    const seconds = Array.from({ length: 12 }, (_, index) => String(index + 1));
+    expect(seconds).toContain(over.headers.get("Retry-After"));
     expect(await over.json()).toMatchObject({ code: "rate_limited", requests_per_minute: 5 });
     expect(over.status).toBe(429);
     expect((await predict(slug, "", free.api)).status).toBe(200);

@@ -18,6 +18,8 @@ import { type Person, register } from "../../support/scripted-node.ts";
 import { createWorld, type World } from "../../support/world.ts";
 
 const GROUP = "gates";
+/** Of the devices, percent: one, and by its hash another one once in ten thousand. */
+const CANARY = 0.01;
 let world: World;
 let admin: Person;
 let workspaceId: string;
@@ -98,7 +100,7 @@ it("brings a model to three devices, takes a bad one back from the first, and lo
   const agents = [await agent(), await agent(), await agent()];
   const [, , third] = agents as [EnrolledAgent, EnrolledAgent, EnrolledAgent];
 
-  const good = await begin(deviceFile(1), [1, 100]);
+  const good = await begin(deviceFile(1), [CANARY, 100]);
   await ended(good, "completed");
   for (const { id } of agents) {
     await expect
@@ -108,7 +110,7 @@ it("brings a model to three devices, takes a bad one back from the first, and lo
   }
 
   // A file that is whole and signed, and gives no numbers: only a device that tries it can tell.
-  const bad = await begin(deviceFile(2, { blind: true }), [1, 100]);
+  const bad = await begin(deviceFile(2, { blind: true }), [CANARY, 100]);
   const back = await ended(bad, "rolled_back");
   expect(back.devices.failed).toBe(1);
   const path = `/rollouts/${bad.rollout_id}/devices`;
@@ -127,7 +129,7 @@ it("brings a model to three devices, takes a bad one back from the first, and lo
   const before = await logOf(third.id);
   await world.visionDatabase.execute(sql`
     UPDATE device_state SET beat_at = now() - interval '10 days' WHERE device_id = ${third.id}::uuid`);
-  const next = await begin(deviceFile(3), [1, 100]);
+  const next = await begin(deviceFile(3), [CANARY, 100]);
   await ended(next, "completed");
   third.process = startDevice(third.environment);
   await expect

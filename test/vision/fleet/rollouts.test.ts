@@ -75,7 +75,7 @@ describe("a rollout", () => {
   it("reaches devices stage by stage, and new ones once it is complete", async () => {
     const group = newGroup();
     const devices = await fleet(group, 4);
-    const rollout = await begin({ group, stages: [1, 50, 100] });
+    const rollout = await begin({ group, stages: [0.01, 50, 100] }); // One, whatever its hash.
     expect(rollout).toMatchObject({ status: "rolling", stage: 0, population: 4, group, tags: [] });
     const [canary, ...none] = await wanted(devices, rollout);
     expect(none).toEqual([]);
@@ -155,7 +155,7 @@ describe("a rollout", () => {
     const good = await begin({ group, stages: [100] });
     for (const device of devices) await device.report("confirmed");
     await minute();
-    const bad = await begin({ group, stages: [1, 100] });
+    const bad = await begin({ group, stages: [0.01, 100] });
     const [canary] = await wanted(devices, bad);
     const before = (await canary?.beat())?.desired?.version ?? "";
     const answer = await canary?.report("failed", { failure: "trial_failed: no numbers" });
@@ -287,7 +287,7 @@ describe("a rollout", () => {
     const former = await begin({ group, stages: [100] });
     for (const device of devices) await device.report("confirmed");
     await minute();
-    const rollout = await begin({ group, stages: [1, 100] });
+    const rollout = await begin({ group, stages: [0.01, 100] });
     const own = `/rollouts/${rollout.rollout_id}`;
     const [canary] = await wanted(devices, rollout);
     expect(await engineer.ok("POST", `${own}/pause`)).toMatchObject({ status: "paused" });

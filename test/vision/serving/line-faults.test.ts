@@ -116,7 +116,14 @@ it("a half-sent answer is none: another node's is told", async () => {
 });
 
 it("a slow node beside a fast one gets the smaller part, and no request fails", async () => {
-  const later = () => new Promise<void>((done) => setTimeout(done, 400));
+  let asked = 0;
+  // However fast the machine is: the other one answers so many meanwhile, or nobody asks any more.
+  const later = async () => {
+    const until = fast.asked.length + 16;
+    while (fast.asked.length < until && asked < 120) {
+      await new Promise<void>((done) => setTimeout(done, 5));
+    }
+  };
   const slow = await w.opened({
     name: "slow",
     capacity: 4,
@@ -127,7 +134,6 @@ it("a slow node beside a fast one gets the smaller part, and no request fails", 
   });
   const fast = await w.opened({ name: "fast" });
   const { slug } = await w.make();
-  let asked = 0;
   const ask = async () => {
     while (asked < 120) {
       asked += 1;
