@@ -119,6 +119,8 @@ describe.skipIf(!toolsOrSay() || !engineOrSay())("from labels to predictions", (
       epochs: EPOCHS,
       image_size: SIDE,
       batch_size: 8,
+      // The same on every processor, with bf16 or without.
+      precision: "fp32",
       name: "rectangles",
       augmentation: "minimal",
       learning_rate: 0.004,
