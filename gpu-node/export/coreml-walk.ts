@@ -36,10 +36,15 @@ export class CoremlWalk {
     const distances = this.#perAnchor(this.#model.graph.o2o.box, 4, "distances");
     const { shape } = distances;
     const cells = anchorCells(this.#size);
-    const reach = program.floats("reach", shape, cells.reach, "float32");
+    // A number an anchor, and the sides' signs: four numbers each would be a fiftieth of a file.
+    const anchors = [1, shape[1] ?? 0, 1];
+    const strides = cells.reach.filter((_, index) => index % 4 === 3);
+    const reach = program.floats("reach", anchors, strides, "float32");
+    const signs = program.floats("outward", [1, 1, 4], Float32Array.of(-1, -1, 1, 1), "float32");
     const centres = program.floats("centres", shape, cells.centres, "float32");
-    const scaled = { name: "boxes_reach", shape };
-    const x = program.operation("mul", { x: distances, y: reach }, scaled, "float32");
+    const times = (x: MilValue, y: string, to: string) =>
+      program.operation("mul", { x, y }, { name: to, shape }, "float32");
+    const x = times(times(distances, reach, "boxes_reach"), signs, "boxes_outward");
     return program.operation("add", { x, y: centres }, { name, shape }, "float32");
   }
 

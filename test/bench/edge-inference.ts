@@ -43,6 +43,7 @@ print(`${cpus().length} × ${cpus()[0]?.model.trim()}, Node ${process.version}`)
 print(
   `| ${values.variant} at | image | precision | CPU ms an image | wall p50 | cold | workerd over idle, MiB |`,
 );
+print("|---|---|---|---|---|---|---|");
 for (const imageSize of values.sizes.split(",").map(Number)) {
   let runtimeBytes = 0;
   const onLog = (line: string) => {

@@ -29,7 +29,7 @@ const { values } = parseArgs({
 });
 const ROUNDS = Number(values.rounds);
 const CALIBRATION_IMAGES = 16;
-const MIB = 1024 ** 2;
+const MB = 1e6;
 const print = (line: string) => process.stdout.write(`${line}\n`);
 const median = (times: readonly number[]) =>
   times.toSorted((one, other) => one - other)[times.length >> 1] ?? 0;
@@ -89,7 +89,8 @@ try {
     const ranges = await measureRanges(model, () => pixels, { size, cpuThreads: 1 });
     const seconds = ((performance.now() - began) / 1_000).toFixed(1);
     print(`${side} px: ranges of ${pixels.length} images in ${seconds} s`);
-    print("| File | Written in, ms | MiB | of fp32 | An image, ms | of fp32 |");
+    print("| File | Written in, ms | MB | of fp32 | An image, ms | of fp32 |");
+    print("|---|---|---|---|---|---|");
     const described = { model_id: "m", variant, task: "detection", image_size: side } as const;
     const metadata = describeModel({ ...described, classes: BLOOD_CLASSES });
     const wishes = FILES.map(([name, form]): [string, FileWish] => [
@@ -121,7 +122,7 @@ try {
         ? `${middle.toFixed(1)} | ${(middle / median(single?.times ?? [])).toFixed(2)}`
         : "– | –";
       const share = (bytes / (single?.bytes ?? 1)).toFixed(2);
-      print(`| ${name} | ${ms.toFixed(0)} | ${(bytes / MIB).toFixed(2)} | ${share} | ${timed} |`);
+      print(`| ${name} | ${ms.toFixed(0)} | ${(bytes / MB).toFixed(2)} | ${share} | ${timed} |`);
       await look?.close();
     }
   }

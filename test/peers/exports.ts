@@ -43,6 +43,8 @@ const FILES: readonly PeerFile[] = [
   { name: "raw_half", output: "raw", size: [96, 96], batch: 1, precision: "fp16" },
   { name: "int8", output: "end_to_end", size: [96, 160], batch: 1, precision: "int8" },
   { name: "raw_int8", output: "raw", size: [96, 96], batch: 1, precision: "int8" },
+  // The cells of each map are a multiple of eight, as they are at 640 pixels: see opencv_int8.py.
+  { name: "even_int8", output: "end_to_end", size: [128, 256], batch: 1, precision: "int8" },
   {
     name: "medium",
     output: "end_to_end",
@@ -70,7 +72,14 @@ export const exports: Group = {
 export const elsewhere: Group = {
   async run(context) {
     const args = [await writeFiles(context)];
-    return runScript(context, { script: "elsewhere/read_files.py", case: "elsewhere", args });
+    return [
+      ...(await runScript(context, {
+        script: "elsewhere/opencv_int8.py",
+        case: "elsewhere/opencv_int8",
+        args: [context.folder],
+      })),
+      ...(await runScript(context, { script: "elsewhere/read_files.py", case: "elsewhere", args })),
+    ];
   },
 };
 

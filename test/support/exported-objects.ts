@@ -1,22 +1,24 @@
-// What exported files find on an image file, each by the runner of its format: Node's for ONNX,
-// LiteRT in its child process, our reader of Core ML packages, and onnxruntime for what lies in a
-// TensorRT bundle.
+// What exported files find on an image file, by the programs of `runners/` wherever they run here:
+// Node's for ONNX and for the ONNX file in a TensorRT bundle, the page in Chromium for TensorFlow
+// Lite. What Apple's runtime would open, our reader of Core ML packages does.
 
 import { execFile } from "node:child_process";
 import { writeFileSync } from "node:fs";
 import { join, resolve } from "node:path";
 import { promisify } from "node:util";
+import sharp from "sharp";
 import { openCoremlRunner } from "../../gpu-node/export/coreml-runner.ts";
 import type { FileForm, FileRunner } from "../../gpu-node/export/file-runner.ts";
 import { openTfliteRunner } from "../../gpu-node/export/tflite-runner.ts";
 import { rowsOfHeads } from "../../gpu-node/export/verification.ts";
 import { readStill } from "../../gpu-node/media/stills.ts";
-import { ZipReader } from "../../gpu-node/objects/zip-reader.ts";
-import { float, floats, openSession, run } from "../../gpu-node/onnx/runtime.ts";
-import { letterbox } from "../../gpu-node/serving/letterbox.ts";
+import { letterbox, type SquareImage } from "../../gpu-node/serving/letterbox.ts";
 import type { ModelExport } from "../../shared/exports.ts";
-import { type DetectionRows, predictionsOf } from "../../shared/letterbox.ts";
+import { predictionsOf } from "../../shared/letterbox.ts";
 import type { Prediction } from "../../shared/tasks.ts";
+import { hasChromium } from "./browser.ts";
+import { type DetectedObject, objectsPrinted, openRunnerPage } from "./runner-page.ts";
+import { zipFiles } from "./zip-files.ts";
 
 const NODE_RUNNER = resolve(import.meta.dirname, "../../runners/javascript/node.mjs");
 
@@ -33,38 +35,56 @@ export interface ExportedRun {
 
 /** The objects that a file finds, surest first, in pixels of the image. */
 export async function exportedObjects(wanted: ExportedRun): Promise<Prediction[]> {
-  const { made, bytes, classes, folder, confidence } = wanted;
-  const path = join(folder, `model-${made.format}`);
-  writeFileSync(path, bytes);
-  if (made.format === "onnx") return byNode(path, wanted);
+  const { made, bytes } = wanted;
+  if (made.format === "onnx") return byNode(bytes, wanted);
+  if (made.format === "tensorrt") {
+    return byNode((await zipFiles(bytes)).get("model.onnx") ?? Buffer.alloc(0), wanted);
+  }
   const [height, width] = made.image_size;
-  const image = await readStill(wanted.imagePath);
-  const { pixels, placement } = await letterbox(image, { width, height });
-  const rows = await rowsBy(path, pixels, wanted);
-  return predictionsOf(rows, { classes: [...classes], confidence, placement });
+  const laid = await letterbox(await readStill(wanted.imagePath), { width, height });
+  return made.format === "tflite" && hasChromium ? byPage(laid, wanted) : byReader(laid, wanted);
 }
 
 /** By the program that users copy. */
-async function byNode(
-  path: string,
-  { imagePath, classes, confidence }: ExportedRun,
-): Promise<Prediction[]> {
-  const args = [NODE_RUNNER, path, imagePath, String(confidence)];
+async function byNode(file: Uint8Array, { made, ...wanted }: ExportedRun): Promise<Prediction[]> {
+  const path = join(wanted.folder, `${made.format}.onnx`);
+  writeFileSync(path, file);
+  const args = [NODE_RUNNER, path, wanted.imagePath, String(wanted.confidence)];
   const { stdout } = await promisify(execFile)(process.execPath, args);
-  const lines = stdout.split("\n").filter(Boolean);
-  return lines.map((line) => {
-    const { class: index, score, box } = JSON.parse(line);
-    return { class: classes[index] ?? "", confidence: score, bbox: box };
+  return objectsPrinted(stdout).map(({ class: index, score, box }) => {
+    const [x1 = 0, y1 = 0, x2 = 0, y2 = 0] = box;
+    return { class: wanted.classes[index] ?? "", confidence: score, bbox: [x1, y1, x2, y2] };
   });
 }
 
-async function rowsBy(
-  path: string,
-  pixels: Float32Array,
-  { made, classes }: ExportedRun,
-): Promise<DetectionRows> {
+/** By the page, on the image as it is laid: browsers scale otherwise than the node. */
+async function byPage(
+  { pixels, placement }: SquareImage,
+  { made, bytes, classes, folder, confidence }: ExportedRun,
+): Promise<Prediction[]> {
   const [height, width] = made.image_size;
-  if (made.format === "tensorrt") return rowsOfBundle(path, pixels, made.image_size);
+  const cells = height * width;
+  const data = Uint8Array.from({ length: 3 * cells }, (_, at) =>
+    Math.round(255 * (pixels[(at % 3) * cells + Math.floor(at / 3)] ?? 0)),
+  );
+  const path = join(folder, "laid.png");
+  await sharp(data, { raw: { width, height, channels: 3 } }).toFile(path);
+  const { detect } = await openRunnerPage(confidence);
+  const found = await detect("model.tflite", bytes, path);
+  const values = Float32Array.from(found.flatMap(rowOf));
+  return predictionsOf({ values, width: 6 }, { classes: [...classes], confidence, placement });
+}
+
+const rowOf = ({ box, score, class: index }: DetectedObject) => [...box, score, index];
+
+/** By what a node verifies the file with. */
+async function byReader(
+  { pixels, placement }: SquareImage,
+  { made, bytes, classes, folder, confidence }: ExportedRun,
+): Promise<Prediction[]> {
+  const path = join(folder, `model-${made.format}`);
+  writeFileSync(path, bytes);
+  const [height, width] = made.image_size;
   const form: FileForm = {
     size: [height, width],
     classes: classes.length,
@@ -75,26 +95,9 @@ async function rowsBy(
   const open = made.format === "tflite" ? openTfliteRunner : openCoremlRunner;
   const runner: FileRunner = await open(path, form);
   try {
-    return rowsOfHeads(await runner.look(pixels), classes.length);
+    const rows = rowsOfHeads(await runner.look(pixels), classes.length);
+    return predictionsOf(rows, { classes: [...classes], confidence, placement });
   } finally {
     await runner.close();
-  }
-}
-
-async function rowsOfBundle(
-  path: string,
-  pixels: Float32Array,
-  [height, width]: readonly [number, number],
-): Promise<DetectionRows> {
-  const zip = await ZipReader.open(path);
-  const chunks: Uint8Array[] = [];
-  for await (const chunk of await zip.stream("model.onnx")) chunks.push(chunk);
-  zip.close();
-  const session = await openSession(Buffer.concat(chunks), { cpuThreads: 1, device: "cpu" });
-  try {
-    const outputs = await run(session, { images: float(pixels, [1, 3, height, width]) });
-    return { values: floats(outputs, "output0").slice(), width: 6 };
-  } finally {
-    await session.release();
   }
 }

@@ -56,6 +56,15 @@ export async function onnxHeads(
   pixels: Float32Array,
 ): Promise<RawHeads> {
   const file = writeOnnx(model, { output: "raw", size, batch: 1, metadata: {} });
+  return headsOfOnnx(file, size, pixels);
+}
+
+/** What a raw ONNX file gives for an image, in onnxruntime. */
+export async function headsOfOnnx(
+  file: Uint8Array,
+  size: OnnxSize,
+  pixels: Float32Array,
+): Promise<RawHeads> {
   const session = await openSession(file, { cpuThreads: 1, device: "cpu" });
   try {
     const outputs = await run(session, { images: float(pixels, [1, 3, ...size]) });

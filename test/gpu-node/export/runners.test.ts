@@ -3,15 +3,13 @@
 // predictor finds.
 
 import { execFile } from "node:child_process";
-import { readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { mkdtemp } from "node:fs/promises";
-import { createServer, type Server } from "node:http";
-import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
-import { extname, join, resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import sharp from "sharp";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { describe, expect, it } from "vitest";
 import { measureRanges } from "../../../gpu-node/export/calibration.ts";
 import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { writeOnnx } from "../../../gpu-node/export/detector-onnx.ts";
@@ -27,23 +25,16 @@ import type { DeployedModel } from "../../../shared/deployed-weights.ts";
 import type { DetectionRows, ImageSize, Placement } from "../../../shared/letterbox.ts";
 import type { Bbox, ModelSource } from "../../../shared/tasks.ts";
 import { iou } from "../../../shared/tracks.ts";
-import { hasChromium, openWindow } from "../../support/browser.ts";
+import { hasChromium } from "../../support/browser.ts";
+import { type DetectedObject, objectsPrinted, openRunnerPage } from "../../support/runner-page.ts";
 import { generatedModel, seeded } from "../../support/weights.ts";
 
-const ROOT = resolve(import.meta.dirname, "../../..");
-const RUNNERS = join(ROOT, "runners/javascript");
-const CDN = "https://cdn.jsdelivr.net/npm/";
+const RUNNERS = resolve(import.meta.dirname, "../../../runners/javascript");
 const SIZE = [96, 128] as const;
 const [HEIGHT, WIDTH] = SIZE;
 const CONFIDENCE = 0.25;
 const ON_ONE_THREAD = { cpuThreads: 1, device: "cpu" } as const;
 const dir = await mkdtemp(join(tmpdir(), "vantage-runners-"));
-
-interface DetectedObject {
-  class: number;
-  score: number;
-  box: number[];
-}
 
 interface Subject {
   source: ModelSource;
@@ -196,18 +187,12 @@ function expectSame(
   expect(left.filter(isClear)).toEqual([]);
 }
 
-const parsed = (text: string): DetectedObject[] =>
-  text
-    .split("\n")
-    .filter(Boolean)
-    .map((line) => JSON.parse(line));
-
 describe("Node's runner", () => {
   const detect = async (file: Uint8Array, image: string): Promise<DetectedObject[]> => {
     const path = join(dir, `${crypto.randomUUID()}.onnx`);
     writeFileSync(path, file);
     const args = [join(RUNNERS, "node.mjs"), path, image, String(CONFIDENCE)];
-    return parsed((await promisify(execFile)(process.execPath, args)).stdout);
+    return objectsPrinted((await promisify(execFile)(process.execPath, args)).stdout);
   };
 
   it.each([
@@ -252,58 +237,8 @@ describe("Node's runner", () => {
 });
 
 describe.skipIf(!hasChromium)("the page", () => {
-  let server: Server;
-  const TYPES: Readonly<Record<string, string>> = {
-    ".html": "text/html",
-    ".js": "text/javascript",
-    ".mjs": "text/javascript",
-    ".wasm": "application/wasm",
-  };
-  const typeOf = (path: string) => TYPES[extname(path)] ?? "application/octet-stream";
-
-  beforeAll(async () => {
-    server = createServer((request, response) => {
-      const name = request.url?.slice(1) ?? "";
-      if (!["browser.html", "browser.mjs", "detections.mjs"].includes(name)) {
-        response.writeHead(name === "favicon.ico" ? 204 : 404).end();
-        return;
-      }
-      response.setHeader("content-type", typeOf(name)).end(readFileSync(join(RUNNERS, name)));
-    });
-    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
-  });
-  afterAll(() => server.close());
-
-  /** The page, with the CDN's packages as they are installed here, in the versions it asks for. */
-  async function openPage() {
-    const { page, context, complaints } = await openWindow();
-    await context.route(`${CDN}**`, (route) => {
-      const [, name = "", version = "", path = ""] =
-        /^((?:@[^/]+\/)?[^@/]+)@([^/]+)\/(.*)$/.exec(route.request().url().slice(CDN.length)) ?? [];
-      const folder = join(ROOT, "node_modules", name);
-      const installed = JSON.parse(readFileSync(join(folder, "package.json"), "utf8")).version;
-      if (installed !== version) return route.fulfill({ status: 404 });
-      return route.fulfill({
-        body: readFileSync(join(folder, path)),
-        contentType: typeOf(path),
-        headers: { "access-control-allow-origin": "*" },
-      });
-    });
-    await page.goto(`http://127.0.0.1:${(server.address() as AddressInfo).port}/browser.html`);
-    const detect = async (name: string, file: Uint8Array, image: string) => {
-      const model = { name, mimeType: "application/octet-stream", buffer: Buffer.from(file) };
-      await page.setInputFiles("[name=model]", model);
-      await page.setInputFiles("[name=image]", image);
-      await page.click("button");
-      await page.locator("[role=status]", { hasText: /objects|failed/ }).waitFor();
-      expect(await page.textContent("[role=status]")).toMatch(/^\d+ objects$/);
-      return parsed((await page.textContent("pre")) ?? "");
-    };
-    return { page, detect, complaints };
-  }
-
   it("finds what the predictor finds, by both runtimes and in every output", async () => {
-    const { detect, complaints } = await openPage();
+    const { detect, complaints } = await openRunnerPage();
     const wanted = await predicted(whole);
     expectSame(await detect("m.onnx", onnx("detections"), whole.path), wanted);
     expectSame(await detect("m.onnx", onnx("raw", null), whole.path), wanted);
@@ -328,7 +263,7 @@ describe.skipIf(!hasChromium)("the page", () => {
   });
 
   it("sees JPEGs, transparent images on white, and those that are laid at half a pixel", async () => {
-    const { detect } = await openPage();
+    const { detect } = await openRunnerPage();
     const file = onnx("detections");
     expectSame(await detect("m.onnx", file, jpeg.path), await predicted(jpeg));
     expectSame(await detect("m.onnx", file, transparent.path), await predicted(transparent));
@@ -337,7 +272,7 @@ describe.skipIf(!hasChromium)("the page", () => {
   });
 
   it("says what is wrong with a file, and takes the next one", async () => {
-    const { page, detect } = await openPage();
+    const { page, detect } = await openRunnerPage();
     const broken = { name: "m.onnx", mimeType: "", buffer: Buffer.from("no model") };
     await page.setInputFiles("[name=model]", broken);
     await page.setInputFiles("[name=image]", whole.path);
