@@ -77,7 +77,7 @@ export async function batch<Rows extends readonly unknown[] = Record<string, unk
 
 /**
  * `batch` for edits that may take longer than any other statement, by minutes, as long as the
- * database answers others: where it falls silent, the edit is given up as any statement is.
+ * database answers others: where it falls silent, the edit is given up like other statements.
  */
 export async function patientBatch<Rows extends readonly unknown[] = Record<string, unknown>[]>(
   database: Database,

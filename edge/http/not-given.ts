@@ -69,6 +69,13 @@ function stripped(schema: z.core.$ZodType, value: unknown): unknown {
 const SCALARS: ReadonlySet<string> = new Set(["string", "number", "boolean", "enum", "literal"]);
 const holdsOthers = (schema: z.core.$ZodType) => !SCALARS.has(definitionOf(schema).type);
 
+/**
+ * Generators of clients take no default but null of what may be null: of a field whose default is an
+ * object or a list it stays unsaid.
+ */
+const hasRichDefault = ({ default: fallback }: Json) =>
+  typeof fallback === "object" && fallback !== null;
+
 /** Says of each field that may be left out of a JSON body that it may be null. */
 export function describeNulls(document: Description) {
   const shapes = (document.components?.schemas ?? {}) as Record<string, Json>;
@@ -82,7 +89,7 @@ export function describeNulls(document: Description) {
       visit(property);
       const isNeeded = ((required ?? []) as string[]).includes(name);
       const isSaid = isNeeded || NULL_REFUSED in property || maybeNull(property, shapes);
-      if (!isSaid) given[name] = orNull(property);
+      if (!isSaid && !hasRichDefault(property)) given[name] = orNull(property);
     }
     const { anyOf = [], oneOf = [], allOf = [] } = parts as Record<string, unknown[]>;
     for (const one of [...anyOf, ...oneOf, ...allOf, items, additionalProperties]) visit(one);

@@ -23,7 +23,7 @@ import { encodedContent, FORMAT_NAMES, FORMATS, preferredFormat } from "./wire/f
 
 const SERIES_MAX = 100;
 /** Characters of their names: more than as many would have, some of them twice. */
-const SYMBOLS_CHARACTERS_MAX = 100_000;
+const SYMBOLS_CHARACTERS_MAX = 10_000;
 
 const Query = z.object({
   library: library.optional().meta({

@@ -3,7 +3,14 @@
 
 import { beforeAll, expect, it } from "vitest";
 import { describeApi } from "../support/common-routes.ts";
-import { driveHostile, expectBounds, expectDeclared, replyOf, TEXTS } from "../support/hostile.ts";
+import {
+  driveHostile,
+  expectBounds,
+  expectDeclared,
+  replyOf,
+  sentBody,
+  TEXTS,
+} from "../support/hostile.ts";
 import { commitHours, createWorld, onlySchedules, type World } from "../support/world.ts";
 
 let world: World;
@@ -34,9 +41,7 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
         await fetch(url + path, {
           method,
           headers: { ...credential, "Content-Type": "application/json", ...headers },
-          ...(body === undefined
-            ? {}
-            : { body: typeof body === "string" ? body : JSON.stringify(body) }),
+          ...sentBody(body),
         }),
       );
   const answers = await driveHostile({
@@ -44,6 +49,7 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
     fill: (path, given = {}) =>
       path.replace(/\{(\w+)\}/g, (_, name: string) => given[name] ?? ids[name] ?? "x"),
     ask: as({ Authorization: `Bearer ${world.operatorToken}` }),
+    askStranger: as({}),
     others: { nobody: as({}) },
   });
   expect(answers.length).toBeGreaterThan(500);

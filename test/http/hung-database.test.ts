@@ -28,7 +28,7 @@ import { commitHours, createWorld, onlySchedules, type World } from "../support/
 /** What a caller waits at most, and one who asks for the health. */
 const ANSWER_MS = 15_000;
 const HEALTH_MS = 2_000;
-/** Tries for one in time: what waits by its own doing does so each time, a busy machine does not. */
+/** Tries for an answer in time: a fault is late each time, a busy machine now and then. */
 const TRIES_MAX = 5;
 const FROM = Date.UTC(2026, 0, 10);
 
@@ -238,7 +238,7 @@ async function underWay(): Promise<number> {
 
 it("is given up before a caller has to wait longer than is promised, by every limit", () => {
   expect(STATEMENT_MS_MAX).toBeLessThan(ANSWER_MS_MAX);
-  // An edit that may take minutes learns of the silence by asking, as long as any statement waits.
+  // An edit that may take minutes learns of the silence by asking, which waits like others.
   expect(ALIVE_MS + ANSWER_MS_MAX).toBeLessThan(ANSWER_MS);
   expect(HEALTH_MS_MAX).toBeLessThan(HEALTH_MS);
 });

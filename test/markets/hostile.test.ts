@@ -3,7 +3,13 @@
 import { expect, it } from "vitest";
 import { createSnapshot } from "../../edge/markets/store/listings.ts";
 import { describeApi } from "../support/common-routes.ts";
-import { driveHostile, expectBounds, expectDeclared, replyOf } from "../support/hostile.ts";
+import {
+  driveHostile,
+  expectBounds,
+  expectDeclared,
+  type HostileRequest,
+  replyOf,
+} from "../support/hostile.ts";
 import { commitHours, createWorld, HOUR } from "../support/world.ts";
 
 const KEY = "a-reader's key";
@@ -21,13 +27,15 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
   const url = world.urls.markets;
   const document = await describeApi(url);
   const as =
-    (headers: Record<string, string>) =>
-    async ({ path }: { path: string }) =>
-      replyOf(await fetch(url + path, { headers }));
+    (credential: Record<string, string>) =>
+    async ({ path, headers }: Pick<HostileRequest, "path" | "headers">) =>
+      replyOf(await fetch(url + path, { headers: { ...credential, ...headers } }));
   const answers = await driveHostile({
     document,
     fill: (path) => path,
     ask: as({ "X-API-Key": KEY }),
+    askStranger: ({ path, headers }) =>
+      as({ "X-API-Key": headers.Authorization ?? "" })({ path, headers: {} }),
     others: { nobody: as({}) },
   });
   expect(answers.length).toBeGreaterThan(1_000);

@@ -40,16 +40,24 @@ export async function ask(
   url: string,
   method: string,
   path: string,
-  { body, headers = {} }: { body?: unknown; headers?: Record<string, string> } = {},
+  {
+    body,
+    headers = {},
+    redirect = "follow",
+  }: { body?: unknown; headers?: Record<string, string>; redirect?: RequestInit["redirect"] } = {},
 ): Promise<Reply> {
-  const raw = body instanceof FormData || body instanceof Uint8Array || typeof body === "string";
+  const isStream = body instanceof ReadableStream;
+  const raw =
+    isStream || body instanceof FormData || body instanceof Uint8Array || typeof body === "string";
   const response = await fetch(url + API + path, {
     method,
+    redirect,
     headers: {
       ...(body === undefined || raw ? {} : { "Content-Type": "application/json" }),
       ...headers,
     },
     ...(body === undefined ? {} : { body: raw ? (body as string) : JSON.stringify(body) }),
+    ...(isStream ? { duplex: "half" } : {}),
   });
   expect([method, path, ...problemsOf(method, API + path, response)]).toEqual([method, path]);
   const text = await response.text();

@@ -1,5 +1,5 @@
-// The Listener object, one a person: which sockets the person has, at whatever topics, so that their
-// number is bounded. Topics know best which of them are open, and are asked only once so many were
+// The Listener object, one a person: which sockets the person has, at whatever topics, so that
+// their number is bounded. Topics know which of them are open, and are asked only once so many were
 // opened; so nobody has to say that a socket closed, and one that was cut takes nothing away.
 
 import { DurableObject } from "cloudflare:workers";

@@ -30,7 +30,8 @@ export function addProgressRoutes<Service extends Parts>(app: App<Service>) {
       `one for a minute, with this route's address. A person has at most ${LISTENERS_EACH_MAX} ` +
       `sockets at a topic, and ${LISTENERS_PERSON_MAX} in all. ` +
       "Each message is a `ProgressEvent`. `seq` numbers the events of a topic without gaps; after " +
-      "a lost connection ask for `after=<last seq>` and get what was missed. Without `after`, or when it is too long ago, the first message is a " +
+      "a lost connection ask for `after=<last seq>` and get what was missed. Without `after`, or " +
+      "when it is too long ago, the first message is a " +
       "`snapshot`: the data of all events up to its `seq` laid over each other, `log` left out. " +
       "Lay each later event's `data` over it in the same way.\n\n" +
       '`batch` comes at most four times a second. A reader that sends `{"ack":<seq>}` gets no ' +

@@ -65,6 +65,8 @@ export async function* formParts(
   const waiting: (FormField | FormFile)[] = [];
   const state: PumpState = { ended: false, abandoned: false, failure: undefined, wake: () => {} };
   const arrived = (part: FormField | FormFile) => {
+    // The parser's types do not say so, but a part may have no name.
+    if (part.name === undefined) return over(malformed(new Error("a part has no name")));
     waiting.push(part);
     state.wake();
   };

@@ -19,7 +19,6 @@ import {
   WorkflowStepReport,
   WorkflowVideoAnswer,
 } from "../../../shared/workflow/task.ts";
-import { text } from "../../http/app.ts";
 
 /** Bytes of a run's JSON body; images in it are longer by a third than their files. */
 export const RUN_BODY_BYTES_MAX = 9 * 1024 * 1024;
@@ -84,7 +83,7 @@ export const clipQuery = {
         "frames a second to look at, by the frames' true times; every frame when omitted",
     }),
   frames_max: whole(1, PREDICT_FRAMES_MAX).default(PREDICT_FRAMES_DEFAULT),
-  frames_input: text().regex(INPUT_FORM).max(64).optional().meta({
+  frames_input: z.string().regex(INPUT_FORM).max(64).optional().meta({
     description: "the input that takes the frames; its only required image when omitted",
   }),
   wait_seconds: whole(0, PREDICT_WAIT_SECONDS_MAX).default(60).meta({
