@@ -69,13 +69,6 @@ function stripped(schema: z.core.$ZodType, value: unknown): unknown {
 const SCALARS: ReadonlySet<string> = new Set(["string", "number", "boolean", "enum", "literal"]);
 const holdsOthers = (schema: z.core.$ZodType) => !SCALARS.has(definitionOf(schema).type);
 
-/**
- * Generators of clients take no default but null of what may be null: of a field whose default is an
- * object or a list it stays unsaid.
- */
-const hasRichDefault = ({ default: fallback }: Json) =>
-  typeof fallback === "object" && fallback !== null;
-
 /** Says of each field that may be left out of a JSON body that it may be null. */
 export function describeNulls(document: Description) {
   const shapes = (document.components?.schemas ?? {}) as Record<string, Json>;
@@ -89,7 +82,7 @@ export function describeNulls(document: Description) {
       visit(property);
       const isNeeded = ((required ?? []) as string[]).includes(name);
       const isSaid = isNeeded || NULL_REFUSED in property || maybeNull(property, shapes);
-      if (!isSaid && !hasRichDefault(property)) given[name] = orNull(property);
+      if (!isSaid) given[name] = orNull(property);
     }
     const { anyOf = [], oneOf = [], allOf = [] } = parts as Record<string, unknown[]>;
     for (const one of [...anyOf, ...oneOf, ...allOf, items, additionalProperties]) visit(one);
@@ -113,17 +106,20 @@ function maybeNull(schema: Json, shapes: Record<string, Json>): boolean {
   return allOf === undefined;
 }
 
-/** The schema with null beside what it takes; words and defaults stay where they are. */
-function orNull(schema: Json): Json {
-  const { type, enum: values, anyOf, const: only, description, default: fallback } = schema;
-  const words = Object.fromEntries(
-    Object.entries({ description, default: fallback }).filter(([, one]) => one !== undefined),
-  );
-  if (anyOf) return { ...schema, anyOf: [...(anyOf as Json[]), { type: "null" }] };
+/**
+ * The schema with null beside what it takes; words and defaults stay where they are, but for a
+ * default that is an object or a list: of what may be null generators of clients take none.
+ */
+function orNull({ default: fallback, ...schema }: Json): Json {
+  const { type, enum: values, anyOf, const: only, description } = schema;
+  const isRich = typeof fallback === "object" && fallback !== null;
+  const byDefault = fallback === undefined || isRich ? {} : { default: fallback };
+  if (anyOf) return { ...schema, anyOf: [...(anyOf as Json[]), { type: "null" }], ...byDefault };
   if (type === undefined || only !== undefined) {
-    const { description: _, default: __, ...bare } = schema;
-    return { anyOf: [bare, { type: "null" }], ...words };
+    const { description: _, ...bare } = schema;
+    const words = description === undefined ? {} : { description };
+    return { anyOf: [bare, { type: "null" }], ...words, ...byDefault };
   }
-  const nullable = { ...schema, type: [type, "null"].flat() };
+  const nullable = { ...schema, type: [type, "null"].flat(), ...byDefault };
   return values ? { ...nullable, enum: [...(values as unknown[]), null] } : nullable;
 }
