@@ -100,17 +100,22 @@ function run(command, args, output) {
   const child = spawn(command, args, { cwd: root, stdio });
   for (const stream of [child.stdout, child.stderr])
     stream?.on("data", (chunk) => output.push(chunk));
-  const pass = (signal) => child.kill(signal);
   // Ctrl-C reaches the child directly, with the whole foreground group: only stay alive for it
   // here.
-  process.on("SIGINT", () => {});
-  process.on("SIGTERM", pass);
-  process.on("SIGHUP", pass);
+  const stay = () => {};
+  const pass = (signal) => child.kill(signal);
+  const handlers = { SIGINT: stay, SIGTERM: pass, SIGHUP: pass };
+  for (const [signal, handler] of Object.entries(handlers)) process.on(signal, handler);
   return new Promise((resolve) => {
+    const end = (code) => {
+      // What follows is ended by a signal again.
+      for (const [signal, handler] of Object.entries(handlers)) process.off(signal, handler);
+      resolve(code);
+    };
     child.on("error", (error) => {
       process.stderr.write(`${command}: ${error.message}\n`);
-      resolve(1);
+      end(1);
     });
-    child.on("exit", (code, signal) => resolve(code ?? (signal === "SIGINT" ? 130 : 1)));
+    child.on("exit", (code, signal) => end(code ?? (signal === "SIGINT" ? 130 : 1)));
   });
 }

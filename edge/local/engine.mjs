@@ -95,7 +95,10 @@ function compile({ root, torch, into, log, cuda }) {
  */
 export async function ensureEngine(command, { root, torch, build = compile }) {
   if (!COMMANDS.includes(command)) return;
-  if (build === compile && !["cmake", "make", "g++"].every(isThere)) return;
+  if (build === compile && !["cmake", "make", "g++"].every(isThere)) {
+    if (command === "engine") say("The engine is not built: that takes cmake, make and g++.");
+    return;
+  }
   const installed = torch === undefined ? await findTorch(process.env, root) : torch;
   if (installed === null) return;
   const folder = join(root, "native/build");
@@ -107,25 +110,31 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
   };
   const stamp = stampOf(root, installed);
   const known = () => (existsSync(paths.stamp) ? readFileSync(paths.stamp, "utf8") : "");
-  if (known() === stamp && existsSync(paths.addon)) return;
+  // Whoever asks for the engine by name has it tried again, once that failed, for CUDA too.
+  const isAsked = command === "engine";
+  const isThereAlready = () =>
+    existsSync(paths.addon) &&
+    (known() === stamp || (!isAsked && known() === `${stamp} ${WITHOUT_CUDA}`));
+  if (isThereAlready()) return;
   mkdirSync(folder, { recursive: true });
   const unlock = await lock(join(folder, "lock"));
   if (unlock === null) return;
   try {
-    if (known() === stamp && existsSync(paths.addon)) return;
-    if (known() === `${stamp} failed`) {
+    if (isThereAlready()) return;
+    if (known() === `${stamp} failed` && !isAsked) {
       say(`The training engine does not build here (${paths.log}). Delete ${folder} to try again.`);
       return;
     }
     const started = performance.now();
     const seconds = () => Math.round((performance.now() - started) / 1000);
     say("Building the training engine (once, about a minute) …");
-    // A build folder keeps settings of the torch it was made with; one that was configured by half
-    // is never completed.
+    // A build folder keeps settings of the torch it was made with, and that CUDA was left out; one
+    // that was configured by half is never completed.
     const isConfigured = ["build.ninja", "Makefile"].some((name) =>
       existsSync(join(paths.into, name)),
     );
-    if (!isConfigured || known().split(" ")[0] !== stamp.split(" ")[0])
+    const [machine, , shortcoming] = known().split(" ");
+    if (!isConfigured || machine !== stamp.split(" ")[0] || shortcoming === WITHOUT_CUDA)
       rmSync(paths.into, WITH_CONTENTS);
     rmSync(paths.addon, WITH_CONTENTS);
     const built = join(paths.into, "vantage.node");
@@ -134,10 +143,12 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
       return (await build({ root, torch: installed, into, log, cuda })) === 0 && existsSync(built);
     };
     let done = await isBuilt(true);
+    let made = stamp;
     if (!done && (installed.hasCuda || isThere("nvcc"))) {
       const log = join(folder, "build-cuda.log");
       if (existsSync(paths.log)) renameSync(paths.log, log);
       rmSync(paths.into, WITH_CONTENTS);
+      made = `${stamp} ${WITHOUT_CUDA}`;
       say(`It does not build for CUDA here (${log}): building it for the CPU …`);
       done = await isBuilt(false);
     }
@@ -151,13 +162,15 @@ export async function ensureEngine(command, { root, torch, build = compile }) {
     // A process that loads the addon meanwhile gets the whole file or none.
     copyFileSync(built, `${paths.addon}.partial`);
     renameSync(`${paths.addon}.partial`, paths.addon);
-    writeFileSync(paths.stamp, stamp);
+    writeFileSync(paths.stamp, made);
     say(`Built in ${seconds()} s.`);
   } finally {
     unlock();
   }
 }
 
+/** What the stamp says of an engine that was built for the CPU because it did not for CUDA. */
+const WITHOUT_CUDA = "without-cuda";
 /** Removes a folder with what is in it, or nothing where there is none. */
 const WITH_CONTENTS = { recursive: true, force: true };
 const say = (line) => process.stderr.write(`${line}\n`);

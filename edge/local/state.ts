@@ -178,5 +178,6 @@ export function removeState({ dir }: State) {
   for (const name of fs.readdirSync(dir)) {
     if (name !== STAYS) fs.rmSync(join(dir, name), { recursive: true, force: true });
   }
-  if (!fs.existsSync(join(dir, STAYS))) fs.rmdirSync(dir);
+  // The folder may be a link to one.
+  if (!fs.existsSync(join(dir, STAYS))) fs.rmSync(dir, { recursive: true, force: true });
 }

@@ -44,7 +44,11 @@ export async function installWheels(options: WheelOptions): Promise<boolean> {
   fs.mkdirSync(dirname(folder), { recursive: true });
   try {
     for (const command of environmentCommands(python, { folder: partial, requirements })) {
-      const code = await run(command, { ...environment, PIP_REQUIRE_HASHES: "1" });
+      const code = await run(command, {
+        ...environment,
+        PIP_REQUIRE_HASHES: "1",
+        PIP_NO_CACHE_DIR: "1",
+      });
       if (code !== 0) throw new Error(`Nothing was installed: ${command.join(" ")} failed.`);
     }
     fs.writeFileSync(join(partial, MARK), wanted);

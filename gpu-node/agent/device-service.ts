@@ -33,20 +33,26 @@ export class ServiceRefusal extends Error {
   }
 }
 
-type AwayDetail = Pick<ServiceAway, "afterMs" | "isBusy">;
+type AwayDetail = Pick<ServiceAway, "afterMs" | "wasAnswered" | "wasSlow">;
 
 /** No answer, one that says to come again, or one that is none of the service's. */
 export class ServiceAway extends Error {
   override readonly name = "ServiceAway";
   /** When to come again, where it says so. */
   readonly afterMs: number | null;
-  /** Somebody said that it can't answer now: to ask again at once is of no use, and adds to it. */
-  readonly isBusy: boolean;
+  /** Somebody answered, whole: what was asked was not lost, and asking at once is of no use. */
+  readonly wasAnswered: boolean;
+  /** Its time was over: less may have come through. */
+  readonly wasSlow: boolean;
 
-  constructor(reason: string, { afterMs = null, isBusy = false }: Partial<AwayDetail> = {}) {
+  constructor(
+    reason: string,
+    { afterMs = null, wasAnswered = false, wasSlow = false }: Partial<AwayDetail> = {},
+  ) {
     super(reason);
     this.afterMs = afterMs;
-    this.isBusy = isBusy;
+    this.wasAnswered = wasAnswered;
+    this.wasSlow = wasSlow;
   }
 }
 
@@ -58,11 +64,13 @@ interface OutgoingRequest {
   form?: FormData;
   gzip?: boolean;
   signal?: AbortSignal | undefined;
+  /** By when it is answered; half a minute when omitted. */
+  msMax?: number;
 }
 
 /** Sends a request; fails with ServiceAway or ServiceRefusal unless it is answered well. */
 async function ask(address: string, sent: OutgoingRequest): Promise<Response> {
-  const limit = AbortSignal.timeout(REQUEST_MS_MAX);
+  const limit = AbortSignal.timeout(sent.msMax ?? REQUEST_MS_MAX);
   const headers: Record<string, string> = {};
   if (sent.token) headers.authorization = `Bearer ${sent.token.reveal()}`;
   const text = sent.body === undefined ? null : JSON.stringify(sent.body);
@@ -80,22 +88,39 @@ async function ask(address: string, sent: OutgoingRequest): Promise<Response> {
   } catch (thrown) {
     sent.signal?.throwIfAborted();
     const cause = (thrown as Error).cause as { code?: string } | undefined;
-    throw new ServiceAway(`no answer (${cause?.code ?? (thrown as Error).name})`);
+    const reason = `no answer (${cause?.code ?? (thrown as Error).name})`;
+    throw new ServiceAway(reason, { wasSlow: limit.aborted });
   }
   if (response.status < 400) return response;
-  const { code, detail = "" } = Body.safeParse(await jsonOf(response)).data ?? {};
+  const { code, detail = "" } = Body.safeParse(await jsonOf(response, sent.signal)).data ?? {};
   if (response.status >= 500 || response.status === 429 || response.status === 408) {
     const after = Number(response.headers.get("retry-after"));
     const afterMs = after > 0 ? after * 1_000 : null;
-    throw new ServiceAway(`status ${response.status} ${code ?? ""}`, { afterMs, isBusy: true });
+    throw new ServiceAway(`status ${response.status} ${code ?? ""}`, {
+      afterMs,
+      wasAnswered: true,
+    });
   }
   // The service names what it refuses; a proxy does not, and knows nothing but a body's size.
   if (code === undefined && response.status !== 413)
-    throw new ServiceAway(`status ${response.status} of somebody who is not the service`);
+    throw new ServiceAway(`status ${response.status} of somebody who is not the service`, {
+      wasAnswered: true,
+    });
   throw new ServiceRefusal(response.status, code ?? "", detail);
 }
 
-const jsonOf = (response: Response): Promise<unknown> => response.json().catch(() => null);
+/** What an answer says, null where that is no JSON. Fails with ServiceAway where it is cut off. */
+async function jsonOf(response: Response, signal?: AbortSignal): Promise<unknown> {
+  const text = await response.text().catch(() => {
+    signal?.throwIfAborted();
+    throw new ServiceAway("an answer that was cut off");
+  });
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}
 
 async function parsed<Schema extends z.ZodType>(
   address: string,
@@ -103,9 +128,11 @@ async function parsed<Schema extends z.ZodType>(
   schema: Schema,
 ): Promise<z.output<Schema>> {
   const response = await ask(address, sent);
-  const read = schema.safeParse(await jsonOf(response));
+  const read = schema.safeParse(await jsonOf(response, sent.signal));
   // Such as the page of a proxy that answers for the service.
-  if (!read.success) throw new ServiceAway("an answer that is none of the service's");
+  if (!read.success) {
+    throw new ServiceAway("an answer that is none of the service's", { wasAnswered: true });
+  }
   return read.data;
 }
 
@@ -120,11 +147,14 @@ export const enrol = (
 /** What a device asks of the service by its token. */
 export class DeviceService {
   readonly #base: string;
+  readonly #logMsMax: number;
   #token: Secret;
 
-  constructor(url: string, deviceId: string, token: Secret) {
+  /** `logMsMax`: by when a batch of the log is answered. */
+  constructor(url: string, deviceId: string, token: Secret, logMsMax = REQUEST_MS_MAX) {
     this.#base = `${url}/api/v1/devices/${deviceId}`;
     this.#token = token;
+    this.#logMsMax = logMsMax;
   }
 
   /** From here on it comes with this token. */
@@ -140,7 +170,7 @@ export class DeviceService {
 
   /** Hands over lines of the log; gives what is stored. */
   syncLogs(batch: z.input<typeof LogBatch>, signal?: AbortSignal): Promise<LogReceipt> {
-    const sent = { token: this.#token, body: batch, gzip: true, signal };
+    const sent = { token: this.#token, body: batch, gzip: true, signal, msMax: this.#logMsMax };
     return parsed(`${this.#base}/sync-logs`, sent, LogReceipt);
   }
 

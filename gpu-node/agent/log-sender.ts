@@ -59,7 +59,10 @@ export class LogSender {
         acked = await this.#send(part, signal);
         lost = 0;
       } catch (thrown) {
-        if (!isLost(thrown) || ++lost > LOST_MAX) throw thrown;
+        if (!isLost(thrown)) throw thrown;
+        // What a slow way does not carry in a request's time it may carry in two.
+        if (thrown.wasSlow) this.#linesMax = Math.max(1, Math.ceil(part.lines.length / 2));
+        if (++lost > LOST_MAX) throw thrown;
         await pause(LOST_PAUSE_MS * 2 ** (lost - 1), undefined, { signal });
         if (performance.now() >= until) throw thrown;
         continue;
@@ -103,7 +106,7 @@ export class LogSender {
 }
 
 const isLost = (thrown: unknown): thrown is ServiceAway =>
-  thrown instanceof ServiceAway && !thrown.isBusy;
+  thrown instanceof ServiceAway && !thrown.wasAnswered;
 
 const isAboutBatch = (thrown: unknown): thrown is ServiceRefusal =>
   thrown instanceof ServiceRefusal && REFUSED.includes(thrown.status) && thrown.code !== FULL;

@@ -10,7 +10,8 @@ const EngineDescription = z.union([
   z.object({
     engine: z.object({
       torch: z.string(),
-      torchSource: z.enum(["system", "wheel"]),
+      /** Not said by an engine of before there were wheels. */
+      torchSource: z.enum(["system", "wheel"]).default("system"),
       cudaKernels: z.boolean(),
       gpus: z.array(z.object({ name: z.string(), memoryBytes: z.number() })),
       bf16: z.boolean(),

@@ -10,9 +10,14 @@ const SPEEDUP_MIN = 1.15;
 /** Most images and largest side of a step that is measured; below them bf16 gains less. */
 const STEP_BATCH_MAX = 8;
 const STEP_SIDE_MAX = 320;
-/** A measurement takes about so long, and ends after so many steps of each precision. */
+/**
+ * A measurement takes about so long, and ends after so many steps of each precision. No step takes
+ * longer, unless one image does.
+ */
 const MEASURED_SECONDS = 3;
 const MEASURED_STEPS_MAX = 8;
+
+const PRECISIONS = ["fp32", "bf16"] as const;
 
 export interface PrecisionHardware {
   device: Device;
@@ -78,18 +83,22 @@ export async function measureSteps(
   probe: Engine["probe"],
   { batch, imageSize }: { batch: number; imageSize: number },
 ): Promise<StepSeconds> {
-  const step = {
-    batch: Math.min(batch, STEP_BATCH_MAX),
-    imageSize: Math.min(imageSize, STEP_SIDE_MAX),
-  };
+  const side = Math.min(imageSize, STEP_SIDE_MAX);
+  // The first steps also prepare what the next ones use: they say how long those may take.
+  let imageSeconds = 0;
+  for (const precision of PRECISIONS) {
+    const { seconds } = await probe({ batch: 1, imageSize: side, precision });
+    imageSeconds = Math.max(imageSeconds, seconds);
+  }
+  const fitting = Math.max(1, Math.floor(MEASURED_SECONDS / imageSeconds));
+  const step = { batch: Math.min(batch, STEP_BATCH_MAX, fitting), imageSize: side };
   const minima = { fp32: Number.POSITIVE_INFINITY, bf16: Number.POSITIVE_INFINITY };
   let spent = 0;
-  // A first step also prepares what the next ones use: it does not count.
-  for (let done = 0; done < 2 || (done <= MEASURED_STEPS_MAX && spent < MEASURED_SECONDS); done++) {
-    for (const precision of ["fp32", "bf16"] as const) {
+  for (let done = 0; done < MEASURED_STEPS_MAX && spent < MEASURED_SECONDS; done++) {
+    for (const precision of PRECISIONS) {
       const { seconds, cpuSeconds } = await probe({ ...step, precision });
       spent += seconds;
-      if (done > 0) minima[precision] = Math.min(minima[precision], cpuSeconds);
+      minima[precision] = Math.min(minima[precision], cpuSeconds);
     }
   }
   return minima;

@@ -210,9 +210,13 @@ async function fresh(parts: StartParts, batchMax: number | null): Promise<RunSta
   const { payload, report, data, graph, hardware } = parts;
   const { settings } = payload;
   const images = data.splits.train.images.length;
-  const choice = await choosePrecision(settings.precision, hardware, () => stepsOf(parts));
-  const chosen =
-    explicitBatch(settings.batch_size, images) ?? (await chooseBatch(parts, images, choice));
+  const isCpu = hardware.device === "cpu";
+  const asked = explicitBatch(settings.batch_size, images);
+  // On a CPU the batch is known first: no step that is measured takes more memory than the run's.
+  const known = asked ?? (isCpu ? await reckonBatch(parts, images) : BATCH_MAX);
+  const limited = Math.min(known, batchMax ?? known);
+  const choice = await choosePrecision(settings.precision, hardware, () => stepsOf(parts, limited));
+  const chosen = asked ?? (isCpu ? known : await probeBatch(parts, images, choice));
   const batch = Math.min(chosen, batchMax ?? chosen);
   const shape = { classes: data.classes.length, trainImages: images, batch };
   const options = trainingOptions(settings, shape);
@@ -275,11 +279,10 @@ async function firstWeights({ payload, context, graph, report }: StartParts, eng
 }
 
 /** What a step takes here in each precision, measured on an engine that is then closed. */
-async function stepsOf(parts: StartParts) {
+async function stepsOf(parts: StartParts, batch: number) {
   const { payload, data, context } = parts;
-  const { batch_size: asked, image_size: imageSize } = payload.settings;
+  const { image_size: imageSize } = payload.settings;
   const trainImages = data.splits.train.images.length;
-  const batch = explicitBatch(asked, trainImages) ?? BATCH_MAX;
   const training = trainingOptions(payload.settings, {
     classes: data.classes.length,
     trainImages,
@@ -297,24 +300,29 @@ async function stepsOf(parts: StartParts) {
   }
 }
 
-/** The automatic batch: measured on a GPU, reckoned on a CPU. */
-async function chooseBatch(
+/** The automatic batch on a CPU. */
+async function reckonBatch(
+  { hardware, payload, graph, report }: StartParts,
+  images: number,
+): Promise<number> {
+  const { image_size: imageSize } = payload.settings;
+  const parameters = parameterCount(graph);
+  const { device, freeBytes } = hardware;
+  const reckon = async (batch: number) => stepBytes(parameters, imageSize, batch);
+  const batch = await automaticBatch(images, { device, freeBytes }, reckon);
+  report.say(`Batch size ${batch} (automatic: ${gibibytes(freeBytes)} of memory are free).`);
+  return batch;
+}
+
+/** The automatic batch on a GPU. */
+async function probeBatch(
   parts: StartParts,
   images: number,
   { precision }: PrecisionChoice,
 ): Promise<number> {
-  const { hardware, payload, data, graph, report } = parts;
+  const { hardware, payload, data, report } = parts;
   const { image_size: imageSize } = payload.settings;
-  const parameters = parameterCount(graph);
   const memory = { device: hardware.device, freeBytes: hardware.freeBytes };
-  if (hardware.device === "cpu") {
-    const reckon = async (batch: number) => stepBytes(parameters, imageSize, batch);
-    const batch = await automaticBatch(images, memory, reckon);
-    report.say(
-      `Batch size ${batch} (automatic: ${gibibytes(memory.freeBytes)} of memory are free).`,
-    );
-    return batch;
-  }
   const shape = { classes: data.classes.length, trainImages: images, batch: 1 };
   const training = trainingOptions(payload.settings, shape);
   const engine = await openEngine(parts, training, { precision, withData: false });

@@ -147,6 +147,11 @@ describe("building", () => {
     expect(readFileSync(join(root, "native/build/build-cuda.log"), "utf8")).toBe("one\ntwo\n");
     expect(ensure({ hasCuda: true, cudaCode: 1 })).toBe("");
     expect(builds()).toBe(2);
+    // Whoever asks for it by name has CUDA tried again, in a folder that is configured anew.
+    writeFileSync(join(root, "native/build/cmake/without-cuda"), "");
+    expect(ensure({ command: "engine", hasCuda: true })).toMatch(/^Building .+ …\nBuilt/);
+    expect(existsSync(join(root, "native/build/cmake/without-cuda"))).toBe(false);
+    expect(readFileSync(addon(), "utf8")).toBe("made");
     // One that does not build for the CPU either.
     writeFileSync(join(root, "native/src/engine.cpp"), "wrong");
     expect(ensure({ hasCuda: true, code: 1 })).toMatch(/one\ntwo\n.+ did not build in \d+ s/);

@@ -1,7 +1,7 @@
 // Average precision by COCO's published rules, one sentence after the other, slow and from the
 // definitions: each threshold is matched anew, each point of a curve is looked up on its own.
 // Crowds and what else is ignored are here for the rules' sake: our datasets have none, since an
-// import leaves them out.
+// import leaves crowds out, and nothing else is marked so.
 
 import type { Detections } from "../../native/index.d.ts";
 

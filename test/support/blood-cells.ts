@@ -81,7 +81,8 @@ export async function trainOnBlood(
   const payload: TaskPayload<"train"> = {
     run_id: crypto.randomUUID(),
     name: "blood cells",
-    settings: TrainSettings.parse(settings),
+    // The same on every processor, with bf16 or without.
+    settings: TrainSettings.parse({ precision: "fp32", ...settings }),
     ...dataset,
     pretrained: null,
     resume: null,

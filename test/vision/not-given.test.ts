@@ -31,6 +31,7 @@ const MEANT: Record<string, string> = {
       "refused: it could mean what nobody reviewed, or everything",
     ]),
   ),
+  "POST /jobs/{job_id}/annotations/review filter": "refused: without one it is everything",
   "POST /workflows definition.inputs.0.default": "any JSON value is a default, null too",
   "POST /workflows/run definition.inputs.0.default": "likewise",
   "PUT /workflows/saved/{slug} definition.inputs.0.default": "likewise",

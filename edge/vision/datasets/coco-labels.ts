@@ -44,7 +44,6 @@ const Segmentation = z.union([
     counts: z.union([z.string().max(MASK_MAX), z.array(Pixels).max(MASK_MAX)]),
   }),
 ]);
-const Mark = z.union([z.literal(0), z.literal(1), z.boolean()]).optional();
 /** Characters of a file's name, with the folders it lies in. */
 const FILE_NAME_MAX = 4_096;
 
@@ -76,12 +75,14 @@ export const Coco = z.object({
             "polygons, or run lengths as numbers or packed; kept as one ring, which visits several " +
             "pieces and holes over bridges of no width",
         }),
-        iscrowd: Mark.meta({
-          description: "a crowd is no object: it is left out, and counted",
-        }),
-        ignore: Mark.meta({
-          description: "neither to be found nor wrong to find: it is left out, and counted",
-        }),
+        iscrowd: z
+          .union([z.literal(0), z.literal(1), z.boolean()])
+          .optional()
+          .meta({
+            description:
+              "a crowd is no object: it is left out, and counted. A mark to `ignore` is of no " +
+              "account, as it is of none to pycocotools, which takes a crowd's in its place",
+          }),
       }),
     )
     .max(IMPORT_LABELS_MAX),
@@ -90,7 +91,6 @@ type CocoAnnotation = z.output<typeof Coco>["annotations"][number];
 
 /** Whoever compares with the job, as pycocotools would with the document, is to know. */
 const NO_OBJECTS = "no single objects, so a comparison counts what is found there as wrong";
-const IGNORED = "marked to be ignored, where a comparison counts what is found as wrong";
 
 /** The labels of a document; `where` names it in failures. Fails with `invalid_request`. */
 export function cocoLabels(
@@ -104,7 +104,7 @@ export function cocoLabels(
   }
   const names = new Map(coco.categories.map(({ id, name }) => [id, name]));
   const labels = coco.annotations.flatMap((one, index): Label[] => {
-    if (one.iscrowd || one.ignore) return [];
+    if (one.iscrowd) return [];
     const image = images.get(one.image_id);
     const className = names.get(one.category_id);
     if (image === undefined || className === undefined) {
@@ -133,18 +133,15 @@ export function cocoLabels(
     ];
   });
   const { files, notes } = distinct(coco.images.map(({ file_name }) => stem(file_name)));
-  const leftOut = coco.annotations.length - labels.length;
-  const crowds = coco.annotations.filter(({ iscrowd }) => iscrowd).length;
-  const ignored = leftOut - crowds;
+  const crowds = coco.annotations.length - labels.length;
   return {
     files,
     labels,
     classes: [...new Set(coco.categories.map(({ name }) => name))],
-    leftOut,
+    leftOut: crowds,
     notes: [
       ...notes,
       ...(crowds > 0 ? [`${counted(crowds, "crowd region")} left out: ${NO_OBJECTS}`] : []),
-      ...(ignored > 0 ? [`${counted(ignored, "annotation")} left out: ${IGNORED}`] : []),
     ],
   };
 }

@@ -9,6 +9,10 @@ import { LISTENERS_PERSON_MAX, type ListenerRpc, topicOf } from "./progress.ts";
 /** What the object reads of the service's bindings. */
 const Environment = z.object({ PROGRESS: z.custom<DurableObjectNamespace>() });
 
+/** By when a topic says which sockets are open. */
+const LOOK_MS_MAX = 5_000;
+const pause = () => new Promise<null>((done) => setTimeout(done, LOOK_MS_MAX, null));
+
 export class Listener extends DurableObject implements ListenerRpc {
   readonly #sql: SqlStorage;
   readonly #topics: DurableObjectNamespace;
@@ -25,11 +29,20 @@ export class Listener extends DurableObject implements ListenerRpc {
 
   async enter(topic: string, id: string): Promise<boolean> {
     if (this.#take(topic, id)) return true;
-    this.#looking ??= this.#forgetClosed().finally(() => {
+    const before = this.#looking;
+    await (before ?? this.#look());
+    if (this.#take(topic, id)) return true;
+    // A look that was under way may have asked before a socket was closed.
+    if (!before) return false;
+    await (this.#looking ?? this.#look());
+    return this.#take(topic, id);
+  }
+
+  #look(): Promise<void> {
+    this.#looking = this.#forgetClosed().finally(() => {
       this.#looking = null;
     });
-    await this.#looking;
-    return this.#take(topic, id);
+    return this.#looking;
   }
 
   #take(topic: string, id: string): boolean {
@@ -44,11 +57,14 @@ export class Listener extends DurableObject implements ListenerRpc {
   async #forgetClosed(): Promise<void> {
     const rows = this.#sql.exec<{ id: string; topic: string }>("SELECT id, topic FROM socket");
     const topics = Map.groupBy(rows.toArray(), ({ topic }) => topic);
-    // Sockets of a topic that cannot be reached count as open.
+    // Sockets of a topic that cannot be reached, or keeps silent, count as open.
     await Promise.allSettled(
       [...topics].map(async ([topic, sockets]) => {
         const ids = sockets.map(({ id }) => id);
-        const open = new Set(await topicOf({ topics: this.#topics }, topic).listOpen(ids));
+        const answer = topicOf({ topics: this.#topics }, topic).listOpen(ids);
+        const listed = await Promise.race([answer, pause()]);
+        if (listed === null) return;
+        const open = new Set(listed);
         for (const id of ids) {
           if (!open.has(id)) this.#sql.exec("DELETE FROM socket WHERE id = ?", id);
         }

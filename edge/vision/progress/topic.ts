@@ -122,11 +122,18 @@ export class ProgressTopic extends DurableObject implements TopicRpc {
     const [id, topic, accountId] = ["X-Ticket", "X-Topic", "X-Account"].map(
       (name) => request.headers.get(name) ?? "",
     ) as [string, string, string];
+    // A ticket is for one socket, also while that opens.
+    if (this.#opening.has(id)) return new Response(null, { status: 401 });
     this.#opening.add(id);
     try {
       // An ended topic says what it has to say, and holds no socket.
       const { ended } = this.#head(topic);
-      const enters = ended || (await listenerOf(this.#listeners, accountId).enter(topic, id));
+      const asked = () =>
+        listenerOf(this.#listeners, accountId)
+          .enter(topic, id)
+          .catch(() => null);
+      const enters = ended || (await asked());
+      if (enters === null) return new Response(null, { status: 503 });
       if (!enters) return new Response(null, { status: 429, headers: { "X-Limit": "person" } });
       return await this.#take(request.headers, { topic, accountId });
     } finally {

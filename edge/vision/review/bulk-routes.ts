@@ -2,6 +2,7 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
+import { NULL_REFUSED } from "../../http/not-given.ts";
 import { callerOf } from "../auth/scope.ts";
 import { API, bearer, bodyErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
@@ -42,7 +43,8 @@ function addReview(app: App<Parts>) {
         z.strictObject({
           accepted: z.boolean().nullable(),
           include_reviewed: z.boolean().default(false),
-          filter: BodyFilter.prefault({}),
+          // A null would name everything.
+          filter: BodyFilter.prefault({}).meta({ [NULL_REFUSED]: true }),
         }),
       ),
     },

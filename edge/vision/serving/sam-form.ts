@@ -8,6 +8,7 @@ import { MASK_FORMS, type SamPrompt, type SamRequest } from "../../../shared/sam
 import { decimal } from "../../../shared/scalars.ts";
 import { Bbox, PIXELS_MAX, Point } from "../../../shared/shapes.ts";
 import { nearest } from "../../../shared/vocabulary.ts";
+import { nullsAsNotGiven } from "../../http/not-given.ts";
 import {
   CROP_CHARACTERS_MAX,
   EXEMPLARS_MAX,
@@ -45,6 +46,8 @@ const Fields = z.strictObject({
   segmenter: SegmentBody.shape.segmenter,
 });
 type Fields = z.output<typeof Fields>;
+/** What a form gives as JSON is read as a JSON body is. */
+const GivenFields = nullsAsNotGiven(Fields);
 type FieldName = keyof Fields;
 
 const NAMES = Object.keys(Fields.shape) as FieldName[];
@@ -110,7 +113,7 @@ export class SamForm {
 
   /** What is asked, once the form has ended. Fails with `invalid_request`. */
   request(of: "image" | "clip"): SamRequest {
-    const read = Fields.safeParse(this.#given);
+    const read = GivenFields.safeParse(this.#given);
     if (!read.success) {
       const issues = read.error.issues.map(({ path, message }) => `${path.join(".")}: ${message}`);
       throw invalid(issues.join("; "));

@@ -10,6 +10,7 @@ import { BLOCKS } from "../../../shared/workflow/blocks.ts";
 import { Json, WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import { inlineWorkflows } from "../../../shared/workflow/inline.ts";
 import { isForm } from "../../http/app.ts";
+import { nullsAsNotGiven } from "../../http/not-given.ts";
 import { allow, type Caller, workspacesOf } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
 import type { AskedRun } from "./asked-runs.ts";
@@ -76,6 +77,9 @@ function withImages(
   return Object.fromEntries([...Object.entries(inputs), ...images]);
 }
 
+/** A definition of a form is read as one of a JSON body. */
+const Definition = nullsAsNotGiven(WorkflowDefinition);
+
 /** What of a run is known before its definition. */
 interface Wish {
   workspaceId: string;
@@ -93,7 +97,7 @@ export async function askedAdHoc(
   { definition: json, ...wish }: Wish & { definition: unknown },
 ): Promise<AskedRun> {
   if (json == null) throw invalid("definition: required");
-  const read = WorkflowDefinition.safeParse(json);
+  const read = Definition.safeParse(json);
   if (!read.success) {
     const issues = read.error.issues.map(({ path, message }) => ({
       field: ["definition", ...path].join("."),

@@ -23,7 +23,11 @@ afterEach(async () => {
 });
 
 /** A sender at a server that answers each batch as it is told; the batches that came. */
-async function sending(ring: LogRing, answer: (batch: LogBatch, response: ServerResponse) => void) {
+async function sending(
+  ring: LogRing,
+  answer: (batch: LogBatch, response: ServerResponse) => void,
+  logMsMax?: number,
+) {
   const batches: LogBatch[] = [];
   server = createServer(async (request, response) => {
     const body = gunzipSync(Buffer.concat(await request.toArray())).toString();
@@ -33,7 +37,8 @@ async function sending(ring: LogRing, answer: (batch: LogBatch, response: Server
   });
   await new Promise<void>((done) => server?.listen(0, "127.0.0.1", done));
   const { port } = server.address() as AddressInfo;
-  const service = new DeviceService(`http://127.0.0.1:${port}`, "a-device", new Secret("a-token"));
+  const url = `http://127.0.0.1:${port}`;
+  const service = new DeviceService(url, "a-device", new Secret("a-token"), logMsMax);
   const sender = new LogSender(
     ring,
     service,
@@ -67,18 +72,34 @@ it("sends again what a way loses, until all is handed over", async () => {
   expect(batches.length).toBe(3 * 6);
 });
 
+it("sends less of what a slow way does not carry in time", async () => {
+  const ring = new LogRing(join(root, "slow"), 64 * 1024 ** 2);
+  for (let count = 0; count < 200; count++) ring.append(lineOf("a line"));
+  const carries = ({ lines }: LogBatch) => lines.length <= 60;
+  const { batches, sync } = await sending(
+    ring,
+    (batch, response) => void (carries(batch) && response.end(stored(batch))),
+    1_000,
+  );
+  while (ring.isBehind) await sync().catch(() => {});
+  const carried = batches.filter(carries).flatMap(({ lines }) => lines.map(({ seq }) => seq));
+  expect(new Set(carried).size).toBe(200);
+  expect(batches.slice(0, 3).map(({ lines }) => lines.length)).toEqual([200, 100, 50]);
+});
+
 it("rests where nobody answers any more, and where somebody says that it is too much", async () => {
   const ring = new LogRing(join(root, "away"), 64 * 1024 ** 2);
   ring.append(lineOf("a line"));
-  let isCut = true;
-  const { batches, sync } = await sending(ring, (_, response) => {
-    if (isCut) response.socket?.destroy();
-    else response.writeHead(503).end('{"code":"unavailable","detail":"not now"}');
-  });
+  let say = (response: ServerResponse): unknown => response.socket?.destroy();
+  const { batches, sync } = await sending(ring, (_, response) => void say(response));
   await expect(sync()).rejects.toThrow("no answer");
   expect(batches.splice(0).length).toBe(5);
-  isCut = false;
+  say = (response) => response.writeHead(503).end('{"code":"unavailable","detail":"not now"}');
   await expect(sync()).rejects.toThrow("status 503");
+  expect(batches.splice(0).length).toBe(1);
+  // A page of whoever lets nobody through.
+  say = (response) => response.end("<html>");
+  await expect(sync()).rejects.toThrow("none of the service's");
   expect(batches.length).toBe(1);
 });
 

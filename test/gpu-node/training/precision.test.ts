@@ -99,28 +99,32 @@ describe("the measurement", () => {
       return { bytes: 0, seconds: 0.5, cpuSeconds };
     };
     const found = await measureSteps(probe, { batch: 16, imageSize: 640 });
-    expect(found).toEqual({ fp32: 0.5, bf16: 0.4 });
-    const step = { batch: 8, imageSize: 320 };
-    expect(asked.slice(0, 2)).toEqual([
+    expect(found).toEqual({ fp32: 0.5, bf16: 0.3 });
+    const [first, step] = [1, 6].map((batch) => ({ batch, imageSize: 320 }));
+    expect(asked.slice(0, 4)).toEqual([
+      { ...first, precision: "fp32" },
+      { ...first, precision: "bf16" },
       { ...step, precision: "fp32" },
       { ...step, precision: "bf16" },
     ]);
-    expect(asked).toHaveLength(6);
+    expect(asked).toHaveLength(8);
   });
 
-  it("is short: of long steps one each that counts, of short ones eight", async () => {
-    const stepsOf = async (seconds: number) => {
-      let steps = 0;
-      const probe: Engine["probe"] = async (options) => {
-        expect(options).toMatchObject({ batch: 2, imageSize: 64 });
-        steps += 1;
+  it("is short: of a large model one step each of few images, of a small one eight", async () => {
+    /** Images of each step that counts, of a model that takes so many seconds for one. */
+    const batchesOf = async (imageSeconds: number) => {
+      const batches: number[] = [];
+      const probe: Engine["probe"] = async ({ batch }) => {
+        batches.push(batch);
+        const seconds = batch * imageSeconds;
         return { bytes: 0, seconds, cpuSeconds: seconds };
       };
-      await measureSteps(probe, { batch: 2, imageSize: 64 });
-      return steps;
+      await measureSteps(probe, { batch: 4, imageSize: 64 });
+      return batches.slice(2);
     };
-    expect(await stepsOf(30)).toBe(4);
-    expect(await stepsOf(0.001)).toBe(18);
+    expect(await batchesOf(30)).toEqual([1, 1]);
+    expect(await batchesOf(1.2)).toEqual([2, 2]);
+    expect(await batchesOf(0.001)).toEqual(Array(16).fill(4));
   });
 });
 
