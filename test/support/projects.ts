@@ -7,8 +7,11 @@ import { dirname, join, resolve } from "node:path";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 
-/** Folders whose tests load native code or start programs. */
-const PROGRAM_FOLDERS = ["test/native/", "test/gpu-node/", "test/local/"];
+/**
+ * Folders whose tests load native code or start programs; and simulations, which take minutes: of
+ * the files that begin first, none is left alone at the end.
+ */
+const PROGRAM_FOLDERS = ["test/native/", "test/gpu-node/", "test/local/", "test/sim/"];
 
 /** A file that reads what the global set-up provides. */
 const PROVIDED = /\binject\("/;
