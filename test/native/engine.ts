@@ -9,3 +9,11 @@ if ("missing" in loaded) process.stderr.write(`SKIPPED: ${loaded.missing}\n`);
 
 /** Undefined where the engine is not built: `describe.skipIf(!native)` comes first. */
 export const native = ("native" in loaded ? loaded.native : undefined) as Native;
+
+/** Whether steps in bf16 are for this CPU: others are never asked for them, and were not tried. */
+export const hasBf16 = "native" in loaded && loaded.native.describe().cpuBf16;
+if ("native" in loaded && !hasBf16) {
+  process.stderr.write("SKIPPED: this CPU has no instructions for bf16\n");
+}
+/** The precisions in which this CPU makes steps. */
+export const PRECISIONS = hasBf16 ? (["fp32", "bf16"] as const) : (["fp32"] as const);

@@ -4,7 +4,7 @@
 
 import { describe, expect, it } from "vitest";
 import { detectorGraph } from "../../shared/detector.ts";
-import { native } from "./engine.ts";
+import { hasBf16 } from "./engine.ts";
 import type { Truth } from "./reference/assigner.ts";
 import { forward } from "./reference/forward.ts";
 import { smallGraph } from "./reference/graphs.ts";
@@ -41,7 +41,7 @@ const training = trainingOf(RECIPE, 64);
 const objects = (seed: number, classes: number): Truth[][] =>
   [0, 1, 2, 3].map((image) => randomTruths(seed + image, 3, { ...FRAME, classes }));
 
-describe.skipIf(!native)("in bf16", () => {
+describe.skipIf(!hasBf16)("in bf16", () => {
   it.each(["detection", "segmentation"] as const)("maps of det26n for %s", async (task) => {
     const graph = detectorGraph("det26n", 3, task);
     const scene = noiseScene(2, { height: 96, width: 96 }, objects(1, 3));

@@ -2,7 +2,7 @@
 
 import { describe, expect, it } from "vitest";
 import type { Engine } from "../../native/index.d.ts";
-import { native } from "./engine.ts";
+import { native, PRECISIONS } from "./engine.ts";
 import { batchOf, randomImage, withEngine } from "./training-world.ts";
 
 const SIZE = 64;
@@ -10,7 +10,7 @@ const two = batchOf([randomImage(1, SIZE), randomImage(2, SIZE)], SIZE);
 
 describe.skipIf(!native)("training", () => {
   // Measured: 0.04 of 8.6 at first.
-  it.each(["fp32", "bf16"] as const)(
+  it.each(PRECISIONS)(
     "brings the loss of one batch to nearly nothing in %s",
     async (precision) => {
       const steps = 120;

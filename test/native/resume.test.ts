@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { Engine } from "../../native/index.d.ts";
-import { native } from "./engine.ts";
+import { native, PRECISIONS } from "./engine.ts";
 import { headerOf } from "./safetensors.ts";
 import { LIVELY, splitOf, withEngine } from "./training-world.ts";
 
@@ -16,11 +16,9 @@ const beginEpoch = (engine: Engine, epoch: number) =>
 
 describe.skipIf(!native)("training", () => {
   it.each([
-    ["adamw", "fp32"],
-    ["sgd", "fp32"],
-    ["musgd", "fp32"],
-    ["adamw", "bf16"],
-  ] as const)(
+    ...(["sgd", "musgd"] as const).map((optimizer) => [optimizer, "fp32"] as const),
+    ...PRECISIONS.map((precision) => ["adamw", precision] as const),
+  ])(
     "goes on from a checkpoint to the same bits, with %s in %s",
     async (optimizer, precision) => {
       // Three batches make a step, so an epoch of eleven leaves gradients for the next one.
