@@ -25,8 +25,10 @@ try {
     batch_size: 8,
     augmentation: "standard",
   } as const;
-  const { weights, metrics } = await trainOnBlood(service, dir, settings, (epoch, reached) => {
-    process.stdout.write(`epoch ${epoch}: ${JSON.stringify(reached)}\n`);
+  const { weights, metrics } = await trainOnBlood(service, dir, settings, {
+    onEpoch: (epoch, reached) => {
+      process.stdout.write(`epoch ${epoch}: ${JSON.stringify(reached)}\n`);
+    },
   });
   mkdirSync(dirname(BLOOD_WEIGHTS), { recursive: true });
   writeFileSync(BLOOD_WEIGHTS, weights);

@@ -27,9 +27,13 @@ interface ObjectStore {
   source(key: string, bytes: Buffer): ObjectSource;
 }
 
-/** The images and their list, as a task names them; null where they are not all here. */
+/**
+ * The images and their list with the cells of some classes, as a task names them; null where they
+ * are not all here.
+ */
 export async function bloodDataset(
   store: ObjectStore,
+  classes: readonly string[] = BLOOD_CLASSES,
 ): Promise<{ manifest: ObjectSource; videos: ObjectSource[] } | null> {
   const listed: ExportManifest["videos"] = [];
   const videos: ObjectSource[] = [];
@@ -40,9 +44,10 @@ export async function bloodDataset(
       if (!blood || !file) return null;
       const key = `ws/a/blood/${id}.jpg`;
       videos.push(store.source(key, readFileSync(file)));
-      const annotations = blood.truth.map(({ name, bbox }) => ({
+      const truth = blood.truth.filter(({ name }) => classes.includes(name));
+      const annotations = truth.map(({ name, bbox }) => ({
         id: crypto.randomUUID(),
-        class_index: BLOOD_CLASSES.indexOf(name),
+        class_index: classes.indexOf(name),
         bbox,
         polygon: null,
       }));
@@ -52,7 +57,7 @@ export async function bloodDataset(
     }
   }
   if (listed.length === 0) return null;
-  const list = { name: "blood cells", classes: BLOOD_CLASSES, videos: listed };
+  const list = { name: "blood cells", classes: [...classes], videos: listed };
   const manifest = Buffer.from(JSON.stringify(ExportManifest.parse(list)));
   return { manifest: store.source("ws/a/blood.json", manifest), videos };
 }
@@ -69,14 +74,19 @@ export function bloodWeights(): Buffer | null {
 /** Hears of each epoch that has ended, by its number from 1. */
 type OnEpoch = (epoch: number, metrics: MetricMap) => void;
 
+export interface BloodTraining {
+  classes?: readonly string[];
+  onEpoch?: OnEpoch;
+}
+
 /** Trains a detector on the dataset in a folder of its own; its weights and best metrics. */
 export async function trainOnBlood(
   service: NodeService,
   dir: string,
   settings: Partial<TrainSettings>,
-  onEpoch: OnEpoch = () => {},
+  { classes = BLOOD_CLASSES, onEpoch = () => {} }: BloodTraining = {},
 ): Promise<{ weights: Buffer; metrics: MetricMap }> {
-  const dataset = await bloodDataset(service);
+  const dataset = await bloodDataset(service, classes);
   if (!dataset) throw new Error("the images are not on this machine");
   const payload: TaskPayload<"train"> = {
     run_id: crypto.randomUUID(),
