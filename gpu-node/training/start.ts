@@ -210,14 +210,15 @@ async function fresh(parts: StartParts, batchMax: number | null): Promise<RunSta
   const { payload, report, data, graph, hardware } = parts;
   const { settings } = payload;
   const images = data.splits.train.images.length;
-  const isCpu = hardware.device === "cpu";
-  const asked = explicitBatch(settings.batch_size, images);
+  const limited = (batch: number) => Math.min(batch, batchMax ?? batch);
   // On a CPU the batch is known first: no step that is measured takes more memory than the run's.
-  const known = asked ?? (isCpu ? await reckonBatch(parts, images) : BATCH_MAX);
-  const limited = Math.min(known, batchMax ?? known);
-  const choice = await choosePrecision(settings.precision, hardware, () => stepsOf(parts, limited));
-  const chosen = asked ?? (isCpu ? known : await probeBatch(parts, images, choice));
-  const batch = Math.min(chosen, batchMax ?? chosen);
+  const known =
+    explicitBatch(settings.batch_size, images) ??
+    (hardware.device === "cpu" ? await reckonBatch(parts, images) : null);
+  const choice = await choosePrecision(settings.precision, hardware, () =>
+    stepsOf(parts, limited(known ?? BATCH_MAX)),
+  );
+  const batch = limited(known ?? (await probeBatch(parts, images, choice)));
   const shape = { classes: data.classes.length, trainImages: images, batch };
   const options = trainingOptions(settings, shape);
   const engine = await openEngine(parts, options, choice);
