@@ -42,12 +42,16 @@ afterEach(async () => {
   expect(judge.complaints).toEqual([]);
 });
 
-/** Gives the device a model that works, and waits until it sees with it. */
+/** Gives the device a model that works, and waits until it is what the device goes back to. */
 async function startOnGoodModel(more: Record<string, string> = {}) {
   const good = judge.want(deviceFile(1));
   device = start(more);
-  await predicts(good.version);
+  await isConfirmed(good.version);
 }
+
+/** Waits until a version saw enough: one that is replaced before is left for good. */
+const isConfirmed = (version: string) =>
+  expect.poll(() => judge.stateOf(version)?.status).toBe("confirmed");
 
 /** Waits for more lines of a version's. */
 async function predicts(version: string) {
@@ -86,6 +90,7 @@ it("leaves a model that did not see enough in time, also where nothing more come
   const good = judge.want(deviceFile(1));
   device = start({ VANTAGE_DEVICE_REPEAT: "false" });
   await expect.poll(() => judge.lines).toBe(6);
+  await isConfirmed(good.version);
   const idle = judge.want(deviceFile(2), { confirm: { inferences: 2, seconds: 1 } });
   await expect.poll(() => judge.stateOf(idle.version)?.status).toBe("active");
   arrives("late");
