@@ -1,21 +1,15 @@
 // `npm test`: tidy · types · lint · tests · statuses, with one true closing line. With `--peers`,
 // as CI has it, the reference tools follow. Types, lint and statuses count as one check each; the
 // rest are the counts of vitest and of the tools. Whatever failed is told again just before the
-// closing line: of a long output, its end is what people see.
+// closing line: of a long output, its end is what people see. So is what failed beside other tests
+// and passed alone.
 
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, relative, resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
-
-interface Counts {
-  passed: number;
-  failed: number;
-  skipped: number;
-  /** A failure's name, then its first lines; a crash may leave fewer than were counted. */
-  failures: string[];
-}
+import { type Counts, countsOfRun, vitest, withSecondLook } from "./support/vitest-runs.ts";
 
 /** A failure is shown in whole where it happened; so many of its lines are shown again. */
 const FAILURE_LINES = 12;
@@ -54,58 +48,6 @@ async function check(name: string, command: string, args: string[]): Promise<Cou
   return { passed: Number(passed), failed: Number(!passed), skipped: 0, failures };
 }
 
-/** Vitest's report, of which these parts are read. */
-interface Report {
-  numPassedTests: number;
-  numFailedTests: number;
-  numPendingTests: number;
-  numTodoTests: number;
-  testResults: {
-    name: string;
-    message: string;
-    assertionResults: { status: string; fullName: string; failureMessages: string[] }[];
-  }[];
-}
-
-function failuresOf({ testResults }: Report): string[] {
-  return testResults.flatMap(({ name, message, assertionResults }) => {
-    const file = relative(ROOT, name);
-    const ofTests = assertionResults
-      .filter(({ status }) => status === "failed")
-      .map((test) => `${file} · ${test.fullName}\n${test.failureMessages.join("\n")}`);
-    return message === "" ? ofTests : [`${file}\n${message}`, ...ofTests];
-  });
-}
-
-/**
- * Vitest over some files. A crash that leaves no report, or fails outside a test, counts as a
- * failure.
- */
-async function vitest(name: string, args: string[]): Promise<Counts> {
-  const report = join(reports, `${name}.json`);
-  const reporters = [
-    "--reporter=default",
-    "--reporter=test/support/durations.ts",
-    "--reporter=json",
-    `--outputFile.json=${report}`,
-  ];
-  const program = [bin("vitest"), "run", ...args, ...reporters];
-  const { passed } = await run(process.execPath, program, true);
-  const beyond = passed ? [] : [`${name}: vitest failed outside a test`];
-  try {
-    const told = JSON.parse(readFileSync(report, "utf8")) as Report;
-    const failures = failuresOf(told);
-    return {
-      passed: told.numPassedTests,
-      failed: passed ? told.numFailedTests : Math.max(told.numFailedTests, 1),
-      skipped: told.numPendingTests + told.numTodoTests,
-      failures: failures.length > 0 ? failures : beyond,
-    };
-  } catch {
-    return { passed: 0, failed: 1, skipped: 0, failures: beyond };
-  }
-}
-
 // Hundreds of processes load the same packages and our own sources: each is compiled once.
 process.env.NODE_COMPILE_CACHE ??= join(ROOT, ".vantage/compile-cache");
 
@@ -128,12 +70,24 @@ async function peers(): Promise<Counts> {
   };
 }
 
+/** Shows failures in short. */
+function show(title: string, mark: string, failures: readonly string[]) {
+  if (failures.length > 0) process.stdout.write(`\n${title}:\n`);
+  for (const failure of failures) {
+    const [first = "", ...lines] = stripVTControlCharacters(failure).trim().split("\n");
+    const shown = lines.slice(0, FAILURE_LINES).map((line) => `    ${line}\n`);
+    process.stdout.write(`${mark} ${first}\n${shown.join("")}`);
+  }
+}
+
 const PEERS = "--peers";
 const only = process.argv.slice(2).filter((arg) => arg !== PEERS);
 const results: Counts[] = [];
-if (only.length > 0) results.push(await vitest("only", only));
+/** What failed beside other tests and passed alone. */
+const unsteady: string[] = [];
+if (only.length > 0) results.push(countsOfRun(await vitest(reports, only)));
 else {
-  results.push(await vitest("tidy", ["test/tidy.test.ts"]));
+  results.push(countsOfRun(await vitest(reports, ["test/tidy.test.ts"])));
   results.push(
     ...(await Promise.all([
       check("types: Workers", bin("tsc"), ["-p", "tsconfig.edge.json"]),
@@ -144,19 +98,20 @@ else {
   );
   const requests = join(reports, "requests.log");
   process.env.TEST_LOG = requests;
-  results.push(await vitest("tests", ["--exclude", "test/tidy.test.ts"]));
+  const tests = await withSecondLook(reports, ["--exclude", "test/tidy.test.ts"]);
+  unsteady.push(...tests.unsteady);
+  results.push(countsOfRun(tests));
   const pairs = join(ROOT, "test/pairs.ts");
   results.push(await check("every declared status seen", process.execPath, [pairs, requests]));
 }
 if (process.argv.includes(PEERS)) results.push(await peers());
 rmSync(reports, { recursive: true, force: true });
-const failures = results.flatMap((counts) => counts.failures);
-if (failures.length > 0) process.stdout.write("\nWhat failed:\n");
-for (const failure of failures) {
-  const [first = "", ...lines] = stripVTControlCharacters(failure).trim().split("\n");
-  const shown = lines.slice(0, FAILURE_LINES).map((line) => `    ${line}\n`);
-  process.stdout.write(`✗ ${first}\n${shown.join("")}`);
-}
+show("Failed beside other tests, and passed alone: races that want to be found", "!", unsteady);
+show(
+  "What failed",
+  "✗",
+  results.flatMap((counts) => counts.failures),
+);
 const total = (name: "passed" | "failed" | "skipped") =>
   results.reduce((sum, counts) => sum + counts[name], 0);
 const failed = total("failed");

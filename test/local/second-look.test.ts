@@ -1,0 +1,67 @@
+// What `npm test` makes of a test that fails in the crowd: it is looked at once more, and told.
+
+import { symlinkSync, writeFileSync } from "node:fs";
+import { join } from "node:path";
+import { expect, it } from "vitest";
+import { ROOT } from "../../edge/local/state.ts";
+import { temporaryFolder } from "../support/postgres.ts";
+import { countsOfRun, withSecondLook } from "../support/vitest-runs.ts";
+
+/** A project of test files by name, and what a run of them came to. */
+async function runOf(files: Record<string, string>) {
+  const dir = temporaryFolder();
+  symlinkSync(join(ROOT, "node_modules"), join(dir, "node_modules"));
+  writeFileSync(join(dir, "vitest.config.mjs"), "export default {};");
+  for (const [name, body] of Object.entries(files)) {
+    const text = `import { expect, it } from "vitest";\nimport fs from "node:fs";\n${body}`;
+    writeFileSync(join(dir, `${name}.test.mjs`), text);
+  }
+  const run = await withSecondLook(temporaryFolder(), ["--root", dir], "ignore");
+  const { failures, ...counts } = countsOfRun(run);
+  const unsteady = run.unsteady.map((failure) => failure.split("\n")[0]);
+  return { ...counts, failures: failures.map((failure) => failure.split("\n")[0]), unsteady };
+}
+
+const STEADY = `it("is steady", () => {}); it.skip("is left out", () => {});`;
+const ONCE = `it("fails once", () => {
+  const mark = import.meta.dirname + "/mark";
+  const isSecond = fs.existsSync(mark);
+  fs.writeFileSync(mark, "");
+  expect(isSecond).toBe(true);
+}); it("stands beside it", () => {});`;
+const ALWAYS = `it("fails always", () => expect(1).toBe(2));`;
+
+it("a test that passes alone has passed, and is told; one that fails again has failed", async () => {
+  expect(await runOf({ steady: STEADY, once: ONCE, always: ALWAYS })).toEqual({
+    passed: 3,
+    failed: 1,
+    skipped: 1,
+    failures: [expect.stringMatching(/always\.test\.mjs · fails always$/)],
+    unsteady: [expect.stringMatching(/once\.test\.mjs · fails once$/)],
+  });
+});
+
+it("what fails outside a test, or in its file's own lines, is never lost", async () => {
+  const outside = `it("goes", () => void Promise.reject(new Error("nobody waits")));`;
+  expect(await runOf({ steady: STEADY, outside, once: ONCE })).toEqual({
+    passed: 4,
+    failed: 1,
+    skipped: 1,
+    failures: [expect.stringMatching(/^outside a test: nobody waits/)],
+    unsteady: [expect.stringMatching(/once\.test\.mjs · fails once$/)],
+  });
+  expect(await runOf({ steady: STEADY, broken: `throw new Error("spoilt");` })).toEqual({
+    passed: 1,
+    failed: 1,
+    skipped: 1,
+    failures: [expect.stringMatching(/broken\.test\.mjs$/)],
+    unsteady: [],
+  });
+});
+
+it("many failed files are no chance, and are not looked at again", async () => {
+  const files = Object.fromEntries(
+    ["a", "b", "c", "d"].map((name) => [name, ONCE.replace("/mark", `/${name}`)]),
+  );
+  expect(await runOf(files)).toMatchObject({ passed: 4, failed: 4, unsteady: [] });
+});

@@ -1,0 +1,145 @@
+// Runs of vitest for `npm test`: what its report says, as counts and as failures that can be shown
+// again, and a second look at what failed in the crowd.
+
+import { spawn } from "node:child_process";
+import { existsSync, mkdtempSync, readFileSync } from "node:fs";
+import { join, relative, resolve } from "node:path";
+import { stripVTControlCharacters } from "node:util";
+
+const ROOT = resolve(import.meta.dirname, "../..");
+const VITEST = join(ROOT, "node_modules/vitest/vitest.mjs");
+
+/** What a part of `npm test` came to. */
+export interface Counts {
+  passed: number;
+  failed: number;
+  skipped: number;
+  /** A failure's name, then its first lines; a crash may leave fewer than were counted. */
+  failures: string[];
+}
+
+/** A test file in vitest's report, of which these parts are read. */
+interface FileReport {
+  name: string;
+  status: string;
+  message: string;
+  assertionResults: { status: string; fullName: string; failureMessages: string[] }[];
+}
+
+/** Whether a file failed, in a test or beside its tests. */
+const isFailed = ({ status }: FileReport): boolean => status === "failed";
+
+/** Counts of test files; one that failed beside its tests counts as a failure more. */
+function countsOf(files: readonly FileReport[]): Counts {
+  const tests = files.flatMap((file) => file.assertionResults);
+  const having = (status: string) => tests.filter((test) => test.status === status).length;
+  const [passed, failed] = [having("passed"), having("failed")];
+  const beside = files.filter((file) => isFailed(file) && failuresOfTests(file).length === 0);
+  return {
+    passed,
+    failed: failed + beside.length,
+    skipped: tests.length - passed - failed,
+    failures: files.filter(isFailed).flatMap((file) => {
+      const ofTests = failuresOfTests(file);
+      if (file.message === "" && ofTests.length > 0) return ofTests;
+      return [`${relative(ROOT, file.name)}\n${file.message}`, ...ofTests];
+    }),
+  };
+}
+
+/** The first line of a failure, which names its test. */
+export const nameOf = (failure: string): string =>
+  stripVTControlCharacters(failure).trim().split("\n")[0] ?? "";
+
+function failuresOfTests({ name, assertionResults }: FileReport): string[] {
+  return assertionResults
+    .filter(({ status }) => status === "failed")
+    .map(
+      (test) => `${relative(ROOT, name)} · ${test.fullName}\n${test.failureMessages.join("\n")}`,
+    );
+}
+
+/** What a run of vitest came to; without files where it left no report. */
+interface Run {
+  files: FileReport[];
+  /** Failures outside every test, such as a crash. */
+  outside: string[];
+}
+
+/** Whether what vitest says is seen as it comes. */
+type Output = "inherit" | "ignore";
+
+/**
+ * Vitest with some arguments; its report is left in a folder. A crash that leaves no report is a
+ * failure outside a test.
+ */
+export async function vitest(
+  reports: string,
+  args: readonly string[],
+  output: Output = "inherit",
+): Promise<Run> {
+  const dir = mkdtempSync(join(reports, "vitest-"));
+  const [report, unhandled] = [join(dir, "report.json"), join(dir, "unhandled.ndjson")];
+  const reporters = [
+    "--reporter=default",
+    `--reporter=${join(import.meta.dirname, "durations.ts")}`,
+    `--reporter=${join(import.meta.dirname, "unhandled-errors.ts")}`,
+    "--reporter=json",
+    `--outputFile.json=${report}`,
+  ];
+  const env = { ...process.env, TEST_UNHANDLED: unhandled };
+  const passed = await ends([VITEST, "run", ...args, ...reporters], env, output);
+  if (!existsSync(report)) return { files: [], outside: ["vitest left no report"] };
+  const { testResults: files } = JSON.parse(readFileSync(report, "utf8")) as {
+    testResults: FileReport[];
+  };
+  const text = existsSync(unhandled) ? readFileSync(unhandled, "utf8").trim() : "";
+  const outside = text === "" ? [] : text.split("\n").map((line) => JSON.parse(line) as string);
+  const isTold = passed || outside.length > 0 || files.some(isFailed);
+  return { files, outside: isTold ? outside : ["vitest failed outside a test"] };
+}
+
+/** Runs a program of Node.js; whether it ended well. */
+function ends(args: readonly string[], env: NodeJS.ProcessEnv, stdio: Output): Promise<boolean> {
+  return new Promise((done) => {
+    const child = spawn(process.execPath, args, { cwd: ROOT, stdio, env });
+    child.on("close", (code) => done(code === 0));
+  });
+}
+
+/** Counts of a run. */
+export function countsOfRun({ files, outside }: Run): Counts {
+  const counts = countsOf(files);
+  const failures = [...counts.failures, ...outside];
+  return { ...counts, failed: counts.failed + outside.length, failures };
+}
+
+/** Of more failed files than these, none is looked at again: that is no chance. */
+const SECOND_LOOK_FILES_MAX = 3;
+
+/**
+ * Vitest over all tests. Thousands of them share the cores with hundreds of processes, and a race
+ * that shows once in a hundred runs of its own would fail every other run of the whole: a file that
+ * failed runs once more, alone. What passes then has passed, and is unsteady: a race of the test's
+ * or of the product's, whose failure is told so that somebody looks for it.
+ */
+export async function withSecondLook(
+  reports: string,
+  args: readonly string[],
+  output: Output = "inherit",
+): Promise<Run & { unsteady: string[] }> {
+  const first = await vitest(reports, args, output);
+  const failed = first.files.filter(isFailed);
+  if (failed.length === 0 || failed.length > SECOND_LOOK_FILES_MAX) {
+    return { ...first, unsteady: [] };
+  }
+  if (output === "inherit") process.stdout.write("\nOnce more, alone:\n");
+  const names = failed.map(({ name }) => name);
+  const again = await vitest(reports, [...args, ...names, "--maxWorkers=1"], output);
+  const failedAgain = new Set(countsOf(again.files).failures.map(nameOf));
+  return {
+    files: [...first.files.filter((file) => !isFailed(file)), ...again.files],
+    outside: [...first.outside, ...again.outside],
+    unsteady: countsOf(failed).failures.filter((failure) => !failedAgain.has(nameOf(failure))),
+  };
+}
