@@ -7,6 +7,7 @@ import { generateKeyPairSync, type KeyObject, sign } from "node:crypto";
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 import { gunzipSync } from "node:zlib";
+import { expect } from "vitest";
 import {
   BootId,
   EnrolDevice,
@@ -17,6 +18,7 @@ import {
 } from "../../shared/fleet.ts";
 import { MANIFEST_DOMAIN, type Manifest, type SignedManifest } from "../../shared/rollouts.ts";
 import type { DeviceFile } from "./described-files.ts";
+import type { DeviceProcess } from "./device-process.ts";
 
 /**
  * What a request meets in place of an answer; `drop_after`: it takes effect, its answer is lost.
@@ -115,6 +117,34 @@ export class DeviceJudge {
   async close(): Promise<void> {
     this.#server.closeAllConnections();
     await new Promise((done) => this.#server.close(done));
+  }
+
+  /** What sends an agent here, with a folder of its own and one of what it looks at. */
+  environment(dir: string, images: string): Record<string, string> {
+    return {
+      VANTAGE_URL: this.url,
+      VANTAGE_DEVICE_CODE: this.code,
+      VANTAGE_DEVICE_DIR: dir,
+      VANTAGE_DEVICE_SOURCE: images,
+    };
+  }
+
+  /** Waits until the newest heartbeat says that a confirmed version predicts. */
+  async hears(version: string): Promise<void> {
+    await expect
+      .poll(() => {
+        const model = this.beats.at(-1)?.model;
+        return [model?.version, model?.status, (model?.inferences ?? 0) > 0];
+      })
+      .toEqual([version, "confirmed", true]);
+  }
+
+  /** Ends an agent, and then itself: nothing may have gone against the protocol. */
+  async dismiss(device: DeviceProcess): Promise<void> {
+    device.signal("SIGKILL");
+    await device.ended;
+    await this.close();
+    expect(this.complaints).toEqual([]);
   }
 
   /** The next requests whose path matches meet these faults, one each. */

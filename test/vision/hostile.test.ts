@@ -5,16 +5,9 @@ import { sql } from "drizzle-orm";
 import { expect, it } from "vitest";
 import { API } from "../../edge/vision/base/api.ts";
 import { ROLES, type Role } from "../../shared/vision.ts";
+import { makeAskers } from "../support/askers.ts";
 import { describeApi } from "../support/common-routes.ts";
-import {
-  BODIES,
-  BY_BODY,
-  everything,
-  filled,
-  type Ids,
-  isDevicesOwn,
-} from "../support/everything.ts";
-import { enrol } from "../support/fleet-world.ts";
+import { BODIES, BY_BODY, filled, type Ids, isDevicesOwn } from "../support/everything.ts";
 import {
   type Answer,
   driveHostile,
@@ -22,8 +15,7 @@ import {
   expectDeclared,
   type HostileOptions,
 } from "../support/hostile.ts";
-import { registerTestNode } from "../support/nodes.ts";
-import { ask, newMember, newTenant, PASSWORD, type Person, register } from "../support/vision.ts";
+import { ask, newMember, PASSWORD, type Person, register } from "../support/vision.ts";
 import { createWorld } from "../support/world.ts";
 
 /** The health of the service takes nothing. */
@@ -45,31 +37,16 @@ const isMachinesOwn = (path: string) =>
 it("takes no value for a fault of its own, on any route, whoever asks", async () => {
   const world = await createWorld({ services: ["vision"] });
   const url = world.urls.vision;
-  const admin = await register(url);
-  const tenant = await newTenant(url, admin, "admin");
-  const owner = tenant.member;
-  const members: Partial<Record<Role, Person>> = {};
-  for (const role of LESSER) {
-    members[role] = await newMember(url, admin, tenant.workspaceId, role);
-  }
   // Whoever would wait for any other work is told at once that no node does it.
-  const node = await registerTestNode(url, admin, { kinds: ["probe"] });
-  const outsider = await newMember(url, admin, tenant.workspaceId, "viewer");
-  // A change of role ends its member's tokens: it is nobody's of those who ask.
-  const ids: Ids = { ...(await everything(world, tenant)), user_id: outsider.id };
-  const claimed = await node.post("/node/claim", { kinds: ["probe"] });
-  const { task_id, fence } = (await claimed.json()) as { task_id: string; fence: number };
-  ids.task_id = task_id;
+  const { admin, workspaceId, owner, ids, fence, deviceId, machineOf } = await makeAskers(world);
+  const members: Partial<Record<Role, Person>> = {};
+  for (const role of LESSER) members[role] = await newMember(url, admin, workspaceId, role);
   // A job that runs has no dataset yet: nobody waits for one.
   const names = { names: ["person"], labels: { film_000000: "0 0.5 0.5 0.2 0.2" } };
   const another = { project_id: ids.project_id, yolo: names };
   const imported = (await owner.ask("POST", "/import", another)).body.job as { job_id: string };
   await world.visionDatabase.execute(sql`
     UPDATE job SET state = 'running' WHERE id = ${imported.job_id}::uuid`);
-  // A device of its own: that of the others is revoked and deleted on the way.
-  const made = await owner.ask("POST", "/devices", { name: "hostile", project_id: ids.project_id });
-  const device = await enrol(world, String(made.body.enrolment_code));
-  const byDevice = { Authorization: `Bearer ${device.api.token}` };
   // Where a redirect leads to is no route of the service.
   const nobody: HostileOptions["ask"] = ({ method, path, body, headers }) =>
     ask(url, method, path.slice(API.length), { body, headers, redirect: "manual" });
@@ -88,8 +65,8 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
     };
   const asOwner: HostileOptions["ask"] = (request) => {
     const path = request.path.slice(API.length);
-    if (!isMachinesOwn(path)) return as(owner)(request);
-    const credential = path.startsWith("/node") ? node.headers : byDevice;
+    const credential = machineOf(path);
+    if (!credential) return as(owner)(request);
     return nobody({ ...request, headers: { ...credential, ...request.headers } });
   };
   const document = await describeApi(url);
@@ -98,7 +75,7 @@ it("takes no value for a fault of its own, on any route, whoever asks", async ()
     skipped: SKIPPED,
     fill: (path, given = {}) => {
       const named = path.replace(/\{(\w+)\}/g, (whole, name: string) => given[name] ?? whole);
-      const own: Ids = isDevicesOwn(path.slice(API.length)) ? { device_id: device.id } : {};
+      const own: Ids = isDevicesOwn(path.slice(API.length)) ? { device_id: deviceId } : {};
       if (path.endsWith("/jobs/{job_id}/export")) own.job_id = imported.job_id;
       const full = filled(named, { ...ids, ...own }) ?? named.replace(/\{\w+\}/g, "x");
       // A fixture may come with a query; the driver gives its own.

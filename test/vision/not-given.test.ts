@@ -3,19 +3,11 @@
 import { randomUUID } from "node:crypto";
 import { expect, it } from "vitest";
 import { API } from "../../edge/vision/base/api.ts";
+import { makeAskers } from "../support/askers.ts";
 import { describeApi } from "../support/common-routes.ts";
-import {
-  BODIES,
-  BY_BODY,
-  everything,
-  filled,
-  type Ids,
-  isDevicesOwn,
-} from "../support/everything.ts";
-import { enrol } from "../support/fleet-world.ts";
-import { registerTestNode } from "../support/nodes.ts";
+import { BODIES, BY_BODY, filled, isDevicesOwn } from "../support/everything.ts";
 import { driveNulls } from "../support/not-given.ts";
-import { ask, newMember, newTenant, register } from "../support/vision.ts";
+import { ask, register } from "../support/vision.ts";
 import { createWorld } from "../support/world.ts";
 
 /** They wait a while for a node, of which there is none here: they are asked of nobody's things. */
@@ -40,18 +32,7 @@ const MEANT: Record<string, string> = {
 it("is what is not given in every JSON body, but where it says something of its own", async () => {
   const world = await createWorld({ services: ["vision"] });
   const url = world.urls.vision;
-  const admin = await register(url);
-  const tenant = await newTenant(url, admin, "admin");
-  const owner = tenant.member;
-  const node = await registerTestNode(url, admin);
-  const outsider = await newMember(url, admin, tenant.workspaceId, "viewer");
-  // A change of role ends its member's tokens: it is nobody's of those who ask.
-  const ids: Ids = { ...(await everything(world, tenant)), user_id: outsider.id };
-  const claimed = await node.post("/node/claim", { kinds: ["probe"] });
-  const { task_id, fence } = (await claimed.json()) as { task_id: string; fence: number };
-  ids.task_id = task_id;
-  const made = await owner.ask("POST", "/devices", { name: "null", project_id: ids.project_id });
-  const device = await enrol(world, String(made.body.enrolment_code));
+  const { owner, ids, fence, deviceId, machineOf } = await makeAskers(world);
   const nobodys = Object.fromEntries(Object.keys(ids).map((name) => [name, randomUUID()]));
   const idsOf = (route: string) => (WAITING.test(route) ? nobodys : ids);
   const { differences, compared } = await driveNulls({
@@ -65,17 +46,14 @@ it("is what is not given in every JSON body, but where it says something of its 
     },
     ask: async ({ route, query, body }) => {
       const [method = "", declared = ""] = route.replace(API, "").split(" ");
-      const own = isDevicesOwn(declared) ? { device_id: device.id } : {};
+      const own = isDevicesOwn(declared) ? { device_id: deviceId } : {};
       const full = filled(declared, { ...idsOf(route), ...own }) ?? "";
       const path = `${full}${query && !full.includes("?") ? `?${query}` : ""}`;
-      const machines = declared.startsWith("/node")
-        ? node.headers
-        : { Authorization: `Bearer ${device.api.token}` };
-      const isMachines = declared.startsWith("/node") || isDevicesOwn(declared);
+      const headers = machineOf(declared);
       // Its answer is the end of who asked.
       const person = declared === "/auth/logout" ? await register(url) : owner;
-      const answer = isMachines
-        ? await ask(url, method, path, { body, headers: machines })
+      const answer = headers
+        ? await ask(url, method, path, { body, headers })
         : await person.ask(method, path, body);
       expect.soft([route, body, answer.status < 500]).toEqual([route, body, true]);
       const { issues } = (answer.body ?? {}) as { issues?: unknown };

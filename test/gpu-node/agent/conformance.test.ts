@@ -21,13 +21,7 @@ let dir: string;
 let device: DeviceProcess;
 
 const start = (more: Record<string, string> = {}) =>
-  startDevice({
-    VANTAGE_URL: judge.url,
-    VANTAGE_DEVICE_CODE: judge.code,
-    VANTAGE_DEVICE_DIR: dir,
-    VANTAGE_DEVICE_SOURCE: images,
-    ...more,
-  });
+  startDevice({ ...judge.environment(dir, images), ...more });
 
 beforeAll(async () => {
   images = await imageFolder();
@@ -38,12 +32,7 @@ beforeEach(async () => {
   dir = deviceFolder("device");
 });
 
-afterEach(async () => {
-  device.signal("SIGKILL");
-  await device.ended;
-  await judge.close();
-  expect(judge.complaints).toEqual([]);
-});
+afterEach(() => judge.dismiss(device));
 
 /** Waits for a state of a version; says how the agent fared where it does not come. */
 const reached = (version: string, state: string) =>
@@ -51,10 +40,7 @@ const reached = (version: string, state: string) =>
 /** The newest heartbeat's model. */
 const reported = () => judge.beats.at(-1)?.model;
 /** Waits until a file predicts, by what the device says. */
-const runs = (version: string) =>
-  expect
-    .poll(() => [reported()?.version, reported()?.status, (reported()?.inferences ?? 0) > 0])
-    .toEqual([version, "confirmed", true]);
+const runs = (version: string) => judge.hears(version);
 
 /** What files of a folder take; one that is gone by now takes nothing. */
 const bytesOf = (folder: string, names: readonly string[]) =>

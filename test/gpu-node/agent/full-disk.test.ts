@@ -69,10 +69,7 @@ describe.skipIf(!disk)("on a full disk", () => {
     const confirm = { inferences: 1_000_000, seconds: 600_000 };
     const wanted = judge.want(deviceFile(1), { confirm });
     const environment = {
-      VANTAGE_URL: judge.url,
-      VANTAGE_DEVICE_CODE: judge.code,
-      VANTAGE_DEVICE_DIR: join(dir, "device"),
-      VANTAGE_DEVICE_SOURCE: await imageFolder(1),
+      ...judge.environment(join(dir, "device"), await imageFolder(1)),
     };
     const predicts = (since: number) =>
       expect

@@ -20,13 +20,7 @@ let dir: string;
 let device: DeviceProcess;
 
 const start = (more: Record<string, string> = {}) =>
-  startDevice({
-    VANTAGE_URL: judge.url,
-    VANTAGE_DEVICE_CODE: judge.code,
-    VANTAGE_DEVICE_DIR: dir,
-    VANTAGE_DEVICE_SOURCE: images,
-    ...more,
-  });
+  startDevice({ ...judge.environment(dir, images), ...more });
 
 beforeAll(async () => {
   images = await imageFolder(1);
@@ -35,20 +29,9 @@ beforeEach(async () => {
   judge = await new DeviceJudge().open();
   dir = deviceFolder("killed");
 });
-afterEach(async () => {
-  device.signal("SIGKILL");
-  await device.ended;
-  await judge.close();
-  expect(judge.complaints).toEqual([]);
-});
+afterEach(() => judge.dismiss(device));
 
-const runs = (version: string) =>
-  expect
-    .poll(() => {
-      const model = judge.beats.at(-1)?.model;
-      return [model?.version, model?.status, (model?.inferences ?? 0) > 0];
-    })
-    .toEqual([version, "confirmed", true]);
+const runs = (version: string) => judge.hears(version);
 
 /** Every move of an update whose file is new, as the agent itself tells them. */
 const MOVES = [

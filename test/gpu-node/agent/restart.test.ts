@@ -15,10 +15,7 @@ it("goes on in its folder where it was, and counts on", async () => {
   const confirm = { inferences: 1, seconds: 600 };
   const first = judge.want(deviceFile(1), { confirm });
   const environment = {
-    VANTAGE_URL: judge.url,
-    VANTAGE_DEVICE_CODE: judge.code,
-    VANTAGE_DEVICE_DIR: deviceFolder("restart"),
-    VANTAGE_DEVICE_SOURCE: source,
+    ...judge.environment(deviceFolder("restart"), source),
     VANTAGE_DEVICE_REPEAT: "false",
   };
   let device = startDevice(environment);

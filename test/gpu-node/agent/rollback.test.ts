@@ -20,13 +20,7 @@ let dir: string;
 let device: DeviceProcess;
 
 const start = (more: Record<string, string> = {}) =>
-  startDevice({
-    VANTAGE_URL: judge.url,
-    VANTAGE_DEVICE_CODE: judge.code,
-    VANTAGE_DEVICE_DIR: dir,
-    VANTAGE_DEVICE_SOURCE: images,
-    ...more,
-  });
+  startDevice({ ...judge.environment(dir, images), ...more });
 
 beforeEach(async () => {
   // The first, which new models are tried on, is dark; the others are bright.
@@ -35,12 +29,7 @@ beforeEach(async () => {
   dir = deviceFolder("device");
 });
 
-afterEach(async () => {
-  device.signal("SIGKILL");
-  await device.ended;
-  await judge.close();
-  expect(judge.complaints).toEqual([]);
-});
+afterEach(() => judge.dismiss(device));
 
 /** Gives the device a model that works, and waits until it is what the device goes back to. */
 async function startOnGoodModel(more: Record<string, string> = {}) {

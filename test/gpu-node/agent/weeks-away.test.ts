@@ -19,10 +19,7 @@ it("works on while it is away for weeks, and comes back whole", async () => {
   writeFileSync(clock, "0");
   const first = judge.want(deviceFile(1));
   const device = startDevice({
-    VANTAGE_URL: judge.url,
-    VANTAGE_DEVICE_CODE: judge.code,
-    VANTAGE_DEVICE_DIR: dir,
-    VANTAGE_DEVICE_SOURCE: await imageFolder(1),
+    ...judge.environment(dir, await imageFolder(1)),
     // Less than five weeks of lines.
     VANTAGE_DEVICE_LOG_BYTES: "65536",
     TEST_CLOCK: clock,
