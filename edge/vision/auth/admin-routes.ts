@@ -4,10 +4,9 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import { whole } from "../../../shared/scalars.ts";
 import { Role, User } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, title } from "../../http/app.ts";
-import { API, bearer } from "../base/api.ts";
+import { API, bearer, pageQuery } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { createWorkspace, listUsers, listWorkspaces, setRole } from "./accounts.ts";
 import { actOf } from "./audit.ts";
@@ -60,8 +59,7 @@ function addUsers(app: App<Parts>) {
     security: bearer,
     request: {
       query: z.object({
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, 1_000).default(100),
+        ...pageQuery(1_000),
       }),
     },
     responses: {

@@ -1,6 +1,7 @@
 // What the routes of every room share: the prefix of their paths, how a caller is known, and the
 // errors that most of them may answer.
 
+import { whole } from "../../../shared/scalars.ts";
 import { errorResponses } from "../../http/app.ts";
 
 /** Every path of the contract begins with it. */
@@ -21,6 +22,20 @@ export const writeErrors = errorResponses(...common, "forbidden");
 export const bodyErrors = errorResponses(...common, "forbidden", "bad_body");
 /** The error of a route that something's state may forbid. */
 export const conflict = errorResponses("state_conflict");
+
+/** Which part of a list is asked for. */
+export interface Page {
+  /** Entries that are passed over. */
+  offset: number;
+  /** Entries that are given, at most. */
+  limit: number;
+}
+
+/** The query of a list that is read in pages: of so many entries at most, and without a limit. */
+export const pageQuery = (max: number, usual = 100) => ({
+  offset: whole(0, 2_147_483_647).default(0),
+  limit: whole(1, max).default(usual),
+});
 
 /** Scheme and host that a request was sent to, for absolute addresses in its answer. */
 export const originOf = (context: { req: { url: string } }): string =>

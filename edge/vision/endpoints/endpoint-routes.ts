@@ -3,7 +3,6 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Endpoint, EndpointMove, EndpointSettings } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
-import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { callerOf, guard, workspaceFor, workspacesFor, workspacesOf } from "../auth/scope.ts";
 import {
@@ -12,6 +11,7 @@ import {
   bodyErrors,
   conflict,
   listErrors,
+  pageQuery,
   readErrors,
   writeErrors,
 } from "../base/api.ts";
@@ -288,8 +288,7 @@ function addMoves(app: App<Parts>) {
       params: slugParam,
       query: z.object({
         ...slugQuery,
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, MOVES_MAX).default(100),
+        ...pageQuery(MOVES_MAX),
       }),
     },
     responses: { 200: json("moves", z.array(EndpointMove)), ...readErrors },

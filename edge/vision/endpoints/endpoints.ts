@@ -6,6 +6,7 @@ import { type SQL, sql } from "drizzle-orm";
 import { type EndpointMove, EndpointSettings } from "../../../shared/endpoints.ts";
 import { Failure } from "../../../shared/errors.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import type { Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList, jsonb } from "../base/sql.ts";
 import { effectiveMoves, lockRegistry } from "../registry/models.ts";
@@ -299,7 +300,7 @@ export async function rollBackEndpoint(
 export async function listEndpointMoves(
   database: Database,
   { workspaceId, slug }: EndpointRow,
-  { limit, offset }: { limit: number; offset: number },
+  { limit, offset }: Page,
 ): Promise<EndpointMove[]> {
   const { rows } = await database.execute<EndpointMove & Record<string, unknown>>(sql`
     SELECT ${MOVE} FROM endpoint_move n WHERE n.workspace_id = ${workspaceId}::uuid

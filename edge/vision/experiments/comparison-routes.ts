@@ -20,6 +20,7 @@ import {
   bodyErrors,
   conflict,
   listErrors,
+  pageQuery,
   readErrors,
   writeErrors,
 } from "../base/api.ts";
@@ -74,8 +75,7 @@ function addList(app: App<Parts>) {
     request: {
       query: z.object({
         workspace_id: z.uuid().optional(),
-        offset: whole(0, OFFSET_MAX).default(0),
-        limit: whole(1, PAGE_MAX).default(100),
+        ...pageQuery(PAGE_MAX),
       }),
     },
     responses: {

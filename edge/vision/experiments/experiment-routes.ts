@@ -5,7 +5,6 @@ import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { EXPERIMENT_STATES, Experiment } from "../../../shared/experiments.ts";
-import { whole } from "../../../shared/scalars.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { allow, callerOf, guard, workspacesFor, workspacesOf } from "../auth/scope.ts";
@@ -15,6 +14,7 @@ import {
   bodyErrors,
   conflict,
   listErrors,
+  pageQuery,
   readErrors,
   writeErrors,
 } from "../base/api.ts";
@@ -105,8 +105,7 @@ function addReads(app: App<Parts>) {
       query: z.object({
         workspace_id: z.uuid().optional(),
         status: z.enum(EXPERIMENT_STATES).optional(),
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, PAGE_MAX).default(PAGE_DEFAULT),
+        ...pageQuery(PAGE_MAX, PAGE_DEFAULT),
       }),
     },
     responses: {

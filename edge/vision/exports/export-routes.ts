@@ -2,7 +2,6 @@
 
 import { createRoute, z } from "@hono/zod-openapi";
 import { ModelExport, ModelExportRequest } from "../../../shared/exports.ts";
-import { whole } from "../../../shared/scalars.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { callerOf, guard } from "../auth/scope.ts";
 import {
@@ -11,6 +10,7 @@ import {
   bodyErrors,
   conflict,
   listErrors,
+  pageQuery,
   readErrors,
   writeErrors,
 } from "../base/api.ts";
@@ -81,8 +81,7 @@ function addReading(app: App<Parts>) {
     request: {
       params: modelId,
       query: z.object({
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, EXPORTS_MAX).default(100),
+        ...pageQuery(EXPORTS_MAX),
       }),
     },
     responses: {

@@ -3,13 +3,13 @@
 import { createRoute, z } from "@hono/zod-openapi";
 import { Failure } from "../../../shared/errors.ts";
 import { DeviceAlert, FleetSettings } from "../../../shared/fleet.ts";
-import { flag, whole } from "../../../shared/scalars.ts";
+import { flag } from "../../../shared/scalars.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { addressProblem } from "../../http/outbound.ts";
 import { isWebhookSecret } from "../../http/webhook.ts";
 import { actOf } from "../auth/audit.ts";
 import { callerOf, guard, workspaceFor, workspacesFor } from "../auth/scope.ts";
-import { API, bearer, bodyErrors, readErrors } from "../base/api.ts";
+import { API, bearer, bodyErrors, pageQuery, readErrors } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { changeFleetSettings, fleetSettings, listAlerts } from "./alerts.ts";
 
@@ -65,8 +65,7 @@ function addList(app: App<Parts>) {
           type: "boolean",
           description: "only those that are not over, or are",
         }),
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, ALERTS_MAX).default(100),
+        ...pageQuery(ALERTS_MAX),
       }),
     },
     responses: { 200: json("alerts", z.array(DeviceAlert)), ...readErrors },

@@ -6,7 +6,15 @@ import { whole } from "../../../shared/scalars.ts";
 import { type App, json, jsonBody } from "../../http/app.ts";
 import { actOf } from "../auth/audit.ts";
 import { callerOf, guard, workspaceFor, workspacesFor } from "../auth/scope.ts";
-import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import {
+  API,
+  bearer,
+  bodyErrors,
+  conflict,
+  pageQuery,
+  readErrors,
+  writeErrors,
+} from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { listReadings } from "./beats.ts";
 import {
@@ -62,8 +70,7 @@ function addList(app: App<Parts>) {
         group: Group.optional().meta({ description: "only of this group" }),
         tag: Tag.optional().meta({ description: "only with this tag" }),
         status: z.enum(DEVICE_STATES).optional().meta({ description: "only those that stand so" }),
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, PAGE_MAX).default(100),
+        ...pageQuery(PAGE_MAX),
       }),
     },
     responses: {

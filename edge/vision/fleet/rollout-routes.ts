@@ -4,7 +4,6 @@ import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { MODEL_STATES } from "../../../shared/fleet.ts";
 import { ROLLOUT_STATES, Rollout, RolloutDevice, RolloutMove } from "../../../shared/rollouts.ts";
-import { whole } from "../../../shared/scalars.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
@@ -14,6 +13,7 @@ import {
   bodyErrors,
   conflict,
   listErrors,
+  pageQuery,
   readErrors,
   writeErrors,
 } from "../base/api.ts";
@@ -38,10 +38,6 @@ const tags = ["Rollouts"];
 const ROLLOUTS_MAX = 100;
 const ENTRIES_MAX = 1_000;
 const rolloutId = z.object({ rollout_id: z.uuid() });
-const pageOf = (max: number, usual: number) => ({
-  offset: whole(0, 2_147_483_647).default(0),
-  limit: whole(1, max).default(usual),
-});
 
 /** Registers the routes of rollouts, but for those that devices use. */
 export function addRolloutRoutes(app: App<Parts>) {
@@ -136,7 +132,7 @@ function addReads(app: App<Parts>) {
     request: {
       query: z.object({
         status: z.enum(ROLLOUT_STATES).optional().meta({ description: "only those that stand so" }),
-        ...pageOf(ROLLOUTS_MAX, 20),
+        ...pageQuery(ROLLOUTS_MAX, 20),
       }),
     },
     responses: { 200: json("rollouts", z.array(Rollout)), ...listErrors },
@@ -180,7 +176,7 @@ function addLists(app: App<Parts>) {
       params: rolloutId,
       query: z.object({
         status: z.enum(MODEL_STATES).optional().meta({ description: "only those that are so far" }),
-        ...pageOf(ENTRIES_MAX, 100),
+        ...pageQuery(ENTRIES_MAX),
       }),
     },
     responses: { 200: json("its devices", z.array(RolloutDevice)), ...readErrors },
@@ -200,7 +196,7 @@ function addLists(app: App<Parts>) {
     summary: "What happened to a rollout, newest first",
     description: "Beyond the contract. Kept for ever, with what the gates saw.",
     security: bearer,
-    request: { params: rolloutId, query: z.object(pageOf(ENTRIES_MAX, 100)) },
+    request: { params: rolloutId, query: z.object(pageQuery(ENTRIES_MAX)) },
     responses: { 200: json("its moves", z.array(RolloutMove)), ...readErrors },
   });
   app.openapi(moves, async (context) => {

@@ -16,6 +16,7 @@ import type {
   RolloutState,
 } from "../../../shared/rollouts.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import type { Page } from "../base/api.ts";
 import { breaksReference, idList, jsonb, textList } from "../base/sql.ts";
 import {
   CRASH_LOOP,
@@ -188,7 +189,7 @@ export async function createRollout(database: Database, one: NewRollout): Promis
 export async function listRollouts(
   database: Database,
   workspaces: readonly string[],
-  page: { status?: RolloutState | undefined; limit: number; offset: number },
+  page: Page & { status?: RolloutState | undefined },
 ): Promise<RolloutRow[]> {
   const { rows } = await database.execute<RolloutRow>(sql`
     SELECT ${ROLLOUT} FROM rollout r WHERE r.workspace_id IN ${idList(workspaces)}
@@ -333,7 +334,7 @@ export async function rolloutRecord(
 export async function listRolloutDevices(
   database: Database,
   { rolloutId }: RolloutRow,
-  page: { status?: ModelState | undefined; limit: number; offset: number },
+  page: Page & { status?: ModelState | undefined },
 ): Promise<RolloutDevice[]> {
   const { rows } = await database.execute<RolloutDevice & Record<string, unknown>>(sql`
     SELECT o.device_id::text, d.name, o.bucket, o.version::text, o.state AS status, o.failure, o.crashes,
@@ -351,7 +352,7 @@ export async function listRolloutDevices(
 export async function listRolloutMoves(
   database: Database,
   { rolloutId }: RolloutRow,
-  { limit, offset }: { limit: number; offset: number },
+  { limit, offset }: Page,
 ): Promise<RolloutMove[]> {
   const { rows } = await database.execute<RolloutMove & Record<string, unknown>>(sql`
     SELECT id::float8 AS move_id, rollout_id::text, kind, stage, reason, figures,

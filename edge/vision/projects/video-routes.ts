@@ -4,12 +4,11 @@ import type { R2ObjectBody } from "@cloudflare/workers-types";
 import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
-import { whole } from "../../../shared/scalars.ts";
 import { type Frame, FramePage, frameId, Video } from "../../../shared/vision.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { binary, headers } from "../../http/description.ts";
 import { allow, callerOf, guard, workspacesOf } from "../auth/scope.ts";
-import { API, bearer } from "../base/api.ts";
+import { API, bearer, pageQuery } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { assertReady, frameImage, readPtsRange } from "./frames.ts";
 import { deleteVideo, findVideo, videoRecord } from "./videos.ts";
@@ -98,8 +97,7 @@ function addFrames(app: App<Parts>) {
     request: {
       params: videoId,
       query: z.object({
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, FRAMES_MAX).default(100),
+        ...pageQuery(FRAMES_MAX),
       }),
     },
     responses: {

@@ -4,7 +4,6 @@ import { createRoute, z } from "@hono/zod-openapi";
 import type { Context } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import { ModelExportRequest } from "../../../shared/exports.ts";
-import { whole } from "../../../shared/scalars.ts";
 import { ALIASES, MODEL_NAMES, Model, ModelMove } from "../../../shared/training.ts";
 import type { Role } from "../../../shared/vision.ts";
 import { type App, errorResponses, json, jsonBody, text } from "../../http/app.ts";
@@ -18,6 +17,7 @@ import {
   conflict,
   listErrors,
   originOf,
+  pageQuery,
   readErrors,
   writeErrors,
 } from "../base/api.ts";
@@ -131,8 +131,7 @@ function addListings(app: App<Parts>) {
     request: {
       query: z.object({
         name: z.enum(MODEL_NAMES).optional(),
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, MOVES_MAX).default(100),
+        ...pageQuery(MOVES_MAX),
       }),
     },
     responses: { 200: json("moves", z.array(ModelMove)), ...listErrors },

@@ -9,7 +9,7 @@ import type { ModelSource } from "../../../shared/tasks.ts";
 import type { Alias, Model, ModelMove, ModelName } from "../../../shared/training.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
 import { type Act, auditEntries } from "../auth/audit.ts";
-import { API } from "../base/api.ts";
+import { API, type Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList, textList } from "../base/sql.ts";
 import { source } from "../tasks/objects.ts";
@@ -255,7 +255,7 @@ function applied({ workspaceId, name }: Move): SQL[] {
 export async function listMoves(
   database: Database,
   workspaces: readonly string[],
-  { name, limit, offset }: { name?: ModelName | undefined; limit: number; offset: number },
+  { name, limit, offset }: Page & { name?: ModelName | undefined },
 ): Promise<ModelMove[]> {
   const named = name ? sql`AND e.name = ${name}` : sql``;
   const { rows } = await database.execute<ModelMove>(sql`

@@ -1,14 +1,21 @@
 // What is served of workflows over HTTP: deployed, brought back, and how it is used.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { whole } from "../../../shared/scalars.ts";
 import { BLOCKS } from "../../../shared/workflow/blocks.ts";
 import { InlinedDefinition } from "../../../shared/workflow/definition.ts";
 import { inlineWorkflows } from "../../../shared/workflow/inline.ts";
 import { USAGE_WINDOWS, Workflow, WorkflowMove, WorkflowUsage } from "../../../shared/workflows.ts";
 import { type App, errorResponses, json } from "../../http/app.ts";
 import { callerOf, guard } from "../auth/scope.ts";
-import { API, bearer, bodyErrors, conflict, readErrors, writeErrors } from "../base/api.ts";
+import {
+  API,
+  bearer,
+  bodyErrors,
+  conflict,
+  pageQuery,
+  readErrors,
+  writeErrors,
+} from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { workflowFor } from "./access.ts";
 import { DeployBody, slugParam, slugQuery } from "./bodies.ts";
@@ -123,8 +130,7 @@ function addMoves(app: App<Parts>) {
       params: slugParam,
       query: z.object({
         ...slugQuery,
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, MOVES_MAX).default(100),
+        ...pageQuery(MOVES_MAX),
       }),
     },
     responses: { 200: json("moves", z.array(WorkflowMove)), ...readErrors },

@@ -6,6 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import type { WorkflowMove } from "../../../shared/workflows.ts";
 import { batch, type Database, wireTime } from "../../http/database.ts";
+import type { Page } from "../base/api.ts";
 import type { Parts } from "../base/parts.ts";
 import { jsonb } from "../base/sql.ts";
 import { instantOf } from "../fleet/device-access.ts";
@@ -199,7 +200,7 @@ export async function rollBackWorkflow(
 export async function listWorkflowMoves(
   database: Database,
   { workspaceId, slug }: WorkflowRow,
-  { limit, offset }: { limit: number; offset: number },
+  { limit, offset }: Page,
 ): Promise<WorkflowMove[]> {
   const { rows } = await database.execute<WorkflowMove & Record<string, unknown>>(sql`
     SELECT ${MOVE} FROM workflow_move n WHERE n.workspace_id = ${workspaceId}::uuid

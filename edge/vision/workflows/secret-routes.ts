@@ -1,7 +1,6 @@
 // Secrets of workflows over HTTP, of which only names come back; and what became of webhooks.
 
 import { createRoute, z } from "@hono/zod-openapi";
-import { whole } from "../../../shared/scalars.ts";
 import { DELIVERY_STATUSES, WorkflowDelivery, WorkflowSecret } from "../../../shared/workflows.ts";
 import { type App, errorResponses, json, jsonBody } from "../../http/app.ts";
 import { actOf } from "../auth/audit.ts";
@@ -12,6 +11,7 @@ import {
   bodyErrors,
   conflict,
   listErrors,
+  pageQuery,
   readErrors,
   writeErrors,
 } from "../base/api.ts";
@@ -126,8 +126,7 @@ function addDeliveries(app: App<Parts>) {
         ...workspaceQuery,
         status: z.enum(DELIVERY_STATUSES).optional().meta({ description: "only of this status" }),
         run_id: z.uuid().optional().meta({ description: "only of this run" }),
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, DELIVERIES_MAX).default(100),
+        ...pageQuery(DELIVERIES_MAX),
       }),
     },
     responses: { 200: json("deliveries", z.array(WorkflowDelivery)), ...readErrors, ...listErrors },

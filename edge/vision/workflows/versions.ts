@@ -6,6 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import { InlinedDefinition, WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import type { WorkflowVersion } from "../../../shared/workflows.ts";
 import { type Database, wireTime } from "../../http/database.ts";
+import type { Page } from "../base/api.ts";
 import { idList } from "../base/sql.ts";
 import { notThere, severalHave, type WorkflowRow } from "./workflows.ts";
 
@@ -13,7 +14,7 @@ import { notThere, severalHave, type WorkflowRow } from "./workflows.ts";
 export async function listVersions(
   database: Database,
   { workflowId, deploymentId }: WorkflowRow,
-  { limit, offset }: { limit: number; offset: number },
+  { limit, offset }: Page,
 ): Promise<WorkflowVersion[]> {
   const { rows } = await database.execute<WorkflowVersion & Record<string, unknown>>(sql`
     SELECT v.id::text AS version_id, v.version,

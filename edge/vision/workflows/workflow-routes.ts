@@ -16,6 +16,7 @@ import {
   bodyErrors,
   conflict,
   listErrors,
+  pageQuery,
   readErrors,
   writeErrors,
 } from "../base/api.ts";
@@ -204,8 +205,7 @@ function addVersions(app: App<Parts>) {
       params: slugParam,
       query: z.object({
         ...slugQuery,
-        offset: whole(0, 2_147_483_647).default(0),
-        limit: whole(1, VERSIONS_MAX).default(100),
+        ...pageQuery(VERSIONS_MAX),
       }),
     },
     responses: { 200: json("versions", z.array(WorkflowVersion)), ...readErrors },
