@@ -20,7 +20,7 @@ export const RunState = z.object({
   variant: z.string(),
   epoch: z.number().int(),
   batch: z.number().int(),
-  /** Of the newest step. */
+  /** Learning rate of the newest step. */
   learning_rate: z.number(),
   resolved: ResolvedSettings,
   history: z.array(RunEpoch),
@@ -31,7 +31,7 @@ export const RunState = z.object({
       score: z.number(),
       /** The epoch that was the first with this score: patience counts from here. */
       since: z.number().int(),
-      /** Of the score. */
+      /** The rule that the score was measured by. */
       rule: z.enum(METRICS_RULES).default("iou_first"),
     })
     .nullable(),
