@@ -137,10 +137,16 @@ describe("names and lines", () => {
     expect(written.filter(isNameBanned)).toEqual([]);
   });
 
-  it.each(["shared/utils.ts", "edge/vision/index.ts", "gpu-node/training/chosen.ts"])(
-    "refuse a file called %s",
-    (file) => expect(isNameBanned(file)).toBe(true),
-  );
+  it.each([
+    "shared/utils.ts",
+    "edge/vision/index.ts",
+    "gpu-node/training/chosen.ts",
+    "edge/vision/experiments/comparison-ended.ts",
+  ])("refuse a file called %s", (file) => expect(isNameBanned(file)).toBe(true));
+
+  it("call what reacts to an ended task ended.ts", () => {
+    expect(isNameBanned("edge/vision/experiments/ended.ts")).toBe(false);
+  });
 
   it("hold nothing that a rule refuses", () => {
     const checked = written.filter((file) => !file.startsWith("test/tidy/rules."));

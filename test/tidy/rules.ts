@@ -261,7 +261,7 @@ const BANNED_NAMES = [
   // `npm run models` is its users' word; the registry's models are the spec's.
   /(^|\/)(?<!^gpu-node\/|registry\/)models\./,
   /(^|\/)(?<!^native\/)index\./,
-  /(^|[/-])(?!ended\.)(\w*(?<!se|fe|spe|ne)ed|begun|chosen|drawn|found|heard|kept|left|settle|settling|standing|told)\.(ts|tsx|mjs|cpp|h|cu)$/,
+  /(^|[/-])(?!(?<=\/)ended\.)(\w*(?<!se|fe|spe|ne)ed|begun|chosen|drawn|found|heard|kept|left|settle|settling|standing|told)\.(ts|tsx|mjs|cpp|h|cu)$/,
 ];
 
 /** Whether a file's name says what it holds. */

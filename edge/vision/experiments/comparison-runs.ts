@@ -6,7 +6,7 @@ import { checkQuota } from "../projects/videos.ts";
 import { ATTEMPTS } from "../serving/image-requests.ts";
 import { asRefusal } from "../serving/predictions.ts";
 import { resultOf, waitFor } from "../tasks/wait.ts";
-import { comparisonEnded } from "./comparison-ended.ts";
+import { comparisonEnded } from "./ended.ts";
 import { inputOf, type RunRequest } from "./comparison-inputs.ts";
 import { startSession } from "./comparison-sessions.ts";
 
