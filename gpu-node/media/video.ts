@@ -225,7 +225,9 @@ async function describe(
   const text = await outputOf(run, 4_000_000);
   const problem = await run.ended;
   signal?.throwIfAborted();
-  const parsed = ProbeOutput.safeParse(problem ? null : JSON.parse(text.toString("utf8") || "null"));
+  const parsed = ProbeOutput.safeParse(
+    problem ? null : JSON.parse(text.toString("utf8") || "null"),
+  );
   if (!parsed.success) throw new BrokenMedia(whyUnreadable(run, problem));
   const { streams, format } = parsed.data;
   if (streams.length > STREAMS_MAX) {

@@ -103,7 +103,11 @@ function addImport(app: App<Parts>) {
       }),
       bounded,
     ),
-    responses: { 200: json("what of it was taken over", ImportedWorkflow), ...listErrors, ...badBody },
+    responses: {
+      200: json("what of it was taken over", ImportedWorkflow),
+      ...listErrors,
+      ...badBody,
+    },
   });
   app.openapi(route, (context) => {
     callerOf(context);

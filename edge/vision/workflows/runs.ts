@@ -56,12 +56,7 @@ type Signals = Pick<Waiter, "signal">;
 export async function runWorkflow(
   parts: Parts,
   asked: AskedRun,
-  {
-    served,
-    version,
-    signal,
-    defer,
-  }: { served: ServedRun | null; version: number | null } & Waiter,
+  { served, version, signal, defer }: { served: ServedRun | null; version: number | null } & Waiter,
 ): Promise<RunAnswer> {
   const runId = crypto.randomUUID();
   const began = parts.clock();
