@@ -75,7 +75,7 @@ export interface TrainingOptions {
   clipNorm: number;
   emaDecay: number;
   emaUpdates: number;
-  /** Of segmentation too: `mask` and `semantic`, 7.5 each by default. */
+  /** Weights of the losses; segmentation has `mask` and `semantic`, too, 7.5 each by default. */
   gains: { box: number; cls: number; dfl: number; mask?: number; semantic?: number };
   augmentation: Augmentation;
 }
@@ -154,7 +154,7 @@ export interface Maps {
   o2m?: HeadMaps;
   o2o: HeadMaps;
   prototypes?: TensorMap;
-  /** Of a graph that trains: a logit a class at a cell of eight pixels. */
+  /** Given by a segmentation graph that trains: a logit a class at a cell of eight pixels. */
   semantic?: TensorMap;
 }
 
@@ -164,7 +164,7 @@ export interface Losses {
   box: number;
   cls: number;
   dfl: number;
-  /** Of segmentation: the one-to-one branch's masks, and the semantic map. */
+  /** Losses of segmentation: of the one-to-one branch's masks, and of the semantic map. */
   mask?: number;
   semantic?: number;
 }

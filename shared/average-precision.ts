@@ -25,13 +25,13 @@ export interface ClassFigures {
   detections: number;
   /** Those of them that found a truth at the IoU that was asked for. */
   truePositives: number;
-  /** Of all detections, at an IoU of 0.5; null without a truth. */
+  /** Average precision over all detections, at an IoU of 0.5; null without a truth. */
   ap50: number | null;
   /** The mean at IoUs from 0.5 to 0.95; null without a truth. */
   ap50To95: number | null;
 }
 
-/** Of an image, COCO counts as many of the surest detections of a class. */
+/** Detections of a class that COCO counts on an image, the surest. */
 export const DETECTIONS_MAX = 100;
 /** As numpy's `linspace(0.5, 0.95, 10)` and `linspace(0, 1, 101)`, to the last digit. */
 const THRESHOLDS = Array.from({ length: 10 }, (_, at) =>
@@ -88,7 +88,7 @@ interface RankedImage {
   /** By detection, then by truth. */
   overlaps: Float64Array;
   truths: number;
-  /** Of the class, in all images. */
+  /** Truths of the class in all images. */
   truthsInAll: number;
 }
 

@@ -45,7 +45,7 @@ export const ComparisonRules = z.object({
   /** Boxes of one object overlap by at least this, those of a model and of the truth too. */
   iou: share(),
   classes: ClassMaps,
-  /** Of a video without a dataset: its id where it is a project's, and its name for people. */
+  /** A video without a dataset: its id where it is a project's, and its name for people. */
   video_id: z.string().nullable(),
   filename: z.string(),
   /** Frames a second of a video to look at; null is every frame. */
@@ -61,7 +61,7 @@ export const ComparedFile = z.object({
   confidence: share(),
   /** Height and width of the input, pixels. */
   size: z.tuple([count(), count()]),
-  /** Of the file that is run in place of the weights; null where there is none. */
+  /** Digest of the file that is run in place of the weights; null where there is none. */
   file_sha256: z.string().nullable(),
 });
 

@@ -12,7 +12,7 @@ import { ModelSource } from "./tasks.ts";
 export const EDGE_IMAGE_SIZE_DEFAULT = 320;
 /** Beyond it an image costs over 0.3 s of CPU time and a third of an isolate's memory. */
 export const EDGE_IMAGE_SIZE_MAX = 640;
-/** Of the image's file. */
+/** Bytes of the image's file. */
 export const EDGE_IMAGE_BYTES_MAX = 8 * 1024 * 1024;
 /**
  * Pixels of an image: 1920 × 1080, and a little more. Decoding one of them takes up to 14 bytes at
@@ -22,8 +22,8 @@ export const EDGE_IMAGE_BYTES_MAX = 8 * 1024 * 1024;
  */
 export const EDGE_PIXELS_MAX = 2_100_000;
 /**
- * Of a model's weights. The file, its folded copy and the runtime's own are there at once while a
- * model is opened; a det26n has 11 MB, the next variant 40.
+ * Bytes of a model's weights. The file, its folded copy and the runtime's own are there at once
+ * while a model is opened; a det26n has 11 MB, the next variant 40.
  */
 export const EDGE_WEIGHTS_BYTES_MAX = 16 * 1024 * 1024;
 
@@ -62,7 +62,7 @@ export type EdgeHead = z.infer<typeof EdgeHead>;
 
 /** The header of an answer that says in which precision the model looked. */
 export const PRECISION_HEADER = "X-Model-Precision";
-/** Of weights, as nodes and the edge of older releases open them. */
+/** Precision of weights, as nodes and the edge of older releases open them. */
 export const WEIGHTS_PRECISION: ExportPrecision = "fp32";
 
 const LENGTH_BYTES = 4;

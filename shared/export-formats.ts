@@ -8,8 +8,8 @@ export const MODEL_EXPORT_OUTPUTS = ["end_to_end", "raw", "joined"] as const;
 export type ModelExportOutput = (typeof MODEL_EXPORT_OUTPUTS)[number];
 
 /**
- * Of weights; in int8 and ONNX's and Core ML's fp16 of maps, too, which TFLite's fp16 leaves
- * single. The last convolutions of the branches stay single in all of them.
+ * Precision of the weights; in int8, and in fp16 of ONNX and Core ML, of the maps, too, which
+ * TFLite's fp16 leaves single. The last convolutions of the branches stay single in all of them.
  */
 export const EXPORT_PRECISIONS = ["fp32", "fp16", "int8"] as const;
 export type ExportPrecision = (typeof EXPORT_PRECISIONS)[number];
@@ -24,7 +24,7 @@ interface FormatEntry {
   artifacts: readonly [ExportArtifact, ...ExportArtifact[]];
   /** Whether more than one image a run can be asked for. */
   batches: boolean;
-  /** Of the file's name. */
+  /** End of the file's name. */
   extension: string;
 }
 
@@ -83,13 +83,13 @@ export interface ExportTolerance {
   box: number;
   /** The same of all objects but one in a hundred, or but one of fewer; null: as the worst. */
   boxP99: number | null;
-  /** Of a score; 1 is any. */
+  /** By how much a score may differ; 1 is any. */
   score: number;
   /** By which average precision may be lower, of many objects; null: it is not measured. */
   accuracyDrop: { map50: number; map50_95: number } | null;
   /** By which the mean score of objects may differ, as a share; null: it is not looked at. */
   confidenceShift: number | null;
-  /** Of a segmentation model's masks. */
+  /** Bounds for a segmentation model's masks. */
   masks: MaskTolerance;
 }
 

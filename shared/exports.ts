@@ -209,7 +209,7 @@ export type CalibrationRanges = z.infer<typeof CalibrationRanges>;
 /** What int8 was made by. */
 export const Calibration = z.object({
   images: count().min(1).meta({ description: "of the training set, that the ranges are of" }),
-  /** Of the ranges, by which the same file can be made again. */
+  /** The maps' ranges, by which the same file can be made again. */
   ranges: CalibrationRanges,
 });
 export type Calibration = z.infer<typeof Calibration>;
@@ -238,7 +238,7 @@ export const ExportWish = z.object({
   calibration: Calibration.nullable().default(null),
 });
 
-/** Of a sentence on what a node did not look at. */
+/** Characters of a sentence on what a node did not look at. */
 export const NOT_VERIFIED_CHARACTERS_MAX = 500;
 
 /** A file as its node made it. Nodes of an older release make ONNX in single precision alone. */

@@ -4,7 +4,7 @@
 
 import type { Bbox, Prediction } from "./tasks.ts";
 
-/** Of the padding, in 0 to 255. */
+/** Grey of the padding, in 0 to 255. */
 const GREY = 114;
 const UNIT = Float32Array.from({ length: 256 }, (_, value) => value / 255);
 

@@ -169,7 +169,7 @@ export function decodeAsk(bytes: Uint8Array): { head: LineHead; image: Uint8Arra
 /** An answer of status 200 to `predict`; `sam` has a `SamResult`, `workflow` a `WorkflowAnswer`. */
 export const LineAnswer = z.object({
   predictions: z.array(MaskedPrediction),
-  /** Of the image as people see it, turned as its EXIF says. */
+  /** Size of the image as people see it, turned as its EXIF says. */
   width: z.number().int().min(1),
   height: z.number().int().min(1),
   /** Images that the node looked at together; nodes of older releases do not tell. */

@@ -68,7 +68,7 @@ function candidatesOf(
       pairs.push({ a: indexA, b: indexB, iou: overlap, isSameClass: one.class === other.class });
     }
   }
-  // Of equal overlaps the objects themselves decide: their order depends on which list is which.
+  // Equal overlaps are told apart by the objects themselves, whichever list is which.
   // Each is named once, as there may be many times more pairs than objects.
   const [namesA, namesB] = [a.map(nameOf), b.map(nameOf)];
   const namesOf = (pair: ObjectPair) => [namesA[pair.a], namesB[pair.b]].sort().join();

@@ -67,11 +67,8 @@ export function parseTensors(file: Uint8Array): TensorFile {
   const length = headerBytes(file);
   if (length === null || length > file.length - LENGTH_BYTES)
     throw new SafetensorsError("its header is longer than the file");
-  const header = parseHeader(file.subarray(LENGTH_BYTES, LENGTH_BYTES + length));
+  const { metadata, listed } = parseHeader(file.subarray(LENGTH_BYTES, LENGTH_BYTES + length));
   const data = file.subarray(LENGTH_BYTES + length);
-  const { __metadata__: given = {}, ...listed } = header;
-  const metadata = Metadata.safeParse(given);
-  if (!metadata.success) throw new SafetensorsError("its metadata are no texts");
   const tensors = new Map<string, RawTensor>();
   let end = 0;
   const entries = Object.entries(listed).map(([name, value]): [string, Entry] => [
@@ -91,13 +88,24 @@ export function parseTensors(file: Uint8Array): TensorFile {
     end = to;
   }
   if (end !== data.length) throw new SafetensorsError("there are bytes behind the last tensor");
-  return { tensors, metadata: metadata.data };
+  return { tensors, metadata };
 }
 
 const byOffset = ([, one]: [string, Entry], [, other]: [string, Entry]) =>
   one.data_offsets[0] - other.data_offsets[0];
 
-function parseHeader(bytes: Uint8Array): Record<string, unknown> {
+/** A header's metadata and, unchecked, its tensors by name. Fails with SafetensorsError. */
+export function parseHeader(bytes: Uint8Array): {
+  metadata: Readonly<Record<string, string>>;
+  listed: Record<string, unknown>;
+} {
+  const { __metadata__: given = {}, ...listed } = objectOf(bytes);
+  const metadata = Metadata.safeParse(given);
+  if (!metadata.success) throw new SafetensorsError("its metadata are no texts");
+  return { metadata: metadata.data, listed };
+}
+
+function objectOf(bytes: Uint8Array): Record<string, unknown> {
   try {
     const text = new TextDecoder("utf-8", { fatal: true, ignoreBOM: false }).decode(bytes);
     return z.record(z.string(), z.unknown()).parse(JSON.parse(text));

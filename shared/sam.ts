@@ -16,13 +16,13 @@ export interface SamBounds {
   /** Steps that finding its rings may take, where masks are told as such: a million is a second. */
   ringSteps: number;
 }
-/** Of an image: as JSON it stays below what the direct line takes, at 9 characters a number. */
+/** Bounds of an image: as JSON it stays below what the direct line takes, 9 characters a number. */
 export const IMAGE_BOUNDS: SamBounds = {
   objects: 1_000,
   maskNumbers: 300_000,
   ringSteps: 4_000_000,
 };
-/** Of all frames of a clip: below what the result of a task may have. */
+/** Bounds of all frames of a clip: below what the result of a task may have. */
 export const CLIP_BOUNDS: SamBounds = {
   objects: 20_000,
   maskNumbers: 1_200_000,
@@ -56,7 +56,6 @@ export const SamPrompt = z.discriminatedUnion("kind", [
   z.object({ kind: z.literal("box"), class_name: z.string(), bbox: Bbox }),
 ]);
 export type SamPrompt = z.infer<typeof SamPrompt>;
-export type SamPromptKind = SamPrompt["kind"];
 
 /** What is wanted of every image or frame. */
 export const SamRequest = z.object({

@@ -21,7 +21,7 @@ export interface EffectPlan {
 
 /** More samples than any experiment will get. */
 export const SAMPLES_MAX = 100_000_000;
-/** Of samples that are kept one by one. */
+/** Samples that are kept one by one, at most. */
 export const ORDERED_SAMPLES_MAX = 50_000;
 
 /** The number of samples from which on a condition holds, between 1 and `max`; else null. */

@@ -231,7 +231,7 @@ export function compareMeans(baseline: Moments, candidate: Moments, plan: Mixtur
   return mixtureEvidence(estimate, { count, variance }, plan);
 }
 
-/** Of what it has, a bet stakes at most this share. */
+/** The largest share of what it has that a bet stakes. */
 const STAKE_MAX = 0.5;
 
 /** The bets on numbers from 0 to 1, each made before its number is known. */

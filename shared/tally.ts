@@ -22,7 +22,7 @@ export interface Series {
   values: readonly string[];
   /** A counter's one number, or how many values fell into each bucket of a distribution. */
   counts: readonly number[];
-  /** Of a distribution's values; 0 of a counter. */
+  /** Sum of a distribution's values; 0 for a counter. */
   sum: number;
 }
 

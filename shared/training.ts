@@ -101,7 +101,7 @@ export const IMAGE_SIZE_DEFAULT = 640;
 export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
 
 /** Where the first weights come from; null is none. */
-export const Pretrained = z
+const PretrainedSource = z
   .union([z.object({ model_id: z.uuid() }), z.object({ weights_id: z.uuid() })])
   .nullable();
 
@@ -160,7 +160,7 @@ export const TrainSettings = z
       }),
     seed: z.number().int().min(0).max(4_294_967_295).default(0),
     val_share: z.number().min(0.05).max(0.5).default(0.2),
-    pretrained: Pretrained.default(null),
+    pretrained: PretrainedSource.default(null),
   })
   .meta({ id: "TrainSettings" });
 export type TrainSettings = z.infer<typeof TrainSettings>;
@@ -238,7 +238,7 @@ export const ResolvedSettings = z
     learning_rate: z.number(),
     train_images: z.number().int(),
     val_images: z.number().int(),
-    /** Of the first weights, where there were any. */
+    /** How far the first weights matched, where there were any. */
     pretrained: z
       .object({
         matched: z.number().int(),

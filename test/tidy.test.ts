@@ -3,7 +3,7 @@
 
 import { execFileSync } from "node:child_process";
 import { existsSync, readFileSync } from "node:fs";
-import { dirname, join, resolve } from "node:path";
+import { join, resolve } from "node:path";
 import { generateDrizzleJson, generateMigration } from "drizzle-kit/api";
 import { describe, expect, it } from "vitest";
 import * as graphSchema from "../db/markets/graph.ts";
@@ -20,7 +20,18 @@ import * as trainingSchema from "../db/vision/training.ts";
 import * as workflowsSchema from "../db/vision/workflows.ts";
 import { ERRORS } from "../shared/errors.ts";
 import { unassigned, unawaited } from "./tidy/commands.ts";
+import {
+  brokenLinks,
+  isDocumented,
+  keysOf,
+  namesakes,
+  unknownCommands,
+  unnamed,
+  unpinned,
+  wordsOf,
+} from "./tidy/documents.ts";
 import { brokenImports, importCircles, roomOf } from "./tidy/imports.ts";
+import { deadExports, deadFiles } from "./tidy/leftovers.ts";
 import { isNameBanned, RULES, violationsOf } from "./tidy/rules.ts";
 
 const ROOT = resolve(import.meta.dirname, "..");
@@ -103,6 +114,7 @@ describe("rooms", () => {
 
   it("hold every source file", () => {
     expect(sources.filter((file) => !roomOf(file))).toEqual([]);
+    expect(roomOf("edge/elsewhere/plan.ts")).toBeUndefined();
   });
 
   it("know no circle of imports, of types neither", () => {
@@ -125,10 +137,16 @@ describe("names and lines", () => {
     expect(written.filter(isNameBanned)).toEqual([]);
   });
 
-  it.each(["shared/utils.ts", "edge/vision/index.ts", "gpu-node/training/chosen.ts"])(
-    "refuse a file called %s",
-    (file) => expect(isNameBanned(file)).toBe(true),
-  );
+  it.each([
+    "shared/utils.ts",
+    "edge/vision/index.ts",
+    "gpu-node/training/chosen.ts",
+    "edge/vision/experiments/comparison-ended.ts",
+  ])("refuse a file called %s", (file) => expect(isNameBanned(file)).toBe(true));
+
+  it("call what reacts to an ended task ended.ts", () => {
+    expect(isNameBanned("edge/vision/experiments/ended.ts")).toBe(false);
+  });
 
   it("hold nothing that a rule refuses", () => {
     const checked = written.filter((file) => !file.startsWith("test/tidy/rules."));
@@ -139,8 +157,11 @@ describe("names and lines", () => {
     expect(violationsOf(file, text).some((violation) => violation.endsWith(advice))).toBe(true);
   });
 
-  it("bound functions and their parameters by the linter", () => {
-    const { linter } = JSON.parse(read("biome.json"));
+  it("bound functions and their parameters by the linter, but in tests", () => {
+    const { linter, overrides } = JSON.parse(read("biome.json"));
+    expect(overrides.map(({ includes }: { includes: string[] }) => includes)).toEqual([
+      ["test/**"],
+    ]);
     expect(linter.rules.complexity).toEqual({
       noExcessiveLinesPerFunction: { level: "error", options: { maxLines: 99 } },
       useMaxParams: { level: "error", options: { max: 4 } },
@@ -148,68 +169,91 @@ describe("names and lines", () => {
   });
 
   it("give no two files of the node's rooms one name", () => {
-    const names = sources
-      .filter((file) => file.startsWith("gpu-node/"))
-      .map((file) => file.split("/").at(-1));
-    expect(names.filter((name, index) => names.indexOf(name) !== index)).toEqual([]);
+    expect(namesakes(sources.filter((file) => file.startsWith("gpu-node/")))).toEqual([]);
+    expect(namesakes(["gpu-node/onnx/zip.ts", "gpu-node/objects/zip.ts"])).toEqual(["zip.ts"]);
+  });
+
+  it("leave no file and no exported name that nobody uses", () => {
+    const all = new Map([...texts, ["vitest.config.ts", read("vitest.config.ts")]]);
+    expect([...deadFiles(all), ...deadExports(all)]).toEqual([]);
+  });
+
+  it("find a file and a name that nobody uses", () => {
+    const planted = new Map([
+      ["edge/http/main.ts", `import { used } from "./used.ts"; used();`],
+      ["edge/http/used.ts", "export const used = () => {};\nexport type Unused = number;"],
+      ["edge/http/unused.ts", ""],
+    ]);
+    expect(deadFiles(planted)).toEqual(["edge/http/unused.ts"]);
+    expect(deadExports(planted)).toEqual(["edge/http/used.ts: nobody uses Unused"]);
   });
 });
 
 describe("derivatives", () => {
   it("pins every dependency exactly and locks it without hand-written addresses", () => {
-    const { dependencies, devDependencies, optionalDependencies } = JSON.parse(
-      read("package.json"),
-    );
-    const all = Object.entries({ ...dependencies, ...devDependencies, ...optionalDependencies });
-    expect(all.filter(([, version]) => !/^\d+\.\d+\.\d+(-[\w.]+)?$/.test(String(version)))).toEqual(
-      [],
-    );
+    const manifest = JSON.parse(read("package.json"));
+    const { dependencies, devDependencies, optionalDependencies } = manifest;
+    const all = { ...dependencies, ...devDependencies, ...optionalDependencies };
+    expect(unpinned(all)).toEqual([]);
+    expect(unpinned({ zod: "4.6.7", hono: "^4.13.19" })).toEqual(["hono"]);
     expect(read("package-lock.json")).not.toContain('"resolved"');
   });
+
+  const visionTables = {
+    ...visionSchema,
+    ...trainingSchema,
+    ...endpointsSchema,
+    ...comparisonsSchema,
+    ...experimentsSchema,
+    ...fleetSchema,
+    ...rolloutsSchema,
+    ...targetsSchema,
+    ...workflowsSchema,
+    ...auditSchema,
+  };
 
   it.each([
     ["db/markets/migrations", marketsSchema],
     ["db/markets/graph-migrations", graphSchema],
-    [
-      "db/vision/migrations",
-      {
-        ...visionSchema,
-        ...trainingSchema,
-        ...endpointsSchema,
-        ...comparisonsSchema,
-        ...experimentsSchema,
-        ...fleetSchema,
-        ...rolloutsSchema,
-        ...targetsSchema,
-        ...workflowsSchema,
-        ...auditSchema,
-      },
-    ],
+    ["db/vision/migrations", visionTables],
   ])("has a migration in %s for every change of its schema", async (folder, schema) => {
-    const journal = JSON.parse(read(`${folder}/meta/_journal.json`));
-    const last = String(journal.entries.at(-1).idx).padStart(4, "0");
-    const snapshot = JSON.parse(read(`${folder}/meta/${last}_snapshot.json`));
-    const current = generateDrizzleJson({ ...schema }, snapshot.id);
-    expect(await generateMigration(snapshot, current)).toEqual([]);
+    expect(await missingMigration(folder, schema)).toEqual([]);
+  });
+
+  it("misses the migration of a table that is gone", async () => {
+    const { auditEntry: _, ...others } = visionTables;
+    expect(await missingMigration("db/vision/migrations", others)).toHaveLength(1);
   });
 });
 
 describe("documents", () => {
   it("document every error code beside the services that answer it", () => {
     const documented = API_READMES.map(read).join("\n");
-    const undocumented = Object.keys(ERRORS).filter((code) => !documented.includes(`\`${code}\``));
-    expect(undocumented).toEqual([]);
+    expect(unnamed(Object.keys(ERRORS), documented)).toEqual([]);
+    expect(unnamed(["bad_body", "no_such_code"], documented)).toEqual(["no_such_code"]);
   });
 
   it.each(Object.entries(CONFIGURATIONS))("document every key of %s in %s", (config, readme) => {
-    const keys = [...read(config).matchAll(/^ {2}([A-Z][A-Z0-9_]+):/gm)].map((match) => match[1]);
+    const keys = keysOf(read(config));
     expect(keys.length).toBeGreaterThan(1);
-    expect(keys.filter((key) => !read(readme).includes(`\`${key}\``))).toEqual([]);
+    expect(unnamed(keys, read(readme))).toEqual([]);
+  });
+
+  it("find a key without its document", () => {
+    const config =
+      "export const Config = z.object({\n  LEASE_MS: z.number(),\n  FLAG: z.string(),\n});";
+    expect(unnamed(keysOf(config), "`FLAG` switches it on")).toEqual(["LEASE_MS"]);
   });
 
   it.each(DOCUMENTED_ROOMS)("tell of %s in a README of its own", (room) => {
-    expect(read(`${room}/README.md`).split(/\s+/).length).toBeGreaterThan(100);
-    expect(read("README.md")).toContain(room);
+    expect(isDocumented(room, read(`${room}/README.md`), read("README.md"))).toBe(true);
+  });
+
+  it("take neither a heading for a README, nor one that the first does not lead to", () => {
+    const long = "word ".repeat(200);
+    expect(isDocumented("edge/infer", long, "see edge/infer")).toBe(true);
+    expect(isDocumented("edge/infer", "# Infer", "see edge/infer")).toBe(false);
+    expect(isDocumented("edge/infer", long, "see edge/vision")).toBe(false);
   });
 
   it("keep the first README short", () => {
@@ -219,8 +263,8 @@ describe("documents", () => {
 
   it("link to what is there", () => {
     const documents = tracked.filter((file) => file.endsWith(".md"));
-    expect(documents.flatMap((file) => brokenLinks(file, read(file)))).toEqual([]);
-    expect(brokenLinks("README.md", "[x](edge/nowhere.md)")).toHaveLength(1);
+    expect(documents.flatMap((file) => brokenLinks(ROOT, file, read(file)))).toEqual([]);
+    expect(brokenLinks(ROOT, "README.md", "[x](edge/nowhere.md)")).toHaveLength(1);
   });
 
   it("use no variable in a command before one assigns it", () => {
@@ -243,25 +287,15 @@ describe("documents", () => {
   it("name only commands that there are", () => {
     const { scripts } = JSON.parse(read("package.json"));
     const documents = tracked.filter((file) => file.endsWith(".md"));
-    const unknown = documents.flatMap((file) =>
-      [...read(file).matchAll(/npm run ([\w-]+)/g)]
-        .map((match) => match[1] ?? "")
-        .filter((name) => !(name in scripts))
-        .map((name) => `${file}: npm run ${name}`),
-    );
-    expect(unknown).toEqual([]);
+    expect(documents.flatMap((file) => unknownCommands(read(file), scripts))).toEqual([]);
+    expect(unknownCommands("`npm run bench`, `npm run nothing`", scripts)).toEqual(["nothing"]);
   });
 });
 
-/** Words as a reader counts them: what stands between white space. */
-function wordsOf(text: string): number {
-  return text.split(/\s+/).filter(Boolean).length;
-}
-
-/** Relative links of a document to files that are not there. */
-function brokenLinks(file: string, text: string): string[] {
-  return [...text.matchAll(/\]\((?!https?:|#|mailto:)([^)#\s]+)[^)]*\)/g)]
-    .map((match) => match[1] ?? "")
-    .filter((target) => !existsSync(join(ROOT, dirname(file), target)))
-    .map((target) => `${file}: ${target}`);
+/** Statements that a folder's migrations lack of a schema. */
+async function missingMigration(folder: string, schema: Record<string, unknown>) {
+  const journal = JSON.parse(read(`${folder}/meta/_journal.json`));
+  const last = String(journal.entries.at(-1).idx).padStart(4, "0");
+  const snapshot = JSON.parse(read(`${folder}/meta/${last}_snapshot.json`));
+  return generateMigration(snapshot, generateDrizzleJson({ ...schema }, snapshot.id));
 }

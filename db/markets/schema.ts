@@ -189,7 +189,7 @@ export const ingestMemo = pgTable(
       .notNull()
       .references(() => series.id),
     partition: text("partition").notNull(),
-    /** Of the covered range and the rows in canonical form. */
+    /** Digest of the covered range and the rows in canonical form. */
     payloadSha256: bytes("payload_sha256").notNull(),
     /** The series' head when store and payload were known to agree. */
     seq: count("seq").notNull(),

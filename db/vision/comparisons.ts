@@ -39,10 +39,10 @@ export const comparisonSession = pgTable(
     failure: text("failure"),
     /** What the node said of it. */
     outcome: jsonb("outcome"),
-    /** Of the frames, and of the overlays in their order. */
+    /** Key of the frames' report; the overlays' keys are in the frames' order. */
     reportKey: text("report_key"),
     overlayKeys: text("overlay_keys").array(),
-    /** Of all its objects. */
+    /** Bytes of all its objects together. */
     bytes: count("bytes"),
     createdBy: uuid("created_by"),
     createdAt: createdAt(),

@@ -179,7 +179,7 @@ export const deviceBoot = pgTable(
     dropped: count("dropped").notNull().default(0),
     /** Lines that are stored. */
     lines: count("lines").notNull().default(0),
-    /** Of the lines that are stored: the sum of theirs. */
+    /** Bytes of all stored lines together. */
     bytes: count("bytes").notNull().default(0),
     createdAt: createdAt(),
     seenAt: instant("seen_at").notNull().defaultNow(),
@@ -212,7 +212,7 @@ export const deviceLog = pgTable(
     confidence: real("confidence"),
     /** The wire's `LogLine`, without what has a column. */
     line: jsonb("line").notNull(),
-    /** Of `line`, before it is compressed. */
+    /** Bytes of `line` before it is compressed. */
     bytes: integer("bytes").notNull().default(0),
   },
   (table) => [
@@ -234,7 +234,7 @@ export const deviceImage = pgTable(
     projectId: uuid("project_id")
       .notNull()
       .references(() => project.id, { onDelete: "cascade" }),
-    /** Of no reference, since it is drawn before its video is made. */
+    /** No reference, since the id is drawn before its video is made. */
     videoId: uuid("video_id").notNull(),
     /** Whether the video was made; one that was not is made as the image comes again. */
     landed: boolean("landed").notNull().default(false),
@@ -242,7 +242,7 @@ export const deviceImage = pgTable(
     seq: count("seq").notNull(),
     /** A difference hash, of which images that look alike differ in few bits; null: not made. */
     hash: bits("hash"),
-    /** Of the file: images that are the same to the byte. */
+    /** Digest of the file: images that are the same to the byte have the same. */
     sha256: bytes("sha256").notNull(),
     createdAt: createdAt(),
   },

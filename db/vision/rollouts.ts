@@ -95,7 +95,7 @@ export const rolloutDevice = pgTable(
       .notNull()
       .references(() => device.id, { onDelete: "cascade" }),
     bucket: integer("bucket").notNull(),
-    /** Of the manifest by which the device was last asked for it. */
+    /** Version of the manifest by which the device was last asked for it. */
     version: bigint("version", { mode: "number" }).notNull(),
     /** What the device had confirmed before: where it goes back to. */
     formerId: uuid("former_id"),

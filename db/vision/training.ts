@@ -104,7 +104,7 @@ export const model = pgTable(
     workspaceId: ownWorkspace(),
     projectId: uuid("project_id").references(() => project.id),
     runId: uuid("run_id").references(() => trainingRun.id, { onDelete: "set null" }),
-    /** Of the run that made it: a stretch registers one model, however often it is reported. */
+    /** Round of the run that made it: a round registers one model, however often it is reported. */
     round: integer("round"),
     name: text("name").notNull(),
     version: integer("version").notNull(),
@@ -148,7 +148,7 @@ export const modelExport = pgTable(
     artifact: text("artifact").notNull().default("file"),
     precision: text("precision").notNull().default("fp32"),
     output: text("output").notNull(),
-    /** Of the input, pixels. */
+    /** Pixels of the input. */
     height: integer("height").notNull(),
     width: integer("width").notNull(),
     /** Images of one run; null is any number. */

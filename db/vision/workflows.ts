@@ -122,7 +122,7 @@ export const workflowUse = pgTable(
       .references(() => workflowVersion.id, { onDelete: "cascade" }),
     /** The hour's beginning. */
     hour: instant("hour").notNull(),
-    /** Of the time that a run took; buckets grow by a fixed ratio. */
+    /** Bucket of the time that a run took; buckets grow by a fixed ratio. */
     bucket: smallint("bucket").notNull(),
     runs: count("runs").notNull(),
     failures: count("failures").notNull(),
@@ -178,7 +178,7 @@ export const workflowDelivery = pgTable(
   {
     id: id(),
     workspaceId: ownWorkspace(),
-    /** Of no reference: what was asked for is sent, whatever becomes of the workflow. */
+    /** No reference: what was asked for is sent, whatever becomes of the workflow. */
     workflowId: uuid("workflow_id"),
     runId: uuid("run_id").notNull(),
     step: text("step").notNull(),

@@ -164,7 +164,7 @@ function addSchedules(app: App<Console>) {
   });
 }
 
-const Launched = z.object({ run_id: z.string().meta({ description: "of the queued run" }) });
+const LaunchedRun = z.object({ run_id: z.string().meta({ description: "of the queued run" }) });
 
 function addRuns(app: App<Console>) {
   const start = createRoute({
@@ -181,7 +181,7 @@ function addRuns(app: App<Console>) {
       z.strictObject({ job, partition: partition("the newest one when omitted").optional() }),
     ),
     responses: {
-      202: json("the queued run", Launched),
+      202: json("the queued run", LaunchedRun),
       ...errorResponses(
         "bad_body",
         ...refusals,

@@ -38,7 +38,7 @@ const PATIENT_STATEMENT_MS_MAX = 80_000;
 /** Between two questions of whether the database still answers, while such an edit is under way. */
 export const ALIVE_MS = 1_000;
 
-/** Of each handle the one that waits longer. */
+/** The handle that waits longer, by the one that does not. */
 const patientHandles = new WeakMap<Database, Database>();
 
 /**

@@ -20,7 +20,7 @@ export interface Pace {
   gapMs: number;
 }
 
-/** Of guesses at one account. */
+/** The pace of guesses at one account. */
 const GUESSES: Pace = { atOnce: 10, gapMs: 2_000 };
 /** Nobody waits longer for their guess to be checked. */
 const WAIT_MS_MAX = 8_000;
@@ -59,7 +59,7 @@ export interface Limit {
 
 /** Where a guess is counted. */
 export interface Guess {
-  /** Of its sender's address or mark; none where neither is known. */
+  /** Limits of its sender's address or mark; none where neither is known. */
   limits: readonly Limit[];
   /** The line of the account, or of a mark that was given for it. */
   line: string;

@@ -21,7 +21,7 @@ import { runtimeBytes } from "./runtime.ts";
 /** Requests that an isolate holds at once, and bytes of them all. */
 const REQUESTS_MAX = 8;
 const HELD_BYTES_MAX = 2 * EDGE_IMAGE_BYTES_MAX;
-/** Of a request beside its image. */
+/** Bytes of a request beside its image. */
 const HEAD_BYTES_MAX = 256 * 1024;
 /** A request that was canceled says nothing of its end; what it held is free by then. */
 const HOLD_MS = 60_000;

@@ -4,7 +4,7 @@ import type { ImageHeader } from "../../shared/image-header.ts";
 import type { ImageSize } from "../../shared/letterbox.ts";
 import { jpegSegments, pngChunks, webpChunks } from "./segments.ts";
 
-/** Of TIFF's tags. */
+/** The tag of TIFF that says how an image is turned. */
 const ORIENTATION = 0x0112;
 const IFD_ENTRY_BYTES = 12;
 

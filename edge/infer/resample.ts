@@ -15,9 +15,9 @@ const OPAQUE = 255;
 
 /** How a pixel of the result comes about on one axis. */
 interface Taps {
-  /** Of the source, the first pixel that counts. */
+  /** The first pixel of the source that counts. */
   first: number;
-  /** Of it and those that follow; they sum up to 1. */
+  /** Weights of `first` and the pixels after it; they sum up to 1. */
   weights: Float32Array;
 }
 
@@ -29,7 +29,7 @@ export function tapsOf(from: number, to: number): Taps[] {
   const step = ratio / block;
   const reach = Math.max(1, step);
   return Array.from({ length: to }, (_, index) => {
-    // Of an enlarged image libvips lays the first pixel half a source pixel further in.
+    // When it enlarges, libvips lays the first pixel half a source pixel further in.
     const centre = (ratio < 1 ? index * step : (index + 0.5) * step) - 0.5;
     const weights = new Map<number, number>();
     let sum = 0;

@@ -7,7 +7,7 @@ const LITTLE_ENDIAN = true;
 export interface Segment {
   name: string;
   payload: Uint8Array;
-  /** Of the file, where the next one begins; beyond the file's end where it is cut off. */
+  /** Offset in the file at which the next one begins; beyond its end where the file is cut off. */
   end: number;
 }
 

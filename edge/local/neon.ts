@@ -1,6 +1,7 @@
 // A Neon-compatible endpoint in front of the embedded Postgres: `POST /sql` for one statement or a
 // batch in a transaction. The caller's own user and password reach Postgres, so roles hold here as
-// on Neon.
+// on Neon. It is our own by decision: Neon Local is a Docker image that wants an account, and
+// `npm start` needs neither.
 
 import http from "node:http";
 import type { AddressInfo } from "node:net";

@@ -41,7 +41,7 @@ const FAST_STOP_MS_MAX = 8_000;
 /** A server whose port is taken ends within this time. */
 const STOLEN_MS_MAX = 2_000;
 const POLL_MS = 40;
-/** Of the log of a server that ended, so many characters are looked at, and waited for so long. */
+/** Last characters that are read of an ended server's log, and how long they are waited for. */
 const LAST_WORDS_MAX = 4_000;
 const LAST_WORDS_MS_MAX = 1_000;
 const isRoot = process.getuid?.() === 0;

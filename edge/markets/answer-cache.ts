@@ -88,7 +88,7 @@ export async function findBodyInTurn(
     const found = await findBody(log, key, range);
     if (found) return { found, endTurn: () => {} };
     const now = systemClock();
-    // Of a request that was cut off nothing ends the turn.
+    // Nothing ends the turn of a request that was cut off.
     for (const [one, { until }] of turns) if (until <= now) turns.delete(one);
     if (!turns.has(key) || now > patience) {
       const turn = { until: now + TURN_MS };

@@ -129,7 +129,7 @@ export function revisionStatistics(
   };
 }
 
-/** Of moves: their mean (the bias), sample standard deviation, mean and largest magnitude. */
+/** The moves' mean (the bias), sample standard deviation, mean and largest magnitude. */
 function spread(moves: readonly number[]): Spread {
   const rows = moves.length;
   if (rows === 0) return { rows, mean: null, sd: null, mean_abs: null, max_abs: null };

@@ -14,7 +14,7 @@ const SLOTS = ["a", "b"] as const;
 export type Slot = (typeof SLOTS)[number];
 
 /** A model that is in a slot, and was tried there. */
-const Installed = z.object({ slot: z.enum(SLOTS), manifest: Manifest });
+const InstalledModel = z.object({ slot: z.enum(SLOTS), manifest: Manifest });
 
 const Update = z.object({
   manifest: Manifest,
@@ -35,9 +35,9 @@ const State = z.object({
   /** Version of the newest manifest that was taken. */
   seen: z.string(),
   /** What predicts. */
-  current: Installed.nullable(),
+  current: InstalledModel.nullable(),
   /** What predicted before, in the other slot, while that still holds it. */
-  former: Installed.nullable(),
+  former: InstalledModel.nullable(),
   update: Update.nullable(),
 });
 /** All that a device knows of its models. */

@@ -10,7 +10,7 @@ import { Secret } from "../../shared/secret.ts";
 import { lives, ownName } from "../base/processes.ts";
 import { flushFolder, readIfThere, writeDurably } from "./durable-file.ts";
 
-const Kept = z.object({
+const EnrolmentFile = z.object({
   url: z.string(),
   device_id: z.uuid(),
   token: z.string().min(1),
@@ -38,9 +38,9 @@ const fileOf = (dir: string) => join(dir, "device.json");
 export function readEnrolment(dir: string, url: string): Enrolment | null {
   const text = readIfThere(fileOf(dir));
   if (text === null) return null;
-  let kept: z.infer<typeof Kept>;
+  let kept: z.infer<typeof EnrolmentFile>;
   try {
-    kept = Kept.parse(JSON.parse(text));
+    kept = EnrolmentFile.parse(JSON.parse(text));
   } catch (thrown) {
     const advice = `${fileOf(dir)} is not whole: delete it and enrol with a new code`;
     throw new Error(advice, { cause: thrown });
@@ -71,7 +71,7 @@ export function replaceEnrolment(dir: string, url: string, one: Enrolment): void
   fs.rmSync(join(dir, "nonce.json"), { force: true });
 }
 
-const Asked = z.object({ url: z.string(), code_sha256: z.string(), nonce: z.string() });
+const NonceRequest = z.object({ url: z.string(), code_sha256: z.string(), nonce: z.string() });
 const NONCE_BYTES = 32;
 
 /**
@@ -81,7 +81,7 @@ const NONCE_BYTES = 32;
 export function nonceFor(dir: string, url: string, code: Secret): string {
   const path = join(dir, "nonce.json");
   const code_sha256 = createHash("sha256").update(code.reveal()).digest("hex");
-  const asked = Asked.safeParse(jsonOf(readIfThere(path)));
+  const asked = NonceRequest.safeParse(jsonOf(readIfThere(path)));
   if (asked.data?.url === url && asked.data.code_sha256 === code_sha256) return asked.data.nonce;
   const nonce = randomBytes(NONCE_BYTES).toString("base64url");
   writeDurably(path, JSON.stringify({ url, code_sha256, nonce }));
@@ -111,7 +111,7 @@ function setFormerAside(dir: string) {
 
 /** Keeps an enrolment, whole or not at all. */
 export function writeEnrolment(dir: string, url: string, one: Enrolment, isNew = false): void {
-  const kept: z.infer<typeof Kept> = {
+  const kept: z.infer<typeof EnrolmentFile> = {
     url,
     device_id: one.deviceId,
     token: one.token.reveal(),

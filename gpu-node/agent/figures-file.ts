@@ -18,7 +18,7 @@ export type Tally = z.infer<typeof Tally>;
 
 /** Versions whose counts are kept: what predicts, and what it may go back to. */
 const VERSIONS_MAX = 2;
-const Kept = z.array(Tally.extend({ version: z.string() }));
+const VersionTallies = z.array(Tally.extend({ version: z.string() }));
 
 export const nothingCounted = (): Tally => ({
   inferences: 0,
@@ -30,7 +30,7 @@ export const nothingCounted = (): Tally => ({
 export class FiguresFile {
   readonly #path: string;
   /** The newest last. */
-  #kept: z.infer<typeof Kept>;
+  #kept: z.infer<typeof VersionTallies>;
 
   constructor(path: string) {
     this.#path = path;
@@ -58,9 +58,9 @@ export class FiguresFile {
   }
 }
 
-function keptAt(path: string): z.infer<typeof Kept> {
+function keptAt(path: string): z.infer<typeof VersionTallies> {
   try {
-    return Kept.parse(JSON.parse(readIfThere(path) ?? "[]"));
+    return VersionTallies.parse(JSON.parse(readIfThere(path) ?? "[]"));
   } catch {
     // A spoilt file is counts that are lost, and no reason not to predict.
     return [];

@@ -26,7 +26,7 @@ import type { SeenFiles } from "./seen-files.ts";
 export interface SourceImage {
   image: RgbImage;
   source: string;
-  /** Of a video or camera, from 0; null of a file. */
+  /** Index in a video or of a camera's images, from 0; null for a file. */
   frame: number | null;
   /** Somebody looked at it: of a folder it does not come again. */
   done(): void;

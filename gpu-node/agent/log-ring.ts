@@ -20,7 +20,7 @@ const PART_BYTES_MAX = 1024 * 1024;
 const BOOTS_MAX = 5_000;
 
 const Cursor = z.object({
-  /** Of each boot, the line up to which the service has all. */
+  /** The line up to which the service has all, by boot. */
   acked: z.record(z.string(), z.number()),
   dropped: z.record(z.string(), z.array(SeqRange)),
   /** All lines that were ever dropped here. */
@@ -41,7 +41,7 @@ interface Segment {
   path: string;
   ordinal: number;
   bootId: string;
-  /** Of the lines that it holds; `first` above `last` where there are none. */
+  /** The first and last line that it holds; `first` above `last` where there are none. */
   first: number;
   last: number;
   bytes: number;
@@ -182,7 +182,7 @@ export class LogRing {
   }
 
   /**
-   * Of an earlier boot of which no line is left all are gone that the service does not have: one
+   * Where no line of an earlier boot is left, all are gone that the service does not have: one
    * range says so, whatever lies between.
    */
   #merged(bootId: string, ranges: SeqRange[]): SeqRange[] {

@@ -68,7 +68,7 @@ const TABLE = {
   },
 } as const satisfies TallyTable;
 
-/** Of this process, until it tells; of the supervisor, of all since it began. */
+/** What this process counted until it tells; in the supervisor, all since it began. */
 export const tally = new Tally(TABLE);
 
 /** Has a child tell what it counted, from time to time and whenever it is called. */

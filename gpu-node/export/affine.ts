@@ -10,7 +10,7 @@ export interface Affine {
 
 const STEPS = 255;
 const [LOWEST, HIGHEST] = [-128, 127];
-/** Of a map that is nothing but zeros, and of a channel of weights. */
+/** Smallest range of a map, for one that is nothing but zeros, and of a channel of weights. */
 const [RANGE_MIN, WEIGHT_MIN] = [1e-6, 1e-8];
 const BIAS_MAX = 2 ** 31 - 1;
 

@@ -17,7 +17,7 @@ import {
 } from "./ranges.ts";
 
 /**
- * Of a map's numbers, the share that is left out on either side. Ten times as many cost .008 of
+ * The share of a map's numbers that is left out on either side. Ten times as many cost .008 of
  * AP50 where it was measured.
  */
 const CUT = 1e-5;

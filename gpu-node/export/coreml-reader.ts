@@ -86,7 +86,7 @@ class BlockReader {
   readonly writer = new GraphWriter();
   readonly #weights: Uint8Array;
   readonly #constants = new Map<string, MilConstant>();
-  /** Of the outputs of operations. */
+  /** Shapes of the outputs of operations. */
   readonly #shapes = new Map<string, readonly number[]>();
   readonly #known: Set<string>;
 

@@ -93,7 +93,7 @@ export const OPSET = "CoreML5";
 export const MIL_TYPES = { bool: 1, string: 2, float16: 10, float32: 11, int32: 23 } as const;
 export type MilType = keyof typeof MIL_TYPES;
 
-/** Of ArrayFeatureType's ArrayDataType, and of ImageFeatureType's ColorSpace. */
+/** Values of ArrayFeatureType's ArrayDataType, and of ImageFeatureType's ColorSpace. */
 export const ARRAY_FLOAT32 = 65_568;
 export const COLOR_RGB = 20;
 

@@ -28,7 +28,7 @@ export interface FileWish {
   classes: readonly string[];
   /** What the file says of its model, as `describeModel` gives it. */
   metadata: Readonly<Record<string, string>>;
-  /** Of all maps; of int8 alone. */
+  /** Ranges of all maps, for int8 alone. */
   ranges?: MapRanges;
 }
 

@@ -6,7 +6,7 @@ import type { GraphWriter } from "../onnx/model-file.ts";
 /** A constant of a program. */
 export interface MilConstant {
   numbers: ArrayLike<number> & Iterable<number>;
-  /** Of a text. */
+  /** What a constant of type text says. */
   text: string;
 }
 

@@ -50,7 +50,7 @@ const said = (text: string) => ({
 export class ProgramWriter {
   readonly operations: CoremlMessage<"Operation">[] = [];
   readonly blobs = new BlobWriter();
-  /** Of what operations compute unless they say otherwise. */
+  /** Precision that operations compute in unless they say otherwise. */
   readonly float: MilFloat;
   readonly #names: Set<string>;
   readonly #constants = new Map<string, string>();

@@ -28,15 +28,15 @@ export type QuantizationManner = "cpu" | "tensorrt";
 /** Numbers of TensorProto.DataType. */
 const [FLOAT, UINT8, INT8, INT32] = [1, 2, 3, 6];
 /**
- * Of weights. Processors without VNNI add two products of uint8 and int8 in 16 bits, which are full
- * beyond 2 · 255 · 64, so weights take 7 bits, as `reduce_range` of onnxruntime's own quantizer has
- * them: with 8 bits 73 of 1,011 objects were off by over 3 pixels of 256 on such a one. On one with
- * VNNI neither was measured.
+ * Largest int8 of a weight. Processors without VNNI add two products of uint8 and int8 in 16 bits,
+ * which are full beyond 2 · 255 · 64, so weights take 7 bits, as `reduce_range` of onnxruntime's
+ * own quantizer has them: with 8 bits 73 of 1,011 objects were off by over 3 pixels of 256 on such
+ * a one. On one with VNNI neither was measured.
  */
 const STEPS_MAX: Readonly<Record<QuantizationManner, number>> = { cpu: 64, tensorrt: 127 };
 /** A uint8's zero point is that of an int8 and so much. */
 const UNSIGNED = 128;
-/** Of the input, 0 to 1, and of a gate, which is a sigmoid's. */
+/** Steps of the input, 0 to 1, and of a gate, which is a sigmoid's. */
 const INPUT_AFFINE: Readonly<Record<QuantizationManner, Affine>> = {
   cpu: { scale: Math.fround(1 / 255), zero: -128 },
   tensorrt: { scale: Math.fround(1 / 127), zero: 0 },

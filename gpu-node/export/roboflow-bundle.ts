@@ -20,7 +20,7 @@ const TASKS: Readonly<Record<DetectorTask, string>> = {
   detection: "object-detection",
   segmentation: "instance-segmentation",
 };
-/** Of the letterbox, and of what pixels are divided by. */
+/** The letterbox's grey, and what pixels are divided by. */
 const [PADDING, PIXEL_MAX] = [114, 255];
 /** Images of one run of a file that takes any number. */
 const BATCH_MAX = 16;

@@ -28,7 +28,7 @@ export interface TfliteMap {
 
 /** What a sigmoid gives lies in 0 to 1, in steps that the format prescribes. */
 const UNIT_STEPS: Affine = { scale: 1 / 256, zero: -128 };
-/** Of pixels as floats in 0 to 1. */
+/** Steps of pixels as floats in 0 to 1. */
 const PIXEL_STEPS: Affine = { scale: Math.fround(1 / 255), zero: -128 };
 
 const quantizationOf = ({ scale, zero }: Affine) => ({ scales: [scale], zeros: [zero], axis: 0 });

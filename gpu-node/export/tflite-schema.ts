@@ -19,8 +19,8 @@ export interface Operator {
   /** Number of BuiltinOperator. */
   code: number;
   /**
-   * Of the operator's meaning. A runtime refuses one that it does not know, and XNNPACK leaves
-   * newer ones than it knows to slower kernels: it is the lowest that has what is used.
+   * Version of the operator's meaning. A runtime refuses one that it does not know, and XNNPACK
+   * leaves newer ones than it knows to slower kernels: it is the lowest that has what is used.
    */
   version: number;
   /** Number of the member of the union BuiltinOptions; 0 for none. */

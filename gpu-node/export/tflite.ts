@@ -19,7 +19,7 @@ export interface TfliteOptions {
   /** `joined` is what Ultralytics reads; `raw` what `addRawOutputs` says. */
   output: "raw" | "joined";
   precision: ExportPrecision;
-  /** Of every map; of an int8 file only. */
+  /** Ranges of every map, for an int8 file only. */
   ranges?: MapRanges;
   /** In the order of their indices. */
   classes: readonly string[];

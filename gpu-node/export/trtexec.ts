@@ -26,7 +26,7 @@ const LINES_SHOWN = 5;
 
 export interface Trtexec {
   program: string;
-  /** Of TensorRT, such as `10.8.0`. */
+  /** Version of TensorRT, such as `10.8.0`. */
   version: string;
   /** The first GPU's name, as the driver says it. */
   gpu: string;
@@ -71,7 +71,7 @@ function versionIn(text: string): string | null {
 }
 
 export interface EngineBuild {
-  /** Of the engines that were built; it is made where it is not there. */
+  /** Folder of the engines that were built; it is made where it is not there. */
   folder: string;
   timeoutSeconds: number;
   signal: AbortSignal;

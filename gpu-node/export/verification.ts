@@ -26,7 +26,7 @@ export interface Tolerance {
 export interface RowDifference {
   /** Rows that were compared. */
   rows: number;
-  /** Of them, those of a score that people see by default. */
+  /** Rows among them of a score that people see by default. */
   objects: number;
   box: number;
   score: number;
@@ -93,7 +93,7 @@ function rowsOf({ values, width }: DetectionRows): Row[] {
   });
 }
 
-/** Of two lists of one length, number by number. */
+/** The greatest difference between two lists of one length, number by number. */
 export const greatestDifference = (one: Float32Array, other: Float32Array): number => {
   let max = 0;
   for (let at = 0; at < one.length; at++) {

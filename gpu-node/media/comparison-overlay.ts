@@ -30,7 +30,7 @@ const STYLES: Record<"a" | "b" | "truth", BoxStyle> = {
 export interface ComparisonDrawing {
   objects: readonly ComparedObject[];
   truth: readonly TruthObject[];
-  /** Of the frame, of which the image may be a smaller copy. */
+  /** Size of the frame, of which the image may be a smaller copy. */
   frame: { width: number; height: number };
 }
 

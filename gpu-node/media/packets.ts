@@ -9,7 +9,7 @@ export interface VideoLimits {
   /** From the first frame to the end of the last. */
   hours: number;
   frames: number;
-  /** Of all frames together. */
+  /** Pixels of all frames together. */
   pixels: number;
   /** Decoding all of it, and how long it is decoded before that is foretold. */
   decodeSeconds: number;

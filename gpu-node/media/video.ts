@@ -130,7 +130,7 @@ const SHOWN =
   "avg_frame_rate:stream_disposition:stream_side_data=rotation:" +
   "format=format_name,start_time,duration";
 
-const Described = z.object({
+const ProbeOutput = z.object({
   streams: z.array(
     z.looseObject({
       index: z.number().int(),
@@ -225,7 +225,9 @@ async function describe(
   const text = await outputOf(run, 4_000_000);
   const problem = await run.ended;
   signal?.throwIfAborted();
-  const parsed = Described.safeParse(problem ? null : JSON.parse(text.toString("utf8") || "null"));
+  const parsed = ProbeOutput.safeParse(
+    problem ? null : JSON.parse(text.toString("utf8") || "null"),
+  );
   if (!parsed.success) throw new BrokenMedia(whyUnreadable(run, problem));
   const { streams, format } = parsed.data;
   if (streams.length > STREAMS_MAX) {
@@ -296,7 +298,7 @@ async function decodeAll(
   let timeBase: readonly [number, number] = [1, 1];
   let lastTicks = 0;
   const countMax = framesMax(limits, shape);
-  // Of the packets counted, a part is decoded: how long all of them will take.
+  // A part of the counted packets is decoded, which foretells how long all will take.
   const sampled = setTimeout(() => {
     const foretold = (limits.sampleSeconds * packets.count) / pts.length;
     if (foretold <= limits.decodeSeconds * SAMPLE_MARGIN) return;

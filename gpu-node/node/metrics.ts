@@ -17,7 +17,7 @@ const LOOK_MS_MIN = 5_000;
 export interface NodeMetricsOptions {
   capabilities: Capabilities;
   settings: Pick<ChildSettings, "cacheDir" | "cacheBytesMax" | "modelsBytesMax">;
-  /** Of programs that are asked. */
+  /** Environment of programs that are asked. */
   environment: Readonly<Record<string, string>>;
   /** Milliseconds of a clock that only goes on. */
   elapsed(): number;

@@ -32,10 +32,10 @@ export interface SlotOptions {
 /** How long each way of ending a task is tried before the next, stronger one. */
 export interface Grace {
   cancelMs: number;
-  /** Of a training, which writes and uploads a checkpoint and a model first; both may be large. */
+  /** Time for a training to write and upload a checkpoint and a model; both may be large. */
   trainingCancelMs: number;
   termMs: number;
-  /** Of a request of the direct line beyond its time: the process is ended, for it hangs. */
+  /** Time beyond a direct request's own: then the process is ended, for it hangs. */
   askMs: number;
 }
 

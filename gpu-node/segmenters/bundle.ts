@@ -54,7 +54,7 @@ const inputOf = (defaults: {
     .object({
       /** Side of the square input, where the model itself leaves it open. */
       size: z.number().int().min(16).max(4096).default(defaults.size),
-      /** Of values from 0 to 1. */
+      /** Mean and deviation of values from 0 to 1. */
       mean: Triple.default(defaults.mean),
       std: Deviations.default(defaults.std),
       /** `stretch` fills the square; `fit` keeps proportions and pads on the right and below. */
@@ -178,12 +178,10 @@ export async function readBundle(folder: string): Promise<Bundle> {
   return { folder, manifest: parseManifest(await readFile(path, "utf8"), folder) };
 }
 
-/** Fails with BundleBroken unless every file is there, whole, and reads nothing outside itself. */
-export async function checkFiles({ folder, manifest }: Bundle): Promise<void> {
-  for (const file of manifest.files) await checkFile(folder, file);
-}
-
-/** Fails with BundleBroken unless the file is there, as large and of the digest as promised. */
+/**
+ * Fails with BundleBroken unless the file is there, as large and of the digest as promised, and
+ * reads nothing outside itself.
+ */
 export async function checkFile(folder: string, file: BundleFile): Promise<void> {
   const path = join(folder, file.path);
   const found = await stat(path).catch(() => null);

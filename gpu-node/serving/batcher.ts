@@ -2,7 +2,7 @@
 // there, and what comes while it runs is the next batch. Batches are powers of two, so that a GPU
 // meets few shapes; each shape costs it a search for the fastest kernels.
 
-interface Waiting<Item, Result> {
+interface WaitingItem<Item, Result> {
   item: Item;
   signal: AbortSignal | undefined;
   resolve(result: Result): void;
@@ -12,7 +12,7 @@ interface Waiting<Item, Result> {
 export class Batcher<Item, Result> {
   readonly sizeMax: number;
   readonly #run: (items: readonly Item[]) => Promise<readonly Result[]>;
-  readonly #waiting: Waiting<Item, Result>[] = [];
+  readonly #waiting: WaitingItem<Item, Result>[] = [];
   #working = false;
 
   /** `run` gives a result for each item, in order; its failure is that of its whole batch. */

@@ -37,14 +37,14 @@ export interface Rows {
 
 type Answer = Exclude<FromThread, { type: "open" } | { type: "refused" }>;
 
-interface Waiting {
+interface Waiter {
   resolve(answer: Answer): void;
   reject(reason: Error): void;
 }
 
 export class Session {
   readonly #thread: Worker;
-  readonly #waiting = new Map<number, Waiting>();
+  readonly #waiting = new Map<number, Waiter>();
   readonly #gone: Promise<unknown>;
   #runs = 0;
   /** The thread is no more: nothing runs here again. */

@@ -47,7 +47,7 @@ export interface OutlinedImage {
 }
 
 export interface PredictOptions {
-  /** Of the frame, where the image was made smaller from a larger one. */
+  /** Size of the frame, where the image was made smaller from a larger one. */
   of?: { width: number; height: number };
   confidence: number;
   /** Aborts when nobody waits any more: the image is then not looked at. */

@@ -18,7 +18,7 @@ interface Instances {
   }[];
 }
 
-/** Of a ring, by the shoelace formula. */
+/** The area within a ring, by the shoelace formula. */
 function ringArea(ring: readonly number[]): number {
   let twice = 0;
   for (let at = 0; at < ring.length; at += 2) {

@@ -20,7 +20,7 @@ export interface ComparedImage {
   index: number;
   /** Seconds from the first frame of its video. */
   time: number;
-  /** Of the frame, of which the image may be a smaller copy. */
+  /** Size of the frame, of which the image may be a smaller copy. */
   width: number;
   height: number;
   image: RgbImage;
@@ -45,7 +45,7 @@ export interface ComparedFootage {
   size(): { total: number; leftOut: number };
 }
 
-/** Of so many, as many as are wanted, evenly spread; all where there are no more. */
+/** As many items as are wanted, evenly spread; all where there are no more. */
 export function spread<Item>(items: readonly Item[], max: number): Item[] {
   if (items.length <= max) return [...items];
   return Array.from(

@@ -148,7 +148,7 @@ export class ComparisonTally {
   }
 }
 
-/** Of durations in milliseconds, the one that a share of them stays within. */
+/** The duration in milliseconds that a share of all durations stays within. */
 export function quantileMs(durations: readonly number[], part: number): number {
   const sorted = durations.toSorted((one, other) => one - other);
   const index = Math.max(0, Math.ceil(part * sorted.length) - 1);

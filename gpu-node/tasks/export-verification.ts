@@ -37,7 +37,7 @@ type Payload = TaskPayload<"device_export">;
 
 /** Images of a verification: frames of the model's dataset, and drawn ones where those are few. */
 const IMAGES = 4;
-/** Of the validation set, that average precision is measured on. */
+/** Images of the validation set that average precision is measured on. */
 const VALIDATION_IMAGES = 128;
 /** A file for any batch is run with one image, and with so many. */
 const BATCH_OF_ANY = 4;
@@ -328,7 +328,7 @@ class Comparison {
   end(looked: {
     file: WrittenFile;
     images: number;
-    /** Of the images, the frames of a dataset. */
+    /** Images that are frames of a dataset. */
     known: number;
     accuracy: readonly JudgedImage[];
   }): ExportVerification {

@@ -11,7 +11,7 @@ import { readManifest } from "../training/dataset.ts";
 
 /** An image, and the boxes on it in its pixels. */
 export interface LabeledImage {
-  /** Of the frame within its dataset. */
+  /** Id of the frame within its dataset. */
   id: string;
   image: RgbImage;
   truths: { className: string; bbox: Bbox }[];

@@ -7,7 +7,7 @@ import sharp from "sharp";
 
 export interface TextStyle {
   x: number;
-  /** Of the baseline. */
+  /** Ordinate of the baseline. */
   y: number;
   /** Pixels of the font's em. */
   size: number;

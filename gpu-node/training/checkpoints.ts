@@ -4,6 +4,7 @@
 import * as fs from "node:fs/promises";
 import { z } from "zod";
 import type { Engine, Evaluation } from "../../native/index.d.ts";
+import { headerBytes, parseHeader } from "../../shared/safetensors.ts";
 import type { Checkpoint } from "../../shared/tasks.ts";
 import { METRICS_RULES, ResolvedSettings, RunEpoch } from "../../shared/training.ts";
 import { type Scores, scoresOf } from "./figures.ts";
@@ -20,7 +21,7 @@ export const RunState = z.object({
   variant: z.string(),
   epoch: z.number().int(),
   batch: z.number().int(),
-  /** Of the newest step. */
+  /** Learning rate of the newest step. */
   learning_rate: z.number(),
   resolved: ResolvedSettings,
   history: z.array(RunEpoch),
@@ -31,7 +32,7 @@ export const RunState = z.object({
       score: z.number(),
       /** The epoch that was the first with this score: patience counts from here. */
       since: z.number().int(),
-      /** Of the score. */
+      /** The rule that the score was measured by. */
       rule: z.enum(METRICS_RULES).default("iou_first"),
     })
     .nullable(),
@@ -61,7 +62,6 @@ export const PREVIOUS = "weights/previous.safetensors";
 export const FETCHED = "weights/fetched.safetensors";
 const METADATA = "run";
 const PER_CLASS = "per_class/";
-const HEADER_BYTES_MAX = 100_000_000;
 
 /** Metrics that a history holds: what checkpoints and the service take of a run without strain. */
 const METRICS_MAX = 200_000;
@@ -175,15 +175,14 @@ async function readState(path: string): Promise<RunState> {
   const file = await fs.open(path);
   try {
     const { size } = await file.stat();
-    const length = Buffer.alloc(8);
-    await file.read(length, 0, 8, 0);
-    const bytes = Number(length.readBigUInt64LE());
-    if (size < 8 || bytes > Math.min(HEADER_BYTES_MAX, size - 8))
-      throw new Error("it is cut short");
-    const text = Buffer.alloc(bytes);
-    await file.read(text, 0, bytes, 8);
-    const header = JSON.parse(text.toString("utf8")) as { __metadata__?: Record<string, string> };
-    return RunState.parse(JSON.parse(header.__metadata__?.[METADATA] ?? "null"));
+    const head = Buffer.alloc(8);
+    await file.read(head, 0, 8, 0);
+    const bytes = headerBytes(head);
+    if (size < 8 || bytes === null || bytes > size - 8) throw new Error("it is cut short");
+    const header = Buffer.alloc(bytes);
+    await file.read(header, 0, bytes, 8);
+    const { metadata } = parseHeader(header);
+    return RunState.parse(JSON.parse(metadata[METADATA] ?? "null"));
   } catch (thrown) {
     if ((thrown as { code?: string }).code) throw thrown;
     const reason = (thrown as Error).name === "Error" ? (thrown as Error).message : "it is damaged";

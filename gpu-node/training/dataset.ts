@@ -32,7 +32,7 @@ export interface SplitData extends Dataset {
 
 export interface TrainingData {
   classes: string[];
-  /** Of the manifest. */
+  /** Digest of the manifest. */
   sha256: string;
   splits: Record<Split, SplitData>;
   /** Boxes of the manifest that lie outside their images or are too thin to be seen. */
@@ -228,7 +228,7 @@ export async function prepareDataset(
 interface Size {
   width: number;
   height: number;
-  /** Of the frame that it was made of. */
+  /** Size of the frame that it was made of. */
   source: { width: number; height: number };
 }
 

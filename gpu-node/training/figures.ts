@@ -71,7 +71,7 @@ export async function resultsChart(history: readonly RunEpoch[]): Promise<Buffer
     ["mAP50", of(({ metrics }) => metrics.mAP50 ?? Number.NaN)],
     ["mAP50-95", of(({ metrics }) => metrics["mAP50-95"] ?? Number.NaN)],
   ];
-  // Of segmentation: a row of its own.
+  // Segmentation has a row of its own.
   for (const [name, title] of MASK_LOSSES) {
     if (!history.some(({ losses }) => losses[name] !== undefined)) continue;
     curves.push([title, of(({ losses }) => losses[name] ?? Number.NaN)]);

@@ -334,7 +334,7 @@ class Pace {
     return seconds;
   }
 
-  /** Of so many epochs, a share of the first of them done. */
+  /** Seconds that so many epochs take, of the first of which a share is done. */
   etaSeconds(epochs: number, share: number): number | null {
     const { length } = this.#known;
     const spent = (performance.now() - this.#began) / 1_000;

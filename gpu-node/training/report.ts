@@ -42,7 +42,7 @@ export class Report {
   constructor(progress: TaskContext["progress"], logPath: string) {
     this.#progress = progress;
     this.#logPath = logPath;
-    // Of an attempt that left no checkpoint.
+    // An attempt that left no checkpoint may have left lines.
     this.#line = linesIn(logPath);
   }
 

@@ -22,7 +22,7 @@ const BATCH_MAX_CPU = 16;
 const EPOCH_STEPS_MIN = 16;
 const RUN_STEPS_MIN = 750;
 const BATCH_SMALL = 4;
-/** Of free memory, what a step may take; the rest is for evaluation and whatever else runs. */
+/** The share of free memory for a step; the rest is for evaluation and whatever else runs. */
 const GPU_SHARE = 0.65;
 const CPU_SHARE = 0.5;
 /**
@@ -154,7 +154,7 @@ export async function automaticBatch(
 /** The largest power of two that is not above. */
 const powerOfTwo = (value: number): number => 2 ** Math.floor(Math.log2(Math.max(1, value)));
 
-/** Of one image of 640 pixels through the smallest variant, both ways, as measured on CPUs. */
+/** Bytes of one image of 640 pixels through the smallest variant, both ways, measured on CPUs. */
 const IMAGE_BYTES = 3.2e8;
 const SMALLEST_PARAMETERS = 2.6e6;
 

@@ -42,7 +42,7 @@ struct EngineCore {
 /** What a deployed network finds in an image. */
 struct ImageDetections {
   std::vector<Detection> boxes;
-  /** Of segmentation: weights of the prototypes, box after box; and the image's prototypes. */
+  /** Given by segmentation: weights of the prototypes, box after box; the image's prototypes. */
   std::vector<float> weights;
   /** [32, height / 4, width / 4] on the CPU. */
   at::Tensor prototypes;

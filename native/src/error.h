@@ -13,8 +13,8 @@ struct EngineError : std::runtime_error {
 };
 
 /** The call was interrupted. What catches it restores the state before the abandoned step. */
-struct Interrupted : EngineError {
-  Interrupted() : EngineError("interrupted", "it was interrupted") {}
+struct Interruption : EngineError {
+  Interruption() : EngineError("interrupted", "it was interrupted") {}
 };
 
 }  // namespace vantage

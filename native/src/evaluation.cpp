@@ -74,7 +74,7 @@ Evaluation Engine::evaluate(const EvaluationOptions& options,
       done += static_cast<int64_t>(detections.size());
       if (progress) progress(done, images.images());
     }
-  } catch (const Interrupted&) {
+  } catch (const Interruption&) {
     // The batch under way does not count.
   }
   Evaluation evaluation = evaluator.evaluate();

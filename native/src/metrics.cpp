@@ -24,7 +24,7 @@ constexpr int kSmoothing = 101;
 constexpr double kConfusionIou = 0.45;
 constexpr float kConfusionConfidence = 0.25f;
 
-/** Of an image, so many detections of a class count, the most confident. */
+/** Detections of a class that count on an image, the most confident. */
 constexpr int kDetectionsMax = 100;
 
 /** `numpy.linspace(0.5, 0.95, 10)`, to the last digit. */
@@ -133,7 +133,7 @@ int smoothedPeak(const std::vector<double>& curve) {
   for (int i = 0; i <= last; i++) {
     double sum = 0;
     for (int j = i - half; j <= i + half; j++) sum += curve[std::clamp(j, 0, last)];
-    // Of a plateau the first point counts, whatever the last digits of its sums.
+    // The first point of a plateau counts, whatever the last digits of its sums.
     if (sum > highest + 1e-9) highest = sum, best = i;
   }
   return best;
@@ -332,11 +332,11 @@ Evaluation Evaluator::evaluate() const {
 void MaskEvaluator::add(const std::vector<Detection>& detections, const std::vector<Truth>& truths,
                         const std::vector<Bitmap>& truthMasks,
                         const std::function<Bitmap(int)>& maskOf) {
-  struct Counted {
+  struct CountedMask {
     Bitmap bitmap;
     int64_t area;
   };
-  std::vector<std::optional<Counted>> masks(detections.size());
+  std::vector<std::optional<CountedMask>> masks(detections.size());
   std::vector<int64_t> areas;
   for (const Bitmap& mask : truthMasks) areas.push_back(mask.count());
   masks_.add(detections, truths, [&](int i, int j) -> double {

@@ -202,7 +202,7 @@ NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
     results[index] = node.op == Op::input ? pixels : run(node, index, results, norm);
     if (stop_ && results[index].requires_grad())
       results[index].register_hook([stop = stop_](const at::TensorBase&) {
-        if (*stop) throw Interrupted();
+        if (*stop) throw Interruption();
       });
     if (node.op == Op::conv && node.normalized)
       counters.push_back(state_[first_[index] + kNormTensors - 1].tensor);

@@ -77,12 +77,12 @@ class Network {
   bool isBf16() const { return bf16_; }
   /**
    * `stop` is read before every node, forward and backward: while it is true, both fail with
-   * `Interrupted`. A step takes seconds on a CPU, a node some hundredths of a step.
+   * `Interruption`. A step takes seconds on a CPU, a node some hundredths of a step.
    */
   void setStop(std::shared_ptr<const std::atomic<bool>> stop) { stop_ = std::move(stop); }
-  /** Fails with `Interrupted` while `stop` is true. */
+  /** Fails with `Interruption` while `stop` is true. */
   void checkStop() const {
-    if (stop_ && *stop_) throw Interrupted();
+    if (stop_ && *stop_) throw Interruption();
   }
 
  private:

@@ -296,7 +296,7 @@ EpochResult Engine::trainEpoch(int epoch, int from,
       current.step(*batch);
       current.report(progress);
     }
-  } catch (const Interrupted&) {
+  } catch (const Interruption&) {
     // The step under way was abandoned: the epoch later goes on with the batch of that step.
   }
   return current.result();

@@ -78,7 +78,7 @@ export interface BlockCall<Inputs = Readonly<Record<string, unknown>>, Parameter
   parameters: Parameters;
   /** What the step has returned as its state for this stream the last time; null at first. */
   state: unknown;
-  /** Of the frame or the request, in milliseconds: since 1970, or since a video's first frame. */
+  /** Time of the frame or request, milliseconds: since 1970, or since a video's first frame. */
   now: number;
   signal: AbortSignal;
 }

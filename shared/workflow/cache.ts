@@ -16,7 +16,7 @@ export interface StoredResult {
 
 export interface CacheBounds {
   entriesMax: number;
-  /** Of all values in it, as `sizeOf` tells them. */
+  /** Bytes of all values in it, as `sizeOf` tells them. */
   bytesMax: number;
   /** Milliseconds that a result may be used after it was made. */
   ageMax: number;

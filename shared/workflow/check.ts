@@ -227,7 +227,7 @@ class Checking {
       outputs && !this.#inlining.referred.has(id) && !inside.has(id) ? [id] : [],
     );
     for (const step of [...this.#outlines.keys(), ...outer]) {
-      // Of a sub-workflow, what the outer one has no use for is left out of its run.
+      // What the outer workflow has no use for is left out of a sub-workflow's run.
       if (used.has(step) || step.includes(".")) continue;
       const detail = "no output and no sink needs it";
       const fix = "refer to one of its outputs, or take it out";

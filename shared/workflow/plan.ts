@@ -37,7 +37,7 @@ export interface PlannedStep {
   block: Block;
   /** As the block's schema parsed them. */
   parameters: unknown;
-  /** Of its block and parameters: with the keys of its inputs it makes those of its outputs. */
+  /** Digest of its block and parameters: with its inputs' keys it makes those of its outputs. */
   key: string;
   inputs: readonly PlannedInput[];
   /** Booleans that all have to be true. */

@@ -181,7 +181,7 @@ const PORTS: Readonly<Record<string, readonly [port: string, kind: Kind]>> = {
   "confidence (Number) <=": ["confidence_max", "number"],
   "confidence (Number) <": ["confidence_max", "number"],
 };
-const Compared = z.object({
+const PropertyComparison = z.object({
   left_operand: z.object({
     type: z.literal("DynamicOperand"),
     operand_name: z.literal(THE_OBJECT).optional(),
@@ -208,7 +208,7 @@ function filterOf(
   const parameters: Record<string, Json> = {};
   const rest = parts.filter((part) => {
     const parsed = parseStatement(part);
-    const compared = Compared.safeParse(part);
+    const compared = PropertyComparison.safeParse(part);
     if (parsed.type !== "BinaryStatement" || parsed.negate || !compared.success) return true;
     const { left_operand: left, right_operand: right } = compared.data;
     const [port, kind] =

@@ -37,11 +37,11 @@ export interface RoboflowImport {
 }
 
 /** A response of Roboflow's API has the definition in it. */
-const Wrapped = z.object({ specification: z.unknown() });
+const WrappedDefinition = z.object({ specification: z.unknown() });
 
 /** Imports a definition in Roboflow's JSON shape. Never throws. */
 export function importRoboflow(definition: unknown): RoboflowImport {
-  const wrapped = Wrapped.safeParse(definition);
+  const wrapped = WrappedDefinition.safeParse(definition);
   const isWrapped = wrapped.success && wrapped.data.specification !== undefined;
   const parsed = RoboflowDefinition.safeParse(isWrapped ? wrapped.data.specification : definition);
   if (!parsed.success) {

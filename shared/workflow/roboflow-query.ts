@@ -18,8 +18,8 @@ export interface Term {
 export type Operands = (name: string) => Term;
 
 const NESTING_MAX = 20;
-const Typed = z.object({ type: z.string() }).loose();
-const List = z.array(Typed).max(100);
+const TypedOperation = z.object({ type: z.string() }).loose();
+const List = z.array(TypedOperation).max(100);
 
 /** The name of what a chain is applied to, where none is said. */
 export const THE_OBJECT = "_";
@@ -77,7 +77,7 @@ const AGGREGATES: Readonly<Record<string, string>> = { min: "min", max: "max", s
 const ITEMS: Readonly<Record<string, string>> = { first: "[0]", last: "[-1]" };
 
 /** A term after one operation. */
-function operated(term: Term, operation: z.infer<typeof Typed>, nesting: number): Term {
+function operated(term: Term, operation: z.infer<typeof TypedOperation>, nesting: number): Term {
   const { text, of } = term;
   const item = `o${nesting}`;
   switch (operation.type) {

@@ -36,9 +36,9 @@ export interface RunLimits {
   concurrency: number;
   /** Milliseconds that a run may take. */
   ms: number;
-  /** Of all images that the steps of a run make, decoded at three bytes a pixel. */
+  /** Bytes of all images that the steps of a run make, decoded at three bytes a pixel. */
   imageBytes: number;
-  /** Of all other values that they make: a value that is only handed on counts once. */
+  /** Bytes of all other values that they make: a value that is only handed on counts once. */
   valueBytes: number;
 }
 
@@ -46,7 +46,7 @@ export interface RunLimits {
 export interface RunTerms {
   /** What this host runs, by type; of other blocks, what their entries have. */
   runs: ReadonlyMap<string, RunBlock>;
-  /** Of the frame or the request, in milliseconds. */
+  /** Time of the frame or request, milliseconds. */
   now: number;
   limits: RunLimits;
   /**

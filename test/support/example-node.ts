@@ -9,13 +9,13 @@ import { JPEG, probeAs, type Script, type ScriptedNode } from "./scripted-node.t
 import { ranOnClip } from "./workflow-examples.ts";
 
 /** The object of every frame. */
-export const found = { class_name: "person", bbox: [12, 8, 36, 30], confidence: 0.91 };
+export const detection = { class_name: "person", bbox: [12, 8, 36, 30], confidence: 0.91 };
 const polygon = [12, 8, 36, 8, 36, 30, 12, 30];
 /** What a label task comes to: the object on each of its frames. */
 export const labeled = (task: ClaimedTask) => ({
   frames: TASK_KINDS.label.payload.parse(task.payload).frames.map((frame_index) => ({
     frame_index,
-    detections: [{ ...found, polygon, duplicate_of: null }],
+    detections: [{ ...detection, polygon, duplicate_of: null }],
   })),
   segmenter: "scripted",
   seconds: 0.4,
@@ -28,7 +28,7 @@ const predicted = (frames: number) => ({
   frames: Array.from({ length: frames }, (_, frame_index) => ({
     frame_index,
     time: frame_index / 10,
-    predictions: [{ class: "person", confidence: 0.91, bbox: found.bbox }],
+    predictions: [{ class: "person", confidence: 0.91, bbox: detection.bbox }],
   })),
 });
 
@@ -44,7 +44,7 @@ const segmented = (frames: number) => ({
       {
         prompt: 0,
         confidence: 0.91,
-        bbox: found.bbox,
+        bbox: detection.bbox,
         mask: { rle: { size: [360, 640], counts: [4328, 22, 226_050] } },
       },
     ],
@@ -67,7 +67,7 @@ export function scriptNode(node: ScriptedNode) {
       frames: [
         {
           frame_index: 0,
-          detections: [{ ...found, polygon, duplicate_of: null }],
+          detections: [{ ...detection, polygon, duplicate_of: null }],
           image: Buffer.from(jpeg(640, 360, 2).subarray(0, 30)).toString("base64"),
         },
       ],
@@ -80,7 +80,7 @@ export function scriptNode(node: ScriptedNode) {
           png: Buffer.from(png(640, 360).subarray(0, 33)).toString("base64"),
           rle: { size: [360, 640], counts: [4328, 22, 226_050] },
           polygon,
-          bbox: found.bbox,
+          bbox: detection.bbox,
           score: 0.97,
         },
       ],

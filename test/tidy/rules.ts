@@ -13,14 +13,18 @@ export interface Rule {
 }
 
 const CODE = /\.(ts|tsx|mjs)$/;
+const ANY_CODE = /\.(ts|tsx|mjs|js|cpp|h|cu|css|py)$/;
 const NATIVE = /^native\/src\/.*\.(cpp|h|cu)$/;
 export const FILE_LINES_MAX = 500;
 export const COLUMNS_MAX = 100;
+/** Lines of a C++ function; the linter bounds those of TypeScript. */
+const FUNCTION_LINES_MAX = 99;
 
 /** Past participles that do not end in "ed", as the last word of a name. */
 const PARTICIPLES =
-  "Begun|Built|Chosen|Drawn|Found|Given|Heard|Held|Kept|Known|Left|Lost|Made|Meant|Read|Seen|Sent|" +
-  "Set|Shown|Standing|Taken|Told|Written";
+  "Begun|Built|Chosen|Done|Drawn|Found|Given|Gone|Heard|Held|Kept|Known|Left|Lost|Made|Meant|Read|" +
+  "Said|Seen|Sent|Set|Shown|Standing|Taken|Told|Waiting|Written";
+const PARTICIPLE = `(\\w*[a-z](?<!Se|Fe|Spe|Ne)ed|\\w*(${PARTICIPLES}))`;
 
 /** Lines that a pattern matches. */
 const lines = (pattern: RegExp) => (text: string) =>
@@ -43,6 +47,31 @@ const unexplained = (pattern: RegExp) => (text: string) => {
   return all.flatMap((line, index) => {
     const explained = isComment(line) || /\/\/ \w/.test(line) || isComment(all[index - 1]);
     return pattern.test(line) && !explained ? [index + 1] : [];
+  });
+};
+
+/** The first lines of comments that begin with what a thing is of: the thing itself is not said. */
+const headless = (text: string) => {
+  const all = text.split("\n");
+  return all.flatMap((line, index) => {
+    const before = all[index - 1] ?? "";
+    const isFirst =
+      /^\s*\/\*\* Of\b/.test(line) ||
+      (/^\s*\* Of\b/.test(line) && /^\s*\/\*\*$/.test(before)) ||
+      (/^\s*\/\/ Of\b/.test(line) && !/^\s*\/\//.test(before));
+    return isFirst ? [index + 1] : [];
+  });
+};
+
+/** First lines of C++ functions that are too long; a line that closes one stands as far in. */
+const longFunctions = (text: string) => {
+  const all = text.split("\n");
+  return all.flatMap((line, index) => {
+    const isHead = /^ {0,2}[^\s#/].*\) .*\{$|^ {0,2}[^\s#/].*\)? \{$/.test(line);
+    if (!isHead || /\b(namespace|struct|class|enum)\b/.test(line)) return [];
+    const indent = /^ */.exec(line)?.[0] ?? "";
+    const length = all.slice(index).findIndex((one) => one.startsWith(`${indent}}`)) + 1;
+    return length > FUNCTION_LINES_MAX ? [index + 1] : [];
   });
 };
 
@@ -82,7 +111,7 @@ export const RULES: readonly Rule[] = [
   },
   {
     advice: "finish it before merge",
-    files: /\.(ts|tsx|mjs|cpp|h|cu|css|py)$/,
+    files: ANY_CODE,
     find: lines(/\b(TODO|FIXME|XXX)\b/),
     planted: ["native/src/x.cpp", "// TO" + "DO: later"],
   },
@@ -113,17 +142,34 @@ export const RULES: readonly Rule[] = [
   },
   {
     advice: "name a type by a noun",
-    files: CODE,
-    find: lines(
-      new RegExp(
-        `^\\s*(export )?(interface|type|class) (\\w*[a-z](?<!Se|Fe|Spe|Ne)ed|\\w*(${PARTICIPLES}))\\b`,
-      ),
-    ),
+    files: ANY_CODE,
+    find: lines(new RegExp(`^\\s*(export )?(interface|type|class|struct) ${PARTICIPLE}\\b`)),
     planted: ["gpu-node/node/x.ts", "export interface Heard {"],
   },
   {
-    advice: "say image or frame",
+    advice: "name a schema or a component by a noun",
     files: CODE,
+    find: lines(new RegExp(`^(export )?const (?=[A-Z]\\w*[a-z])${PARTICIPLE}(:| =)`)),
+    planted: ["gpu-node/agent/x.ts", "const Asked = z.object({ url: z.string() });"],
+  },
+  {
+    advice: "run is a training's: say execution in our own names",
+    files: /^edge\/markets\/.*\.ts$/,
+    find: lines(
+      /^(export )?(async )?(function|class|interface|type|const) (\w*[a-z]Runs?|runs?)\b/,
+    ),
+    planted: ["edge/markets/ingest/x.ts", "export interface QueuedRun {"],
+  },
+  {
+    advice: "begin a comment with the thing itself, not with what it is of",
+    files: /\.(ts|tsx|mjs|js|cpp|h|cu|css)$/,
+    except: /^test\//,
+    find: headless,
+    planted: ["edge/http/x.ts", "/** Of" + " a request, bytes. */"],
+  },
+  {
+    advice: "say image or frame",
+    files: ANY_CODE,
     // A dataset's summary calls a field so.
     find: outsideTexts(/(?<!outside_)picture/i),
     planted: ["gpu-node/media/x.ts", "const pict" + "ureWidth = 3;"],
@@ -176,6 +222,12 @@ export const RULES: readonly Rule[] = [
     planted: ["native/src/x.cpp", "  write(path, tr" + "ue);"],
   },
   {
+    advice: `cut it at its joints: a function has ${FUNCTION_LINES_MAX} lines at most`,
+    files: NATIVE,
+    find: longFunctions,
+    planted: ["native/src/x.cpp", `int x() {\n${"  y();\n".repeat(FUNCTION_LINES_MAX - 1)}}`],
+  },
+  {
     advice: `keep lines within ${COLUMNS_MAX} columns`,
     files: /\.(cpp|h|cu|css)$/,
     find: lines(new RegExp(`^.{${COLUMNS_MAX + 1},}`)),
@@ -189,7 +241,7 @@ export const RULES: readonly Rule[] = [
   },
   {
     advice: `split it by noun: a file has ${FILE_LINES_MAX} lines at most`,
-    files: /\.(ts|tsx|mjs|js|cpp|h|cu|css|py)$/,
+    files: ANY_CODE,
     find: (text) => (text.split("\n").length > FILE_LINES_MAX + 1 ? [FILE_LINES_MAX + 1] : []),
     planted: ["edge/console/x.css", "\n".repeat(FILE_LINES_MAX + 1)],
   },
@@ -209,7 +261,7 @@ const BANNED_NAMES = [
   // `npm run models` is its users' word; the registry's models are the spec's.
   /(^|\/)(?<!^gpu-node\/|registry\/)models\./,
   /(^|\/)(?<!^native\/)index\./,
-  /(^|[/-])(?!ended\.)(\w*(?<!se|fe|spe|ne)ed|begun|chosen|drawn|found|heard|kept|left|settle|settling|standing|told)\.(ts|tsx|mjs|cpp|h|cu)$/,
+  /(^|[/-])(?!(?<=\/)ended\.)(\w*(?<!se|fe|spe|ne)ed|begun|chosen|drawn|found|heard|kept|left|settle|settling|standing|told)\.(ts|tsx|mjs|cpp|h|cu)$/,
 ];
 
 /** Whether a file's name says what it holds. */

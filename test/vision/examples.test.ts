@@ -12,7 +12,7 @@ import type { Change } from "../../shared/labeling.ts";
 import { type ClaimedTask, RegisteredNode } from "../../shared/node-protocol.ts";
 import { frameId, type Project, type User } from "../../shared/vision.ts";
 import { clipPredictions } from "../support/clip-examples.ts";
-import { found, labeled, scriptNode } from "../support/example-node.ts";
+import { detection, labeled, scriptNode } from "../support/example-node.ts";
 import { exampleTests, type Preparation } from "../support/examples.ts";
 import { exampleExperiment, experimentExamples } from "../support/experiments.ts";
 import { fleetPreparations, newFleet } from "../support/fleet-examples.ts";
@@ -101,7 +101,7 @@ beforeAll(async () => {
     job_id: jobId,
     frame_id: frameId(video_id, 0),
     class: "person",
-    bbox: found.bbox,
+    bbox: detection.bbox,
   });
   const [change] = await admin.ok<Change[]>("GET", `/jobs/${jobId}/changes`);
   const runId = await w.train({ job_id: jobId, name: "crossing" });

@@ -43,7 +43,7 @@ export async function checksView({ database }: IngestParts): Promise<View> {
               now={here.now}
             />
           ))}
-          <Unchecked pipelines={PIPELINES.filter(({ job }) => !checks.has(job))} />
+          <UncheckedPipelines pipelines={PIPELINES.filter(({ job }) => !checks.has(job))} />
         </Live>
       </>
     ),
@@ -131,7 +131,7 @@ export const StaleSymbols: FC<{ symbols: readonly string[] }> = ({ symbols }) =>
   );
 };
 
-const Unchecked: FC<{ pipelines: readonly Pipeline[] }> = ({ pipelines }) => {
+const UncheckedPipelines: FC<{ pipelines: readonly Pipeline[] }> = ({ pipelines }) => {
   if (pipelines.length === 0) return null;
   return (
     <p class="soft">

@@ -138,7 +138,7 @@ const Entry: FC<{ match: EventMatch; text: string }> = ({ match, text }) => (
     <div class="what">
       <State state={STATES[match.level]}>{match.level}</State>{" "}
       <strong>
-        <Marked text={match.event} part={text} />
+        <MarkedText text={match.event} part={text} />
       </strong>{" "}
       <a href={`/runs/${match.run_id}`}>
         {pipelineOf(match.job)?.title ?? match.job} <span class="number">{match.partition}</span>
@@ -147,9 +147,12 @@ const Entry: FC<{ match: EventMatch; text: string }> = ({ match, text }) => (
         {Object.entries(match.detail).map(([name, value]) => (
           <span>
             <i>
-              <Marked text={name} part={text} />
+              <MarkedText text={name} part={text} />
             </i>{" "}
-            <Marked text={typeof value === "string" ? value : JSON.stringify(value)} part={text} />
+            <MarkedText
+              text={typeof value === "string" ? value : JSON.stringify(value)}
+              part={text}
+            />
           </span>
         ))}
       </span>
@@ -158,7 +161,7 @@ const Entry: FC<{ match: EventMatch; text: string }> = ({ match, text }) => (
 );
 
 /** A text with every occurrence of a part of it marked, in letters of either case. */
-const Marked: FC<{ text: string; part: string }> = ({ text, part }) => {
+const MarkedText: FC<{ text: string; part: string }> = ({ text, part }) => {
   if (part === "") return <>{text}</>;
   const pattern = new RegExp(`(${part.replace(/[.*+?^${}()|[\]\\]/g, "\\$&")})`, "gi");
   return <>{text.split(pattern).map((one, index) => (index % 2 ? <mark>{one}</mark> : one))}</>;

@@ -28,7 +28,7 @@ export const RECENT = 14;
 export interface PipelineGlance extends DataAge {
   pipeline: Pipeline;
   job: Job;
-  /** Of its live partition. */
+  /** The execution of its live partition. */
   run: ExecutionSummary | undefined;
   isAtWork: boolean;
   check: CheckSummary | undefined;

@@ -76,7 +76,7 @@ export async function pipelineView(
         </p>
         <h1>{pipeline.title}</h1>
         <About pipeline={pipeline} newest={newest} now={now} />
-        {chosen && <Chosen chosen={chosen} pipeline={pipeline} here={here} />}
+        {chosen && <PartitionCard chosen={chosen} pipeline={pipeline} here={here} />}
         <Live name="partitions" every={isWorking ? 2 : 20}>
           <section aria-labelledby="partitions">
             <h2 id="partitions">Partitions</h2>
@@ -154,7 +154,7 @@ async function lookAt(
   return { partition, state: states[0], runs };
 }
 
-const Chosen: FC<{ chosen: ChosenPartition; pipeline: Pipeline; here: Here }> = ({
+const PartitionCard: FC<{ chosen: ChosenPartition; pipeline: Pipeline; here: Here }> = ({
   chosen: { partition, state, runs },
   pipeline,
   here,

@@ -67,7 +67,7 @@ export async function runView({ database }: IngestParts, runId: string): Promise
         <Live name="run" every={isBusy(run.state) ? 1 : 30}>
           <Summary run={run} here={here} pipeline={pipeline} />
           <Outcome metadata={metadata} pipeline={pipeline} />
-          <Arrived arrived={metadata.arrived} />
+          <ArrivedFields arrived={metadata.arrived} />
           <Findings findings={metadata.findings ?? []} pipeline={pipeline} />
           <Journal events={events} run={run} zone={pipeline?.timeZone ?? "UTC"} />
         </Live>
@@ -228,7 +228,7 @@ const Outcome: FC<{ metadata: Metadata; pipeline: Pipeline | undefined }> = ({
 };
 
 /** What a provider sent whose format changed: names and types, no more. */
-const Arrived: FC<{ arrived: string | undefined }> = ({ arrived }) =>
+const ArrivedFields: FC<{ arrived: string | undefined }> = ({ arrived }) =>
   arrived === undefined ? null : (
     <section class="card" aria-labelledby="arrived">
       <h2 id="arrived">What arrived</h2>

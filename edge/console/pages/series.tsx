@@ -175,7 +175,7 @@ async function symbolView({ api, url, now }: SeriesParts, query: SymbolQuery): P
   const described = describeSymbol(library, symbol);
   const zone = described.time_zone;
   const days = SHOWN_DAYS[pipeline?.partitions.unit ?? "day"];
-  // Of what was learned lately by most series; an older one is found by its vintages.
+  // What was learned lately by most series is shown; an older one is found by its vintages.
   const recently = query.start && query.end ? NOWHERE : iso(now - days * DAY);
   const head = await readSeriesState(api, { library, symbol, start: recently });
   const after = Math.max(0, (head.storeVersion ?? 0) - VINTAGES);

@@ -86,7 +86,7 @@ export async function timelineView(
             </Empty>
           )}
           {runs.length > 0 && <Lanes runs={runs} stretch={stretch} now={now} />}
-          {runs.length > 0 && <Listed runs={runs} now={now} />}
+          {runs.length > 0 && <RunList runs={runs} now={now} />}
         </Live>
       </>
     ),
@@ -225,7 +225,7 @@ const Bars: FC<{ lane: Lane; stretch: Range; now: number }> = ({ lane, stretch, 
   );
 };
 
-const Listed: FC<{ runs: readonly TimelineEntry[]; now: number }> = ({ runs, now }) => (
+const RunList: FC<{ runs: readonly TimelineEntry[]; now: number }> = ({ runs, now }) => (
   <details id="listed">
     <summary>
       {runs.length > LISTED ? `The newest ${LISTED} of ${number(runs.length)} runs` : "The runs"} as

@@ -112,7 +112,7 @@ export function publishedAt({ code }: Authority, datetime: number): number {
 
 /** How long the provider's estimates of an hour go on being revised. */
 const ESTIMATED_MS = 36 * HOUR;
-/** Of so many hours the first values are estimates. */
+/** The share of hours whose first values are estimates. */
 const ESTIMATED_SHARE = 0.25;
 
 /**

@@ -107,7 +107,7 @@ const realtime: Report = {
     quartersOf(day).flatMap(({ label, start }): PostedDocument[] => {
       const end = start + QUARTER;
       const stamp = wallOfInstant(end).replaceAll(/[-:]/g, "").replace("T", "_");
-      // Of two documents with one stamp, the second.
+      // The second of two documents with one stamp is marked.
       const mark = (instantsOfWall(wallOfInstant(end))[1] ?? NaN) === end ? "_xhr" : "";
       const id = ID_REALTIME + (start / QUARTER) * 10;
       const postedAt = realtimePostedAt(start);

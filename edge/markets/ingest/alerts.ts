@@ -24,7 +24,7 @@ const OVERLAP_MS = 15 * MINUTE;
 const FIRST_LOOK_MS = DAY;
 /** Partitions further apart are looked at by themselves, and not all that lies between. */
 const GAP_MS = 31 * DAY;
-/** Of a job's newest checks, waiting runs' ones aside, the newest counts. */
+/** Newest checks of a job that are read: the newest of a succeeded execution counts. */
 const CHECKS = 4;
 const CHORE = "alerts";
 

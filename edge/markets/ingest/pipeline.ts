@@ -43,7 +43,7 @@ export interface FetchRequest {
 /** A provider's answer to an execution. */
 export interface FetchResult {
   series: FetchedSeries[];
-  /** Of the first request, without credentials; a sandbox's begins with `sandbox://`. */
+  /** URL of the first request, without credentials; a sandbox's begins with `sandbox://`. */
   sourceUrl: string;
   sandbox: boolean;
   /** When the provider published it, epoch milliseconds, where it says so. */

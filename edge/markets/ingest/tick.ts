@@ -13,7 +13,7 @@ import { type Pipeline, type PipelineSchedule, schedulesOf } from "./pipeline.ts
 import { latestTick, ticksSince } from "./schedule.ts";
 import { type Firing, recordMinute, recordTicks, scheduleStates } from "./ticks.ts";
 
-/** Of the instants missed in an outage, the newest so many are recorded: six weeks of hours. */
+/** Instants missed in an outage that are recorded, the newest: six weeks of hours. */
 const MISSED_MAX = 1_000;
 /** How many partitions before the newest one a repair looks at. */
 const REPAIRED_MAX = 31;

@@ -124,7 +124,7 @@ export class BatchBuilder {
   #vintage = new Uint32Array(0);
   #retracted = new Uint8Array(0);
   #anyRetracted = false;
-  /** Of histories only. */
+  /** Until when each row was known, in histories only. */
   #knownTo: Float64Array | null = null;
   readonly #instruments = new Map<string, number>();
   /** Position in `#writers` by `seq`. */

@@ -56,7 +56,7 @@ export interface NumberDictionary {
   codes: Codes;
 }
 
-/** Of so many first rows, more different ones than this say that a dictionary will not pay. */
+/** A dictionary will not pay where so many first rows hold more different values than this. */
 const SAMPLE = { rows: 2_048, entriesMax: 1_843 };
 
 /**

@@ -32,7 +32,7 @@ export interface Attempt {
 
 /** An attempt at a password. */
 export interface PasswordAttempt extends Attempt {
-  /** Of the account: the session that the sender has a token of, living or not; null: of none. */
+  /** The account's session that the sender has a token of, living or not; null without one. */
   session: string | null;
 }
 

@@ -56,7 +56,7 @@ const TABLE = {
 /** What vision services count, for the object that sums it. */
 export const VISION_TABLE: TallyTable = TABLE;
 
-/** Of this isolate, since it sent the last batch. */
+/** What this isolate counted since it sent the last batch. */
 export const tally = new Tally(TABLE);
 
 /** What the object answers to. */

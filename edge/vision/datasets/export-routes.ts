@@ -18,7 +18,7 @@ const tags = ["Datasets"];
 const WAIT_MS = 20_000;
 const POLL_MS = 250;
 
-/** Of an archive that failed there is nothing to come again for. */
+/** The header of an archive that is being made; one that failed is not worth another try. */
 const retryAfter = {
   description: "seconds to wait before the next try, while the archive is being made",
   schema: { type: "integer" as const, minimum: 1 },

@@ -140,7 +140,7 @@ async function listVideos(
   job: JobRow,
   { wanted, background }: { wanted: SQL; background: boolean },
 ): Promise<ManifestVideo[]> {
-  // Of a frame that nobody looked at, nobody knows that it is background.
+  // A frame that nobody looked at is not known to be background.
   const frames =
     job.state === "completed"
       ? sql`SELECT video_id, unnest(frames) AS frame FROM job_video WHERE job_id = ${job.id}::uuid

@@ -28,14 +28,14 @@ const RUNNING_MS_MAX = 5 * MINUTE;
 const ENDED_MS = MINUTE;
 const NO_MODEL = "";
 
-/** Of each grain: how long one lasts, and how long they are kept. */
+/** How long each grain lasts, and how long it is kept. */
 const GRAINS = {
   minute: { ms: MINUTE, keptMs: 2 * HOUR },
   hour: { ms: HOUR, keptMs: 8 * DAY },
 } as const;
 type Grain = keyof typeof GRAINS;
 
-/** Of each window: how long it is, and which grains it is made of. */
+/** How long each window is, and which grains it is made of. */
 const WINDOW_PARTS: Readonly<Record<WindowName, { ms: number; grain: Grain }>> = {
   "1h": { ms: HOUR, grain: "minute" },
   "24h": { ms: DAY, grain: "hour" },

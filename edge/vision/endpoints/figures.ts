@@ -31,7 +31,7 @@ function figuresOf(rollup: Rollup): Figures {
   };
 }
 
-/** Of each model that got requests, the busiest first. */
+/** Figures of each model that got requests, the busiest first. */
 const modelFigures = (models: Record<string, Rollup>): MetricsSummary["models"] =>
   Object.entries(models)
     .filter(([modelId]) => modelId !== "")

@@ -10,7 +10,7 @@ import type { Trial, TrialSample } from "./trials.ts";
 
 /** A request as the meter takes it. */
 export interface MeterRequest extends RequestEnd {
-  /** Of this request alone: a second report of it counts nothing. */
+  /** Id of this request alone: a second report of it counts nothing. */
   id: string;
   /** When it ended, epoch milliseconds. */
   at: number;

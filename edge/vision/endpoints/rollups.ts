@@ -198,7 +198,7 @@ export function percentile(latency: Readonly<Counts>, share: number): number | n
   return null;
 }
 
-/** Of all bins, those that drift looks at. */
+/** Those of all bins that drift looks at. */
 export const driftPart = (bins: readonly number[]): number[] => bins.slice(DRIFT_FIRST_BIN);
 
 /** The bins that drift looks at. */

@@ -6,9 +6,9 @@ import { checkQuota } from "../projects/videos.ts";
 import { ATTEMPTS } from "../serving/image-requests.ts";
 import { asRefusal } from "../serving/predictions.ts";
 import { resultOf, waitFor } from "../tasks/wait.ts";
-import { comparisonEnded } from "./comparison-ended.ts";
 import { inputOf, type RunRequest } from "./comparison-inputs.ts";
 import { startSession } from "./comparison-sessions.ts";
+import { comparisonEnded } from "./ended.ts";
 
 /** Claimed before what takes longer, and before all that nobody waits for. */
 const PRIORITIES = { image: 100, video: 90, job: 80, export: 80 } as const;

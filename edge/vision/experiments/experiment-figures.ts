@@ -54,7 +54,7 @@ export interface FrameScore {
 /** The frames that both models were shown, in the order in which they were scored. */
 export interface ReviewedScores {
   scores: readonly FrameScore[];
-  /** Of these, frames on which a model failed: their score is 0. */
+  /** Frames among these on which a model failed: their score is 0. */
   baselineFailures: number;
   candidateFailures: number;
 }
@@ -223,7 +223,7 @@ function guardFigures({ guard_rails, alpha }: ExperimentRules, samples: Samples)
   return figures;
 }
 
-/** Of the frames that were shown: a failed one has its score, too. */
+/** Counts of the frames that were shown: a failed one has its score, too. */
 const shownCounts = ({ scores, candidateFailures }: ReviewedScores): ShareCounts => ({
   yes: candidateFailures,
   no: scores.length - candidateFailures,

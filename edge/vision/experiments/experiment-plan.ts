@@ -17,7 +17,7 @@ import type { Trial, TrialMoments } from "../endpoints/trials.ts";
 
 /** What an endpoint's requests were like before the experiment. */
 export interface TrafficHistory {
-  /** Of the baseline by itself; over a shadow of the pairs. */
+  /** Samples of the baseline by itself; over a shadow, those of the pairs. */
   trial: Trial;
   /** The candidate's share of the split, above 0 and below 1. */
   candidateShare: number;

@@ -34,7 +34,7 @@ export async function endpointById(
 /** How two models serve at an endpoint now, and what part of its requests the candidate sees. */
 export interface Serving {
   source: Exclude<ExperimentSource, "reviewed">;
-  /** Of the two models' requests, those that are the candidate's; of a shadow, its share. */
+  /** The candidate's share of the two models' requests; over a shadow, the shadow's share. */
   candidateShare: number;
   /**
    * All that samples depend on, as text to be compared: what is counted under other shares or

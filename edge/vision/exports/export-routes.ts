@@ -21,7 +21,7 @@ import { deleteExport, startExport } from "./exports.ts";
 import { optionsOf } from "./options.ts";
 
 const tags = ["Models"];
-/** Of one answer. */
+/** Exports in one answer. */
 const EXPORTS_MAX = 1_000;
 const modelId = z.object({ model_id: z.uuid() });
 const exportId = modelId.extend({ export_id: z.uuid() });

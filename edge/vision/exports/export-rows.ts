@@ -43,7 +43,7 @@ export interface ExportRow extends Record<string, unknown> {
   opset: number | null;
   verification: ModelExport["verification"];
   recommendedConfidence: number | null;
-  /** Of the calibration alone, once it was made. */
+  /** Images that it was calibrated on, once it was. */
   calibratedOn: Calibration["images"] | null;
   notVerified: string[];
   createdAt: string;

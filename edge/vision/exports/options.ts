@@ -25,7 +25,7 @@ const NUMBER_BYTES: Readonly<Record<ExportPrecision, number>> = { fp32: 4, fp16:
 /** An engine holds what its builder found best: kernels, and weights in several layouts. */
 const ENGINE_FACTOR = 4;
 const ENGINE_BYTES = 64 * 1024 * 1024;
-/** Of a bundle's example: three planes of an image, and rows. */
+/** Bytes a pixel of a bundle's example: three planes of an image, and rows. */
 const EXAMPLE_BYTES_PER_PIXEL = 12;
 
 /** What makes a file another one: a request with its defaults filled in. */

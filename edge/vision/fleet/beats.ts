@@ -105,7 +105,7 @@ function beatStatement(
   const readings = sql`${single(battery)}::real, ${single(temperature)}::real, ${uptime}::float8,
     ${free_bytes}::bigint, ${single(inference_rate)}::real`;
   const reported = model === null ? sql`NULL::jsonb` : jsonb(model);
-  // Of a state `s`; where either lacks its boot or uptime, nothing is known to be late.
+  // Whether a state `s` is late; nothing is known where either lacks its boot or uptime.
   const isLate = sql`(s.boot_id = ${boot_id}::text AND ${uptime}::float8 < s.uptime_seconds
     AND s.beat_at > ${instantOf(now - LATE_MS)})`;
   return sql`
@@ -187,7 +187,7 @@ export async function condenseReadings({
   const until = Math.floor((now - WHOLE_MS) / QUARTER_MS) * QUARTER_MS;
   const merged = (column: string) => {
     const name = sql.raw(column);
-    // Of a reading that one of the two lacks, the other's.
+    // A reading that one of the two lacks is the other's.
     return sql`${name} = CASE WHEN m.${name} IS NULL THEN excluded.${name}
       WHEN excluded.${name} IS NULL THEN m.${name}
       ELSE (m.${name} * m.beats + excluded.${name} * excluded.beats)

@@ -28,7 +28,7 @@ export interface LogFilter {
   kind?: string | undefined;
   class?: string | undefined;
   modelId?: string | undefined;
-  /** Of an object of the class; without one, of any. Both inclusive. */
+  /** Bounds, both inclusive, of an object of the class; without a class, of any object. */
   confidenceMin?: number | undefined;
   confidenceMax?: number | undefined;
   /** Only lines after this one in the order of the list. */
@@ -111,7 +111,7 @@ interface LinePage {
   items: StoredLine[];
   /** The cursor of the page that follows; null: there is none. */
   next: string | null;
-  /** Of the lines as JSON. */
+  /** Bytes of the lines as JSON. */
   bytes: number;
 }
 

@@ -211,7 +211,7 @@ export async function forgetLogs({
     forget(sql`SELECT boot, seq FROM device_log WHERE received_at < ${until}
       ORDER BY received_at LIMIT ${FORGOTTEN_MAX}::int`),
   );
-  // Of a deleted device all lines are too many.
+  // All lines of a deleted device are too many.
   const lines = sql`count.lines
     - CASE WHEN d.deleted_at IS NULL THEN ${DEVICE_LINES_MAX}::bigint ELSE 0 END`;
   const bytes = sql`count.bytes - ${DEVICE_LOG_BYTES_MAX}::bigint`;

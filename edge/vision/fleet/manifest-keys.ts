@@ -32,7 +32,7 @@ async function signingKey(secret: Secret): Promise<SigningKey> {
   const pkcs8 = new Uint8Array([...PKCS8_PREFIX, ...bytes]);
   const algorithm = { name: "Ed25519" };
   const imported = await crypto.subtle.importKey("pkcs8", pkcs8, algorithm, true, ["sign"]);
-  // Of the types of both runtimes, only this form has its public half.
+  // The cast names the one form of both runtimes' types that has the public half.
   const { x = "" } = (await crypto.subtle.exportKey("jwk", imported)) as JsonWebKey;
   const digest = await crypto.subtle.digest("SHA-256", new Uint8Array(fromBase64url(x)));
   const key_id = toHex(new Uint8Array(digest).subarray(0, KEY_ID_BYTES));

@@ -12,7 +12,7 @@ import { sharesOf, stabilityIndex } from "../endpoints/drift.ts";
 const DETECTIONS_MIN = 200;
 /** Fewer inferences than this tell nothing of how many fail. */
 const INFERENCES_MIN = 100;
-/** Of devices that a stage brought, fewer than this share tell nothing of the others. */
+/** A smaller share of the devices that a stage brought tells nothing of the others. */
 const HEARD_MIN = 0.1;
 /** What a χ² of 9 degrees of freedom, one less than there are bins, exceeds once in twenty. */
 const CHI_SQUARE_95 = 16.919;
@@ -25,7 +25,7 @@ export interface FleetCounts {
   confirmed: number;
   failed: number;
   crashLoops: number;
-  /** Of no device more than the median one has, so that none decides for all. */
+  /** Inferences, of each device no more than the median one has, so that none decides for all. */
   inferences: number;
   inferenceFailures: number;
 }
@@ -44,7 +44,7 @@ export interface StageProgress {
   minutes: number;
   isLast: boolean;
   gates: RolloutGates;
-  /** Of devices that it was given to since the stage began: what those before said is old. */
+  /** Devices that it was given to since the stage began: what earlier ones said is old. */
   brought: Pick<FleetCounts, "taken" | "heard" | "confirmed" | "failed">;
 }
 

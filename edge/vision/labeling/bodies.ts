@@ -13,7 +13,7 @@ export const PROMPTS_MAX = 50;
 export const EXEMPLARS_MAX = 10;
 /** Frames of one preview. */
 export const PREVIEW_FRAMES_MAX = 8;
-/** Of a video: thirty years. */
+/** Seconds of a video: thirty years. */
 const SECONDS_MAX = 1_000_000_000;
 /** Characters of a crop in base64: enough for a megapixel. */
 export const CROP_CHARACTERS_MAX = 1024 * 1024;

@@ -30,7 +30,7 @@ export async function sealImages(
     const written = attemptKey(key, attempt);
     const head = await bucket.get(written, { range: { offset: 0, length: JPEG_HEAD.length } });
     if (!head) {
-      // Of a report that comes again the images were taken at its first time.
+      // A report that comes again finds its images taken at its first time.
       const isKnown = !required || (await bucket.head(key)) !== null;
       return isKnown ? null : `the image of frame ${frame} is not in the store`;
     }

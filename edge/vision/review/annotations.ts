@@ -36,7 +36,7 @@ export interface AnnotationFilter {
   shownFrom: number;
   frame?: { videoId: string; index: number } | undefined;
   videoId?: string | undefined;
-  /** Of the one video. */
+  /** A track of the one video that is named. */
   trackId?: number | undefined;
   /** Indexes of frames, half-open. */
   fromIndex?: number | undefined;
@@ -48,7 +48,7 @@ export interface AnnotationFilter {
   source?: Annotation["source"] | undefined;
   confidenceMax?: number | undefined;
   duplicates?: boolean | undefined;
-  /** Of one object the better box only, also where somebody rejected the other. */
+  /** Only the better box of one object, also where somebody rejected the other. */
   unrepeated?: boolean | undefined;
   annotations?: readonly SeenAnnotation[] | undefined;
 }

@@ -135,7 +135,7 @@ export function bodyFilterOf(job: JobRow, given: z.output<typeof BodyFilter>) {
   const { annotations } = given;
   const filter = filterOf(job, query);
   if (!annotations) return { filter, logged: query };
-  // Of many ids the log keeps their number.
+  // The log keeps the number of ids, not the ids: they may be many.
   return {
     filter: { ...filter, annotations },
     logged: { ...query, annotations: annotations.length },

@@ -76,7 +76,7 @@ export interface ImageAnswer {
   masksLeftOut: number;
   /** Who answered, as `X-Served-By` says it: `node/<name>` or `edge`; null: a node of the queue. */
   servedBy: string | null;
-  /** Of the weights that looked, as `X-Model-Precision` says it. */
+  /** Precision of the weights that looked, as `X-Model-Precision` says it. */
   precision: ExportPrecision;
   /** Milliseconds from the image's last byte to the answer. */
   ms: number;

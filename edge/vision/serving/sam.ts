@@ -107,7 +107,7 @@ interface AskedLook {
   request: SamRequest;
   framesMax: number;
   bounds: SamBounds;
-  /** Of the file as its header says, before it is turned as its EXIF says; null is not known. */
+  /** Size in the file's header, before it is turned as its EXIF says; null: not known. */
   size: Size | null;
   /** The task was canceled: not every frame has to be there. */
   partial: boolean;

@@ -29,7 +29,7 @@ function adminOf(context: Pick<Context, "get">): { accountId: string; realm: Rea
   return { accountId: caller.accountId, realm: realmOf(caller) };
 }
 
-/** Of whose nodes and tasks an admin route speaks, as its description says it. */
+/** Whose nodes and tasks an admin route speaks of, as its description says it. */
 const RULED =
   "Of the workspaces that you are admin of; an admin of the default workspace is an operator, who " +
   "sees all.";

@@ -5,7 +5,7 @@ import { isTaskKind, type TaskKind } from "../../../shared/tasks.ts";
 import { tally } from "../base/tally.ts";
 import { hasEnded, type OutcomeName, type TaskState } from "./states.ts";
 
-/** Of a task, what is counted. */
+/** What is counted of a task. */
 interface CountedTask {
   kind: string;
   state: TaskState;

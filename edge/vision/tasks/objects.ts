@@ -58,7 +58,7 @@ export interface WrittenObject {
   key: string;
   contentType: string;
   bytes: number;
-  /** Of its bytes, in hex. */
+  /** MD5 of its bytes, in hex. */
   md5: string;
 }
 
@@ -153,9 +153,9 @@ export async function keyWritten(
 
 interface Reference {
   key: string;
-  /** Of an object to write. */
+  /** Given where the object is to be written. */
   content_type?: string;
-  /** Of an object to read. */
+  /** Given where the object is to be read. */
   bytes?: number;
 }
 

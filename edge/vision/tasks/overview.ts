@@ -32,7 +32,7 @@ const ATTEMPT_SECONDS_MAX: Readonly<Record<TaskKind, number>> = {
   workflow: 30 * MINUTES,
   workflow_video: 4 * HOURS,
 };
-/** Of kinds of other releases. */
+/** Seconds for kinds of other releases. */
 const OTHER_SECONDS_MAX = 4 * HOURS;
 const STUCK_MAX = 1_000;
 

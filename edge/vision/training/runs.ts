@@ -119,7 +119,7 @@ export const runRecord = (row: RunRow): TrainingRun => {
     status: row.state,
     failure: row.failure,
     stop_requested: row.stopRequested,
-    // Of a run of an older release: what was not to be chosen then has its default.
+    // What could not be chosen in the release of an older run has its default.
     settings: TrainSettings.parse(row.settings),
     resolved: row.resolved,
     classes: row.classes,

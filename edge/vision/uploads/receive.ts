@@ -33,7 +33,7 @@ interface StoredFile {
 /** What is taken out of a form. */
 export interface FormRules {
   kind: MediaKind;
-  /** Of one file. */
+  /** Bytes of one file. */
   bytesMax: number;
   /** Fields that a file may come in. */
   fields: readonly string[];

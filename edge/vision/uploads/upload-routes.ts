@@ -20,7 +20,7 @@ import { type FormRules, receiveMany, receiveOne } from "./receive.ts";
 const tags = ["Uploads"];
 const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 const LINKED_MAX = 100;
-/** Of a key as a request names it: well over what a key may have, which is told by its own code. */
+/** Characters of a key in a request: more than a key may have, which is told by its own code. */
 const KEY_CHARACTERS_MAX = 4_096;
 
 const file = { type: "string", format: "binary" } as const;

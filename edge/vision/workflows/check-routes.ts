@@ -64,7 +64,7 @@ function addCheck(app: App<Parts>) {
   });
 }
 
-const Imported = z
+const ImportedWorkflow = z
   .object({
     definition: z
       .union([WorkflowDefinition, z.null()])
@@ -103,7 +103,11 @@ function addImport(app: App<Parts>) {
       }),
       bounded,
     ),
-    responses: { 200: json("what of it was taken over", Imported), ...listErrors, ...badBody },
+    responses: {
+      200: json("what of it was taken over", ImportedWorkflow),
+      ...listErrors,
+      ...badBody,
+    },
   });
   app.openapi(route, (context) => {
     callerOf(context);

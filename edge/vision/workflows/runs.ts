@@ -40,14 +40,14 @@ export interface ServedRun {
 }
 
 /** Who waits for a run. */
-interface Waiting {
+interface Waiter {
   signal: AbortSignal;
   /** Lets work go on after the answer. */
   defer: (work: Promise<unknown>) => void;
 }
 
 /** What of it whoever runs a plan has to know. */
-type Signals = Pick<Waiting, "signal">;
+type Signals = Pick<Waiter, "signal">;
 
 /**
  * Runs a workflow. Fails with `workflow_failed` where a step could not do its part, with
@@ -56,12 +56,7 @@ type Signals = Pick<Waiting, "signal">;
 export async function runWorkflow(
   parts: Parts,
   asked: AskedRun,
-  {
-    served,
-    version,
-    signal,
-    defer,
-  }: { served: ServedRun | null; version: number | null } & Waiting,
+  { served, version, signal, defer }: { served: ServedRun | null; version: number | null } & Waiter,
 ): Promise<RunAnswer> {
   const runId = crypto.randomUUID();
   const began = parts.clock();

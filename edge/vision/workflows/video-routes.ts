@@ -28,7 +28,7 @@ import { cancelVideoRun, clipTask, findVideoRun, imageInput } from "./video-runs
 
 const tags = ["Workflows"];
 const FIELDS_BYTES_MAX = 12 * 1024 * 1024;
-/** Of a definition and some values: where there is no room for them, the clip is not waited for. */
+/** Bytes of a definition and some values: without room for them, the clip is not waited for. */
 const FIELDS_BYTES_USUAL = 64 * 1024;
 const FORM_LIMITS = { fieldSize: FIELDS_BYTES_MAX, fields: 10, files: 1 };
 const runId = z.object({ run_id: z.uuid() });

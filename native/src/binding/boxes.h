@@ -16,7 +16,7 @@ constexpr int kDetectionNumbers = 6;
 
 std::vector<Truth> readTruths(const Napi::Value& value, const std::string& where);
 std::vector<Detection> readDetections(const Napi::Value& value, const std::string& where);
-/** Of an image. */
+/** The detections of one image as a Float32Array. */
 Napi::Float32Array detectionArray(Napi::Env env, const std::vector<Detection>& detections);
 /** A Float32Array for each image. */
 Napi::Value toJs(Napi::Env env, const std::vector<std::vector<Detection>>& detections);

@@ -96,7 +96,7 @@ const drawMasks = defineBlock({
 
 export const DrawZonesParameters = z.object({
   ...style,
-  /** Of the zones' insides. */
+  /** Opacity of the zones' insides. */
   opacity: z.number().min(0).max(1).default(0.2),
 });
 const drawZones = defineBlock({

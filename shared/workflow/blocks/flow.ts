@@ -88,7 +88,7 @@ function isPart(operator: Operator, part: unknown, whole: unknown): boolean {
   return refuse(operator, part, whole);
 }
 
-/** Of a text, a list, or objects of an image; any other object is empty without members. */
+/** Whether a text, a list, objects of an image, or any other object has nothing in it. */
 function isEmpty(operator: Operator, value: unknown): boolean {
   if (typeof value === "string" || Array.isArray(value)) return value.length === 0;
   if (!isRecord(value)) return refuse(operator, value);

@@ -7,7 +7,7 @@ import { readState } from "../step-state.ts";
 
 const KEYS_MAX = 1_000;
 const KEY_CHARACTERS_MAX = 200;
-/** Of a value as JSON, and of all values of a workflow. */
+/** Characters of a value as JSON, and of all values of a workflow. */
 const VALUE_CHARACTERS_MAX = 10_000;
 const STORE_CHARACTERS_MAX = 200_000;
 

@@ -144,7 +144,7 @@ function binary(node: NodeOf<"binary">, values: Values, budget: StepBudget): unk
   );
 }
 
-/** Of an item in a list, a text in a text, or the name of a member in an object. */
+/** Whether an item is in a list, a text in a text, or a member's name in an object. */
 function isIn(
   item: unknown,
   whole: unknown,

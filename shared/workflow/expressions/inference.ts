@@ -63,7 +63,7 @@ function union(types: readonly ExpressionType[]): ExpressionType {
   const items = lists.map(({ item }) => item).filter((item) => item !== null);
   return {
     names: new Set(types.flatMap(({ names }) => [...names])),
-    // Of lists of anything, beside others, the items may be anything.
+    // Where some lists hold anything, items of the union may be anything.
     item: items.length > 0 && items.length === lists.length ? union(items) : null,
   };
 }
@@ -165,7 +165,7 @@ function binary({ operator, left, right, offset }: NodeOf<"binary">, types: Type
   }
 }
 
-/** Of two numbers or two texts. */
+/** Checks that both are numbers, or both texts. */
 function ofOneType(
   operator: BinaryOperator,
   parts: readonly ExpressionType[],

@@ -103,8 +103,8 @@ async function openNode(answer: (asked: Request) => WorkflowAnswer): Promise<Lin
   });
 }
 
-type Done = Extract<WorkflowAnswer, { failure: null }>;
-const done = (outputs: Done["outputs"], more: Partial<Done> = {}): Done => ({
+type DoneAnswer = Extract<WorkflowAnswer, { failure: null }>;
+const done = (outputs: DoneAnswer["outputs"], more: Partial<DoneAnswer> = {}): DoneAnswer => ({
   failure: null,
   outputs,
   steps: [],

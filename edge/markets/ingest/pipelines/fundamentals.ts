@@ -37,7 +37,7 @@ export const gasStorage: Pipeline = {
   job: "gas_storage",
   title: "Gas storage",
   owns: (symbol) => symbol === "gas_storage",
-  // Of the week dated Friday, on the Thursday after.
+  // The week dated Friday comes out on the Thursday after.
   partitions: { unit: "week", first: "2010-01-01", lagMs: 6 * DAY + RELEASED },
   schedules: [
     { name: "gas_storage", cron: "35 10 * * 4", timeZone: NEW_YORK, aim: "latest" },
@@ -56,7 +56,7 @@ export const petroleumStatus: Pipeline = {
   job: "petroleum_status",
   title: "Petroleum status",
   owns: (symbol) => symbol === "petroleum_status",
-  // Of the week dated Friday, on the Wednesday after.
+  // The week dated Friday comes out on the Wednesday after.
   partitions: { unit: "week", first: "2004-04-09", lagMs: 5 * DAY + RELEASED },
   schedules: [
     { name: "petroleum_status", cron: "35 10 * * 3", timeZone: NEW_YORK, aim: "latest" },

@@ -17,7 +17,7 @@ interface Authority {
 
 const NEWEST_HOURS = 24;
 const IMBALANCE_MAX = 0.05;
-/** Of small authorities whole megawatthours are a large part. */
+/** Whole megawatthours are a large part of what small authorities have. */
 const ROUNDING_MWH = 5;
 /** How much more often the newest hours may break the balance than those before them. */
 const WORSENING_MAX = 0.25;

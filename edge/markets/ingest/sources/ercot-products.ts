@@ -14,7 +14,7 @@ export interface Product {
   emil: string;
   /** The row endpoint, below the API's base. */
   path: string;
-  /** Of the keyless document list. */
+  /** The report's number in the keyless document list. */
   reportTypeId: number;
   /** What the row endpoint's day filters begin with: `deliveryDate` for `deliveryDateFrom`. */
   dayField: string;

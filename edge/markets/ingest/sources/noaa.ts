@@ -35,7 +35,7 @@ export interface DegreeDay {
 /** The values of a window with their origin. */
 export interface DegreeDays {
   values: DegreeDay[];
-  /** Of the file of heating degree days; both have one stamp. */
+  /** URL of the file of heating degree days; both files have one stamp. */
   sourceUrl: string;
   /** The files' stamp. */
   publishedAt: number;

@@ -1,0 +1,51 @@
+// What documents and settings owe to the code that they speak of. Each check names what is missing
+// or wrong.
+
+import { existsSync } from "node:fs";
+import { dirname, join } from "node:path";
+
+/** A room's README says more than a heading. */
+const ROOM_WORDS_MIN = 100;
+
+/** Words as a reader counts them: what stands between white space. */
+export function wordsOf(text: string): number {
+  return text.split(/\s+/).filter(Boolean).length;
+}
+
+/** Names that a document does not hold as code. */
+export const unnamed = (names: readonly string[], document: string): string[] =>
+  names.filter((name) => !document.includes(`\`${name}\``));
+
+/** Keys that a `config.ts` parses. */
+export const keysOf = (config: string): string[] =>
+  [...config.matchAll(/^ {2}([A-Z][A-Z0-9_]+):/gm)].map((match) => match[1] ?? "");
+
+/** Whether a room has a README to speak of, and the first README leads to it. */
+export const isDocumented = (room: string, own: string, first: string): boolean =>
+  wordsOf(own) > ROOM_WORDS_MIN && first.includes(room);
+
+/** Relative links of a document, below a root, to files that are not there. */
+export function brokenLinks(root: string, file: string, text: string): string[] {
+  return [...text.matchAll(/\]\((?!https?:|#|mailto:)([^)#\s]+)[^)]*\)/g)]
+    .map((match) => match[1] ?? "")
+    .filter((target) => !existsSync(join(root, dirname(file), target)))
+    .map((target) => `${file}: ${target}`);
+}
+
+/** Commands of npm that a document names and `package.json` does not have. */
+export const unknownCommands = (text: string, scripts: object): string[] =>
+  [...text.matchAll(/npm run ([\w-]+)/g)]
+    .map((match) => match[1] ?? "")
+    .filter((name) => !(name in scripts));
+
+/** Dependencies whose version is no exact one. */
+export const unpinned = (dependencies: Readonly<Record<string, string>>): string[] =>
+  Object.entries(dependencies)
+    .filter(([, version]) => !/^\d+\.\d+\.\d+(-[\w.]+)?$/.test(version))
+    .map(([name]) => name);
+
+/** Names of files that more than one folder has. */
+export function namesakes(files: readonly string[]): string[] {
+  const names = files.map((file) => file.split("/").at(-1) ?? "");
+  return names.filter((name, index) => names.indexOf(name) !== index);
+}
