@@ -1,6 +1,6 @@
 // The training engine as Node sees it. All work but the writing of files runs on one thread per
-// engine; calls are done in the order they were made. A failed call rejects with an EngineError that
-// carries the caller's stack; nothing here ever ends the process.
+// engine; calls are done in the order they were made. A failed call rejects with an EngineError
+// that carries the caller's stack; nothing here ever ends the process.
 
 import type { DetectorGraph } from "../shared/detector.ts";
 
@@ -256,8 +256,8 @@ export class Engine {
   /** Takes weights by name. Those of EMA where a checkpoint is given. */
   load(path: string): Promise<LoadReport>;
   /**
-   * Writes the EMA weights (the plain ones without training) as safetensors, all or nothing. What is
-   * written is copied in the call's turn; the file is made beside the calls that follow, and is
+   * Writes the EMA weights (the plain ones without training) as safetensors, all or nothing. What
+   * is written is copied in the call's turn; the file is made beside the calls that follow, and is
    * there for good when this resolves. Files appear in the order of their calls; of two that are
    * not written yet, a third waits for the first.
    */

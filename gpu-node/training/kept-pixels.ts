@@ -1,6 +1,6 @@
-// Pixels that datasets on this node hold already. A file of pixels lies beside a list of its images,
-// each named by what it was made of, so that a dataset with a few frames more, or with others in its
-// splits, decodes only what no file here has.
+// Pixels that datasets on this node hold already. A file of pixels lies beside a list of its
+// images, each named by what it was made of, so that a dataset with a few frames more, or with
+// others in its splits, decodes only what no file here has.
 
 import * as fs from "node:fs/promises";
 import { dirname, join } from "node:path";
@@ -34,7 +34,7 @@ export async function readList(path: string): Promise<ListedImage[] | null> {
   }
 }
 
-interface Place {
+interface StoredImage {
   file: fs.FileHandle;
   offset: number;
   image: ListedImage;
@@ -42,7 +42,7 @@ interface Place {
 
 /** Images of other files, which stay readable when those are removed meanwhile. */
 export class KeptPixels {
-  readonly #places = new Map<string, Place>();
+  readonly #stored = new Map<string, StoredImage>();
   readonly #files: fs.FileHandle[] = [];
 
   /** Looks for images in files beside `path` whose names begin alike. */
@@ -56,10 +56,10 @@ export class KeptPixels {
     const used = await Promise.all(
       names.map(async (name) => {
         const stat = await fs.stat(join(folder, name)).catch(() => null);
-        return { path: join(folder, name), at: stat?.mtimeMs ?? 0 };
+        return { path: join(folder, name), usedMs: stat?.mtimeMs ?? 0 };
       }),
     );
-    used.sort((one, other) => other.at - one.at);
+    used.sort((one, other) => other.usedMs - one.usedMs);
     for (const { path: other } of used.slice(0, FILES_MAX)) {
       if (missing.size === 0) break;
       if (other !== path) await kept.#take(other, missing);
@@ -75,20 +75,20 @@ export class KeptPixels {
     this.#files.push(file);
     let offset = 0;
     for (const image of images) {
-      if (missing.delete(image.id)) this.#places.set(image.id, { file, offset, image });
+      if (missing.delete(image.id)) this.#stored.set(image.id, { file, offset, image });
       offset += bytesOf(image);
     }
   }
 
   has(id: string): boolean {
-    return this.#places.has(id);
+    return this.#stored.has(id);
   }
 
   /** An image that is here, with its pixels. */
   async read(id: string): Promise<{ image: ListedImage; data: Uint8Array } | null> {
-    const place = this.#places.get(id);
-    if (!place) return null;
-    const { file, offset, image } = place;
+    const stored = this.#stored.get(id);
+    if (!stored) return null;
+    const { file, offset, image } = stored;
     const data = Buffer.allocUnsafeSlow(bytesOf(image));
     const { bytesRead } = await file.read(data, 0, data.length, offset);
     if (bytesRead !== data.length) throw new Error("a file of pixels became shorter");

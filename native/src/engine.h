@@ -145,8 +145,8 @@ struct Assignment {
 Assignment assignTargets(const AssignmentInput& input);
 
 /**
- * A copy of what a file is to hold, which no later call changes. Writes it, on any thread, to a path
- * with its metadata, all or nothing; returns the file's bytes.
+ * A copy of what a file is to hold, which no later call changes. Writes it, on any thread, to a
+ * path with its metadata, all or nothing; returns the file's bytes.
  */
 using FileCopy = std::function<uint64_t(const std::string& path,
                                         const std::map<std::string, std::string>& metadata)>;

@@ -1,6 +1,7 @@
-// Files that an engine writes beside its calls. Goal: what is in a file is the state as of its call,
-// whatever was trained before it could be written; a failure is the call's alone; no file is lost
-// by closing. A pipe where the engine's temporary file is to be holds a write until it is read.
+// Files that an engine writes beside its calls. Goal: what is in a file is the state as of its
+// call, whatever was trained before it could be written; a failure is the call's alone; no file is
+// lost by closing. A pipe in the place of the engine's temporary file holds a write until somebody
+// reads it.
 
 import { execFile } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";

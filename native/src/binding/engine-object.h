@@ -57,7 +57,7 @@ class EngineObject : public Napi::ObjectWrap<EngineObject> {
    */
   template <typename Begin>
   Napi::Promise enqueue(Napi::Env env, const Napi::Value& onProgress, Begin begin);
-  /** From any thread, which holds the call no longer: what is JS is freed on Node's thread alone. */
+  /** From any thread, which then no longer holds the call: JS is freed on Node's thread alone. */
   template <typename Result, typename Answer>
   void resolve(CallPointer& call, std::shared_ptr<Result> result, Answer answer);
   void reject(CallPointer& call, const std::exception_ptr& thrown);

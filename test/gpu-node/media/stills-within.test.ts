@@ -82,8 +82,8 @@ describe("an image within a square", () => {
     expect(differences(image, await served(path, 160)).max).toBeLessThanOrEqual(1);
   });
 
-  // Sharp lines of one colour are the worst: a JPEG has colours at half its size, and a decoder that
-  // makes it smaller interpolates them otherwise. Measured at four times: 1.6 and 23.
+  // Sharp lines of one colour are the worst: a JPEG has colours at half its size, and a decoder
+  // that makes it smaller interpolates them otherwise. Measured at four times: 1.6 and 23.
   it.each([
     [4, 1_280, 960, 320],
     [8, 2_560, 1_920, 320],

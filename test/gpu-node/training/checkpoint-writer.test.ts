@@ -182,7 +182,7 @@ describe.skipIf(!native)("a run", () => {
   /** The engine, with what is done to checkpoints after the first. */
   function altered(change: { begun?: () => void; pathOf?: (path: string) => string }): Native {
     const { Engine: Own, ...rest } = native as Native;
-    class Altered extends Own {
+    class AlteredEngine extends Own {
       #count = 0;
       override checkpoint(path: string, metadata: Record<string, string>) {
         this.#count += 1;
@@ -192,7 +192,7 @@ describe.skipIf(!native)("a run", () => {
         return written;
       }
     }
-    return { ...rest, Engine: Altered };
+    return { ...rest, Engine: AlteredEngine };
   }
 
   const drawn = async () => {
