@@ -1,6 +1,6 @@
-// The training engine as Node sees it. All work runs on one thread per engine; calls are done in
-// the order they were made. A failed call rejects with an EngineError that carries the caller's
-// stack; nothing here ever ends the process.
+// The training engine as Node sees it. All work but the writing of files runs on one thread per
+// engine; calls are done in the order they were made. A failed call rejects with an EngineError
+// that carries the caller's stack; nothing here ever ends the process.
 
 import type { DetectorGraph } from "../shared/detector.ts";
 
@@ -255,9 +255,14 @@ export class Engine {
 
   /** Takes weights by name. Those of EMA where a checkpoint is given. */
   load(path: string): Promise<LoadReport>;
-  /** Writes the EMA weights (the plain ones without training) as safetensors, all or nothing. */
+  /**
+   * Writes the EMA weights (the plain ones without training) as safetensors, all or nothing. What
+   * is written is copied in the call's turn; the file is made beside the calls that follow, and is
+   * there for good when this resolves. Files appear in the order of their calls; of two that are
+   * not written yet, a third waits for the first.
+   */
   save(path: string, metadata: Record<string, string>): Promise<{ bytes: number }>;
-  /** Writes everything that the next step depends on, all or nothing. */
+  /** Writes everything that the next step depends on, in the same way. */
   checkpoint(path: string, metadata: Record<string, string>): Promise<{ bytes: number }>;
   /** Goes on from a checkpoint as if nothing had happened. */
   restore(path: string): Promise<{ metadata: Record<string, string> }>;

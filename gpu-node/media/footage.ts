@@ -1,11 +1,13 @@
 // A video or image of the store, opened as numbered frames.
 
+import { placementOf } from "../../shared/letterbox.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import type { TaskContext } from "../objects/task-context.ts";
 import type { Tools } from "./ffmpeg.ts";
 import { type ReadFrame, type ReadOptions, readFrames } from "./frame-reader.ts";
-import { type OriginalStill, originalStill, readStill } from "./stills.ts";
+import { resize } from "./image.ts";
+import { type OriginalStill, originalStill, readStill, readStillWithin } from "./stills.ts";
 import { probeVideo, typeOf, type VideoIndex } from "./video.ts";
 import { decodeIndex, encodeIndex, INDEX_NAME } from "./video-index.ts";
 
@@ -47,12 +49,24 @@ export function secondsOf({ pts, timeBase }: Footage, index: number): number {
 /** What opening a file of the store takes. */
 export type FootageContext = Pick<MediaContext, "cache" | "tools" | "cancel" | "log">;
 
+export interface OpenOptions {
+  /**
+   * Images are as a detector reads them within a square of so many pixels a side, smaller or larger
+   * than they are; the footage has the sides of the whole ones.
+   */
+  within?: number;
+}
+
 /** Opens a video or image of the store. Its index is made once and kept beside it. */
-export async function openFootage(context: FootageContext, source: ObjectSource): Promise<Footage> {
+export async function openFootage(
+  context: FootageContext,
+  source: ObjectSource,
+  { within }: OpenOptions = {},
+): Promise<Footage> {
   const held = await context.cache.open(source, context.cancel);
   try {
     const type = await typeOf(held.path);
-    if (type.kind === "still") return await stillFootage(held);
+    if (type.kind === "still") return await stillFootage(held, within);
     const { tools } = context;
     if (!tools) throw new TaskFailure("unsupported_media", NO_FFMPEG, { retryable: true });
     const index = await indexOf({ ...context, tools }, source, held.path);
@@ -62,11 +76,14 @@ export async function openFootage(context: FootageContext, source: ObjectSource)
       frameCount: index.pts.length,
       pts: index.pts,
       timeBase: index.timeBase,
-      read: (wanted, options) =>
-        readFrames(tools, { path: held.path, index }, ascending(wanted), {
+      read: (wanted, options) => {
+        const frames = readFrames(tools, { path: held.path, index }, ascending(wanted), {
           signal: context.cancel,
+          longestSide: within ?? null,
           ...options,
-        }),
+        });
+        return within === undefined ? frames : fitted(frames, within);
+      },
       original: async () => null,
       close: held.release,
     };
@@ -82,8 +99,22 @@ export async function openFootage(context: FootageContext, source: ObjectSource)
 /** Why a node cannot open a video. */
 export const NO_FFMPEG = "this node has no ffmpeg: install it (apt-get install ffmpeg)";
 
-async function stillFootage(held: { path: string; release(): Promise<void> }): Promise<Footage> {
-  const whole = await readStill(held.path);
+/** Frames that are no larger than a square of so many pixels a side, made to reach its sides. */
+async function* fitted(frames: AsyncGenerator<ReadFrame>, within: number) {
+  for await (const { index, image } of frames) {
+    const { laid } = placementOf(image, { width: within, height: within });
+    yield { index, image: await resize(image, laid) };
+  }
+}
+
+async function stillFootage(
+  held: { path: string; release(): Promise<void> },
+  within?: number,
+): Promise<Footage> {
+  const { image: whole, source } =
+    within === undefined
+      ? await readStill(held.path).then((image) => ({ image, source: image }))
+      : await readStillWithin(held.path, within);
   async function* read(wanted: readonly number[], options: ReadOptions = {}) {
     for (const index of ascending(wanted)) {
       if (index !== 0) throw noSuchFrame(1, index);
@@ -92,10 +123,9 @@ async function stillFootage(held: { path: string; release(): Promise<void> }): P
       yield { index, image };
     }
   }
-  const { width, height } = whole;
   return {
-    width,
-    height,
+    width: source.width,
+    height: source.height,
     frameCount: 1,
     pts: Float64Array.of(0),
     timeBase: [1, 1],

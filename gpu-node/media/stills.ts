@@ -2,7 +2,8 @@
 // as its EXIF says. What leaves here was encoded again, but for the files of a dataset.
 
 import { readFile } from "node:fs/promises";
-import sharp from "sharp";
+import sharp, { type Sharp } from "sharp";
+import { type ImageSize, placementOf } from "../../shared/letterbox.ts";
 import { BrokenMedia } from "../base/failure.ts";
 import type { RgbImage } from "./image.ts";
 import { SNIFFED_BYTES, sniff } from "./video.ts";
@@ -19,34 +20,70 @@ const wrap = ({ data, width, height }: RgbImage) =>
   });
 
 /** The pixels of an image file, or of its bytes; BrokenMedia when it cannot be decoded. */
-export async function readStill(
+export function readStill(
   file: string | Buffer,
   options: { longestSide?: number | null } = {},
 ): Promise<RgbImage> {
+  const side = options.longestSide ?? null;
+  return decoded(file, (image) =>
+    side === null ? image : image.resize(side, side, { fit: "inside", withoutEnlargement: true }),
+  );
+}
+
+/**
+ * The pixels of an image file as `letterbox` lays them within a square of so many pixels a side,
+ * and the sides that it has. A JPEG that is four times as large or more is decoded at a half to an
+ * eighth of its size, so that the last halving at least is always the same kernel's.
+ */
+export async function readStillWithin(
+  file: string,
+  side: number,
+): Promise<{ image: RgbImage; source: ImageSize }> {
+  const { autoOrient } = await metadataOf(file);
+  const { laid } = placementOf(autoOrient, { width: side, height: side });
+  const image = await decoded(file, (whole) =>
+    whole.resize(laid.width, laid.height, {
+      fit: "fill",
+      kernel: "linear",
+      fastShrinkOnLoad: false,
+    }),
+  );
+  return { image, source: { width: autoOrient.width, height: autoOrient.height } };
+}
+
+/** Decodes an image within our limits, turned as its EXIF says; `change` is done to its pixels. */
+async function decoded(file: string | Buffer, change: (image: Sharp) => Sharp): Promise<RgbImage> {
   // The decoder knows more kinds than we take, such as drawings that are programs.
   if (Buffer.isBuffer(file) && sniff(file.subarray(0, SNIFFED_BYTES))?.kind !== "still")
     throw new BrokenMedia("it is no image of a kind we take (JPEG, PNG, WebP, GIF, TIFF, AVIF)");
   try {
-    const side = options.longestSide ?? null;
-    let image = sharp(file, { limitInputPixels: PIXELS_MAX, failOn: "truncated" })
+    const image = sharp(file, { limitInputPixels: PIXELS_MAX, failOn: "truncated" })
       .rotate()
       .flatten({ background: "#ffffff" })
       .toColourspace("srgb");
-    if (side !== null) {
-      image = image.resize(side, side, { fit: "inside", withoutEnlargement: true });
-    }
-    const { data, info } = await image.raw().toBuffer({ resolveWithObject: true });
+    const { data, info } = await change(image).raw().toBuffer({ resolveWithObject: true });
     if (info.channels === 3) return { data, width: info.width, height: info.height };
     throw new BrokenMedia(`the image has ${info.channels} channels`);
   } catch (thrown) {
-    if (thrown instanceof BrokenMedia) throw thrown;
-    const reason = (thrown as Error).message.split("\n")[0] ?? "";
-    throw new BrokenMedia(
-      /pixel limit/.test(reason)
-        ? "the image has more than 100 million pixels"
-        : `the image cannot be decoded: ${reason.slice(0, 200)}`,
-    );
+    throw asBroken(thrown);
   }
+}
+
+const metadataOf = (file: string) =>
+  sharp(file, { limitInputPixels: PIXELS_MAX })
+    .metadata()
+    .catch((thrown: unknown) => {
+      throw asBroken(thrown);
+    });
+
+function asBroken(thrown: unknown): BrokenMedia {
+  if (thrown instanceof BrokenMedia) return thrown;
+  const reason = (thrown as Error).message.split("\n")[0] ?? "";
+  return new BrokenMedia(
+    /pixel limit/.test(reason)
+      ? "the image has more than 100 million pixels"
+      : `the image cannot be decoded: ${reason.slice(0, 200)}`,
+  );
 }
 
 /** A still's file as it came. */

@@ -1,6 +1,7 @@
 // Configuration of a GPU node: its environment, parsed once by main. Every bad key is named, no
 // value ever is; secrets are wrapped so that printing one shows nothing.
 
+import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 import { ENGINE_ENVIRONMENT } from "../../native/load.ts";
@@ -76,6 +77,10 @@ export const modelsDirOf = (environment: Readonly<Record<string, string | undefi
     ? resolve(environment.VANTAGE_MODELS)
     : join(import.meta.dirname, "../../.vantage/models");
 
+/** Threads on which a child process decodes images and reads files: Node's own number, or more. */
+const POOL_MIN = 4;
+const POOL_MAX = 16;
+
 /** Parses an environment, or fails with `bad_configuration` naming every bad key. */
 export function parseConfig(
   environment: Readonly<Record<string, string | undefined>>,
@@ -107,6 +112,7 @@ export function parseConfig(
     path: values.PATH,
     childEnvironment: {
       ...ENGINE_ENVIRONMENT,
+      UV_THREADPOOL_SIZE: String(Math.min(POOL_MAX, Math.max(POOL_MIN, availableParallelism()))),
       ...Object.fromEntries(Object.entries(set).filter(([name]) => !name.startsWith("VANTAGE_"))),
     },
   };

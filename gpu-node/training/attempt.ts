@@ -1,6 +1,6 @@
 // One attempt at a training run, from its payload to its result. What is done is never lost: a stop
-// and a pause end within a step and hand in a checkpoint; a crash costs at most one epoch here, and
-// some minutes on another node.
+// and a pause end within a step and hand in a checkpoint; a crash costs an epoch here, or as long
+// as checkpoints wait for their share of the time, and some minutes on another node.
 
 import { loadEngine, type Native } from "../../native/load.ts";
 import { detectorGraph } from "../../shared/detector.ts";

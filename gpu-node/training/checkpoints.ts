@@ -90,12 +90,8 @@ export const bestScores = (epoch: number) => `weights/best-${epoch}.json`;
 export const isFurther = (one: Position, other: Position): boolean =>
   one.epoch > other.epoch || (one.epoch === other.epoch && one.batch > other.batch);
 
-/** Writes everything that the next step depends on; the one that was the newest is kept as well. */
-export async function saveCheckpoint(
-  engine: Pick<Engine, "checkpoint">,
-  folder: RunFolder,
-  state: RunState,
-): Promise<void> {
+/** Keeps the newest checkpoint beside the next one; null where there is none to keep. */
+export async function keepPrevious(folder: RunFolder): Promise<RunState | null> {
   const [last, previous] = [folder.file(LAST), folder.file(PREVIOUS)];
   const kept = await readState(last).catch(() => null);
   if (kept) {
@@ -103,18 +99,35 @@ export async function saveCheckpoint(
     await fs.link(last, `${previous}.part`);
     await fs.rename(`${previous}.part`, previous);
   }
-  await engine.checkpoint(last, { [METADATA]: JSON.stringify(state) });
-  await pruneBest(folder, [state.best?.epoch, kept?.best?.epoch]);
+  return kept;
 }
+
+/** Has the engine copy everything that the next step depends on; resolves once it is written. */
+export const beginCheckpoint = (
+  engine: Pick<Engine, "checkpoint">,
+  folder: RunFolder,
+  state: RunState,
+): Promise<unknown> => engine.checkpoint(folder.file(LAST), { [METADATA]: JSON.stringify(state) });
+
+/** The average's weights of an epoch that was the best so far. */
+export interface BestWeights {
+  epoch: number;
+  evaluation: Evaluation;
+  metadata: Record<string, string>;
+}
+
+/** Keeps what the best weights scored; before these, so that no weights are without scores. */
+export const saveScores = (folder: RunFolder, { epoch, evaluation }: BestWeights) =>
+  folder.write(bestScores(epoch), JSON.stringify(scoresOf(evaluation)));
 
 /** Keeps the average's weights as the best, with what they scored. */
 export async function saveBest(
   engine: Pick<Engine, "save">,
   folder: RunFolder,
-  best: { epoch: number; evaluation: Evaluation; metadata: Record<string, string> },
+  best: BestWeights,
 ): Promise<void> {
+  await saveScores(folder, best);
   await engine.save(folder.file(bestWeights(best.epoch)), best.metadata);
-  await folder.write(bestScores(best.epoch), JSON.stringify(scoresOf(best.evaluation)));
 }
 
 /** What the best weights of an epoch scored; null where that is not here or cannot be read. */
@@ -126,7 +139,8 @@ export async function readScores(folder: RunFolder, epoch: number): Promise<Scor
   }
 }
 
-async function pruneBest(folder: RunFolder, epochs: readonly (number | undefined)[]) {
+/** Removes best weights of all other epochs. */
+export async function pruneBest(folder: RunFolder, epochs: readonly (number | undefined)[]) {
   for (const name of await fs.readdir(folder.file("weights"))) {
     const [, epoch] = /^best-(\d+)\.(safetensors|json)$/.exec(name) ?? [];
     if (epoch !== undefined && !epochs.includes(Number(epoch))) {

@@ -1,21 +1,21 @@
 // A run's dataset as the engine maps it: two files of RGB bytes, one a split, every image at the
 // run's image size, and the boxes scaled with it. Pixels are kept under the hash of what they were
-// made of, so that a resume, a second run or other boxes on the same frames decode nothing again.
+// made of, so that a resume, a second run or other boxes on the same frames decode nothing again,
+// and a run on some frames more decodes those alone.
 
 import { createHash } from "node:crypto";
 import * as fs from "node:fs/promises";
 import { join } from "node:path";
-import sharp from "sharp";
 import type { Dataset, DatasetImage } from "../../native/index.d.ts";
 import { ExportManifest } from "../../shared/export-manifest.ts";
 import type { ObjectSource } from "../../shared/tasks.ts";
-import { systemClock } from "../../shared/time.ts";
-import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
-import { inTurn } from "../base/lookahead.ts";
-import { lives, ownName } from "../base/processes.ts";
+import { TaskFailure } from "../base/failure.ts";
+import { lives } from "../base/processes.ts";
 import type { MediaContext } from "../media/footage.ts";
-import { openFootage } from "../media/footage.ts";
-import type { RgbImage } from "../media/image.ts";
+import { bytesOf, type ListedImage } from "./kept-pixels.ts";
+import { type PixelContext, pixelBytes, pixelsAt, pixelsName, type SourceFrame } from "./pixels.ts";
+
+type Frame = SourceFrame["frame"];
 
 export type Split = "train" | "val";
 const SPLITS: readonly Split[] = ["train", "val"];
@@ -37,14 +37,6 @@ export interface TrainingData {
   splits: Record<Split, SplitData>;
   /** Boxes of the manifest that lie outside their images or are too thin to be seen. */
   left: number;
-}
-
-type Frame = ExportManifest["videos"][number]["frames"][number];
-
-/** One image to decode: from which video of the manifest, and which frame. */
-interface SourceFrame {
-  video: ExportManifest["videos"][number];
-  frame: Frame;
 }
 
 const MANIFEST_BYTES_MAX = 512 * 1024 * 1024;
@@ -123,20 +115,6 @@ const wantedOf = ({ videos }: ExportManifest, split: Split): SourceFrame[] =>
       .map((frame) => ({ video, frame })),
   );
 
-/** Names pixels by everything that they depend on. */
-function pixelsName(wanted: readonly SourceFrame[], imageSize: number): string {
-  const hash = createHash("sha256").update(`rgb 1 ${imageSize}\n`);
-  for (const { video, frame } of wanted) hash.update(`${video.key} ${frame.index}\n`);
-  return hash.digest("hex");
-}
-
-/** The size at which an image is trained on: its longest side is the image size. */
-export function fitted({ width, height }: { width: number; height: number }, longest: number) {
-  const scale = longest / Math.max(width, height);
-  const side = (length: number) => Math.min(longest, Math.max(1, Math.round(length * scale)));
-  return { width: side(width), height: side(height) };
-}
-
 export interface ScaledBoxes
   extends Required<Pick<DatasetImage, "boxes" | "rings" | "ringStarts">> {
   /** Annotations of which nothing is to be seen. */
@@ -191,12 +169,10 @@ export interface PrepareOptions {
   onProgress(done: number, total: number): void;
 }
 
-type DatasetContext = Pick<MediaContext, "cache" | "tools" | "cancel" | "log" | "machine">;
-
 /** Makes a dataset ready, from what is here or by decoding its frames once. */
 export async function prepareDataset(
   options: PrepareOptions,
-  context: DatasetContext,
+  context: PixelContext,
 ): Promise<TrainingData> {
   const { manifest, sha256, imageSize, masks = false } = options;
   const unfit = whyUnfit(manifest) ?? (masks ? whyUnmasked(manifest) : null);
@@ -217,200 +193,30 @@ export async function prepareDataset(
   const splits = {} as Record<Split, SplitData>;
   for (const [index, split] of SPLITS.entries()) {
     const path = join(folder, `${names[index]}.rgb`);
-    const sizes = await pixelsAt(path, wanted[split], { imageSize, sources, progress }, context);
-    const data = entriesOf(wanted[split], sizes, masks);
+    const work = { imageSize, sources, onReady: (count: number) => progress.add(count) };
+    const made = await pixelsAt(path, wanted[split], work, context);
+    const data = entriesOf(wanted[split], made, masks);
     splits[split] = { path, images: data.images };
     left += data.left;
   }
   return { classes: manifest.classes, sha256, splits, left };
 }
 
-interface Size {
-  width: number;
-  height: number;
-  /** Size of the frame that it was made of. */
-  source: { width: number; height: number };
-}
-
-function entriesOf(wanted: readonly SourceFrame[], sizes: readonly Size[], masks: boolean) {
+function entriesOf(wanted: readonly SourceFrame[], made: readonly ListedImage[], masks: boolean) {
   let offset = 0;
   let left = 0;
   const images = wanted.map(({ video, frame }, index): Entry => {
-    const size = sizes[index] as Size;
+    const size = made[index] as ListedImage;
     const scaled = scaledBoxes(frame, size.source, size);
     const { width, height } = size;
     const name = `${video.filename} #${frame.index}`;
     const { boxes, rings, ringStarts } = scaled;
     const entry = { offset, width, height, boxes, name };
-    offset += width * height * 3;
+    offset += bytesOf(size);
     left += scaled.left;
     return masks ? { ...entry, rings, ringStarts } : entry;
   });
   return { images, left };
-}
-
-interface Work extends Pick<PrepareOptions, "imageSize"> {
-  /** By the key in the store. */
-  sources: ReadonlyMap<string, ObjectSource>;
-  progress: Counter;
-}
-
-/** The sizes of the images in a file of pixels, which is made unless it is here. */
-async function pixelsAt(
-  path: string,
-  wanted: readonly SourceFrame[],
-  work: Work,
-  context: DatasetContext,
-): Promise<Size[]> {
-  const known = await readSizes(path, wanted.length);
-  if (known) {
-    const used = new Date(systemClock());
-    await fs.utimes(path, used, used);
-    work.progress.add(wanted.length);
-    return known;
-  }
-  await assertRoom(path, wanted, work.imageSize);
-  const part = `${path}.${ownName()}.part`;
-  const file = await fs.open(part, "w", 0o600);
-  try {
-    const sizes = await writePixels(file, wanted, work, context);
-    await file.sync();
-    await file.close();
-    // The sizes first: pixels that are there are whole and known.
-    await fs.writeFile(`${path}.${ownName()}.json.part`, JSON.stringify(sizes), { flush: true });
-    await fs.rename(`${path}.${ownName()}.json.part`, `${path}.json`);
-    await fs.rename(part, path);
-    return sizes;
-  } catch (thrown) {
-    await file.close().catch(() => {});
-    await fs.rm(part, { force: true });
-    if (isDiskFull(thrown)) {
-      throw new TaskFailure("node_disk_full", DISK_FULL, { retryable: true, cause: thrown });
-    }
-    throw thrown;
-  }
-}
-
-async function readSizes(path: string, count: number): Promise<Size[] | null> {
-  try {
-    const sizes = JSON.parse(await fs.readFile(`${path}.json`, "utf8")) as Size[];
-    const bytes = sizes.reduce((sum, { width, height }) => sum + width * height * 3, 0);
-    const { size } = await fs.stat(path);
-    return sizes.length === count && size === bytes ? sizes : null;
-  } catch (thrown) {
-    if ((thrown as { code?: string }).code === "ENOENT" || thrown instanceof SyntaxError)
-      return null;
-    throw thrown;
-  }
-}
-
-/** What images take as pixels. */
-const pixelBytes = (wanted: readonly SourceFrame[], imageSize: number): number =>
-  wanted.reduce((sum, { video }) => {
-    const { width, height } = fitted(video, imageSize);
-    return sum + width * height * 3;
-  }, 0);
-
-async function assertRoom(path: string, wanted: readonly SourceFrame[], imageSize: number) {
-  const bytes = pixelBytes(wanted, imageSize);
-  const { bavail, bsize } = await fs.statfs(join(path, ".."));
-  if (bytes <= bavail * bsize) return;
-  const gib = (count: number) => (count / 1024 ** 3).toFixed(1);
-  const detail = `${DISK_FULL}: the dataset needs ${gib(bytes)} GiB as pixels, ${gib(bavail * bsize)} are free`;
-  throw new TaskFailure("node_disk_full", detail, { retryable: true });
-}
-
-/** Videos and stills that are decoded at once, at most: each takes memory for its whole images. */
-const HANDS_MAX = 4;
-/** Bytes of the largest of them: files that are fetched at once have to fit the disk together. */
-const HANDS_BYTES_MAX = 256 * 1024 ** 2;
-/** Images of one video that are made before they are written. */
-const IMAGES_AHEAD = 2;
-
-/** Decodes what is wanted, some videos at once, and writes the pixels in order. */
-async function writePixels(
-  file: fs.FileHandle,
-  wanted: readonly SourceFrame[],
-  work: Work,
-  context: DatasetContext,
-): Promise<Size[]> {
-  const clips = clipsOf(wanted).map((clip) => imagesOf(clip, work, context));
-  let largest = 0;
-  for (const { bytes } of work.sources.values()) largest = Math.max(largest, bytes);
-  const hands = largest > HANDS_BYTES_MAX ? 1 : Math.min(context.machine.cpuThreads, HANDS_MAX);
-  const sizes: Size[] = [];
-  for await (const { image, source } of inTurn(clips, { hands, steps: IMAGES_AHEAD })) {
-    // Whole: a single write may put down less than it was given.
-    await file.writeFile(image.data);
-    sizes.push({ width: image.width, height: image.height, source });
-    work.progress.add(1);
-    context.cancel.throwIfAborted();
-  }
-  return sizes;
-}
-
-/** A video or still with those of its frames that are wanted, in their order. */
-interface WantedClip {
-  video: SourceFrame["video"];
-  frames: number[];
-}
-
-function clipsOf(wanted: readonly SourceFrame[]): WantedClip[] {
-  const clips: WantedClip[] = [];
-  for (const { video, frame } of wanted) {
-    const last = clips.at(-1);
-    if (last?.video === video) last.frames.push(frame.index);
-    else clips.push({ video, frames: [frame.index] });
-  }
-  return clips;
-}
-
-/** The frames of a clip at the size of the training, with the sides that they have. */
-async function* imagesOf(
-  { video, frames }: WantedClip,
-  { sources, imageSize }: Work,
-  context: DatasetContext,
-): AsyncGenerator<{ image: RgbImage; source: Size["source"] }> {
-  const source = sources.get(video.key);
-  if (!source) throw new TaskFailure("bad_payload", `the task lacks the source of ${video.key}`);
-  const footage = await openNamed(context, source, video.filename);
-  let count = 0;
-  try {
-    for await (const { image } of footage.read(frames)) {
-      const { width, height } = image;
-      yield { image: await resized(image, imageSize), source: { width, height } };
-      count += 1;
-    }
-  } finally {
-    await footage.close();
-  }
-  if (count !== frames.length)
-    throw new TaskFailure("bad_dataset", `${video.filename} is listed with a frame twice`);
-}
-
-/** What cannot be read is said with its name. */
-async function openNamed(context: DatasetContext, source: ObjectSource, filename: string) {
-  try {
-    return await openFootage(context, source);
-  } catch (thrown) {
-    if (!(thrown instanceof TaskFailure) || thrown.code !== "unsupported_media") throw thrown;
-    const { code, retryable, message } = thrown;
-    throw new TaskFailure(code, `${filename}: ${message}`, { retryable, cause: thrown });
-  }
-}
-
-/** The image at the size of the training, smaller or larger than it was. */
-async function resized(image: RgbImage, imageSize: number): Promise<RgbImage> {
-  const size = fitted(image, imageSize);
-  if (size.width === image.width && size.height === image.height) return image;
-  const { data: given, width, height } = image;
-  const data = await sharp(Buffer.from(given.buffer, given.byteOffset, given.byteLength), {
-    raw: { width, height, channels: 3 },
-  })
-    .resize(size.width, size.height, { fit: "fill" })
-    .raw()
-    .toBuffer();
-  return { data, ...size };
 }
 
 class Counter {

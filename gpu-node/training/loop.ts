@@ -1,5 +1,6 @@
-// A run's epochs: train, measure the average's weights, keep the best, checkpoint. It ends after
-// the last epoch, when nothing got better for long enough, or when somebody asks, within a step.
+// A run's epochs: train, measure the average's weights, have best weights and checkpoints written
+// while the next one is trained. It ends after the last epoch, when nothing got better for long
+// enough, or when somebody asks, within a step.
 
 import type { Engine, EpochResult, Evaluation } from "../../native/index.d.ts";
 import {
@@ -13,7 +14,8 @@ import {
   type TrainSettings,
 } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
-import { type Position, type RunState, saveBest, saveCheckpoint, thinned } from "./checkpoints.ts";
+import { CheckpointWriter } from "./checkpoint-writer.ts";
+import { isFurther, type RunState, thinned } from "./checkpoints.ts";
 import { type Report, spoken } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
 import { BATCH_MAX } from "./settings.ts";
@@ -29,7 +31,7 @@ export interface LoopParts {
   state: RunState;
   /** Says to end within a step, whatever it is that ends. */
   stop: AbortSignal;
-  /** A checkpoint was written here. */
+  /** A checkpoint was written here; the training goes on meanwhile. */
   onCheckpoint(state: RunState): Promise<void>;
   /** What is written into the best weights' file. */
   metadata: Readonly<Record<string, string>>;
@@ -45,6 +47,8 @@ export async function trainEpochs(parts: LoopParts): Promise<void> {
   const { engine, settings, report, state, stop } = parts;
   const interrupt = () => engine.interrupt();
   stop.addEventListener("abort", interrupt);
+  const began = { epoch: state.epoch, batch: state.batch };
+  const writer = new CheckpointWriter(parts);
   try {
     const pace = new Pace(state.history);
     let lost = 0;
@@ -68,10 +72,15 @@ export async function trainEpochs(parts: LoopParts): Promise<void> {
       if (result.batch < result.batches) break;
       const evaluation = await evaluate(parts);
       if (!evaluation) break;
-      await endEpoch(parts, { result, evaluation, pace });
+      await endEpoch(parts, { result, evaluation, pace, writer });
     }
-    if (stop.aborted && !isSaved(parts)) await checkpoint(parts);
+    if (!writer.isAt(state) && (stop.aborted || isFurther(state, began))) {
+      state.line = report.line;
+      await writer.write(state, { must: true });
+    }
+    await writer.finish();
   } finally {
+    await writer.idle();
     stop.removeEventListener("abort", interrupt);
   }
 }
@@ -156,9 +165,10 @@ interface FinishedEpoch {
   result: EpochResult;
   evaluation: Evaluation;
   pace: Pace;
+  writer: CheckpointWriter;
 }
 
-async function endEpoch(parts: LoopParts, { result, evaluation, pace }: FinishedEpoch) {
+async function endEpoch(parts: LoopParts, { result, evaluation, pace, writer }: FinishedEpoch) {
   const { state, settings, classes, report } = parts;
   const metrics = metricsOf(evaluation, classes);
   const row: RunEpoch = {
@@ -172,13 +182,9 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Finished
   const best = comparable(state.best);
   // While nothing is found yet, who learned longer is ahead.
   const isBest = !best || score > best.score || (score === 0 && best.score === 0);
+  const weights = { epoch: row.epoch, evaluation, metadata: bestMetadata(parts) };
   if (isBest) {
-    const epoch = row.epoch;
-    await saveBest(parts.engine, parts.folder, {
-      epoch,
-      evaluation,
-      metadata: bestMetadata(parts),
-    });
+    const { epoch } = row;
     const since = best?.score === score ? best.since : epoch;
     state.best = { epoch, score, since, rule: "coco" };
   }
@@ -187,7 +193,8 @@ async function endEpoch(parts: LoopParts, { result, evaluation, pace }: Finished
   state.epoch += 1;
   state.batch = 0;
   for (const line of linesOf(row, { epochs: settings.epochs, result, isBest })) report.say(line);
-  await checkpoint(parts);
+  state.line = report.line;
+  await writer.write(state, { best: isBest ? weights : null });
   const eta = pace.etaSeconds(settings.epochs - state.epoch, 0);
   report.epochDone(state.history, state, eta);
 }
@@ -197,22 +204,6 @@ export const bestMetadata = ({ metadata, state }: Pick<LoopParts, "metadata" | "
   ...metadata,
   epoch: String(state.epoch + 1),
 });
-
-/** The position of each state's newest checkpoint on this node. */
-const saved = new WeakMap<RunState, Position>();
-
-const isSaved = ({ state }: LoopParts): boolean => {
-  const position = saved.get(state);
-  return position?.epoch === state.epoch && position.batch === state.batch;
-};
-
-async function checkpoint(parts: LoopParts) {
-  const { engine, folder, state, report, onCheckpoint } = parts;
-  state.line = report.line;
-  await saveCheckpoint(engine, folder, state);
-  saved.set(state, { epoch: state.epoch, batch: state.batch });
-  await onCheckpoint(state);
-}
 
 /**
  * What a stopped run's weights are worth where no epoch was measured: a look that is given up when

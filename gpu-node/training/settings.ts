@@ -158,9 +158,12 @@ const powerOfTwo = (value: number): number => 2 ** Math.floor(Math.log2(Math.max
 const IMAGE_BYTES = 3.2e8;
 const SMALLEST_PARAMETERS = 2.6e6;
 
+/** A weight with its gradient and moments; and the copy of it that a checkpoint is written of. */
+const PARAMETER_BYTES = 32;
+
 /** Bytes of a step, roughly, where they cannot be measured: what it holds of weights and maps. */
 export const stepBytes = (parameters: number, imageSize: number, batch: number): number =>
-  parameters * 16 +
+  parameters * PARAMETER_BYTES +
   batch *
     (imageSize / IMAGE_SIZE_DEFAULT) ** 2 *
     IMAGE_BYTES *

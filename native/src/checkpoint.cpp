@@ -6,6 +6,7 @@
 
 #include "core.h"
 #include "engine.h"
+#include "flags.h"
 #include "safetensors.h"
 #include "trainer.h"
 
@@ -56,8 +57,23 @@ at::Tensor read(const std::map<std::string, const StoredTensor*>& stored, const 
 
 }  // namespace
 
-uint64_t Engine::checkpoint(const std::string& path,
-                            const std::map<std::string, std::string>& metadata) {
+FileCopy copyOf(const std::vector<NamedTensor>& tensors) {
+  std::vector<at::Tensor> kept;
+  std::vector<StoredTensor> stored;
+  for (const auto& [name, tensor, kind] : tensors) {
+    kept.push_back(tensor.detach().to(at::kCPU, tensor.scalar_type(), kBlocking, kCopy,
+                                      at::MemoryFormat::Contiguous));
+    const at::Tensor& copy = kept.back();
+    stored.push_back({name, dtypeOf(copy), copy.sizes().vec(),
+                      static_cast<const uint8_t*>(copy.data_ptr()), copy.nbytes()});
+  }
+  return [kept = std::move(kept), stored = std::move(stored)](const auto& path,
+                                                              const auto& metadata) {
+    return writeTensors(path, stored, metadata);
+  };
+}
+
+FileCopy Engine::checkpoint() const {
   const at::NoGradGuard none;
   core_->needsTraining();
   const Training& training = *core_->training;
@@ -66,14 +82,7 @@ uint64_t Engine::checkpoint(const std::string& path,
   counters.data_ptr<int64_t>()[0] = training.ema.updates();
   counters.data_ptr<int64_t>()[1] = training.gathered;
   all.push_back({kCounters, counters, TensorKind::buffer});
-  std::vector<StoredTensor> stored;
-  for (NamedTensor& named : all) {
-    named.tensor = named.tensor.to(at::kCPU).contiguous();
-    const at::Tensor& tensor = named.tensor;
-    stored.push_back({named.name, dtypeOf(tensor), tensor.sizes().vec(),
-                      static_cast<const uint8_t*>(tensor.data_ptr()), tensor.nbytes()});
-  }
-  return writeTensors(path, stored, metadata);
+  return copyOf(all);
 }
 
 std::map<std::string, std::string> Engine::restore(const std::string& path) {

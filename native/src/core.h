@@ -57,4 +57,7 @@ std::vector<ImageDetections> detect(Network& network, const at::Tensor& images, 
 /** Values of a tensor on the CPU, as the caller gets them. */
 TensorValues valuesOf(const at::Tensor& tensor);
 
+/** Tensors as a file is to hold them, copied into memory of the host. */
+FileCopy copyOf(const std::vector<NamedTensor>& tensors);
+
 }  // namespace vantage

@@ -209,17 +209,9 @@ LoadReport Engine::load(const std::string& path) {
   return report;
 }
 
-uint64_t Engine::save(const std::string& path, const std::map<std::string, std::string>& metadata) {
+FileCopy Engine::save() const {
   const at::NoGradGuard guard;
-  std::vector<at::Tensor> kept;
-  std::vector<StoredTensor> stored;
-  for (const NamedTensor& entry : core_->evaluated()) {
-    kept.push_back(entry.tensor.detach().to(at::kCPU, at::kFloat).contiguous());
-    const at::Tensor& values = kept.back();
-    stored.push_back({entry.name, "F32", values.sizes().vec(),
-                      static_cast<const uint8_t*>(values.data_ptr()), values.nbytes()});
-  }
-  return writeTensors(path, stored, metadata);
+  return copyOf(core_->evaluated());
 }
 
 MapValues Engine::forward(const BatchView& batch, bool training) {

@@ -144,6 +144,13 @@ struct Assignment {
 };
 Assignment assignTargets(const AssignmentInput& input);
 
+/**
+ * A copy of what a file is to hold, which no later call changes. Writes it, on any thread, to a
+ * path with its metadata, all or nothing; returns the file's bytes.
+ */
+using FileCopy = std::function<uint64_t(const std::string& path,
+                                        const std::map<std::string, std::string>& metadata)>;
+
 struct EngineCore;
 
 /** One engine; constructed, called and destroyed on one thread. */
@@ -154,8 +161,9 @@ class Engine {
 
   int64_t parameters() const;
   LoadReport load(const std::string& path);
-  uint64_t save(const std::string& path, const std::map<std::string, std::string>& metadata);
-  uint64_t checkpoint(const std::string& path, const std::map<std::string, std::string>& metadata);
+  /** The weights that are evaluated; and everything that the next step depends on. */
+  FileCopy save() const;
+  FileCopy checkpoint() const;
   std::map<std::string, std::string> restore(const std::string& path);
 
   void setDataset(const std::string& split, const std::string& path,

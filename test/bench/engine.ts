@@ -1,7 +1,7 @@
 // `npm run bench -- engine`: what a training step costs, beside a plain PyTorch loop of the same
 // graph on the same torch, in one run. Each configuration runs in processes of its own, the two in
 // turn; fp32 and bf16 beside it in one process, step by step. Where a GPU is: also larger batches,
-// and the larger variant.
+// and the larger variant. Last, how many times as fast images are made ready on two cores.
 
 import { spawnSync } from "node:child_process";
 import { randomFillSync } from "node:crypto";
@@ -268,7 +268,10 @@ function main() {
       );
     }
   }
-  say(`\n${notes.join("\n")}`);
+  say(`\n${notes.join("\n")}\n`);
+  // A process of its own, with as many threads for images as a node has.
+  const prepared = join(import.meta.dirname, "training-data.ts");
+  spawnSync(process.execPath, [prepared, "--images", "200"], { stdio: "inherit" });
 }
 
 if (values.one) {

@@ -54,7 +54,11 @@ void EngineObject::end() {
   ExitHooks::remove(this);
   closed_ = true;
   *interrupted_ = true;
-  if (thread_) thread_->post([this] { engine_.reset(); });
+  if (thread_)
+    thread_->post([this] {
+      engine_.reset();
+      writes_.finish();
+    });
   thread_.reset();
   mailbox_.reset();
 }
@@ -66,6 +70,23 @@ void EngineObject::hold(Napi::Env env) {
 
 void EngineObject::release(Napi::Env env) {
   if (--waiting_ == 0 && mailbox_) mailbox_->release(env);
+}
+
+void EngineObject::reply(std::function<void(Napi::Env)> deliver) {
+  mailbox_->send([this, deliver = std::move(deliver)](Napi::Env in) mutable {
+    const Napi::HandleScope scope(in);
+    release(in);
+    deliver(in);
+    // What it holds is JS of this object's.
+    deliver = nullptr;
+    Unref();
+  });
+}
+
+void EngineObject::reject(CallPointer& call, const std::exception_ptr& thrown) {
+  reply([call = std::move(call), error = failureOf(thrown)](Napi::Env in) {
+    call->reject(in, error);
+  });
 }
 
 /** On the engine's thread: an interrupt made after the call counts for it, one before does not. */
@@ -113,6 +134,7 @@ Napi::Value EngineObject::close(Info info) {
   hold(env);
   thread_->post([this, deferred] {
     engine_.reset();
+    writes_.finish();
     mailbox_->send([this, deferred](Napi::Env in) {
       const Napi::HandleScope scope(in);
       release(in);

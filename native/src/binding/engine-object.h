@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "async.h"
+#include "file-writes.h"
 
 namespace vantage {
 
@@ -48,11 +49,24 @@ class EngineObject : public Napi::ObjectWrap<EngineObject> {
    */
   template <typename Work, typename Answer>
   Napi::Promise call(Napi::Env env, const Napi::Value& onProgress, Work work, Answer answer);
+
+  using CallPointer = std::shared_ptr<Call>;
+  /**
+   * Has the engine's thread do `begin(call)`, which leaves it to somebody to resolve or reject the
+   * call; where it throws, the call is rejected.
+   */
+  template <typename Begin>
+  Napi::Promise enqueue(Napi::Env env, const Napi::Value& onProgress, Begin begin);
+  /** From any thread, which then no longer holds the call: JS is freed on Node's thread alone. */
+  template <typename Result, typename Answer>
+  void resolve(CallPointer& call, std::shared_ptr<Result> result, Answer answer);
+  void reject(CallPointer& call, const std::exception_ptr& thrown);
+  void reply(std::function<void(Napi::Env)> deliver);
   /** Reads arguments and calls, as `body` does; a wrong argument rejects, like every failure. */
   template <typename Body>
   static Napi::Value promised(Info info, Body body);
-  template <typename Write>
-  Napi::Value writeFile(Info info, Write write);
+  template <typename Copy>
+  Napi::Value writeFile(Info info, Copy copy);
 
   /** Ends the thread within a step, and the engine with it. */
   void end();
@@ -82,14 +96,15 @@ class EngineObject : public Napi::ObjectWrap<EngineObject> {
   /** Used on the engine's thread alone: the engine, or why it could not be made. */
   std::unique_ptr<Engine> engine_;
   std::optional<EngineError> failure_;
+  /** Used on the engine's thread alone. */
+  FileWrites writes_;
   /** Destroyed before the members above, which its jobs use. */
   std::unique_ptr<Thread> thread_;
   Napi::Env env_;
 };
 
-template <typename Work, typename Answer>
-Napi::Promise EngineObject::call(Napi::Env env, const Napi::Value& onProgress, Work work,
-                                 Answer answer) {
+template <typename Begin>
+Napi::Promise EngineObject::enqueue(Napi::Env env, const Napi::Value& onProgress, Begin begin) {
   auto waiting = std::make_shared<Call>(env, onProgress);
   const Napi::Promise promise = waiting->deferred.Promise();
   if (closed_) {
@@ -99,40 +114,37 @@ Napi::Promise EngineObject::call(Napi::Env env, const Napi::Value& onProgress, W
   }
   const int64_t serial = ++calls_;
   hold(env);
-  const auto reply = [this](auto&& deliver) {
-    mailbox_->send(
-        [this, deliver = std::forward<decltype(deliver)>(deliver)](Napi::Env in) mutable {
-          const Napi::HandleScope scope(in);
-          release(in);
-          deliver(in);
-          Unref();
-        });
-  };
-  thread_->post([this, serial, reply, waiting = std::move(waiting), work = std::move(work),
-                 answer = std::move(answer)]() mutable {
+  thread_->post([this, serial, waiting = std::move(waiting), begin = std::move(begin)]() mutable {
     try {
       if (closed_) throw EngineError("closed", "the engine was closed");
-      begin(serial);
-      // The reporter goes before the answer is sent: what is JS may be freed on Node's thread
-      // alone.
-      const auto done = [&] {
-        Reporter report(*mailbox_, waiting, [this, serial] { interruptOnly(serial); });
-        return std::make_shared<decltype(work(report))>(work(report));
-      };
-      auto result = done();
-      reply([waiting = std::move(waiting), result, answer](Napi::Env in) mutable {
-        waiting->resolve(in, [&] { return answer(in, *result); });
-        waiting.reset();
-      });
+      this->begin(serial);
+      begin(waiting);
     } catch (...) {
-      reply([waiting = std::move(waiting),
-             error = failureOf(std::current_exception())](Napi::Env in) mutable {
-        waiting->reject(in, error);
-        waiting.reset();
-      });
+      reject(waiting, std::current_exception());
     }
   });
   return promise;
+}
+
+template <typename Result, typename Answer>
+void EngineObject::resolve(CallPointer& call, std::shared_ptr<Result> result, Answer answer) {
+  reply([call = std::move(call), result = std::move(result), answer](Napi::Env in) {
+    call->resolve(in, [&] { return answer(in, *result); });
+  });
+}
+
+template <typename Work, typename Answer>
+Napi::Promise EngineObject::call(Napi::Env env, const Napi::Value& onProgress, Work work,
+                                 Answer answer) {
+  auto begin = [this, work = std::move(work), answer](CallPointer& waiting) mutable {
+    // The reporter goes before the answer is sent: what is JS may be freed on Node's thread alone.
+    const auto done = [&] {
+      Reporter report(*mailbox_, waiting, [this, serial = running_] { interruptOnly(serial); });
+      return std::make_shared<decltype(work(report))>(work(report));
+    };
+    resolve(waiting, done(), answer);
+  };
+  return enqueue(env, onProgress, std::move(begin));
 }
 
 template <typename Body>

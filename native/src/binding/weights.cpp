@@ -55,32 +55,39 @@ Napi::Value EngineObject::load(Info info) {
   });
 }
 
-/** Writes a file by `write(engine, path, metadata)`, which returns its bytes. */
-template <typename Write>
-Napi::Value EngineObject::writeFile(Info info, Write write) {
+/** Writes a file of what `copy(engine)` holds, beside the calls that follow. */
+template <typename Copy>
+Napi::Value EngineObject::writeFile(Info info, Copy copy) {
   return promised(info, [&] {
-    const auto work = [this, write, path = readText(info[0], "path"),
-                       metadata = readMetadata(info[1])](Reporter&) {
-      return write(engine(), path, metadata);
+    const auto answer = [](Napi::Env env, uint64_t bytes) {
+      Napi::Object object = Napi::Object::New(env);
+      object["bytes"] = static_cast<double>(bytes);
+      return object;
     };
-    return call(info.Env(), {}, work, [](Napi::Env env, uint64_t bytes) {
-      Napi::Object answer = Napi::Object::New(env);
-      answer["bytes"] = static_cast<double>(bytes);
-      return answer;
-    });
+    auto begin = [this, copy, answer, path = readText(info[0], "path"),
+                        metadata = readMetadata(info[1])](CallPointer& waiting) {
+      writes_.makeRoom();
+      writes_.post([this, answer, path, metadata, file = FileCopy(copy(engine())),
+                    waiting = std::move(waiting)]() mutable {
+        try {
+          const uint64_t bytes = file(path, metadata);
+          file = nullptr;
+          resolve(waiting, std::make_shared<uint64_t>(bytes), answer);
+        } catch (...) {
+          reject(waiting, std::current_exception());
+        }
+      });
+    };
+    return enqueue(info.Env(), {}, std::move(begin));
   });
 }
 
 Napi::Value EngineObject::save(Info info) {
-  return writeFile(info, [](Engine& engine, const std::string& path, const Metadata& metadata) {
-    return engine.save(path, metadata);
-  });
+  return writeFile(info, [](const Engine& engine) { return engine.save(); });
 }
 
 Napi::Value EngineObject::checkpoint(Info info) {
-  return writeFile(info, [](Engine& engine, const std::string& path, const Metadata& metadata) {
-    return engine.checkpoint(path, metadata);
-  });
+  return writeFile(info, [](const Engine& engine) { return engine.checkpoint(); });
 }
 
 Napi::Value EngineObject::restore(Info info) {

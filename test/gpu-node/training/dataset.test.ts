@@ -6,12 +6,12 @@ import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import {
-  fitted,
   prepareDataset,
   scaledBoxes,
   sweepDatasets,
   whyUnfit,
 } from "../../../gpu-node/training/dataset.ts";
+import { fitted } from "../../../gpu-node/training/pixels.ts";
 import { ExportManifest } from "../../../shared/export-manifest.ts";
 import type { ObjectSource } from "../../../shared/tasks.ts";
 import { rectangles, toolsOrSay } from "../../support/clips.ts";
@@ -158,6 +158,29 @@ describe("preparing", () => {
       code: "store_unavailable",
     });
     expect(readdirSync(folder()).filter((name) => name.includes("part"))).toEqual([]);
+  });
+
+  it("decodes of another dataset what no dataset here has, whatever its splits are", async () => {
+    const { manifest, payload } = await drawnDataset(service, {}, { train: 3, val: 2, seed: 24 });
+    const part = { ...manifest, videos: manifest.videos.slice(1) };
+    await prepare(part, payload.videos);
+    for (const { key } of part.videos) service.objects.delete(key);
+    rmSync(join(dir, "cache"), { recursive: true });
+    const bare = await taskContext(service, dir);
+    const [first, ...others] = manifest.videos.toReversed();
+    const frames = first?.frames.map((frame) => ({ ...frame, split: "train" as const })) ?? [];
+    const turned = { ...manifest, videos: [...others, { ...first, frames }] as typeof others };
+    const { splits, told } = await prepare(turned, payload.videos, { context: bare });
+    expect(told.at(-1)).toEqual([5, 5]);
+    const again = await drawnDataset(service, {}, { train: 3, val: 2, seed: 24 });
+    const fresh = await taskContext(service, dir, {
+      machine: { ...context.machine, trainingDir: join(dir, "elsewhere") },
+    });
+    const made = await prepare(turned, again.payload.videos, { context: fresh });
+    for (const split of ["train", "val"] as const) {
+      expect(readFileSync(splits[split].path)).toEqual(readFileSync(made.splits[split].path));
+      expect(splits[split].images).toEqual(made.splits[split].images);
+    }
   });
 
   it("ends when it is asked to, and leaves nothing half done", async () => {
