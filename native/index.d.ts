@@ -279,13 +279,14 @@ export class Engine {
   restore(path: string): Promise<{ metadata: Record<string, string> }>;
 
   /**
-   * Makes this engine one of several that train as one, each in a process of its own and on its part
-   * of every batch: they take the first one's state, and then make the same steps as one engine
-   * would. Resolves once all are there. Every engine has the same options and dataset and is told of
-   * the same epochs; weights are given before. The first one's averages, evaluations and checkpoints
-   * are those of the training. An interrupt of any ends the epoch of all after the step under way.
-   * Where one is gone or fails, the others' epochs reject with `peer_lost`, and so does every later
-   * one: training goes on in new engines, from a checkpoint. On CPUs of one machine alone.
+   * Makes this engine one of several that train as one, each in a process of its own and on its
+   * part of every batch: they take the first one's state, and then make the same steps as one
+   * engine would. Resolves once all are there. Every engine has the same options and dataset and is
+   * told of the same epochs; weights are given before. The first one's averages, evaluations and
+   * checkpoints are those of the training. An interrupt of any ends the epoch of all after the step
+   * under way. Where one is gone or fails, the others' epochs reject with `peer_lost`, and so does
+   * every later one: training goes on in new engines, from a checkpoint. On CPUs of one machine
+   * alone.
    */
   join(options: GroupOptions): Promise<void>;
 

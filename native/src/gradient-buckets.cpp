@@ -8,7 +8,7 @@
 namespace vantage {
 namespace {
 
-/** Values of a bucket, unless one tensor is longer: few sums for small networks, overlap for all. */
+/** Values of a bucket, unless one tensor is longer: few sums, and overlap in small networks too. */
 constexpr int64_t kBucketValues = 1 << 19;
 
 }  // namespace
@@ -34,7 +34,7 @@ GradientBuckets::GradientBuckets(const std::vector<NamedTensor>& state, const Gr
         at::zeros({lengths[i]}, state.at(0).tensor.options().requires_grad(kNoGradient));
   for (Parameter& parameter : parameters_)
     parameter.hook = parameter.tensor.register_hook(
-        [this, &parameter](const at::TensorBase& gradient) { take(parameter, at::Tensor(gradient)); });
+        [this, &parameter](const at::TensorBase& made) { take(parameter, at::Tensor(made)); });
 }
 
 GradientBuckets::~GradientBuckets() {

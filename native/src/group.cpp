@@ -1,5 +1,5 @@
 // c10d's Gloo group over this machine's loopback. Its headers name types of Gloo, whose own headers
-// come with no torch: `gloo/` declares them.
+// come with no torch: `gloo-types.h` stands for all of these.
 #include "group.h"
 
 #include <chrono>
