@@ -57,10 +57,10 @@ const withWorld = <Result>(work: (world: World) => Promise<Result>): Promise<Res
 
 async function withTeam<Result>(
   { engine, dataset, options }: World,
-  synchronizedNorm: boolean,
+  { synchronizedNorm = true, size = 2 }: { synchronizedNorm?: boolean; size?: number },
   work: (team: Team) => Promise<Result>,
 ): Promise<Result> {
-  const team = await Team.form(engine, { engine: options, dataset, size: 2, synchronizedNorm });
+  const team = await Team.form(engine, { engine: options, dataset, size, synchronizedNorm });
   try {
     return await work(team);
   } finally {
@@ -109,10 +109,10 @@ describe.skipIf(!native)("two processes of half the batch", () => {
   it("equal one process of the whole: losses, weights, averages, statistics and figures", async () => {
     const one = await withWorld(({ engine }) => trained(engine, engine));
     const two = await withWorld((world) =>
-      withTeam(world, true, (team) => trained(world.engine, team)),
+      withTeam(world, {}, (team) => trained(world.engine, team)),
     );
     const apart = await withWorld((world) =>
-      withTeam(world, false, (team) => trained(world.engine, team)),
+      withTeam(world, { synchronizedNorm: false }, (team) => trained(world.engine, team)),
     );
     const lossOff = (other: typeof one) =>
       Math.max(
@@ -134,10 +134,10 @@ describe.skipIf(!native)("two processes of half the batch", () => {
     expect(two.epochs).toMatchObject(
       one.epochs.map(({ batch, batches, images, lr }) => ({ batch, batches, images, lr })),
     );
-    // Some ten times what was measured: 2e-6, 1e-4, 1e-8 and 2e-7. Sums of halves round otherwise,
+    // Some ten times what was measured: 6e-6, 1e-4, 1e-8 and 2e-7. Sums of halves round otherwise,
     // and six steps carry that on.
     const same = off(two);
-    expect(same.losses).toBeLessThan(3e-5);
+    expect(same.losses).toBeLessThan(6e-5);
     expect(same.moved).toBeLessThan(2e-3);
     expect(same.averages).toBeLessThan(1e-7);
     expect(same.statistics).toBeLessThan(3e-6);
@@ -152,13 +152,13 @@ describe.skipIf(!native)("two processes of half the batch", () => {
   it("stop together within a step, and go on to the bits of those that nobody stopped", async () => {
     const print = ({ engine }: World) => fingerprint(engine, "model", learned);
     const whole = await withWorld((world) =>
-      withTeam(world, true, async (team) => {
+      withTeam(world, {}, async (team) => {
         await team.trainEpoch({ epoch: 0, from: 0 }, () => {});
         return print(world);
       }),
     );
     const halted = await withWorld((world) =>
-      withTeam(world, true, async (team) => {
+      withTeam(world, {}, async (team) => {
         const first = await team.trainEpoch({ epoch: 0, from: 0 }, () => world.engine.interrupt());
         expect(first.batch).toBeLessThan(first.batches);
         const rest = await team.trainEpoch({ epoch: 0, from: first.batch }, () => {});
@@ -169,9 +169,9 @@ describe.skipIf(!native)("two processes of half the batch", () => {
     expect(halted).toBe(whole);
   });
 
-  it("end the epoch where one of them dies, and say how many are left", async () => {
+  it("end the epoch where one of three dies, and say that two are left", async () => {
     await withWorld((world) =>
-      withTeam(world, true, async (team) => {
+      withTeam(world, { size: 3 }, async (team) => {
         const [other] = followers();
         const kill = () => process.kill(other as number, "SIGKILL");
         const ended = await team
@@ -180,7 +180,7 @@ describe.skipIf(!native)("two processes of half the batch", () => {
         // The last of the epoch's steps may have been made before the news.
         const lost = ended instanceof Error ? ended : await failureOf(team);
         expect(lost).toBeInstanceOf(LostProcesses);
-        expect(lost).toMatchObject({ left: 1, message: expect.stringMatching(/SIGKILL/) });
+        expect(lost).toMatchObject({ left: 2, message: expect.stringMatching(/SIGKILL/) });
         // It goes on with nobody: its batches were to be parts.
         await expect(
           world.engine.trainEpoch({ epoch: 1, from: 0 }, () => {}),
@@ -192,7 +192,7 @@ describe.skipIf(!native)("two processes of half the batch", () => {
 
   it("refuse weights and single steps of their own", async () => {
     await withWorld((world) =>
-      withTeam(world, true, async () => {
+      withTeam(world, {}, async () => {
         await expect(world.engine.restore("none")).rejects.toMatchObject({ code: "bad_argument" });
         await expect(
           world.engine.join({
