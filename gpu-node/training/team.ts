@@ -51,6 +51,8 @@ export interface TeamOptions {
   /** Processes, this one included; at least 2. */
   size: number;
   synchronizedNorm: boolean;
+  /** One that hangs for so long is lost. */
+  answerSecondsMax?: number;
 }
 
 export class Team {
@@ -64,7 +66,7 @@ export class Team {
 
   /** A team around an engine that has its weights and images. The engine stays the caller's. */
   static async form(engine: Engine, options: TeamOptions): Promise<Team> {
-    const { size, synchronizedNorm, dataset } = options;
+    const { size, synchronizedNorm, dataset, answerSecondsMax = ANSWER_SECONDS_MAX } = options;
     const followers = Array.from({ length: size - 1 }, () => new Follower());
     const team = new Team(engine, followers);
     const store = join(tmpdir(), `vantage-team-${randomUUID()}`);
@@ -73,7 +75,7 @@ export class Team {
       rank,
       size,
       synchronizedNorm,
-      timeoutSeconds: ANSWER_SECONDS_MAX,
+      timeoutSeconds: answerSecondsMax,
     });
     try {
       for (const follower of followers) {

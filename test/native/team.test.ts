@@ -3,7 +3,7 @@
 // that dies ends the epoch of all.
 
 import { describe, expect, it } from "vitest";
-import { LostProcesses, Team } from "../../gpu-node/training/team.ts";
+import { LostProcesses, Team, type TeamOptions } from "../../gpu-node/training/team.ts";
 import type { Dataset, Engine, EngineOptions, TrainingOptions } from "../../native/index.d.ts";
 import { detectorGraph } from "../../shared/detector.ts";
 import { followers } from "../support/followers.ts";
@@ -57,10 +57,11 @@ const withWorld = <Result>(work: (world: World) => Promise<Result>): Promise<Res
 
 async function withTeam<Result>(
   { engine, dataset, options }: World,
-  { synchronizedNorm = true, size = 2 }: { synchronizedNorm?: boolean; size?: number },
+  more: Partial<TeamOptions>,
   work: (team: Team) => Promise<Result>,
 ): Promise<Result> {
-  const team = await Team.form(engine, { engine: options, dataset, size, synchronizedNorm });
+  const all = { engine: options, dataset, size: 2, synchronizedNorm: true };
+  const team = await Team.form(engine, { ...all, ...more });
   try {
     return await work(team);
   } finally {
@@ -187,7 +188,18 @@ describe.skipIf(!native)("two processes of half the batch", () => {
         ).rejects.toMatchObject({ code: "peer_lost" });
       }),
     );
-    expect(followers()).toEqual([]);
+    await expect.poll(followers).toEqual([]);
+  });
+
+  it("end the epoch where one of them hangs, once it had its time to answer", async () => {
+    await withWorld((world) =>
+      withTeam(world, { answerSecondsMax: 15 }, async (team) => {
+        const [other] = followers();
+        process.kill(other as number, "SIGSTOP");
+        expect(await failureOf(team)).toMatchObject({ name: "LostProcesses", left: 1 });
+      }),
+    );
+    await expect.poll(followers).toEqual([]);
   });
 
   it("refuse weights and single steps of their own", async () => {

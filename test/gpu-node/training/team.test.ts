@@ -44,7 +44,7 @@ describe.skipIf(!native)("a run on two devices", () => {
     expect(log).toMatch(/2 processes of 1 thread each train as one; batch norm by the whole batch/);
     expect(log).toMatch(/Of 2 processes 1 is left: a process ended by SIGKILL/);
     expect(log).toMatch(/Resumed at epoch (?!1\b)\d/);
-    expect(followers()).toEqual([]);
+    await expect.poll(followers).toEqual([]);
   });
 
   it("ends in what it was asked to: a stop hands in a model, and leaves no process", async () => {
@@ -57,7 +57,7 @@ describe.skipIf(!native)("a run on two devices", () => {
       stopped: true,
       model: { parameters: expect.any(Number) },
     });
-    expect(followers()).toEqual([]);
+    await expect.poll(followers).toEqual([]);
   });
 
   it("is trained on what a node of one core has", async () => {
