@@ -8,7 +8,7 @@ import { Secret } from "../shared/secret.ts";
 import { systemClock } from "../shared/time.ts";
 import { createLog, type Log, outliveFullDisk, toStandardOutput } from "./base/log.ts";
 import { findTools, type Tools } from "./media/ffmpeg.ts";
-import { describeNode } from "./node/capabilities.ts";
+import { coresOfSlot, describeNode } from "./node/capabilities.ts";
 import { type Config, parseConfig } from "./node/config.ts";
 import { type Identity, lockFolder, readIdentity, writeIdentity } from "./node/identity.ts";
 import { nodeMetrics } from "./node/metrics.ts";
@@ -161,7 +161,7 @@ function slotOptions(
       modelsDir: config.modelsDir,
       modelsBytesMax: capabilities.models_bytes_max ?? 0,
       trainingDir: join(config.dir, "training"),
-      cpuThreads: Math.max(1, Math.floor(capabilities.cores / config.slots)),
+      cpuThreads: coresOfSlot(capabilities.cores, config.slots),
       device: capabilities.device.kind,
       tools,
     },

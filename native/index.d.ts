@@ -8,8 +8,8 @@ export type Device = "cpu" | "cuda";
 export type Precision = "fp32" | "bf16";
 
 /** `code` is one of `bad_argument`, `bad_weights`, `bad_dataset`, `gpu_unavailable`,
- * `gpu_out_of_memory`, `out_of_memory`, `not_finite`, `io_failed`, `interrupted`, `closed`,
- * `internal`. */
+ * `gpu_out_of_memory`, `out_of_memory`, `not_finite`, `io_failed`, `peer_lost`, `interrupted`,
+ * `closed`, `internal`. */
 export interface EngineError extends Error {
   code: string;
 }
@@ -98,6 +98,22 @@ export interface Augmentation {
   hsv: [number, number, number];
   /** Mosaic and mixup are off in so many last epochs. */
   closeMosaic: number;
+}
+
+/** One of several processes that train as one. */
+export interface GroupOptions {
+  /** A file that all of them open, and that is not there before: how they find each other. */
+  store: string;
+  /** From 0, the first, to `size` − 1. */
+  rank: number;
+  size: number;
+  /**
+   * Batch norm uses the statistics of the whole batch, and not of each process's part: then the
+   * steps are those of one process, and each waits for the others twice a layer.
+   */
+  synchronizedNorm: boolean;
+  /** A process that does not answer for so long is lost; one that ended is so at once. */
+  timeoutSeconds: number;
 }
 
 /** Images of a split: one file of RGB bytes, row by row, image after image; it is mapped. */
@@ -266,6 +282,18 @@ export class Engine {
   checkpoint(path: string, metadata: Record<string, string>): Promise<{ bytes: number }>;
   /** Goes on from a checkpoint as if nothing had happened. */
   restore(path: string): Promise<{ metadata: Record<string, string> }>;
+
+  /**
+   * Makes this engine one of several that train as one, each in a process of its own and on its
+   * part of every batch: they take the first one's state, and then make the same steps as one
+   * engine would. Resolves once all are there. Every engine has the same options and dataset and is
+   * told of the same epochs; weights are given before. The first one's averages, evaluations and
+   * checkpoints are those of the training. An interrupt of any ends the epoch of all after the step
+   * under way. Where one is gone or fails, the others' epochs reject with `peer_lost`, and so does
+   * every later one: training goes on in new engines, from a checkpoint. On CPUs of one machine
+   * alone.
+   */
+  join(options: GroupOptions): Promise<void>;
 
   setDataset(split: "train" | "val", dataset: Dataset): Promise<void>;
   /**

@@ -102,6 +102,11 @@ export const Capabilities = z
           description: "of a training step; `measured`: a run takes the faster one",
         }),
         reason: z.string().max(200).meta({ description: "why in that precision" }),
+        devices: Count.optional().meta({
+          description:
+            "on so many a run's processes can train as one: its slot's cores, or one GPU; left " +
+            "out by older nodes",
+        }),
       })
       .meta({ description: "what it trains with; left out without one, and by older nodes" })
       .optional(),

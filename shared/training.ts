@@ -66,6 +66,7 @@ export const AUGMENTATION_PRESETS = {
 } satisfies Record<(typeof AUGMENTATIONS)[number], AugmentationPreset>;
 
 const EPOCHS_DEFAULT = 50;
+export const DEVICES_MAX = 16;
 export const EPOCHS_MAX = 10_000;
 
 const share = (description: string) => z.number().min(0).max(1).meta({ description });
@@ -146,6 +147,25 @@ export const TrainSettings = z
         description:
           "number format of the network's steps: auto is what is faster on the node, which it " +
           "measures; where there is no bf16, it is fp32",
+      }),
+    devices: z
+      .number()
+      .int()
+      .min(1)
+      .max(DEVICES_MAX)
+      .default(1)
+      .meta({
+        description:
+          "processes that train as one, each on a device of the node and its part of every batch; " +
+          "on a CPU each takes a core. Of more than the node has, it takes what it has",
+      }),
+    synchronized_norm: z
+      .boolean()
+      .default(true)
+      .meta({
+        description:
+          "with several devices: batch norm uses the statistics of the whole batch, so that the " +
+          "steps are those of one device; without, it is faster, and each uses its part's",
       }),
     patience: z
       .number()

@@ -101,25 +101,32 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
     })),
     ...(trtexec && { trtexec: { version: trtexec.version, gpu: trtexec.gpu } }),
     ...("engine" in machinery.engine && {
-      engine: engineReport(machinery.engine.engine, { hasGpu: gpus !== null }),
+      engine: engineReport(machinery.engine.engine, { hasGpu: gpus !== null, slots }),
     }),
     slots,
     missing: missing(machinery, { hasGpu: gpus !== null, hasTrtexec: trtexec !== null }),
   };
 }
 
-/** Which torch trains here, in which precision and why. */
+/** Cores of one of a node's slots, at least one. */
+export const coresOfSlot = (cores: number, slots: number): number =>
+  Math.max(1, Math.floor(cores / slots));
+
+/** Which torch trains here, on what, in which precision and why. */
 function engineReport(
   { torch, torchSource: source, gpus, bf16, cpuBf16 }: Engine,
-  { hasGpu }: { hasGpu: boolean },
+  { hasGpu, slots }: { hasGpu: boolean; slots: number },
 ): NonNullable<Capabilities["engine"]> {
   if (hasGpu && gpus.length > 0) {
     const reason = bf16 ? "the GPU computes in bf16" : "the GPU does not compute in bf16";
-    return { torch, source, precision: bf16 ? "bf16" : "fp32", reason };
+    return { torch, source, precision: bf16 ? "bf16" : "fp32", reason, devices: 1 };
   }
-  if (!cpuBf16) return { torch, source, precision: "fp32", reason: "training runs on the CPU" };
+  const devices = coresOfSlot(availableParallelism(), slots);
+  if (!cpuBf16) {
+    return { torch, source, precision: "fp32", reason: "training runs on the CPU", devices };
+  }
   const reason = "the CPU has instructions for bf16, and a run takes it where it is faster";
-  return { torch, source, precision: "measured", reason };
+  return { torch, source, precision: "measured", reason, devices };
 }
 
 /** What the node lacks and what to install, one sentence each. */

@@ -18,6 +18,8 @@ import { bestMetadata, metricsOf, quickLook, trainEpochs } from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
 import { begin, hardwareOf, type RunStart, type StartParts } from "./start.ts";
+import { LostProcesses, type Team } from "./team.ts";
+import { formTeam, processesOf, shareOf } from "./team-start.ts";
 import { CheckpointUploads, uploadArtifact } from "./uploads.ts";
 
 export interface SessionOptions {
@@ -61,8 +63,8 @@ export async function train(
       data,
       hardware,
     };
-    const result = await withFittingBatch(parts, (start) =>
-      runTo(parts, start, { stop, options, pausing: () => isPausing(context) }),
+    const result = await withFittingBatch(parts, (start, team) =>
+      runTo(parts, start, { stop, options, team, pausing: () => isPausing(context) }),
     );
     context.log.info("run_ended", {
       run_id: payload.run_id,
@@ -128,23 +130,37 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
   return data;
 }
 
-/** Begins and works; where an automatic batch does not fit into memory, again with half of it. */
+/**
+ * Begins and works; where an automatic batch does not fit into memory, again with half of it, and
+ * where a process of several is lost, again from the last checkpoint with those that are left.
+ */
 async function withFittingBatch(
-  parts: StartParts,
-  work: (start: RunStart) => Promise<Result>,
+  whole: StartParts,
+  work: (start: RunStart, team: Team | null) => Promise<Result>,
 ): Promise<Result> {
-  const { payload, report } = parts;
+  const { payload, report } = whole;
+  let processes = processesOf(whole);
   for (let batchMax: number | null = null; ; ) {
     let batch = batchMax;
     try {
+      const parts = shareOf(whole, processes);
       const start = await begin(parts, batchMax);
       batch = start.state.resolved.batch_size;
+      let team: Team | null = null;
       try {
-        return await work(start);
+        if (processes > 1) team = await formTeam(parts, start, processes);
+        return await work(start, team);
       } finally {
+        team?.close();
         await start.engine.close();
       }
     } catch (thrown) {
+      if (thrown instanceof LostProcesses) {
+        const left = `${thrown.left} ${thrown.left === 1 ? "is" : "are"} left`;
+        report.say(`Of ${processes} processes ${left}: ${thrown.message}.`);
+        processes = thrown.left;
+        continue;
+      }
       const full = /^(gpu_)?out_of_memory$/.test(engineCode(thrown) ?? "");
       if (!full || payload.settings.batch_size !== null || batch === null || batch < 2)
         throw thrown;
@@ -157,6 +173,7 @@ async function withFittingBatch(
 interface Attempt {
   stop: AbortSignal;
   options: SessionOptions;
+  team: Team | null;
   pausing(): boolean;
 }
 
@@ -186,6 +203,7 @@ async function runTo(parts: StartParts, start: RunStart, attempt: Attempt): Prom
   const began = performance.now();
   await trainEpochs({
     engine,
+    team: attempt.team,
     settings,
     classes: data.classes,
     folder,

@@ -21,6 +21,7 @@ const MEANINGS: Record<string, { retryable: boolean; advice: string }> = {
     advice: "choose a smaller learning rate (or leave it blank) and check the dataset's boxes",
   },
   io_failed: { retryable: true, advice: "" },
+  peer_lost: { retryable: true, advice: "" },
   closed: { retryable: true, advice: "" },
   internal: { retryable: true, advice: "" },
 };

@@ -19,9 +19,12 @@ import { isFurther, type RunState, thinned } from "./checkpoints.ts";
 import { type Report, spoken } from "./report.ts";
 import type { RunFolder } from "./run-folder.ts";
 import { BATCH_MAX } from "./settings.ts";
+import type { Team } from "./team.ts";
 
 export interface LoopParts {
   engine: Engine;
+  /** The processes that train with this one's engine; null where it is alone. */
+  team: Team | null;
   settings: TrainSettings;
   classes: readonly string[];
   valImages: number;
@@ -85,9 +88,9 @@ export async function trainEpochs(parts: LoopParts): Promise<void> {
   }
 }
 
-function trainOne({ engine, report, state, settings }: LoopParts, pace: Pace) {
+function trainOne({ engine, team, report, state, settings }: LoopParts, pace: Pace) {
   const { epoch, batch: from } = state;
-  return engine.trainEpoch({ epoch, from }, (progress) => {
+  return (team ?? engine).trainEpoch({ epoch, from }, (progress) => {
     const share = progress.batch / progress.batches;
     report.step(progress, pace.etaSeconds(settings.epochs - epoch, share));
   });

@@ -143,9 +143,15 @@ void BatchSource::begin() {
 }
 
 BatchSource::PreparedBatch BatchSource::prepare(int batch, at::Tensor pixels) const {
-  const int first = batch * range_.batch;
-  const int count = std::min(range_.batch, range_.images - first);
+  const int begin = batch * range_.batch;
+  const int whole = std::min(range_.batch, range_.images - begin);
+  const auto [rank, size] = range_.share;
+  const int first = begin + whole * rank / size;
+  const int own = begin + whole * (rank + 1) / size - first;
+  const int count = std::max(own, 1);
   PreparedBatch prepared;
+  prepared.whole = whole;
+  prepared.isStandIn = own == 0;
   split_.file().checkLength();
   for (int i = 0; i < count; i++) {
     PlannedImage image = plan_(first + i);
@@ -178,7 +184,9 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
   DeviceBatch batch{{},
                     {padded(prepared.boxes, device), {}},
                     std::move(prepared.boxes),
-                    std::move(prepared.rings)};
+                    std::move(prepared.rings),
+                    prepared.whole,
+                    prepared.isStandIn};
   if (prepared.masks.defined())
     batch.labels.masks = prepared.masks.to(device, at::kByte, kNonBlocking && device.is_cuda());
   if (prepared.pixels.defined()) {
@@ -208,10 +216,11 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
 
 BatchSource trainingBatches(const Split& split, const TrainingSettings& settings,
                             const EpochBatches& batches) {
-  const auto [epoch, from, seed, threads, hasMasks] = batches;
+  const auto [epoch, from, seed, threads, hasMasks, share] = batches;
   auto order = std::make_shared<const std::vector<int>>(shuffled(split.images(), seed, epoch));
   const BatchRange range{split.images(),     settings.batch, from,
-                         settings.imageSize, threads,        hasMasks};
+                         settings.imageSize, threads,        hasMasks,
+                         share};
   return {
       split, range,
       [&file = split.file(), order, epoch = batches.epoch, seed = batches.seed, settings](

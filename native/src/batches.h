@@ -31,6 +31,11 @@ class Split {
   at::Tensor uploaded_;
 };
 
+/** The part of every batch that one of several processes has. */
+struct BatchShare {
+  int rank = 0, size = 1;
+};
+
 struct DeviceBatch {
   /** [n, 3, size, size], RGB in 0 to 1. */
   at::Tensor images;
@@ -38,6 +43,10 @@ struct DeviceBatch {
   /** The same by image, on the CPU; and what is seen of their rings, one a box. */
   std::vector<std::vector<Truth>> boxes;
   std::vector<std::vector<Ring>> rings;
+  /** Images of the whole batch. */
+  int whole = 0;
+  /** The batch has too few images for all processes: the one that is here is another's. */
+  bool isStandIn = false;
 };
 
 struct BatchRange {
@@ -50,6 +59,7 @@ struct BatchRange {
   int threads = 1;
   /** Batches have masks. */
   bool hasMasks = false;
+  BatchShare share;
 };
 
 /** Gives batch after batch; one is made ahead. Refers to its split, which has to outlive it. */
@@ -75,6 +85,8 @@ class BatchSource {
     std::vector<Plan> plans;
     std::vector<std::vector<Truth>> boxes;
     std::vector<std::vector<Ring>> rings;
+    int whole = 0;
+    bool isStandIn = false;
     /** Masks as labels, on the CPU. */
     at::Tensor masks;
     /** The images, where the CPU renders them. */
@@ -103,6 +115,7 @@ struct EpochBatches {
   uint64_t seed = 0;
   int threads = 1;
   bool hasMasks = false;
+  BatchShare share;
 };
 
 /** The augmented batches of an epoch. */

@@ -1,6 +1,7 @@
 // Checkpoints: everything that the next step depends on, in one safetensors file. The averaged
 // weights have their plain names, so that a checkpoint is a model as well; all else begins with
-// `trainer.`. Made between steps; gathered gradients go along where a step is still to come.
+// `trainer.`. Made between steps; gathered gradients go along where a step is still to come. The
+// same is what the first of several processes gives the others as they join.
 #include <cstring>
 #include <map>
 
@@ -88,6 +89,7 @@ FileCopy Engine::checkpoint() const {
 std::map<std::string, std::string> Engine::restore(const std::string& path) {
   const at::NoGradGuard none;
   core_->needsTraining();
+  core_->needsNoGroup();
   Training& training = *core_->training;
   const TensorFile file(path);
   std::map<std::string, const StoredTensor*> stored;
@@ -107,6 +109,26 @@ std::map<std::string, std::string> Engine::restore(const std::string& path) {
   training.ema.setUpdates(updates);
   training.gathered = gathered;
   return file.metadata();
+}
+
+void Engine::join(const GroupOptions& options) {
+  const at::NoGradGuard none;
+  core_->needsTraining();
+  core_->needsNoGroup();
+  Training& training = *core_->training;
+  auto group = std::make_unique<Group>(options, core_->device);
+  constexpr bool kWithGradients = true;
+  for (const NamedTensor& named : partsOf(core_->network, training, kWithGradients))
+    group->copyFromFirst(named.tensor);
+  const auto counters = at::empty({2}, at::kLong);
+  counters.data_ptr<int64_t>()[0] = training.ema.updates();
+  counters.data_ptr<int64_t>()[1] = training.gathered;
+  group->copyFromFirst(counters);
+  training.ema.setUpdates(counters.data_ptr<int64_t>()[0]);
+  training.gathered = counters.data_ptr<int64_t>()[1];
+  core_->group = std::move(group);
+  core_->buckets = std::make_unique<GradientBuckets>(core_->network.state(), *core_->group);
+  if (options.synchronizesNorms) core_->network.setGroup(core_->group.get());
 }
 
 }  // namespace vantage

@@ -8,6 +8,8 @@
 #include "batches.h"
 #include "device.h"
 #include "engine.h"
+#include "gradient-buckets.h"
+#include "group.h"
 #include "mask.h"
 #include "network.h"
 #include "trainer.h"
@@ -24,6 +26,11 @@ struct EngineCore {
   std::unique_ptr<Training> training;
   /** Null until the split was set. */
   std::unique_ptr<Split> train, val;
+  /** The processes that train as one with this one, and their gradients; null while it is alone. */
+  std::unique_ptr<Group> group;
+  std::unique_ptr<GradientBuckets> buckets;
+  /** Its group broke: its epochs were to be parts of others' and cannot go on alone. */
+  bool isGroupLost = false;
 
   /** To be checked between steps; within a step the network checks. */
   bool isInterrupted() const { return options.interrupted && options.interrupted->load(); }
@@ -37,6 +44,12 @@ struct EngineCore {
   }
   /** Fails with `bad_argument` for an engine that does not train. */
   void needsTraining() const;
+  /** Fails with `bad_argument` for one of several processes: its state is that of all. */
+  void needsNoGroup() const;
+  /** The others' calls under way fail, and so do this one's later epochs. */
+  void leaveGroup();
+  /** The only process, or the one whose average, evaluations and checkpoints count. */
+  bool isFirst() const { return !group || group->rank() == 0; }
 };
 
 /** What a deployed network finds in an image. */

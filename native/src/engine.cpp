@@ -145,6 +145,17 @@ void EngineCore::needsTraining() const {
   if (!training) refuse("this engine was made without `training`");
 }
 
+void EngineCore::needsNoGroup() const {
+  if (group || isGroupLost) refuse("this engine trains as one with others");
+}
+
+void EngineCore::leaveGroup() {
+  network.setGroup(nullptr);
+  buckets.reset();
+  group.reset();
+  isGroupLost = true;
+}
+
 void EngineCore::checkShape(const BatchView& batch) {
   const auto isSide = [](int side) {
     return side >= kStrideMax && side <= kSideMax && side % kStrideMax == 0;
@@ -176,6 +187,7 @@ int64_t Engine::parameters() const { return core_->network.parameters(); }
 
 LoadReport Engine::load(const std::string& path) {
   const at::NoGradGuard guard;
+  core_->needsNoGroup();
   const TensorFile file(path);
   LoadReport report;
   report.metadata = file.metadata();

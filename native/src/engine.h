@@ -51,6 +51,17 @@ struct EngineOptions {
   std::shared_ptr<std::atomic<bool>> interrupted;
 };
 
+/** One of several processes that train as one. */
+struct GroupOptions {
+  /** A file that all of them open and none had before: how they find each other. */
+  std::string store;
+  int rank = 0, size = 1;
+  /** Batch norm uses the statistics of the whole batch. */
+  bool synchronizesNorms = false;
+  /** A process that does not answer for so long is lost. */
+  double timeoutSeconds = 120;
+};
+
 struct TensorValues {
   std::vector<int64_t> shape;
   std::vector<float> values;
@@ -165,6 +176,7 @@ class Engine {
   FileCopy save() const;
   FileCopy checkpoint() const;
   std::map<std::string, std::string> restore(const std::string& path);
+  void join(const GroupOptions& options);
 
   void setDataset(const std::string& split, const std::string& path,
                   std::vector<ImageEntry> images);

@@ -190,7 +190,7 @@ BranchLoss branchLoss(const BranchTask& task, const Labels& labels,
   const Targets targets =
       assign({predicted.boxes.detach(), predicted.logits.detach(), predicted.centres},
              labels.truths, task.assigner);
-  const auto sum = targets.score.sum().clamp_min(1);
+  const auto sum = labels.sum(targets.score.sum()).clamp_min(1);
   const auto learned =
       labels.truths.gather(1, targets.object.unsqueeze(2).expand({images, anchors, 5}));
   const auto planes = learned.transpose(1, 2).contiguous();
@@ -217,7 +217,7 @@ BranchLoss branchLoss(const BranchTask& task, const Labels& labels,
     loss.mask = maskLoss({maps.mask, task.prototypes, targets, task.assigner.last}, labels);
     weighted = weighted + loss.mask * settings.maskGain;
   }
-  loss.total = weighted * static_cast<double>(images);
+  loss.total = weighted * static_cast<double>(labels.images());
   return loss;
 }
 
@@ -234,7 +234,7 @@ TotalLoss totalLoss(const NetworkMaps& maps, const Labels& labels, double o2mSha
   if (maps.semantic.defined()) {
     loss.semantic = semanticLoss(maps.semantic, labels);
     many =
-        many + loss.semantic * (settings.semanticGain * static_cast<double>(labels.truths.size(0)));
+        many + loss.semantic * (settings.semanticGain * static_cast<double>(labels.images()));
   }
   loss.total = many * o2mShare + loss.o2o.total * (1 - o2mShare);
   return loss;

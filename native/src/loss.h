@@ -14,6 +14,7 @@
 #pragma once
 #include <ATen/ATen.h>
 
+#include "group.h"
 #include "network.h"
 #include "settings.h"
 
@@ -25,6 +26,15 @@ struct Labels {
   at::Tensor truths;
   /** Their masks (mask-loss.h), [B, M, H / 4, W / 32] bytes; undefined for detection. */
   at::Tensor masks;
+  /** Processes that have the batch's other images; null where these are all. */
+  const Group* group = nullptr;
+
+  /** Images of the whole batch. */
+  int64_t images() const { return group ? group->part.images : truths.size(0); }
+  /** Sum over the whole batch, of which `own` is this process's part; no gradient passes. */
+  at::Tensor sum(const at::Tensor& own) const {
+    return group ? group->sum(own * group->part.weight) : own;
+  }
 };
 
 /**

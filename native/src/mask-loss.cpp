@@ -82,7 +82,7 @@ at::Tensor maskLoss(const MaskTask& task, const Labels& labels) {
   std::vector<at::Tensor> levels;
   for (const at::Tensor& map : task.weights) levels.push_back(map.flatten(2));
   const auto all = at::cat(levels, 2), prototypes = task.prototypes.flatten(2);
-  const auto& [truths, masks] = labels;
+  const at::Tensor &truths = labels.truths, &masks = labels.masks;
   const int64_t images = all.size(0), width = all.size(1), cells = prototypes.size(2);
   int64_t slots = std::min(truths.size(1) * task.positivesMax, all.size(2));
   // A CPU can wait for the count: slots that stay empty would cost as much as others.
@@ -96,7 +96,7 @@ at::Tensor maskLoss(const MaskTask& task, const Labels& labels) {
   const auto learns = score.gt(kScoreMin).logical_and_(hasMask(masks).gather(1, object));
   const auto area = (boxes.select(2, 2) - boxes.select(2, 0)) *
                     (boxes.select(2, 3) - boxes.select(2, 1)) / (kMaskStride * kMaskStride);
-  const auto share = learns / area.clamp_min(1) / learns.sum().clamp_min(1);
+  const auto share = learns / area.clamp_min(1) / labels.sum(learns.sum()).clamp_min(1);
 
   std::vector<at::Tensor> losses, ofWeights, ofPrototypes;
   const bool learnsPrototypes = prototypes.requires_grad();
@@ -119,7 +119,7 @@ at::Tensor maskLoss(const MaskTask& task, const Labels& labels) {
 }
 
 at::Tensor semanticLoss(const at::Tensor& logits, const Labels& labels) {
-  const auto& [truths, masks] = labels;
+  const at::Tensor &truths = labels.truths, &masks = labels.masks;
   const int64_t images = logits.size(0), rows = logits.size(2);
   const auto classes = truths.select(2, 0);
   const auto target = at::zeros_like(logits);
@@ -137,7 +137,7 @@ at::Tensor semanticLoss(const at::Tensor& logits, const Labels& labels) {
   const auto shared = flat(likely * target).sum(2), both = flat(likely + target).sum(2);
   const auto dice = 1 - (2 * shared + 1) / (both + 1);
   const auto each = (entropy + dice).mean(1) / 2;
-  return (each * counted).sum() / counted.sum().clamp_min(1);
+  return (each * counted).sum() / labels.sum(counted.sum()).clamp_min(1);
 }
 
 }  // namespace vantage

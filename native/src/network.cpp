@@ -10,6 +10,7 @@
 #include "device.h"
 #include "error.h"
 #include "flags.h"
+#include "group-norm.h"
 
 namespace vantage {
 namespace {
@@ -248,7 +249,10 @@ at::Tensor Network::convolve(const Node& node, size_t index, const at::Tensor& i
   const at::Tensor bias = node.normalized ? at::Tensor() : of[1].tensor;
   const int padding = node.kernel / 2;
   at::Tensor map = at::conv2d(input, of[0].tensor, bias, node.step, padding, 1, node.groups);
-  if (node.normalized) {
+  if (node.normalized && group_ && norm == BatchNorm::training) {
+    const NormTensors tensors{of[1].tensor, of[2].tensor, of[3].tensor, of[4].tensor};
+    map = groupNorm(map, tensors, {kNormMomentum, kNormEpsilon}, *group_);
+  } else if (node.normalized) {
     // Statistics that are given are used in evaluation and updated in training.
     const bool givesStatistics = norm != BatchNorm::batch;
     const at::Tensor mean = givesStatistics ? of[3].tensor : at::Tensor();

@@ -12,6 +12,7 @@
 
 #include "error.h"
 #include "graph.h"
+#include "group.h"
 
 namespace vantage {
 
@@ -80,6 +81,8 @@ class Network {
    * `Interruption`. A step takes seconds on a CPU, a node some hundredths of a step.
    */
   void setStop(std::shared_ptr<const std::atomic<bool>> stop) { stop_ = std::move(stop); }
+  /** In training, batch norm uses the statistics of the whole batch of these processes. */
+  void setGroup(const Group* group) { group_ = group; }
   /** Fails with `Interruption` while `stop` is true. */
   void checkStop() const {
     if (stop_ && *stop_) throw Interruption();
@@ -95,6 +98,7 @@ class Network {
   at::Device device_;
   bool bf16_ = false;
   std::shared_ptr<const std::atomic<bool>> stop_;
+  const Group* group_ = nullptr;
   std::vector<NamedTensor> state_;
   /** Index in `state_` of a node's first tensor. */
   std::vector<int> first_;

@@ -100,9 +100,15 @@ at::Tensor learn(EngineCore& core, const at::Tensor& images, const Labels& label
   const TotalLoss loss = totalLoss(maps, labels, options.o2mShare, core.options.settings);
   core.network.checkStop();
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::forward);
-  loss.total.backward();
+  if (labels.group) {
+    core.buckets->begin();
+    (loss.total * labels.group->part.weight).backward();
+    core.buckets->finish();
+  } else {
+    loss.total.backward();
+  }
   if (options.stopwatch) options.stopwatch->mark(Stopwatch::backward);
-  const auto total = loss.total.detach() / static_cast<double>(images.size(0));
+  const auto total = loss.total.detach() / static_cast<double>(labels.images());
   std::vector<at::Tensor> items{total, loss.o2o.box.detach(), loss.o2o.cls.detach(),
                                 loss.o2o.dfl.detach()};
   if (core.network.graph().hasMasks()) {
@@ -110,7 +116,8 @@ at::Tensor learn(EngineCore& core, const at::Tensor& images, const Labels& label
     // A deployed graph has no semantic map.
     items.push_back(loss.semantic.defined() ? loss.semantic.detach() : at::zeros_like(total));
   }
-  return at::stack(items);
+  // Means over the whole batch: each process's items are its share of them.
+  return labels.sum(at::stack(items));
 }
 
 /**
@@ -191,7 +198,13 @@ class Epoch {
     if (from == 0) training_.sums.zero_();
   }
 
-  bool isDone() const { return result_.batch >= result_.batches || core_.isInterrupted(); }
+  /** Of several processes all are told the same, whichever was interrupted. */
+  bool isDone() const {
+    if (result_.batch >= result_.batches) return true;
+    const bool isInterrupted = core_.isInterrupted();
+    if (!core_.group) return isInterrupted;
+    return core_.group->sum(at::full({1}, isInterrupted ? 1 : 0, at::kDouble)).item<double>() > 0;
+  }
 
   void step(const DeviceBatch& batch) {
     const TrainingSettings& settings = core_.options.settings;
@@ -199,17 +212,20 @@ class Epoch {
     GuardedPass pass(core_);
     const LearnOptions options{o2mShareAt(epoch_, settings.epochs), BatchNorm::training,
                                &stopwatch_};
-    const auto items = learn(core_, batch.images, batch.labels, options);
+    Labels labels = batch.labels;
+    labels.group = core_.group.get();
+    if (core_.group) core_.group->part = {batch.whole, batch.isStandIn ? 0.0 : 1.0};
+    const auto items = learn(core_, batch.images, labels, options);
     pass.keep();
     training_.optimizer.gather();
     ++training_.gathered;
     const Rates rates = ratesAt(settings, epoch_, result_.batch, result_.batches);
     if (training_.gathered >= accumulatedAt(settings, epoch_, result_.batch, result_.batches)) {
       training_.optimizer.step(rates);
-      training_.ema.update();
+      if (core_.isFirst()) training_.ema.update();
       training_.gathered = 0;
     }
-    const int64_t images = batch.images.size(0);
+    const int64_t images = batch.whole;
     training_.sums.narrow(0, 0, items.numel()).add_(items, static_cast<double>(images));
     training_.sums.narrow(0, items.numel(), 1).add_(static_cast<double>(images));
     stopwatch_.mark(Stopwatch::optimizer);
@@ -259,6 +275,33 @@ class Epoch {
   EpochResult result_;
 };
 
+/**
+ * An epoch of several processes ends between two steps, since one that left a step would leave the
+ * others waiting in it; and where one fails, it leaves the group, so that none waits for it.
+ */
+class GroupEpoch {
+ public:
+  explicit GroupEpoch(EngineCore& core) : core_(core) {
+    if (core.isGroupLost)
+      throw EngineError("peer_lost", "a process of the training is gone: begin from a checkpoint");
+    if (core.group) core.network.setStop({});
+  }
+  ~GroupEpoch() {
+    if (!isDone_ && core_.group) core_.leaveGroup();
+    core_.network.setStop(core_.options.interrupted);
+  }
+  GroupEpoch(const GroupEpoch&) = delete;
+
+  BatchShare share() const {
+    return core_.group ? BatchShare{core_.group->rank(), core_.group->size()} : BatchShare{};
+  }
+  void done() { isDone_ = true; }
+
+ private:
+  EngineCore& core_;
+  bool isDone_ = false;
+};
+
 }  // namespace
 
 Assignment assignTargets(const AssignmentInput& input) {
@@ -283,12 +326,14 @@ EpochResult Engine::trainEpoch(int epoch, int from,
   const auto batches = static_cast<int>(batchesOf(core));
   if (epoch < 0) refuse("epochs count from 0");
   if (from < 0 || from > batches) refuse("the epoch has no such batch");
+  GroupEpoch group(core);
   Epoch current(core, epoch, from, batches);
   const auto seed = static_cast<uint64_t>(core.options.seed);
   BatchSource source =
       trainingBatches(*core.train, core.options.settings,
-                      {epoch, from, seed, core.options.threads, core.options.graph.hasMasks()});
-  const auto isStopped = [&] { return core.isInterrupted(); };
+                      {epoch, from, seed, core.options.threads, core.options.graph.hasMasks(),
+                       group.share()});
+  const auto isStopped = [&] { return !core.group && core.isInterrupted(); };
   try {
     while (!current.isDone()) {
       const auto batch = source.next(isStopped);
@@ -299,6 +344,7 @@ EpochResult Engine::trainEpoch(int epoch, int from,
   } catch (const Interruption&) {
     // The step under way was abandoned: the epoch later goes on with the batch of that step.
   }
+  group.done();
   return current.result();
 }
 
@@ -313,6 +359,7 @@ LossItems Engine::losses(const BatchView& batch, double o2mShare) {
 LossItems Engine::step(const BatchView& batch, int epoch, int64_t iteration) {
   EngineCore& core = *core_;
   core.needsTraining();
+  core.needsNoGroup();
   Training& training = *core.training;
   const at::Tensor images = core.images(batch);
   const Labels labels = labelsOf(batch, core.network);

@@ -9,10 +9,11 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import type { Engine } from "../../native/index.d.ts";
+import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { detectorGraph, type Variant } from "../../shared/detector.ts";
 import { AUGMENTATION_PRESETS } from "../../shared/training.ts";
+import { measureScaling } from "./engine-scaling.ts";
 import { torchProblem } from "./plain-torch.ts";
 
 const { values } = parseArgs({
@@ -25,6 +26,8 @@ const { values } = parseArgs({
     python: { type: "string", default: "/usr/bin/python3" },
     /** Of the process that measures one configuration of the engine. */
     one: { type: "string" },
+    /** Of the process that measures what a second core brings. */
+    scaling: { type: "boolean", default: false },
   },
 });
 
@@ -71,6 +74,30 @@ function truthsOf({ batch, imageSize }: Configuration): number[][][] {
   );
 }
 
+const trainingOf = ({
+  batch,
+  imageSize,
+}: Pick<Configuration, "batch" | "imageSize">): TrainingOptions => ({
+  optimizer: "adamw",
+  epochs: 100,
+  batch,
+  imageSize,
+  lr0: 0.001,
+  lrf: 1,
+  cosine: false,
+  momentum: 0.9,
+  weightDecay: 5e-4,
+  warmupEpochs: 0,
+  warmupMomentum: 0.9,
+  warmupBiasLr: 0,
+  nominalBatch: batch,
+  clipNorm: 10,
+  emaDecay: 0.9999,
+  emaUpdates: 2000,
+  gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
+  augmentation: AUGMENTATION_PRESETS.standard,
+});
+
 async function measureEngine(configuration: Configuration): Promise<Measurement> {
   const { variant, imageSize, batch, precision, device, threads, steps, warmup } = configuration;
   const loaded = loadEngine();
@@ -81,26 +108,7 @@ async function measureEngine(configuration: Configuration): Promise<Measurement>
     seed: 0,
     threads,
     precision,
-    training: {
-      optimizer: "adamw",
-      epochs: 100,
-      batch,
-      imageSize,
-      lr0: 0.001,
-      lrf: 1,
-      cosine: false,
-      momentum: 0.9,
-      weightDecay: 5e-4,
-      warmupEpochs: 0,
-      warmupMomentum: 0.9,
-      warmupBiasLr: 0,
-      nominalBatch: batch,
-      clipNorm: 10,
-      emaDecay: 0.9999,
-      emaUpdates: 2000,
-      gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
-      augmentation: AUGMENTATION_PRESETS.standard,
-    },
+    training: trainingOf(configuration),
   });
   await engine.ready;
   const images = new Float32Array(batch * 3 * imageSize * imageSize);
@@ -269,12 +277,28 @@ function main() {
     }
   }
   say(`\n${notes.join("\n")}\n`);
+  if (values.device !== "cuda") sayScaling();
   // A process of its own, with as many threads for images as a node has.
   const prepared = join(import.meta.dirname, "training-data.ts");
   spawnSync(process.execPath, [prepared, "--images", "200"], { stdio: "inherit" });
 }
 
+function sayScaling() {
+  const steps = ["--steps", values.steps ?? "6"];
+  const child = spawnSync(process.execPath, [import.meta.filename, "--scaling", ...steps], {
+    encoding: "utf8",
+    env: environment,
+    timeout: 1_200_000,
+  });
+  say(child.status === 0 ? child.stdout.trim() : `scaling: ${child.stderr.slice(-500)}`);
+}
+
 if (values.one) {
   const measured = await measureEngine(JSON.parse(values.one) as Configuration);
   say(JSON.stringify(measured));
+} else if (values.scaling) {
+  const shape = { imageSize: 320, batch: 8 };
+  const steps = Number(values.steps ?? 6);
+  for (const line of await measureScaling({ ...shape, steps, training: trainingOf(shape) }))
+    say(line);
 } else main();

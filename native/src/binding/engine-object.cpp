@@ -152,6 +152,7 @@ Napi::Function EngineObject::define(Napi::Env env) {
                          InstanceMethod("save", &EngineObject::save),
                          InstanceMethod("checkpoint", &EngineObject::checkpoint),
                          InstanceMethod("restore", &EngineObject::restore),
+                         InstanceMethod("join", &EngineObject::join),
                          InstanceMethod("setDataset", &EngineObject::setDataset),
                          InstanceMethod("trainEpoch", &EngineObject::trainEpoch),
                          InstanceMethod("interrupt", &EngineObject::interrupt),

@@ -29,6 +29,7 @@ class EngineObject : public Napi::ObjectWrap<EngineObject> {
   Napi::Value save(Info info);
   Napi::Value checkpoint(Info info);
   Napi::Value restore(Info info);
+  Napi::Value join(Info info);
   Napi::Value setDataset(Info info);
   Napi::Value trainEpoch(Info info);
   Napi::Value interrupt(Info info);

@@ -7,6 +7,8 @@
 namespace vantage {
 namespace {
 
+constexpr double kProcessesMax = 64, kTimeoutSecondsMax = 3600;
+
 Napi::Value toJs(Napi::Env env, const LossItems& losses) {
   Napi::Object object = Napi::Object::New(env);
   object["total"] = losses.total;
@@ -62,6 +64,23 @@ Napi::Value EngineObject::trainEpoch(Info info) {
     };
     return call(info.Env(), info[1], work,
                 [](Napi::Env env, const EpochResult& result) { return toJs(env, result); });
+  });
+}
+
+Napi::Value EngineObject::join(Info info) {
+  return promised(info, [&] {
+    const Fields from(info[0], "options");
+    GroupOptions options;
+    options.store = from.text("store");
+    options.size = from.integer("size", 2, kProcessesMax);
+    options.rank = from.integer("rank", 0, options.size - 1);
+    options.synchronizesNorms = from.flag("synchronizedNorm");
+    options.timeoutSeconds = from.number("timeoutSeconds", 1, kTimeoutSecondsMax);
+    const auto work = [this, options](Reporter&) {
+      engine().join(options);
+      return true;
+    };
+    return call(info.Env(), {}, work, [](Napi::Env env, bool) { return env.Undefined(); });
   });
 }
 

@@ -1,7 +1,7 @@
 // What a node says that it can do, what it lacks, and where it looks for its models.
 
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, it } from "vitest";
 import { describeNode, type Machinery } from "../../../gpu-node/node/capabilities.ts";
@@ -131,6 +131,7 @@ describe("the engine that a node reports", () => {
       source: "wheel",
       precision: "fp32",
       reason: "training runs on the CPU",
+      devices: availableParallelism(),
     });
     expect(await reported({ cpuBf16: true }, {})).toMatchObject({ precision: "measured" });
     writeFileSync(join(folder, "nvidia-smi"), "#!/bin/sh\necho 'NVIDIA T4, 15360'\n", {
@@ -138,7 +139,8 @@ describe("the engine that a node reports", () => {
     });
     const gpus = [{ name: "NVIDIA T4", memoryBytes: 1 }];
     const environment = { PATH: folder };
-    expect(await reported({ gpus }, environment)).toMatchObject({ precision: "fp32" });
+    const onGpu = { precision: "fp32", devices: 1 };
+    expect(await reported({ gpus }, environment)).toMatchObject(onGpu);
     expect(await reported({ gpus, bf16: true }, environment)).toMatchObject({ precision: "bf16" });
     // The GPU is there, and this torch does not see it.
     expect(await reported({}, environment)).toEqual(cpu);
