@@ -238,6 +238,15 @@ export const ResolvedSettings = z
     learning_rate: z.number(),
     train_images: z.number().int(),
     val_images: z.number().int(),
+    nms_iou: z
+      .number()
+      .optional()
+      .meta({
+        description:
+          "IoU above which the model's overlapping boxes of a class are suppressed, where that " +
+          "gained more than noise on the validation split; absent where nothing is suppressed",
+        example: 0.6,
+      }),
     /** Of the first weights, where there were any. */
     pretrained: z
       .object({

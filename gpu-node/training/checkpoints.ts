@@ -114,8 +114,12 @@ export async function saveBest(
   best: { epoch: number; evaluation: Evaluation; metadata: Record<string, string> },
 ): Promise<void> {
   await engine.save(folder.file(bestWeights(best.epoch)), best.metadata);
-  await folder.write(bestScores(best.epoch), JSON.stringify(scoresOf(best.evaluation)));
+  await saveScores(folder, best.epoch, best.evaluation);
 }
+
+/** Keeps what the best weights of an epoch scored. */
+export const saveScores = (folder: RunFolder, epoch: number, evaluation: Evaluation) =>
+  folder.write(bestScores(epoch), JSON.stringify(scoresOf(evaluation)));
 
 /** What the best weights of an epoch scored; null where that is not here or cannot be read. */
 export async function readScores(folder: RunFolder, epoch: number): Promise<Scores | null> {
