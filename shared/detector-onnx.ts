@@ -375,8 +375,8 @@ class Walk {
   }
 
   /**
-   * The rows in which boxes of a class that overlap by more than the IoU of a surer one have a score
-   * of 0, by falling score.
+   * The rows in which boxes of a class that overlap by more than the IoU of a surer one have a
+   * score of 0, by falling score.
    */
   #suppressed(
     rows: string,
@@ -408,11 +408,13 @@ class Walk {
     ];
     // Image, class and row of each that stays.
     const stays = writer.node("NonMaxSuppression", [boxes, lists, ...limits], "all/stays");
-    const places = writer.node("Gather", [stays, this.#numbers([0, 2])], "all/places", { axis: 1 });
+    const positions = writer.node("Gather", [stays, this.#numbers([0, 2])], "all/positions", {
+      axis: 1,
+    });
     const flat = writer.node("Squeeze", [scores, this.#whole(2)], "all/scores/flat");
     const zeros = writer.node("Mul", [flat, none], "all/zeros");
-    const values = writer.node("GatherND", [flat, places], "all/kept");
-    const left = writer.node("ScatterND", [zeros, places, values], "all/left");
+    const values = writer.node("GatherND", [flat, positions], "all/kept");
+    const left = writer.node("ScatterND", [zeros, positions, values], "all/left");
     const order = this.#best(left, count, "last");
     const inOrder = (from: string, to: string) =>
       writer.node("GatherND", [from, order], to, { batch_dims: 1 });

@@ -1,8 +1,8 @@
 // Non-maximum suppression, where a model is served with it: of boxes of one class that overlap by
 // more than its IoU the surest stays, as torchvision's `batched_nms` and ONNX's `NonMaxSuppression`
-// do it. Whether, and above which IoU, a run chooses on its validation split; the choice lies in the
-// metadata of the weights, so that whoever opens them serves it. Models without it are served as
-// they are.
+// do it. Whether, and above which IoU, a run chooses on its validation split; the choice lies in
+// the metadata of the weights, so that whoever opens them serves it. Models without it are served
+// as they are.
 
 import type { DetectionRows } from "./letterbox.ts";
 
@@ -17,15 +17,16 @@ export class SuppressionError extends Error {
 }
 
 /**
- * The IoU above which a model's boxes are suppressed, by its metadata; null is no suppression. Fails
- * with SuppressionError for what is none, and for a head that is not deployed.
+ * The IoU above which a model's boxes are suppressed, by its metadata; null is no suppression.
+ * Fails with SuppressionError for what is none, and for a head that is not deployed.
  */
 export function suppressionOf(metadata: Readonly<Record<string, string>>): number | null {
   const { [HEAD_KEY]: head = DEPLOYED_HEAD, [IOU_KEY]: text } = metadata;
+  // Without a limit another program's word for a head is of no account.
+  if (text === undefined) return null;
   if (head !== DEPLOYED_HEAD) {
     throw new SuppressionError(`the weights are to be served by the unknown head ${head}`);
   }
-  if (text === undefined) return null;
   const iou = text.trim() === "" ? Number.NaN : Number(text);
   if (iou > 0 && iou < 1) return iou;
   throw new SuppressionError(`nms_iou is ${text}, and no number between 0 and 1`);
@@ -70,8 +71,9 @@ function isOver(values: Float32Array, [one, other]: [number, number], nmsIou: nu
 
 /**
  * Rows after suppression: what stays, by falling score, and behind it what is suppressed, with a
- * score of 0. There are as many rows as before; of equal scores the first comes first. A model's rows
- * are by falling logits, of which a runtime's sigmoid may turn two that are next to each other.
+ * score of 0. There are as many rows as before; of equal scores the first comes first. A model's
+ * rows are by falling logits, of which a runtime's sigmoid may turn two that are next to each
+ * other.
  */
 export function suppress({ values, width }: DetectionRows, nmsIou: number): DetectionRows {
   const kept: number[] = [];

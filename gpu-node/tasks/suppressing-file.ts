@@ -1,6 +1,7 @@
 // A written file that suppresses, seen through: the same file was also written without suppression,
 // and every answer has to be what suppression makes of that one's. What is then held against the
-// predictor are the rows before it, since a last digit of theirs may decide which of two boxes stays.
+// predictor are the rows before it, since a last digit of theirs may decide which of two boxes
+// stays.
 
 import type { DetectionRows, MaskedRows } from "../../shared/letterbox.ts";
 import { suppress } from "../../shared/suppression.ts";

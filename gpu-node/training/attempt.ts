@@ -322,8 +322,8 @@ async function handInModel(
 }
 
 /**
- * Chooses whether the model's overlapping boxes are suppressed, as its file then says. Gives what it
- * measures where they are; null where they are not. What fails costs the run nothing.
+ * Chooses whether the model's overlapping boxes are suppressed, as its file then says. Gives what
+ * it measures where they are; null where they are not. What fails costs the run nothing.
  */
 async function suppressionFor(
   { native, graph, hardware, context, folder, data, payload, report }: StartParts,

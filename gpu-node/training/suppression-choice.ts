@@ -1,10 +1,12 @@
-// Whether a run's model is served with suppression of overlapping boxes, and above which IoU: chosen
-// on the run's own validation split, by its best weights, as the best epoch is. A head that was
-// trained to give one box an object still gives some twice, most of all where training was short.
+// Whether a run's model is served with suppression of overlapping boxes, and above which IoU:
+// chosen on the run's own validation split, by its best weights, as the best epoch is. A head that
+// was trained to give one box an object still gives some twice, most of all where training was
+// short.
 //
 // The rule: suppression is taken where it gains more mAP50 than three times the gain's standard
-// error, and at least GAIN_MIN, and mAP50-95 is no lower. The error is the jackknife's over ten parts
-// of the images. Of the IoUs that which has the highest sum of both figures is held to the rule.
+// error, and at least GAIN_MIN, and mAP50-95 is no lower. The error is the jackknife's over ten
+// parts of the images. Of the IoUs that which has the highest sum of both figures is held to the
+// rule.
 
 import * as fs from "node:fs/promises";
 import type { Detections, Engine, Evaluation } from "../../native/index.d.ts";

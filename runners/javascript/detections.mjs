@@ -59,8 +59,8 @@ const topIndices = (values) =>
 
 /**
  * The two top-k steps of a raw file: the best 300 anchors by their best class, then the best 300 of
- * those anchors' scores, so that an anchor may come with several classes. Then suppression, where the
- * file's metadata have an `nms_iou`.
+ * those anchors' scores, so that an anchor may come with several classes. Then suppression, where
+ * the file's metadata have an `nms_iou`.
  * @param {Float32Array} boxes [anchors, 4]
  * @param {Float32Array} scores [anchors, classes]
  * @param {number | null} nmsIou

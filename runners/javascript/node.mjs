@@ -3,8 +3,9 @@
 //     npm install onnxruntime-node sharp
 //     node node.mjs model.onnx image.jpg 0.25
 //
-// It takes files of both outputs, `end_to_end` and `raw`, for a batch of one or any. A raw file whose
-// metadata have an `nms_iou` wants it behind the confidence: the runtime does not tell metadata.
+// It takes files of both outputs, `end_to_end` and `raw`, for a batch of one or any. A raw file
+// whose metadata have an `nms_iou` wants it behind the confidence: the runtime does not tell
+// metadata.
 
 import ort from "onnxruntime-node";
 import sharp from "sharp";

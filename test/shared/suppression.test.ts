@@ -1,9 +1,10 @@
-// Suppression of overlapping boxes. Goal: it keeps what the published definition keeps, by class and
-// in order; and what weights say of it is read as it was written, or refused.
+// Suppression of overlapping boxes. Goal: it keeps what the published definition keeps, by class
+// and in order; and what weights say of it is read as it was written, or refused.
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
 import { suppress, suppressionOf, withSuppression } from "../../shared/suppression.ts";
+import type { Bbox } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
 
 type Row = [number, number, number, number, number, number];
@@ -11,6 +12,8 @@ const rowsOf = (rows: readonly (readonly number[])[]) => ({
   values: Float32Array.from(rows.flat()),
   width: rows[0]?.length ?? 6,
 });
+
+const boxOf = ([x1, y1, x2, y2]: Row): Bbox => [x1, y1, x2, y2];
 
 /** Greedy suppression in its plainest form: the surest of what is left, again and again. */
 function naive(rows: readonly Row[], limit: number): Row[] {
@@ -21,7 +24,7 @@ function naive(rows: readonly Row[], limit: number): Row[] {
     const { length } = left;
     for (let at = length - 1; at >= 0; at--) {
       const other = left[at] as Row;
-      const overlap = iou(best.slice(0, 4) as never, other.slice(0, 4) as never);
+      const overlap = iou(boxOf(best), boxOf(other));
       if (other[5] === best[5] && overlap > limit) left.splice(at, 1);
     }
   }
@@ -86,5 +89,6 @@ describe("suppression", () => {
 
   it("is not of a head that is not deployed", () => {
     expect(() => suppressionOf({ head: "one_to_many", nms_iou: "0.6" })).toThrow("one_to_many");
+    expect(suppressionOf({ head: "of another program" })).toBeNull();
   });
 });

@@ -7,21 +7,16 @@ import { join } from "node:path";
 import sharp from "sharp";
 import { describe, expect, it } from "vitest";
 import { expectedBytes } from "../../../edge/vision/exports/options.ts";
-import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
-import { writeOnnx } from "../../../gpu-node/export/detector-onnx.ts";
 import { sampleImages } from "../../../gpu-node/export/sample-images.ts";
 import { compareRows, rowsOfHeads } from "../../../gpu-node/export/verification.ts";
-import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import type { RgbImage } from "../../../gpu-node/media/image.ts";
 import type { Cache } from "../../../gpu-node/objects/cache.ts";
 import { decodeModel } from "../../../gpu-node/onnx/model-file.ts";
 import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.ts";
 import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
-import { verify } from "../../../gpu-node/tasks/export-verification.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
-import { TaskSteps } from "../../../gpu-node/tasks/task-steps.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
 import { unletterbox } from "../../../shared/letterbox.ts";
 import type {
@@ -154,9 +149,6 @@ function expectSame(found: readonly Prediction[], wanted: readonly Prediction[])
   expect(left.filter(clear)).toEqual([]);
 }
 
-const metadataOf = (file: Buffer) =>
-  Object.fromEntries(decodeModel(file).metadataProps.map(({ key, value }) => [key, value]));
-
 describe("an exported file", () => {
   it.each<[string, Partial<Payload>, number[]]>([
     ["end to end", {}, [1]],
@@ -191,67 +183,6 @@ describe("an exported file", () => {
     }
   });
 
-  it.each<[string, Partial<Payload>]>([
-    ["fp32", {}],
-    ["fp32 for any batch", { batch: null }],
-    ["fp16", { precision: "fp16" }],
-  ])("suppresses what the model is served without: %s", async (_, more) => {
-    const tensors = randomWeights(detectorGraph("det26n", 3));
-    const model = modelOf({ file: tensorFile(tensors, { head: "one_to_one", nms_iou: "0.3" }) });
-    const payload = payloadOf(model, more);
-    const { file, result } = await exported(payload);
-    expect(expectedBytes(model, payload) / file.length).toBeGreaterThanOrEqual(1);
-    expect(result.verification?.rows).toBeGreaterThan(10);
-    expect(metadataOf(file)).toMatchObject({ head: "one_to_one", nms_iou: "0.3", end2end: "True" });
-    const images = sampleImages(1);
-    const [wanted = []] = await predictedBy(payload, images);
-    const unsuppressed = { ...payload, model: modelOf({ file: tensorFile(tensors) }) };
-    const [all = []] = await predictedBy(unsuppressed, images);
-    expect([wanted.length > 4, wanted.length < all.length]).toEqual([true, true]);
-    if (payload.precision !== "fp32") return;
-    const [found = []] = await objectsBy(file, payload, images);
-    expectSame(found, wanted);
-  });
-
-  it("of raw heads leaves suppression to its host, and says so", async () => {
-    const tensors = randomWeights(detectorGraph("det26n", 3));
-    const model = modelOf({ file: tensorFile(tensors, { head: "one_to_one", nms_iou: "0.3" }) });
-    const payload = payloadOf(model, { output: "raw" });
-    const { file } = await exported(payload);
-    const said = metadataOf(file);
-    expect(said).toMatchObject({ head: "one_to_one", nms_iou: "0.3", end2end: "False" });
-    expect(said.description).toMatch(/suppression above an IoU of 0.3/);
-    const plain = await exported(
-      payloadOf(modelOf({ file: tensorFile(tensors) }), { output: "raw" }),
-    );
-    expect(file.length - plain.file.length).toBeLessThan(200);
-  });
-
-  it("is refused where it suppresses by another limit than the model", async () => {
-    const tensors = randomWeights(detectorGraph("det26n", 3));
-    const bytes = tensorFile(tensors, { head: "one_to_one", nms_iou: "0.3" });
-    const payload = payloadOf(modelOf({ file: bytes }));
-    const deployed = deployedModel(payload.model, readTensors(bytes));
-    const [path, plainPath] = [join(dir, "other.onnx"), join(dir, "plain.onnx")];
-    const { size } = payload;
-    const form = { output: "detections", size, batch: 1, metadata: {} } as const;
-    writeFileSync(plainPath, writeOnnx({ ...deployed, nmsIou: null }, form));
-    const verified = (nmsIou: number | null) => {
-      writeFileSync(path, writeOnnx({ ...deployed, nmsIou }, form));
-      const steps = new TaskSteps(context, 100);
-      const suppressing = { nmsIou: 0.3, plainPath };
-      const about = { weights: bytes, path, suppressing, nmsIou: 0.3, steps, dataset: null };
-      return verify(payload, about, context);
-    };
-    expect((await verified(0.3)).verification?.rows).toBeGreaterThan(10);
-    for (const other of [0.31, 0.7, null]) {
-      await expect(verified(other)).rejects.toMatchObject({
-        code: "export_differs",
-        message: expect.stringMatching(/suppresses other boxes/),
-      });
-    }
-  });
-
   it("of a segmentation model gives its coefficients too", async () => {
     const model = modelOf({ task: "segmentation", image_size: 64 });
     for (const output of ["end_to_end", "raw"] as const) {
@@ -266,6 +197,9 @@ describe("an exported file", () => {
       expect(names).toEqual([...heads, "output1"]);
     }
   });
+
+  const metadataOf = (file: Buffer) =>
+    Object.fromEntries(decodeModel(file).metadataProps.map(({ key, value }) => [key, value]));
 
   it("says of itself what the field's readers look for", async () => {
     const model = modelOf();
