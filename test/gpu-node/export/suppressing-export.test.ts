@@ -1,6 +1,6 @@
-// Files of a model whose weights say that overlapping boxes are suppressed. Goal: end to end they do
-// it themselves, as the predictor does, whatever their precision and batch; raw ones say that their
-// host has to; and one that suppresses otherwise is never uploaded.
+// Files of a model whose weights say that overlapping boxes are suppressed. Goal: end to end they
+// do it themselves, as the predictor does, whatever their precision and batch; raw ones say that
+// their host has to; and one that suppresses otherwise is never uploaded.
 
 import { writeFileSync } from "node:fs";
 import { join } from "node:path";
