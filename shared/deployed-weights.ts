@@ -10,6 +10,7 @@ import {
   stateTensors,
 } from "./detector.ts";
 import { floatsOf, type TensorFile } from "./safetensors.ts";
+import { SuppressionError, suppressionOf } from "./suppression.ts";
 import type { ModelSource } from "./tasks.ts";
 
 export const NORM_EPSILON = 1e-3;
@@ -24,6 +25,8 @@ export interface ConvWeights {
 export interface DeployedModel {
   graph: DetectorGraph;
   weights: ReadonlyMap<string, ConvWeights>;
+  /** Boxes of a class that overlap by more are suppressed; null: none are. */
+  nmsIou: number | null;
 }
 
 /** The file's tensors are not those of the model; the message says how. */
@@ -33,7 +36,8 @@ export class WeightsError extends Error {
 
 /**
  * What is deployed of a registry model. Fails with WeightsError where the file's tensors are not
- * those of the graph, or hold what is no number, and with SafetensorsError for what is no floats.
+ * those of the graph, or hold what is no number, or where the file says what cannot be served, and
+ * with SafetensorsError for what is no floats.
  */
 export function foldWeights(
   { variant, classes, task }: Pick<ModelSource, "variant" | "classes" | "task">,
@@ -65,7 +69,16 @@ export function foldWeights(
     }
     weights.set(node.name, folded);
   }
-  return { graph, weights };
+  return { graph, weights, nmsIou: nmsIouOf(file) };
+}
+
+function nmsIouOf({ metadata }: TensorFile): number | null {
+  try {
+    return suppressionOf(metadata);
+  } catch (thrown) {
+    if (!(thrown instanceof SuppressionError)) throw thrown;
+    throw new WeightsError(thrown.message, { cause: thrown });
+  }
 }
 
 type WeightedNode = Extract<GraphNode, { op: "conv" | "conv_transpose" }>;

@@ -1,6 +1,7 @@
 // A detector as an ONNX graph, for whoever writes files. Input `images`: float32 [batch, 3, height,
 // width], RGB in 0 to 1, letterboxed. Output `output0`: [batch, 300, 6], rows x1, y1, x2, y2 in
-// pixels of the input, score, class, by falling score; no suppression is needed after it. Or, for
+// pixels of the input, score, class, by falling score; no suppression is needed after it: a model
+// that is served with it has it inside, and what it suppresses is a row of score 0. Or, for
 // runtimes without top-k, everything before it: `boxes` [batch, anchors, 4] and `scores` [batch,
 // anchors, classes]. A segmentation model adds 32 coefficients a row and the prototypes.
 
@@ -367,6 +368,58 @@ class Walk {
       writer.node("Cast", [classIndex], "rows/classes", { to: 1 }),
     ];
     if (o2o.mask) parts.push(ofRows(ofAnchors(this.masks("masks"), "taken/masks"), "rows/masks"));
+    const { nmsIou } = this.#model;
+    if (nmsIou === null) return writer.node("Concat", parts, name, { axis: 2 });
+    const rows = writer.node("Concat", parts, "all/rows", { axis: 2 });
+    return this.#suppressed(rows, { classIndex, count, iou: nmsIou }, name);
+  }
+
+  /**
+   * The rows in which boxes of a class that overlap by more than the IoU of a surer one have a
+   * score of 0, by falling score.
+   */
+  #suppressed(
+    rows: string,
+    { classIndex, count, iou }: { classIndex: string; count: string; iou: number },
+    name: string,
+  ): string {
+    const { writer } = this;
+    const [boxes, scores, rest] = ["all/boxes", "all/scores", "all/rest"];
+    const part = (from: number, to: number, output: string) =>
+      writer.node("Slice", [rows, this.#whole(from), this.#whole(to), this.#whole(2)], output);
+    part(0, 4, boxes);
+    part(4, 5, scores);
+    part(5, 6 + PROTOTYPES, rest);
+    // Suppression is by class: a row counts in the list of its own class alone.
+    const { classes } = this.#model.graph;
+    const every = writer.initializer(
+      "classes.every",
+      [1, 1, classes],
+      BigInt64Array.from({ length: classes }, (_, index) => BigInt(index)),
+    );
+    const isOwn = writer.node("Equal", [classIndex, every], "all/own");
+    const none = writer.initializer("score.none", [], Float32Array.of(0));
+    const byClass = writer.node("Where", [isOwn, scores, none], "all/by_class");
+    const lists = writer.node("Transpose", [byClass], "all/lists", { perm: [0, 2, 1] });
+    const limits = [
+      this.#whole(DETECTIONS_MAX),
+      writer.initializer("nms.iou", [1], Float32Array.of(iou)),
+      writer.initializer("nms.score", [1], Float32Array.of(0)),
+    ];
+    // Image, class and row of each that stays.
+    const stays = writer.node("NonMaxSuppression", [boxes, lists, ...limits], "all/stays");
+    const positions = writer.node("Gather", [stays, this.#numbers([0, 2])], "all/positions", {
+      axis: 1,
+    });
+    const flat = writer.node("Squeeze", [scores, this.#whole(2)], "all/scores/flat");
+    const zeros = writer.node("Mul", [flat, none], "all/zeros");
+    const values = writer.node("GatherND", [flat, positions], "all/kept");
+    const left = writer.node("ScatterND", [zeros, positions, values], "all/left");
+    const order = this.#best(left, count, "last");
+    const inOrder = (from: string, to: string) =>
+      writer.node("GatherND", [from, order], to, { batch_dims: 1 });
+    const score = writer.node("Unsqueeze", ["last/values", this.#whole(2)], "last/scores");
+    const parts = [inOrder(boxes, "last/boxes"), score, inOrder(rest, "last/rest")];
     return writer.node("Concat", parts, name, { axis: 2 });
   }
 

@@ -258,6 +258,15 @@ export const ResolvedSettings = z
     learning_rate: z.number(),
     train_images: z.number().int(),
     val_images: z.number().int(),
+    nms_iou: z
+      .number()
+      .optional()
+      .meta({
+        description:
+          "IoU above which the model's overlapping boxes of a class are suppressed, where that " +
+          "gained more than noise on the validation split; absent where nothing is suppressed",
+        example: 0.6,
+      }),
     /** How far the first weights matched, where there were any. */
     pretrained: z
       .object({

@@ -26,6 +26,8 @@ export interface PredictorSettings {
   batchMax?: number;
   /** Whether rows of a segmentation model come with its prototypes. */
   prototypes?: boolean;
+  /** Whether rows come before the suppression that the model is served with. */
+  unsuppressed?: boolean;
 }
 
 /** What the model gives for one image. */
@@ -206,7 +208,9 @@ export async function openPredictor(
   size: readonly [number, number] = [model.image_size, model.image_size],
 ): Promise<Predictor> {
   if (model.classes.length === 0) throw new TaskFailure("bad_weights", "the model has no classes");
-  const onnx = writeOnnx(deployedModel(model, readTensors(weights)), {
+  const deployed = deployedModel(model, readTensors(weights));
+  const drawn = settings.unsuppressed ? { ...deployed, nmsIou: null } : deployed;
+  const onnx = writeOnnx(drawn, {
     output: "detections",
     size,
     batch: null,

@@ -7,6 +7,7 @@ import type { DeployedModel } from "../../shared/deployed-weights.ts";
 import { OPSET } from "../../shared/detector-onnx.ts";
 import { ultralyticsNote } from "../../shared/export-formats.ts";
 import { BUILDING_STAGE, type Calibration, type ExportEngine } from "../../shared/exports.ts";
+import { withSuppression } from "../../shared/suppression.ts";
 import type { TaskPayload, TaskResult } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { sha256OfFile } from "../base/file-hash.ts";
@@ -33,8 +34,10 @@ type Payload = TaskPayload<"device_export">;
 /** A builder tries many kernels; the largest variant takes minutes. */
 const ENGINE_SECONDS = 30 * 60;
 /** What a file of raw heads says of itself. */
-const rawNote = (format: Payload["format"]) =>
-  `Raw heads: every anchor's box and scores, before top-k. ${ultralyticsNote(format)}.`;
+const rawNote = (format: Payload["format"], nmsIou: number | null) => {
+  const left = nmsIou === null ? "" : ` and class-wise suppression above an IoU of ${nmsIou}`;
+  return `Raw heads: every anchor's box and scores, before top-k${left}. ${ultralyticsNote(format)}.`;
+};
 const NO_IMAGES = "no_calibration_images";
 const NO_DATASET =
   "int8 is made by images of the model's own training set, and none of them is there any more";
@@ -56,17 +59,25 @@ export async function run(
     : 0;
   const steps = new TaskSteps(context, 2 + measured + looksOf(payload, dataset));
   const path = context.cache.temporary();
-  const bundle = context.cache.temporary();
+  const [bundle, plainPath] = [context.cache.temporary(), context.cache.temporary()];
   try {
     const calibration =
       precision === "int8" ? await calibrate(payload, { deployed, dataset, steps }, context) : null;
     const form = {
-      ...formOf(payload),
+      ...formOf(payload, deployed),
       ...(calibration && { ranges: rangesOf(calibration, deployed) }),
     };
     await writeFile(path, writeDetector(deployed, form), { mode: 0o600 });
     steps.next();
-    const verified = await verify(payload, { weights, path, steps, dataset }, context);
+    const { nmsIou } = deployed;
+    const suppressing =
+      payload.output === "end_to_end" && nmsIou !== null ? { nmsIou, plainPath } : null;
+    if (suppressing) {
+      const plain = writeDetector({ ...deployed, nmsIou: null }, form);
+      await writeFile(plainPath, plain, { mode: 0o600 });
+    }
+    const told = { weights, path, suppressing, nmsIou, steps, dataset };
+    const verified = await verify(payload, told, context);
     const made = { path, bundle, example: verified.example, steps };
     const { path: upload, engine } = await delivered(payload, made, context);
     const file = { bytes: (await stat(upload)).size, sha256: await sha256OfFile(upload) };
@@ -85,7 +96,7 @@ export async function run(
       seconds,
     };
   } finally {
-    await Promise.all([path, bundle].map((one) => rm(one, { force: true })));
+    await Promise.all([path, bundle, plainPath].map((one) => rm(one, { force: true })));
   }
 }
 
@@ -223,9 +234,13 @@ function rangesOf({ ranges }: Calibration, { graph }: DeployedModel): MapRanges 
   return new Map(Object.entries(ranges));
 }
 
-function formOf({ model, format, precision, output, size, batch, metadata }: Payload) {
-  const notes: Record<string, string> = output === "raw" ? { description: rawNote(format) } : {};
+function formOf(
+  { model, format, precision, output, size, batch, metadata }: Payload,
+  { nmsIou }: DeployedModel,
+) {
+  const notes: Record<string, string> =
+    output === "raw" ? { description: rawNote(format, nmsIou) } : {};
   if (precision !== "fp32") notes.precision = precision;
-  const described = describeModel(model, { ...metadata, ...notes });
+  const described = withSuppression(describeModel(model, { ...metadata, ...notes }), nmsIou);
   return { format, precision, output, size, batch, classes: model.classes, metadata: described };
 }

@@ -10,6 +10,7 @@ import {
 } from "../../shared/export-formats.ts";
 import { EXPORT_PIXELS_MAX, type ExportVerification } from "../../shared/exports.ts";
 import { type DetectionRows, type MaskedRows, predictionsOf } from "../../shared/letterbox.ts";
+import { suppress } from "../../shared/suppression.ts";
 import type { ObjectSource, TaskPayload } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
 import { accuracyOf, type JudgedImage, recommendedConfidence } from "../export/accuracy.ts";
@@ -31,6 +32,7 @@ import { openPredictor, type Predictor } from "../serving/predictor.ts";
 import { openWrittenFile, type WrittenFile } from "./export-runtimes.ts";
 import type { LabeledImages } from "./labeled-images.ts";
 import type { RunnerContext } from "./runner-context.ts";
+import { openSuppressingFile, type SuppressingFile } from "./suppressing-file.ts";
 import type { TaskSteps } from "./task-steps.ts";
 
 type Payload = TaskPayload<"device_export">;
@@ -48,6 +50,10 @@ const SCORE_MIN = 0.001;
 export interface FileToVerify {
   weights: Uint8Array;
   path: string;
+  /** What the file suppresses by; null of one that does not. */
+  suppressing: SuppressingFile | null;
+  /** What the model is served with. */
+  nmsIou: number | null;
   steps: TaskSteps;
   dataset: LabeledImages | null;
 }
@@ -93,7 +99,7 @@ export function looksOf(payload: Payload, dataset: LabeledImages | null): number
 /** Holds a file against the predictor; fails with `export_differs`, with the figures. */
 export async function verify(
   payload: Payload,
-  { weights, path, steps, dataset }: FileToVerify,
+  { weights, path, suppressing, nmsIou, steps, dataset }: FileToVerify,
   context: RunnerContext,
 ): Promise<VerificationOutcome> {
   const { model, size } = payload;
@@ -102,6 +108,8 @@ export async function verify(
     cpuThreads,
     device: "cpu",
     prototypes: model.task === "segmentation",
+    // A last digit may decide which of two boxes stays.
+    unsuppressed: true,
   } as const;
   const predictor = await openPredictor(model, weights, settings, size);
   try {
@@ -111,11 +119,18 @@ export async function verify(
       predicted.push(await predictedOn(image, predictor));
       steps.next();
     }
-    const example = hasExample(payload) ? await predictedOn(sampleImage(0), predictor) : null;
+    const drawn = hasExample(payload) ? await predictedOn(sampleImage(0), predictor) : null;
+    const rows = drawn && {
+      ...drawn.rows,
+      ...(suppressing && suppress(drawn.rows, suppressing.nmsIou)),
+    };
+    const example = drawn && rows && { ...drawn, rows };
     const unseen = { verification: null, recommendedConfidence: null, example };
     let file: WrittenFile;
     try {
-      file = await openWrittenFile(path, payload, context);
+      file = suppressing
+        ? await openSuppressingFile(path, suppressing, payload, context)
+        : await openWrittenFile(path, payload, context);
     } catch (thrown) {
       if (thrown instanceof RuntimeMissing) return { ...unseen, notVerified: [thrown.message] };
       throw differing(thrown);
@@ -127,7 +142,7 @@ export async function verify(
         isJudged(payload) && dataset
           ? await judgedBy(
               file,
-              { predictor, dataset, frames, comparison, steps },
+              { predictor, dataset, frames, comparison, steps, nmsIou },
               { payload, context },
             )
           : { images: [], more: 0 };
@@ -264,13 +279,14 @@ async function judgedBy(
     frames: ReadonlySet<string>;
     comparison: Comparison;
     steps: TaskSteps;
+    nmsIou: number | null;
   },
   { payload, context }: { payload: Payload; context: RunnerContext },
 ): Promise<{ images: JudgedImage[]; more: number }> {
   const images: JudgedImage[] = [];
   let more = 0;
   const { classes } = payload.model;
-  const { predictor, dataset, frames, comparison, steps } = by;
+  const { predictor, dataset, frames, comparison, steps, nmsIou } = by;
   for await (const { id, image, truths } of dataset.read("val", VALIDATION_IMAGES, context)) {
     const { laid, rows } = await predictedOn(image, predictor);
     const group = Array.from({ length: payload.batch ?? 1 }, () => laid.pixels);
@@ -280,8 +296,13 @@ async function judgedBy(
       comparison.add(answer, rows);
       more += 1;
     }
+    // As it is served.
     const found = (of: DetectionRows) =>
-      predictionsOf(of, { classes, confidence: SCORE_MIN, placement: laid.placement });
+      predictionsOf(nmsIou === null ? of : suppress(of, nmsIou), {
+        classes,
+        confidence: SCORE_MIN,
+        placement: laid.placement,
+      });
     images.push({ truths, file: found(answer), model: found(rows) });
     steps.next();
   }

@@ -27,6 +27,7 @@ import {
   withMasks,
 } from "./sheets.ts";
 import type { Hardware } from "./start.ts";
+import { suppressedDetections } from "./suppression-choice.ts";
 import { uploadArtifact } from "./uploads.ts";
 
 const SAMPLE_CONFIDENCE = 0.25;
@@ -118,12 +119,14 @@ export async function writeClosing(
   if (!best) return;
   await make(files, "val_batch0_pred.jpg", async () => {
     const { device, threads } = hardware;
-    const { precision } = state.resolved;
+    const { precision, nms_iou: nmsIou } = state.resolved;
     const engine = new native.Engine({ graph, device, precision, threads, seed: 0 });
     try {
       await engine.load(folder.file(bestWeights(best.epoch)));
       if (graph.task === "segmentation") return await maskSheet(engine, sheets, data.classes);
-      const found = await engine.predict(batchOf(sheets), SAMPLE_CONFIDENCE);
+      const all = await engine.predict(batchOf(sheets), SAMPLE_CONFIDENCE);
+      const found =
+        nmsIou === undefined ? all : all.map((one) => suppressedDetections(one, nmsIou));
       return await drawSheet(withDetections(sheets, found), data.classes);
     } finally {
       await engine.close();

@@ -117,8 +117,10 @@ export interface BestWeights {
 }
 
 /** Keeps what the best weights scored; before these, so that no weights are without scores. */
-export const saveScores = (folder: RunFolder, { epoch, evaluation }: BestWeights) =>
-  folder.write(bestScores(epoch), JSON.stringify(scoresOf(evaluation)));
+export const saveScores = (
+  folder: RunFolder,
+  { epoch, evaluation }: Pick<BestWeights, "epoch" | "evaluation">,
+) => folder.write(bestScores(epoch), JSON.stringify(scoresOf(evaluation)));
 
 /** Keeps the average's weights as the best, with what they scored. */
 export async function saveBest(

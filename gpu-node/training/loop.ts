@@ -100,7 +100,7 @@ function trainOne({ engine, team, report, state, settings }: LoopParts, pace: Pa
  * Images that are measured together. Nothing is kept for a way back, so twice as many as a step
  * takes need less memory than the step.
  */
-const evaluationBatch = ({ resolved }: RunState): number =>
+export const evaluationBatch = ({ resolved }: RunState): number =>
   Math.min(BATCH_MAX, 2 * resolved.batch_size);
 
 /** Metrics of the average's weights on the validation split; null where it was interrupted. */

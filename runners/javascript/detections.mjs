@@ -59,12 +59,14 @@ const topIndices = (values) =>
 
 /**
  * The two top-k steps of a raw file: the best 300 anchors by their best class, then the best 300 of
- * those anchors' scores, so that an anchor may come with several classes.
+ * those anchors' scores, so that an anchor may come with several classes. Then suppression, where
+ * the file's metadata have an `nms_iou`.
  * @param {Float32Array} boxes [anchors, 4]
  * @param {Float32Array} scores [anchors, classes]
+ * @param {number | null} nmsIou
  * @returns {Float32Array} rows of six
  */
-export function rowsOfHeads(boxes, scores) {
+export function rowsOfHeads(boxes, scores, nmsIou = null) {
   const anchors = boxes.length / 4;
   const classes = scores.length / anchors;
   const best = new Float32Array(anchors).fill(Number.NEGATIVE_INFINITY);
@@ -83,7 +85,26 @@ export function rowsOfHeads(boxes, scores) {
     rows.set(boxes.subarray(4 * anchor, 4 * anchor + 4), row * WIDTH);
     rows.set([scores[at], at % classes], row * WIDTH + 4);
   }
-  return rows;
+  return nmsIou === null ? rows : suppressed(rows, nmsIou);
+}
+
+/** The rows, surest first, that no surer one of their class overlaps by more than this IoU. */
+function suppressed(rows, nmsIou) {
+  const kept = [];
+  for (let at = 0; at < rows.length; at += WIDTH) {
+    const row = rows.subarray(at, at + WIDTH);
+    if (!kept.some((surer) => surer[5] === row[5] && overlap(surer, row) > nmsIou)) kept.push(row);
+  }
+  return Float32Array.from(kept.flatMap((row) => [...row]));
+}
+
+/** The shared part of two boxes of both together. */
+function overlap(one, other) {
+  const across = Math.min(one[2], other[2]) - Math.max(one[0], other[0]);
+  const down = Math.min(one[3], other[3]) - Math.max(one[1], other[1]);
+  if (!(across > 0 && down > 0)) return 0;
+  const area = ([x1, y1, x2, y2]) => (x2 - x1) * (y2 - y1);
+  return (across * down) / (area(one) + area(other) - across * down);
 }
 
 /**

@@ -3,15 +3,17 @@
 //     npm install onnxruntime-node sharp
 //     node node.mjs model.onnx image.jpg 0.25
 //
-// It takes files of both outputs, `end_to_end` and `raw`, for a batch of one or any.
+// It takes files of both outputs, `end_to_end` and `raw`, for a batch of one or any. A raw file
+// whose metadata have an `nms_iou` wants it behind the confidence: the runtime does not tell
+// metadata.
 
 import ort from "onnxruntime-node";
 import sharp from "sharp";
 import { inputOf, objectsOf, placementOf, rowsOfHeads } from "./detections.mjs";
 
-const [modelPath, imagePath, confidence = "0.25"] = process.argv.slice(2);
+const [modelPath, imagePath, confidence = "0.25", nmsIou = null] = process.argv.slice(2);
 if (!modelPath || !imagePath) {
-  process.stderr.write("node node.mjs model.onnx image.jpg [confidence]\n");
+  process.stderr.write("node node.mjs model.onnx image.jpg [confidence [nms_iou]]\n");
   process.exit(2);
 }
 
@@ -38,7 +40,7 @@ const outputs = await session.run({ images });
 
 const rows = outputs.output0
   ? outputs.output0.data
-  : rowsOfHeads(outputs.boxes.data, outputs.scores.data);
+  : rowsOfHeads(outputs.boxes.data, outputs.scores.data, nmsIou && Number(nmsIou));
 const rowWidth = outputs.output0 ? outputs.output0.dims[2] : 6;
 const options = { confidence: Number(confidence), width: rowWidth };
 for (const object of objectsOf(rows, placement, options)) {

@@ -32,6 +32,19 @@ def rows_of_heads(boxes, scores):
     return np.concatenate(columns, 1).astype(np.float32)
 
 
+def suppressed(rows, nms_iou):
+    """The rows, surest first, that no surer one of their class overlaps by more than this IoU."""
+    kept = np.empty((0, 6), np.float32)
+    for row in rows:
+        same = kept[kept[:, 5] == row[5]]
+        low, high = np.maximum(same[:, :2], row[:2]), np.minimum(same[:, 2:4], row[2:4])
+        shared = np.clip(high - low, 0, None).prod(1)
+        areas = (same[:, 2:4] - same[:, :2]).prod(1) + (row[2:4] - row[:2]).prod()
+        if not (shared > nms_iou * (areas - shared)).any():
+            kept = np.concatenate([kept, row[None]])
+    return kept
+
+
 def heads_of_joined(values, size):
     """[4 + classes, anchors], centre and size as parts of the image → corners in pixels, scores."""
     height, width = size
@@ -90,8 +103,9 @@ class OnnxFile:
 
         self.session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
         self.size = tuple(self.session.get_inputs()[0].shape[2:])
-        names = json.loads(self.session.get_modelmeta().custom_metadata_map["names"])
-        self.names = list(names.values())
+        metadata = self.session.get_modelmeta().custom_metadata_map
+        self.names = list(json.loads(metadata["names"]).values())
+        self.nms_iou = metadata.get("nms_iou")
 
     def rows(self, pixels):
         """Of an image [height, width, 3]."""
@@ -114,6 +128,7 @@ class TfliteFile:
         self.size = tuple(self.interpreter.get_input_details()[0]["shape"][1:3].tolist())
         with zipfile.ZipFile(path) as appended:
             self.names = appended.read("labels.txt").decode().split("\n")[:-1]
+            self.nms_iou = json.loads(appended.read("metadata.json")).get("nms_iou")
 
     def rows(self, pixels):
         """Of an image [height, width, 3]."""
@@ -128,7 +143,11 @@ def detect(path, image_path, confidence=0.25):
     file = TfliteFile(path) if path.endswith(".tflite") else OnnxFile(path)
     image = upright(image_path)
     pixels, placement = letterboxed(image, file.size)
-    for found in objects_of(file.rows(pixels), image, placement, confidence):
+    rows = file.rows(pixels)
+    # What an end-to-end file suppressed stays as it is: its rows have no score.
+    if file.nms_iou is not None:
+        rows = suppressed(rows[rows[:, 4] > 0, :6], float(file.nms_iou))
+    for found in objects_of(rows, image, placement, confidence):
         yield {**found, "name": file.names[found["class"]]}
 
 

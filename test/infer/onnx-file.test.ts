@@ -21,14 +21,19 @@ it.each([
   ["detection", { output: "detections", size: [320, 320], batch: 1 }],
   ["detection", { output: "raw", size: null, batch: null }],
   ["segmentation", { output: "detections", size: [96, 64], batch: 2 }],
-] as [DetectorTask, DetectorForm][])("is the node's: %s, %o", (task, form) => {
-  const classes = ["disc", "Käfer", "star"];
-  const weights = tensorFile(randomWeights(detectorGraph("det26n", classes.length, task)));
-  const model = foldWeights({ variant: "det26n", classes, task }, parseTensors(weights));
-  const file = new OnnxFile();
-  const bytes = file.encode(drawDetector(file, model, form));
-  const writer = new GraphWriter();
-  const { name, input, outputs } = drawDetector(writer, model, form);
-  const expected = writer.encode(name, [info(input)], outputs.map(info), { opset: OPSET });
-  expect(Buffer.compare(bytes, expected)).toBe(0);
-});
+  ["detection", { output: "detections", size: [320, 320], batch: 1 }, { nms_iou: "0.6" }],
+] as [DetectorTask, DetectorForm, Record<string, string>?][])(
+  "is the node's: %s, %o, %o",
+  (task, form, metadata) => {
+    const classes = ["disc", "Käfer", "star"];
+    const tensors = randomWeights(detectorGraph("det26n", classes.length, task));
+    const weights = tensorFile(tensors, metadata);
+    const model = foldWeights({ variant: "det26n", classes, task }, parseTensors(weights));
+    const file = new OnnxFile();
+    const bytes = file.encode(drawDetector(file, model, form));
+    const writer = new GraphWriter();
+    const { name, input, outputs } = drawDetector(writer, model, form);
+    const expected = writer.encode(name, [info(input)], outputs.map(info), { opset: OPSET });
+    expect(Buffer.compare(bytes, expected)).toBe(0);
+  },
+);

@@ -132,7 +132,9 @@ async function trained(): Promise<Subject | null> {
 async function writeFile(one: DeviceFile, subject: Subject, folder: string) {
   const { name, format, output, precision, size } = one;
   const { model, weights } = subject;
-  const predictor = await openPredictor(model, weights, { cpuThreads: 1, device: "cpu" }, size);
+  // Of raw heads suppression is the host's.
+  const settings = { cpuThreads: 1, device: "cpu", unsuppressed: true } as const;
+  const predictor = await openPredictor(model, weights, settings, size);
   const pixels: Float32Array[] = [];
   const rows: number[][][] = [];
   for (const image of subject.images) {

@@ -78,7 +78,9 @@ async function writeFiles(weights: Buffer, { folder }: GroupContext) {
     image_size: BLOOD_SIDE,
     file: weights,
   });
-  const predictor = await openPredictor(model, weights, { cpuThreads: 1, device: "cpu" });
+  // These readers suppress nothing in a joined file.
+  const settings = { cpuThreads: 1, device: "cpu", unsuppressed: true } as const;
+  const predictor = await openPredictor(model, weights, settings);
   const images: { path: string; objects: number[][] }[] = [];
   for (const id of bloodSplit("val").slice(0, IMAGES)) {
     const blood = await bloodImage(id);
@@ -93,7 +95,7 @@ async function writeFiles(weights: Buffer, { folder }: GroupContext) {
     images.push({ path, objects });
   }
   await predictor.dispose();
-  const deployed = deployedModel(model, readTensors(weights));
+  const deployed = { ...deployedModel(model, readTensors(weights)), nmsIou: null };
   const fitted: Float32Array[] = [];
   for (const id of bloodSplit("train").slice(0, CALIBRATION_IMAGES)) {
     const blood = await bloodImage(id);

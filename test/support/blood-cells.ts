@@ -11,7 +11,7 @@ import {
   type TaskPayload,
   TrainDetail,
 } from "../../shared/tasks.ts";
-import { type MetricMap, TrainSettings } from "../../shared/training.ts";
+import { type MetricMap, type ResolvedSettings, TrainSettings } from "../../shared/training.ts";
 import { bloodImage, bloodSplit, realData } from "./images.ts";
 import type { NodeService } from "./node-service.ts";
 import { taskContext } from "./task-context.ts";
@@ -79,13 +79,20 @@ export interface BloodTraining {
   onEpoch?: OnEpoch;
 }
 
-/** Trains a detector on the dataset in a folder of its own; its weights and best metrics. */
+/** A model that was trained, and what is told of it. */
+export interface BloodModel {
+  weights: Buffer;
+  metrics: MetricMap;
+  resolved: ResolvedSettings;
+}
+
+/** Trains a detector on the dataset in a folder of its own. */
 export async function trainOnBlood(
   service: NodeService,
   dir: string,
   settings: Partial<TrainSettings>,
   { classes = BLOOD_CLASSES, onEpoch = () => {} }: BloodTraining = {},
-): Promise<{ weights: Buffer; metrics: MetricMap }> {
+): Promise<BloodModel> {
   const dataset = await bloodDataset(service, classes);
   if (!dataset) throw new Error("the images are not on this machine");
   const payload: TaskPayload<"train"> = {
@@ -109,8 +116,8 @@ export async function trainOnBlood(
   });
   const outcome = await runTask("train", payload, context);
   if (outcome.outcome !== "finished") throw new Error(JSON.stringify(outcome));
-  const { model } = TASK_KINDS.train.result.parse(outcome.result);
+  const { model, resolved } = TASK_KINDS.train.result.parse(outcome.result);
   const weights = model && service.objects.get(model.weights.key);
-  if (!weights) throw new Error("the training gave no model");
-  return { weights, metrics: model.metrics };
+  if (!weights || !resolved) throw new Error("the training gave no model");
+  return { weights, metrics: model.metrics, resolved };
 }

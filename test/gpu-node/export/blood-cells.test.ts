@@ -7,13 +7,16 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { EXPORT_FORMATS_TABLE } from "../../../shared/export-formats.ts";
+import { suppressionOf } from "../../../shared/suppression.ts";
 import type { ModelSource, TaskPayload, TaskResult } from "../../../shared/tasks.ts";
 import {
   BLOOD_CLASSES,
   BLOOD_SIDE,
+  type BloodModel,
   bloodDataset,
   bloodWeights,
   trainOnBlood,
@@ -34,7 +37,11 @@ interface Detector {
   /** Pixels a side. */
   side: number;
   isHere: boolean;
-  weights(service: NodeService, dir: string): Promise<Buffer>;
+  /** Its weights, and what its run told of them where it is trained here. */
+  weights(
+    service: NodeService,
+    dir: string,
+  ): Promise<Pick<BloodModel, "weights"> & Partial<BloodModel>>;
   /** Formats whose int8 it is too young for. */
   refused: Payload["format"][];
   map50Min: number;
@@ -64,7 +71,7 @@ const DETECTORS: Detector[] = [
         augmentation: "minimal",
         learning_rate: 0.004,
       } as const;
-      return (await trainOnBlood(service, dir, settings, { classes: CELLS })).weights;
+      return trainOnBlood(service, dir, settings, { classes: CELLS });
     },
     // Of five trainings one had a file whose scores were on average 0.94 of the model's.
     refused: ["tensorrt"],
@@ -77,7 +84,7 @@ const DETECTORS: Detector[] = [
     classes: BLOOD_CLASSES,
     side: BLOOD_SIDE,
     isHere: kept !== null,
-    weights: async () => kept ?? Buffer.alloc(0),
+    weights: async () => ({ weights: kept ?? Buffer.alloc(0) }),
     refused: [],
     map50Min: 0.6,
     map50_95Min: 0.3,
@@ -97,16 +104,18 @@ describe.each(DETECTORS)("a detector of blood cells $name", { timeout: 600_000 }
   let model: ModelSource;
   let dataset: Payload["dataset"];
   let single: { file: Buffer; result: Result };
+  let trained: Awaited<ReturnType<Detector["weights"]>>;
 
   beforeAll(async () => {
     service = await startNodeService();
     dir = mkdtempSync(join(tmpdir(), "vantage-blood-cells-"));
     context = await taskContext(service, dir);
     dataset = await bloodDataset(service, classes);
+    trained = await detector.weights(service, dir);
     model = generatedModel((key, bytes) => service.source(key, bytes), {
       classes,
       image_size: side,
-      file: await detector.weights(service, dir),
+      file: trained.weights,
     });
     single = await exported({});
   }, 600_000);
@@ -160,6 +169,14 @@ describe.each(DETECTORS)("a detector of blood cells $name", { timeout: 600_000 }
     const accuracy = verification.accuracy ?? expect.fail("no average precision");
     process.stderr.write(`${name}: ${JSON.stringify({ bytes: file.length, ...verification })}\n`);
     expect(accuracy).toMatchObject({ images: 87 });
+    // What its run told of it is what it is served with, suppression included where it was chosen.
+    const { metrics, resolved } = trained;
+    if (metrics && resolved) {
+      expect(Math.abs(accuracy.model_map50 - (metrics.mAP50 ?? 0))).toBeLessThan(0.01);
+      const { metadata } = readTensors(trained.weights);
+      expect(suppressionOf(metadata)).toBe(resolved.nms_iou ?? null);
+      process.stderr.write(`suppression: ${resolved.nms_iou}\n`);
+    }
     expect(accuracy.model_map50).toBeGreaterThan(detector.map50Min);
     expect(accuracy.model_map50_95).toBeGreaterThan(detector.map50_95Min);
     expect(verification.objects).toBeGreaterThan(detector.objectsMin);

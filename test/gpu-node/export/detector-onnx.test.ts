@@ -15,6 +15,7 @@ import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.
 import { foldNorm } from "../../../shared/deployed-weights.ts";
 import { type DetectorTask, detectorGraph, LEVEL_STRIDES } from "../../../shared/detector.ts";
 import { anchorsOf } from "../../../shared/detector-onnx.ts";
+import { suppress } from "../../../shared/suppression.ts";
 import {
   computeMaps,
   type Plane,
@@ -205,6 +206,47 @@ describe("a detector as ONNX", () => {
         expect([anchor, index, found]).toEqual([anchor, index, true]);
       }
     }
+  });
+
+  it.each<[string, DetectorTask, Partial<OnnxOptions>]>([
+    ["of a size", "detection", {}],
+    ["of any size and batch", "detection", { size: null }],
+    ["of segmentation", "segmentation", {}],
+  ])("suppresses by itself what its model is served without: %s", async (_, task, options) => {
+    const classes = task === "detection" ? CLASSES : ["a", "b"];
+    const plain = modelOf(task === "detection" ? tensors : masked, task, classes);
+    const size: [number, number, number] = [2, 160, 160];
+    const detections = { ...options, output: "detections" } as const;
+    const before = out(await look(plain, size, detections), "output0");
+    for (const nmsIou of [0.2, 0.6]) {
+      const outputs = await look({ ...plain, nmsIou }, size, detections);
+      const { dims, values } = out(outputs, "output0");
+      expect(dims).toEqual(before.dims);
+      const [, count = 0, width = 0] = dims;
+      for (const image of [0, 1]) {
+        const part = (all: Float32Array) =>
+          all.subarray(image * count * width, (image + 1) * count * width);
+        const wanted = suppress({ values: part(before.values), width }, nmsIou).values;
+        const scores = wanted.filter((_value, at) => at % width === 4);
+        const kept = scores.filter((score) => score > 0).length;
+        // Random weights find much where there is nothing: some of it covers the rest.
+        expect([kept > 3, kept < count]).toEqual([true, true]);
+        expect(part(values).subarray(0, kept * width)).toEqual(wanted.subarray(0, kept * width));
+        for (let row = kept; row < count; row++) {
+          expect(part(values)[row * width + 4]).toBe(0);
+        }
+      }
+    }
+  });
+
+  it("takes its suppression from the metadata of the weights", () => {
+    const file = (metadata: Record<string, string>) => readTensors(tensorFile(tensors, metadata));
+    const kind = { variant: "det26n", classes: CLASSES, task: "detection" } as const;
+    expect(deployedModel(kind, file({})).nmsIou).toBeNull();
+    expect(deployedModel(kind, file({ head: "one_to_one", nms_iou: "0.7" })).nmsIou).toBe(0.7);
+    expect(() => deployedModel(kind, file({ nms_iou: "2" }))).toThrow(
+      expect.objectContaining({ code: "bad_weights" }),
+    );
   });
 
   it("says of itself what whoever finds the file needs", () => {

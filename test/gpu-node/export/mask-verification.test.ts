@@ -107,8 +107,9 @@ async function seen(
   const wish = { ...payload, classes: model.classes, ranges };
   writeFileSync(path, writeDetector({ ...deployed, weights }, wish));
   const steps = new TaskSteps(context, 100);
-  return (await verify(payload, { weights: WEIGHTS, path, steps, dataset: null }, context))
-    .verification;
+  const unsuppressed = { suppressing: null, nmsIou: null };
+  const about = { weights: WEIGHTS, path, ...unsuppressed, steps, dataset: null };
+  return (await verify(payload, about, context)).verification;
 }
 
 /** Turns the sign of every second channel of the last convolution that a name matches. */

@@ -22,12 +22,14 @@ import { float, floats, openSession, run } from "../../../gpu-node/onnx/runtime.
 import { letterbox } from "../../../gpu-node/serving/letterbox.ts";
 import { openPredictor } from "../../../gpu-node/serving/predictor.ts";
 import type { DeployedModel } from "../../../shared/deployed-weights.ts";
+import { detectorGraph } from "../../../shared/detector.ts";
 import type { DetectionRows, ImageSize, Placement } from "../../../shared/letterbox.ts";
+import { suppress } from "../../../shared/suppression.ts";
 import type { Bbox, ModelSource } from "../../../shared/tasks.ts";
 import { iou } from "../../../shared/tracks.ts";
 import { hasChromium } from "../../support/browser.ts";
 import { type DetectedObject, objectsPrinted, openRunnerPage } from "../../support/runner-page.ts";
-import { generatedModel, seeded } from "../../support/weights.ts";
+import { generatedModel, randomWeights, seeded, tensorFile } from "../../support/weights.ts";
 
 const RUNNERS = resolve(import.meta.dirname, "../../../runners/javascript");
 const SIZE = [96, 128] as const;
@@ -42,7 +44,7 @@ interface Subject {
   deployed: DeployedModel;
 }
 
-function subjectOf(more: Partial<ModelSource> = {}): Subject {
+function subjectOf(more: Parameters<typeof generatedModel>[1] = {}): Subject {
   let weights: Buffer = Buffer.alloc(0);
   const source = generatedModel((key, bytes) => {
     weights = bytes;
@@ -55,6 +57,10 @@ const box = ({ box: [x1 = 0, y1 = 0, x2 = 0, y2 = 0] }: DetectedObject): Bbox =>
 
 const detector = subjectOf();
 const segmenter = subjectOf({ task: "segmentation" });
+/** Its weights say that it is served with suppression. */
+const suppressing = subjectOf({
+  file: tensorFile(randomWeights(detectorGraph("det26n", 3)), { nms_iou: "0.3" }),
+});
 const { classes } = detector.source;
 const onnx = (output: "detections" | "raw", batch: number | null = 1, { deployed } = detector) =>
   writeOnnx(deployed, { output, size: SIZE, batch, metadata: {} });
@@ -188,10 +194,14 @@ function expectSame(
 }
 
 describe("Node's runner", () => {
-  const detect = async (file: Uint8Array, image: string): Promise<DetectedObject[]> => {
+  const detect = async (
+    file: Uint8Array,
+    image: string,
+    ...more: string[]
+  ): Promise<DetectedObject[]> => {
     const path = join(dir, `${crypto.randomUUID()}.onnx`);
     writeFileSync(path, file);
-    const args = [join(RUNNERS, "node.mjs"), path, image, String(CONFIDENCE)];
+    const args = [join(RUNNERS, "node.mjs"), path, image, String(CONFIDENCE), ...more];
     return objectsPrinted((await promisify(execFile)(process.execPath, args)).stdout);
   };
 
@@ -201,6 +211,16 @@ describe("Node's runner", () => {
     ["for any batch", onnx("detections", null)],
   ])("finds what the predictor finds: %s", async (_, file) => {
     expectSame(await detect(file, whole.path), await predicted(whole), EXACTLY);
+  });
+
+  it.each([
+    ["by the file, end to end", "detections", []],
+    ["by itself, raw", "raw", ["0.3"]],
+  ] as const)("suppresses what the predictor suppresses: %s", async (_, output, more) => {
+    const found = await detect(onnx(output, 1, suppressing), whole.path, ...more);
+    const wanted = await predicted(whole, suppressing);
+    expectSame(found, wanted, EXACTLY);
+    expect(wanted.length).toBeLessThan((await predicted(whole)).length);
   });
 
   it("lays an image of other proportions, and brings boxes back to it", async () => {
@@ -255,6 +275,8 @@ describe.skipIf(!hasChromium)("the page", () => {
       found.some((other) => other.class === one.class && iou(box(other), box(one)) >= 0.9),
     );
     expect(same.length / again.length).toBeGreaterThan(0.9);
+    const suppressed = await detect("m.onnx", onnx("detections", 1, suppressing), whole.path);
+    expectSame(suppressed, await predicted(whole, suppressing));
     const segments = await detect("m.onnx", onnx("detections", 1, segmenter), whole.path);
     expectSame(segments, await predicted(whole, segmenter));
     // LiteRT tells of itself, and of a GPU that this browser lacks.
@@ -298,6 +320,14 @@ describe("the two top-k steps of the runners", () => {
       scores.copyWithin(kinds, 0, kinds);
       const { values } = wanted({ boxes, scores }, kinds);
       expect(rowsOfHeads(boxes, scores)).toEqual(values);
+      // Corners in their order, so that boxes overlap.
+      for (const at of boxes.keys()) if (at % 4 > 1) boxes[at] = (boxes[at] ?? 0) + 0.8;
+      const all = wanted({ boxes, scores }, kinds);
+      const suppressed = suppress(all, 0.6).values.filter(
+        (_value, at, { [at - (at % 6) + 4]: score }) => (score ?? 0) > 0,
+      );
+      expect(rowsOfHeads(boxes, scores, 0.6)).toEqual(suppressed);
+      if (anchors > 84) expect(suppressed.length).toBeLessThan(all.values.length);
     }
   });
 });
