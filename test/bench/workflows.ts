@@ -169,15 +169,7 @@ async function middle(count: number, work: () => unknown): Promise<number> {
   return middleOf(times);
 }
 
-/** Microseconds of processor time of one call, whatever else the machine does. */
-async function processorTime(count: number, work: () => unknown): Promise<number> {
-  const before = process.cpuUsage();
-  for (let index = 0; index < count; index++) await work();
-  const { user, system } = process.cpuUsage(before);
-  return (user + system) / count;
-}
-
-/** Milliseconds of one call of two that take turns, the middle of many: so that whatever else the machine does is on both. */
+/** The same of two that take turns, so that whatever else the machine does is on both. */
 async function middlesInTurn(
   count: number,
   one: () => unknown,
@@ -186,6 +178,14 @@ async function middlesInTurn(
   const times: [number, number][] = [];
   for (let index = 0; index < count; index++) times.push([await timed(one), await timed(other)]);
   return [middleOf(times.map(([first]) => first)), middleOf(times.map(([, second]) => second))];
+}
+
+/** Microseconds of processor time of one call, whatever else the machine does. */
+async function processorTime(count: number, work: () => unknown): Promise<number> {
+  const before = process.cpuUsage();
+  for (let index = 0; index < count; index++) await work();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / count;
 }
 
 const pure = requestOf(chain("add@1", "a", "sum"));

@@ -91,8 +91,8 @@ describe("a run on images", () => {
     });
     const content = new Uint8Array(9 * MIB);
     content.set(png(64, 48));
-    const picture = ["definition", JSON.stringify(passing("image", 1))] as const;
-    const large = form([...picture], { field: "given", content });
+    const imaging = ["definition", JSON.stringify(passing("image", 1))] as const;
+    const large = form([...imaging], { field: "given", content });
     expect(await refused("/workflows/run", large)).toEqual([
       "/workflows/run",
       413,
