@@ -244,13 +244,7 @@ export async function answerRun(
         return `data:image/jpeg;base64,${written}`;
       })) as Json,
       steps: run.steps.map(stepReport),
-      effects: await Promise.all(
-        run.effects.map(async (effect) => {
-          const written = effect.image === undefined ? null : await allowance.write(effect.image);
-          if (isImage(effect.image) && written === null) throw tooLarge();
-          return effectReport(effect, written);
-        }),
-      ),
+      effects: await effectReports(run.effects, allowance),
       state: run.state as Json,
       seconds: (performance.now() - started) / 1_000,
     };
@@ -287,6 +281,21 @@ export const effectReport = (
   request: request as WorkflowEffect["request"],
   image,
 });
+
+/** Effects as the wire tells them, one after another: the first image too many is the last one. */
+export async function effectReports(
+  effects: readonly StepEffect[],
+  allowance: ImageAllowance,
+): Promise<WorkflowEffect[]> {
+  const reports: WorkflowEffect[] = [];
+  for (const effect of effects) {
+    const { image } = effect;
+    const written = image === undefined ? null : await allowance.write(image);
+    if (isImage(image) && written === null) throw tooLarge();
+    reports.push(effectReport(effect, written));
+  }
+  return reports;
+}
 
 /**
  * Why a run ended, for whoever asked. Throws on what is none of their workflow's: another node, or

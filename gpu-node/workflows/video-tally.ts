@@ -5,6 +5,7 @@ import { WorkflowFailure, type WorkflowRun } from "../../shared/workflow/executi
 import {
   VIDEO_BYTES_MAX,
   VIDEO_EFFECTS_MAX,
+  VIDEO_STATE_BYTES_MAX,
   type WorkflowStepReport,
   type WorkflowVideoAnswer,
 } from "../../shared/workflow/task.ts";
@@ -81,11 +82,13 @@ export class VideoTally {
   }
 
   told(): VideoSum {
+    // Nobody goes on from it, and a result that is too large has none of its frames.
+    const isStateTold = Buffer.byteLength(JSON.stringify(this.state)) <= VIDEO_STATE_BYTES_MAX;
     return {
       frames: this.#frames,
       steps: [...this.#steps.values()],
       effects: this.#effects,
-      state: this.state,
+      state: isStateTold ? this.state : {},
       left_out: this.#leftOut,
       warnings: this.#leftOut.images > 0 ? [NO_IMAGES] : [],
     };

@@ -52,17 +52,39 @@ function compress(hash: Int32Array, view: DataView, offset: number): void {
     hash[index] = ((hash[index] as number) + (last[index] as number)) | 0;
 }
 
+/** Bytes of a text that is short enough, with what stands behind it: made once for all of them. */
+const SCRATCH = new Uint8Array(4_096);
+const SCRATCH_VIEW = new DataView(SCRATCH.buffer);
+/** Bytes that a character of a text takes in UTF-8. */
+const CHARACTER_BYTES_MAX = 3;
+const BLOCK_BYTES = 64;
+/** Bytes of what ends a text, and of its length. */
+const END_BYTES = 9;
+const HASH = new Int32Array(8);
+
+const wholeBlocks = (bytes: number) => Math.ceil((bytes + END_BYTES) / BLOCK_BYTES) * BLOCK_BYTES;
+
 /** The SHA-256 of a text's UTF-8, in hexadecimal digits. */
 export function digestOf(text: string): string {
+  if (wholeBlocks(CHARACTER_BYTES_MAX * text.length) <= SCRATCH.length) {
+    return digestOfFirst(encoder.encodeInto(text, SCRATCH).written, SCRATCH, SCRATCH_VIEW);
+  }
   const bytes = encoder.encode(text);
-  const blocks = Math.ceil((bytes.length + 9) / 64);
-  const padded = new Uint8Array(blocks * 64);
+  const padded = new Uint8Array(wholeBlocks(bytes.length));
   padded.set(bytes);
-  padded[bytes.length] = 0x80;
-  const view = new DataView(padded.buffer);
-  view.setUint32(padded.length - 8, Math.floor(bytes.length / 2 ** 29));
-  view.setUint32(padded.length - 4, (bytes.length * 8) >>> 0);
-  const hash = INITIAL.slice();
-  for (let offset = 0; offset < padded.length; offset += 64) compress(hash, view, offset);
-  return Array.from(hash, (word) => (word >>> 0).toString(16).padStart(8, "0")).join("");
+  return digestOfFirst(bytes.length, padded, new DataView(padded.buffer));
+}
+
+/** The digest of so many bytes in front; what stands behind them is overwritten. */
+function digestOfFirst(bytes: number, padded: Uint8Array, view: DataView): string {
+  const end = wholeBlocks(bytes);
+  padded.fill(0, bytes, end);
+  padded[bytes] = 0x80;
+  view.setUint32(end - 8, Math.floor(bytes / 2 ** 29));
+  view.setUint32(end - 4, (bytes * 8) >>> 0);
+  HASH.set(INITIAL);
+  for (let offset = 0; offset < end; offset += BLOCK_BYTES) compress(HASH, view, offset);
+  let digits = "";
+  for (const word of HASH) digits += (word >>> 0).toString(16).padStart(8, "0");
+  return digits;
 }

@@ -14,15 +14,18 @@ import {
   valuesOf,
 } from "./elements.ts";
 import { WorkflowFailure } from "./failure.ts";
+import { contentKey } from "./literals.ts";
 import type { KeyedValue, PlannedSource, PlannedStep, WorkflowPlan } from "./plan.ts";
 import {
   ElementRun,
+  keysOfRun,
   Pauses,
   type RunContext,
   type RunLimits,
   type RunTerms,
   type StepEffect,
 } from "./step-run.ts";
+import { answerBytesOf } from "./value-size.ts";
 
 // Hosts know all of a run from here.
 export { type RunLimits, type StepEffect, WorkflowFailure };
@@ -131,6 +134,7 @@ class Execution {
       valueBytes: 0,
       deadline: clock() + limits.ms,
       pauses: new Pauses(clock),
+      keyOf: request.cache ? contentKey : keysOfRun(),
     };
   }
 
@@ -166,12 +170,25 @@ class Execution {
     await Promise.all(ends.values());
     const reports = plan.steps.flatMap(({ id }) => this.#reports.get(id) ?? []);
     const outputs = plan.outputs.map(({ name, source }) => [name, valuesOf(this.#lookup(source))]);
+    this.#checkOutputs(outputs.map(([, value]) => value));
     return {
       outputs: Object.fromEntries(outputs),
       steps: reports.map(({ report }) => report),
       effects: reports.flatMap(({ effects }) => effects),
       state: this.#state,
     };
+  }
+
+  /** Bounds the outputs before they are written: each is, as often as it is named. */
+  #checkOutputs(values: readonly unknown[]): void {
+    const max = this.#request.limits.valueBytes;
+    let bytes = 0;
+    for (const value of values) {
+      bytes += answerBytesOf(value);
+      if (bytes <= max) continue;
+      const detail = `the outputs of the run would take more than ${max} bytes`;
+      throw new WorkflowFailure("limit", detail);
+    }
   }
 
   readonly #lookup: Lookup = (source: PlannedSource): Tree => {
@@ -195,6 +212,7 @@ class Execution {
     this.#running.delete(step.id);
     const { models, warnings, effects, cacheHits } = run;
     if (run.state !== null) this.#state[key] = run.state;
+    run.countState();
     const report: StepReport = {
       step: step.id,
       type: step.block.type,

@@ -38,7 +38,10 @@ export interface RunLimits {
   ms: number;
   /** Bytes of all images that the steps of a run make, decoded at three bytes a pixel. */
   imageBytes: number;
-  /** Bytes of all other values that they make: a value that is only handed on counts once. */
+  /**
+   * Bytes of all other values that they make, ask for outside and remember: a value that is only handed
+   * on counts once. And of the outputs, each as often as it is named.
+   */
   valueBytes: number;
 }
 
@@ -84,6 +87,22 @@ export interface RunContext {
   deadline: number;
   /** That others of the process get their turn: a cancel, a heartbeat, the limit's own timer. */
   pauses: Pauses;
+  /** What tells results: by content where other runs share them, else within the run alone. */
+  keyOf: (parts: readonly unknown[]) => string;
+}
+
+/**
+ * Keys of results that no other run sees: equal parts have one key, which takes a fraction of the
+ * time of a digest. No key of a value begins as these do.
+ */
+export function keysOfRun(): RunContext["keyOf"] {
+  const keys = new Map<string, string>();
+  return (parts) => {
+    const text = JSON.stringify(parts);
+    const key = keys.get(text) ?? `@${keys.size}`;
+    keys.set(text, key);
+    return key;
+  };
 }
 
 /** Lets the process do other things, once work that waits for nothing has gone on for a while. */
@@ -131,6 +150,8 @@ export class ElementRun {
   readonly #step: PlannedStep;
   readonly #context: RunContext;
   readonly #block: RunBlock;
+  /** What the last step or run has left of it. */
+  readonly #stateBefore: unknown;
   /** Elements made, by port. */
   readonly #elements = new Map<string, number>();
 
@@ -144,6 +165,7 @@ export class ElementRun {
     this.#step = step;
     this.#context = context;
     this.#block = run;
+    this.#stateBefore = state;
     this.state = state;
   }
 
@@ -191,7 +213,8 @@ export class ElementRun {
   }
 
   #keyOf(inputs: Element["inputs"], index: number): string {
-    const { modelKeys } = this.#context.terms;
+    const { terms, keyOf } = this.#context;
+    const { modelKeys } = terms;
     if (this.isOrdered) return `${VOLATILE}${this.#step.id}/${index}`;
     let isVolatile = false;
     const keys = this.#step.inputs.map(({ port, kind }) => {
@@ -205,7 +228,7 @@ export class ElementRun {
       isVolatile ||= models.includes(null);
       return [port, input.key, models];
     });
-    return `${isVolatile ? VOLATILE : ""}${contentKey([this.#step.key, keys])}`;
+    return `${isVolatile ? VOLATILE : ""}${keyOf([this.#step.key, keys])}`;
   }
 
   get #isKept(): boolean {
@@ -305,8 +328,10 @@ export class ElementRun {
     const models = made.models ?? [];
     const warnings = made.warnings ?? [];
     if (made.state !== undefined) this.state = made.state;
-    for (const effect of made.effects ?? [])
+    for (const effect of made.effects ?? []) {
+      this.#countValue(effect.request);
       this.effects.push({ ...effect, step: this.#step.id, element: [...element.path] });
+    }
     const result: StoredResult = {
       outputs: Object.fromEntries<StoredValue>(outputs),
       models,
@@ -350,9 +375,19 @@ export class ElementRun {
   }
 
   #countValue(value: unknown): void {
-    const context = this.#context;
     if (typeof value === "object" && value !== null && !this.#isFirst(value)) return;
-    context.valueBytes += bytesOf(value);
+    this.#countBytes(bytesOf(value));
+  }
+
+  /** Counts what the step remembers, once it is done, in the stead of what it found. */
+  countState(): void {
+    if (this.state !== this.#stateBefore)
+      this.#countBytes(bytesOf(this.state) - bytesOf(this.#stateBefore));
+  }
+
+  #countBytes(bytes: number): void {
+    const context = this.#context;
+    context.valueBytes += bytes;
     this.#checkBytes("values", context.valueBytes, context.terms.limits.valueBytes);
   }
 

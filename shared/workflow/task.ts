@@ -10,6 +10,8 @@ import { InlinedDefinition, Json } from "./definition.ts";
 export const ANSWER_IMAGE_BYTES_MAX = 3 * 1024 * 1024;
 /** The same of all frames of a video: below what the result of a task may have. */
 export const VIDEO_BYTES_MAX = 10 * 1024 * 1024;
+/** Bytes of what the steps of a video remember at its end, of which nobody has need yet. */
+export const VIDEO_STATE_BYTES_MAX = 128 * 1024;
 /** Effects that a run may ask for. */
 export const EFFECTS_MAX = 10_000;
 /** Effects of a video's run that are told; the others are counted. */

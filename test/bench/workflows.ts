@@ -180,6 +180,14 @@ async function middlesInTurn(
   return [middleOf(times.map(([first]) => first)), middleOf(times.map(([, second]) => second))];
 }
 
+/** Microseconds of processor time of one call, whatever else the machine does. */
+async function processorTime(count: number, work: () => unknown): Promise<number> {
+  const before = process.cpuUsage();
+  for (let index = 0; index < count; index++) await work();
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / count;
+}
+
 const pure = requestOf(chain("add@1", "a", "sum"));
 await middle(2_000, () => executePlan(pure));
 const ms = await middle(2_000, () => executePlan(pure));
@@ -244,10 +252,17 @@ async function besideBlocks(
   await middlesInTurn(count / 2, bare, execute);
   const [sum, whole] = await middlesInTurn(count, bare, execute);
   const overhead = (whole - sum) / recorded.length;
+  // Of work that other threads do, the processor's time says nothing of the executor.
+  const beside = goal ? null : await processorTime(count, execute);
+  const alone = goal ? null : await processorTime(count, bare);
+  const spent =
+    beside === null || alone === null
+      ? ""
+      : `, ${((beside - alone) / recorded.length).toFixed(1)} us of processor time`;
   print(
     `${recorded.length} steps of the catalogue, ${name}: ${whole.toFixed(3)} ms, their blocks ` +
       `alone ${sum.toFixed(3)} ms, ${(whole / sum).toFixed(2)} ×${goal ? ` (${goal})` : ""}; ` +
-      `${overhead.toFixed(4)} ms a step beside it (target 0.3)`,
+      `${overhead.toFixed(4)} ms a step beside it (target 0.3)${spent}`,
   );
   return request;
 }

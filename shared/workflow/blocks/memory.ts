@@ -187,7 +187,9 @@ const keyValueSet = defineBlock({
     const { values, warnings } = openValues(state, now);
     const value = z.json().parse(JSON.parse(textToKeep(inputs.value)));
     const end = inputs.seconds === undefined ? null : now + inputs.seconds * 1_000;
-    const result = write(values, { key: inputs.key, value, expires_ms: end });
+    // A time beyond what a number holds never comes, and no state can hold it.
+    const expires = end !== null && Number.isFinite(end) ? end : null;
+    const result = write(values, { key: inputs.key, value, expires_ms: expires });
     return {
       outputs: {
         value: inputs.value,

@@ -1,7 +1,13 @@
 // What a run on a node asks for outside: as much as its answer can hold, else the run ends.
 
 import { expect, it } from "vitest";
-import { answerRun, GivenFile } from "../../../gpu-node/workflows/session.ts";
+import { rootImage } from "../../../gpu-node/workflows/node-image.ts";
+import {
+  answerRun,
+  effectReports,
+  GivenFile,
+  ImageAllowance,
+} from "../../../gpu-node/workflows/session.ts";
 import type { WorkflowDefinition } from "../../../shared/workflow/definition.ts";
 import { EFFECTS_MAX, WorkflowAnswer } from "../../../shared/workflow/task.ts";
 import { NO_MODELS, twoRectangles } from "../../support/workflow-images.ts";
@@ -50,4 +56,23 @@ it("ends at the sink that asks for more than an answer can hold", async () => {
   expect("effects" in whole && whole.effects.length).toBe(EFFECTS_MAX);
   const { failure } = await answer(sinks);
   expect(failure).toMatchObject({ code: "limit", step: "send_10" });
+});
+
+it("writes no image behind the one that is too many", async () => {
+  const looked: number[] = [];
+  const image = rootImage({ data: new Uint8Array(64 * 48 * 3), width: 64, height: 48 });
+  const effects = [0, 1, 2, 3].map((index) => ({
+    step: "send",
+    element: [index],
+    kind: "webhook" as const,
+    request: {},
+    get image() {
+      if (!looked.includes(index)) looked.push(index);
+      return image;
+    },
+  }));
+  const [one] = await effectReports(effects.slice(0, 1), new ImageAllowance(10_000));
+  const room = new ImageAllowance((one?.image ?? "").length);
+  await expect(effectReports(effects, room)).rejects.toMatchObject({ code: "limit" });
+  expect(looked).toEqual([0, 1]);
 });

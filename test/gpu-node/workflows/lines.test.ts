@@ -10,7 +10,11 @@ import { rootImage } from "../../../gpu-node/workflows/node-image.ts";
 import { VideoTally } from "../../../gpu-node/workflows/video-tally.ts";
 import type { TaskResult } from "../../../shared/tasks.ts";
 import type { StepEffect } from "../../../shared/workflow/execution.ts";
-import { VIDEO_BYTES_MAX, VIDEO_EFFECTS_MAX } from "../../../shared/workflow/task.ts";
+import {
+  VIDEO_BYTES_MAX,
+  VIDEO_EFFECTS_MAX,
+  VIDEO_STATE_BYTES_MAX,
+} from "../../../shared/workflow/task.ts";
 import { clip, toolsOrSay } from "../../support/clips.ts";
 import type { NodeService } from "../../support/node-service.ts";
 import { beforeEachTask } from "../../support/node-tasks.ts";
@@ -163,6 +167,17 @@ describe("what the frames of a video come to", () => {
       { index: 2 },
     ]);
     expect(tally.told().left_out.effects).toBe(1);
+  });
+
+  it("has what its steps remember, unless that would take the room of the frames", async () => {
+    const tally = new VideoTally({});
+    await tally.add(0, 0, run({ state: { count: 3 } }));
+    expect(tally.told()).toMatchObject({ state: { count: 3 } });
+    const state = { track: "x".repeat(VIDEO_STATE_BYTES_MAX) };
+    await tally.add(1, 0.1, run({ state }));
+    expect(tally.state).toBe(state);
+    const { state: told, frames } = tally.told();
+    expect([told, frames.length]).toEqual([{}, 2]);
   });
 
   it("ends where the outputs are more than a result may have, with the frames that fit", async () => {

@@ -8,44 +8,12 @@ import { ResultCache } from "../../../shared/workflow/cache.ts";
 import { checkWorkflow } from "../../../shared/workflow/check.ts";
 import { WorkflowDefinition, type WorkflowStep } from "../../../shared/workflow/definition.ts";
 import { digestOf } from "../../../shared/workflow/digest.ts";
-import { executePlan, RUN_LIMITS, type RunRequest } from "../../../shared/workflow/execution.ts";
+import { RUN_LIMITS } from "../../../shared/workflow/execution.ts";
 import { inlineWorkflows } from "../../../shared/workflow/inline.ts";
 import { WorkflowAsk, WorkflowTask, WorkflowVideoTask } from "../../../shared/workflow/task.ts";
-import { readInputs } from "../../../shared/workflow/wire.ts";
 import { calls, TEST_BLOCKS } from "../../support/workflow-blocks.ts";
+import { run, step, workflow } from "../../support/workflow-run.ts";
 
-const step = (id: string, type: string, parameters: WorkflowStep["parameters"], when?: string) => ({
-  id,
-  type,
-  parameters,
-  ...(when && { when }),
-});
-const workflow = (
-  steps: WorkflowStep[],
-  outputs: Record<string, string>,
-  inputs: WorkflowDefinition["inputs"] = [{ name: "n", kind: "number", default: 3 }],
-): WorkflowDefinition => ({
-  version: "1.0",
-  inputs,
-  steps,
-  outputs: Object.entries(outputs).map(([name, value]) => ({ name, value })),
-});
-
-async function run(
-  definition: WorkflowDefinition,
-  more: Partial<RunRequest> = {},
-  workflows = new Map<string, WorkflowDefinition>(),
-) {
-  const { plan, problems } = checkWorkflow(definition, { blocks: TEST_BLOCKS, workflows });
-  expect(problems).toEqual([]);
-  if (!plan) throw new Error("no plan");
-  const noImage = () => Promise.reject(new Error("no image"));
-  const inputs = more.inputs ?? (await readInputs(plan, {}, noImage));
-  const { signal } = new AbortController();
-  const limits = RUN_LIMITS;
-  const request = { plan, inputs, runs: new Map(), state: {}, now: 0, signal, limits };
-  return executePlan({ ...request, clock: () => 0, ...more });
-}
 const range = step("range", "range@1", { count: "$inputs.n" });
 
 beforeEach(() => calls.clear());
@@ -153,7 +121,6 @@ describe("a run", () => {
 
   it("ends where its values take more memory than it may, counting once what is handed on", async () => {
     const ids = Array.from({ length: 10 }, (_, index) => `s${index}`);
-    const outputs = Object.fromEntries(ids.map((id) => [id, `$steps.${id}.value`]));
     const limits = { ...RUN_LIMITS, valueBytes: 4_000 };
     const list = Array.from({ length: 100 }, () => 1);
     const handed = ids.map((id, index) =>
@@ -163,8 +130,8 @@ describe("a run", () => {
       }),
     );
     const inputs = [{ name: "list", kind: "list", default: list } as const];
-    const passed = await run(workflow(handed, outputs, inputs), { limits });
-    expect(passed.outputs.s9).toEqual(list);
+    const passed = await run(workflow(handed, { last: "$steps.s9.value" }, inputs), { limits });
+    expect(passed.outputs.last).toEqual(list);
     const made = ids.map((id, index) => step(id, "range@1", { count: 90 + index, max: 100 }));
     const items = Object.fromEntries(ids.map((id) => [id, `$steps.${id}.items`]));
     await expect(run(workflow(made, items), { limits })).rejects.toMatchObject({
@@ -255,7 +222,7 @@ describe("a run", () => {
     const { outputs, steps } = await run(
       workflow([range, even, sub], names),
       {},
-      new Map([["inner", inner]]),
+      { workflows: new Map([["inner", inner]]) },
     );
     // What only passes through is under the condition as well.
     expect(outputs).toEqual({ sum: [10, null, 12], b: [10, null, 10] });
@@ -265,7 +232,10 @@ describe("a run", () => {
 
 describe("a key", () => {
   it("is the SHA-256 of its text", () => {
-    for (const text of ["", "abc", "ä".repeat(40), "x".repeat(55), "y".repeat(1_000)])
+    // One after another in the same memory, of lengths about those of blocks and of that memory.
+    const lengths = [1_400, 1_341, 1_340, 64, 63, 56, 55, 1, 0];
+    const texts = lengths.flatMap((length) => ["x".repeat(length), "€".repeat(length)]);
+    for (const text of [...texts, "ä".repeat(40), "a\ud800b"])
       expect(digestOf(text)).toBe(createHash("sha256").update(text).digest("hex"));
   });
 });

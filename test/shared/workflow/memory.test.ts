@@ -97,6 +97,20 @@ describe("values of a workflow", () => {
     expect((await step("key_value_get@1", { key: "a" }, 3_000)).is_kept).toBe(false);
   });
 
+  it("stay, and leave the others be, where their time would come after all times", async () => {
+    const one = await run("key_value_set@1", { key: "a", value: 1 }, {});
+    const endless = { key: "b", value: 2, seconds: Number.MAX_VALUE };
+    // As a video's next frame is handed it: no JSON in between.
+    const { state } = await run("key_value_set@1", endless, { state: one.state });
+    for (const [key, value] of [
+      ["a", 1],
+      ["b", 2],
+    ]) {
+      const { outputs, warnings } = await run("key_value_get@1", { key }, { state });
+      expect([outputs.value, warnings]).toEqual([value, []]);
+    }
+  });
+
   it("are counted up, and from 0 after a reset or another kind of value", async () => {
     const { step } = memory();
     const counts = [

@@ -231,6 +231,18 @@ describe("a run on a clip", () => {
     expect((await videos()).length).toBe(before);
   });
 
+  it("tells how far it is while a node works on it", async () => {
+    const node = await scriptedNode(w.world, w.admin);
+    const { run_id } = await start("wait_seconds=0");
+    const task = (await node.claim(["workflow_video"])) as ClaimedTask;
+    const progress = { fence: task.fence, done: 1, total: 3, detail: {} };
+    await node.api.ok("POST", `/node/tasks/${task.task_id}/progress`, progress);
+    const standing = { status: "running", frames_done: 1, frames_total: 3, frames: null };
+    expect(await read(run_id)).toMatchObject(standing);
+    await node.finish(task, { outcome: "finished", result: { ...result() } });
+    expect(await read(run_id)).toMatchObject({ status: "completed", frames_done: 2 });
+  });
+
   it("keeps the frames that were done when it is canceled, and does nothing outside", async () => {
     const before = (await videos()).length;
     const node = await scriptedNode(w.world, w.admin);

@@ -75,6 +75,40 @@ describe("a run on images", () => {
       expect(await refused(path, good)).toEqual([path, 502, "task_failed"]);
     }
   });
+
+  it("is refused images, or outputs, that the service alone cannot hold", async () => {
+    const steps = [
+      { id: "go", type: "continue_if@1", parameters: { value: "$inputs.given", condition: true } },
+    ];
+    const passing = (kind: "image" | "string", outputs: number): WorkflowDefinition => ({
+      version: "1.0",
+      inputs: [{ name: "given", kind }],
+      steps,
+      outputs: Array.from({ length: outputs }, (_, index) => ({
+        name: `o${index}`,
+        value: "$steps.go.value",
+      })),
+    });
+    const content = new Uint8Array(9 * MIB);
+    content.set(png(64, 48));
+    const imaging = ["definition", JSON.stringify(passing("image", 1))] as const;
+    const large = form([...imaging], { field: "given", content });
+    expect(await refused("/workflows/run", large)).toEqual([
+      "/workflows/run",
+      413,
+      "file_too_large",
+    ]);
+    const inputs = { given: "x".repeat(MIB) };
+    const few = { definition: passing("string", 4), inputs };
+    expect((await w.engineer.send("POST", "/workflows/run", few)).status).toBe(200);
+    // Each is 1 MiB of one text in memory, and all of it in the answer.
+    const many = await w.engineer.send("POST", "/workflows/run", {
+      definition: passing("string", 100),
+      inputs,
+    });
+    const { code, problem } = (await many.json()) as Record<string, unknown>;
+    expect([many.status, code, problem]).toEqual([422, "workflow_failed", "limit"]);
+  });
 });
 
 describe("a run on a clip", () => {
