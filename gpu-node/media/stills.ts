@@ -2,9 +2,10 @@
 // as its EXIF says. What leaves here was encoded again, but for the files of a dataset.
 
 import { readFile } from "node:fs/promises";
-import sharp from "sharp";
+import sharp, { type Sharp } from "sharp";
+import type { ImageSize } from "../../shared/letterbox.ts";
 import { BrokenMedia } from "../base/failure.ts";
-import type { RgbImage } from "./image.ts";
+import { type RgbImage, resize, resized } from "./image.ts";
 import { SNIFFED_BYTES, sniff } from "./video.ts";
 
 const PIXELS_MAX = 100_000_000;
@@ -19,25 +20,69 @@ const wrap = ({ data, width, height }: RgbImage) =>
   });
 
 /** The pixels of an image file, or of its bytes; BrokenMedia when it cannot be decoded. */
-export async function readStill(
+export function readStill(
   file: string | Buffer,
   options: { longestSide?: number | null } = {},
 ): Promise<RgbImage> {
+  const side = options.longestSide ?? null;
+  return decoded(file, () => {
+    const image = asPeopleSeeIt(file);
+    if (side === null) return pixelsOf(image);
+    return pixelsOf(image.resize(side, side, { fit: "inside", withoutEnlargement: true }));
+  });
+}
+
+/** A still that was brought to a size, and its own size as people see it. */
+export interface SizedStill {
+  image: RgbImage;
+  of: ImageSize;
+}
+
+/**
+ * The pixels of an image's bytes at the size that `sizeOf` gives for its own: the same ones as
+ * `resize` makes of the whole image, without all of its pixels in memory where that is so.
+ */
+export function readStillAt(
+  file: Buffer,
+  sizeOf: (own: ImageSize) => ImageSize,
+): Promise<SizedStill> {
+  return decoded(file, async () => {
+    const { width, height, orientation = 1, space, hasAlpha } = await opened(file).metadata();
+    // What is turned, or in other colours, is so before it gets smaller: the order shows.
+    if (orientation !== 1 || hasAlpha || !ORDERLESS.includes(space)) {
+      const whole = await pixelsOf(asPeopleSeeIt(file));
+      const of = { width: whole.width, height: whole.height };
+      return { image: await resize(whole, sizeOf(of)), of };
+    }
+    const of = { width, height };
+    // The pipeline's colours keep the decoder from making a JPEG smaller by its own, coarser rule.
+    const image = resized(asPeopleSeeIt(file).pipelineColourspace("srgb"), sizeOf(of));
+    return { image: await pixelsOf(image), of };
+  });
+}
+
+/** Colours that mean the same before and after a change of size. */
+const ORDERLESS: readonly (string | undefined)[] = ["srgb", "b-w"];
+
+const opened = (file: string | Buffer) =>
+  sharp(file, { limitInputPixels: PIXELS_MAX, failOn: "truncated" });
+
+const asPeopleSeeIt = (file: string | Buffer) =>
+  opened(file).rotate().flatten({ background: "#ffffff" }).toColourspace("srgb");
+
+async function pixelsOf(image: Sharp): Promise<RgbImage> {
+  const { data, info } = await image.raw().toBuffer({ resolveWithObject: true });
+  if (info.channels === 3) return { data, width: info.width, height: info.height };
+  throw new BrokenMedia(`the image has ${info.channels} channels`);
+}
+
+/** What is read of a file, or of its bytes; BrokenMedia when it cannot be decoded. */
+async function decoded<Read>(file: string | Buffer, read: () => Promise<Read>): Promise<Read> {
   // The decoder knows more kinds than we take, such as drawings that are programs.
   if (Buffer.isBuffer(file) && sniff(file.subarray(0, SNIFFED_BYTES))?.kind !== "still")
     throw new BrokenMedia("it is no image of a kind we take (JPEG, PNG, WebP, GIF, TIFF, AVIF)");
   try {
-    const side = options.longestSide ?? null;
-    let image = sharp(file, { limitInputPixels: PIXELS_MAX, failOn: "truncated" })
-      .rotate()
-      .flatten({ background: "#ffffff" })
-      .toColourspace("srgb");
-    if (side !== null) {
-      image = image.resize(side, side, { fit: "inside", withoutEnlargement: true });
-    }
-    const { data, info } = await image.raw().toBuffer({ resolveWithObject: true });
-    if (info.channels === 3) return { data, width: info.width, height: info.height };
-    throw new BrokenMedia(`the image has ${info.channels} channels`);
+    return await read();
   } catch (thrown) {
     if (thrown instanceof BrokenMedia) throw thrown;
     const reason = (thrown as Error).message.split("\n")[0] ?? "";
