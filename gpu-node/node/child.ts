@@ -16,12 +16,7 @@ import type { RgbImage } from "../media/image.ts";
 import { openCache, renewingCache } from "../objects/cache.ts";
 import { ResidentSegmenter } from "../segmenters/resident.ts";
 import type { OpenOptions, Segmenter } from "../segmenters/segmenter.ts";
-import {
-  answerDirectly,
-  type LineReply,
-  type LineWork,
-  type WrittenReply,
-} from "../serving/direct.ts";
+import { answerDirectly, type LineWork } from "../serving/direct.ts";
 import { type OpenModels, Predictors } from "../serving/predictors.ts";
 import { Encodings } from "../tasks/encodings.ts";
 import type { RunnerContext } from "../tasks/runner-context.ts";
@@ -128,15 +123,10 @@ async function ask(
     answerLine(files, head, { predictors, sam, log }, signal);
   const isSegmenterOpen = (name: string | null) => segmenters.isOpen(name);
   const work = { predictors, sam, isSegmenterOpen, workflow, log };
-  const reply = await answerDirectly(body, work, signal);
+  const answer = await answerDirectly(body, work, signal);
   asked.delete(id);
-  say({ type: "answer", id, answer: reply && written(reply) });
+  say({ type: "answer", id, answer });
 }
-
-const written = ({ body, ...reply }: LineReply): WrittenReply => ({
-  ...reply,
-  text: JSON.stringify(body),
-});
 
 /** Who waits for the supervisor's reply, by the number of the request. */
 const waiting = new Map<number, (reply: ObjectReply) => void>();

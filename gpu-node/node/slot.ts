@@ -8,7 +8,7 @@ import type { ClaimedTask, Outcome, TaskReport } from "../../shared/node-protoco
 import { type Log, scrub } from "../base/log.ts";
 import { groupLives } from "../base/processes.ts";
 import { tally } from "../base/tally.ts";
-import type { WrittenReply } from "../serving/direct.ts";
+import type { LineReply } from "../serving/direct.ts";
 import type { OpenModels } from "../serving/predictors.ts";
 import type { AttemptEnd } from "./held-task.ts";
 import { isPausable } from "./lanes.ts";
@@ -89,7 +89,7 @@ interface SlotTask {
 /** Who waits for the answer to a request, and from which child, once that is there. */
 interface Asker {
   child: Child | null;
-  answer(answer: WrittenReply | null): void;
+  answer(answer: LineReply | null): void;
 }
 
 type FromTask = Extract<FromChild, { taskId: string }>;
@@ -168,11 +168,11 @@ export class Slot {
   }
 
   /** What the child answers to a request of the direct line; null where it has no answer. */
-  async ask(body: Uint8Array, ms: number, signal: AbortSignal): Promise<WrittenReply | null> {
+  async ask(body: Uint8Array, ms: number, signal: AbortSignal): Promise<LineReply | null> {
     const until = performance.now() + ms;
     this.#asks += 1;
     const id = this.#asks;
-    const { promise, resolve } = Promise.withResolvers<WrittenReply | null>();
+    const { promise, resolve } = Promise.withResolvers<LineReply | null>();
     const asker: Asker = { child: null, answer: resolve };
     this.#asked.set(id, asker);
     const drop = () => this.#tell({ type: "drop", id });

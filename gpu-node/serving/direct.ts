@@ -28,12 +28,6 @@ export interface LineReply {
   cold?: boolean;
 }
 
-/** The same as it goes on the line: its body is written once, where it was made. */
-export interface WrittenReply extends Omit<LineReply, "body"> {
-  /** JSON. */
-  text: string;
-}
-
 /** Who answers what. */
 export interface LineWork {
   predictors: Predictors;

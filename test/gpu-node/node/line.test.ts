@@ -82,10 +82,7 @@ const ask = (id: number, text: string, more: Partial<Frame> = {}) =>
     payload: Buffer.from(text),
     ...more,
   });
-const FOUND = {
-  status: LINE_STATUS.done,
-  text: JSON.stringify({ predictions: [], width: 4, height: 3 }),
-};
+const FOUND = { status: LINE_STATUS.done, body: { predictions: [], width: 4, height: 3 } };
 
 describe("a request", () => {
   it("comes in frames and is answered once, with the time that is left", async () => {
@@ -98,7 +95,7 @@ describe("a request", () => {
     await expect.poll(() => of("answer").length).toBe(1);
     const [answer] = of("answer");
     expect(answer).toMatchObject({ life: LIFE, id: 5, last: true, value: 200 });
-    expect(Buffer.from(answer?.payload ?? []).toString()).toBe(FOUND.text);
+    expect(JSON.parse(Buffer.from(answer?.payload ?? []).toString())).toEqual(FOUND.body);
   });
 
   it("says what it read, a megabyte at a time", async () => {

@@ -16,7 +16,7 @@ const CHILD = `process.on("message", ({ type, id, body, taskId }) => {
     process.send({ type: "outcome", taskId, outcome: { outcome: "finished", result: {} } });
   }
   if (type !== "ask" || body.length === 1) return;
-  process.send({ type: "answer", id, answer: { status: 200, text: "{}" } });
+  process.send({ type: "answer", id, answer: { status: 200, body: {} } });
 });`;
 const MS = 60_000;
 const ASKS = 20;
