@@ -14,7 +14,7 @@ import { systemClock } from "../../shared/time.ts";
 import { noiseImage } from "../support/noise.ts";
 import { type RegisteredModel, registerModel } from "../support/registered-model.ts";
 import type { MediaBucket } from "../support/world.ts";
-import { type Answer, postPicture } from "./picture-client.ts";
+import { type Answer, postImage } from "./image-client.ts";
 import { startVision } from "./vision-world.ts";
 
 export interface ServingWorld {
@@ -70,7 +70,7 @@ export async function startServing(
     },
   );
   const predict = (image: Uint8Array, slug?: string) =>
-    postPicture(
+    postImage(
       `${base}${slug ? `/endpoints/${slug}/predict` : "/predict/image"}`,
       image,
       authorization,

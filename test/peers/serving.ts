@@ -10,8 +10,8 @@ import { deployedModel } from "../../gpu-node/export/deployed-model.ts";
 import { writeOnnx } from "../../gpu-node/export/detector-onnx.ts";
 import { readTensors } from "../../gpu-node/export/weights-file.ts";
 import type { Prediction } from "../../shared/tasks.ts";
+import { postImage } from "../bench/image-client.ts";
 import { atOnce, quantile } from "../bench/load.ts";
-import { postPicture } from "../bench/picture-client.ts";
 import { processorTime, spentSince } from "../bench/processor-time.ts";
 import { photograph, type ServingWorld, startServing } from "../bench/serving-world.ts";
 import type { Group, GroupContext } from "./group.ts";
@@ -75,7 +75,7 @@ export const serving: Group = {
 async function compare(world: ServingWorld, url: string): Promise<Outcome[]> {
   const image = await photograph(1_280, 720, { quality: 92 });
   const ours = () => world.predict(image);
-  const theirs = () => postPicture(url, image);
+  const theirs = () => postImage(url, image);
   const [own, other] = [await ours(), await theirs()].map(
     ({ text }) => JSON.parse(text) as Prediction[],
   );

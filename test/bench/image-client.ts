@@ -1,4 +1,4 @@
-// A client that sends one picture again and again and costs little itself: it shares the cores with
+// A client that sends one image again and again and costs little itself: it shares the cores with
 // what is measured. The form is made once; a connection is kept for whoever comes next.
 
 import { Agent, request } from "node:http";
@@ -25,7 +25,7 @@ function formOf(image: Uint8Array): Buffer {
 }
 
 /** Posts an image as the `file` of a form. */
-export async function postPicture(
+export async function postImage(
   url: string,
   image: Uint8Array,
   headers: Readonly<Record<string, string>> = {},
