@@ -46,14 +46,19 @@ export function placementOf({ width, height }: ImageSize, within: ImageSize): Pl
   };
 }
 
-/** Three planes of the size it is laid within; `rgb` are the image's pixels at the laid size. */
+/**
+ * Three planes of the size it is laid within; `rgb` are the image's pixels at the laid size. They
+ * are written over `into` where that is given.
+ */
 export function layPixels(
   rgb: Uint8Array,
   { laid: { width, height }, left, top }: Placement,
   within: ImageSize,
+  into?: Float32Array<ArrayBuffer>,
 ): Float32Array<ArrayBuffer> {
   const plane = within.width * within.height;
-  const pixels = new Float32Array(3 * plane).fill(UNIT[GREY] as number);
+  const pixels = into ?? new Float32Array(3 * plane);
+  pixels.fill(UNIT[GREY] as number);
   for (let y = 0; y < height; y++) {
     let from = y * width * 3;
     let to = (top + y) * within.width + left;

@@ -1,6 +1,6 @@
 // Pixels: resizing, cutting, pasting, and the planes that models read.
 
-import sharp from "sharp";
+import sharp, { type Sharp } from "sharp";
 import type { Bbox } from "../../shared/tasks.ts";
 
 /** RGB, three bytes a pixel, row by row. */
@@ -27,12 +27,15 @@ export async function resize(
   kernel: "linear" | "cubic" = "linear",
 ): Promise<RgbImage> {
   if (image.width === size.width && image.height === size.height) return image;
-  const data = await wrap(image)
-    .resize(size.width, size.height, { fit: "fill", kernel })
-    .raw()
-    .toBuffer();
-  return { data, ...size };
+  return { data: await resized(wrap(image), size, kernel).raw().toBuffer(), ...size };
 }
+
+/** The same of an image that is still to be decoded. */
+export const resized = (
+  image: Sharp,
+  { width, height }: { width: number; height: number },
+  kernel: "linear" | "cubic" = "linear",
+): Sharp => image.resize(width, height, { fit: "fill", kernel });
 
 /** The image under a Gaussian, of a standard deviation in pixels. */
 export async function smoothed(image: RgbImage, sigma: number): Promise<RgbImage> {

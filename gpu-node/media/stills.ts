@@ -5,7 +5,7 @@ import { readFile } from "node:fs/promises";
 import sharp, { type Sharp } from "sharp";
 import { type ImageSize, placementOf } from "../../shared/letterbox.ts";
 import { BrokenMedia } from "../base/failure.ts";
-import type { RgbImage } from "./image.ts";
+import { type RgbImage, resize, resized } from "./image.ts";
 import { SNIFFED_BYTES, sniff } from "./video.ts";
 
 const PIXELS_MAX = 100_000_000;
@@ -25,9 +25,11 @@ export function readStill(
   options: { longestSide?: number | null } = {},
 ): Promise<RgbImage> {
   const side = options.longestSide ?? null;
-  return decoded(file, (image) =>
-    side === null ? image : image.resize(side, side, { fit: "inside", withoutEnlargement: true }),
-  );
+  return decoded(file, () => {
+    const image = asPeopleSeeIt(file);
+    if (side === null) return pixelsOf(image);
+    return pixelsOf(image.resize(side, side, { fit: "inside", withoutEnlargement: true }));
+  });
 }
 
 /**
@@ -39,42 +41,74 @@ export async function readStillWithin(
   file: string,
   side: number,
 ): Promise<{ image: RgbImage; source: ImageSize }> {
-  const { autoOrient } = await metadataOf(file);
-  const { laid } = placementOf(autoOrient, { width: side, height: side });
-  const image = await decoded(file, (whole) =>
-    whole.resize(laid.width, laid.height, {
+  return decoded(file, async () => {
+    const { autoOrient } = await opened(file).metadata();
+    const { laid } = placementOf(autoOrient, { width: side, height: side });
+    const image = asPeopleSeeIt(file).resize(laid.width, laid.height, {
       fit: "fill",
       kernel: "linear",
       fastShrinkOnLoad: false,
-    }),
-  );
-  return { image, source: { width: autoOrient.width, height: autoOrient.height } };
+    });
+    const source = { width: autoOrient.width, height: autoOrient.height };
+    return { image: await pixelsOf(image), source };
+  });
 }
 
-/** Decodes an image within our limits, turned as its EXIF says; `change` is done to its pixels. */
-async function decoded(file: string | Buffer, change: (image: Sharp) => Sharp): Promise<RgbImage> {
+/** A still that was brought to a size, and its own size as people see it. */
+export interface SizedStill {
+  image: RgbImage;
+  of: ImageSize;
+}
+
+/**
+ * The pixels of an image's bytes at the size that `sizeOf` gives for its own: the same ones as
+ * `resize` makes of the whole image, without all of its pixels in memory where that is so.
+ */
+export function readStillAt(
+  file: Buffer,
+  sizeOf: (own: ImageSize) => ImageSize,
+): Promise<SizedStill> {
+  return decoded(file, async () => {
+    const { width, height, orientation = 1, space, hasAlpha } = await opened(file).metadata();
+    // What is turned, or in other colours, is so before it gets smaller: the order shows.
+    if (orientation !== 1 || hasAlpha || !ORDERLESS.includes(space)) {
+      const whole = await pixelsOf(asPeopleSeeIt(file));
+      const of = { width: whole.width, height: whole.height };
+      return { image: await resize(whole, sizeOf(of)), of };
+    }
+    const of = { width, height };
+    // The pipeline's colours keep the decoder from making a JPEG smaller by its own, coarser rule.
+    const image = resized(asPeopleSeeIt(file).pipelineColourspace("srgb"), sizeOf(of));
+    return { image: await pixelsOf(image), of };
+  });
+}
+
+/** Colours that mean the same before and after a change of size. */
+const ORDERLESS: readonly (string | undefined)[] = ["srgb", "b-w"];
+
+const opened = (file: string | Buffer) =>
+  sharp(file, { limitInputPixels: PIXELS_MAX, failOn: "truncated" });
+
+const asPeopleSeeIt = (file: string | Buffer) =>
+  opened(file).rotate().flatten({ background: "#ffffff" }).toColourspace("srgb");
+
+async function pixelsOf(image: Sharp): Promise<RgbImage> {
+  const { data, info } = await image.raw().toBuffer({ resolveWithObject: true });
+  if (info.channels === 3) return { data, width: info.width, height: info.height };
+  throw new BrokenMedia(`the image has ${info.channels} channels`);
+}
+
+/** What is read of a file, or of its bytes; BrokenMedia when it cannot be decoded. */
+async function decoded<Read>(file: string | Buffer, read: () => Promise<Read>): Promise<Read> {
   // The decoder knows more kinds than we take, such as drawings that are programs.
   if (Buffer.isBuffer(file) && sniff(file.subarray(0, SNIFFED_BYTES))?.kind !== "still")
     throw new BrokenMedia("it is no image of a kind we take (JPEG, PNG, WebP, GIF, TIFF, AVIF)");
   try {
-    const image = sharp(file, { limitInputPixels: PIXELS_MAX, failOn: "truncated" })
-      .rotate()
-      .flatten({ background: "#ffffff" })
-      .toColourspace("srgb");
-    const { data, info } = await change(image).raw().toBuffer({ resolveWithObject: true });
-    if (info.channels === 3) return { data, width: info.width, height: info.height };
-    throw new BrokenMedia(`the image has ${info.channels} channels`);
+    return await read();
   } catch (thrown) {
     throw asBroken(thrown);
   }
 }
-
-const metadataOf = (file: string) =>
-  sharp(file, { limitInputPixels: PIXELS_MAX })
-    .metadata()
-    .catch((thrown: unknown) => {
-      throw asBroken(thrown);
-    });
 
 function asBroken(thrown: unknown): BrokenMedia {
   if (thrown instanceof BrokenMedia) return thrown;

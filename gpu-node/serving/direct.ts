@@ -1,6 +1,7 @@
 // A request of the direct line: images in, objects in pixels of them or a workflow's outputs out,
 // or why not.
 
+import { placementOf } from "../../shared/letterbox.ts";
 import {
   decodeAsk,
   LINE_STATUS,
@@ -10,11 +11,12 @@ import {
   type LineProblem,
 } from "../../shared/line.ts";
 import type { SamResult } from "../../shared/sam.ts";
+import type { ModelSource } from "../../shared/tasks.ts";
 import type { WorkflowAnswer } from "../../shared/workflow/task.ts";
 import { BrokenMedia, TaskFailure } from "../base/failure.ts";
 import type { Log } from "../base/log.ts";
 import type { RgbImage } from "../media/image.ts";
-import { readStill } from "../media/stills.ts";
+import { readStill, readStillAt, type SizedStill } from "../media/stills.ts";
 import type { Predictors } from "./predictors.ts";
 import { IMAGE_MASKS } from "./prototype-masks.ts";
 
@@ -65,14 +67,15 @@ export async function answerDirectly(
   try {
     const { head, image } = readAsk(bytes);
     signal.throwIfAborted();
-    const readImage = () => readStill(Buffer.from(image.buffer, image.byteOffset, image.length));
+    const file = Buffer.from(image.buffer, image.byteOffset, image.length);
+    const readImage = () => readStill(file);
     if (head.kind === "predict" && head.may_evict === false) {
       if (!work.predictors.hasRoomFor(head.model)) return NO_ROOM;
     }
     const cold = isCold(head, work);
     const body =
       head.kind === "predict"
-        ? await predict(await readImage(), head, { ...work, cold }, signal)
+        ? await predict(await readFor(head.model, file), head, { ...work, cold }, signal)
         : head.kind === "sam"
           ? await work.sam(readImage, head, signal)
           : await work.workflow(image, head, signal);
@@ -97,8 +100,13 @@ function isCold(head: LineHead, { predictors, isSegmenterOpen }: LineWork): bool
   return [...models, ...segmenters].includes(false);
 }
 
+/** An image at the size at which a model reads it. */
+function readFor({ image_size: side }: ModelSource, file: Buffer): Promise<SizedStill> {
+  return readStillAt(file, (own) => placementOf(own, { width: side, height: side }).laid);
+}
+
 async function predict(
-  still: RgbImage,
+  { image: still, of }: SizedStill,
   { confidence, model, mask = "none" }: LineHeadOf<"predict">,
   { predictors, cold }: LineWork & { cold: boolean },
   signal: AbortSignal,
@@ -108,8 +116,8 @@ async function predict(
   const onBatch = (images: number) => {
     batch = images;
   };
-  const { width, height } = still;
-  const options = { confidence, signal, onBatch };
+  const { width, height } = of;
+  const options = { confidence, signal, onBatch, of };
   return predictors.use(model, signal, async (predictor): Promise<LineAnswer> => {
     if (mask === "none") {
       const predictions = await predictor.predict(still, options);

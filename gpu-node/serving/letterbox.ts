@@ -4,10 +4,27 @@ import { type ImageSize, layPixels, type Placement, placementOf } from "../../sh
 import type { RgbImage } from "../media/image.ts";
 import { resize } from "../media/image.ts";
 
+/** An image at the size at which a detector reads it, before the rest is laid around it. */
+export interface LaidImage {
+  /** Three bytes a pixel, row by row. */
+  rgb: Uint8Array;
+  placement: Placement;
+}
+
 export interface SquareImage {
   /** Three planes of height × width, side × side where the model reads squares. */
   pixels: Float32Array;
   placement: Placement;
+}
+
+/** Brings an image to the size at which it is read; `of` is as for `letterbox`. */
+export async function layImage(
+  image: RgbImage,
+  within: ImageSize,
+  of: ImageSize = image,
+): Promise<LaidImage> {
+  const placement = placementOf(of, within);
+  return { rgb: (await resize(image, placement.laid)).data, placement };
 }
 
 /**
@@ -20,7 +37,6 @@ export async function letterbox(
   of: ImageSize = image,
 ): Promise<SquareImage> {
   const within = typeof side === "number" ? { width: side, height: side } : side;
-  const placement = placementOf(of, within);
-  const { data } = await resize(image, placement.laid);
-  return { pixels: layPixels(data, placement, within), placement };
+  const { rgb, placement } = await layImage(image, within, of);
+  return { pixels: layPixels(rgb, placement, within), placement };
 }

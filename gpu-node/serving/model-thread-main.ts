@@ -7,6 +7,12 @@ import { float, floats, openSession, run } from "../onnx/runtime.ts";
 import type { FromThread, Opening, ToThread } from "./model-thread.ts";
 import { tellMasks } from "./prototype-masks.ts";
 
+/**
+ * Where a machine has no more cores, what is beside the model needs them: images are decoded, and
+ * the service or another model may be there. Of machines with more nothing was measured.
+ */
+const FEW_THREADS = 4;
+
 const port = parentPort;
 if (!port) throw new Error("this is the program of a thread");
 const say = (message: FromThread, transfer: ArrayBuffer[] = []) =>
@@ -15,7 +21,8 @@ const problemOf = (thrown: unknown) => (thrown instanceof Error ? thrown.message
 
 const { onnx, cpuThreads, device } = workerData as Opening;
 try {
-  const session = await openSession(onnx, { cpuThreads, device });
+  const spinning = cpuThreads > FEW_THREADS;
+  const session = await openSession(onnx, { cpuThreads, device, spinning });
   const look = async ({ id, pixels, shape, prototypesOf }: Extract<ToThread, { type: "run" }>) => {
     const outputs = await run(session, { [INPUT]: float(pixels, shape) });
     // A copy of its own: the runtime's memory is not for giving away.
@@ -28,7 +35,7 @@ try {
       for (const at of prototypesOf) prototypes.push(all.slice(at * each, (at + 1) * each));
     }
     const buffers = [values, ...prototypes].map(({ buffer }) => buffer);
-    say({ type: "rows", id, values, dims, prototypes }, buffers);
+    say({ type: "rows", id, values, dims, prototypes, pixels }, [...buffers, pixels.buffer]);
   };
   const answer = async (message: Exclude<ToThread, { type: "close" }>) => {
     if (message.type === "run") return look(message);

@@ -30,6 +30,8 @@ interface RunOptions {
 
 /** The first output of a run, and the second one's parts that were asked for, in that order. */
 export interface Rows {
+  /** What was looked at, for the next run to be written into. */
+  pixels: Float32Array<ArrayBuffer>;
   values: Float32Array;
   dims: number[];
   prototypes: Float32Array[];
@@ -75,7 +77,7 @@ export class Session {
     });
   }
 
-  /** Runs the model once; the pixels' memory goes over to the thread. */
+  /** Runs the model once; the pixels' memory goes over to the thread, and comes with the rows. */
   async run(pixels: Float32Array<ArrayBuffer>, options: RunOptions): Promise<Rows> {
     const answer = await this.#ask(
       (id) => ({ type: "run", id, pixels, ...options }),

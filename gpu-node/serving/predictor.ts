@@ -2,7 +2,7 @@
 // images and gives objects in pixels of the image; serving needs no libtorch.
 
 import { PROTOTYPES } from "../../shared/detector.ts";
-import { foundIn, type MaskedRows, predictionsOf } from "../../shared/letterbox.ts";
+import { foundIn, layPixels, type MaskedRows, predictionsOf } from "../../shared/letterbox.ts";
 import type { MaskBounds, MaskedPrediction } from "../../shared/predict-task.ts";
 import type { ModelSource, Prediction } from "../../shared/tasks.ts";
 import { TaskFailure } from "../base/failure.ts";
@@ -14,7 +14,7 @@ import type { RgbImage } from "../media/image.ts";
 import type { Device } from "../onnx/runtime.ts";
 import type { ToldForm } from "../segmenters/mask-allowance.ts";
 import { Batcher } from "./batcher.ts";
-import { letterbox, type SquareImage } from "./letterbox.ts";
+import { type LaidImage, layImage, letterbox, type SquareImage } from "./letterbox.ts";
 import { BATCH_MAX } from "./model-memory.ts";
 import { Session } from "./model-thread.ts";
 import type { MaskJob } from "./prototype-masks.ts";
@@ -38,7 +38,7 @@ interface Rows extends MaskedRows {
 
 /** An image to look at, and whether its prototypes are wanted. */
 interface ImageWish {
-  image: SquareImage;
+  image: SquareImage | LaidImage;
   prototypes: boolean;
 }
 
@@ -67,6 +67,11 @@ export class Predictor {
   /** Whether rows come with prototypes. */
   readonly #prototypes: boolean;
   readonly #batcher: Batcher<ImageWish, Rows>;
+  /**
+   * The memory of the last run, for the next one: megabytes that are new each time have the
+   * process collect its whole heap every few images.
+   */
+  #spare: Float32Array<ArrayBuffer> = new Float32Array(0);
 
   constructor(
     model: ModelSource,
@@ -101,8 +106,8 @@ export class Predictor {
 
   /** The objects on an image, surest first. Images that wait together are looked at together. */
   async predict(image: RgbImage, { of, confidence, signal, onBatch }: PredictOptions) {
-    const laid = await this.lay(image, of);
-    const rows = await this.rows(laid, signal);
+    const laid = await this.#layImage(image, of);
+    const rows = await this.#batcher.add({ image: laid, prototypes: this.#prototypes }, signal);
     onBatch?.(rows.batch);
     const { classes } = this.model;
     return predictionsOf(rows, { classes, confidence, placement: laid.placement });
@@ -120,7 +125,7 @@ export class Predictor {
     if (task !== "segmentation") {
       throw new TaskFailure("invalid_request", "mask: the model detects, and makes boxes only");
     }
-    const laid = await this.lay(image, of);
+    const laid = await this.#layImage(image, of);
     const rows = await this.#batcher.add({ image: laid, prototypes: true }, signal);
     onBatch?.(rows.batch);
     const { placement } = laid;
@@ -153,6 +158,11 @@ export class Predictor {
     return letterbox(image, { width, height }, of);
   }
 
+  #layImage(image: RgbImage, of?: PredictOptions["of"]): Promise<LaidImage> {
+    const [height, width] = this.size;
+    return layImage(image, { width, height }, of);
+  }
+
   /** What the model gives for an image, in pixels of what it looks at. */
   rows(image: SquareImage, signal?: AbortSignal): Promise<Rows> {
     return this.#batcher.add({ image, prototypes: this.#prototypes }, signal);
@@ -178,14 +188,26 @@ export class Predictor {
     return this.#session.close();
   }
 
+  /** So many numbers to write a batch into; only one is looked at at a time. */
+  #pixelsOf(count: number): Float32Array<ArrayBuffer> {
+    const spare = this.#spare;
+    this.#spare = new Float32Array(0);
+    return spare.length < count ? new Float32Array(count) : spare.subarray(0, count);
+  }
+
   async #look(looks: readonly ImageWish[]): Promise<Rows[]> {
     const [high, wide] = this.size;
     const each = 3 * high * wide;
-    const pixels = new Float32Array(looks.length * each);
-    for (const [index, { image }] of looks.entries()) pixels.set(image.pixels, index * each);
+    const pixels = this.#pixelsOf(looks.length * each);
+    for (const [index, { image }] of looks.entries()) {
+      const own = pixels.subarray(index * each, (index + 1) * each);
+      if ("pixels" in image) own.set(image.pixels);
+      else layPixels(image.rgb, image.placement, { width: wide, height: high }, own);
+    }
     const prototypesOf = looks.flatMap(({ prototypes }, index) => (prototypes ? [index] : []));
     const shape = [looks.length, 3, high, wide];
     const run = await this.#session.run(pixels, { shape, prototypesOf });
+    this.#spare = new Float32Array<ArrayBuffer>(run.pixels.buffer);
     const { values, dims, prototypes } = run;
     const [, count = 0, width = 0] = dims;
     return looks.map((_, index) => ({

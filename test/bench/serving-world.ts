@@ -14,13 +14,8 @@ import { systemClock } from "../../shared/time.ts";
 import { noiseImage } from "../support/noise.ts";
 import { type RegisteredModel, registerModel } from "../support/registered-model.ts";
 import type { MediaBucket } from "../support/world.ts";
+import { type Answer, postImage } from "./image-client.ts";
 import { startVision } from "./vision-world.ts";
-
-/** One request's answer. */
-export interface Answer {
-  status: number;
-  text: string;
-}
 
 export interface ServingWorld {
   /** The active model, and another one that looks like it. */
@@ -74,13 +69,12 @@ export async function startServing(
       stdio: "ignore",
     },
   );
-  const predict = async (image: Uint8Array, slug?: string) => {
-    const body = new FormData();
-    body.set("file", new Blob([new Uint8Array(image)]), "a.jpg");
-    const path = slug ? `/endpoints/${slug}/predict` : "/predict/image";
-    const answer = await fetch(base + path, { method: "POST", headers: authorization, body });
-    return { status: answer.status, text: await answer.text() };
-  };
+  const predict = (image: Uint8Array, slug?: string) =>
+    postImage(
+      `${base}${slug ? `/endpoints/${slug}/predict` : "/predict/image"}`,
+      image,
+      authorization,
+    );
   const world: ServingWorld = {
     model,
     other,

@@ -7,12 +7,14 @@ import { mkdtempSync, rmSync } from "node:fs";
 import { cpus, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
-import { readStill } from "../../gpu-node/media/stills.ts";
+import { readStillAt } from "../../gpu-node/media/stills.ts";
 import { openPredictor } from "../../gpu-node/serving/predictor.ts";
 import type { EndpointStatus } from "../../shared/endpoints.ts";
+import { placementOf } from "../../shared/letterbox.ts";
 import type { Capabilities } from "../../shared/node-protocol.ts";
 import type { ModelSource } from "../../shared/tasks.ts";
 import { atOnce, atRate, type Load, quantile } from "./load.ts";
+import { type ProcessorTime, printSpent, processorTime, spentSince } from "./processor-time.ts";
 import { photograph, type ServingWorld, startServing } from "./serving-world.ts";
 import { sampleOf } from "./soak-samples.ts";
 
@@ -55,6 +57,16 @@ function report(name: string, load: Load, alone?: Load) {
   print(`| ${name} | ${figures.join(" | ")} |`);
 }
 
+/** What an answer of each load took of the processors, by process. */
+const spent = new Map<string, ProcessorTime>();
+
+async function profiled(name: string, concurrency: number, send: () => Promise<number>) {
+  const before = processorTime();
+  const load = await atOnce(concurrency, SECONDS, send);
+  spent.set(name, spentSince(before, load.times.length));
+  return load;
+}
+
 /** The predictor in this process, one image a run and as many as wait. */
 async function measureAlone({ model, weights, call }: ServingWorld, image: Buffer) {
   const [node] = (await call("GET", "/admin/nodes")) as { capabilities: Capabilities }[];
@@ -68,14 +80,16 @@ async function measureAlone({ model, weights, call }: ServingWorld, image: Buffe
       ...(batchMax !== undefined && { batchMax }),
     });
     await predictor.warm();
+    const within = { width: model.image_size, height: model.image_size };
     const send = async () => {
-      await predictor.predict(await readStill(image), { confidence: 0.25 });
+      const still = await readStillAt(image, (own) => placementOf(own, within).laid);
+      await predictor.predict(still.image, { of: still.of, confidence: 0.25 });
       return 200;
     };
     await atOnce(1, 1, send);
     for (const concurrency of CONCURRENCIES) {
-      const load = await atOnce(concurrency, SECONDS, send);
       const name = batchMax === 1 ? "predictor alone, one by one" : "predictor alone";
+      const load = await profiled(`${name}, ${concurrency} at once`, concurrency, send);
       report(`${name}, ${concurrency} at once`, load);
       if (batchMax !== 1) loads.set(concurrency, load);
     }
@@ -153,8 +167,8 @@ for (const size of values.sizes.split(",").map(Number)) {
     const active = async () => (await world.predict(image)).status;
     await atOnce(8, 1, active);
     for (const concurrency of CONCURRENCIES) {
-      const load = await atOnce(concurrency, SECONDS, active);
-      report(`direct line, ${concurrency} at once`, load, alone.get(concurrency));
+      const name = `direct line, ${concurrency} at once`;
+      report(name, await profiled(name, concurrency, active), alone.get(concurrency));
     }
     const { model_id } = world.model;
     await world.call("POST", "/endpoints", { slug: SLUG, models: [{ model_id }] });
@@ -171,6 +185,8 @@ for (const size of values.sizes.split(",").map(Number)) {
       const load = await atOnce(concurrency, SECONDS, active);
       report(`queue, ${concurrency} at once`, load, alone.get(concurrency));
     }
+    printSpent(spent, print);
+    spent.clear();
   } finally {
     await world.stop();
   }

@@ -38,7 +38,7 @@ export function sampleOf(
 export const processesOf = (pid: number, name: string): number[] =>
   descendants(pid).filter((one) => nameOf(one) === name);
 
-function descendants(pid: number): number[] {
+export function descendants(pid: number): number[] {
   const below = read(`/proc/${pid}/task/${pid}/children`).trim().split(" ").filter(Boolean);
   // A process of many threads starts its children from any of them.
   const threads = list(`/proc/${pid}/task`).filter((thread) => thread !== String(pid));
@@ -59,7 +59,7 @@ const NAMES: readonly [RegExp, string][] = [
   [/start\.ts/, "stack"],
 ];
 
-function nameOf(pid: number): string {
+export function nameOf(pid: number): string {
   const command = read(`/proc/${pid}/cmdline`).replaceAll("\0", " ");
   return NAMES.find(([pattern]) => pattern.test(command))?.[1] ?? command.slice(0, 60);
 }

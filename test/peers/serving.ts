@@ -10,7 +10,9 @@ import { deployedModel } from "../../gpu-node/export/deployed-model.ts";
 import { writeOnnx } from "../../gpu-node/export/detector-onnx.ts";
 import { readTensors } from "../../gpu-node/export/weights-file.ts";
 import type { Prediction } from "../../shared/tasks.ts";
+import { postImage } from "../bench/image-client.ts";
 import { atOnce, quantile } from "../bench/load.ts";
+import { processorTime, spentSince } from "../bench/processor-time.ts";
 import { photograph, type ServingWorld, startServing } from "../bench/serving-world.ts";
 import type { Group, GroupContext } from "./group.ts";
 import type { Outcome } from "./known.ts";
@@ -73,12 +75,7 @@ export const serving: Group = {
 async function compare(world: ServingWorld, url: string): Promise<Outcome[]> {
   const image = await photograph(1_280, 720, { quality: 92 });
   const ours = () => world.predict(image);
-  const theirs = async () => {
-    const body = new FormData();
-    body.set("file", new Blob([new Uint8Array(image)]), "a.jpg");
-    const answer = await fetch(url, { method: "POST", body });
-    return { status: answer.status, text: await answer.text() };
-  };
+  const theirs = () => postImage(url, image);
   const [own, other] = [await ours(), await theirs()].map(
     ({ text }) => JSON.parse(text) as Prediction[],
   );
@@ -91,12 +88,16 @@ async function compare(world: ServingWorld, url: string): Promise<Outcome[]> {
     const sides = [ours, theirs].map((ask) => ({
       send: async () => (await ask()).status,
       figures: [] as number[],
+      spent: "",
     }));
     for (const { send } of sides) await atOnce(concurrency, 1, send);
     for (let round = 0; round < ROUNDS; round++) {
-      for (const { send, figures } of sides) {
-        const load = await atOnce(concurrency, SECONDS, send);
-        figures.push(figure === "p50" ? quantile(load, 0.5) : load.perSecond);
+      for (const side of sides) {
+        const before = processorTime();
+        const load = await atOnce(concurrency, SECONDS, side.send);
+        side.figures.push(figure === "p50" ? quantile(load, 0.5) : load.perSecond);
+        const spent = [...spentSince(before, load.times.length)];
+        side.spent = spent.map(([name, ms]) => `${name} ${ms.toFixed(1)}`).join(", ");
       }
     }
     const [we = Number.NaN, they = Number.NaN] = sides.map(
@@ -107,7 +108,9 @@ async function compare(world: ServingWorld, url: string): Promise<Outcome[]> {
     outcomes.push({
       case: `serving/fastapi/${concurrency} at once`,
       outcome: ratio >= goal ? "passed" : "failed",
-      detail: `ours and FastAPI ${said}, goal ${goal}`,
+      detail: `ours and FastAPI ${said}, goal ${goal}; processor ms of an answer: ${sides
+        .map(({ spent }) => spent)
+        .join(" and ")}`,
     });
   }
   return outcomes;

@@ -3,9 +3,10 @@
 
 import { describe, expect, it } from "vitest";
 import { createLog } from "../../../gpu-node/base/log.ts";
+import { readStill } from "../../../gpu-node/media/stills.ts";
 import { answerDirectly, type LineReply } from "../../../gpu-node/serving/direct.ts";
 import { estimatedBytes } from "../../../gpu-node/serving/model-memory.ts";
-import type { Predictor } from "../../../gpu-node/serving/predictor.ts";
+import { openPredictor, type Predictor } from "../../../gpu-node/serving/predictor.ts";
 import { type OpenModels, Predictors } from "../../../gpu-node/serving/predictors.ts";
 import type { RunnerContext } from "../../../gpu-node/tasks/runner-context.ts";
 import { encodeAsk, LINE_STATUS, LineAnswer, type LineHeadOf } from "../../../shared/line.ts";
@@ -259,6 +260,31 @@ describe("models in memory", () => {
     const answers = all.map(({ body }) => LineAnswer.parse(body));
     expect(answers.map(({ cold }) => cold)).toEqual([false, false, false]);
     for (const { batch } of answers) expect([1, 2]).toContain(batch);
+    await predictors.clear();
+  });
+
+  it("tell by the line what is on an image as people see it, whatever was looked at before", async () => {
+    const { predictors } = open(2);
+    const asked = model();
+    const source = asked as LineHeadOf<"predict">["model"];
+    const head = { kind: "predict" as const, model: source, confidence: 0 };
+    const work = { ...NOTHING_ELSE, predictors, log };
+    // Of other shapes each time: what is around one is what another was.
+    const files = await Promise.all([
+      noiseImage(60, 20).blur(1).png().toBuffer(),
+      noiseImage(20, 60).blur(1).jpeg().toBuffer(),
+      noiseImage(90, 40).blur(1).jpeg().withMetadata({ orientation: 6 }).toBuffer(),
+    ]);
+    const weights = service.objects.get(asked.weights.key) ?? Buffer.alloc(0);
+    for (const file of files) {
+      const still = await readStill(file);
+      const fresh = await openPredictor(asked, weights, { cpuThreads: 1, device: "cpu" });
+      const predictions = await fresh.predict(still, { confidence: 0 });
+      await fresh.dispose();
+      const reply = await answerDirectly(encodeAsk(head, [file]), work, signal);
+      const { width, height } = still;
+      expect(reply?.body).toMatchObject({ width, height, predictions });
+    }
     await predictors.clear();
   });
 
