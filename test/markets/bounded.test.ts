@@ -1,5 +1,5 @@
-// What the catalog's lists cost in rows that Postgres looks at, in a catalog that has grown: as many
-// as they answer, whatever it holds.
+// What the catalog's lists cost in rows that Postgres looks at, in a catalog that has grown: as
+// many as they answer, whatever it holds.
 
 import { type SQL, sql } from "drizzle-orm";
 import { beforeAll, expect, it } from "vitest";

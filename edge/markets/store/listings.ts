@@ -115,7 +115,7 @@ export async function listExecutionVintages(
 
 /**
  * Everything `/healthz` tells of the store, in one statement that reads no series data. Whether any
- * is sandbox is asked as its least id, which only the index of those has at its end: of `EXISTS` the
+ * is sandbox is asked by the least id of those, which their index has at its end: of `EXISTS` the
  * planner hopes to meet one soon, and reads every series where there is none.
  */
 export async function overview(

@@ -137,7 +137,7 @@ interface Head extends Opening {
   /** The end of the row that came before one of its rows last, and how many times running. */
   tail: Uint8Array | null;
   times: number;
-  /** That end and this opening as one text: a copy of two hundred bytes costs what one of ten does. */
+  /** That end and this opening as one text: one copy of their bytes costs less than two. */
   seam: Opening | null;
 }
 
@@ -262,7 +262,7 @@ class RowWriter {
     return utf8(tail(writer, this.#shape) + (this.#shape.history ? "" : rowClose));
   }
 
-  /** Writes the end of the row before, where it waits, and what comes before a row's first value. */
+  /** Writes the end of the row before, where it waits, and all that opens a row. */
   #putOpening(before: Uint8Array | null, head: Head, instant: number) {
     const seam = before && seamOf(before, head);
     if (before && !seam) this.#copy(before);
