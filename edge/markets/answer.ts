@@ -28,7 +28,10 @@ export interface Answer {
   cacheable: boolean;
   /** Writing it takes less time than asking the cache for it does. */
   isQuick?: boolean;
-  /** Writes the body; not called for an answer the reader holds already. */
+  /**
+   * Writes the body; not called for an answer the reader holds already. A part holds until the next
+   * one is asked for.
+   */
   body: () => AsyncGenerator<Uint8Array>;
 }
 
@@ -176,7 +179,7 @@ async function readUpTo(chunks: AsyncGenerator<Uint8Array>, bytesMax: number) {
       }
       return { start, whole: whole.buffer };
     }
-    start.push(value);
+    start.push(value.slice());
     size += value.length;
   }
   return { start, whole: null };

@@ -29,6 +29,19 @@ const LOGGED = (
   "format column time_zone from to since after limit lags commodity label instrument_id depth"
 ).split(" ");
 
+/** Headers that a page of another origin may read: Parquet readers in browsers need the ranges'. */
+const EXPOSED = [
+  "ETag",
+  "X-Request-Id",
+  "X-As-Of",
+  "X-Store-Version",
+  "X-Sandbox",
+  "Link",
+  "Accept-Ranges",
+  "Content-Range",
+  "Retry-After",
+];
+
 const { app } = createService<ReadApi>({
   name: "markets",
   title: "Vantage Markets: read API",
@@ -59,8 +72,8 @@ app.use(async (context, next) => {
   return cors({
     origin: origins,
     allowMethods: ["GET"],
-    allowHeaders: ["X-API-Key", "X-Request-Id", "If-None-Match"],
-    exposeHeaders: ["ETag", "X-Request-Id", "X-As-Of", "X-Store-Version", "X-Sandbox", "Link"],
+    allowHeaders: ["X-API-Key", "X-Request-Id", "If-None-Match", "Range", "If-Range"],
+    exposeHeaders: EXPOSED,
     maxAge: 3600,
   })(context, next);
 });

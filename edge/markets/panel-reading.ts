@@ -35,8 +35,8 @@ export interface PanelReading {
   tag: (shown: object) => Promise<string>;
   /** Reads every series; fails with `row_cap_exceeded`. */
   series: () => Promise<PanelSeries[]>;
-  /** Fails with `row_cap_exceeded` where `series` would; reads only when counts cannot tell. */
-  requireWithinCap: () => Promise<void>;
+  /** Only reading tells whether `series` fails: within bounds the catalog counts no rows. */
+  mayExceedCap: boolean;
 }
 
 const READS_AT_ONCE = 6;
@@ -61,17 +61,14 @@ export async function readPanel(store: Store, request: PanelRequest): Promise<Pa
   const rowCount = readings.reduce((sum, reading) => sum + reading.rowCount, 0);
   const bounded = start !== undefined || end !== undefined;
   if (!bounded && rowCount > rowsMax) throw overCap(rowCount, rowsMax);
-  const series = () => collectAll(names, readings, columns, rowsMax);
   return {
     asOf,
     immutable: readings.every((reading) => reading.immutable),
     sandbox: readings.some((reading) => reading.sandbox),
     versionCount: readings.reduce((sum, reading) => sum + reading.versionCount, 0),
     tag: (shown) => panelTag(readings, shown),
-    series,
-    requireWithinCap: async () => {
-      if (rowCount > rowsMax) await series();
-    },
+    series: () => collectAll(names, readings, columns, rowsMax),
+    mayExceedCap: rowCount > rowsMax,
   };
 }
 

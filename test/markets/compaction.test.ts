@@ -5,6 +5,7 @@ import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { compact } from "../../edge/markets/store/compact.ts";
 import { HeldRowGroups } from "../../edge/markets/store/held-row-groups.ts";
+import { ROW_GROUP_ROWS } from "../../edge/markets/store/segment.ts";
 import { openStore, type ReadRequest } from "../../edge/markets/store/store.ts";
 import { commitHours, createWorld, DAY, HOUR, type World } from "../support/world.ts";
 
@@ -216,6 +217,13 @@ describe("a read", () => {
     const perGroup = (object?.bytes ?? 0) / (object?.groups ?? 1);
     expect(object?.groups).toBeGreaterThanOrEqual(8);
     expect(sizes[0]).toBeLessThan(2 * perGroup);
+    // Half a year, wherever it begins: no more than three times the bytes of its own rows.
+    sizes.length = 0;
+    const start = FROM + 1_000 * HOUR;
+    const end = start + (ROW_GROUP_ROWS - 1) * HOUR;
+    const half = await store.read({ library: LIBRARY, symbol: "long", start, end });
+    expect((await half.rows()).length).toBe(ROW_GROUP_ROWS);
+    expect([sizes.length, (sizes[0] ?? 0) < 3 * perGroup]).toEqual([1, true]);
     // The whole series: every object once, without its footer.
     sizes.length = 0;
     const whole = await store.read({ library: LIBRARY, symbol: "long" });

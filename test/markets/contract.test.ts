@@ -323,4 +323,23 @@ describe("cross-origin access", () => {
     expect(response.status).toBe(204);
     expect(response.headers.get("Access-Control-Allow-Methods")).toBe("GET");
   });
+
+  it("lets a page read ranges as frame libraries do, and when to come back", async () => {
+    const preflight = await get("/series", {
+      method: "OPTIONS",
+      headers: {
+        Origin: "https://app.example.com",
+        "Access-Control-Request-Method": "GET",
+        "Access-Control-Request-Headers": "range,x-api-key",
+      },
+    });
+    const listed = (response: Response, name: string) =>
+      (response.headers.get(name) ?? "").toLowerCase().split(",");
+    const allowed = listed(preflight, "Access-Control-Allow-Headers");
+    expect(allowed).toEqual(expect.arrayContaining(["range", "if-range", "x-api-key"]));
+    const answer = await get("/libraries", origin("https://app.example.com"));
+    expect(listed(answer, "Access-Control-Expose-Headers")).toEqual(
+      expect.arrayContaining(["accept-ranges", "content-range", "etag", "retry-after"]),
+    );
+  });
 });

@@ -4,7 +4,7 @@
 import { type SQL, sql } from "drizzle-orm";
 import { assert } from "../../../shared/errors.ts";
 import { batch, type Database } from "../../http/database.ts";
-import { at, jsonTexts, ms } from "./catalog.ts";
+import { at, ms } from "./catalog.ts";
 import {
   entryFields,
   type FeedEntry,
@@ -44,6 +44,13 @@ export async function listSymbols(
   return rows.map((row) => ({ symbol: row.symbol, validMax: row.valid_max }));
 }
 
+/** Libraries one by one: the planner knows how few series each holds, but nothing of a list's. */
+const named = (libraries: readonly string[]): SQL =>
+  sql.join(
+    libraries.map((library) => sql`${library}`),
+    sql`, `,
+  );
+
 /** The newest vintage of a series. */
 export interface Head {
   seq: number;
@@ -59,7 +66,7 @@ export async function listHeads(
   const { rows } = await database.execute<Head & { name: string } & Record<string, unknown>>(sql`
     SELECT library || ' ' || symbol AS name, head_seq::float8 AS seq,
       ${ms(sql`valid_max`)} AS "validMax" FROM series
-     WHERE library IN ${jsonTexts(libraries)}`);
+     WHERE library IN (${named(libraries)})`);
   return new Map(rows.map(({ name, ...head }) => [name, head]));
 }
 
@@ -78,7 +85,7 @@ export async function lastPublication(
         (SELECT published_at, published_url FROM vintage_archive
           WHERE series_id = series.id AND published_at IS NOT NULL
           ORDER BY published_at DESC LIMIT 1)) newest
-     WHERE library IN ${jsonTexts(libraries)}
+     WHERE library IN (${named(libraries)})
      ORDER BY source_published_at DESC LIMIT 1`);
   return rows[0] ?? null;
 }
@@ -106,7 +113,11 @@ export async function listExecutionVintages(
   return rows;
 }
 
-/** Everything `/healthz` tells of the store, in one statement that reads no series data. */
+/**
+ * Everything `/healthz` tells of the store, in one statement that reads no series data. Whether any
+ * is sandbox is asked by the least id of those, which their index has at its end: of `EXISTS` the
+ * planner hopes to meet one soon, and reads every series where there is none.
+ */
 export async function overview(
   database: Database,
 ): Promise<{ libraries: string[]; latestAsOf: number | null; sandbox: boolean }> {
@@ -119,7 +130,7 @@ export async function overview(
     SELECT coalesce((SELECT json_agg(library ORDER BY library) FROM libraries WHERE library IS NOT NULL),
         '[]') AS libraries,
       (SELECT ${ms(sql`max(as_of)`)} FROM vintage) AS latest_as_of,
-      EXISTS (SELECT FROM series WHERE sandbox) AS sandbox`);
+      (SELECT min(id) FROM series WHERE sandbox) IS NOT NULL AS sandbox`);
   const row = rows[0];
   return {
     libraries: row?.libraries ?? [],

@@ -59,7 +59,7 @@ export function preferredFormat(accept: string | undefined): Format {
 /** Rows of a row group of Parquet and of a record batch of Arrow. */
 export const GROUP_ROWS = 32_768;
 
-/** The rows of the batches in a format, in parts. */
+/** The rows of the batches in a format, in parts; a part holds until the next one is asked for. */
 export function encodeRows(
   format: Format,
   batches: AsyncIterable<Batch>,

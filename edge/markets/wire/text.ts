@@ -109,7 +109,10 @@ const dialectOf = (format: TextFormat, shape: RecordShape): Dialect =>
 const encoder = new TextEncoder();
 const utf8 = (text: string) => encoder.encode(text);
 
-/** The rows of the batches in a text format, in chunks of about 128 KB. */
+/**
+ * The rows of the batches in a text format, in chunks of about 128 KB. A chunk holds until the next
+ * one is asked for: a buffer for each would cost as much as writing the numbers.
+ */
 export async function* encodeText(
   format: TextFormat,
   batches: AsyncIterable<Batch>,
@@ -120,10 +123,46 @@ export async function* encodeText(
   yield writer.end();
 }
 
+/** A text up to a row's first value. The date of the row that it opened last stands in it. */
+interface Opening {
+  bytes: Uint8Array;
+  /** Where its instant begins. */
+  instantAt: number;
+  /** The date in it, days since the epoch; NaN before the first. */
+  day: number;
+}
+
+/** The opening of an instrument's rows, from the separator on. */
+interface Head extends Opening {
+  /** The end of the row that came before one of its rows last, and how many times running. */
+  tail: Uint8Array | null;
+  times: number;
+  /** That end and this opening as one text: one copy of their bytes costs less than two. */
+  seam: Opening | null;
+}
+
+/** An opening pays for being joined to an end that comes before it so many times running. */
+const SEAM_TIMES = 4;
+
+/** The end of a row and the opening of the next as one text, where that pays. */
+function seamOf(tail: Uint8Array, head: Head): Opening | null {
+  if (head.tail !== tail) {
+    head.tail = tail;
+    head.times = 0;
+    head.seam = null;
+  }
+  if (head.seam || ++head.times < SEAM_TIMES) return head.seam;
+  const bytes = new Uint8Array(tail.length + head.bytes.length);
+  bytes.set(tail);
+  bytes.set(head.bytes, tail.length);
+  head.seam = { bytes, instantAt: tail.length + head.instantAt, day: head.day };
+  return head.seam;
+}
+
 /** The encoded texts that rows of a batch share, each made when a row first needs it. */
 interface Texts {
-  /** By instrument: from the separator to the first value, with room for the instant. */
-  heads: (Uint8Array | undefined)[];
+  /** By instrument. */
+  heads: (Head | undefined)[];
   /** By vintage: from the last value to the end, or to `known_to`. */
   tails: (Uint8Array | undefined)[];
 }
@@ -138,10 +177,6 @@ class RowWriter {
   readonly #missing: Uint8Array;
   readonly #quote: Uint8Array;
   readonly #rowClose: Uint8Array;
-  /** Where the instant begins in a head. */
-  readonly #instantAt: number;
-  readonly #date = new Uint8Array(ISO_BYTES);
-  #day = NaN;
   #out = new Uint8Array(CHUNK_BYTES + SLACK_BYTES);
   #end = 0;
   #first = true;
@@ -155,7 +190,6 @@ class RowWriter {
     this.#missing = utf8(dialect.missing);
     this.#quote = utf8(dialect.quote);
     this.#rowClose = utf8(dialect.rowClose);
-    this.#instantAt = dialect.separator.length + dialect.rowOpen.length;
     this.#put(utf8(dialect.open));
   }
 
@@ -178,6 +212,8 @@ class RowWriter {
     const { datetime, instrument, vintage, values, knownTo, length } = batch;
     const columns = this.#columns.length;
     const first = values[0] as Float64Array;
+    // The end of the row before is written with the opening of the next.
+    let before: Uint8Array | null = null;
     for (let row = from; row < length; row++) {
       const instrumentCode = instrument[row] as number;
       let head = heads[instrumentCode];
@@ -191,28 +227,34 @@ class RowWriter {
         tail = this.#tail(batch.vintages[vintageCode] as WrittenBy);
         tails[vintageCode] = tail;
       }
-      const needed = head.length + tail.length + this.#rowBytes;
+      const needed = (before?.length ?? 0) + head.bytes.length + tail.length + this.#rowBytes;
       if (this.#end + needed > this.#out.length) {
+        if (before) this.#copy(before);
         if (this.#end > 0) return row;
         this.#out = new Uint8Array(CHUNK_BYTES + needed);
       }
-      this.#putHead(head, datetime[row] as number);
+      this.#putOpening(before, head, datetime[row] as number);
       this.#putValue(first[row] as number);
       for (let column = 1; column < columns; column++) {
         this.#put(this.#columns[column] as Uint8Array);
         this.#putValue((values[column] as Float64Array)[row] as number);
       }
-      this.#out.set(tail, this.#end);
-      this.#end += tail.length;
-      if (knownTo) this.#putKnownTo(knownTo[row] as number);
+      before = tail;
+      if (!knownTo) continue;
+      this.#copy(tail);
+      this.#putKnownTo(knownTo[row] as number);
+      before = null;
     }
+    if (before) this.#copy(before);
     return length;
   }
 
-  #head(id: string): Uint8Array {
+  #head(id: string): Head {
     const { separator, rowOpen, instrument, column } = this.#dialect;
     const name = column(this.#shape.valueColumns[0] ?? "");
-    return utf8(separator + rowOpen + ISO_TEMPLATE + instrument(id) + name);
+    const bytes = utf8(separator + rowOpen + ISO_TEMPLATE + instrument(id) + name);
+    const instantAt = separator.length + rowOpen.length;
+    return { bytes, instantAt, day: NaN, tail: null, times: 0, seam: null };
   }
 
   #tail(writer: WrittenBy): Uint8Array {
@@ -220,27 +262,21 @@ class RowWriter {
     return utf8(tail(writer, this.#shape) + (this.#shape.history ? "" : rowClose));
   }
 
-  #putHead(head: Uint8Array, instant: number) {
-    const out = this.#out;
-    let at = this.#end;
-    if (this.#first) {
-      this.#first = false;
-      at -= this.#dialect.separator.length;
-      out.set(head.subarray(this.#dialect.separator.length), this.#end);
-    } else {
-      out.set(head, at);
-    }
-    this.#end = at + head.length;
+  /** Writes the end of the row before, where it waits, and all that opens a row. */
+  #putOpening(before: Uint8Array | null, head: Head, instant: number) {
+    const seam = before && seamOf(before, head);
+    if (before && !seam) this.#copy(before);
+    const opening = seam ?? head;
     const day = Math.floor(instant / DAY_MS);
-    if (day !== this.#day) {
-      this.#day = day;
-      writeIso(this.#date, 0, day * DAY_MS);
+    if (day !== opening.day) {
+      opening.day = day;
+      writeIso(opening.bytes, opening.instantAt, day * DAY_MS);
     }
-    at += this.#instantAt;
-    for (let index = 0; index < DATE_BYTES; index++) {
-      out[at + index] = this.#date[index] as number;
-    }
-    writeTime(out, at + DATE_BYTES + 1, instant - day * DAY_MS);
+    const skipped = this.#first ? this.#dialect.separator.length : 0;
+    this.#first = false;
+    const timeAt = this.#end - skipped + opening.instantAt + DATE_BYTES + 1;
+    this.#copy(skipped > 0 ? opening.bytes.subarray(skipped) : opening.bytes);
+    writeTime(this.#out, timeAt, instant - day * DAY_MS);
   }
 
   #putValue(value: number) {
@@ -259,6 +295,11 @@ class RowWriter {
     this.#put(this.#rowClose);
   }
 
+  #copy(bytes: Uint8Array) {
+    this.#out.set(bytes, this.#end);
+    this.#end += bytes.length;
+  }
+
   #put(bytes: Uint8Array) {
     // A typed array's own `set` costs more than a loop for texts this short.
     const out = this.#out;
@@ -267,10 +308,9 @@ class RowWriter {
     this.#end = end;
   }
 
-  /** Hands out what is written. */
+  /** Hands out what is written; the next rows are written over it. */
   #take(): Uint8Array {
     const chunk = this.#out.subarray(0, this.#end);
-    this.#out = new Uint8Array(CHUNK_BYTES + SLACK_BYTES);
     this.#end = 0;
     return chunk;
   }
