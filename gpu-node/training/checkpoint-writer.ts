@@ -16,7 +16,7 @@ import {
 } from "./checkpoints.ts";
 import type { RunFolder } from "./run-folder.ts";
 
-/** Of the time, what writing checkpoints takes at most; those that have to be do not count. */
+/** Share of the time that checkpoints may take; those that have to be written do not count. */
 export const CHECKPOINT_SHARE = 0.05;
 
 export interface WriterParts {

@@ -109,7 +109,7 @@ async function assertRoom(path: string, wanted: readonly SourceFrame[], imageSiz
 
 /** Videos and stills that are worked on at once, at most. */
 const HANDS_MAX = 16;
-/** Of several, so many a thread: while one waits for the disk, others are decoded. */
+/** So many of them for each thread: while one waits for the disk, others are decoded. */
 const HANDS_EACH = 2;
 /** Bytes of all of them: files that are fetched at once have to fit the disk together. */
 const HANDS_BYTES_MAX = 1024 ** 3;

@@ -41,7 +41,7 @@ export type Evaluate = (images: readonly LookedAt[]) => Evaluation;
 export interface SuppressionChoice {
   nmsIou: number;
   evaluation: Evaluation;
-  /** Of mAP50, over no suppression. */
+  /** What suppression adds to mAP50. */
   gain: number;
   /** The standard error of the gain. */
   error: number;

@@ -44,7 +44,7 @@ export class LostProcesses extends Error {
 }
 
 export interface TeamOptions {
-  /** Of each engine; `threads` are those of one. */
+  /** What each engine is opened with; `threads` are those of one. */
   engine: EngineOptions;
   /** The images to train on. */
   dataset: Dataset;

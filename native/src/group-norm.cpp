@@ -21,7 +21,7 @@ struct Statistics {
   double count = 0;
 };
 
-/** Of the whole batch. */
+/** Statistics of the whole batch, over all processes. */
 Statistics statisticsOf(const at::Tensor& map, const Group& group) {
   const int64_t channels = map.size(1), size = group.size();
   const double count = group.part.weight * static_cast<double>(map.numel() / channels);

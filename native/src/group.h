@@ -36,7 +36,7 @@ class Group {
   int size() const { return options_.size; }
   bool synchronizesNorms() const { return options_.synchronizesNorms; }
 
-  /** Of the batch under way, set before each pass. */
+  /** This process's part of the batch under way, set before each pass. */
   BatchPart part;
 
   /** Sum of what the processes have; `own` stays as it is. No gradient passes through it. */

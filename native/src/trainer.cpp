@@ -198,7 +198,7 @@ class Epoch {
     if (from == 0) training_.sums.zero_();
   }
 
-  /** Of several processes all are told the same, whichever was interrupted. */
+  /** All processes of a group are told the same, whichever was interrupted. */
   bool isDone() const {
     if (result_.batch >= result_.batches) return true;
     const bool isInterrupted = core_.isInterrupted();

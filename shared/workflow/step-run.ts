@@ -39,8 +39,8 @@ export interface RunLimits {
   /** Bytes of all images that the steps of a run make, decoded at three bytes a pixel. */
   imageBytes: number;
   /**
-   * Bytes of all other values that they make, ask for outside and remember: a value that is only handed
-   * on counts once. And of the outputs, each as often as it is named.
+   * Bytes of all other values that they make, ask for outside and remember: a value that is only
+   * handed on counts once. And of the outputs, each as often as it is named.
    */
   valueBytes: number;
 }
