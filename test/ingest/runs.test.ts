@@ -33,6 +33,7 @@ import {
   THURSDAY,
   tickAt,
 } from "../support/scripted-pipelines.ts";
+import { alterTables } from "../support/transactions.ts";
 
 it("the minute cron leaves its heartbeat, however late it was delivered", async () => {
   const { database } = ingest.parts;
@@ -42,6 +43,17 @@ it("the minute cron leaves its heartbeat, however late it was delivered", async 
   ingest.now = THURSDAY + 5 * MINUTE;
   await minuteTick(ingest.parts, THURSDAY + MINUTE);
   expect(await lastMinute(database)).toBe(THURSDAY + 5 * MINUTE);
+});
+
+it("a duty of the minute that fails keeps no other one waiting", async () => {
+  const { database } = ingest.parts;
+  await alterTables(
+    database,
+    "ALTER TABLE housekeeping ADD CONSTRAINT no_minute CHECK (chore <> 'minute') NOT VALID",
+  );
+  await tickAt(THURSDAY);
+  expect(await lastMinute(database)).toBeNull();
+  expect(await runs("daily")).toHaveLength(1);
 });
 
 it("the live run is the newest partition's, whatever a backfill or a repair does", async () => {
