@@ -119,8 +119,8 @@ export function foundIn(
   const found: { prediction: Prediction; row: number }[] = [];
   for (let at = 0; at < values.length; at += width) {
     const [x1 = 0, y1 = 0, x2 = 0, y2 = 0, score = 0, index = 0] = values.subarray(at, at + 6);
-    // By falling score: what follows is less sure still.
-    if (!(score >= confidence)) break;
+    // By falling score: what follows is less sure still. Suppression leaves a score of 0.
+    if (!(score > 0 && score >= confidence)) break;
     const bbox = unletterbox([x1, y1, x2, y2], placement);
     const name = classes[index];
     if (!bbox || name === undefined) continue;

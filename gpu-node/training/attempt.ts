@@ -140,6 +140,13 @@ async function withFittingBatch(
   work: (start: RunStart, team: Team | null) => Promise<Result>,
 ): Promise<Result> {
   const { payload, report } = whole;
+  const mayHalve = (batch: number | null): batch is number =>
+    payload.settings.batch_size === null && batch !== null && batch >= 2;
+  const halve = (batch: number) => {
+    const half = Math.floor(batch / 2);
+    report.say(`Out of memory at batch size ${batch}: trying again with ${half}.`);
+    return half;
+  };
   let processes = processesOf(whole);
   for (let batchMax: number | null = null; ; ) {
     let batch = batchMax;
@@ -157,16 +164,20 @@ async function withFittingBatch(
       }
     } catch (thrown) {
       if (thrown instanceof LostProcesses) {
-        const left = `${thrown.left} ${thrown.left === 1 ? "is" : "are"} left`;
+        if (thrown.isFull && mayHalve(batch)) {
+          batchMax = halve(batch);
+          continue;
+        }
+        // Fewer each time: where all blame another one, it has to come to an end.
+        const next = Math.max(1, Math.min(thrown.left, processes - 1));
+        const left = `${next} ${next === 1 ? "is" : "are"} left`;
         report.say(`Of ${processes} processes ${left}: ${thrown.message}.`);
-        processes = thrown.left;
+        processes = next;
         continue;
       }
       const full = /^(gpu_)?out_of_memory$/.test(engineCode(thrown) ?? "");
-      if (!full || payload.settings.batch_size !== null || batch === null || batch < 2)
-        throw thrown;
-      batchMax = Math.floor(batch / 2);
-      report.say(`Out of memory at batch size ${batch}: trying again with ${batchMax}.`);
+      if (!full || !mayHalve(batch)) throw thrown;
+      batchMax = halve(batch);
     }
   }
 }
@@ -222,7 +233,7 @@ async function runTo(parts: StartParts, start: RunStart, attempt: Attempt): Prom
     await uploads.finish(state);
     throw new TaskPause();
   }
-  return handIn(parts, start, { files, uploads, stopped });
+  return handIn(parts, start, { files, uploads, stopped, pausing: attempt.pausing });
 }
 
 function say(report: Report, { options, state }: RunStart) {
@@ -249,13 +260,14 @@ interface HandIn {
   files: RunFiles;
   uploads: CheckpointUploads;
   stopped: boolean;
+  pausing(): boolean;
 }
 
 /** Sends what the run came to, the checkpoint first, and lets go of its folder here. */
 async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Promise<Result> {
   const { context, folder, report, native, graph, hardware } = parts;
   const { state } = start;
-  const { files, uploads, stopped } = handover;
+  const { files, uploads, stopped, pausing } = handover;
   const lost = (thrown: unknown) => {
     context.log.warning("checkpoint_not_uploaded", { error: thrown });
     report.say(`The checkpoint could not be handed in: ${(thrown as Error).message}.`);
@@ -267,7 +279,13 @@ async function handIn(parts: StartParts, start: RunStart, handover: HandIn): Pro
   const best = await bestOf(parts, start, stopped);
   // A GPU has room for one network at a time.
   await start.engine.close();
-  const model = best && (await handInModel(parts, start, { ...best, stopped }));
+  const suppressed = best && (await suppressionFor(parts, state, best.best.epoch));
+  // What was cut off chose nothing: the next attempt does.
+  if (!suppressed && !stopped && pausing()) {
+    await uploads.finish(state);
+    throw new TaskPause();
+  }
+  const model = best && (await handInModel(parts, start, best, suppressed));
   report.say(
     model
       ? `Model: epoch ${model.epoch}, mAP50 ${(model.metrics.mAP50 ?? 0).toFixed(3)}, ` +
@@ -315,20 +333,13 @@ async function bestOf(
 
 async function handInModel(
   parts: StartParts,
-  { state, parameters }: RunStart,
-  {
-    best,
-    metrics: ofEpoch,
-    stopped,
-  }: NonNullable<Awaited<ReturnType<typeof bestOf>>> & {
-    stopped: boolean;
-  },
+  { parameters }: RunStart,
+  { best, metrics: ofEpoch }: NonNullable<Awaited<ReturnType<typeof bestOf>>>,
+  suppressed: MetricMap | null,
 ): Promise<NonNullable<Result["model"]>> {
   const { context, folder, report } = parts;
   const { epoch, rule: metrics_rule } = best;
   const path = folder.file(bestWeights(epoch));
-  // Whoever stopped a run waits for its model.
-  const suppressed = stopped ? null : await suppressionFor(parts, state, epoch);
   const metrics = suppressed ?? ofEpoch;
   const sha256 = await hashOf(path);
   report.tell({ must: true });
@@ -341,7 +352,8 @@ async function handInModel(
 
 /**
  * Chooses whether the model's overlapping boxes are suppressed, as its file then says. Gives what
- * it measures where they are; null where they are not. What fails costs the run nothing.
+ * it measures where they are; null where they are not, such as where the run was stopped: whoever
+ * stopped it waits for its model. What fails costs the run nothing.
  */
 async function suppressionFor(
   { native, graph, hardware, context, folder, data, payload, report }: StartParts,
@@ -368,7 +380,9 @@ async function suppressionFor(
       `Served with suppression above an IoU of ${nmsIou}: mAP50 gains ${gain.toFixed(3)} ` +
         `± ${error.toFixed(3)} on the validation split.`,
     );
-    await saveScores(folder, { epoch, evaluation });
+    await saveScores(folder, { epoch, evaluation }).catch((error: unknown) =>
+      context.log.warning("scores_not_kept", { error }),
+    );
     return metricsOf(evaluation, data.classes);
   } catch (error) {
     context.log.warning("suppression_not_chosen", { error });

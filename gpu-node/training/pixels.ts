@@ -111,6 +111,8 @@ async function assertRoom(path: string, wanted: readonly SourceFrame[], imageSiz
 const HANDS_MAX = 16;
 /** So many of them for each thread: while one waits for the disk, others are decoded. */
 const HANDS_EACH = 2;
+/** Where there are videos: each has a decoder with threads and frames of its own. */
+const VIDEO_HANDS_MAX = 4;
 /** Bytes of all of them: files that are fetched at once have to fit the disk together. */
 const HANDS_BYTES_MAX = 1024 ** 3;
 /** Images of one video that are made before they are written. */
@@ -132,7 +134,10 @@ async function writePixels(
   for (const { bytes } of work.sources.values()) largest = Math.max(largest, bytes);
   const fitting = Math.max(1, Math.floor(HANDS_BYTES_MAX / largest));
   const { cpuThreads } = context.machine;
-  const hands = Math.min(cpuThreads > 1 ? HANDS_EACH * cpuThreads : 1, HANDS_MAX, fitting);
+  const bound = wanted.some(({ frame }) => frame.index > 0)
+    ? Math.min(cpuThreads, VIDEO_HANDS_MAX)
+    : HANDS_MAX;
+  const hands = Math.min(cpuThreads > 1 ? HANDS_EACH * cpuThreads : 1, bound, fitting);
   const images: ListedImage[] = [];
   for await (const { image, data } of inTurn(clips, { hands, steps: IMAGES_AHEAD })) {
     // Whole: a single write may put down less than it was given.

@@ -72,6 +72,8 @@ export class Report {
   }
 
   begin(shape: RunShape, position: Position, history: readonly RunEpoch[]) {
+    // From here on lines are told under their numbers.
+    this.#continued = true;
     this.#shape = shape;
     this.#position = position;
     this.#recent = history;

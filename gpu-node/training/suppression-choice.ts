@@ -113,13 +113,17 @@ export async function writeSuppression(
   parts: ChoiceParts,
 ): Promise<SuppressionChoice | null> {
   const { native, graph, hardware, val, stop } = parts;
-  if (val.images.length < IMAGES_MIN || stop.aborted) return null;
+  if (val.images.length < IMAGES_MIN) return null;
   const { device, threads } = hardware;
   const engine = new native.Engine({ graph, device, threads, seed: 0 });
   const interrupt = () => engine.interrupt();
   stop.addEventListener("abort", interrupt);
   try {
     const { metadata } = await engine.load(path);
+    // An earlier attempt may have chosen, and not have handed in what it chose.
+    const isChosen = metadata.nms_iou !== undefined;
+    if (isChosen) await engine.save(path, withSuppression(metadata, null));
+    if (stop.aborted) return null;
     const images = await lookAt(engine, parts);
     if (!images) return null;
     const choice = chooseSuppression(images, (of) =>
@@ -129,11 +133,7 @@ export async function writeSuppression(
         truths: of.map(({ truths }) => truths),
       }),
     );
-    const nmsIou = choice?.nmsIou ?? null;
-    const chosen = withSuppression(metadata, nmsIou);
-    // An earlier attempt may have chosen otherwise.
-    const isSame = chosen.nms_iou === metadata.nms_iou;
-    if (!isSame) await engine.save(path, chosen);
+    if (choice) await engine.save(path, withSuppression(metadata, choice.nmsIou));
     return choice;
   } finally {
     stop.removeEventListener("abort", interrupt);

@@ -37,9 +37,12 @@ export class LostProcesses extends Error {
   override name = "LostProcesses";
   /** Processes that are left, this one included. */
   readonly left: number;
-  constructor(left: number, why: string) {
+  /** One of them had too little memory. */
+  readonly isFull: boolean;
+  constructor(left: number, why: string, isFull = false) {
     super(why);
     this.left = left;
+    this.isFull = isFull;
   }
 }
 
@@ -58,17 +61,19 @@ export interface TeamOptions {
 export class Team {
   readonly #engine: Engine;
   readonly #followers: Follower[];
+  readonly #answerMs: number;
 
-  private constructor(engine: Engine, followers: Follower[]) {
+  private constructor(engine: Engine, followers: Follower[], answerMs: number) {
     this.#engine = engine;
     this.#followers = followers;
+    this.#answerMs = answerMs;
   }
 
   /** A team around an engine that has its weights and images. The engine stays the caller's. */
   static async form(engine: Engine, options: TeamOptions): Promise<Team> {
     const { size, synchronizedNorm, dataset, answerSecondsMax = ANSWER_SECONDS_MAX } = options;
     const followers = Array.from({ length: size - 1 }, () => new Follower());
-    const team = new Team(engine, followers);
+    const team = new Team(engine, followers, answerSecondsMax * 1_000);
     const store = join(tmpdir(), `vantage-team-${randomUUID()}`);
     const groupOf = (rank: number): GroupOptions => ({
       store,
@@ -81,7 +86,7 @@ export class Team {
       for (const follower of followers) {
         follower.ask({ type: "open", options: options.engine, dataset });
       }
-      const opened = await Promise.all(followers.map((follower) => follower.answer()));
+      const opened = await team.#answers(team.#answerMs);
       // Nobody waits in a group for one that never comes.
       if (opened.some(isFailure))
         throw lost(
@@ -95,6 +100,9 @@ export class Team {
       return team;
     } catch (thrown) {
       team.close();
+      // Such as a torch without Gloo: one process is what there is.
+      if (engineCode(thrown) === "bad_argument")
+        throw new LostProcesses(1, (thrown as Error).message);
       throw thrown;
     } finally {
       rmSync(store, { force: true });
@@ -109,25 +117,37 @@ export class Team {
 
   /** What the engine's own part of a call of all comes to, once the others did theirs. */
   async #withFollowers<Result>(own: Promise<Result>): Promise<Result> {
+    let result: Result;
     try {
-      const result = await own;
-      await Promise.all(this.#followers.map((follower) => follower.answer()));
-      return result;
+      result = await own;
     } catch (thrown) {
       if (engineCode(thrown) !== "peer_lost") throw thrown;
-      const late = after<FromFollower>(SURVIVORS_MS, {
-        type: "failed",
-        code: "silent",
-        message: "it hangs",
-      });
-      const answers = await Promise.all(
-        this.#followers.map((follower) => Promise.race([follower.answer(), late.promise])),
-      );
-      late.clear();
+      const answers = await this.#answers(SURVIVORS_MS);
       throw lost(
         answers,
         answers.filter((answer) => !isFailure(answer) || answer.code === "peer_lost"),
       );
+    }
+    // Its part of the last sum may be the last that was heard of one.
+    const answers = await this.#answers(this.#answerMs);
+    if (answers.some(isFailure))
+      throw lost(
+        answers,
+        answers.filter((answer) => !isFailure(answer)),
+      );
+    return result;
+  }
+
+  /** What the others answer in so many milliseconds; a failure where one does not. */
+  async #answers(ms: number): Promise<FromFollower[]> {
+    const hangs: FromFollower = { type: "failed", code: "silent", message: "it hangs" };
+    const late = after(ms, hangs);
+    try {
+      return await Promise.all(
+        this.#followers.map((follower) => Promise.race([follower.answer(), late.promise])),
+      );
+    } finally {
+      late.clear();
     }
   }
 
@@ -140,10 +160,13 @@ export class Team {
 const isFailure = (answer: FromFollower) => answer.type === "failed";
 
 function lost(answers: readonly FromFollower[], survivors: readonly FromFollower[]) {
-  const reasons = answers.flatMap((answer) =>
-    answer.type === "failed" && answer.code !== "peer_lost" ? answer.message : [],
-  );
-  return new LostProcesses(1 + survivors.length, reasons.join("; ") || "it does not answer");
+  const failures = answers.filter((answer) => answer.type === "failed");
+  const own = failures.filter(({ code }) => code !== "peer_lost");
+  // Where each blames another one, what it met is all that is known.
+  const reasons = own.length > 0 ? own : failures.slice(0, 1);
+  const why = reasons.map(({ message }) => message).join("; ") || "it does not answer";
+  const isFull = own.some(({ code }) => code === "out_of_memory");
+  return new LostProcesses(1 + survivors.length, why, isFull);
 }
 
 function after<Value>(ms: number, value: Value) {

@@ -3,7 +3,9 @@
 #include "group.h"
 
 #include <chrono>
+#include <cstdio>
 #include <exception>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,24 @@ class PendingWork : public PendingSum {
   Work work_;
 };
 
+/**
+ * The file by which processes meet. The store's end writes into it once more and ends the process
+ * where that fails, as on a full disk, but not where the file is gone.
+ */
+class StoreFile {
+ public:
+  explicit StoreFile(const std::string& path) : path_(path) {}
+  ~StoreFile() {
+    if (!isKept_) std::remove(path_.c_str());
+  }
+  StoreFile(const StoreFile&) = delete;
+  void keep() { isKept_ = true; }
+
+ private:
+  const std::string& path_;
+  bool isKept_ = false;
+};
+
 }  // namespace
 
 struct Group::Backend {
@@ -54,12 +74,14 @@ Group::Group(const GroupOptions& options, const at::Device& device) : options_(o
   const std::chrono::milliseconds timeout(static_cast<int64_t>(options.timeoutSeconds * 1e3));
   withPeers([&] {
     auto store = c10::make_intrusive<c10d::FileStore>(options.store, options.size);
+    StoreFile file(options.store);
     store->setTimeout(timeout);
     const auto of = c10d::ProcessGroupGloo::Options::create(timeout);
     of->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
     backend_ = std::make_unique<Backend>();
     backend_->group =
         c10::make_intrusive<c10d::ProcessGroupGloo>(store, options.rank, options.size, of);
+    file.keep();
   });
 }
 

@@ -98,12 +98,15 @@ function suppressed(rows, nmsIou) {
   return Float32Array.from(kept.flatMap((row) => [...row]));
 }
 
-/** The shared part of two boxes of both together. */
+/** The shared part of two boxes of both together; corners count in whichever order they are. */
 function overlap(one, other) {
-  const across = Math.min(one[2], other[2]) - Math.max(one[0], other[0]);
-  const down = Math.min(one[3], other[3]) - Math.max(one[1], other[1]);
+  const low = (box, axis) => Math.min(box[axis], box[axis + 2]);
+  const high = (box, axis) => Math.max(box[axis], box[axis + 2]);
+  const shared = (axis) =>
+    Math.min(high(one, axis), high(other, axis)) - Math.max(low(one, axis), low(other, axis));
+  const [across, down] = [shared(0), shared(1)];
   if (!(across > 0 && down > 0)) return 0;
-  const area = ([x1, y1, x2, y2]) => (x2 - x1) * (y2 - y1);
+  const area = (box) => (high(box, 0) - low(box, 0)) * (high(box, 1) - low(box, 1));
   return (across * down) / (area(one) + area(other) - across * down);
 }
 
@@ -147,7 +150,8 @@ export function objectsOf(rows, placement, { confidence, width = WIDTH }) {
       { length: WIDTH },
       (_, one) => rows[at + one],
     );
-    if (!(score >= confidence)) continue;
+    // Suppression leaves a score of 0.
+    if (!(score > 0 && score >= confidence)) continue;
     const box = [x1, y1, x2, y2].map((value, side) => {
       const isAcross = side % 2 === 0;
       const inImage = (value - (isAcross ? left : top)) / scales[side % 2];

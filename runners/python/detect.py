@@ -34,15 +34,17 @@ def rows_of_heads(boxes, scores):
 
 def suppressed(rows, nms_iou):
     """The rows, surest first, that no surer one of their class overlaps by more than this IoU."""
-    kept = np.empty((0, 6), np.float32)
-    for row in rows:
-        same = kept[kept[:, 5] == row[5]]
-        low, high = np.maximum(same[:, :2], row[:2]), np.minimum(same[:, 2:4], row[2:4])
-        shared = np.clip(high - low, 0, None).prod(1)
-        areas = (same[:, 2:4] - same[:, :2]).prod(1) + (row[2:4] - row[:2]).prod()
-        if not (shared > nms_iou * (areas - shared)).any():
-            kept = np.concatenate([kept, row[None]])
-    return kept
+    # Corners count in whichever order they are.
+    low, high = np.minimum(rows[:, :2], rows[:, 2:4]), np.maximum(rows[:, :2], rows[:, 2:4])
+    areas = (high - low).prod(1)
+    kept = []
+    for at, row in enumerate(rows):
+        same = [other for other in kept if rows[other, 5] == row[5]]
+        sides = np.minimum(high[same], high[at]) - np.maximum(low[same], low[at])
+        shared = np.clip(sides, 0, None).prod(1)
+        if not (shared > nms_iou * (areas[same] + areas[at] - shared)).any():
+            kept.append(at)
+    return rows[kept]
 
 
 def heads_of_joined(values, size):

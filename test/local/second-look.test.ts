@@ -41,6 +41,20 @@ it("a test that passes alone has passed, and is told; one that fails again has f
   });
 });
 
+it("a test that is left out the second time has still failed", async () => {
+  const once = `it("fails once", ({ skip }) => {
+    const mark = import.meta.dirname + "/left";
+    if (fs.existsSync(mark)) skip();
+    fs.writeFileSync(mark, "");
+    expect(1).toBe(2);
+  });`;
+  expect(await runOf({ once })).toMatchObject({
+    failed: 1,
+    failures: [expect.stringMatching(/once\.test\.mjs · fails once$/)],
+    unsteady: [],
+  });
+});
+
 it("what fails outside a test, or in its file's own lines, is never lost", async () => {
   const outside = `it("goes", () => void Promise.reject(new Error("nobody waits")));`;
   expect(await runOf({ steady: STEADY, outside, once: ONCE })).toEqual({

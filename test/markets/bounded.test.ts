@@ -27,6 +27,12 @@ let database: Database;
 beforeAll(async () => {
   const urls = await createDatabases();
   database = openDatabase(new Secret(urls.marketsWriter));
+  // Statistics come when the test says so.
+  await alterTables(
+    database,
+    "ALTER TABLE series SET (autovacuum_enabled = false)",
+    "ALTER TABLE vintage SET (autovacuum_enabled = false)",
+  );
   await database.execute(sql`
     INSERT INTO series (library, symbol, value_columns, sandbox, head_seq, head_as_of, valid_max)
     SELECT CASE WHEN n <= 3 THEN 'fundamentals.agency' ELSE 'library' || n % 9 END, 's' || n,

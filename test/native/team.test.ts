@@ -2,17 +2,21 @@
 // the whole batch they make the same steps, uneven batches included; they stop together, and one
 // that dies ends the epoch of all.
 
+import { join } from "node:path";
 import { describe, expect, it } from "vitest";
 import { LostProcesses, Team, type TeamOptions } from "../../gpu-node/training/team.ts";
 import type { Dataset, Engine, EngineOptions, TrainingOptions } from "../../native/index.d.ts";
 import { detectorGraph } from "../../shared/detector.ts";
 import { followers } from "../support/followers.ts";
+import { mountSmallDisk, type SmallDisk } from "../support/small-disk.ts";
 import { native } from "./engine.ts";
 import { COLOURS, withImages } from "./rectangle-images.ts";
 import { disc, frame, horseshoe, type Shape, shapeImage, triangle } from "./shape-images.ts";
 import { fingerprint, LIVELY, learned, PLAIN, tensors, valuesOf } from "./training-world.ts";
 
 const SIZE = 64;
+const disk = mountSmallDisk(1024 ** 2);
+if (!disk) process.stderr.write("skipped: no disk of its own can be mounted here\n");
 const graph = detectorGraph("det26n", COLOURS.length, "segmentation");
 /** Noise: of one plain colour batch norm would make large values of rounding errors. */
 const noise = (index: number) => 90 + ((Math.imul(index, 2_654_435_761) >>> 7) % 60);
@@ -47,9 +51,12 @@ interface World {
   options: EngineOptions;
 }
 
-const withWorld = <Result>(work: (world: World) => Promise<Result>): Promise<Result> => {
+const withWorld = <Result>(
+  work: (world: World) => Promise<Result>,
+  images = sources,
+): Promise<Result> => {
   const options: EngineOptions = { graph, device: "cpu", seed: 7, threads: 1, training };
-  return withImages({ sources, options, training }, async (engine, dataset) => {
+  return withImages({ sources: images, options, training }, async (engine, dataset) => {
     await engine.setDataset("val", dataset);
     return work({ engine, dataset, options });
   });
@@ -152,20 +159,27 @@ describe.skipIf(!native)("two processes of half the batch", () => {
 
   it("stop together within a step, and go on to the bits of those that nobody stopped", async () => {
     const print = ({ engine }: World) => fingerprint(engine, "model", learned);
-    const whole = await withWorld((world) =>
-      withTeam(world, {}, async (team) => {
-        await team.trainEpoch({ epoch: 0, from: 0 }, () => {});
-        return print(world);
-      }),
+    // Steps enough for the news of the first to come before the last.
+    const images = Array.from({ length: 4 }, () => sources).flat();
+    const whole = await withWorld(
+      (world) =>
+        withTeam(world, {}, async (team) => {
+          await team.trainEpoch({ epoch: 0, from: 0 }, () => {});
+          return print(world);
+        }),
+      images,
     );
-    const halted = await withWorld((world) =>
-      withTeam(world, {}, async (team) => {
-        const first = await team.trainEpoch({ epoch: 0, from: 0 }, () => world.engine.interrupt());
-        expect(first.batch).toBeLessThan(first.batches);
-        const rest = await team.trainEpoch({ epoch: 0, from: first.batch }, () => {});
-        expect(rest.batch).toBe(rest.batches);
-        return print(world);
-      }),
+    const halted = await withWorld(
+      (world) =>
+        withTeam(world, {}, async (team) => {
+          const { engine } = world;
+          const first = await team.trainEpoch({ epoch: 0, from: 0 }, () => engine.interrupt());
+          expect(first.batch).toBeLessThan(first.batches);
+          const rest = await team.trainEpoch({ epoch: 0, from: first.batch }, () => {});
+          expect(rest.batch).toBe(rest.batches);
+          return print(world);
+        }),
+      images,
     );
     expect(halted).toBe(whole);
   });
@@ -174,7 +188,11 @@ describe.skipIf(!native)("two processes of half the batch", () => {
     await withWorld((world) =>
       withTeam(world, { size: 3 }, async (team) => {
         const [other] = followers();
-        const kill = () => process.kill(other as number, "SIGKILL");
+        let isKilled = false;
+        const kill = () => {
+          if (!isKilled) process.kill(other as number, "SIGKILL");
+          isKilled = true;
+        };
         const ended = await team
           .trainEpoch({ epoch: 0, from: 0 }, kill)
           .catch((thrown: unknown) => thrown);
@@ -200,6 +218,31 @@ describe.skipIf(!native)("two processes of half the batch", () => {
       }),
     );
     await expect.poll(followers).toEqual([]);
+  });
+
+  it("form no team where one of them hangs while it is opened", async () => {
+    await withWorld(async (world) => {
+      const formed = withTeam(world, { answerSecondsMax: 5 }, async () => "a team");
+      const ended = formed.catch((thrown: unknown) => thrown);
+      await expect.poll(() => followers().length).toBe(1);
+      process.kill(followers()[0] as number, "SIGSTOP");
+      expect(await ended).toMatchObject({ name: "LostProcesses", left: 1, message: "it hangs" });
+    });
+    await expect.poll(followers).toEqual([]);
+  });
+
+  it.skipIf(!disk)("form no team where the file by which they meet cannot be written", async () => {
+    const { dir, fill, unmount } = disk as SmallDisk;
+    try {
+      fill(0);
+      const group = { size: 2, synchronizedNorm: true, timeoutSeconds: 5 };
+      await withWorld(async ({ engine }) => {
+        const joined = engine.join({ store: join(dir, "store"), rank: 0, ...group });
+        await expect(joined).rejects.toMatchObject({ code: "peer_lost" });
+      });
+    } finally {
+      unmount();
+    }
   });
 
   it("refuse weights and single steps of their own", async () => {

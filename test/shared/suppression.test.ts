@@ -3,6 +3,7 @@
 
 import fc from "fast-check";
 import { describe, expect, it } from "vitest";
+import { placementOf, predictionsOf } from "../../shared/letterbox.ts";
 import { suppress, suppressionOf, withSuppression } from "../../shared/suppression.ts";
 import type { Bbox } from "../../shared/tasks.ts";
 import { iou } from "../../shared/tracks.ts";
@@ -71,6 +72,17 @@ describe("suppression", () => {
       [0, 0, 10, 10, 0.75, 0],
     ]);
     expect([...suppress(rows, 0.5).values]).toEqual([0, 0, 10, 10, 0.75, 0, 0, 0, 10, 10, 0, 0]);
+  });
+
+  it("leaves nothing to be told at any confidence, 0 included", () => {
+    const rows = rowsOf([
+      [0, 0, 10, 10, 0.75, 0],
+      [0, 0, 10, 10, 0.5, 0],
+    ]);
+    const square = { width: 16, height: 16 };
+    const placement = placementOf(square, square);
+    const told = predictionsOf(suppress(rows, 0.5), { classes: ["a"], confidence: 0, placement });
+    expect(told.map(({ confidence }) => confidence)).toEqual([0.75]);
   });
 
   it("is read of metadata as it was written, and is none where they say nothing", () => {

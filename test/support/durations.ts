@@ -42,6 +42,8 @@ export class LongestFirst extends BaseSequencer {
 /** Remembers how long every file took, and says which took longest. */
 export default class DurationsReporter implements Reporter {
   onTestRunEnd(modules: readonly TestModule[]) {
+    // A test's own project is not this checkout's.
+    if (modules.some((module) => pathOf(module).startsWith(".."))) return;
     const measured = new Map(modules.map((module) => [pathOf(module), secondsOf(module)]));
     const durations = new Map(Object.entries(read(MEASURED)));
     for (const path of modules.filter((module) => module.ok()).map(pathOf)) {

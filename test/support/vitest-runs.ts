@@ -47,6 +47,14 @@ function countsOf(files: readonly FileReport[]): Counts {
   };
 }
 
+/** The names by which failures would call what passed: the tests, and the file where none failed. */
+function passedNames(file: FileReport): string[] {
+  const name = relative(ROOT, file.name);
+  const tests = file.assertionResults.filter(({ status }) => status === "passed");
+  const ofTests = tests.map(({ fullName }) => `${name} · ${fullName}`);
+  return isFailed(file) ? ofTests : [name, ...ofTests];
+}
+
 /** The first line of a failure, which names its test. */
 export const nameOf = (failure: string): string =>
   stripVTControlCharacters(failure).trim().split("\n")[0] ?? "";
@@ -137,9 +145,14 @@ export async function withSecondLook(
   const names = failed.map(({ name }) => name);
   const again = await vitest(reports, [...args, ...names, "--maxWorkers=1"], output);
   const failedAgain = new Set(countsOf(again.files).failures.map(nameOf));
+  const passedAgain = new Set(again.files.flatMap(passedNames));
+  const failures = countsOf(failed).failures;
+  const isPassed = (failure: string) => passedAgain.has(nameOf(failure));
+  // What was left out the second time, or not reached, has still failed.
+  const lost = failures.filter((one) => !isPassed(one) && !failedAgain.has(nameOf(one)));
   return {
     files: [...first.files.filter((file) => !isFailed(file)), ...again.files],
-    outside: [...first.outside, ...again.outside],
-    unsteady: countsOf(failed).failures.filter((failure) => !failedAgain.has(nameOf(failure))),
+    outside: [...first.outside, ...again.outside, ...lost],
+    unsteady: failures.filter(isPassed),
   };
 }

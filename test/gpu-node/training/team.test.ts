@@ -4,7 +4,7 @@
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterAll, beforeAll, describe, expect, it } from "vitest";
+import { afterAll, beforeAll, describe, expect, it, vi } from "vitest";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { followers } from "../../support/followers.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
@@ -33,7 +33,7 @@ describe.skipIf(!native)("a run on two devices", () => {
     let killed = 0;
     const outcome = await here.attempt(payload, ({ detail }) => {
       if (killed > 0 || detail.epoch < 2) return;
-      killed = followers()[0] ?? 0;
+      killed = followers()[0] ?? expect.fail("no process trains beside this one");
       process.kill(killed, "SIGKILL");
     });
     expect(killed).toBeGreaterThan(0);
@@ -58,6 +58,19 @@ describe.skipIf(!native)("a run on two devices", () => {
       model: { parameters: expect.any(Number) },
     });
     await expect.poll(followers).toEqual([]);
+  });
+
+  it("is trained by one process where two are there and cannot meet", async () => {
+    const here = machine(service, twoCores());
+    const { payload } = await drawnDataset(service, { epochs: 1, devices: 2 }, few);
+    // The file by which they meet would lie there.
+    vi.stubEnv("TMPDIR", "/proc/nowhere");
+    try {
+      expect((await here.finish(payload)).history.length).toBe(1);
+    } finally {
+      vi.unstubAllEnvs();
+    }
+    expect(here.lines().join("\n")).toMatch(/Of 2 processes 1 is left: a process of the training/);
   });
 
   it("is trained on what a node of one core has", async () => {
