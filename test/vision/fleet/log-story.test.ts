@@ -75,6 +75,8 @@ it("loses and doubles no line of an agent's on a way that drops, doubles, reorde
   }
   const whole = await stored();
   await expect.poll(stored).toBeGreaterThan(whole);
+  // Late copies of a former boot's lines come while the last one does not yet hear of signals.
+  await expect.poll(() => device.lines().map(({ event }) => event)).toContain("device_started");
   device.signal("SIGTERM");
   expect(await ended()).toEqual({ code: 0, signal: null });
   // Nothing more is looked at: what is left on the disk goes over a way that is whole again.
