@@ -47,7 +47,7 @@ function countsOf(files: readonly FileReport[]): Counts {
   };
 }
 
-/** The names by which failures would call what passed: the tests, and the file where none failed. */
+/** What failures would be called that passed: tests, and the file where none of its own failed. */
 function passedNames(file: FileReport): string[] {
   const name = relative(ROOT, file.name);
   const tests = file.assertionResults.filter(({ status }) => status === "passed");
