@@ -5,7 +5,7 @@
 
 import { type ChildProcess, fork } from "node:child_process";
 import { randomUUID } from "node:crypto";
-import { rmSync } from "node:fs";
+import { rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type {
@@ -72,9 +72,9 @@ export class Team {
   /** A team around an engine that has its weights and images. The engine stays the caller's. */
   static async form(engine: Engine, options: TeamOptions): Promise<Team> {
     const { size, synchronizedNorm, dataset, answerSecondsMax = ANSWER_SECONDS_MAX } = options;
+    const store = meetingFile();
     const followers = Array.from({ length: size - 1 }, () => new Follower());
     const team = new Team(engine, followers, answerSecondsMax * 1_000);
-    const store = join(tmpdir(), `vantage-team-${randomUUID()}`);
     const groupOf = (rank: number): GroupOptions => ({
       store,
       rank,
@@ -154,6 +154,17 @@ export class Team {
   /** Ends the other processes; they have nothing that would be lost. */
   close(): void {
     for (const follower of this.#followers) follower.end();
+  }
+}
+
+/** A file by which processes meet; where there can be none, c10d would try for its whole time. */
+function meetingFile(): string {
+  const path = join(tmpdir(), `vantage-team-${randomUUID()}`);
+  try {
+    writeFileSync(path, "", { mode: 0o600 });
+    return path;
+  } catch (thrown) {
+    throw new LostProcesses(1, `they have nowhere to meet (${(thrown as Error).message})`);
   }
 }
 

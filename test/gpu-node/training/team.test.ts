@@ -70,7 +70,7 @@ describe.skipIf(!native)("a run on two devices", () => {
     } finally {
       vi.unstubAllEnvs();
     }
-    expect(here.lines().join("\n")).toMatch(/Of 2 processes 1 is left: a process of the training/);
+    expect(here.lines().join("\n")).toMatch(/Of 2 processes 1 is left: they have nowhere to meet/);
   });
 
   it("is trained on what a node of one core has", async () => {
