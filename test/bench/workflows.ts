@@ -277,7 +277,7 @@ await besideBlocks("20 objects drawn on 1280 × 720", {
     ["image", image],
   ]),
   runs: new Map([...PURE_RUNS, ...IMAGE_RUNS, ...DRAWING_RUNS, ["blur@1", blur]]),
-  count: 40,
+  count: 200,
   goal: SUM_GOAL,
 });
 // Blocks of a microsecond: what a step costs beside them shows here, and their sum is no measure.
