@@ -161,11 +161,11 @@ export const TrainSettings = z
       }),
     synchronized_norm: z
       .boolean()
-      .default(true)
+      .default(false)
       .meta({
         description:
           "with several devices: batch norm uses the statistics of the whole batch, so that the " +
-          "steps are those of one device; without, it is faster, and each uses its part's",
+          "steps are those of one device, at two waits a layer; without, each uses its part's",
       }),
     patience: z
       .number()

@@ -41,7 +41,7 @@ describe.skipIf(!native)("a run on two devices", () => {
     expect(history.map(({ epoch }) => epoch)).toEqual([1, 2, 3, 4, 5]);
     expect(model?.metrics).toEqual(history[(model?.epoch ?? 0) - 1]?.metrics);
     const log = here.lines().join("\n");
-    expect(log).toMatch(/2 processes of 1 thread each train as one; batch norm by the whole batch/);
+    expect(log).toMatch(/2 processes of 1 thread each train as one; batch norm by each one's part/);
     expect(log).toMatch(/Of 2 processes 1 is left: a process ended by SIGKILL/);
     expect(log).toMatch(/Resumed at epoch (?!1\b)\d/);
     await expect.poll(followers).toEqual([]);
