@@ -111,9 +111,9 @@ async function stillFootage(
   held: { path: string; release(): Promise<void> },
   within?: number,
 ): Promise<Footage> {
-  const { image: whole, source } =
+  const { image: whole, of } =
     within === undefined
-      ? await readStill(held.path).then((image) => ({ image, source: image }))
+      ? await readStill(held.path).then((image) => ({ image, of: image }))
       : await readStillWithin(held.path, within);
   async function* read(wanted: readonly number[], options: ReadOptions = {}) {
     for (const index of ascending(wanted)) {
@@ -124,8 +124,8 @@ async function stillFootage(
     }
   }
   return {
-    width: source.width,
-    height: source.height,
+    width: of.width,
+    height: of.height,
     frameCount: 1,
     pts: Float64Array.of(0),
     timeBase: [1, 1],

@@ -32,15 +32,18 @@ export function readStill(
   });
 }
 
+/** A still that was brought to a size, and its own size as people see it. */
+export interface SizedStill {
+  image: RgbImage;
+  of: ImageSize;
+}
+
 /**
  * The pixels of an image file as `letterbox` lays them within a square of so many pixels a side,
  * and the sides that it has. A JPEG that is four times as large or more is decoded at a half to an
  * eighth of its size, so that the last halving at least is always the same kernel's.
  */
-export async function readStillWithin(
-  file: string,
-  side: number,
-): Promise<{ image: RgbImage; source: ImageSize }> {
+export function readStillWithin(file: string, side: number): Promise<SizedStill> {
   return decoded(file, async () => {
     const { autoOrient } = await opened(file).metadata();
     const { laid } = placementOf(autoOrient, { width: side, height: side });
@@ -49,15 +52,9 @@ export async function readStillWithin(
       kernel: "linear",
       fastShrinkOnLoad: false,
     });
-    const source = { width: autoOrient.width, height: autoOrient.height };
-    return { image: await pixelsOf(image), source };
+    const of = { width: autoOrient.width, height: autoOrient.height };
+    return { image: await pixelsOf(image), of };
   });
-}
-
-/** A still that was brought to a size, and its own size as people see it. */
-export interface SizedStill {
-  image: RgbImage;
-  of: ImageSize;
 }
 
 /**

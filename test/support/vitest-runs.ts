@@ -56,7 +56,7 @@ function passedNames(file: FileReport): string[] {
 }
 
 /** The first line of a failure, which names its test. */
-export const nameOf = (failure: string): string =>
+const nameOf = (failure: string): string =>
   stripVTControlCharacters(failure).trim().split("\n")[0] ?? "";
 
 function failuresOfTests({ name, assertionResults }: FileReport): string[] {

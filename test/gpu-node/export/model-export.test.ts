@@ -26,6 +26,7 @@ import type {
   TaskPayload,
   TaskResult,
 } from "../../../shared/tasks.ts";
+import { exportPayload } from "../../support/export-payload.ts";
 import type { NodeService } from "../../support/node-service.ts";
 import { beforeEachTask } from "../../support/node-tasks.ts";
 import { generatedModel, randomWeights, sha256, tensorFile } from "../../support/weights.ts";
@@ -44,24 +45,8 @@ beforeEachTask("model-export", (own) => {
 const modelOf = (more: Parameters<typeof generatedModel>[1] = {}) =>
   generatedModel((key, bytes) => service.source(key, bytes), more);
 
-const payloadOf = (model: ModelSource, more: Partial<Payload> = {}): Payload => ({
-  export_id: "e",
-  round: 1,
-  model,
-  format: "onnx",
-  artifact: "file",
-  precision: "fp32",
-  output: "end_to_end",
-  size: [model.image_size, model.image_size],
-  batch: 1,
-  metadata: { name: "cells", version: "3" },
-  images: [],
-  dataset: null,
-  calibration_images: 32,
-  calibration: null,
-  file: service.target(`${crypto.randomUUID()}.onnx`),
-  ...more,
-});
+const payloadOf = (model: ModelSource, more: Partial<Payload> = {}): Payload =>
+  exportPayload(service, model, more);
 
 /** Exports a model; its file's bytes and what the node reports. */
 async function exported(payload: Payload, by = context): Promise<{ file: Buffer; result: Result }> {

@@ -20,6 +20,7 @@ import { runTask } from "../../../gpu-node/tasks/runners.ts";
 import { TaskSteps } from "../../../gpu-node/tasks/task-steps.ts";
 import { detectorGraph } from "../../../shared/detector.ts";
 import type { ModelSource, TaskPayload, TaskResult } from "../../../shared/tasks.ts";
+import { exportPayload } from "../../support/export-payload.ts";
 import type { NodeService } from "../../support/node-service.ts";
 import { beforeEachTask } from "../../support/node-tasks.ts";
 import { generatedModel, randomWeights, tensorFile } from "../../support/weights.ts";
@@ -41,24 +42,8 @@ beforeEachTask("suppressing-export", (own) => {
 const modelOf = (file: Buffer): ModelSource =>
   generatedModel((key, bytes) => service.source(key, bytes), { file });
 
-const payloadOf = (model: ModelSource, more: Partial<Payload> = {}): Payload => ({
-  export_id: "e",
-  round: 1,
-  model,
-  format: "onnx",
-  artifact: "file",
-  precision: "fp32",
-  output: "end_to_end",
-  size: [model.image_size, model.image_size],
-  batch: 1,
-  metadata: { name: "cells", version: "3" },
-  images: [],
-  dataset: null,
-  calibration_images: 32,
-  calibration: null,
-  file: service.target(`${crypto.randomUUID()}.onnx`),
-  ...more,
-});
+const payloadOf = (model: ModelSource, more: Partial<Payload> = {}): Payload =>
+  exportPayload(service, model, more);
 
 async function exported(payload: Payload) {
   const outcome = await runTask("model_export", payload, context);

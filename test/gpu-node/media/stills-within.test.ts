@@ -67,9 +67,9 @@ describe("an image within a square", () => {
   ] as const)("is what is served: %s", async (_, width, height, side, encode) => {
     const path = join(dir, "image");
     await encode(detailed(width, height)).toFile(path);
-    const { image, source } = await readStillWithin(path, side);
+    const { image, of } = await readStillWithin(path, side);
     const [laid, whole] = [await served(path, side), await readStill(path)];
-    expect(source).toEqual({ width: whole.width, height: whole.height });
+    expect(of).toEqual({ width: whole.width, height: whole.height });
     expect([image.width, image.height]).toEqual([laid.width, laid.height]);
     expect(differences(image, laid)).toEqual({ mean: 0, max: 0 });
   });
@@ -77,8 +77,8 @@ describe("an image within a square", () => {
   it("is a level off at most where EXIF turns it", async () => {
     const path = join(dir, "image");
     await detailed(300, 200).withMetadata({ orientation: 6 }).jpeg().toFile(path);
-    const { image, source } = await readStillWithin(path, 160);
-    expect(source).toEqual({ width: 200, height: 300 });
+    const { image, of } = await readStillWithin(path, 160);
+    expect(of).toEqual({ width: 200, height: 300 });
     expect(differences(image, await served(path, 160)).max).toBeLessThanOrEqual(1);
   });
 

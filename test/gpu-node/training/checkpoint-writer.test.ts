@@ -19,7 +19,7 @@ import {
   CHECKPOINT_SHARE,
   CheckpointWriter,
 } from "../../../gpu-node/training/checkpoint-writer.ts";
-import { RunState } from "../../../gpu-node/training/checkpoints.ts";
+import { LAST } from "../../../gpu-node/training/checkpoints.ts";
 import { openRunFolder, type RunFolder } from "../../../gpu-node/training/run-folder.ts";
 import type { Engine } from "../../../native/index.d.ts";
 import type { Native } from "../../../native/load.ts";
@@ -27,35 +27,14 @@ import type { TaskPayload } from "../../../shared/tasks.ts";
 import { splitOf, withEngine } from "../../native/training-world.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
+import { runState } from "../../support/run-state.ts";
 import { taskContext } from "../../support/task-context.ts";
 import { engineOrSay, machine } from "../../support/training.ts";
 
 const native = engineOrSay();
-const LAST = "weights/last.safetensors";
 
 const stateAt = (epoch: number, best: number | null = null) =>
-  RunState.parse({
-    run_id: "a-run",
-    dataset_sha256: "x",
-    classes: ["a"],
-    variant: "det26n",
-    epoch,
-    batch: 0,
-    learning_rate: 0.01,
-    history: [],
-    best: best === null ? null : { epoch: best, score: 0.5, since: best },
-    line: 3,
-    resolved: {
-      device: "CPU",
-      precision: "fp32",
-      batch_size: 2,
-      optimizer: "adamw",
-      learning_rate: 0.01,
-      train_images: 4,
-      val_images: 2,
-      pretrained: null,
-    },
-  });
+  runState({ epoch, best: best === null ? null : { epoch: best, score: 0.5, since: best } });
 
 interface World {
   engine: Engine;

@@ -11,6 +11,7 @@ import { comparable } from "../../../gpu-node/training/loop.ts";
 import { openRunFolder, type RunFolder } from "../../../gpu-node/training/run-folder.ts";
 import { CheckpointUploads } from "../../../gpu-node/training/uploads.ts";
 import type { RunEpoch } from "../../../shared/training.ts";
+import { runState } from "../../support/run-state.ts";
 
 let dir: string;
 let folder: RunFolder;
@@ -20,28 +21,7 @@ beforeEach(async () => {
 });
 afterEach(() => rmSync(dir, { recursive: true, force: true }));
 
-const state = RunState.parse({
-  run_id: "a-run",
-  dataset_sha256: "x",
-  classes: ["a"],
-  variant: "det26n",
-  epoch: 1,
-  batch: 0,
-  learning_rate: 0.01,
-  history: [],
-  best: null,
-  line: 3,
-  resolved: {
-    device: "CPU",
-    precision: "fp32",
-    batch_size: 2,
-    optimizer: "adamw",
-    learning_rate: 0.01,
-    train_images: 4,
-    val_images: 2,
-    pretrained: null,
-  },
-});
+const state = runState();
 
 /** Uploads that are always due, to a store that is away. */
 function uploads() {
