@@ -9,6 +9,7 @@
 // rule.
 
 import * as fs from "node:fs/promises";
+import { setImmediate as turn } from "node:timers/promises";
 import type { Detections, Engine, Evaluation } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
 import type { DetectorGraph } from "../../shared/detector.ts";
@@ -47,28 +48,45 @@ export interface SuppressionChoice {
   error: number;
 }
 
-/** The suppression that gains more than noise, or null. */
-export function chooseSuppression(
+/**
+ * The suppression that gains more than noise, or null; null too once `stop` is aborted. Of thousands
+ * of crowded images one measurement takes seconds, so a stop is heard between any two.
+ */
+export async function chooseSuppression(
   images: readonly LookedAt[],
   evaluate: Evaluate,
-): SuppressionChoice | null {
+  stop?: AbortSignal,
+): Promise<SuppressionChoice | null> {
   if (images.length < IMAGES_MIN) return null;
-  const without = evaluate(images);
-  const [best] = NMS_IOUS.map((nmsIou) => {
+  /** Null once the run is stopped. */
+  const measure = async (of: readonly LookedAt[]) => {
+    await turn();
+    return stop?.aborted ? null : evaluate(of);
+  };
+  const without = await measure(images);
+  if (!without) return null;
+  const tried: { nmsIou: number; suppressed: LookedAt[]; evaluation: Evaluation }[] = [];
+  for (const nmsIou of NMS_IOUS) {
     const suppressed = images.map(({ detections, truths }) => ({
       detections: suppressedDetections(detections, nmsIou),
       truths,
     }));
-    return { nmsIou, suppressed, evaluation: evaluate(suppressed) };
-  }).sort((one, other) => sumOf(other.evaluation) - sumOf(one.evaluation));
+    const evaluation = await measure(suppressed);
+    if (!evaluation) return null;
+    tried.push({ nmsIou, suppressed, evaluation });
+  }
+  const [best] = tried.sort((one, other) => sumOf(other.evaluation) - sumOf(one.evaluation));
   if (!best) return null;
   const { nmsIou, suppressed, evaluation } = best;
   const gain = evaluation.mAP50 - without.mAP50;
   if (gain < GAIN_MIN || evaluation.mAP50_95 < without.mAP50_95) return null;
-  const left = Array.from({ length: PARTS }, (_, part) => {
+  const left: number[] = [];
+  for (let part = 0; part < PARTS; part++) {
     const rest = (all: readonly LookedAt[]) => all.filter((_, index) => index % PARTS !== part);
-    return evaluate(rest(suppressed)).mAP50 - evaluate(rest(images)).mAP50;
-  });
+    const [withIt, withoutIt] = [await measure(rest(suppressed)), await measure(rest(images))];
+    if (!withIt || !withoutIt) return null;
+    left.push(withIt.mAP50 - withoutIt.mAP50);
+  }
   const error = jackknifeError(left);
   return gain > ERRORS_MIN * error ? { nmsIou, evaluation, gain, error } : null;
 }
@@ -126,13 +144,13 @@ export async function writeSuppression(
     if (stop.aborted) return null;
     const images = await lookAt(engine, parts);
     if (!images) return null;
-    const choice = chooseSuppression(images, (of) =>
+    const evaluate: Evaluate = (of) =>
       native.evaluateDetections({
         classes: graph.classes,
         detections: of.map(({ detections }) => detections),
         truths: of.map(({ truths }) => truths),
-      }),
-    );
+      });
+    const choice = await chooseSuppression(images, evaluate, stop);
     if (choice) await engine.save(path, withSuppression(metadata, choice.nmsIou));
     return choice;
   } finally {

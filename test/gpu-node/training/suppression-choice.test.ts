@@ -69,9 +69,23 @@ const evaluateBy =
 describe.skipIf(!native)("the choice of suppression", () => {
   const choose = (images: LookedAt[]) => chooseSuppression(images, evaluateBy(native as Native));
 
-  it("is made where objects are found twice, by what it gains", () => {
+  it("hears a stop between two measurements, and says nothing then", async () => {
     const images = scene({ images: 60, twice: 0.6 });
-    const choice = choose(images) ?? expect.fail("no suppression was chosen");
+    const stopping = new AbortController();
+    let measured = 0;
+    const evaluate = (of: readonly LookedAt[]) => {
+      measured += 1;
+      // As a message that comes meanwhile: it is heard in a turn of its own.
+      if (measured === 2) setImmediate(() => stopping.abort());
+      return evaluateBy(native as Native)(of);
+    };
+    expect(await chooseSuppression(images, evaluate, stopping.signal)).toBeNull();
+    expect(measured).toBeLessThanOrEqual(3);
+  });
+
+  it("is made where objects are found twice, by what it gains", async () => {
+    const images = scene({ images: 60, twice: 0.6 });
+    const choice = (await choose(images)) ?? expect.fail("no suppression was chosen");
     const without = evaluateBy(native as Native)(images);
     expect(choice.gain).toBeCloseTo(choice.evaluation.mAP50 - without.mAP50, 10);
     expect(choice.gain).toBeGreaterThan(3 * choice.error);
@@ -85,8 +99,8 @@ describe.skipIf(!native)("the choice of suppression", () => {
     ["neighbours would be lost", scene({ images: 60, twice: 0.05, crowd: true })],
     ["too few images tell", scene({ images: 19, twice: 0.6 })],
     ["there are none", []],
-  ])("is none where %s", (_, images) => {
-    expect(choose(images)).toBeNull();
+  ])("is none where %s", async (_, images) => {
+    expect(await choose(images)).toBeNull();
   });
 });
 
