@@ -1,6 +1,14 @@
 // The detector as it predicts, made from the graph that is trained.
 
 import type { DetectorGraph, GraphNode } from "./detector.ts";
+import type { Head } from "./suppression.ts";
+
+/** A trained graph that predicts by one of its heads: that one is its one-to-one branch. */
+export function byHead({ o2m, ...graph }: DetectorGraph, head: Head): DetectorGraph {
+  if (head === "one_to_one") return o2m ? { ...graph, o2m } : graph;
+  if (!o2m) throw new Error("a graph that was deployed has no one-to-many head");
+  return { ...graph, o2o: o2m };
+}
 
 /**
  * The graph that predicts: the one-to-one branch alone, batch norm folded into the convolutions. A

@@ -1,7 +1,7 @@
 // The weights of a detector as it is deployed: batch norm folded into each convolution, in double
 // precision, and checked tensor by tensor against the graph. Every writer of a format starts here.
 
-import { deployed } from "./deployed-detector.ts";
+import { byHead, deployed } from "./deployed-detector.ts";
 import {
   type ConvNode,
   type DetectorGraph,
@@ -10,7 +10,7 @@ import {
   stateTensors,
 } from "./detector.ts";
 import { floatsOf, type TensorFile } from "./safetensors.ts";
-import { SuppressionError, suppressionOf } from "./suppression.ts";
+import { type Head, type Suppression, SuppressionError, suppressionOf } from "./suppression.ts";
 import type { ModelSource } from "./tasks.ts";
 
 export const NORM_EPSILON = 1e-3;
@@ -25,6 +25,8 @@ export interface ConvWeights {
 export interface DeployedModel {
   graph: DetectorGraph;
   weights: ReadonlyMap<string, ConvWeights>;
+  /** The head of the trained graph that predicts. */
+  head: Head;
   /** Boxes of a class that overlap by more are suppressed; null: none are. */
   nmsIou: number | null;
 }
@@ -44,7 +46,8 @@ export function foldWeights(
   file: TensorFile,
 ): DeployedModel {
   const trained = detectorGraph(variant, classes.length, task);
-  const graph = deployed(trained);
+  const { head, nmsIou } = servingOf(file) ?? { head: "one_to_one", nmsIou: null };
+  const graph = deployed(byHead(trained, head));
   const kept = new Set(graph.nodes.flatMap((node) => ("name" in node ? [node.name] : [])));
   const shapes = new Map(stateTensors(trained).map(({ name, shape }) => [name, shape]));
   const tensor = (name: string): Float32Array => {
@@ -69,10 +72,10 @@ export function foldWeights(
     }
     weights.set(node.name, folded);
   }
-  return { graph, weights, nmsIou: nmsIouOf(file) };
+  return { graph, weights, head, nmsIou };
 }
 
-function nmsIouOf({ metadata }: TensorFile): number | null {
+function servingOf({ metadata }: TensorFile): Suppression | null {
   try {
     return suppressionOf(metadata);
   } catch (thrown) {

@@ -1,13 +1,25 @@
 // Non-maximum suppression, where a model is served with it: of boxes of one class that overlap by
 // more than its IoU the surest stays, as torchvision's `batched_nms` and ONNX's `NonMaxSuppression`
-// do it. Whether, and above which IoU, a run chooses on its validation split; the choice lies in
-// the metadata of the weights, so that whoever opens them serves it. Models without it are served
-// as they are.
+// do it. Whether, above which IoU, and of which of its heads, a run chooses on its validation split;
+// the choice lies in the metadata of the weights, so that whoever opens them serves it. Models
+// without it are served as they are, by the head that needs none.
 
 import type { DetectionRows } from "./letterbox.ts";
 
-/** The head that is deployed: of a trained graph's two, the one that needs no suppression. */
-const DEPLOYED_HEAD = "one_to_one";
+/**
+ * The heads of a trained graph. The one-to-one head gives an object one box; the one-to-many head
+ * gives it several, of which suppression leaves the surest.
+ */
+export const HEADS = ["one_to_one", "one_to_many"] as const;
+export type Head = (typeof HEADS)[number];
+
+/** How a model is served: by a head, whose boxes of a class stay up to an overlap. */
+export interface Suppression {
+  head: Head;
+  /** 0 to 1. */
+  nmsIou: number;
+}
+
 /** Keys of the metadata of weights, and of exported files. */
 const [HEAD_KEY, IOU_KEY] = ["head", "nms_iou"];
 
@@ -16,30 +28,32 @@ export class SuppressionError extends Error {
   override readonly name = "SuppressionError";
 }
 
+const isHead = (word: string): word is Head => (HEADS as readonly string[]).includes(word);
+
 /**
- * The IoU above which a model's boxes are suppressed, by its metadata; null is no suppression.
- * Fails with SuppressionError for what is none, and for a head that is not deployed.
+ * How a model's boxes are suppressed, by its metadata; null is no suppression. Fails with
+ * SuppressionError for an IoU that is none, and for a head that no graph has.
  */
-export function suppressionOf(metadata: Readonly<Record<string, string>>): number | null {
-  const { [HEAD_KEY]: head = DEPLOYED_HEAD, [IOU_KEY]: text } = metadata;
+export function suppressionOf(metadata: Readonly<Record<string, string>>): Suppression | null {
+  const { [HEAD_KEY]: head = "one_to_one", [IOU_KEY]: text } = metadata;
   // Without a limit another program's word for a head is of no account.
   if (text === undefined) return null;
-  if (head !== DEPLOYED_HEAD) {
+  if (!isHead(head)) {
     throw new SuppressionError(`the weights are to be served by the unknown head ${head}`);
   }
-  const iou = text.trim() === "" ? Number.NaN : Number(text);
-  if (iou > 0 && iou < 1) return iou;
+  const nmsIou = text.trim() === "" ? Number.NaN : Number(text);
+  if (nmsIou > 0 && nmsIou < 1) return { head, nmsIou };
   throw new SuppressionError(`nms_iou is ${text}, and no number between 0 and 1`);
 }
 
 /** Metadata with this choice, in place of the one that they had. */
 export function withSuppression(
   metadata: Readonly<Record<string, string>>,
-  nmsIou: number | null,
+  suppression: Suppression | null,
 ): Record<string, string> {
   const { [HEAD_KEY]: _head, [IOU_KEY]: _iou, ...others } = metadata;
-  if (nmsIou === null) return others;
-  return { ...others, [HEAD_KEY]: DEPLOYED_HEAD, [IOU_KEY]: String(nmsIou) };
+  if (!suppression) return others;
+  return { ...others, [HEAD_KEY]: suppression.head, [IOU_KEY]: String(suppression.nmsIou) };
 }
 
 const { fround } = Math;

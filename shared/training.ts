@@ -3,6 +3,7 @@
 
 import { z } from "zod";
 import { VARIANT_NAMES } from "./detector.ts";
+import { HEADS } from "./suppression.ts";
 
 const instant = () => z.iso.datetime();
 
@@ -266,6 +267,14 @@ export const ResolvedSettings = z
           "IoU above which the model's overlapping boxes of a class are suppressed, where that " +
           "gained more than noise on the validation split; absent where nothing is suppressed",
         example: 0.6,
+      }),
+    head: z
+      .enum(HEADS)
+      .optional()
+      .meta({
+        description:
+          "with `nms_iou`: the head by which the model is served. `one_to_many` only where it is " +
+          "better than the other one by more than noise",
       }),
     /** How far the first weights matched, where there were any. */
     pretrained: z

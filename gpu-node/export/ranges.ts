@@ -24,7 +24,7 @@ export const linearNameOf = (name: string) => `${name}/linear`;
 
 /** Whether a convolution is the last of a branch: in whole steps boxes would be off by pixels. */
 export const isHead = ({ name, silu }: Pick<ConvNode, "name" | "silu">): boolean =>
-  !silu && name.includes(".o2o.");
+  !silu && /\.o2[om]\./.test(name);
 
 /** The maps whose ranges are those of the map that they are made of. */
 export const keepsRange = (

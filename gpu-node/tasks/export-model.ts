@@ -236,11 +236,12 @@ function rangesOf({ ranges }: Calibration, { graph }: DeployedModel): MapRanges 
 
 function formOf(
   { model, format, precision, output, size, batch, metadata }: Payload,
-  { nmsIou }: DeployedModel,
+  { head, nmsIou }: DeployedModel,
 ) {
   const notes: Record<string, string> =
     output === "raw" ? { description: rawNote(format, nmsIou) } : {};
   if (precision !== "fp32") notes.precision = precision;
-  const described = withSuppression(describeModel(model, { ...metadata, ...notes }), nmsIou);
+  const suppression = nmsIou === null ? null : { head, nmsIou };
+  const described = withSuppression(describeModel(model, { ...metadata, ...notes }), suppression);
   return { format, precision, output, size, batch, classes: model.classes, metadata: described };
 }

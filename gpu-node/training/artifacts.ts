@@ -3,6 +3,7 @@
 
 import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import type { Native } from "../../native/load.ts";
+import { byHead } from "../../shared/deployed-detector.ts";
 import type { DetectorGraph } from "../../shared/detector.ts";
 import type { ArtifactObject, RunEpoch, TrainSettings } from "../../shared/training.ts";
 import type { TaskContext } from "../objects/task-context.ts";
@@ -119,8 +120,9 @@ export async function writeClosing(
   if (!best) return;
   await make(files, "val_batch0_pred.jpg", async () => {
     const { device, threads } = hardware;
-    const { precision, nms_iou: nmsIou } = state.resolved;
-    const engine = new native.Engine({ graph, device, precision, threads, seed: 0 });
+    const { precision, nms_iou: nmsIou, head = "one_to_one" } = state.resolved;
+    const served = byHead(graph, head);
+    const engine = new native.Engine({ graph: served, device, precision, threads, seed: 0 });
     try {
       await engine.load(folder.file(bestWeights(best.epoch)));
       if (graph.task === "segmentation") return await maskSheet(engine, sheets, data.classes);

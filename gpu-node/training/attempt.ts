@@ -374,11 +374,12 @@ async function suppressionFor(
       onBatch: () => report.tell(),
     });
     if (!choice) return null;
-    const { nmsIou, evaluation, gain, error } = choice;
-    state.resolved.nms_iou = nmsIou;
+    const { head, nmsIou, evaluation, gain, error } = choice;
+    Object.assign(state.resolved, { nms_iou: nmsIou, head });
     report.say(
-      `Served with suppression above an IoU of ${nmsIou}: mAP50 gains ${gain.toFixed(3)} ` +
-        `± ${error.toFixed(3)} on the validation split.`,
+      `Served by the ${head.replaceAll("_", "-")} head with suppression above an IoU of ` +
+        `${nmsIou}: the mean of mAP50 and mAP50-95 gains ${gain.toFixed(3)} ± ${error.toFixed(3)} ` +
+        "on the validation split.",
     );
     await saveScores(folder, { epoch, evaluation }).catch((error: unknown) =>
       context.log.warning("scores_not_kept", { error }),

@@ -2,7 +2,7 @@
 // datasets and average precision through those of the vision field.
 
 import { writeFileSync } from "node:fs";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { writeAddress, writeAnswers } from "./formats-answers.ts";
 import { writeDatasets } from "./formats-datasets.ts";
 import { writeScenes } from "./formats-scenes.ts";
@@ -11,6 +11,7 @@ import { type Group, runScript, type Script } from "./group.ts";
 import type { Outcome } from "./known.ts";
 import { startServices } from "./services.ts";
 
+const README = resolve(import.meta.dirname, "../../edge/markets/README.md");
 const READERS = ["pandas", "polars", "pyarrow", "duckdb"] as const;
 
 const readerOf = (tool: string, input: string): Script => ({
@@ -31,12 +32,18 @@ export const formats: Group = {
       };
       const answers = write("answers.json", await writeAnswers(services));
       const datasets = write("datasets.json", await writeDatasets(services));
+      const address = await writeAddress(services);
       const scripts: Script[] = [
         ...READERS.map((reader) => readerOf(reader, answers)),
         {
           script: "formats/read_addresses.py",
           case: "formats/address",
-          args: await writeAddress(services),
+          args: address,
+        },
+        {
+          script: "formats/read_readme.py",
+          case: "formats/readme",
+          args: [...address.slice(0, 2), README],
         },
         readerOf("pycocotools", datasets),
         readerOf("supervision", datasets),

@@ -22,6 +22,7 @@ import {
   summaryLine,
 } from "./known.ts";
 import { markets } from "./markets.ts";
+import { masks } from "./masks.ts";
 import { metrics } from "./metrics.ts";
 import { readers } from "./readers.ts";
 import { serving } from "./serving.ts";
@@ -38,6 +39,7 @@ const GROUPS: Readonly<Record<string, Group>> = {
   markets,
   serving,
   training,
+  masks,
   engine,
 };
 /** Small enough for every run; the others are asked for by name. */

@@ -88,10 +88,11 @@ describe("suppression", () => {
   it("is read of metadata as it was written, and is none where they say nothing", () => {
     const others = { variant: "det26n", epoch: "3" };
     expect(suppressionOf(others)).toBeNull();
-    const chosen = withSuppression(others, 0.6);
+    const chosen = withSuppression(others, { head: "one_to_one", nmsIou: 0.6 });
     expect(chosen).toEqual({ ...others, head: "one_to_one", nms_iou: "0.6" });
-    expect(suppressionOf(chosen)).toBe(0.6);
-    expect(withSuppression(chosen, 0.7).nms_iou).toBe("0.7");
+    expect(suppressionOf(chosen)).toEqual({ head: "one_to_one", nmsIou: 0.6 });
+    const other = withSuppression(chosen, { head: "one_to_many", nmsIou: 0.7 });
+    expect(suppressionOf(other)).toEqual({ head: "one_to_many", nmsIou: 0.7 });
     expect(withSuppression(chosen, null)).toEqual(others);
   });
 
@@ -100,7 +101,7 @@ describe("suppression", () => {
   });
 
   it("is not of a head that is not deployed", () => {
-    expect(() => suppressionOf({ head: "one_to_many", nms_iou: "0.6" })).toThrow("one_to_many");
+    expect(() => suppressionOf({ head: "of nobody", nms_iou: "0.6" })).toThrow("of nobody");
     expect(suppressionOf({ head: "of another program" })).toBeNull();
   });
 });

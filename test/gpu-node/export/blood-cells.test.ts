@@ -175,7 +175,7 @@ describe.each(DETECTORS)("a detector of blood cells $name", { timeout: 600_000 }
       // By another runtime, on images that no decoder halved: some cells fall otherwise.
       expect(Math.abs(accuracy.model_map50 - (metrics.mAP50 ?? 0))).toBeLessThan(0.03);
       const { metadata } = readTensors(trained.weights);
-      expect(suppressionOf(metadata)).toBe(resolved.nms_iou ?? null);
+      expect(suppressionOf(metadata)?.nmsIou).toBe(resolved.nms_iou);
       process.stderr.write(`suppression: ${resolved.nms_iou}\n`);
     }
     expect(accuracy.model_map50).toBeGreaterThan(detector.map50Min);
