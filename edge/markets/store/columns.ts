@@ -165,6 +165,11 @@ interface CodeMap {
 
 /** Writes codes into a builder's column, translated. */
 function recode(theirs: Codes, { mine, add }: CodeMap, out: Uint32Array, at: number) {
+  if (mine.length === 1 && theirs.length > 0) {
+    mine[0] = add(0);
+    out.fill(mine[0], at, at + theirs.length);
+    return;
+  }
   for (let row = 0; row < theirs.length; row++) {
     const code = theirs[row] as number;
     let known = mine[code] as number;

@@ -35,6 +35,8 @@ interface Dialect {
 export type TextFormat = "json" | "ndjson" | "csv";
 
 const CHUNK_BYTES = 128 * 1024;
+/** A short answer takes no more memory than its rows. */
+const FIRST_BYTES = 8 * 1024;
 /** A row that does not fit any more begins the next chunk. */
 const SLACK_BYTES = 4 * 1024;
 /** Upper bound on the bytes of a value, or of `known_to` with its quotes and the row's end. */
@@ -178,7 +180,7 @@ class RowWriter {
   readonly #missing: Uint8Array;
   readonly #quote: Uint8Array;
   readonly #rowClose: Uint8Array;
-  #out = new Uint8Array(CHUNK_BYTES + SLACK_BYTES);
+  #out: Uint8Array;
   #end = 0;
   #first = true;
 
@@ -191,7 +193,9 @@ class RowWriter {
     this.#missing = utf8(dialect.missing);
     this.#quote = utf8(dialect.quote);
     this.#rowClose = utf8(dialect.rowClose);
-    this.#put(utf8(dialect.open));
+    const open = utf8(dialect.open);
+    this.#out = new Uint8Array(FIRST_BYTES + open.length);
+    this.#put(open);
   }
 
   *write(batch: Batch): Generator<Uint8Array> {
@@ -230,9 +234,12 @@ class RowWriter {
       }
       const needed = (before?.length ?? 0) + head.bytes.length + tail.length + this.#rowBytes;
       if (this.#end + needed > this.#out.length) {
-        if (before) this.#copy(before);
-        if (this.#end > 0) return row;
-        this.#out = new Uint8Array(CHUNK_BYTES + needed);
+        if (this.#out.length < CHUNK_BYTES) this.#grow(needed);
+        else {
+          if (before) this.#copy(before);
+          if (this.#end > 0) return row;
+          this.#out = new Uint8Array(CHUNK_BYTES + needed);
+        }
       }
       const seam = before && seamOf(head, beforeCode, before);
       if (before && !seam) this.#copy(before);
@@ -294,6 +301,14 @@ class RowWriter {
       this.#put(this.#missing);
     }
     this.#put(this.#rowClose);
+  }
+
+  /** Room for more bytes: four times as much, or that of a whole chunk. */
+  #grow(bytes: number) {
+    const wanted = Math.max(this.#out.length * 4, this.#end + bytes);
+    const grown = new Uint8Array(wanted < CHUNK_BYTES ? wanted : CHUNK_BYTES + SLACK_BYTES + bytes);
+    grown.set(this.#out.subarray(0, this.#end));
+    this.#out = grown;
   }
 
   #copy(bytes: Uint8Array) {
