@@ -59,7 +59,7 @@ function drawnVintages(roll: () => number, rows: number): Vintage[] {
   }).filter((vintage) => vintage.rows.length > 0);
 }
 
-/** The vintages as the store holds them: the first ones compacted, then objects, the last inline. */
+/** The vintages as the store holds them: the first compacted, then objects, the last inline. */
 function stored(vintages: readonly Vintage[], seq: number, compactedTo: number) {
   const files = new Map<string, ArrayBuffer>();
   const put = (bytes: Uint8Array, level: number, { datetime, length }: Batch, from: Vintage) => {

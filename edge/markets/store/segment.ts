@@ -109,7 +109,7 @@ function versionColumns(batch: Batch): SegmentColumn[] {
 
 function encode(batch: Batch, columns: readonly SegmentColumn[]): Uint8Array {
   // Nothing that every read decodes is packed besides: of codes, flags and deltas snappy saves
-  // little, of prices as doubles a third, and undoing it costs a reader more than all else together.
+  // little, of prices as doubles a third, and undoing it costs a reader more than all the rest.
   const columnData = columns.map(({ element: { name }, source }): ColumnSource => {
     const isPacked = name === "as_of";
     return isPacked ? { name, ...source } : { name, ...source, codec: "UNCOMPRESSED" };
