@@ -149,5 +149,5 @@ async function* encodedRows(
 ) {
   const provenance = detail === "full" ? await reading.provenance() : null;
   const shape = { valueColumns: reading.valueColumns, history, provenance };
-  yield* largeReads.hold(encodeRows(format, reading.batches(), shape), reading.versionCount);
+  yield* largeReads.hold(encodeRows(format, reading.passing(), shape), reading.versionCount);
 }

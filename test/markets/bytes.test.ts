@@ -5,7 +5,8 @@ import fc from "fast-check";
 import { type ColumnMetaData, parquetMetadata } from "hyparquet";
 import { parquetWriteBuffer } from "hyparquet-writer";
 import { describe, expect, it } from "vitest";
-import { type Column, chunkOf, codesFor, decodeColumn } from "../../edge/markets/store/parquet.ts";
+import { codesFor } from "../../edge/markets/store/columns.ts";
+import { type Column, chunkOf, decodeColumn } from "../../edge/markets/store/parquet.ts";
 import { decodeSegment, indexOf } from "../../edge/markets/store/segment.ts";
 import { ISO_BYTES, writeIso, writeNumber } from "../../edge/markets/wire/bytes.ts";
 

@@ -47,30 +47,79 @@ export function sliceBatch(batch: Batch, from: number, to: number): Batch {
   };
 }
 
+/** The narrowest array that holds indexes into `size` entries. */
+const arrayOf = (size: number) =>
+  size <= 256 ? Uint8Array : size <= 65_536 ? Uint16Array : Uint32Array;
+
+/** The narrowest codes that index `size` entries. */
+export const codesFor = (size: number, rows: number): Codes => new (arrayOf(size))(rows);
+
+/** Where the arrays of a batch come from; what is in them before they are written counts not. */
+export interface Arrays {
+  floats(name: string, rows: number): Float64Array;
+  /** The narrowest codes that index `size` entries. */
+  codes(name: string, size: number, rows: number): Codes;
+}
+
+/** New arrays each time. */
+export const NEW_ARRAYS: Arrays = {
+  floats: (_, rows) => new Float64Array(rows),
+  codes: (_, size, rows) => codesFor(size, rows),
+};
+
+/**
+ * The same arrays again by their names: a batch in them holds until the next one. A long read would
+ * else take more time for new ones, and for collecting them, than for some of its columns.
+ */
+export class ReusedArrays implements Arrays {
+  readonly #floats = new Map<string, ArrayBuffer>();
+  readonly #codes = new Map<string, ArrayBuffer>();
+
+  floats(name: string, rows: number): Float64Array {
+    return new Float64Array(reserved(this.#floats, name, rows * 8), 0, rows);
+  }
+
+  codes(name: string, size: number, rows: number): Codes {
+    const array = arrayOf(size);
+    return new array(reserved(this.#codes, name, rows * array.BYTES_PER_ELEMENT), 0, rows);
+  }
+}
+
+function reserved(buffers: Map<string, ArrayBuffer>, name: string, bytes: number): ArrayBuffer {
+  const known = buffers.get(name);
+  if (known && known.byteLength >= bytes) return known;
+  const grown = new ArrayBuffer(bytes);
+  buffers.set(name, grown);
+  return grown;
+}
+
 /** The rows of a batch at the given positions. */
-export function pickRows(batch: Batch, positions: Uint32Array): Batch {
+export function pickRows(batch: Batch, positions: Uint32Array, arrays = NEW_ARRAYS): Batch {
   const { length } = positions;
-  // One instrument: every code is the same.
-  const single = batch.instruments.length === 1;
+  const { instruments, vintages } = batch;
+  const codes = (name: string, size: number, from: Codes) =>
+    pick(from, positions, arrays.codes(name, size, length));
   return {
     ...batch,
     length,
-    datetime: pickFloats(batch.datetime, positions),
-    instrument: single ? new Uint8Array(length) : pickCodes(batch.instrument, positions),
-    values: batch.values.map((column) => pickFloats(column, positions)),
-    vintage: pickCodes(batch.vintage, positions),
-    retracted: batch.retracted && (pickCodes(batch.retracted, positions) as Uint8Array),
+    datetime: pick(batch.datetime, positions, arrays.floats("datetime", length)),
+    instrument:
+      instruments.length === 1
+        ? arrays.codes("instrument", 1, length).fill(0)
+        : codes("instrument", instruments.length, batch.instrument),
+    values: batch.values.map((column, index) =>
+      pick(column, positions, arrays.floats(`value ${index}`, length)),
+    ),
+    vintage: codes("vintage", vintages.length, batch.vintage),
+    retracted: batch.retracted && (codes("retracted", 2, batch.retracted) as Uint8Array),
   };
 }
 
-function pickFloats(from: Float64Array, positions: Uint32Array): Float64Array {
-  const to = new Float64Array(positions.length);
-  for (let row = 0; row < to.length; row++) to[row] = from[positions[row] as number] as number;
-  return to;
-}
-
-function pickCodes(from: Codes, positions: Uint32Array): Codes {
-  const to = new (from.constructor as new (length: number) => Codes)(positions.length);
+function pick<Column extends Codes | Float64Array>(
+  from: Column,
+  positions: Uint32Array,
+  to: Column,
+): Column {
   for (let row = 0; row < to.length; row++) to[row] = from[positions[row] as number] as number;
   return to;
 }
@@ -106,10 +155,30 @@ export function lowerBound(datetime: Float64Array, instant: number): number {
   return low;
 }
 
-/** Translates a batch's codes to a builder's. */
+/** Translates a batch's codes of one column to a builder's. */
 interface CodeMap {
-  instrument(code: number): number;
-  vintage(code: number): number;
+  /** By the batch's code; below zero where no row had it yet. */
+  mine: Int32Array;
+  /** Finds the builder's code of one that no row had yet. */
+  add: (code: number) => number;
+}
+
+/** Writes codes into a builder's column, translated. */
+function recode(theirs: Codes, { mine, add }: CodeMap, out: Uint32Array, at: number) {
+  if (mine.length === 1 && theirs.length > 0) {
+    mine[0] = add(0);
+    out.fill(mine[0], at, at + theirs.length);
+    return;
+  }
+  for (let row = 0; row < theirs.length; row++) {
+    const code = theirs[row] as number;
+    let known = mine[code] as number;
+    if (known < 0) {
+      known = add(code);
+      mine[code] = known;
+    }
+    out[at + row] = known;
+  }
 }
 
 /** The least that arrays of a builder grow to. */
@@ -130,7 +199,7 @@ export class BatchBuilder {
   /** Position in `#writers` by `seq`. */
   readonly #vintages = new Map<number, number>();
   #writers: WrittenBy[] = [];
-  #known: { batch: Batch; codes: CodeMap } | null = null;
+  #known: { batch: Batch; instruments: CodeMap; vintages: CodeMap } | null = null;
 
   constructor(columns: number) {
     this.#values = Array.from({ length: columns }, () => new Float64Array(0));
@@ -143,41 +212,49 @@ export class BatchBuilder {
 
   /** Appends the rows `[from, to)` of a batch. */
   append(batch: Batch, from: number, to: number) {
-    this.#reserve(this.length + to - from);
-    const codes = this.#codesOf(batch);
-    for (let row = from, at = this.length; row < to; row++, at++) {
-      this.#datetime[at] = batch.datetime[row] as number;
-      this.#instrument[at] = codes.instrument(batch.instrument[row] as number);
-      this.#vintage[at] = codes.vintage(batch.vintage[row] as number);
-      this.#retracted[at] = batch.retracted?.[row] ?? 0;
-    }
+    const at = this.length;
+    this.#reserve(at + to - from);
+    // Consecutive appends come mostly from one batch.
+    if (this.#known?.batch !== batch) this.#known = { batch, ...this.#mapsOf(batch) };
+    const { instruments, vintages } = this.#known;
+    recode(batch.instrument.subarray(from, to), instruments, this.#instrument, at);
+    recode(batch.vintage.subarray(from, to), vintages, this.#vintage, at);
+    this.#datetime.set(batch.datetime.subarray(from, to), at);
     for (let column = 0; column < this.#values.length; column++) {
       const [theirs, mine] = [batch.values[column] as Float64Array, this.#values[column]];
-      for (let row = from, at = this.length; row < to; row++, at++) {
-        (mine as Float64Array)[at] = theirs[row] as number;
-      }
+      mine?.set(theirs.subarray(from, to), at);
     }
+    if (batch.retracted) this.#retracted.set(batch.retracted.subarray(from, to), at);
+    else this.#retracted.fill(0, at, at + to - from);
     if (batch.retracted) this.#anyRetracted = true;
     if (batch.knownTo) {
       this.#knownTo ??= new Float64Array(this.#datetime.length);
-      this.#knownTo.set(batch.knownTo.subarray(from, to), this.length);
+      this.#knownTo.set(batch.knownTo.subarray(from, to), at);
     }
     this.length += to - from;
   }
 
   /** Hands the rows over and starts afresh. */
   take(): Batch {
-    const { length } = this;
+    return this.#end((column) => column.slice(0, this.length) as typeof column);
+  }
+
+  /** As `take`, but the rows hold until the next append only: nothing is copied. */
+  lend(): Batch {
+    return this.#end((column) => column.subarray(0, this.length) as typeof column);
+  }
+
+  #end(rowsOf: <Column extends Float64Array | Uint32Array | Uint8Array>(from: Column) => Column) {
     const batch: Batch = {
-      length,
-      datetime: this.#datetime.slice(0, length),
-      instrument: this.#instrument.slice(0, length),
+      length: this.length,
+      datetime: rowsOf(this.#datetime),
+      instrument: rowsOf(this.#instrument),
       instruments: [...this.#instruments.keys()],
-      values: this.#values.map((column) => column.slice(0, length)),
-      vintage: this.#vintage.slice(0, length),
+      values: this.#values.map((column) => rowsOf(column)),
+      vintage: rowsOf(this.#vintage),
       vintages: this.#writers,
-      retracted: this.#anyRetracted ? this.#retracted.slice(0, length) : null,
-      ...(this.#knownTo && { knownTo: this.#knownTo.slice(0, length) }),
+      retracted: this.#anyRetracted ? rowsOf(this.#retracted) : null,
+      ...(this.#knownTo && { knownTo: rowsOf(this.#knownTo) }),
     };
     this.length = 0;
     this.#anyRetracted = false;
@@ -188,37 +265,26 @@ export class BatchBuilder {
     return batch;
   }
 
-  #codesOf(batch: Batch) {
-    // Consecutive appends come mostly from one batch.
-    if (this.#known?.batch !== batch) this.#known = { batch, codes: this.#remap(batch) };
-    return this.#known.codes;
-  }
-
-  /** A batch's codes in the builder's dictionaries, each looked up once. */
-  #remap(batch: Batch): CodeMap {
-    const instruments = new Int32Array(batch.instruments.length).fill(-1);
-    const vintages = new Int32Array(batch.vintages.length).fill(-1);
+  #mapsOf({ instruments, vintages }: Batch): { instruments: CodeMap; vintages: CodeMap } {
     return {
-      instrument: (code: number): number => {
-        let mine = instruments[code] as number;
-        if (mine < 0) {
-          const name = batch.instruments[code] as string;
-          mine = this.#instruments.get(name) ?? this.#instruments.size;
+      instruments: {
+        mine: new Int32Array(instruments.length).fill(-1),
+        add: (code) => {
+          const name = instruments[code] as string;
+          const mine = this.#instruments.get(name) ?? this.#instruments.size;
           this.#instruments.set(name, mine);
-          instruments[code] = mine;
-        }
-        return mine;
+          return mine;
+        },
       },
-      vintage: (code: number): number => {
-        let mine = vintages[code] as number;
-        if (mine < 0) {
-          const writer = batch.vintages[code] as WrittenBy;
-          mine = this.#vintages.get(writer.seq) ?? this.#writers.length;
+      vintages: {
+        mine: new Int32Array(vintages.length).fill(-1),
+        add: (code) => {
+          const writer = vintages[code] as WrittenBy;
+          const mine = this.#vintages.get(writer.seq) ?? this.#writers.length;
           if (mine === this.#writers.length) this.#writers.push(writer);
           this.#vintages.set(writer.seq, mine);
-          vintages[code] = mine;
-        }
-        return mine;
+          return mine;
+        },
       },
     };
   }

@@ -2,10 +2,12 @@
 // batches: no I/O of its own, no clock.
 
 import {
+  type Arrays,
   type Batch,
   BatchBuilder,
   type Codes,
   lowerBound,
+  NEW_ARRAYS,
   pickRows,
   sliceBatch,
 } from "./columns.ts";
@@ -163,15 +165,15 @@ export function versionsUpTo(batch: Batch, seq: number): Batch {
   );
 }
 
-/** The rows of a batch of versions that answer a view. */
-export function applyView(batch: Batch, view: View): Batch {
+/** The rows of a batch of versions that answer a view, in these arrays or those of the batch. */
+export function applyView(batch: Batch, view: View, arrays: Arrays = NEW_ARRAYS): Batch {
   const visible = Uint8Array.from(batch.vintages, ({ seq, reconstructed }) =>
     seq <= view.seq && !(view.trueOnly && reconstructed) ? 1 : 0,
   );
   if (view.history) return historyOf(batch, visible);
   const whole = !batch.retracted && view.knownBy === undefined && !visible.includes(0);
   if (whole && !hasRepeats(batch)) return batch;
-  return pickRows(batch, lastVisible(batch, visible, view.knownBy));
+  return pickRows(batch, lastVisible(batch, visible, { knownBy: view.knownBy, arrays }), arrays);
 }
 
 function hasRepeats({ datetime, instrument, length }: Batch): boolean {
@@ -182,23 +184,28 @@ function hasRepeats({ datetime, instrument, length }: Batch): boolean {
 }
 
 /** Positions of the last visible version of each row, unless that one retracted it. */
-function lastVisible(batch: Batch, visible: Uint8Array, knownBy: number | undefined): Uint32Array {
+function lastVisible(
+  batch: Batch,
+  visible: Uint8Array,
+  { knownBy, arrays }: { knownBy: number | undefined; arrays: Arrays },
+): Uint32Array {
   const { datetime, instrument, vintage, retracted, length } = batch;
   const known = Float64Array.from(batch.vintages, ({ asOf }) => asOf - (knownBy ?? Infinity));
-  const positions = new Uint32Array(length);
+  // Positions may be any number of 32 bits.
+  const positions = arrays.codes("positions", 2 ** 32, length) as Uint32Array;
   let [count, best] = [0, -1];
   for (let row = 0; row < length; row++) {
     const code = vintage[row] as number;
-    if (visible[code] === 1 && (known[code] as number) <= (datetime[row] as number)) best = row;
-    const last =
-      row + 1 === length ||
-      datetime[row + 1] !== datetime[row] ||
-      instrument[row + 1] !== instrument[row];
-    if (!last) continue;
-    if (best >= 0 && retracted?.[best] !== 1) positions[count++] = best;
-    best = -1;
+    if (visible[code] !== 1) continue;
+    if (knownBy !== undefined && (known[code] as number) > (datetime[row] as number)) continue;
+    const isSame =
+      best >= 0 && datetime[best] === datetime[row] && instrument[best] === instrument[row];
+    if (!isSame) count++;
+    positions[count - 1] = row;
+    best = row;
   }
-  return positions.subarray(0, count);
+  const last = positions.subarray(0, count);
+  return retracted ? last.filter((row) => retracted[row] !== 1) : last;
 }
 
 /** Every visible version that held a value, with the time at which the next one ended it. */

@@ -6,7 +6,7 @@ import type { ColumnMetaData } from "hyparquet";
 import { parquetHeader } from "hyparquet/src/column.js";
 import { snappyUncompress } from "hyparquet/src/snappy.js";
 import { assert } from "../../../shared/errors.ts";
-import type { Codes } from "./columns.ts";
+import { type Arrays, type Codes, NEW_ARRAYS } from "./columns.ts";
 
 /** A decoded column chunk: plain numbers, or codes into a dictionary. */
 export type Column =
@@ -34,11 +34,19 @@ export const chunkOf = (meta: ColumnMetaData): ColumnChunk => ({
   bytes: Number(meta.total_compressed_size),
 });
 
-/** Decodes one column chunk of `rows` values. */
-export function decodeColumn(file: Uint8Array, chunk: ColumnChunk, rows: number): Column {
+/** Decodes one column chunk of `rows` values, into arrays of a name. */
+export function decodeColumn(
+  file: Uint8Array,
+  chunk: ColumnChunk,
+  rows: number,
+  { name, arrays }: { name: string; arrays: Arrays } = { name: "", arrays: NEW_ARRAYS },
+): Column {
   const end = chunk.offset + chunk.bytes;
   const reader = { view: new DataView(file.buffer, file.byteOffset), offset: chunk.offset };
-  const sink = new Sink(chunk.type, rows);
+  const sink = new Sink(chunk.type, {
+    floats: () => arrays.floats(name, rows),
+    codes: (size) => arrays.codes(name, size, rows),
+  });
   while (reader.offset < end && sink.length < rows) {
     const header = parquetHeader(reader);
     const raw = file.subarray(reader.offset, reader.offset + header.compressed_page_size);
@@ -80,18 +88,24 @@ function unpack(codec: string, page: Uint8Array, length: number): Uint8Array {
   return out;
 }
 
+/** The array that a column is written into, once it is known how its pages hold it. */
+interface SinkArrays {
+  floats: () => Float64Array;
+  codes: (size: number) => Codes;
+}
+
 /** Collects the pages of one column chunk. */
 class Sink {
   length = 0;
   readonly #type: string;
-  readonly #rows: number;
   #values: Float64Array | Uint8Array | null = null;
   #codes: Codes | null = null;
   #dictionary: string[] | Float64Array = [];
+  readonly #arrays: SinkArrays;
 
-  constructor(type: string, rows: number) {
+  constructor(type: string, arrays: SinkArrays) {
     this.#type = type;
-    this.#rows = rows;
+    this.#arrays = arrays;
   }
 
   setDictionary(page: Uint8Array, count: number) {
@@ -106,7 +120,7 @@ class Sink {
 
   addPage(page: Uint8Array, encoding: string, count: number) {
     if (encoding === "RLE_DICTIONARY" || encoding === "PLAIN_DICTIONARY") {
-      this.#codes ??= codesFor(this.#dictionary.length, this.#rows);
+      this.#codes ??= this.#arrays.codes(this.#dictionary.length);
       decodeHybrid(page, { at: 1, end: page.length }, page[0] ?? 0, {
         out: this.#codes,
         from: this.length,
@@ -120,12 +134,14 @@ class Sink {
 
   #addValues(page: Uint8Array, encoding: string, count: number) {
     assert(!this.#codes, "a column chunk keeps one encoding");
+    // Codes of two entries are bytes.
     this.#values ??=
-      this.#type === "BOOLEAN" ? new Uint8Array(this.#rows) : new Float64Array(this.#rows);
+      this.#type === "BOOLEAN" ? (this.#arrays.codes(2) as Uint8Array) : this.#arrays.floats();
     const target = { out: this.#values, from: this.length, count };
     if (encoding === "PLAIN") decodePlain(page, this.#type, target);
-    else if (encoding === "DELTA_BINARY_PACKED") decodeDelta(page, target);
-    else if (encoding === "RLE") {
+    else if (encoding === "DELTA_BINARY_PACKED") {
+      decodeDelta(page, this.#values as Float64Array, this.length, count);
+    } else if (encoding === "RLE") {
       const bytes = new DataView(page.buffer, page.byteOffset).getUint32(0, true);
       decodeHybrid(page, { at: 4, end: 4 + bytes }, 1, target);
     } else throw new Error(`unexpected Parquet encoding ${encoding}`);
@@ -136,14 +152,6 @@ class Sink {
     return { values: this.#values ?? new Float64Array(0) };
   }
 }
-
-/** The narrowest array that holds indexes into `size` entries. */
-export const codesFor = (size: number, rows: number): Codes =>
-  size <= 256
-    ? new Uint8Array(rows)
-    : size <= 65_536
-      ? new Uint16Array(rows)
-      : new Uint32Array(rows);
 
 function decodeStrings(page: Uint8Array, count: number): string[] {
   const view = new DataView(page.buffer, page.byteOffset, page.byteLength);
@@ -219,28 +227,45 @@ function decodeHybrid(
 }
 
 /** Parquet's delta encoding of 64-bit integers within the doubles' exact range. */
-function decodeDelta(page: Uint8Array, { out, from, count }: Target) {
+function decodeDelta(page: Uint8Array, out: Float64Array, from: number, count: number) {
   const cursor = { at: 0 };
   const blockSize = readVarint(page, cursor);
   const miniblocks = readVarint(page, cursor);
   readVarint(page, cursor);
   let value = readZigzag(page, cursor);
   const perMiniblock = blockSize / miniblocks;
+  const wide = new Float64Array(perMiniblock);
+  const end = from + count;
   if (count > 0) out[from] = value;
-  for (let done = 1; done < count; ) {
+  for (let row = from + 1; row < end; ) {
     const minDelta = readZigzag(page, cursor);
     const widths = cursor.at;
     cursor.at += miniblocks;
-    for (let block = 0; block < miniblocks && done < count; block++) {
+    for (let block = 0; block < miniblocks && row < end; block++) {
       const width = page[widths + block] as number;
-      const take = Math.min(perMiniblock, count - done);
-      unpackBits(page, cursor.at, width, { out, from: from + done, count: take });
-      for (let index = from + done; index < from + done + take; index++) {
-        value += minDelta + (out[index] as number);
-        out[index] = value;
+      const stop = Math.min(row + perMiniblock, end);
+      if (width > 24) {
+        unpackBits(page, cursor.at, width, { out: wide, from: 0, count: stop - row });
+        for (let index = 0; row < stop; row++, index++) {
+          value += minDelta + (wide[index] as number);
+          out[row] = value;
+        }
+      } else {
+        // As `unpackBits`, added up at once: up to 24 bits lie in four bytes. What is read behind
+        // the page's end is masked away.
+        const mask = (1 << width) - 1;
+        for (let bit = 0; row < stop; row++, bit += width) {
+          const at = cursor.at + (bit >>> 3);
+          const word =
+            (page[at] as number) |
+            ((page[at + 1] as number) << 8) |
+            ((page[at + 2] as number) << 16) |
+            ((page[at + 3] as number) << 24);
+          value += minDelta + ((word >>> (bit & 7)) & mask);
+          out[row] = value;
+        }
       }
       cursor.at += (perMiniblock * width) / 8;
-      done += take;
     }
   }
 }

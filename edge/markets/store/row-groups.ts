@@ -2,7 +2,7 @@
 // since a short read opened them.
 
 import type { PlannedSegment } from "./catalog.ts";
-import type { Batch } from "./columns.ts";
+import type { Arrays, Batch } from "./columns.ts";
 import type { HeldRowGroups } from "./held-row-groups.ts";
 import { fetchBytes, type StoreParts } from "./objects.ts";
 import type { Range } from "./plan.ts";
@@ -51,6 +51,8 @@ interface Opening {
   valueColumns: readonly string[];
   /** Where the row groups of a short read are held. */
   held: HeldRowGroups | undefined;
+  /** Those of row groups that are not held. */
+  arrays: Arrays;
 }
 
 /**
@@ -60,7 +62,7 @@ interface Opening {
 export async function openSegment(
   { bucket }: Pick<StoreParts, "bucket">,
   segment: PlannedSegment,
-  { range, valueColumns, held }: Opening,
+  { range, valueColumns, held, arrays }: Opening,
 ): Promise<Iterable<Batch>> {
   const { objectKey, index, level, seq, asOf, reconstructed } = segment;
   const writtenBy =
@@ -69,7 +71,7 @@ export async function openSegment(
     const file = await fetchBytes(bucket, objectKey);
     const { columns, groups } = indexOf(file);
     const part = { columns, groups: groupsWithin({ groups }, range), offset: 0 };
-    return decodeSegment({ ...part, bytes: new Uint8Array(file) }, valueColumns, writtenBy);
+    return decodeSegment({ ...part, bytes: new Uint8Array(file) }, valueColumns, writtenBy, arrays);
   }
   const groups = groupsWithin(index, range);
   const opened = groups.map((group) => held?.find(objectKey, group));
@@ -79,9 +81,8 @@ export async function openSegment(
   const { offset } = first;
   const file = await fetchBytes(bucket, objectKey, { offset, length: endOf(last) - offset });
   const part = { columns: index.columns, groups: missing, bytes: new Uint8Array(file), offset };
-  const decoded = decodeSegment(part, valueColumns, writtenBy);
-  if (!held) return decoded;
-  const fetched = [...decoded];
+  if (!held) return decodeSegment(part, valueColumns, writtenBy, arrays);
+  const fetched = [...decodeSegment(part, valueColumns, writtenBy)];
   for (const [position, batch] of fetched.entries()) {
     held.keep(objectKey, missing[position] as RowGroup, batch);
   }

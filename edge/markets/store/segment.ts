@@ -8,12 +8,19 @@
 import { parquetMetadata, type SchemaElement } from "hyparquet";
 import { type ColumnSource, parquetWriteBuffer } from "hyparquet-writer";
 import { assert } from "../../../shared/errors.ts";
-import { type Batch, lowerBound, type WrittenBy } from "./columns.ts";
+import {
+  type Arrays,
+  type Batch,
+  type Codes,
+  codesFor,
+  lowerBound,
+  NEW_ARRAYS,
+  type WrittenBy,
+} from "./columns.ts";
 import {
   type Column,
   type ColumnChunk,
   chunkOf,
-  codesFor,
   decodeColumn,
   decodeDictionary,
 } from "./parquet.ts";
@@ -38,11 +45,11 @@ const required = { repetition_type: "REQUIRED" } as const;
 
 /** The object of one vintage's changes; `batch` is sorted and has no row twice. */
 export const encodeChanges = (batch: Batch, valueColumns: readonly string[]): Uint8Array =>
-  encode(batch, valueColumns, changeColumns(batch, valueColumns));
+  encode(batch, changeColumns(batch, valueColumns));
 
 /** The object of all versions of its rows; `batch` is sorted. */
 export const encodeHistory = (batch: Batch, valueColumns: readonly string[]): Uint8Array =>
-  encode(batch, valueColumns, [...changeColumns(batch, valueColumns), ...versionColumns(batch)]);
+  encode(batch, [...changeColumns(batch, valueColumns), ...versionColumns(batch)]);
 
 /** A column of an object: how the schema names it, and what it holds. */
 interface SegmentColumn {
@@ -100,15 +107,11 @@ function versionColumns(batch: Batch): SegmentColumn[] {
   ];
 }
 
-function encode(
-  batch: Batch,
-  valueColumns: readonly string[],
-  columns: readonly SegmentColumn[],
-): Uint8Array {
-  // Codes, flags and deltas that every read decodes are small as they are: snappy saves little
-  // there and costs each reader more time than all else.
+function encode(batch: Batch, columns: readonly SegmentColumn[]): Uint8Array {
+  // Nothing that every read decodes is packed besides: of codes, flags and deltas snappy saves
+  // little, of prices as doubles a third, and undoing it costs a reader more than all the rest.
   const columnData = columns.map(({ element: { name }, source }): ColumnSource => {
-    const isPacked = valueColumns.includes(name) || name === "as_of";
+    const isPacked = name === "as_of";
     return isPacked ? { name, ...source } : { name, ...source, codec: "UNCOMPRESSED" };
   });
   const root: SchemaElement = { name: "root", num_children: columns.length };
@@ -203,12 +206,14 @@ export interface SegmentPart {
 
 /**
  * The row groups of an object, decoded one at a time. `writtenBy` is the vintage of a level-0
- * object; null for level 1, whose rows name theirs.
+ * object; null for level 1, whose rows name theirs. In arrays that are reused a row group holds
+ * until the next one is asked for.
  */
 export function* decodeSegment(
   { columns, groups, bytes, offset }: SegmentPart,
   valueColumns: readonly string[],
   writtenBy: WrittenBy | null,
+  arrays: Arrays = NEW_ARRAYS,
 ): Generator<Batch> {
   for (const { rows, offset: start, chunks } of groups) {
     const located = new Map<string, ColumnChunk>();
@@ -223,12 +228,18 @@ export function* decodeSegment(
       assert(one, `a segment has the column ${name}`);
       return one;
     };
-    const column = (name: string) => decodeColumn(bytes, chunk(name), rows);
+    const column = (name: string) => decodeColumn(bytes, chunk(name), rows, { name, arrays });
+    const floats = (name: string) => {
+      const { values, codes, dictionary } = column(name);
+      if (values) return toFloats(values);
+      return numbersOf(codes, dictionary, arrays.floats(name, rows));
+    };
     const instrument = column("instrument_id");
     assert(instrument.codes, "instrument ids are dictionary-encoded");
-    const retracted = numbers(column("retracted"), rows);
+    const retracted = column("retracted").values;
+    assert(retracted, "retractions are flags");
     const versions = writtenBy
-      ? { vintage: new Uint8Array(rows), vintages: [writtenBy] }
+      ? { vintage: arrays.codes("", 1, rows).fill(0), vintages: [writtenBy] }
       : vintagesOf({
           seq: column("store_version"),
           asOfs: decodeDictionary(bytes, chunk("as_of")),
@@ -237,22 +248,19 @@ export function* decodeSegment(
         });
     yield {
       length: rows,
-      datetime: toFloats(numbers(column("Datetime"), rows)),
+      datetime: floats("Datetime"),
       instrument: instrument.codes,
       instruments: instrument.dictionary as string[],
-      values: valueColumns.map((name) => toFloats(numbers(column(name), rows))),
+      values: valueColumns.map(floats),
       retracted: retracted.includes(1) ? Uint8Array.from(retracted) : null,
       ...versions,
     };
   }
 }
 
-/** A numeric column as plain numbers. */
-function numbers(column: Column, rows: number): Float64Array | Uint8Array {
-  if (column.values) return column.values;
-  const { codes, dictionary } = column;
-  const out = new Float64Array(rows);
-  for (let row = 0; row < rows; row++) {
+/** A numeric column's codes as the numbers that they stand for. */
+function numbersOf(codes: Codes, dictionary: Column["dictionary"], out: Float64Array) {
+  for (let row = 0; row < out.length; row++) {
     out[row] = (dictionary as Float64Array)[codes[row] as number] as number;
   }
   return out;

@@ -4,7 +4,14 @@
 
 import { Failure } from "../../../shared/errors.ts";
 import { type Plan, type PlannedSegment, planRead, planReads } from "./catalog.ts";
-import { type Batch, lowerBound, sliceBatch, type WrittenBy } from "./columns.ts";
+import {
+  type Batch,
+  lowerBound,
+  NEW_ARRAYS,
+  ReusedArrays,
+  sliceBatch,
+  type WrittenBy,
+} from "./columns.ts";
 import type { VintageEntry } from "./entries.ts";
 import {
   archivedVintage,
@@ -63,6 +70,8 @@ export interface Reading {
   immutable: boolean;
   /** The rows of the request; opens the objects. */
   batches: () => AsyncGenerator<Batch>;
+  /** As `batches`, but each holds until the next one is asked for: for long reads. */
+  passing: () => AsyncGenerator<Batch>;
   /** Every version up to `seq` in the range, retractions too. */
   versions: () => AsyncGenerator<Batch>;
   /** The rows of `batches` as objects: for small reads. */
@@ -177,11 +186,12 @@ async function read(parts: StoreParts, request: ReadRequest): Promise<Reading> {
   if (!bounded && rowCount > rowsMax) throw overCap({ rows: rowCount, cap: rowsMax, history });
   const { valueColumns, seq, sandbox, seriesId } = plan;
   const view: View = { seq, history, trueOnly, knownBy };
-  const batches = () => viewed(parts, plan, range, view);
+  const batches = () => viewed(parts, plan, { range, view });
   return {
     identity: identityOf(plan, { start, end, knownBy, history, trueOnly }),
     immutable: asOf <= plan.headAsOf,
     batches,
+    passing: () => viewed(parts, plan, { range, view, isPassing: true }),
     versions: () => knownVersions(parts, plan, range),
     rows: () => rowsOf(batches()),
     provenance: () => listProvenance(parts, { seriesId, seq, ...range }),
@@ -233,7 +243,7 @@ function versionsWithin({ segments, inline }: Plan, { from, to }: Range): number
 
 /** The rows of a plan's vintage inside a range. */
 export const stateOf = (parts: StoreParts, plan: Plan, range: Range): Promise<StoredRow[]> =>
-  rowsOf(viewed(parts, plan, range, { seq: plan.seq }));
+  rowsOf(viewed(parts, plan, { range, view: { seq: plan.seq } }));
 
 async function* knownVersions(parts: StoreParts, plan: Plan, range: Range) {
   for await (const batch of versionsOf(parts, plan, range)) {
@@ -242,21 +252,31 @@ async function* knownVersions(parts: StoreParts, plan: Plan, range: Range) {
   }
 }
 
-async function* viewed(parts: StoreParts, plan: Plan, range: Range, view: View) {
-  for await (const batch of versionsOf(parts, plan, range)) {
-    const rows = applyView(batch, view);
+interface Viewing {
+  range: Range;
+  view: View;
+  /** A batch holds until the next one is asked for. */
+  isPassing?: boolean;
+}
+
+async function* viewed(parts: StoreParts, plan: Plan, { range, view, isPassing }: Viewing) {
+  const arrays = isPassing ? new ReusedArrays() : NEW_ARRAYS;
+  for await (const batch of versionsOf(parts, plan, range, isPassing)) {
+    const rows = applyView(batch, view, arrays);
     if (rows.length > 0) yield rows;
   }
 }
 
 /**
  * Every version that a plan's objects and inline vintages hold inside a range, in order. A
- * compacted object also holds versions later than the plan's vintage: the caller cuts them off.
+ * compacted object also holds versions later than the plan's vintage: the caller cuts them off. A
+ * batch that is only passing holds until the next one is asked for.
  */
 export async function* versionsOf(
   parts: StoreParts,
   plan: Plan,
   range: Range,
+  isPassing = false,
 ): AsyncGenerator<Batch> {
   const columns = plan.valueColumns.length;
   const clipped = function* (within: Range, batches: Iterable<Batch>) {
@@ -267,16 +287,21 @@ export async function* versionsOf(
     }
   };
   const held = isShort(plan.segments, range) ? parts.held : undefined;
-  const opened = async (segment: PlannedSegment) => {
-    const own = rangeWithin(segment, range);
-    const { valueColumns } = plan;
-    return clipped(own, await openSegment(parts, segment, { range: own, valueColumns, held }));
+  const { valueColumns } = plan;
+  /** Opens the segments of one stream, one after the other. */
+  const opener = () => {
+    const arrays = isPassing ? new ReusedArrays() : NEW_ARRAYS;
+    return async (segment: PlannedSegment) => {
+      const own = rangeWithin(segment, range);
+      const opening = { range: own, valueColumns, held, arrays };
+      return clipped(own, await openSegment(parts, segment, opening));
+    };
   };
   const compacted = plan.segments.filter(({ level }) => level === 1);
   const recent = plan.segments.filter(({ level }) => level === 0);
-  const streams: SortedBatches[] = compacted.length > 0 ? [chain(compacted, opened)] : [];
+  const streams: SortedBatches[] = compacted.length > 0 ? [chain(compacted, opener())] : [];
   for (let index = 0; index < recent.length; index += OBJECTS_AT_ONCE) {
-    const batch = recent.slice(index, index + OBJECTS_AT_ONCE).map(opened);
+    const batch = recent.slice(index, index + OBJECTS_AT_ONCE).map((one) => opener()(one));
     for (const batches of await Promise.all(batch)) streams.push(inTurn(batches));
   }
   if (plan.inline.length > 0) {

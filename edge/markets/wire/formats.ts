@@ -89,10 +89,10 @@ async function* evenGroups(batches: AsyncIterable<Batch>, { valueColumns }: Reco
       if (to - from === GROUP_ROWS) yield sliceBatch(batch, from, to);
       else {
         builder.append(batch, from, to);
-        if (builder.length === GROUP_ROWS) yield builder.take();
+        if (builder.length === GROUP_ROWS) yield builder.lend();
       }
       from = to;
     }
   }
-  if (builder.length > 0) yield builder.take();
+  if (builder.length > 0) yield builder.lend();
 }

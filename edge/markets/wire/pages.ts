@@ -25,6 +25,16 @@ export function packedFlags(rows: number, isSet: (row: number) => boolean): Uint
   return bits;
 }
 
+/** As `packedFlags`, of an array of zeros and ones. */
+export function packedBits(flags: Uint8Array): Uint8Array {
+  const bits = new Uint8Array(Math.ceil(flags.length / 8));
+  if (!flags.includes(1)) return bits;
+  for (let row = 0; row < flags.length; row++) {
+    bits[row >> 3] = (bits[row >> 3] as number) | ((flags[row] as number) << (row & 7));
+  }
+  return bits;
+}
+
 /** Flags of one bit as definition levels have them: a run where all are equal. */
 export const flagLevels = (rows: number, set: number, isSet: (row: number) => boolean) =>
   set === 0 || set === rows
@@ -67,6 +77,14 @@ export function numberDictionary(
   values: Float64Array,
   entriesMax: number,
 ): NumberDictionary | null {
+  // The sample is asked by itself: a table for all the rows is large.
+  const isLong = values.length > SAMPLE.rows;
+  const sample = values.subarray(0, SAMPLE.rows);
+  if (isLong && !dictionaryOf(sample, SAMPLE.entriesMax)) return null;
+  return dictionaryOf(values, entriesMax);
+}
+
+function dictionaryOf(values: Float64Array, entriesMax: number): NumberDictionary | null {
   const words = new Int32Array(values.buffer, values.byteOffset, values.length * 2);
   const slots = new Int32Array(2 ** (34 - Math.clz32(entriesMax)));
   const mask = slots.length - 1;
@@ -75,7 +93,6 @@ export function numberDictionary(
   const codes = new Uint32Array(values.length);
   let count = 0;
   for (let row = 0; row < values.length; row++) {
-    if (row === SAMPLE.rows && count > SAMPLE.entriesMax) return null;
     const [low, high] = [words[2 * row] as number, words[2 * row + 1] as number];
     const hash = Math.imul(low ^ Math.imul(high, 0x9e3779b1), 0x85ebca6b);
     let slot = (hash ^ (hash >>> 15)) & mask;

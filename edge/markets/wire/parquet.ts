@@ -13,8 +13,8 @@ import {
   flagLevels,
   int64s,
   numberDictionary,
+  packedBits,
   packedCodes,
-  packedFlags,
 } from "./pages.ts";
 import type { AnswerColumn, Table } from "./record.ts";
 
@@ -38,19 +38,45 @@ export async function* encodeParquet(
   let [offset, rows] = [MAGIC.length, 0];
   yield MAGIC;
   for await (const table of tables) {
-    const writer = new ByteWriter(table.length * 32 + 4_096);
+    const writer = new GroupWriter();
     const columns = table.columns.map((column) => writeChunk(writer, column, offset, table.length));
-    const bytes = writer.getBytes();
     rowGroups.push({
       columns,
-      total_byte_size: BigInt(bytes.length),
+      total_byte_size: BigInt(writer.length),
       num_rows: BigInt(table.length),
     });
-    offset += bytes.length;
+    offset += writer.length;
     rows += table.length;
-    yield bytes;
+    yield* writer.parts();
   }
   yield footer(header, rowGroups, rows);
+}
+
+/** Longer pages are parts of their own: they are passed on without a copy. */
+const COPIED_BYTES_MAX = 16 * 1024;
+
+/** The bytes of a row group. */
+class GroupWriter {
+  length = 0;
+  readonly #parts: Uint8Array[] = [];
+  #short = new ByteWriter(4_096);
+
+  append(bytes: Uint8Array) {
+    this.length += bytes.length;
+    if (bytes.length <= COPIED_BYTES_MAX) return this.#short.appendBytes(bytes);
+    this.#parts.push(this.#short.getBytes(), bytes);
+    this.#short = new ByteWriter(4_096);
+  }
+
+  appendHeader(header: Parameters<typeof writePageHeader>[1]) {
+    const before = this.#short.offset;
+    writePageHeader(this.#short, header);
+    this.length += this.#short.offset - before;
+  }
+
+  parts(): Uint8Array[] {
+    return [...this.#parts, this.#short.getBytes()];
+  }
 }
 
 function footer(header: readonly AnswerColumn[], row_groups: RowGroup[], rows: number): Uint8Array {
@@ -76,21 +102,21 @@ function footer(header: readonly AnswerColumn[], row_groups: RowGroup[], rows: n
 
 /** Writes one column of a row group; `base` is where the row group begins in the file. */
 function writeChunk(
-  writer: ByteWriter,
+  writer: GroupWriter,
   column: AnswerColumn,
   base: number,
   rows: number,
 ): ColumnChunk {
-  const start = writer.offset;
+  const start = writer.length;
   const nulls = column.optional ? countMissing(column) : 0;
   const { data, encoding, dictionary, bounds } = encoded(column, nulls);
   if (dictionary) writePage(writer, { page: dictionary.page, dictionary: dictionary.size });
-  const dataAt = writer.offset;
+  const dataAt = writer.length;
   const levels = column.optional
     ? flagLevels(rows, rows - nulls, (row) => !missingAt(column, row))
     : new Uint8Array(0);
   writePage(writer, { page: data, levels, encoding, rows, nulls });
-  const size = BigInt(writer.offset - start);
+  const size = BigInt(writer.length - start);
   return {
     file_offset: BigInt(base + start),
     meta_data: {
@@ -121,7 +147,8 @@ function encoded(column: AnswerColumn, nulls: number): EncodedColumn {
   if ("codes" in column) return encodedCodes(column, nulls);
   const { kind, values } = column;
   if (kind === "flag") {
-    const data = packedFlags(values.length, (row) => values[row] === 1);
+    // Flags are bytes.
+    const data = packedBits(values as Uint8Array);
     const bounds = { min_value: !values.includes(0), max_value: values.includes(1) };
     return { data, encoding: "PLAIN", dictionary: null, bounds };
   }
@@ -218,11 +245,10 @@ interface Page {
   nulls?: number;
 }
 
-function writePage(writer: ByteWriter, { page, dictionary, levels, encoding, rows, nulls }: Page) {
+function writePage(writer: GroupWriter, { page, dictionary, levels, encoding, rows, nulls }: Page) {
   const size = page.length + (levels?.length ?? 0);
   const sizes = { compressed_page_size: size, uncompressed_page_size: size };
-  writePageHeader(
-    writer,
+  writer.appendHeader(
     (dictionary !== undefined
       ? {
           type: "DICTIONARY_PAGE",
@@ -244,8 +270,8 @@ function writePage(writer: ByteWriter, { page, dictionary, levels, encoding, row
           // The library's type of a page header wants fields that only other page types have.
         }) as never,
   );
-  if (levels) writer.appendBytes(levels);
-  writer.appendBytes(page);
+  if (levels) writer.append(levels);
+  writer.append(page);
 }
 
 /** Whether a row of an optional column has no value. */
@@ -257,7 +283,12 @@ const missingAt = (column: AnswerColumn, row: number): boolean => {
 
 function countMissing(column: AnswerColumn): number {
   let missing = 0;
-  const rows = "codes" in column ? column.codes.length : column.values.length;
-  for (let row = 0; row < rows; row++) if (missingAt(column, row)) missing++;
+  if ("codes" in column) {
+    if (!column.dictionary.includes(null)) return 0;
+    for (const code of column.codes) if (column.dictionary[code] === null) missing++;
+    return missing;
+  }
+  const { values } = column;
+  for (let row = 0; row < values.length; row++) if (values[row] !== values[row]) missing++;
   return missing;
 }

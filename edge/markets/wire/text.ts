@@ -35,6 +35,8 @@ interface Dialect {
 export type TextFormat = "json" | "ndjson" | "csv";
 
 const CHUNK_BYTES = 128 * 1024;
+/** A short answer takes no more memory than its rows. */
+const FIRST_BYTES = 8 * 1024;
 /** A row that does not fit any more begins the next chunk. */
 const SLACK_BYTES = 4 * 1024;
 /** Upper bound on the bytes of a value, or of `known_to` with its quotes and the row's end. */
@@ -134,29 +136,30 @@ interface Opening {
 
 /** The opening of an instrument's rows, from the separator on. */
 interface Head extends Opening {
-  /** The end of the row that came before one of its rows last, and how many times running. */
-  tail: Uint8Array | null;
-  times: number;
-  /** That end and this opening as one text: one copy of their bytes costs less than two. */
-  seam: Opening | null;
+  /**
+   * By the vintage of the row before one of its rows: that row's end and this opening as one text,
+   * or how many times it came without. One copy of their bytes costs less than two.
+   */
+  seams: (Opening | number | undefined)[];
 }
 
-/** An opening pays for being joined to an end that comes before it so many times running. */
+/** An opening pays for being joined to an end that comes before it so many times. */
 const SEAM_TIMES = 4;
 
-/** The end of a row and the opening of the next as one text, where that pays. */
-function seamOf(tail: Uint8Array, head: Head): Opening | null {
-  if (head.tail !== tail) {
-    head.tail = tail;
-    head.times = 0;
-    head.seam = null;
+/** The end of a vintage's row and the opening of the next as one text, where that pays. */
+function seamOf(head: Head, vintage: number, tail: Uint8Array): Opening | null {
+  const known = head.seams[vintage] ?? 0;
+  if (typeof known === "object") return known;
+  if (known + 1 < SEAM_TIMES) {
+    head.seams[vintage] = known + 1;
+    return null;
   }
-  if (head.seam || ++head.times < SEAM_TIMES) return head.seam;
   const bytes = new Uint8Array(tail.length + head.bytes.length);
   bytes.set(tail);
   bytes.set(head.bytes, tail.length);
-  head.seam = { bytes, instantAt: tail.length + head.instantAt, day: head.day };
-  return head.seam;
+  const seam = { bytes, instantAt: tail.length + head.instantAt, day: head.day };
+  head.seams[vintage] = seam;
+  return seam;
 }
 
 /** The encoded texts that rows of a batch share, each made when a row first needs it. */
@@ -177,7 +180,7 @@ class RowWriter {
   readonly #missing: Uint8Array;
   readonly #quote: Uint8Array;
   readonly #rowClose: Uint8Array;
-  #out = new Uint8Array(CHUNK_BYTES + SLACK_BYTES);
+  #out: Uint8Array;
   #end = 0;
   #first = true;
 
@@ -190,7 +193,9 @@ class RowWriter {
     this.#missing = utf8(dialect.missing);
     this.#quote = utf8(dialect.quote);
     this.#rowClose = utf8(dialect.rowClose);
-    this.#put(utf8(dialect.open));
+    const open = utf8(dialect.open);
+    this.#out = new Uint8Array(FIRST_BYTES + open.length);
+    this.#put(open);
   }
 
   *write(batch: Batch): Generator<Uint8Array> {
@@ -212,8 +217,8 @@ class RowWriter {
     const { datetime, instrument, vintage, values, knownTo, length } = batch;
     const columns = this.#columns.length;
     const first = values[0] as Float64Array;
-    // The end of the row before is written with the opening of the next.
-    let before: Uint8Array | null = null;
+    // The end of the row before, of its vintage, is written with the opening of the next.
+    let [before, beforeCode]: [Uint8Array | null, number] = [null, 0];
     for (let row = from; row < length; row++) {
       const instrumentCode = instrument[row] as number;
       let head = heads[instrumentCode];
@@ -229,17 +234,23 @@ class RowWriter {
       }
       const needed = (before?.length ?? 0) + head.bytes.length + tail.length + this.#rowBytes;
       if (this.#end + needed > this.#out.length) {
-        if (before) this.#copy(before);
-        if (this.#end > 0) return row;
-        this.#out = new Uint8Array(CHUNK_BYTES + needed);
+        if (this.#out.length < CHUNK_BYTES) this.#grow(needed);
+        else {
+          if (before) this.#copy(before);
+          if (this.#end > 0) return row;
+          this.#out = new Uint8Array(CHUNK_BYTES + needed);
+        }
       }
-      this.#putOpening(before, head, datetime[row] as number);
+      const seam = before && seamOf(head, beforeCode, before);
+      if (before && !seam) this.#copy(before);
+      this.#putOpening(seam ?? head, datetime[row] as number);
       this.#putValue(first[row] as number);
       for (let column = 1; column < columns; column++) {
         this.#put(this.#columns[column] as Uint8Array);
         this.#putValue((values[column] as Float64Array)[row] as number);
       }
       before = tail;
+      beforeCode = vintageCode;
       if (!knownTo) continue;
       this.#copy(tail);
       this.#putKnownTo(knownTo[row] as number);
@@ -254,7 +265,7 @@ class RowWriter {
     const name = column(this.#shape.valueColumns[0] ?? "");
     const bytes = utf8(separator + rowOpen + ISO_TEMPLATE + instrument(id) + name);
     const instantAt = separator.length + rowOpen.length;
-    return { bytes, instantAt, day: NaN, tail: null, times: 0, seam: null };
+    return { bytes, instantAt, day: NaN, seams: [] };
   }
 
   #tail(writer: WrittenBy): Uint8Array {
@@ -262,11 +273,8 @@ class RowWriter {
     return utf8(tail(writer, this.#shape) + (this.#shape.history ? "" : rowClose));
   }
 
-  /** Writes the end of the row before, where it waits, and all that opens a row. */
-  #putOpening(before: Uint8Array | null, head: Head, instant: number) {
-    const seam = before && seamOf(before, head);
-    if (before && !seam) this.#copy(before);
-    const opening = seam ?? head;
+  /** Writes all that opens a row. */
+  #putOpening(opening: Opening, instant: number) {
     const day = Math.floor(instant / DAY_MS);
     if (day !== opening.day) {
       opening.day = day;
@@ -293,6 +301,14 @@ class RowWriter {
       this.#put(this.#missing);
     }
     this.#put(this.#rowClose);
+  }
+
+  /** Room for more bytes: four times as much, or that of a whole chunk. */
+  #grow(bytes: number) {
+    const wanted = Math.max(this.#out.length * 4, this.#end + bytes);
+    const grown = new Uint8Array(wanted < CHUNK_BYTES ? wanted : CHUNK_BYTES + SLACK_BYTES + bytes);
+    grown.set(this.#out.subarray(0, this.#end));
+    this.#out = grown;
   }
 
   #copy(bytes: Uint8Array) {
