@@ -215,10 +215,16 @@ export async function writeSuppression(
   });
 }
 
-/** What weights find on the validation split; null where the run was stopped. */
-async function lookAt(
-  engine: Engine,
-  { val, imageSize, batch, stop, onBatch }: ChoiceParts,
+/** What loaded weights find on a validation split; null where the run was stopped. */
+export async function lookAt(
+  engine: Pick<Engine, "predict">,
+  {
+    val,
+    imageSize,
+    batch,
+    stop,
+    onBatch,
+  }: Pick<ChoiceParts, "val" | "imageSize" | "batch" | "stop" | "onBatch">,
 ): Promise<LookedAt[] | null> {
   const looked: LookedAt[] = [];
   const file = await fs.open(val.path);

@@ -9,12 +9,13 @@ import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { probeEngine } from "../../gpu-node/training/engine-probe.ts";
 import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
 import { detectorGraph, type Variant } from "../../shared/detector.ts";
 import { AUGMENTATION_PRESETS } from "../../shared/training.ts";
 import { measureScaling } from "./engine-scaling.ts";
-import { torchProblem } from "./plain-torch.ts";
+import { pythonOf, torchProblem } from "./plain-torch.ts";
 
 const { values } = parseArgs({
   args: process.argv.slice(2).filter((argument) => argument !== "--"),
@@ -22,8 +23,8 @@ const { values } = parseArgs({
     device: { type: "string", default: "cpu" },
     threads: { type: "string", default: "2" },
     steps: { type: "string" },
-    /** A Python that has torch. */
-    python: { type: "string", default: "/usr/bin/python3" },
+    /** A Python that has torch; else one with the engine's is looked for. */
+    python: { type: "string" },
     /** Of the process that measures one configuration of the engine. */
     one: { type: "string" },
     /** Of the process that measures what a second core brings. */
@@ -46,6 +47,8 @@ interface Measurement {
   /** Its version. */
   torch: string;
   seconds: number;
+  /** Processor time, which other processes add nothing to. */
+  cpuSeconds: number;
   losses: number[];
   /** At its peak: of the GPU, or of the process. */
   memoryBytes: number | null;
@@ -122,17 +125,20 @@ async function measureEngine(configuration: Configuration): Promise<Measurement>
   const given = { images, count: batch, height: imageSize, width: imageSize, boxes };
   const losses: number[] = [];
   let began = 0;
+  let cpu = process.cpuUsage();
   for (let step = 0; step < warmup + steps; step++) {
-    if (step === warmup) began = performance.now();
+    if (step === warmup) [began, cpu] = [performance.now(), process.cpuUsage()];
     losses.push((await engine.step(given, { epoch: 0, iteration: step })).total);
   }
   const seconds = (performance.now() - began) / 1_000;
+  const { user, system } = process.cpuUsage(cpu);
+  const cpuSeconds = (user + system) / 1e6;
   const { bytes: memoryBytes } = await engine.probe({ batch, imageSize });
   const inBf16 = precision === "bf16" ? await speedup(engine, configuration) : null;
   const epoch = await augmentedEpoch(engine, configuration);
   await engine.close();
   const { torch } = loaded.native.describe();
-  return { torch, seconds, losses, memoryBytes, ...(inBf16 && { inBf16 }), ...epoch };
+  return { torch, seconds, cpuSeconds, losses, memoryBytes, ...(inBf16 && { inBf16 }), ...epoch };
 }
 
 /** How many times as fast forward and backward are in bf16: fastest of steps done in turn. */
@@ -192,13 +198,13 @@ function run(command: string, args: string[], input: string): Measurement | null
   return JSON.parse(line) as Measurement;
 }
 
-function plain(configuration: Configuration): Measurement | null {
+function plain(python: string, configuration: Configuration): Measurement | null {
   const { variant, imageSize, batch, ...rest } = configuration;
   const graph = detectorGraph(variant, CLASSES);
   const truths = truthsOf(configuration);
   const asked = { graph, image_size: imageSize, batch, truths, lr: 0.001, weight_decay: 5e-4 };
   const script = join(import.meta.dirname, "plain_torch.py");
-  return run(values.python, [script], JSON.stringify({ ...rest, ...asked }));
+  return run(python, [script], JSON.stringify({ ...rest, ...asked }));
 }
 
 function configurations(): Configuration[] {
@@ -237,18 +243,21 @@ function shares(measured: Measurement | null): string {
   return parts.map(([name, part]) => `${name} ${Math.round((100 * part) / sum)} %`).join(", ");
 }
 
-function main() {
+async function main() {
   say(
-    "| variant, px, batch, precision | engine ms/image | plain ms/image | plain ÷ engine | memory |",
+    "| variant, px, batch, precision | engine ms/image | plain ms/image | plain ÷ engine | in " +
+      "processor time | memory |",
   );
-  say("|---|---|---|---|---|");
+  say("|---|---|---|---|---|---|");
   const notes: string[] = [];
-  const problem = torchProblem(values.python);
+  const engine = await probeEngine({ PATH: process.env.PATH ?? "", ...ENGINE_ENVIRONMENT });
+  const python = values.python ?? pythonOf("engine" in engine ? engine.engine.torch : "");
+  const problem = torchProblem(python);
   if (problem) process.stderr.write(`${problem}\n`);
   for (const configuration of configurations()) {
     const one = JSON.stringify(configuration);
     const own = run(process.execPath, [import.meta.filename, "--one", one], "");
-    const other = problem ? null : plain(configuration);
+    const other = problem ? null : plain(python, configuration);
     const { variant, imageSize, batch, precision, steps } = configuration;
     const each = (measured: Measurement | null) =>
       measured && (measured.seconds * 1_000) / (steps * batch);
@@ -257,8 +266,9 @@ function main() {
     const [mine, theirs] = [each(own), each(other)];
     const figures = [mine, theirs].map(shown);
     const ratio = shown(mine && theirs && theirs / mine);
+    const inCpu = shown(own && other && other.cpuSeconds / own.cpuSeconds);
     const name = [variant, imageSize, batch, precision].join(", ");
-    say(`| ${[name, ...figures, ratio, memory].join(" | ")} |`);
+    say(`| ${[name, ...figures, ratio, inCpu, memory].join(" | ")} |`);
     if (own) {
       const rate = own.imagesPerSecond?.toFixed(1);
       const rest = `torch ${own.torch}, first loss ${own.losses[0]}`;
@@ -301,4 +311,4 @@ if (values.one) {
   const steps = Number(values.steps ?? 6);
   for (const line of await measureScaling({ ...shape, steps, training: trainingOf(shape) }))
     say(line);
-} else main();
+} else await main();

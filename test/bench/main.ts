@@ -4,7 +4,19 @@ import { readdirSync } from "node:fs";
 import { meant, runCommand, UsageError } from "../../edge/local/command-line.ts";
 
 /** Files that are no benchmark of their own. */
-const PARTS = ["main", "baseline", "duckdb-baseline", "soak-samples", "soak-world", "vision-world"];
+const PARTS = [
+  "main",
+  "baseline",
+  "duckdb-baseline",
+  "soak-samples",
+  "soak-world",
+  "vision-world",
+  "image-sets",
+  "training-cell",
+  "training-cells",
+  "training-process",
+  "training-tables",
+];
 const NAMES = readdirSync(import.meta.dirname)
   .filter((file) => file.endsWith(".ts"))
   .map((file) => file.replace(/\.ts$/, ""))

@@ -175,11 +175,12 @@ def main():
     bf16 = given["precision"] == "bf16"
     marks = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
     sync = torch.cuda.synchronize if device.type == "cuda" else lambda: None
-    losses, began = [], 0.0
+    losses, began, cpu = [], 0.0, 0.0
     for step in range(given["warmup"] + given["steps"]):
         if step == given["warmup"]:
             sync()
             began, marks = time.perf_counter(), dict.fromkeys(marks, 0.0)
+            cpu = time.process_time()
         at = [time.perf_counter()]
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
@@ -199,10 +200,10 @@ def main():
         for name, start, end in zip(marks, at, at[1:]):
             marks[name] += end - start
         losses.append(loss.item() / count)
-    seconds = time.perf_counter() - began
+    seconds, cpu = time.perf_counter() - began, time.process_time() - cpu
     memory = torch.cuda.max_memory_allocated() if device.type == "cuda" else None
     report = {"torch": torch.__version__, "seconds": seconds, "parts": marks, "losses": losses}
-    print(json.dumps({**report, "memoryBytes": memory}))
+    print(json.dumps({**report, "memoryBytes": memory, "cpuSeconds": cpu}))
 
 
 main()

@@ -1,6 +1,6 @@
 // The group `training`, by hand because of its size: our dataset archives through the loaders of
-// those who train elsewhere. torch is Debian's, over the libraries that the engine is built with:
-// two small packages, unpacked and not installed.
+// those who train elsewhere, with Debian's torch over the libraries that the engine is built with:
+// two small packages, unpacked and not installed. Then a training of theirs beside one of ours.
 
 import { existsSync, mkdirSync, readdirSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
@@ -9,6 +9,7 @@ import { writeDatasets } from "./formats-datasets.ts";
 import { type Group, type GroupContext, runScript } from "./group.ts";
 import type { Outcome } from "./known.ts";
 import { startServices } from "./services.ts";
+import { compareTrainings } from "./training-comparison.ts";
 
 const LIBRARIES = "/usr/lib/x86_64-linux-gnu";
 /** As the library is that the packages are linked against. */
@@ -46,28 +47,30 @@ async function debianTorch({
 }
 
 export const training: Group = {
-  async run(context) {
-    const torch = await debianTorch(context);
-    if ("missing" in torch) {
-      return TOOLS.map((tool) => ({
-        case: `training/${tool}`,
-        outcome: "skipped",
-        detail: torch.missing,
-      }));
-    }
-    const services = await startServices();
-    try {
-      const datasets = join(services.folder, "datasets.json");
-      writeFileSync(datasets, JSON.stringify(await writeDatasets(services)));
-      const outcomes: Outcome[] = [];
-      for (const tool of TOOLS) {
-        const script = `training/read_${tool}.py` as const;
-        const args = [datasets, torch.path];
-        outcomes.push(...(await runScript(context, { script, case: `training/${tool}`, args })));
-      }
-      return outcomes;
-    } finally {
-      await services.stop();
-    }
-  },
+  run: async (context) => [...(await readers(context)), ...(await compareTrainings(context))],
 };
+
+async function readers(context: GroupContext): Promise<Outcome[]> {
+  const torch = await debianTorch(context);
+  if ("missing" in torch) {
+    return TOOLS.map((tool) => ({
+      case: `training/${tool}`,
+      outcome: "skipped",
+      detail: torch.missing,
+    }));
+  }
+  const services = await startServices();
+  try {
+    const datasets = join(services.folder, "datasets.json");
+    writeFileSync(datasets, JSON.stringify(await writeDatasets(services)));
+    const outcomes: Outcome[] = [];
+    for (const tool of TOOLS) {
+      const script = `training/read_${tool}.py` as const;
+      const args = [datasets, torch.path];
+      outcomes.push(...(await runScript(context, { script, case: `training/${tool}`, args })));
+    }
+    return outcomes;
+  } finally {
+    await services.stop();
+  }
+}
