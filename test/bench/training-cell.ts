@@ -5,6 +5,7 @@
 import { copyFileSync, existsSync, mkdirSync, readFileSync, rmSync } from "node:fs";
 import { basename, join } from "node:path";
 import { z } from "zod";
+import { readTensors } from "../../gpu-node/export/weights-file.ts";
 import { TaskPause } from "../../gpu-node/objects/task-context.ts";
 import { train } from "../../gpu-node/training/attempt.ts";
 import { prepareDataset, readManifest } from "../../gpu-node/training/dataset.ts";
@@ -12,6 +13,7 @@ import { ranOut, trendAfter } from "../../gpu-node/training/loop.ts";
 import { lookAt, suppressedDetections } from "../../gpu-node/training/suppression-choice.ts";
 import type { EngineOptions } from "../../native/index.d.ts";
 import { loadEngine, type Native } from "../../native/load.ts";
+import { byHead } from "../../shared/deployed-detector.ts";
 import { detectorGraph } from "../../shared/detector.ts";
 import { placementOf } from "../../shared/letterbox.ts";
 import { suppressionOf } from "../../shared/suppression.ts";
@@ -176,23 +178,24 @@ async function judged(native: Native, file: string) {
       { ...(await readManifest(source, context)), videos, imageSize, onProgress: () => {} },
       context,
     );
-    const graph = detectorGraph(variant, set.classes.length);
+    const suppression = suppressionOf(readTensors(readFileSync(inFolder(file))).metadata);
+    const trained = detectorGraph(variant, set.classes.length);
+    const graph = byHead(trained, suppression?.head ?? "one_to_one");
     const engine = new native.Engine({ graph, device: "cpu", threads: 1, seed: 0 });
     try {
-      const { metadata } = await engine.load(inFolder(file));
-      const nmsIou = suppressionOf(metadata);
+      await engine.load(inFolder(file));
       const stop = new AbortController().signal;
       const asked = { val: splits.val, imageSize, batch: VAL_BATCH, stop, onBatch: () => {} };
       const looked = (await lookAt(engine, asked)) ?? [];
       const detections = looked.flatMap(({ detections: all }, index) => {
-        const stay = nmsIou === null ? all : suppressedDetections(all, nmsIou);
+        const stay = suppression ? suppressedDetections(all, suppression.nmsIou) : all;
         const image = set.val[index];
         return image ? asCoco(stay, { index, image, imageSize }) : [];
       });
       const [truth, found] = [inFolder("truth.json"), inFolder("found.json")];
       writeWhole(truth, JSON.stringify(cocoOf(set, set.val)));
       writeWhole(found, JSON.stringify(detections));
-      return { val: await cocoFigures(order.python, truth, found), nmsIou };
+      return { val: await cocoFigures(order.python, truth, found), suppression };
     } finally {
       await engine.close();
     }
@@ -239,7 +242,7 @@ async function main() {
     const { val: figures } = await judged(native, stopWeights(name));
     patience[name] = { ...stop, val: figures };
   }
-  const { val, nmsIou } = await judged(native, WEIGHTS);
+  const { val, suppression } = await judged(native, WEIGHTS);
   const { torch } = native.describe();
   const result: CellResult = {
     name: order.name,
@@ -249,7 +252,7 @@ async function main() {
     epoch,
     inner,
     val,
-    nmsIou,
+    suppression,
     patience,
     scores,
     cpuSeconds: cpu.epochs

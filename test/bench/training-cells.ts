@@ -14,6 +14,7 @@ import {
 } from "../../gpu-node/training/settings.ts";
 import type { TrainingOptions } from "../../native/index.d.ts";
 import { detectorGraph, parameterCount } from "../../shared/detector.ts";
+import { HEADS } from "../../shared/suppression.ts";
 import { TrainSettings } from "../../shared/training.ts";
 import { imageSet, innerSplit, SET_NAMES, type SetName } from "./image-sets.ts";
 
@@ -197,7 +198,7 @@ export const CellResult = z.object({
   /** pycocotools' on val.txt, of the model as it is served. */
   val: Figures,
   /** The IoU above which the model's boxes are suppressed, or null. */
-  nmsIou: z.number().nullable(),
+  suppression: z.object({ head: z.enum(HEADS), nmsIou: z.number() }).nullable(),
   /** The same of a run that had ended by each patience; where it would have. */
   patience: z.record(
     z.string(),

@@ -139,7 +139,7 @@ describe("the tables", () => {
       version: "a",
       precision: "fp32",
       epoch: 30,
-      nmsIou: null,
+      suppression: null,
       scores: [],
       name: `seed of ${ap}`,
       inner: { ap50: 0.9, ap: 0.7 },
