@@ -70,7 +70,7 @@ export async function weightsSource(path: string, given: WeightsOptions) {
     name,
     licence = isOurs ? "your own; made with MobileSAM's encoder (MIT and Apache-2.0)" : undefined,
     source = isOurs
-      ? `npm run models -- pretrain on ${metadata.pictures} pictures, ${metadata.pictures_sha256}`
+      ? `npm run models -- pretrain on ${metadata.images} pictures, ${metadata.images_sha256}`
       : undefined,
   } = given;
   if (!name) throw new BundleBroken(path, "say how runs are to ask for the weights: --name");

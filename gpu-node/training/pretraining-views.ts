@@ -1,13 +1,13 @@
-// A view of a picture as a step of pre-training sees it: a square cut of random size and place,
+// A view of an image as a step of pre-training sees it: a square cut of random size and place,
 // mirrored or not, in other colours; and the features of what it shows, level by level. Which view
 // is decided by seed, epoch and position alone. Pure.
 
 import { LEVEL_STRIDES } from "../../shared/detector.ts";
 import type { RgbImage } from "../media/image.ts";
-import { FEATURES, type FeatureScale, type Picture } from "./pretraining-pictures.ts";
+import { FEATURES, type FeatureScale, type PreparedImage } from "./pretraining-images.ts";
 
 const GREY = 114 / 255;
-/** Sides of a cut, in sides of the picture's longest. */
+/** Sides of a cut, in sides of the image's longest. */
 const CUT_MIN = 0.4;
 const CUT_MAX = 1.1;
 /** Brightness and each colour: factors of 1 ±. */
@@ -16,7 +16,7 @@ const COLOUR = 0.15;
 /** Samples of a cell's side, at most. */
 const SAMPLES_MAX = 4;
 
-/** A cut of a picture, in the picture's pixels, as a square of `size` pixels. */
+/** A cut of an image, in the image's pixels, as a square of `size` pixels. */
 export interface View {
   size: number;
   left: number;
@@ -40,7 +40,7 @@ export function numbersOf(...key: number[]): () => number {
   return () => next() / 2 ** 32;
 }
 
-/** The order of so many pictures in an epoch. */
+/** The order of so many images in an epoch. */
 export function orderOf(count: number, seed: number, epoch: number): number[] {
   const number = numbersOf(seed, epoch);
   const order = Array.from({ length: count }, (_, at) => at);
@@ -51,7 +51,7 @@ export function orderOf(count: number, seed: number, epoch: number): number[] {
   return order;
 }
 
-/** The view of a picture at a place of the training. */
+/** The view of an image at a place of the training. */
 export function viewOf(
   { width, height }: Pick<RgbImage, "width" | "height">,
   size: number,
@@ -68,7 +68,7 @@ export function viewOf(
   return { size, left, top, side, isMirrored, colours: [colour(), colour(), colour()] };
 }
 
-/** Writes a view's pixels as three planes, bilinear; grey where it reaches beyond the picture. */
+/** Writes a view's pixels as three planes, bilinear; grey where it reaches beyond the image. */
 export function drawView({ data, width, height }: RgbImage, view: View, planes: Float32Array) {
   const { size, left, top, side, isMirrored, colours } = view;
   const step = side / size;
@@ -105,17 +105,17 @@ export function drawView({ data, width, height }: RgbImage, view: View, planes: 
 
 /**
  * Writes a view's features of a level, [FEATURES, cells, cells]: of each cell the mean of what lies
- * under it, less the mean of all pictures, and by the deviations; 0 beyond the picture.
+ * under it, less the mean of all images, and by the deviations; 0 beyond the image.
  */
 export function targetsOf(
-  { image, features }: Picture,
+  { image, features }: PreparedImage,
   view: View,
   { scale, level, into }: { scale: FeatureScale; level: number; into: Float32Array },
 ) {
   const { size, left, top, side, isMirrored } = view;
   const cells = size / (LEVEL_STRIDES[level] as number);
   const values = features.values;
-  // Cells of the features a pixel of the picture.
+  // Cells of the features a pixel of the image.
   const perX = features.columns / image.width;
   const perY = features.rows / image.height;
   const step = side / cells;
@@ -135,7 +135,7 @@ export function targetsOf(
           sums[feature] = (sums[feature] as number) + (values[from + feature] as number);
         count += 1;
       }
-      // A cell that shows little of the picture would be told of features that it cannot see.
+      // A cell that shows little of the image would be told of features that it cannot see.
       const isThere = count * 2 >= samples * samples;
       const to = row * cells + column;
       for (let feature = 0; feature < FEATURES; feature++) {

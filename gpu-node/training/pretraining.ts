@@ -1,6 +1,6 @@
-// Pre-training on pictures without labels: a detector's backbone and neck learn to give the features
-// that the built-in segmenter's encoder gives, over a plain projection for each level. The recipe is
-// that of MobileSAM (Zhang et al., "Faster Segment Anything", 2023, decoupled distillation) with
+// Pre-training on images without labels: a detector's backbone and neck learn to give the features
+// that the built-in segmenter's encoder gives, over a plain projection for each level. The recipe
+// is that of MobileSAM (Zhang et al., "Faster Segment Anything", 2023, decoupled distillation) with
 // FitNets' projection (Romero et al., 2015); by direction, since only directions carry over. One
 // forward pass of the student a step, and targets that are made once.
 
@@ -18,11 +18,11 @@ import {
   FEATURES,
   type FeatureScale,
   featureScale,
-  listPictures,
-  type PreparedPictures,
-  preparePictures,
-  readPicture,
-} from "./pretraining-pictures.ts";
+  listImages,
+  type PreparedImages,
+  prepareImages,
+  readPrepared,
+} from "./pretraining-images.ts";
 import { drawView, numbersOf, orderOf, targetsOf, viewOf } from "./pretraining-views.ts";
 import { spoken } from "./report.ts";
 import { augmentationOf } from "./settings.ts";
@@ -51,29 +51,29 @@ export class PretrainingRefused extends Error {
   override readonly name = "PretrainingRefused";
 }
 
-/** Raised when weights of another recipe come of the same pictures and options. */
+/** Raised when weights of another recipe come of the same images and options. */
 const RECIPE = "features of the built-in segmenter's encoder, by direction; 1";
 /** AdamW's, for weights that know nothing. */
 const RATE = 0.002;
 const CHECKPOINT_MS = 20_000;
 const TELL_MS = 10_000;
-/** A picture is kept at so many times the size: a small cut of it is shown at its own pixels. */
+/** An image is kept at so many times the size: a small cut of it is shown at its own pixels. */
 const KEPT_SIDES = 2;
 const NAMED_MAX = 10;
 
-/** What the pictures and the options come to; a checkpoint of other ones is not gone on from. */
+/** What the images and the options come to; a checkpoint of other ones is not gone on from. */
 type Metadata = Readonly<Record<string, string>>;
 
 /** Pre-trains, or goes on where an earlier call was killed. Fails with PretrainingRefused. */
-export async function pretrain(options: PretrainingOptions): Promise<{ epochs: number }> {
+export async function pretrain(options: PretrainingOptions): Promise<void> {
   const { out, say, size, epochs, batch, native, variant, seed, device, cpuThreads } = options;
   await refuseOld(out);
   const workDir = `${out}.work`;
-  const pictures = await picturesOf(options, workDir);
-  const scale = await featureScale(pictures.files);
+  const prepared = await imagesOf(options, workDir);
+  const scale = await featureScale(prepared.files);
   const graph = featureGraph(variant, FEATURES);
-  const training = trainingOf({ size, epochs, batch: Math.min(batch, pictures.files.length) });
-  const metadata = metadataOf(options, pictures);
+  const training = trainingOf({ size, epochs, batch: Math.min(batch, prepared.files.length) });
+  const metadata = metadataOf(options, prepared);
   const engine = new native.Engine({
     graph,
     device,
@@ -87,11 +87,10 @@ export async function pretrain(options: PretrainingOptions): Promise<{ epochs: n
     const checkpoint = join(workDir, "checkpoint.safetensors");
     const from = await goOn(engine, checkpoint, metadata);
     if (from > 0) say(`Going on after epoch ${from} of ${epochs}.`);
-    const course = { engine, training, pictures, scale, checkpoint, metadata };
+    const course = { engine, training, prepared, scale, checkpoint, metadata };
     await trainFrom(from, course, options);
     await writeWeights(engine, options, metadata);
     await fs.rm(workDir, { recursive: true, force: true });
-    return { epochs };
   } finally {
     await engine.close();
   }
@@ -106,10 +105,10 @@ async function refuseOld(out: string): Promise<void> {
     throw new PretrainingRefused(`there is no folder ${dirname(out)} for the weights`);
 }
 
-/** All pictures with their features. Fails with PretrainingRefused where there are none. */
-async function picturesOf(options: PretrainingOptions, workDir: string): Promise<PreparedPictures> {
+/** All images with their features. Fails with PretrainingRefused where there are none. */
+async function imagesOf(options: PretrainingOptions, workDir: string): Promise<PreparedImages> {
   const { folder, size, modelsDir, cpuThreads, say } = options;
-  const paths = await listPictures(folder).catch((cause: unknown) => {
+  const paths = await listImages(folder).catch((cause: unknown) => {
     throw new PretrainingRefused(`${folder} is no folder that can be read`, { cause });
   });
   if (paths.length === 0)
@@ -117,7 +116,7 @@ async function picturesOf(options: PretrainingOptions, workDir: string): Promise
   say(`${paths.length} pictures; the built-in segmenter looks at each once.`);
   let told = performance.now();
   const settings = { workDir, modelsDir, cpuThreads, longestSide: KEPT_SIDES * size };
-  const prepared = await preparePictures(paths, settings, (done, of) => {
+  const prepared = await prepareImages(paths, settings, (done, of) => {
     if (performance.now() - told < TELL_MS && done < of) return;
     told = performance.now();
     say(`Features of ${done} of ${of} pictures.`);
@@ -159,7 +158,7 @@ function trainingOf({ size, epochs, batch }: { size: number; epochs: number; bat
 
 const metadataOf = (
   { variant, size, epochs, batch, seed }: PretrainingOptions,
-  { files, sha256 }: PreparedPictures,
+  { files, sha256 }: PreparedImages,
 ): Metadata => ({
   format: PRETRAINED_FORMAT,
   recipe: RECIPE,
@@ -169,8 +168,8 @@ const metadataOf = (
   epochs: String(epochs),
   batch: String(batch),
   seed: String(seed),
-  pictures: String(files.length),
-  pictures_sha256: sha256,
+  images: String(files.length),
+  images_sha256: sha256,
 });
 
 /** Epochs that are done, by a checkpoint of the same training; the engine then stands there. */
@@ -191,16 +190,16 @@ async function metadataIn(path: string): Promise<Metadata | null> {
 interface Course {
   engine: Engine;
   training: TrainingOptions;
-  pictures: PreparedPictures;
+  prepared: PreparedImages;
   scale: FeatureScale;
   checkpoint: string;
   metadata: Metadata;
 }
 
 async function trainFrom(from: number, course: Course, options: PretrainingOptions): Promise<void> {
-  const { engine, training, pictures, checkpoint, metadata } = course;
+  const { engine, training, prepared, checkpoint, metadata } = course;
   const { epochs, say, seed, checkpointMs = CHECKPOINT_MS } = options;
-  const count = pictures.files.length;
+  const count = prepared.files.length;
   const iterations = Math.ceil(count / training.batch);
   const began = performance.now();
   let kept = began;
@@ -211,12 +210,13 @@ async function trainFrom(from: number, course: Course, options: PretrainingOptio
   };
   for (let epoch = from; epoch < epochs; epoch++) {
     const order = orderOf(count, seed, epoch);
-    const place = (iteration: number) => ({ epoch, iteration, iterations });
-    const draw = (iteration: number) => drawBatch(course, options, { order, ...place(iteration) });
+    const ratesOf = (iteration: number) => ({ epoch, iteration, iterations });
+    const draw = (iteration: number) =>
+      drawBatch(course, options, { order, ...ratesOf(iteration) });
     let next = draw(0);
     let sum = 0;
     for (let iteration = 0; iteration < iterations; iteration++) {
-      const step = engine.distill(await next, place(iteration));
+      const step = engine.distill(await next, ratesOf(iteration));
       // The next views are drawn while the engine makes the step.
       if (iteration + 1 < iterations) next = draw(iteration + 1);
       const { loss } = await step;
@@ -235,16 +235,16 @@ async function trainFrom(from: number, course: Course, options: PretrainingOptio
   }
 }
 
-interface BatchPlace {
+interface BatchKey {
   order: readonly number[];
   epoch: number;
   iteration: number;
 }
 
 async function drawBatch(
-  { pictures, scale, training }: Course,
+  { prepared, scale, training }: Course,
   { size, seed }: PretrainingOptions,
-  { order, epoch, iteration }: BatchPlace,
+  { order, epoch, iteration }: BatchKey,
 ): Promise<FeatureBatch> {
   const from = iteration * training.batch;
   const shown = order.slice(from, from + training.batch);
@@ -252,13 +252,13 @@ async function drawBatch(
   const cells = LEVEL_STRIDES.map((stride) => FEATURES * (size / stride) ** 2);
   const targets = cells.map((length) => new Float32Array(shown.length * length));
   for (const [at, index] of shown.entries()) {
-    const picture = await readPicture(pictures.files[index] as string);
-    const view = viewOf(picture.image, size, numbersOf(seed, epoch, from + at));
+    const source = await readPrepared(prepared.files[index] as string);
+    const view = viewOf(source.image, size, numbersOf(seed, epoch, from + at));
     const pixels = 3 * size * size;
-    drawView(picture.image, view, images.subarray(at * pixels, (at + 1) * pixels));
+    drawView(source.image, view, images.subarray(at * pixels, (at + 1) * pixels));
     for (const [level, length] of cells.entries()) {
       const into = (targets[level] as Float32Array).subarray(at * length, (at + 1) * length);
-      targetsOf(picture, view, { scale, level, into });
+      targetsOf(source, view, { scale, level, into });
     }
   }
   return { images, count: shown.length, height: size, width: size, targets };

@@ -1,4 +1,5 @@
-// A step of pre-training: the class maps of the one-to-many branch learn another network's features.
+// A step of pre-training: the class maps of the one-to-many branch learn another network's
+// features.
 #include "distillation.h"
 
 #include "core.h"

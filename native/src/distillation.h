@@ -2,7 +2,7 @@
 //
 // Each cell's features count by their direction alone: 1 - cosine, a mean over the cells of a level
 // that have a target, and over levels. A cell whose target is all 0 has none: it is outside of the
-// picture.
+// image.
 #pragma once
 #include <vector>
 

@@ -1,10 +1,11 @@
-// What pre-training without labels gains where few pictures are labeled: det26n on blood cells, from
-// scratch and from weights that were pre-trained on all pictures of `train.txt`, fine-tuned on the
+// What pre-training without labels gains where few images are labeled: det26n on blood cells, from
+// scratch and from weights that were pre-trained on all images of `train.txt`, fine-tuned on the
 // first 50 of a shuffled `train.txt` and measured on `val.txt` after the last epoch. Nothing is
-// chosen on what is measured. Goes on where it stopped; results lie in `.vantage/bench/pretraining`.
+// chosen on what is measured. Goes on where it stopped; results lie in
+// `.vantage/bench/pretraining`.
 // Run: npm run bench -- pretraining [--size 320 --epochs 100 --seeds 3]
 //      [--pretrain-size 192 --pretrain-epochs 100]
-// With LARGE=1 also 100 and 200 pictures.
+// With LARGE=1 also 100 and 200 images.
 
 import { createHash } from "node:crypto";
 import { existsSync, mkdirSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
@@ -66,7 +67,7 @@ if ("missing" in loaded) throw new Error(loaded.missing);
 const { native } = loaded;
 mkdirSync(DIR, { recursive: true });
 
-/** Pictures as an engine reads them, letterboxed by it at the size of the training. */
+/** Images as an engine reads them, letterboxed by it at the size of the training. */
 async function datasetOf(name: string, ids: readonly string[]) {
   const pixels: Uint8Array[] = [];
   const images: DatasetImage[] = [];
@@ -90,7 +91,7 @@ async function datasetOf(name: string, ids: readonly string[]) {
   return { path, images };
 }
 
-/** The order in which pictures of `train.txt` are labeled: the same for all. */
+/** The order in which images of `train.txt` are labeled: the same for all. */
 function labeled(count: number): string[] {
   const random = dice(7);
   const ids = bloodSplit("train").map((id) => ({ id, at: random() }));
@@ -100,7 +101,7 @@ function labeled(count: number): string[] {
     .map(({ id }) => id);
 }
 
-/** Weights of all pictures of `train.txt`, made once. */
+/** Weights of all images of `train.txt`, made once. */
 async function pretrained(): Promise<string> {
   const out = join(DIR, `${VARIANT}-${PRETRAIN_SIZE}-${PRETRAIN_EPOCHS}.safetensors`);
   if (existsSync(out)) return out;
@@ -242,9 +243,8 @@ for (let seed = 0; seed < Number(values.seeds); seed++)
           `${result.cpuSeconds.toFixed(0)} s of processor time`,
       );
     }
-print(
-  `\n${VARIANT}, ${SIZE} px, ${EPOCHS} epochs of batch ${BATCH}; ${PRETRAIN_EPOCHS} of ${PRETRAIN_SIZE} px before`,
-);
+print(`\n${VARIANT}, ${SIZE} px, ${EPOCHS} epochs of batch ${BATCH}`);
+print(`Before: ${PRETRAIN_EPOCHS} epochs of ${PRETRAIN_SIZE} px, without labels`);
 print("| labeled, start | AP50 by seed | mean | AP by seed | mean |");
 print("|---|---|---|---|---|");
 for (const [row, all] of results) {

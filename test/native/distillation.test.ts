@@ -109,7 +109,8 @@ describe.skipIf(!native)("a step of pre-training", () => {
       await engine.load(path);
       return lossAt(engine);
     };
-    const step = 2e-3;
+    // Statistics of so few cells bend fast: of a longer step the slope is another.
+    const step = 1e-4;
     const slope = ((await moved(step)) - (await moved(-step))) / (2 * step);
     expect(slope / length).toBeGreaterThan(0.98);
     expect(slope / length).toBeLessThan(1.02);

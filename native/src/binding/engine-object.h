@@ -95,7 +95,7 @@ class EngineObject : public Napi::ObjectWrap<EngineObject> {
   /** Calls made, and calls that wait for their answer; used on Node's thread alone. */
   int64_t calls_ = 0, waiting_ = 0;
   std::unique_ptr<Mailbox> mailbox_;
-  /** Of the graph. */
+  /** Classes of the graph. */
   int classes_ = 0;
   /** Used on the engine's thread alone: the engine, or why it could not be made. */
   std::unique_ptr<Engine> engine_;

@@ -1,5 +1,5 @@
-// First weights as bundles: a file is a backbone's or is refused with the tensor that is wrong, says
-// where it comes from and under which licence, and is told of by name and variant.
+// First weights as bundles: a file is a backbone's or is refused with the tensor that is wrong,
+// says where it comes from and under which licence, and is told of by name and variant.
 
 import { createHash } from "node:crypto";
 import {

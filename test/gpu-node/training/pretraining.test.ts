@@ -1,4 +1,4 @@
-// Pre-training on pictures without labels. Goal: a view and its features show the same place; a
+// Pre-training on images without labels. Goal: a view and its features show the same place; a
 // killed command goes on to the bits of one that nobody killed; what comes of it is what a run can
 // start from; a folder that cannot be learned from is refused in words.
 
@@ -11,7 +11,7 @@ import { readTensors } from "../../../gpu-node/export/weights-file.ts";
 import { models } from "../../../gpu-node/models.ts";
 import { loadPretrained } from "../../../gpu-node/training/pretrained-weights.ts";
 import { pretrain } from "../../../gpu-node/training/pretraining.ts";
-import { FEATURES, type Picture } from "../../../gpu-node/training/pretraining-pictures.ts";
+import { FEATURES, type PreparedImage } from "../../../gpu-node/training/pretraining-images.ts";
 import {
   drawView,
   numbersOf,
@@ -31,7 +31,7 @@ describe("a view", () => {
   /** 64 by 32 pixels, left half black and right half white; features tell the column. */
   const columns = 16;
   const rows = 8;
-  const picture: Picture = {
+  const source: PreparedImage = {
     image: {
       width: 64,
       height: 32,
@@ -56,9 +56,9 @@ describe("a view", () => {
   };
   const shown = (view: View) => {
     const planes = new Float32Array(3 * 64 * 64);
-    drawView(picture.image, view, planes);
+    drawView(source.image, view, planes);
     const targets = new Float32Array(FEATURES * 8 * 8);
-    targetsOf(picture, view, { scale, level: 0, into: targets });
+    targetsOf(source, view, { scale, level: 0, into: targets });
     return { row: (y: number) => planes.subarray(y * 64, y * 64 + 64), targets };
   };
 
@@ -78,9 +78,9 @@ describe("a view", () => {
 
   it("is decided by its key, and lies on the picture", () => {
     const views = Array.from({ length: 50 }, (_, at) =>
-      viewOf(picture.image, 64, numbersOf(1, 2, at)),
+      viewOf(source.image, 64, numbersOf(1, 2, at)),
     );
-    expect(viewOf(picture.image, 64, numbersOf(1, 2, 7))).toEqual(views[7]);
+    expect(viewOf(source.image, 64, numbersOf(1, 2, 7))).toEqual(views[7]);
     expect(new Set(views.map(({ left }) => left)).size).toBe(50);
     for (const { left, side } of views) {
       expect(left + side).toBeGreaterThan(0);
@@ -91,7 +91,7 @@ describe("a view", () => {
   });
 });
 
-/** A folder of small pictures, one below another folder, with what is none beside them. */
+/** A folder of small images, one below another folder, with what is none beside them. */
 async function folderOf(name: string): Promise<string> {
   const folder = join(root, name);
   mkdirSync(join(folder, "more"), { recursive: true });
@@ -161,8 +161,8 @@ describe.skipIf(!native)("pre-training", () => {
       variant: "det26n",
       image_size: "64",
       epochs: "3",
-      pictures: "3",
-      pictures_sha256: expect.stringMatching(/^[0-9a-f]{64}$/),
+      images: "3",
+      images_sha256: expect.stringMatching(/^[0-9a-f]{64}$/),
       recipe: expect.stringMatching(/direction/),
     });
     const graph = detectorGraph("det26n", 2);
@@ -188,7 +188,7 @@ describe.skipIf(!native)("pre-training", () => {
     const [installed, told] = await command("install", out, "--name", "cells");
     expect([installed, told]).toEqual([0, expect.stringMatching(/\{"dataset": "cells"\}/)]);
     const [, listed] = await command("list");
-    expect(listed).toMatch(/cells-det26n[\s\S]*licence {3}your own[\s\S]*pretrain on 3 pictures/);
+    expect(listed).toMatch(/cells-det26n[\s\S]*licence {3}your own[\s\S]*pretrain on 3 images/);
     expect((await command("remove", "cells-det26n"))[0]).toBe(0);
     expect((await command("list"))[1]).not.toMatch(/cells/);
   });
@@ -203,8 +203,8 @@ describe.skipIf(!native)("pre-training", () => {
     const out = ["--out", join(root, "none.safetensors")];
     for (const [args, why] of [
       [[join(root, "nowhere"), ...out], /nowhere is no folder that can be read/],
-      [[empty, ...out], /empty holds no pictures/],
-      [[torn, ...out], /none of the 1 pictures of .*torn can be read/],
+      [[empty, ...out], /empty holds no images/],
+      [[torn, ...out], /none of the 1 images of .*torn can be read/],
       [[folder], /--out/],
       [[folder, ...out, "--size", "100"], /--size is a multiple of 32 64 to 1024, not 100/],
       [[folder, ...out, "--variant", "q"], /--variant is n, s, m, l or x, not q/],

@@ -1,5 +1,5 @@
-// The pictures of a folder as pre-training reads them, each with the features that the built-in
-// segmenter's encoder has of it. What was made of a picture is kept by the picture's own content: a
+// The images of a folder as pre-training reads them, each with the features that the built-in
+// segmenter's encoder has of it. What was made of an image is kept by the image's own content: a
 // command that goes on after a kill makes nothing twice.
 
 import { createHash, randomUUID } from "node:crypto";
@@ -12,7 +12,7 @@ import { embeddedFiles } from "../segmenters/embedded-files.ts";
 import { encoderInput, GRID, SIDE } from "../segmenters/sam.ts";
 
 /** Names of files that are looked at; what is in them decides. */
-const PICTURE = /\.(?:jpe?g|png|webp|tiff?|gif|avif|bmp)$/i;
+const IMAGE_NAME = /\.(?:jpe?g|png|webp|tiff?|gif|avif|bmp)$/i;
 /** Features of a cell. */
 export const FEATURES = 256;
 
@@ -23,56 +23,56 @@ export interface FeatureGrid {
   rows: number;
 }
 
-/** A picture, at most as large as pre-training wants it, and its features. */
-export interface Picture {
+/** An image, at most as large as pre-training wants it, and its features. */
+export interface PreparedImage {
   image: RgbImage;
   features: FeatureGrid;
 }
 
-/** Paths of a folder's pictures, and of those below it, in order. */
-export async function listPictures(folder: string): Promise<string[]> {
+/** Paths of a folder's images, and of those below it, in order. */
+export async function listImages(folder: string): Promise<string[]> {
   const entries = await fs.readdir(folder, { recursive: true, withFileTypes: true });
   return entries
-    .filter((entry) => entry.isFile() && PICTURE.test(entry.name))
+    .filter((entry) => entry.isFile() && IMAGE_NAME.test(entry.name))
     .map((entry) => join(entry.parentPath, entry.name))
     .sort();
 }
 
-/** What tells of each picture's features: made anew, or found. */
-export type OnPicture = (done: number, of: number) => void;
+/** What tells of each image's features: made anew, or found. */
+export type OnImage = (done: number, of: number) => void;
 
-export interface PreparedPictures {
-  /** Files of `readPicture`, in the order of the pictures' contents. */
+export interface PreparedImages {
+  /** Files of `readPrepared`, in the order of the images' contents. */
   files: string[];
-  /** Of all contents together: the order and the names of the pictures are of no account. */
+  /** Of all contents together: the order and the names of the images are of no account. */
   sha256: string;
-  /** Why a picture was left out, by its path. */
+  /** Why an image was left out, by its path. */
   unreadable: { path: string; reason: string }[];
 }
 
-/** Makes the features of all pictures that were not made yet. Contents that repeat count once. */
-export async function preparePictures(
+/** Makes the features of all images that were not made yet. Contents that repeat count once. */
+export async function prepareImages(
   paths: readonly string[],
   options: { workDir: string; modelsDir: string; longestSide: number; cpuThreads: number },
-  onPicture: OnPicture,
-): Promise<PreparedPictures> {
+  onImage: OnImage,
+): Promise<PreparedImages> {
   const { workDir, longestSide } = options;
   await fs.mkdir(workDir, { recursive: true });
   const files = new Map<string, string>();
-  const unreadable: PreparedPictures["unreadable"] = [];
+  const unreadable: PreparedImages["unreadable"] = [];
   const encoder = lazyEncoder(options);
   for (const [at, path] of paths.entries()) {
     const bytes = await fs.readFile(path);
     const content = createHash("sha256").update(bytes).digest("hex");
     const file = join(workDir, `${content}-${longestSide}.picture`);
     try {
-      if (!(await exists(file))) await writePicture(file, await look(bytes, longestSide, encoder));
+      if (!(await exists(file))) await writePrepared(file, await look(bytes, longestSide, encoder));
       files.set(content, file);
     } catch (thrown) {
       if (isSystemError(thrown)) throw thrown;
       unreadable.push({ path, reason: (thrown as Error).message });
     }
-    onPicture(at + 1, paths.length);
+    onImage(at + 1, paths.length);
   }
   await encoder.close();
   const contents = [...files.keys()].sort();
@@ -82,7 +82,7 @@ export async function preparePictures(
 
 type Encoder = ReturnType<typeof lazyEncoder>;
 
-/** The segmenter's encoder, opened when the first picture needs it. */
+/** The segmenter's encoder, opened when the first image needs it. */
 function lazyEncoder({ modelsDir, cpuThreads }: { modelsDir: string; cpuThreads: number }) {
   const open = async () =>
     openSession((await embeddedFiles(modelsDir)).encoder, { cpuThreads, device: "cpu" });
@@ -103,7 +103,7 @@ function lazyEncoder({ modelsDir, cpuThreads }: { modelsDir: string; cpuThreads:
   };
 }
 
-/** Cells of the encoder's grid that a picture covers, which lies in its top left corner. */
+/** Cells of the encoder's grid that an image covers, which lies in its top left corner. */
 const cellsOf = ({ width, height }: { width: number; height: number }) => {
   const cells = (side: number) => Math.min(GRID, Math.max(1, Math.round((side * GRID) / SIDE)));
   return { columns: cells(width), rows: cells(height) };
@@ -120,7 +120,7 @@ function byCell(planes: Float32Array, { columns, rows }: { columns: number; rows
   return values;
 }
 
-async function look(bytes: Buffer, longestSide: number, encoder: Encoder): Promise<Picture> {
+async function look(bytes: Buffer, longestSide: number, encoder: Encoder): Promise<PreparedImage> {
   const image = await readStill(bytes, { longestSide });
   return { image, features: await encoder.encode(await readStill(bytes)) };
 }
@@ -136,7 +136,7 @@ const exists = (path: string) =>
 /** Four numbers of 32 bits, pixels, and from a multiple of four on the features. */
 const HEAD_BYTES = 16;
 
-async function writePicture(path: string, { image, features }: Picture): Promise<void> {
+async function writePrepared(path: string, { image, features }: PreparedImage): Promise<void> {
   const head = Uint32Array.of(image.width, image.height, features.columns, features.rows);
   const pixels = Buffer.alloc(Math.ceil(image.data.length / 4) * 4);
   pixels.set(image.data);
@@ -151,8 +151,8 @@ async function writePicture(path: string, { image, features }: Picture): Promise
   }
 }
 
-/** What was made of a picture. */
-export async function readPicture(path: string): Promise<Picture> {
+/** What was made of an image. */
+export async function readPrepared(path: string): Promise<PreparedImage> {
   // A copy begins where numbers of any width may begin.
   const bytes = Uint8Array.from(await fs.readFile(path));
   const [width = 0, height = 0, columns = 0, rows = 0] = new Uint32Array(bytes.buffer, 0, 4);
@@ -168,19 +168,19 @@ export async function readPicture(path: string): Promise<Picture> {
   };
 }
 
-/** The mean of each feature over all cells of the pictures, and one over its deviation. */
+/** The mean of each feature over all cells of the images, and one over its deviation. */
 export interface FeatureScale {
   mean: Float32Array;
   factor: Float32Array;
 }
 
-/** What makes all features count alike: some of an encoder's are hundred times as large as others. */
+/** What makes all features count alike: some are a hundred times as large as others. */
 export async function featureScale(files: readonly string[]): Promise<FeatureScale> {
   const sums = new Float64Array(FEATURES);
   const squares = new Float64Array(FEATURES);
   let cells = 0;
   for (const file of files) {
-    const { values } = (await readPicture(file)).features;
+    const { values } = (await readPrepared(file)).features;
     const numbers = Float32Array.from(values);
     for (let at = 0; at < numbers.length; at++) {
       const value = numbers[at] as number;
