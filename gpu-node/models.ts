@@ -5,6 +5,7 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { ENGINE_ENVIRONMENT } from "../native/load.ts";
 import { modelsDirOf } from "./node/config.ts";
 import { BUILTIN } from "./segmenters/builtin-info.ts";
 import { sizeOf } from "./segmenters/bundle.ts";
@@ -13,7 +14,7 @@ import { installBundle, verifySegmenter } from "./segmenters/install.ts";
 import { describeBundle } from "./segmenters/manifest-draft.ts";
 import { listBundles, listSegmenters } from "./segmenters/registry.ts";
 import { removeBundle, type WeightsOptions } from "./segmenters/weights.ts";
-import { PretrainingRefused } from "./training/pretraining.ts";
+import { PretrainingRefusal } from "./training/pretraining.ts";
 import { pretrainHere } from "./training/pretraining-command.ts";
 
 /** What `bootstrap.mjs` prints too, before anything is installed. */
@@ -77,7 +78,7 @@ export async function models(
 const isExpected = (error: unknown): error is Error =>
   error instanceof BundleBroken ||
   error instanceof BundleMissing ||
-  error instanceof PretrainingRefused ||
+  error instanceof PretrainingRefusal ||
   (error instanceof Error && "syscall" in error);
 
 function parse(args: readonly string[]) {
@@ -188,8 +189,11 @@ async function verify(
   return broken.length > 0 ? 1 : code;
 }
 
-if (import.meta.main)
+if (import.meta.main) {
+  // What the engine's libraries read as they are loaded.
+  Object.assign(process.env, ENGINE_ENVIRONMENT);
   process.exitCode = await models(process.argv.slice(2), {
     environment: process.env,
     say: (line) => process.stdout.write(`${line}\n`),
   });
+}

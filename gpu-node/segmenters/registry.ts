@@ -37,7 +37,7 @@ export async function listSegmenters(modelsDir: string): Promise<SegmenterInfo[]
 
 /** What a folder of models holds. */
 export interface InstalledBundles {
-  /** Of segmenters, by name. */
+  /** Segmenters, by name. */
   bundles: Bundle<SegmenterManifest>[];
   /** First weights of trainings, by name. */
   weights: Bundle<WeightsManifest>[];

@@ -54,7 +54,7 @@ export async function checkWeights(folder: string, manifest: WeightsManifest): P
 
 /** What an operator says of a file of weights. */
 export interface WeightsOptions {
-  /** Of the set; runs ask for it. */
+  /** The set's name; runs ask for it. */
   name?: string | undefined;
   title?: string | undefined;
   licence?: string | undefined;

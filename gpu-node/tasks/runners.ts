@@ -26,7 +26,7 @@ import { run as runSegment } from "./segment.ts";
 import { run as runTrain } from "./train.ts";
 import { run as runWorkflow, runVideo as runWorkflowVideo } from "./workflow.ts";
 
-/** Nodes differ in their segmenters and weights: one that lacks a task's leaves it so long to the others. */
+/** Nodes differ in segmenters and weights: one that lacks a task's leaves it so long to others. */
 const ELSEWHERE_SECONDS = 10;
 
 type Runner<Kind extends TaskKind> = (

@@ -1,9 +1,9 @@
 // `npm run models -- pretrain`: what was asked for, checked, and the engine that does it.
 
 import { resolve } from "node:path";
-import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
+import { loadEngine } from "../../native/load.ts";
 import { VARIANT_NAMES } from "../../shared/detector.ts";
-import { PretrainingRefused, pretrain } from "./pretraining.ts";
+import { PretrainingRefusal, pretrain } from "./pretraining.ts";
 
 /** As the command line has them. */
 export interface PretrainArguments {
@@ -19,13 +19,16 @@ export interface PretrainArguments {
   say: (line: string) => void;
 }
 
-/** Pre-trains in this process, which has to be one of its own. Fails with PretrainingRefused. */
+/**
+ * Pre-trains in this process, which has to be one of its own, with ENGINE_ENVIRONMENT. Fails with
+ * PretrainingRefusal.
+ */
 export async function pretrainHere(folder: string, given: PretrainArguments): Promise<void> {
   const { say, modelsDir, device } = given;
-  if (!given.out) throw new PretrainingRefused("say where the weights are to be written: --out");
+  if (!given.out) throw new PretrainingRefusal("say where the weights are to be written: --out");
   const variant = VARIANT_NAMES.find((name) => name === `det26${given.variant.slice(-1)}`);
   if (!variant || !/^(?:det26)?.$/.test(given.variant))
-    throw new PretrainingRefused(`--variant is n, s, m, l or x, not ${given.variant}`);
+    throw new PretrainingRefusal(`--variant is n, s, m, l or x, not ${given.variant}`);
   const out = resolve(given.out);
   const options = {
     folder: resolve(folder),
@@ -38,10 +41,8 @@ export async function pretrainHere(folder: string, given: PretrainArguments): Pr
     cpuThreads: Number(given.threads),
     device: device === "cuda" ? ("cuda" as const) : ("cpu" as const),
   };
-  // Read as the engine's libraries are loaded.
-  Object.assign(process.env, ENGINE_ENVIRONMENT);
   const loaded = loadEngine();
-  if ("missing" in loaded) throw new PretrainingRefused(loaded.missing);
+  if ("missing" in loaded) throw new PretrainingRefusal(loaded.missing);
   await pretrain({ ...options, modelsDir, native: loaded.native, say });
   say(`Wrote ${out}: the backbone and the neck of ${variant}.`);
   say(`Let runs start from it: npm run models -- install ${given.out} --name NAME`);
@@ -55,5 +56,5 @@ function whole(
   const value = Number(text);
   if (/^\d{1,10}$/.test(text) && value >= min && value <= max && value % step === 0) return value;
   const multiple = step > 1 ? ` a multiple of ${step}` : "";
-  throw new PretrainingRefused(`${flag} is${multiple} ${min} to ${max}, not ${text}`);
+  throw new PretrainingRefusal(`${flag} is${multiple} ${min} to ${max}, not ${text}`);
 }

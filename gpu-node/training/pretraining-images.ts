@@ -44,7 +44,7 @@ export type OnImage = (done: number, of: number) => void;
 export interface PreparedImages {
   /** Files of `readPrepared`, in the order of the images' contents. */
   files: string[];
-  /** Of all contents together: the order and the names of the images are of no account. */
+  /** One digest of all contents: the order and the names of the images are of no account. */
   sha256: string;
   /** Why an image was left out, by its path. */
   unreadable: { path: string; reason: string }[];

@@ -60,8 +60,8 @@ export function viewOf(
   const longest = Math.max(width, height);
   const side = longest * (CUT_MIN + (CUT_MAX - CUT_MIN) * number());
   // A side that is longer than the cut is cut anywhere, one that is shorter lies anywhere in it.
-  const place = (whole: number) => (whole - side) * number();
-  const [left, top] = [place(width), place(height)];
+  const from = (whole: number) => (whole - side) * number();
+  const [left, top] = [from(width), from(height)];
   const isMirrored = number() < 0.5;
   const bright = 1 + BRIGHTNESS * (2 * number() - 1);
   const colour = () => bright * (1 + COLOUR * (2 * number() - 1));

@@ -47,8 +47,8 @@ export interface PretrainingOptions {
 }
 
 /** It cannot begin or go on; the message says why and what would help. */
-export class PretrainingRefused extends Error {
-  override readonly name = "PretrainingRefused";
+export class PretrainingRefusal extends Error {
+  override readonly name = "PretrainingRefusal";
 }
 
 /** Raised when weights of another recipe come of the same images and options. */
@@ -64,7 +64,7 @@ const NAMED_MAX = 10;
 /** What the images and the options come to; a checkpoint of other ones is not gone on from. */
 type Metadata = Readonly<Record<string, string>>;
 
-/** Pre-trains, or goes on where an earlier call was killed. Fails with PretrainingRefused. */
+/** Pre-trains, or goes on where an earlier call was killed. Fails with PretrainingRefusal. */
 export async function pretrain(options: PretrainingOptions): Promise<void> {
   const { out, say, size, epochs, batch, native, variant, seed, device, cpuThreads } = options;
   await refuseOld(out);
@@ -99,20 +99,20 @@ export async function pretrain(options: PretrainingOptions): Promise<void> {
 async function refuseOld(out: string): Promise<void> {
   const found = await fs.stat(out).catch(() => null);
   if (found)
-    throw new PretrainingRefused(`${out} is there already: remove it, or choose another --out`);
+    throw new PretrainingRefusal(`${out} is there already: remove it, or choose another --out`);
   const folder = await fs.stat(dirname(out)).catch(() => null);
   if (!folder?.isDirectory())
-    throw new PretrainingRefused(`there is no folder ${dirname(out)} for the weights`);
+    throw new PretrainingRefusal(`there is no folder ${dirname(out)} for the weights`);
 }
 
-/** All images with their features. Fails with PretrainingRefused where there are none. */
+/** All images with their features. Fails with PretrainingRefusal where there are none. */
 async function imagesOf(options: PretrainingOptions, workDir: string): Promise<PreparedImages> {
   const { folder, size, modelsDir, cpuThreads, say } = options;
   const paths = await listImages(folder).catch((cause: unknown) => {
-    throw new PretrainingRefused(`${folder} is no folder that can be read`, { cause });
+    throw new PretrainingRefusal(`${folder} is no folder that can be read`, { cause });
   });
   if (paths.length === 0)
-    throw new PretrainingRefused(`${folder} holds no pictures (JPEG, PNG, WebP, TIFF, AVIF, GIF)`);
+    throw new PretrainingRefusal(`${folder} holds no pictures (JPEG, PNG, WebP, TIFF, AVIF, GIF)`);
   say(`${paths.length} pictures; the built-in segmenter looks at each once.`);
   let told = performance.now();
   const settings = { workDir, modelsDir, cpuThreads, longestSide: KEPT_SIDES * size };
@@ -127,7 +127,7 @@ async function imagesOf(options: PretrainingOptions, workDir: string): Promise<P
   if (unreadable.length > NAMED_MAX)
     say(`${unreadable.length - NAMED_MAX} more pictures are left out.`);
   if (files.length === 0)
-    throw new PretrainingRefused(`none of the ${paths.length} pictures of ${folder} can be read`);
+    throw new PretrainingRefusal(`none of the ${paths.length} pictures of ${folder} can be read`);
   return prepared;
 }
 
@@ -220,7 +220,7 @@ async function trainFrom(from: number, course: Course, options: PretrainingOptio
       // The next views are drawn while the engine makes the step.
       if (iteration + 1 < iterations) next = draw(iteration + 1);
       const { loss } = await step;
-      if (!Number.isFinite(loss)) throw new PretrainingRefused("the loss is not finite any more");
+      if (!Number.isFinite(loss)) throw new PretrainingRefusal("the loss is not finite any more");
       sum += loss;
       if (performance.now() - told < TELL_MS) continue;
       told = performance.now();

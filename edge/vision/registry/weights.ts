@@ -187,7 +187,7 @@ export async function deleteWeights(parts: Parts, row: WeightsRow): Promise<void
   await parts.bucket.delete(row.storageKey);
 }
 
-/** Fails with `invalid_request` where no node has the set of weights that a run is to start from. */
+/** Fails with `invalid_request` where no node has the set of weights that a run asks for. */
 export async function checkInstalled(
   database: Database,
   workspaceId: string,

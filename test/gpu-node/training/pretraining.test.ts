@@ -188,7 +188,7 @@ describe.skipIf(!native)("pre-training", () => {
     const [installed, told] = await command("install", out, "--name", "cells");
     expect([installed, told]).toEqual([0, expect.stringMatching(/\{"dataset": "cells"\}/)]);
     const [, listed] = await command("list");
-    expect(listed).toMatch(/cells-det26n[\s\S]*licence {3}your own[\s\S]*pretrain on 3 images/);
+    expect(listed).toMatch(/cells-det26n[\s\S]*licence {3}your own[\s\S]*pretrain on 3 pictures/);
     expect((await command("remove", "cells-det26n"))[0]).toBe(0);
     expect((await command("list"))[1]).not.toMatch(/cells/);
   });
@@ -203,8 +203,8 @@ describe.skipIf(!native)("pre-training", () => {
     const out = ["--out", join(root, "none.safetensors")];
     for (const [args, why] of [
       [[join(root, "nowhere"), ...out], /nowhere is no folder that can be read/],
-      [[empty, ...out], /empty holds no images/],
-      [[torn, ...out], /none of the 1 images of .*torn can be read/],
+      [[empty, ...out], /empty holds no pictures/],
+      [[torn, ...out], /none of the 1 pictures of .*torn can be read/],
       [[folder], /--out/],
       [[folder, ...out, "--size", "100"], /--size is a multiple of 32 64 to 1024, not 100/],
       [[folder, ...out, "--variant", "q"], /--variant is n, s, m, l or x, not q/],
