@@ -3,7 +3,7 @@
 import { readFileSync } from "node:fs";
 import { availableParallelism, hostname } from "node:os";
 import { join } from "node:path";
-import type { Capabilities } from "../shared/node-protocol.ts";
+import type { Capabilities, InstalledWeights } from "../shared/node-protocol.ts";
 import { Secret } from "../shared/secret.ts";
 import { systemClock } from "../shared/time.ts";
 import { createLog, type Log, outliveFullDisk, toStandardOutput } from "./base/log.ts";
@@ -18,6 +18,7 @@ import { startWorker, type Worker, type WorkerOptions } from "./node/worker.ts";
 import { cudaInstalled } from "./onnx/cuda.ts";
 import { listSegmenters } from "./segmenters/registry.ts";
 import type { SegmenterInfo } from "./segmenters/segmenter.ts";
+import { listWeights } from "./segmenters/weights.ts";
 import { type EngineDescription, probeEngine } from "./training/engine-probe.ts";
 
 /** What `bootstrap.mjs` prints too, before anything is installed. */
@@ -123,9 +124,11 @@ function versionOf(): string {
 
 async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | null) {
   let segmenters: SegmenterInfo[] = [];
+  let weights: InstalledWeights[] = [];
   let segmenterProblem: string | null = null;
   try {
     segmenters = await parts.listSegmenters(config.modelsDir);
+    weights = await listWeights(config.modelsDir);
   } catch (thrown) {
     segmenterProblem = (thrown as Error).message;
   }
@@ -135,6 +138,7 @@ async function capabilitiesOf(config: Config, parts: NodeParts, tools: Tools | n
     version,
     tools,
     segmenters,
+    weights,
     segmenterProblem,
     slots,
     environment: childEnvironment,

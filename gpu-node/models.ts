@@ -1,9 +1,11 @@
-// `npm run models -- …`: the segmentation models of this machine. Bundles are installed by their
-// operator, who accepts their licences; none is fetched unasked.
+// `npm run models -- …`: the segmentation models of this machine, and the first weights of its
+// trainings. Bundles are installed by their operator, who accepts their licences; none is fetched
+// unasked.
 
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { parseArgs } from "node:util";
+import { ENGINE_ENVIRONMENT } from "../native/load.ts";
 import { modelsDirOf } from "./node/config.ts";
 import { BUILTIN } from "./segmenters/builtin-info.ts";
 import { sizeOf } from "./segmenters/bundle.ts";
@@ -11,6 +13,9 @@ import { BundleBroken, BundleMissing } from "./segmenters/failures.ts";
 import { installBundle, verifySegmenter } from "./segmenters/install.ts";
 import { describeBundle } from "./segmenters/manifest-draft.ts";
 import { listBundles, listSegmenters } from "./segmenters/registry.ts";
+import { removeBundle, type WeightsOptions } from "./segmenters/weights.ts";
+import { PretrainingRefusal } from "./training/pretraining.ts";
+import { pretrainHere } from "./training/pretraining-command.ts";
 
 /** What `bootstrap.mjs` prints too, before anything is installed. */
 const USAGE = readFileSync(join(import.meta.dirname, "models.txt"), "utf8");
@@ -49,7 +54,11 @@ export async function models(
   try {
     if (command === "list") await list(modelsDir, say);
     else if (command === "install" && names.length > 0)
-      for (const name of names) await install(name, modelsDir, say);
+      for (const name of names) await install(name, { modelsDir, weights: values }, say);
+    else if (command === "remove" && names.length > 0)
+      for (const name of names) await remove(name, modelsDir, say);
+    else if (command === "pretrain" && names[0])
+      await pretrainHere(names[0], { ...values, modelsDir, say });
     else if (command === "verify") return await verify(names, settings, say);
     else if (command === "describe" && names[0])
       say(JSON.stringify(await describeBundle(names[0], values), null, 2));
@@ -69,6 +78,7 @@ export async function models(
 const isExpected = (error: unknown): error is Error =>
   error instanceof BundleBroken ||
   error instanceof BundleMissing ||
+  error instanceof PretrainingRefusal ||
   (error instanceof Error && "syscall" in error);
 
 function parse(args: readonly string[]) {
@@ -84,6 +94,13 @@ function parse(args: readonly string[]) {
         name: { type: "string" },
         title: { type: "string" },
         licence: { type: "string" },
+        source: { type: "string" },
+        variant: { type: "string", default: "n" },
+        size: { type: "string", default: "320" },
+        epochs: { type: "string", default: "100" },
+        batch: { type: "string", default: "16" },
+        seed: { type: "string", default: "0" },
+        out: { type: "string" },
       },
     });
   } catch {
@@ -101,23 +118,46 @@ async function list(modelsDir: string, say: Terminal["say"]): Promise<void> {
     if (info.vocabulary.length > 0) say(`  words     ${info.vocabulary.join(", ")}`);
     for (const limit of info.limits) say(`  - ${limit}`);
   }
-  for (const { folder, reason } of (await listBundles(modelsDir)).broken)
-    say(`${folder} cannot be used: ${reason}`);
+  const { weights, broken } = await listBundles(modelsDir);
+  for (const { manifest } of weights) {
+    say(`${manifest.name}  ${manifest.title}`);
+    say(`  licence   ${manifest.licence}`);
+    say(`  source    ${manifest.source}`);
+    say(`  start of  trainings of ${manifest.variant} that ask for "${manifest.dataset}"`);
+  }
+  for (const { folder, reason } of broken) say(`${folder} cannot be used: ${reason}`);
 }
 
 const TEXT = { none: "none", closed: "the words below", open: "any noun phrase" };
 const EXEMPLAR = { none: "none", same_image: "from the same picture", any_image: "from anywhere" };
 
-async function install(from: string, modelsDir: string, say: Terminal["say"]): Promise<void> {
+async function remove(name: string, modelsDir: string, say: Terminal["say"]): Promise<void> {
+  await removeBundle(modelsDir, name);
+  say(`Removed ${name}. A node offers it until it starts again.`);
+}
+
+async function install(
+  from: string,
+  options: { modelsDir: string; weights: WeightsOptions },
+  say: Terminal["say"],
+): Promise<void> {
   const { manifest, folder } = await installBundle(from, {
-    modelsDir,
+    ...options,
     onFile: ({ path, bytes }) => say(`  ${path}  ${megabytes(bytes)}`),
   });
   say(
     `Installed ${manifest.name} (${manifest.title}, ${megabytes(sizeOf(manifest))}) in ${folder}`,
   );
   say(`Licence: ${manifest.licence}. By using it you accept its terms.`);
-  say(`Try it: npm run models -- verify ${manifest.name}`);
+  if (manifest.kind !== "weights") {
+    say(`Try it: npm run models -- verify ${manifest.name}`);
+    return;
+  }
+  say(`Source: ${manifest.source}`);
+  say(
+    `Runs of ${manifest.variant} start from it by pretrained: {"dataset": ` +
+      `"${manifest.dataset}"}, once the node was started again.`,
+  );
 }
 
 const megabytes = (bytes: number) => `${(bytes / 1e6).toFixed(1)} MB`;
@@ -149,8 +189,11 @@ async function verify(
   return broken.length > 0 ? 1 : code;
 }
 
-if (import.meta.main)
+if (import.meta.main) {
+  // What the engine's libraries read as they are loaded.
+  Object.assign(process.env, ENGINE_ENVIRONMENT);
   process.exitCode = await models(process.argv.slice(2), {
     environment: process.env,
     say: (line) => process.stdout.write(`${line}\n`),
   });
+}

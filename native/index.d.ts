@@ -156,6 +156,15 @@ export interface Batch {
   masks?: Uint8Array;
 }
 
+/** Images and the features that another network has of them. */
+export interface FeatureBatch extends Omit<Batch, "boxes" | "masks"> {
+  /**
+   * By level, finest first: [count, classes, height / stride, width / stride]. A cell of which all
+   * are 0 teaches nothing.
+   */
+  targets: Float32Array[];
+}
+
 /** A map of the graph: [count, channels, height, width]. */
 export interface TensorMap {
   shape: number[];
@@ -346,6 +355,15 @@ export class Engine {
   losses(batch: Batch, options: { o2mShare: number }): Promise<Losses>;
   /** One optimiser step on a batch, as iteration `iteration` of `epoch` would do it. */
   step(batch: Batch, options: { epoch: number; iteration: number }): Promise<Losses>;
+  /**
+   * One optimiser step of pre-training: the class maps of the one-to-many branch learn the
+   * directions of other features. The loss is 1 − cosine, a mean over a level's cells, and over
+   * levels; the rates are those of an iteration of an epoch that has `iterations`.
+   */
+  distill(
+    batch: FeatureBatch,
+    options: { epoch: number; iteration: number; iterations: number },
+  ): Promise<{ loss: number }>;
   /** A tensor of the state by its name: plain weights, or those of EMA. */
   tensor(name: string, of: "model" | "ema" | "gradient"): Promise<TensorMap>;
 

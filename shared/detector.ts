@@ -287,6 +287,28 @@ export function detectorGraph(
   return { ...graph, o2o, ...masks(build, `${name}`, { levels, classes, variant }) };
 }
 
+/**
+ * A variant's backbone and neck under plain projections, to be taught another network's features:
+ * the one-to-many branch's class maps are `channels` features of each cell.
+ */
+export function featureGraph(variant: Variant, channels: number): DetectorGraph {
+  const build = new Builder();
+  const levels = features(build, variant);
+  build.layer = 23;
+  const branch = (which: string, inputs: number[]): HeadBranch => {
+    const each = (part: string, count: number) =>
+      inputs.map((input, level) => build.plain(`features.${which}.${part}.${level}`, input, count));
+    return { box: each("box", 4), cls: each("cls", channels) };
+  };
+  const o2m = branch("o2m", levels);
+  // A graph deploys this branch; nothing of it learns here.
+  const o2o = branch(
+    "o2o",
+    levels.map((level) => build.detach(level)),
+  );
+  return { variant, task: "detection", classes: channels, nodes: build.nodes, o2m, o2o };
+}
+
 /** Backbone and neck; returns the maps of the three levels. */
 function features(build: Builder, variant: Variant): number[] {
   const ch = (base: number) => scaledChannels(variant, base);

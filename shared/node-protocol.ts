@@ -14,9 +14,9 @@ export const HEARTBEAT_SECONDS = 20;
  * Raised when a node of an older release could not do its tasks any more. It is given none: they
  * wait for one that can. 2: what a node writes has no address until it asks for one. 3: the answer
  * to a finish says `status`, and no `state`. 4: a training has masks, knobs of its augmentation and
- * a schedule, which older nodes leave out unsaid.
+ * a schedule, which older nodes leave out unsaid. 5: a training may begin with weights of the node.
  */
-export const NODE_PROTOCOL = 4;
+export const NODE_PROTOCOL = 5;
 
 /** Names of task kinds; one that a service does not know yet, or any more, is no mistake. */
 const kinds = () =>
@@ -51,6 +51,17 @@ const loadedSizes = () =>
 /** What a segmenter's name is behind, among the ids of models that are open on a node. */
 export const SEGMENTER_PREFIX = "segmenter:";
 
+/** First weights of trainings that a node has, of one variant. */
+export const InstalledWeights = z.object({
+  dataset: short().meta({ description: "the set's name; runs ask for it" }),
+  variant: short(),
+  title: short(),
+  licence: short(),
+  source: short().meta({ description: "where they come from, in their operator's words" }),
+});
+export type InstalledWeights = z.infer<typeof InstalledWeights>;
+const WEIGHTS_MAX = 1_000;
+
 /** What a node says it is and can do. */
 export const Capabilities = z
   .object({
@@ -84,6 +95,8 @@ export const Capabilities = z
         }),
       )
       .max(SEGMENTERS_MAX),
+    /** First weights that are installed; older nodes do not say. */
+    weights: z.array(InstalledWeights).max(WEIGHTS_MAX).optional(),
     /** Models that are open on it, and its segmenter, as its newest heartbeat said. */
     loaded: z.array(short()).max(LOADED_MAX).optional(),
     /** The sizes, pixels a side, that its open models are open for; older nodes do not say. */

@@ -346,7 +346,11 @@ export const TASK_KINDS = {
       videos: z.array(ObjectSource),
       /** The weights to begin with, and their file's format; null trains from scratch. */
       pretrained: z
-        .object({ weights: ObjectSource, format: z.enum(["safetensors", "onnx"]) })
+        .union([
+          z.object({ weights: ObjectSource, format: z.enum(["safetensors", "onnx"]) }),
+          // Those of the node: one that lacks them leaves the task to others.
+          z.object({ dataset: z.string() }),
+        ])
         .nullable(),
       /** How far an earlier attempt got; null for the first. */
       resume: z.object({ checkpoint: ObjectSource, at: Checkpoint }).nullable(),

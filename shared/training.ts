@@ -102,9 +102,28 @@ export const LEARNING_RATE_SCHEDULES = ["linear", "cosine"] as const;
 export const IMAGE_SIZE_DEFAULT = 640;
 export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
 
-/** Where the first weights come from; null is none. */
+/** Name of a set of first weights, as operators install it. */
+export const WeightSetName = z
+  .string()
+  .regex(/^[a-z0-9][a-z0-9._-]{0,39}$/, "must be lower-case letters, digits, '.', '_' or '-'");
+
+/**
+ * Where the first weights come from: a model of the registry, weights that somebody uploaded, or a
+ * general or other public dataset's, which operators install on nodes. Null is none.
+ */
 const PretrainedSource = z
-  .union([z.object({ model_id: z.uuid() }), z.object({ weights_id: z.uuid() })])
+  .union([
+    z.object({ model_id: z.uuid() }),
+    z.object({ weights_id: z.uuid() }),
+    z.object({
+      dataset: WeightSetName.meta({
+        description:
+          "name of weights that an operator installed on a node with `npm run models -- install`, " +
+          "such as those of a general dataset",
+        example: "coco",
+      }),
+    }),
+  ])
   .nullable();
 
 /** What a run is asked to do. */

@@ -4,7 +4,11 @@ import { execFile } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { availableParallelism, cpus, totalmem } from "node:os";
 import { promisify } from "node:util";
-import { type Capabilities, NODE_PROTOCOL } from "../../shared/node-protocol.ts";
+import {
+  type Capabilities,
+  type InstalledWeights,
+  NODE_PROTOCOL,
+} from "../../shared/node-protocol.ts";
 import { TASK_KIND_NAMES, TASK_KINDS, type TaskNeed } from "../../shared/tasks.ts";
 import { findTrtexec } from "../export/trtexec.ts";
 import type { Tools } from "../media/ffmpeg.ts";
@@ -55,6 +59,8 @@ export interface Machinery {
   version: string;
   tools: Tools | null;
   segmenters: readonly SegmenterInfo[];
+  /** First weights of trainings. */
+  weights?: readonly InstalledWeights[];
   /** Why segmenters could not be listed; null where they were. */
   segmenterProblem: string | null;
   slots: number;
@@ -99,6 +105,7 @@ export async function describeNode(machinery: Machinery): Promise<Capabilities> 
       exemplar: info.exemplar,
       licence: info.licence,
     })),
+    weights: [...(machinery.weights ?? [])],
     ...(trtexec && { trtexec: { version: trtexec.version, gpu: trtexec.gpu } }),
     ...("engine" in machinery.engine && {
       engine: engineReport(machinery.engine.engine, { hasGpu: gpus !== null, slots }),

@@ -156,7 +156,7 @@ async function openParts(
 ): Promise<Parts> {
   const { cacheDir, cacheBytesMax, modelsDir, modelsBytesMax } = settings;
   const { cpuThreads, device, tools } = settings;
-  const machine = { device, cpuThreads, trainingDir: settings.trainingDir };
+  const machine = { device, cpuThreads, modelsDir, trainingDir: settings.trainingDir };
   const cache = await openCache({
     dir: cacheDir,
     bytesMax: cacheBytesMax,

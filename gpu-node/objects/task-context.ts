@@ -31,6 +31,8 @@ export interface Machine {
   cpuThreads: number;
   /** Folder of what trainings keep on this node. */
   trainingDir: string;
+  /** Where bundles are installed. */
+  modelsDir?: string;
 }
 
 /** The work was put aside, and what another attempt needs to go on was handed in. */

@@ -5,6 +5,8 @@
 import { open, readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { z } from "zod";
+import { VARIANT_NAMES } from "../../shared/detector.ts";
+import { WeightSetName } from "../../shared/training.ts";
 import { readsOutside } from "../onnx/external-data.ts";
 import type { Device } from "../onnx/runtime.ts";
 import { BUILTIN } from "./builtin-info.ts";
@@ -131,23 +133,40 @@ const Sam3Manifest = z.object({
   thresholds: z.object({ same_object_iou: z.number().min(0).max(1).default(0.7) }).prefault({}),
 });
 
-export const Manifest = z
-  .discriminatedUnion("kind", [Sam2Manifest, Sam3Manifest])
-  .superRefine((manifest, context) => {
-    const listed = new Set(manifest.files.map(({ path }) => path));
-    if (listed.size < manifest.files.length)
-      context.addIssue({ code: "custom", path: ["files"], message: "name a file twice" });
-    const named: string[] = Object.values(manifest.models);
-    if (manifest.kind === "sam3") {
-      named.push(manifest.tokenizer.merges);
-      if (manifest.tokenizer.vocabulary) named.push(manifest.tokenizer.vocabulary);
-    }
-    for (const path of named.filter((one) => !listed.has(one)))
-      context.addIssue({ code: "custom", path: ["files"], message: `lack ${path}` });
-    if (listed.has(BUNDLE_FILE))
-      context.addIssue({ code: "custom", path: ["files"], message: "must not name the manifest" });
-  });
+/** First weights of trainings: one detector's, or its backbone's, as somebody trained it. */
+const WeightsManifest = z.object({
+  ...common,
+  kind: z.literal("weights"),
+  /** How runs ask for them; a set has weights of several variants, a bundle each. */
+  dataset: WeightSetName,
+  variant: z.enum(VARIANT_NAMES),
+  /** Where they come from: an address, or how they were made. */
+  source: z.string().min(1).max(500),
+  weights: FilePath,
+});
+
+const AnyManifest = z.discriminatedUnion("kind", [Sam2Manifest, Sam3Manifest, WeightsManifest]);
+
+const modelsOf = (manifest: z.infer<typeof AnyManifest>): string[] =>
+  manifest.kind === "weights" ? [manifest.weights] : Object.values(manifest.models);
+
+export const Manifest = AnyManifest.superRefine((manifest, context) => {
+  const listed = new Set(manifest.files.map(({ path }) => path));
+  if (listed.size < manifest.files.length)
+    context.addIssue({ code: "custom", path: ["files"], message: "name a file twice" });
+  const named = modelsOf(manifest);
+  if (manifest.kind === "sam3") {
+    named.push(manifest.tokenizer.merges);
+    if (manifest.tokenizer.vocabulary) named.push(manifest.tokenizer.vocabulary);
+  }
+  for (const path of named.filter((one) => !listed.has(one)))
+    context.addIssue({ code: "custom", path: ["files"], message: `lack ${path}` });
+  if (listed.has(BUNDLE_FILE))
+    context.addIssue({ code: "custom", path: ["files"], message: "must not name the manifest" });
+});
 export type Manifest = z.infer<typeof Manifest>;
+export type WeightsManifest = z.infer<typeof WeightsManifest>;
+export type SegmenterManifest = Exclude<Manifest, WeightsManifest>;
 export type Sam2Manifest = z.infer<typeof Sam2Manifest>;
 export type Sam3Manifest = z.infer<typeof Sam3Manifest>;
 
@@ -214,7 +233,7 @@ export const sizeOf = ({ files }: Manifest): number =>
   files.reduce((sum, { bytes }) => sum + bytes, 0);
 
 /** What a bundle can do, from its manifest alone. */
-export function bundleInfo({ manifest }: Bundle, device: Device): SegmenterInfo {
+export function bundleInfo({ manifest }: Bundle<SegmenterManifest>, device: Device): SegmenterInfo {
   const { name, title, licence } = manifest;
   const sam3 = manifest.kind === "sam3";
   return {

@@ -36,6 +36,18 @@ export class BundleMissing extends Error {
   }
 }
 
+/** No first weights of this set are installed for the variant. */
+export class WeightsMissing extends Error {
+  override readonly name = "WeightsMissing";
+
+  constructor(dataset: string, variant: string) {
+    super(
+      `No weights "${dataset}" of ${variant} are installed here. Install them with: npm run ` +
+        "models -- install <file>.",
+    );
+  }
+}
+
 /** A bundle or model file is not what it says it is. */
 export class BundleBroken extends Error {
   override readonly name = "BundleBroken";

@@ -20,6 +20,7 @@ import {
 import { packageFolder } from "./embedded-files.ts";
 import { BundleBroken, PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { openSegmenter } from "./registry.ts";
+import { checkWeights, type WeightsOptions, weightsSource } from "./weights.ts";
 
 /** `.installing-<process>-<any>`, and what it replaces for a moment. */
 const STAGING = ".installing-";
@@ -36,6 +37,8 @@ interface Source {
 
 export interface InstallOptions {
   modelsDir: string;
+  /** What is to be said of a file of weights, which has no manifest. */
+  weights?: WeightsOptions;
   fetch?: typeof fetch;
   /** Told of each file as it begins. */
   onFile?: (file: BundleFile) => void;
@@ -43,7 +46,7 @@ export interface InstallOptions {
 
 /** Installs a bundle over an older one of its name. Fails with BundleBroken, changing nothing. */
 export async function installBundle(from: string, options: InstallOptions): Promise<Bundle> {
-  const source = await findSource(from, options.fetch ?? fetch);
+  const source = await findSource(from, options);
   try {
     return await installFrom(source, options);
   } finally {
@@ -63,6 +66,7 @@ async function installFrom(source: Source, options: InstallOptions): Promise<Bun
       await copyFile(source, file, staging);
       await checkFile(staging, file);
     }
+    if (manifest.kind === "weights") await checkWeights(staging, manifest);
     await writeWhole(join(staging, BUNDLE_FILE), [new TextEncoder().encode(text)]);
     const folder = join(options.modelsDir, manifest.name);
     await replaceFolder(staging, folder);
@@ -82,13 +86,20 @@ async function sweep(modelsDir: string): Promise<void> {
   }
 }
 
-async function findSource(from: string, fetcher: typeof fetch): Promise<Source> {
+async function findSource(
+  from: string,
+  { fetch: fetcher = fetch, weights = {} }: InstallOptions,
+): Promise<Source> {
   if (/^https?:\/\//.test(from) && URL.canParse(from)) return webSource(from, fetcher);
   const found = await stat(from).catch(() => null);
   if (found?.isDirectory()) return folderSource(from);
   if (found?.isFile() && from.endsWith(BUNDLE_FILE)) return folderSource(dirname(from));
   if (found?.isFile() && from.endsWith(".zip")) return zipSource(from);
-  if (found) throw new BundleBroken(from, `is neither a folder, a zip nor a ${BUNDLE_FILE}`);
+  if (found?.isFile() && from.endsWith(".safetensors")) return weightsSource(from, weights);
+  if (found) {
+    const kinds = `a folder, a zip, a ${BUNDLE_FILE} nor a .safetensors file`;
+    throw new BundleBroken(from, `is neither ${kinds}`);
+  }
   if (/^(?:@[\w.-]+\/)?[\w-][\w.-]*$/.test(from)) return folderSource(packageFolder(from));
   throw new BundleBroken(from, "there is no such folder, npm package or address");
 }

@@ -5,7 +5,7 @@ import type { Bbox } from "../../shared/tasks.ts";
 import type { RgbImage } from "../media/image.ts";
 import { fitSize, planes, resize } from "../media/image.ts";
 import { float, type Session, shapes, type Tensor, type TensorShape } from "../onnx/runtime.ts";
-import type { Manifest } from "./bundle.ts";
+import type { SegmenterManifest } from "./bundle.ts";
 import { BundleBroken } from "./failures.ts";
 
 /** The square that a model takes: its side in pixels and its numbers' type. */
@@ -25,7 +25,7 @@ export interface ImageTensor {
 export async function imageTensor(
   image: RgbImage,
   { size, type }: SquareInput,
-  input: Manifest["input"],
+  input: SegmenterManifest["input"],
 ): Promise<ImageTensor> {
   const fitted = input.resize === "fit" ? fitSize(image, size) : { width: size, height: size };
   const resized = await resize(image, { width: fitted.width, height: fitted.height });
@@ -41,7 +41,11 @@ export async function imageTensor(
 }
 
 /** The model's square input: the side is its own word, else the manifest's. */
-export function imageInput(shape: TensorShape, manifest: Manifest, folder: string): SquareInput {
+export function imageInput(
+  shape: TensorShape,
+  manifest: SegmenterManifest,
+  folder: string,
+): SquareInput {
   const [, channels, rows, columns] = shape.shape;
   const sides = [rows, columns].filter((side): side is number => typeof side === "number");
   const size = sides[0] ?? manifest.input.size;

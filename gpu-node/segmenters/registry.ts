@@ -3,7 +3,14 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { BUILTIN, builtinInfo } from "./builtin-info.ts";
-import { BUNDLE_FILE, type Bundle, bundleInfo, readBundle } from "./bundle.ts";
+import {
+  BUNDLE_FILE,
+  type Bundle,
+  bundleInfo,
+  readBundle,
+  type SegmenterManifest,
+  type WeightsManifest,
+} from "./bundle.ts";
 import { BundleBroken, BundleMissing } from "./failures.ts";
 import type { OpenOptions, Segmenter, SegmenterInfo } from "./segmenter.ts";
 
@@ -28,21 +35,32 @@ export async function listSegmenters(modelsDir: string): Promise<SegmenterInfo[]
   return [builtinInfo("cpu"), ...bundles.map((bundle) => bundleInfo(bundle, "cpu"))];
 }
 
-/** Bundles of a folder by name, and those that cannot be read, with the reason. */
-export async function listBundles(
-  modelsDir: string,
-): Promise<{ bundles: Bundle[]; broken: { folder: string; reason: string }[] }> {
-  const bundles: Bundle[] = [];
+/** What a folder of models holds. */
+export interface InstalledBundles {
+  /** Segmenters, by name. */
+  bundles: Bundle<SegmenterManifest>[];
+  /** First weights of trainings, by name. */
+  weights: Bundle<WeightsManifest>[];
+  /** Those that cannot be read, with the reason. */
+  broken: { folder: string; reason: string }[];
+}
+
+/** Bundles of a folder, by their manifests. */
+export async function listBundles(modelsDir: string): Promise<InstalledBundles> {
+  const bundles: Bundle<SegmenterManifest>[] = [];
+  const weights: Bundle<WeightsManifest>[] = [];
   const broken: { folder: string; reason: string }[] = [];
   for (const folder of await bundleFolders(modelsDir)) {
     try {
-      bundles.push(await readBundle(folder));
+      const { manifest } = await readBundle(folder);
+      if (manifest.kind === "weights") weights.push({ folder, manifest });
+      else bundles.push({ folder, manifest });
     } catch (error) {
       if (!(error instanceof BundleBroken)) throw error;
       broken.push({ folder, reason: error.message });
     }
   }
-  return { bundles, broken };
+  return { bundles, weights, broken };
 }
 
 async function bundleFolders(modelsDir: string): Promise<string[]> {
@@ -60,7 +78,10 @@ async function bundleFolders(modelsDir: string): Promise<string[]> {
 }
 
 /** The bundle of this name. Fails with BundleMissing, or BundleBroken when it cannot be read. */
-export async function findBundle(modelsDir: string, name: string): Promise<Bundle> {
+export async function findBundle(
+  modelsDir: string,
+  name: string,
+): Promise<Bundle<SegmenterManifest>> {
   const { bundles, broken } = await listBundles(modelsDir);
   const bundle = bundles.find(({ manifest }) => manifest.name === name);
   if (bundle) return bundle;

@@ -51,6 +51,14 @@ export const boxPrompt = ([x1, y1, x2, y2]: Bbox): SamPrompt => [
 export const pointPrompt = (points: readonly Point[]): SamPrompt =>
   points.map(({ x, y, label }) => [x, y, label] as const);
 
+/** What the encoder reads of an image, and the image's size in working pixels. */
+export async function encoderInput(image: RgbImage) {
+  const { scale, width, height } = fitSize(image, SIDE);
+  const resized = await resize(image, { width, height }, "cubic");
+  const input: [Float32Array, number[]] = [planes(resized, SIDE, IMAGENET), [1, 3, SIDE, SIDE]];
+  return { input, scale, width, height };
+}
+
 export class Sam {
   readonly #encoder: Session;
   readonly #decoder: Session;
@@ -72,10 +80,10 @@ export class Sam {
   }
 
   async encode(image: RgbImage): Promise<SamEmbedding> {
-    const { scale, width, height } = fitSize(image, SIDE);
-    const resized = await resize(image, { width, height }, "cubic");
-    const input = float(planes(resized, SIDE, IMAGENET), [1, 3, SIDE, SIDE]);
-    const output = await run(this.#encoder, { [this.#encoder.inputNames[0] as string]: input });
+    const { input, scale, width, height } = await encoderInput(image);
+    const output = await run(this.#encoder, {
+      [this.#encoder.inputNames[0] as string]: float(...input),
+    });
     const tensor = output[this.#encoder.outputNames[0] as string] as Tensor;
     return { tensor, scale, width, height };
   }

@@ -15,7 +15,13 @@ import {
   type TensorShape,
   usableDevice,
 } from "../onnx/runtime.ts";
-import { type Bundle, bundleInfo, checkFile, type Sam2Manifest } from "./bundle.ts";
+import {
+  type Bundle,
+  bundleInfo,
+  checkFile,
+  type Sam2Manifest,
+  type SegmenterManifest,
+} from "./bundle.ts";
 import { BundleBroken, PromptUnknown, UnsupportedRequest } from "./failures.ts";
 import { dropSpecks, maskFromLogits, spread } from "./masks.ts";
 import {
@@ -41,7 +47,7 @@ const MASK_SIDE = 256;
 
 /** Opens a bundle of the SAM 2 kind; BundleBroken for another, or where a listed file differs. */
 export async function openSam2(
-  bundle: Bundle,
+  bundle: Bundle<SegmenterManifest>,
   options: Omit<OpenOptions, "modelsDir">,
 ): Promise<Segmenter> {
   const { folder, manifest } = bundle;

@@ -19,7 +19,7 @@ import {
   type TensorShape,
   usableDevice,
 } from "../onnx/runtime.ts";
-import type { Bundle, Sam3Manifest } from "./bundle.ts";
+import type { Bundle, Sam3Manifest, SegmenterManifest } from "./bundle.ts";
 import { bundleInfo } from "./bundle.ts";
 import { ClipTokenizer } from "./clip-tokenizer.ts";
 import { besideImage } from "./example-column.ts";
@@ -55,7 +55,7 @@ const IGNORED_BOX = -10;
 
 /** Opens a bundle of the SAM 3 kind; BundleBroken for another, or where a listed file differs. */
 export async function openSam3(
-  bundle: Bundle,
+  bundle: Bundle<SegmenterManifest>,
   options: Omit<OpenOptions, "modelsDir">,
 ): Promise<Segmenter> {
   const { folder, manifest } = bundle;

@@ -11,7 +11,7 @@ import {
 import { DISK_FULL, isDiskFull, TaskFailure } from "../base/failure.ts";
 import { scrub } from "../base/log.ts";
 import { TaskPause } from "../objects/task-context.ts";
-import { BundleMissing } from "../segmenters/failures.ts";
+import { BundleMissing, WeightsMissing } from "../segmenters/failures.ts";
 import { run as runComparison } from "./compare-models.ts";
 import { run as runExport } from "./export-dataset.ts";
 import { run as runModelExport } from "./export-model.ts";
@@ -26,7 +26,7 @@ import { run as runSegment } from "./segment.ts";
 import { run as runTrain } from "./train.ts";
 import { run as runWorkflow, runVideo as runWorkflowVideo } from "./workflow.ts";
 
-/** Nodes differ in their segmenters: one that lacks a task's leaves it so long to the others. */
+/** Nodes differ in segmenters and weights: one that lacks a task's leaves it so long to others. */
 const ELSEWHERE_SECONDS = 10;
 
 type Runner<Kind extends TaskKind> = (
@@ -86,6 +86,10 @@ export async function runTask(
     if (thrown instanceof TaskPause) return { outcome: "snoozed", seconds: 0 };
     if (thrown instanceof BundleMissing) {
       context.log.info("segmenter_missing", { kind, detail: thrown.message });
+      return { outcome: "snoozed", seconds: ELSEWHERE_SECONDS };
+    }
+    if (thrown instanceof WeightsMissing) {
+      context.log.info("weights_missing", { kind, detail: thrown.message });
       return { outcome: "snoozed", seconds: ELSEWHERE_SECONDS };
     }
     const outcome = failedOutcome(thrown);

@@ -17,7 +17,7 @@ import { asTrainFailure, engineCode } from "./engine-failure.ts";
 import { bestMetadata, evaluationBatch, metricsOf, quickLook, trainEpochs } from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
-import { begin, hardwareOf, type RunStart, type StartParts } from "./start.ts";
+import { begin, hardwareOf, installedWeights, type RunStart, type StartParts } from "./start.ts";
 import { writeSuppression } from "./suppression-choice.ts";
 import { LostProcesses, type Team } from "./team.ts";
 import { formTeam, processesOf, shareOf } from "./team-start.ts";
@@ -50,6 +50,8 @@ export async function train(
   const stop = AbortSignal.any([context.cancel, context.pause]);
   const waiting = { ...context, cancel: stop };
   try {
+    // A node that lacks them leaves the run to others at once.
+    await installedWeights(payload, context.machine);
     const data = await readDataset(payload, waiting, report);
     const { variant, task } = payload.settings;
     const graph = detectorGraph(variant, data.classes.length, task);

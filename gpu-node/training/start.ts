@@ -11,6 +11,8 @@ import type { TaskPayload } from "../../shared/tasks.ts";
 import type { ResolvedSettings } from "../../shared/training.ts";
 import { TaskFailure } from "../base/failure.ts";
 import type { MediaContext } from "../media/footage.ts";
+import { WeightsMissing } from "../segmenters/failures.ts";
+import { checkedWeights, findWeights } from "../segmenters/weights.ts";
 import { unpack } from "./checkpoint-archive.ts";
 import {
   type CheckpointFile,
@@ -260,12 +262,34 @@ async function fresh(parts: StartParts, batchMax: number | null): Promise<RunSta
   }
 }
 
+/** Weights of this node, where a run that begins asks for some. Fails with WeightsMissing. */
+export async function installedWeights(
+  { pretrained, settings, resume }: StartParts["payload"],
+  { modelsDir }: MediaContext["machine"],
+) {
+  if (!pretrained || !("dataset" in pretrained) || resume) return null;
+  const { dataset } = pretrained;
+  if (!modelsDir) throw new WeightsMissing(dataset, settings.variant);
+  return findWeights(modelsDir, dataset, settings.variant);
+}
+
 async function firstWeights({ payload, context, graph, report }: StartParts, engine: Engine) {
   const { pretrained } = payload;
   if (!pretrained) {
     report.say("First weights: none, training from scratch.");
     return null;
   }
+  const installed = await installedWeights(payload, context.machine);
+  if (installed) {
+    const path = await checkedWeights(installed);
+    const file = { path, format: "safetensors", temporary: context.cache.temporary() } as const;
+    const { report: matched, lines } = await loadPretrained(engine, graph, file);
+    const { title, licence, source } = installed.manifest;
+    report.say(`First weights: ${title}, from ${source}; licence: ${licence}.`);
+    for (const line of lines) report.say(line);
+    return matched;
+  }
+  if ("dataset" in pretrained) throw new WeightsMissing(pretrained.dataset, graph.variant);
   const held = await context.cache.open(pretrained.weights, context.cancel);
   const temporary = context.cache.temporary();
   try {

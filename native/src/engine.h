@@ -1,6 +1,7 @@
 // The engine behind native/index.d.ts, which the binding calls on the engine's own thread. No torch
 // here, so that the binding compiles fast and the engine can be a library of its own.
 #pragma once
+#include <array>
 #include <atomic>
 #include <exception>
 #include <functional>
@@ -84,6 +85,12 @@ struct BatchView {
   /** A mask a box, [height / 4, width / 4] bytes, 0 outside; null where no box has one. */
   const uint8_t* masks = nullptr;
 };
+/** Images as in a BatchView, and the features that another network has of them. */
+struct FeatureView {
+  BatchView images;
+  /** By level, finest first: [count, classes, height / stride, width / stride]. */
+  std::array<const float*, 3> targets{};
+};
 struct RenderedBatch {
   std::vector<float> images, boxes;
   /** As of a BatchView, for a graph with masks. */
@@ -125,6 +132,11 @@ struct EvaluationOptions {
   /** `train` or `val`. */
   std::string split;
   int batch = 1, imageSize = 640;
+};
+/** Where in a training a step is: its iteration of an epoch that has so many. */
+struct TrainingPlace {
+  int epoch = 0;
+  int64_t iteration = 0, iterations = 1;
 };
 struct ProbeOptions {
   int batch = 1, imageSize = 640;
@@ -193,6 +205,8 @@ class Engine {
   MapValues forward(const BatchView& batch, bool training);
   LossItems losses(const BatchView& batch, double o2mShare);
   LossItems step(const BatchView& batch, int epoch, int64_t iteration);
+  /** One step towards another network's features, by the rates of a place in the training. */
+  double distill(const FeatureView& batch, const TrainingPlace& place);
   TensorValues tensor(const std::string& name, const std::string& of);
 
  private:

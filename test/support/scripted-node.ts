@@ -103,7 +103,7 @@ export async function colleague(world: World, admin: Person, role: Role): Promis
 export const newProject = (api: Api, name = "Project") =>
   api.ok<Project>("POST", "/projects", { name });
 
-const SCRIPTED: Capabilities = {
+export const SCRIPTED: Capabilities = {
   ...CAPABILITIES,
   kinds: Object.keys(TASK_KINDS),
   segmenters: [

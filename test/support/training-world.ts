@@ -102,6 +102,10 @@ const detailOf = (more: Partial<TrainDetail>): TrainDetail => ({
   ...more,
 });
 
+/** Where a task's first weights can be read; empty where it has none of the store. */
+export const firstWeightsUrl = ({ train: { pretrained } }: TrainTask): string =>
+  pretrained && "weights" in pretrained ? pretrained.weights.url : "";
+
 /** A box in the middle of the frame, of this side as a share of the frame's. */
 export const box = (className = 0, side = 0.2) => `${className} 0.5 0.5 ${side} ${side}`;
 

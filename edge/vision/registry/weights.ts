@@ -16,6 +16,7 @@ import {
   quotaExceeded,
   workspacePrefix,
 } from "../projects/videos.ts";
+import { knownWeights } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
 import { formParts } from "../uploads/form.ts";
 import { type ObjectSummary, tooLarge, writeObject } from "../uploads/object-writer.ts";
@@ -27,6 +28,8 @@ const IR_VERSION_MAX = 30;
 /** Characters of what a form says of weights. */
 export const NAME_MAX = 200;
 export const DATASET_MAX = 1_000;
+/** Sets that a refusal names. */
+const NAMED_MAX = 20;
 /** Bytes of a form beyond its file. */
 const ENVELOPE_BYTES = 1024 * 1024;
 
@@ -184,6 +187,26 @@ export async function deleteWeights(parts: Parts, row: WeightsRow): Promise<void
   await parts.bucket.delete(row.storageKey);
 }
 
+/** Fails with `invalid_request` where no node has the set of weights that a run asks for. */
+export async function checkInstalled(
+  database: Database,
+  workspaceId: string,
+  { pretrained, variant }: Pick<TrainSettings, "pretrained" | "variant">,
+): Promise<void> {
+  if (pretrained === null || !("dataset" in pretrained)) return;
+  const known = await knownWeights(database, [workspaceId]);
+  const { dataset } = pretrained;
+  if (known.some((one) => one.dataset === dataset && one.variant === variant)) return;
+  const names = known.map((one) => `${JSON.stringify(one.dataset)} for ${one.variant}`);
+  throw new Failure(
+    "invalid_request",
+    `pretrained.dataset: no GPU node has weights ${JSON.stringify(dataset)} for ${variant}` +
+      `${names.length > 0 ? `; there are ${names.slice(0, NAMED_MAX).join(", ")}` : ""}. An ` +
+      "operator installs them on a node, which tells of them when it starts: npm run models -- " +
+      "install",
+  );
+}
+
 /** The weights that a run starts from, for its task; fails with `not_found`. */
 export async function startingWeights(
   database: Database,
@@ -191,6 +214,7 @@ export async function startingWeights(
   pretrained: TrainSettings["pretrained"],
 ): Promise<TaskPayload<"train">["pretrained"]> {
   if (pretrained === null) return null;
+  if ("dataset" in pretrained) return { dataset: pretrained.dataset };
   if ("model_id" in pretrained) {
     const { storageKey, bytes } = await findModel(database, [workspaceId], pretrained.model_id);
     return { weights: source(storageKey, bytes), format: "safetensors" };

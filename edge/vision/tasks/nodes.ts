@@ -5,14 +5,18 @@ import { type SQL, sql } from "drizzle-orm";
 import type { MiddlewareHandler } from "hono";
 import { Failure } from "../../../shared/errors.ts";
 import type { LineKind } from "../../../shared/line.ts";
-import { type Capabilities, SEGMENTER_PREFIX } from "../../../shared/node-protocol.ts";
+import {
+  type Capabilities,
+  type InstalledWeights,
+  SEGMENTER_PREFIX,
+} from "../../../shared/node-protocol.ts";
 import { HOUR, iso } from "../../../shared/time.ts";
 import { type Database, wireTime } from "../../http/database.ts";
 import { type Act, actorKindOf, auditEntries } from "../auth/audit.ts";
 import { sha256, toBase64url } from "../auth/digest.ts";
 import { type Realm, within } from "../auth/scope.ts";
 import type { Parts } from "../base/parts.ts";
-import { jsonb, storable } from "../base/sql.ts";
+import { idList, jsonb, storable } from "../base/sql.ts";
 
 const CODE_PREFIX = "vnc_";
 const TOKEN_PREFIX = "vnt_";
@@ -179,9 +183,32 @@ export async function revokeNode(
 const serves = (workspaceId: SQL): SQL =>
   sql`(node.workspace_id IS NULL OR node.workspace_id = ${workspaceId})`;
 
-/** How many live nodes take a workspace's tasks of a kind, as a subselect. */
-export const offering = (kind: string, workspaceId: SQL): SQL => sql`(SELECT count(*)::int FROM node
-  WHERE ${LIVE} AND NOT draining AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)})`;
+/** How many live nodes take a workspace's tasks of a kind, as a subselect; `also` narrows it. */
+export const offering = (kind: string, workspaceId: SQL, also = sql`true`): SQL => sql`(
+  SELECT count(*)::int FROM node WHERE ${LIVE} AND NOT draining
+     AND capabilities->'kinds' ? ${kind} AND ${serves(workspaceId)} AND ${also})`;
+
+/** Whether a row of `node` has first weights of a set for a variant. */
+export const hasWeights = (dataset: SQL, variant: SQL): SQL =>
+  sql`coalesce(capabilities->'weights', '[]') @>
+    jsonb_build_array(jsonb_build_object('dataset', ${dataset}, 'variant', ${variant}))`;
+
+/**
+ * The first weights that nodes which train for one of some workspaces have, live or not, by set and
+ * variant: a node that is away for a moment comes back with them.
+ */
+export async function knownWeights(
+  database: Database,
+  workspaces: readonly string[],
+): Promise<InstalledWeights[]> {
+  const { rows } = await database.execute<{ weights: InstalledWeights }>(sql`
+    SELECT DISTINCT ON (one->>'dataset', one->>'variant') one AS weights
+      FROM node, jsonb_array_elements(coalesce(capabilities->'weights', '[]')) AS one
+     WHERE revoked_at IS NULL AND capabilities->'kinds' ? 'train'
+       AND (workspace_id IS NULL OR workspace_id IN ${idList(workspaces)})
+     ORDER BY one->>'dataset', one->>'variant', last_heartbeat_at DESC NULLS LAST`);
+  return rows.map(({ weights }) => weights);
+}
 
 /** Names of segmenters that one node must have; null is any, which is then its default. */
 export type SegmenterNames = readonly (string | null)[];

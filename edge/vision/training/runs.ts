@@ -19,9 +19,9 @@ import type { Parts } from "../base/parts.ts";
 import { breaksReference, idList } from "../base/sql.ts";
 import type { JobRow } from "../labeling/jobs.ts";
 import { checkQuota, workspacePrefix } from "../projects/videos.ts";
-import { startingWeights } from "../registry/weights.ts";
+import { checkInstalled, startingWeights } from "../registry/weights.ts";
 import { requestCancel } from "../tasks/interventions.ts";
-import { offering } from "../tasks/nodes.ts";
+import { hasWeights, offering } from "../tasks/nodes.ts";
 import { source } from "../tasks/objects.ts";
 import { submit } from "../tasks/wait.ts";
 import { type RunDataset, writeDataset } from "./dataset.ts";
@@ -75,6 +75,10 @@ export interface RunRow extends Record<string, unknown> {
   nodes: number;
 }
 
+/** Whether a node has the weights that a run asks nodes for; one that goes on needs none. */
+const HAS_START = sql`(r.settings->'pretrained'->>'dataset' IS NULL OR r.checkpoint IS NOT NULL
+  OR ${hasWeights(sql`r.settings->'pretrained'->>'dataset'`, sql`r.settings->>'variant'`)})`;
+
 const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
   r.project_id::text AS "projectId", r.job_id::text AS "jobId", r.name, r.notes, r.state, r.failure,
   r.settings, r.resolved, to_jsonb(r.classes) AS classes, r.dataset->>'sha256' AS "datasetSha256",
@@ -82,7 +86,7 @@ const RUN = sql`r.id::text AS "runId", r.workspace_id::text AS "workspaceId",
   r.best_epoch AS "bestEpoch", r.artifacts, r.stop_requested_at IS NOT NULL AS "stopRequested",
   r.created_by::text AS "createdBy", ${wireTime(sql`r.created_at`)} AS "createdAt",
   ${wireTime(sql`r.started_at`)} AS "startedAt", ${wireTime(sql`r.ended_at`)} AS "endedAt",
-  ${offering("train", sql`r.workspace_id`)} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
+  ${offering("train", sql`r.workspace_id`, HAS_START)} AS nodes, (SELECT record FROM training_epoch WHERE run_id = r.id ORDER BY epoch DESC LIMIT 1) AS last,
   (SELECT id::text FROM model WHERE run_id = r.id ORDER BY round DESC LIMIT 1) AS "modelId"`;
 
 /** What the tasks of a run are part of. */
@@ -105,6 +109,12 @@ export const manifestKey = (run: Pick<RunRow, "workspaceId" | "runId">) =>
   `${folderOf(run)}manifest.json`;
 
 const NO_TRAINER = "no GPU node that trains is there: npm run gpu-node says what it lacks";
+
+const missingNode = ({ settings: { pretrained, variant }, checkpoint }: RunRow): string =>
+  pretrained && "dataset" in pretrained && !checkpoint
+    ? `no GPU node that trains and has the weights ${JSON.stringify(pretrained.dataset)} for ` +
+      `${variant} is there: npm run models -- install brings them`
+    : NO_TRAINER;
 
 /** A run as it goes over the wire. */
 export const runRecord = (row: RunRow): TrainingRun => {
@@ -129,7 +139,7 @@ export const runRecord = (row: RunRow): TrainingRun => {
     loss: (isLive ? row.live.losses : null) ?? row.last?.losses ?? null,
     mAP: mAP50 === undefined || mAP === undefined ? null : { mAP50, "mAP50-95": mAP },
     eta_seconds: (isLive ? row.live.eta_seconds : null) ?? null,
-    waiting_for: isLive && row.nodes === 0 ? NO_TRAINER : null,
+    waiting_for: isLive && row.nodes === 0 ? missingNode(row) : null,
     best_metrics: row.bestMetrics,
     best_epoch: row.bestEpoch,
     model_id: row.modelId,
@@ -252,6 +262,7 @@ export async function startRun(parts: Parts, job: JobRow, run: NewRun): Promise<
   const { workspaceId } = job;
   const runId = crypto.randomUUID();
   await startingWeights(parts.database, workspaceId, settings.pretrained);
+  await checkInstalled(parts.database, workspaceId, settings);
   await checkRoom(parts, workspaceId, settings);
   const key = manifestKey({ workspaceId, runId });
   const { dataset, classes } = await writeDataset(parts, job, { key, split: settings });

@@ -1,6 +1,7 @@
 // Before a run and at its start: what may be trained, how good a dataset is, and the start.
 
 import { createRoute, z } from "@hono/zod-openapi";
+import { InstalledWeights } from "../../../shared/node-protocol.ts";
 import { iso } from "../../../shared/time.ts";
 import { DatasetReport, TrainSettings, WeightsFile } from "../../../shared/training.ts";
 import { type App, errorResponses, json, jsonBody, name, text } from "../../http/app.ts";
@@ -12,6 +13,7 @@ import { jobFor, jobId } from "../labeling/job-access.ts";
 import { isLive, stillRuns } from "../labeling/jobs.ts";
 import { listModels } from "../registry/models.ts";
 import { listWeights } from "../registry/weights.ts";
+import { knownWeights } from "../tasks/nodes.ts";
 import { reportOf } from "./dataset.ts";
 import { startRun } from "./runs.ts";
 import { TrainOptions, trainOptions, VariantRecord, variantRecords } from "./variants.ts";
@@ -59,6 +61,9 @@ function addVariants(app: App<Parts>) {
             pretrained: z.object({
               models: z.array(StartingModel),
               weights: z.array(WeightsFile),
+              datasets: z
+                .array(InstalledWeights)
+                .meta({ description: "sets that nodes have installed, by variant" }),
             }),
           }),
         }),
@@ -69,9 +74,10 @@ function addVariants(app: App<Parts>) {
   app.openapi(variants, async (context) => {
     const { database } = context.var.service;
     const workspaces = workspacesOf(callerOf(context));
-    const [models, weights] = await Promise.all([
+    const [models, weights, datasets] = await Promise.all([
       listModels(database, workspaces),
       listWeights(database, workspaces),
+      knownWeights(database, workspaces),
     ]);
     const starting = models.map((one) => ({
       model_id: one.modelId,
@@ -79,7 +85,7 @@ function addVariants(app: App<Parts>) {
       version: one.version,
       classes: one.classes,
     }));
-    const options = { ...trainOptions(), pretrained: { models: starting, weights } };
+    const options = { ...trainOptions(), pretrained: { models: starting, weights, datasets } };
     return context.json({ variants: variantRecords(), options }, 200);
   });
 }
@@ -121,7 +127,8 @@ function addStart(app: App<Parts>) {
       "For engineers. The dataset is written down as it is now: later edits of the job change " +
       "nothing of the run. A stopped or failed job counts as finished with what it labeled. On " +
       "success a model is registered. A run needs room for its weights in the workspace's storage, " +
-      "and is never refused at its end. With an Idempotency-Key a repeated request starts one run.",
+      "and is never refused at its end. First weights may be a model of the registry, a file of " +
+      "your own, or a set by name that an operator installed on nodes. With an Idempotency-Key a repeated request starts one run.",
     security: bearer,
     request: { body: jsonBody(TrainBody).body, headers: IdempotencyKey },
     responses: {

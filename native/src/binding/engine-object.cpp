@@ -10,6 +10,7 @@ EngineObject::EngineObject(const Napi::CallbackInfo& info)
   try {
     EngineOptions options = readOptions(info[0]);
     check(options.graph);
+    classes_ = options.graph.classes;
     options.interrupted = interrupted_;
     mailbox_ = std::make_unique<Mailbox>(env);
     thread_ = std::make_unique<Thread>();
@@ -164,6 +165,7 @@ Napi::Function EngineObject::define(Napi::Env env) {
                          InstanceMethod("forward", &EngineObject::forward),
                          InstanceMethod("losses", &EngineObject::losses),
                          InstanceMethod("step", &EngineObject::step),
+                         InstanceMethod("distill", &EngineObject::distill),
                          InstanceMethod("tensor", &EngineObject::tensor),
                          InstanceMethod("close", &EngineObject::close),
                      });

@@ -3,7 +3,7 @@
 // call rejects; nothing here ends the process.
 //
 // engine-object.cpp has what all calls share; the methods are in the file of their noun: dataset,
-// evaluation, forward, training, weights.
+// distillation, evaluation, forward, training, weights.
 #pragma once
 #include <napi.h>
 
@@ -41,6 +41,7 @@ class EngineObject : public Napi::ObjectWrap<EngineObject> {
   Napi::Value forward(Info info);
   Napi::Value losses(Info info);
   Napi::Value step(Info info);
+  Napi::Value distill(Info info);
   Napi::Value tensor(Info info);
   Napi::Value close(Info info);
 
@@ -94,6 +95,8 @@ class EngineObject : public Napi::ObjectWrap<EngineObject> {
   /** Calls made, and calls that wait for their answer; used on Node's thread alone. */
   int64_t calls_ = 0, waiting_ = 0;
   std::unique_ptr<Mailbox> mailbox_;
+  /** Classes of the graph. */
+  int classes_ = 0;
   /** Used on the engine's thread alone: the engine, or why it could not be made. */
   std::unique_ptr<Engine> engine_;
   std::optional<EngineError> failure_;

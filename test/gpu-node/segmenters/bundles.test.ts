@@ -91,7 +91,7 @@ describe("installing a bundle", () => {
     const { folder, manifest } = await install(good);
     expect(left()).toEqual(["sam2-stand-in"]);
     expect(readdirSync(folder).sort()).toEqual(["bundle.json", "decoder.onnx", "encoder.onnx"]);
-    expect(manifest.input).toMatchObject({ size: 1024, resize: "stretch" });
+    expect(manifest).toMatchObject({ input: { size: 1024, resize: "stretch" } });
     const newer = copy((where) => rewrite(where, (one) => (one.title = "Newer")));
     await install(newer);
     expect(left()).toEqual(["sam2-stand-in"]);

@@ -3,17 +3,20 @@
 // dataset that cannot be learned from is refused in words.
 
 import { createHash } from "node:crypto";
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import sharp from "sharp";
 import { afterAll, beforeAll, describe, expect, it } from "vitest";
 import { deployedModel } from "../../../gpu-node/export/deployed-model.ts";
 import { readTensors } from "../../../gpu-node/export/weights-file.ts";
+import { installBundle } from "../../../gpu-node/segmenters/install.ts";
 import { detectorGraph, parameterCount } from "../../../shared/detector.ts";
 import type { TaskPayload } from "../../../shared/tasks.ts";
 import { drawnDataset } from "../../support/drawn-dataset.ts";
 import { type NodeService, startNodeService } from "../../support/node-service.ts";
 import { engineOrSay, machine, resultOf } from "../../support/training.ts";
+import { randomWeights, tensorFile } from "../../support/weights.ts";
 
 const native = engineOrSay();
 let service: NodeService;
@@ -276,6 +279,30 @@ describe.skipIf(!native)("a stop", () => {
     const names = result.artifacts.map(({ name }) => name);
     expect(names).toEqual(expect.arrayContaining(["results.png", "best.safetensors"]));
     expect(existsSync(join(here.dir, "training/runs", payload.run_id))).toBe(false);
+  });
+});
+
+describe.skipIf(!native)("weights of the node", () => {
+  it("are what a run starts from; a node without them leaves it to others", async () => {
+    const { payload } = await drawnDataset(service, { epochs: 1 }, few);
+    const asked = { ...payload, pretrained: { dataset: "cells" } };
+    const modelsDir = mkdtempSync(join(tmpdir(), "vantage-sets-"));
+    const device = "cpu" as const;
+    const trainingDir = join(modelsDir, "training");
+    const here = machine(service, {
+      machine: { device, cpuThreads: 1, trainingDir, modelsDir: join(modelsDir, "models") },
+    });
+    expect(await here.attempt(asked)).toEqual({ outcome: "snoozed", seconds: 10 });
+    const file = join(modelsDir, "cells.safetensors");
+    writeFileSync(file, tensorFile(randomWeights(detectorGraph("det26n", 1))));
+    const weights = { name: "cells", licence: "MIT", source: "a drawing" };
+    await installBundle(file, { modelsDir: join(modelsDir, "models"), weights });
+    const { resolved } = await here.finish(asked);
+    rmSync(modelsDir, { recursive: true, force: true });
+    const { matched = 0, of = 0, mismatched } = resolved?.pretrained ?? {};
+    // All but the last convolutions of the classes, of which the file has one.
+    expect([of - matched, mismatched?.length]).toEqual([12, 12]);
+    expect(here.lines().join("\n")).toMatch(/cells, det26n, from a drawing; licence: MIT/);
   });
 });
 

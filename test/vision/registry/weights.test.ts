@@ -5,7 +5,11 @@ import { beforeAll, describe, expect, it } from "vitest";
 import { weightsFormat } from "../../../edge/vision/registry/weights.ts";
 import { WeightsFile } from "../../../shared/training.ts";
 import { colleague } from "../../support/scripted-node.ts";
-import { createTrainingWorld, type TrainingWorld } from "../../support/training-world.ts";
+import {
+  createTrainingWorld,
+  firstWeightsUrl,
+  type TrainingWorld,
+} from "../../support/training-world.ts";
 
 /** What a run of det26n needs room for, so that one may begin here. */
 const RUN_BYTES = 2_572_280 * 4;
@@ -65,7 +69,7 @@ describe("weights", () => {
     const runId = await w.train({ pretrained });
     const task = await w.claimed();
     expect(task.train.pretrained).toMatchObject({ format: "safetensors" });
-    const read = await fetch(task.train.pretrained?.weights.url ?? "");
+    const read = await fetch(firstWeightsUrl(task));
     expect(new Uint8Array(await read.arrayBuffer())).toEqual(safetensors());
     expect(await w.admin.refused("DELETE", path)).toEqual([409, "state_conflict"]);
     await w.admin.ok("POST", `/train/${runId}/stop`);

@@ -9,6 +9,7 @@ import { colleague } from "../../support/scripted-node.ts";
 import {
   createTrainingWorld,
   epoch,
+  firstWeightsUrl,
   type TrainingWorld,
   type TrainTask,
 } from "../../support/training-world.ts";
@@ -177,7 +178,7 @@ describe("resume", () => {
     expect(inUse).toEqual([409, "state_conflict"]);
     const task = await w.claimed();
     expect(task.train.pretrained).toMatchObject({ format: "safetensors" });
-    expect((await fetch(task.train.pretrained?.weights.url ?? "")).status).toBe(200);
+    expect((await fetch(firstWeightsUrl(task))).status).toBe(200);
     await w.finish(task, dies);
     expect((await w.admin.send("DELETE", `/models/${modelId}`)).status).toBe(204);
     const gone = await w.admin.send("POST", `/train/${runId}/resume`);

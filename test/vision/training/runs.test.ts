@@ -6,6 +6,7 @@ import { sql } from "drizzle-orm";
 import { beforeAll, describe, expect, it } from "vitest";
 import { ExportManifest } from "../../../shared/export-manifest.ts";
 import { DatasetReport, Model, RunEpoch, TrainingRun } from "../../../shared/training.ts";
+import { SCRIPTED, scriptedNode } from "../../support/scripted-node.ts";
 import {
   box,
   createTrainingWorld,
@@ -49,7 +50,7 @@ describe("GET /train/variants", () => {
       ],
       augmentations: { minimal: { mosaic: 0 }, aggressive: { rotate: 10, mixup: 0.15 } },
       defaults: { epochs: 50, image_size: 640, batch_size: null, learning_rate: null },
-      pretrained: { models: [], weights: [] },
+      pretrained: { models: [], weights: [], datasets: [] },
     });
   });
 });
@@ -213,6 +214,29 @@ describe("POST /train", () => {
   ])("refuses %j", async (more, status, code) => {
     const body = { job_id: w.jobId, ...more };
     expect(await w.admin.refused("POST", "/train", body)).toEqual([status, code]);
+  });
+
+  it("starts from weights that a node has installed, and names the command where none has", async () => {
+    const body = { job_id: w.jobId, pretrained: { dataset: "coco" } };
+    const refused = await w.admin.send("POST", "/train", body);
+    const [status, code, detail] = await refusal(refused);
+    expect([status, code]).toEqual([422, "invalid_request"]);
+    expect(detail).toMatch(/"coco" for det26n.*npm run models -- install/);
+    const told = { dataset: "coco", title: "COCO", licence: "CC-BY-4.0", source: "somewhere" };
+    const weights = [{ ...told, variant: "det26s" }];
+    await scriptedNode(w.world, w.admin, {}, { ...SCRIPTED, weights });
+    const still = await refusal(await w.admin.send("POST", "/train", body));
+    expect(still).toEqual([422, "invalid_request", expect.stringMatching(/"coco" for det26s/)]);
+    const { options } = await w.admin.ok<{ options: { pretrained: object } }>(
+      "GET",
+      "/train/variants",
+    );
+    expect(options.pretrained).toMatchObject({ datasets: weights });
+    const runId = await w.train({ variant: "det26s", pretrained: body.pretrained });
+    const task = await w.claimed();
+    expect(task.train.pretrained).toEqual(body.pretrained);
+    expect((await w.run(runId)).settings.pretrained).toEqual(body.pretrained);
+    await endRun(runId);
   });
 
   it("waits for a job's end, and takes one that was stopped halfway", async () => {
