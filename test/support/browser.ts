@@ -9,7 +9,7 @@ export const hasChromium = hasProgram("chromium");
 
 let browser: Browser | undefined;
 const opened: BrowserContext[] = [];
-// Pages go on asking for news while they are open: those of dozens of tests take a core.
+// Pages go on asking for news while they are open, which costs the tests that follow.
 afterEach(async () => {
   await Promise.all(opened.splice(0).map((context) => context.close()));
 });
