@@ -3,7 +3,7 @@ import { defineConfig } from "vitest/config";
 import { LongestFirst } from "./test/support/durations.ts";
 import { PROJECTS } from "./test/support/projects.ts";
 
-const { programs, worlds, pure } = PROJECTS;
+const { programs, stacks, worlds, pure } = PROJECTS;
 
 export default defineConfig({
   test: {
@@ -20,6 +20,7 @@ export default defineConfig({
     expect: { poll: { timeout: 300_000 } },
     projects: [
       { extends: true, test: { name: "programs", include: programs } },
+      { extends: true, test: { name: "stacks", include: stacks } },
       {
         extends: true,
         test: {

@@ -6,7 +6,7 @@
 
 import { spawn } from "node:child_process";
 import { existsSync, mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { availableParallelism, tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { stripVTControlCharacters } from "node:util";
 import { type Counts, countsOfRun, vitest, withSecondLook } from "./support/vitest-runs.ts";
@@ -70,6 +70,20 @@ async function peers(): Promise<Counts> {
   };
 }
 
+/**
+ * All tests, by two runs beside one another, which take about as long: one of what computes, with a
+ * process a core, and one of what waits for databases, sockets and deadlines for much of its time,
+ * with one more. In a single run, files that compute would follow each other, and so would those
+ * that wait.
+ */
+function sharesOfTests(): string[][] {
+  const cores = Math.max(2, availableParallelism());
+  return [
+    ["--project=programs", `--maxWorkers=${cores}`],
+    ["--project=!programs", `--maxWorkers=${cores + 1}`],
+  ];
+}
+
 /** Shows failures in short. */
 function show(title: string, mark: string, failures: readonly string[]) {
   if (failures.length > 0) process.stdout.write(`\n${title}:\n`);
@@ -98,7 +112,8 @@ else {
   );
   const requests = join(reports, "requests.log");
   process.env.TEST_LOG = requests;
-  const tests = await withSecondLook(reports, ["--exclude", "test/tidy.test.ts"]);
+  const args = ["--exclude", "test/tidy.test.ts"];
+  const tests = await withSecondLook(reports, args, { shares: sharesOfTests() });
   unsteady.push(...tests.unsteady);
   results.push(countsOfRun(tests));
   const pairs = join(ROOT, "test/pairs.ts");

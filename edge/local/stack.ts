@@ -89,6 +89,7 @@ const PASSED: Readonly<Record<ServiceName, readonly string[]>> = {
     "UPLOAD_BYTES_MAX",
     "WORKSPACE_BYTES_MAX",
     "LISTENERS_MAX",
+    "IMAGE_SECONDS_MAX",
     "AUDIT_DAYS",
     "DEVICE_LOG_DAYS",
     "OUTBOUND_HOSTS",

@@ -96,6 +96,11 @@ const Environment = z.object({
   WORKSPACE_BYTES_MAX: whole(1).default(1024 ** 4),
   /** Sockets that may listen to one topic of progress. Default 8,192. */
   LISTENERS_MAX: whole(1, 32_768).default(8_192),
+  /**
+   * By when an image to predict on is answered, seconds, whoever looks; a node that has the model
+   * open gets half of it. Default 60.
+   */
+  IMAGE_SECONDS_MAX: whole(2, 85).default(60),
   /** Days that an entry of the audit log is kept; the database keeps the last 30. Default 730. */
   AUDIT_DAYS: whole(30, 36_500).default(730),
   /**

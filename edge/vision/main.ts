@@ -201,6 +201,7 @@ function openParts(environment: object, log: Log): Parts {
       uploadBytesMax: config.UPLOAD_BYTES_MAX,
       workspaceBytesMax: config.WORKSPACE_BYTES_MAX,
       listenersMax: config.LISTENERS_MAX,
+      imageMsMax: config.IMAGE_SECONDS_MAX * 1_000,
       auditDays: config.AUDIT_DAYS,
       deviceLogDays: config.DEVICE_LOG_DAYS,
     },

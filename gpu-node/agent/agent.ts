@@ -24,6 +24,7 @@ import { SeenFiles } from "./seen-files.ts";
 import { keepTrialImage } from "./trial-image.ts";
 import { Updates } from "./updates.ts";
 
+/** What a device saw is written to its disk so often, unless it is told otherwise. */
 const FLUSH_MS = 5_000;
 /** How long an image of a folder waits before it looks for a model again. */
 const WAIT_MS = 250;
@@ -45,6 +46,8 @@ export interface AgentParts {
   log: Log;
   /** Hears of each move when it is on the disk. */
   onStep?: OnStep;
+  /** Between two writings of what was seen; five seconds when omitted. */
+  flushMs?: number | undefined;
 }
 
 /** A running agent. */
@@ -104,7 +107,8 @@ export class Agent {
   /** Works until it is stopped. */
   async work(): Promise<void> {
     await this.#updates.start();
-    const flush = setInterval(() => this.#flush(), FLUSH_MS);
+    const { flushMs = FLUSH_MS } = this.#parts;
+    const flush = setInterval(() => this.#flush(), flushMs);
     try {
       await Promise.all([this.#predict(), this.#beat()]);
     } finally {

@@ -29,13 +29,15 @@ const ENROL_MS = 5_000;
 export interface DeviceParts {
   onStep?: OnStep;
   clock?: Clock;
+  /** Between two writings of what was seen to the disk. */
+  flushMs?: number;
 }
 
 /** Runs a device until it is ended; resolves then. */
 export async function runDevice(
   environment: Readonly<Record<string, string | undefined>>,
   args: readonly string[] = [],
-  { onStep = () => {}, clock = systemClock }: DeviceParts = {},
+  { onStep = () => {}, clock = systemClock, flushMs }: DeviceParts = {},
 ): Promise<void> {
   const config = parseDeviceConfig(environment, args);
   const log = createLog(toStandardOutput, { service: "device" });
@@ -55,7 +57,8 @@ export async function runDevice(
     const agentVersion = versionOf();
     const enrolment = await introduce(config, { agentVersion, clock, log }, early.signal);
     early.signal.throwIfAborted();
-    agent = new Agent({ config, enrolment, agentVersion, tools, clock, log, onStep });
+    const parts = { config, enrolment, agentVersion, tools, clock, log, onStep, flushMs };
+    agent = new Agent(parts);
     log.info("device_started", { device_id: enrolment.deviceId, url: config.url, agentVersion });
     await agent.work();
     log.info("device_ended");

@@ -442,7 +442,7 @@ describe("a slow provider", () => {
       fault: () =>
         new Promise((done) => {
           answered++;
-          setTimeout(() => done(undefined), 2_000);
+          setTimeout(() => done(undefined), 1_000);
         }),
     });
     const environment = { SANDBOX_URL: slow.url, INGEST_LEASE_SECONDS: "6" };

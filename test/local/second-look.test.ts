@@ -1,14 +1,17 @@
 // What `npm test` makes of a test that fails in the crowd: it is looked at once more, and told.
 
-import { symlinkSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, symlinkSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, it } from "vitest";
 import { ROOT } from "../../edge/local/state.ts";
 import { temporaryFolder } from "../support/postgres.ts";
 import { countsOfRun, withSecondLook } from "../support/vitest-runs.ts";
 
-/** A project of test files by name, and what a run of them came to. */
-async function runOf(files: Record<string, string>) {
+/** Where the times of this checkout's own files are kept. */
+const DURATIONS = join(ROOT, ".vantage/test-durations.json");
+
+/** A project of test files by name, and what runs of them came to. */
+async function runOf(files: Record<string, string>, shares: string[][] = [[]]) {
   const dir = temporaryFolder();
   symlinkSync(join(ROOT, "node_modules"), join(dir, "node_modules"));
   writeFileSync(join(dir, "vitest.config.mjs"), "export default {};");
@@ -16,7 +19,8 @@ async function runOf(files: Record<string, string>) {
     const text = `import { expect, it } from "vitest";\nimport fs from "node:fs";\n${body}`;
     writeFileSync(join(dir, `${name}.test.mjs`), text);
   }
-  const run = await withSecondLook(temporaryFolder(), ["--root", dir], "ignore");
+  const options = { shares, output: "ignore" } as const;
+  const run = await withSecondLook(temporaryFolder(), ["--root", dir], options);
   const { failures, ...counts } = countsOfRun(run);
   const unsteady = run.unsteady.map((failure) => failure.split("\n")[0]);
   return { ...counts, failures: failures.map((failure) => failure.split("\n")[0]), unsteady };
@@ -39,6 +43,21 @@ it("a test that passes alone has passed, and is told; one that fails again has f
     failures: [expect.stringMatching(/always\.test\.mjs · fails always$/)],
     unsteady: [expect.stringMatching(/once\.test\.mjs · fails once$/)],
   });
+});
+
+it("runs beside one another count as one, and each of their failures is looked at", async () => {
+  const files = { steady: STEADY, once: ONCE, always: ALWAYS };
+  expect(await runOf(files, [["steady", "once"], ["always"]])).toEqual({
+    passed: 3,
+    failed: 1,
+    skipped: 1,
+    failures: [expect.stringMatching(/always\.test\.mjs · fails always$/)],
+    unsteady: [expect.stringMatching(/once\.test\.mjs · fails once$/)],
+  });
+  // None of these files is the checkout's, and none's time is kept beside those of its own.
+  if (!existsSync(DURATIONS)) return;
+  const measured = Object.keys(JSON.parse(readFileSync(DURATIONS, "utf8")) as object);
+  expect(measured.filter((path) => !path.startsWith("test/"))).toEqual([]);
 });
 
 it("a test that is left out the second time has still failed", async () => {

@@ -2,12 +2,17 @@
 // policy, thrown by a script, or not found.
 
 import { type Browser, type BrowserContext, chromium, type Page } from "playwright-core";
-import { afterAll } from "vitest";
+import { afterAll, afterEach } from "vitest";
 import { hasProgram } from "./programs.ts";
 
 export const hasChromium = hasProgram("chromium");
 
 let browser: Browser | undefined;
+const opened: BrowserContext[] = [];
+// Pages go on asking for news while they are open, which costs the tests that follow.
+afterEach(async () => {
+  await Promise.all(opened.splice(0).map((context) => context.close()));
+});
 afterAll(() => browser?.close());
 
 export interface Window {
@@ -23,7 +28,7 @@ export interface WindowOptions {
   javaScript?: boolean;
 }
 
-/** A window of its own, with its own cookies; it is closed with the test file. */
+/** A window of its own, with its own cookies; it is closed when its test ends. */
 export async function openWindow({
   width = 1280,
   dark = false,
@@ -38,6 +43,7 @@ export async function openWindow({
     colorScheme: dark ? "dark" : "light",
     javaScriptEnabled: javaScript,
   });
+  opened.push(context);
   const page = await context.newPage();
   const complaints: string[] = [];
   page.on("console", (message) => {

@@ -13,6 +13,8 @@ let passed = 0;
 
 runDevice(process.env, process.argv.slice(2), {
   clock: clockFile ? ahead : systemClock,
+  // Most tests wait for what is written.
+  flushMs: 1_000,
   onStep: (step) => {
     if (steps) appendFileSync(steps, `${step}\n`);
     if (step !== killAt || passed++ < Number(skip)) return;

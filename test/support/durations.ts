@@ -2,9 +2,10 @@
 // begin should not run alone at the end. A checkout that never ran its tests has the committed
 // times; `UPDATE=1 npm test` writes them anew.
 
-import { existsSync, mkdirSync, readFileSync, writeFileSync } from "node:fs";
+import { existsSync, mkdirSync, readFileSync, renameSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, resolve } from "node:path";
 import { BaseSequencer, type Reporter, type TestModule, type TestSpecification } from "vitest/node";
+import { PROJECT_NAMES } from "./projects.ts";
 
 const ROOT = resolve(import.meta.dirname, "../..");
 const MEASURED = join(ROOT, ".vantage/test-durations.json");
@@ -32,7 +33,7 @@ export const knownDurations = (): Durations => ({ ...read(COMMITTED), ...read(ME
 export class LongestFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]) {
     const known = knownDurations();
-    const names = ["programs", "worlds", "pure"];
+    const names: readonly string[] = PROJECT_NAMES;
     const projectOf = ({ project }: TestSpecification) => names.indexOf(project.name);
     const secondsOf = ({ moduleId }: TestSpecification) => known[relative(ROOT, moduleId)] ?? 0;
     return files.toSorted((a, b) => projectOf(a) - projectOf(b) || secondsOf(b) - secondsOf(a));
@@ -77,5 +78,9 @@ function secondsOf(module: TestModule): number {
 const longestFirst = (durations: Map<string, number>) =>
   [...durations].toSorted(([, a], [, b]) => b - a);
 
-const write = (path: string, durations: [string, number][]) =>
-  writeFileSync(path, `${JSON.stringify(Object.fromEntries(durations), null, 2)}\n`);
+/** Whoever reads the file meanwhile, as another run beside this one, finds the whole of it. */
+function write(path: string, durations: [string, number][]) {
+  const partial = `${path}.${process.pid}`;
+  writeFileSync(partial, `${JSON.stringify(Object.fromEntries(durations), null, 2)}\n`);
+  renameSync(partial, path);
+}

@@ -59,13 +59,25 @@ export interface EndpointWorld {
   keyFor(slug: string, more?: Record<string, unknown>): Promise<{ api: Api; key_id: string }>;
 }
 
+export interface EndpointWorldOptions extends Pick<WorldOptions, "services"> {
+  uploadBytesMax?: number;
+  /** By when an image is answered: for tests that wait for it. */
+  imageSecondsMax?: number;
+}
+
 export async function createEndpointWorld({
   services = ["vision"],
   uploadBytesMax = UPLOAD_BYTES_MAX,
-}: Pick<WorldOptions, "services"> & { uploadBytesMax?: number } = {}): Promise<EndpointWorld> {
+  imageSecondsMax = 60,
+}: EndpointWorldOptions = {}): Promise<EndpointWorld> {
   const world = await createWorld({
     services,
-    environment: { vision: { UPLOAD_BYTES_MAX: String(uploadBytesMax) } },
+    environment: {
+      vision: {
+        UPLOAD_BYTES_MAX: String(uploadBytesMax),
+        IMAGE_SECONDS_MAX: String(imageSecondsMax),
+      },
+    },
   });
   const admin = await register(world);
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");

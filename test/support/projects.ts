@@ -1,6 +1,6 @@
 // Which test file belongs to which vitest project. Programs: the file works with native code or
-// with processes of its own, so it gets a process of its own. Worlds: it needs the shared Postgres
-// and the bundled services. Pure: all others.
+// with processes of its own, so it gets a process of its own. Stacks: the same of the commands that
+// people run. Worlds: it needs the shared Postgres and the bundled services. Pure: all others.
 
 import { existsSync, globSync, readFileSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";
@@ -11,7 +11,8 @@ const ROOT = resolve(import.meta.dirname, "../..");
  * Folders whose tests load native code or start programs; and simulations, which take minutes: of
  * the files that begin first, none is left alone at the end.
  */
-const PROGRAM_FOLDERS = ["test/native/", "test/gpu-node/", "test/local/", "test/sim/"];
+const PROGRAM_FOLDERS = ["test/native/", "test/gpu-node/", "test/sim/"];
+const STACK_FOLDER = "test/local/";
 
 /** A file that reads what the global set-up provides. */
 const PROVIDED = /\binject\("/;
@@ -34,13 +35,23 @@ function needsSetup(path: string): boolean {
   return answer;
 }
 
-function projectOf(file: string): "programs" | "worlds" | "pure" {
+/** The projects, in the order in which their files begin. */
+export const PROJECT_NAMES = ["programs", "stacks", "worlds", "pure"] as const;
+type ProjectName = (typeof PROJECT_NAMES)[number];
+
+function projectOf(file: string): ProjectName {
   if (needsSetup(join(ROOT, file))) return "worlds";
+  if (file.startsWith(STACK_FOLDER)) return "stacks";
   return PROGRAM_FOLDERS.some((folder) => file.startsWith(folder)) ? "programs" : "pure";
 }
 
 /** Test files of each project, relative to the checkout. */
-export const PROJECTS = { programs: [] as string[], worlds: [] as string[], pure: [] as string[] };
+export const PROJECTS: Record<ProjectName, string[]> = {
+  programs: [],
+  stacks: [],
+  worlds: [],
+  pure: [],
+};
 for (const file of globSync("test/**/*.test.ts", { cwd: ROOT }).sort()) {
   PROJECTS[projectOf(file)].push(file);
 }

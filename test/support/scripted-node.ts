@@ -151,6 +151,9 @@ export interface ScriptedNode {
 
 const isOutcome = (answer: Answer): answer is Outcome => "outcome" in answer;
 
+/** Between two questions for work: each costs the service and its database several milliseconds. */
+const IDLE_MS = 100;
+
 /** Registers a node with a one-time code of the administrator's. */
 export async function scriptedNode(
   world: World,
@@ -200,7 +203,8 @@ export async function scriptedNode(
       let going = true;
       const loop = (async () => {
         while (going) {
-          if ((await node.work()).length === 0) await new Promise((next) => setTimeout(next, 20));
+          if ((await node.work()).length > 0) continue;
+          await new Promise((next) => setTimeout(next, IDLE_MS));
         }
       })();
       return async () => {

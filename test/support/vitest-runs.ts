@@ -125,6 +125,12 @@ export function countsOfRun({ files, outside }: Run): Counts {
 /** Of more failed files than these, none is looked at again: that is no chance. */
 const SECOND_LOOK_FILES_MAX = 3;
 
+interface SecondLookOptions {
+  /** Arguments of runs that together run all tests, beside one another. */
+  shares?: readonly (readonly string[])[];
+  output?: Output;
+}
+
 /**
  * Vitest over all tests. Thousands of them share the cores with hundreds of processes, and a race
  * that shows once in a hundred runs of its own would fail every other run of the whole: a file that
@@ -134,9 +140,15 @@ const SECOND_LOOK_FILES_MAX = 3;
 export async function withSecondLook(
   reports: string,
   args: readonly string[],
-  output: Output = "inherit",
+  { shares = [[]], output = "inherit" }: SecondLookOptions = {},
 ): Promise<Run & { unsteady: string[] }> {
-  const first = await vitest(reports, args, output);
+  const runs = await Promise.all(
+    shares.map((share) => vitest(reports, [...args, ...share], output)),
+  );
+  const first = {
+    files: runs.flatMap(({ files }) => files),
+    outside: runs.flatMap(({ outside }) => outside),
+  };
   const failed = first.files.filter(isFailed);
   if (failed.length === 0 || failed.length > SECOND_LOOK_FILES_MAX) {
     return { ...first, unsteady: [] };

@@ -27,22 +27,31 @@ export type Tensors = Map<string, { shape: readonly number[]; values: Float32Arr
 /** Weights under which activations neither vanish nor explode, and boxes have some size. */
 export function randomWeights(graph: DetectorGraph, seed = 1): Tensors {
   const random = seeded(seed);
-  const spread = (around: number, by: number) => around + (2 * random() - 1) * by;
   return new Map(
     stateTensors(graph).map(({ name, shape }) => {
       const count = shape.reduce((product, side) => product * side, 1);
-      const taps = shape.slice(1).reduce((product, side) => product * side, 1);
-      const value = () => {
-        if (name.endsWith("norm.variance")) return spread(1, 0.5);
-        if (name.endsWith("norm.weight")) return spread(1, 0.3);
-        if (name.endsWith("norm.batches")) return 1;
-        if (shape.length === 4) return spread(0, 2 / Math.sqrt(taps));
-        if (/\.box\.\d\.2\.bias$/.test(name)) return spread(2, 0.5);
-        return spread(0, 0.3);
-      };
-      return [name, { shape, values: Float32Array.from({ length: count }, value) }];
+      const values = new Float32Array(count).fill(1);
+      const range = rangeOf(name, shape);
+      // There are millions of values, so a tensor's range is looked up once and not for each.
+      if (range) {
+        const { around, by } = range;
+        for (let index = 0; index < count; index++)
+          values[index] = around + (2 * random() - 1) * by;
+      }
+      return [name, { shape, values }];
     }),
   );
+}
+
+/** What a tensor's random values lie around, and how far from it; null where they are 1. */
+function rangeOf(name: string, shape: readonly number[]): { around: number; by: number } | null {
+  if (name.endsWith("norm.variance")) return { around: 1, by: 0.5 };
+  if (name.endsWith("norm.weight")) return { around: 1, by: 0.3 };
+  if (name.endsWith("norm.batches")) return null;
+  const taps = shape.slice(1).reduce((product, side) => product * side, 1);
+  if (shape.length === 4) return { around: 0, by: 2 / Math.sqrt(taps) };
+  if (/\.box\.\d\.2\.bias$/.test(name)) return { around: 2, by: 0.5 };
+  return { around: 0, by: 0.3 };
 }
 
 /**

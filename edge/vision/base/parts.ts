@@ -25,6 +25,8 @@ export interface Parts {
     uploadBytesMax: number;
     workspaceBytesMax: number;
     listenersMax: number;
+    /** By when an image to predict on is answered, whoever looks. */
+    imageMsMax: number;
     /** Days that an entry of the audit log is kept. */
     auditDays: number;
     /** Days that a line of a device's log is kept. */

@@ -25,8 +25,6 @@ import { signReferences } from "../tasks/objects.ts";
 import { masksProblem } from "./masks.ts";
 import { subjectOf } from "./model-choice.ts";
 
-/** By when a node that has the model open answers, and one that opens it first. */
-const DEADLINES = { warmMs: 30_000, coldMs: 60_000 };
 /** Nodes that get an image, one after another: one that fell over is no reason to try all. */
 const NODES_MAX = 2;
 /** Nodes that are asked whether they have room: to be refused takes a millisecond, and no image. */
@@ -84,9 +82,11 @@ export async function predictDirectly(
     const wish = mask === "none" ? {} : { mask };
     return { kind: "predict" as const, model: source, confidence, may_evict: !isBatch, ...wish };
   };
+  const { imageMsMax } = parts.limits;
   const answer = await askLine(parts, {
     ...request,
-    ...DEADLINES,
+    warmMs: imageMsMax / 2,
+    coldMs: imageMsMax,
     head,
     ...predictingLines(parts, model),
   });

@@ -27,8 +27,6 @@ import {
 export const IMAGE_BYTES_MAX = 64 * 1024 * 1024;
 /** Larger images are stored, and claimed from the queue: requests share an isolate's memory. */
 export const DIRECT_BYTES_MAX = 8 * 1024 * 1024;
-/** By when an image is answered, whoever looks: the next one has what the one before left of it. */
-const IMAGE_MS = 60_000;
 /** By when a node has taken an image from the queue that the edge can look at, too. */
 const TAKEN_MS = 3_000;
 /** A file that crashes a process takes an attempt of all predictions beside it. */
@@ -189,7 +187,9 @@ export async function predictOn(
   wish: ImageWish,
 ): Promise<ImageAnswer> {
   const started = parts.clock();
-  const answer = await lookAt(parts, model, image, { ...wish, until: started + IMAGE_MS });
+  // Whoever looks next has what the one before left of the time.
+  const until = started + parts.limits.imageMsMax;
+  const answer = await lookAt(parts, model, image, { ...wish, until });
   return { ...answer, ms: parts.clock() - started };
 }
 

@@ -23,7 +23,8 @@ let content: Uint8Array<ArrayBuffer>;
 let way: Cuttable;
 
 beforeAll(async () => {
-  w = await createEndpointWorld({ uploadBytesMax: 16 * MIB });
+  // Within it a real node opens a model, and who asks a line that was cut waits for it.
+  w = await createEndpointWorld({ uploadBytesMax: 16 * MIB, imageSecondsMax: 30 });
   content = new Uint8Array(await noiseImage(96, 54).png().toBuffer());
 });
 beforeEach(() => w.freshNodes());

@@ -39,7 +39,11 @@ let model: RegisteredModel;
 let ends: LineEnd[];
 
 beforeAll(async () => {
-  world = await createWorld({ services: ["vision"] });
+  world = await createWorld({
+    services: ["vision"],
+    // Two tests wait for half of it, by when a node that has the model open answers.
+    environment: { vision: { IMAGE_SECONDS_MAX: "20" } },
+  });
   admin = await register(world);
   const me = await admin.ok<{ workspaces: { workspace_id: string }[] }>("GET", "/auth/me");
   workspaceId = me.workspaces[0]?.workspace_id ?? "";

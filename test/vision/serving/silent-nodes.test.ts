@@ -18,7 +18,8 @@ let content: Uint8Array<ArrayBuffer>;
 const closing: (() => unknown)[] = [];
 
 beforeAll(async () => {
-  w = await createEndpointWorld({ services: ["infer", "vision"] });
+  // Three tests wait for all of it or for half; in the other half the edge has to open a model.
+  w = await createEndpointWorld({ services: ["infer", "vision"], imageSecondsMax: 20 });
   const create = { width: 64, height: 48, channels: 3 as const, background: "#a40" };
   content = new Uint8Array(await sharp({ create }).png().toBuffer());
 });
