@@ -247,7 +247,8 @@ function say(report: Report, { options, state }: RunStart) {
   );
   const { freeze, multiScale } = options;
   if (freeze) report.say(`The first ${freeze} layers are frozen: they stay as they are.`);
-  if (multiScale) report.say(`Every batch has a size of its own, ± ${Math.round(100 * multiScale)} %.`);
+  if (multiScale)
+    report.say(`Every batch has a size of its own, ± ${Math.round(100 * multiScale)} %.`);
 }
 
 /** What a file of weights says of itself. */

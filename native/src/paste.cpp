@@ -31,9 +31,13 @@ float sideOf(float side, int ofPixels) {
 
 /** A box cut to the pixels that are set, of which there are some. */
 Truth cutTo(const Truth& box, const Bitmap& pixels) {
+  const auto within = [](float side, int max) {
+    return std::clamp(static_cast<int>(side), 0, max);
+  };
+  const int toX = within(box.x2 + 2, pixels.width()), toY = within(box.y2 + 2, pixels.height());
   int left = pixels.width(), top = pixels.height(), right = 0, bottom = 0;
-  for (int y = 0; y < pixels.height(); ++y)
-    for (int x = 0; x < pixels.width(); ++x) {
+  for (int y = within(box.y1 - 1, toY); y < toY; ++y)
+    for (int x = within(box.x1 - 1, toX); x < toX; ++x) {
       if (!pixels.at(x, y)) continue;
       left = std::min(left, x), right = std::max(right, x + 1);
       top = std::min(top, y), bottom = std::max(bottom, y + 1);

@@ -122,7 +122,11 @@ describe.skipIf(!native)("pasted objects", () => {
 
   it("change nothing else: an image without them is the one that it was", async () => {
     const setup = { sources, options, training: { batch: 3 } };
-    const more = { translate: 0.1, flipLeftRight: 0.5, hsv: [0.1, 0.5, 0.5] as [number, number, number] };
+    const more = {
+      translate: 0.1,
+      flipLeftRight: 0.5,
+      hsv: [0.1, 0.5, 0.5] as [number, number, number],
+    };
     const render = (augmentation: Partial<Augmentation>) =>
       withImages({ ...setup, augmentation }, (engine) => engine.render({ epoch: 3, batch: 0 }));
     const [plain, none, pasted] = await Promise.all([

@@ -85,7 +85,9 @@ describe.skipIf(!native)("frozen layers", () => {
     await withEngine({ ...settings, freeze: 23 }, async (engine) => {
       await engine.step(batch, { epoch: 0, iteration: 0 });
       expect((await engine.tensor("layers.22.join.norm.batches", "model")).values[0]).toBe(0);
-      expect((await engine.tensor("layers.23.o2o.box.0.0.norm.batches", "model")).values[0]).toBe(1);
+      expect((await engine.tensor("layers.23.o2o.box.0.0.norm.batches", "model")).values[0]).toBe(
+        1,
+      );
     });
   });
 

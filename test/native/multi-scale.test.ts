@@ -52,15 +52,12 @@ describe.skipIf(!native)("batches of several sizes", () => {
 
   it("have their boxes where their pixels say, and masks of their size", async () => {
     const augmentation = { ...PRESETS.standard, hsv: [0, 0, 0] as [number, number, number] };
-    await withImages(
-      { sources, augmentation, training: { multiScale: 0.4 } },
-      async (engine) => {
-        const batch = await engine.render({ epoch: 0, batch: 1 });
-        expect(batch.width).not.toBe(160);
-        expect(batch.images.length).toBe(4 * 3 * batch.width ** 2);
-        expectBound(views(batch), 3);
-      },
-    );
+    await withImages({ sources, augmentation, training: { multiScale: 0.4 } }, async (engine) => {
+      const batch = await engine.render({ epoch: 0, batch: 1 });
+      expect(batch.width).not.toBe(160);
+      expect(batch.images.length).toBe(4 * 3 * batch.width ** 2);
+      expectBound(views(batch), 3);
+    });
     const graph = detectorGraph("det26n", COLOURS.length, "segmentation");
     const discs = Array.from({ length: 4 }, () => shapeImage(160, 160, [disc(0, [80, 80], 40)]));
     const setup = { sources: discs, options: { graph }, training: { multiScale: 0.4 } };
