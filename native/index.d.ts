@@ -85,8 +85,8 @@ export interface TrainingOptions {
    */
   freeze?: number;
   /**
-   * Sides of batches differ from `imageSize` by this share of it at most, in steps of 32 pixels, each
-   * side as likely: decided by seed, epoch and batch. 0 by default, 0.9 at most.
+   * Sides of batches differ from `imageSize` by this share of it at most, in steps of 32 pixels,
+   * each side as likely: decided by seed, epoch and batch. 0 by default, 0.9 at most.
    */
   multiScale?: number;
   /** Weights of the losses; segmentation has `mask` and `semantic`, too, 7.5 each by default. */

@@ -82,7 +82,7 @@ PlannedImage planLetterbox(const ImageEntry& image, int imageSize);
 struct Rendering {
   /** The split's file, or the bytes of it that the plans read. */
   const uint8_t* file;
-  /** Of every image `stencilBytes`; read where its plan pastes. */
+  /** The images' stencils, `stencilBytes` each, read where a plan pastes. */
   const uint8_t* stencils;
   const Plan* plans;
   int count;

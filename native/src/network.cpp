@@ -164,7 +164,7 @@ void Network::freeze(int layer) {
     if (node.layer >= frozen_) continue;
     for (int i = first_[index]; i < first_[index] + tensorsOf(node); ++i) {
       state_[i].kind = TensorKind::frozen;
-      state_[i].tensor.requires_grad_(false);
+      state_[i].tensor.requires_grad_(kNoGradient);
     }
   }
 }

@@ -94,7 +94,7 @@ std::vector<Bitmap> masksOf(const PlannedImage& image, int cells, int stride) {
   for (size_t i = 0; i < below; ++i) {
     Bitmap seen = masks[i];
     seen.remove(over);
-    // Of an object that is still seen, if only between the cells' centres, some mask is left.
+    // An object that is seen, if only between the cells' centres, is never without a mask.
     if (seen.count() > 0) masks[i] = std::move(seen);
   }
   return masks;

@@ -1,7 +1,8 @@
-// `npm run bench -- engine`: what a training step costs, beside a plain PyTorch loop of the same
-// graph on the same torch, in one run: of detection, and of segmentation. Each configuration runs in processes of its own, the two in
-// turn; fp32 and bf16 beside it in one process, step by step. Where a GPU is: also larger batches,
-// and the larger variant. Last, how many times as fast images are made ready on two cores.
+// `npm run bench -- engine`: what a training step of detection and of segmentation costs, beside a
+// plain PyTorch loop of the same graph on the same torch, in one run. Each configuration runs in
+// processes of its own, the two in turn; fp32 and bf16 beside it in one process, step by step.
+// Where a GPU is: also larger batches, and the larger variant. Last, how many times as fast images
+// are made ready on two cores.
 
 import { spawnSync } from "node:child_process";
 import { randomFillSync } from "node:crypto";

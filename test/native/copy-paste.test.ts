@@ -1,6 +1,6 @@
-// Pasted objects. Goal: of pictures with one shape each, a colour a class, the pixels of rendered
-// batches say by themselves which objects were pasted, what they hide, and where the masks and boxes
-// of both have to be.
+// Pasted objects. Goal: where images have one shape each, a colour a class, the pixels of rendered
+// batches say by themselves which objects were pasted, what they hide, and where the masks and
+// boxes of both have to be.
 
 import { describe, expect, it } from "vitest";
 import type { Augmentation, TrainingOptions } from "../../native/index.d.ts";

@@ -25,7 +25,7 @@ const names = tensors.map(({ name }) => name);
 const isFrozen = (name: string) => Number(name.split(".")[1]) < LAYERS;
 const frozen = names.filter(isFrozen);
 const free = learned.filter((name) => !isFrozen(name));
-/** Matrices that every loss depends on: norms move by less than rounding, levels may have no object. */
+/** Matrices that every loss depends on: norms may move by less than rounding. */
 const neck = free.filter((name) => !/^layers\.23\.|\.norm\./.test(name));
 const isSame = (one: Float32Array | undefined, other: Float32Array | undefined) =>
   Buffer.from(new Uint8Array(one?.buffer ?? new ArrayBuffer(0))).equals(
