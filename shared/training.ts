@@ -107,7 +107,7 @@ export const TrainSettings = z
       .meta({
         description:
           "updates t after which the decay is at 63 % of ema_decay: it is ema_decay × " +
-          "(1 − e^(−t / ema_tau)). null is a tenth of the run's updates, 2,000 at most",
+          "(1 − e^(−t / ema_tau)). null is a fifth of the run's updates, 2,000 at most",
         example: 2000,
       }),
     precision: z

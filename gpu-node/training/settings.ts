@@ -94,20 +94,26 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
   };
 }
 
-/** The average that long runs have; those of the description, for runs of any length. */
+/** The average that long runs have: the description's. */
 const AVERAGE = { decay: 0.9999, tau: 2_000 };
-/** The average looks back over this share of a run's updates, and takes as long to get there. */
-const AVERAGE_SHARE = 0.1;
+/** Updates that the average looks back over at most, and those that its ramp takes, of a run's. */
+const AVERAGE_SHARES = { span: 1 / 10, ramp: 1 / 5 };
 
 /**
- * The average of weights in a run of so many updates of the optimiser. One that keeps a share d of
- * itself is on average 1 / (1 − d) updates old; fixed, that is nothing in a run of some hundred
- * updates (with the tau of long ones) or all of it (with their decay). As a share of the run it is
- * the same in every run: 1 / (1 − d) = N / 10, so d = 1 − 10 / N.
+ * The average of weights in a run of so many updates of the optimizer. What keeps a share d of
+ * itself is 1 / (1 − d) updates old. That of long runs keeps 14 % after 300 updates, which is no
+ * average; with their decay and a ramp of the run's length it would be as old as the run, and epochs
+ * would be measured by weights of long ago. So 1 / (1 − d) is N / 10 at most, d = 1 − 10 / N, and
+ * the ramp a fifth of the run: its end is then averaged over 3 to 10 % of it, and halfway its
+ * average is 5 % of the run old at most. From 10,000 updates on the ramp is the description's, from
+ * 100,000 on its decay.
  */
 export function averageOf(updates: number): { decay: number; tau: number } {
-  const span = Math.max(1, AVERAGE_SHARE * updates);
-  return { decay: Math.min(AVERAGE.decay, 1 - 1 / span), tau: Math.min(AVERAGE.tau, span) };
+  const { span, ramp } = AVERAGE_SHARES;
+  return {
+    decay: Math.min(AVERAGE.decay, 1 - 1 / Math.max(1, span * updates)),
+    tau: Math.min(AVERAGE.tau, Math.max(1, ramp * updates)),
+  };
 }
 
 /**

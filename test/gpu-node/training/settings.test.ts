@@ -106,19 +106,26 @@ describe("the average of weights", () => {
     return age;
   };
 
-  it.each([300, 1_000, 10_000, 100_000])("of %i updates is a tenth of them old", (updates) => {
+  it.each([
+    [300, 0.07],
+    [1_000, 0.05],
+    [10_000, 0.01],
+    [100_000, 0.1],
+  ])("of %i updates is %d of them old at the end, and young until then", (updates, age) => {
     const average = averageOf(updates);
-    expect(ageAfter(updates, average) / updates).toBeCloseTo(0.1, 1);
-    // Of the updates that were made it is never much more, so that no epoch measures old weights.
-    for (const share of [0.02, 0.1, 0.3]) {
+    expect(ageAfter(updates, average) / updates).toBeCloseTo(age, 2);
+    // Weights of long ago are what no epoch is to be measured by.
+    for (const share of [0.02, 0.1, 0.3, 0.5]) {
       const made = Math.ceil(share * updates);
-      expect(ageAfter(made, average) / made).toBeLessThan(0.25);
+      expect(ageAfter(made, average)).toBeLessThan(0.1 * updates);
+      if (updates < 20_000) expect(ageAfter(made, average)).toBeLessThan(0.05 * made);
     }
   });
 
   it("is that of the description in a long run, and none of a single step", () => {
     expect(averageOf(100_000)).toEqual({ decay: 0.9999, tau: 2_000 });
     expect(averageOf(1e6)).toEqual({ decay: 0.9999, tau: 2_000 });
+    expect(averageOf(10_000)).toEqual({ decay: 0.999, tau: 2_000 });
     expect(averageOf(1)).toEqual({ decay: 0, tau: 1 });
   });
 
