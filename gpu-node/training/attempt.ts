@@ -107,7 +107,8 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
       sha256,
       videos: payload.videos,
       imageSize,
-      masks: task === "segmentation" || augmentation.copyPaste !== 0,
+      masks: task === "segmentation",
+      outlines: task === "segmentation" || augmentation.copyPaste !== 0,
       onProgress: (done, total) => {
         const now = Math.floor((10 * done) / total);
         if (now > tenths && now < 10 && total > 200)
