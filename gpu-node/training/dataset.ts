@@ -204,7 +204,11 @@ export async function prepareDataset(
   return { classes: manifest.classes, sha256, splits, left };
 }
 
-function entriesOf(wanted: readonly SourceFrame[], made: readonly ListedImage[], outlines: boolean) {
+function entriesOf(
+  wanted: readonly SourceFrame[],
+  made: readonly ListedImage[],
+  outlines: boolean,
+) {
   let offset = 0;
   let left = 0;
   const images = wanted.map(({ video, frame }, index): Entry => {
