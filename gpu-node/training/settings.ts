@@ -103,9 +103,9 @@ const AVERAGE_SHARES = { span: 1 / 10, ramp: 1 / 5 };
  * The average of weights in a run of so many updates of the optimizer. What keeps a share d of
  * itself is 1 / (1 − d) updates old. That of long runs keeps 14 % after 300 updates, which is no
  * average; with their decay and a ramp of the run's length it would be as old as the run, and
- * epochs would be measured by weights of long ago. So 1 / (1 − d) is N / 10 at most, d = 1 − 10 / N,
- * and the ramp a fifth of the run: the weights of its end are then 1 to 10 % of the run old. From
- * 10,000 updates on the ramp is the description's, from 100,000 on the decay.
+ * epochs would be measured by weights of long ago. So 1 / (1 − d) is N / 10 at most, and
+ * d = 1 − 10 / N; the ramp is a fifth of the run: the weights of its end are then 1 to 10 % of the
+ * run old. From 10,000 updates on the ramp is the description's, from 100,000 on the decay.
  */
 export function averageOf(updates: number): { decay: number; tau: number } {
   const { span, ramp } = AVERAGE_SHARES;

@@ -36,7 +36,7 @@ const lively = {
 describe.skipIf(!native)("a run that was stopped", () => {
   it.each([
     ["goes on on another node as if it had never been stopped", {}],
-    ["does so with frozen layers, sizes of batches, and pasting where nothing has an outline", lively],
+    ["does so with frozen layers, several sizes and nothing to paste", lively],
   ])("%s", async (_, more) => {
     const long = { ...settings, ...more, epochs: 2 };
     // Of this many steps the others are not over before the first one is heard of.
