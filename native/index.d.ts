@@ -58,7 +58,7 @@ export interface TrainingOptions {
   epochs: number;
   /** Images a step; fewer in an epoch's last one. */
   batch: number;
-  /** Side of the square input in pixels, a multiple of 32. */
+  /** Side of the square input in pixels, a multiple of 32; see `multiScale`. */
   imageSize: number;
   lr0: number;
   /** The learning rate of the last epoch, as a share of `lr0`. */
@@ -73,8 +73,22 @@ export interface TrainingOptions {
   nominalBatch: number;
   /** Largest norm of the gradients; they are scaled down to it. 0 turns clipping off. */
   clipNorm: number;
+  /**
+   * The average keeps emaDecay · (1 − exp(−t / emaUpdates)) of itself in the optimizer's update t,
+   * which counts from 1.
+   */
   emaDecay: number;
   emaUpdates: number;
+  /**
+   * So many layers from the input on neither learn nor move their statistics, 23 at most, which are
+   * all but the head; none by default. A checkpoint is of one number.
+   */
+  freeze?: number;
+  /**
+   * Sides of batches differ from `imageSize` by this share of it at most, in steps of 32 pixels,
+   * each side as likely: decided by seed, epoch and batch. 0 by default, 0.9 at most.
+   */
+  multiScale?: number;
   /** Weights of the losses; segmentation has `mask` and `semantic`, too, 7.5 each by default. */
   gains: { box: number; cls: number; dfl: number; mask?: number; semantic?: number };
   augmentation: Augmentation;
@@ -96,7 +110,13 @@ export interface Augmentation {
   shear: number;
   /** Ranges of hue (a shift of ± turns), saturation and value (factors of 1 ±). */
   hsv: [number, number, number];
-  /** Mosaic and mixup are off in so many last epochs. */
+  /**
+   * Probability that objects with rings of another image are pasted over all others: each with
+   * probability 0.5, at least one. What they hide of boxes and masks is cut, and an object of which
+   * a tenth or less is still seen goes. 0 by default.
+   */
+  copyPaste?: number;
+  /** Mosaic, mixup and pasting are off in so many last epochs. */
   closeMosaic: number;
 }
 

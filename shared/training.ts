@@ -2,105 +2,29 @@
 // contract's; boxes are corners in pixels.
 
 import { z } from "zod";
+import { AUGMENTATIONS, AugmentationKnobs } from "./augmentation.ts";
 import { VARIANT_NAMES } from "./detector.ts";
 import { HEADS } from "./suppression.ts";
 
 const instant = () => z.iso.datetime();
 
-export const AUGMENTATIONS = ["minimal", "standard", "aggressive"] as const;
 export const OPTIMIZERS = ["auto", "adamw", "sgd", "musgd"] as const;
 export const PRECISIONS = ["auto", "fp32", "bf16"] as const;
 export const ALIASES = ["production", "staging", "canary"] as const;
 export type Alias = (typeof ALIASES)[number];
 
-/** How far images are changed; the engine takes these values as they are. */
-interface AugmentationPreset {
-  mosaic: number;
-  mixup: number;
-  flipLeftRight: number;
-  flipUpDown: number;
-  scale: number;
-  translate: number;
-  rotate: number;
-  shear: number;
-  hsv: [number, number, number];
-  closeMosaic: number;
-}
-
-export const AUGMENTATION_PRESETS = {
-  minimal: {
-    mosaic: 0,
-    mixup: 0,
-    flipLeftRight: 0.5,
-    flipUpDown: 0,
-    scale: 0.25,
-    translate: 0.05,
-    rotate: 0,
-    shear: 0,
-    hsv: [0.01, 0.3, 0.2],
-    closeMosaic: 0,
-  },
-  standard: {
-    mosaic: 1,
-    mixup: 0,
-    flipLeftRight: 0.5,
-    flipUpDown: 0,
-    scale: 0.5,
-    translate: 0.1,
-    rotate: 0,
-    shear: 0,
-    hsv: [0.015, 0.7, 0.4],
-    closeMosaic: 10,
-  },
-  aggressive: {
-    mosaic: 1,
-    mixup: 0.15,
-    flipLeftRight: 0.5,
-    flipUpDown: 0,
-    scale: 0.9,
-    translate: 0.2,
-    rotate: 10,
-    shear: 2,
-    hsv: [0.02, 0.8, 0.5],
-    closeMosaic: 15,
-  },
-} satisfies Record<(typeof AUGMENTATIONS)[number], AugmentationPreset>;
-
 const EPOCHS_DEFAULT = 50;
 export const DEVICES_MAX = 16;
 export const EPOCHS_MAX = 10_000;
 
-const share = (description: string) => z.number().min(0).max(1).meta({ description });
-const degrees = (description: string, max: number) =>
-  z.number().min(0).max(max).meta({ description });
-
-/** How far images are changed, as the wire has it: the knobs of an augmentation. */
-export const AugmentationKnobs = z.object({
-  mosaic: share("probability that four images are laid together"),
-  mixup: share("probability that another image shines through"),
-  flip_left_right: share("probability of being mirrored"),
-  flip_up_down: share("probability of being turned upside down"),
-  scale: z.number().min(0).max(0.95).meta({ description: "factor 1 ±" }),
-  translate: share("shift ± of the side"),
-  rotate: degrees("degrees ±", 180),
-  shear: degrees("degrees ±", 89),
-  hsv: z
-    .array(z.number().min(0).max(1))
-    .min(3)
-    .max(3)
-    .meta({ description: "hue: turns ±; saturation, value: factors 1 ±" }),
-  close_mosaic: z
-    .number()
-    .int()
-    .min(0)
-    .max(EPOCHS_MAX)
-    .meta({ description: "last epochs without mosaic and mixup" }),
-});
-export type AugmentationKnobs = z.infer<typeof AugmentationKnobs>;
-
 export const LEARNING_RATE_SCHEDULES = ["linear", "cosine"] as const;
 export const IMAGE_SIZE_DEFAULT = 640;
 export const IMAGE_SIZE_SMALL_OBJECTS = 1280;
+
+/** Layers of the backbone, which come first. */
+export const BACKBONE_LAYERS = 11;
+/** Layers before the head, which always learns. */
+const FROZEN_LAYERS_MAX = 23;
 
 /** Name of a set of first weights, as operators install it. */
 export const WeightSetName = z
@@ -144,6 +68,28 @@ export const TrainSettings = z
       .nullable()
       .default(null)
       .meta({ description: "images a step; null is what the device's memory allows, 64 at most" }),
+    multi_scale: z
+      .number()
+      .min(0)
+      .max(0.9)
+      .default(0)
+      .meta({
+        description:
+          "every batch of training has a size of its own, image_size × (1 ± at most this share) in " +
+          "steps of 32 pixels; memory is judged by the largest, evaluation is at image_size. " +
+          "0 is off",
+        example: 0.5,
+      }),
+    freeze: z
+      .union([z.number().int().min(0).max(FROZEN_LAYERS_MAX), z.literal("backbone")])
+      .default(0)
+      .meta({
+        description:
+          `so many layers from the input on stay as they begin, weights and statistics of batch ` +
+          `norm; "backbone" is the first ${BACKBONE_LAYERS}. Saves time and memory, and is for first ` +
+          "weights that know something",
+        example: "backbone",
+      }),
     augmentation: z.enum(AUGMENTATIONS).default("standard"),
     augmentation_overrides: AugmentationKnobs.partial().strict().default({}).meta({
       description: "knobs of the augmentation that are to have other values, by name",
@@ -160,6 +106,30 @@ export const TrainSettings = z
       .default("linear")
       .meta({ description: "how the learning rate falls to a hundredth" }),
     optimizer: z.enum(OPTIMIZERS).default("auto"),
+    ema_decay: z
+      .number()
+      .min(0)
+      .lt(1)
+      .nullable()
+      .default(null)
+      .meta({
+        description:
+          "share of itself that the average of the weights keeps in an update of the optimizer, at " +
+          "the end of the run; null is by the run's N updates: 1 − 10 / N, 0.9999 at most",
+        example: 0.999,
+      }),
+    ema_tau: z
+      .number()
+      .positive()
+      .max(1e9)
+      .nullable()
+      .default(null)
+      .meta({
+        description:
+          "updates t after which the decay is at 63 % of ema_decay: it is ema_decay × " +
+          "(1 − e^(−t / ema_tau)). null is a fifth of the run's updates, 2,000 at most",
+        example: 2000,
+      }),
     precision: z
       .enum(PRECISIONS)
       .default("auto")

@@ -17,6 +17,7 @@ import { asTrainFailure, engineCode } from "./engine-failure.ts";
 import { bestMetadata, evaluationBatch, metricsOf, quickLook, trainEpochs } from "./loop.ts";
 import { Report, spoken } from "./report.ts";
 import { openRunFolder } from "./run-folder.ts";
+import { augmentationOf } from "./settings.ts";
 import { begin, hardwareOf, installedWeights, type RunStart, type StartParts } from "./start.ts";
 import { writeSuppression } from "./suppression-choice.ts";
 import { LostProcesses, type Team } from "./team.ts";
@@ -100,6 +101,7 @@ function engineHere(): Native {
 async function readDataset(payload: Payload, context: MediaContext, report: Report) {
   const { manifest, sha256 } = await readManifest(payload.manifest, context);
   const { image_size: imageSize, task } = payload.settings;
+  const augmentation = augmentationOf(payload.settings);
   let tenths = 0;
   const data = await prepareDataset(
     {
@@ -108,6 +110,7 @@ async function readDataset(payload: Payload, context: MediaContext, report: Repo
       videos: payload.videos,
       imageSize,
       masks: task === "segmentation",
+      outlines: task === "segmentation" || augmentation.copyPaste !== 0,
       onProgress: (done, total) => {
         const now = Math.floor((10 * done) / total);
         if (now > tenths && now < 10 && total > 200)
@@ -245,6 +248,10 @@ function say(report: Report, { options, state }: RunStart) {
     `Optimiser ${options.optimizer}, learning rate ${options.lr0} to ${options.lr0 * options.lrf}, ` +
       `batch ${batch_size}, ${options.epochs} epochs at ${options.imageSize} px.`,
   );
+  const { freeze, multiScale } = options;
+  if (freeze) report.say(`The first ${freeze} layers are frozen: they stay as they are.`);
+  if (multiScale)
+    report.say(`Every batch has a size of its own, ± ${Math.round(100 * multiScale)} %.`);
 }
 
 /** What a file of weights says of itself. */

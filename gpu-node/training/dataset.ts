@@ -163,6 +163,8 @@ export interface PrepareOptions {
   sha256: string;
   /** Masks are learned too: a box with a mask is taken for the mask's own. */
   masks?: boolean;
+  /** Outlines are taken along where annotations have them: for pasting, and always for masks. */
+  outlines?: boolean;
   videos: readonly ObjectSource[];
   imageSize: number;
   /** Images that are ready, of how many. */
@@ -174,7 +176,7 @@ export async function prepareDataset(
   options: PrepareOptions,
   context: PixelContext,
 ): Promise<TrainingData> {
-  const { manifest, sha256, imageSize, masks = false } = options;
+  const { manifest, sha256, imageSize, masks = false, outlines = masks } = options;
   const unfit = whyUnfit(manifest) ?? (masks ? whyUnmasked(manifest) : null);
   if (unfit) throw new TaskFailure("bad_dataset", unfit);
   const wanted = { train: wantedOf(manifest, "train"), val: wantedOf(manifest, "val") };
@@ -195,14 +197,18 @@ export async function prepareDataset(
     const path = join(folder, `${names[index]}.rgb`);
     const work = { imageSize, sources, onReady: (count: number) => progress.add(count) };
     const made = await pixelsAt(path, wanted[split], work, context);
-    const data = entriesOf(wanted[split], made, masks);
+    const data = entriesOf(wanted[split], made, outlines);
     splits[split] = { path, images: data.images };
     left += data.left;
   }
   return { classes: manifest.classes, sha256, splits, left };
 }
 
-function entriesOf(wanted: readonly SourceFrame[], made: readonly ListedImage[], masks: boolean) {
+function entriesOf(
+  wanted: readonly SourceFrame[],
+  made: readonly ListedImage[],
+  outlines: boolean,
+) {
   let offset = 0;
   let left = 0;
   const images = wanted.map(({ video, frame }, index): Entry => {
@@ -214,7 +220,7 @@ function entriesOf(wanted: readonly SourceFrame[], made: readonly ListedImage[],
     const entry = { offset, width, height, boxes, name };
     offset += bytesOf(size);
     left += scaled.left;
-    return masks ? { ...entry, rings, ringStarts } : entry;
+    return outlines ? { ...entry, rings, ringStarts } : entry;
   });
   return { images, left };
 }

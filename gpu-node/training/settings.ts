@@ -2,11 +2,8 @@
 // figures are those of the detector family's description.
 
 import type { Augmentation, Device, TrainingOptions } from "../../native/index.d.ts";
-import {
-  AUGMENTATION_PRESETS,
-  IMAGE_SIZE_DEFAULT,
-  type TrainSettings,
-} from "../../shared/training.ts";
+import { AUGMENTATION_PRESETS } from "../../shared/augmentation.ts";
+import { BACKBONE_LAYERS, IMAGE_SIZE_DEFAULT, type TrainSettings } from "../../shared/training.ts";
 
 /** Beyond so many steps the strong optimiser is worth its cost. */
 const LONG_ITERATIONS = 10_000;
@@ -46,6 +43,7 @@ export function augmentationOf({
     rotate: asked.rotate ?? preset.rotate,
     shear: asked.shear ?? preset.shear,
     hsv: [hue, saturation, value],
+    copyPaste: asked.copy_paste ?? preset.copyPaste,
     closeMosaic: asked.close_mosaic ?? Math.min(preset.closeMosaic, Math.floor(epochs / 3)),
   };
 }
@@ -69,6 +67,8 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
   const long = iterations > LONG_ITERATIONS;
   const optimizer = settings.optimizer === "auto" ? (long ? "musgd" : "adamw") : settings.optimizer;
   const lr0 = settings.learning_rate ?? learningRate(optimizer, classes, settings);
+  const nominal = nominalBatch(batch, trainImages * epochs);
+  const updates = iterations / Math.max(1, Math.round(nominal / batch));
   return {
     optimizer,
     epochs,
@@ -83,12 +83,35 @@ export function trainingOptions(settings: TrainSettings, shape: Shape): Training
     warmupMomentum: 0.8,
     // An adaptive optimiser's first steps are large enough without it.
     warmupBiasLr: auto || optimizer === "adamw" ? 0 : 0.1,
-    nominalBatch: nominalBatch(batch, trainImages * epochs),
+    nominalBatch: nominal,
     clipNorm: 10,
-    emaDecay: 0.9999,
-    emaUpdates: 2_000,
+    emaDecay: settings.ema_decay ?? averageOf(updates).decay,
+    emaUpdates: settings.ema_tau ?? averageOf(updates).tau,
+    freeze: settings.freeze === "backbone" ? BACKBONE_LAYERS : settings.freeze,
+    multiScale: settings.multi_scale,
     gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
     augmentation: augmentationOf(settings),
+  };
+}
+
+/** The average that long runs have: the description's. */
+const AVERAGE = { decay: 0.9999, tau: 2_000 };
+/** Updates that the average looks back over at most, and those that its ramp takes, of a run's. */
+const AVERAGE_SHARES = { span: 1 / 10, ramp: 1 / 5 };
+
+/**
+ * The average of weights in a run of so many updates of the optimizer. What keeps a share d of
+ * itself is 1 / (1 − d) updates old. That of long runs keeps 14 % after 300 updates, which is no
+ * average; with their decay and a ramp of the run's length it would be as old as the run, and
+ * epochs would be measured by weights of long ago. So 1 / (1 − d) is N / 10 at most, and
+ * d = 1 − 10 / N; the ramp is a fifth of the run: the weights of its end are then 1 to 10 % of the
+ * run old. From 10,000 updates on the ramp is the description's, from 100,000 on the decay.
+ */
+export function averageOf(updates: number): { decay: number; tau: number } {
+  const { span, ramp } = AVERAGE_SHARES;
+  return {
+    decay: Math.min(AVERAGE.decay, 1 - 1 / Math.max(1, span * updates)),
+    tau: Math.min(AVERAGE.tau, Math.max(1, ramp * updates)),
   };
 }
 
@@ -153,6 +176,16 @@ export async function automaticBatch(
 
 /** The largest power of two that is not above. */
 const powerOfTwo = (value: number): number => 2 ** Math.floor(Math.log2(Math.max(1, value)));
+
+/** Sides of images are multiples of it; the engine draws those of batches by the same rule. */
+const SIDE_STEP = 32;
+
+/** Side of a run's largest batches in pixels, by which its memory is judged. */
+export const imageSizeMax = ({
+  image_size: size,
+  multi_scale: share,
+}: Pick<TrainSettings, "image_size" | "multi_scale">): number =>
+  SIDE_STEP * Math.floor((size / SIDE_STEP) * (1 + share) + 1e-6);
 
 /** Bytes of one image of 640 pixels through the smallest variant, both ways, measured on CPUs. */
 const IMAGE_BYTES = 3.2e8;

@@ -37,6 +37,7 @@ import {
   automaticBatch,
   BATCH_MAX,
   explicitBatch,
+  imageSizeMax,
   stepBytes,
   trainingOptions,
 } from "./settings.ts";
@@ -330,7 +331,7 @@ async function reckonBatch(
   { hardware, payload, graph, report }: StartParts,
   images: number,
 ): Promise<number> {
-  const { image_size: imageSize } = payload.settings;
+  const imageSize = imageSizeMax(payload.settings);
   const parameters = parameterCount(graph);
   const { device, freeBytes } = hardware;
   const reckon = async (batch: number) => stepBytes(parameters, imageSize, batch);
@@ -346,7 +347,7 @@ async function probeBatch(
   { precision }: PrecisionChoice,
 ): Promise<number> {
   const { hardware, payload, data, report } = parts;
-  const { image_size: imageSize } = payload.settings;
+  const imageSize = imageSizeMax(payload.settings);
   const memory = { device: hardware.device, freeBytes: hardware.freeBytes };
   const shape = { classes: data.classes.length, trainImages: images, batch: 1 };
   const training = trainingOptions(payload.settings, shape);

@@ -13,6 +13,8 @@
 #include "error.h"
 #include "flags.h"
 #include "mask.h"
+#include "paste.h"
+#include "schedule.h"
 
 namespace vantage {
 namespace {
@@ -62,8 +64,8 @@ at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
   };
   const auto eachPatch = [&plans](auto visit) {
     for (Plan& plan : plans)
-      for (int l = 0; l < plan.layers; l++)
-        for (int p = 0; p < plan.layer[l].patches; p++) visit(plan.layer[l].patch[p]);
+      for (Layer* layer : {&plan.layer[0], &plan.layer[1], &plan.paste})
+        for (int p = 0; p < layer->patches; p++) visit(layer->patch[p]);
   };
   eachPatch([&](const Patch& patch) {
     const Range range = rangeOf(patch);
@@ -77,28 +79,47 @@ at::Tensor gather(const ImageFile& file, std::vector<Plan>& plans) {
   return gathered;
 }
 
+/** Row after row without gaps; the width is a multiple of eight. */
+void copyBits(const Bitmap& bitmap, uint8_t* to) {
+  const int bytes = bitmap.width() / 8;
+  // Words of a row begin with their lowest bits, as bytes do where memory is little-endian.
+  for (int y = 0; y < bitmap.height(); y++) std::memcpy(to + y * bytes, bitmap.row(y), bytes);
+}
+
 size_t objectsMaxOf(const std::vector<std::vector<Truth>>& boxes) {
   size_t objectsMax = 1;
   for (const auto& image : boxes) objectsMax = std::max(objectsMax, image.size());
   return objectsMax;
 }
 
-/** The bits of rings' masks, [n, objects, size / 4, size / 32] on the CPU. */
-at::Tensor masksOf(const std::vector<std::vector<Ring>>& rings, size_t objects, int size,
-                   bool isPinned) {
+/** The bits of objects' masks, [n, objects, size / 4, size / 32] on the CPU. */
+at::Tensor maskBits(const std::vector<PlannedImage>& images, int size, bool isPinned) {
   const int side = size / kMaskStride, bytes = side / kMaskBits;
+  size_t objects = 1;
+  for (const PlannedImage& image : images) objects = std::max(objects, image.truths.size());
   const at::Tensor masks =
-      at::zeros({static_cast<int64_t>(rings.size()), static_cast<int64_t>(objects), side, bytes},
+      at::zeros({static_cast<int64_t>(images.size()), static_cast<int64_t>(objects), side, bytes},
                 at::TensorOptions(at::kByte).pinned_memory(isPinned));
-  for (size_t i = 0; i < rings.size(); i++)
-    for (size_t j = 0; j < rings[i].size(); j++) {
-      if (rings[i][j].empty()) continue;
-      const Bitmap bitmap = drawn(rings[i][j], side, side, kMaskStride);
-      uint8_t* to = masks.data_ptr<uint8_t>() + (i * objects + j) * side * bytes;
-      // Words of a row begin with their lowest bits, as bytes do where memory is little-endian.
-      for (int y = 0; y < side; y++) std::memcpy(to + y * bytes, bitmap.row(y), bytes);
-    }
+  uint8_t* to = masks.data_ptr<uint8_t>();
+  for (size_t i = 0; i < images.size(); i++) {
+    const std::vector<Bitmap> all = masksOf(images[i], side, kMaskStride);
+    for (size_t j = 0; j < all.size(); j++)
+      copyBits(all[j], to + (i * objects + j) * static_cast<size_t>(side * bytes));
+  }
   return masks;
+}
+
+/** The stencils of images that have one, [n, bytes of a stencil]; undefined where none has. */
+at::Tensor stencilsOf(const std::vector<PlannedImage>& images, int size, bool isPinned) {
+  const auto has = [](const PlannedImage& image) { return image.stencil.has_value(); };
+  if (std::none_of(images.begin(), images.end(), has)) return {};
+  const at::Tensor stencils = at::zeros({static_cast<int64_t>(images.size()), stencilBytes(size)},
+                                        at::TensorOptions(at::kByte).pinned_memory(isPinned));
+  for (size_t i = 0; i < images.size(); i++)
+    if (has(images[i]))
+      copyBits(*images[i].stencil,
+               stencils.data_ptr<uint8_t>() + static_cast<int64_t>(i) * stencilBytes(size));
+  return stencils;
 }
 
 at::Tensor padded(const std::vector<std::vector<Truth>>& boxes, at::Device device) {
@@ -134,15 +155,15 @@ BatchSource::BatchSource(const Split& split, BatchRange range,
 
 void BatchSource::begin() {
   if (next_ >= batches()) return;
-  at::Tensor& pixels = pixels_[next_ % 2];
-  if (!pixels.defined() && !rendersOnGpu(split_.device()))
-    pixels = at::empty({std::min(range_.batch, range_.images), 3, range_.size, range_.size},
+  at::Tensor& buffer = buffers_[next_ % 2];
+  if (!buffer.defined() && !rendersOnGpu(split_.device()))
+    buffer = at::empty({std::min(range_.batch, range_.images), 3, range_.sizeMax, range_.sizeMax},
                        at::TensorOptions(at::kFloat).pinned_memory(split_.device().is_cuda()));
   pending_ = std::async(std::launch::async,
-                        [this, batch = next_, pixels] { return prepare(batch, pixels); });
+                        [this, batch = next_, buffer] { return prepare(batch, buffer); });
 }
 
-BatchSource::PreparedBatch BatchSource::prepare(int batch, at::Tensor pixels) const {
+BatchSource::PreparedBatch BatchSource::prepare(int batch, const at::Tensor& buffer) const {
   const int begin = batch * range_.batch;
   const int whole = std::min(range_.batch, range_.images - begin);
   const auto [rank, size] = range_.share;
@@ -151,21 +172,28 @@ BatchSource::PreparedBatch BatchSource::prepare(int batch, at::Tensor pixels) co
   const int count = std::max(own, 1);
   PreparedBatch prepared;
   prepared.whole = whole;
+  prepared.size = range_.sizeOf(batch);
   prepared.isStandIn = own == 0;
   split_.file().checkLength();
-  for (int i = 0; i < count; i++) {
-    PlannedImage image = plan_(first + i);
+  std::vector<PlannedImage> images;
+  for (int i = 0; i < count; i++) images.push_back(plan_(first + i));
+  const bool isPinned = split_.device().is_cuda();
+  if (range_.hasMasks) prepared.masks = maskBits(images, prepared.size, isPinned);
+  prepared.stencils = stencilsOf(images, prepared.size, isPinned);
+  for (PlannedImage& image : images) {
     prepared.plans.push_back(image.plan);
     prepared.boxes.push_back(std::move(image.truths));
     prepared.rings.push_back(std::move(image.rings));
   }
-  if (range_.hasMasks)
-    prepared.masks = masksOf(prepared.rings, objectsMaxOf(prepared.boxes), range_.size,
-                             split_.device().is_cuda());
-  if (pixels.defined()) {
-    prepared.pixels = pixels.narrow(0, 0, count);
-    const Rendering rendering{split_.file().data(), prepared.plans.data(), count, range_.size,
-                              pixels.data_ptr<float>()};
+  if (buffer.defined()) {
+    const int64_t side = prepared.size;
+    prepared.pixels =
+        buffer.view(-1).narrow(0, 0, count * 3 * side * side).view({count, 3, side, side});
+    const uint8_t* stencils =
+        prepared.stencils.defined() ? prepared.stencils.data_ptr<uint8_t>() : nullptr;
+    const Rendering rendering{split_.file().data(),  stencils,
+                              prepared.plans.data(), count,
+                              prepared.size,         prepared.pixels.data_ptr<float>()};
     renderCpu(rendering, range_.threads, &abandoned_);
   } else if (!split_.uploaded().defined()) {
     prepared.gathered = gather(split_.file(), prepared.plans);
@@ -196,17 +224,22 @@ std::optional<DeviceBatch> BatchSource::next(const std::function<bool()>& isStop
   }
 #ifdef VANTAGE_CUDA
   const auto count = static_cast<int64_t>(prepared.plans.size());
+  const int side = prepared.size;
   at::Tensor plans = pinnedBytes(count * static_cast<int64_t>(sizeof(Plan)));
   std::memcpy(plans.data_ptr(), prepared.plans.data(), prepared.plans.size() * sizeof(Plan));
   const at::Tensor onGpu = plans.to(device, at::kByte, kNonBlocking);
   const at::Tensor file = prepared.gathered.defined()
                               ? prepared.gathered.to(device, at::kByte, kNonBlocking)
                               : split_.uploaded();
-  batch.images =
-      at::empty({count, 3, range_.size, range_.size}, at::TensorOptions(device).dtype(at::kFloat));
+  batch.images = at::empty({count, 3, side, side}, at::TensorOptions(device).dtype(at::kFloat));
+  at::Tensor stencils;
+  if (prepared.stencils.defined()) stencils = prepared.stencils.to(device, at::kByte, kNonBlocking);
   const Rendering rendering{file.data_ptr<uint8_t>(),
+                            stencils.defined() ? stencils.data_ptr<uint8_t>() : nullptr,
                             reinterpret_cast<const Plan*>(onGpu.data_ptr<uint8_t>()),
-                            static_cast<int>(count), range_.size, batch.images.data_ptr<float>()};
+                            static_cast<int>(count),
+                            side,
+                            batch.images.data_ptr<float>()};
   const int failed = renderCuda(rendering, currentStream(device));
   if (failed)
     throw EngineError("internal", "rendering failed: CUDA error " + std::to_string(failed));
@@ -218,17 +251,23 @@ BatchSource trainingBatches(const Split& split, const TrainingSettings& settings
                             const EpochBatches& batches) {
   const auto [epoch, from, seed, threads, hasMasks, share] = batches;
   auto order = std::make_shared<const std::vector<int>>(shuffled(split.images(), seed, epoch));
-  const BatchRange range{split.images(),     settings.batch, from,
-                         settings.imageSize, threads,        hasMasks,
-                         share};
-  return {
-      split, range,
-      [&file = split.file(), order, epoch = batches.epoch, seed = batches.seed, settings](
-          int position) { return planTraining(file, *order, {seed, epoch, position}, settings); }};
+  BatchRange range{split.images(), settings.batch, from, imageSizeMax(settings), {},
+                   threads,        hasMasks,       share};
+  range.sizeOf = [epoch = batches.epoch, seed = batches.seed, settings](int batch) {
+    return imageSizeAt(settings, seed, epoch, batch);
+  };
+  return {split, range,
+          [&file = split.file(), order, epoch = batches.epoch, seed = batches.seed, settings,
+           sizeOf = range.sizeOf](int position) {
+            TrainingSettings ofBatch = settings;
+            ofBatch.imageSize = sizeOf(position / settings.batch);
+            return planTraining(file, *order, {seed, epoch, position}, ofBatch);
+          }};
 }
 
 BatchSource letterboxedBatches(const Split& split, int batch, int imageSize, int threads) {
-  const BatchRange range{split.images(), batch, 0, imageSize, threads};
+  const auto sizeOf = [imageSize](int) { return imageSize; };
+  const BatchRange range{split.images(), batch, 0, imageSize, sizeOf, threads};
   return {split, range, [&file = split.file(), imageSize](int index) {
             return planLetterbox(file.images()[index], imageSize);
           }};

@@ -54,7 +54,9 @@ struct BatchRange {
   int images = 0, batch = 1;
   /** Index of the first batch that is given. */
   int from = 0;
-  int size = 640;
+  /** Side of the largest images in pixels, and of those of a batch. */
+  int sizeMax = 640;
+  std::function<int(int batch)> sizeOf;
   /** CPU threads of the engine. */
   int threads = 1;
   /** Batches have masks. */
@@ -85,16 +87,18 @@ class BatchSource {
     std::vector<Plan> plans;
     std::vector<std::vector<Truth>> boxes;
     std::vector<std::vector<Ring>> rings;
-    int whole = 0;
+    int whole = 0, size = 0;
     bool isStandIn = false;
-    /** Masks as labels, on the CPU. */
-    at::Tensor masks;
-    /** The images, where the CPU renders them. */
+    /** Masks as labels, and stencils of what is pasted, on the CPU; undefined where there are none.
+     */
+    at::Tensor masks, stencils;
+    /** [n, 3, size, size]: the images, where the CPU renders them. */
     at::Tensor pixels;
     /** Where our kernel renders and the file is not on the GPU: the bytes that the plans read. */
     at::Tensor gathered;
   };
-  PreparedBatch prepare(int batch, at::Tensor pixels) const;
+  /** `buffer` has room for the largest images, where the CPU renders. */
+  PreparedBatch prepare(int batch, const at::Tensor& buffer) const;
   void begin();
 
   const Split& split_;
@@ -102,7 +106,7 @@ class BatchSource {
   std::function<PlannedImage(int)> plan_;
   int next_;
   /** Two buffers of pixels on the CPU: the caller reads one while the other is being filled. */
-  at::Tensor pixels_[2];
+  at::Tensor buffers_[2];
   std::atomic<bool> abandoned_{false};
   /** Last: its destructor waits for the thread before the members that the thread uses go. */
   std::future<PreparedBatch> pending_;

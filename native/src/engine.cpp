@@ -133,10 +133,12 @@ EngineCore::EngineCore(const EngineOptions& given)
       device(deviceOf(options.device)),
       network(options.graph, device, options.seed) {
   network.setBf16(options.bf16);
-  // All batches have one shape, so cuDNN measures once which algorithm of a convolution is fastest.
+  // Batches have few shapes, so cuDNN measures once a shape which algorithm of a convolution is
+  // fastest.
   if (device.is_cuda()) at::globalContext().setBenchmarkCuDNN(kEnabled);
   network.setStop(options.interrupted);
   if (!options.training) return;
+  network.freeze(options.settings.freeze);
   training =
       std::make_unique<Training>(network.state(), options.settings, options.graph.lossItems());
 }

@@ -100,7 +100,7 @@ RenderedBatch Engine::render(int epoch, int batch) {
   RenderedBatch rendered;
   rendered.images = valuesOf(made->images).values;
   rendered.count = static_cast<int>(made->boxes.size());
-  rendered.size = settings.imageSize;
+  rendered.size = static_cast<int>(made->images.size(2));
   for (size_t i = 0; i < made->boxes.size(); i++)
     for (const Truth& truth : made->boxes[i])
       for (float value : {static_cast<float>(i), truth.cls, truth.x1, truth.y1, truth.x2, truth.y2})

@@ -54,6 +54,9 @@ struct Graph {
 /** Fails with `bad_argument` where the nodes do not fit together. */
 void check(const Graph& graph);
 
+/** The layer of the head, the last one: those before it are backbone and neck. */
+constexpr int kHeadLayer = 23;
+
 /** Pixels of the input to a cell of each level. */
 constexpr int kStrides[3] = {8, 16, 32};
 

@@ -14,6 +14,7 @@
 #include <numeric>
 
 #include "error.h"
+#include "paste.h"
 #include "random.h"
 #include "ring.h"
 
@@ -29,11 +30,13 @@ constexpr double kPi = 3.14159265358979323846;
 constexpr double kSideMin = 2;
 /** A box is kept while more of its scaled area is visible than this share. */
 constexpr double kVisibleMin = 0.1;
+/** An object of the image that is pasted from is chosen with this probability. */
+constexpr double kPastedShare = 0.5;
 /** A box is kept while its longer side is less than so many times the shorter one. */
 constexpr double kAspectMax = 100;
 
 /** What a random sequence decides: part of its key. */
-enum Purpose : uint64_t { kOrder, kFirstLayer, kSecondLayer, kImage };
+enum Purpose : uint64_t { kOrder, kFirstLayer, kSecondLayer, kImage, kPaste };
 
 void check(const ImageEntry& image, size_t index, int64_t bytes, int classes) {
   const auto refuse = [index](const std::string& why) {
@@ -276,9 +279,49 @@ bool isKept(const Truth& box, double scaledArea) {
 struct LayerSource {
   const ImageFile& file;
   const TrainingSettings& settings;
-  /** The epoch is one of the last, which have neither mosaic nor mixup. */
+  /** The epoch is one of the last, which have no mosaic, no mixup and nothing pasted. */
   bool isClosing;
 };
+
+/** What the output shows of an object. */
+struct SeenObject {
+  Truth truth;
+  Ring ring;
+};
+
+/** An object of a canvas through a map; none where too little of it is seen. */
+std::optional<SeenObject> seen(const Canvas& canvas, size_t index, const RandomAffine& affine,
+                               int size) {
+  const Truth& truth = canvas.truths[index];
+  const Canvas::LaidRing& laid = canvas.rings[index];
+  const double scaledArea = areaOf(truth) * affine.scale * affine.scale;
+  if (laid.ring.empty()) {
+    const float side = static_cast<float>(size);
+    const Truth moved = clipped(affine.map.of(truth), 0, 0, side, side);
+    if (!isKept(moved, scaledArea)) return std::nullopt;
+    return SeenObject{moved, {}};
+  }
+  const Region frame = Region::rectangle(0, 0, size, size);
+  const Region part = affine.map.of(canvas.covered(laid.patch)).within(frame);
+  const Ring ring = affine.map.of(laid.ring);
+  const Truth moved = ofClass(truth.cls, boundsOf(ring, part));
+  if (!isKept(moved, scaledArea)) return std::nullopt;
+  return SeenObject{moved, clipped(ring, part)};
+}
+
+/** A canvas's layer as it is seen through a map. */
+Layer layerThrough(const Canvas& canvas, const Affine& map) {
+  Layer layer = canvas.layer;
+  const Affine back = map.inverse();
+  const double rows[6] = {back.a, back.b, back.c, back.d, back.e, back.f};
+  std::copy(rows, rows + 6, layer.matrix);
+  return layer;
+}
+
+void add(PlannedImage& to, SeenObject object) {
+  to.truths.push_back(object.truth);
+  to.rings.push_back(std::move(object.ring));
+}
 
 /** Adds the image at `index` of the split, alone or as the first of a mosaic. */
 void addLayer(PlannedImage& to, const LayerSource& source, int index, RandomSequence random) {
@@ -288,30 +331,31 @@ void addLayer(PlannedImage& to, const LayerSource& source, int index, RandomSequ
   Canvas canvas = tiled ? mosaic(file, index, size, random) : Canvas(size);
   if (!tiled) canvas.letterbox(file.images()[index]);
   const RandomAffine affine(settings.augmentation, canvas.size, size, random);
-  const Affine back = affine.map.inverse();
-  const double rows[6] = {back.a, back.b, back.c, back.d, back.e, back.f};
-  std::copy(rows, rows + 6, canvas.layer.matrix);
-  to.plan.layer[to.plan.layers++] = canvas.layer;
-  const float side = static_cast<float>(size);
-  const Region frame = Region::rectangle(0, 0, size, size);
+  to.plan.layer[to.plan.layers++] = layerThrough(canvas, affine.map);
+  for (size_t i = 0; i < canvas.truths.size(); ++i)
+    if (auto object = seen(canvas, i, affine, size)) add(to, std::move(*object));
+}
+
+/** Pastes some objects of the image at `index` that have outlines, at least one, if any is seen. */
+void addPasted(PlannedImage& to, const LayerSource& source, int index, RandomSequence random) {
+  const int size = source.settings.imageSize;
+  Canvas canvas(size);
+  canvas.letterbox(source.file.images()[index]);
+  const RandomAffine affine(source.settings.augmentation, size, size, random);
+  std::vector<SeenObject> outlined;
   for (size_t i = 0; i < canvas.truths.size(); ++i) {
-    const Truth& truth = canvas.truths[i];
-    const double scaledArea = areaOf(truth) * affine.scale * affine.scale;
-    const Canvas::LaidRing& laid = canvas.rings[i];
-    if (laid.ring.empty()) {
-      const Truth moved = clipped(affine.map.of(truth), 0, 0, side, side);
-      if (!isKept(moved, scaledArea)) continue;
-      to.truths.push_back(moved);
-      to.rings.emplace_back();
-      continue;
-    }
-    const Region seen = affine.map.of(canvas.covered(laid.patch)).within(frame);
-    const Ring ring = affine.map.of(laid.ring);
-    const Truth moved = ofClass(truth.cls, boundsOf(ring, seen));
-    if (!isKept(moved, scaledArea)) continue;
-    to.truths.push_back(moved);
-    to.rings.push_back(clipped(ring, seen));
+    auto object = seen(canvas, i, affine, size);
+    if (object && !object->ring.empty()) outlined.push_back(std::move(*object));
   }
+  if (outlined.empty()) return;
+  const auto sure = static_cast<size_t>(random.below(static_cast<int>(outlined.size())));
+  for (size_t i = 0; i < outlined.size(); ++i) {
+    if (!random.chance(kPastedShare) && i != sure) continue;
+    add(to, std::move(outlined[i]));
+    ++to.pasted;
+  }
+  to.plan.pastes = 1;
+  to.plan.paste = layerThrough(canvas, affine.map);
 }
 
 enum class Axis { horizontal, vertical };
@@ -320,9 +364,9 @@ enum class Axis { horizontal, vertical };
 void flip(PlannedImage& image, Axis axis, int size) {
   const bool isHorizontal = axis == Axis::horizontal;
   const float side = static_cast<float>(size);
-  for (int i = 0; i < image.plan.layers; i++)
+  for (Layer* layer : {&image.plan.layer[0], &image.plan.layer[1], &image.plan.paste})
     for (int row = 0; row < 2; row++) {
-      float* m = image.plan.layer[i].matrix + 3 * row;
+      float* m = layer->matrix + 3 * row;
       float& factor = isHorizontal ? m[0] : m[1];
       m[2] += factor * side;
       factor = -factor;
@@ -368,12 +412,19 @@ PlannedImage planTraining(const ImageFile& file, const std::vector<int>& order, 
     image.plan.mix = static_cast<float>(random.beta32());
     addLayer(image, source, other, randomFor(kSecondLayer));
   }
+  RandomSequence ofPaste = randomFor(kPaste);
+  if (ofPaste.chance(how.copyPaste) && !source.isClosing) {
+    const auto images = static_cast<int>(file.images().size());
+    const int other = (order[key.position] + 1 + ofPaste.below(images - 1)) % images;
+    addPasted(image, source, other, ofPaste);
+  }
   const double hue = random.uniform(-1, 1) * how.hsv[0];
   image.plan.hue = static_cast<float>(hue - std::round(hue));
   image.plan.saturation = static_cast<float>(std::max(0.0, 1 + random.uniform(-1, 1) * how.hsv[1]));
   image.plan.value = static_cast<float>(std::max(0.0, 1 + random.uniform(-1, 1) * how.hsv[2]));
   if (random.chance(how.flipUpDown)) flip(image, Axis::vertical, settings.imageSize);
   if (random.chance(how.flipLeftRight)) flip(image, Axis::horizontal, settings.imageSize);
+  if (image.pasted > 0) hideBelow(image, settings.imageSize);
   return image;
 }
 

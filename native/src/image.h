@@ -4,9 +4,11 @@
 #pragma once
 #include <atomic>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "mask.h"
 #include "sample.h"
 #include "settings.h"
 
@@ -50,8 +52,12 @@ struct PlannedImage {
   Plan plan{};
   /** The boxes that are kept, in pixels of the output. */
   std::vector<Truth> truths;
-  /** One a truth: what is seen of its ring, in pixels of the output. */
+  /** One a truth: what the frame shows of its ring, in pixels of the output. */
   std::vector<Ring> rings;
+  /** So many of the truths, the last ones, were pasted: they hide what lies below their rings. */
+  size_t pasted = 0;
+  /** The pixels of the output that pasted objects cover; none where there are no such objects. */
+  std::optional<Bitmap> stencil;
 };
 
 /** The order of a split's images in an epoch. */
@@ -76,6 +82,8 @@ PlannedImage planLetterbox(const ImageEntry& image, int imageSize);
 struct Rendering {
   /** The split's file, or the bytes of it that the plans read. */
   const uint8_t* file;
+  /** The images' stencils, `stencilBytes` each, read where a plan pastes. */
+  const uint8_t* stencils;
   const Plan* plans;
   int count;
   /** Side of the images in pixels. */

@@ -32,6 +32,14 @@ int64_t Bitmap::count() const {
   return sum;
 }
 
+void Bitmap::add(const Bitmap& other) {
+  for (size_t i = 0; i < words_.size(); ++i) words_[i] |= other.words_[i];
+}
+
+void Bitmap::remove(const Bitmap& other) {
+  for (size_t i = 0; i < words_.size(); ++i) words_[i] &= ~other.words_[i];
+}
+
 int64_t Bitmap::shared(const Bitmap& other) const {
   int64_t sum = 0;
   for (size_t i = 0; i < words_.size(); ++i) sum += bitsOf(words_[i] & other.words_[i]);

@@ -24,6 +24,9 @@ class Bitmap {
   /** The words of a row; cells from the lowest bit up. */
   const uint64_t* row(int y) const { return words_.data() + y * step_; }
   int64_t count() const;
+  /** Sets the cells of another of the same size too, or clears them. */
+  void add(const Bitmap& other);
+  void remove(const Bitmap& other);
   /** Cells that both have; they are of one size. */
   int64_t shared(const Bitmap& other) const;
 

@@ -18,7 +18,8 @@ namespace {
 constexpr double kNormEpsilon = 1e-3, kNormMomentum = 0.03;
 /** First biases: five objects of all classes in an image of this side, boxes of ±2 cells. */
 constexpr double kFirstObjects = 5, kFirstSide = 640, kFirstDistance = 2;
-constexpr int kNormTensors = 6;
+/** Tensors of a convolution with its norm, of which the first are learned. */
+constexpr int kNormTensors = 6, kLearnedTensors = 3;
 
 /** Uniform in ±bound, by a generator of ours: every torch and device begins with the same weights.
  */
@@ -156,10 +157,23 @@ Network::Network(const Graph& graph, at::Device device, int64_t seed) : Network(
         entry.tensor.to(device_, at::kFloat, kBlocking, kCopy).requires_grad_(entry.isLearned());
 }
 
+void Network::freeze(int layer) {
+  frozen_ = layer;
+  for (size_t index = 0; index < graph_.nodes.size(); ++index) {
+    const Node& node = graph_.nodes[index];
+    if (node.layer >= frozen_) continue;
+    for (int i = first_[index]; i < first_[index] + tensorsOf(node); ++i) {
+      state_[i].kind = TensorKind::frozen;
+      state_[i].tensor.requires_grad_(kNoGradient);
+    }
+  }
+}
+
 int64_t Network::parameters() const {
   int64_t sum = 0;
-  for (const NamedTensor& entry : state_)
-    if (entry.isLearned()) sum += entry.tensor.numel();
+  for (size_t index = 0; index < graph_.nodes.size(); ++index)
+    for (int i = 0; i < std::min(tensorsOf(graph_.nodes[index]), kLearnedTensors); ++i)
+      sum += state_[first_[index] + i].tensor.numel();
   return sum;
 }
 
@@ -205,7 +219,7 @@ NetworkMaps Network::forward(const at::Tensor& images, BatchNorm norm) {
       results[index].register_hook([stop = stop_](const at::TensorBase&) {
         if (*stop) throw Interruption();
       });
-    if (node.op == Op::conv && node.normalized)
+    if (node.op == Op::conv && node.normalized && node.layer >= frozen_)
       counters.push_back(state_[first_[index] + kNormTensors - 1].tensor);
     const auto target = wanted.find(static_cast<int>(index));
     if (target != wanted.end()) *target->second = results[index].to(at::kFloat);
@@ -246,6 +260,7 @@ at::Tensor Network::run(const Node& node, size_t index, const std::vector<at::Te
 at::Tensor Network::convolve(const Node& node, size_t index, const at::Tensor& input,
                              BatchNorm norm) {
   const NamedTensor* of = &state_[first_[index]];
+  if (node.layer < frozen_) norm = BatchNorm::evaluation;
   const at::Tensor bias = node.normalized ? at::Tensor() : of[1].tensor;
   const int padding = node.kernel / 2;
   at::Tensor map = at::conv2d(input, of[0].tensor, bias, node.step, padding, 1, node.groups);
@@ -262,7 +277,7 @@ at::Tensor Network::convolve(const Node& node, size_t index, const at::Tensor& i
   }
   if (!node.silu) return map;
   // In training SiLU in place would keep a copy of its input for the gradient: no gain.
-  return at::GradMode::is_enabled() ? at::silu(map) : at::silu_(map);
+  return map.requires_grad() ? at::silu(map) : at::silu_(map);
 }
 
 Network Network::deployed(const std::vector<NamedTensor>& state) const {

@@ -16,9 +16,11 @@
 
 namespace vantage {
 
-/** Parameters are learned; statistics and counters of batch norm, and what training keeps, are not.
+/**
+ * Parameters are learned; statistics and counters of batch norm, and what training keeps, are not.
+ * Nothing changes what is frozen, be it weights or statistics.
  */
-enum class TensorKind { parameter, buffer };
+enum class TensorKind { parameter, buffer, frozen };
 
 /** A tensor of the state, always fp32. */
 struct NamedTensor {
@@ -54,6 +56,12 @@ class Network {
  public:
   /** First weights by `seed`; the two branches begin as equal copies; biases expect few objects. */
   Network(const Graph& graph, at::Device device, int64_t seed);
+  /**
+   * Layers before this one neither learn nor move their statistics: training passes no gradient
+   * through them, and their batch norm is that of evaluation. To be called before anything refers
+   * to the state.
+   */
+  void freeze(int layer);
   /** Over the given tensors, in the order of `state()`: a second network on EMA's weights. */
   Network(const Graph& graph, at::Device device, std::vector<NamedTensor> state);
 
@@ -100,6 +108,7 @@ class Network {
   std::shared_ptr<const std::atomic<bool>> stop_;
   const Group* group_ = nullptr;
   std::vector<NamedTensor> state_;
+  int frozen_ = 0;
   /** Index in `state_` of a node's first tensor. */
   std::vector<int> first_;
 };

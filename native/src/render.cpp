@@ -111,6 +111,14 @@ __attribute__((noinline)) void recolourRow(const Plan& plan, Row& row) {
   }
 }
 
+/** As `planColour` of the pixels that a pasted object covers. */
+void pasteRow(const PixelSource& source, const Layer& layer, int y, Row& row) {
+  const float centreY = static_cast<float>(y) + 0.5f;
+  for (int x = 0; x < row.size(); x++)
+    if (isPasted(source, x, y))
+      row.set(x, layerColour(source.file, layer, static_cast<float>(x) + 0.5f, centreY));
+}
+
 /** Scratch memory of one thread. */
 struct Rows {
   Row first, second;
@@ -125,6 +133,10 @@ void renderRow(const Rendering& rendering, int image, int y, Rows& rows) {
   if (plan.layers > 1) {
     sampleRow(rendering.file, plan.layer[1], y, rows.second);
     mixRow(rows.first, rows.second, plan.mix);
+  }
+  if (plan.pastes) {
+    const uint8_t* stencil = rendering.stencils + image * stencilBytes(size);
+    pasteRow({rendering.file, stencil, size}, plan.paste, y, rows.first);
   }
   if (recolours(plan)) recolourRow(plan, rows.first);
   const size_t plane = static_cast<size_t>(size) * static_cast<size_t>(size);

@@ -34,10 +34,13 @@ struct Layer {
   Patch patch[4];
 };
 
-/** One output image: a layer, or two that are mixed. */
+/** One output image: a layer, or two that are mixed, and over them what is pasted. */
 struct Plan {
   int32_t layers;
+  /** 1 where the image has a stencil: of the pixels whose colour is `paste`'s; else 0. */
+  int32_t pastes;
   Layer layer[2];
+  Layer paste;
   /** Share of the first of two layers. */
   float mix;
   /** Hue is added, in turns from −0.5 to 0.5; saturation and value are factors. */
@@ -47,6 +50,22 @@ struct Plan {
 struct Colour {
   float r, g, b;
 };
+
+/** What an output image is made from, beside its plan. */
+struct PixelSource {
+  const uint8_t* file;
+  /** A bit a pixel, row by row; the first is a byte's lowest. Read where the plan pastes. */
+  const uint8_t* stencil;
+  /** Side of the output in pixels, a multiple of 32. */
+  int size;
+};
+
+VANTAGE_HD int64_t stencilBytes(int size) { return static_cast<int64_t>(size) * (size / 8); }
+
+VANTAGE_HD bool isPasted(const PixelSource& source, int column, int row) {
+  const int64_t byte = static_cast<int64_t>(row) * (source.size / 8) + column / 8;
+  return source.stencil[byte] >> (column % 8) & 1;
+}
 
 // Coordinates decide which patch a pixel takes, so they are rounded alike everywhere: a fused
 // multiply-add on the GPU would put other pixels on the edge of a patch than the CPU does.
@@ -140,10 +159,13 @@ VANTAGE_HD Colour layerColour(const uint8_t* file, const Layer& layer, float x, 
   return sampled(file, layer.patch[patch], canvasX, canvasY);
 }
 
-/** Colour in bytes of the output pixel whose centre is (x, y). */
-VANTAGE_HD Colour planColour(const uint8_t* file, const Plan& plan, float x, float y) {
+/** Colour in bytes of an output pixel. */
+VANTAGE_HD Colour planColour(const PixelSource& source, const Plan& plan, int column, int row) {
+  const float x = static_cast<float>(column) + 0.5f, y = static_cast<float>(row) + 0.5f;
+  const uint8_t* file = source.file;
   Colour colour = layerColour(file, plan.layer[0], x, y);
   if (plan.layers > 1) colour = mixed(colour, layerColour(file, plan.layer[1], x, y), plan.mix);
+  if (plan.pastes && isPasted(source, column, row)) colour = layerColour(file, plan.paste, x, y);
   return recolours(plan) ? recoloured(plan, colour) : colour;
 }
 

@@ -22,6 +22,14 @@ Rates ratesAt(const TrainingSettings& settings, int epoch, int64_t iteration, in
 int64_t accumulatedAt(const TrainingSettings& settings, int epoch, int64_t iteration,
                       int64_t batches);
 
+/**
+ * Side of the images of an epoch's batch in pixels: the settings' own, or one of those that their
+ * range has, each as likely, decided by seed, epoch and batch alone.
+ */
+int imageSizeAt(const TrainingSettings& settings, uint64_t seed, int epoch, int batch);
+/** The largest of them. */
+int imageSizeMax(const TrainingSettings& settings);
+
 /** Weight decay for the images that a step is made of. */
 double scaledDecay(const TrainingSettings& settings);
 

@@ -12,6 +12,7 @@ struct Augmentation {
   double mosaic = 0, mixup = 0, flipLeftRight = 0, flipUpDown = 0;
   double scale = 0, translate = 0, rotate = 0, shear = 0;
   std::array<double, 3> hsv{};
+  double copyPaste = 0;
   int closeMosaic = 0;
 };
 
@@ -22,6 +23,8 @@ struct TrainingSettings {
   bool cosine = false;
   double warmupEpochs = 3, warmupMomentum = 0.8, warmupBiasLr = 0.1, clipNorm = 10;
   double emaDecay = 0.9999, emaUpdates = 2000;
+  int freeze = 0;
+  double multiScale = 0;
   double boxGain = 7.5, clsGain = 0.5, dflGain = 1.5, maskGain = 7.5, semanticGain = 7.5;
   Augmentation augmentation;
 };

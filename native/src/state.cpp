@@ -98,7 +98,8 @@ PackedState::PackedState(const std::vector<NamedTensor>& state) {
   std::vector<NamedTensor> sorted;
   for (const NamedTensor& named : state) {
     order_.push_back(named.name);
-    if (named.isLearned()) sorted.push_back(named);
+    if (named.kind == TensorKind::frozen) frozen_.push_back(named);
+    else if (named.isLearned()) sorted.push_back(named);
     else (named.tensor.dim() > 0 ? averaged_ : counted_).push_back({named.name, named.tensor, 0});
   }
   std::stable_sort(
@@ -126,6 +127,7 @@ PackedState::Copy PackedState::copy() const {
   take(copy.values, learned_, TensorKind::parameter);
   take(copy.statistics, averaged_, TensorKind::buffer);
   take(copy.counters, counted_, TensorKind::buffer);
+  for (const NamedTensor& named : frozen_) byName[named.name] = named;
   for (const std::string& name : order_) copy.state.push_back(byName.at(name));
   return copy;
 }

@@ -62,6 +62,8 @@ class PackedState {
  private:
   at::Tensor values_, statistics_, counters_;
   std::vector<Slot> learned_, averaged_, counted_;
+  /** They stay where they were, and so do their copies: nothing changes them. */
+  std::vector<NamedTensor> frozen_;
   std::vector<SlotGroup> groups_;
   std::vector<std::string> order_;
 };

@@ -1,7 +1,8 @@
-// `npm run bench -- engine`: what a training step costs, beside a plain PyTorch loop of the same
-// graph on the same torch, in one run. Each configuration runs in processes of its own, the two in
-// turn; fp32 and bf16 beside it in one process, step by step. Where a GPU is: also larger batches,
-// and the larger variant. Last, how many times as fast images are made ready on two cores.
+// `npm run bench -- engine`: what a training step of detection and of segmentation costs, beside a
+// plain PyTorch loop of the same graph on the same torch, in one run. Each configuration runs in
+// processes of its own, the two in turn; fp32 and bf16 beside it in one process, step by step.
+// Where a GPU is: also larger batches, and the larger variant. Last, how many times as fast images
+// are made ready on two cores.
 
 import { spawnSync } from "node:child_process";
 import { randomFillSync } from "node:crypto";
@@ -12,8 +13,8 @@ import { parseArgs } from "node:util";
 import { probeEngine } from "../../gpu-node/training/engine-probe.ts";
 import type { Engine, TrainingOptions } from "../../native/index.d.ts";
 import { ENGINE_ENVIRONMENT, loadEngine } from "../../native/load.ts";
-import { detectorGraph, type Variant } from "../../shared/detector.ts";
-import { AUGMENTATION_PRESETS } from "../../shared/training.ts";
+import { AUGMENTATION_PRESETS } from "../../shared/augmentation.ts";
+import { type DetectorTask, detectorGraph, type Variant } from "../../shared/detector.ts";
 import { measureScaling } from "./engine-scaling.ts";
 import { pythonOf, torchProblem } from "./plain-torch.ts";
 
@@ -33,6 +34,7 @@ const { values } = parseArgs({
 });
 
 interface Configuration {
+  task: DetectorTask;
   variant: Variant;
   imageSize: number;
   batch: number;
@@ -64,6 +66,7 @@ type StepTime = Awaited<ReturnType<Engine["probe"]>>;
 
 const CLASSES = 80;
 const OBJECTS = 8;
+const RING_CORNERS = 24;
 
 /** Boxes of every image: class, corners in pixels. */
 function truthsOf({ batch, imageSize }: Configuration): number[][][] {
@@ -76,6 +79,28 @@ function truthsOf({ batch, imageSize }: Configuration): number[][][] {
     }),
   );
 }
+
+/** The ellipse in each box, at a cell of four pixels: as the plain loop draws its masks. */
+function masksOf(configuration: Configuration): Uint8Array {
+  const cells = configuration.imageSize / 4;
+  const masks = truthsOf(configuration).flatMap((list) =>
+    list.map(([, x1 = 0, y1 = 0, x2 = 0, y2 = 0]) =>
+      Uint8Array.from({ length: cells ** 2 }, (_, cell) => {
+        const [x, y] = [4 * (cell % cells) + 2, 4 * Math.floor(cell / cells) + 2];
+        return Math.hypot((2 * x - x1 - x2) / (x2 - x1), (2 * y - y1 - y2) / (y2 - y1)) < 1 ? 1 : 0;
+      }),
+    ),
+  );
+  return Buffer.concat(masks);
+}
+
+/** The corners of the ellipse in a box, in turn. */
+const ringOf = ([, x1 = 0, y1 = 0, x2 = 0, y2 = 0]: readonly number[]): number[] =>
+  Array.from({ length: RING_CORNERS }, (_, corner) => {
+    const angle = (2 * Math.PI * corner) / RING_CORNERS;
+    const [x, y] = [(x1 + x2) / 2, (y1 + y2) / 2];
+    return [x + ((x2 - x1) / 2) * Math.cos(angle), y + ((y2 - y1) / 2) * Math.sin(angle)];
+  }).flat();
 
 const trainingOf = ({
   batch,
@@ -102,11 +127,12 @@ const trainingOf = ({
 });
 
 async function measureEngine(configuration: Configuration): Promise<Measurement> {
-  const { variant, imageSize, batch, precision, device, threads, steps, warmup } = configuration;
+  const { task, variant, imageSize, batch, precision, device, threads, steps, warmup } =
+    configuration;
   const loaded = loadEngine();
   if ("missing" in loaded) throw new Error(loaded.missing);
   const engine = new loaded.native.Engine({
-    graph: detectorGraph(variant, CLASSES),
+    graph: detectorGraph(variant, CLASSES, task),
     device,
     seed: 0,
     threads,
@@ -122,7 +148,9 @@ async function measureEngine(configuration: Configuration): Promise<Measurement>
   const boxes = Float32Array.from(
     truthsOf(configuration).flatMap((list, image) => list.flatMap((box) => [image, ...box])),
   );
-  const given = { images, count: batch, height: imageSize, width: imageSize, boxes };
+  const shape = { count: batch, height: imageSize, width: imageSize };
+  const masks = task === "segmentation" && { masks: masksOf(configuration) };
+  const given = { images, ...shape, boxes, ...masks };
   const losses: number[] = [];
   let began = 0;
   let cpu = process.cpuUsage();
@@ -157,7 +185,7 @@ async function speedup(engine: Engine, { batch, imageSize, steps }: Configuratio
 
 /** An epoch from a file of images, augmented, as runs are trained: where its time goes. */
 async function augmentedEpoch(engine: Engine, configuration: Configuration) {
-  const { batch, imageSize, steps } = configuration;
+  const { task, batch, imageSize, steps } = configuration;
   const folder = mkdtempSync(join(tmpdir(), "vantage-bench-engine-"));
   try {
     const path = join(folder, "images");
@@ -168,6 +196,10 @@ async function augmentedEpoch(engine: Engine, configuration: Configuration) {
       width: imageSize,
       height: imageSize,
       boxes: Float32Array.from(list.flat()),
+      ...(task === "segmentation" && {
+        rings: Float32Array.from(list.flatMap(ringOf)),
+        ringStarts: Int32Array.from(list, (_, object) => object * RING_CORNERS),
+      }),
     }));
     const images = Array.from({ length: steps }, () => distinct).flat();
     await engine.setDataset("train", { path, images });
@@ -199,30 +231,35 @@ function run(command: string, args: string[], input: string): Measurement | null
 }
 
 function plain(python: string, configuration: Configuration): Measurement | null {
-  const { variant, imageSize, batch, ...rest } = configuration;
-  const graph = detectorGraph(variant, CLASSES);
+  const { task, variant, imageSize, batch, ...rest } = configuration;
+  const graph = detectorGraph(variant, CLASSES, task);
   const truths = truthsOf(configuration);
   const asked = { graph, image_size: imageSize, batch, truths, lr: 0.001, weight_decay: 5e-4 };
   const script = join(import.meta.dirname, "plain_torch.py");
   return run(python, [script], JSON.stringify({ ...rest, ...asked }));
 }
 
+const TASKS = ["detection", "segmentation"] as const;
+
 function configurations(): Configuration[] {
   const threads = Number(values.threads);
   if (values.device !== "cuda") {
     const common = { device: "cpu", variant: "det26n", threads, warmup: 2 } as const;
     const steps = Number(values.steps ?? 6);
-    return (["fp32", "bf16"] as const).flatMap((precision) => [
-      { ...common, precision, imageSize: 320, batch: 8, steps },
-      { ...common, precision, imageSize: 640, batch: 4, steps },
-    ]);
+    return TASKS.flatMap((task) =>
+      (["fp32", "bf16"] as const).flatMap((precision) => [
+        { ...common, task, precision, imageSize: 320, batch: 8, steps },
+        { ...common, task, precision, imageSize: 640, batch: 4, steps },
+      ]),
+    );
   }
   const steps = Number(values.steps ?? 30);
+  const sizes = [16, 64, 128].flatMap((batch) => TASKS.map((task) => ({ batch, task })));
   return (["det26n", "det26m"] as const).flatMap((variant) =>
-    [16, 64, 128].flatMap((batch) =>
+    sizes.flatMap((size) =>
       (["fp32", "bf16"] as const).map((precision) => ({
+        ...size,
         variant,
-        batch,
         precision,
         imageSize: 640,
         device: "cuda" as const,
@@ -245,7 +282,7 @@ function shares(measured: Measurement | null): string {
 
 async function main() {
   say(
-    "| variant, px, batch, precision | engine ms/image | plain ms/image | plain ÷ engine | in " +
+    "| task, variant, px, batch, precision | engine ms/image | plain ms/image | plain ÷ engine | in " +
       "processor time | memory |",
   );
   say("|---|---|---|---|---|---|");
@@ -258,7 +295,7 @@ async function main() {
     const one = JSON.stringify(configuration);
     const own = run(process.execPath, [import.meta.filename, "--one", one], "");
     const other = problem ? null : plain(python, configuration);
-    const { variant, imageSize, batch, precision, steps } = configuration;
+    const { task, variant, imageSize, batch, precision, steps } = configuration;
     const each = (measured: Measurement | null) =>
       measured && (measured.seconds * 1_000) / (steps * batch);
     const shown = (value: number | null) => value?.toFixed(2) ?? "–";
@@ -267,7 +304,7 @@ async function main() {
     const figures = [mine, theirs].map(shown);
     const ratio = shown(mine && theirs && theirs / mine);
     const inCpu = shown(own && other && other.cpuSeconds / own.cpuSeconds);
-    const name = [variant, imageSize, batch, precision].join(", ");
+    const name = [task, variant, imageSize, batch, precision].join(", ");
     say(`| ${[name, ...figures, ratio, inCpu, memory].join(" | ")} |`);
     if (own) {
       const rate = own.imagesPerSecond?.toFixed(1);

@@ -1,7 +1,8 @@
 # A plain PyTorch training loop of the same graph: what the engine is measured against. Modules,
 # autograd and AdamW as PyTorch ships them, the loss written as one would. Reads a JSON object from
-# standard input (graph, image_size, batch, steps, warmup, device, precision, threads, boxes, lr,
-# weight_decay, images), and prints one. Needs a Python with torch (Debian: python3-torch).
+# standard input (graph, image_size, batch, steps, warmup, device, precision, threads, truths, lr,
+# weight_decay), and prints one. Of a graph with masks every object is the ellipse in its box. Needs a
+# Python with torch (Debian: python3-torch).
 
 import json
 import math
@@ -14,7 +15,7 @@ from torch.nn import functional as F
 
 
 class Net(nn.Module):
-    """The graph's nodes in order; only convolutions have weights."""
+    """The graph's nodes in order; only convolutions, transposed ones too, have weights."""
 
     def __init__(self, graph):
         super().__init__()
@@ -32,6 +33,9 @@ class Net(nn.Module):
                 if node["silu"]:
                     parts.append(nn.SiLU(inplace=True))
                 self.parts[str(at)] = nn.Sequential(*parts)
+            elif node["op"] == "conv_transpose":
+                inputs = nodes[node["input"]]["channels"]
+                self.parts[str(at)] = nn.ConvTranspose2d(inputs, node["channels"], 2, stride=2)
         classes = graph["classes"]
         for branch in (graph["o2m"], graph["o2o"]):
             for at, stride in zip(branch["cls"], (8, 16, 32)):
@@ -46,7 +50,7 @@ class Net(nn.Module):
             source = maps[node["input"]] if "input" in node else None
             if op == "input":
                 out = images
-            elif op == "conv":
+            elif op in ("conv", "conv_transpose"):
                 out = self.parts[str(at)](source)
             elif op == "add":
                 out = maps[node["inputs"][0]] + maps[node["inputs"][1]]
@@ -65,10 +69,12 @@ class Net(nn.Module):
             maps.append(out)
         take = lambda branch: [
             torch.cat([maps[one].flatten(2) for one in branch[part]], 2).transpose(1, 2).float()
-            for part in ("box", "cls")
+            for part in ("box", "cls", "mask")
+            if part in branch
         ]
         sizes = [maps[one].shape[-2:] for one in self.graph["o2m"]["box"]]
-        return take(self.graph["o2m"]), take(self.graph["o2o"]), sizes
+        whole = [maps[self.graph[part]].float() for part in ("prototypes", "semantic") if part in self.graph]
+        return take(self.graph["o2m"]), take(self.graph["o2o"]), sizes, whole
 
 
 def attend(source, node, only_values):
@@ -139,22 +145,64 @@ def assign(boxes, scores, truths, points, first, last):
     target = torch.zeros_like(scores).scatter_(
         2, kinds.gather(1, owner).unsqueeze(-1), (weight.amax(1) * found).unsqueeze(-1)
     )
-    return corners.gather(1, owner.unsqueeze(-1).expand(-1, -1, 4)), target, found
+    return corners.gather(1, owner.unsqueeze(-1).expand(-1, -1, 4)), target, found, owner
 
 
-def branch_loss(maps, truths, sizes, side, first, last):
-    distances, logits = maps
+def masks_of(truths, side, device):
+    """The ellipse in each box, at a cell of four pixels: [images, objects, cells, cells]."""
+    centres = (torch.arange(side // 4, device=device) + 0.5) * 4
+    box = truths[..., 1:, None]
+    x = (2 * centres - box[..., 0, :] - box[..., 2, :]) / (box[..., 2, :] - box[..., 0, :])
+    y = (2 * centres - box[..., 1, :] - box[..., 3, :]) / (box[..., 3, :] - box[..., 1, :])
+    return (x.square().unsqueeze(2) + y.square().unsqueeze(3) < 1).float()
+
+
+def mask_loss(weights, prototypes, masks, goal, found, owner):
+    total = 0
+    cells = masks.shape[-1]
+    centres = (torch.arange(cells, device=masks.device) + 0.5) * 4
+    for image in range(len(weights)):
+        at = found[image]
+        logits = torch.einsum("pc,chw->phw", weights[image][at], prototypes[image])
+        entropy = F.binary_cross_entropy_with_logits(
+            logits, masks[image][owner[image][at]], reduction="none"
+        )
+        x1, y1, x2, y2 = goal[image][at].T[..., None]
+        across, down = (centres >= x1) & (centres < x2), (centres >= y1) & (centres < y2)
+        area = ((x2 - x1) * (y2 - y1) / 16).squeeze(1).clamp(min=1)
+        inside = across.unsqueeze(1) & down.unsqueeze(2)
+        total = total + ((entropy * inside).sum((1, 2)) / area).sum()
+    return total / found.sum().clamp(min=1)
+
+
+def semantic_loss(logits, truths, masks):
+    target = torch.zeros_like(logits)
+    covered = F.max_pool2d(masks, 2)
+    for image, own in enumerate(truths):
+        target[image].index_add_(0, own[:, 0].long(), covered[image])
+    target.clamp_(max=1)
+    entropy = F.binary_cross_entropy_with_logits(logits, target)
+    likely = logits.sigmoid()
+    shared, both = (likely * target).sum((2, 3)), (likely + target).sum((2, 3))
+    return (entropy + (1 - (2 * shared + 1) / (both + 1)).mean()) / 2
+
+
+def branch_loss(maps, truths, sizes, side, first, last, prototypes=None, masks=None):
+    distances, logits = maps[:2]
     points, strides = anchors_of(sizes, logits.device)
     reach = distances * strides
     boxes = torch.cat([points - reach[..., :2], points + reach[..., 2:]], -1)
-    goal, target, found = assign(boxes, logits.sigmoid(), truths, points, first, last)
+    goal, target, found, owner = assign(boxes, logits.sigmoid(), truths, points, first, last)
     total = target.sum().clamp(min=1)
     cls = F.binary_cross_entropy_with_logits(logits, target, reduction="sum") / total
     weight = target.sum(-1) * found
     box = ((1 - ciou(boxes, goal)) * weight).sum() / total
     wanted = torch.cat([points - goal[..., :2], goal[..., 2:] - points], -1)
     dfl = ((reach - wanted).abs().mean(-1) / side * weight).sum() / total
-    return (7.5 * box + 0.5 * cls + 1.5 * dfl) * logits.shape[0]
+    loss = 7.5 * box + 0.5 * cls + 1.5 * dfl
+    if prototypes is not None:
+        loss = loss + 7.5 * mask_loss(maps[2], prototypes, masks, goal, found, owner)
+    return loss * logits.shape[0]
 
 
 def main():
@@ -172,6 +220,8 @@ def main():
     )
     images = torch.rand(count, 3, side, side, generator=torch.Generator().manual_seed(1)).to(device)
     truths = torch.tensor(given["truths"], dtype=torch.float32).to(device)
+    has_masks = "prototypes" in given["graph"]
+    masks = masks_of(truths, side, device) if has_masks else None
     bf16 = given["precision"] == "bf16"
     marks = {"forward": 0.0, "backward": 0.0, "optimizer": 0.0}
     sync = torch.cuda.synchronize if device.type == "cuda" else lambda: None
@@ -184,9 +234,13 @@ def main():
         at = [time.perf_counter()]
         optimizer.zero_grad(set_to_none=True)
         with torch.autocast(device.type, torch.bfloat16, enabled=bf16):
-            o2m, o2o, sizes = net(images)
-        many = branch_loss(o2m, truths, sizes, side, 10, 10)
-        one = branch_loss(o2o, truths, sizes, side, 7, 1)
+            o2m, o2o, sizes, whole = net(images)
+        shared = [whole[0], masks] if has_masks else []
+        apart = [whole[0].detach(), masks] if has_masks else []
+        many = branch_loss(o2m, truths, sizes, side, 10, 10, *shared)
+        one = branch_loss(o2o, truths, sizes, side, 7, 1, *apart)
+        if has_masks:
+            many = many + 7.5 * count * semantic_loss(whole[1], truths, masks)
         loss = 0.8 * many + 0.2 * one
         sync()
         at.append(time.perf_counter())

@@ -54,9 +54,10 @@ interface World {
 const withWorld = <Result>(
   work: (world: World) => Promise<Result>,
   images = sources,
+  settings = training,
 ): Promise<Result> => {
-  const options: EngineOptions = { graph, device: "cpu", seed: 7, threads: 1, training };
-  return withImages({ sources: images, options, training }, async (engine, dataset) => {
+  const options: EngineOptions = { graph, device: "cpu", seed: 7, threads: 1, training: settings };
+  return withImages({ sources: images, options, training: settings }, async (engine, dataset) => {
     await engine.setDataset("val", dataset);
     return work({ engine, dataset, options });
   });
@@ -154,6 +155,26 @@ describe.skipIf(!native)("two processes of half the batch", () => {
     expect(off(apart).moved).toBeGreaterThan(0.1);
     for (const figure of ["mAP50", "mAP50_95", "precision", "recall", "maskMAP50"] as const) {
       expect(two.figures[figure]).toBeCloseTo(one.figures[figure] as number, 3);
+    }
+  });
+
+  it("equal it too where layers are frozen, sizes vary and objects are pasted", async () => {
+    const augmentation = { ...training.augmentation, copyPaste: 0.8 };
+    const all = { ...training, augmentation, freeze: 5, multiScale: 0.25 };
+    const one = await withWorld(({ engine }) => trained(engine, engine), sources, all);
+    const two = await withWorld(
+      (world) => withTeam(world, {}, (team) => trained(world.engine, team)),
+      sources,
+      all,
+    );
+    for (const [epoch, { losses }] of one.epochs.entries()) {
+      expect(two.epochs[epoch]?.losses.total).toBeCloseTo(losses.total, 2);
+    }
+    expect(distance(one.moved, two.moved)).toBeLessThan(2e-2);
+    expect(distance(one.statistics, two.statistics)).toBeLessThan(3e-5);
+    const isFrozen = (name: string) => Number(name.split(".")[1]) < 5;
+    for (const [name, moved] of two.moved) {
+      if (isFrozen(name)) expect([name, moved.some((by) => by !== 0)]).toEqual([name, false]);
     }
   });
 

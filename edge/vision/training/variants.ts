@@ -1,6 +1,11 @@
 // What may be trained, and how: the detector family and every option, for whoever fills in a form.
 
 import { z } from "@hono/zod-openapi";
+import {
+  AUGMENTATION_PRESETS,
+  AUGMENTATIONS,
+  AugmentationKnobs,
+} from "../../../shared/augmentation.ts";
 import { deployed } from "../../../shared/deployed-detector.ts";
 import {
   detectorGraph,
@@ -10,9 +15,6 @@ import {
   type Variant,
 } from "../../../shared/detector.ts";
 import {
-  AUGMENTATION_PRESETS,
-  AUGMENTATIONS,
-  AugmentationKnobs,
   LEARNING_RATE_SCHEDULES,
   OPTIMIZERS,
   PRECISIONS,
@@ -77,9 +79,9 @@ export const TrainOptions = z
   .meta({ id: "TrainOptions" });
 
 function presetRecord(name: (typeof AUGMENTATIONS)[number]): AugmentationKnobs {
-  const { flipLeftRight, flipUpDown, closeMosaic, ...same } = AUGMENTATION_PRESETS[name];
+  const { flipLeftRight, flipUpDown, copyPaste, closeMosaic, ...same } = AUGMENTATION_PRESETS[name];
   const flips = { flip_left_right: flipLeftRight, flip_up_down: flipUpDown };
-  return { ...same, ...flips, close_mosaic: closeMosaic };
+  return { ...same, ...flips, copy_paste: copyPaste, close_mosaic: closeMosaic };
 }
 
 /** Every option of a run, with what may be chosen. */

@@ -3,6 +3,9 @@
 namespace vantage {
 namespace {
 
+/** Sizes of batches differ from the nominal one by this share at most. */
+constexpr double kMultiScaleMax = 0.9;
+
 Augmentation readAugmentation(const Fields& from) {
   Augmentation augmentation;
   const auto share = [&](const char* name) { return from.number(name, 0, 1); };
@@ -14,6 +17,7 @@ Augmentation readAugmentation(const Fields& from) {
   augmentation.translate = share("translate");
   augmentation.rotate = from.number("rotate", 0, 180);
   augmentation.shear = from.number("shear", 0, 89);
+  if (from.has("copyPaste")) augmentation.copyPaste = share("copyPaste");
   augmentation.closeMosaic = from.integer("closeMosaic", 0, kIntMax);
   const std::vector<Napi::Value> hsv = from.list("hsv");
   if (hsv.size() != augmentation.hsv.size())
@@ -54,6 +58,8 @@ TrainingSettings readTraining(const Fields& from) {
   settings.clipNorm = positive("clipNorm");
   settings.emaDecay = from.number("emaDecay", 0, 1);
   settings.emaUpdates = positive("emaUpdates");
+  if (from.has("freeze")) settings.freeze = from.integer("freeze", 0, kHeadLayer);
+  if (from.has("multiScale")) settings.multiScale = from.number("multiScale", 0, kMultiScaleMax);
   const Fields gains = from.object("gains");
   settings.boxGain = gains.number("box", 0, 1e6);
   settings.clsGain = gains.number("cls", 0, 1e6);

@@ -27,9 +27,18 @@ const told = (history: readonly RunEpoch[]) =>
     learning_rate,
   }));
 
+const lively = {
+  freeze: "backbone",
+  multi_scale: 0.5,
+  augmentation_overrides: { copy_paste: 0.5, mosaic: 0.5 },
+} as const;
+
 describe.skipIf(!native)("a run that was stopped", () => {
-  it("goes on on another node as if it had never been stopped", async () => {
-    const long = { ...settings, epochs: 2 };
+  it.each([
+    ["goes on on another node as if it had never been stopped", {}],
+    ["does so with frozen layers, several sizes and nothing to paste", lively],
+  ])("%s", async (_, more) => {
+    const long = { ...settings, ...more, epochs: 2 };
     // Of this many steps the others are not over before the first one is heard of.
     const { payload } = await drawnDataset(service, long, { train: 24, val: 2 });
     const whole = await machine(service).finish({ ...payload, run_id: crypto.randomUUID() });
@@ -49,6 +58,9 @@ describe.skipIf(!native)("a run that was stopped", () => {
     expect(result.model?.weights.sha256).not.toBe(stopped.model?.weights.sha256);
     expect(result.model?.epoch).toBe(whole.model?.epoch);
     expect(second.lines().join("\n")).toMatch(/Resumed at epoch 1, after \d+ of 12 steps/);
+    const isLively = "freeze" in more;
+    expect(/first 11 layers are frozen/.test(first.lines().join("\n"))).toBe(isLively);
+    expect(/size of its own, ± 50 %/.test(first.lines().join("\n"))).toBe(isLively);
     // Lines go on behind those of the first attempt.
     const numbers = (node: typeof first) => node.told.flatMap(({ log }) => log.map(({ n }) => n));
     expect(Math.min(...numbers(second).slice(-1))).toBeGreaterThan(Math.max(...numbers(first)));

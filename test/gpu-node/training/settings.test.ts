@@ -8,14 +8,16 @@ import { lostInARow, metricsOf, ranOut, trendAfter } from "../../../gpu-node/tra
 import {
   augmentationOf,
   automaticBatch,
+  averageOf,
   explicitBatch,
   iterationsOf,
   stepBytes,
   trainingOptions,
 } from "../../../gpu-node/training/settings.ts";
 import type { Evaluation } from "../../../native/index.d.ts";
+import type { AugmentationKnobs } from "../../../shared/augmentation.ts";
 import { detectorGraph, parameterCount, type Variant } from "../../../shared/detector.ts";
-import { type AugmentationKnobs, TrainSettings } from "../../../shared/training.ts";
+import { TrainSettings } from "../../../shared/training.ts";
 
 const settings = (more: Partial<TrainSettings> = {}) => TrainSettings.parse(more);
 const shape = { classes: 3, trainImages: 1_000, batch: 16 };
@@ -59,8 +61,6 @@ describe("the optimiser", () => {
       warmupMomentum: 0.8,
       nominalBatch: 64,
       clipNorm: 10,
-      emaDecay: 0.9999,
-      emaUpdates: 2_000,
       batch: 16,
       gains: { box: 7.5, cls: 0.5, dfl: 1.5 },
     });
@@ -96,6 +96,70 @@ describe("the optimiser", () => {
   });
 });
 
+describe("the average of weights", () => {
+  /** How old its weights are on average after so many updates, in updates. */
+  const ageAfter = (updates: number, { decay, tau }: ReturnType<typeof averageOf>) => {
+    let age = 0;
+    for (let update = 1; update <= updates; update++) {
+      age = decay * (1 - Math.exp(-update / tau)) * (age + 1);
+    }
+    return age;
+  };
+
+  it.each([
+    [300, 0.07],
+    [1_000, 0.05],
+    [10_000, 0.01],
+    [100_000, 0.1],
+  ])("of %i updates is %d of them old at the end, and young until then", (updates, age) => {
+    const average = averageOf(updates);
+    expect(ageAfter(updates, average) / updates).toBeCloseTo(age, 2);
+    // Weights of long ago are what no epoch is to be measured by.
+    for (const share of [0.02, 0.1, 0.3, 0.5]) {
+      const made = Math.ceil(share * updates);
+      expect(ageAfter(made, average)).toBeLessThan(0.1 * updates);
+      if (updates < 20_000) expect(ageAfter(made, average)).toBeLessThan(0.05 * made);
+    }
+  });
+
+  it("is that of the description in a long run, and none of a single step", () => {
+    expect(averageOf(100_000)).toEqual({ decay: 0.9999, tau: 2_000 });
+    expect(averageOf(1e6)).toEqual({ decay: 0.9999, tau: 2_000 });
+    expect(averageOf(10_000)).toEqual({ decay: 0.999, tau: 2_000 });
+    expect(averageOf(1)).toEqual({ decay: 0, tau: 1 });
+  });
+
+  it("counts updates, not batches, and is what was asked for", () => {
+    // 63 batches in each of 50 epochs, four of which make an update.
+    const { emaDecay, emaUpdates } = trainingOptions(settings({ epochs: 50 }), shape);
+    expect({ decay: emaDecay, tau: emaUpdates }).toEqual(averageOf((63 * 50) / 4));
+    const asked = settings({ ema_decay: 0.99, ema_tau: 7 });
+    expect(trainingOptions(asked, shape)).toMatchObject({ emaDecay: 0.99, emaUpdates: 7 });
+    for (const wrong of [{ ema_decay: 1 }, { ema_decay: -0.1 }, { ema_tau: 0 }]) {
+      expect(TrainSettings.safeParse(wrong).success).toBe(false);
+    }
+  });
+});
+
+describe("layers and sizes", () => {
+  it("are frozen by number or by name, the head never", () => {
+    const frozen = (freeze: TrainSettings["freeze"]) =>
+      trainingOptions(settings({ freeze }), shape).freeze;
+    expect([frozen(0), frozen(5), frozen("backbone")]).toEqual([0, 5, 11]);
+    expect(trainingOptions(settings(), shape)).toMatchObject({ freeze: 0, multiScale: 0 });
+    const layers = detectorGraph("det26n", 3).nodes.map(({ layer }) => layer);
+    expect(Math.max(...layers)).toBe(23);
+    for (const wrong of [{ freeze: 24 }, { freeze: -1 }, { freeze: 0.5 }, { freeze: "neck" }]) {
+      expect(TrainSettings.safeParse(wrong).success).toBe(false);
+    }
+  });
+
+  it("are of a range around the size where that is asked for", () => {
+    expect(trainingOptions(settings({ multi_scale: 0.5 }), shape).multiScale).toBe(0.5);
+    expect(TrainSettings.safeParse({ multi_scale: 1 }).success).toBe(false);
+  });
+});
+
 describe("augmentation", () => {
   it.each([
     ["minimal", { mosaic: 0, mixup: 0, scale: 0.25, translate: 0.05, rotate: 0, closeMosaic: 0 }],
@@ -123,6 +187,7 @@ describe("augmentation", () => {
       rotate: 45,
       shear: 3,
       hsv: [0, 0.1, 0.2],
+      copy_paste: 0.3,
       close_mosaic: 8,
     };
     const epochs = 9;
@@ -136,6 +201,7 @@ describe("augmentation", () => {
       rotate: 45,
       shear: 3,
       hsv: [0, 0.1, 0.2],
+      copyPaste: 0.3,
       closeMosaic: 8,
     });
     const one = settings({ epochs, augmentation_overrides: { mosaic: 0 } });

@@ -3,12 +3,8 @@
 import { describe, expect, it } from "vitest";
 import { type DatasetCounts, qualityReport } from "../../../edge/vision/datasets/quality.ts";
 import { augmentationOf } from "../../../gpu-node/training/settings.ts";
-import {
-  AUGMENTATION_PRESETS,
-  AUGMENTATIONS,
-  DatasetReport,
-  TrainSettings,
-} from "../../../shared/training.ts";
+import { AUGMENTATION_PRESETS, AUGMENTATIONS } from "../../../shared/augmentation.ts";
+import { DatasetReport, TrainSettings } from "../../../shared/training.ts";
 
 const JOB = crypto.randomUUID();
 const classOf = (name: string, count: number, frames = count) => ({ class: name, count, frames });
