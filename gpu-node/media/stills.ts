@@ -67,8 +67,14 @@ export function readStillAt(
   sizeOf: (own: ImageSize) => ImageSize,
 ): Promise<SizedStill> {
   return decoded(file, async () => {
-    const { format, width, height, orientation = 1, space, hasAlpha } =
-      await opened(file).metadata();
+    const {
+      format,
+      width,
+      height,
+      orientation = 1,
+      space,
+      hasAlpha,
+    } = await opened(file).metadata();
     // What is turned, or in other colours, is so before it gets smaller: the order shows.
     if (orientation !== 1 || hasAlpha || !ORDERLESS.includes(space)) {
       const whole = await pixelsOf(asPeopleSeeIt(file));
