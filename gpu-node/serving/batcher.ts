@@ -1,7 +1,7 @@
 // Runs together what waits together. Nothing waits for company: a free model takes whatever is
-// there, and what comes while it runs is the next batch; where several batches may be under way at
-// once, the next one lies ready when the model has done the one before. Batches are powers of two, so that a GPU
-// meets few shapes; each shape costs it a search for the fastest kernels.
+// there, and what comes while it runs is the next batch; where several may be under way, that one
+// lies ready when the model has done the one before. Batches are powers of two, so that a GPU meets
+// few shapes; each shape costs it a search for the fastest kernels.
 
 interface WaitingItem<Item, Result> {
   item: Item;

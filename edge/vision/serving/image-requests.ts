@@ -190,7 +190,7 @@ export function receiveEarly(parts: Parts, request: Request): Promise<HeldFile> 
   return received;
 }
 
-/** A file that is in memory, as no other can come of a request that is smaller than what is held. */
+/** A file that is in memory: none of a request smaller than what is held is stored. */
 async function withoutStore(receiving: Promise<HeldFile | StoredFile>): Promise<HeldFile> {
   const received = await receiving;
   assert(!("key" in received), "a file within its request's length is held");
