@@ -62,8 +62,13 @@ function candidatesOf(
 ): ObjectPair[] {
   const pairs: ObjectPair[] = [];
   for (const [indexA, one] of a.entries()) {
-    for (const [indexB, other] of b.entries()) {
-      const overlap = iou(one.bbox, other.bbox);
+    const [left, top, right, bottom] = one.bbox;
+    for (let indexB = 0; indexB < b.length; indexB++) {
+      const other = b[indexB] as MatchedObject;
+      const box = other.bbox;
+      // Most boxes lie apart, and are told so in a fraction of what an overlap costs.
+      if (box[0] >= right || box[2] <= left || box[1] >= bottom || box[3] <= top) continue;
+      const overlap = iou(one.bbox, box);
       if (overlap < iouMin || overlap === 0) continue;
       pairs.push({ a: indexA, b: indexB, iou: overlap, isSameClass: one.class === other.class });
     }

@@ -47,26 +47,34 @@ export function readStillWithin(file: string, side: number): Promise<SizedStill>
   return decoded(file, async () => {
     const { autoOrient } = await opened(file).metadata();
     const { laid } = placementOf(autoOrient, { width: side, height: side });
-    const image = asPeopleSeeIt(file).resize(laid.width, laid.height, {
-      fit: "fill",
-      kernel: "linear",
-      fastShrinkOnLoad: false,
-    });
+    const image = decodedNear(asPeopleSeeIt(file), laid);
     const of = { width: autoOrient.width, height: autoOrient.height };
     return { image: await pixelsOf(image), of };
   });
 }
 
+/** An image at a size, its decoder's own halvings before the kernel's, which has the last one. */
+const decodedNear = (image: Sharp, { width, height }: ImageSize): Sharp =>
+  image.resize(width, height, { fit: "fill", kernel: "linear", fastShrinkOnLoad: false });
+
 /**
- * The pixels of an image's bytes at the size that `sizeOf` gives for its own: the same ones as
- * `resize` makes of the whole image, without all of its pixels in memory where that is so.
+ * The pixels of an image's bytes at the size that `sizeOf` gives for its own, without all of its
+ * pixels in memory where that can be: of an upright JPEG the same as `readStillWithin` gives a
+ * training, of any other image those that `resize` makes of the whole.
  */
 export function readStillAt(
   file: Buffer,
   sizeOf: (own: ImageSize) => ImageSize,
 ): Promise<SizedStill> {
   return decoded(file, async () => {
-    const { width, height, orientation = 1, space, hasAlpha } = await opened(file).metadata();
+    const {
+      format,
+      width,
+      height,
+      orientation = 1,
+      space,
+      hasAlpha,
+    } = await opened(file).metadata();
     // What is turned, or in other colours, is so before it gets smaller: the order shows.
     if (orientation !== 1 || hasAlpha || !ORDERLESS.includes(space)) {
       const whole = await pixelsOf(asPeopleSeeIt(file));
@@ -74,8 +82,12 @@ export function readStillAt(
       return { image: await resize(whole, sizeOf(of)), of };
     }
     const of = { width, height };
-    // The pipeline's colours keep the decoder from making a JPEG smaller by its own, coarser rule.
-    const image = resized(asPeopleSeeIt(file).pipelineColourspace("srgb"), sizeOf(of));
+    const whole = asPeopleSeeIt(file);
+    const image =
+      format === "jpeg"
+        ? decodedNear(whole, sizeOf(of))
+        : // The pipeline's colours keep a decoder from making it smaller by its own, coarser rule.
+          resized(whole.pipelineColourspace("srgb"), sizeOf(of));
     return { image: await pixelsOf(image), of };
   });
 }

@@ -1,6 +1,7 @@
 // Runs together what waits together. Nothing waits for company: a free model takes whatever is
-// there, and what comes while it runs is the next batch. Batches are powers of two, so that a GPU
-// meets few shapes; each shape costs it a search for the fastest kernels.
+// there, and what comes while it runs is the next batch; where several may be under way, that one
+// lies ready when the model has done the one before. Batches are powers of two, so that a GPU meets
+// few shapes; each shape costs it a search for the fastest kernels.
 
 interface WaitingItem<Item, Result> {
   item: Item;
@@ -13,12 +14,22 @@ export class Batcher<Item, Result> {
   readonly sizeMax: number;
   readonly #run: (items: readonly Item[]) => Promise<readonly Result[]>;
   readonly #waiting: WaitingItem<Item, Result>[] = [];
-  #working = false;
+  readonly #batchesMax: number;
+  /** Batches under way. */
+  #working = 0;
 
-  /** `run` gives a result for each item, in order; its failure is that of its whole batch. */
-  constructor(sizeMax: number, run: (items: readonly Item[]) => Promise<readonly Result[]>) {
+  /**
+   * `run` gives a result for each item, in order; its failure is that of its whole batch. At most
+   * `batchesMax` batches are under way at once.
+   */
+  constructor(
+    sizeMax: number,
+    run: (items: readonly Item[]) => Promise<readonly Result[]>,
+    { batchesMax = 1 }: { batchesMax?: number } = {},
+  ) {
     this.sizeMax = sizeMax;
     this.#run = run;
+    this.#batchesMax = batchesMax;
   }
 
   /** An item that is aborted before its batch is closed is never run; it fails by the reason. */
@@ -26,12 +37,12 @@ export class Batcher<Item, Result> {
     const result = new Promise<Result>((resolve, reject) => {
       this.#waiting.push({ item, signal, resolve, reject });
     });
-    if (!this.#working) void this.#work();
+    if (this.#working < this.#batchesMax) void this.#work();
     return result;
   }
 
   async #work() {
-    this.#working = true;
+    this.#working += 1;
     // Whoever adds several at once adds them all before the first batch is closed.
     await Promise.resolve();
     for (;;) {
@@ -47,7 +58,7 @@ export class Batcher<Item, Result> {
         for (const { reject } of batch) reject(thrown);
       }
     }
-    this.#working = false;
+    this.#working -= 1;
   }
 
   #dropAborted() {

@@ -30,6 +30,13 @@ export interface PredictorSettings {
   unsuppressed?: boolean;
 }
 
+/**
+ * Batches that are with a model at once. On a CPU the second is laid out while the first is looked
+ * at, so that the model does not wait for it; there larger batches gain nothing. A GPU's batches
+ * are to grow while one is looked at.
+ */
+const BATCHES_MAX: Readonly<Record<Device, number>> = { cpu: 2, cuda: 1 };
+
 /** What the model gives for one image. */
 interface Rows extends MaskedRows {
   /** Images that were looked at together. */
@@ -68,10 +75,10 @@ export class Predictor {
   readonly #prototypes: boolean;
   readonly #batcher: Batcher<ImageWish, Rows>;
   /**
-   * The memory of the last run, for the next one: megabytes that are new each time have the
+   * The memory of runs that ended, for the next ones: megabytes that are new each time have the
    * process collect its whole heap every few images.
    */
-  #spare: Float32Array<ArrayBuffer> = new Float32Array(0);
+  readonly #spares: Float32Array<ArrayBuffer>[] = [];
 
   constructor(
     model: ModelSource,
@@ -88,10 +95,14 @@ export class Predictor {
     this.size = size;
     this.#session = session;
     this.#prototypes = prototypes && model.task === "segmentation";
-    this.#batcher = new Batcher(batchMax, (images) => {
-      tally.observe("vantage_node_batch_images", {}, images.length);
-      return this.#look(images);
-    });
+    this.#batcher = new Batcher(
+      batchMax,
+      (images) => {
+        tally.observe("vantage_node_batch_images", {}, images.length);
+        return this.#look(images);
+      },
+      { batchesMax: BATCHES_MAX[device] },
+    );
   }
 
   /** It can be used no more. */
@@ -188,11 +199,10 @@ export class Predictor {
     return this.#session.close();
   }
 
-  /** So many numbers to write a batch into; only one is looked at at a time. */
+  /** So many numbers to write a batch into. */
   #pixelsOf(count: number): Float32Array<ArrayBuffer> {
-    const spare = this.#spare;
-    this.#spare = new Float32Array(0);
-    return spare.length < count ? new Float32Array(count) : spare.subarray(0, count);
+    const spare = this.#spares.pop();
+    return spare && spare.length >= count ? spare.subarray(0, count) : new Float32Array(count);
   }
 
   async #look(looks: readonly ImageWish[]): Promise<Rows[]> {
@@ -207,7 +217,7 @@ export class Predictor {
     const prototypesOf = looks.flatMap(({ prototypes }, index) => (prototypes ? [index] : []));
     const shape = [looks.length, 3, high, wide];
     const run = await this.#session.run(pixels, { shape, prototypesOf });
-    this.#spare = new Float32Array<ArrayBuffer>(run.pixels.buffer);
+    this.#spares.push(new Float32Array<ArrayBuffer>(run.pixels.buffer));
     const { values, dims, prototypes } = run;
     const [, count = 0, width = 0] = dims;
     return looks.map((_, index) => ({

@@ -6,7 +6,7 @@ import { Failure } from "../../../shared/errors.ts";
 import type { Prediction } from "../../../shared/tasks.ts";
 import type { Parts } from "../base/parts.ts";
 import type { ModelRow } from "../registry/models.ts";
-import { isModelFailure, predictDirectly } from "../serving/direct.ts";
+import { isModelFailure, predictDirectly, requestsAtNodes } from "../serving/direct.ts";
 import type { ReceivedImage } from "../serving/image-requests.ts";
 import type { HeldFile } from "../serving/predictions.ts";
 import { differencesOf } from "./differences.ts";
@@ -18,7 +18,9 @@ import { answeredSample, FAILED_SAMPLE, type TrialAnswer, type TrialSample } fro
 const UNDER_WAY_MAX = 4;
 const BYTES_MAX = 8 * 1024 * 1024;
 /** How long the answer has to get away: what a shadow takes before would be taken from it. */
-const AFTER_MS = 10;
+const AFTER_MS = 5;
+/** How long a shadow waits for a moment in which nobody waits for a node; then it asks anyway. */
+const QUIET_MS_MAX = 1_000;
 /** The platform ends what goes on for longer after an answer. */
 const SHADOW_MS = 20_000;
 
@@ -86,6 +88,14 @@ async function outcomeOf(
   }
 }
 
+/** Lets the answer go first, and the requests that this isolate has at nodes. */
+async function quietMoment({ clock }: Parts): Promise<void> {
+  const until = clock() + QUIET_MS_MAX;
+  do {
+    await new Promise<void>((resume) => setTimeout(resume, AFTER_MS));
+  } while (requestsAtNodes() > 0 && clock() < until);
+}
+
 async function look(
   parts: Parts,
   model: ModelRow,
@@ -96,8 +106,7 @@ async function look(
     ...asked
   }: Omit<AnsweredImage, "image"> & Pick<HeldFile, "pieces"> & { signal: AbortSignal },
 ): Promise<Outcome> {
-  // The answer goes first.
-  await new Promise<void>((resume) => setTimeout(resume, AFTER_MS));
+  await quietMoment(parts);
   const started = parts.clock();
   const answer = await predictDirectly(parts, model, {
     image: pieces,

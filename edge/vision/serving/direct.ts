@@ -37,6 +37,11 @@ const BELIEVED_MAX = 1_000;
 const believed = new Map<string, { at: number; nodes: LineNode[] }>();
 /** Requests of this isolate that are at each node, by kind and node. */
 const inFlight = new Map<string, number>();
+/** Those of them that somebody waits for. */
+let waitedFor = 0;
+
+/** How many requests of this isolate, which somebody waits for, are at nodes now. */
+export const requestsAtNodes = (): number => waitedFor;
 
 /** An image to predict on. */
 export interface DirectRequest {
@@ -76,8 +81,7 @@ export async function predictDirectly(
 ): Promise<DirectAnswer | null> {
   const { mask = "none" } = request;
   const head = async () => {
-    const signed = await signReferences(parts, modelSource(model));
-    const source = signed as LineHeadOf<"predict">["model"];
+    const source = await signedSource(parts, model);
     const { confidenceMin: confidence, isBatch = false } = request;
     const wish = mask === "none" ? {} : { mask };
     return { kind: "predict" as const, model: source, confidence, may_evict: !isBatch, ...wish };
@@ -94,6 +98,29 @@ export async function predictDirectly(
   const { said, servedBy } = answer;
   const { predictions, batch = null, cold = false, ...rest } = answerOf(parts, model, said, mask);
   return { predictions, masksLeftOut: rest.masks_left_out ?? 0, servedBy, batch, cold };
+}
+
+/** How long a signed model is handed out again: its address is good for ten minutes. */
+const SIGNED_MS = 60_000;
+
+type SignedSource = LineHeadOf<"predict">["model"];
+
+/** Models with the addresses of their files, by who signs and by the model's own words. */
+const signedBy = new WeakMap<Parts["s3"], Map<string, { at: number; source: SignedSource }>>();
+
+/** A model as a node opens it. A node that has it open has no use for the address. */
+async function signedSource(parts: Parts, model: ModelRow): Promise<SignedSource> {
+  const signed = signedBy.get(parts.s3) ?? new Map<string, { at: number; source: SignedSource }>();
+  signedBy.set(parts.s3, signed);
+  const unsigned = modelSource(model);
+  const name = JSON.stringify(unsigned);
+  const now = parts.clock();
+  const known = signed.get(name);
+  if (known && Math.abs(now - known.at) < SIGNED_MS) return known.source;
+  const source = (await signReferences(parts, unsigned)) as SignedSource;
+  if (signed.size >= BELIEVED_MAX) signed.clear();
+  signed.set(name, { at: now, source });
+  return source;
 }
 
 const predictingLines = (
@@ -283,6 +310,7 @@ async function ask(
 ): Promise<LineReply> {
   const key = `${kind} ${nodeId}`;
   inFlight.set(key, (inFlight.get(key) ?? 0) + 1);
+  if (!isBatch) waitedFor += 1;
   try {
     const lane = isBatch ? "&lane=batch" : "";
     const address = `https://line/?kind=${kind}&ms=${Math.ceil(ms)}&bytes=${body.length}${lane}`;
@@ -294,6 +322,7 @@ async function ask(
     parts.log.warning("line_failed", { node_id: nodeId, error });
     return { status: LINE_STATUS.noLine, text: "" };
   } finally {
+    if (!isBatch) waitedFor -= 1;
     const others = (inFlight.get(key) ?? 1) - 1;
     if (others > 0) inFlight.set(key, others);
     else inFlight.delete(key);

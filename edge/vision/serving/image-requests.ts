@@ -2,7 +2,7 @@
 // the direct line or the queue, and told to whoever keeps count.
 
 import { EDGE_IMAGE_BYTES_MAX, WEIGHTS_PRECISION } from "../../../shared/edge-inference.ts";
-import { type ErrorCode, Failure } from "../../../shared/errors.ts";
+import { assert, type ErrorCode, Failure } from "../../../shared/errors.ts";
 import type { ExportPrecision } from "../../../shared/export-formats.ts";
 import type { MaskedPrediction } from "../../../shared/predict-task.ts";
 import type { MaskForm } from "../../../shared/sam.ts";
@@ -169,6 +169,30 @@ export function receiveImage(
   const rules = rulesOf(parts, workspaceId, takenMax);
   const heldMax = Math.min(DIRECT_BYTES_MAX, rules.bytesMax);
   return holdFile(parts, request, { ...rules, heldMax });
+}
+
+/** Larger images wait until it is known who looks at them. */
+const EARLY_BYTES_MAX = 1024 * 1024;
+
+/**
+ * Takes in the image of a request's form before it is known whose model looks at it; null where it
+ * may be too large to be held in memory whoever that is.
+ */
+export function receiveEarly(parts: Parts, request: Request): Promise<HeldFile> | null {
+  const announced = Number(request.headers.get("Content-Length") ?? 0);
+  const heldMax = Math.min(EARLY_BYTES_MAX, parts.limits.uploadBytesMax, EDGE_IMAGE_BYTES_MAX);
+  if (!(announced > 0 && announced <= heldMax)) return null;
+  const received = withoutStore(holdFile(parts, request, { ...rulesOf(parts, ""), heldMax }));
+  // Whoever awaits it hears of its failure; nobody may where the model fails.
+  received.catch(() => {});
+  return received;
+}
+
+/** A file that is in memory: none of a request smaller than what is held is stored. */
+async function withoutStore(receiving: Promise<HeldFile | StoredFile>): Promise<HeldFile> {
+  const received = await receiving;
+  assert(!("key" in received), "a file within its request's length is held");
+  return received;
 }
 
 /** What is wanted of an image, and of whom. */

@@ -33,6 +33,7 @@ import {
   predictErrors,
   predictOn,
   type ReceivedImage,
+  receiveEarly,
   receiveImage,
   requireNode,
   serverFor,
@@ -120,12 +121,11 @@ function addImage(app: App<Parts>, onEnd: ImageEndNews) {
   app.openapi(route, async (context) => {
     const parts = context.var.service;
     const { confidence: confidenceMin, mask, ...choice } = context.req.valid("query");
-    const model = await chooseModel(parts, callerOf(context), choice, "annotator");
-    requireMasks(model, mask);
     const heard: ImageEndNews = async (...news) =>
       context.executionCtx.waitUntil(onEnd(...news).catch(() => {}));
-    const work = predictImage(parts, context.req.raw, { model, confidenceMin, mask, onEnd: heard });
-    const answer = await toItsEnd(context, work);
+    const choosing = chooseModel(parts, callerOf(context), choice, "annotator");
+    const ask = { choosing, confidenceMin, mask, onEnd: heard };
+    const answer = await toItsEnd(context, predictImage(parts, context.req.raw, ask));
     const { servedBy } = answer;
     if (servedBy) context.header("X-Served-By", servedBy);
     context.header("X-Model-Precision", answer.precision);
@@ -136,17 +136,44 @@ function addImage(app: App<Parts>, onEnd: ImageEndNews) {
 
 /** What is wanted of an image, and who hears of it. */
 interface ImageAsk {
-  model: ModelRow;
+  /** The model, once the database has said which. */
+  choosing: Promise<ModelRow>;
   confidenceMin: number;
   mask: MaskForm;
   onEnd: ImageEndNews;
 }
 
-/** Predicts on the image of a request, and tells how it ended. */
+/**
+ * Predicts on the image of a request, and tells how it ended. A small image is taken in while the
+ * database is asked for the model; the answer waits for both, and of two failures is the model's.
+ */
 async function predictImage(
   parts: Parts,
   request: Request,
-  { model, confidenceMin, mask, onEnd }: ImageAsk,
+  { choosing, mask, ...ask }: ImageAsk,
+): Promise<ImageAnswer> {
+  const receiving = receiveEarly(parts, request);
+  try {
+    const model = await choosing;
+    requireMasks(model, mask);
+    return await predictReceived(parts, request, { ...ask, model, mask, receiving });
+  } finally {
+    // Also where nobody got as far as to take it.
+    await receiving?.then(letGo, () => {});
+  }
+}
+
+/** Predicts with the model of a request, and tells how it ended. */
+async function predictReceived(
+  parts: Parts,
+  request: Request,
+  {
+    model,
+    confidenceMin,
+    mask,
+    onEnd,
+    receiving,
+  }: Omit<ImageAsk, "choosing"> & { model: ModelRow; receiving: Promise<ReceivedImage> | null },
 ): Promise<ImageAnswer> {
   const { signal } = request;
   const told = (outcome: ImageEnd["outcome"]) => {
@@ -155,7 +182,7 @@ async function predictImage(
   let image: ReceivedImage | null = null;
   try {
     const server = await serverFor(parts, model, { mask });
-    image = await receiveImage(parts, request, { ...model, server });
+    image = await (receiving ?? receiveImage(parts, request, { ...model, server }));
     const answer = await predictOn(parts, model, image, { confidenceMin, mask, signal, server });
     told({ answer });
     return answer;

@@ -1,22 +1,26 @@
 // Stills that are read at the size at which a detector looks at them. Goal: the pixels are those of
-// the whole image made smaller, in whatever file and however it is turned, or it is refused alike.
+// the whole image made smaller, in whatever file and however it is turned, or it is refused alike;
+// of a JPEG that a training reads at a part of its size, they are the training's.
 
+import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
 import sharp, { type Sharp } from "sharp";
 import { expect, it } from "vitest";
 import { resize } from "../../../gpu-node/media/image.ts";
-import { readStill, readStillAt } from "../../../gpu-node/media/stills.ts";
+import { readStill, readStillAt, readStillWithin } from "../../../gpu-node/media/stills.ts";
 import { type ImageSize, placementOf } from "../../../shared/letterbox.ts";
 import { noiseImage } from "../../support/noise.ts";
 
 const SIDE = 96;
 const sizeOf = (own: ImageSize) => placementOf(own, { width: SIDE, height: SIDE }).laid;
-const drawn = () => noiseImage(403, 251).blur(1.5);
+const drawn = () => noiseImage(371, 231).blur(1.5);
 const turned = (orientation: number): Sharp => drawn().jpeg().withMetadata({ orientation });
 
 it.each<[string, Sharp]>([
   ["a JPEG", drawn().jpeg({ quality: 92 })],
   ["a progressive JPEG of whole colours", drawn().jpeg({ progressive: true, mozjpeg: true })],
-  ["a JPEG many times as large", noiseImage(1_600, 900).blur(2).jpeg()],
+  ["a PNG many times as large", noiseImage(1_600, 900).blur(2).png()],
   ["one that is smaller", noiseImage(50, 31).jpeg()],
   ["one of that size", noiseImage(SIDE, 54).jpeg()],
   ["a JPEG on its side", turned(6)],
@@ -43,6 +47,26 @@ it.each<[string, Sharp]>([
   expect(of).toEqual({ width: whole.width, height: whole.height });
   expect([sized.width, sized.height]).toEqual([expected.width, expected.height]);
   expect(Buffer.compare(sized.data, expected.data)).toBe(0);
+});
+
+it.each<[string, Sharp]>([
+  ["four times", noiseImage(4 * SIDE, 216).blur(2).jpeg()],
+  ["many times", noiseImage(1_600, 900).blur(2).jpeg()],
+  ["many times, and upright", noiseImage(500, 1_111).jpeg({ progressive: true })],
+  ["many times, in grey", noiseImage(1_000, 700).greyscale().jpeg()],
+  ["many times, of a wider range of colours", noiseImage(900, 900).jpeg().withIccProfile("p3")],
+])("has a training's pixels where it is a JPEG %s as large", async (_, image) => {
+  const dir = mkdtempSync(join(tmpdir(), "vantage-stills-"));
+  try {
+    const file = await image.toBuffer();
+    writeFileSync(join(dir, "image"), file);
+    const trained = await readStillWithin(join(dir, "image"), SIDE);
+    const served = await readStillAt(file, sizeOf);
+    expect(served.of).toEqual(trained.of);
+    expect(Buffer.compare(served.image.data, trained.image.data)).toBe(0);
+  } finally {
+    rmSync(dir, { recursive: true });
+  }
 });
 
 it("is refused in the same words as the whole one", async () => {

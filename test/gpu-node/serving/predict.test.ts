@@ -127,6 +127,26 @@ describe("a batcher", () => {
     expect(batches).toEqual([[1, 2], [3, 4, 5, 6], [7, 8], [9]]);
   });
 
+  it("has the next batch lie ready where two may be under way, and no third", async () => {
+    const batches: number[][] = [];
+    const gates: (() => void)[] = [];
+    const run = async (items: readonly number[]) => {
+      batches.push([...items]);
+      await new Promise<void>((go) => gates.push(go));
+      return items;
+    };
+    const batcher = new Batcher<number, number>(2, run, { batchesMax: 2 });
+    const first = [1, 2, 3].map((item) => batcher.add(item));
+    await expect.poll(() => batches).toEqual([[1, 2], [3]]);
+    const later = [4, 5].map((item) => batcher.add(item));
+    await new Promise((done) => setImmediate(done));
+    expect(batches).toHaveLength(2);
+    gates[0]?.();
+    await expect.poll(() => batches).toEqual([[1, 2], [3], [4, 5]]);
+    for (const go of gates) go();
+    expect(await Promise.all([...first, ...later])).toEqual([1, 2, 3, 4, 5]);
+  });
+
   it("fails whom a failed run was for, and nobody after him", async () => {
     const batcher = new Batcher<number, number>(2, async (items) => {
       if (items.includes(2)) throw new Error("no memory");

@@ -82,6 +82,33 @@ describe("a shadow", () => {
     ]);
   });
 
+  it("begins after the answer", async () => {
+    const events: string[] = [];
+    let held = Promise.withResolvers<void>();
+    await opened({
+      answer: async ({ model }) => {
+        const isShadow = model.model_id === two.model_id;
+        events.push(isShadow ? "shadow asked" : "request asked");
+        if (!isShadow) await held.promise;
+        if (!isShadow) events.push("request answered");
+        return answering();
+      },
+    });
+    const { slug } = await make({ shadow: { model_id: two.model_id, share: 1 } });
+    for (let round = 1; round <= 3; round++) {
+      const answer = predict(slug);
+      await expect.poll(() => events.at(-1)).toBe("request asked");
+      // Requests that came later have been answered: a shadow that went along would be there.
+      for (let other = 0; other < 3; other++) await status(slug);
+      held.resolve();
+      expect((await answer).status).toBe(200);
+      await mirrored(slug, round);
+      held = Promise.withResolvers<void>();
+    }
+    const order = ["request asked", "request answered", "shadow asked"];
+    expect(events).toEqual([...order, ...order, ...order]);
+  });
+
   it("is off where there is none, and after it was taken away", async () => {
     const node = await opened();
     const { slug } = await make({ shadow: { model_id: two.model_id } });
